@@ -1,0 +1,25 @@
+//! Fingerprints, seals and keys.
+//!
+//! | module | holds |
+//! | --- | --- |
+//! | [`fingerprinter`] | chunk names: BLAKE3 (default), SHA-256, SHA-1; keyed in encrypted stores |
+//! | [`blake3_batch`] | the same BLAKE3 digests, computed for many chunks at once |
+//! | [`seal`] | authenticated encryption of object parts and of records |
+//! | [`master_key`] | the one secret of a store and the subkeys derived from it |
+//! | [`key_slot`] | the master key wrapped by a password (argon2id) |
+//! | [`randomness`] | the operating system's random numbers |
+//!
+//! What the keys protect, and from whom, is told in docs/FORMAT.md, section "Encryption".
+
+pub mod blake3_batch;
+pub mod fingerprinter;
+pub mod key_slot;
+pub mod master_key;
+pub mod randomness;
+pub mod seal;
+
+pub use fingerprinter::{Fingerprinter, HashKind};
+pub use key_slot::{KdfCost, KeySlot};
+pub use master_key::MasterKey;
+pub use randomness::OsRandomness;
+pub use seal::{ObjectSealer, Purpose, Suite, TAG_BYTES, Vault};

@@ -1,0 +1,297 @@
+//! Frame compression.
+//!
+//! | code | codec |
+//! | --- | --- |
+//! | 0 | raw: the plain bytes |
+//! | 1 | zstd, no dictionary, plain size known from the frame table |
+//! | 2 | lz4 block, plain size known from the frame table |
+//!
+//! A frame that compression would shrink by less than 3 % is stored raw: decoding it later would
+//! cost more than the bytes are worth.
+
+use onefold_types::{Error, ErrorKind, Result};
+use std::fmt;
+use std::str::FromStr;
+
+/// How a frame's bytes are coded.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Codec {
+    /// As they are.
+    Raw,
+    /// Zstandard.
+    Zstd,
+    /// LZ4.
+    Lz4,
+}
+
+impl Codec {
+    /// The code in the frame table.
+    #[must_use]
+    pub fn code(self) -> u8 {
+        match self {
+            Self::Raw => 0,
+            Self::Zstd => 1,
+            Self::Lz4 => 2,
+        }
+    }
+
+    /// The codec of a code.
+    pub fn from_code(code: u8) -> Result<Self> {
+        match code {
+            0 => Ok(Self::Raw),
+            1 => Ok(Self::Zstd),
+            2 => Ok(Self::Lz4),
+            _ => Err(Error::new(
+                ErrorKind::NewerFormat,
+                format!("compression {code} is not known; use a newer version of onefold"),
+            )),
+        }
+    }
+}
+
+/// What to compress new frames with.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Compression {
+    /// Store all frames raw.
+    None,
+    /// Zstandard at a level from -7 to 22.
+    Zstd(i32),
+    /// LZ4.
+    Lz4,
+}
+
+impl Default for Compression {
+    fn default() -> Self {
+        Self::Zstd(3)
+    }
+}
+
+impl FromStr for Compression {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        let wrong = || {
+            Error::invalid(format!(
+                "'{text}' is not a compression: use none, lz4, zstd or zstd,LEVEL with LEVEL \
+                 from -7 to 22"
+            ))
+        };
+        match text.split_once(',') {
+            None if text == "none" => Ok(Self::None),
+            None if text == "lz4" => Ok(Self::Lz4),
+            None if text == "zstd" => Ok(Self::default()),
+            Some(("zstd", level)) => {
+                let level = level.parse().map_err(|_| wrong())?;
+                if (-7..=22).contains(&level) {
+                    Ok(Self::Zstd(level))
+                } else {
+                    Err(wrong())
+                }
+            }
+            _ => Err(wrong()),
+        }
+    }
+}
+
+impl fmt::Display for Compression {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::None => f.write_str("none"),
+            Self::Lz4 => f.write_str("lz4"),
+            Self::Zstd(level) => write!(f, "zstd,{level}"),
+        }
+    }
+}
+
+/// Compresses frames; keeps its working memory from frame to frame.
+pub struct Compressor {
+    compression: Compression,
+    zstd: Option<zstd::bulk::Compressor<'static>>,
+}
+
+impl Compressor {
+    /// A compressor for `compression`.
+    pub fn new(compression: Compression) -> Result<Self> {
+        let zstd = match compression {
+            Compression::Zstd(level) => {
+                let mut zstd = zstd::bulk::Compressor::new(level)
+                    .map_err(|cause| Error::io("setting up compression", cause))?;
+                // The sizes stand in the frame table and the seal is the checksum.
+                for parameter in [
+                    zstd::zstd_safe::CParameter::ContentSizeFlag(false),
+                    zstd::zstd_safe::CParameter::ChecksumFlag(false),
+                ] {
+                    zstd.set_parameter(parameter)
+                        .map_err(|cause| Error::io("setting up compression", cause))?;
+                }
+                Some(zstd)
+            }
+            Compression::None | Compression::Lz4 => None,
+        };
+        Ok(Self { compression, zstd })
+    }
+
+    /// Appends the coded form of `plain` to `coded` and says which codec it took.
+    pub fn compress(&mut self, plain: &[u8], coded: &mut Vec<u8>) -> Result<Codec> {
+        let start = coded.len();
+        let worth_bytes = plain.len() - plain.len() / 32;
+        let codec = match (&self.compression, &mut self.zstd) {
+            (Compression::Zstd(_), Some(zstd)) => {
+                let bound = zstd::zstd_safe::compress_bound(plain.len());
+                coded.resize(start + bound, 0);
+                let written = zstd
+                    .compress_to_buffer(plain, &mut coded[start..])
+                    .map_err(|cause| Error::io("compressing a frame", cause))?;
+                coded.truncate(start + written);
+                Codec::Zstd
+            }
+            (Compression::Lz4, _) => {
+                coded.resize(
+                    start + lz4_flex::block::get_maximum_output_size(plain.len()),
+                    0,
+                );
+                let written = lz4_flex::block::compress_into(plain, &mut coded[start..])
+                    .map_err(|error| Error::invalid(format!("compressing a frame: {error}")))?;
+                coded.truncate(start + written);
+                Codec::Lz4
+            }
+            _ => Codec::Raw,
+        };
+        if codec == Codec::Raw || coded.len() - start >= worth_bytes {
+            coded.truncate(start);
+            coded.extend_from_slice(plain);
+            return Ok(Codec::Raw);
+        }
+        Ok(codec)
+    }
+}
+
+/// Decompresses frames; keeps its working memory from frame to frame.
+pub struct Decompressor {
+    zstd: zstd::bulk::Decompressor<'static>,
+}
+
+impl Decompressor {
+    /// A decompressor for all codecs.
+    pub fn new() -> Result<Self> {
+        let zstd = zstd::bulk::Decompressor::new()
+            .map_err(|cause| Error::io("setting up decompression", cause))?;
+        Ok(Self { zstd })
+    }
+
+    /// Replaces `plain` by the `plain_length` bytes that `coded` stands for.
+    pub fn decompress(
+        &mut self,
+        codec: Codec,
+        coded: &[u8],
+        plain_length: usize,
+        plain: &mut Vec<u8>,
+    ) -> Result<()> {
+        plain.resize(plain_length, 0);
+        let written = match codec {
+            Codec::Raw if coded.len() == plain_length => {
+                plain.copy_from_slice(coded);
+                Some(plain_length)
+            }
+            Codec::Raw => None,
+            Codec::Zstd => self
+                .zstd
+                .decompress_to_buffer(coded, plain.as_mut_slice())
+                .ok(),
+            Codec::Lz4 => lz4_flex::block::decompress_into(coded, plain.as_mut_slice()).ok(),
+        };
+        if written == Some(plain_length) {
+            Ok(())
+        } else {
+            Err(Error::damaged(
+                "a compressed frame does not decode to the length it should have",
+            ))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use onefold_types::environment::{Randomness, SeededRandomness};
+
+    #[test]
+    fn r40_every_codec_round_trips_at_size_boundaries() {
+        let kinds = ["none", "lz4", "zstd,-7", "zstd,1", "zstd", "zstd,22"];
+        let mut decompressor = Decompressor::new().unwrap();
+        for kind in kinds {
+            let compression: Compression = kind.parse().unwrap();
+            let mut compressor = Compressor::new(compression).unwrap();
+            for length in [
+                0, 1, 2, 15, 31, 32, 33, 255, 256, 4095, 65_535, 65_536, 262_145,
+            ] {
+                let mut random = vec![0; length];
+                SeededRandomness::new(length as u64).fill(&mut random);
+                let text: Vec<u8> = (0..length).map(|n| (n / 7 % 23) as u8).collect();
+                for plain in [vec![0; length], text, random] {
+                    let mut coded = b"front".to_vec();
+                    let codec = compressor.compress(&plain, &mut coded).unwrap();
+                    let mut decoded = vec![1; 3];
+                    decompressor
+                        .decompress(codec, &coded[5..], plain.len(), &mut decoded)
+                        .unwrap();
+                    assert_eq!(decoded, plain, "{kind} {length}");
+                    assert!(coded.len() - 5 <= plain.len());
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn what_does_not_shrink_is_stored_raw() {
+        let mut random = vec![0; 10_000];
+        SeededRandomness::new(1).fill(&mut random);
+        let mut coded = Vec::new();
+        let mut compressor = Compressor::new(Compression::Zstd(1)).unwrap();
+        assert_eq!(
+            compressor.compress(&random, &mut coded).unwrap(),
+            Codec::Raw
+        );
+        coded.clear();
+        assert_eq!(
+            compressor.compress(&[7; 10_000], &mut coded).unwrap(),
+            Codec::Zstd
+        );
+        assert!(coded.len() < 100);
+    }
+
+    #[test]
+    fn wrong_lengths_and_garbage_are_damage() {
+        let mut coded = Vec::new();
+        Compressor::new(Compression::Zstd(1))
+            .unwrap()
+            .compress(&[7; 1000], &mut coded)
+            .unwrap();
+        let mut decompressor = Decompressor::new().unwrap();
+        let mut plain = Vec::new();
+        for (codec, bytes, length) in [
+            (Codec::Zstd, &coded[..], 999),
+            (Codec::Zstd, &coded[..], 1001),
+            (Codec::Zstd, &coded[1..], 1000),
+            (Codec::Lz4, &coded[..], 1000),
+            (Codec::Raw, &coded[..], 1000),
+        ] {
+            assert!(
+                decompressor
+                    .decompress(codec, bytes, length, &mut plain)
+                    .is_err()
+            );
+        }
+    }
+
+    #[test]
+    fn impossible_levels_are_refused() {
+        for text in ["zstd,23", "zstd,-8", "zstd,", "gzip", "", "lz4,3"] {
+            assert!(text.parse::<Compression>().is_err(), "{text}");
+        }
+        assert_eq!(
+            "zstd,19".parse::<Compression>().unwrap().to_string(),
+            "zstd,19"
+        );
+    }
+}

@@ -1,0 +1,534 @@
+//! Containers: self-describing, immutable objects of sealed frames (FAST'08, section 3.3).
+//!
+//! ```text
+//! offset  size  field
+//! 0       8     magic "1FCONTNR"
+//! 8       2     format version
+//! 10      6     zero
+//! 16      16    container id
+//! 32      ...   frames, back to back: each coded, then sealed (16-byte tag at its end)
+//! m       ...   metadata section, coded, then sealed as part METADATA_PART
+//! end-40  8     offset m of the metadata section
+//!     +8  4     its stored length
+//!     +12 4     zero
+//!     +16 8     CRC-64/NVME of everything before the footer (readable without a key)
+//!     +24 4     CRC-32/ISCSI of the footer up to here
+//!     +28 4     zero
+//!     +32 8     magic "1FFOOTER"
+//! ```
+//!
+//! The **metadata section** lists the chunks in stream order; it can be read alone, from the
+//! object's tail. Plain form, before coding (one codec byte, four bytes of plain length, the coded
+//! columns) and sealing:
+//!
+//! ```text
+//! varint frames, then for each: varint stored length, varint plain length, u8 codec,
+//!                               varint chunks in it
+//! varint chunks
+//! columns until the end, each: u8 tag, varint length, bytes
+//!   1 fingerprints, 32 bytes each
+//!   2 plain lengths, varints
+//!   3 levels, runs of (varint level, varint chunks)
+//!   4 deltas: varint count, then for each: varint chunk (distance from the one before),
+//!     u8 depth, u8 bases (1 to 6), bases' fingerprints, varint stored length in the frame
+//!   128 sketches: varint count, then for each: varint chunk (distance), 24 bytes
+//! ```
+//!
+//! A chunk's place in its frame follows from the lengths before it. Columns with tags from 128 up
+//! may be skipped by a reader that does not know them; any other unknown tag means a newer format.
+//! Delta chunks name their bases by fingerprint, never by position, so that a base may move.
+
+use crate::codec::Codec;
+use crate::wire::{Reader, Writer};
+use onefold_types::{ContainerId, Error, ErrorKind, Fingerprint, Level, Result, limits};
+
+/// Bytes in front of the first frame.
+pub const HEADER_BYTES: usize = 32;
+/// Bytes behind the metadata section.
+pub const FOOTER_BYTES: usize = 40;
+/// The part number under which a metadata section is sealed.
+pub const METADATA_PART: u32 = u32::MAX;
+/// Bytes in a similarity sketch.
+pub const SKETCH_BYTES: usize = 24;
+/// Bases that one delta chunk may have.
+pub const DELTA_BASES_MAX: usize = 6;
+
+const MAGIC: &[u8; 8] = b"1FCONTNR";
+const FOOTER_MAGIC: &[u8; 8] = b"1FFOOTER";
+
+const COLUMN_FINGERPRINTS: u8 = 1;
+const COLUMN_LENGTHS: u8 = 2;
+const COLUMN_LEVELS: u8 = 3;
+const COLUMN_DELTAS: u8 = 4;
+const COLUMN_SKETCHES: u8 = 128;
+
+/// One compressed, sealed unit of a container.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct FrameDescriptor {
+    /// Where the frame begins in the container.
+    pub offset: u64,
+    /// Its length as stored, tag included.
+    pub stored_length: u32,
+    /// Its length once opened and decompressed.
+    pub plain_length: u32,
+    /// How it is coded.
+    pub codec: Codec,
+}
+
+/// One chunk of a container.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ChunkDescriptor {
+    /// The chunk's name.
+    pub fingerprint: Fingerprint,
+    /// Its plain length.
+    pub length: u32,
+    /// Its height in the forest.
+    pub level: Level,
+    /// The frame that holds it.
+    pub frame: u32,
+    /// Where it begins in the plain frame.
+    pub offset: u32,
+}
+
+/// How a chunk is made from other chunks.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Delta {
+    /// The position of the chunk in its container.
+    pub chunk: u32,
+    /// One more than the deepest base.
+    pub depth: u8,
+    /// The chunks it is made from.
+    pub bases: Vec<Fingerprint>,
+    /// The length of the delta's bytes in the frame.
+    pub payload_length: u32,
+}
+
+/// Everything about the chunks of a container.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct MetadataSection {
+    /// The frames, in order of their offsets.
+    pub frames: Vec<FrameDescriptor>,
+    /// The chunks, in stream order.
+    pub chunks: Vec<ChunkDescriptor>,
+    /// The chunks that are deltas, by rising position.
+    pub deltas: Vec<Delta>,
+    /// Similarity sketches of some chunks, by rising position.
+    pub sketches: Vec<(u32, [u8; SKETCH_BYTES])>,
+}
+
+/// The header of a container.
+#[must_use]
+pub fn encode_header(id: ContainerId) -> [u8; HEADER_BYTES] {
+    let mut header = [0; HEADER_BYTES];
+    header[..8].copy_from_slice(MAGIC);
+    header[8..10].copy_from_slice(&crate::FORMAT_VERSION.to_le_bytes());
+    header[16..].copy_from_slice(&id.0);
+    header
+}
+
+/// Checks a header and returns the container's name.
+pub fn decode_header(bytes: &[u8]) -> Result<ContainerId> {
+    let mut reader = Reader::new(bytes, "container header");
+    if reader.raw(8)? != MAGIC {
+        return Err(reader.damaged("this is not a container"));
+    }
+    check_version(reader.u16()?)?;
+    reader.raw(6)?;
+    reader.id().map(ContainerId)
+}
+
+/// Refuses any format version but ours.
+pub fn check_version(version: u16) -> Result<()> {
+    if version == crate::FORMAT_VERSION {
+        return Ok(());
+    }
+    Err(Error::new(
+        ErrorKind::NewerFormat,
+        format!(
+            "format version {version} is not the version {} that this onefold reads; use the \
+             onefold that wrote the store",
+            crate::FORMAT_VERSION
+        ),
+    ))
+}
+
+/// The end of a container.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Footer {
+    /// Where the metadata section begins.
+    pub metadata_offset: u64,
+    /// Its stored length.
+    pub metadata_length: u32,
+    /// CRC-64/NVME of everything before the footer.
+    pub body_crc: u64,
+}
+
+/// The checksum over everything before the footer, continued piece by piece.
+#[derive(Debug)]
+pub struct BodyChecksum(crc_fast::Digest);
+
+impl Default for BodyChecksum {
+    fn default() -> Self {
+        Self(crc_fast::Digest::new(crc_fast::CrcAlgorithm::Crc64Nvme))
+    }
+}
+
+impl BodyChecksum {
+    /// Continues the checksum over `bytes`.
+    pub fn update(&mut self, bytes: &[u8]) {
+        self.0.update(bytes);
+    }
+
+    /// The checksum.
+    #[must_use]
+    pub fn finish(&self) -> u64 {
+        self.0.finalize()
+    }
+}
+
+impl Footer {
+    /// The footer as stored.
+    #[must_use]
+    pub fn encode(&self) -> [u8; FOOTER_BYTES] {
+        let mut writer = Writer::new();
+        writer.u64(self.metadata_offset);
+        writer.u32(self.metadata_length);
+        writer.u32(0);
+        writer.u64(self.body_crc);
+        let mut bytes = writer.into_bytes();
+        let crc = crc_fast::checksum(crc_fast::CrcAlgorithm::Crc32Iscsi, &bytes) as u32;
+        bytes.extend_from_slice(&crc.to_le_bytes());
+        bytes.extend_from_slice(&[0; 4]);
+        bytes.extend_from_slice(FOOTER_MAGIC);
+        let mut footer = [0; FOOTER_BYTES];
+        footer.copy_from_slice(&bytes);
+        footer
+    }
+
+    /// Reads the footer off the end of `tail`, the last bytes of an object of `object_bytes`.
+    pub fn decode(tail: &[u8], object_bytes: u64) -> Result<Self> {
+        let bytes = tail
+            .len()
+            .checked_sub(FOOTER_BYTES)
+            .map(|start| &tail[start..])
+            .ok_or_else(|| Error::damaged("container footer: the object is too short"))?;
+        let mut reader = Reader::new(bytes, "container footer");
+        let footer = Self {
+            metadata_offset: reader.u64()?,
+            metadata_length: reader.u32()?,
+            body_crc: {
+                reader.u32()?;
+                reader.u64()?
+            },
+        };
+        let crc = crc_fast::checksum(crc_fast::CrcAlgorithm::Crc32Iscsi, &bytes[..24]) as u32;
+        if reader.u32()? != crc || &bytes[32..] != FOOTER_MAGIC {
+            return Err(reader.damaged("its checksum does not hold"));
+        }
+        let end = footer
+            .metadata_offset
+            .checked_add(u64::from(footer.metadata_length));
+        if end.and_then(|end| end.checked_add(FOOTER_BYTES as u64)) != Some(object_bytes)
+            || footer.metadata_offset < HEADER_BYTES as u64
+        {
+            return Err(reader.damaged("it does not fit the object's length"));
+        }
+        Ok(footer)
+    }
+}
+
+impl MetadataSection {
+    /// The plain form, before coding and sealing.
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
+        let mut writer = Writer::new();
+        let mut chunks_per_frame = vec![0u64; self.frames.len()];
+        for chunk in &self.chunks {
+            if let Some(count) = chunks_per_frame.get_mut(chunk.frame as usize) {
+                *count += 1;
+            }
+        }
+        writer.varint(self.frames.len() as u64);
+        for (frame, chunks) in self.frames.iter().zip(chunks_per_frame) {
+            writer.varint(u64::from(frame.stored_length));
+            writer.varint(u64::from(frame.plain_length));
+            writer.u8(frame.codec.code());
+            writer.varint(chunks);
+        }
+        writer.varint(self.chunks.len() as u64);
+        column(&mut writer, COLUMN_FINGERPRINTS, |out| {
+            self.chunks
+                .iter()
+                .for_each(|chunk| out.fingerprint(&chunk.fingerprint));
+        });
+        column(&mut writer, COLUMN_LENGTHS, |out| {
+            self.chunks
+                .iter()
+                .for_each(|chunk| out.varint(u64::from(chunk.length)));
+        });
+        column(&mut writer, COLUMN_LEVELS, |out| {
+            for run in self.chunks.chunk_by(|a, b| a.level == b.level) {
+                out.varint(u64::from(run[0].level.0));
+                out.varint(run.len() as u64);
+            }
+        });
+        if !self.deltas.is_empty() {
+            column(&mut writer, COLUMN_DELTAS, |out| {
+                encode_deltas(&self.deltas, out)
+            });
+        }
+        if !self.sketches.is_empty() {
+            column(&mut writer, COLUMN_SKETCHES, |out| {
+                out.varint(self.sketches.len() as u64);
+                let mut last = 0;
+                for (chunk, sketch) in &self.sketches {
+                    out.varint(u64::from(chunk - last));
+                    out.raw(sketch);
+                    last = *chunk;
+                }
+            });
+        }
+        writer.into_bytes()
+    }
+
+    /// Reads the plain form.
+    pub fn decode(bytes: &[u8]) -> Result<Self> {
+        let mut reader = Reader::new(bytes, "metadata section");
+        let (frames, chunks_per_frame) = decode_frames(&mut reader)?;
+        let count = reader.count(1)?;
+        let mut columns = Columns::default();
+        while reader.remaining() > 0 {
+            let tag = reader.u8()?;
+            let length = reader.count(1)?;
+            columns.take(tag, reader.raw(length)?)?;
+        }
+        let fingerprints = columns.fingerprints.unwrap_or_default();
+        if fingerprints.len() != count * 32 || count > limits::CONTAINER_CHUNKS_MAX {
+            return Err(reader.damaged("the number of fingerprints is wrong"));
+        }
+        let mut section = Self {
+            frames,
+            ..Self::default()
+        };
+        if let Some(bytes) = columns.deltas {
+            section.deltas = decode_deltas(bytes, count)?;
+        }
+        if let Some(bytes) = columns.sketches {
+            section.sketches = decode_sketches(bytes, count)?;
+        }
+        section.chunks = Vec::with_capacity(count);
+        let mut fingerprints = Reader::new(fingerprints, "fingerprint column");
+        let mut lengths = Reader::new(columns.lengths.unwrap_or_default(), "length column");
+        let mut levels = LevelRuns::new(columns.levels.unwrap_or_default());
+        let mut deltas = section.deltas.iter().peekable();
+        for (frame, (descriptor, chunks)) in section.frames.iter().zip(chunks_per_frame).enumerate()
+        {
+            let mut offset = 0u64;
+            for _ in 0..chunks {
+                let position = section.chunks.len() as u32;
+                let length = lengths.varint_max(limits::CHUNK_SIZE_MAX_BYTES as u64)?;
+                let delta = deltas.next_if(|delta| delta.chunk == position);
+                section.chunks.push(ChunkDescriptor {
+                    fingerprint: fingerprints.fingerprint()?,
+                    length: length as u32,
+                    level: levels.next()?,
+                    frame: frame as u32,
+                    offset: offset as u32,
+                });
+                offset += delta.map_or(length, |delta| u64::from(delta.payload_length));
+            }
+            if offset != u64::from(descriptor.plain_length) {
+                return Err(reader.damaged("the chunks of a frame do not fill it"));
+            }
+        }
+        fingerprints.finish()?;
+        lengths.finish()?;
+        levels.finish()?;
+        if section.chunks.len() != count {
+            return Err(reader.damaged("the number of chunks is wrong"));
+        }
+        Ok(section)
+    }
+}
+
+/// Codes a plain metadata section for sealing.
+pub fn code_metadata(plain: &[u8]) -> Result<Vec<u8>> {
+    let mut coded = vec![0];
+    coded.extend_from_slice(&(plain.len() as u32).to_le_bytes());
+    // Fingerprints do not compress; level 1 takes what there is in the other columns.
+    let mut compressor = crate::codec::Compressor::new(crate::codec::Compression::Zstd(1))?;
+    coded[0] = compressor.compress(plain, &mut coded)?.code();
+    Ok(coded)
+}
+
+/// Undoes [`code_metadata`].
+pub fn decode_metadata(coded: &[u8]) -> Result<MetadataSection> {
+    let mut reader = Reader::new(coded, "metadata section");
+    let codec = Codec::from_code(reader.u8()?)?;
+    let length = reader.u32()? as usize;
+    if length > limits::METADATA_SECTION_MAX_BYTES {
+        return Err(reader.damaged("it is longer than any that onefold writes"));
+    }
+    let mut plain = Vec::new();
+    let coded = reader.raw(reader.remaining())?;
+    crate::codec::Decompressor::new()?.decompress(codec, coded, length, &mut plain)?;
+    MetadataSection::decode(&plain)
+}
+
+fn column(writer: &mut Writer, tag: u8, fill: impl FnOnce(&mut Writer)) {
+    let mut out = Writer::new();
+    fill(&mut out);
+    writer.u8(tag);
+    writer.counted(&out.into_bytes());
+}
+
+fn encode_deltas(deltas: &[Delta], out: &mut Writer) {
+    out.varint(deltas.len() as u64);
+    let mut last = 0;
+    for delta in deltas {
+        out.varint(u64::from(delta.chunk - last));
+        out.u8(delta.depth);
+        out.u8(delta.bases.len() as u8);
+        delta.bases.iter().for_each(|base| out.fingerprint(base));
+        out.varint(u64::from(delta.payload_length));
+        last = delta.chunk;
+    }
+}
+
+fn decode_deltas(bytes: &[u8], chunks: usize) -> Result<Vec<Delta>> {
+    let mut reader = Reader::new(bytes, "delta column");
+    let count = reader.count(36)?;
+    let mut deltas = Vec::with_capacity(count);
+    let mut position = 0u64;
+    for _ in 0..count {
+        position += reader.varint_max(chunks as u64)?;
+        let depth = reader.u8()?;
+        let bases = usize::from(reader.u8()?);
+        if position >= chunks as u64 || depth == 0 || !(1..=DELTA_BASES_MAX).contains(&bases) {
+            return Err(reader.damaged("a delta is impossible"));
+        }
+        let bases = (0..bases)
+            .map(|_| reader.fingerprint())
+            .collect::<Result<_>>()?;
+        let payload_length = reader.varint_max(limits::CHUNK_SIZE_MAX_BYTES as u64)? as u32;
+        deltas.push(Delta {
+            chunk: position as u32,
+            depth,
+            bases,
+            payload_length,
+        });
+    }
+    reader.finish()?;
+    Ok(deltas)
+}
+
+fn decode_sketches(bytes: &[u8], chunks: usize) -> Result<Vec<(u32, [u8; SKETCH_BYTES])>> {
+    let mut reader = Reader::new(bytes, "sketch column");
+    let count = reader.count(1 + SKETCH_BYTES)?;
+    let mut sketches = Vec::with_capacity(count);
+    let mut position = 0u64;
+    for _ in 0..count {
+        position += reader.varint_max(chunks as u64)?;
+        let mut sketch = [0; SKETCH_BYTES];
+        sketch.copy_from_slice(reader.raw(SKETCH_BYTES)?);
+        if position >= chunks as u64 {
+            return Err(reader.damaged("a sketch is of no chunk"));
+        }
+        sketches.push((position as u32, sketch));
+    }
+    reader.finish()?;
+    Ok(sketches)
+}
+
+fn decode_frames(reader: &mut Reader<'_>) -> Result<(Vec<FrameDescriptor>, Vec<u64>)> {
+    let count = reader.count(4)?;
+    let (mut frames, mut chunks_per_frame) = (Vec::with_capacity(count), Vec::with_capacity(count));
+    let mut offset = HEADER_BYTES as u64;
+    for _ in 0..count {
+        // A raw frame of the largest size, and its tag.
+        let stored_length = reader.varint_max(limits::FRAME_PLAIN_MAX_BYTES as u64 + 64)? as u32;
+        let plain_length = reader.varint_max(limits::FRAME_PLAIN_MAX_BYTES as u64)? as u32;
+        let codec = Codec::from_code(reader.u8()?)?;
+        frames.push(FrameDescriptor {
+            offset,
+            stored_length,
+            plain_length,
+            codec,
+        });
+        chunks_per_frame.push(reader.varint_max(limits::CONTAINER_CHUNKS_MAX as u64)?);
+        offset += u64::from(stored_length);
+    }
+    Ok((frames, chunks_per_frame))
+}
+
+/// The columns of a metadata section as they are met.
+#[derive(Default)]
+struct Columns<'a> {
+    fingerprints: Option<&'a [u8]>,
+    lengths: Option<&'a [u8]>,
+    levels: Option<&'a [u8]>,
+    deltas: Option<&'a [u8]>,
+    sketches: Option<&'a [u8]>,
+}
+
+impl<'a> Columns<'a> {
+    fn take(&mut self, tag: u8, bytes: &'a [u8]) -> Result<()> {
+        let slot = match tag {
+            COLUMN_FINGERPRINTS => &mut self.fingerprints,
+            COLUMN_LENGTHS => &mut self.lengths,
+            COLUMN_LEVELS => &mut self.levels,
+            COLUMN_DELTAS => &mut self.deltas,
+            COLUMN_SKETCHES => &mut self.sketches,
+            0..128 => {
+                return Err(Error::new(
+                    ErrorKind::NewerFormat,
+                    format!("metadata column {tag} is not known; use a newer onefold"),
+                ));
+            }
+            _ => return Ok(()),
+        };
+        match slot.replace(bytes) {
+            None => Ok(()),
+            Some(_) => Err(Error::damaged("metadata section: a column stands twice")),
+        }
+    }
+}
+
+/// Hands out one level a chunk from the runs of the level column.
+struct LevelRuns<'a> {
+    reader: Reader<'a>,
+    level: Level,
+    left: u64,
+}
+
+impl<'a> LevelRuns<'a> {
+    fn new(bytes: &'a [u8]) -> Self {
+        Self {
+            reader: Reader::new(bytes, "level column"),
+            level: Level::DATA,
+            left: 0,
+        }
+    }
+
+    fn next(&mut self) -> Result<Level> {
+        if self.left == 0 {
+            self.level = Level(self.reader.varint_max(u64::from(u16::MAX))? as u16);
+            self.left = self.reader.varint()?;
+        }
+        self.left = self
+            .left
+            .checked_sub(1)
+            .ok_or_else(|| self.reader.damaged("a run of levels is empty"))?;
+        Ok(self.level)
+    }
+
+    fn finish(self) -> Result<()> {
+        if self.left > 0 {
+            return Err(self.reader.damaged("a run of levels is too long"));
+        }
+        self.reader.finish()
+    }
+}
+
+#[cfg(test)]
+mod tests;

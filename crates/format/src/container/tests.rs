@@ -1,0 +1,124 @@
+use super::*;
+use proptest::prelude::*;
+
+pub(crate) fn example() -> MetadataSection {
+    let frame = |offset, stored_length, plain_length, codec| FrameDescriptor {
+        offset,
+        stored_length,
+        plain_length,
+        codec,
+    };
+    let chunk = |byte, length, level, frame, offset| ChunkDescriptor {
+        fingerprint: Fingerprint([byte; 32]),
+        length,
+        level: Level(level),
+        frame,
+        offset,
+    };
+    MetadataSection {
+        frames: vec![
+            frame(32, 700, 1500, Codec::Zstd),
+            frame(732, 326, 310, Codec::Raw),
+        ],
+        chunks: vec![
+            chunk(1, 1000, 0, 0, 0),
+            chunk(2, 500, 0, 0, 1000),
+            chunk(3, 9000, 0, 1, 0),
+            chunk(4, 300, 1, 1, 10),
+        ],
+        deltas: vec![Delta {
+            chunk: 2,
+            depth: 1,
+            bases: vec![Fingerprint([9; 32])],
+            payload_length: 10,
+        }],
+        sketches: vec![(1, [5; SKETCH_BYTES]), (3, [6; SKETCH_BYTES])],
+    }
+}
+
+#[test]
+fn sections_round_trip_with_every_column() {
+    let section = example();
+    assert_eq!(MetadataSection::decode(&section.encode()).unwrap(), section);
+    assert_eq!(
+        decode_metadata(&code_metadata(&section.encode()).unwrap()).unwrap(),
+        section
+    );
+    let empty = MetadataSection::default();
+    assert_eq!(MetadataSection::decode(&empty.encode()).unwrap(), empty);
+}
+
+#[test]
+fn unknown_columns_are_skipped_or_refused_by_their_tag() {
+    let mut bytes = example().encode();
+    bytes.extend([200, 2, 7, 7]);
+    assert_eq!(MetadataSection::decode(&bytes).unwrap(), example());
+    let mut bytes = example().encode();
+    bytes.extend([77, 0]);
+    let error = MetadataSection::decode(&bytes).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::NewerFormat);
+}
+
+#[test]
+fn truncated_sections_are_damage() {
+    let bytes = example().encode();
+    for length in 0..bytes.len() {
+        // Cutting off the optional last column whole leaves a valid section.
+        if let Ok(section) = MetadataSection::decode(&bytes[..length]) {
+            assert!(section.sketches.is_empty() && length < bytes.len());
+        }
+    }
+}
+
+#[test]
+fn footers_hold_only_for_their_object() {
+    let footer = Footer {
+        metadata_offset: 100,
+        metadata_length: 50,
+        body_crc: 77,
+    };
+    let bytes = footer.encode();
+    assert_eq!(Footer::decode(&bytes, 190).unwrap(), footer);
+    assert!(Footer::decode(&bytes, 191).is_err());
+    for bit in 0..bytes.len() * 8 {
+        let mut flipped = bytes;
+        flipped[bit / 8] ^= 1 << (bit % 8);
+        let zero = (12..16).contains(&(bit / 8)) || (28..32).contains(&(bit / 8));
+        assert!(zero || Footer::decode(&flipped, 190).is_err(), "bit {bit}");
+    }
+}
+
+#[test]
+fn headers_tell_version_from_damage() {
+    let id = ContainerId([7; 16]);
+    let mut header = encode_header(id);
+    assert_eq!(decode_header(&header).unwrap(), id);
+    header[8] += 1;
+    assert_eq!(
+        decode_header(&header).unwrap_err().kind(),
+        ErrorKind::NewerFormat
+    );
+    header[0] = 0;
+    assert_eq!(
+        decode_header(&header).unwrap_err().kind(),
+        ErrorKind::Damaged
+    );
+}
+
+proptest! {
+    #[test]
+    fn decoders_survive_anything(bytes in proptest::collection::vec(any::<u8>(), 0..400)) {
+        let _ = MetadataSection::decode(&bytes);
+        let _ = decode_metadata(&bytes);
+        let _ = decode_header(&bytes);
+        let _ = Footer::decode(&bytes, bytes.len() as u64);
+    }
+
+    #[test]
+    fn mutated_sections_never_panic(position in 0usize..400, byte: u8) {
+        let mut bytes = example().encode();
+        let position = position % bytes.len();
+        bytes[position] = byte;
+        let _ = MetadataSection::decode(&bytes);
+    }
+}

@@ -1,0 +1,162 @@
+//! The names of all objects in a store.
+//!
+//! ```text
+//! config                          configuration, readable without a key
+//! config.copy                     the same bytes again (R30)
+//! keys/<key id>                   key slots;  keys/<key id>.copy  the same bytes again
+//! containers/<2 digits>/<id>      containers, sharded by the first byte of their name
+//! metadata/<id>                   packs of metadata sections, for sequential scans
+//! index/<run id>                  index runs
+//! sessions/<s>/announced          a session exists (W1)
+//! sessions/<s>/ready-<epoch>      it knows that epoch (W4)
+//! outcomes/<s>                    decision: committed (the snapshot) or fenced
+//! tombstones/<s>                  decision: forgotten for good
+//! marks/<s>.<id>                  reversible mark: hidden by forget until undelete
+//! damage/<container id>           finding: do not rely on this container
+//! plans/<id>  epochs/<n>  sweeps/<n>  finished/<n>     collection (protocol, section 3)
+//! ```
+
+use onefold_types::{ContainerId, Error, KeyId, PlanId, Result, RunId, SessionId};
+
+/// The configuration.
+pub const CONFIGURATION: &str = "config";
+/// The configuration's second copy.
+pub const CONFIGURATION_COPY: &str = "config.copy";
+/// Key slots.
+pub const KEYS: &str = "keys";
+/// Containers.
+pub const CONTAINERS: &str = "containers";
+/// Packs of metadata sections.
+pub const METADATA: &str = "metadata";
+/// Index runs.
+pub const INDEX: &str = "index";
+/// Sessions.
+pub const SESSIONS: &str = "sessions";
+/// Session outcomes.
+pub const OUTCOMES: &str = "outcomes";
+/// Tombstones.
+pub const TOMBSTONES: &str = "tombstones";
+/// Reversible marks on snapshots.
+pub const MARKS: &str = "marks";
+/// Findings about containers.
+pub const DAMAGE: &str = "damage";
+/// Collector plans.
+pub const PLANS: &str = "plans";
+/// Decided epochs.
+pub const EPOCHS: &str = "epochs";
+/// Finished epochs.
+pub const FINISHED: &str = "finished";
+
+/// Where a container lies.
+#[must_use]
+pub fn container(id: ContainerId) -> String {
+    let name = id.to_string();
+    format!("{CONTAINERS}/{}/{name}", &name[..2])
+}
+
+/// Where a pack of metadata sections lies.
+#[must_use]
+pub fn metadata_pack(id: ContainerId) -> String {
+    format!("{METADATA}/{id}")
+}
+
+/// Where an index run lies.
+#[must_use]
+pub fn index_run(id: RunId) -> String {
+    format!("{INDEX}/{id}")
+}
+
+/// Where a key slot lies.
+#[must_use]
+pub fn key_slot(id: KeyId) -> String {
+    format!("{KEYS}/{id}")
+}
+
+/// Where a key slot's second copy lies.
+#[must_use]
+pub fn key_slot_copy(id: KeyId) -> String {
+    format!("{KEYS}/{id}.copy")
+}
+
+/// Where a session announces itself.
+#[must_use]
+pub fn session_announced(id: SessionId) -> String {
+    format!("{SESSIONS}/{id}/announced")
+}
+
+/// Where a session declares that it knows an epoch.
+#[must_use]
+pub fn session_ready(id: SessionId, epoch: u64) -> String {
+    format!("{SESSIONS}/{id}/ready-{epoch}")
+}
+
+/// Where a session's outcome is decided.
+#[must_use]
+pub fn outcome(id: SessionId) -> String {
+    format!("{OUTCOMES}/{id}")
+}
+
+/// Where a snapshot's tombstone is decided.
+#[must_use]
+pub fn tombstone(id: SessionId) -> String {
+    format!("{TOMBSTONES}/{id}")
+}
+
+/// Where a reversible mark on a snapshot lies; `mark` makes the name fresh.
+#[must_use]
+pub fn mark(id: SessionId, mark: SessionId) -> String {
+    format!("{MARKS}/{id}.{mark}")
+}
+
+/// Where a finding about a container lies.
+#[must_use]
+pub fn damage(id: ContainerId) -> String {
+    format!("{DAMAGE}/{id}")
+}
+
+/// Where a plan lies.
+#[must_use]
+pub fn plan(id: PlanId) -> String {
+    format!("{PLANS}/{id}")
+}
+
+/// Where an epoch is decided.
+#[must_use]
+pub fn epoch(number: u64) -> String {
+    format!("{EPOCHS}/{number}")
+}
+
+/// Where an epoch is declared finished.
+#[must_use]
+pub fn finished(number: u64) -> String {
+    format!("{FINISHED}/{number}")
+}
+
+/// The last component of a name.
+#[must_use]
+pub fn last_component(name: &str) -> &str {
+    name.rsplit('/').next().unwrap_or(name)
+}
+
+/// The snapshot that a mark's name is about.
+pub fn marked_snapshot(name: &str) -> Result<SessionId> {
+    let (snapshot, _) = last_component(name)
+        .split_once('.')
+        .ok_or_else(|| Error::damaged(format!("'{name}' is not the name of a mark")))?;
+    snapshot.parse()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_can_be_read_back() {
+        let id = SessionId([0xab; 16]);
+        assert_eq!(marked_snapshot(&mark(id, SessionId([1; 16]))).unwrap(), id);
+        assert!(marked_snapshot("marks/nonsense").is_err());
+        let container_name = container(ContainerId([0xcd; 16]));
+        assert!(container_name.starts_with("containers/cd/cdcd"));
+        assert_eq!(last_component(&container_name).len(), 32);
+    }
+}

@@ -1,0 +1,31 @@
+//! Structures to bytes and back: the store's format.
+//!
+//! Pure: no input or output, no threads. Every decoder is total: it never panics and never
+//! allocates from a length it has not checked against the bytes at hand or a bound of
+//! [`onefold_types::limits`]. docs/FORMAT.md shows the same layouts with diagrams; golden files in
+//! `tests/golden` freeze them.
+//!
+//! | module | holds |
+//! | --- | --- |
+//! | [`wire`] | little-endian integers, varints and checked reads: the only place that spells bytes |
+//! | [`codec`] | frame compression: raw, zstd, lz4 |
+//! | [`container`] | container header, footer and metadata section |
+//! | [`metadata_pack`] | copies of metadata sections for sequential scans |
+//! | [`index_run`] | sorted index pages, their fences and footer |
+//! | [`node`] | tree nodes: file maps, directories, transforms, placements |
+//! | [`record`] | snapshots, plans, marks and findings (JSON, sealed by the engine) |
+//! | [`configuration`] | the store's configuration (JSON, readable without a key) |
+//! | [`layout`] | the names of all objects in a store |
+
+pub mod codec;
+pub mod configuration;
+pub mod container;
+pub mod index_run;
+pub mod layout;
+pub mod metadata_pack;
+pub mod node;
+pub mod record;
+pub mod wire;
+
+/// The version of the whole format. A store of another version is refused, never guessed at.
+pub const FORMAT_VERSION: u16 = 1;

@@ -1,0 +1,310 @@
+//! Tree nodes: chunks of level 1 and up, which hold references to other chunks.
+//!
+//! Every node begins with a version byte (1) and a kind byte:
+//!
+//! | kind | node | children |
+//! | --- | --- | --- |
+//! | 1 | [`FileMap`]: a run of a file's bytes | data, or file maps of the level below |
+//! | 2 | [`DirectoryLeaf`]: directory entries, sorted by name | file contents, directories |
+//! | 3 | [`DirectoryMap`]: the leaves of a large directory | directory leaves |
+//! | 4 | [`Transform`]: content that is a reversible function of other content | any |
+//! | 5 | [`Placement`]: where the chunks of a tree lay when it was written (advisory) | none |
+//!
+//! Nodes name chunks by fingerprint only, so equal content has equal trees; where a chunk lies is
+//! the index's business. A node's level is one more than its highest child's.
+
+use crate::wire::{Reader, Writer};
+use onefold_types::{ContainerId, Error, ErrorKind, Fingerprint, Level, Result};
+
+mod directory;
+
+pub use directory::{
+    DirectoryLeaf, DirectoryMap, DirectoryPart, Entry, EntryKind, Owner, Time, Totals,
+};
+
+const VERSION: u8 = 1;
+const KIND_FILE_MAP: u8 = 1;
+const KIND_DIRECTORY_LEAF: u8 = 2;
+const KIND_DIRECTORY_MAP: u8 = 3;
+const KIND_TRANSFORM: u8 = 4;
+const KIND_PLACEMENT: u8 = 5;
+
+/// A chunk and its height: enough to fetch it and to know how to read it.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
+pub struct Reference {
+    /// The chunk's name.
+    pub fingerprint: Fingerprint,
+    /// Its height.
+    pub level: Level,
+}
+
+/// A run of a file's bytes.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct FileMap {
+    /// The level of all children (holes apart): one below the map's own.
+    pub child_level: Level,
+    /// The children in order.
+    pub extents: Vec<Extent>,
+}
+
+/// A child of a file map. A fingerprint of zeros stands for a hole: that many zero bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Extent {
+    /// The child, or [`Fingerprint::ZERO`].
+    pub fingerprint: Fingerprint,
+    /// The number of file bytes that the child stands for.
+    pub length: u64,
+}
+
+/// Content that is a reversible function of other content: reserved for unpacked archives.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Transform {
+    /// Which function.
+    pub method: u32,
+    /// What it needs besides its sources.
+    pub parameters: Vec<u8>,
+    /// The content it is computed from.
+    pub sources: Vec<(Reference, u64)>,
+    /// The number of bytes it yields.
+    pub length: u64,
+}
+
+/// Where the chunks of a tree lay when it was written: runs of (container, chunks) in the order in
+/// which a walk of the tree meets them. Never trusted over a fingerprint.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Placement {
+    /// The containers that runs refer to by number.
+    pub containers: Vec<ContainerId>,
+    /// (place in `containers`, number of chunks).
+    pub runs: Vec<(u32, u64)>,
+}
+
+/// Any node.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Node {
+    /// Part of a file.
+    FileMap(FileMap),
+    /// Part of a directory.
+    DirectoryLeaf(DirectoryLeaf),
+    /// The parts of a large directory.
+    DirectoryMap(DirectoryMap),
+    /// Computed content.
+    Transform(Transform),
+    /// Advisory locations.
+    Placement(Placement),
+}
+
+impl Node {
+    /// The node as a chunk's bytes.
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
+        let mut writer = Writer::new();
+        writer.u8(VERSION);
+        match self {
+            Self::FileMap(map) => {
+                writer.u8(KIND_FILE_MAP);
+                encode_file_map(map, &mut writer);
+            }
+            Self::DirectoryLeaf(leaf) => {
+                writer.u8(KIND_DIRECTORY_LEAF);
+                directory::encode_leaf(leaf, &mut writer);
+            }
+            Self::DirectoryMap(map) => {
+                writer.u8(KIND_DIRECTORY_MAP);
+                directory::encode_map(map, &mut writer);
+            }
+            Self::Transform(transform) => {
+                writer.u8(KIND_TRANSFORM);
+                encode_transform(transform, &mut writer);
+            }
+            Self::Placement(placement) => {
+                writer.u8(KIND_PLACEMENT);
+                encode_placement(placement, &mut writer);
+            }
+        }
+        writer.into_bytes()
+    }
+
+    /// Reads a node from a chunk's bytes.
+    pub fn decode(bytes: &[u8]) -> Result<Self> {
+        let mut reader = Reader::new(bytes, "tree node");
+        let (version, kind) = (reader.u8()?, reader.u8()?);
+        let node = match (version, kind) {
+            (VERSION, KIND_FILE_MAP) => Self::FileMap(decode_file_map(&mut reader)?),
+            (VERSION, KIND_DIRECTORY_LEAF) => {
+                Self::DirectoryLeaf(directory::decode_leaf(&mut reader)?)
+            }
+            (VERSION, KIND_DIRECTORY_MAP) => {
+                Self::DirectoryMap(directory::decode_map(&mut reader)?)
+            }
+            (VERSION, KIND_TRANSFORM) => Self::Transform(decode_transform(&mut reader)?),
+            (VERSION, KIND_PLACEMENT) => Self::Placement(decode_placement(&mut reader)?),
+            _ => {
+                return Err(Error::new(
+                    ErrorKind::NewerFormat,
+                    format!("tree node kind {version}.{kind} is not known; use a newer onefold"),
+                ));
+            }
+        };
+        reader.finish()?;
+        Ok(node)
+    }
+
+    /// Calls `each` with every chunk that the node refers to, in order; holes are passed over.
+    pub fn references(&self, each: &mut dyn FnMut(Reference)) {
+        match self {
+            Self::FileMap(map) => {
+                for extent in map.extents.iter().filter(|extent| !extent.is_hole()) {
+                    each(Reference {
+                        fingerprint: extent.fingerprint,
+                        level: map.child_level,
+                    });
+                }
+            }
+            Self::DirectoryLeaf(leaf) => {
+                leaf.entries
+                    .iter()
+                    .filter_map(|entry| entry.content)
+                    .for_each(each);
+            }
+            Self::DirectoryMap(map) => map.parts.iter().for_each(|part| each(part.leaf)),
+            Self::Transform(transform) => {
+                transform
+                    .sources
+                    .iter()
+                    .for_each(|&(source, _)| each(source));
+            }
+            Self::Placement(_) => {}
+        }
+    }
+}
+
+impl Extent {
+    /// A run of zero bytes.
+    #[must_use]
+    pub fn hole(length: u64) -> Self {
+        Self {
+            fingerprint: Fingerprint::ZERO,
+            length,
+        }
+    }
+
+    /// Whether this is a run of zero bytes.
+    #[must_use]
+    pub fn is_hole(&self) -> bool {
+        self.fingerprint.is_zero()
+    }
+}
+
+fn encode_file_map(map: &FileMap, writer: &mut Writer) {
+    writer.varint(u64::from(map.child_level.0));
+    writer.varint(map.extents.len() as u64);
+    map.extents
+        .iter()
+        .for_each(|extent| writer.fingerprint(&extent.fingerprint));
+    map.extents
+        .iter()
+        .for_each(|extent| writer.varint(extent.length));
+}
+
+fn decode_file_map(reader: &mut Reader<'_>) -> Result<FileMap> {
+    let child_level = decode_level(reader)?;
+    let count = reader.count(33)?;
+    let mut extents = Vec::with_capacity(count);
+    for _ in 0..count {
+        extents.push(Extent {
+            fingerprint: reader.fingerprint()?,
+            length: 0,
+        });
+    }
+    let mut total = 0u64;
+    for extent in &mut extents {
+        extent.length = reader.varint()?;
+        total = total
+            .checked_add(extent.length)
+            .ok_or_else(|| reader.damaged("the file is longer than any file can be"))?;
+    }
+    Ok(FileMap {
+        child_level,
+        extents,
+    })
+}
+
+fn encode_transform(transform: &Transform, writer: &mut Writer) {
+    writer.varint(u64::from(transform.method));
+    writer.counted(&transform.parameters);
+    writer.varint(transform.length);
+    writer.varint(transform.sources.len() as u64);
+    for (source, length) in &transform.sources {
+        encode_reference(source, writer);
+        writer.varint(*length);
+    }
+}
+
+fn decode_transform(reader: &mut Reader<'_>) -> Result<Transform> {
+    let method = reader.varint_u32()?;
+    let parameters = reader
+        .counted(onefold_types::limits::NODE_MAX_BYTES)?
+        .to_vec();
+    let length = reader.varint()?;
+    let count = reader.count(34)?;
+    let mut sources = Vec::with_capacity(count);
+    for _ in 0..count {
+        sources.push((decode_reference(reader)?, reader.varint()?));
+    }
+    Ok(Transform {
+        method,
+        parameters,
+        sources,
+        length,
+    })
+}
+
+fn encode_placement(placement: &Placement, writer: &mut Writer) {
+    writer.varint(placement.containers.len() as u64);
+    placement.containers.iter().for_each(|id| writer.raw(&id.0));
+    writer.varint(placement.runs.len() as u64);
+    for (container, chunks) in &placement.runs {
+        writer.varint(u64::from(*container));
+        writer.varint(*chunks);
+    }
+}
+
+fn decode_placement(reader: &mut Reader<'_>) -> Result<Placement> {
+    let count = reader.count(16)?;
+    let containers = (0..count)
+        .map(|_| reader.id().map(ContainerId))
+        .collect::<Result<Vec<_>>>()?;
+    let runs = reader.count(2)?;
+    let runs = (0..runs)
+        .map(|_| {
+            let container = reader.varint_u32()?;
+            if container as usize >= count {
+                return Err(reader.damaged("a run lies in no container"));
+            }
+            Ok((container, reader.varint()?))
+        })
+        .collect::<Result<Vec<_>>>()?;
+    Ok(Placement { containers, runs })
+}
+
+fn encode_reference(reference: &Reference, writer: &mut Writer) {
+    writer.fingerprint(&reference.fingerprint);
+    writer.varint(u64::from(reference.level.0));
+}
+
+fn decode_reference(reader: &mut Reader<'_>) -> Result<Reference> {
+    Ok(Reference {
+        fingerprint: reader.fingerprint()?,
+        level: decode_level(reader)?,
+    })
+}
+
+fn decode_level(reader: &mut Reader<'_>) -> Result<Level> {
+    reader
+        .varint_max(u64::from(u16::MAX))
+        .map(|level| Level(level as u16))
+}
+
+#[cfg(test)]
+mod tests;

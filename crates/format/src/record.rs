@@ -1,0 +1,368 @@
+//! Small records: snapshots, plans, marks, tombstones and findings.
+//!
+//! All are JSON, because they are few, people look at them (`onefold cat`), and fields are added
+//! over time; the engine seals them before they are stored. Unknown fields are kept out: a record
+//! with fields this version does not know carries a higher `version` and is refused.
+
+use crate::node::Reference;
+use onefold_types::{ContainerId, Error, ErrorKind, Level, PlanId, Result, SessionId, limits};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+/// The version of every record that this module writes.
+pub const RECORD_VERSION: u32 = 1;
+
+/// A value that is written as text: names and fingerprints.
+mod text {
+    use serde::{Deserialize, Deserializer, Serializer, de::Error};
+    use std::fmt::Display;
+    use std::str::FromStr;
+
+    pub fn serialize<T: Display, S: Serializer>(value: &T, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_str(value)
+    }
+
+    pub fn deserialize<'de, T, D>(from: D) -> Result<T, D::Error>
+    where
+        T: FromStr<Err: Display>,
+        D: Deserializer<'de>,
+    {
+        String::deserialize(from)?.parse().map_err(D::Error::custom)
+    }
+}
+
+/// A list of values that are written as text.
+mod texts {
+    use serde::{Deserialize, Deserializer, Serializer, de::Error};
+    use std::fmt::Display;
+    use std::str::FromStr;
+
+    pub fn serialize<T: Display, S: Serializer>(list: &[T], to: S) -> Result<S::Ok, S::Error> {
+        to.collect_seq(list.iter().map(ToString::to_string))
+    }
+
+    pub fn deserialize<'de, T, D>(from: D) -> Result<Vec<T>, D::Error>
+    where
+        T: FromStr<Err: Display>,
+        D: Deserializer<'de>,
+    {
+        let list = Vec::<String>::deserialize(from)?;
+        list.iter()
+            .map(|text| text.parse().map_err(D::Error::custom))
+            .collect()
+    }
+}
+
+/// A reference as text: "fingerprint:level".
+struct ReferenceText(Reference);
+
+impl std::fmt::Display for ReferenceText {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}:{}", self.0.fingerprint, self.0.level.0)
+    }
+}
+
+impl std::str::FromStr for ReferenceText {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        let wrong = || Error::damaged(format!("'{text}' is not a reference"));
+        let (fingerprint, level) = text.split_once(':').ok_or_else(wrong)?;
+        Ok(Self(Reference {
+            fingerprint: fingerprint.parse()?,
+            level: Level(level.parse().map_err(|_| wrong())?),
+        }))
+    }
+}
+
+mod reference {
+    use super::{Reference, ReferenceText, text};
+    use serde::{Deserializer, Serializer};
+
+    pub fn serialize<S: Serializer>(value: &Reference, to: S) -> Result<S::Ok, S::Error> {
+        text::serialize(&ReferenceText(*value), to)
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Reference, D::Error> {
+        text::deserialize::<ReferenceText, D>(from).map(|text| text.0)
+    }
+}
+
+mod optional_reference {
+    use super::{Reference, ReferenceText};
+    use serde::{Deserialize, Deserializer, Serializer, de::Error};
+
+    pub fn serialize<S: Serializer>(value: &Option<Reference>, to: S) -> Result<S::Ok, S::Error> {
+        match value {
+            Some(value) => to.collect_str(&ReferenceText(*value)),
+            None => to.serialize_none(),
+        }
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Reference>, D::Error> {
+        Option::<String>::deserialize(from)?
+            .map(|text| {
+                text.parse::<ReferenceText>()
+                    .map(|text| text.0)
+                    .map_err(D::Error::custom)
+            })
+            .transpose()
+    }
+}
+
+mod optional_session {
+    use onefold_types::SessionId;
+    use serde::{Deserialize, Deserializer, Serializer, de::Error};
+
+    pub fn serialize<S: Serializer>(value: &Option<SessionId>, to: S) -> Result<S::Ok, S::Error> {
+        match value {
+            Some(value) => to.collect_str(value),
+            None => to.serialize_none(),
+        }
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Option<SessionId>, D::Error> {
+        Option::<String>::deserialize(from)?
+            .map(|text| text.parse().map_err(D::Error::custom))
+            .transpose()
+    }
+}
+
+/// How a snapshot came about.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum SnapshotKind {
+    /// Read from a source.
+    Backup,
+    /// A copy of another snapshot (FAST'17, section 2.3).
+    Fastcopy,
+    /// Put together from parts of other snapshots.
+    Synthetic,
+}
+
+/// What a backup found and did.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Summary {
+    /// Files in the snapshot.
+    pub files: u64,
+    /// Directories in the snapshot.
+    pub directories: u64,
+    /// Links, devices, pipes and sockets in the snapshot.
+    pub others: u64,
+    /// Bytes of all files.
+    pub bytes: u64,
+    /// Files not in the parent.
+    pub files_new: u64,
+    /// Files that differ from the parent's.
+    pub files_changed: u64,
+    /// Files taken over from the parent unread.
+    pub files_unchanged: u64,
+    /// Bytes read from the source.
+    pub bytes_read: u64,
+    /// Chunks cut.
+    pub chunks: u64,
+    /// Chunks that were not in the store.
+    pub chunks_new: u64,
+    /// Plain bytes of new chunks, tree nodes included.
+    pub bytes_new: u64,
+    /// Bytes added to the store's containers.
+    pub bytes_stored: u64,
+    /// Sources that could not be read.
+    pub errors: u64,
+}
+
+/// A snapshot: the value of a committed session's outcome.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SnapshotRecord {
+    /// The version of the record.
+    pub version: u32,
+    /// How it came about.
+    pub kind: SnapshotKind,
+    /// The root directory.
+    #[serde(with = "reference")]
+    pub root: Reference,
+    /// When the backup began, in nanoseconds since 1970.
+    pub started_ns: i64,
+    /// When it was committed.
+    pub finished_ns: i64,
+    /// The machine.
+    pub host: String,
+    /// The user.
+    pub user: String,
+    /// The source paths, absolute, with unprintable bytes escaped.
+    pub paths: Vec<String>,
+    /// Tags.
+    pub tags: Vec<String>,
+    /// A note.
+    pub description: String,
+    /// Whether forget must leave it alone.
+    pub hold: bool,
+    /// The snapshot it was compared with.
+    #[serde(with = "optional_session")]
+    pub parent: Option<SessionId>,
+    /// The newest outcomes known when the session began. Every outcome is reachable from later
+    /// ones through these, so an outcome that was removed behind our back is missed (R54).
+    #[serde(with = "texts")]
+    pub predecessors: Vec<SessionId>,
+    /// The program that wrote it.
+    pub program: String,
+    /// What the backup found and did.
+    pub summary: Summary,
+    /// Advisory locations of the tree's chunks, if they were recorded.
+    #[serde(with = "optional_reference")]
+    pub placement: Option<Reference>,
+}
+
+/// How a session ended, decided once (protocol, W7 and G4).
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", tag = "outcome", content = "snapshot")]
+pub enum Outcome {
+    /// The session is a snapshot.
+    Committed(Box<SnapshotRecord>),
+    /// A collector gave it up; its writer starts over.
+    Fenced,
+}
+
+/// What a collector will delete, and what it knew.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Plan {
+    /// The condemned containers ("D" in the protocol).
+    #[serde(with = "texts")]
+    pub condemned: Vec<ContainerId>,
+    /// The tombstones seen ("T").
+    #[serde(with = "texts")]
+    pub tombstones: Vec<SessionId>,
+}
+
+/// The value of an epoch: the plan that won.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Epoch {
+    /// The plan's name.
+    #[serde(with = "text")]
+    pub plan: PlanId,
+}
+
+/// The value of a tombstone or a mark: who did it, and when.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Note {
+    /// When, in nanoseconds since 1970.
+    pub time_ns: i64,
+    /// The machine and user.
+    pub by: String,
+    /// Why.
+    pub reason: String,
+}
+
+/// A finding: the container must not be relied upon.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Damage {
+    /// When it was found, in nanoseconds since 1970.
+    pub time_ns: i64,
+    /// What was found.
+    pub problem: String,
+}
+
+/// A record as bytes, ready for sealing.
+pub fn encode<T: Serialize>(record: &T) -> Result<Vec<u8>> {
+    serde_json::to_vec(record)
+        .map_err(|error| Error::invalid(format!("cannot write the record: {error}")))
+}
+
+/// Reads a record; `what` names it in errors.
+pub fn decode<T: DeserializeOwned>(bytes: &[u8], what: &str) -> Result<T> {
+    if bytes.len() > limits::RECORD_MAX_BYTES {
+        return Err(Error::damaged(format!("{what}: it is too long")));
+    }
+    serde_json::from_slice(bytes).map_err(|error| {
+        let newer = newer_version(bytes);
+        match newer {
+            Some(version) => Error::new(
+                ErrorKind::NewerFormat,
+                format!("{what}: record version {version} is newer than this onefold reads"),
+            ),
+            None => Error::damaged(format!("{what}: {error}")),
+        }
+    })
+}
+
+/// The version that a record which could not be read claims, if it is above ours (R26: authentic
+/// records of a newer version must never be taken for damage).
+fn newer_version(bytes: &[u8]) -> Option<u64> {
+    let value: serde_json::Value = serde_json::from_slice(bytes).ok()?;
+    let record = value.get("snapshot").unwrap_or(&value);
+    record
+        .get("version")?
+        .as_u64()
+        .filter(|&version| version > u64::from(RECORD_VERSION))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use onefold_types::Fingerprint;
+
+    fn snapshot() -> SnapshotRecord {
+        SnapshotRecord {
+            version: RECORD_VERSION,
+            kind: SnapshotKind::Backup,
+            root: Reference {
+                fingerprint: Fingerprint([1; 32]),
+                level: Level(4),
+            },
+            started_ns: 1,
+            finished_ns: 2,
+            host: "h".into(),
+            user: "u".into(),
+            paths: vec!["/p".into()],
+            tags: vec!["t".into()],
+            description: String::new(),
+            hold: false,
+            parent: Some(SessionId([2; 16])),
+            predecessors: vec![SessionId([3; 16])],
+            program: "onefold".into(),
+            summary: Summary::default(),
+            placement: None,
+        }
+    }
+
+    #[test]
+    fn records_round_trip() {
+        for outcome in [Outcome::Committed(Box::new(snapshot())), Outcome::Fenced] {
+            let bytes = encode(&outcome).unwrap();
+            assert_eq!(decode::<Outcome>(&bytes, "outcome").unwrap(), outcome);
+        }
+        let plan = Plan {
+            condemned: vec![ContainerId([4; 16])],
+            tombstones: vec![SessionId([5; 16])],
+        };
+        assert_eq!(
+            decode::<Plan>(&encode(&plan).unwrap(), "plan").unwrap(),
+            plan
+        );
+        let epoch = Epoch {
+            plan: PlanId([6; 16]),
+        };
+        assert_eq!(
+            decode::<Epoch>(&encode(&epoch).unwrap(), "epoch").unwrap(),
+            epoch
+        );
+    }
+
+    #[test]
+    fn r26_a_newer_record_is_not_damage() {
+        let bytes = encode(&Outcome::Committed(Box::new(snapshot()))).unwrap();
+        let text = String::from_utf8(bytes).unwrap();
+        let newer = text.replace("\"version\":1", "\"version\":2,\"surprise\":true");
+        let error = decode::<Outcome>(newer.as_bytes(), "outcome").unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::NewerFormat);
+        let damaged = text.replace("\"version\":1", "\"version\":1,\"surprise\":true");
+        let error = decode::<Outcome>(damaged.as_bytes(), "outcome").unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Damaged);
+    }
+}

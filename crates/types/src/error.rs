@@ -1,0 +1,181 @@
+//! The one error type of the system: what happened, where, and of which kind.
+//!
+//! The kind decides how a caller goes on (retry, heal, refuse) and which exit code the command line
+//! returns; the message is a sentence a person can act on. Context is added from the inside out, so
+//! a message reads from the outermost intent to the innermost cause.
+
+use std::fmt;
+use std::io;
+
+/// The result of everything that can fail.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// What sort of failure this is; see docs/CONFIG.md for the exit code of each.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// A named object does not exist.
+    NotFound,
+    /// A name is taken already.
+    AlreadyExists,
+    /// There is no store at the given place.
+    NoStore,
+    /// The store, or an object in it, was written by a newer version.
+    NewerFormat,
+    /// No key slot opens with the password given.
+    WrongPassword,
+    /// Stored bytes are not what was written: a checksum, seal or structure does not hold.
+    Damaged,
+    /// The device has no room left.
+    NoSpace,
+    /// The store or target may not be written.
+    ReadOnly,
+    /// The request makes no sense: bad argument, pattern, path or combination.
+    Invalid,
+    /// The user asked to stop.
+    Interrupted,
+    /// A collector fenced this session; it must start again (protocol, W7).
+    Fenced,
+    /// The source changed or vanished while it was read.
+    Source,
+    /// A bound of the system would be exceeded.
+    LimitExceeded,
+    /// Any other failure of the operating system.
+    Io,
+}
+
+/// An error with its kind, its message and, where there is one, the operating system's cause.
+#[derive(Debug)]
+pub struct Error {
+    kind: ErrorKind,
+    message: String,
+    cause: Option<io::Error>,
+}
+
+impl Error {
+    /// An error of `kind` that says `message`.
+    pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
+        Self {
+            kind,
+            message: message.into(),
+            cause: None,
+        }
+    }
+
+    /// An operating-system error met while doing `what`; the kind follows from the cause.
+    pub fn io(what: impl Into<String>, cause: io::Error) -> Self {
+        Self {
+            kind: kind_of(&cause),
+            message: what.into(),
+            cause: Some(cause),
+        }
+    }
+
+    /// Stored bytes that are not what was written.
+    pub fn damaged(what: impl Into<String>) -> Self {
+        Self::new(ErrorKind::Damaged, what)
+    }
+
+    /// A request that makes no sense.
+    pub fn invalid(what: impl Into<String>) -> Self {
+        Self::new(ErrorKind::Invalid, what)
+    }
+
+    /// The kind.
+    #[must_use]
+    pub fn kind(&self) -> ErrorKind {
+        self.kind
+    }
+
+    /// The same error seen from one step further out.
+    #[must_use]
+    pub fn context(mut self, outer: impl fmt::Display) -> Self {
+        self.message = format!("{outer}: {}", self.message);
+        self
+    }
+
+    /// The same error under another kind.
+    #[must_use]
+    pub fn with_kind(mut self, kind: ErrorKind) -> Self {
+        self.kind = kind;
+        self
+    }
+
+    /// Whether stored data is concerned, rather than the request or the machine.
+    #[must_use]
+    pub fn is_damage(&self) -> bool {
+        matches!(self.kind, ErrorKind::Damaged | ErrorKind::NotFound)
+    }
+}
+
+fn kind_of(cause: &io::Error) -> ErrorKind {
+    match cause.kind() {
+        io::ErrorKind::NotFound => ErrorKind::NotFound,
+        io::ErrorKind::AlreadyExists => ErrorKind::AlreadyExists,
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => ErrorKind::NoSpace,
+        io::ErrorKind::ReadOnlyFilesystem | io::ErrorKind::PermissionDenied => ErrorKind::ReadOnly,
+        io::ErrorKind::UnexpectedEof => ErrorKind::Damaged,
+        _ => ErrorKind::Io,
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)?;
+        match &self.cause {
+            Some(cause) => write!(f, ": {cause}"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.cause.as_ref().map(|cause| cause as _)
+    }
+}
+
+/// Adds context to a failing result.
+pub trait Context<T> {
+    /// Names the outer step in which the failure was met; `outer` runs only on failure.
+    fn context<D: fmt::Display>(self, outer: impl FnOnce() -> D) -> Result<T>;
+}
+
+impl<T> Context<T> for Result<T> {
+    fn context<D: fmt::Display>(self, outer: impl FnOnce() -> D) -> Result<T> {
+        self.map_err(|error| error.context(outer()))
+    }
+}
+
+impl<T> Context<T> for io::Result<T> {
+    fn context<D: fmt::Display>(self, outer: impl FnOnce() -> D) -> Result<T> {
+        self.map_err(|cause| Error::io(outer().to_string(), cause))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn context_reads_from_outside_in() {
+        let error: Result<()> = Err(Error::damaged("seal does not hold"));
+        let error = error
+            .context(|| "container 12")
+            .context(|| "restoring /a/b")
+            .unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "restoring /a/b: container 12: seal does not hold"
+        );
+        assert_eq!(error.kind(), ErrorKind::Damaged);
+    }
+
+    #[test]
+    fn full_disk_and_quota_are_one_kind() {
+        for raw in [28, 122] {
+            let cause = io::Error::from_raw_os_error(raw);
+            assert_eq!(Error::io("writing", cause).kind(), ErrorKind::NoSpace);
+        }
+    }
+}

@@ -1,0 +1,56 @@
+//! Every bound of the system, with the relations between them checked at compile time.
+//!
+//! Decoders refuse what exceeds these bounds before they allocate, so that no stored byte can make
+//! a process take more memory than the bound names.
+
+/// One kibibyte.
+pub const KIB: usize = 1024;
+/// One mebibyte.
+pub const MIB: usize = 1024 * KIB;
+
+/// The largest chunk that any chunker may cut and any descriptor may name.
+pub const CHUNK_SIZE_MAX_BYTES: usize = MIB;
+/// The smallest minimum size a chunker accepts.
+pub const CHUNK_SIZE_MIN_BYTES: usize = 64;
+
+/// Plain bytes collected into one compressed, sealed frame before it is closed.
+pub const FRAME_PLAIN_TARGET_BYTES: usize = 256 * KIB;
+/// The largest plain frame: a frame of the target size that takes one more chunk.
+pub const FRAME_PLAIN_MAX_BYTES: usize = 4 * MIB + CHUNK_SIZE_MAX_BYTES;
+
+/// Stored bytes after which a container is closed, unless the store says otherwise.
+pub const CONTAINER_TARGET_BYTES: usize = 4 * MIB;
+/// The largest container target a store may be created with.
+pub const CONTAINER_TARGET_MAX_BYTES: usize = 256 * MIB;
+/// Chunks after which a container is closed whatever its size.
+pub const CONTAINER_CHUNKS_MAX: usize = 1 << 16;
+/// The largest metadata section, before compression.
+pub const METADATA_SECTION_MAX_BYTES: usize = 64 * MIB;
+
+/// The largest encoded tree node.
+pub const NODE_MAX_BYTES: usize = CHUNK_SIZE_MAX_BYTES;
+/// Encoded directory bytes after which a directory spills into another leaf.
+pub const DIRECTORY_LEAF_TARGET_BYTES: usize = 64 * KIB;
+/// The longest file name accepted, in bytes.
+pub const NAME_MAX_BYTES: usize = 4096;
+/// The longest symbolic link target accepted, in bytes.
+pub const SYMLINK_TARGET_MAX_BYTES: usize = 64 * KIB;
+/// Extended attributes of one entry, names and values together, in bytes.
+pub const XATTRS_MAX_BYTES: usize = 512 * KIB;
+/// Directories deeper than this are refused at restore, listing and backup.
+pub const DEPTH_MAX: usize = 4096;
+
+/// The largest small record: snapshot, plan, mark, key slot or configuration.
+pub const RECORD_MAX_BYTES: usize = 64 * MIB;
+
+/// The smallest memory limit a process accepts.
+pub const MEMORY_LIMIT_MIN_BYTES: usize = 48 * MIB;
+/// The memory limit where the user names none.
+pub const MEMORY_LIMIT_DEFAULT_BYTES: usize = 256 * MIB;
+
+const _: () = assert!(FRAME_PLAIN_TARGET_BYTES + CHUNK_SIZE_MAX_BYTES <= FRAME_PLAIN_MAX_BYTES);
+const _: () = assert!(CONTAINER_TARGET_BYTES <= CONTAINER_TARGET_MAX_BYTES);
+const _: () = assert!(
+    DIRECTORY_LEAF_TARGET_BYTES + XATTRS_MAX_BYTES + 2 * SYMLINK_TARGET_MAX_BYTES <= NODE_MAX_BYTES
+);
+const _: () = assert!(MEMORY_LIMIT_MIN_BYTES <= MEMORY_LIMIT_DEFAULT_BYTES);
