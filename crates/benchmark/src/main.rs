@@ -1,0 +1,265 @@
+//! Onefold measured against its peers, on the same data, in the same run.
+//!
+//! `peers` measures, `install-peers` brings the peers to this machine. The method and the meaning of
+//! the figures are in `experiments/peers/README.md`.
+
+mod compare;
+mod dataset;
+mod install;
+mod machine;
+mod measure;
+mod report;
+mod results;
+mod run;
+mod targets;
+mod tools;
+
+use clap::{Args, Parser, Subcommand};
+use dataset::Dataset;
+use machine::Machine;
+use report::{Context, REPORT_FILE};
+use results::{Recorder, Results};
+use run::Plan;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::{fs, io};
+use tempfile::TempDir;
+use tools::OWN;
+
+/// Where restored trees go if it is a file system in memory.
+const MEMORY: &str = "/dev/shm";
+const RUNS: &str = "experiments/peers/runs";
+
+#[derive(Parser)]
+#[command(version, about = "Measures Onefold against its peers")]
+struct Cli {
+    #[command(subcommand)]
+    command: Commands,
+}
+
+#[derive(Subcommand)]
+enum Commands {
+    /// Runs the same backups with every tool found, and writes a report
+    Peers(PeersArgs),
+    /// Installs the peers through this machine's package managers
+    InstallPeers {
+        /// Where programs go if the package manager lets one choose
+        #[arg(long, value_name = "DIR", default_value = "/usr/local")]
+        prefix: PathBuf,
+    },
+}
+
+#[derive(Args)]
+struct PeersArgs {
+    /// The data, in g00, g01, ...; data set A is made there if there is none
+    #[arg(long, value_name = "DIR", required_unless_present = "tiny")]
+    data: Option<PathBuf>,
+    /// Makes a small synthetic data set itself and runs in seconds: shows that all works, not how well
+    #[arg(long, conflicts_with = "data")]
+    tiny: bool,
+    /// The onefold binary [default: the one in PATH]
+    #[arg(long, value_name = "FILE")]
+    onefold: Option<PathBuf>,
+    /// How often everything is run [default: 3, with --tiny 1]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    runs: Option<u16>,
+    /// The tools that take part, by binary [default: every one that is found]
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    tools: Vec<String>,
+    /// Where the report goes [default: a new directory in experiments/peers/runs; with --tiny the
+    /// report is printed]
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+    /// Where repositories and caches are kept while they are needed
+    #[arg(long, value_name = "DIR", default_value = ".")]
+    work: PathBuf,
+}
+
+fn main() -> ExitCode {
+    let outcome = match Cli::parse().command {
+        Commands::Peers(args) => peers(&args),
+        Commands::InstallPeers { prefix } => {
+            let outcomes = install::install_peers(&prefix);
+            outcomes.iter().for_each(|line| println!("{line}"));
+            Ok(true)
+        }
+    };
+    match outcome {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("onefold-benchmark: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Measures and reports. False if the project's own tool failed at anything.
+fn peers(args: &PeersArgs) -> io::Result<bool> {
+    let search = tools::search(&args.tools, args.onefold.as_deref())?;
+    if search.found.is_empty() {
+        return Err(io::Error::other(
+            "none of the tools is installed; see install-peers",
+        ));
+    }
+    let place = TempDir::with_prefix_in("onefold-benchmark-", args.work.canonicalize()?)?;
+    let work = place.path();
+    let data = data(args, work)?;
+    let restores = restores(work);
+    let out = match &args.out {
+        Some(directory) => directory.clone(),
+        None if args.tiny => work.join("report"),
+        None => next_directory(Path::new(RUNS), &machine::today())?,
+    };
+    let context = Context {
+        date: machine::today(),
+        commit: machine::commit(),
+        machine: Machine::describe(work, &restores)?,
+        tools: &search.found,
+        missing: &search.missing,
+        data: &data,
+        runs: args.runs.map_or(if args.tiny { 1 } else { 3 }, usize::from),
+    };
+    let mut recorder = Recorder::start(&out, &raw_head(&context))?;
+    let plan = Plan {
+        tools: &search.found,
+        data: &data,
+        work,
+        restores: &restores,
+    };
+    let file = out.join(REPORT_FILE);
+    for number in 1..=context.runs {
+        run::perform(&plan, number, &mut recorder)?;
+        // Written after every run, so that a later one cut short loses nothing.
+        fs::write(&file, report::render(&context, &recorder.results))?;
+    }
+    if args.tiny && args.out.is_none() {
+        print!("{}", fs::read_to_string(&file)?);
+    } else {
+        println!("{}", file.display());
+    }
+    Ok(own_tool_is_right(&recorder.results))
+}
+
+fn data(args: &PeersArgs, work: &Path) -> io::Result<Dataset> {
+    match &args.data {
+        Some(directory) => {
+            dataset::ensure_data_set_a(directory)?;
+            Dataset::open(directory)
+        }
+        None => dataset::make_tiny(&work.join("data")),
+    }
+}
+
+/// In memory if this machine has a place for it, so that restores are not measured by the disk.
+fn restores(work: &Path) -> PathBuf {
+    match machine::file_system_of(Path::new(MEMORY)) {
+        Ok(kind) if kind == "tmpfs" => PathBuf::from(MEMORY),
+        _ => work.to_path_buf(),
+    }
+}
+
+/// Makes the first directory `<date>-<n>` that does not exist yet.
+fn next_directory(parent: &Path, date: &str) -> io::Result<PathBuf> {
+    fs::create_dir_all(parent)?;
+    for n in 1_u32.. {
+        let directory = parent.join(format!("{date}-{n}"));
+        match fs::create_dir(&directory) {
+            Ok(()) => return Ok(directory),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Err(io::Error::other("there are too many runs of today"))
+}
+
+/// The first line of the raw data.
+fn raw_head(context: &Context<'_>) -> serde_json::Value {
+    let Context {
+        date,
+        commit,
+        machine,
+        data,
+        ..
+    } = context;
+    let versions: serde_json::Map<_, _> = context
+        .tools
+        .iter()
+        .map(|found| (found.tool.label.to_string(), found.version.clone().into()))
+        .collect();
+    serde_json::json!({
+        "kind": "head",
+        "date": date,
+        "commit": commit,
+        "processor": machine.processor,
+        "cores": machine.cores,
+        "memory_mib": machine.memory_mib,
+        "kernel": machine.kernel,
+        "repositories": machine.repositories,
+        "restores": machine.restores,
+        "data": data.name,
+        "generations": data.generations.len(),
+        "bytes": data.total_bytes(),
+        "increment_bytes": data.increment_bytes(),
+        "versions": versions,
+    })
+}
+
+fn own_tool_is_right(results: &Results) -> bool {
+    results.failures.iter().all(|failure| failure.tool != OWN)
+        && results
+            .verifications
+            .iter()
+            .all(|v| v.tool != OWN || v.differences.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        use clap::CommandFactory;
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn tools_are_separated_by_commas() {
+        let line = [
+            "onefold-benchmark",
+            "peers",
+            "--tiny",
+            "--tools",
+            "restic,borg",
+        ];
+        let Commands::Peers(args) = Cli::parse_from(line).command else {
+            panic!("not peers")
+        };
+        assert_eq!(args.tools, ["restic", "borg"]);
+        assert!(args.tiny && args.runs.is_none());
+        assert!(Cli::try_parse_from(["onefold-benchmark", "peers"]).is_err());
+    }
+
+    #[test]
+    fn every_report_gets_a_directory_of_its_own() {
+        let place = tempfile::tempdir().unwrap();
+        let first = next_directory(place.path(), "2026-11-21").unwrap();
+        let second = next_directory(place.path(), "2026-11-21").unwrap();
+        assert!(first.ends_with("2026-11-21-1") && second.ends_with("2026-11-21-2"));
+    }
+
+    #[test]
+    fn only_the_own_tool_decides_the_exit_code() {
+        let mut results = Results::default();
+        let differences = vec!["a: missing".to_string()];
+        let of = |tool| results::Verification {
+            run: 1,
+            tool,
+            differences: differences.clone(),
+        };
+        results.verifications.push(of("restic"));
+        assert!(own_tool_is_right(&results));
+        results.verifications.push(of(OWN));
+        assert!(!own_tool_is_right(&results));
+    }
+}

@@ -1,0 +1,32 @@
+//! Decisions without deeds.
+//!
+//! A policy looks at what it is given, asks the world through the narrow batched port of
+//! [`ports`], and answers. It opens no file, starts no thread, reads no clock and draws no
+//! randomness (`clippy.toml` refuses all four), so the same code runs in production, in
+//! measurements and in simulations, and the same questions get the same answers every time.
+//!
+//! One file is one algorithm with one citation:
+//!
+//! | module | decides | after |
+//! | --- | --- | --- |
+//! | [`ports`] | nothing: what a policy may ask | FAST'08, section 3.3 |
+//! | [`summary_vector`] | whether a chunk is certainly new | FAST'08, section 4.1 |
+//! | [`locality_cache`] | which containers' fingerprints stay in memory | FAST'08, section 4.3 |
+//! | [`accelerated_filter`] | whether a chunk is a duplicate | FAST'08, section 4.4 |
+//! | [`retention`] | which snapshots are kept | the `keep` rules of restic's `forget` |
+//! | [`selection`] | which snapshot a reference means | the reference forms of restic |
+
+#![forbid(unsafe_code)]
+
+pub mod accelerated_filter;
+pub mod locality_cache;
+mod place_table;
+pub mod ports;
+pub mod retention;
+pub mod selection;
+pub mod summary_vector;
+
+pub use accelerated_filter::{AcceleratedFilter, FilterConfiguration, FilterCounters, Verdict};
+pub use locality_cache::LocalityCache;
+pub use ports::{IndexPort, Instance};
+pub use summary_vector::SummaryVector;

@@ -1,0 +1,50 @@
+//! What a policy may ask of the world: narrow, and batched where a device is involved.
+//!
+//! The local index, a remote index and a simulation all stand behind [`IndexPort`]; a policy cannot
+//! tell them apart. Invariant: an answer of the index is a hint. Only a container's own metadata
+//! section says what the container holds (FAST'08, section 3.3: containers are self-describing).
+
+use onefold_types::{ContainerId, Fingerprint, Result};
+use std::sync::Arc;
+
+/// Where an instance of a chunk lies.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Instance {
+    /// The container that holds the chunk.
+    pub container: ContainerId,
+    /// Index of the chunk's descriptor in the container's metadata section.
+    pub position: u32,
+}
+
+/// The index of a store, as a policy sees it.
+pub trait IndexPort {
+    /// Appends, for each fingerprint, the containers the on-disk index names for it, newest first.
+    ///
+    /// An answer is a hint and unverified. Exactly one list per fingerprint is appended, in the
+    /// order of `fingerprints`. `reads` grows by one for each index page read from the device.
+    ///
+    /// # Errors
+    /// The index cannot be read.
+    fn locate(
+        &mut self,
+        fingerprints: &[Fingerprint],
+        found: &mut Vec<Vec<ContainerId>>,
+        reads: &mut u64,
+    ) -> Result<()>;
+
+    /// The fingerprints of a container's metadata section in stream order, read from the container
+    /// itself.
+    ///
+    /// `Ok(None)` if the container does not exist (any more), may not be used (condemned, damaged)
+    /// or its metadata section cannot be read.
+    ///
+    /// # Errors
+    /// The store as a whole cannot be used; one unreadable container is no error.
+    fn container_fingerprints(
+        &mut self,
+        container: ContainerId,
+    ) -> Result<Option<Arc<[Fingerprint]>>>;
+
+    /// Whether any run's summary vector may hold the fingerprint; `false` is certain.
+    fn may_contain(&self, fingerprint: &Fingerprint) -> bool;
+}

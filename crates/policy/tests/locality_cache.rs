@@ -1,0 +1,249 @@
+//! The locality cache against a plain oracle, and its budget.
+
+use onefold_policy::{Instance, LocalityCache};
+use onefold_types::{ContainerId, Fingerprint};
+use proptest::prelude::*;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Every fourth name begins with the same bytes.
+fn container(number: u8) -> ContainerId {
+    let mut bytes = [number % 4; 16];
+    bytes[15] = number;
+    ContainerId(bytes)
+}
+
+/// Fingerprints of one `prefix` agree in their first eight bytes and differ in their last.
+fn fingerprint(prefix: u8, tail: u8) -> Fingerprint {
+    let mut bytes = [0; 32];
+    bytes[7] = prefix;
+    bytes[31] = tail;
+    Fingerprint(bytes)
+}
+
+fn numbered(number: u64) -> Fingerprint {
+    let mut bytes = [0; 32];
+    let spread = number.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ number.rotate_left(17);
+    bytes[..8].copy_from_slice(&spread.to_le_bytes());
+    bytes[8..16].copy_from_slice(&number.to_le_bytes());
+    Fingerprint(bytes)
+}
+
+fn array(numbers: std::ops::Range<u64>) -> Arc<[Fingerprint]> {
+    numbers.map(numbered).collect()
+}
+
+/// What the cache promises, written as plainly as possible; most recently used last.
+#[derive(Default)]
+struct Oracle {
+    containers: BTreeMap<ContainerId, Arc<[Fingerprint]>>,
+    order: Vec<ContainerId>,
+}
+
+impl Oracle {
+    fn touch(&mut self, container: ContainerId) {
+        self.order.retain(|other| *other != container);
+        self.order.push(container);
+    }
+
+    fn insert(&mut self, container: ContainerId, array: Arc<[Fingerprint]>) {
+        self.containers.insert(container, array);
+        self.touch(container);
+    }
+
+    fn remove(&mut self, container: ContainerId) -> bool {
+        self.order.retain(|other| *other != container);
+        self.containers.remove(&container).is_some()
+    }
+
+    fn instances(&self, fingerprint: &Fingerprint) -> Vec<Instance> {
+        let mut instances = Vec::new();
+        for (container, array) in &self.containers {
+            for (position, other) in (0..).zip(array.iter()) {
+                if other == fingerprint {
+                    instances.push(Instance {
+                        container: *container,
+                        position,
+                    });
+                }
+            }
+        }
+        instances
+    }
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Insert(u8, Vec<(u8, u8)>),
+    Remove(u8),
+    Lookup(u8, u8),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let chunk = (0..6u8, 0..4u8);
+    prop_oneof![
+        3 => (0..12u8, prop::collection::vec(chunk.clone(), 0..40))
+            .prop_map(|(name, chunks)| Step::Insert(name, chunks)),
+        2 => (0..12u8).prop_map(Step::Remove),
+        6 => chunk.prop_map(|(prefix, tail)| Step::Lookup(prefix, tail)),
+    ]
+}
+
+fn check_all(cache: &LocalityCache, oracle: &Oracle) -> Result<(), TestCaseError> {
+    prop_assert!(cache.bytes_used() <= cache.capacity_bytes());
+    prop_assert_eq!(cache.container_count(), oracle.containers.len());
+    let fingerprints: usize = oracle.containers.values().map(|array| array.len()).sum();
+    prop_assert_eq!(cache.fingerprint_count(), fingerprints);
+    for name in 0..12 {
+        let name = container(name);
+        prop_assert_eq!(
+            cache.contains_container(name),
+            oracle.containers.contains_key(&name)
+        );
+    }
+    Ok(())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(512))]
+
+    #[test]
+    fn r22_cache_agrees_with_an_ordered_map(
+        steps in prop::collection::vec(step(), 1..80),
+        capacity_bytes in prop_oneof![Just(1 << 20), 2_000..12_000usize],
+    ) {
+        let mut cache = LocalityCache::new(capacity_bytes);
+        let mut oracle = Oracle::default();
+        for step in steps {
+            match step {
+                Step::Insert(name, chunks) => {
+                    let array: Arc<[Fingerprint]> =
+                        chunks.iter().map(|(prefix, tail)| fingerprint(*prefix, *tail)).collect();
+                    let evicted_before = cache.evictions();
+                    let present = oracle.containers.get(&container(name)) == Some(&array);
+                    if !present {
+                        oracle.remove(container(name));
+                    }
+                    if cache.insert(container(name), Arc::clone(&array)) {
+                        // Evictions may only have taken the least recently used ones.
+                        let evicted = (cache.evictions() - evicted_before) as usize;
+                        let order = oracle.order.clone();
+                        order.iter().take(evicted).for_each(|name| { oracle.remove(*name); });
+                        oracle.insert(container(name), array);
+                    } else {
+                        prop_assert!(capacity_bytes < 12_000);
+                        prop_assert_eq!(cache.evictions(), evicted_before);
+                    }
+                }
+                Step::Remove(name) => {
+                    prop_assert_eq!(cache.remove(container(name)), oracle.remove(container(name)));
+                }
+                Step::Lookup(prefix, tail) => {
+                    let wanted = fingerprint(prefix, tail);
+                    let valid = oracle.instances(&wanted);
+                    match cache.lookup(&wanted) {
+                        Some(instance) => {
+                            prop_assert!(valid.contains(&instance));
+                            oracle.touch(instance.container);
+                        }
+                        None => prop_assert!(valid.is_empty()),
+                    }
+                }
+            }
+            check_all(&cache, &oracle)?;
+        }
+    }
+}
+
+#[test]
+fn a_fingerprint_in_two_containers_outlives_the_removal_of_one() {
+    for removed_first in [1, 2] {
+        let mut cache = LocalityCache::new(1 << 20);
+        assert!(cache.insert(container(1), array(0..10)));
+        assert!(cache.insert(container(2), array(5..15)));
+        assert!(cache.remove(container(removed_first)));
+        let kept = container(3 - removed_first);
+        assert_eq!(
+            cache
+                .lookup(&numbered(7))
+                .map(|instance| instance.container),
+            Some(kept)
+        );
+        assert!(cache.remove(kept));
+        assert_eq!(cache.lookup(&numbered(7)), None);
+        assert_eq!(cache.fingerprint_count(), 0);
+    }
+}
+
+#[test]
+fn equal_prefixes_are_told_apart_by_the_whole_fingerprint() {
+    let mut cache = LocalityCache::new(1 << 20);
+    let array: Arc<[Fingerprint]> = (0..200).map(|tail| fingerprint(9, tail)).collect();
+    assert!(cache.insert(container(1), array));
+    for tail in 0..200 {
+        let expected = Instance {
+            container: container(1),
+            position: u32::from(tail),
+        };
+        assert_eq!(cache.lookup(&fingerprint(9, tail)), Some(expected));
+    }
+    assert_eq!(cache.lookup(&fingerprint(9, 200)), None);
+}
+
+#[test]
+fn the_least_recently_hit_container_goes_first() {
+    let mut cache = LocalityCache::new(200_000);
+    let full = (0..).take_while(|number| {
+        let first = u64::from(*number) * 1000;
+        assert!(cache.insert(container(*number), array(first..first + 500)));
+        cache.evictions() == 0
+    });
+    let count = full.count() as u8;
+    assert!(count >= 6, "{count} containers fit");
+    // The last insertion dropped container 0; a hit protects 1, so 2 goes next.
+    assert!(!cache.contains_container(container(0)));
+    assert!(cache.lookup(&numbered(1000)).is_some());
+    assert!(cache.insert(container(100), array(900_000..900_500)));
+    assert!(cache.contains_container(container(1)));
+    assert!(!cache.contains_container(container(2)));
+}
+
+#[test]
+fn an_oversized_container_is_refused_and_drops_nothing() {
+    let mut cache = LocalityCache::new(50_000);
+    assert!(cache.insert(container(1), array(0..100)));
+    let before = cache.bytes_used();
+    assert!(!cache.insert(container(2), array(1000..3000)));
+    assert_eq!(cache.bytes_used(), before);
+    assert!(cache.contains_container(container(1)));
+    let mut nothing = LocalityCache::new(0);
+    assert!(!nothing.insert(container(1), array(0..1)));
+    assert_eq!(nothing.bytes_used(), 0);
+}
+
+#[test]
+fn a_full_cache_takes_under_fifty_bytes_per_chunk_and_most_of_its_budget() {
+    for capacity_bytes in [400_000, 1 << 20, 3_000_000, 10_000_000, 16 << 20] {
+        let mut cache = LocalityCache::new(capacity_bytes);
+        let mut number = 0;
+        while cache.evictions() == 0 {
+            let mut name = [0; 16];
+            name[..8].copy_from_slice(&u64::to_le_bytes(number));
+            assert!(cache.insert(
+                ContainerId(name),
+                array(number * 1000..number * 1000 + 1000)
+            ));
+            assert!(cache.bytes_used() <= capacity_bytes);
+            number += 1;
+        }
+        let per_chunk = cache.bytes_used() as f64 / cache.fingerprint_count() as f64;
+        assert!(per_chunk < 50.0, "{per_chunk} bytes per chunk");
+        let share = cache.bytes_used() as f64 / capacity_bytes as f64;
+        // What is missing is less than one more container and the entries it would need.
+        let missing = capacity_bytes - cache.bytes_used();
+        assert!(
+            missing < 50 * 1000 + capacity_bytes / 50,
+            "only {share} of {capacity_bytes} bytes used"
+        );
+    }
+}
