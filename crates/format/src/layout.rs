@@ -4,7 +4,7 @@
 //! config                          configuration, readable without a key
 //! config.copy                     the same bytes again (R30)
 //! keys/<key id>                   key slots;  keys/<key id>.copy  the same bytes again
-//! containers/<2 digits>/<id>      containers, sharded by the first byte of their name
+//! containers/<2 digits>/<id>      containers, sharded by the last byte of their name
 //! metadata/<id>                   packs of metadata sections, for sequential scans
 //! index/<run id>                  index runs
 //! sessions/<s>/announced          a session exists (W1)
@@ -51,7 +51,7 @@ pub const FINISHED: &str = "finished";
 #[must_use]
 pub fn container(id: ContainerId) -> String {
     let name = id.to_string();
-    format!("{CONTAINERS}/{}/{name}", &name[..2])
+    format!("{CONTAINERS}/{}/{name}", &name[name.len() - 2..])
 }
 
 /// Where a pack of metadata sections lies.

@@ -1,0 +1,15 @@
+//! Containers on the way in and out: frames, the open container, and reading.
+//!
+//! | module | holds |
+//! | --- | --- |
+//! | [`frame`] | one frame: compress, seal, decode and compare; and the way back |
+//! | [`frame_pool`] | the threads that seal frames |
+//! | [`open`] | an open container: frames in stream order until it is full (SISL) |
+//! | [`log`] | appends finished containers to the store and keeps what is not yet indexed |
+//! | [`reader`] | metadata sections and frames of stored containers |
+
+pub mod frame;
+pub mod frame_pool;
+pub mod log;
+pub mod open;
+pub mod reader;

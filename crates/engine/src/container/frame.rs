@@ -1,0 +1,262 @@
+//! One frame: many chunks compressed and sealed together.
+//!
+//! Sealing ends with the way back: the sealed bytes are opened, decompressed and every chunk's
+//! fingerprint is computed again. Only then does a frame count as stored, so that a fault in the
+//! compressor, the cipher or memory is found while the source is still at hand (R37, R38).
+
+use onefold_crypto::{Fingerprinter, ObjectSealer, TAG_BYTES};
+use onefold_format::codec::{Codec, Compression, Compressor, Decompressor};
+use onefold_types::{Error, Fingerprint, Level, Result};
+
+/// A chunk in a frame that is being filled.
+#[derive(Clone, Copy, Debug)]
+pub struct FrameChunk {
+    /// The chunk's name.
+    pub fingerprint: Fingerprint,
+    /// Its length.
+    pub length: u32,
+    /// Its height in the forest.
+    pub level: Level,
+}
+
+/// Chunks waiting to be sealed together.
+#[derive(Debug, Default)]
+pub struct PlainFrame {
+    /// The chunks' bytes, back to back.
+    pub bytes: Vec<u8>,
+    /// The chunks.
+    pub chunks: Vec<FrameChunk>,
+}
+
+/// A frame as it will stand in the container.
+#[derive(Debug)]
+pub struct SealedFrame {
+    /// Coded, sealed bytes, tag included.
+    pub bytes: Vec<u8>,
+    /// Length before coding.
+    pub plain_length: u32,
+    /// How it is coded.
+    pub codec: Codec,
+    /// The chunks in it.
+    pub chunks: Vec<FrameChunk>,
+    /// The plain buffer, empty, for use in another frame.
+    pub spare: Vec<u8>,
+}
+
+/// Seals frames; one for each thread, because it keeps working memory.
+pub struct FrameSealer {
+    compressor: Compressor,
+    opener: FrameOpener,
+}
+
+impl FrameSealer {
+    /// A sealer that compresses as told.
+    pub fn new(compression: Compression) -> Result<Self> {
+        Ok(Self {
+            compressor: Compressor::new(compression)?,
+            opener: FrameOpener::new()?,
+        })
+    }
+
+    /// Compresses and seals `frame` as part `part`, then decodes it again and compares.
+    pub fn seal(
+        &mut self,
+        frame: PlainFrame,
+        part: u32,
+        sealer: &ObjectSealer,
+        fingerprinter: &Fingerprinter,
+    ) -> Result<SealedFrame> {
+        let PlainFrame {
+            bytes: mut plain,
+            chunks,
+        } = frame;
+        let mut bytes = Vec::with_capacity(plain.len() / 2 + 1024);
+        let codec = self.compressor.compress(&plain, &mut bytes)?;
+        sealer.seal(part, &mut bytes, 0)?;
+        let plain_length = plain.len();
+        self.opener
+            .open_copy(&bytes, part, codec, plain_length, sealer)?;
+        verify_chunks(&self.opener.plain, &chunks, fingerprinter).map_err(|error| {
+            error.context("a frame read back otherwise than it was written (faulty memory?)")
+        })?;
+        plain.clear();
+        Ok(SealedFrame {
+            bytes,
+            plain_length: plain_length as u32,
+            codec,
+            chunks,
+            spare: plain,
+        })
+    }
+}
+
+/// Opens frames; one for each thread, because it keeps working memory.
+pub struct FrameOpener {
+    decompressor: Decompressor,
+    sealed: Vec<u8>,
+    plain: Vec<u8>,
+}
+
+impl FrameOpener {
+    /// An opener for all codecs.
+    pub fn new() -> Result<Self> {
+        Ok(Self {
+            decompressor: Decompressor::new()?,
+            sealed: Vec::new(),
+            plain: Vec::new(),
+        })
+    }
+
+    /// Opens and decompresses a frame; the plain bytes stay valid until the next call.
+    pub fn open(
+        &mut self,
+        sealed: &mut [u8],
+        part: u32,
+        codec: Codec,
+        plain_length: usize,
+        sealer: &ObjectSealer,
+    ) -> Result<&[u8]> {
+        let coded_length = sealer.open(part, sealed)?;
+        let coded = &sealed[..coded_length];
+        self.decompressor
+            .decompress(codec, coded, plain_length, &mut self.plain)?;
+        Ok(&self.plain)
+    }
+
+    fn open_copy(
+        &mut self,
+        sealed: &[u8],
+        part: u32,
+        codec: Codec,
+        plain_length: usize,
+        sealer: &ObjectSealer,
+    ) -> Result<()> {
+        let mut copy = std::mem::take(&mut self.sealed);
+        copy.clear();
+        copy.extend_from_slice(sealed);
+        let opened = self
+            .open(&mut copy, part, codec, plain_length, sealer)
+            .map(|_| ());
+        self.sealed = copy;
+        opened
+    }
+}
+
+/// Fails unless every chunk of a plain frame has the fingerprint it is named by.
+pub fn verify_chunks(
+    plain: &[u8],
+    chunks: &[FrameChunk],
+    fingerprinter: &Fingerprinter,
+) -> Result<()> {
+    let mut rest = plain;
+    let mut data = Vec::with_capacity(chunks.len());
+    for chunk in chunks {
+        let (bytes, after) = rest
+            .split_at_checked(chunk.length as usize)
+            .ok_or_else(|| Error::damaged("a chunk reaches beyond its frame"))?;
+        rest = after;
+        if !chunk.level.is_node() {
+            data.push(bytes);
+        } else if fingerprinter.node(bytes) != chunk.fingerprint {
+            return Err(wrong_fingerprint(&chunk.fingerprint));
+        }
+    }
+    let mut computed = Vec::with_capacity(data.len());
+    fingerprinter.data_batch(&data, &mut computed);
+    let expected = chunks.iter().filter(|chunk| !chunk.level.is_node());
+    for (chunk, computed) in expected.zip(computed) {
+        if chunk.fingerprint != computed {
+            return Err(wrong_fingerprint(&chunk.fingerprint));
+        }
+    }
+    Ok(())
+}
+
+fn wrong_fingerprint(fingerprint: &Fingerprint) -> Error {
+    Error::damaged(format!(
+        "the bytes of chunk {fingerprint:?} do not have its fingerprint"
+    ))
+}
+
+/// The stored length that a raw frame of `plain_length` bytes takes.
+#[must_use]
+pub fn raw_stored_length(plain_length: usize) -> usize {
+    plain_length + TAG_BYTES
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use onefold_crypto::{HashKind, MasterKey, Purpose, Vault};
+
+    fn frame(fingerprinter: &Fingerprinter) -> PlainFrame {
+        let mut frame = PlainFrame::default();
+        for n in 0..40u8 {
+            let bytes = vec![n; 100 + usize::from(n) * 97];
+            let level = Level(u16::from(n % 3 == 0));
+            let fingerprint = match level.is_node() {
+                true => fingerprinter.node(&bytes),
+                false => fingerprinter.data(&bytes),
+            };
+            frame.chunks.push(FrameChunk {
+                fingerprint,
+                length: bytes.len() as u32,
+                level,
+            });
+            frame.bytes.extend(bytes);
+        }
+        frame
+    }
+
+    #[test]
+    fn frames_round_trip_under_every_compression() {
+        let key = MasterKey::from_bytes([1; 32]);
+        let fingerprinter = Fingerprinter::new(HashKind::Blake3, Some(&key));
+        let sealer = Vault::new(Some(&key))
+            .object(Purpose::Container, &[2; 16])
+            .unwrap();
+        for compression in [Compression::None, Compression::Lz4, Compression::Zstd(3)] {
+            let plain = frame(&fingerprinter);
+            let expected = plain.bytes.clone();
+            let mut sealed = FrameSealer::new(compression)
+                .unwrap()
+                .seal(plain, 7, &sealer, &fingerprinter)
+                .unwrap();
+            let mut opener = FrameOpener::new().unwrap();
+            let length = expected.len();
+            let opened = opener
+                .open(&mut sealed.bytes, 7, sealed.codec, length, &sealer)
+                .unwrap();
+            assert_eq!(opened, expected);
+        }
+    }
+
+    #[test]
+    fn r38_a_bit_that_flipped_before_compression_is_found() {
+        let fingerprinter = Fingerprinter::new(HashKind::Blake3, None);
+        let sealer = Vault::new(None)
+            .object(Purpose::Container, &[2; 16])
+            .unwrap();
+        for position in [0, 100, 5000] {
+            let mut plain = frame(&fingerprinter);
+            plain.bytes[position] ^= 4;
+            let error = FrameSealer::new(Compression::Zstd(1))
+                .unwrap()
+                .seal(plain, 0, &sealer, &fingerprinter)
+                .unwrap_err();
+            assert_eq!(error.kind(), onefold_types::ErrorKind::Damaged);
+        }
+    }
+
+    #[test]
+    fn r37_a_frame_that_decodes_to_other_bytes_is_found() {
+        let fingerprinter = Fingerprinter::new(HashKind::Blake3, None);
+        let frame = frame(&fingerprinter);
+        verify_chunks(&frame.bytes, &frame.chunks, &fingerprinter).unwrap();
+        let mut other = frame.bytes.clone();
+        let last = other.len() - 1;
+        other[last] ^= 1;
+        assert!(verify_chunks(&other, &frame.chunks, &fingerprinter).is_err());
+        assert!(verify_chunks(&other[..last], &frame.chunks, &fingerprinter).is_err());
+    }
+}

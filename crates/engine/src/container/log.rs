@@ -1,0 +1,169 @@
+//! The container log: appends finished containers to the store.
+//!
+//! One thread puts containers, so that streams go on while the device works. Order (protocol, W6;
+//! design, section 4): containers, then packs of their metadata sections, then an index run, then
+//! the commit. Nothing is indexed before its container is durable (R21), and a container counts as
+//! durable only once the store shows it at its full length with its footer in place (R35).
+//!
+//! Invariant: after a failure nothing more is appended and every later call fails, so a session
+//! whose container was lost cannot commit (R24, R27).
+
+use crossbeam_channel::{Receiver, Sender, bounded};
+use onefold_format::container::FOOTER_BYTES;
+use onefold_format::layout;
+use onefold_store::{Key, Store};
+use onefold_types::{ContainerId, Error, ErrorKind, Fingerprint, Result};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+
+/// A container ready to be stored.
+pub struct FinishedContainer {
+    /// Its name.
+    pub id: ContainerId,
+    /// The whole object.
+    pub bytes: Vec<u8>,
+    /// The metadata section exactly as it stands in the object.
+    pub sealed_section: Vec<u8>,
+    /// The fingerprints in it, in order.
+    pub fingerprints: Vec<Fingerprint>,
+}
+
+/// A container that is durable but not yet in an index run.
+pub struct DurableContainer {
+    /// Its name.
+    pub id: ContainerId,
+    /// The fingerprints in it, in order.
+    pub fingerprints: Vec<Fingerprint>,
+    /// Its metadata section, for a metadata pack.
+    pub sealed_section: Vec<u8>,
+    /// The object's length.
+    pub bytes: u64,
+}
+
+enum Message {
+    Append(FinishedContainer),
+    /// Answer once everything before is durable.
+    Barrier(Sender<()>),
+}
+
+#[derive(Default)]
+struct State {
+    durable: Vec<DurableContainer>,
+    failure: Option<(ErrorKind, String)>,
+}
+
+/// Appends containers in the background.
+pub struct ContainerLog {
+    messages: Mutex<Option<Sender<Message>>>,
+    state: Arc<Mutex<State>>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl ContainerLog {
+    /// Starts the log of one session.
+    pub fn start(store: Arc<dyn Store>) -> Result<Self> {
+        let (messages, inbox) = bounded(1);
+        let state = Arc::new(Mutex::new(State::default()));
+        let shared = Arc::clone(&state);
+        let thread = std::thread::Builder::new()
+            .name("container-log".into())
+            .spawn(move || run(&*store, &inbox, &shared))
+            .map_err(|cause| Error::io("starting a thread", cause))?;
+        Ok(Self {
+            messages: Mutex::new(Some(messages)),
+            state,
+            thread: Mutex::new(Some(thread)),
+        })
+    }
+
+    /// Hands over a container; waits while one is being stored and another is waiting.
+    pub fn append(&self, container: FinishedContainer) -> Result<()> {
+        self.check()?;
+        self.send(Message::Append(container))
+    }
+
+    /// Waits until everything appended so far is durable, and takes it.
+    pub fn settle(&self) -> Result<Vec<DurableContainer>> {
+        let (done, wait) = bounded(1);
+        self.send(Message::Barrier(done))?;
+        wait.recv().map_err(|_| stopped())?;
+        self.take_durable()
+    }
+
+    /// Takes what has become durable so far.
+    pub fn take_durable(&self) -> Result<Vec<DurableContainer>> {
+        self.check()?;
+        Ok(std::mem::take(&mut lock(&self.state).durable))
+    }
+
+    /// Fails if a container could not be stored.
+    pub fn check(&self) -> Result<()> {
+        match &lock(&self.state).failure {
+            Some((kind, message)) => Err(Error::new(*kind, message.clone())),
+            None => Ok(()),
+        }
+    }
+
+    fn send(&self, message: Message) -> Result<()> {
+        let sender = lock(&self.messages).clone().ok_or_else(stopped)?;
+        sender.send(message).map_err(|_| stopped())
+    }
+}
+
+impl Drop for ContainerLog {
+    fn drop(&mut self) {
+        lock(&self.messages).take();
+        if let Some(thread) = lock(&self.thread).take() {
+            // A panicked thread has closed its channel; nothing appended later counted as stored.
+            let _ = thread.join();
+        }
+    }
+}
+
+fn run(store: &dyn Store, inbox: &Receiver<Message>, state: &Mutex<State>) {
+    for message in inbox {
+        match message {
+            Message::Barrier(done) => {
+                let _ = done.send(());
+            }
+            Message::Append(container) => {
+                if lock(state).failure.is_some() {
+                    continue;
+                }
+                let stored = store_container(store, &container);
+                let mut state = lock(state);
+                match stored {
+                    Ok(()) => state.durable.push(DurableContainer {
+                        id: container.id,
+                        fingerprints: container.fingerprints,
+                        sealed_section: container.sealed_section,
+                        bytes: container.bytes.len() as u64,
+                    }),
+                    Err(error) => state.failure = Some((error.kind(), error.to_string())),
+                }
+            }
+        }
+    }
+}
+
+fn store_container(store: &dyn Store, container: &FinishedContainer) -> Result<()> {
+    let key = Key::new(layout::container(container.id))?;
+    store.put(&key, &container.bytes)?;
+    let (size, tail) = store.get_tail(&key, FOOTER_BYTES)?;
+    let footer = &container.bytes[container.bytes.len() - FOOTER_BYTES..];
+    if size != container.bytes.len() as u64 || tail != footer {
+        return Err(Error::damaged(format!(
+            "the store acknowledged container {} but holds other bytes; do not trust this device",
+            container.id
+        )));
+    }
+    Ok(())
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn stopped() -> Error {
+    Error::new(ErrorKind::Io, "the container log has stopped")
+}

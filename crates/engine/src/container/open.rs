@@ -1,0 +1,207 @@
+//! An open container: the new chunks of one stream, in stream order (SISL; FAST'08, section 4.2).
+//!
+//! Chunks fill a frame; full frames are sealed by the pool, a few at a time, and appended in order.
+//! Once the stored bytes reach the target the container is finished: metadata section, footer, and
+//! over to the log. Each stream has two open containers, one for data and one for tree nodes, so
+//! that listing a snapshot reads no data and a scan by level meets few containers (FAST'17, 4.2).
+//!
+//! Concurrency: owned by its stream's thread.
+
+use super::frame::{FrameChunk, PlainFrame, SealedFrame};
+use super::frame_pool::{FramePool, Pending};
+use super::log::{ContainerLog, FinishedContainer};
+use onefold_crypto::{ObjectSealer, Purpose, Vault};
+use onefold_format::container::{
+    self, BodyChecksum, ChunkDescriptor, Footer, FrameDescriptor, METADATA_PART, MetadataSection,
+};
+use onefold_types::environment::{Clock, Randomness};
+use onefold_types::{ContainerId, Fingerprint, Level, Result, limits};
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+/// Frames of one container that may be in the pool at once.
+const FRAMES_IN_FLIGHT_MAX: usize = 4;
+
+/// What an open container needs of its session.
+pub struct ContainerContext {
+    /// Seals.
+    pub vault: Arc<Vault>,
+    /// Names.
+    pub randomness: Arc<dyn Randomness>,
+    /// The order of names.
+    pub clock: Arc<dyn Clock>,
+    /// Seals frames.
+    pub pool: Arc<FramePool>,
+    /// Takes finished containers.
+    pub log: Arc<ContainerLog>,
+    /// Stored bytes after which a container is finished.
+    pub target_bytes: usize,
+    /// Plain bytes after which a frame is sealed.
+    pub frame_bytes: usize,
+}
+
+/// The containers that one stream fills, one after the other.
+pub struct OpenContainer {
+    context: Arc<ContainerContext>,
+    frame: PlainFrame,
+    spare: Vec<u8>,
+    body: Option<Body>,
+}
+
+/// The part of an open container that has been handed to the pool.
+struct Body {
+    id: ContainerId,
+    sealer: Arc<ObjectSealer>,
+    bytes: Vec<u8>,
+    section: MetadataSection,
+    in_flight: VecDeque<Pending>,
+    frames_submitted: u32,
+}
+
+impl OpenContainer {
+    /// Nothing yet; the first chunk opens a container.
+    #[must_use]
+    pub fn new(context: Arc<ContainerContext>) -> Self {
+        Self {
+            context,
+            frame: PlainFrame::default(),
+            spare: Vec::new(),
+            body: None,
+        }
+    }
+
+    /// Appends a chunk.
+    pub fn append(&mut self, fingerprint: Fingerprint, level: Level, bytes: &[u8]) -> Result<()> {
+        if self.frame.bytes.capacity() == 0 {
+            self.frame.bytes = std::mem::take(&mut self.spare);
+            self.frame
+                .bytes
+                .reserve(self.context.frame_bytes + limits::CHUNK_SIZE_MAX_BYTES / 16);
+        }
+        self.frame.bytes.extend_from_slice(bytes);
+        self.frame.chunks.push(FrameChunk {
+            fingerprint,
+            length: bytes.len() as u32,
+            level,
+        });
+        if self.frame.bytes.len() >= self.context.frame_bytes {
+            self.submit_frame()?;
+        }
+        Ok(())
+    }
+
+    /// Seals what there is and hands the container to the log.
+    pub fn finish(&mut self) -> Result<()> {
+        if !self.frame.chunks.is_empty() {
+            self.submit_frame()?;
+        }
+        match self.body.take() {
+            Some(body) => self.finish_body(body),
+            None => Ok(()),
+        }
+    }
+
+    fn submit_frame(&mut self) -> Result<()> {
+        let frame = std::mem::take(&mut self.frame);
+        let mut body = match self.body.take() {
+            Some(body) => body,
+            None => Body::open(&self.context)?,
+        };
+        let (part, sealer) = (body.frames_submitted, Arc::clone(&body.sealer));
+        body.in_flight
+            .push_back(self.context.pool.seal(frame, part, sealer)?);
+        body.frames_submitted += 1;
+        if body.in_flight.len() > FRAMES_IN_FLIGHT_MAX {
+            self.collect_one(&mut body)?;
+        }
+        if body.bytes.len() >= self.context.target_bytes
+            || body.section.chunks.len() >= limits::CONTAINER_CHUNKS_MAX / 2
+        {
+            return self.finish_body(body);
+        }
+        self.body = Some(body);
+        Ok(())
+    }
+
+    fn collect_one(&mut self, body: &mut Body) -> Result<()> {
+        if let Some(pending) = body.in_flight.pop_front() {
+            let mut sealed = pending.wait()?;
+            self.spare = std::mem::take(&mut sealed.spare);
+            body.take(sealed);
+        }
+        Ok(())
+    }
+
+    fn finish_body(&mut self, mut body: Body) -> Result<()> {
+        while !body.in_flight.is_empty() {
+            self.collect_one(&mut body)?;
+        }
+        self.context.log.append(body.finish()?)
+    }
+}
+
+impl Body {
+    fn open(context: &ContainerContext) -> Result<Self> {
+        let id = ContainerId::ordered(context.clock.now_ns(), &*context.randomness);
+        let sealer = Arc::new(context.vault.object(Purpose::Container, &id.0)?);
+        let mut bytes = Vec::with_capacity(context.target_bytes + 2 * limits::MIB);
+        bytes.extend_from_slice(&container::encode_header(id));
+        Ok(Self {
+            id,
+            sealer,
+            bytes,
+            section: MetadataSection::default(),
+            in_flight: VecDeque::new(),
+            frames_submitted: 0,
+        })
+    }
+
+    fn take(&mut self, sealed: SealedFrame) {
+        let frame = self.section.frames.len() as u32;
+        self.section.frames.push(FrameDescriptor {
+            offset: self.bytes.len() as u64,
+            stored_length: sealed.bytes.len() as u32,
+            plain_length: sealed.plain_length,
+            codec: sealed.codec,
+        });
+        self.bytes.extend_from_slice(&sealed.bytes);
+        let mut offset = 0;
+        for chunk in sealed.chunks {
+            self.section.chunks.push(ChunkDescriptor {
+                fingerprint: chunk.fingerprint,
+                length: chunk.length,
+                level: chunk.level,
+                frame,
+                offset,
+            });
+            offset += chunk.length;
+        }
+    }
+
+    fn finish(mut self) -> Result<FinishedContainer> {
+        let mut section = container::code_metadata(&self.section.encode())?;
+        self.sealer.seal(METADATA_PART, &mut section, 0)?;
+        let metadata_offset = self.bytes.len() as u64;
+        self.bytes.extend_from_slice(&section);
+        let mut checksum = BodyChecksum::default();
+        checksum.update(&self.bytes);
+        let footer = Footer {
+            metadata_offset,
+            metadata_length: section.len() as u32,
+            body_crc: checksum.finish(),
+        };
+        self.bytes.extend_from_slice(&footer.encode());
+        let fingerprints = self
+            .section
+            .chunks
+            .iter()
+            .map(|chunk| chunk.fingerprint)
+            .collect();
+        Ok(FinishedContainer {
+            id: self.id,
+            bytes: self.bytes,
+            sealed_section: section,
+            fingerprints,
+        })
+    }
+}

@@ -1,0 +1,124 @@
+//! Reads stored containers: metadata sections alone, and single frames (S1.6, S1.8).
+//!
+//! A section is read from the object's tail in one request; the guess of its length is generous
+//! enough that a second request is rare.
+
+use super::frame::FrameOpener;
+use crate::repository::Repository;
+use onefold_crypto::{ObjectSealer, Purpose};
+use onefold_format::container::{
+    self, FOOTER_BYTES, Footer, FrameDescriptor, HEADER_BYTES, METADATA_PART, MetadataSection,
+};
+use onefold_format::layout;
+use onefold_store::Key;
+use onefold_types::error::Context;
+use onefold_types::{ContainerId, Error, Result, limits};
+
+/// Bytes read from the tail at first: the section of a 4 MiB container of 8 KiB chunks.
+const TAIL_GUESS_BYTES: usize = 48 * limits::KIB;
+
+/// Reads the metadata section of a container from the container itself.
+///
+/// Errors: `NotFound` if the container does not exist, `Damaged` if its section is not what was
+/// written.
+pub fn read_section(repository: &Repository, id: ContainerId) -> Result<MetadataSection> {
+    let mut sealed = read_sealed_section(repository, id)?;
+    open_section(repository, id, &mut sealed)
+}
+
+/// Reads a metadata section without opening it.
+pub fn read_sealed_section(repository: &Repository, id: ContainerId) -> Result<Vec<u8>> {
+    let key = Key::new(layout::container(id))?;
+    let (size, mut tail) = repository.store().get_tail(&key, TAIL_GUESS_BYTES)?;
+    let footer = Footer::decode(&tail, size).context(|| format!("container {id}"))?;
+    let needed = footer.metadata_length as usize + FOOTER_BYTES;
+    if needed > limits::METADATA_SECTION_MAX_BYTES {
+        return Err(Error::damaged(format!(
+            "container {id}: its metadata section is too long"
+        )));
+    }
+    if needed > tail.len() {
+        tail = repository.store().get_tail(&key, needed)?.1;
+    }
+    let start = tail
+        .len()
+        .checked_sub(needed)
+        .ok_or_else(|| Error::damaged(format!("container {id}: it is cut short")))?;
+    tail.truncate(tail.len() - FOOTER_BYTES);
+    tail.drain(..start);
+    Ok(tail)
+}
+
+/// Opens and decodes a sealed metadata section, from a container or from a pack.
+pub fn open_section(
+    repository: &Repository,
+    id: ContainerId,
+    sealed: &mut [u8],
+) -> Result<MetadataSection> {
+    let what = || format!("the metadata section of container {id}");
+    let sealer = repository.vault().object(Purpose::Container, &id.0)?;
+    let length = sealer.open(METADATA_PART, sealed).context(what)?;
+    let section = container::decode_metadata(&sealed[..length]).context(what)?;
+    if section.deltas.is_empty() {
+        return Ok(section);
+    }
+    Err(Error::new(
+        onefold_types::ErrorKind::NewerFormat,
+        format!("container {id} holds delta chunks; use a newer onefold"),
+    ))
+}
+
+/// Reads frames of one container.
+pub struct FrameReader {
+    key: Key,
+    id: ContainerId,
+    sealer: ObjectSealer,
+}
+
+impl FrameReader {
+    /// A reader for the frames of `id`.
+    pub fn new(repository: &Repository, id: ContainerId) -> Result<Self> {
+        Ok(Self {
+            key: Key::new(layout::container(id))?,
+            id,
+            sealer: repository.vault().object(Purpose::Container, &id.0)?,
+        })
+    }
+
+    /// Reads neighbouring frames with one request; `sealed` then holds them back to back.
+    pub fn read(
+        &self,
+        repository: &Repository,
+        frames: &[FrameDescriptor],
+        sealed: &mut Vec<u8>,
+    ) -> Result<()> {
+        let length: usize = frames
+            .iter()
+            .map(|frame| frame.stored_length as usize)
+            .sum();
+        let offset = frames
+            .first()
+            .map_or(HEADER_BYTES as u64, |frame| frame.offset);
+        sealed.resize(length, 0);
+        repository.store().get_range(&self.key, offset, sealed)
+    }
+
+    /// Opens frame number `part` out of its sealed bytes.
+    pub fn open<'a>(
+        &self,
+        opener: &'a mut FrameOpener,
+        part: u32,
+        frame: &FrameDescriptor,
+        sealed: &mut [u8],
+    ) -> Result<&'a [u8]> {
+        opener
+            .open(
+                sealed,
+                part,
+                frame.codec,
+                frame.plain_length as usize,
+                &self.sealer,
+            )
+            .context(|| format!("frame {part} of container {}", self.id))
+    }
+}

@@ -1,0 +1,120 @@
+//! Backup: from a source into a snapshot.
+
+use crate::job::Job;
+use crate::patterns::Patterns;
+use crate::repository::Repository;
+use onefold_format::codec::Compression;
+use onefold_format::record::Summary;
+use onefold_policy::accelerated_filter::{FilterConfiguration, FilterCounters};
+use onefold_types::{Error, Result, SessionId};
+use std::io::Read;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// What to back up.
+pub enum Source {
+    /// Files and directories.
+    Paths {
+        /// Where they are; relative paths keep their relative place in the snapshot.
+        paths: Vec<PathBuf>,
+        /// What to leave out.
+        selection: Selection,
+    },
+    /// One stream, stored as one file.
+    Stream {
+        /// The file's path in the snapshot.
+        name: Vec<u8>,
+        /// The bytes.
+        reader: Box<dyn Read + Send>,
+        /// Called at the end of the stream; an error there keeps the snapshot from being saved.
+        finish: Box<dyn FnOnce() -> Result<()> + Send>,
+    },
+}
+
+/// What to leave out of a backup of files.
+#[derive(Clone, Debug)]
+pub struct Selection {
+    /// Paths that match are left out.
+    pub excludes: Patterns,
+    /// Whether other file systems are left out.
+    pub one_file_system: bool,
+    /// Files above this size are left out.
+    pub exclude_larger_than_bytes: Option<u64>,
+    /// Whether directories with a valid CACHEDIR.TAG are left out, but for the tag.
+    pub exclude_caches: bool,
+    /// Directories that hold one of these names are left out.
+    pub exclude_if_present: Vec<String>,
+}
+
+/// Which snapshot to compare with.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ParentChoice {
+    /// The newest of the same host and paths.
+    Newest,
+    /// None: read every file.
+    None,
+    /// This one.
+    Snapshot(SessionId),
+}
+
+/// How to back up.
+#[derive(Clone, Debug)]
+pub struct BackupOptions {
+    /// The machine's name for the record.
+    pub host: String,
+    /// The user's name for the record.
+    pub user: String,
+    /// Tags for the record.
+    pub tags: Vec<String>,
+    /// A note for the record.
+    pub description: String,
+    /// Whether forget must leave the snapshot alone.
+    pub hold: bool,
+    /// The time for the record, in nanoseconds since 1970, instead of now.
+    pub time_ns: Option<i64>,
+    /// Which snapshot to compare with.
+    pub parent: ParentChoice,
+    /// What to compress with instead of the store's default.
+    pub compression: Option<Compression>,
+    /// Threads for reading and for sealing, each.
+    pub threads: usize,
+    /// Source paths backed up at the same time, each as a stream of its own.
+    pub streams: usize,
+    /// Look at everything, write nothing.
+    pub dry_run: bool,
+    /// Save no snapshot if nothing changed since the parent.
+    pub skip_if_unchanged: bool,
+    /// Which helpers look-ups use (S1.28).
+    pub filter: FilterConfiguration,
+    /// The program's name and version for the record.
+    pub program: String,
+}
+
+/// What a backup did.
+#[derive(Clone, Debug, Default)]
+pub struct BackupReport {
+    /// The snapshot; `None` after a dry run or if nothing changed.
+    pub snapshot: Option<SessionId>,
+    /// The snapshot it was compared with.
+    pub parent: Option<SessionId>,
+    /// What it found and did.
+    pub summary: Summary,
+    /// How look-ups went.
+    pub filter: FilterCounters,
+    /// How often a collector made it start over.
+    pub fenced: u32,
+    /// How long it took.
+    pub elapsed: Duration,
+}
+
+/// Backs up a source. Problems with single files go to the job's observer and are counted in the
+/// summary; the snapshot is saved without those files.
+pub fn backup(
+    _repository: &Arc<Repository>,
+    _source: Source,
+    _options: &BackupOptions,
+    _job: &Job,
+) -> Result<BackupReport> {
+    Err(Error::invalid("not built"))
+}

@@ -1,0 +1,52 @@
+//! The engine: a deduplicating store of snapshots in one process.
+//!
+//! | module | holds |
+//! | --- | --- |
+//! | [`repository`] | create and open a store; its keys |
+//! | [`container`] | containers on the way in and out |
+//! | [`index`] | fingerprint to containers: runs, merging, rebuilding |
+//! | [`session`] | announce, read the epoch, commit once; snapshots, marks and tombstones |
+//! | [`chunk_store`] | new chunks in, verdicts out: filtering, packing, indexing |
+//! | [`tree`] | directories and files as Merkle trees: building, reading, walking |
+//! | [`ingest`] | backup: source, read, chunk, fingerprint, look up, pack, publish |
+//! | [`restore`] | the way back, to files or to a stream |
+//! | [`check`], [`difference`], [`find`], [`retention`], [`synthesis`], [`statistics`] | the rest |
+//! | [`memory`], [`job`], [`environment`] | what all of them share |
+//!
+//! # Durability
+//! A snapshot is saved once its outcome is decided; `backup` returns only then. Before that come,
+//! in this order: containers, metadata packs, an index run (see [`container::log`]).
+//!
+//! # Who may run beside whom
+//! | | backup | forget | restore, list | check |
+//! | --- | --- | --- | --- | --- |
+//! | backup | own session, own containers, own index run | parent is checked after the epoch | sees decided outcomes only | reads immutable objects |
+//! | forget | | decided once; marks have fresh names | a snapshot forgotten meanwhile is reported as such | same |
+//! | index merge | writers re-read runs that vanish | - | same | same |
+//!
+//! There is no lock, hence none to break: objects are immutable, names fresh, decisions made once
+//! (docs/decisions, 0003).
+
+pub mod check;
+pub mod chunk_store;
+pub mod container;
+pub mod difference;
+pub mod environment;
+pub mod find;
+pub mod index;
+pub mod ingest;
+pub mod job;
+pub mod memory;
+pub mod patterns;
+pub mod repository;
+pub mod restore;
+pub mod retention;
+pub mod session;
+pub mod statistics;
+pub mod synthesis;
+pub mod tree;
+
+pub use environment::Environment;
+pub use job::{Interrupt, Job, Observer, Progress};
+pub use memory::MemoryPlan;
+pub use repository::{InitOptions, Repository};

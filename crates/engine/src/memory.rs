@@ -1,0 +1,77 @@
+//! One memory limit, divided among all that grows.
+//!
+//! The user names one number; every cache, queue and buffer of the engine has its share of it, and
+//! nothing grows with the store except what its share allows. What does not fit is read again or
+//! flushed earlier: a small limit costs time, never correctness.
+
+use onefold_types::{Error, Result, limits};
+
+/// How much memory each part of the engine may take, in bytes unless the name says otherwise.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct MemoryPlan {
+    /// The whole.
+    pub limit_bytes: usize,
+    /// Fingerprints of whole containers (S1.20).
+    pub locality_cache_bytes: usize,
+    /// Summary vectors of index runs (S1.12).
+    pub summary_vector_bytes: usize,
+    /// Metadata sections for reading chunks.
+    pub section_cache_bytes: usize,
+    /// Decoded frames for reading trees.
+    pub frame_cache_bytes: usize,
+    /// New chunks of a session that are not yet in an index run.
+    pub pending_chunks_max: usize,
+    /// Files or batches being read at once.
+    pub read_jobs_max: usize,
+    /// File bytes whose restore is planned as one.
+    pub restore_window_chunks: usize,
+    /// Bytes buffered at once while index runs are merged.
+    pub merge_buffer_bytes: usize,
+}
+
+impl MemoryPlan {
+    /// The division of `limit_bytes`; refused below the least that works.
+    pub fn new(limit_bytes: usize) -> Result<Self> {
+        if limit_bytes < limits::MEMORY_LIMIT_MIN_BYTES {
+            return Err(Error::invalid(format!(
+                "a memory limit of {} MiB is too small: at least {} MiB are needed",
+                limit_bytes / limits::MIB,
+                limits::MEMORY_LIMIT_MIN_BYTES / limits::MIB
+            )));
+        }
+        // A fixed part goes to buffers in flight, stacks and the program itself.
+        let divisible = limit_bytes - 40 * limits::MIB;
+        Ok(Self {
+            limit_bytes,
+            locality_cache_bytes: divisible / 4,
+            summary_vector_bytes: divisible / 4,
+            section_cache_bytes: divisible / 8,
+            frame_cache_bytes: (divisible / 16).clamp(2 * limits::MIB, 64 * limits::MIB),
+            pending_chunks_max: (divisible / 8 / 160).clamp(1 << 13, 1 << 20),
+            read_jobs_max: 4,
+            restore_window_chunks: (divisible / 4 / 96).clamp(1 << 14, 1 << 22),
+            merge_buffer_bytes: (divisible / 16).clamp(limits::MIB, 64 * limits::MIB),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_shares_stay_below_the_limit() {
+        for mebibytes in [48, 64, 100, 256, 4096] {
+            let plan = MemoryPlan::new(mebibytes * limits::MIB).unwrap();
+            let sum = plan.locality_cache_bytes
+                + plan.summary_vector_bytes
+                + plan.section_cache_bytes
+                + plan.frame_cache_bytes
+                + plan.merge_buffer_bytes
+                + plan.pending_chunks_max * 160
+                + plan.restore_window_chunks * 96;
+            assert!(sum <= plan.limit_bytes, "{mebibytes} MiB: {sum}");
+        }
+        assert!(MemoryPlan::new(limits::MEMORY_LIMIT_MIN_BYTES - 1).is_err());
+    }
+}

@@ -1,0 +1,463 @@
+//! A store with its configuration and keys: what every operation starts from.
+//!
+//! Opening reads the configuration, asks for a password only if the store is encrypted, and unwraps
+//! the master key with the first slot that opens. Configuration and key slots are stored twice; a
+//! damaged first copy falls back to the second (R30).
+
+use crate::environment::Environment;
+use crate::memory::MemoryPlan;
+use onefold_chunking::{Chunker, ChunkerKind, ChunkerParameters};
+use onefold_crypto::{Fingerprinter, HashKind, KdfCost, KeySlot, MasterKey, Suite, Vault};
+use onefold_format::codec::Compression;
+use onefold_format::configuration::{ChunkerSettings, Configuration};
+use onefold_format::layout;
+use onefold_store::{Key, Store};
+use onefold_types::error::Context;
+use onefold_types::{Error, ErrorKind, KeyId, Result, StoreId, limits};
+use std::sync::Arc;
+use zeroize::Zeroizing;
+
+const CONFIGURATION_CONTEXT: &str = "onefold 2026 authenticity of the configuration";
+const BOUNDARY_CONTEXT: &str = "onefold 2026 chunk boundaries";
+
+/// A password, wiped from memory when dropped.
+pub type Password = Zeroizing<Vec<u8>>;
+
+/// How a new store is made.
+#[derive(Clone, Debug)]
+pub struct InitOptions {
+    /// The sealing suite.
+    pub suite: Suite,
+    /// The fingerprint hash.
+    pub hash: HashKind,
+    /// How streams are cut.
+    pub chunker: ChunkerParameters,
+    /// Whether archives are cut at their members.
+    pub tar_aware: bool,
+    /// What frames are compressed with.
+    pub compression: Compression,
+    /// Stored bytes after which a container is closed.
+    pub container_size_bytes: usize,
+    /// What deriving a key from a password costs.
+    pub kdf_cost: KdfCost,
+    /// Whom the first key slot belongs to.
+    pub key_label: String,
+}
+
+impl InitOptions {
+    /// The measured defaults (docs/decisions/0004-chunker-and-size.md).
+    pub fn standard() -> Result<Self> {
+        Ok(Self {
+            suite: Suite::Aes256Gcm,
+            hash: HashKind::Blake3,
+            chunker: ChunkerParameters::with_average(ChunkerKind::MinCdc, 8 * limits::KIB)?,
+            tar_aware: true,
+            compression: Compression::default(),
+            container_size_bytes: limits::CONTAINER_TARGET_BYTES,
+            kdf_cost: KdfCost::default(),
+            key_label: String::new(),
+        })
+    }
+}
+
+/// A key slot and its name.
+#[derive(Clone, Debug)]
+pub struct NamedSlot {
+    /// The slot's name.
+    pub id: KeyId,
+    /// The slot.
+    pub slot: KeySlot,
+    /// Whether this slot opened the store.
+    pub current: bool,
+}
+
+/// An open store.
+pub struct Repository {
+    store: Arc<dyn Store>,
+    store_id: StoreId,
+    configuration: Configuration,
+    master_key: Option<MasterKey>,
+    current_key: Option<KeyId>,
+    vault: Arc<Vault>,
+    fingerprinter: Arc<Fingerprinter>,
+    chunker: Arc<dyn Chunker>,
+    environment: Environment,
+    memory: MemoryPlan,
+}
+
+impl Repository {
+    /// Makes a store in an empty place. `password` is needed unless the suite is none.
+    pub fn create(
+        store: Arc<dyn Store>,
+        options: &InitOptions,
+        password: Option<&[u8]>,
+        environment: Environment,
+        memory: MemoryPlan,
+    ) -> Result<Self> {
+        options.chunker.validate()?;
+        let config = Key::new(layout::CONFIGURATION)?;
+        if store.size(&config).is_ok() {
+            return Err(Error::new(
+                ErrorKind::AlreadyExists,
+                format!("there is a store at {} already", store.describe()),
+            ));
+        }
+        let store_id = StoreId::random(&*environment.randomness);
+        let master_key = match options.suite {
+            Suite::None => None,
+            Suite::Aes256Gcm => Some(MasterKey::generate(&*environment.randomness)),
+        };
+        let configuration = configuration_of(options, store_id, &environment, master_key.as_ref())?;
+        let mut current_key = None;
+        if let Some(key) = &master_key {
+            let password =
+                password.ok_or_else(|| Error::invalid("an encrypted store needs a password"))?;
+            let slot = new_slot(key, password, store_id, options, &environment)?;
+            current_key = Some(put_slot(&*store, &slot, &environment)?);
+        }
+        let bytes = configuration.encode()?;
+        store.put(&Key::new(layout::CONFIGURATION_COPY)?, &bytes)?;
+        // The store exists once its configuration does, so this comes last.
+        store.put(&config, &bytes)?;
+        Self::assemble(
+            store,
+            configuration,
+            master_key,
+            current_key,
+            environment,
+            memory,
+        )
+    }
+
+    /// Opens a store; `password` is asked for only if the store is encrypted.
+    pub fn open(
+        store: Arc<dyn Store>,
+        password: impl FnOnce() -> Result<Password>,
+        environment: Environment,
+        memory: MemoryPlan,
+    ) -> Result<Self> {
+        let configuration = read_configuration(&*store)?;
+        let store_id: StoreId = configuration.store_id.parse()?;
+        let (master_key, current_key) = match configuration.encryption.as_str() {
+            "none" => (None, None),
+            "aes-256-gcm" => {
+                let (key, id) = unlock(&*store, &password()?, store_id)?;
+                check_authenticity(&configuration, &key)?;
+                (Some(key), Some(id))
+            }
+            other => {
+                return Err(Error::new(
+                    ErrorKind::NewerFormat,
+                    format!("the store is encrypted with {other}; use a newer onefold"),
+                ));
+            }
+        };
+        Self::assemble(
+            store,
+            configuration,
+            master_key,
+            current_key,
+            environment,
+            memory,
+        )
+    }
+
+    fn assemble(
+        store: Arc<dyn Store>,
+        configuration: Configuration,
+        master_key: Option<MasterKey>,
+        current_key: Option<KeyId>,
+        environment: Environment,
+        memory: MemoryPlan,
+    ) -> Result<Self> {
+        let hash: HashKind = configuration.hash.parse()?;
+        let parameters = chunker_parameters(&configuration.chunker)?;
+        let secret = master_key.as_ref().map(|key| key.subkey(BOUNDARY_CONTEXT));
+        Ok(Self {
+            store,
+            store_id: configuration.store_id.parse()?,
+            vault: Arc::new(Vault::new(master_key.as_ref())),
+            fingerprinter: Arc::new(Fingerprinter::new(hash, master_key.as_ref())),
+            chunker: Arc::from(parameters.build(secret.as_deref())?),
+            configuration,
+            master_key,
+            current_key,
+            environment,
+            memory,
+        })
+    }
+
+    /// Where everything is kept.
+    #[must_use]
+    pub fn store(&self) -> &dyn Store {
+        &*self.store
+    }
+
+    /// A handle to the store for another thread.
+    #[must_use]
+    pub fn shared_store(&self) -> Arc<dyn Store> {
+        Arc::clone(&self.store)
+    }
+
+    /// The store's name.
+    #[must_use]
+    pub fn store_id(&self) -> StoreId {
+        self.store_id
+    }
+
+    /// What the store is made of.
+    #[must_use]
+    pub fn configuration(&self) -> &Configuration {
+        &self.configuration
+    }
+
+    /// What new frames are compressed with unless a run says otherwise.
+    pub fn compression(&self) -> Result<Compression> {
+        self.configuration.compression.parse()
+    }
+
+    /// Seals and opens.
+    #[must_use]
+    pub fn vault(&self) -> &Arc<Vault> {
+        &self.vault
+    }
+
+    /// Names chunks.
+    #[must_use]
+    pub fn fingerprinter(&self) -> &Arc<Fingerprinter> {
+        &self.fingerprinter
+    }
+
+    /// Cuts streams.
+    #[must_use]
+    pub fn chunker(&self) -> &Arc<dyn Chunker> {
+        &self.chunker
+    }
+
+    /// Chance and time.
+    #[must_use]
+    pub fn environment(&self) -> &Environment {
+        &self.environment
+    }
+
+    /// The division of the memory limit.
+    #[must_use]
+    pub fn memory(&self) -> &MemoryPlan {
+        &self.memory
+    }
+
+    /// All key slots.
+    pub fn keys(&self) -> Result<Vec<NamedSlot>> {
+        let mut slots = list_slots(&*self.store)?
+            .into_iter()
+            .map(|id| {
+                let slot = read_slot(&*self.store, id)?;
+                Ok(NamedSlot {
+                    id,
+                    slot,
+                    current: Some(id) == self.current_key,
+                })
+            })
+            .collect::<Result<Vec<_>>>()?;
+        slots.sort_by_key(|named| (named.slot.created_ns, named.id));
+        Ok(slots)
+    }
+
+    /// Adds a password.
+    pub fn add_key(&self, password: &[u8], cost: KdfCost, label: &str) -> Result<KeyId> {
+        let key = self.master_key.as_ref().ok_or_else(not_encrypted)?;
+        let environment = &self.environment;
+        let mut slot =
+            KeySlot::create(key, password, self.store_id, cost, &*environment.randomness)?;
+        label.clone_into(&mut slot.label);
+        slot.created_ns = environment.clock.now_ns();
+        put_slot(&*self.store, &slot, environment)
+    }
+
+    /// Removes a password; refused for the last one and for the one in use.
+    pub fn remove_key(&self, id: KeyId) -> Result<()> {
+        let slots = list_slots(&*self.store)?;
+        if !slots.contains(&id) {
+            return Err(Error::new(
+                ErrorKind::NotFound,
+                format!("there is no key {id}"),
+            ));
+        }
+        if slots.len() == 1 {
+            return Err(Error::invalid(
+                "the last key cannot be removed: the store would be lost",
+            ));
+        }
+        if self.current_key == Some(id) {
+            return Err(Error::invalid(
+                "the key in use cannot be removed; open with another one",
+            ));
+        }
+        self.delete_key(id)
+    }
+
+    /// Replaces the password in use by another; returns the new slot's name.
+    pub fn change_key(&self, password: &[u8], cost: KdfCost, label: &str) -> Result<KeyId> {
+        let old = self.current_key.ok_or_else(not_encrypted)?;
+        let new = self.add_key(password, cost, label)?;
+        self.delete_key(old)?;
+        Ok(new)
+    }
+
+    fn delete_key(&self, id: KeyId) -> Result<()> {
+        self.store.delete(&Key::new(layout::key_slot(id))?)?;
+        self.store.delete(&Key::new(layout::key_slot_copy(id))?)
+    }
+}
+
+fn not_encrypted() -> Error {
+    Error::invalid("the store is not encrypted, so it has no keys")
+}
+
+fn configuration_of(
+    options: &InitOptions,
+    store_id: StoreId,
+    environment: &Environment,
+    master_key: Option<&MasterKey>,
+) -> Result<Configuration> {
+    let mut configuration = Configuration {
+        format_version: onefold_format::FORMAT_VERSION,
+        store_id: store_id.to_string(),
+        created_ns: environment.clock.now_ns(),
+        encryption: match options.suite {
+            Suite::None => "none".into(),
+            Suite::Aes256Gcm => "aes-256-gcm".into(),
+        },
+        hash: options.hash.to_string(),
+        chunker: ChunkerSettings {
+            kind: options.chunker.kind.to_string(),
+            size_min_bytes: options.chunker.size_min_bytes,
+            size_avg_bytes: options.chunker.size_avg_bytes,
+            size_max_bytes: options.chunker.size_max_bytes,
+            regression_depth: options.chunker.regression_depth,
+            tar_aware: options.tar_aware,
+        },
+        compression: options.compression.to_string(),
+        container_size_bytes: options.container_size_bytes,
+        authenticity: String::new(),
+    };
+    if let Some(key) = master_key {
+        let tag = key.authenticate(CONFIGURATION_CONTEXT, &configuration.authenticated_bytes()?);
+        configuration.authenticity = hex::encode(tag);
+    }
+    Configuration::decode(&configuration.encode()?).map_err(|e| e.with_kind(ErrorKind::Invalid))
+}
+
+fn check_authenticity(configuration: &Configuration, key: &MasterKey) -> Result<()> {
+    let tag = key.authenticate(CONFIGURATION_CONTEXT, &configuration.authenticated_bytes()?);
+    if hex::encode(tag) == configuration.authenticity {
+        return Ok(());
+    }
+    Err(Error::damaged(
+        "the configuration was changed by somebody without the key; restore the file 'config' \
+         from 'config.copy' or from a copy of the store",
+    ))
+}
+
+fn chunker_parameters(settings: &ChunkerSettings) -> Result<ChunkerParameters> {
+    let parameters = ChunkerParameters {
+        kind: settings.kind.parse()?,
+        size_min_bytes: settings.size_min_bytes,
+        size_avg_bytes: settings.size_avg_bytes,
+        size_max_bytes: settings.size_max_bytes,
+        regression_depth: settings.regression_depth,
+    };
+    parameters.validate()?;
+    Ok(parameters)
+}
+
+fn read_configuration(store: &dyn Store) -> Result<Configuration> {
+    let read = |name: &str| {
+        let bytes = store.get(&Key::new(name)?)?;
+        Configuration::decode(&bytes)
+    };
+    let first = match read(layout::CONFIGURATION) {
+        Ok(configuration) => return Ok(configuration),
+        Err(error) => error,
+    };
+    match (first.kind(), read(layout::CONFIGURATION_COPY)) {
+        (ErrorKind::Damaged | ErrorKind::NotFound, Ok(configuration)) => Ok(configuration),
+        (ErrorKind::NotFound, Err(_)) => Err(Error::new(
+            ErrorKind::NoStore,
+            format!(
+                "there is no store at {}; make one with 'onefold init'",
+                store.describe()
+            ),
+        )),
+        _ => Err(first.context(store.describe())),
+    }
+}
+
+fn new_slot(
+    key: &MasterKey,
+    password: &[u8],
+    store_id: StoreId,
+    options: &InitOptions,
+    environment: &Environment,
+) -> Result<KeySlot> {
+    let mut slot = KeySlot::create(
+        key,
+        password,
+        store_id,
+        options.kdf_cost,
+        &*environment.randomness,
+    )?;
+    slot.label.clone_from(&options.key_label);
+    slot.created_ns = environment.clock.now_ns();
+    Ok(slot)
+}
+
+fn put_slot(store: &dyn Store, slot: &KeySlot, environment: &Environment) -> Result<KeyId> {
+    let id = KeyId::random(&*environment.randomness);
+    let bytes = slot.to_bytes()?;
+    store.put(&Key::new(layout::key_slot_copy(id))?, &bytes)?;
+    store.put(&Key::new(layout::key_slot(id))?, &bytes)?;
+    Ok(id)
+}
+
+/// The names of all slots of which at least one copy is left.
+fn list_slots(store: &dyn Store) -> Result<Vec<KeyId>> {
+    let mut ids = Vec::new();
+    store.list_names(layout::KEYS, &mut |name| {
+        let name = layout::last_component(name);
+        ids.extend(name.strip_suffix(".copy").unwrap_or(name).parse::<KeyId>());
+        Ok(())
+    })?;
+    ids.sort_unstable();
+    ids.dedup();
+    Ok(ids)
+}
+
+fn read_slot(store: &dyn Store, id: KeyId) -> Result<KeySlot> {
+    let read = |name: String| KeySlot::from_bytes(&store.get(&Key::new(name)?)?);
+    read(layout::key_slot(id))
+        .or_else(|first| read(layout::key_slot_copy(id)).map_err(|_| first))
+        .context(|| format!("key {id}"))
+}
+
+fn unlock(store: &dyn Store, password: &[u8], id: StoreId) -> Result<(MasterKey, KeyId)> {
+    let slots = list_slots(store)?;
+    let mut problem = None;
+    for slot_id in &slots {
+        match read_slot(store, *slot_id).and_then(|slot| slot.open(password, id)) {
+            Ok(key) => return Ok((key, *slot_id)),
+            Err(error) if error.kind() == ErrorKind::WrongPassword => {}
+            Err(error) => problem = Some(error),
+        }
+    }
+    Err(problem.unwrap_or_else(|| match slots.len() {
+        0 => Error::damaged(format!("{}: all key slots are missing", store.describe())),
+        _ => Error::new(
+            ErrorKind::WrongPassword,
+            format!(
+                "wrong password: it opens none of the store's {} key(s)",
+                slots.len()
+            ),
+        ),
+    }))
+}

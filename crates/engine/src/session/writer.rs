@@ -1,0 +1,129 @@
+//! A writer's session (protocol, W1 to W4 and W7).
+//!
+//! The type makes the order of the steps the only possible one: [`WriterSession::begin`] announces
+//! and then reads the epoch; [`WriterSession::check_parent`] can only come after that; and
+//! [`WriterSession::commit`] consumes the session, so that nothing can be added afterwards.
+//!
+//! A session never waits for anybody. If a collector fenced it, commit says so and the writer
+//! starts over with a fresh session and looks everything up again.
+
+use super::epoch::{self, Epoch};
+use super::snapshots;
+use crate::repository::Repository;
+use onefold_crypto::Purpose;
+use onefold_format::layout;
+use onefold_format::record::{self, Note, Outcome, SnapshotRecord};
+use onefold_store::Key;
+use onefold_types::{ContainerId, Result, SessionId};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+/// A session that has been announced and knows its epoch.
+pub struct WriterSession {
+    repository: Arc<Repository>,
+    id: SessionId,
+    epoch: Epoch,
+    ready: bool,
+}
+
+/// How a commit went.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Commit {
+    /// The snapshot is saved; it survives power loss.
+    Saved(SessionId),
+    /// A collector gave the session up; start over.
+    Fenced,
+}
+
+impl WriterSession {
+    /// Announces a fresh session (W1), then reads the newest epoch (W2).
+    pub fn begin(repository: &Arc<Repository>) -> Result<Self> {
+        let environment = repository.environment();
+        let id = SessionId::random(&*environment.randomness);
+        let note = Note {
+            time_ns: environment.clock.now_ns(),
+            by: "writer".to_owned(),
+            reason: String::new(),
+        };
+        let bytes = record::encode(&note)?;
+        let sealed = repository.vault().seal_record(
+            Purpose::Session,
+            &id.0,
+            &bytes,
+            &*environment.randomness,
+        )?;
+        repository
+            .store()
+            .put(&Key::new(layout::session_announced(id))?, &sealed)?;
+        let epoch = epoch::read_newest(repository)?;
+        Ok(Self {
+            repository: Arc::clone(repository),
+            id,
+            epoch,
+            ready: false,
+        })
+    }
+
+    /// The session's name.
+    #[must_use]
+    pub fn id(&self) -> SessionId {
+        self.id
+    }
+
+    /// Containers whose chunks must be stored again (W5).
+    #[must_use]
+    pub fn avoid(&self) -> &BTreeSet<ContainerId> {
+        &self.epoch.avoid
+    }
+
+    /// Whether `parent` is committed and not forgotten, so that its subtrees may be reused (W3).
+    pub fn check_parent(&self, parent: SessionId) -> Result<bool> {
+        let committed = matches!(
+            snapshots::read_outcome(&self.repository, parent)?,
+            Some(Outcome::Committed(_))
+        );
+        Ok(committed && !snapshots::is_forgotten(&self.repository, parent)?)
+    }
+
+    /// Declares that the session knows its epoch (W4).
+    pub fn declare_ready(&mut self) -> Result<()> {
+        let key = Key::new(layout::session_ready(self.id, self.epoch.number))?;
+        self.repository.store().put(&key, &[])?;
+        self.ready = true;
+        Ok(())
+    }
+
+    /// Decides the outcome (W7). Everything the record refers to must be durable and indexed.
+    pub fn commit(mut self, record: SnapshotRecord) -> Result<Commit> {
+        if !self.ready {
+            self.declare_ready()?;
+        }
+        let bytes = record::encode(&Outcome::Committed(Box::new(record)))?;
+        let sealed = self.repository.vault().seal_record(
+            Purpose::Outcome,
+            &self.id.0,
+            &bytes,
+            &*self.repository.environment().randomness,
+        )?;
+        let key = Key::new(layout::outcome(self.id))?;
+        let won = self.repository.store().decide(&key, &sealed)?;
+        let outcome = snapshots::open_outcome(&self.repository, self.id, &won)?;
+        self.clean_up();
+        Ok(match outcome {
+            Outcome::Committed(_) => Commit::Saved(self.id),
+            Outcome::Fenced => Commit::Fenced,
+        })
+    }
+
+    /// Removes the session's objects; they are needed only while it is undecided.
+    fn clean_up(&self) {
+        let names = [
+            layout::session_ready(self.id, self.epoch.number),
+            layout::session_announced(self.id),
+        ];
+        for name in names {
+            // What stays behind is removed by the next collector: the outcome is decided.
+            let _ = Key::new(name).and_then(|key| self.repository.store().delete(&key));
+        }
+    }
+}

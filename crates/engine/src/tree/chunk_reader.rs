@@ -1,0 +1,291 @@
+//! Reads chunks by name: locate, read the frame, open it, verify the chunk.
+//!
+//! The index gives all containers that may hold a chunk, newest first; a container's own section
+//! decides. Neighbours are likely wanted next, so whole sections and the last frames are kept.
+//!
+//! If a container has gone or is damaged, other instances are tried; if none is left, the index is
+//! opened again and what it does not cover is replayed (protocol, R1), once; only a chunk that is
+//! nowhere after that is reported, by name.
+
+use crate::container::frame::FrameOpener;
+use crate::container::reader::{self, FrameReader};
+use crate::index::{FingerprintIndex, rebuild};
+use crate::job::Job;
+use crate::repository::Repository;
+use lru::LruCache;
+use onefold_format::container::{ChunkDescriptor, MetadataSection};
+use onefold_policy::locality_cache::LocalityCache;
+use onefold_types::{ContainerId, Error, ErrorKind, Fingerprint, Result};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+/// Where a chunk was found.
+#[derive(Clone, Debug)]
+pub struct Location {
+    /// The container.
+    pub container: ContainerId,
+    /// Its section.
+    pub section: Arc<MetadataSection>,
+    /// The chunk's place in the section.
+    pub position: u32,
+}
+
+impl Location {
+    /// The chunk's descriptor.
+    #[must_use]
+    pub fn descriptor(&self) -> &ChunkDescriptor {
+        &self.section.chunks[self.position as usize]
+    }
+}
+
+/// How much reading cost.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct ReadCounters {
+    /// Metadata sections read.
+    pub sections: u64,
+    /// Frames read and opened.
+    pub frames: u64,
+    /// Index pages read.
+    pub index_pages: u64,
+}
+
+/// Reads chunks of one store. Used by one thread at a time.
+pub struct ChunkReader {
+    repository: Arc<Repository>,
+    index: FingerprintIndex,
+    cache: LocalityCache,
+    sections: Sized<ContainerId, Arc<MetadataSection>>,
+    frames: Sized<(ContainerId, u32), Arc<Vec<u8>>>,
+    unusable: BTreeSet<ContainerId>,
+    replayed: bool,
+    opener: FrameOpener,
+    sealed: Vec<u8>,
+    counters: ReadCounters,
+}
+
+impl ChunkReader {
+    /// Opens the index.
+    pub fn open(repository: &Arc<Repository>) -> Result<Self> {
+        Self::with_index(repository, FingerprintIndex::open(repository)?)
+    }
+
+    /// A reader over an index that is open already.
+    pub fn with_index(repository: &Arc<Repository>, index: FingerprintIndex) -> Result<Self> {
+        let memory = repository.memory();
+        Ok(Self {
+            repository: Arc::clone(repository),
+            index,
+            cache: LocalityCache::new(memory.section_cache_bytes / 2),
+            sections: Sized::new(memory.section_cache_bytes / 2),
+            frames: Sized::new(memory.frame_cache_bytes),
+            unusable: BTreeSet::new(),
+            replayed: false,
+            opener: FrameOpener::new()?,
+            sealed: Vec::new(),
+            counters: ReadCounters::default(),
+        })
+    }
+
+    /// The store.
+    #[must_use]
+    pub fn repository(&self) -> &Arc<Repository> {
+        &self.repository
+    }
+
+    /// How much reading cost so far.
+    #[must_use]
+    pub fn counters(&self) -> ReadCounters {
+        self.counters
+    }
+
+    /// Containers found gone or damaged so far.
+    #[must_use]
+    pub fn unusable(&self) -> &BTreeSet<ContainerId> {
+        &self.unusable
+    }
+
+    /// Passes over a container from now on: a frame of it could not be read.
+    pub fn set_unusable(&mut self, container: ContainerId) {
+        self.unusable.insert(container);
+        self.cache.remove(container);
+        self.sections.remove(&container);
+    }
+
+    /// Finds a chunk.
+    ///
+    /// Errors: `Damaged` if no readable container holds it.
+    pub fn locate(&mut self, fingerprint: &Fingerprint) -> Result<Location> {
+        if let Some(location) = self.locate_known(fingerprint)? {
+            return Ok(location);
+        }
+        if !self.replayed {
+            self.replayed = true;
+            let (job, _) = Job::unattended();
+            self.index.refresh(&self.repository)?;
+            // A store that may not be written is read without mending its index.
+            match rebuild::replay(&self.repository, &self.index, &job) {
+                Ok(_) => self.index.refresh(&self.repository)?,
+                Err(error) if error.kind() == ErrorKind::ReadOnly => {}
+                Err(error) => return Err(error),
+            }
+            if let Some(location) = self.locate_known(fingerprint)? {
+                return Ok(location);
+            }
+        }
+        Err(Error::damaged(format!(
+            "chunk {fingerprint} is in no readable container"
+        )))
+    }
+
+    fn locate_known(&mut self, fingerprint: &Fingerprint) -> Result<Option<Location>> {
+        if let Some(instance) = self.cache.lookup(fingerprint) {
+            let (container, position) = (instance.container, instance.position);
+            if let Some(section) = self.section(container)? {
+                return Ok(Some(Location {
+                    container,
+                    section,
+                    position,
+                }));
+            }
+        }
+        let pages = &mut self.counters.index_pages;
+        for container in self.index.locate(&self.repository, fingerprint, pages)? {
+            let Some(section) = self.section(container)? else {
+                continue;
+            };
+            let position = section
+                .chunks
+                .iter()
+                .position(|chunk| chunk.fingerprint == *fingerprint);
+            if let Some(position) = position {
+                let fingerprints = section
+                    .chunks
+                    .iter()
+                    .map(|chunk| chunk.fingerprint)
+                    .collect();
+                self.cache.insert(container, fingerprints);
+                return Ok(Some(Location {
+                    container,
+                    section,
+                    position: position as u32,
+                }));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The section of a container, or `None` if the container cannot be used.
+    fn section(&mut self, container: ContainerId) -> Result<Option<Arc<MetadataSection>>> {
+        if self.unusable.contains(&container) {
+            return Ok(None);
+        }
+        if let Some(section) = self.sections.get(&container) {
+            return Ok(Some(Arc::clone(section)));
+        }
+        self.counters.sections += 1;
+        match reader::read_section(&self.repository, container) {
+            Ok(section) => {
+                let section = Arc::new(section);
+                let bytes = section.chunks.len() * size_of::<ChunkDescriptor>() + 256;
+                self.sections.insert(container, Arc::clone(&section), bytes);
+                Ok(Some(section))
+            }
+            Err(error) if error.is_damage() => {
+                self.set_unusable(container);
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Reads a chunk and verifies it against its name.
+    pub fn read(&mut self, fingerprint: &Fingerprint) -> Result<Vec<u8>> {
+        loop {
+            let location = self.locate(fingerprint)?;
+            match self.read_at(&location) {
+                Ok(bytes) => return Ok(bytes),
+                // The set of unusable containers grows with every turn, so this ends.
+                Err(error) if error.is_damage() => self.set_unusable(location.container),
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    fn read_at(&mut self, location: &Location) -> Result<Vec<u8>> {
+        let chunk = *location.descriptor();
+        let frame = self.frame(location)?;
+        let start = chunk.offset as usize;
+        let bytes = frame
+            .get(start..start + chunk.length as usize)
+            .ok_or_else(|| Error::damaged("a chunk reaches beyond its frame"))?;
+        let fingerprinter = self.repository.fingerprinter();
+        let computed = match chunk.level.is_node() {
+            true => fingerprinter.node(bytes),
+            false => fingerprinter.data(bytes),
+        };
+        if computed != chunk.fingerprint {
+            return Err(Error::damaged(format!(
+                "chunk {} in container {} does not have its fingerprint",
+                chunk.fingerprint, location.container
+            )));
+        }
+        Ok(bytes.to_vec())
+    }
+
+    fn frame(&mut self, location: &Location) -> Result<Arc<Vec<u8>>> {
+        let part = location.descriptor().frame;
+        let key = (location.container, part);
+        if let Some(frame) = self.frames.get(&key) {
+            return Ok(Arc::clone(frame));
+        }
+        let descriptor = location.section.frames[part as usize];
+        self.counters.frames += 1;
+        let frames = FrameReader::new(&self.repository, location.container)?;
+        frames.read(&self.repository, &[descriptor], &mut self.sealed)?;
+        let plain = frames
+            .open(&mut self.opener, part, &descriptor, &mut self.sealed)?
+            .to_vec();
+        let plain = Arc::new(plain);
+        self.frames.insert(key, Arc::clone(&plain), plain.len());
+        Ok(plain)
+    }
+}
+
+/// A least-recently-used cache bounded by the bytes of its values.
+struct Sized<K: std::hash::Hash + Eq, V> {
+    entries: LruCache<K, (V, usize)>,
+    bytes: usize,
+    bytes_max: usize,
+}
+
+impl<K: std::hash::Hash + Eq, V> Sized<K, V> {
+    fn new(bytes_max: usize) -> Self {
+        Self {
+            entries: LruCache::unbounded(),
+            bytes: 0,
+            bytes_max,
+        }
+    }
+
+    fn get(&mut self, key: &K) -> Option<&V> {
+        self.entries.get(key).map(|(value, _)| value)
+    }
+
+    fn insert(&mut self, key: K, value: V, bytes: usize) {
+        if let Some((_, old)) = self.entries.put(key, (value, bytes)) {
+            self.bytes -= old;
+        }
+        self.bytes += bytes;
+        while self.bytes > self.bytes_max && self.entries.len() > 1 {
+            if let Some((_, (_, bytes))) = self.entries.pop_lru() {
+                self.bytes -= bytes;
+            }
+        }
+    }
+
+    fn remove(&mut self, key: &K) {
+        if let Some((_, bytes)) = self.entries.pop(key) {
+            self.bytes -= bytes;
+        }
+    }
+}

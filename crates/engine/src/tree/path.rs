@@ -1,0 +1,66 @@
+//! Paths inside snapshots: components of any bytes, shown with escapes.
+
+use std::fmt::Write;
+
+/// A path for display and records: valid text stays, control characters and bytes that are no
+/// UTF-8 become `\xNN`.
+#[must_use]
+pub fn display(path: &[u8]) -> String {
+    let mut text = String::with_capacity(path.len());
+    for chunk in path.utf8_chunks() {
+        for character in chunk.valid().chars() {
+            if character.is_control() {
+                let mut buffer = [0; 4];
+                escape(character.encode_utf8(&mut buffer).as_bytes(), &mut text);
+            } else {
+                text.push(character);
+            }
+        }
+        escape(chunk.invalid(), &mut text);
+    }
+    text
+}
+
+fn escape(bytes: &[u8], text: &mut String) {
+    for byte in bytes {
+        // Writing to a string cannot fail.
+        let _ = write!(text, "\\x{byte:02x}");
+    }
+}
+
+/// The components of a path in a snapshot; empty ones and "." are passed over.
+pub fn components(path: &[u8]) -> impl Iterator<Item = &[u8]> {
+    path.split(|byte| *byte == b'/')
+        .filter(|part| !part.is_empty() && *part != b".")
+}
+
+/// `directory` and `name` joined by a slash.
+#[must_use]
+pub fn join(directory: &[u8], name: &[u8]) -> Vec<u8> {
+    let mut path = Vec::with_capacity(directory.len() + name.len() + 1);
+    path.extend_from_slice(directory);
+    if !directory.ends_with(b"/") {
+        path.push(b'/');
+    }
+    path.extend_from_slice(name);
+    path
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn odd_bytes_are_shown_escaped() {
+        assert_eq!(display(b"/a b/\xc3\xa4"), "/a b/ä");
+        assert_eq!(display(b"/\xff\n\x1b"), "/\\xff\\x0a\\x1b");
+    }
+
+    #[test]
+    fn paths_split_and_join() {
+        let parts: Vec<&[u8]> = components(b"//a/./b/").collect();
+        assert_eq!(parts, [b"a", b"b"]);
+        assert_eq!(join(b"/", b"a"), b"/a");
+        assert_eq!(join(b"/a", b"b"), b"/a/b");
+    }
+}

@@ -1,0 +1,297 @@
+//! Reads trees: nodes, directories, and the contents of files.
+//!
+//! Invariant: a child's level is below its parent's, checked at every step down, so that no tree,
+//! however hostile, can lead a walk in circles or deeper than its root's level.
+
+use super::chunk_reader::ChunkReader;
+use super::path;
+use crate::repository::Repository;
+use onefold_format::node::{
+    DirectoryLeaf, Entry, EntryKind, Extent, FileMap, Node, Reference, Totals,
+};
+use onefold_types::error::Context;
+use onefold_types::{Error, ErrorKind, Level, Result};
+use std::sync::Arc;
+
+/// Reads the trees of one store. Used by one thread at a time.
+pub struct TreeReader {
+    chunks: ChunkReader,
+}
+
+impl TreeReader {
+    /// Opens the index.
+    pub fn open(repository: &Arc<Repository>) -> Result<Self> {
+        Ok(Self {
+            chunks: ChunkReader::open(repository)?,
+        })
+    }
+
+    /// A tree reader over a chunk reader.
+    #[must_use]
+    pub fn new(chunks: ChunkReader) -> Self {
+        Self { chunks }
+    }
+
+    /// The chunks below.
+    pub fn chunks(&mut self) -> &mut ChunkReader {
+        &mut self.chunks
+    }
+
+    /// Reads a node.
+    pub fn node(&mut self, reference: Reference) -> Result<Node> {
+        if !reference.level.is_node() {
+            return Err(Error::damaged(format!(
+                "chunk {} is no node",
+                reference.fingerprint
+            )));
+        }
+        let bytes = self.chunks.read(&reference.fingerprint)?;
+        let node = Node::decode(&bytes)
+            .context(|| format!("chunk {} as a node", reference.fingerprint))?;
+        let mut too_high = false;
+        node.references(&mut |child| too_high |= child.level >= reference.level);
+        if too_high {
+            return Err(Error::damaged(format!(
+                "node {} refers to a chunk that is not below it",
+                reference.fingerprint
+            )));
+        }
+        Ok(node)
+    }
+
+    /// Calls `each` with the leaves of a directory, in order.
+    pub fn leaves(
+        &mut self,
+        directory: Reference,
+        each: &mut dyn FnMut(&mut Self, DirectoryLeaf) -> Result<()>,
+    ) -> Result<()> {
+        match self.node(directory)? {
+            Node::DirectoryLeaf(leaf) => each(self, leaf),
+            Node::DirectoryMap(map) => {
+                for part in map.parts {
+                    match self.node(part.leaf)? {
+                        Node::DirectoryLeaf(leaf) => each(self, leaf)?,
+                        _ => return Err(not_a_directory(part.leaf)),
+                    }
+                }
+                Ok(())
+            }
+            _ => Err(not_a_directory(directory)),
+        }
+    }
+
+    /// All entries of a directory. For directories that may be huge use [`TreeReader::leaves`].
+    pub fn entries(&mut self, directory: Reference) -> Result<Vec<Entry>> {
+        let mut entries = Vec::new();
+        self.leaves(directory, &mut |_, leaf| {
+            entries.extend(leaf.entries);
+            Ok(())
+        })?;
+        Ok(entries)
+    }
+
+    /// The entry of a name in a directory.
+    pub fn entry(&mut self, directory: Reference, name: &[u8]) -> Result<Option<Entry>> {
+        let leaf = match self.node(directory)? {
+            Node::DirectoryLeaf(leaf) => leaf,
+            Node::DirectoryMap(map) => {
+                let above = map
+                    .parts
+                    .partition_point(|part| part.first_name.as_slice() <= name);
+                let Some(part) = above.checked_sub(1).and_then(|at| map.parts.get(at)) else {
+                    return Ok(None);
+                };
+                match self.node(part.leaf)? {
+                    Node::DirectoryLeaf(leaf) => leaf,
+                    _ => return Err(not_a_directory(part.leaf)),
+                }
+            }
+            _ => return Err(not_a_directory(directory)),
+        };
+        let found = leaf
+            .entries
+            .binary_search_by(|entry| entry.name.as_slice().cmp(name));
+        Ok(found
+            .ok()
+            .and_then(|position| leaf.entries.into_iter().nth(position)))
+    }
+
+    /// The entry at a path below `root`; for the root itself an entry with an empty name.
+    pub fn resolve(&mut self, root: Reference, wanted: &[u8]) -> Result<Entry> {
+        let mut entry = root_entry(root);
+        let mut walked = Vec::new();
+        for name in path::components(wanted) {
+            let missing = |walked: &[u8]| {
+                let at = path::display(&path::join(walked, name));
+                Error::new(ErrorKind::NotFound, format!("{at} is not in the snapshot"))
+            };
+            let directory = match (entry.kind, entry.content) {
+                (EntryKind::Directory, Some(directory)) => directory,
+                _ => return Err(missing(&walked)),
+            };
+            entry = self
+                .entry(directory, name)?
+                .ok_or_else(|| missing(&walked))?;
+            walked = path::join(&walked, name);
+        }
+        Ok(entry)
+    }
+
+    /// Calls `each` with the chunks and holes of a file, in order.
+    pub fn extents(
+        &mut self,
+        content: Reference,
+        size: u64,
+        each: &mut dyn FnMut(Extent) -> Result<()>,
+    ) -> Result<()> {
+        if content.level == Level::DATA {
+            return each(Extent {
+                fingerprint: content.fingerprint,
+                length: size,
+            });
+        }
+        let total = self.map_extents(content, None, each)?;
+        if total != size {
+            return Err(Error::damaged(format!(
+                "the file's tree holds {total} bytes, its entry says {size}"
+            )));
+        }
+        Ok(())
+    }
+
+    /// Walks file maps depth first; recursion is bounded by the level, at most 65,535 in theory and
+    /// below 8 for any real file, because every map but the last of a level has 64 children.
+    fn map_extents(
+        &mut self,
+        map: Reference,
+        expected: Option<u64>,
+        each: &mut dyn FnMut(Extent) -> Result<()>,
+    ) -> Result<u64> {
+        if map.level > LEVEL_OF_FILES_MAX {
+            return Err(Error::damaged(
+                "a file's tree is higher than any file needs",
+            ));
+        }
+        let Node::FileMap(FileMap {
+            child_level,
+            extents,
+        }) = self.node(map)?
+        else {
+            return Err(Error::damaged(format!(
+                "node {} is no file map",
+                map.fingerprint
+            )));
+        };
+        let mut total = 0u64;
+        for extent in extents {
+            if extent.is_hole() || child_level == Level::DATA {
+                each(extent)?;
+            } else {
+                let child = Reference {
+                    fingerprint: extent.fingerprint,
+                    level: child_level,
+                };
+                self.map_extents(child, Some(extent.length), each)?;
+            }
+            total = total.saturating_add(extent.length);
+        }
+        if expected.is_some_and(|expected| expected != total) {
+            return Err(Error::damaged(format!(
+                "node {} has another length",
+                map.fingerprint
+            )));
+        }
+        Ok(total)
+    }
+
+    /// Reads `length` bytes of a file from `offset` on, piece by piece (S1.4). Ranges beyond the end
+    /// are cut.
+    pub fn read_range(
+        &mut self,
+        entry: &Entry,
+        offset: u64,
+        length: u64,
+        each: &mut dyn FnMut(&[u8]) -> Result<()>,
+    ) -> Result<()> {
+        let end = offset.saturating_add(length).min(entry.size);
+        let Some(content) = entry.content.filter(|_| offset < end) else {
+            return Ok(());
+        };
+        let whole = Extent {
+            fingerprint: content.fingerprint,
+            length: entry.size,
+        };
+        self.range_of(whole, content.level, 0, offset..end, each)
+    }
+
+    fn range_of(
+        &mut self,
+        extent: Extent,
+        level: Level,
+        start: u64,
+        wanted: std::ops::Range<u64>,
+        each: &mut dyn FnMut(&[u8]) -> Result<()>,
+    ) -> Result<()> {
+        let end = start.saturating_add(extent.length);
+        let (from, to) = (wanted.start.max(start), wanted.end.min(end));
+        if from >= to {
+            return Ok(());
+        }
+        if extent.is_hole() {
+            return each_zeros(to - from, each);
+        }
+        if level == Level::DATA {
+            let bytes = self.chunks.read(&extent.fingerprint)?;
+            let part = bytes.get((from - start) as usize..(to - start) as usize);
+            return each(part.ok_or_else(|| Error::damaged("a chunk is too short"))?);
+        }
+        if level > LEVEL_OF_FILES_MAX {
+            return Err(Error::damaged(
+                "a file's tree is higher than any file needs",
+            ));
+        }
+        let map = Reference {
+            fingerprint: extent.fingerprint,
+            level,
+        };
+        let Node::FileMap(map) = self.node(map)? else {
+            return Err(Error::damaged(format!(
+                "node {} is no file map",
+                extent.fingerprint
+            )));
+        };
+        let mut position = start;
+        for child in map.extents {
+            self.range_of(child, map.child_level, position, wanted.clone(), each)?;
+            position = position.saturating_add(child.length);
+        }
+        Ok(())
+    }
+}
+
+/// Each level of file maps multiplies the length by at least 64, so 64-bit lengths need fewer.
+const LEVEL_OF_FILES_MAX: Level = Level(16);
+
+fn each_zeros(mut length: u64, each: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()> {
+    const ZEROS: [u8; 65536] = [0; 65536];
+    while length > 0 {
+        let part = length.min(ZEROS.len() as u64);
+        each(&ZEROS[..part as usize])?;
+        length -= part;
+    }
+    Ok(())
+}
+
+fn root_entry(root: Reference) -> Entry {
+    Entry {
+        kind: EntryKind::Directory,
+        content: Some(root),
+        mode: 0o755,
+        totals: Totals::default(),
+        ..Entry::default()
+    }
+}
+
+fn not_a_directory(reference: Reference) -> Error {
+    Error::damaged(format!("node {} is no directory", reference.fingerprint))
+}

@@ -1,0 +1,67 @@
+//! Wrappers that add one thing each to any store.
+//!
+//! | layer | adds |
+//! | --- | --- |
+//! | [`Counting`] | calls, errors and bytes per operation and top-level name |
+//! | [`Faulty`] | scripted or seeded faults, lying acknowledgements and a full device |
+//! | [`Latency`] | the time a modelled device would take, on a virtual clock |
+//! | [`Caching`] | a bounded cache of small objects and ranges |
+//!
+//! Each is generic over the store below, which may be an `Arc<dyn Store>`, and passes the
+//! conformance suite.
+
+mod caching;
+mod counting;
+mod faulty;
+mod latency;
+
+pub use caching::Caching;
+pub use counting::{Count, Counting, Counts};
+pub use faulty::{Call, Fault, Faulty};
+pub use latency::{DeviceModel, Latency};
+
+/// The operations of a store, as layers tell them apart.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Operation {
+    /// [`crate::Blobs::put`]
+    Put,
+    /// [`crate::Blobs::get`]
+    Get,
+    /// [`crate::Blobs::get_range`]
+    GetRange,
+    /// [`crate::Blobs::get_tail`]
+    GetTail,
+    /// [`crate::Blobs::size`]
+    Size,
+    /// [`crate::Blobs::list`]
+    List,
+    /// [`crate::Blobs::list_names`]
+    ListNames,
+    /// [`crate::Blobs::delete`]
+    Delete,
+    /// [`crate::Blobs::settle`]
+    Settle,
+    /// [`crate::Decisions::decide`]
+    Decide,
+    /// [`crate::Decisions::decided`]
+    Decided,
+    /// [`crate::Decisions::list_decided`]
+    ListDecided,
+}
+
+impl Operation {
+    /// Whether it can change the store.
+    #[must_use]
+    pub fn is_write(self) -> bool {
+        matches!(self, Operation::Put | Operation::Delete | Operation::Decide)
+    }
+
+    /// Whether it shows names.
+    #[must_use]
+    pub fn is_listing(self) -> bool {
+        matches!(
+            self,
+            Operation::List | Operation::ListNames | Operation::ListDecided
+        )
+    }
+}

@@ -1,0 +1,163 @@
+//! Stores: where the immutable objects of Onefold live, and how a name is decided once.
+//!
+//! Two narrow ports, because backends differ in what they can promise. [`Blobs`] keeps immutable
+//! objects whose names are never reused; [`Decisions`] fixes one value per name for all time. The
+//! collection protocol (section 2) rests on exactly these promises and on nothing else: no clock,
+//! no lock, no replaceable file.
+//!
+//! | module | holds |
+//! | --- | --- |
+//! | [`key`] | the names of objects |
+//! | [`local`] | a directory: the production store, with its rules for durability |
+//! | [`memory`] | everything in RAM, with an operation log and tampering for tests |
+//! | [`layers`] | wrappers: counting, faulty, latency, caching |
+//! | [`conformance`] | test support: the one suite that every store and every layer passes |
+//!
+//! Rules:
+//!
+//! - Blobs and decisions share one name space. A name is either an object or the directory of
+//!   other names, never both.
+//! - Visible is not yet durable: an object that another process is putting can be read before its
+//!   `put` has ended. What `put` acknowledged and what `decide` or `decided` returned is durable;
+//!   a caller that relies on anything else it saw calls [`Blobs::settle`] first.
+//! - `get`, `get_tail`, `size` and `list` prove that an object exists at that moment.
+//!   [`Blobs::get_range`] does not: it may read on from an object deleted meanwhile.
+//!
+//! Concurrency: every method may be called from any number of threads at once. No lock is held
+//! while a caller's closure runs, so `each` may call the store again.
+
+use onefold_types::Result;
+use onefold_types::limits::CONTAINER_TARGET_MAX_BYTES;
+
+pub mod conformance;
+pub mod key;
+pub mod layers;
+pub mod local;
+mod lru;
+pub mod memory;
+mod shared;
+
+pub use key::Key;
+pub use local::LocalStore;
+pub use memory::MemoryStore;
+
+/// The largest object a store takes or gives.
+pub const OBJECT_MAX_BYTES: usize = 2 * CONTAINER_TARGET_MAX_BYTES;
+
+/// One object as a listing shows it.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Listed {
+    /// The name.
+    pub key: Key,
+    /// The size.
+    pub size_bytes: u64,
+}
+
+/// Immutable objects whose names are never reused.
+pub trait Blobs: Send + Sync {
+    /// Stores an object. When it returns `Ok` the object survives a power loss and is visible
+    /// whole.
+    ///
+    /// # Errors
+    ///
+    /// `AlreadyExists` if the name is taken; `LimitExceeded` above [`OBJECT_MAX_BYTES`]. On any
+    /// error nothing is visible under the name, or the whole object.
+    fn put(&self, key: &Key, bytes: &[u8]) -> Result<()>;
+
+    /// Reads a whole object.
+    ///
+    /// # Errors
+    ///
+    /// `NotFound` if there is none; `LimitExceeded` above [`OBJECT_MAX_BYTES`].
+    fn get(&self, key: &Key) -> Result<Vec<u8>>;
+
+    /// Fills `buffer` from `offset` on. It may succeed on an object deleted meanwhile, so it
+    /// proves nothing about existence.
+    ///
+    /// # Errors
+    ///
+    /// `NotFound` if there is no such object; `Damaged` if it ends before the buffer is full.
+    fn get_range(&self, key: &Key, offset: u64, buffer: &mut [u8]) -> Result<()>;
+
+    /// The size of an object and its last `length_bytes` bytes, or all of it if it is shorter.
+    ///
+    /// # Errors
+    ///
+    /// `NotFound` if there is no such object; `LimitExceeded` for a tail above
+    /// [`OBJECT_MAX_BYTES`].
+    fn get_tail(&self, key: &Key, length_bytes: usize) -> Result<(u64, Vec<u8>)>;
+
+    /// The size of an object.
+    ///
+    /// # Errors
+    ///
+    /// `NotFound` if there is none.
+    fn size(&self, key: &Key) -> Result<u64>;
+
+    /// Shows every object below the directory `prefix` (the whole store if it is empty), in any
+    /// order. Objects deleted meanwhile may be missing; a missing directory is empty.
+    ///
+    /// # Errors
+    ///
+    /// `Invalid` for a prefix that no key can have; whatever `each` returns ends the listing.
+    fn list(&self, prefix: &str, each: &mut dyn FnMut(Listed) -> Result<()>) -> Result<()>;
+
+    /// Like [`Blobs::list`], names only: cheap for a million objects.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Blobs::list`].
+    fn list_names(&self, prefix: &str, each: &mut dyn FnMut(&str) -> Result<()>) -> Result<()>;
+
+    /// Deletes an object; deleting what is absent is `Ok`. Every read that starts afterwards sees
+    /// it gone, but after a power loss it may be back, whole, unless [`Blobs::settle`] ran.
+    ///
+    /// # Errors
+    ///
+    /// Those of the device.
+    fn delete(&self, key: &Key) -> Result<()>;
+
+    /// Makes durable all that was visible below the directory `prefix` when the call began, and
+    /// the absence of what was deleted there, whichever process wrote or deleted it.
+    ///
+    /// The body given here is for stores in which whatever is visible is durable.
+    ///
+    /// # Errors
+    ///
+    /// Those of the device.
+    fn settle(&self, prefix: &str) -> Result<()> {
+        key::check_prefix(prefix)
+    }
+}
+
+/// Names that are decided once.
+pub trait Decisions: Send + Sync {
+    /// The one value that won, for all time: `value` if nobody was earlier. It is durable before
+    /// this returns, for winner and loser alike.
+    ///
+    /// # Errors
+    ///
+    /// Those of the device. After an error the name may or may not be decided; asking again is
+    /// safe.
+    fn decide(&self, key: &Key, value: &[u8]) -> Result<Vec<u8>>;
+
+    /// The value decided under `key`, if there is one; it is durable before this returns.
+    ///
+    /// # Errors
+    ///
+    /// Those of the device.
+    fn decided(&self, key: &Key) -> Result<Option<Vec<u8>>>;
+
+    /// Shows every name decided below the directory `prefix`, in any order.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Blobs::list`].
+    fn list_decided(&self, prefix: &str, each: &mut dyn FnMut(&str) -> Result<()>) -> Result<()>;
+}
+
+/// A place that offers both ports. Nothing in it can be replaced: all is immutable.
+pub trait Store: Blobs + Decisions {
+    /// The store in words, for messages.
+    fn describe(&self) -> String;
+}

@@ -1,0 +1,560 @@
+//! Writing objects: the rules of the parent module, over any disk.
+//!
+//! Invariants: a temporary file is removed on every way out but success; a directory in the cache
+//! has durable entries all the way up; a key among the settled decisions has a durable entry.
+
+use super::aligned::{ALIGNMENT_BYTES, BufferPool};
+use super::disk::{Disk, EntryKind};
+use super::reading::Handle;
+use super::{RESERVE, TEMPORARY_DIRECTORY};
+use crate::lru::Lru;
+use crate::{Key, OBJECT_MAX_BYTES, key};
+use onefold_types::{Error, ErrorKind, Result};
+use std::collections::HashSet;
+use std::io;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Objects from this size on are written past the page cache.
+const DIRECT_MIN_BYTES: usize = 256 * 1024;
+/// Directories kept open; room for 256 shards and the few others.
+const DIRECTORIES_MAX: usize = 320;
+/// Siblings opened together, so that one sync settles all shards.
+const SIBLINGS_MAX: usize = 256;
+/// Files kept open for ranged reads.
+const HANDLES_MAX: usize = 64;
+/// Names of settled decisions kept.
+const SETTLED_MAX: usize = 1 << 16;
+/// How often a directory may vanish under a put before it gives up.
+const NAMING_ATTEMPTS: usize = 16;
+
+/// The store's files on `disk`.
+pub(super) struct Objects<D: Disk> {
+    pub(super) disk: D,
+    place: String,
+    writable: bool,
+    directories: Mutex<Lru<String, Arc<D::Directory>>>,
+    pub(super) handles: Mutex<Lru<Key, Arc<Handle<D>>>>,
+    /// Counts deletions, so that a file opened before one is not cached after it.
+    pub(super) deletions: AtomicU64,
+    settled: Mutex<HashSet<String>>,
+    buffers: BufferPool,
+    /// Set once the disk has said that it cannot rename without replacing.
+    links_only: AtomicBool,
+    /// Set once a directory could not be synced.
+    sync_failed: AtomicBool,
+}
+
+/// A poisoned lock is taken all the same: the maps it guards are whole between any two calls.
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A file in `tmp/`, removed when dropped; after it was renamed there is nothing to remove.
+struct Temporary<'a, D: Disk> {
+    disk: &'a D,
+    path: String,
+    file: D::File,
+    renamed: bool,
+}
+
+impl<D: Disk> Drop for Temporary<'_, D> {
+    fn drop(&mut self) {
+        if !self.renamed {
+            // What cannot be removed now is stale and removed by the next cleaning.
+            let _ = self.disk.remove(&self.path);
+        }
+    }
+}
+
+impl<D: Disk> Objects<D> {
+    pub(super) fn new(disk: D, place: String, writable: bool) -> Self {
+        Self {
+            disk,
+            place,
+            writable,
+            directories: Mutex::new(Lru::new(DIRECTORIES_MAX)),
+            handles: Mutex::new(Lru::new(HANDLES_MAX)),
+            deletions: AtomicU64::new(0),
+            settled: Mutex::new(HashSet::new()),
+            buffers: BufferPool::default(),
+            links_only: AtomicBool::new(false),
+            sync_failed: AtomicBool::new(false),
+        }
+    }
+
+    pub(super) fn place(&self) -> &str {
+        &self.place
+    }
+
+    pub(super) fn put(&self, key: &Key, bytes: &[u8]) -> Result<()> {
+        self.refuse_unless_writable(key.as_str())?;
+        self.create(key, bytes)
+    }
+
+    pub(super) fn decide(&self, key: &Key, value: &[u8]) -> Result<Vec<u8>> {
+        self.refuse_unless_writable(key.as_str())?;
+        if let Some(winner) = self.decided(key)? {
+            return Ok(winner);
+        }
+        match self.create(key, value) {
+            Ok(()) => {
+                self.remember_settled([key.as_str().to_owned()]);
+                Ok(value.to_vec())
+            }
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+                self.decided(key)?.ok_or(error)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    pub(super) fn decided(&self, key: &Key) -> Result<Option<Vec<u8>>> {
+        match self.get(key) {
+            Ok(value) => {
+                self.settle_decision(key)?;
+                Ok(Some(value))
+            }
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    pub(super) fn delete(&self, key: &Key) -> Result<()> {
+        self.refuse_unless_writable(key.as_str())?;
+        let removed = self.disk.remove(key.as_str());
+        self.deletions.fetch_add(1, Ordering::SeqCst);
+        lock(&self.handles).remove(key);
+        match removed {
+            Ok(()) => {}
+            Err(error) if is_absence(&error) => {}
+            Err(error) => return Err(self.error("deleting", key.as_str(), error)),
+        }
+        // Directories below the second level belong to sessions and the like and come and go.
+        let (directory, _) = key.split();
+        if directory.contains('/') && self.disk.remove_directory(directory).is_ok() {
+            lock(&self.directories).remove(directory);
+        }
+        Ok(())
+    }
+
+    /// Syncs every directory below `prefix`, and those above it.
+    pub(super) fn settle(&self, prefix: &str) -> Result<()> {
+        key::check_prefix(prefix)?;
+        let settle = || -> io::Result<()> {
+            let directory = self.sync_down_to(prefix)?;
+            self.sync_below(prefix, &directory)
+        };
+        match settle() {
+            Err(error) if !is_absence(&error) => Err(self.error("syncing", prefix, error)),
+            _ => Ok(()),
+        }
+    }
+
+    pub(super) fn remove_stale_temporaries(&self) -> Result<usize> {
+        self.refuse_unless_writable(TEMPORARY_DIRECTORY)?;
+        let mut names = Vec::new();
+        let listed = self.disk.entries(TEMPORARY_DIRECTORY, &mut |name, kind| {
+            if kind == EntryKind::File {
+                names.push(key::join(TEMPORARY_DIRECTORY, name));
+            }
+            true
+        });
+        match listed {
+            Ok(()) => {}
+            Err(error) if is_absence(&error) => {}
+            Err(error) => return Err(self.error("listing", TEMPORARY_DIRECTORY, error)),
+        }
+        let mut removed = 0;
+        for name in &names {
+            match self.disk.remove_unlocked(name) {
+                Ok(done) => removed += usize::from(done),
+                Err(error) if is_absence(&error) => {}
+                Err(error) => return Err(self.error("removing", name, error)),
+            }
+        }
+        Ok(removed)
+    }
+
+    pub(super) fn ensure_reserve(&self, size_bytes: u64) -> Result<()> {
+        self.refuse_unless_writable(RESERVE)?;
+        if self.disk.size(RESERVE).is_ok_and(|size| size >= size_bytes) {
+            return Ok(());
+        }
+        let fill = || -> io::Result<()> {
+            let file = self.disk.open_or_create(RESERVE)?;
+            match self.disk.allocate(&file, size_bytes) {
+                Err(error) if is_unsupported(&error) => self.write_zeros(&file, size_bytes)?,
+                result => result?,
+            }
+            self.disk.sync_file(&file)?;
+            self.sync_directory(&*self.settled_directory("")?)
+        };
+        fill().map_err(|error| self.error("setting room aside in", RESERVE, error))
+    }
+
+    pub(super) fn release_reserve(&self) -> Result<()> {
+        self.refuse_unless_writable(RESERVE)?;
+        match self.disk.remove(RESERVE) {
+            Ok(()) => {}
+            Err(error) if is_absence(&error) => return Ok(()),
+            Err(error) => return Err(self.error("releasing", RESERVE, error)),
+        }
+        // Some filesystems free the blocks only once the removal is durable.
+        self.settled_directory("")
+            .and_then(|root| self.sync_directory(&root))
+            .map_err(|error| self.error("releasing", RESERVE, error))
+    }
+
+    fn create(&self, key: &Key, bytes: &[u8]) -> Result<()> {
+        if bytes.len() > OBJECT_MAX_BYTES {
+            return Err(Error::new(
+                ErrorKind::LimitExceeded,
+                format!(
+                    "'{key}' of {} bytes exceeds the largest object",
+                    bytes.len()
+                ),
+            ));
+        }
+        let store = || -> io::Result<()> {
+            let (directory, name) = key.split();
+            // First of all, so that a directory that cannot be had costs no writing. One that
+            // vanishes at this moment is made again when the object is named.
+            match self.settled_directory(directory) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                _ => {}
+            }
+            let mut temporary = self.write_temporary(bytes)?;
+            let directory = self.name_exclusively(&mut temporary, directory, name)?;
+            self.sync_directory(&directory)
+        };
+        store().map_err(|error| self.error("storing", key.as_str(), error))
+    }
+
+    fn write_temporary(&self, bytes: &[u8]) -> io::Result<Temporary<'_, D>> {
+        let (path, file) = match self.disk.create_temporary() {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                // The entry of `tmp` itself need not be durable.
+                match self
+                    .disk
+                    .make_directory(&*self.settled_directory("")?, TEMPORARY_DIRECTORY)
+                {
+                    Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
+                    _ => self.disk.create_temporary(),
+                }
+            }
+            result => result,
+        }?;
+        let temporary = Temporary {
+            disk: &self.disk,
+            path,
+            file,
+            renamed: false,
+        };
+        let mut written = 0;
+        if bytes.len() >= DIRECT_MIN_BYTES {
+            written = self.write_direct(&temporary.file, bytes)?;
+        }
+        let rest = bytes.get(written..).unwrap_or_default();
+        self.write_all(&temporary.file, rest, written as u64)?;
+        self.disk.sync_file(&temporary.file)?;
+        Ok(temporary)
+    }
+
+    /// Writes whole blocks past the page cache; returns how many bytes that were. The rest, which
+    /// is everything where the disk does not offer it, is left to the caller.
+    fn write_direct(&self, file: &D::File, bytes: &[u8]) -> io::Result<usize> {
+        let whole = bytes.len() - bytes.len() % ALIGNMENT_BYTES;
+        if self.disk.set_direct(file, true).is_err() {
+            return Ok(0);
+        }
+        let written = self.buffers.with(|buffer| {
+            let mut written = 0;
+            let Some(buffer) = buffer else { return Ok(0) };
+            for piece in bytes[..whole].chunks(buffer.len()) {
+                let aligned = &mut buffer[..piece.len()];
+                aligned.copy_from_slice(piece);
+                match self.disk.write_at(file, aligned, written as u64) {
+                    Ok(count) if count == piece.len() => written += count,
+                    // A short write may end anywhere; the rest goes through the cache.
+                    Ok(count) => return Ok(written + count),
+                    Err(error) if is_refusal(&error) => return Ok(written),
+                    Err(error) => return Err(error),
+                }
+            }
+            Ok(written)
+        })?;
+        self.disk.set_direct(file, false)?;
+        Ok(written)
+    }
+
+    fn write_all(&self, file: &D::File, mut bytes: &[u8], mut offset: u64) -> io::Result<()> {
+        while !bytes.is_empty() {
+            match self.disk.write_at(file, bytes, offset) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(count) => {
+                    bytes = bytes.get(count..).unwrap_or_default();
+                    offset += count as u64;
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    fn write_zeros(&self, file: &D::File, size_bytes: u64) -> io::Result<()> {
+        let zeros = [0; 1 << 16];
+        let mut offset = 0;
+        while offset < size_bytes {
+            let length = (size_bytes - offset).min(zeros.len() as u64);
+            self.write_all(file, &zeros[..usize::try_from(length).unwrap_or(0)], offset)?;
+            offset += length;
+        }
+        Ok(())
+    }
+
+    /// Names a file; a directory that vanished meanwhile is made again.
+    fn name_exclusively(
+        &self,
+        temporary: &mut Temporary<'_, D>,
+        directory: &str,
+        name: &str,
+    ) -> io::Result<Arc<D::Directory>> {
+        let mut last = io::Error::from(io::ErrorKind::NotFound);
+        for _ in 0..NAMING_ATTEMPTS {
+            let named = self
+                .settled_directory(directory)
+                .and_then(|open| self.name_once(temporary, &open, name).map(|()| open));
+            match named {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                    lock(&self.directories).remove(directory);
+                    last = error;
+                }
+                result => return result,
+            }
+        }
+        // The store itself, or the temporary file, is gone: no caller may take it for an absence.
+        Err(io::Error::other(last))
+    }
+
+    fn name_once(
+        &self,
+        temporary: &mut Temporary<'_, D>,
+        directory: &D::Directory,
+        name: &str,
+    ) -> io::Result<()> {
+        if !self.links_only.load(Ordering::Relaxed) {
+            match self.disk.rename_new(&temporary.path, directory, name) {
+                Err(error) if is_unsupported(&error) => {
+                    self.links_only.store(true, Ordering::Relaxed);
+                }
+                result => {
+                    temporary.renamed = result.is_ok();
+                    return result;
+                }
+            }
+        }
+        // The temporary name stays and is removed when the temporary is dropped.
+        self.disk
+            .link_new(&temporary.file, &temporary.path, directory, name)
+            .map_err(|error| {
+                // EPERM is how a filesystem without links says so.
+                let no_links = error.raw_os_error() == Some(rustix::io::Errno::PERM.raw_os_error());
+                if !no_links && !is_unsupported(&error) {
+                    return error;
+                }
+                io::Error::new(
+                    io::ErrorKind::Unsupported,
+                    "this filesystem can neither rename without replacing nor link; \
+                 a store cannot be safe on it",
+                )
+            })
+    }
+
+    /// Opens a directory, made if need be, whose own entry and those of all above it are durable.
+    ///
+    /// `ENOENT` means that a cached directory was removed; it is no longer cached then.
+    fn settled_directory(&self, path: &str) -> io::Result<Arc<D::Directory>> {
+        if let Some(directory) = lock(&self.directories).get(path) {
+            return Ok(Arc::clone(directory));
+        }
+        if path.is_empty() {
+            return Ok(self.remember_directory("", self.disk.root()?));
+        }
+        let (parent, name) = key::split(path);
+        let above = self.settled_directory(parent)?;
+        let directory = self.open_or_make(&above, name).inspect_err(|error| {
+            if error.kind() == io::ErrorKind::NotFound {
+                lock(&self.directories).remove(parent);
+            }
+        })?;
+        // Opened before the sync, so that it is these very directories that the sync settles.
+        let mut siblings = Vec::new();
+        if !parent.is_empty() && !parent.contains('/') {
+            for sibling in self.subdirectories(parent, SIBLINGS_MAX)? {
+                if sibling != name
+                    && let Ok(open) = self.disk.open_directory(&above, &sibling)
+                {
+                    siblings.push((key::join(parent, &sibling), open));
+                }
+            }
+        }
+        self.sync_directory(&above)?;
+        for (sibling, open) in siblings {
+            self.remember_directory(&sibling, open);
+        }
+        Ok(self.remember_directory(path, directory))
+    }
+
+    fn open_or_make(&self, above: &D::Directory, name: &str) -> io::Result<D::Directory> {
+        match self.disk.open_directory(above, name) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                match self.disk.make_directory(above, name) {
+                    Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
+                    _ => self.disk.open_directory(above, name),
+                }
+            }
+            result => result,
+        }
+    }
+
+    fn remember_directory(&self, path: &str, open: D::Directory) -> Arc<D::Directory> {
+        let open = Arc::new(open);
+        lock(&self.directories).insert(path.to_owned(), Arc::clone(&open), 1);
+        open
+    }
+
+    fn sync_directory(&self, directory: &D::Directory) -> io::Result<()> {
+        if self.sync_failed.load(Ordering::SeqCst) {
+            return Err(io::Error::other(
+                "an earlier sync of the store failed; check the device and start again",
+            ));
+        }
+        self.disk.sync_directory(directory).inspect_err(|_| {
+            self.sync_failed.store(true, Ordering::SeqCst);
+        })
+    }
+
+    /// One sync settles all decisions of the directory that can be seen before it.
+    fn settle_decision(&self, key: &Key) -> Result<()> {
+        if lock(&self.settled).contains(key.as_str()) {
+            return Ok(());
+        }
+        let (path, _) = key.split();
+        let mut names = vec![key.as_str().to_owned()];
+        let mut settle = || -> io::Result<()> {
+            self.disk.entries(path, &mut |name, kind| {
+                if kind == EntryKind::File {
+                    names.push(key::join(path, name));
+                }
+                names.len() < SETTLED_MAX
+            })?;
+            self.sync_down_to(path).map(drop)
+        };
+        settle().map_err(|error| self.error("syncing", key.as_str(), error))?;
+        self.remember_settled(names);
+        Ok(())
+    }
+
+    fn remember_settled(&self, names: impl IntoIterator<Item = String>) {
+        let mut settled = lock(&self.settled);
+        if settled.len() >= SETTLED_MAX {
+            settled.clear();
+        }
+        settled.extend(names);
+    }
+
+    /// Syncs the directory `path` and all above it. They are opened anew: a cached one may have
+    /// been replaced by another process.
+    fn sync_down_to(&self, path: &str) -> io::Result<D::Directory> {
+        let mut directory = self.disk.root()?;
+        for name in path.split('/').filter(|name| !name.is_empty()) {
+            let next = self.disk.open_directory(&directory, name)?;
+            self.sync_directory(&directory)?;
+            directory = next;
+        }
+        self.sync_directory(&directory)?;
+        Ok(directory)
+    }
+
+    fn sync_below(&self, path: &str, directory: &D::Directory) -> io::Result<()> {
+        for name in self.subdirectories(path, usize::MAX)? {
+            let below = key::join(path, &name);
+            if key::check_prefix(&below).is_err() {
+                continue;
+            }
+            match self.disk.open_directory(directory, &name) {
+                Ok(open) => {
+                    self.sync_directory(&open)?;
+                    self.sync_below(&below, &open)?;
+                }
+                Err(error) if is_absence(&error) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    fn subdirectories(&self, path: &str, most: usize) -> io::Result<Vec<String>> {
+        let mut names = Vec::new();
+        self.disk.entries(path, &mut |name, kind| {
+            if kind == EntryKind::Directory {
+                names.push(name.to_owned());
+            }
+            names.len() < most
+        })?;
+        Ok(names)
+    }
+
+    fn refuse_unless_writable(&self, name: &str) -> Result<()> {
+        if self.writable {
+            return Ok(());
+        }
+        let place = &self.place;
+        let message = format!("'{name}' in '{place}': the store was opened for reading only");
+        Err(Error::new(ErrorKind::ReadOnly, message))
+    }
+
+    /// An error that names the object and the store, and says what to do where that is known.
+    pub(super) fn error(&self, doing: &str, name: &str, cause: io::Error) -> Error {
+        let place = &self.place;
+        let advice = match cause.kind() {
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+                ": no room is left; make room on that device or forget snapshots and collect, \
+                 which works on a full device"
+            }
+            io::ErrorKind::CrossesDevices => {
+                ": no directory inside a store may lead to another filesystem"
+            }
+            io::ErrorKind::NotADirectory => ": a part of the name is an object, not a directory",
+            _ => "",
+        };
+        let kind = match cause.kind() {
+            io::ErrorKind::NotADirectory | io::ErrorKind::CrossesDevices => ErrorKind::Invalid,
+            _ => return Error::io(format!("{doing} '{name}' in '{place}'{advice}"), cause),
+        };
+        Error::io(format!("{doing} '{name}' in '{place}'{advice}"), cause).with_kind(kind)
+    }
+}
+
+/// The name does not lead to an object, for whatever reason.
+pub(super) fn is_absence(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::NotFound | io::ErrorKind::NotADirectory | io::ErrorKind::IsADirectory
+    )
+}
+
+/// The filesystem or kernel does not have the call.
+fn is_unsupported(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::InvalidInput | io::ErrorKind::Unsupported
+    )
+}
+
+/// A write past the cache that should be tried through it.
+fn is_refusal(error: &io::Error) -> bool {
+    is_unsupported(error) || error.kind() == io::ErrorKind::Interrupted
+}

@@ -1,0 +1,306 @@
+//! The disk of the operating system.
+//!
+//! All calls are relative to one open root directory, so that a relative store path survives a
+//! change of the working directory, a symbolic link on the way is resolved once, and a long path is
+//! no limit (R32).
+//!
+//! Temporary files are locked with `flock` from creation until they are closed, so that a cleaner
+//! can tell a stale one from one being written without a clock. Where a filesystem has no locks
+//! the cleaner leaves every temporary file alone.
+
+use super::TEMPORARY_DIRECTORY;
+use super::disk::{Disk, EntryKind};
+use crate::key;
+use rustix::fs::{AtFlags, FileType, FlockOperation, Mode, OFlags, RenameFlags};
+use rustix::io::{Errno, retry_on_intr};
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::FileExt;
+use std::path::{Component, Path, PathBuf};
+
+/// Paths handed to one call stay below this; the kernel refuses 4096.
+const PATH_PIECE_MAX_BYTES: usize = 2048;
+const TEMPORARY_ATTEMPTS: usize = 16;
+
+pub(super) struct SystemDisk {
+    root: OwnedFd,
+}
+
+impl SystemDisk {
+    pub(super) fn open(path: &Path) -> io::Result<Self> {
+        Ok(Self {
+            root: open_directory_of_any_length(path)?,
+        })
+    }
+
+    /// Makes the directory `path`, for its owner only, and its entry durable; an existing one
+    /// stays as it is.
+    pub(super) fn create(path: &Path) -> io::Result<Self> {
+        if let Some(name) = path.file_name() {
+            let parent = match path.parent() {
+                Some(parent) if !parent.as_os_str().is_empty() => parent,
+                _ => Path::new("."),
+            };
+            let parent = open_directory_of_any_length(parent)?;
+            match retry_on_intr(|| rustix::fs::mkdirat(&parent, name, Mode::RWXU)) {
+                Ok(()) => sync(parent.as_fd())?,
+                Err(Errno::EXIST) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Self::open(path)
+    }
+
+    /// Whether the root holds nothing but what a creation that was interrupted, or the
+    /// filesystem itself, puts there.
+    pub(super) fn is_fresh(&self) -> io::Result<bool> {
+        for entry in rustix::fs::Dir::new(self.root()?)? {
+            let entry = entry?;
+            let name = entry.file_name().to_bytes();
+            let own = key::RESERVED
+                .iter()
+                .any(|reserved| reserved.as_bytes() == name);
+            if !own && ![b".".as_slice(), b"..", b"lost+found"].contains(&name) {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    fn kind_of(&self, directory: BorrowedFd<'_>, name: &std::ffi::CStr) -> Option<EntryKind> {
+        let stat = retry_on_intr(|| rustix::fs::statat(directory, name, AtFlags::empty())).ok()?;
+        match FileType::from_raw_mode(stat.st_mode) {
+            FileType::RegularFile => Some(EntryKind::File),
+            FileType::Directory => Some(EntryKind::Directory),
+            _ => None,
+        }
+    }
+}
+
+fn open_directory_at(at: BorrowedFd<'_>, path: &Path) -> Result<OwnedFd, Errno> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    retry_on_intr(|| rustix::fs::openat(at, path, flags, Mode::empty()))
+}
+
+/// Walks a path in pieces that the kernel accepts.
+fn open_directory_of_any_length(path: &Path) -> io::Result<OwnedFd> {
+    if path.as_os_str().is_empty() {
+        return Err(Errno::NOENT.into());
+    }
+    let start = if path.is_absolute() { "/" } else { "." };
+    let mut directory = open_directory_at(rustix::fs::CWD, Path::new(start))?;
+    let mut piece = PathBuf::new();
+    for component in path.components() {
+        if matches!(component, Component::RootDir | Component::Prefix(_)) {
+            continue;
+        }
+        let added = component.as_os_str().len() + 1;
+        if piece.as_os_str().as_bytes().len() + added > PATH_PIECE_MAX_BYTES {
+            directory = open_directory_at(directory.as_fd(), &piece)?;
+            piece.clear();
+        }
+        piece.push(component);
+    }
+    if !piece.as_os_str().is_empty() {
+        directory = open_directory_at(directory.as_fd(), &piece)?;
+    }
+    Ok(directory)
+}
+
+/// Some filesystems have no call to sync a directory and say `EINVAL`; they offer nothing better.
+fn sync(directory: BorrowedFd<'_>) -> io::Result<()> {
+    match retry_on_intr(|| rustix::fs::fsync(directory)) {
+        Ok(()) | Err(Errno::INVAL | Errno::OPNOTSUPP) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn here(path: &str) -> &Path {
+    Path::new(if path.is_empty() { "." } else { path })
+}
+
+fn random_name() -> io::Result<String> {
+    let mut bytes = [0; 16];
+    getrandom::fill(&mut bytes).map_err(io::Error::other)?;
+    let digits: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+    Ok(format!("{TEMPORARY_DIRECTORY}/{digits}"))
+}
+
+impl Disk for SystemDisk {
+    type File = File;
+    type Directory = OwnedFd;
+
+    fn root(&self) -> io::Result<OwnedFd> {
+        Ok(open_directory_at(self.root.as_fd(), Path::new("."))?)
+    }
+
+    fn open_directory(&self, above: &OwnedFd, name: &str) -> io::Result<OwnedFd> {
+        Ok(open_directory_at(above.as_fd(), Path::new(name))?)
+    }
+
+    fn make_directory(&self, above: &OwnedFd, name: &str) -> io::Result<()> {
+        Ok(retry_on_intr(|| {
+            rustix::fs::mkdirat(above, name, Mode::RWXU)
+        })?)
+    }
+
+    fn remove_directory(&self, path: &str) -> io::Result<()> {
+        Ok(retry_on_intr(|| {
+            rustix::fs::unlinkat(&self.root, path, AtFlags::REMOVEDIR)
+        })?)
+    }
+
+    fn sync_directory(&self, directory: &OwnedFd) -> io::Result<()> {
+        sync(directory.as_fd())
+    }
+
+    fn entries(&self, path: &str, each: &mut dyn FnMut(&str, EntryKind) -> bool) -> io::Result<()> {
+        let mut directory =
+            rustix::fs::Dir::new(open_directory_at(self.root.as_fd(), here(path))?)?;
+        while let Some(entry) = directory.read() {
+            let entry = entry?;
+            let Some(name) = entry
+                .file_name()
+                .to_str()
+                .ok()
+                .filter(|n| key::is_component(n))
+            else {
+                continue;
+            };
+            let kind = match entry.file_type() {
+                FileType::RegularFile => Some(EntryKind::File),
+                FileType::Directory => Some(EntryKind::Directory),
+                FileType::Symlink | FileType::Unknown => {
+                    self.kind_of(directory.fd()?, entry.file_name())
+                }
+                _ => None,
+            };
+            if let Some(kind) = kind
+                && !each(name, kind)
+            {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn create_temporary(&self) -> io::Result<(String, File)> {
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+        for _ in 0..TEMPORARY_ATTEMPTS {
+            let name = random_name()?;
+            let mode = Mode::RUSR | Mode::WUSR;
+            let open = || rustix::fs::openat(&self.root, name.as_str(), flags, mode);
+            let file = match retry_on_intr(open) {
+                Ok(file) => file,
+                Err(Errno::EXIST) => continue,
+                Err(error) => return Err(error.into()),
+            };
+            // A cleaner may have locked the file first; it is about to remove it, or just did.
+            let lock = || rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive);
+            if retry_on_intr(lock) == Err(Errno::AGAIN) {
+                continue;
+            }
+            if retry_on_intr(|| rustix::fs::fstat(&file))?.st_nlink == 0 {
+                continue;
+            }
+            return Ok((name, File::from(file)));
+        }
+        Err(io::Error::other("no temporary file could be kept"))
+    }
+
+    fn open_or_create(&self, path: &str) -> io::Result<File> {
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::CLOEXEC;
+        let mode = Mode::RUSR | Mode::WUSR;
+        let open = || rustix::fs::openat(&self.root, path, flags, mode);
+        Ok(File::from(retry_on_intr(open)?))
+    }
+
+    fn set_direct(&self, file: &File, direct: bool) -> io::Result<()> {
+        let flags = if direct {
+            OFlags::DIRECT
+        } else {
+            OFlags::empty()
+        };
+        Ok(retry_on_intr(|| rustix::fs::fcntl_setfl(file, flags))?)
+    }
+
+    fn write_at(&self, file: &File, bytes: &[u8], offset: u64) -> io::Result<usize> {
+        file.write_at(bytes, offset)
+    }
+
+    fn allocate(&self, file: &File, size_bytes: u64) -> io::Result<()> {
+        let whole = rustix::fs::FallocateFlags::empty();
+        Ok(retry_on_intr(|| {
+            rustix::fs::fallocate(file, whole, 0, size_bytes)
+        })?)
+    }
+
+    fn sync_file(&self, file: &File) -> io::Result<()> {
+        Ok(retry_on_intr(|| rustix::fs::fdatasync(file))?)
+    }
+
+    fn rename_new(&self, temporary: &str, directory: &OwnedFd, name: &str) -> io::Result<()> {
+        let flags = RenameFlags::NOREPLACE;
+        let rename = || rustix::fs::renameat_with(&self.root, temporary, directory, name, flags);
+        Ok(retry_on_intr(rename)?)
+    }
+
+    fn link_new(
+        &self,
+        file: &File,
+        temporary: &str,
+        directory: &OwnedFd,
+        name: &str,
+    ) -> io::Result<()> {
+        let none = AtFlags::empty();
+        let link = || rustix::fs::linkat(&self.root, temporary, directory, name, none);
+        match retry_on_intr(link) {
+            // Over NFS the answer to the first try may be lost and the second finds our own link.
+            Err(Errno::EXIST) if rustix::fs::fstat(file)?.st_nlink == 2 => Ok(()),
+            result => Ok(result?),
+        }
+    }
+
+    fn remove(&self, path: &str) -> io::Result<()> {
+        Ok(retry_on_intr(|| {
+            rustix::fs::unlinkat(&self.root, path, AtFlags::empty())
+        })?)
+    }
+
+    fn remove_unlocked(&self, path: &str) -> io::Result<bool> {
+        let (file, _) = self.open(path)?;
+        let lock = || rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive);
+        if retry_on_intr(lock).is_err() {
+            return Ok(false);
+        }
+        self.remove(path)?;
+        Ok(true)
+    }
+
+    fn open(&self, path: &str) -> io::Result<(File, u64)> {
+        // Without NONBLOCK a fifo that strayed into the store would hang the reader.
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK;
+        let open = || rustix::fs::openat(&self.root, path, flags, Mode::empty());
+        let file = retry_on_intr(open)?;
+        let stat = retry_on_intr(|| rustix::fs::fstat(&file))?;
+        if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
+            return Err(Errno::NOENT.into());
+        }
+        Ok((File::from(file), u64::try_from(stat.st_size).unwrap_or(0)))
+    }
+
+    fn read_at(&self, file: &File, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        file.read_at(buffer, offset)
+    }
+
+    fn size(&self, path: &str) -> io::Result<u64> {
+        let stat = || rustix::fs::statat(&self.root, path, AtFlags::empty());
+        let stat = retry_on_intr(stat)?;
+        if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
+            return Err(Errno::NOENT.into());
+        }
+        Ok(u64::try_from(stat.st_size).unwrap_or(0))
+    }
+}
