@@ -1,11 +1,12 @@
 //! Onefold measured against its peers, on the same data, in the same run.
 //!
-//! `peers` measures, `install-peers` brings the peers to this machine. The method and the meaning of
+//! `peers` measures, `kernels` measures the engine alone, `install-peers` brings the peers to this machine. The method and the meaning of
 //! the figures are in `experiments/peers/README.md`.
 
 mod compare;
 mod dataset;
 mod install;
+mod kernels;
 mod machine;
 mod measure;
 mod report;
@@ -41,6 +42,12 @@ struct Cli {
 enum Commands {
     /// Runs the same backups with every tool found, and writes a report
     Peers(PeersArgs),
+    /// Measures what one core does on the main paths, in memory
+    Kernels {
+        /// Files to take the data from [default: generated text]
+        #[arg(long, value_name = "DIR")]
+        data: Option<PathBuf>,
+    },
     /// Installs the peers through this machine's package managers
     InstallPeers {
         /// Where programs go if the package manager lets one choose
@@ -78,6 +85,12 @@ struct PeersArgs {
 fn main() -> ExitCode {
     let outcome = match Cli::parse().command {
         Commands::Peers(args) => peers(&args),
+        Commands::Kernels { data } => kernels::run(data.as_deref())
+            .map(|table| {
+                print!("{table}");
+                true
+            })
+            .map_err(io::Error::other),
         Commands::InstallPeers { prefix } => {
             let outcomes = install::install_peers(&prefix);
             outcomes.iter().for_each(|line| println!("{line}"));

@@ -1,1 +1,111 @@
-fn main() {}
+//! The command line of Onefold.
+//!
+//! | module | holds |
+//! | --- | --- |
+//! | [`options`], [`config_file`] | what the user may say, and where |
+//! | [`context`], [`password`] | settings put together, the store opened |
+//! | [`commands`] | one file per command: options to engine calls, results to lines |
+//! | [`output`], [`progress`], [`table`], [`entry`] | what the program says |
+//! | [`reference`], [`place`], [`files`], [`size`], [`time`] | what the user's words mean |
+//! | [`exit`] | exit codes |
+//!
+//! Only this crate knows terminals, environment variables and names of options; the engine is
+//! handed values.
+
+mod commands;
+mod config_file;
+mod context;
+mod entry;
+mod exit;
+mod files;
+mod options;
+mod output;
+mod password;
+mod place;
+mod progress;
+mod reference;
+mod size;
+mod table;
+mod time;
+
+use clap::Parser;
+use clap::error::ErrorKind as UsageKind;
+use context::Context;
+use exit::Outcome;
+use onefold_types::{Error, Result};
+use options::Cli;
+use output::{Output, Style};
+use std::process::ExitCode;
+use std::sync::Arc;
+
+fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(usage) => return explain(&usage),
+    };
+    let output = Arc::new(Output::new(Style {
+        json: cli.global.json,
+        quiet: cli.global.quiet,
+        verbose: cli.global.verbose > 0,
+        colour: !cli.global.no_color && !no_color_wanted(),
+    }));
+    let result = run(cli, &output).and_then(|outcome| {
+        output.flush()?;
+        Ok(outcome)
+    });
+    match result {
+        Ok(outcome) => outcome.into(),
+        // Whoever reads our output has seen enough.
+        Err(_) if output.was_stopped() => Outcome::Complete.into(),
+        Err(error) => {
+            output.error(&error);
+            ExitCode::from(exit::code_of(&error))
+        }
+    }
+}
+
+fn run(cli: Cli, output: &Arc<Output>) -> Result<Outcome> {
+    let Cli { global, command } = cli;
+    // These two need no settings, so wrong ones must not stop them.
+    match command {
+        options::Command::Completion(arguments) => commands::completion::run(&arguments, output),
+        options::Command::Version => commands::version::run(output),
+        command => commands::run(&Context::new(global, Arc::clone(output))?, command),
+    }
+}
+
+fn no_color_wanted() -> bool {
+    std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty())
+}
+
+/// Help that was asked for, or what is wrong with the command line.
+fn explain(usage: &clap::Error) -> ExitCode {
+    let asked_for = matches!(
+        usage.kind(),
+        UsageKind::DisplayHelp | UsageKind::DisplayVersion
+    );
+    if asked_for {
+        // Nothing is wrong if nobody reads the help to its end.
+        let _ = usage.print();
+        return Outcome::Complete.into();
+    }
+    // The command line could not be understood, so what it says about JSON is guessed.
+    let json = std::env::args_os()
+        .take_while(|argument| argument != "--")
+        .any(|argument| argument == "--json");
+    if json {
+        let message = usage.render().to_string();
+        let message = message
+            .trim()
+            .strip_prefix("error: ")
+            .unwrap_or(message.trim());
+        let output = Output::new(Style {
+            json,
+            ..Style::default()
+        });
+        output.error(&Error::invalid(message));
+    } else {
+        let _ = usage.print();
+    }
+    Outcome::Failed.into()
+}

@@ -1,9 +1,60 @@
 //! Check: is everything there, and is it what was written?
+//!
+//! | module | holds |
+//! | --- | --- |
+//! | [`foundation`] | configuration, key slots, epoch: what must be readable before anything else |
+//! | [`containers`] | every container: structure, and as much of its data as asked for |
+//! | [`index`] | index runs and metadata packs against the containers |
+//! | [`resolver`] | where a chunk lies, told without relying on anything damaged |
+//! | [`trees`] | every reference of every snapshot, each distinct node once |
+//! | [`paths`] | damage in terms of snapshots and paths |
+//! | [`findings`] | what later backups must know about damage |
+//! | [`repair`] | a new index out of the containers |
+//!
+//! # Algorithm
+//! The list of snapshots is loaded first, then containers are listed, so every snapshot looked at
+//! was committed over containers that existed. Containers are verified by worker threads, each
+//! object with one request; the index is compared with them by order-independent sums over
+//! (prefix, container), in memory that does not depend on the number of chunks. Then the trees are
+//! walked. Only if a reference has no sound instance are they walked a second time, for paths.
+//!
+//! # Invariants
+//! - A check that finds nothing wrong writes nothing; findings are the only objects it ever writes,
+//!   and they are written last.
+//! - A record that is authentic but newer than this program is never damage (R26): the check ends
+//!   with that error, and nothing has been written.
+//! - A damaged container is an error until every chunk that snapshots need of it has a sound
+//!   instance elsewhere (R20); after that it is reported as healed.
+//!
+//! # Concurrency
+//! Backups and collections may run meanwhile. What vanished since it was listed is looked for again
+//! in a fresh index before it counts as lost, and snapshots forgotten meanwhile are passed over.
+
+mod containers;
+pub mod findings;
+mod foundation;
+mod index;
+mod paths;
+mod repair;
+mod resolver;
+mod trees;
+
+pub use repair::{
+    IndexRepair, IndexRepairPlan, execute_index_repair, plan_index_repair, repair_index,
+};
 
 use crate::job::Job;
 use crate::repository::Repository;
+use crate::session::{Snapshot, SnapshotList, snapshots};
+use findings::Findings;
 use onefold_types::{ContainerId, Error, Result, SessionId};
+use resolver::Resolver;
+use std::collections::BTreeSet;
 use std::sync::Arc;
+use trees::Trees;
+
+/// Lines kept of each list in a report.
+const LINES_MAX: usize = 1000;
 
 /// How much of the data to read.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -62,8 +113,10 @@ pub struct CheckReport {
     pub damaged_containers: Vec<(ContainerId, String)>,
     /// Containers found damaged before, all of whose referenced chunks are stored elsewhere now.
     pub healed_containers: Vec<ContainerId>,
-    /// What cannot be restored whole.
+    /// What cannot be restored whole; at most a thousand are listed.
     pub damaged_paths: Vec<DamagedPath>,
+    /// How many more paths cannot be restored whole.
+    pub damaged_paths_more: u64,
     /// Everything else that is wrong: records, index runs, packs.
     pub problems: Vec<String>,
     /// What is untidy but harmless, and will be mended by itself.
@@ -82,9 +135,141 @@ impl CheckReport {
 
 /// Checks the store.
 pub fn check(
-    _repository: &Arc<Repository>,
-    _options: CheckOptions,
-    _job: &Job,
+    repository: &Arc<Repository>,
+    options: CheckOptions,
+    job: &Job,
 ) -> Result<CheckReport> {
-    Err(Error::invalid("not built"))
+    validate(options.read_data)?;
+    let mut report = CheckReport::default();
+    let list = SnapshotList::load(repository)?;
+    report.problems.extend(list.problems.iter().cloned());
+    foundation::check(repository, &mut report)?;
+    let findings = Findings::load(repository)?;
+    report.problems.extend(findings.problems.iter().cloned());
+
+    let survey = containers::survey(repository, options, &findings.ids, job, &mut report)?;
+    let coverage = index::check_runs(repository, &survey, job, &mut report)?;
+    index::check_packs(repository, &survey, job, &mut report)?;
+
+    let resolver = Resolver::new(repository, survey, coverage)?;
+    let mut trees = Trees::new(resolver, repository.memory().restore_window_chunks, job);
+    check_snapshots(repository, &list.snapshots, &mut trees, &mut report)?;
+    report.problems.append(&mut trees.problems);
+    settle(
+        repository,
+        trees,
+        &findings,
+        options.record_findings,
+        &mut report,
+    )?;
+    Ok(report)
+}
+
+fn validate(read_data: ReadData) -> Result<()> {
+    match read_data {
+        ReadData::Sample(percent) if !(percent > 0.0 && percent <= 100.0) => Err(Error::invalid(
+            "a sample must be above 0 and at most 100 percent",
+        )),
+        ReadData::Part { part, of } if part == 0 || part > of => Err(Error::invalid(format!(
+            "there is no part {part} of {of}: parts are counted from 1"
+        ))),
+        _ => Ok(()),
+    }
+}
+
+/// Walks all snapshots, and those with damage once more for the paths concerned.
+fn check_snapshots(
+    repository: &Repository,
+    snapshots: &[Snapshot],
+    trees: &mut Trees<'_>,
+    report: &mut CheckReport,
+) -> Result<()> {
+    trees.job.progress.set_current("trees");
+    trees.job.progress.set_totals(snapshots.len() as u64, 0);
+    for snapshot in snapshots {
+        report.snapshots += 1;
+        if !trees.is_whole(snapshot.record.root)? {
+            if snapshots::is_forgotten(repository, snapshot.id)? {
+                let short = snapshot.id.short();
+                let note = format!("snapshot {short} was forgotten while it was checked");
+                report.notes.push(note);
+                continue;
+            }
+            paths::report(trees, snapshot.id, snapshot.record.root, report)?;
+        }
+        if let Some(placement) = snapshot.record.placement
+            && !trees.is_placement(placement)?
+        {
+            report.notes.push(format!(
+                "the recorded chunk locations of snapshot {} cannot be read; restoring it asks the \
+                 index instead",
+                snapshot.id.short()
+            ));
+        }
+        trees.job.progress.add(1, 0);
+    }
+    Ok(())
+}
+
+/// Tells damaged containers from healed ones, and writes or removes findings.
+fn settle(
+    repository: &Repository,
+    trees: Trees<'_>,
+    findings: &Findings,
+    record: bool,
+    report: &mut CheckReport,
+) -> Result<()> {
+    let Trees {
+        resolver,
+        mut needed,
+        unlocated,
+        ..
+    } = trees;
+    let survey = resolver.survey;
+    let absent_named: BTreeSet<ContainerId> = resolver.coverage.named_absent;
+    let mut damaged: Vec<(ContainerId, String)> = Vec::new();
+    for (id, damage) in &survey.damaged {
+        // What an unreadable container held is not known; it may have been what is missing now.
+        if unlocated && damage.is_total() {
+            needed.insert(*id);
+        }
+        damaged.push((*id, damage.problem.clone()));
+    }
+    for id in needed.iter().filter(|id| !survey.exists(**id)) {
+        damaged.push((*id, "it is missing".to_owned()));
+    }
+    let mut untidy = 0u64;
+    for id in absent_named.iter().filter(|id| !needed.contains(id)) {
+        match findings.ids.contains(id) {
+            true => report.healed_containers.push(*id),
+            false => untidy += 1,
+        }
+    }
+    if untidy > 0 {
+        report.notes.push(format!(
+            "the index still names {untidy} container(s) that were deleted; nothing needs them"
+        ));
+    }
+    damaged.sort();
+    for (id, problem) in damaged {
+        if findings.ids.contains(&id) && !needed.contains(&id) {
+            report.healed_containers.push(id);
+            continue;
+        }
+        if record && !findings.ids.contains(&id) {
+            findings::record(repository, id, &problem, &mut report.notes)?;
+        }
+        report.damaged_containers.push((id, problem));
+    }
+    report.healed_containers.sort_unstable();
+    if record {
+        let is_over = |id: &ContainerId| {
+            let gone = !survey.exists(*id) && !absent_named.contains(id) && !needed.contains(id);
+            gone || survey.verified_whole.contains(id) && !survey.damaged.contains_key(id)
+        };
+        for id in findings.ids.iter().filter(|id| is_over(id)) {
+            findings::remove(repository, *id, &mut report.notes)?;
+        }
+    }
+    Ok(())
 }

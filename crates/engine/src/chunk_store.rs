@@ -19,11 +19,9 @@ use crate::container::frame_pool::FramePool;
 use crate::container::log::{ContainerLog, DurableContainer};
 use crate::container::open::{ContainerContext, OpenContainer};
 use crate::container::reader;
-use crate::index::run::RunWriter;
-use crate::index::{FingerprintIndex, merge};
+use crate::index::{FingerprintIndex, merge, run};
 use crate::repository::Repository;
 use onefold_format::codec::Compression;
-use onefold_format::index_run::Entry;
 use onefold_format::{layout, metadata_pack};
 use onefold_policy::accelerated_filter::{
     AcceleratedFilter, FilterConfiguration, FilterCounters, Verdict,
@@ -212,14 +210,15 @@ impl ChunkStore {
             return Ok(());
         }
         let mut pack = metadata_pack::begin();
-        let mut entries = Vec::new();
-        for (number, container) in durable.iter().enumerate() {
+        let mut containers = Vec::with_capacity(durable.len());
+        for container in &durable {
             metadata_pack::append(&mut pack, container.id, &container.sealed_section);
-            let container_number = number as u32;
-            entries.extend(container.fingerprints.iter().map(|fingerprint| Entry {
-                prefix: fingerprint.prefix(),
-                container: container_number,
-            }));
+            let prefixes = container
+                .fingerprints
+                .iter()
+                .map(Fingerprint::prefix)
+                .collect();
+            containers.push((container.id, prefixes));
             self.counters
                 .bytes_stored
                 .fetch_add(container.bytes, Ordering::Relaxed);
@@ -229,14 +228,7 @@ impl ChunkStore {
         let pack_id = ContainerId::ordered(environment.clock.now_ns(), &*environment.randomness);
         let key = Key::new(layout::metadata_pack(pack_id))?;
         self.repository.store().put(&key, &pack.into_bytes())?;
-        entries.sort_unstable();
-        let containers = durable.iter().map(|container| container.id).collect();
-        let count = entries.len() as u64;
-        let mut writer = RunWriter::new(&self.repository, containers, Vec::new(), count)?;
-        entries
-            .into_iter()
-            .try_for_each(|entry| writer.push(entry))?;
-        writer.finish(&self.repository)?;
+        run::write_run_of(&self.repository, containers)?;
         merge::merge_if_due(&self.repository)?;
         let mut shared = self.lock();
         shared.port.index.refresh(&self.repository)?;

@@ -1,4 +1,22 @@
 //! Backup: from a source into a snapshot.
+//!
+//! ```text
+//! walk ──items──────────────────────────────▶ assemble ──▶ chunk store ──▶ containers
+//!   └─jobs─▶ read, chunk, fingerprint ─parts─▶    │            (seal pool, container log)
+//!            (threads)                            └─▶ file maps, directories
+//! ```
+//!
+//! | module | stage |
+//! | --- | --- |
+//! | [`source_tree`] | where each source path stands in the snapshot |
+//! | [`walk`] | directories in the order of names; unchanged files are recognised here |
+//! | [`read`] | files to chunks with fingerprints, on several threads |
+//! | [`assemble`] | chunks to the store, files and directories to nodes, in stream order |
+//! | [`stream`] | one pipeline of the stages above |
+//! | [`attributes`] | what the file system says about an entry |
+//! | [`publish`] | the session around it: parent, commit, starting over when fenced |
+//!
+//! Data flows one way. A stage that cannot go on closes its channels, and the others stop.
 
 use crate::job::Job;
 use crate::patterns::Patterns;
@@ -6,11 +24,19 @@ use crate::repository::Repository;
 use onefold_format::codec::Compression;
 use onefold_format::record::Summary;
 use onefold_policy::accelerated_filter::{FilterConfiguration, FilterCounters};
-use onefold_types::{Error, Result, SessionId};
+use onefold_types::{Result, SessionId};
 use std::io::Read;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
+
+pub mod assemble;
+pub mod attributes;
+pub mod publish;
+pub mod read;
+pub mod source_tree;
+pub mod stream;
+pub mod walk;
 
 /// What to back up.
 pub enum Source {
@@ -111,10 +137,10 @@ pub struct BackupReport {
 /// Backs up a source. Problems with single files go to the job's observer and are counted in the
 /// summary; the snapshot is saved without those files.
 pub fn backup(
-    _repository: &Arc<Repository>,
-    _source: Source,
-    _options: &BackupOptions,
-    _job: &Job,
+    repository: &Arc<Repository>,
+    source: Source,
+    options: &BackupOptions,
+    job: &Job,
 ) -> Result<BackupReport> {
-    Err(Error::invalid("not built"))
+    publish::backup(repository, source, options, job)
 }

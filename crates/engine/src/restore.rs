@@ -1,10 +1,52 @@
 //! Restore: from a snapshot to files or to a stream.
+//!
+//! | module | holds |
+//! | --- | --- |
+//! | [`walk`] | the walk over the snapshot: selection, directories, deletion |
+//! | [`files`] | what is to be written of each file, hard links |
+//! | [`rounds`] | a full window: fetch, find other instances of what was lost, finish |
+//! | [`window`], [`fetch`] | chunks in stored order; workers that open each frame once |
+//! | [`relocate`] | other instances of unreadable chunks |
+//! | [`extents`], [`existing`] | a file's recipe; a file on disk compared with it |
+//! | [`target`], [`output`], [`item`], [`metadata`] | directories, files, other items, attributes |
+//! | [`delete`] | what is not in the snapshot |
+//! | [`dump`] | a file to a stream |
+//!
+//! Algorithm: forward assembly over a window of chunk references (FAST'19, section 2; S2.8) whose
+//! size is a share of the memory limit. The planner walks the tree in order and makes directories;
+//! when the window is full, workers fetch it container by container and write straight into the
+//! files; then hard links and the attributes of directories follow.
+//!
+//! Guarantees:
+//! - no byte is written that was not verified against its chunk's fingerprint;
+//! - a file that cannot be restored whole is named and counted, and never left looking whole (see
+//!   [`output`] for files that were there before);
+//! - nothing outside the target is written, whatever is planted in it (see [`target`]);
+//! - an interrupted restore removes the files it had not finished; running it again completes it.
+//!
+//! An item that fails does not stop the others. What does: no space, a request to stop, a target
+//! that cannot be written at all.
+
+mod delete;
+mod dump;
+mod existing;
+mod extents;
+mod fetch;
+mod files;
+mod item;
+mod metadata;
+mod output;
+mod relocate;
+mod rounds;
+mod target;
+mod walk;
+mod window;
 
 use crate::job::Job;
 use crate::patterns::Patterns;
 use crate::repository::Repository;
 use onefold_format::node::Entry;
-use onefold_types::{Error, Result};
+use onefold_types::Result;
 use std::io::Write;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -73,23 +115,30 @@ pub struct RestoreReport {
 }
 
 /// Restores what lies below `root` (a directory: its content; a file: the file under its name).
+///
+/// The attributes of a directory `root` itself are set only on a target that did not exist. Paths
+/// in patterns and messages begin at `root`.
+///
+/// Errors: `NoSpace` naming the file if the target is full, `Interrupted`, `Invalid` or `ReadOnly`
+/// for a target that cannot be used. Everything else is told to the job's observer and counted in
+/// [`RestoreReport::errors`].
 pub fn restore(
-    _repository: &Arc<Repository>,
-    _root: &Entry,
-    _options: &RestoreOptions,
-    _job: &Job,
+    repository: &Arc<Repository>,
+    root: &Entry,
+    options: &RestoreOptions,
+    job: &Job,
 ) -> Result<RestoreReport> {
-    Err(Error::invalid("not built"))
+    walk::run(repository, root, options, job)
 }
 
-/// Writes a file's bytes from `offset` on, at most `length`, to `out`.
+/// Writes a file's bytes from `offset` on, at most `length`, to `out`; returns how many it wrote.
 pub fn dump(
-    _repository: &Arc<Repository>,
-    _file: &Entry,
-    _offset: u64,
-    _length: u64,
-    _out: &mut dyn Write,
-    _job: &Job,
+    repository: &Arc<Repository>,
+    file: &Entry,
+    offset: u64,
+    length: u64,
+    out: &mut dyn Write,
+    job: &Job,
 ) -> Result<u64> {
-    Err(Error::invalid("not built"))
+    dump::dump(repository, file, offset, length, out, job)
 }

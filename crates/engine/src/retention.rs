@@ -1,9 +1,93 @@
 //! Forgetting snapshots: by policy or by name, reversibly first.
+//!
+//! `forget` hides a snapshot behind a mark that `undelete` removes; `forget_final` decides its
+//! tombstone, after which its space can be collected and nothing brings it back (F1). Either is
+//! checked for all snapshots named before anything is written (R49): one that is on hold or does
+//! not exist refuses the whole request. Both may be repeated; what is done already is passed over.
 
 use crate::repository::Repository;
-use onefold_types::{Error, Result, SessionId};
+use crate::session::{Snapshot, SnapshotList, snapshots};
+use onefold_policy::retention::Candidate;
+use onefold_types::{Error, ErrorKind, Result, SessionId};
 
 /// Hides snapshots until `undelete` brings them back (a reversible mark).
-pub fn forget(_repository: &Repository, _snapshots: &[SessionId], _by: &str) -> Result<()> {
-    Err(Error::invalid("not built"))
+pub fn forget(repository: &Repository, snapshots: &[SessionId], by: &str) -> Result<()> {
+    let list = SnapshotList::load(repository)?;
+    for snapshot in select(&list, snapshots)? {
+        if !snapshot.hidden {
+            snapshots::hide(repository, snapshot.id, by, "forget")?;
+        }
+    }
+    Ok(())
+}
+
+/// Shows hidden snapshots again; returns how many were hidden.
+pub fn undelete(repository: &Repository, snapshots: &[SessionId]) -> Result<u64> {
+    let list = SnapshotList::load(repository)?;
+    for id in snapshots {
+        find(&list, *id)?;
+    }
+    let mut shown = 0;
+    for id in snapshots {
+        shown += u64::from(snapshots::unhide(repository, *id)?);
+    }
+    Ok(shown)
+}
+
+/// Forgets snapshots for good: their space may be collected from now on.
+pub fn forget_final(repository: &Repository, snapshots: &[SessionId], by: &str) -> Result<()> {
+    let list = SnapshotList::load(repository)?;
+    let selected = select(&list, snapshots)?;
+    for snapshot in &selected {
+        snapshots::decide_tombstone(repository, snapshot.id, by, "forget")?;
+    }
+    for snapshot in selected.iter().filter(|snapshot| snapshot.hidden) {
+        // The tombstone says all there is to say.
+        snapshots::unhide(repository, snapshot.id)?;
+    }
+    Ok(())
+}
+
+/// The snapshots as retention and selection look at them.
+#[must_use]
+pub fn candidates(list: &SnapshotList, include_hidden: bool) -> Vec<Candidate> {
+    list.snapshots
+        .iter()
+        .filter(|snapshot| include_hidden || !snapshot.hidden)
+        .map(|snapshot| Candidate {
+            id: snapshot.id,
+            time_ns: snapshot.record.started_ns,
+            host: snapshot.record.host.clone(),
+            paths: snapshot.record.paths.clone(),
+            tags: snapshot.record.tags.clone(),
+            hold: snapshot.record.hold,
+        })
+        .collect()
+}
+
+/// The snapshots named, each once; refused if one is on hold.
+fn select<'a>(list: &'a SnapshotList, ids: &[SessionId]) -> Result<Vec<&'a Snapshot>> {
+    let mut selected: Vec<&Snapshot> = Vec::with_capacity(ids.len());
+    for id in ids {
+        let snapshot = find(list, *id)?;
+        if snapshot.record.hold {
+            return Err(Error::invalid(format!(
+                "snapshot {} is on hold; nothing was forgotten",
+                id.short()
+            )));
+        }
+        if !selected.iter().any(|other| other.id == *id) {
+            selected.push(snapshot);
+        }
+    }
+    Ok(selected)
+}
+
+fn find(list: &SnapshotList, id: SessionId) -> Result<&Snapshot> {
+    list.get(id).ok_or_else(|| {
+        Error::new(
+            ErrorKind::NotFound,
+            format!("there is no snapshot {}", id.short()),
+        )
+    })
 }

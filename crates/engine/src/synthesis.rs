@@ -1,9 +1,42 @@
 //! Snapshots made from snapshots: fastcopy and synthetic fulls (FAST'17, section 2.3).
+//!
+//! # Algorithm
+//! A fastcopy is one record that names the source's tree: nothing is read or stored. A synthetic
+//! full is a union of directories: each part is a layer, layers are merged in the order of names,
+//! and new directory nodes are built only where two layers meet; every subtree that one layer alone
+//! provides is referenced by its fingerprint and not looked at. File data is never touched.
+//!
+//! # Invariants
+//! - Every snapshot used is a parent in the sense of the protocol: it is seen to be live after the
+//!   session has read its epoch (W3), in every try anew.
+//! - Order of durability: containers and index run of new nodes, then the commit (W6).
+//! - A session that a collector fenced starts over with nothing carried over (W7).
+//!
+//! # Concurrency
+//! As for a backup: own session, own containers, own index run.
 
+mod merge;
+
+use crate::check::findings;
+use crate::chunk_store::{ChunkStore, ChunkStoreOptions};
+use crate::find::walk_with;
+use crate::index::FingerprintIndex;
 use crate::job::Job;
 use crate::repository::Repository;
-use onefold_types::{Error, Result, SessionId};
+use crate::session::{Commit, SnapshotList, WriterSession};
+use crate::tree::directory::Directory;
+use crate::tree::{TreeReader, path};
+use merge::{Merge, layer_of};
+use onefold_format::node::{Entry, EntryKind, Time};
+use onefold_format::record::{RECORD_VERSION, SnapshotKind, SnapshotRecord, Summary};
+use onefold_types::{Error, ErrorKind, Result, SessionId};
+use std::collections::BTreeSet;
 use std::sync::Arc;
+
+/// Sessions after which constant fencing is reported: each means that a collection began meanwhile.
+const TRIES_MAX: usize = 8;
+/// Threads that seal new directory nodes: there are few.
+const THREADS: usize = 1;
 
 /// What the new snapshot's record says.
 #[derive(Clone, Debug, Default)]
@@ -35,20 +68,252 @@ pub struct Part {
 
 /// Copies a snapshot: a new name for the same tree.
 pub fn fastcopy(
-    _repository: &Arc<Repository>,
-    _snapshot: SessionId,
-    _options: &SynthesisOptions,
-    _job: &Job,
+    repository: &Arc<Repository>,
+    snapshot: SessionId,
+    options: &SynthesisOptions,
+    job: &Job,
 ) -> Result<SessionId> {
-    Err(Error::invalid("not built"))
+    until_saved(repository, job, |session| {
+        let list = live_after_begin(repository, session, [snapshot])?;
+        let source = &list.get(snapshot).ok_or_else(|| not_live(snapshot))?.record;
+        let record = SnapshotRecord {
+            kind: SnapshotKind::Fastcopy,
+            started_ns: options.time_ns.unwrap_or(source.started_ns),
+            parent: Some(snapshot),
+            summary: Summary {
+                files_unchanged: source.summary.files,
+                ..found(&source.summary)
+            },
+            ..source.clone()
+        };
+        Ok(complete(repository, &list, record, options))
+    })
 }
 
 /// Puts a new snapshot together from parts of others; a later part goes over an earlier one.
+///
+/// Where two parts meet in a directory their entries are merged, with the later part's metadata; of
+/// two entries that are not both directories the later one stays. A part that is no directory and
+/// goes to the root keeps its name.
 pub fn synthesize(
-    _repository: &Arc<Repository>,
-    _parts: &[Part],
-    _options: &SynthesisOptions,
-    _job: &Job,
+    repository: &Arc<Repository>,
+    parts: &[Part],
+    options: &SynthesisOptions,
+    job: &Job,
 ) -> Result<SessionId> {
-    Err(Error::invalid("not built"))
+    let (Some(first), Some(last)) = (parts.first(), parts.last()) else {
+        return Err(Error::invalid(
+            "a synthetic snapshot needs at least one part",
+        ));
+    };
+    until_saved(repository, job, |session| {
+        let used = parts.iter().map(|part| part.snapshot);
+        let list = live_after_begin(repository, session, used)?;
+        let find = |id| list.get(id).ok_or_else(|| not_live(id));
+        let (root, mut summary) = build(repository, session, &list, parts, options, job)?;
+        let newest = &find(last.snapshot)?.record;
+        summary.bytes = root.totals.bytes;
+        let record = SnapshotRecord {
+            version: RECORD_VERSION,
+            kind: SnapshotKind::Synthetic,
+            root: root.reference,
+            started_ns: match options.time_ns {
+                Some(time_ns) => time_ns,
+                None => repository.environment().clock.now_ns(),
+            },
+            paths: paths_of(&list, parts),
+            parent: Some(first.snapshot),
+            summary,
+            placement: None,
+            ..newest.clone()
+        };
+        Ok(complete(repository, &list, record, options))
+    })
+}
+
+/// Tries until a session is not fenced.
+fn until_saved(
+    repository: &Arc<Repository>,
+    job: &Job,
+    mut prepare: impl FnMut(&WriterSession) -> Result<SnapshotRecord>,
+) -> Result<SessionId> {
+    for _ in 0..TRIES_MAX {
+        job.interrupt.check()?;
+        let session = WriterSession::begin(repository)?;
+        match prepare(&session) {
+            Ok(record) => {
+                if let Commit::Saved(id) = session.commit(record)? {
+                    return Ok(id);
+                }
+            }
+            Err(error) => {
+                session.abandon();
+                return Err(error);
+            }
+        }
+    }
+    Err(Error::new(
+        ErrorKind::Fenced,
+        format!("a collection interfered {TRIES_MAX} times in a row; try again once it has ended"),
+    ))
+}
+
+/// Checks that all snapshots used are live (W3), which counts only after the session has read its
+/// epoch, and lists the snapshots.
+fn live_after_begin(
+    repository: &Arc<Repository>,
+    session: &WriterSession,
+    used: impl IntoIterator<Item = SessionId>,
+) -> Result<SnapshotList> {
+    for id in used.into_iter().collect::<BTreeSet<_>>() {
+        if !session.check_parent(id)? {
+            return Err(not_live(id));
+        }
+    }
+    SnapshotList::load(repository)
+}
+
+fn not_live(id: SessionId) -> Error {
+    Error::new(
+        ErrorKind::NotFound,
+        format!("there is no snapshot {}, or it was forgotten", id.short()),
+    )
+}
+
+/// A record with what every such record has in common.
+fn complete(
+    repository: &Repository,
+    list: &SnapshotList,
+    record: SnapshotRecord,
+    options: &SynthesisOptions,
+) -> SnapshotRecord {
+    SnapshotRecord {
+        finished_ns: repository.environment().clock.now_ns(),
+        host: options.host.clone().unwrap_or(record.host),
+        user: options.user.clone(),
+        tags: options.tags.clone().unwrap_or(record.tags),
+        description: options.description.clone(),
+        predecessors: list.heads.clone(),
+        program: options.program.clone(),
+        // To protect the copy is a decision of its own.
+        hold: false,
+        ..record
+    }
+}
+
+/// What a snapshot holds, without what storing it took.
+fn found(summary: &Summary) -> Summary {
+    Summary {
+        files: summary.files,
+        directories: summary.directories,
+        others: summary.others,
+        bytes: summary.bytes,
+        ..Summary::default()
+    }
+}
+
+/// The source paths of the new snapshot: those of whole snapshots, and the places of other parts.
+fn paths_of(list: &SnapshotList, parts: &[Part]) -> Vec<String> {
+    let mut paths = BTreeSet::new();
+    for part in parts {
+        let is_root = |path: &[u8]| path::components(path).next().is_none();
+        match list.get(part.snapshot) {
+            Some(snapshot) if is_root(&part.path) && is_root(&part.to) => {
+                paths.extend(snapshot.record.paths.iter().cloned());
+            }
+            _ => {
+                let components = path::components(&part.to);
+                let to = components.fold(Vec::new(), |at, name| path::join(&at, name));
+                paths.insert(if to.is_empty() {
+                    "/".to_owned()
+                } else {
+                    path::display(&to)
+                });
+            }
+        }
+    }
+    paths.into_iter().collect()
+}
+
+/// Builds the tree; when this returns, it is durable and indexed.
+fn build(
+    repository: &Arc<Repository>,
+    session: &WriterSession,
+    list: &SnapshotList,
+    parts: &[Part],
+    options: &SynthesisOptions,
+    job: &Job,
+) -> Result<(Directory, Summary)> {
+    let mut avoid = session.avoid().clone();
+    avoid.extend(findings::load_findings(repository)?);
+    let store = ChunkStore::open(
+        repository,
+        FingerprintIndex::open(repository)?,
+        avoid,
+        ChunkStoreOptions {
+            compression: repository.compression()?,
+            threads: THREADS,
+            filter: Default::default(),
+            dry_run: false,
+        },
+    )?;
+    let mut reader = TreeReader::open(repository)?;
+    let mut layers = Vec::with_capacity(parts.len());
+    for part in parts {
+        let snapshot = list
+            .get(part.snapshot)
+            .ok_or_else(|| not_live(part.snapshot))?;
+        layers.push(layer_of(&mut reader, snapshot, part)?);
+    }
+    let mut stream = store.stream();
+    let time_ns = match options.time_ns {
+        Some(time_ns) => time_ns,
+        None => repository.environment().clock.now_ns(),
+    };
+    let mut merge = Merge {
+        reader: &mut reader,
+        stream: &mut stream,
+        job,
+        made: made_directory(time_ns),
+    };
+    let root = merge.run(layers)?;
+    stream.finish()?;
+    let stored = store.finish()?;
+
+    let mut summary = Summary {
+        chunks: stored.chunks,
+        chunks_new: stored.chunks_new,
+        bytes_new: stored.bytes_new,
+        bytes_stored: stored.bytes_stored,
+        ..Summary::default()
+    };
+    // The new nodes are in the index now, which a reader opened before does not know.
+    let mut reader = TreeReader::open(repository)?;
+    walk_with(&mut reader, root.reference, job, &mut |_, entry| {
+        match entry.kind {
+            EntryKind::File => summary.files += 1,
+            EntryKind::Directory => summary.directories += 1,
+            _ => summary.others += 1,
+        }
+        Ok(true)
+    })?;
+    summary.files_unchanged = summary.files;
+    Ok((root, summary))
+}
+
+/// The metadata of a directory that no part provides.
+fn made_directory(time_ns: i64) -> Entry {
+    const SECOND_NS: i64 = 1_000_000_000;
+    let time = Time {
+        seconds: time_ns.div_euclid(SECOND_NS),
+        nanoseconds: time_ns.rem_euclid(SECOND_NS) as u32,
+    };
+    Entry {
+        kind: EntryKind::Directory,
+        mode: 0o755,
+        links: 1,
+        modified: time,
+        changed: time,
+        ..Entry::default()
+    }
 }

@@ -61,8 +61,9 @@ pub enum Compression {
 }
 
 impl Default for Compression {
+    /// The measured default (docs/decisions/0005-compression.md).
     fn default() -> Self {
-        Self::Zstd(3)
+        Self::Zstd(2)
     }
 }
 

@@ -3,7 +3,8 @@
 //! ```text
 //! pages     page_count x 4096 bytes, each sealed as its own part: 340 entries of
 //!           (u64 prefix, u32 container ordinal), sorted, the last page filled up with zeros
-//! filter    the run's summary vector, sealed as part FILTER_PART
+//! filter    the run's summary vector, little-endian words, in pieces of 64 KiB, piece n sealed as
+//!           part FILTER_PART - n
 //! table     sealed as part TABLE_PART:
 //!             varint entries, varint containers, their ids (16 bytes each),
 //!             varint replaced runs, their ids, first prefix of every page (u64 each),
@@ -30,8 +31,10 @@ pub const ENTRY_BYTES: usize = 12;
 pub const PAGE_ENTRIES: usize = PAGE_PLAIN_BYTES / ENTRY_BYTES;
 /// Bytes of the footer.
 pub const FOOTER_BYTES: usize = 40;
-/// The part number of the summary vector.
+/// The part number of the first piece of the summary vector; the others go down from it.
 pub const FILTER_PART: u32 = u32::MAX - 1;
+/// Words of the summary vector that are sealed together.
+pub const FILTER_PIECE_WORDS: usize = 8192;
 /// The part number of the table.
 pub const TABLE_PART: u32 = u32::MAX;
 

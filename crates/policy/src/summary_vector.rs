@@ -66,38 +66,29 @@ impl SummaryVector {
         Ok(Self::over(words, hashes))
     }
 
-    /// The vector stored as `bytes` under `parameters`.
+    /// The vector of these words under `parameters`.
     ///
     /// # Errors
-    /// `Damaged` if the parameters make no sense or do not fit the number of bytes.
-    pub fn from_bytes(parameters: SummaryParameters, bytes: &[u8]) -> Result<Self> {
+    /// `Damaged` if the parameters make no sense or do not fit the number of words.
+    pub fn from_words(parameters: SummaryParameters, words: Vec<u64>) -> Result<Self> {
         check_hashes(parameters.hashes).map_err(|error| error.with_kind(ErrorKind::Damaged))?;
-        let (chunks, rest) = bytes.as_chunks::<8>();
-        let complete = rest.is_empty() && !chunks.is_empty();
-        if !complete || u64::try_from(chunks.len()).ok() != Some(parameters.words) {
+        if words.is_empty() || words.len() as u64 != parameters.words {
             return Err(Error::damaged(format!(
-                "a summary vector of {} words is stored in {} bytes",
+                "a summary vector of {} words is stored in {}",
                 parameters.words,
-                bytes.len()
+                words.len()
             )));
         }
-        let words = chunks
-            .iter()
-            .map(|chunk| u64::from_le_bytes(*chunk))
-            .collect();
         Ok(Self::over(words, parameters.hashes))
     }
 
-    /// The bit array as little-endian words, without parameters.
+    /// The bit array, without parameters.
     #[must_use]
-    pub fn to_bytes(&self) -> Vec<u8> {
-        self.words
-            .iter()
-            .flat_map(|word| word.to_le_bytes())
-            .collect()
+    pub fn words(&self) -> &[u64] {
+        &self.words
     }
 
-    /// What [`Self::from_bytes`] needs besides the bytes.
+    /// What [`Self::from_words`] needs besides the words.
     #[must_use]
     pub fn parameters(&self) -> SummaryParameters {
         SummaryParameters {
@@ -232,50 +223,26 @@ mod tests {
     }
 
     #[test]
-    fn bytes_round_trip_and_are_checked() {
+    fn words_round_trip_and_are_checked() {
         let mut vector = SummaryVector::with_capacity(1000, 8, 4).unwrap();
         (0..1000).for_each(|key| vector.insert(key * 7));
-        let (parameters, bytes) = (vector.parameters(), vector.to_bytes());
-        assert_eq!(bytes.len(), vector.bytes_used());
+        let (good, words) = (vector.parameters(), vector.words().to_vec());
+        assert_eq!(words.len() * 8, vector.bytes_used());
         assert_eq!(
-            SummaryVector::from_bytes(parameters, &bytes).unwrap(),
+            SummaryVector::from_words(good, words.clone()).unwrap(),
             vector
         );
+        let with = |words, hashes| SummaryParameters { words, hashes };
         let refused = [
-            (parameters, &bytes[8..]),
-            (parameters, &bytes[..bytes.len() - 1]),
-            (parameters, &[][..]),
-            (
-                SummaryParameters {
-                    words: 0,
-                    ..parameters
-                },
-                &[][..],
-            ),
-            (
-                SummaryParameters {
-                    words: u64::MAX,
-                    ..parameters
-                },
-                &bytes[..],
-            ),
-            (
-                SummaryParameters {
-                    hashes: 0,
-                    ..parameters
-                },
-                &bytes[..],
-            ),
-            (
-                SummaryParameters {
-                    hashes: 33,
-                    ..parameters
-                },
-                &bytes[..],
-            ),
+            (good, &words[1..]),
+            (good, &[][..]),
+            (with(0, 4), &[][..]),
+            (with(u64::MAX, 4), &words[..]),
+            (with(good.words, 0), &words[..]),
+            (with(good.words, 33), &words[..]),
         ];
-        for (parameters, bytes) in refused {
-            let error = SummaryVector::from_bytes(parameters, bytes).unwrap_err();
+        for (parameters, words) in refused {
+            let error = SummaryVector::from_words(parameters, words.to_vec()).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Damaged, "{parameters:?}");
         }
     }

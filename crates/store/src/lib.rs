@@ -64,6 +64,29 @@ pub trait Blobs: Send + Sync {
     /// error nothing is visible under the name, or the whole object.
     fn put(&self, key: &Key, bytes: &[u8]) -> Result<()>;
 
+    /// Stores an object that is made piece by piece: `next` appends a piece to the empty buffer it
+    /// is given and says whether more follow. The same promises as [`Blobs::put`]; there is no
+    /// bound on the object's size where a store overrides the body given here, which collects it.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Blobs::put`]; an error of `next` ends it, and nothing is visible.
+    fn put_pieces(
+        &self,
+        key: &Key,
+        next: &mut dyn FnMut(&mut Vec<u8>) -> Result<bool>,
+    ) -> Result<()> {
+        let (mut bytes, mut piece) = (Vec::new(), Vec::new());
+        loop {
+            piece.clear();
+            let more = next(&mut piece)?;
+            bytes.extend_from_slice(&piece);
+            if !more {
+                return self.put(key, &bytes);
+            }
+        }
+    }
+
     /// Reads a whole object.
     ///
     /// # Errors

@@ -10,6 +10,13 @@ macro_rules! forward {
             fn put(&self, key: &Key, bytes: &[u8]) -> Result<()> {
                 (**self).put(key, bytes)
             }
+            fn put_pieces(
+                &self,
+                key: &Key,
+                next: &mut dyn FnMut(&mut Vec<u8>) -> Result<bool>,
+            ) -> Result<()> {
+                (**self).put_pieces(key, next)
+            }
             fn get(&self, key: &Key) -> Result<Vec<u8>> {
                 (**self).get(key)
             }

@@ -56,6 +56,8 @@ struct Body {
     section: MetadataSection,
     in_flight: VecDeque<Pending>,
     frames_submitted: u32,
+    plain_submitted_bytes: usize,
+    plain_collected_bytes: usize,
 }
 
 impl OpenContainer {
@@ -108,13 +110,14 @@ impl OpenContainer {
             None => Body::open(&self.context)?,
         };
         let (part, sealer) = (body.frames_submitted, Arc::clone(&body.sealer));
+        body.plain_submitted_bytes += frame.bytes.len();
         body.in_flight
             .push_back(self.context.pool.seal(frame, part, sealer)?);
         body.frames_submitted += 1;
         if body.in_flight.len() > FRAMES_IN_FLIGHT_MAX {
             self.collect_one(&mut body)?;
         }
-        if body.bytes.len() >= self.context.target_bytes
+        if body.expected_bytes() >= self.context.target_bytes
             || body.section.chunks.len() >= limits::CONTAINER_CHUNKS_MAX / 2
         {
             return self.finish_body(body);
@@ -153,10 +156,24 @@ impl Body {
             section: MetadataSection::default(),
             in_flight: VecDeque::new(),
             frames_submitted: 0,
+            plain_submitted_bytes: 0,
+            plain_collected_bytes: 0,
         })
     }
 
+    /// The stored length once the frames in the pool are in, if they shrink like those before. Rests
+    /// only on frames collected in order, so the same stream fills the same containers every time.
+    fn expected_bytes(&self) -> usize {
+        let waiting = self.plain_submitted_bytes - self.plain_collected_bytes;
+        let shrunk = match self.plain_collected_bytes {
+            0 => waiting,
+            plain => waiting * self.bytes.len() / plain,
+        };
+        self.bytes.len() + shrunk
+    }
+
     fn take(&mut self, sealed: SealedFrame) {
+        self.plain_collected_bytes += sealed.plain_length as usize;
         let frame = self.section.frames.len() as u32;
         self.section.frames.push(FrameDescriptor {
             offset: self.bytes.len() as u64,

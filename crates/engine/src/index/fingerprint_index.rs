@@ -15,6 +15,7 @@ use onefold_types::{ContainerId, ErrorKind, Fingerprint, Result, RunId};
 use std::collections::BTreeSet;
 
 /// The index of a store, as one process has opened it.
+#[derive(Default)]
 pub struct FingerprintIndex {
     runs: Vec<Run>,
     problems: Vec<String>,

@@ -2,20 +2,21 @@
 //!
 //! Runs are merged by size: the smallest ones, as long as the next is not much larger than all
 //! smaller ones together. Every entry is thus rewritten a number of times that grows with the
-//! logarithm of the store. Pages of the inputs are read one at a time, so memory does not depend on
-//! the inputs' sizes but for the output's own table and summary vector.
+//! logarithm of the store. Pages of the inputs are read one at a time and those of the output
+//! go to the store as they fill, so memory does not depend on the sizes but for the output's table
+//! and summary vector.
 //!
 //! The output names the runs it replaces (R13). It is stored whole before they are deleted, so a
 //! reader sees the old runs, or the new one, or both: always the same set of entries (R6, R16).
 //! Two processes may merge the same runs at once; the next merge drops the repeats.
 
 use super::fingerprint_index::FingerprintIndex;
-use super::run::{Run, RunWriter};
+use super::run::{self, Run};
 use crate::repository::Repository;
 use onefold_format::index_run::Entry;
 use onefold_format::layout;
 use onefold_store::Key;
-use onefold_types::{ContainerId, Result, RunId};
+use onefold_types::{ContainerId, ErrorKind, Result, RunId};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
@@ -31,8 +32,12 @@ pub fn merge_if_due(repository: &Repository) -> Result<usize> {
     if due < 2 {
         return Ok(0);
     }
-    merge(repository, &index.runs()[..due])?;
-    Ok(due)
+    match merge(repository, &index.runs()[..due]) {
+        Ok(_) => Ok(due),
+        // Another process was faster and has deleted what it merged.
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(0),
+        Err(error) => Err(error),
+    }
 }
 
 /// Merges all runs into one.
@@ -77,20 +82,22 @@ pub fn merge(repository: &Repository, runs: &[Run]) -> Result<RunId> {
         .iter()
         .map(|run| Cursor::new(run, &containers))
         .collect::<Result<Vec<_>>>()?;
-    let mut writer = RunWriter::new(repository, containers, replaced, entries_max)?;
     let mut heap = BinaryHeap::with_capacity(cursors.len());
     for (number, cursor) in cursors.iter_mut().enumerate() {
         if let Some(entry) = cursor.next(repository)? {
             heap.push(Reverse((entry, number)));
         }
     }
-    while let Some(Reverse((entry, number))) = heap.pop() {
-        writer.push(entry)?;
-        if let Some(entry) = cursors[number].next(repository)? {
-            heap.push(Reverse((entry, number)));
+    let mut next = || {
+        let Some(Reverse((entry, number))) = heap.pop() else {
+            return Ok(None);
+        };
+        if let Some(following) = cursors[number].next(repository)? {
+            heap.push(Reverse((following, number)));
         }
-    }
-    let merged = writer.finish(repository)?;
+        Ok(Some(entry))
+    };
+    let merged = run::write_run(repository, containers, replaced, entries_max, &mut next)?;
     for run in runs {
         repository
             .store()
@@ -133,12 +140,10 @@ impl<'a> Cursor<'a> {
             self.entries.clear();
             self.run
                 .read_page(repository, self.page, &mut self.entries)?;
-            // Container names sort differently in the merged run, and equal prefixes with them.
             for entry in &mut self.entries {
                 self.run.container(*entry)?;
                 entry.container = self.ordinals[entry.container as usize];
             }
-            self.entries.sort_unstable();
             self.page += 1;
             self.position = 0;
         }

@@ -6,12 +6,11 @@
 //! declares a chunk lost.
 
 use super::fingerprint_index::FingerprintIndex;
-use super::run::RunWriter;
+use super::run;
 use crate::container::reader;
 use crate::job::Job;
 use crate::repository::Repository;
 use onefold_format::container::MetadataSection;
-use onefold_format::index_run::Entry;
 use onefold_format::{layout, metadata_pack};
 use onefold_store::Key;
 use onefold_types::{ContainerId, ErrorKind, Result};
@@ -52,7 +51,7 @@ pub fn replay(repository: &Repository, index: &FingerprintIndex, job: &Job) -> R
         .collect();
     let mut replay = Replay {
         repository,
-        entries: Vec::new(),
+        entries: 0,
         containers: Vec::new(),
     };
     let mut replayed = Replayed::default();
@@ -96,8 +95,8 @@ pub fn list_packs(repository: &Repository) -> Result<Vec<String>> {
 
 struct Replay<'a> {
     repository: &'a Repository,
-    entries: Vec<Entry>,
-    containers: Vec<ContainerId>,
+    containers: Vec<(ContainerId, Vec<u64>)>,
+    entries: usize,
 }
 
 impl Replay<'_> {
@@ -134,16 +133,16 @@ impl Replay<'_> {
         section: &MetadataSection,
         replayed: &mut Replayed,
     ) -> Result<()> {
-        let container = self.containers.len() as u32;
-        self.containers.push(id);
-        self.entries
-            .extend(section.chunks.iter().map(|chunk| Entry {
-                prefix: chunk.fingerprint.prefix(),
-                container,
-            }));
+        let prefixes = section
+            .chunks
+            .iter()
+            .map(|chunk| chunk.fingerprint.prefix())
+            .collect();
+        self.containers.push((id, prefixes));
+        self.entries += section.chunks.len();
         replayed.containers += 1;
         replayed.entries += section.chunks.len() as u64;
-        if self.entries.len() >= ENTRIES_PER_RUN_MAX {
+        if self.entries >= ENTRIES_PER_RUN_MAX {
             self.flush()
         } else {
             Ok(())
@@ -154,14 +153,8 @@ impl Replay<'_> {
         if self.containers.is_empty() {
             return Ok(());
         }
+        self.entries = 0;
         let containers = std::mem::take(&mut self.containers);
-        let mut entries = std::mem::take(&mut self.entries);
-        entries.sort_unstable();
-        let count = entries.len() as u64;
-        let mut writer = RunWriter::new(self.repository, containers, Vec::new(), count)?;
-        entries
-            .into_iter()
-            .try_for_each(|entry| writer.push(entry))?;
-        writer.finish(self.repository).map(|_| ())
+        run::write_run_of(self.repository, containers).map(|_| ())
     }
 }

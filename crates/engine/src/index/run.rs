@@ -8,8 +8,8 @@
 use crate::repository::Repository;
 use onefold_crypto::{ObjectSealer, Purpose, TAG_BYTES};
 use onefold_format::index_run::{
-    self, Entry, FILTER_PART, FOOTER_BYTES, Footer, PAGE_ENTRIES, PAGE_PLAIN_BYTES,
-    PAGE_STORED_BYTES, TABLE_PART, Table,
+    self, Entry, FILTER_PART, FILTER_PIECE_WORDS, FOOTER_BYTES, Footer, PAGE_ENTRIES,
+    PAGE_PLAIN_BYTES, PAGE_STORED_BYTES, TABLE_PART, Table,
 };
 use onefold_format::layout;
 use onefold_policy::summary_vector::{SummaryParameters, SummaryVector};
@@ -85,21 +85,33 @@ impl Run {
     /// Loads the summary vector.
     pub fn load_filter(&mut self, repository: &Repository) -> Result<()> {
         let what = || format!("the summary vector of index run {}", self.id);
-        let length = self.filter_bytes();
-        if length as u64 + TAG_BYTES as u64 != self.footer.filter_length {
+        let words_total = self.filter_bytes() / 8;
+        let pieces = words_total.div_ceil(FILTER_PIECE_WORDS);
+        if (self.filter_bytes() + pieces * TAG_BYTES) as u64 != self.footer.filter_length {
             return Err(Error::damaged("its length is wrong").context(what()));
         }
-        let mut sealed = vec![0; length + TAG_BYTES];
-        let offset = u64::from(self.footer.pages) * PAGE_STORED_BYTES as u64;
-        repository
-            .store()
-            .get_range(&self.key, offset, &mut sealed)?;
-        self.sealer.open(FILTER_PART, &mut sealed).context(what)?;
+        let mut words = Vec::with_capacity(words_total);
+        let mut sealed = Vec::new();
+        let mut offset = u64::from(self.footer.pages) * PAGE_STORED_BYTES as u64;
+        for piece in 0..pieces {
+            let count = (words_total - words.len()).min(FILTER_PIECE_WORDS);
+            sealed.resize(count * 8 + TAG_BYTES, 0);
+            repository
+                .store()
+                .get_range(&self.key, offset, &mut sealed)?;
+            let length = self
+                .sealer
+                .open(FILTER_PART - piece as u32, &mut sealed)
+                .context(what)?;
+            let (chunks, _) = sealed[..length].as_chunks::<8>();
+            words.extend(chunks.iter().map(|chunk| u64::from_le_bytes(*chunk)));
+            offset += sealed.len() as u64;
+        }
         let parameters = SummaryParameters {
             words: self.table.filter_words,
             hashes: u32::from(self.table.filter_hashes),
         };
-        self.filter = Some(SummaryVector::from_bytes(parameters, &sealed[..length])?);
+        self.filter = Some(SummaryVector::from_words(parameters, words).context(what)?);
         Ok(())
     }
 
@@ -168,48 +180,140 @@ impl Run {
     }
 }
 
-/// Builds a run from entries in rising order.
-pub struct RunWriter {
-    id: RunId,
+/// Writes a run out of containers and the prefixes of the chunks in them, in any order.
+pub fn write_run_of(
+    repository: &Repository,
+    mut containers: Vec<(ContainerId, Vec<u64>)>,
+) -> Result<RunId> {
+    containers.sort_unstable_by_key(|(id, _)| *id);
+    let mut entries = Vec::with_capacity(containers.iter().map(|(_, all)| all.len()).sum());
+    for (container, (_, prefixes)) in (0..).zip(&containers) {
+        entries.extend(prefixes.iter().map(|&prefix| Entry { prefix, container }));
+    }
+    entries.sort_unstable();
+    let containers = containers.into_iter().map(|(id, _)| id).collect();
+    let count = entries.len() as u64;
+    let mut entries = entries.into_iter();
+    write_run(repository, containers, Vec::new(), count, &mut || {
+        Ok(entries.next())
+    })
+}
+
+/// Pages handed to the store at once.
+const PAGES_PER_PIECE: usize = 64;
+
+/// Writes a run that covers `containers`, which must rise, and takes over from `replaced`. `next`
+/// gives its entries in rising order, at most `entries_max`; repeats are dropped. When this returns,
+/// the run is durable. Memory: the summary vector, the table and one piece, whatever the run's size.
+pub fn write_run(
+    repository: &Repository,
+    containers: Vec<ContainerId>,
+    replaced: Vec<RunId>,
+    entries_max: u64,
+    next: &mut dyn FnMut() -> Result<Option<Entry>>,
+) -> Result<RunId> {
+    // Entries of one prefix then stand in the order of their containers' names in every run, which
+    // is what lets runs be merged page by page.
+    if !containers.is_sorted() {
+        return Err(Error::invalid(
+            "the containers of an index run are not in order",
+        ));
+    }
+    let id = RunId::random(&*repository.environment().randomness);
+    // A vector that no process with this limit could load need not be sharp.
+    let bits_max = repository.memory().summary_vector_bytes as u64 * 8 / entries_max.max(1);
+    let bits = bits_max.clamp(1, u64::from(FILTER_BITS_PER_ENTRY)) as u32;
+    let filter = SummaryVector::with_capacity(entries_max.max(1), bits, FILTER_HASHES)?;
+    let parameters = filter.parameters();
+    let mut writer = RunWriter {
+        sealer: repository.vault().object(Purpose::IndexRun, &id.0)?,
+        stage: Stage::Pages,
+        page: Vec::with_capacity(PAGE_ENTRIES),
+        table: Table {
+            containers,
+            replaced,
+            filter_words: parameters.words,
+            filter_hashes: parameters.hashes as u8,
+            ..Table::default()
+        },
+        filter,
+        filter_length: 0,
+        last: None,
+    };
+    let key = Key::new(layout::index_run(id))?;
+    repository
+        .store()
+        .put_pieces(&key, &mut |piece| writer.write(piece, next))?;
+    Ok(id)
+}
+
+/// What of a run is written next.
+enum Stage {
+    Pages,
+    Filter { piece: usize },
+    Table,
+}
+
+struct RunWriter {
     sealer: ObjectSealer,
-    bytes: Vec<u8>,
+    stage: Stage,
     page: Vec<Entry>,
     table: Table,
     filter: SummaryVector,
+    filter_length: u64,
     last: Option<Entry>,
 }
 
 impl RunWriter {
-    /// A run that covers `containers` and takes over from `replaced`; at most `entries_max`.
-    pub fn new(
-        repository: &Repository,
-        containers: Vec<ContainerId>,
-        replaced: Vec<RunId>,
-        entries_max: u64,
-    ) -> Result<Self> {
-        let id = RunId::random(&*repository.environment().randomness);
-        let filter =
-            SummaryVector::with_capacity(entries_max.max(1), FILTER_BITS_PER_ENTRY, FILTER_HASHES)?;
-        let parameters = filter.parameters();
-        Ok(Self {
-            id,
-            sealer: repository.vault().object(Purpose::IndexRun, &id.0)?,
-            bytes: Vec::new(),
-            page: Vec::with_capacity(PAGE_ENTRIES),
-            table: Table {
-                containers,
-                replaced,
-                filter_words: parameters.words,
-                filter_hashes: parameters.hashes as u8,
-                ..Table::default()
-            },
-            filter,
-            last: None,
-        })
+    /// Appends the next piece of the object; tells whether more follow.
+    fn write(
+        &mut self,
+        out: &mut Vec<u8>,
+        next: &mut dyn FnMut() -> Result<Option<Entry>>,
+    ) -> Result<bool> {
+        match self.stage {
+            Stage::Pages => {
+                while out.len() < PAGES_PER_PIECE * PAGE_STORED_BYTES {
+                    match next()? {
+                        Some(entry) => self.push(entry, out)?,
+                        None => {
+                            self.flush_page(out)?;
+                            self.stage = Stage::Filter { piece: 0 };
+                            break;
+                        }
+                    }
+                }
+                Ok(true)
+            }
+            Stage::Filter { piece } => {
+                let pieces = self.filter.words().chunks(FILTER_PIECE_WORDS);
+                let Some(words) = pieces.clone().nth(piece) else {
+                    self.stage = Stage::Table;
+                    return Ok(true);
+                };
+                words
+                    .iter()
+                    .for_each(|word| out.extend_from_slice(&word.to_le_bytes()));
+                self.sealer.seal(FILTER_PART - piece as u32, out, 0)?;
+                self.filter_length += out.len() as u64;
+                self.stage = Stage::Filter { piece: piece + 1 };
+                Ok(true)
+            }
+            Stage::Table => {
+                out.extend_from_slice(&self.table.encode());
+                self.sealer.seal(TABLE_PART, out, 0)?;
+                let footer = Footer {
+                    pages: self.table.fences.len() as u32,
+                    filter_length: self.filter_length,
+                    table_length: out.len() as u64,
+                };
+                out.extend_from_slice(&footer.encode());
+                Ok(false)
+            }
+        }
     }
 
-    /// Appends an entry; repeats of the entry before are dropped.
-    pub fn push(&mut self, entry: Entry) -> Result<()> {
+    fn push(&mut self, entry: Entry, out: &mut Vec<u8>) -> Result<()> {
         if self.last == Some(entry) {
             return Ok(());
         }
@@ -221,48 +325,22 @@ impl RunWriter {
         self.page.push(entry);
         self.table.entries += 1;
         if self.page.len() == PAGE_ENTRIES {
-            self.flush_page()?;
+            self.flush_page(out)
+        } else {
+            Ok(())
         }
-        Ok(())
     }
 
-    fn flush_page(&mut self) -> Result<()> {
+    fn flush_page(&mut self, out: &mut Vec<u8>) -> Result<()> {
         let Some(first) = self.page.first() else {
             return Ok(());
         };
         let part = self.table.fences.len() as u32;
         self.table.fences.push(first.prefix);
-        let start = self.bytes.len();
-        self.bytes
-            .extend_from_slice(&index_run::encode_page(&self.page));
-        self.sealer.seal(part, &mut self.bytes, start)?;
+        let start = out.len();
+        out.extend_from_slice(&index_run::encode_page(&self.page));
+        self.sealer.seal(part, out, start)?;
         self.page.clear();
         Ok(())
-    }
-
-    /// Stores the run. When this returns, the run is durable.
-    pub fn finish(mut self, repository: &Repository) -> Result<RunId> {
-        self.flush_page()?;
-        let start = self.bytes.len();
-        self.bytes.extend_from_slice(&self.filter.to_bytes());
-        self.sealer.seal(FILTER_PART, &mut self.bytes, start)?;
-        let filter_length = (self.bytes.len() - start) as u64;
-        let start = self.bytes.len();
-        self.bytes.extend_from_slice(&self.table.encode());
-        self.sealer.seal(TABLE_PART, &mut self.bytes, start)?;
-        let table_length = (self.bytes.len() - start) as u64;
-        let pages = self.table.fences.len() as u32;
-        self.bytes.extend_from_slice(
-            &Footer {
-                pages,
-                filter_length,
-                table_length,
-            }
-            .encode(),
-        );
-        repository
-            .store()
-            .put(&Key::new(layout::index_run(self.id))?, &self.bytes)?;
-        Ok(self.id)
     }
 }

@@ -115,6 +115,29 @@ impl WriterSession {
         })
     }
 
+    /// Gives the session up: decides that it was fenced, so that no collector has to.
+    ///
+    /// Best effort: a session that stays undecided is fenced by the next collector.
+    pub fn abandon(self) {
+        let environment = self.repository.environment();
+        let decide = || {
+            let bytes = record::encode(&Outcome::Fenced)?;
+            let vault = self.repository.vault();
+            let sealed = vault.seal_record(
+                Purpose::Outcome,
+                &self.id.0,
+                &bytes,
+                &*environment.randomness,
+            )?;
+            self.repository
+                .store()
+                .decide(&Key::new(layout::outcome(self.id))?, &sealed)
+        };
+        if decide().is_ok() {
+            self.clean_up();
+        }
+    }
+
     /// Removes the session's objects; they are needed only while it is undecided.
     fn clean_up(&self) {
         let names = [

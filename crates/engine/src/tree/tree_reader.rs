@@ -13,6 +13,14 @@ use onefold_types::error::Context;
 use onefold_types::{Error, ErrorKind, Level, Result};
 use std::sync::Arc;
 
+/// One part of a directory at a time.
+pub struct DirectoryCursor {
+    /// The first name and the leaf of every part; empty for a directory of one leaf.
+    parts: Vec<(Vec<u8>, Reference)>,
+    loaded: Option<usize>,
+    entries: Vec<Entry>,
+}
+
 /// Reads the trees of one store. Used by one thread at a time.
 pub struct TreeReader {
     chunks: ChunkReader,
@@ -90,30 +98,55 @@ impl TreeReader {
         Ok(entries)
     }
 
-    /// The entry of a name in a directory.
-    pub fn entry(&mut self, directory: Reference, name: &[u8]) -> Result<Option<Entry>> {
-        let leaf = match self.node(directory)? {
-            Node::DirectoryLeaf(leaf) => leaf,
+    /// A cursor over a directory, for looking up names in rising order.
+    pub fn cursor(&mut self, directory: Reference) -> Result<DirectoryCursor> {
+        Ok(match self.node(directory)? {
+            Node::DirectoryLeaf(leaf) => DirectoryCursor {
+                parts: Vec::new(),
+                loaded: None,
+                entries: leaf.entries,
+            },
             Node::DirectoryMap(map) => {
-                let above = map
+                let parts = map
                     .parts
-                    .partition_point(|part| part.first_name.as_slice() <= name);
-                let Some(part) = above.checked_sub(1).and_then(|at| map.parts.get(at)) else {
-                    return Ok(None);
-                };
-                match self.node(part.leaf)? {
-                    Node::DirectoryLeaf(leaf) => leaf,
-                    _ => return Err(not_a_directory(part.leaf)),
+                    .into_iter()
+                    .map(|part| (part.first_name, part.leaf));
+                DirectoryCursor {
+                    parts: parts.collect(),
+                    loaded: None,
+                    entries: Vec::new(),
                 }
             }
             _ => return Err(not_a_directory(directory)),
-        };
-        let found = leaf
+        })
+    }
+
+    /// The entry of a name. Names that rise from call to call read every part of a large directory
+    /// once, and only one part is held.
+    pub fn find(&mut self, cursor: &mut DirectoryCursor, name: &[u8]) -> Result<Option<Entry>> {
+        let above = cursor
+            .parts
+            .partition_point(|(first, _)| first.as_slice() <= name);
+        if let Some(wanted) = above.checked_sub(1)
+            && cursor.loaded != Some(wanted)
+        {
+            let leaf = cursor.parts[wanted].1;
+            let Node::DirectoryLeaf(node) = self.node(leaf)? else {
+                return Err(not_a_directory(leaf));
+            };
+            cursor.entries = node.entries;
+            cursor.loaded = Some(wanted);
+        }
+        let found = cursor
             .entries
             .binary_search_by(|entry| entry.name.as_slice().cmp(name));
-        Ok(found
-            .ok()
-            .and_then(|position| leaf.entries.into_iter().nth(position)))
+        Ok(found.ok().map(|position| cursor.entries[position].clone()))
+    }
+
+    /// The entry of a name in a directory.
+    pub fn entry(&mut self, directory: Reference, name: &[u8]) -> Result<Option<Entry>> {
+        let mut cursor = self.cursor(directory)?;
+        self.find(&mut cursor, name)
     }
 
     /// The entry at a path below `root`; for the root itself an entry with an empty name.

@@ -168,6 +168,14 @@ impl Blobs for LocalStore {
         self.0.put(key, bytes)
     }
 
+    fn put_pieces(
+        &self,
+        key: &Key,
+        next: &mut dyn FnMut(&mut Vec<u8>) -> Result<bool>,
+    ) -> Result<()> {
+        self.0.put_pieces(key, next)
+    }
+
     fn get(&self, key: &Key) -> Result<Vec<u8>> {
         self.0.get(key)
     }

@@ -92,6 +92,32 @@ impl<D: Disk> Objects<D> {
         self.create(key, bytes)
     }
 
+    pub(super) fn put_pieces(
+        &self,
+        key: &Key,
+        next: &mut dyn FnMut(&mut Vec<u8>) -> Result<bool>,
+    ) -> Result<()> {
+        self.refuse_unless_writable(key.as_str())?;
+        let failed = |error| self.error("storing", key.as_str(), error);
+        let (directory, name) = key.split();
+        let mut temporary = self.open_temporary().map_err(failed)?;
+        let (mut piece, mut offset) = (Vec::new(), 0);
+        loop {
+            piece.clear();
+            let more = next(&mut piece)?;
+            self.write_all(&temporary.file, &piece, offset)
+                .map_err(failed)?;
+            offset += piece.len() as u64;
+            if !more {
+                break;
+            }
+        }
+        self.disk.sync_file(&temporary.file).map_err(failed)?;
+        self.name_exclusively(&mut temporary, directory, name)
+            .and_then(|directory| self.sync_directory(&directory))
+            .map_err(failed)
+    }
+
     pub(super) fn decide(&self, key: &Key, value: &[u8]) -> Result<Vec<u8>> {
         self.refuse_unless_writable(key.as_str())?;
         if let Some(winner) = self.decided(key)? {
@@ -231,7 +257,7 @@ impl<D: Disk> Objects<D> {
         store().map_err(|error| self.error("storing", key.as_str(), error))
     }
 
-    fn write_temporary(&self, bytes: &[u8]) -> io::Result<Temporary<'_, D>> {
+    fn open_temporary(&self) -> io::Result<Temporary<'_, D>> {
         let (path, file) = match self.disk.create_temporary() {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 // The entry of `tmp` itself need not be durable.
@@ -245,12 +271,16 @@ impl<D: Disk> Objects<D> {
             }
             result => result,
         }?;
-        let temporary = Temporary {
+        Ok(Temporary {
             disk: &self.disk,
             path,
             file,
             renamed: false,
-        };
+        })
+    }
+
+    fn write_temporary(&self, bytes: &[u8]) -> io::Result<Temporary<'_, D>> {
+        let temporary = self.open_temporary()?;
         let mut written = 0;
         if bytes.len() >= DIRECT_MIN_BYTES {
             written = self.write_direct(&temporary.file, bytes)?;

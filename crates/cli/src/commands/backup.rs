@@ -1,0 +1,290 @@
+//! `backup`: saves files, directories or a stream as a snapshot.
+
+mod sources;
+
+use crate::context::{Access, Context, host_name, program, user_name};
+use crate::exit::Outcome;
+use crate::reference::Snapshots;
+use crate::size::{ByteSize, counted, human};
+use crate::time;
+use clap::Args;
+use onefold_engine::Repository;
+use onefold_engine::ingest::{self, BackupOptions, BackupReport, ParentChoice};
+use onefold_engine::job::Interrupt;
+use onefold_format::codec::Compression;
+use onefold_policy::selection::{SnapshotFilter, SnapshotReference};
+use onefold_types::{Error, Result};
+use serde_json::json;
+use std::ffi::OsString;
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+
+const AFTER_HELP: &str = "\
+Patterns follow the rules of gitignore files. What cannot be read is listed, the rest is saved,
+and the exit code is 3. A stream is saved whole or not at all.
+
+EXAMPLES
+  onefold backup ~/documents /etc --exclude '*.tmp' --tag nightly
+  pg_dump shop | onefold backup --stdin --stdin-filename shop.sql
+  onefold backup --stdin-filename shop.sql --stdin-from-command -- pg_dump shop";
+
+/// Arguments of `backup`.
+#[derive(Args, Debug)]
+#[command(after_help = AFTER_HELP)]
+pub struct BackupArguments {
+    /// What to save; after --stdin-from-command the command and its arguments
+    #[arg(value_name = "PATH")]
+    paths: Vec<OsString>,
+    #[command(flatten)]
+    selection: SelectionArguments,
+    /// Save the paths listed in this file, one a line; '-' is standard input (may be repeated)
+    #[arg(long, value_name = "FILE", help_heading = "Sources")]
+    files_from: Vec<PathBuf>,
+    /// The same, each path ended by a zero byte
+    #[arg(long, value_name = "FILE", help_heading = "Sources")]
+    files_from0: Vec<PathBuf>,
+    /// Save standard input as one file
+    #[arg(long, help_heading = "Sources")]
+    #[arg(conflicts_with_all = ["stdin_from_command", "files_from", "files_from0", "paths"])]
+    stdin: bool,
+    /// Save what a command prints as one file; nothing is saved if it fails
+    #[arg(long, help_heading = "Sources", requires = "paths")]
+    #[arg(conflicts_with_all = ["files_from", "files_from0"])]
+    stdin_from_command: bool,
+    /// The name of that file in the snapshot [default: stdin]
+    #[arg(long, value_name = "NAME", help_heading = "Sources")]
+    stdin_filename: Option<OsString>,
+    #[command(flatten)]
+    record: BackupRecordArguments,
+    /// Compare with this snapshot instead of the newest of the same host and paths
+    #[arg(
+        help_heading = "How",
+        long,
+        value_name = "SNAPSHOT",
+        conflicts_with = "force"
+    )]
+    parent: Option<SnapshotReference>,
+    /// Compare with no snapshot: read every file
+    #[arg(help_heading = "How", short, long)]
+    force: bool,
+    /// Save no snapshot if nothing changed
+    #[arg(help_heading = "How", long)]
+    skip_if_unchanged: bool,
+    /// Only say what would be saved
+    #[arg(help_heading = "How", short = 'n', long)]
+    dry_run: bool,
+    /// none, lz4, zstd or zstd,LEVEL, instead of the store's choice
+    #[arg(help_heading = "How", long, value_name = "METHOD")]
+    compression: Option<Compression>,
+    /// Sources saved at the same time [default: 1]
+    #[arg(help_heading = "How", long, value_name = "N")]
+    streams: Option<NonZeroUsize>,
+}
+
+/// What to leave out.
+#[derive(Args, Debug)]
+#[command(next_help_heading = "What to leave out")]
+struct SelectionArguments {
+    /// Leave out what matches (may be repeated)
+    #[arg(short, long, value_name = "PATTERN")]
+    exclude: Vec<String>,
+    /// The same, whatever the case
+    #[arg(long, value_name = "PATTERN")]
+    iexclude: Vec<String>,
+    /// Leave out what matches a pattern in this file (may be repeated)
+    #[arg(long, value_name = "FILE")]
+    exclude_file: Vec<PathBuf>,
+    /// Leave out directories marked with CACHEDIR.TAG
+    #[arg(long)]
+    exclude_caches: bool,
+    /// Leave out directories that hold a file of this name (may be repeated)
+    #[arg(long, value_name = "NAME")]
+    exclude_if_present: Vec<String>,
+    /// Leave out files above this size
+    #[arg(long, value_name = "SIZE")]
+    exclude_larger_than: Option<ByteSize>,
+    /// Stay on the file systems of the sources
+    #[arg(short = 'x', long)]
+    one_file_system: bool,
+}
+
+/// What the snapshot's record says.
+#[derive(Args, Debug)]
+#[command(next_help_heading = "Snapshot")]
+struct BackupRecordArguments {
+    /// Tags, separated by commas (may be repeated)
+    #[arg(long = "tag", value_name = "TAG,..", value_delimiter = ',')]
+    tags: Vec<String>,
+    /// The machine's name, instead of its own
+    #[arg(long, value_name = "NAME")]
+    host: Option<String>,
+    /// The time of the snapshot instead of now, such as '2026-01-31 18:30:00'
+    #[arg(long, value_name = "TIME", value_parser = time::parse)]
+    time: Option<i64>,
+    /// A note
+    #[arg(long, value_name = "TEXT")]
+    description: Option<String>,
+    /// Keep the snapshot whatever 'forget' is told
+    #[arg(long)]
+    hold: bool,
+}
+
+impl BackupArguments {
+    fn is_stream(&self) -> bool {
+        self.stdin || self.stdin_from_command
+    }
+
+    fn options(&self, context: &Context, repository: &Repository) -> Result<BackupOptions> {
+        let profile = &context.profile.backup;
+        let tags = match self.record.tags.is_empty() {
+            true => profile.tags.clone(),
+            false => self.record.tags.clone(),
+        };
+        if tags
+            .iter()
+            .any(|tag| tag.trim() != tag || tag.is_empty() || tag.contains(','))
+        {
+            return Err(Error::invalid(
+                "a tag is empty, contains a comma, or begins or ends with a space",
+            ));
+        }
+        let streams = self.streams.or(profile.streams);
+        Ok(BackupOptions {
+            host: self
+                .record
+                .host
+                .clone()
+                .or_else(|| profile.host.clone())
+                .unwrap_or_else(host_name),
+            user: user_name(),
+            tags,
+            description: self
+                .record
+                .description
+                .clone()
+                .or_else(|| profile.description.clone())
+                .unwrap_or_default(),
+            hold: self.record.hold,
+            time_ns: self.record.time,
+            parent: self.parent_choice(context, repository)?,
+            compression: self.compression.or(context.profile.compression),
+            threads: context.threads,
+            streams: streams.map_or(1, usize::from),
+            dry_run: self.dry_run,
+            skip_if_unchanged: self.skip_if_unchanged || profile.skip_if_unchanged,
+            filter: Default::default(),
+            program: program(),
+        })
+    }
+
+    fn parent_choice(&self, context: &Context, repository: &Repository) -> Result<ParentChoice> {
+        match (&self.parent, self.force) {
+            (_, true) => Ok(ParentChoice::None),
+            (None, _) => Ok(ParentChoice::Newest),
+            (Some(reference), _) => {
+                let snapshots = Snapshots::load(repository, &context.output)?;
+                let found = snapshots.resolve(reference, &SnapshotFilter::default())?;
+                Ok(ParentChoice::Snapshot(found.id))
+            }
+        }
+    }
+}
+
+/// Runs the command.
+pub fn run(context: &Context, arguments: &BackupArguments) -> Result<Outcome> {
+    if arguments.stdin_filename.is_some() && !arguments.is_stream() {
+        return Err(Error::invalid(
+            "--stdin-filename needs --stdin or --stdin-from-command",
+        ));
+    }
+    // What is wrong with the sources is said before a password is asked for.
+    let paths = match arguments.is_stream() {
+        true => Vec::new(),
+        false => sources::paths(context, arguments)?,
+    };
+    let selection = match arguments.is_stream() {
+        true => None,
+        false => Some(sources::selection(context, arguments, &paths)?),
+    };
+    let access = match arguments.dry_run {
+        true => Access::Read,
+        false => Access::Write,
+    };
+    let repository = context.open(access)?;
+    let options = arguments.options(context, &repository)?;
+    let running = context.start_job("saving")?;
+    let interrupt: &Interrupt = &running.job.interrupt;
+    let source = match selection {
+        Some(selection) => ingest::Source::Paths { paths, selection },
+        None => sources::stream(arguments, interrupt)?,
+    };
+    let report = ingest::backup(&repository, source, &options, &running.job)?;
+    let problems = running.finish().max(report.summary.errors);
+    describe(context, arguments, &report, problems)?;
+    Ok(Outcome::with_problems(problems))
+}
+
+fn describe(
+    context: &Context,
+    arguments: &BackupArguments,
+    report: &BackupReport,
+    problems: u64,
+) -> Result<()> {
+    let output = &context.output;
+    let found = &report.summary;
+    output.note(&format!(
+        "files: {} new, {} changed, {} unchanged; {}, {}",
+        found.files_new,
+        found.files_changed,
+        found.files_unchanged,
+        counted(found.directories, "directory"),
+        counted(found.others, "other item")
+    ))?;
+    output.note(&format!(
+        "looked at {} ({} read) in {}",
+        human(found.bytes),
+        human(found.bytes_read),
+        counted(found.chunks, "chunk")
+    ))?;
+    output.note(&format!(
+        "added {} in {} (tree nodes included), stored as {}",
+        human(found.bytes_new),
+        counted(found.chunks_new, "new chunk"),
+        human(found.bytes_stored)
+    ))?;
+    if let Some(parent) = report.parent {
+        output.note(&format!("compared with snapshot {}", parent.short()))?;
+    }
+    if problems > 0 {
+        output.row(&format!("{} could not be read", counted(problems, "item")))?;
+    }
+    let elapsed = time::span(report.elapsed);
+    match (report.snapshot, arguments.dry_run) {
+        (Some(id), _) => output.note(&format!("snapshot {} saved in {elapsed}", id.short()))?,
+        (None, true) => output.note(&format!("dry run, nothing saved ({elapsed})"))?,
+        (None, false) => output.note(&format!("nothing changed, no snapshot saved ({elapsed})"))?,
+    }
+    output.message(
+        "summary",
+        json!({
+            "snapshot": report.snapshot.map(|id| id.to_string()),
+            "parent": report.parent.map(|id| id.to_string()),
+            "dry_run": arguments.dry_run,
+            "files": found.files,
+            "directories": found.directories,
+            "others": found.others,
+            "bytes": found.bytes,
+            "files_new": found.files_new,
+            "files_changed": found.files_changed,
+            "files_unchanged": found.files_unchanged,
+            "bytes_read": found.bytes_read,
+            "chunks": found.chunks,
+            "chunks_new": found.chunks_new,
+            "bytes_new": found.bytes_new,
+            "bytes_stored": found.bytes_stored,
+            "errors": problems,
+            "restarts": report.fenced,
+            "seconds": report.elapsed.as_secs_f64(),
+        }),
+    )
+}

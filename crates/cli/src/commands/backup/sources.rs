@@ -1,0 +1,250 @@
+//! What `backup` saves: paths from everywhere they can be named, or a stream.
+
+use super::BackupArguments;
+use crate::context::Context;
+use crate::{files, place};
+use onefold_engine::ingest::{Selection, Source};
+use onefold_engine::job::Interrupt;
+use onefold_engine::patterns::Patterns;
+use onefold_types::error::Context as _;
+use onefold_types::{Error, ErrorKind, Result};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use std::ffi::OsString;
+use std::io::{self, Read};
+use std::os::fd::AsFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex, PoisonError};
+
+const STDIN_NAME: &str = "stdin";
+/// How long a read waits before it looks whether it is to stop.
+const POLL_INTERVAL: Timespec = Timespec {
+    tv_sec: 0,
+    tv_nsec: 200_000_000,
+};
+
+/// All paths to save. Refused if there are none, or if none of them exists (R50); those that do
+/// not exist beside others that do are left to the engine, which reports them.
+pub fn paths(context: &Context, arguments: &BackupArguments) -> Result<Vec<PathBuf>> {
+    let mut paths: Vec<PathBuf> = arguments.paths.iter().map(PathBuf::from).collect();
+    for list in &arguments.files_from {
+        paths.extend(files::read_paths(list, b'\n')?);
+    }
+    for list in &arguments.files_from0 {
+        paths.extend(files::read_paths(list, 0)?);
+    }
+    let lists_given = !arguments.files_from.is_empty() || !arguments.files_from0.is_empty();
+    if paths.is_empty() && !lists_given {
+        paths.clone_from(&context.profile.backup.paths);
+    }
+    if paths.is_empty() {
+        return Err(Error::invalid("nothing to save: no path is given"));
+    }
+    if paths.iter().any(|path| path.as_os_str().is_empty()) {
+        return Err(Error::invalid("a path is empty"));
+    }
+    refuse_if_all_missing(context, &paths)?;
+    Ok(paths)
+}
+
+fn refuse_if_all_missing(context: &Context, paths: &[PathBuf]) -> Result<()> {
+    let mut problems = Vec::new();
+    for path in paths {
+        match path.symlink_metadata() {
+            Ok(_) => return Ok(()),
+            Err(cause) => problems.push((path, Error::io("it cannot be read", cause))),
+        }
+    }
+    for (path, error) in &problems {
+        context.output.problem(&path.display().to_string(), error);
+    }
+    Err(Error::new(
+        ErrorKind::Source,
+        "none of the sources can be read; nothing was saved",
+    ))
+}
+
+/// What to leave out: what the options say, and the store if it lies inside a source (R52).
+pub fn selection(
+    context: &Context,
+    arguments: &BackupArguments,
+    paths: &[PathBuf],
+) -> Result<Selection> {
+    let given = &arguments.selection;
+    let profile = &context.profile.backup;
+    fn either<T: Clone>(given: &[T], profile: &[T]) -> Vec<T> {
+        match given {
+            [] => profile.to_vec(),
+            given => given.to_vec(),
+        }
+    }
+    let mut exact = either(&given.exclude, &profile.exclude);
+    for file in either(&given.exclude_file, &profile.exclude_file) {
+        exact.extend(files::read_lines(&file).context(|| "exclude file")?);
+    }
+    let store = context.store_path()?;
+    let store_patterns = place::patterns_without_store(paths, &store)?;
+    if !store_patterns.is_empty() {
+        context.output.warning(&format!(
+            "the store '{}' lies inside a source; it is left out",
+            store.display()
+        ));
+    }
+    // Last, so that no pattern of the user's takes it back.
+    exact.extend(store_patterns);
+    let size = given.exclude_larger_than.or(profile.exclude_larger_than);
+    Ok(Selection {
+        excludes: Patterns::build(&exact, &either(&given.iexclude, &profile.iexclude))?,
+        one_file_system: given.one_file_system || profile.one_file_system,
+        exclude_larger_than_bytes: size.map(|size| size.0),
+        exclude_caches: given.exclude_caches || profile.exclude_caches,
+        exclude_if_present: either(&given.exclude_if_present, &profile.exclude_if_present),
+    })
+}
+
+/// Standard input, or the output of a command.
+pub fn stream(arguments: &BackupArguments, interrupt: &Interrupt) -> Result<Source> {
+    let name = stream_name(arguments.stdin_filename.as_ref())?;
+    if !arguments.stdin_from_command {
+        return Ok(Source::Stream {
+            name,
+            reader: Box::new(Interruptible {
+                from: io::stdin(),
+                interrupt: interrupt.clone(),
+            }),
+            finish: Box::new(|| Ok(())),
+        });
+    }
+    let [program, rest @ ..] = arguments.paths.as_slice() else {
+        return Err(Error::invalid("no command is given"));
+    };
+    let shown = program.display().to_string();
+    let mut child = Command::new(program)
+        .args(rest)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()
+        .map_err(|cause| {
+            Error::io(format!("running '{shown}'"), cause).with_kind(ErrorKind::Source)
+        })?;
+    let stdout = child.stdout.take();
+    let running = RunningCommand {
+        child: Arc::new(Mutex::new(child)),
+        shown,
+    };
+    let from = stdout.ok_or_else(|| Error::new(ErrorKind::Io, "the command has no output"))?;
+    Ok(Source::Stream {
+        name,
+        reader: Box::new(Interruptible {
+            from,
+            interrupt: interrupt.clone(),
+        }),
+        finish: Box::new(move || running.finish()),
+    })
+}
+
+fn stream_name(given: Option<&OsString>) -> Result<Vec<u8>> {
+    let name = given.map_or(STDIN_NAME.as_bytes(), |name| name.as_bytes());
+    let cleaned = crate::commands::ls::clean(name);
+    let leads_upwards = cleaned
+        .split(|byte| *byte == b'/')
+        .any(|part| part == b"..");
+    if cleaned.is_empty() || leads_upwards || name.ends_with(b"/") {
+        return Err(Error::invalid(format!(
+            "'{}' cannot be the name of a file",
+            String::from_utf8_lossy(name)
+        )));
+    }
+    // The engine puts it below the root.
+    Ok(cleaned[1..].to_vec())
+}
+
+/// A command whose output is saved. If it is not finished it is ended, so that nothing of ours
+/// stays behind.
+struct RunningCommand {
+    child: Arc<Mutex<Child>>,
+    shown: String,
+}
+
+impl RunningCommand {
+    /// Waits for the end of the command; it must have succeeded.
+    fn finish(self) -> Result<()> {
+        let status = {
+            let mut child = self.child.lock().unwrap_or_else(PoisonError::into_inner);
+            child
+                .wait()
+                .context(|| format!("waiting for '{}'", self.shown))?
+        };
+        match status.success() {
+            true => Ok(()),
+            false => Err(Error::new(
+                ErrorKind::Source,
+                format!(
+                    "the command '{}' failed: {status}; nothing was saved",
+                    self.shown
+                ),
+            )),
+        }
+    }
+}
+
+impl Drop for RunningCommand {
+    fn drop(&mut self) {
+        let mut child = self.child.lock().unwrap_or_else(PoisonError::into_inner);
+        // After `finish` the status is known, and neither call does anything.
+        let _ = child.kill();
+        let _ = child.wait();
+    }
+}
+
+/// Reads, and looks now and then whether it is to stop, so that a silent source does not keep a
+/// signal from being heard.
+struct Interruptible<R> {
+    from: R,
+    interrupt: Interrupt,
+}
+
+impl<R: Read + AsFd> Read for Interruptible<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        loop {
+            if self.interrupt.is_requested() {
+                return Err(io::Error::other("interrupted"));
+            }
+            let mut waited = [PollFd::new(&self.from, PollFlags::IN)];
+            match poll(&mut waited, Some(&POLL_INTERVAL)) {
+                Ok(0) | Err(rustix::io::Errno::INTR) => {}
+                Ok(_) => return self.from.read(buffer),
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_streams_stay_in_the_snapshot() {
+        let name = |text: &str| stream_name(Some(&OsString::from(text))).ok();
+        assert_eq!(stream_name(None).unwrap(), b"stdin");
+        assert_eq!(name("dump.sql").unwrap(), b"dump.sql");
+        assert_eq!(name("/db//dump.sql").unwrap(), b"db/dump.sql");
+        for refused in ["", "/", ".", "../x", "a/", "a/../b"] {
+            assert!(name(refused).is_none(), "{refused:?}");
+        }
+    }
+
+    #[test]
+    fn an_interrupted_reader_stops_though_nothing_comes() {
+        let (silent, _writer) = io::pipe().unwrap();
+        let interrupt = Interrupt::default();
+        interrupt.request();
+        let mut reader = Interruptible {
+            from: silent,
+            interrupt,
+        };
+        assert!(reader.read(&mut [0; 8]).is_err());
+    }
+}

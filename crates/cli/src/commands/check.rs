@@ -1,0 +1,220 @@
+//! `check`: is everything there, and is it what was written?
+
+use crate::context::{Access, Context};
+use crate::exit::Outcome;
+use crate::size::{counted, human};
+use clap::Args;
+use onefold_engine::Repository;
+use onefold_engine::check::{self, CheckOptions, CheckReport, ReadData};
+use onefold_types::{Error, Result};
+use serde_json::json;
+use std::sync::Arc;
+
+const AFTER_HELP: &str = "\
+Without --read-data the structure is checked: that every chunk of every snapshot is listed by a
+container that exists. Damage that is found is noted in the store, so that the next backup stores
+the damaged chunks again from the source; --no-findings only looks.
+
+EXAMPLES
+  onefold check
+  onefold check --read-data-part 1/7     (a seventh each day: all in a week)";
+
+/// Arguments of `check`.
+#[derive(Args, Debug)]
+#[command(after_help = AFTER_HELP)]
+pub struct CheckArguments {
+    /// Read and verify all data
+    #[arg(long, conflicts_with_all = ["read_data_sample", "read_data_part"])]
+    read_data: bool,
+    /// Read and verify a random share, such as 2.5%
+    #[arg(long, value_name = "PERCENT%", value_parser = parse_sample)]
+    #[arg(conflicts_with = "read_data_part")]
+    read_data_sample: Option<f64>,
+    /// Read and verify part N of M equal parts
+    #[arg(long, value_name = "N/M", value_parser = parse_part)]
+    read_data_part: Option<(u32, u32)>,
+    /// Do not note damage in the store
+    #[arg(long)]
+    no_findings: bool,
+    /// Build the index anew from the containers first
+    #[arg(long)]
+    repair_index: bool,
+}
+
+fn parse_sample(text: &str) -> Result<f64> {
+    let number = text.strip_suffix('%').unwrap_or(text).trim();
+    match number.parse::<f64>() {
+        Ok(percent) if percent > 0.0 && percent <= 100.0 => Ok(percent),
+        _ => Err(Error::invalid(format!(
+            "'{text}' is not a share; write it like 5% (above 0, up to 100)"
+        ))),
+    }
+}
+
+fn parse_part(text: &str) -> Result<(u32, u32)> {
+    let wrong = || Error::invalid(format!("'{text}' is not a part; write it like 1/7"));
+    let (part, of) = text.split_once('/').ok_or_else(wrong)?;
+    let part: u32 = part.trim().parse().map_err(|_| wrong())?;
+    let of: u32 = of.trim().parse().map_err(|_| wrong())?;
+    if part == 0 || part > of {
+        return Err(wrong());
+    }
+    Ok((part, of))
+}
+
+impl CheckArguments {
+    fn options(&self, context: &Context) -> Result<CheckOptions> {
+        let read_data = match (self.read_data, self.read_data_sample, self.read_data_part) {
+            (true, _, _) => ReadData::All,
+            (_, Some(percent), _) => ReadData::Sample(percent),
+            (_, _, Some((part, of))) => ReadData::Part { part, of },
+            _ => ReadData::None,
+        };
+        Ok(CheckOptions {
+            read_data,
+            threads: context.threads,
+            record_findings: !self.no_findings && !context.is_read_only()?,
+        })
+    }
+}
+
+/// Runs the command.
+pub fn run(context: &Context, arguments: &CheckArguments) -> Result<Outcome> {
+    let access = match arguments.repair_index {
+        true => Access::Write,
+        false => Access::Read,
+    };
+    let repository = context.open(access)?;
+    let options = arguments.options(context)?;
+    if arguments.repair_index {
+        repair_index(context, &repository)?;
+    }
+    let running = context.start_job("checking")?;
+    let report = check::check(&repository, options, &running.job)?;
+    let problems = running.finish();
+    print_problems(context, &report)?;
+    summarize(context, &report)?;
+    match report.is_clean() && problems == 0 {
+        true => Ok(Outcome::Complete),
+        false => Ok(Outcome::Failed),
+    }
+}
+
+fn repair_index(context: &Context, repository: &Arc<Repository>) -> Result<()> {
+    let running = context.start_job("indexing")?;
+    let repaired = check::repair_index(repository, &running.job)?;
+    running.finish();
+    context.output.note(&format!(
+        "replaced {} by a new index of {} ({} entries)",
+        counted(repaired.runs_replaced, "index run"),
+        counted(repaired.containers, "container"),
+        repaired.entries
+    ))?;
+    if repaired.unreadable > 0 {
+        let unreadable = counted(repaired.unreadable, "container");
+        let text = format!("{unreadable} could not be read and are not in the index");
+        context.output.warning(&text);
+    }
+    context.output.message(
+        "index_repaired",
+        json!({
+            "runs_replaced": repaired.runs_replaced,
+            "containers": repaired.containers,
+            "entries": repaired.entries,
+            "unreadable": repaired.unreadable,
+        }),
+    )
+}
+
+fn print_problems(context: &Context, report: &CheckReport) -> Result<()> {
+    let output = &context.output;
+    for (id, problem) in &report.damaged_containers {
+        output.row(&format!("container {id}: {problem}"))?;
+        let fields =
+            json!({ "what": "container", "container": id.to_string(), "message": problem });
+        output.message("problem", fields)?;
+    }
+    for problem in &report.problems {
+        output.row(problem)?;
+        output.message("problem", json!({ "what": "store", "message": problem }))?;
+    }
+    for damaged in &report.damaged_paths {
+        let short = damaged.snapshot.short();
+        output.row(&format!(
+            "snapshot {short}: {}: {}",
+            damaged.path, damaged.problem
+        ))?;
+        let fields = json!({
+            "what": "path",
+            "snapshot": damaged.snapshot.to_string(),
+            "path": damaged.path,
+            "message": damaged.problem,
+        });
+        output.message("problem", fields)?;
+    }
+    for id in &report.healed_containers {
+        output.note(&format!(
+            "container {id} was damaged; all it is needed for is stored again"
+        ))?;
+        output.message("healed", json!({ "container": id.to_string() }))?;
+    }
+    for note in &report.notes {
+        output.note(&format!("note: {note}"))?;
+        output.message("note", json!({ "message": note }))?;
+    }
+    Ok(())
+}
+
+fn summarize(context: &Context, report: &CheckReport) -> Result<()> {
+    let output = &context.output;
+    output.note(&format!(
+        "looked at {} and {}; read {} whole, verified {} ({})",
+        counted(report.snapshots, "snapshot"),
+        counted(report.containers, "container"),
+        report.containers_read,
+        counted(report.chunks_verified, "chunk"),
+        human(report.bytes_verified)
+    ))?;
+    match report.is_clean() {
+        true => output.note("no problems found")?,
+        false => output.row(&format!(
+            "PROBLEMS: {} damaged or missing, {} cannot be restored whole, {} else",
+            counted(report.damaged_containers.len() as u64, "container"),
+            counted(report.damaged_paths.len() as u64, "path"),
+            report.problems.len()
+        ))?,
+    }
+    output.message(
+        "summary",
+        json!({
+            "clean": report.is_clean(),
+            "snapshots": report.snapshots,
+            "containers": report.containers,
+            "containers_read": report.containers_read,
+            "chunks_verified": report.chunks_verified,
+            "bytes_verified": report.bytes_verified,
+            "damaged_containers": report.damaged_containers.len(),
+            "damaged_paths": report.damaged_paths.len(),
+            "healed_containers": report.healed_containers.len(),
+            "other_problems": report.problems.len(),
+        }),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares_and_parts_are_checked() {
+        assert_eq!(parse_sample("5%").unwrap(), 5.0);
+        assert_eq!(parse_sample("0.5").unwrap(), 0.5);
+        for text in ["0%", "101%", "NaN", "x", ""] {
+            assert!(parse_sample(text).is_err(), "{text}");
+        }
+        assert_eq!(parse_part("1/7").unwrap(), (1, 7));
+        for text in ["0/7", "8/7", "1", "1/0", "-1/2"] {
+            assert!(parse_part(text).is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,174 @@
+//! `dump`: one file's bytes, to standard output or into a file.
+
+use crate::context::{Access, Context};
+use crate::exit::Outcome;
+use crate::options::FilterArguments;
+use crate::output::RawStdout;
+use crate::place;
+use crate::reference::{Location, Snapshots};
+use crate::size::ByteSize;
+use clap::Args;
+use onefold_engine::{Job, Repository, restore};
+use onefold_format::node::{Entry, EntryKind};
+use onefold_types::error::Context as _;
+use onefold_types::{Error, Result};
+use serde_json::json;
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::Write;
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use std::sync::Arc;
+
+const AFTER_HELP: &str = "\
+EXAMPLES
+  onefold dump latest /home/alice/mail.mbox | less
+  onefold dump latest:/database.sql | psql
+  onefold dump --range 1GiB:64KiB --output part latest /disk.img";
+
+/// Arguments of `dump`.
+#[derive(Args, Debug)]
+#[command(after_help = AFTER_HELP)]
+pub struct DumpArguments {
+    /// The snapshot, or SNAPSHOT:PATH
+    #[arg(value_name = "SNAPSHOT[:PATH]")]
+    location: OsString,
+    /// The file in the snapshot
+    #[arg(value_name = "PATH")]
+    path: Option<OsString>,
+    /// Only LENGTH bytes from OFFSET on; no LENGTH means up to the end
+    #[arg(long, value_name = "OFFSET:LENGTH")]
+    range: Option<Range>,
+    /// Write into this file instead of standard output
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+    #[command(flatten)]
+    filter: FilterArguments,
+}
+
+/// A part of a file.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Range {
+    offset: u64,
+    length: u64,
+}
+
+impl FromStr for Range {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        let (offset, length) = text
+            .split_once(':')
+            .ok_or_else(|| Error::invalid("write the range as OFFSET:LENGTH"))?;
+        let length = match length {
+            "" => u64::MAX,
+            length => length.parse::<ByteSize>()?.0,
+        };
+        Ok(Self {
+            offset: offset.parse::<ByteSize>()?.0,
+            length,
+        })
+    }
+}
+
+impl DumpArguments {
+    fn location(&self) -> Result<Location> {
+        let mut location = Location::parse(&self.location)?;
+        match (&self.path, location.path.is_empty()) {
+            (Some(path), true) => location.path = path.clone().into_vec(),
+            (None, false) => {}
+            (Some(_), false) => return Err(Error::invalid("two paths are given; give one")),
+            (None, true) => {
+                return Err(Error::invalid(
+                    "name the file as well: SNAPSHOT PATH or SNAPSHOT:PATH",
+                ));
+            }
+        }
+        Ok(location)
+    }
+}
+
+/// Runs the command.
+pub fn run(context: &Context, arguments: &DumpArguments) -> Result<Outcome> {
+    let location = arguments.location()?;
+    let repository = context.open(Access::Read)?;
+    let snapshots = Snapshots::load(&repository, &context.output)?;
+    let filter = arguments.filter.filter();
+    let (_, file) = snapshots.locate(&repository, &location, &filter)?;
+    if file.kind != EntryKind::File {
+        return Err(Error::invalid(format!(
+            "'{}' is not a regular file; use 'restore' for everything else",
+            String::from_utf8_lossy(&location.path)
+        )));
+    }
+    let running = context.start_job("dumping")?;
+    let source = Source {
+        repository: &repository,
+        file: &file,
+        range: arguments.range.unwrap_or(Range {
+            offset: 0,
+            length: u64::MAX,
+        }),
+    };
+    match &arguments.output {
+        None => {
+            let mut stdout = RawStdout(&context.output);
+            source.write_to(&mut stdout, &running.job)?;
+            running.finish();
+        }
+        Some(path) => {
+            place::refuse_inside(path, &context.store_path()?)?;
+            let bytes = source.write_file(path, &running.job)?;
+            running.finish();
+            let shown = path.display().to_string();
+            context
+                .output
+                .note(&format!("wrote {bytes} bytes into '{shown}'"))?;
+            let fields = json!({ "output": shown, "bytes": bytes });
+            context.output.message("summary", fields)?;
+        }
+    }
+    Ok(Outcome::Complete)
+}
+
+struct Source<'a> {
+    repository: &'a Arc<Repository>,
+    file: &'a Entry,
+    range: Range,
+}
+
+impl Source<'_> {
+    fn write_to(&self, out: &mut dyn Write, job: &Job) -> Result<u64> {
+        let Range { offset, length } = self.range;
+        restore::dump(self.repository, self.file, offset, length, out, job)
+    }
+
+    /// Writes a file; half a file is taken away again, so that none is mistaken for a whole one.
+    fn write_file(&self, path: &Path, job: &Job) -> Result<u64> {
+        let what = || format!("writing '{}'", path.display());
+        let mut file = File::create(path).context(what)?;
+        let written = self
+            .write_to(&mut file, job)
+            .and_then(|bytes| file.sync_all().context(what).map(|()| bytes));
+        if written.is_err() && path.is_file() {
+            // The error that counts is the one that brought us here.
+            let _ = std::fs::remove_file(path);
+        }
+        written
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_have_units_and_an_optional_end() {
+        let range = |text: &str| text.parse::<Range>().ok().map(|r| (r.offset, r.length));
+        assert_eq!(range("1KiB:10"), Some((1024, 10)));
+        assert_eq!(range("5:"), Some((5, u64::MAX)));
+        assert_eq!(range("5"), None);
+        assert_eq!(range(":5"), None);
+    }
+}

@@ -1,0 +1,356 @@
+//! `forget`: hides snapshots, by name or by policy; with `--final` it forgets them for good.
+//!
+//! Plan, then execute: the whole plan is printed before anything is touched, and if any group is
+//! refused nothing is touched at all (R49).
+
+use crate::config_file::ForgetProfile;
+use crate::context::{Access, Context, host_name, user_name};
+use crate::exit::Outcome;
+use crate::options::FilterArguments;
+use crate::reference::{Snapshots, candidate};
+use crate::size::counted;
+use crate::table::Table;
+use crate::time;
+use clap::Args;
+use jiff::tz::TimeZone;
+use onefold_engine::session::Snapshot;
+use onefold_engine::{Repository, retention};
+use onefold_policy::retention::{
+    Candidate, Count, Decision, GroupBy, GroupPlan, KeepPolicy, KeepSpan, RetentionRequest,
+    plan_retention,
+};
+use onefold_policy::selection::{SnapshotFilter, SnapshotReference, TagList};
+use onefold_types::{Error, Result, SessionId};
+use serde_json::json;
+
+const AFTER_HELP: &str = "\
+Hidden snapshots come back with 'undelete'. With --final they never do. Neither frees space by
+itself: a later collection does. Counts are numbers or 'unlimited'; spans look like 1y5m7d2h.
+Snapshots on hold stay.
+
+EXAMPLES
+  onefold forget --keep-daily 7 --keep-weekly 5 --keep-monthly 12 --dry-run
+  onefold forget --keep-within-daily 1m --host web1
+  onefold forget 1a2b3c4d";
+
+/// Arguments of `forget`.
+#[derive(Args, Debug)]
+#[command(after_help = AFTER_HELP)]
+pub struct ForgetArguments {
+    /// Forget these, whatever the policy
+    #[arg(value_name = "SNAPSHOT")]
+    snapshots: Vec<SnapshotReference>,
+    #[command(flatten)]
+    filter: FilterArguments,
+    /// What makes snapshots a group, of which each is judged by itself [default: host,paths]
+    #[arg(short, long, value_name = "host,paths,tags")]
+    group_by: Option<GroupBy>,
+    /// Only show what would be done
+    #[arg(short = 'n', long)]
+    dry_run: bool,
+    /// Forget for good: 'undelete' will not bring them back
+    #[arg(long = "final")]
+    for_good: bool,
+    /// Accept that nothing remains of a group
+    #[arg(long)]
+    allow_empty_group: bool,
+    // Last, because its heading holds for whatever follows.
+    #[command(flatten)]
+    keep: KeepArguments,
+}
+
+/// The rules.
+#[derive(Args, Debug)]
+#[command(next_help_heading = "What to keep")]
+struct KeepArguments {
+    /// The newest N
+    #[arg(short = 'l', long, value_name = "N")]
+    keep_last: Option<Count>,
+    /// The newest of each of the last N hours that have one
+    #[arg(short = 'H', long, value_name = "N")]
+    keep_hourly: Option<Count>,
+    /// The same by days
+    #[arg(short = 'd', long, value_name = "N")]
+    keep_daily: Option<Count>,
+    /// The same by weeks
+    #[arg(short = 'w', long, value_name = "N")]
+    keep_weekly: Option<Count>,
+    /// The same by months
+    #[arg(short = 'm', long, value_name = "N")]
+    keep_monthly: Option<Count>,
+    /// The same by quarters
+    #[arg(long, value_name = "N")]
+    keep_quarterly: Option<Count>,
+    /// The same by years
+    #[arg(short = 'y', long, value_name = "N")]
+    keep_yearly: Option<Count>,
+    /// All of this span before the newest
+    #[arg(long, value_name = "SPAN")]
+    keep_within: Option<KeepSpan>,
+    /// One an hour of this span before the newest
+    #[arg(long, value_name = "SPAN")]
+    keep_within_hourly: Option<KeepSpan>,
+    /// One a day
+    #[arg(long, value_name = "SPAN")]
+    keep_within_daily: Option<KeepSpan>,
+    /// One a week
+    #[arg(long, value_name = "SPAN")]
+    keep_within_weekly: Option<KeepSpan>,
+    /// One a month
+    #[arg(long, value_name = "SPAN")]
+    keep_within_monthly: Option<KeepSpan>,
+    /// One a quarter
+    #[arg(long, value_name = "SPAN")]
+    keep_within_quarterly: Option<KeepSpan>,
+    /// One a year
+    #[arg(long, value_name = "SPAN")]
+    keep_within_yearly: Option<KeepSpan>,
+    /// Those with all these tags (may be repeated)
+    #[arg(long, value_name = "TAG,..")]
+    keep_tag: Vec<TagList>,
+    /// This one (may be repeated)
+    #[arg(long, value_name = "SNAPSHOT")]
+    keep_id: Vec<SnapshotReference>,
+}
+
+impl KeepArguments {
+    fn is_given(&self) -> bool {
+        let counts = [
+            self.keep_last,
+            self.keep_hourly,
+            self.keep_daily,
+            self.keep_weekly,
+            self.keep_monthly,
+            self.keep_quarterly,
+            self.keep_yearly,
+        ];
+        let spans = [
+            self.keep_within,
+            self.keep_within_hourly,
+            self.keep_within_daily,
+            self.keep_within_weekly,
+            self.keep_within_monthly,
+            self.keep_within_quarterly,
+            self.keep_within_yearly,
+        ];
+        counts.iter().any(Option::is_some)
+            || spans.iter().any(Option::is_some)
+            || !self.keep_tag.is_empty()
+            || !self.keep_id.is_empty()
+    }
+
+    /// The policy; each rule that is not given here is the profile's.
+    fn policy(&self, profile: &ForgetProfile, all: &Snapshots) -> Result<KeepPolicy> {
+        let ids = self
+            .keep_id
+            .iter()
+            .map(|reference| Ok(all.resolve(reference, &SnapshotFilter::default())?.id));
+        Ok(KeepPolicy {
+            last: self.keep_last.or(profile.keep_last),
+            hourly: self.keep_hourly.or(profile.keep_hourly),
+            daily: self.keep_daily.or(profile.keep_daily),
+            weekly: self.keep_weekly.or(profile.keep_weekly),
+            monthly: self.keep_monthly.or(profile.keep_monthly),
+            quarterly: self.keep_quarterly.or(profile.keep_quarterly),
+            yearly: self.keep_yearly.or(profile.keep_yearly),
+            within: self.keep_within.or(profile.keep_within),
+            within_hourly: self.keep_within_hourly.or(profile.keep_within_hourly),
+            within_daily: self.keep_within_daily.or(profile.keep_within_daily),
+            within_weekly: self.keep_within_weekly.or(profile.keep_within_weekly),
+            within_monthly: self.keep_within_monthly.or(profile.keep_within_monthly),
+            within_quarterly: self.keep_within_quarterly.or(profile.keep_within_quarterly),
+            within_yearly: self.keep_within_yearly.or(profile.keep_within_yearly),
+            tags: match self.keep_tag.is_empty() {
+                true => profile.keep_tag.clone(),
+                false => self.keep_tag.clone(),
+            },
+            ids: ids.collect::<Result<_>>()?,
+        })
+    }
+}
+
+/// The filter of the options, field by field the profile's where none is given.
+fn filter_of(arguments: &FilterArguments, profile: &ForgetProfile) -> SnapshotFilter {
+    fn either<T: Clone>(given: &[T], profile: &[T]) -> Vec<T> {
+        match given {
+            [] => profile.to_vec(),
+            given => given.to_vec(),
+        }
+    }
+    SnapshotFilter {
+        hosts: either(&arguments.hosts, &profile.host),
+        tags: either(&arguments.tags, &profile.tag),
+        paths: either(&arguments.paths, &profile.path),
+    }
+}
+
+/// Runs the command.
+pub fn run(context: &Context, arguments: &ForgetArguments) -> Result<Outcome> {
+    let by_name = !arguments.snapshots.is_empty();
+    if by_name && arguments.keep.is_given() {
+        return Err(Error::invalid(
+            "snapshots and a policy are given; forget either by name or by policy",
+        ));
+    }
+    let access = match arguments.dry_run {
+        true => Access::Read,
+        false => Access::Write,
+    };
+    let repository = context.open(access)?;
+    let all = Snapshots::load(&repository, &context.output)?;
+    let chosen = match by_name {
+        true => choose_by_name(context, &all, arguments)?,
+        false => choose_by_policy(context, &repository, &all, arguments)?,
+    };
+    execute(context, &repository, &chosen, arguments)
+}
+
+fn choose_by_name(
+    context: &Context,
+    all: &Snapshots,
+    arguments: &ForgetArguments,
+) -> Result<Vec<SessionId>> {
+    let filter = arguments.filter.filter();
+    let mut chosen = Vec::new();
+    for reference in &arguments.snapshots {
+        // What is hidden already can still be forgotten for good.
+        let snapshot = match (arguments.for_good, reference) {
+            (true, SnapshotReference::Name(_)) => all.resolve_any(reference)?,
+            _ => all.resolve(reference, &filter)?,
+        };
+        if snapshot.record.hold {
+            return Err(Error::invalid(format!(
+                "snapshot {} is on hold; nothing was forgotten",
+                snapshot.id.short()
+            )));
+        }
+        if !chosen.contains(&snapshot.id) {
+            chosen.push(snapshot.id);
+            let fields =
+                json!({ "snapshot": snapshot.id.to_string(), "keep": false, "reasons": [] });
+            context.output.message("decision", fields)?;
+        }
+    }
+    Ok(chosen)
+}
+
+fn choose_by_policy(
+    context: &Context,
+    repository: &Repository,
+    all: &Snapshots,
+    arguments: &ForgetArguments,
+) -> Result<Vec<SessionId>> {
+    let profile = &context.profile.forget;
+    let policy = arguments.keep.policy(profile, all)?;
+    if policy.is_empty() {
+        return Err(Error::invalid(
+            "neither snapshots nor a policy are given: name snapshots, or say what to keep with \
+             --keep-last, --keep-daily and so on; nothing was forgotten",
+        ));
+    }
+    let filter = filter_of(&arguments.filter, profile);
+    let candidates: Vec<Candidate> = all.selected(&filter).into_iter().map(candidate).collect();
+    let request = RetentionRequest {
+        policy,
+        group_by: arguments.group_by.or(profile.group_by).unwrap_or_default(),
+        allow_empty_group: arguments.allow_empty_group,
+    };
+    let now_ns = repository.environment().clock.now_ns();
+    let groups = plan_retention(&candidates, &request, &TimeZone::system(), now_ns)?;
+    let mut chosen = Vec::new();
+    let mut refused = Vec::new();
+    for group in &groups {
+        match &group.decisions {
+            Ok(decisions) => {
+                print_group(context, all, group, decisions)?;
+                let removed = decisions.iter().filter(|decision| !decision.keep);
+                chosen.extend(removed.map(|decision| decision.id));
+            }
+            Err(error) => refused.push(error.to_string()),
+        }
+    }
+    match refused.is_empty() {
+        true => Ok(chosen),
+        false => Err(Error::invalid(format!(
+            "{}; nothing was forgotten (--allow-empty-group forgets them all the same)",
+            refused.join("; ")
+        ))),
+    }
+}
+
+fn print_group(
+    context: &Context,
+    all: &Snapshots,
+    group: &GroupPlan,
+    decisions: &[Decision],
+) -> Result<()> {
+    let output = &context.output;
+    let kept = decisions.iter().filter(|decision| decision.keep).count();
+    output.note(&format!(
+        "\n{}: keep {kept}, forget {}",
+        super::snapshots::describe(&group.key),
+        decisions.len() - kept
+    ))?;
+    let mut table = Table::new(&["", "ID", "Time", "Tags", "Reasons"]);
+    for decision in decisions {
+        let snapshot = all.list.get(decision.id);
+        let text = |of: fn(&Snapshot) -> String| snapshot.map(of).unwrap_or_default();
+        table.row(vec![
+            if decision.keep { "keep" } else { "forget" }.to_owned(),
+            decision.id.short(),
+            text(|snapshot| time::local(snapshot.record.started_ns)),
+            text(|snapshot| snapshot.record.tags.join(",")),
+            decision.reasons.join(", "),
+        ]);
+        let fields = json!({
+            "snapshot": decision.id.to_string(),
+            "keep": decision.keep,
+            "reasons": decision.reasons,
+            "group": { "host": group.key.host, "paths": group.key.paths, "tags": group.key.tags },
+        });
+        output.message("decision", fields)?;
+    }
+    match output.style().quiet {
+        true => Ok(()),
+        false => table.print(output),
+    }
+}
+
+fn execute(
+    context: &Context,
+    repository: &Repository,
+    chosen: &[SessionId],
+    arguments: &ForgetArguments,
+) -> Result<Outcome> {
+    let output = &context.output;
+    let count = counted(chosen.len() as u64, "snapshot");
+    if !arguments.dry_run && !chosen.is_empty() {
+        let by = format!("{}@{}", user_name(), host_name());
+        if arguments.for_good {
+            retention::forget_final(repository, chosen, &by)?;
+        } else {
+            retention::forget(repository, chosen, &by)?;
+        }
+    }
+    let line = match (chosen.is_empty(), arguments.dry_run, arguments.for_good) {
+        (true, _, _) => "\nnothing to forget".to_owned(),
+        (_, true, _) => format!("\nwould forget {count}; nothing was changed"),
+        (_, _, true) => {
+            format!("\nforgot {count} for good; a later collection frees the space")
+        }
+        _ => format!(
+            "\nhid {count}; 'onefold undelete' brings them back, and space is freed by a later \
+             collection once they are forgotten with --final"
+        ),
+    };
+    output.note(&line)?;
+    output.message(
+        "summary",
+        json!({
+            "forgotten": chosen.iter().map(ToString::to_string).collect::<Vec<_>>(),
+            "final": arguments.for_good,
+            "dry_run": arguments.dry_run,
+        }),
+    )?;
+    Ok(Outcome::Complete)
+}

@@ -1,0 +1,183 @@
+//! `init`: makes a new store.
+
+use crate::context::Context;
+use crate::exit::Outcome;
+use crate::place;
+use crate::size::ByteSize;
+use clap::Args;
+use onefold_chunking::{ChunkerKind, ChunkerParameters};
+use onefold_crypto::{HashKind, Suite};
+use onefold_engine::{Environment, InitOptions, Repository};
+use onefold_format::codec::Compression;
+use onefold_store::LocalStore;
+use onefold_types::error::Context as _;
+use onefold_types::{Error, Result};
+use serde_json::json;
+use std::path::Path;
+use std::sync::Arc;
+
+const AFTER_HELP: &str = "\
+The password cannot be recovered: without it an encrypted store is lost. What is chosen here
+holds for the life of the store, but for passwords, and for the compression, which each backup
+may choose.
+
+EXAMPLES
+  onefold init -r /mnt/backup
+  onefold init -r /mnt/archive --password-file ~/.archive-password --chunk-size 64KiB";
+
+/// Arguments of `init`.
+#[derive(Args, Debug)]
+#[command(after_help = AFTER_HELP)]
+pub struct InitArguments {
+    /// How objects are sealed: aes-256-gcm or none
+    #[arg(long, value_name = "SUITE", default_value = "aes-256-gcm", value_parser = parse_suite)]
+    encryption: Suite,
+    /// What names chunks: blake3, sha256 or sha1
+    #[arg(long, value_name = "HASH", default_value = "blake3")]
+    hash: HashKind,
+    /// How streams are cut: mincdc, fastcdc, rabin, regression or fixed
+    #[arg(long, value_name = "KIND", default_value = "mincdc")]
+    chunker: ChunkerKind,
+    /// The average chunk
+    #[arg(long, value_name = "SIZE", default_value = "8KiB")]
+    chunk_size: ByteSize,
+    /// The smallest chunk [default: what suits the chunker]
+    #[arg(long, value_name = "SIZE")]
+    chunk_min: Option<ByteSize>,
+    /// The largest chunk [default: what suits the chunker]
+    #[arg(long, value_name = "SIZE")]
+    chunk_max: Option<ByteSize>,
+    /// Do not cut archives at their members
+    #[arg(long)]
+    no_tar_awareness: bool,
+    /// none, lz4, zstd or zstd,LEVEL [default: zstd,3]
+    #[arg(long, value_name = "METHOD")]
+    compression: Option<Compression>,
+    /// Stored bytes after which a container is closed [default: 4MiB]
+    #[arg(long, value_name = "SIZE")]
+    container_size: Option<ByteSize>,
+    /// Whom the first password belongs to
+    #[arg(
+        long,
+        value_name = "TEXT",
+        default_value = "",
+        hide_default_value = true
+    )]
+    key_label: String,
+}
+
+fn parse_suite(text: &str) -> Result<Suite> {
+    match text {
+        "none" => Ok(Suite::None),
+        "aes-256-gcm" => Ok(Suite::Aes256Gcm),
+        _ => Err(Error::invalid(format!(
+            "'{text}' is not one of aes-256-gcm, none"
+        ))),
+    }
+}
+
+impl InitArguments {
+    fn options(&self, context: &Context) -> Result<InitOptions> {
+        let mut options = InitOptions::standard()?;
+        let size_avg_bytes = self.chunk_size.in_memory()?;
+        let mut chunker = ChunkerParameters::with_average(self.chunker, size_avg_bytes)?;
+        if let Some(size) = self.chunk_min {
+            chunker.size_min_bytes = size.in_memory()?;
+        }
+        if let Some(size) = self.chunk_max {
+            chunker.size_max_bytes = size.in_memory()?;
+        }
+        chunker.validate()?;
+        options.suite = self.encryption;
+        options.hash = self.hash;
+        options.chunker = chunker;
+        options.tar_aware = !self.no_tar_awareness;
+        if let Some(compression) = self.compression.or(context.profile.compression) {
+            options.compression = compression;
+        }
+        if let Some(size) = self.container_size {
+            options.container_size_bytes = size.in_memory()?;
+        }
+        options.key_label = match self.key_label.as_str() {
+            "" => format!(
+                "{}@{}",
+                crate::context::user_name(),
+                crate::context::host_name()
+            ),
+            label => label.to_owned(),
+        };
+        Ok(options)
+    }
+}
+
+/// Runs the command.
+pub fn run(context: &Context, arguments: &InitArguments) -> Result<Outcome> {
+    let output = &context.output;
+    let path = context.store_path()?;
+    let options = arguments.options(context)?;
+    if options.hash == HashKind::Sha1 {
+        output.warning(
+            "collisions of SHA-1 can be made on purpose; use it to reproduce papers, not for data \
+             that others can add to",
+        );
+    }
+    if place::is_volatile(&path) {
+        output.warning(&format!(
+            "'{}' is on a file system in memory: all snapshots are lost when it is unmounted or \
+             the machine restarts",
+            path.display()
+        ));
+    }
+    // Asked for before anything is made, so that a wrong answer leaves nothing behind.
+    let password = match options.suite {
+        Suite::None => None,
+        Suite::Aes256Gcm => Some(context.initial_password()?),
+    };
+    make_parents(&path)?;
+    let store = Arc::new(LocalStore::create(&path)?);
+    let password = password.as_ref().map(|password| password.as_slice());
+    let repository = Repository::create(
+        store,
+        &options,
+        password,
+        Environment::system(),
+        context.memory,
+    )?;
+    report(context, &path, &repository)
+}
+
+fn make_parents(path: &Path) -> Result<()> {
+    match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => {
+            std::fs::create_dir_all(parent).context(|| format!("creating '{}'", parent.display()))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn report(context: &Context, path: &Path, repository: &Repository) -> Result<Outcome> {
+    let output = &context.output;
+    let configuration = repository.configuration();
+    output.note(&format!(
+        "made store {} in '{}'",
+        repository.store_id().short(),
+        path.display()
+    ))?;
+    output.note(&match configuration.encryption.as_str() {
+        "none" => "it is not encrypted: whoever can read the directory can read the data".into(),
+        suite => format!("it is encrypted ({suite}): without the password it is lost, so keep it"),
+    })?;
+    output.message(
+        "initialized",
+        json!({
+            "store_id": repository.store_id().to_string(),
+            "path": path.display().to_string(),
+            "encryption": configuration.encryption,
+            "hash": configuration.hash,
+            "chunker": configuration.chunker.kind,
+            "chunk_size_bytes": configuration.chunker.size_avg_bytes,
+            "compression": configuration.compression,
+        }),
+    )?;
+    Ok(Outcome::Complete)
+}

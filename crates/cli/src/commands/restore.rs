@@ -1,0 +1,175 @@
+//! `restore`: files and directories of a snapshot, back on disk.
+
+use crate::context::{Access, Context};
+use crate::exit::Outcome;
+use crate::options::FilterArguments;
+use crate::place;
+use crate::reference::{Location, Snapshots};
+use crate::size::{counted, human};
+use crate::time;
+use clap::{Args, ValueEnum};
+use onefold_engine::patterns::Patterns;
+use onefold_engine::restore::{self, Overwrite, RestoreOptions, RestoreReport};
+use onefold_types::Result;
+use serde_json::json;
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+const AFTER_HELP: &str = "\
+Patterns follow the rules of gitignore files and are compared with paths from the snapshot's root.
+
+EXAMPLES
+  onefold restore latest --target /tmp/restored
+  onefold restore latest:/home/alice --target ~alice --overwrite if-newer
+  onefold restore 1a2b3c4d --target out --include '*.ods' --verify";
+
+/// Arguments of `restore`.
+#[derive(Args, Debug)]
+#[command(after_help = AFTER_HELP)]
+pub struct RestoreArguments {
+    /// The snapshot, or a place in it: SNAPSHOT:PATH
+    #[arg(value_name = "SNAPSHOT[:PATH]")]
+    location: OsString,
+    /// The directory to restore into; made if it does not exist
+    #[arg(short, long, value_name = "DIR")]
+    target: PathBuf,
+    /// Restore only what matches (may be repeated)
+    #[arg(short, long, value_name = "PATTERN")]
+    include: Vec<String>,
+    /// The same, whatever the case
+    #[arg(long, value_name = "PATTERN")]
+    iinclude: Vec<String>,
+    /// Leave out what matches (may be repeated)
+    #[arg(short, long, value_name = "PATTERN")]
+    exclude: Vec<String>,
+    /// The same, whatever the case
+    #[arg(long, value_name = "PATTERN")]
+    iexclude: Vec<String>,
+    /// When to replace files that are there already
+    #[arg(long, value_name = "WHEN", default_value = "if-changed")]
+    overwrite: OverwriteWhen,
+    /// Delete files in restored directories that are not in the snapshot
+    #[arg(long)]
+    delete: bool,
+    /// Write runs of zeros as holes
+    #[arg(long)]
+    sparse: bool,
+    /// Read every restored file again and compare
+    #[arg(long)]
+    verify: bool,
+    /// Only say what would be done
+    #[arg(short = 'n', long)]
+    dry_run: bool,
+    #[command(flatten)]
+    filter: FilterArguments,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum OverwriteWhen {
+    /// Unless size and modification time are equal
+    IfChanged,
+    /// Unless the content is equal
+    IfDifferent,
+    /// If the snapshot's file was modified later
+    IfNewer,
+    /// Never
+    Never,
+}
+
+impl RestoreArguments {
+    fn options(&self, threads: usize) -> Result<RestoreOptions> {
+        Ok(RestoreOptions {
+            target: self.target.clone(),
+            overwrite: match self.overwrite {
+                OverwriteWhen::IfChanged => Overwrite::IfChanged,
+                OverwriteWhen::IfDifferent => Overwrite::IfDifferent,
+                OverwriteWhen::IfNewer => Overwrite::IfNewer,
+                OverwriteWhen::Never => Overwrite::Never,
+            },
+            delete: self.delete,
+            sparse: self.sparse,
+            verify: self.verify,
+            dry_run: self.dry_run,
+            include: Patterns::build(&self.include, &self.iinclude)?,
+            exclude: Patterns::build(&self.exclude, &self.iexclude)?,
+            threads,
+        })
+    }
+}
+
+/// Runs the command.
+pub fn run(context: &Context, arguments: &RestoreArguments) -> Result<Outcome> {
+    let location = Location::parse(&arguments.location)?;
+    let options = arguments.options(context.threads)?;
+    place::refuse_target(&options.target, &context.store_path()?)?;
+    let repository = context.open(Access::Read)?;
+    let snapshots = Snapshots::load(&repository, &context.output)?;
+    let filter = arguments.filter.filter();
+    let (snapshot, root) = snapshots.locate(&repository, &location, &filter)?;
+    let begun = Instant::now();
+    let running = context.start_job("restoring")?;
+    let report = restore::restore(&repository, &root, &options, &running.job)?;
+    let problems = running.finish().max(report.errors);
+    let fields = json!({
+        "snapshot": snapshot.id.to_string(),
+        "target": options.target.display().to_string(),
+        "dry_run": options.dry_run,
+        "files": report.files,
+        "directories": report.directories,
+        "others": report.others,
+        "bytes": report.bytes,
+        "files_unchanged": report.files_unchanged,
+        "files_skipped": report.files_skipped,
+        "bytes_written": report.bytes_written,
+        "deleted": report.deleted,
+        "errors": problems,
+        "containers": report.containers,
+        "bytes_read": report.bytes_read,
+        "seconds": begun.elapsed().as_secs_f64(),
+    });
+    describe(context, &report, &options, begun.elapsed())?;
+    context.output.message("summary", fields)?;
+    Ok(Outcome::with_problems(problems))
+}
+
+fn describe(
+    context: &Context,
+    report: &RestoreReport,
+    options: &RestoreOptions,
+    elapsed: Duration,
+) -> Result<()> {
+    let output = &context.output;
+    let verb = match options.dry_run {
+        true => "would restore",
+        false => "restored",
+    };
+    output.note(&format!(
+        "{verb} {}, {} and {} ({}) in '{}'",
+        counted(report.files, "file"),
+        counted(report.directories, "directory"),
+        counted(report.others, "other item"),
+        human(report.bytes),
+        options.target.display()
+    ))?;
+    if report.files_unchanged + report.files_skipped + report.deleted > 0 {
+        output.note(&format!(
+            "{} right already, {} left alone, {} deleted",
+            report.files_unchanged, report.files_skipped, report.deleted
+        ))?;
+    }
+    output.note(&format!(
+        "wrote {}, read {} from {} in {}",
+        human(report.bytes_written),
+        human(report.bytes_read),
+        counted(report.containers, "container"),
+        time::span(elapsed)
+    ))?;
+    if report.errors > 0 {
+        output.row(&format!(
+            "{} could not be restored",
+            counted(report.errors, "item")
+        ))?;
+    }
+    Ok(())
+}

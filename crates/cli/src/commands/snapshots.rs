@@ -1,0 +1,183 @@
+//! `snapshots`: the list of snapshots.
+
+use crate::context::{Access, Context};
+use crate::exit::Outcome;
+use crate::options::FilterArguments;
+use crate::reference::{Snapshots, candidate};
+use crate::size::{counted, human};
+use crate::table::Table;
+use crate::time;
+use clap::Args;
+use onefold_engine::session::Snapshot;
+use onefold_policy::retention::{GroupBy, GroupKey};
+use onefold_types::Result;
+use serde_json::{Value, json};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Arguments of `snapshots`.
+#[derive(Args, Debug)]
+#[command(after_help = "EXAMPLES\n  onefold snapshots\n  onefold snapshots --host web1 --latest 3")]
+pub struct SnapshotsArguments {
+    #[command(flatten)]
+    filter: FilterArguments,
+    /// Show groups of snapshots with the same host, paths or tags
+    #[arg(short, long, value_name = "host,paths,tags")]
+    group_by: Option<GroupBy>,
+    /// Only the newest N of each group (by default of each host and paths)
+    #[arg(long, value_name = "N")]
+    latest: Option<usize>,
+    /// Also those that 'forget' has hidden
+    #[arg(short, long)]
+    all: bool,
+}
+
+/// Runs the command.
+pub fn run(context: &Context, arguments: &SnapshotsArguments) -> Result<Outcome> {
+    let repository = context.open(Access::Read)?;
+    let snapshots = Snapshots::load(&repository, &context.output)?;
+    let filter = arguments.filter.filter();
+    let wanted = snapshots.list.snapshots.iter().filter(|snapshot| {
+        (arguments.all || !snapshot.hidden) && filter.matches(&candidate(snapshot))
+    });
+    let wanted: Vec<&Snapshot> = wanted.collect();
+    let groups = grouped(&wanted, arguments);
+    for (key, members) in &groups {
+        if arguments.group_by.is_some() {
+            context.output.row(&format!("\n{}:", describe(key)))?;
+        }
+        print_table(context, members)?;
+    }
+    for snapshot in groups.iter().flat_map(|(_, members)| members) {
+        context.output.message("snapshot", fields(snapshot))?;
+    }
+    let shown: usize = groups.iter().map(|(_, members)| members.len()).sum();
+    context.output.note(&counted(shown as u64, "snapshot"))?;
+    let hidden = snapshots.list.snapshots.iter().filter(|s| s.hidden).count();
+    if hidden > 0 && !arguments.all {
+        let line = format!(
+            "{} hidden by forget; --all shows them",
+            counted(hidden as u64, "snapshot")
+        );
+        context.output.note(&line)?;
+    }
+    Ok(Outcome::Complete)
+}
+
+type Group<'a> = (GroupKey, Vec<&'a Snapshot>);
+
+/// The snapshots in the groups asked for; one group if none are. Oldest first.
+fn grouped<'a>(wanted: &[&'a Snapshot], arguments: &SnapshotsArguments) -> Vec<Group<'a>> {
+    let divide = |by: GroupBy| {
+        let mut groups: BTreeMap<GroupKey, Vec<&'a Snapshot>> = BTreeMap::new();
+        for snapshot in wanted {
+            let key = group_key(snapshot, by);
+            groups.entry(key).or_default().push(snapshot);
+        }
+        if let Some(latest) = arguments.latest {
+            for members in groups.values_mut() {
+                let extra = members.len().saturating_sub(latest);
+                members.drain(..extra);
+            }
+        }
+        groups.into_iter().collect::<Vec<_>>()
+    };
+    if let Some(by) = arguments.group_by {
+        return divide(by);
+    }
+    let mut members: Vec<&Snapshot> = match arguments.latest {
+        Some(_) => divide(GroupBy::default())
+            .into_iter()
+            .flat_map(|(_, members)| members)
+            .collect(),
+        None => wanted.to_vec(),
+    };
+    members.sort_by_key(|snapshot| (snapshot.record.started_ns, snapshot.id));
+    let everything = GroupKey {
+        host: None,
+        paths: None,
+        tags: None,
+    };
+    vec![(everything, members)]
+}
+
+fn group_key(snapshot: &Snapshot, by: GroupBy) -> GroupKey {
+    let set = |names: &[String]| {
+        let names: BTreeSet<String> = names.iter().cloned().collect();
+        names.into_iter().collect()
+    };
+    let record = &snapshot.record;
+    GroupKey {
+        host: by.host.then(|| record.host.clone()),
+        paths: by.paths.then(|| set(&record.paths)),
+        tags: by.tags.then(|| set(&record.tags)),
+    }
+}
+
+/// A group in words.
+#[must_use]
+pub fn describe(key: &GroupKey) -> String {
+    let mut parts = Vec::new();
+    parts.extend(key.host.as_ref().map(|host| format!("host {host}")));
+    let list = |noun: &str, names: &[String]| match names {
+        [] => format!("no {noun}"),
+        names => format!("{noun} {}", names.join(", ")),
+    };
+    parts.extend(key.paths.as_ref().map(|paths| list("paths", paths)));
+    parts.extend(key.tags.as_ref().map(|tags| list("tags", tags)));
+    match parts.is_empty() {
+        true => "all snapshots".to_owned(),
+        false => parts.join(", "),
+    }
+}
+
+fn print_table(context: &Context, members: &[&Snapshot]) -> Result<()> {
+    let mut table = Table::new(&["ID", "Time", "Host", "Tags", "Paths", "Size"]);
+    for snapshot in members {
+        let record = &snapshot.record;
+        let mut tags = record.tags.join(",");
+        for (applies, mark) in [(snapshot.hidden, "(hidden)"), (record.hold, "(hold)")] {
+            if applies {
+                tags.push_str(if tags.is_empty() { "" } else { " " });
+                tags.push_str(mark);
+            }
+        }
+        let mut paths = record.paths.iter();
+        table.row(vec![
+            snapshot.id.short(),
+            time::local(record.started_ns),
+            record.host.clone(),
+            tags,
+            paths.next().cloned().unwrap_or_default(),
+            human(record.summary.bytes),
+        ]);
+        for path in paths {
+            let mut cells = vec![String::new(); 6];
+            cells[4].clone_from(path);
+            table.row(cells);
+        }
+    }
+    table.print(&context.output)
+}
+
+/// A snapshot as JSON fields.
+#[must_use]
+pub fn fields(snapshot: &Snapshot) -> Value {
+    let record = &snapshot.record;
+    json!({
+        "id": snapshot.id.to_string(),
+        "short_id": snapshot.id.short(),
+        "time": time::universal(record.started_ns),
+        "finished": time::universal(record.finished_ns),
+        "host": record.host,
+        "user": record.user,
+        "paths": record.paths,
+        "tags": record.tags,
+        "description": record.description,
+        "hold": record.hold,
+        "hidden": snapshot.hidden,
+        "kind": record.kind,
+        "parent": record.parent.map(|id| id.to_string()),
+        "program": record.program,
+        "summary": record.summary,
+    })
+}

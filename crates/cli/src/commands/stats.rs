@@ -1,0 +1,131 @@
+//! `stats`: sizes, ratios, and what the index costs.
+
+use crate::context::{Access, Context};
+use crate::exit::Outcome;
+use crate::size::{counted, human};
+use clap::Args;
+use onefold_engine::statistics::{self, Statistics};
+use onefold_types::Result;
+use serde_json::json;
+
+/// Arguments of `stats`.
+#[derive(Args, Debug)]
+#[command(after_help = "EXAMPLE\n  onefold stats --json")]
+pub struct StatsArguments {}
+
+/// What follows from the figures; a ratio over nothing is none.
+struct Ratios {
+    deduplication: Option<f64>,
+    compression: Option<f64>,
+    total: Option<f64>,
+    chunk_mean_bytes: Option<f64>,
+    index_memory_per_chunk_bytes: Option<f64>,
+    bytes_stored: u64,
+}
+
+fn ratio(part: u64, whole: u64) -> Option<f64> {
+    (whole > 0).then(|| part as f64 / whole as f64)
+}
+
+impl Ratios {
+    fn of(found: &Statistics) -> Self {
+        let bytes_stored =
+            found.bytes_containers + found.bytes_metadata + found.bytes_index + found.bytes_other;
+        let chunks = found.chunks_data + found.chunks_nodes;
+        Self {
+            deduplication: ratio(found.bytes_logical, found.bytes_data),
+            compression: ratio(found.bytes_data + found.bytes_nodes, found.bytes_containers),
+            total: ratio(found.bytes_logical, bytes_stored),
+            chunk_mean_bytes: ratio(found.bytes_data, found.chunks_data),
+            index_memory_per_chunk_bytes: ratio(found.bytes_summary_vectors, chunks),
+            bytes_stored,
+        }
+    }
+}
+
+/// Runs the command.
+pub fn run(context: &Context, _: &StatsArguments) -> Result<Outcome> {
+    let repository = context.open(Access::Read)?;
+    let running = context.start_job("counting")?;
+    let found = statistics::statistics(&repository, &running.job)?;
+    let problems = running.finish();
+    let ratios = Ratios::of(&found);
+    describe(context, &found, &ratios)?;
+    context
+        .output
+        .message("statistics", fields(&found, &ratios))?;
+    Ok(Outcome::with_problems(problems))
+}
+
+fn describe(context: &Context, found: &Statistics, ratios: &Ratios) -> Result<()> {
+    let row = |name: &str, value: String| context.output.row(&format!("{name:<28} {value}"));
+    let times = |ratio: Option<f64>| ratio.map_or("-".to_owned(), |ratio| format!("{ratio:.2} x"));
+    let bytes = |mean: Option<f64>| mean.map_or("-".to_owned(), |mean| format!("{mean:.1} B"));
+    row("snapshots", found.snapshots.to_string())?;
+    row("files in all snapshots", human(found.bytes_logical))?;
+    row("different chunks", human(found.bytes_data))?;
+    row("stored", human(ratios.bytes_stored))?;
+    row(
+        "  containers",
+        format!("{} in {}", human(found.bytes_containers), found.containers),
+    )?;
+    row("  metadata packs", human(found.bytes_metadata))?;
+    row(
+        "  index",
+        format!(
+            "{} in {}",
+            human(found.bytes_index),
+            counted(found.index_runs, "run")
+        ),
+    )?;
+    row("  other", human(found.bytes_other))?;
+    row("deduplication", times(ratios.deduplication))?;
+    row("compression", times(ratios.compression))?;
+    row("both", times(ratios.total))?;
+    row(
+        "data chunks",
+        format!(
+            "{}, mean {}",
+            found.chunks_data,
+            bytes(ratios.chunk_mean_bytes)
+        ),
+    )?;
+    row(
+        "tree nodes",
+        format!("{}, {}", found.chunks_nodes, human(found.bytes_nodes)),
+    )?;
+    row("index entries", found.index_entries.to_string())?;
+    row(
+        "index memory",
+        format!(
+            "{}, {} a chunk",
+            human(found.bytes_summary_vectors),
+            bytes(ratios.index_memory_per_chunk_bytes)
+        ),
+    )
+}
+
+fn fields(found: &Statistics, ratios: &Ratios) -> serde_json::Value {
+    json!({
+        "snapshots": found.snapshots,
+        "bytes_logical": found.bytes_logical,
+        "containers": found.containers,
+        "bytes_containers": found.bytes_containers,
+        "bytes_metadata": found.bytes_metadata,
+        "bytes_index": found.bytes_index,
+        "bytes_other": found.bytes_other,
+        "bytes_stored": ratios.bytes_stored,
+        "chunks_data": found.chunks_data,
+        "chunks_nodes": found.chunks_nodes,
+        "bytes_data": found.bytes_data,
+        "bytes_nodes": found.bytes_nodes,
+        "index_runs": found.index_runs,
+        "index_entries": found.index_entries,
+        "bytes_summary_vectors": found.bytes_summary_vectors,
+        "ratio_deduplication": ratios.deduplication,
+        "ratio_compression": ratios.compression,
+        "ratio_total": ratios.total,
+        "chunk_mean_bytes": ratios.chunk_mean_bytes,
+        "index_memory_per_chunk_bytes": ratios.index_memory_per_chunk_bytes,
+    })
+}

@@ -1,0 +1,328 @@
+//! The configuration file: named profiles of settings that would otherwise be repeated.
+//!
+//! TOML; docs/CONFIG.md describes every key. A key that is not known is an error, because a
+//! misspelt rule that is ignored loses data sooner or later. Relative paths count from the
+//! directory of the file, and `~/` stands for the home directory.
+
+use crate::files;
+use crate::password::PasswordSource;
+use crate::size::ByteSize;
+use onefold_format::codec::Compression;
+use onefold_policy::retention::{Count, GroupBy, KeepSpan};
+use onefold_policy::selection::TagList;
+use onefold_types::error::Context;
+use onefold_types::{Error, Result};
+use serde::{Deserialize, Deserializer, de};
+use std::collections::BTreeMap;
+use std::num::NonZeroUsize;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+/// The profile that applies where none is named.
+const DEFAULT_PROFILE: &str = "default";
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ConfigFile {
+    #[serde(default)]
+    profile: BTreeMap<String, Profile>,
+}
+
+/// The settings of one profile.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Profile {
+    /// Where the store is.
+    pub repository: Option<PathBuf>,
+    password_file: Option<PathBuf>,
+    password_command: Option<String>,
+    /// The memory limit.
+    pub memory: Option<ByteSize>,
+    /// How many threads.
+    pub threads: Option<NonZeroUsize>,
+    /// What to compress with.
+    #[serde(default, deserialize_with = "optional_text")]
+    pub compression: Option<Compression>,
+    /// Settings of `backup`.
+    #[serde(default)]
+    pub backup: BackupProfile,
+    /// Settings of `forget`.
+    #[serde(default)]
+    pub forget: ForgetProfile,
+}
+
+/// Settings of `backup`.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
+pub struct BackupProfile {
+    /// What to back up.
+    pub paths: Vec<PathBuf>,
+    /// Patterns to leave out.
+    pub exclude: Vec<String>,
+    /// The same, whatever the case.
+    pub iexclude: Vec<String>,
+    /// Files with patterns.
+    pub exclude_file: Vec<PathBuf>,
+    /// Leave caches out.
+    pub exclude_caches: bool,
+    /// Leave directories with these names in them out.
+    pub exclude_if_present: Vec<String>,
+    /// Leave larger files out.
+    pub exclude_larger_than: Option<ByteSize>,
+    /// Stay on the file systems of the sources.
+    pub one_file_system: bool,
+    /// Tags.
+    pub tags: Vec<String>,
+    /// The machine's name.
+    pub host: Option<String>,
+    /// A note.
+    pub description: Option<String>,
+    /// Save nothing if nothing changed.
+    pub skip_if_unchanged: bool,
+    /// Sources backed up at the same time.
+    pub streams: Option<NonZeroUsize>,
+}
+
+/// Settings of `forget`.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
+#[allow(missing_docs)] // The names are those of the options, which are described there.
+pub struct ForgetProfile {
+    #[serde(deserialize_with = "optional_count")]
+    pub keep_last: Option<Count>,
+    #[serde(deserialize_with = "optional_count")]
+    pub keep_hourly: Option<Count>,
+    #[serde(deserialize_with = "optional_count")]
+    pub keep_daily: Option<Count>,
+    #[serde(deserialize_with = "optional_count")]
+    pub keep_weekly: Option<Count>,
+    #[serde(deserialize_with = "optional_count")]
+    pub keep_monthly: Option<Count>,
+    #[serde(deserialize_with = "optional_count")]
+    pub keep_quarterly: Option<Count>,
+    #[serde(deserialize_with = "optional_count")]
+    pub keep_yearly: Option<Count>,
+    #[serde(deserialize_with = "optional_text")]
+    pub keep_within: Option<KeepSpan>,
+    #[serde(deserialize_with = "optional_text")]
+    pub keep_within_hourly: Option<KeepSpan>,
+    #[serde(deserialize_with = "optional_text")]
+    pub keep_within_daily: Option<KeepSpan>,
+    #[serde(deserialize_with = "optional_text")]
+    pub keep_within_weekly: Option<KeepSpan>,
+    #[serde(deserialize_with = "optional_text")]
+    pub keep_within_monthly: Option<KeepSpan>,
+    #[serde(deserialize_with = "optional_text")]
+    pub keep_within_quarterly: Option<KeepSpan>,
+    #[serde(deserialize_with = "optional_text")]
+    pub keep_within_yearly: Option<KeepSpan>,
+    #[serde(deserialize_with = "texts")]
+    pub keep_tag: Vec<TagList>,
+    #[serde(deserialize_with = "optional_text")]
+    pub group_by: Option<GroupBy>,
+    pub host: Vec<String>,
+    #[serde(deserialize_with = "texts")]
+    pub tag: Vec<TagList>,
+    pub path: Vec<String>,
+}
+
+fn optional_text<'de, T, D>(from: D) -> Result<Option<T>, D::Error>
+where
+    T: FromStr<Err = Error>,
+    D: Deserializer<'de>,
+{
+    let text = String::deserialize(from)?;
+    text.parse().map(Some).map_err(de::Error::custom)
+}
+
+fn texts<'de, T, D>(from: D) -> Result<Vec<T>, D::Error>
+where
+    T: FromStr<Err = Error>,
+    D: Deserializer<'de>,
+{
+    Vec::<String>::deserialize(from)?
+        .iter()
+        .map(|text| text.parse().map_err(de::Error::custom))
+        .collect()
+}
+
+/// A count is a number or a text such as "unlimited".
+fn optional_count<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Count>, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum NumberOrText {
+        Number(i64),
+        Text(String),
+    }
+    let text = match NumberOrText::deserialize(from)? {
+        NumberOrText::Number(number) => number.to_string(),
+        NumberOrText::Text(text) => text,
+    };
+    text.parse().map(Some).map_err(de::Error::custom)
+}
+
+impl Profile {
+    /// Where the profile takes the password from.
+    pub fn password_source(&self) -> Result<Option<PasswordSource>> {
+        PasswordSource::from_pair(self.password_file.clone(), self.password_command.clone())
+    }
+
+    fn resolve_paths(&mut self, base: &Path) -> Result<()> {
+        let single = [&mut self.repository, &mut self.password_file];
+        let single = single.into_iter().filter_map(Option::as_mut);
+        let lists = self
+            .backup
+            .paths
+            .iter_mut()
+            .chain(&mut self.backup.exclude_file);
+        for path in single.chain(lists) {
+            *path = resolve(path, base)?;
+        }
+        Ok(())
+    }
+}
+
+fn resolve(path: &Path, base: &Path) -> Result<PathBuf> {
+    if path.as_os_str().is_empty() {
+        return Err(Error::invalid("a path is empty"));
+    }
+    match path.strip_prefix("~") {
+        Ok(below) => {
+            let home = std::env::var_os("HOME")
+                .filter(|home| !home.is_empty())
+                .ok_or_else(|| Error::invalid("'~' is used but HOME is not set"))?;
+            Ok(PathBuf::from(home).join(below))
+        }
+        Err(_) => Ok(base.join(path)),
+    }
+}
+
+/// Reads the profile that is to be used. A file that is named must exist; without a profile of the
+/// name asked for there is an error, without a profile `default` there are no settings.
+pub fn load(file: Option<&Path>, profile: Option<&str>) -> Result<Profile> {
+    let path = match file {
+        Some(path) => Some(path.to_owned()),
+        None => default_file().filter(|path| path.exists()),
+    };
+    let mut profiles = match &path {
+        Some(path) => read(path)?,
+        None => BTreeMap::new(),
+    };
+    let name = profile.unwrap_or(DEFAULT_PROFILE);
+    match (profiles.remove(name), profile) {
+        (Some(found), _) => Ok(found),
+        (None, None) => Ok(Profile::default()),
+        (None, Some(name)) => {
+            let names: Vec<&str> = profiles.keys().map(String::as_str).collect();
+            Err(Error::invalid(match (&path, names.as_slice()) {
+                (None, _) => format!("there is no profile '{name}': no configuration file exists"),
+                (Some(path), []) => {
+                    format!("there is no profile '{name}' in '{}'", path.display())
+                }
+                (Some(path), names) => format!(
+                    "there is no profile '{name}' in '{}'; it has {}",
+                    path.display(),
+                    names.join(", ")
+                ),
+            }))
+        }
+    }
+}
+
+fn read(path: &Path) -> Result<BTreeMap<String, Profile>> {
+    let what = || format!("configuration file '{}'", path.display());
+    let bytes = files::read(path).context(|| "configuration file")?;
+    let text = String::from_utf8(bytes)
+        .map_err(|_| Error::invalid("it is not valid UTF-8"))
+        .context(what)?;
+    let absolute = std::path::absolute(path).map_err(|cause| Error::io(what(), cause))?;
+    let base = absolute.parent().unwrap_or(Path::new("/"));
+    parse(&text, base).context(what)
+}
+
+fn parse(text: &str, base: &Path) -> Result<BTreeMap<String, Profile>> {
+    let mut file: ConfigFile =
+        toml::from_str(text).map_err(|error| Error::invalid(error.to_string().trim_end()))?;
+    for (name, profile) in &mut file.profile {
+        let what = || format!("profile '{name}'");
+        profile.resolve_paths(base).context(what)?;
+        profile.password_source().context(what)?;
+    }
+    Ok(file.profile)
+}
+
+fn default_file() -> Option<PathBuf> {
+    let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty());
+    let directory = variable("XDG_CONFIG_HOME")
+        .map(PathBuf::from)
+        // The specification of base directories has relative ones ignored.
+        .filter(|path| path.is_absolute())
+        .or_else(|| variable("HOME").map(|home| PathBuf::from(home).join(".config")))?;
+    Some(directory.join("onefold").join("config.toml"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const COMPLETE: &str = r#"
+        [profile.default]
+        repository = "store"
+        password-file = "/etc/password"
+        memory = "128MiB"
+        threads = 2
+        compression = "zstd,5"
+
+        [profile.default.backup]
+        paths = ["/home", "relative"]
+        exclude = ["*.tmp"]
+        exclude-larger-than = "1GiB"
+        one-file-system = true
+        tags = ["nightly"]
+
+        [profile.default.forget]
+        keep-last = 3
+        keep-daily = "unlimited"
+        keep-within = "1m"
+        keep-tag = ["a,b", "c"]
+        group-by = "host"
+
+        [profile.other]
+        password-command = "pass show x"
+    "#;
+
+    #[test]
+    fn a_complete_file_is_understood() {
+        let profiles = parse(COMPLETE, Path::new("/base")).unwrap();
+        let profile = &profiles["default"];
+        assert_eq!(
+            profile.repository.as_deref(),
+            Some(Path::new("/base/store"))
+        );
+        assert_eq!(profile.memory, Some(ByteSize(128 << 20)));
+        assert_eq!(profile.backup.paths[1], Path::new("/base/relative"));
+        assert_eq!(profile.forget.keep_last, Some(Count::AtMost(3)));
+        assert_eq!(profile.forget.keep_daily, Some(Count::Unlimited));
+        assert_eq!(profile.forget.keep_tag.len(), 2);
+        let source = profiles["other"].password_source().unwrap();
+        assert_eq!(source, Some(PasswordSource::Command("pass show x".into())));
+    }
+
+    #[test]
+    fn whatever_is_not_understood_is_an_error() {
+        for text in [
+            "[profile.a]\nrepositry = 'x'",
+            "[profiles.a]",
+            "[profile.a]\nmemory = 'lots'",
+            "[profile.a]\nthreads = 0",
+            "[profile.a]\nrepository = ''",
+            "[profile.a.backup]\nexcludes = []",
+            "[profile.a.forget]\nkeep-last = -2",
+            "[profile.a.forget]\nkeep-within = '3x'",
+            "[profile.a]\npassword-file = 'f'\npassword-command = 'c'",
+            "nonsense",
+        ] {
+            assert!(parse(text, Path::new("/")).is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,260 @@
+//! What every command starts from: options and profile put together, the store opened.
+//!
+//! A setting comes from the command line, else from the environment, else from the profile, else
+//! from the default.
+
+use crate::config_file::{self, Profile};
+use crate::options::GlobalOptions;
+use crate::output::{Listener, Output};
+use crate::password::{self, PasswordSource};
+use crate::progress::{self, Display};
+use onefold_engine::{Environment, Interrupt, Job, MemoryPlan, Repository};
+use onefold_store::{LocalStore, Store};
+use onefold_types::error::Context as _;
+use onefold_types::{Error, ErrorKind, Result, limits};
+use rustix::fs::Access as AccessMode;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// All environment variables the program knows.
+const VARIABLES: [&str; 9] = [
+    "ONEFOLD_REPOSITORY",
+    password::VARIABLE,
+    password::VARIABLE_FILE,
+    password::VARIABLE_COMMAND,
+    "ONEFOLD_PROFILE",
+    "ONEFOLD_CONFIG",
+    "ONEFOLD_MEMORY",
+    "ONEFOLD_THREADS",
+    progress::VARIABLE,
+];
+
+/// What a command does with the store.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Access {
+    /// It only reads: a store that cannot be written will do.
+    Read,
+    /// It writes.
+    Write,
+}
+
+/// What every command starts from.
+pub struct Context {
+    /// Where to talk to.
+    pub output: Arc<Output>,
+    /// The profile.
+    pub profile: Profile,
+    /// The division of the memory limit.
+    pub memory: MemoryPlan,
+    /// How many threads to use.
+    pub threads: usize,
+    options: GlobalOptions,
+    progress: progress::When,
+    password: Option<PasswordSource>,
+    interrupt: Interrupt,
+}
+
+/// A job under way: its handles, and the display that ends with it.
+pub struct RunningJob {
+    /// The handles for the engine.
+    pub job: Job,
+    listener: Arc<Listener>,
+    display: Option<Display>,
+}
+
+impl RunningJob {
+    /// Takes the progress display away, so that results can be printed; the number of problems.
+    pub fn finish(mut self) -> u64 {
+        drop(self.display.take());
+        self.listener.problems()
+    }
+}
+
+impl Context {
+    /// Puts the settings together.
+    pub fn new(options: GlobalOptions, output: Arc<Output>) -> Result<Self> {
+        warn_of_unknown_variables(&output);
+        let profile = config_file::load(options.config.as_deref(), options.profile.as_deref())?;
+        let limit_bytes = match options.memory.or(profile.memory) {
+            Some(size) => size.in_memory()?,
+            None => limits::MEMORY_LIMIT_DEFAULT_BYTES,
+        };
+        let threads = options.threads.or(profile.threads).map_or_else(
+            || std::thread::available_parallelism().map_or(1, usize::from),
+            usize::from,
+        );
+        let password = PasswordSource::from_pair(
+            options.password_file.clone(),
+            options.password_command.clone(),
+        )?;
+        Ok(Self {
+            memory: MemoryPlan::new(limit_bytes)?,
+            threads,
+            progress: progress::When::from_environment()?,
+            password,
+            interrupt: Interrupt::default(),
+            output,
+            profile,
+            options,
+        })
+    }
+
+    /// Where the store is.
+    pub fn store_path(&self) -> Result<PathBuf> {
+        let path = self
+            .options
+            .repository
+            .clone()
+            .or_else(|| self.profile.repository.clone())
+            .ok_or_else(|| {
+                Error::invalid(
+                    "no store is named: give -r DIR, set ONEFOLD_REPOSITORY, or write it into \
+                     a profile",
+                )
+            })?;
+        if path.as_os_str().is_empty() {
+            return Err(Error::invalid("the name of the store is empty"));
+        }
+        Ok(path)
+    }
+
+    /// The password for a store to be made.
+    pub fn initial_password(&self) -> Result<onefold_engine::repository::Password> {
+        password::initial(
+            self.password.as_ref(),
+            self.profile.password_source()?.as_ref(),
+        )
+    }
+
+    /// Opens the store.
+    pub fn open(&self, access: Access) -> Result<Arc<Repository>> {
+        let path = self.store_path()?;
+        let store = self.open_store(&path, access)?;
+        let profile_source = self.profile.password_source()?;
+        Repository::open(
+            store,
+            || password::current(self.password.as_ref(), profile_source.as_ref()),
+            Environment::system(),
+            self.memory,
+        )
+        .map(Arc::new)
+    }
+
+    fn open_store(&self, path: &Path, access: Access) -> Result<Arc<dyn Store>> {
+        let refused = |why: &str| {
+            Err(Error::new(
+                ErrorKind::ReadOnly,
+                format!("the store '{}' cannot be written: {why}", path.display()),
+            ))
+        };
+        let writable = rustix::fs::access(path, AccessMode::WRITE_OK);
+        match (access, self.options.read_only, writable) {
+            (Access::Write, true, _) => refused("--read-only is given"),
+            (Access::Read, true, _) | (Access::Read, _, Err(_)) => {
+                Ok(Arc::new(LocalStore::open_read_only(path)?))
+            }
+            // Only these two speak of writing; for all others opening has the better words.
+            (Access::Write, _, Err(rustix::io::Errno::ROFS)) => {
+                refused("it is on a file system that is mounted read-only")
+            }
+            (Access::Write, _, Err(rustix::io::Errno::ACCESS)) => refused("permission denied"),
+            _ => Ok(Arc::new(LocalStore::open(path)?)),
+        }
+    }
+
+    /// Whether the store was or would be opened for reading only.
+    pub fn is_read_only(&self) -> Result<bool> {
+        let path = self.store_path()?;
+        Ok(self.options.read_only || rustix::fs::access(path, AccessMode::WRITE_OK).is_err())
+    }
+
+    /// Whether a signal asked the command to stop.
+    #[must_use]
+    pub fn is_interrupted(&self) -> bool {
+        self.interrupt.is_requested()
+    }
+
+    /// Starts a job that shows its progress as `what`, and that signals stop.
+    pub fn start_job(&self, what: &'static str) -> Result<RunningJob> {
+        self.catch_signals()?;
+        let listener = Arc::new(Listener::new(Arc::clone(&self.output)));
+        let job = Job {
+            interrupt: self.interrupt.clone(),
+            progress: Arc::default(),
+            observer: Arc::clone(&listener) as Arc<dyn onefold_engine::Observer>,
+        };
+        let display = Display::start(what, self.progress, &self.output, &job.progress);
+        Ok(RunningJob {
+            job,
+            listener,
+            display: Some(display),
+        })
+    }
+
+    /// The first signal asks the job to stop at a safe point, the second ends the program. Stores
+    /// are safe either way; the first also leaves no temporary file behind.
+    fn catch_signals(&self) -> Result<()> {
+        let interrupt = self.interrupt.clone();
+        let output = Arc::clone(&self.output);
+        let handler = move || {
+            if interrupt.is_requested() {
+                std::process::exit(i32::from(crate::exit::INTERRUPTED));
+            }
+            interrupt.request();
+            output.warning("stopping; the same signal again ends the program at once");
+        };
+        match ctrlc::set_handler(handler) {
+            Ok(()) | Err(ctrlc::Error::MultipleHandlers) => Ok(()),
+            Err(error) => Err(Error::new(
+                ErrorKind::Io,
+                format!("catching signals: {error}"),
+            )),
+        }
+    }
+
+    /// Where new passwords come from.
+    pub fn additional_password(
+        &self,
+        arguments: &crate::options::NewPasswordArguments,
+    ) -> Result<onefold_engine::repository::Password> {
+        let source = PasswordSource::from_pair(
+            arguments.new_password_file.clone(),
+            arguments.new_password_command.clone(),
+        )?;
+        password::additional(source.as_ref()).context(|| "the new password")
+    }
+}
+
+/// A misspelt variable would be ignored in silence.
+fn warn_of_unknown_variables(output: &Output) {
+    for (name, _) in std::env::vars_os() {
+        let Some(name) = name.to_str() else { continue };
+        if name.starts_with("ONEFOLD_") && !VARIABLES.contains(&name) {
+            output.warning(&format!("the environment variable {name} is not known"));
+        }
+    }
+}
+
+/// The machine's name.
+#[must_use]
+pub fn host_name() -> String {
+    rustix::system::uname()
+        .nodename()
+        .to_string_lossy()
+        .into_owned()
+}
+
+/// The user's name, or number where there is none.
+#[must_use]
+pub fn user_name() -> String {
+    uzers::get_current_username().map_or_else(
+        || uzers::get_current_uid().to_string(),
+        |name| name.to_string_lossy().into_owned(),
+    )
+}
+
+/// The program's name and version, for records.
+#[must_use]
+pub fn program() -> String {
+    format!("onefold {}", env!("CARGO_PKG_VERSION"))
+}

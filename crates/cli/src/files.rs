@@ -1,0 +1,70 @@
+//! Small files that the user names: passwords, patterns, lists.
+
+use onefold_types::{Error, ErrorKind, Result};
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Path, PathBuf};
+
+/// Lists and pattern files beyond this are surely the wrong file.
+const LENGTH_MAX_BYTES: u64 = 64 << 20;
+
+/// The user's mistake, whatever the operating system calls it: a list that is missing is no
+/// missing store and no damage.
+fn mistake(path: &Path, cause: io::Error) -> Error {
+    Error::io(format!("cannot read '{}'", path.display()), cause).with_kind(ErrorKind::Invalid)
+}
+
+/// The content of a file; `-` stands for standard input.
+pub fn read_or_stdin(path: &Path) -> Result<Vec<u8>> {
+    if path.as_os_str() == "-" {
+        return read_limited(&mut io::stdin().lock(), path);
+    }
+    read(path)
+}
+
+/// The content of a file.
+pub fn read(path: &Path) -> Result<Vec<u8>> {
+    let mut file = File::open(path).map_err(|cause| mistake(path, cause))?;
+    read_limited(&mut file, path)
+}
+
+fn read_limited(from: &mut dyn Read, path: &Path) -> Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    from.take(LENGTH_MAX_BYTES + 1)
+        .read_to_end(&mut bytes)
+        .map_err(|cause| mistake(path, cause))?;
+    if bytes.len() as u64 > LENGTH_MAX_BYTES {
+        return Err(Error::invalid(format!("'{}' is too long", path.display())));
+    }
+    Ok(bytes)
+}
+
+/// The lines of a text file.
+pub fn read_lines(path: &Path) -> Result<Vec<String>> {
+    let text = String::from_utf8(read_or_stdin(path)?)
+        .map_err(|_| Error::invalid(format!("'{}' is not valid UTF-8", path.display())))?;
+    Ok(text.lines().map(str::to_owned).collect())
+}
+
+/// The paths in a list, ended by `separator` each; empty ones are passed over.
+pub fn read_paths(path: &Path, separator: u8) -> Result<Vec<PathBuf>> {
+    let bytes = read_or_stdin(path)?;
+    let mut paths = Vec::new();
+    for part in bytes.split(|byte| *byte == separator) {
+        let part = match part {
+            [line @ .., b'\r'] if separator == b'\n' => line,
+            part => part,
+        };
+        if part.contains(&0) {
+            return Err(Error::invalid(format!(
+                "'{}' holds a path with a zero byte; is it meant for --files-from0?",
+                path.display()
+            )));
+        }
+        if !part.is_empty() {
+            paths.push(PathBuf::from(std::ffi::OsString::from_vec(part.to_vec())));
+        }
+    }
+    Ok(paths)
+}

@@ -1,0 +1,227 @@
+//! The command line's shape: global options, commands, and options that several commands share.
+
+use crate::commands;
+use crate::size::ByteSize;
+use clap::builder::styling::{AnsiColor, Styles};
+use clap::{Args, Parser, Subcommand};
+use onefold_policy::selection::{SnapshotFilter, TagList};
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+
+const STYLES: Styles = Styles::styled()
+    .header(AnsiColor::Green.on_default().bold())
+    .usage(AnsiColor::Green.on_default().bold())
+    .literal(AnsiColor::Cyan.on_default());
+
+const AFTER_HELP: &str = "\
+EXAMPLES
+  onefold -r /mnt/backup init
+  onefold -r /mnt/backup backup ~/documents
+  onefold -r /mnt/backup snapshots
+  onefold -r /mnt/backup restore latest --target /tmp/restored
+  onefold -r /mnt/backup check
+
+The password comes from --password-file, --password-command, ONEFOLD_PASSWORD,
+ONEFOLD_PASSWORD_FILE, ONEFOLD_PASSWORD_COMMAND, the profile, or a question at the terminal.
+Snapshots are named by their id, its beginning, 'latest' or 'latest~N'.
+
+EXIT CODES
+  0 done; 1 failed; 3 done in part; 10 no store; 11 store cannot be written; 12 wrong password;
+  130 interrupted";
+
+/// A deduplicating store of snapshots.
+#[derive(Parser, Debug)]
+#[command(name = "onefold", version, styles = STYLES, after_help = AFTER_HELP)]
+#[command(
+    propagate_version = false,
+    max_term_width = 100,
+    subcommand_required = true
+)]
+pub struct Cli {
+    /// Options of every command.
+    #[command(flatten)]
+    pub global: GlobalOptions,
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// Options of every command.
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Global options")]
+pub struct GlobalOptions {
+    /// The store: a directory
+    #[arg(
+        short = 'r',
+        long = "repo",
+        value_name = "DIR",
+        env = "ONEFOLD_REPOSITORY"
+    )]
+    #[arg(global = true)]
+    pub repository: Option<PathBuf>,
+    /// Read the password from this file
+    #[arg(
+        long,
+        value_name = "FILE",
+        global = true,
+        conflicts_with = "password_command"
+    )]
+    pub password_file: Option<PathBuf>,
+    /// Read the password from what this shell command prints
+    #[arg(long, value_name = "COMMAND", global = true)]
+    pub password_command: Option<String>,
+    /// Use this profile of the configuration file
+    #[arg(long, value_name = "NAME", global = true, env = "ONEFOLD_PROFILE")]
+    pub profile: Option<String>,
+    /// Use this configuration file
+    #[arg(long, value_name = "FILE", global = true, env = "ONEFOLD_CONFIG")]
+    pub config: Option<PathBuf>,
+    /// The most memory to use [default: 256MiB]
+    #[arg(long, value_name = "SIZE", global = true, env = "ONEFOLD_MEMORY")]
+    pub memory: Option<ByteSize>,
+    /// Threads [default: as many as processors]
+    #[arg(long, value_name = "N", global = true, env = "ONEFOLD_THREADS")]
+    pub threads: Option<NonZeroUsize>,
+    /// Open the store for reading only
+    #[arg(long, global = true)]
+    pub read_only: bool,
+    /// Print JSON lines
+    #[arg(long, global = true)]
+    pub json: bool,
+    /// Print results and errors only
+    #[arg(short, long, global = true, conflicts_with = "verbose")]
+    pub quiet: bool,
+    /// Tell what becomes of each item
+    #[arg(short, long, global = true, action = clap::ArgAction::Count)]
+    pub verbose: u8,
+    /// No colours (as does the environment variable NO_COLOR)
+    #[arg(long, global = true)]
+    pub no_color: bool,
+}
+
+/// What to do.
+#[derive(Subcommand, Debug)]
+#[command(disable_help_subcommand = true)]
+pub enum Command {
+    /// Make a new store
+    Init(commands::init::InitArguments),
+    /// Save files, directories or a stream as a snapshot
+    Backup(commands::backup::BackupArguments),
+    /// List snapshots
+    #[command(visible_alias = "list")]
+    Snapshots(commands::snapshots::SnapshotsArguments),
+    /// List what a snapshot holds
+    Ls(commands::ls::LsArguments),
+    /// Find files by name in all snapshots
+    Find(commands::find::FindArguments),
+    /// Show what differs between two snapshots
+    Diff(commands::diff::DiffArguments),
+    /// Restore files and directories
+    Restore(commands::restore::RestoreArguments),
+    /// Write a file of a snapshot to standard output
+    Dump(commands::dump::DumpArguments),
+    /// Make a new snapshot of the content of another, without copying data
+    #[command(visible_alias = "fastcopy")]
+    CopySnapshot(commands::copy_snapshot::CopySnapshotArguments),
+    /// Make a new snapshot from parts of others, without copying data
+    Synthesize(commands::synthesize::SynthesizeArguments),
+    /// Hide snapshots, by name or by policy; 'undelete' brings them back
+    Forget(commands::forget::ForgetArguments),
+    /// Bring hidden snapshots back
+    Undelete(commands::undelete::UndeleteArguments),
+    /// Verify the store
+    Check(commands::check::CheckArguments),
+    /// Show sizes and ratios
+    Stats(commands::stats::StatsArguments),
+    /// Manage passwords
+    Key(commands::key::KeyArguments),
+    /// Show an object of the store
+    Cat(commands::cat::CatArguments),
+    /// Print a completion script for a shell
+    Completion(commands::completion::CompletionArguments),
+    /// Print the version
+    Version,
+}
+
+/// Options that select snapshots.
+#[derive(Args, Clone, Debug, Default)]
+pub struct FilterArguments {
+    /// Only snapshots of this host (may be repeated)
+    #[arg(long = "host", value_name = "NAME")]
+    pub hosts: Vec<String>,
+    /// Only snapshots with all these tags, separated by commas (repeated: any of the lists)
+    #[arg(long = "tag", value_name = "TAG,..")]
+    pub tags: Vec<TagList>,
+    /// Only snapshots of this path (repeated: all of them)
+    #[arg(long = "path", value_name = "PATH")]
+    pub paths: Vec<String>,
+}
+
+impl FilterArguments {
+    /// The filter these options describe.
+    #[must_use]
+    pub fn filter(&self) -> SnapshotFilter {
+        SnapshotFilter {
+            hosts: self.hosts.clone(),
+            tags: self.tags.clone(),
+            paths: self.paths.clone(),
+        }
+    }
+}
+
+/// Where a new, further password comes from.
+#[derive(Args, Clone, Debug, Default)]
+pub struct NewPasswordArguments {
+    /// Read the new password from this file
+    #[arg(long, value_name = "FILE", conflicts_with = "new_password_command")]
+    pub new_password_file: Option<PathBuf>,
+    /// Read the new password from what this shell command prints
+    #[arg(long, value_name = "COMMAND")]
+    pub new_password_command: Option<String>,
+}
+
+/// What the record of a new snapshot says.
+#[derive(Args, Clone, Debug, Default)]
+pub struct RecordArguments {
+    /// Tags for the new snapshot, separated by commas (may be repeated)
+    #[arg(long = "tag", value_name = "TAG,..", value_delimiter = ',')]
+    pub tags: Vec<String>,
+    /// The host of the new snapshot
+    #[arg(long, value_name = "NAME")]
+    pub host: Option<String>,
+    /// A note for the new snapshot
+    #[arg(
+        long,
+        value_name = "TEXT",
+        default_value = "",
+        hide_default_value = true
+    )]
+    pub description: String,
+    /// The time of the new snapshot, such as '2026-01-31 18:30:00'
+    #[arg(long, value_name = "TIME", value_parser = crate::time::parse)]
+    pub time: Option<i64>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_well_formed() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn every_command_that_does_something_shows_an_example() {
+        for command in Cli::command().get_subcommands() {
+            let example = command.get_after_help().map(ToString::to_string);
+            let has_example = example.is_some_and(|text| text.contains("EXAMPLE"));
+            assert!(
+                has_example || command.get_name() == "version",
+                "{}",
+                command.get_name()
+            );
+        }
+    }
+}

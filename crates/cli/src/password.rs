@@ -1,0 +1,205 @@
+//! Where the password comes from.
+//!
+//! In this order: the options, `ONEFOLD_PASSWORD`, `ONEFOLD_PASSWORD_FILE`,
+//! `ONEFOLD_PASSWORD_COMMAND`, the profile, a question at the terminal. The first that is given
+//! counts; if it fails, that is an error and the next is not tried. An empty password is refused.
+
+use crate::files;
+use onefold_engine::repository::Password;
+use onefold_types::error::Context;
+use onefold_types::{Error, ErrorKind, Result};
+use std::ffi::OsStr;
+use std::io::IsTerminal;
+use std::os::unix::ffi::OsStringExt;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use zeroize::Zeroizing;
+
+/// The password itself.
+pub const VARIABLE: &str = "ONEFOLD_PASSWORD";
+/// A file that holds the password.
+pub const VARIABLE_FILE: &str = "ONEFOLD_PASSWORD_FILE";
+/// A command that prints the password.
+pub const VARIABLE_COMMAND: &str = "ONEFOLD_PASSWORD_COMMAND";
+
+/// A file or a command, from options, environment or profile.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum PasswordSource {
+    /// The file's content without the line end.
+    File(PathBuf),
+    /// What the shell command prints, without the line end.
+    Command(String),
+}
+
+impl PasswordSource {
+    /// The source that a pair of settings names; both at once are refused.
+    pub fn from_pair(file: Option<PathBuf>, command: Option<String>) -> Result<Option<Self>> {
+        match (file, command) {
+            (None, None) => Ok(None),
+            (Some(file), None) => Ok(Some(Self::File(file))),
+            (None, Some(command)) => Ok(Some(Self::Command(command))),
+            (Some(_), Some(_)) => Err(Error::invalid(
+                "a password file and a password command are given; give one of them",
+            )),
+        }
+    }
+
+    /// Reads the password.
+    pub fn read(&self) -> Result<Password> {
+        match self {
+            Self::File(path) => {
+                let what = || format!("the password file '{}'", path.display());
+                finish(Zeroizing::new(files::read(path).context(what)?)).context(what)
+            }
+            Self::Command(command) => {
+                run(command).context(|| format!("the password command '{command}'"))
+            }
+        }
+    }
+}
+
+/// The password of an existing store.
+pub fn current(
+    option: Option<&PasswordSource>,
+    profile: Option<&PasswordSource>,
+) -> Result<Password> {
+    match given(option, profile)? {
+        Some(password) => Ok(password),
+        None => ask("Password of the store: "),
+    }
+}
+
+/// The password of a store to be made; asked twice at a terminal.
+pub fn initial(
+    option: Option<&PasswordSource>,
+    profile: Option<&PasswordSource>,
+) -> Result<Password> {
+    match given(option, profile)? {
+        Some(password) => Ok(password),
+        None => ask_twice(),
+    }
+}
+
+/// A further password for a store.
+pub fn additional(option: Option<&PasswordSource>) -> Result<Password> {
+    match option {
+        Some(source) => source.read(),
+        None => ask_twice(),
+    }
+}
+
+fn given(
+    option: Option<&PasswordSource>,
+    profile: Option<&PasswordSource>,
+) -> Result<Option<Password>> {
+    if let Some(source) = option {
+        return source.read().map(Some);
+    }
+    if let Some(password) = std::env::var_os(VARIABLE) {
+        let password = Zeroizing::new(password.into_vec());
+        return finish(password).context(|| VARIABLE).map(Some);
+    }
+    let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty());
+    let is_empty = |name| std::env::var_os(name).is_some_and(|value| value.is_empty());
+    for name in [VARIABLE_FILE, VARIABLE_COMMAND] {
+        if is_empty(name) {
+            return Err(Error::invalid(format!("{name} is set but empty")));
+        }
+    }
+    if let Some(file) = variable(VARIABLE_FILE) {
+        let source = PasswordSource::File(PathBuf::from(file));
+        return source.read().context(|| VARIABLE_FILE).map(Some);
+    }
+    if let Some(command) = variable(VARIABLE_COMMAND) {
+        let command = command
+            .into_string()
+            .map_err(|_| Error::invalid(format!("{VARIABLE_COMMAND} is not valid UTF-8")))?;
+        let source = PasswordSource::Command(command);
+        return source.read().context(|| VARIABLE_COMMAND).map(Some);
+    }
+    profile.map(PasswordSource::read).transpose()
+}
+
+/// Takes off one line end and refuses what is left if it is nothing.
+fn finish(mut password: Password) -> Result<Password> {
+    for end in [b'\n', b'\r'] {
+        if password.last() == Some(&end) {
+            password.pop();
+        }
+    }
+    if password.is_empty() {
+        return Err(Error::invalid("the password is empty"));
+    }
+    Ok(password)
+}
+
+fn run(command: &str) -> Result<Password> {
+    let output = Command::new("sh")
+        .arg(OsStr::new("-c"))
+        .arg(command)
+        .stdin(Stdio::inherit())
+        .stderr(Stdio::inherit())
+        .output()
+        .map_err(|cause| Error::io("it cannot be run", cause).with_kind(ErrorKind::Invalid))?;
+    let password = Zeroizing::new(output.stdout);
+    if !output.status.success() {
+        return Err(Error::invalid(format!("it failed: {}", output.status)));
+    }
+    finish(password)
+}
+
+fn ask(question: &str) -> Result<Password> {
+    if !std::io::stdin().is_terminal() {
+        return Err(Error::invalid(format!(
+            "no password: set {VARIABLE_FILE}, {VARIABLE_COMMAND} or {VARIABLE}, or give \
+             --password-file or --password-command (there is no terminal to ask at)"
+        )));
+    }
+    let answer = rpassword::prompt_password(question)
+        .map_err(|cause| Error::io("asking for the password", cause).with_kind(ErrorKind::Io))?;
+    finish(Zeroizing::new(answer.into_bytes()))
+}
+
+fn ask_twice() -> Result<Password> {
+    let first = ask("New password: ")?;
+    let second = ask("The same again: ")?;
+    if *first != *second {
+        return Err(Error::invalid("the two passwords differ"));
+    }
+    Ok(first)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn finished(text: &str) -> Option<Vec<u8>> {
+        finish(Zeroizing::new(text.as_bytes().to_vec()))
+            .ok()
+            .map(|password| password.to_vec())
+    }
+
+    #[test]
+    fn one_line_end_is_taken_off() {
+        assert_eq!(finished("a b \n").unwrap(), b"a b ");
+        assert_eq!(finished("a\r\n").unwrap(), b"a");
+        assert_eq!(finished("a\n\n").unwrap(), b"a\n");
+        assert!(finished("").is_none() && finished("\n").is_none());
+    }
+
+    #[test]
+    fn commands_are_run_by_the_shell() {
+        let source = PasswordSource::Command("printf 'x%s' y".to_owned());
+        assert_eq!(*source.read().unwrap(), b"xy");
+        for command in ["exit 3", "true", "echo a; false"] {
+            let source = PasswordSource::Command(command.to_owned());
+            assert!(source.read().is_err(), "{command}");
+        }
+    }
+
+    #[test]
+    fn two_sources_at_once_are_refused() {
+        assert!(PasswordSource::from_pair(Some("f".into()), Some("c".into())).is_err());
+        assert_eq!(PasswordSource::from_pair(None, None).unwrap(), None);
+    }
+}

@@ -1,0 +1,185 @@
+//! Where the store lies in relation to what is saved and restored (R52), and on what.
+
+use onefold_types::error::Context;
+use onefold_types::{Error, Result};
+use std::path::{Component, Path, PathBuf};
+
+/// The magic numbers of file systems that live in memory (tmpfs, ramfs).
+const VOLATILE: [u64; 2] = [0x0102_1994, 0x8584_58f6];
+
+/// Whether what is written there is gone after a restart.
+#[must_use]
+pub fn is_volatile(path: &Path) -> bool {
+    rustix::fs::statfs(nearest_existing(path).as_path())
+        .is_ok_and(|found| VOLATILE.contains(&(found.f_type as u64)))
+}
+
+/// The path itself, or the nearest directory above it that exists.
+fn nearest_existing(path: &Path) -> PathBuf {
+    let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    absolute
+        .ancestors()
+        .find(|ancestor| ancestor.symlink_metadata().is_ok())
+        .unwrap_or(Path::new("/"))
+        .to_owned()
+}
+
+/// The path without symbolic links; what of it does not exist yet is kept as it is.
+pub fn real(path: &Path) -> Result<PathBuf> {
+    let absolute = std::path::absolute(path)
+        .context(|| format!("finding out where '{}' is", path.display()))?;
+    let existing = nearest_existing(&absolute);
+    let real = existing
+        .canonicalize()
+        .context(|| format!("finding out where '{}' is", path.display()))?;
+    match absolute.strip_prefix(&existing) {
+        Ok(rest) if !rest.as_os_str().is_empty() => Ok(without_dots(&real.join(rest))),
+        _ => Ok(real),
+    }
+}
+
+/// The path with `..` taken off by name.
+fn without_dots(path: &Path) -> PathBuf {
+    let mut plain = PathBuf::new();
+    for component in path.components() {
+        match component {
+            Component::ParentDir => {
+                plain.pop();
+            }
+            Component::CurDir => {}
+            other => plain.push(other),
+        }
+    }
+    plain
+}
+
+/// Refuses to write inside the store.
+pub fn refuse_inside(target: &Path, store: &Path) -> Result<()> {
+    if real(target)?.starts_with(real(store)?) {
+        return Err(Error::invalid(format!(
+            "'{}' lies inside the store '{}'",
+            target.display(),
+            store.display()
+        )));
+    }
+    Ok(())
+}
+
+/// Refuses to restore into the store, or over it.
+pub fn refuse_target(target: &Path, store: &Path) -> Result<()> {
+    refuse_inside(target, store)?;
+    let (real_target, real_store) = (real(target)?, real(store)?);
+    if real_store.starts_with(&real_target) {
+        return Err(Error::invalid(format!(
+            "'{}' contains the store '{}': restoring there could overwrite it; restore into \
+             another directory and move things from there",
+            target.display(),
+            store.display()
+        )));
+    }
+    Ok(())
+}
+
+/// Refuses sources inside the store. For sources that contain the store, the patterns that leave
+/// it out.
+pub fn patterns_without_store(sources: &[PathBuf], store: &Path) -> Result<Vec<String>> {
+    let store = real(store)?;
+    let mut patterns = Vec::new();
+    for source in sources {
+        let real_source = real(source)?;
+        if real_source.starts_with(&store) {
+            return Err(Error::invalid(format!(
+                "'{}' lies inside the store; a store cannot be backed up into itself",
+                source.display()
+            )));
+        }
+        let Ok(below) = store.strip_prefix(&real_source) else {
+            continue;
+        };
+        patterns.push(pattern_of(&in_snapshot(source)?.join(below))?);
+    }
+    patterns.sort_unstable();
+    patterns.dedup();
+    Ok(patterns)
+}
+
+/// Where a source stands in the snapshot, which is what patterns are matched with: at its absolute
+/// path, or at its relative one below the root; one that leads upwards becomes absolute.
+fn in_snapshot(source: &Path) -> Result<PathBuf> {
+    let leads_upwards = source.components().any(|part| part == Component::ParentDir);
+    let source = match leads_upwards {
+        true => real(source)?,
+        false => source.to_owned(),
+    };
+    Ok(without_dots(&Path::new("/").join(source)))
+}
+
+/// A pattern that matches exactly this directory.
+fn pattern_of(directory: &Path) -> Result<String> {
+    let text = directory.to_str().ok_or_else(|| {
+        Error::invalid(format!(
+            "the store '{}' lies inside a source and cannot be left out, because its path is not \
+             valid UTF-8; move it elsewhere",
+            directory.display()
+        ))
+    })?;
+    let mut pattern = String::with_capacity(text.len() + 1);
+    for letter in text.chars() {
+        if matches!(
+            letter,
+            '*' | '?' | '[' | ']' | '{' | '}' | '!' | '#' | '\\' | ' '
+        ) {
+            pattern.push('\\');
+        }
+        pattern.push(letter);
+    }
+    pattern.push('/');
+    Ok(pattern)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use onefold_engine::patterns::Patterns;
+
+    #[test]
+    fn r52_sources_and_store_must_not_overlap() {
+        let root = tempfile::tempdir().unwrap();
+        let path = |name: &str| root.path().join(name);
+        std::fs::create_dir_all(path("data/my [store] ä/keys")).unwrap();
+        std::os::unix::fs::symlink(path("data"), path("link")).unwrap();
+        let store = path("data/my [store] ä");
+        for inside in [
+            "data/my [store] ä",
+            "data/my [store] ä/keys",
+            "link/my [store] ä/x",
+        ] {
+            assert!(
+                patterns_without_store(&[path(inside)], &store).is_err(),
+                "{inside}"
+            );
+            assert!(refuse_target(&path(inside), &store).is_err(), "{inside}");
+        }
+        let patterns = patterns_without_store(&[path("link")], &store).unwrap();
+        let patterns = Patterns::build(&patterns, &[]).unwrap();
+        // The walk meets the store below the source as it was written.
+        let walked = path("link/my [store] ä");
+        let bytes = walked.as_os_str().as_encoded_bytes();
+        assert!(patterns.matches(bytes, true, false), "{}", walked.display());
+        let beside = path("link/my store");
+        assert!(!patterns.matches(beside.as_os_str().as_encoded_bytes(), true, false));
+        assert!(
+            patterns_without_store(&[path("elsewhere")], &store)
+                .unwrap()
+                .is_empty()
+        );
+        assert_eq!(
+            in_snapshot(Path::new("./a/./b")).unwrap(),
+            Path::new("/a/b")
+        );
+        assert_eq!(in_snapshot(Path::new("/a/b")).unwrap(), Path::new("/a/b"));
+        assert!(refuse_target(&path("data"), &store).is_err());
+        assert!(refuse_target(&path("data/new/deep"), &store).is_ok());
+        assert!(refuse_target(&path("data/x/../my [store] ä"), &store).is_err());
+    }
+}

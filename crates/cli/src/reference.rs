@@ -1,0 +1,181 @@
+//! From what the user wrote to snapshots and places in them.
+
+use crate::output::Output;
+use onefold_engine::Repository;
+use onefold_engine::session::{Snapshot, SnapshotList};
+use onefold_engine::tree::TreeReader;
+use onefold_format::node::{Entry, EntryKind, Reference};
+use onefold_policy::retention::Candidate;
+use onefold_policy::selection::{self, SnapshotFilter, SnapshotReference};
+use onefold_types::error::Context;
+use onefold_types::{Error, ErrorKind, Result, SessionId};
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt;
+use std::str::FromStr;
+use std::sync::Arc;
+
+/// `SNAPSHOT` or `SNAPSHOT:PATH`; the path may be any bytes.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Location {
+    /// The snapshot.
+    pub snapshot: SnapshotReference,
+    /// The path in it; empty for all of it.
+    pub path: Vec<u8>,
+}
+
+impl Location {
+    /// Parses what the user wrote.
+    pub fn parse(text: &OsString) -> Result<Self> {
+        let bytes = text.as_bytes();
+        // No reference contains a colon, so colons in the path do no harm.
+        let colon = bytes.iter().position(|byte| *byte == b':');
+        let (snapshot, path) = match colon {
+            Some(position) => (&bytes[..position], &bytes[position + 1..]),
+            None => (bytes, &bytes[bytes.len()..]),
+        };
+        Ok(Self {
+            snapshot: SnapshotReference::from_str(&String::from_utf8_lossy(snapshot))?,
+            path: path.to_vec(),
+        })
+    }
+}
+
+/// A snapshot as policies look at it.
+#[must_use]
+pub fn candidate(snapshot: &Snapshot) -> Candidate {
+    let record = &snapshot.record;
+    Candidate {
+        id: snapshot.id,
+        time_ns: record.started_ns,
+        host: record.host.clone(),
+        paths: record.paths.clone(),
+        tags: record.tags.clone(),
+        hold: record.hold,
+    }
+}
+
+/// All snapshots of a store, to be looked up.
+pub struct Snapshots {
+    /// The list.
+    pub list: SnapshotList,
+}
+
+impl Snapshots {
+    /// Lists the snapshots; what does not add up becomes warnings.
+    pub fn load(repository: &Repository, output: &Output) -> Result<Self> {
+        let list = SnapshotList::load(repository).context(|| "listing snapshots")?;
+        for problem in &list.problems {
+            output.warning(problem);
+        }
+        Ok(Self { list })
+    }
+
+    /// The snapshots that are not hidden and pass the filter, oldest first.
+    #[must_use]
+    pub fn selected(&self, filter: &SnapshotFilter) -> Vec<&Snapshot> {
+        self.list
+            .visible()
+            .filter(|snapshot| filter.matches(&candidate(snapshot)))
+            .collect()
+    }
+
+    /// The snapshot that a reference means; a hidden one is refused.
+    pub fn resolve(
+        &self,
+        reference: &SnapshotReference,
+        filter: &SnapshotFilter,
+    ) -> Result<&Snapshot> {
+        let visible: Vec<Candidate> = self.list.visible().map(candidate).collect();
+        match selection::resolve(reference, &visible, filter) {
+            Ok(id) => self.get(id),
+            Err(error) => Err(self.explain_hidden(reference).unwrap_or(error)),
+        }
+    }
+
+    /// The snapshot that a reference means, whether it is hidden or not.
+    pub fn resolve_any(&self, reference: &SnapshotReference) -> Result<&Snapshot> {
+        let all: Vec<Candidate> = self.list.snapshots.iter().map(candidate).collect();
+        self.get(selection::resolve(
+            reference,
+            &all,
+            &SnapshotFilter::default(),
+        )?)
+    }
+
+    fn get(&self, id: SessionId) -> Result<&Snapshot> {
+        let missing = || Error::new(ErrorKind::NotFound, format!("there is no snapshot {id}"));
+        self.list.get(id).ok_or_else(missing)
+    }
+
+    /// Says that what was named is hidden, if that is why it was not found.
+    fn explain_hidden(&self, reference: &SnapshotReference) -> Option<Error> {
+        let SnapshotReference::Name(name) = reference else {
+            return None;
+        };
+        let is_it = |snapshot: &&Snapshot| snapshot.id.to_string().starts_with(name);
+        if self.list.visible().any(|snapshot| is_it(&snapshot)) {
+            return None;
+        }
+        let hidden = self.list.snapshots.iter().find(is_it)?;
+        Some(Error::new(
+            ErrorKind::NotFound,
+            format!(
+                "snapshot {} is hidden by forget; bring it back with 'onefold undelete {}'",
+                hidden.id.short(),
+                hidden.id.short()
+            ),
+        ))
+    }
+
+    /// The entry that a location means, and its snapshot.
+    pub fn locate(
+        &self,
+        repository: &Arc<Repository>,
+        location: &Location,
+        filter: &SnapshotFilter,
+    ) -> Result<(&Snapshot, Entry)> {
+        let snapshot = self.resolve(&location.snapshot, filter)?;
+        let entry = TreeReader::open(repository)?
+            .resolve(snapshot.record.root, &location.path)
+            .context(|| format!("snapshot {}", snapshot.id.short()))?;
+        Ok((snapshot, entry))
+    }
+}
+
+/// The directory behind an entry.
+pub fn directory_of(entry: &Entry, location: &Location) -> Result<Reference> {
+    match (entry.kind, entry.content) {
+        (EntryKind::Directory, Some(reference)) => Ok(reference),
+        _ => Err(Error::invalid(format!(
+            "'{}' is not a directory",
+            String::from_utf8_lossy(&location.path)
+        ))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::ffi::OsStringExt;
+
+    fn parsed(text: &str) -> Option<(String, Vec<u8>)> {
+        let location = Location::parse(&OsString::from(text)).ok()?;
+        Some((location.snapshot.to_string(), location.path))
+    }
+
+    #[test]
+    fn locations_are_split_at_the_first_colon() {
+        let expected = |snapshot: &str, path: &str| Some((snapshot.into(), path.into()));
+        assert_eq!(parsed("latest"), expected("latest", ""));
+        assert_eq!(parsed("latest~2:/a:b"), expected("latest~2", "/a:b"));
+        assert_eq!(parsed("1a2b:"), expected("1a2b", ""));
+        assert_eq!(parsed("/a:b"), None);
+        assert_eq!(parsed(""), None);
+    }
+
+    #[test]
+    fn paths_may_be_any_bytes() {
+        let text = OsString::from_vec(b"latest:/\xff".to_vec());
+        assert_eq!(Location::parse(&text).unwrap().path, b"/\xff");
+    }
+}

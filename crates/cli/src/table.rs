@@ -1,0 +1,74 @@
+//! Tables for people: columns as wide as their widest cell; control characters never get through.
+
+use crate::output::Output;
+use onefold_engine::tree::path;
+use onefold_types::Result;
+
+/// Rows of cells under a heading.
+pub struct Table {
+    heading: Vec<String>,
+    rows: Vec<Vec<String>>,
+}
+
+impl Table {
+    /// A table with these columns.
+    #[must_use]
+    pub fn new(heading: &[&str]) -> Self {
+        Self {
+            heading: heading.iter().map(ToString::to_string).collect(),
+            rows: Vec::new(),
+        }
+    }
+
+    /// Adds a row.
+    pub fn row(&mut self, cells: Vec<String>) {
+        let cells = cells.iter().map(|cell| path::display(cell.as_bytes()));
+        self.rows.push(cells.collect());
+    }
+
+    /// Prints the table.
+    pub fn print(&self, output: &Output) -> Result<()> {
+        let widths = self.widths();
+        output.row(&line(&self.heading, &widths))?;
+        let total = widths.iter().sum::<usize>() + 2 * widths.len().saturating_sub(1);
+        output.row(&"-".repeat(total))?;
+        for row in &self.rows {
+            output.row(&line(row, &widths))?;
+        }
+        Ok(())
+    }
+
+    fn widths(&self) -> Vec<usize> {
+        let all = || self.rows.iter().chain([&self.heading]);
+        let width = |column: usize| {
+            let cells = all().filter_map(|row| row.get(column));
+            cells.map(|cell| cell.chars().count()).max().unwrap_or(0)
+        };
+        (0..self.heading.len()).map(width).collect()
+    }
+}
+
+fn line(cells: &[String], widths: &[usize]) -> String {
+    let padded = cells
+        .iter()
+        .zip(widths)
+        .map(|(cell, &width)| format!("{cell:width$}"));
+    let joined = padded.collect::<Vec<_>>().join("  ");
+    joined.trim_end().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_are_aligned_and_control_characters_escaped() {
+        let mut table = Table::new(&["ID", "Host"]);
+        table.row(vec!["1".into(), "a\x1b[31m".into()]);
+        table.row(vec!["long".into(), "ä".into()]);
+        let widths = table.widths();
+        assert_eq!(widths, [4, 9]);
+        assert_eq!(line(&table.rows[0], &widths), "1     a\\x1b[31m");
+        assert_eq!(line(&table.rows[1], &widths), "long  ä");
+    }
+}

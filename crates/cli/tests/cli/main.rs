@@ -1,0 +1,24 @@
+//! The program as its users meet it: the real binary, in directories of its own.
+//!
+//! | module | about |
+//! | --- | --- |
+//! | [`first_use`] | the way from an empty directory to restored files |
+//! | [`exit_codes`] | what scripts may rely on |
+//! | [`json`] | what programs may rely on |
+//! | [`sources`] | missing sources, lists, patterns, the store among them |
+//! | [`streams`] | standard input and commands |
+//! | [`forgetting`] | policies, refusals, and the way back |
+//! | [`profiles`] | the configuration file and the environment |
+//! | [`references`] | names of snapshots |
+//! | [`looking`] | ls, find, diff, dump, cat, stats |
+
+mod exit_codes;
+mod first_use;
+mod forgetting;
+mod json;
+mod looking;
+mod profiles;
+mod references;
+mod sources;
+mod streams;
+mod support;

@@ -1,0 +1,412 @@
+//! Verifies containers: their structure always, their data as far as asked for.
+//!
+//! Structure: header and its name, footer, and the metadata section, opened from the container
+//! itself. Data: the object is read with one request; its keyless checksum, every frame's seal and
+//! every chunk's fingerprint are verified, chunks in batches. A container with a finding is always
+//! read whole, so that a restored file is noticed.
+//!
+//! Of each container about a hundred bytes are kept: the checksum of its section (to compare packs
+//! with) and an order-independent sum over its chunks (to compare the index with).
+//!
+//! Concurrency: threads take containers one after the other in the order of their names, which is
+//! the order of creation. A container that was deleted since it was listed is passed over.
+
+use super::{CheckOptions, CheckReport, ReadData};
+use crate::container::frame::{FrameChunk, FrameOpener, verify_chunks};
+use crate::container::reader::{self, FrameReader};
+use crate::job::Job;
+use crate::repository::Repository;
+use onefold_format::container::{
+    self, BodyChecksum, FOOTER_BYTES, Footer, HEADER_BYTES, MetadataSection,
+};
+use onefold_format::layout;
+use onefold_store::Key;
+use onefold_types::error::Context;
+use onefold_types::{ContainerId, Error, ErrorKind, Result};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+/// An order-independent sum over distinct chunk prefixes: 128 bits, so that two different sets of
+/// stored entries do not agree by accident.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct PrefixSum {
+    sums: [u64; 2],
+    count: u32,
+}
+
+impl PrefixSum {
+    /// Adds a prefix that was not added before.
+    pub fn add(&mut self, prefix: u64) {
+        self.sums[0] = self.sums[0].wrapping_add(mix(prefix ^ 0x6a09_e667_f3bc_c908));
+        self.sums[1] = self.sums[1].wrapping_add(mix(prefix ^ 0xbb67_ae85_84ca_a73b));
+        self.count = self.count.wrapping_add(1);
+    }
+
+    fn of(section: &MetadataSection) -> Self {
+        let chunks = section.chunks.iter();
+        let mut prefixes: Vec<u64> = chunks.map(|chunk| chunk.fingerprint.prefix()).collect();
+        prefixes.sort_unstable();
+        prefixes.dedup();
+        let mut sum = Self::default();
+        prefixes.into_iter().for_each(|prefix| sum.add(prefix));
+        sum
+    }
+}
+
+/// The finalizer of SplitMix64: every bit of the input reaches every bit of the output.
+fn mix(mut z: u64) -> u64 {
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
+
+/// What is kept of a container whose section can be read.
+pub struct Contents {
+    /// The checksum of its sealed section.
+    pub section_checksum: u64,
+    /// The sum over its chunks.
+    pub prefixes: PrefixSum,
+}
+
+/// What is wrong with a container.
+pub struct Damage {
+    /// In words.
+    pub problem: String,
+    /// The frames that cannot be read; `None` if nothing can.
+    pub frames: Option<BTreeSet<u32>>,
+}
+
+impl Damage {
+    fn total(problem: String) -> Self {
+        Self {
+            problem,
+            frames: None,
+        }
+    }
+
+    /// Whether nothing of it can be read.
+    pub fn is_total(&self) -> bool {
+        self.frames.is_none()
+    }
+
+    /// Whether this frame can be read.
+    pub fn spares(&self, frame: u32) -> bool {
+        self.frames
+            .as_ref()
+            .is_some_and(|frames| !frames.contains(&frame))
+    }
+}
+
+/// The state of all containers.
+#[derive(Default)]
+pub struct Survey {
+    /// Containers whose section can be read.
+    pub contents: BTreeMap<ContainerId, Contents>,
+    /// Containers with damage, those of `contents` with bad frames among them.
+    pub damaged: BTreeMap<ContainerId, Damage>,
+    /// Containers every byte of which was verified.
+    pub verified_whole: BTreeSet<ContainerId>,
+}
+
+impl Survey {
+    /// Whether the container was in the store.
+    pub fn exists(&self, id: ContainerId) -> bool {
+        self.contents.contains_key(&id) || self.damaged.contains_key(&id)
+    }
+}
+
+struct Task {
+    id: ContainerId,
+    bytes: u64,
+    whole: bool,
+}
+
+/// Verifies every container.
+pub fn survey(
+    repository: &Repository,
+    options: CheckOptions,
+    findings: &BTreeSet<ContainerId>,
+    job: &Job,
+    report: &mut CheckReport,
+) -> Result<Survey> {
+    let tasks = list(repository, options.read_data, findings)?;
+    let read_bytes = tasks
+        .iter()
+        .filter(|task| task.whole)
+        .map(|task| task.bytes);
+    job.progress.set_current("containers");
+    job.progress
+        .set_totals(tasks.len() as u64, read_bytes.sum());
+    let next = AtomicUsize::new(0);
+    let stop = AtomicBool::new(false);
+    let work = || {
+        let done = work(repository, &tasks, &next, &stop, job);
+        if done.is_err() {
+            stop.store(true, Ordering::Relaxed);
+        }
+        done
+    };
+    let results = std::thread::scope(|scope| {
+        let helpers: Vec<_> = (1..options.threads).map(|_| scope.spawn(work)).collect();
+        let mut results = vec![work()];
+        for helper in helpers {
+            results.push(helper.join().unwrap_or_else(|_| {
+                Err(Error::new(ErrorKind::Io, "a checking thread has stopped"))
+            }));
+        }
+        results
+    });
+    let mut survey = Survey::default();
+    for result in results {
+        let part = result?;
+        report.containers += part.examined;
+        report.containers_read += part.survey.verified_whole.len() as u64;
+        report.chunks_verified += part.chunks_verified;
+        report.bytes_verified += part.bytes_verified;
+        survey.contents.extend(part.survey.contents);
+        survey.damaged.extend(part.survey.damaged);
+        survey.verified_whole.extend(part.survey.verified_whole);
+    }
+    Ok(survey)
+}
+
+fn list(
+    repository: &Repository,
+    read_data: ReadData,
+    findings: &BTreeSet<ContainerId>,
+) -> Result<Vec<Task>> {
+    let mut tasks = Vec::new();
+    let store = repository.store();
+    store.list(layout::CONTAINERS, &mut |listed| {
+        if let Ok(id) = layout::last_component(listed.key.as_str()).parse() {
+            tasks.push(Task {
+                id,
+                bytes: listed.size_bytes,
+                whole: is_selected(repository, read_data, id) || findings.contains(&id),
+            });
+        }
+        Ok(())
+    })?;
+    tasks.sort_unstable_by_key(|task| task.id);
+    Ok(tasks)
+}
+
+fn is_selected(repository: &Repository, read_data: ReadData, id: ContainerId) -> bool {
+    match read_data {
+        ReadData::None => false,
+        ReadData::All => true,
+        ReadData::Sample(percent) => {
+            let mut bytes = [0; 8];
+            repository.environment().randomness.fill(&mut bytes);
+            let chance = (u64::from_le_bytes(bytes) >> 11) as f64 / (1u64 << 53) as f64;
+            chance * 100.0 < percent
+        }
+        // By the random part of the name, so that the parts stay the same while containers come.
+        ReadData::Part { part, of } => {
+            let mut bytes = [0; 8];
+            bytes.copy_from_slice(&id.0[8..]);
+            u64::from_le_bytes(bytes) % u64::from(of) == u64::from(part - 1)
+        }
+    }
+}
+
+/// What one thread found.
+struct Worker<'a> {
+    repository: &'a Repository,
+    opener: FrameOpener,
+    survey: Survey,
+    examined: u64,
+    chunks_verified: u64,
+    bytes_verified: u64,
+}
+
+fn work<'a>(
+    repository: &'a Repository,
+    tasks: &[Task],
+    next: &AtomicUsize,
+    stop: &AtomicBool,
+    job: &Job,
+) -> Result<Worker<'a>> {
+    let mut worker = Worker {
+        repository,
+        opener: FrameOpener::new()?,
+        survey: Survey::default(),
+        examined: 0,
+        chunks_verified: 0,
+        bytes_verified: 0,
+    };
+    while let Some(task) = tasks.get(next.fetch_add(1, Ordering::Relaxed)) {
+        job.interrupt.check()?;
+        if stop.load(Ordering::Relaxed) {
+            break;
+        }
+        let examined = match task.whole {
+            true => worker.read_whole(task.id),
+            false => worker.read_structure(task.id, task.bytes),
+        };
+        worker.examined += 1;
+        match examined {
+            Ok(()) => {}
+            // Deleted since it was listed: a collection is running.
+            Err(error) if error.kind() == ErrorKind::NotFound => worker.examined -= 1,
+            Err(error) if is_of_one_object(&error) => {
+                let damage = Damage::total(error.to_string());
+                worker.survey.damaged.insert(task.id, damage);
+            }
+            Err(error) => return Err(error),
+        }
+        job.progress.add(1, if task.whole { task.bytes } else { 0 });
+    }
+    Ok(worker)
+}
+
+impl Worker<'_> {
+    fn read_structure(&mut self, id: ContainerId, bytes: u64) -> Result<()> {
+        let mut sealed = reader::read_sealed_section(self.repository, id)?;
+        let mut header = [0; HEADER_BYTES];
+        let key = Key::new(layout::container(id))?;
+        self.repository.store().get_range(&key, 0, &mut header)?;
+        let opened = self.take_section(id, &mut sealed);
+        let header_problem = header_problem(&header, id, opened.is_ok())?;
+        let metadata_offset = bytes.checked_sub((sealed.len() + FOOTER_BYTES) as u64);
+        let section = opened?;
+        if let Some(problem) = header_problem {
+            self.damage(id, problem, BTreeSet::new());
+        }
+        if Some(end_of_frames(&section)) != metadata_offset {
+            self.survey.contents.remove(&id);
+            return Err(Error::damaged("its frames do not fill it"));
+        }
+        Ok(())
+    }
+
+    fn read_whole(&mut self, id: ContainerId) -> Result<()> {
+        let key = Key::new(layout::container(id))?;
+        let mut bytes = self.repository.store().get(&key)?;
+        let footer = Footer::decode(&bytes, bytes.len() as u64)?;
+        let body = bytes.len() - FOOTER_BYTES;
+        let mut checksum = BodyChecksum::default();
+        checksum.update(&bytes[..body]);
+        let checksum_holds = checksum.finish() == footer.body_crc;
+        // The footer was compared with the object's length when it was decoded.
+        let metadata = footer.metadata_offset as usize;
+        let mut sealed = bytes[metadata..body].to_vec();
+        let opened = self.take_section(id, &mut sealed);
+        let header_problem = header_problem(&bytes[..HEADER_BYTES], id, opened.is_ok())?;
+        let section = opened?;
+        if end_of_frames(&section) != footer.metadata_offset {
+            self.survey.contents.remove(&id);
+            return Err(Error::damaged("its frames do not fill it"));
+        }
+        let (bad, first) = self.verify_frames(id, &section, &mut bytes)?;
+        let problem = first.or(header_problem).or_else(|| {
+            let text = "its checksum does not hold, although all its chunks do";
+            (!checksum_holds).then(|| text.to_owned())
+        });
+        if let Some(problem) = problem {
+            self.damage(id, problem, bad);
+        }
+        self.survey.verified_whole.insert(id);
+        Ok(())
+    }
+
+    /// Opens a section and keeps what is compared later.
+    fn take_section(&mut self, id: ContainerId, sealed: &mut [u8]) -> Result<MetadataSection> {
+        let section_checksum = checksum_of(sealed);
+        let section = reader::open_section(self.repository, id, sealed)?;
+        let contents = Contents {
+            section_checksum,
+            prefixes: PrefixSum::of(&section),
+        };
+        self.survey.contents.insert(id, contents);
+        Ok(section)
+    }
+
+    /// Opens every frame and verifies its chunks; tells which are bad and what is wrong with the
+    /// first of them.
+    fn verify_frames(
+        &mut self,
+        id: ContainerId,
+        section: &MetadataSection,
+        bytes: &mut [u8],
+    ) -> Result<(BTreeSet<u32>, Option<String>)> {
+        let frames = FrameReader::new(self.repository, id)?;
+        let fingerprinter = self.repository.fingerprinter();
+        let (mut bad, mut first) = (BTreeSet::new(), None);
+        let mut chunks = section.chunks.as_slice();
+        let mut batch = Vec::new();
+        for (part, frame) in (0u32..).zip(&section.frames) {
+            let count = chunks.partition_point(|chunk| chunk.frame <= part);
+            let (own, rest) = chunks.split_at(count);
+            chunks = rest;
+            batch.clear();
+            batch.extend(own.iter().map(|chunk| FrameChunk {
+                fingerprint: chunk.fingerprint,
+                length: chunk.length,
+                level: chunk.level,
+            }));
+            let start = frame.offset as usize;
+            let sealed = bytes
+                .get_mut(start..start + frame.stored_length as usize)
+                .ok_or_else(|| Error::damaged("a frame reaches beyond the container"))?;
+            let verified = frames
+                .open(&mut self.opener, part, frame, sealed)
+                .and_then(|plain| {
+                    verify_chunks(plain, &batch, fingerprinter)
+                        .context(|| format!("frame {part} of container {id}"))
+                });
+            match verified {
+                Ok(()) => {
+                    self.chunks_verified += count as u64;
+                    self.bytes_verified += u64::from(frame.plain_length);
+                }
+                Err(error) if error.kind() == ErrorKind::Damaged => {
+                    bad.insert(part);
+                    first.get_or_insert_with(|| error.to_string());
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok((bad, first))
+    }
+
+    fn damage(&mut self, id: ContainerId, problem: String, frames: BTreeSet<u32>) {
+        let damage = Damage {
+            problem,
+            frames: Some(frames),
+        };
+        self.survey.damaged.insert(id, damage);
+    }
+}
+
+/// Whether an error is about the one object that was read, so that the check can go on.
+pub fn is_of_one_object(error: &Error) -> bool {
+    matches!(
+        error.kind(),
+        ErrorKind::Damaged | ErrorKind::Io | ErrorKind::LimitExceeded
+    )
+}
+
+/// The checksum by which a section in a pack is compared with the container's own.
+pub fn checksum_of(bytes: &[u8]) -> u64 {
+    let mut checksum = BodyChecksum::default();
+    checksum.update(bytes);
+    checksum.finish()
+}
+
+fn end_of_frames(section: &MetadataSection) -> u64 {
+    section.frames.last().map_or(HEADER_BYTES as u64, |frame| {
+        frame.offset + u64::from(frame.stored_length)
+    })
+}
+
+/// What is wrong with a header. It carries no seal: a version that is not ours is believed only if
+/// the sealed section cannot be opened either (R26).
+fn header_problem(header: &[u8], id: ContainerId, section_opens: bool) -> Result<Option<String>> {
+    match container::decode_header(header) {
+        Ok(named) if named == id => Ok(None),
+        Ok(named) => Ok(Some(format!("its header names container {named}"))),
+        Err(error) if error.kind() == ErrorKind::NewerFormat && !section_opens => Err(error),
+        Err(error) => Ok(Some(error.to_string())),
+    }
+}

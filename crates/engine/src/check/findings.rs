@@ -1,0 +1,110 @@
+//! Findings: sealed notes that a container must not be relied upon (R20).
+//!
+//! A backup that meets a chunk only in such a container stores it again, which heals the snapshots
+//! that need it. A finding is a blob of its own, written once and removed once the container was
+//! read whole without fault, or is gone. One that does not open with the store's key counts for
+//! nothing: to declare data damaged takes the key.
+
+use crate::repository::Repository;
+use onefold_crypto::Purpose;
+use onefold_format::layout;
+use onefold_format::record;
+use onefold_store::Key;
+use onefold_types::{ContainerId, ErrorKind, Result};
+use std::collections::BTreeSet;
+
+/// The authentic findings of a store, and what is wrong with the others.
+pub struct Findings {
+    /// Containers that must not be relied upon.
+    pub ids: BTreeSet<ContainerId>,
+    /// Findings that do not open.
+    pub problems: Vec<String>,
+}
+
+impl Findings {
+    /// Reads all findings.
+    pub fn load(repository: &Repository) -> Result<Self> {
+        let mut names = Vec::new();
+        repository.store().list_names(layout::DAMAGE, &mut |name| {
+            names.extend(layout::last_component(name).parse::<ContainerId>());
+            Ok(())
+        })?;
+        let mut findings = Self {
+            ids: BTreeSet::new(),
+            problems: Vec::new(),
+        };
+        for id in names {
+            let sealed = match repository.store().get(&Key::new(layout::damage(id))?) {
+                Ok(sealed) => sealed,
+                Err(error) if error.kind() == ErrorKind::NotFound => continue,
+                Err(error) => return Err(error),
+            };
+            // That it opens is enough: what it says is for people, and may be of a newer version.
+            match repository
+                .vault()
+                .open_record(Purpose::Damage, &id.0, &sealed)
+            {
+                Ok(_) => drop(findings.ids.insert(id)),
+                Err(_) => findings.problems.push(format!(
+                    "{} was not written by a holder of the key; it is ignored",
+                    layout::damage(id)
+                )),
+            }
+        }
+        Ok(findings)
+    }
+}
+
+/// The containers that must not be relied upon; only authentic findings count.
+pub fn load_findings(repository: &Repository) -> Result<BTreeSet<ContainerId>> {
+    Findings::load(repository).map(|findings| findings.ids)
+}
+
+/// Records that a container must not be relied upon. A store that cannot be written is no reason
+/// to fail a check: its report says the same.
+pub(super) fn record(
+    repository: &Repository,
+    id: ContainerId,
+    problem: &str,
+    notes: &mut Vec<String>,
+) -> Result<()> {
+    let environment = repository.environment();
+    let finding = record::Damage {
+        time_ns: environment.clock.now_ns(),
+        problem: problem.to_owned(),
+    };
+    let sealed = repository.vault().seal_record(
+        Purpose::Damage,
+        &id.0,
+        &record::encode(&finding)?,
+        &*environment.randomness,
+    )?;
+    let key = Key::new(layout::damage(id))?;
+    match repository.store().put(&key, &sealed) {
+        Ok(()) => Ok(()),
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(()),
+        Err(error) if matches!(error.kind(), ErrorKind::ReadOnly | ErrorKind::NoSpace) => {
+            notes.push(format!(
+                "the finding about container {id} could not be recorded: {error}"
+            ));
+            Ok(())
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// Takes a finding back.
+pub(super) fn remove(
+    repository: &Repository,
+    id: ContainerId,
+    notes: &mut Vec<String>,
+) -> Result<()> {
+    match repository.store().delete(&Key::new(layout::damage(id))?) {
+        Ok(()) => notes.push(format!(
+            "container {id} is whole again, or gone and not needed; the finding about it was removed"
+        )),
+        Err(error) if error.kind() == ErrorKind::ReadOnly => {}
+        Err(error) => return Err(error),
+    }
+    Ok(())
+}

@@ -1,0 +1,91 @@
+//! What must be readable before anything else: configuration, key slots, and the newest epoch.
+//!
+//! All of these exist twice or can be derived, so a damaged one does not stop the check; it is
+//! named, because the second copy is all that is left (R30).
+
+use super::CheckReport;
+use crate::repository::Repository;
+use crate::session::epoch;
+use onefold_crypto::KeySlot;
+use onefold_format::layout;
+use onefold_store::Key;
+use onefold_types::{Error, ErrorKind, KeyId, Result};
+use std::collections::BTreeMap;
+
+/// Checks configuration, key slots and epoch.
+pub fn check(repository: &Repository, report: &mut CheckReport) -> Result<()> {
+    check_configuration(repository, report)?;
+    check_keys(repository, report)?;
+    match epoch::read_newest(repository) {
+        Err(error) if error.is_damage() => {
+            report.problems.push(format!("the newest epoch: {error}"));
+            Ok(())
+        }
+        other => other.map(|_| ()),
+    }
+}
+
+fn check_configuration(repository: &Repository, report: &mut CheckReport) -> Result<()> {
+    let expected = repository.configuration().encode()?;
+    for name in [layout::CONFIGURATION, layout::CONFIGURATION_COPY] {
+        let other = match name {
+            layout::CONFIGURATION => layout::CONFIGURATION_COPY,
+            _ => layout::CONFIGURATION,
+        };
+        let problem = match repository.store().get(&Key::new(name)?) {
+            Ok(bytes) if bytes == expected => continue,
+            Ok(_) => "is not what was written".to_owned(),
+            Err(error) if error.kind() == ErrorKind::NotFound => "is missing".to_owned(),
+            Err(error) => format!("cannot be read ({error})"),
+        };
+        report.problems.push(format!(
+            "'{name}' {problem}; copy '{other}' over it, or the store is lost with its last copy"
+        ));
+    }
+    Ok(())
+}
+
+/// Every slot has two names with the same bytes. One alone is what an interrupted key command
+/// leaves; one that cannot be read, or two that differ, is damage.
+fn check_keys(repository: &Repository, report: &mut CheckReport) -> Result<()> {
+    let mut slots: BTreeMap<KeyId, Vec<String>> = BTreeMap::new();
+    let mut stray = Vec::new();
+    repository.store().list_names(layout::KEYS, &mut |name| {
+        let last = layout::last_component(name);
+        match last.strip_suffix(".copy").unwrap_or(last).parse() {
+            Ok(id) => {
+                let names: &mut Vec<String> = slots.entry(id).or_default();
+                names.push(format!("{}/{last}", layout::KEYS));
+            }
+            Err(_) => stray.push(format!("'{name}' is not the name of a key slot")),
+        }
+        Ok(())
+    })?;
+    report.notes.append(&mut stray);
+    for (id, names) in slots {
+        let mut copies = Vec::new();
+        for name in &names {
+            match read_slot(repository, name) {
+                Ok(bytes) => copies.push(bytes),
+                Err(error) if error.kind() == ErrorKind::NewerFormat => return Err(error),
+                Err(error) if error.kind() == ErrorKind::NotFound => {}
+                Err(error) => report.problems.push(format!("'{name}': {error}")),
+            }
+        }
+        if names.len() == 1 {
+            let note = format!("key {} has one copy instead of two", id.short());
+            report.notes.push(note);
+        }
+        if copies.windows(2).any(|pair| pair[0] != pair[1]) {
+            let problem = format!("the two copies of key {} differ", id.short());
+            report.problems.push(problem);
+        }
+    }
+    Ok(())
+}
+
+fn read_slot(repository: &Repository, name: &str) -> Result<Vec<u8>, Error> {
+    let bytes = repository.store().get(&Key::new(name)?)?;
+    KeySlot::from_bytes(&bytes)?;
+    Ok(bytes)
+}

@@ -1,0 +1,231 @@
+//! Compares index runs and metadata packs with the containers.
+//!
+//! A run that covers a container must hold an entry for each of its chunks and no other. Pages are
+//! read one after the other and entries are added up by container; the sum must be the container's
+//! own ([`PrefixSum`]). Memory grows with the number of containers, never with that of chunks.
+//! Pages must also be in order and fit their fences, and the summary vector must know every entry:
+//! otherwise a look-up would miss what is there.
+//!
+//! Concurrency: runs may be merged meanwhile. Runs that vanish are passed over, and runs that
+//! appear are checked in another round.
+
+use super::containers::{PrefixSum, Survey, checksum_of, is_of_one_object};
+use super::{CheckReport, LINES_MAX};
+use crate::container::reader;
+use crate::index::fingerprint_index::list_runs;
+use crate::index::rebuild::list_packs;
+use crate::index::run::Run;
+use crate::job::Job;
+use crate::repository::Repository;
+use onefold_format::index_run::Entry;
+use onefold_format::metadata_pack;
+use onefold_store::Key;
+use onefold_types::{ContainerId, Error, ErrorKind, Result, RunId};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Rounds after which runs that keep appearing are left to the next check.
+const ROUNDS_MAX: usize = 10;
+
+/// What the index can be relied upon for.
+#[derive(Default)]
+pub struct Coverage {
+    /// Containers that sound runs cover.
+    pub covered: BTreeSet<ContainerId>,
+    /// Containers that runs name and the store does not hold.
+    pub named_absent: BTreeSet<ContainerId>,
+}
+
+/// Checks every run.
+pub fn check_runs(
+    repository: &Repository,
+    survey: &Survey,
+    job: &Job,
+    report: &mut CheckReport,
+) -> Result<Coverage> {
+    job.progress.set_current("index");
+    let mut checked: BTreeMap<RunId, Vec<ContainerId>> = BTreeMap::new();
+    let mut replaced: BTreeSet<RunId> = BTreeSet::new();
+    let mut existing = list_runs(repository)?;
+    for _ in 0..ROUNDS_MAX {
+        let new: Vec<RunId> = existing
+            .iter()
+            .copied()
+            .filter(|id| !checked.contains_key(id))
+            .collect();
+        if new.is_empty() {
+            break;
+        }
+        for id in new {
+            job.interrupt.check()?;
+            let sound = match check_run(repository, id, survey, job, report) {
+                Ok(run) => {
+                    replaced.extend(&run.table.replaced);
+                    run.table.containers
+                }
+                Err(error) if error.kind() == ErrorKind::NotFound => Vec::new(),
+                Err(error) if is_of_one_object(&error) => {
+                    report
+                        .problems
+                        .push(format!("{error}; 'onefold repair index' makes a new index"));
+                    Vec::new()
+                }
+                Err(error) => return Err(error),
+            };
+            checked.insert(id, sound);
+        }
+        existing = list_runs(repository)?;
+    }
+    let left: Vec<&RunId> = existing.iter().filter(|id| replaced.contains(id)).collect();
+    if !left.is_empty() {
+        report.notes.push(format!(
+            "{} index run(s) have been replaced by a merged one and are not used any more",
+            left.len()
+        ));
+    }
+    checked.retain(|id, _| existing.contains(id));
+    Ok(coverage_of(checked, survey, report))
+}
+
+fn coverage_of(
+    checked: BTreeMap<RunId, Vec<ContainerId>>,
+    survey: &Survey,
+    report: &mut CheckReport,
+) -> Coverage {
+    let mut coverage = Coverage::default();
+    for id in checked.into_values().flatten() {
+        coverage.covered.insert(id);
+        if !survey.exists(id) {
+            coverage.named_absent.insert(id);
+        }
+    }
+    let not_covered = survey
+        .contents
+        .keys()
+        .filter(|id| !coverage.covered.contains(id))
+        .count();
+    if not_covered > 0 {
+        report.notes.push(format!(
+            "{not_covered} container(s) are not in the index, as an interrupted backup leaves \
+             them; the next backup adds them"
+        ));
+    }
+    coverage
+}
+
+/// Checks one run; `Damaged` if it cannot be relied upon.
+fn check_run(
+    repository: &Repository,
+    id: RunId,
+    survey: &Survey,
+    job: &Job,
+    report: &mut CheckReport,
+) -> Result<Run> {
+    let mut run = Run::open(repository, id)?;
+    if run.filter_bytes() <= repository.memory().summary_vector_bytes {
+        run.load_filter(repository)?;
+    }
+    let mut sums = vec![PrefixSum::default(); run.table.containers.len()];
+    let mut entries = Vec::new();
+    let mut last: Option<Entry> = None;
+    for page in 0..run.table.fences.len() {
+        if page % 256 == 0 {
+            job.interrupt.check()?;
+        }
+        entries.clear();
+        run.read_page(repository, page, &mut entries)?;
+        if entries.first().map(|entry| entry.prefix) != Some(run.table.fences[page]) {
+            return Err(wrong(id, "a page does not begin where its fence says"));
+        }
+        for entry in &entries {
+            if last >= Some(*entry) {
+                return Err(wrong(id, "its entries are not in order"));
+            }
+            last = Some(*entry);
+            if !run.may_contain(entry.prefix) {
+                return Err(wrong(id, "its summary vector does not know an entry"));
+            }
+            match sums.get_mut(entry.container as usize) {
+                Some(sum) => sum.add(entry.prefix),
+                None => return Err(wrong(id, "an entry is stray")),
+            }
+        }
+    }
+    let mut differing = run.table.containers.iter().zip(&sums).filter(|(id, sum)| {
+        let contents = survey.contents.get(*id);
+        contents.is_some_and(|contents| contents.prefixes != **sum)
+    });
+    if let Some((container, _)) = differing.next() {
+        let more = differing.count();
+        let problem = format!(
+            "its entries for container {container} and {more} more are not those \
+                               of the container"
+        );
+        if report.problems.len() < LINES_MAX {
+            return Err(wrong(id, &problem));
+        }
+    }
+    Ok(run)
+}
+
+fn wrong(id: RunId, problem: &str) -> Error {
+    Error::damaged(format!("index run {id}: {problem}"))
+}
+
+/// Checks that every record of every pack is the section of its container. A pack is a copy, so a
+/// fault in one costs speed, not data.
+pub fn check_packs(
+    repository: &Repository,
+    survey: &Survey,
+    job: &Job,
+    report: &mut CheckReport,
+) -> Result<()> {
+    job.progress.set_current("metadata packs");
+    let mut stale = 0u64;
+    for name in list_packs(repository)? {
+        job.interrupt.check()?;
+        let bytes = match repository.store().get(&Key::new(name.as_str())?) {
+            Ok(bytes) => bytes,
+            Err(error) if error.kind() == ErrorKind::NotFound => continue,
+            Err(error) if is_of_one_object(&error) => {
+                report.problems.push(format!("{name}: {error}"));
+                continue;
+            }
+            Err(error) => return Err(error),
+        };
+        let records = match metadata_pack::read(&bytes) {
+            Ok(records) => records,
+            // A pack's version is not sealed, so a newer one is reported and not acted upon.
+            Err(error) => {
+                report.problems.push(format!("{name}: {error}"));
+                continue;
+            }
+        };
+        for (container, sealed) in records {
+            let differs = match survey.contents.get(&container) {
+                Some(contents) => contents.section_checksum != checksum_of(sealed),
+                None if survey.exists(container) => false,
+                // Of a container that was deleted, as long as it is authentic.
+                None => match reader::open_section(repository, container, &mut sealed.to_vec()) {
+                    Ok(_) => {
+                        stale += 1;
+                        false
+                    }
+                    Err(_) => true,
+                },
+            };
+            if differs {
+                report.problems.push(format!(
+                    "{name}: its copy of the metadata of container {container} is not the \
+                     container's"
+                ));
+            }
+        }
+    }
+    report.problems.truncate(LINES_MAX);
+    if stale > 0 {
+        report.notes.push(format!(
+            "metadata packs still describe {stale} container(s) that were deleted"
+        ));
+    }
+    Ok(())
+}

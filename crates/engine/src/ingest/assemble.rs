@@ -1,0 +1,290 @@
+//! Takes items in stream order: chunks go to the chunk store, files and directories become nodes.
+//!
+//! One thread for each stream; it owns the stream's open containers, so that chunks stand in them
+//! in stream order (SISL, FAST'08 section 4.2).
+
+use super::read::{FileEnd, Message, Part};
+use super::walk::Item;
+use crate::chunk_store::StreamWriter;
+use crate::job::Job;
+use crate::tree::directory::{DirectoryBuilder, OwnerNames};
+use crate::tree::file_map::FileMapBuilder;
+use crate::tree::path;
+use crossbeam_channel::{Receiver, Sender};
+use onefold_format::node::{Entry, Extent, Reference};
+use onefold_format::record::Summary;
+use onefold_types::{Error, ErrorKind, Result};
+use std::collections::HashMap;
+use uzers::{Groups, Users, UsersCache};
+
+/// A source that has become part of a tree.
+pub struct Assembled {
+    /// The source's number.
+    pub source: usize,
+    /// Its entry; `None` if it could not be read.
+    pub entry: Option<Entry>,
+}
+
+/// What assembling needs besides items.
+pub struct Assembler<'a> {
+    /// Where chunks and nodes go.
+    pub stream: &'a mut StreamWriter,
+    /// How far it is, and who listens.
+    pub job: &'a Job,
+    /// Buffers to be used again.
+    pub spare: Sender<Vec<u8>>,
+    /// Given back when a job is done.
+    pub permits: Sender<()>,
+    /// What was found and done.
+    pub summary: Summary,
+    /// Names of owners.
+    pub names: &'a SystemNames,
+    /// Where messages come from at the moment.
+    pub cursor: Cursor,
+    /// Content of files that have several names.
+    pub linked: HashMap<(u64, u64), Option<Reference>>,
+}
+
+/// The messages of one job after the other.
+#[derive(Default)]
+pub struct Cursor {
+    results: Option<Receiver<Message>>,
+    message: Option<OpenMessage>,
+}
+
+struct OpenMessage {
+    message: Message,
+    part: usize,
+    chunk: usize,
+}
+
+impl Assembler<'_> {
+    /// Takes items until the walk ends.
+    pub fn run(&mut self, items: &Receiver<Item>, done: &mut Vec<Assembled>) -> Result<()> {
+        let mut open: Vec<(Entry, DirectoryBuilder)> = Vec::new();
+        let mut finished = None;
+        for item in items {
+            let entry = match item {
+                Item::Enter(entry) => {
+                    self.summary.directories += 1;
+                    open.push((entry, DirectoryBuilder::default()));
+                    continue;
+                }
+                Item::Leave => {
+                    let Some((entry, builder)) = open.pop() else {
+                        continue;
+                    };
+                    Some(self.close_directory(entry, builder)?)
+                }
+                Item::SourceDone(source) => {
+                    done.push(Assembled {
+                        source,
+                        entry: finished.take(),
+                    });
+                    continue;
+                }
+                Item::Failed(error) => return Err(error),
+                other => self.leaf(other)?,
+            };
+            let Some(entry) = entry else { continue };
+            match open.last_mut() {
+                Some((_, builder)) => builder.push(entry, self.names, self.stream)?,
+                None => finished = Some(entry),
+            }
+        }
+        self.end_job();
+        Ok(())
+    }
+
+    fn close_directory(&mut self, mut entry: Entry, builder: DirectoryBuilder) -> Result<Entry> {
+        let directory = builder.finish(self.names, self.stream)?;
+        entry.content = Some(directory.reference);
+        entry.totals = directory.totals;
+        Ok(entry)
+    }
+
+    /// The finished entry of an item that is no directory; `None` if it is left out.
+    fn leaf(&mut self, item: Item) -> Result<Option<Entry>> {
+        match item {
+            Item::Job(results) => {
+                self.end_job();
+                self.cursor.results = Some(results);
+                Ok(None)
+            }
+            Item::Keep(entry) => {
+                self.summary.files_unchanged += 1;
+                self.count_file(&entry);
+                Ok(Some(entry))
+            }
+            Item::Other(entry) => {
+                self.summary.others += 1;
+                Ok(Some(entry))
+            }
+            Item::Linked { path, mut entry } => {
+                let Some(content) = self.linked.get(&(entry.device, entry.inode)) else {
+                    let error = Error::new(ErrorKind::Source, "its first name could not be read");
+                    return Ok(self.problem(&path, &error));
+                };
+                entry.content = *content;
+                if entry.content.is_none() {
+                    entry.size = 0;
+                }
+                self.count_file(&entry);
+                Ok(Some(entry))
+            }
+            Item::Read { path, entry, known } => self.read(&path, entry, known),
+            Item::Enter(_) | Item::Leave | Item::SourceDone(_) | Item::Failed(_) => Ok(None),
+        }
+    }
+
+    fn read(&mut self, path: &[u8], entry: Entry, known: bool) -> Result<Option<Entry>> {
+        let mut file = FileMapBuilder::default();
+        let end = self.contents(&mut file)?;
+        let end = match end {
+            Ok(end) => end,
+            Err(error) => return Ok(self.problem(path, &error)),
+        };
+        let length = file.length();
+        let content = file.finish(self.stream)?;
+        let mut entry = end.entry.unwrap_or(Entry {
+            size: length,
+            ..entry
+        });
+        entry.content = content;
+        if entry.links > 1 {
+            self.linked.insert((entry.device, entry.inode), content);
+        }
+        if end.changed_while_read {
+            let error = Error::new(ErrorKind::Source, "it changed while it was read");
+            self.job.observer.problem(&path::display(path), &error);
+        }
+        self.summary.bytes_read += length;
+        let what = if known { "changed" } else { "new" };
+        match known {
+            true => self.summary.files_changed += 1,
+            false => self.summary.files_new += 1,
+        }
+        self.job.observer.item(&path::display(path), what);
+        self.count_file(&entry);
+        Ok(Some(entry))
+    }
+
+    /// Takes parts up to the end of a file. The outer error ends the backup, the inner one leaves
+    /// the file out.
+    fn contents(&mut self, file: &mut FileMapBuilder) -> Result<Result<FileEnd>> {
+        loop {
+            let open = match &mut self.cursor.message {
+                Some(open) => open,
+                None => self.next_message()?,
+            };
+            let Some(part) = open.message.parts.get_mut(open.part) else {
+                self.recycle();
+                continue;
+            };
+            open.part += 1;
+            match part {
+                Part::Data { length, .. } => {
+                    let fingerprint = open.message.fingerprints[open.chunk];
+                    open.chunk += 1;
+                    let length = *length as u64;
+                    file.push(
+                        Extent {
+                            fingerprint,
+                            length,
+                        },
+                        self.stream,
+                    )?;
+                }
+                Part::Hole { length } => {
+                    let length = *length;
+                    file.push(Extent::hole(length), self.stream)?;
+                }
+                Part::End(end) => {
+                    let taken = Err(Error::new(ErrorKind::Source, "its end was met twice"));
+                    return Ok(std::mem::replace(end, taken));
+                }
+            }
+        }
+    }
+
+    /// Waits for the next message and hands its chunks to the store.
+    fn next_message(&mut self) -> Result<&mut OpenMessage> {
+        let stopped = || Error::new(ErrorKind::Interrupted, "reading has stopped");
+        let results = self.cursor.results.as_ref().ok_or_else(stopped)?;
+        let message = match results.recv() {
+            Ok(message) => message,
+            Err(_) => {
+                self.job.interrupt.check()?;
+                return Err(Error::new(ErrorKind::Io, "a reading thread has stopped"));
+            }
+        };
+        let slices: Vec<&[u8]> = message
+            .parts
+            .iter()
+            .filter_map(|part| match part {
+                Part::Data { start, length } => Some(&message.buffer[*start..*start + *length]),
+                Part::Hole { .. } | Part::End(_) => None,
+            })
+            .collect();
+        self.stream
+            .put_data(&message.fingerprints, |position| slices[position])?;
+        self.summary.chunks += slices.len() as u64;
+        Ok(self.cursor.message.insert(OpenMessage {
+            message,
+            part: 0,
+            chunk: 0,
+        }))
+    }
+
+    fn recycle(&mut self) {
+        if let Some(open) = self.cursor.message.take() {
+            // A full pool keeps what it has; the buffer is freed.
+            let _ = self.spare.try_send(open.message.buffer);
+        }
+    }
+
+    fn end_job(&mut self) {
+        self.recycle();
+        if self.cursor.results.take().is_some() {
+            // Nobody waits for permits once the walk has ended.
+            let _ = self.permits.try_send(());
+        }
+    }
+
+    fn count_file(&mut self, entry: &Entry) {
+        self.summary.files += 1;
+        self.summary.bytes += entry.size;
+        self.job.progress.add(1, entry.size);
+    }
+
+    fn problem(&mut self, path: &[u8], error: &Error) -> Option<Entry> {
+        self.summary.errors += 1;
+        self.job.observer.problem(&path::display(path), error);
+        None
+    }
+}
+
+/// The names of users and groups on this machine.
+pub struct SystemNames(UsersCache);
+
+impl Default for SystemNames {
+    fn default() -> Self {
+        Self(UsersCache::new())
+    }
+}
+
+impl OwnerNames for SystemNames {
+    fn user(&self, uid: u32) -> Option<Vec<u8>> {
+        use std::os::unix::ffi::OsStrExt;
+        self.0
+            .get_user_by_uid(uid)
+            .map(|user| user.name().as_bytes().to_vec())
+    }
+
+    fn group(&self, gid: u32) -> Option<Vec<u8>> {
+        use std::os::unix::ffi::OsStrExt;
+        self.0
+            .get_group_by_gid(gid)
+            .map(|group| group.name().as_bytes().to_vec())
+    }
+}

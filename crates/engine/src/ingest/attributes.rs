@@ -1,0 +1,196 @@
+//! What the file system says about an entry.
+//!
+//! All of it survives a restore, but for two things that only tell a changed file: the time of the
+//! last inode change and the inode number. They are kept for files alone, and the device number
+//! only where hard links need it, so that an unchanged directory stays the same node.
+
+use onefold_format::node::{Entry, EntryKind, Time};
+use onefold_types::{Error, ErrorKind, Result, limits};
+use rustix::fs::{FileType, Stat};
+use std::ffi::CStr;
+use std::os::fd::BorrowedFd;
+use std::path::Path;
+
+/// An inode change this recent may be followed by another one with the same time stamp.
+const RACY_NS: i64 = 50_000_000;
+/// The same for file systems that keep whole seconds only.
+const RACY_WHOLE_SECONDS_NS: i64 = 2_000_000_000;
+
+/// The entry that a file status describes, without content, target or attributes.
+#[must_use]
+pub fn entry_of(name: Vec<u8>, stat: &Stat) -> Entry {
+    let kind = match FileType::from_raw_mode(stat.st_mode) {
+        FileType::Directory => EntryKind::Directory,
+        FileType::Symlink => EntryKind::Symlink,
+        FileType::CharacterDevice => EntryKind::CharacterDevice,
+        FileType::BlockDevice => EntryKind::BlockDevice,
+        FileType::Fifo => EntryKind::Fifo,
+        FileType::Socket => EntryKind::Socket,
+        _ => EntryKind::File,
+    };
+    let is_file = kind == EntryKind::File;
+    let size = if is_file {
+        stat.st_size.max(0) as u64
+    } else {
+        0
+    };
+    let linked = kind != EntryKind::Directory && stat.st_nlink > 1;
+    let is_device = matches!(kind, EntryKind::CharacterDevice | EntryKind::BlockDevice);
+    Entry {
+        name,
+        kind,
+        mode: stat.st_mode & 0o7777,
+        uid: stat.st_uid,
+        gid: stat.st_gid,
+        links: if linked { stat.st_nlink as u64 } else { 1 },
+        modified: time(stat.st_mtime as i64, stat.st_mtime_nsec as i64),
+        changed: match is_file {
+            true => time(stat.st_ctime as i64, stat.st_ctime_nsec as i64),
+            false => Time::default(),
+        },
+        inode: if is_file || linked { stat.st_ino } else { 0 },
+        device: if linked { stat.st_dev } else { 0 },
+        size,
+        sparse: is_file && (stat.st_blocks.max(0) as u64).saturating_mul(512) < size,
+        device_number: if is_device { stat.st_rdev } else { 0 },
+        ..Entry::default()
+    }
+}
+
+fn time(seconds: i64, nanoseconds: i64) -> Time {
+    Time {
+        seconds,
+        nanoseconds: nanoseconds.clamp(0, 999_999_999) as u32,
+    }
+}
+
+/// Whether two entries show the same state of the same file.
+#[must_use]
+pub fn is_same_state(a: &Entry, b: &Entry) -> bool {
+    (a.kind, a.size, a.modified, a.changed, a.inode)
+        == (b.kind, b.size, b.modified, b.changed, b.inode)
+}
+
+/// Forgets the change time of a file that changed just now: a later change could bear the same time
+/// stamp, so the next backup must read the file again.
+pub fn distrust_if_recent(entry: &mut Entry, now_ns: i64) {
+    let changed = entry.changed;
+    let nanoseconds = changed
+        .seconds
+        .saturating_mul(1_000_000_000)
+        .saturating_add(changed.nanoseconds.into());
+    let racy = if changed.nanoseconds == 0 {
+        RACY_WHOLE_SECONDS_NS
+    } else {
+        RACY_NS
+    };
+    if nanoseconds > now_ns.saturating_sub(racy) {
+        entry.changed = Time::default();
+    }
+}
+
+/// Where extended attributes are read from.
+#[derive(Clone, Copy)]
+pub enum AttributeSource<'a> {
+    /// An open file.
+    Open(BorrowedFd<'a>),
+    /// A path, whose last component is not followed.
+    Path(&'a Path),
+}
+
+/// The extended attributes, sorted by name; access control lists are among them.
+pub fn xattrs(source: AttributeSource<'_>) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
+    let mut names = vec![0; 256];
+    let names = loop {
+        let listed = match source {
+            AttributeSource::Open(file) => rustix::fs::flistxattr(file, &mut names[..]),
+            AttributeSource::Path(path) => rustix::fs::llistxattr(path, &mut names[..]),
+        };
+        match listed {
+            Ok(0) => return Ok(Vec::new()),
+            Ok(length) => break &names[..length],
+            Err(rustix::io::Errno::RANGE) if names.len() < limits::XATTRS_MAX_BYTES => {
+                names = vec![0; names.len() * 4];
+            }
+            // The file system has none, or the file may not be asked (a device, a foreign link).
+            Err(
+                rustix::io::Errno::OPNOTSUPP
+                | rustix::io::Errno::NODATA
+                | rustix::io::Errno::BADF
+                | rustix::io::Errno::PERM,
+            ) => return Ok(Vec::new()),
+            Err(errno) => return Err(Error::io("listing extended attributes", errno.into())),
+        }
+    };
+    let mut pairs = Vec::new();
+    let mut total = 0;
+    for name in names.split_inclusive(|byte| *byte == 0) {
+        let Ok(name) = CStr::from_bytes_with_nul(name) else {
+            continue;
+        };
+        if let Some(value) = xattr(source, name)? {
+            total += name.count_bytes() + value.len();
+            pairs.push((name.to_bytes().to_vec(), value));
+        }
+    }
+    if total > limits::XATTRS_MAX_BYTES {
+        return Err(Error::new(
+            ErrorKind::LimitExceeded,
+            format!("its extended attributes take {total} bytes, more than can be stored"),
+        ));
+    }
+    pairs.sort_unstable();
+    Ok(pairs)
+}
+
+/// One extended attribute; `None` if it has gone meanwhile.
+fn xattr(source: AttributeSource<'_>, name: &CStr) -> Result<Option<Vec<u8>>> {
+    let mut value = vec![0; 256];
+    loop {
+        let read = match source {
+            AttributeSource::Open(file) => rustix::fs::fgetxattr(file, name, &mut value[..]),
+            AttributeSource::Path(path) => rustix::fs::lgetxattr(path, name, &mut value[..]),
+        };
+        match read {
+            Ok(length) => {
+                value.truncate(length);
+                return Ok(Some(value));
+            }
+            Err(rustix::io::Errno::RANGE) if value.len() < limits::XATTRS_MAX_BYTES => {
+                value = vec![0; value.len() * 4];
+            }
+            Err(rustix::io::Errno::NODATA | rustix::io::Errno::PERM) => return Ok(None),
+            Err(errno) => {
+                return Err(Error::io("reading an extended attribute", errno.into()));
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_that_changed_just_now_is_read_again_next_time() {
+        let changed = |nanoseconds| Entry {
+            changed: Time {
+                seconds: 100,
+                nanoseconds,
+            },
+            ..Entry::default()
+        };
+        let now = 100_500_000_000;
+        for (nanoseconds, trusted) in [
+            (0, false),
+            (1, true),
+            (449_999_999, true),
+            (450_000_001, false),
+            (999_999_999, false),
+        ] {
+            let mut entry = changed(nanoseconds);
+            distrust_if_recent(&mut entry, now);
+            assert_eq!(entry.changed != Time::default(), trusted, "{nanoseconds}");
+        }
+    }
+}

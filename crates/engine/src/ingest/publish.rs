@@ -1,0 +1,571 @@
+//! The session around a backup: from announcing it to the commit (protocol, W1 to W7).
+//!
+//! Order: announce, read the epoch, check the parent, declare ready; then chunks; then everything
+//! durable and indexed; then the decision. If a collector fenced the session meanwhile, files are
+//! backed up again under a fresh session, where most of it is found stored already. A stream cannot
+//! be read again: its chunks are looked up one by one under the new epoch, and it is saved if all
+//! of them are still there.
+//!
+//! A backup that fails or is interrupted leaves what is durable behind, indexed, so that the next
+//! one finds it; it commits nothing.
+
+use super::assemble::{Assembled, SystemNames};
+use super::source_tree::{self, SourceTree};
+use super::stream::{self, PathsContext, StreamContext, StreamOutcome};
+use super::{BackupOptions, BackupReport, ParentChoice, Selection, Source, attributes};
+use crate::check::findings;
+use crate::chunk_store::{ChunkStore, ChunkStoreOptions, StreamWriter};
+use crate::index::{FingerprintIndex, rebuild};
+use crate::job::Job;
+use crate::repository::Repository;
+use crate::session::{Commit, Snapshot, SnapshotList, WriterSession, epoch};
+use crate::tree::directory::DirectoryBuilder;
+use crate::tree::{TreeReader, path};
+use onefold_format::layout;
+use onefold_format::node::{Entry, EntryKind, Node, Reference, Time};
+use onefold_format::record::{RECORD_VERSION, SnapshotKind, SnapshotRecord, Summary};
+use onefold_types::{ContainerId, Error, ErrorKind, Fingerprint, Level, Result, SessionId};
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Instant;
+
+/// Sessions tried before a backup that is fenced again and again gives up.
+const SESSIONS_MAX: u32 = 16;
+
+/// See [`super::backup`].
+pub fn backup(
+    repository: &Arc<Repository>,
+    source: Source,
+    options: &BackupOptions,
+    job: &Job,
+) -> Result<BackupReport> {
+    let started = Instant::now();
+    let started_ns = repository.environment().clock.now_ns();
+    let mut backup = Backup {
+        repository,
+        options,
+        job,
+        started_ns,
+        fenced: 0,
+    };
+    let mut report = match source {
+        Source::Paths { paths, selection } => backup.paths(&paths, &selection)?,
+        Source::Stream {
+            name,
+            reader,
+            finish,
+        } => {
+            let read = |context: &StreamContext<'_>, writer: &mut StreamWriter| {
+                let outcome = stream::run_stream(context, reader, &name, writer)?;
+                finish()?;
+                Ok(outcome)
+            };
+            backup.stream(&name, read)?
+        }
+    };
+    report.fenced = backup.fenced;
+    report.elapsed = started.elapsed();
+    Ok(report)
+}
+
+struct Backup<'a> {
+    repository: &'a Arc<Repository>,
+    options: &'a BackupOptions,
+    job: &'a Job,
+    started_ns: i64,
+    fenced: u32,
+}
+
+/// A session that is ready, with what it may rely on.
+struct Ready {
+    /// `None` in a dry run.
+    session: Option<WriterSession>,
+    parent: Option<Snapshot>,
+    heads: Vec<SessionId>,
+    store: Arc<ChunkStore>,
+    /// Whether the parent's chunks must be looked up one by one.
+    distrust_parent: bool,
+}
+
+/// A finished tree.
+struct Tree {
+    root: Reference,
+    summary: Summary,
+}
+
+impl Backup<'_> {
+    fn paths(&mut self, paths: &[PathBuf], selection: &Selection) -> Result<BackupReport> {
+        let (tree, sources) = source_tree::arrange(paths)?;
+        let names = paths.iter().map(|path| absolute(path)).collect::<Vec<_>>();
+        loop {
+            let ready = self.begin(&names, true)?;
+            let parent_root = ready.parent.as_ref().map(|parent| parent.record.root);
+            let built = self.with_streams(&ready.store, |context, writers| {
+                let next_source = AtomicUsize::new(0);
+                let next = || {
+                    let number = next_source.fetch_add(1, Ordering::Relaxed);
+                    (number < sources.len()).then_some(number)
+                };
+                let keep = |reader: &mut TreeReader, entry: &Entry| {
+                    !ready.distrust_parent || all_present(&ready.store, reader, entry)
+                };
+                let paths = PathsContext {
+                    sources: &sources,
+                    next: &next,
+                    selection,
+                    parent_root,
+                    keep: &keep,
+                };
+                let mut outcomes = run_streams(context, &paths, writers)?;
+                let (root, _) = place(&tree, &mut outcomes.done, &mut writers[0])?;
+                Ok(Tree {
+                    root,
+                    summary: outcomes.summary,
+                })
+            });
+            let (ready, tree) = self.keep_or_abandon(ready, built)?;
+            if tree.summary.files + tree.summary.directories + tree.summary.others == 0
+                && tree.summary.errors > 0
+            {
+                self.abandon(ready);
+                let message = "none of the sources could be read; nothing was saved";
+                return Err(Error::new(ErrorKind::Source, message));
+            }
+            if let Some(report) = self.publish(ready, &tree, &names)? {
+                return Ok(report);
+            }
+        }
+    }
+
+    fn stream(
+        &mut self,
+        name: &[u8],
+        read: impl FnOnce(&StreamContext<'_>, &mut StreamWriter) -> Result<StreamOutcome>,
+    ) -> Result<BackupReport> {
+        let components: Vec<Vec<u8>> = path::components(name).map(<[u8]>::to_vec).collect();
+        if components.is_empty() || components.iter().any(|part| part == b"..") {
+            return Err(Error::invalid("the stream needs a file name"));
+        }
+        let names = vec![format!("/{}", path::display(&components.join(&b'/')))];
+        let ready = self.begin(&names, false)?;
+        let built = self.with_streams(&ready.store, |context, writers| {
+            let mut outcome = read(context, &mut writers[0])?;
+            let entry = outcome.done.pop().and_then(|done| done.entry);
+            let entry = entry.ok_or_else(|| {
+                Error::new(
+                    ErrorKind::Source,
+                    "the stream could not be read; nothing was saved",
+                )
+            })?;
+            let root = nest(&components, entry, &mut writers[0])?;
+            Ok(Tree {
+                root,
+                summary: outcome.summary,
+            })
+        });
+        let (mut ready, tree) = self.keep_or_abandon(ready, built)?;
+        loop {
+            if let Some(report) = self.publish(ready, &tree, &names)? {
+                return Ok(report);
+            }
+            // Fenced. The stream is gone; what it stored may have been condemned.
+            ready = self.begin(&names, false)?;
+            let mut reader = TreeReader::open(self.repository)?;
+            if !tree_present(&ready.store, &mut reader, tree.root)? {
+                self.abandon(ready);
+                return Err(Error::new(
+                    ErrorKind::Fenced,
+                    "a collector removed part of the stream before it was saved, and a stream \
+                     cannot be read again; nothing was saved, run the backup again",
+                ));
+            }
+        }
+    }
+
+    /// W1 to W4, and the chunk store of the session.
+    fn begin(&self, names: &[String], wants_parent: bool) -> Result<Ready> {
+        if self.fenced >= SESSIONS_MAX {
+            let message = "collectors fenced this backup too often; try again later";
+            return Err(Error::new(ErrorKind::Fenced, message));
+        }
+        let dry_run = self.options.dry_run;
+        let mut session = match dry_run {
+            true => None,
+            false => Some(WriterSession::begin(self.repository)?),
+        };
+        let mut avoid: BTreeSet<ContainerId> = match &session {
+            Some(session) => session.avoid().clone(),
+            None => epoch::read_newest(self.repository)?.avoid,
+        };
+        let list = SnapshotList::load(self.repository)?;
+        let mut parent = match wants_parent {
+            true => self.choose_parent(&list, names)?,
+            false => None,
+        };
+        if let (Some(session), Some(snapshot)) = (&session, &parent)
+            && !session.check_parent(snapshot.id)?
+        {
+            parent = None;
+        }
+        if let Some(session) = &mut session {
+            session.declare_ready()?;
+        }
+        let index = self.open_index()?;
+        let present = rebuild::list_containers(self.repository)?;
+        let missing = index
+            .covered()
+            .into_iter()
+            .filter(|id| !present.contains(id));
+        let condemned = avoid.len();
+        avoid.extend(missing);
+        avoid.extend(findings::load_findings(self.repository)?);
+        let distrust_parent = avoid.len() > condemned;
+        let store_options = ChunkStoreOptions {
+            compression: match self.options.compression {
+                Some(compression) => compression,
+                None => self.repository.compression()?,
+            },
+            threads: self.options.threads,
+            filter: self.options.filter,
+            dry_run,
+        };
+        let store = ChunkStore::open(self.repository, index, avoid, store_options)?;
+        if let Some(parent) = &parent {
+            let totals = &parent.record.summary;
+            self.job.progress.set_totals(totals.files, totals.bytes);
+        }
+        Ok(Ready {
+            session,
+            parent,
+            heads: list.heads,
+            store,
+            distrust_parent,
+        })
+    }
+
+    /// Opens the index; what a crashed session left unindexed is replayed first (S1.14).
+    fn open_index(&self) -> Result<FingerprintIndex> {
+        let mut index = FingerprintIndex::open(self.repository)?;
+        if !self.options.dry_run {
+            let (quiet, _) = Job::unattended();
+            let quiet = Job {
+                interrupt: self.job.interrupt.clone(),
+                ..quiet
+            };
+            let replayed = rebuild::replay(self.repository, &index, &quiet)?;
+            if replayed.containers > 0 {
+                index.refresh(self.repository)?;
+            }
+        }
+        Ok(index)
+    }
+
+    fn choose_parent(&self, list: &SnapshotList, names: &[String]) -> Result<Option<Snapshot>> {
+        match self.options.parent {
+            ParentChoice::None => Ok(None),
+            ParentChoice::Snapshot(id) => list.get(id).cloned().map(Some).ok_or_else(|| {
+                Error::new(ErrorKind::NotFound, format!("there is no snapshot {id}"))
+            }),
+            ParentChoice::Newest => {
+                let same = |snapshot: &&Snapshot| {
+                    let record = &snapshot.record;
+                    record.host == self.options.host && record.paths == names
+                };
+                Ok(list.visible().filter(same).last().cloned())
+            }
+        }
+    }
+
+    /// Runs `build` over the session's streams, then makes everything durable (W6). What is durable
+    /// is indexed even if building failed, so that the next backup finds it.
+    fn with_streams(
+        &self,
+        store: &Arc<ChunkStore>,
+        build: impl FnOnce(&StreamContext<'_>, &mut [StreamWriter]) -> Result<Tree>,
+    ) -> Result<Tree> {
+        let streams = self.options.streams.max(1);
+        let mut writers: Vec<StreamWriter> = (0..streams).map(|_| store.stream()).collect();
+        let context = StreamContext {
+            repository: self.repository,
+            job: self.job,
+            threads: self.options.threads.div_ceil(streams),
+        };
+        let built = build(&context, &mut writers);
+        let mut stored = writers.into_iter().try_for_each(StreamWriter::finish);
+        if !self.options.dry_run {
+            stored = stored.and_then(|()| store.finish().map(|_| ()));
+        }
+        let tree = built?;
+        stored?;
+        Ok(tree)
+    }
+
+    fn keep_or_abandon(&self, ready: Ready, built: Result<Tree>) -> Result<(Ready, Tree)> {
+        match built {
+            Ok(tree) => Ok((ready, tree)),
+            Err(error) => {
+                self.abandon(ready);
+                Err(error)
+            }
+        }
+    }
+
+    fn abandon(&self, ready: Ready) {
+        if let Some(session) = ready.session {
+            session.abandon();
+        }
+    }
+
+    /// W7; `None` if the session was fenced and the backup must start over.
+    fn publish(
+        &mut self,
+        ready: Ready,
+        tree: &Tree,
+        names: &[String],
+    ) -> Result<Option<BackupReport>> {
+        let Ready {
+            session,
+            parent,
+            heads,
+            store,
+            ..
+        } = ready;
+        let parent_id = parent.as_ref().map(|parent| parent.id);
+        let mut report = BackupReport {
+            parent: parent_id,
+            summary: tree.summary,
+            filter: store.filter_counters(),
+            ..BackupReport::default()
+        };
+        let totals = store.totals();
+        report.summary.chunks_new = totals.chunks_new;
+        report.summary.bytes_new = totals.bytes_new;
+        report.summary.bytes_stored = totals.bytes_stored;
+        let Some(session) = session else {
+            return Ok(Some(report));
+        };
+        let unchanged = parent.is_some_and(|parent| parent.record.root == tree.root);
+        if self.options.skip_if_unchanged && unchanged {
+            session.abandon();
+            return Ok(Some(report));
+        }
+        // Hits may lie in containers and runs that other writers have not made durable yet.
+        self.repository.store().settle(layout::CONTAINERS)?;
+        self.repository.store().settle(layout::INDEX)?;
+        let record = self.record(tree.root, report.summary, parent_id, heads, names);
+        match session.commit(record)? {
+            Commit::Saved(id) => {
+                report.snapshot = Some(id);
+                Ok(Some(report))
+            }
+            Commit::Fenced => {
+                self.fenced += 1;
+                Ok(None)
+            }
+        }
+    }
+
+    fn record(
+        &self,
+        root: Reference,
+        summary: Summary,
+        parent: Option<SessionId>,
+        predecessors: Vec<SessionId>,
+        names: &[String],
+    ) -> SnapshotRecord {
+        let options = self.options;
+        SnapshotRecord {
+            version: RECORD_VERSION,
+            kind: SnapshotKind::Backup,
+            root,
+            started_ns: options.time_ns.unwrap_or(self.started_ns),
+            finished_ns: self.repository.environment().clock.now_ns(),
+            host: options.host.clone(),
+            user: options.user.clone(),
+            paths: names.to_vec(),
+            tags: options.tags.clone(),
+            description: options.description.clone(),
+            hold: options.hold,
+            parent,
+            predecessors,
+            program: options.program.clone(),
+            summary,
+            placement: None,
+        }
+    }
+}
+
+/// Runs one pipeline for each writer, all at once.
+fn run_streams(
+    context: &StreamContext<'_>,
+    paths: &PathsContext<'_>,
+    writers: &mut [StreamWriter],
+) -> Result<StreamOutcome> {
+    if let [writer] = writers {
+        return stream::run_paths(context, paths, writer);
+    }
+    let outcomes: Vec<Result<StreamOutcome>> = std::thread::scope(|scope| {
+        let running: Vec<_> = writers
+            .iter_mut()
+            .map(|writer| scope.spawn(move || stream::run_paths(context, paths, writer)))
+            .collect();
+        let stopped = |_| Err(Error::new(ErrorKind::Io, "a stream has stopped"));
+        running
+            .into_iter()
+            .map(|thread| thread.join().unwrap_or_else(stopped))
+            .collect()
+    });
+    let mut all = StreamOutcome {
+        done: Vec::new(),
+        summary: Summary::default(),
+    };
+    for outcome in outcomes {
+        let outcome = outcome?;
+        all.done.extend(outcome.done);
+        add(&mut all.summary, &outcome.summary);
+    }
+    Ok(all)
+}
+
+fn add(sum: &mut Summary, other: &Summary) {
+    sum.files += other.files;
+    sum.directories += other.directories;
+    sum.others += other.others;
+    sum.bytes += other.bytes;
+    sum.files_new += other.files_new;
+    sum.files_changed += other.files_changed;
+    sum.files_unchanged += other.files_unchanged;
+    sum.bytes_read += other.bytes_read;
+    sum.chunks += other.chunks;
+    sum.errors += other.errors;
+}
+
+/// Builds the directories that lead to the sources, and the root; tells the newest time of change
+/// in it.
+fn place(
+    tree: &SourceTree,
+    done: &mut Vec<Assembled>,
+    writer: &mut StreamWriter,
+) -> Result<(Reference, Time)> {
+    let names = SystemNames::default();
+    let mut builder = DirectoryBuilder::default();
+    let mut newest = Time::default();
+    // A source at the root is the root, whatever name it has on disk.
+    if let Some(number) = tree.source {
+        if let Some(Entry {
+            content: Some(content),
+            modified,
+            ..
+        }) = take_source(done, number)
+        {
+            return Ok((content, modified));
+        }
+    }
+    for (name, child) in &tree.children {
+        let entry = match child.source {
+            Some(number) => take_source(done, number),
+            None => Some(directory_above(child, name, done, writer)?),
+        };
+        if let Some(entry) = entry {
+            newest = newest.max(entry.modified);
+            builder.push(entry, &names, writer)?;
+        }
+    }
+    Ok((builder.finish(&names, writer)?.reference, newest))
+}
+
+/// A directory that leads to sources. Other things in it change its own time without concerning
+/// the snapshot, so it bears that of the newest source: unchanged sources give an unchanged tree.
+fn directory_above(
+    tree: &SourceTree,
+    name: &[u8],
+    done: &mut Vec<Assembled>,
+    writer: &mut StreamWriter,
+) -> Result<Entry> {
+    let stat = tree
+        .path
+        .as_ref()
+        .and_then(|path| rustix::fs::stat(path).ok());
+    let mut entry = match stat {
+        Some(stat) => attributes::entry_of(name.to_vec(), &stat),
+        None => Entry {
+            name: name.to_vec(),
+            mode: 0o755,
+            links: 1,
+            ..Entry::default()
+        },
+    };
+    let (content, modified) = place(tree, done, writer)?;
+    entry.kind = EntryKind::Directory;
+    entry.size = 0;
+    entry.content = Some(content);
+    entry.modified = modified;
+    Ok(entry)
+}
+
+fn take_source(done: &mut Vec<Assembled>, number: usize) -> Option<Entry> {
+    let position = done
+        .iter()
+        .position(|assembled| assembled.source == number)?;
+    done.swap_remove(position).entry
+}
+
+/// Wraps an entry into the directories of its path; returns the root.
+fn nest(components: &[Vec<u8>], entry: Entry, writer: &mut StreamWriter) -> Result<Reference> {
+    let names = SystemNames::default();
+    let mut entry = entry;
+    for (position, name) in components.iter().enumerate().rev() {
+        entry.name.clone_from(name);
+        let modified = entry.modified;
+        let mut builder = DirectoryBuilder::default();
+        builder.push(entry, &names, writer)?;
+        let directory = builder.finish(&names, writer)?;
+        if position == 0 {
+            return Ok(directory.reference);
+        }
+        entry = Entry {
+            kind: EntryKind::Directory,
+            mode: 0o700,
+            links: 1,
+            modified,
+            content: Some(directory.reference),
+            totals: directory.totals,
+            ..Entry::default()
+        };
+    }
+    Err(Error::invalid("the stream needs a file name"))
+}
+
+/// Whether every chunk of a file can be relied upon; anything unreadable means no.
+fn all_present(store: &ChunkStore, reader: &mut TreeReader, entry: &Entry) -> bool {
+    let Some(content) = entry.content else {
+        return true;
+    };
+    tree_present(store, reader, content).unwrap_or(false)
+}
+
+/// Whether the chunk and all below it are in containers that may be relied upon.
+fn tree_present(store: &ChunkStore, reader: &mut TreeReader, root: Reference) -> Result<bool> {
+    let mut seen: BTreeSet<Fingerprint> = BTreeSet::new();
+    let mut left = vec![root];
+    while let Some(reference) = left.pop() {
+        if !store.is_present(&reference.fingerprint)? {
+            return Ok(false);
+        }
+        if reference.level == Level::DATA || !seen.insert(reference.fingerprint) {
+            continue;
+        }
+        let node: Node = reader.node(reference)?;
+        node.references(&mut |child| left.push(child));
+    }
+    Ok(true)
+}
+
+fn absolute(source: &std::path::Path) -> String {
+    use std::os::unix::ffi::OsStrExt;
+    let absolute = std::path::absolute(source).unwrap_or_else(|_| source.to_path_buf());
+    let cleaned: PathBuf = absolute.components().collect();
+    path::display(cleaned.as_os_str().as_bytes())
+}

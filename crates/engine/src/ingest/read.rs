@@ -1,0 +1,288 @@
+//! Reads files, cuts them into chunks and fingerprints these: the stage that runs on all cores.
+//!
+//! A job is a batch of small files or one large file. Its results come in messages of about a
+//! mebibyte over the job's own channel, so that they can be taken in the order of the jobs whoever
+//! works on them. All chunks of a message are fingerprinted together, which is what keeps the hash's
+//! lanes full (see [`onefold_crypto::blake3_batch`]).
+//!
+//! A file is compared with its status from before once it has been read; one that changed meanwhile
+//! is reported and never taken for unchanged later. Holes are found by their zeros: the file
+//! system's word about holes is not trusted (R42).
+
+use super::attributes::{self, AttributeSource};
+use crate::job::Job;
+use crate::repository::Repository;
+use crossbeam_channel::{Receiver, Sender};
+use onefold_chunking::{Piece, Segmenter};
+use onefold_format::node::Entry;
+use onefold_types::error::Context;
+use onefold_types::{Error, ErrorKind, Fingerprint, Result, limits};
+use rustix::fs::{Mode, OFlags};
+use std::ffi::CString;
+use std::fs::File;
+use std::io::Read;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+
+/// Bytes of a message after which it is sent.
+pub const MESSAGE_BYTES: usize = limits::MIB;
+/// Files up to this size are read in batches.
+pub const BATCHED_FILE_BYTES: u64 = 256 * limits::KIB as u64;
+
+/// Part of a message.
+pub enum Part {
+    /// A chunk: bytes of the message's buffer.
+    Data {
+        /// Where it begins in the buffer.
+        start: usize,
+        /// Its length.
+        length: usize,
+    },
+    /// Zeros.
+    Hole {
+        /// How many.
+        length: u64,
+    },
+    /// The end of a file.
+    End(Result<FileEnd>),
+}
+
+/// What became known of a file by reading it.
+pub struct FileEnd {
+    /// The entry as it was when the file had been read; `None` for a stream.
+    pub entry: Option<Entry>,
+    /// Whether the file changed while it was read.
+    pub changed_while_read: bool,
+}
+
+/// Chunks of one or more files, in order.
+pub struct Message {
+    /// The bytes of all chunks, and whatever else was in the buffer.
+    pub buffer: Vec<u8>,
+    /// Chunks, holes and ends of files.
+    pub parts: Vec<Part>,
+    /// The fingerprints of the chunks, in order.
+    pub fingerprints: Vec<Fingerprint>,
+}
+
+/// A file to be read.
+pub struct FileTask {
+    /// The directory it is in.
+    pub directory: Arc<OwnedFd>,
+    /// Its name there.
+    pub name: CString,
+    /// Its entry, from its status before.
+    pub entry: Entry,
+}
+
+/// What a job reads.
+pub enum Work {
+    /// Files, in order.
+    Files(Vec<FileTask>),
+    /// A stream of bytes.
+    Stream(Box<dyn Read + Send>),
+}
+
+/// Something to read, and where the results go.
+pub struct ReadJob {
+    /// What to read.
+    pub work: Work,
+    /// Where the messages go, in order.
+    pub results: Sender<Message>,
+}
+
+/// Reads jobs until there are none; runs on several threads.
+pub fn run(
+    repository: &Repository,
+    jobs: &Receiver<ReadJob>,
+    spare: &Receiver<Vec<u8>>,
+    job: &Job,
+) {
+    for ReadJob { work, results } in jobs {
+        let mut reader = FileReader {
+            repository,
+            job,
+            spare,
+            results: &results,
+            message: Message::empty(spare),
+            filled: 0,
+            unchunked: 0,
+        };
+        let outcome = match work {
+            Work::Files(tasks) => tasks.into_iter().try_for_each(|task| reader.file(task)),
+            Work::Stream(mut stream) => reader.stream(&mut *stream),
+        };
+        // An error here means that nobody takes messages any more: the backup has failed.
+        let _ = outcome.and_then(|()| reader.send());
+    }
+}
+
+impl Message {
+    fn empty(spare: &Receiver<Vec<u8>>) -> Self {
+        // A buffer that was in use keeps its length: its bytes need no clearing before they are
+        // overwritten.
+        let buffer = spare.try_recv().unwrap_or_default();
+        Self {
+            buffer,
+            parts: Vec::new(),
+            fingerprints: Vec::new(),
+        }
+    }
+}
+
+struct FileReader<'a> {
+    repository: &'a Repository,
+    job: &'a Job,
+    spare: &'a Receiver<Vec<u8>>,
+    results: &'a Sender<Message>,
+    message: Message,
+    /// How much of the buffer has been read into.
+    filled: usize,
+    /// Where in the buffer the bytes begin that are not cut yet.
+    unchunked: usize,
+}
+
+impl FileReader<'_> {
+    fn file(&mut self, task: FileTask) -> Result<()> {
+        let end = match self.read_file(task) {
+            Err(error) if error.kind() == ErrorKind::Interrupted => return Err(error),
+            end => end,
+        };
+        self.unchunked = self.filled;
+        self.message.parts.push(Part::End(end));
+        if self.filled >= MESSAGE_BYTES {
+            self.send()?;
+        }
+        Ok(())
+    }
+
+    fn read_file(&mut self, task: FileTask) -> Result<FileEnd> {
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let handle = rustix::fs::openat(&*task.directory, &task.name, flags, Mode::empty())
+            .map_err(|errno| Error::io("opening it", errno.into()))?;
+        let mut file = File::from(handle);
+        let expected = usize::try_from(task.entry.size).unwrap_or(usize::MAX);
+        let length = self.contents(&mut file, expected)?;
+        let stat =
+            rustix::fs::fstat(&file).map_err(|errno| Error::io("its status", errno.into()))?;
+        let mut entry = attributes::entry_of(task.entry.name.clone(), &stat);
+        if entry.kind != task.entry.kind {
+            return Err(Error::new(
+                ErrorKind::Source,
+                "it was replaced while it was read",
+            ));
+        }
+        let changed_while_read =
+            !attributes::is_same_state(&entry, &task.entry) || entry.size != length;
+        entry.size = length;
+        entry.xattrs = attributes::xattrs(AttributeSource::Open(file.as_fd()))?;
+        if changed_while_read {
+            entry.changed = onefold_format::node::Time::default();
+        }
+        let now_ns = self.repository.environment().clock.now_ns();
+        attributes::distrust_if_recent(&mut entry, now_ns);
+        Ok(FileEnd {
+            entry: Some(entry),
+            changed_while_read,
+        })
+    }
+
+    fn stream(&mut self, stream: &mut dyn Read) -> Result<()> {
+        let end = self.contents(stream, usize::MAX);
+        let end = end.map(|_| FileEnd {
+            entry: None,
+            changed_while_read: false,
+        });
+        self.message.parts.push(Part::End(end));
+        Ok(())
+    }
+
+    /// Reads to the end and cuts what was read; returns the number of bytes. `expected` is a guess.
+    fn contents(&mut self, source: &mut dyn Read, expected: usize) -> Result<u64> {
+        let tar_aware = self.repository.configuration().chunker.tar_aware;
+        let mut segmenter = Segmenter::new(tar_aware);
+        let window = Segmenter::window_bytes(&**self.repository.chunker());
+        let piece_bytes = expected.saturating_add(1).clamp(window, MESSAGE_BYTES);
+        let mut total = 0u64;
+        loop {
+            self.job.interrupt.check()?;
+            let end = self.fill(source, piece_bytes.min(expected.saturating_add(1)))?;
+            total += self.cut(&mut segmenter, end) as u64;
+            if end {
+                return Ok(total);
+            }
+            if self.unchunked >= MESSAGE_BYTES {
+                self.send()?;
+            }
+        }
+    }
+
+    /// Reads up to `wanted` bytes behind what is there; tells whether the source has ended.
+    fn fill(&mut self, source: &mut dyn Read, wanted: usize) -> Result<bool> {
+        let end = self.filled + wanted;
+        if self.message.buffer.len() < end {
+            self.message.buffer.resize(end, 0);
+        }
+        while self.filled < end {
+            match source.read(&mut self.message.buffer[self.filled..end]) {
+                Ok(0) => return Ok(true),
+                Ok(count) => self.filled += count,
+                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error).context(|| "reading it"),
+            }
+        }
+        Ok(false)
+    }
+
+    /// Cuts all chunks that can be decided; returns the number of bytes cut.
+    fn cut(&mut self, segmenter: &mut Segmenter, end: bool) -> usize {
+        let Message { buffer, parts, .. } = &mut self.message;
+        let mut start = self.unchunked;
+        let chunker = self.repository.chunker();
+        let unchunked = &buffer[self.unchunked..self.filled];
+        let consumed = segmenter.advance(&**chunker, unchunked, end, &mut |piece| {
+            let length = match piece {
+                Piece::Data { length } => {
+                    parts.push(Part::Data { start, length });
+                    length
+                }
+                Piece::Hole { length } => {
+                    parts.push(Part::Hole {
+                        length: length as u64,
+                    });
+                    length
+                }
+            };
+            start += length;
+        });
+        self.unchunked += consumed;
+        consumed
+    }
+
+    /// Fingerprints the chunks and sends the message; what is not cut yet begins the next one.
+    fn send(&mut self) -> Result<()> {
+        let mut next = Message::empty(self.spare);
+        let rest = &self.message.buffer[self.unchunked..self.filled];
+        if next.buffer.len() < rest.len() {
+            next.buffer.resize(rest.len(), 0);
+        }
+        next.buffer[..rest.len()].copy_from_slice(rest);
+        self.filled = rest.len();
+        self.unchunked = 0;
+        let mut message = std::mem::replace(&mut self.message, next);
+        let chunks: Vec<&[u8]> = message
+            .parts
+            .iter()
+            .filter_map(|part| match part {
+                Part::Data { start, length } => Some(&message.buffer[*start..*start + *length]),
+                Part::Hole { .. } | Part::End(_) => None,
+            })
+            .collect();
+        message.fingerprints.reserve(chunks.len());
+        self.repository
+            .fingerprinter()
+            .data_batch(&chunks, &mut message.fingerprints);
+        let stopped = |_| Error::new(ErrorKind::Interrupted, "the backup has stopped");
+        self.results.send(message).map_err(stopped)
+    }
+}

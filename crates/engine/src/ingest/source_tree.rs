@@ -1,0 +1,157 @@
+//! Where each source path stands in the snapshot.
+//!
+//! An absolute path keeps its place from the root; a relative one keeps its relative place; the
+//! current directory itself is the snapshot's root. A relative path that leads upwards is made
+//! absolute. Directories between the root and a source hold only what leads to sources. A source
+//! below another source is part of it.
+
+use onefold_types::error::Context;
+use onefold_types::{Error, ErrorKind, Result};
+use std::collections::BTreeMap;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Component, Path, PathBuf};
+
+/// A directory of the snapshot that leads to sources.
+#[derive(Debug, Default)]
+pub struct SourceTree {
+    /// Where it is on disk, for its attributes; `None` for the root.
+    pub path: Option<PathBuf>,
+    /// The number of the source that stands here, if one does.
+    pub source: Option<usize>,
+    /// What it holds, by name.
+    pub children: BTreeMap<Vec<u8>, SourceTree>,
+}
+
+/// One source, and where it stands.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct PlacedSource {
+    /// Where it is on disk.
+    pub path: PathBuf,
+    /// Where it stands in the snapshot: "/" and the components.
+    pub place: Vec<u8>,
+}
+
+/// Arranges the source paths; sources below others are dropped.
+pub fn arrange(paths: &[PathBuf]) -> Result<(SourceTree, Vec<PlacedSource>)> {
+    let mut root = SourceTree::default();
+    let mut sources = Vec::new();
+    let mut placed = Vec::new();
+    for path in paths {
+        placed.push(place(path)?);
+    }
+    // Shorter places first, so that a source is met before those below it.
+    placed.sort_by_key(|(components, _)| components.len());
+    for (components, path) in placed {
+        insert(&mut root, &components, path, &mut sources)?;
+    }
+    Ok((root, sources))
+}
+
+/// Components with the path on disk that each of them stands for, and the source's path.
+type Placed = (Vec<(Vec<u8>, PathBuf)>, PathBuf);
+
+fn place(path: &Path) -> Result<Placed> {
+    let mut clean = PathBuf::new();
+    for component in path.components() {
+        match component {
+            Component::CurDir => {}
+            Component::ParentDir => {
+                let absolute = path
+                    .canonicalize()
+                    .context(|| format!("the source {}", path.display()))?;
+                return place(&absolute);
+            }
+            other => clean.push(other),
+        }
+    }
+    let mut components = Vec::new();
+    let mut prefix = PathBuf::new();
+    for component in clean.components() {
+        prefix.push(component);
+        if let Component::Normal(name) = component {
+            components.push((name.as_bytes().to_vec(), prefix.clone()));
+        }
+    }
+    if clean.as_os_str().is_empty() {
+        clean.push(".");
+    }
+    Ok((components, clean))
+}
+
+fn insert(
+    root: &mut SourceTree,
+    components: &[(Vec<u8>, PathBuf)],
+    path: PathBuf,
+    sources: &mut Vec<PlacedSource>,
+) -> Result<()> {
+    let mut node = root;
+    let mut place = Vec::new();
+    for (name, on_disk) in components {
+        if node.source.is_some() {
+            return Ok(());
+        }
+        place.push(b'/');
+        place.extend_from_slice(name);
+        node = node.children.entry(name.clone()).or_default();
+        node.path = Some(on_disk.clone());
+    }
+    if let Some(number) = node.source {
+        let other = &sources[number].path;
+        return if *other == path {
+            Ok(())
+        } else {
+            Err(Error::new(
+                ErrorKind::Invalid,
+                format!(
+                    "{} and {} would stand at the same place in the snapshot; give absolute paths",
+                    other.display(),
+                    path.display()
+                ),
+            ))
+        };
+    }
+    if place.is_empty() {
+        place.push(b'/');
+    }
+    node.source = Some(sources.len());
+    sources.push(PlacedSource { path, place });
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn places(paths: &[&str]) -> Vec<String> {
+        let paths: Vec<PathBuf> = paths.iter().map(PathBuf::from).collect();
+        let (_, sources) = arrange(&paths).unwrap();
+        sources
+            .iter()
+            .map(|source| String::from_utf8_lossy(&source.place).into_owned())
+            .collect()
+    }
+
+    #[test]
+    fn sources_keep_their_places() {
+        assert_eq!(places(&["."]), ["/"]);
+        assert_eq!(places(&["/"]), ["/"]);
+        assert_eq!(places(&["./a/./b", "/c"]), ["/c", "/a/b"]);
+        assert_eq!(places(&["/usr/lib/..//lib"]), ["/usr/lib"]);
+    }
+
+    #[test]
+    fn a_source_below_another_is_part_of_it() {
+        assert_eq!(places(&["/a/b/c", "/a", "/a/b"]), ["/a"]);
+        assert_eq!(places(&["x", ".", "y/z"]), ["/"]);
+        assert_eq!(places(&["/a", "/a"]), ["/a"]);
+    }
+
+    #[test]
+    fn directories_on_the_way_are_known() {
+        let (root, _) = arrange(&[PathBuf::from("/a/b")]).unwrap();
+        let a = &root.children[&b"a"[..]];
+        assert_eq!(a.path.as_deref(), Some(Path::new("/a")));
+        assert!(a.source.is_none() && root.path.is_none());
+        assert_eq!(a.children[&b"b"[..]].source, Some(0));
+    }
+}

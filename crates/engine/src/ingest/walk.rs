@@ -1,0 +1,536 @@
+//! Walks sources in the order of names and says what is to be done with each entry.
+//!
+//! One thread, ahead of the others by a bounded queue. Directories are opened relative to the one
+//! above, links are never followed, so a directory that is swapped for a link while we look leads
+//! nowhere. A file whose size, times and inode equal the parent snapshot's is kept unread.
+//!
+//! Small files are collected into batches. A batch's channel enters the queue before its first file
+//! does, and the batch is closed before the queue could fill up behind it, so the stage that takes
+//! items never waits for a batch that was not handed out.
+
+use super::Selection;
+use super::attributes::{self, AttributeSource};
+use super::read::{BATCHED_FILE_BYTES, FileTask, MESSAGE_BYTES, Message, ReadJob, Work};
+use super::source_tree::PlacedSource;
+use crate::job::Job;
+use crate::repository::Repository;
+use crate::tree::tree_reader::DirectoryCursor;
+use crate::tree::{TreeReader, path};
+use crossbeam_channel::{Receiver, Sender, bounded};
+use onefold_format::node::{Entry, EntryKind, Reference};
+use onefold_types::error::Context;
+use onefold_types::{Error, ErrorKind, Result, limits};
+use rustix::fs::{AtFlags, Dir, Mode, OFlags};
+use std::collections::HashSet;
+use std::ffi::{CString, OsStr};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Items that may wait in the queue.
+pub const ITEMS_MAX: usize = 4096;
+/// Items after which an open batch is closed.
+const BATCH_ITEMS_MAX: usize = ITEMS_MAX / 4;
+/// Files in a batch: each holds its directory open.
+const BATCH_FILES_MAX: usize = 128;
+/// Hard links remembered; beyond, a linked file is read again (and found stored).
+const LINKS_MAX: usize = 1 << 20;
+
+/// What is to be done with the next entry.
+pub enum Item {
+    /// The entries of a directory follow.
+    Enter(Entry),
+    /// The results of the next files to be read come from here.
+    Job(Receiver<Message>),
+    /// A file whose chunks come from the current job.
+    Read {
+        /// Its path, for messages.
+        path: Vec<u8>,
+        /// Its entry from before it was read; content and attributes are missing.
+        entry: Entry,
+        /// Whether the parent snapshot has a file of this name.
+        known: bool,
+    },
+    /// A file that is the parent's.
+    Keep(Entry),
+    /// A further name of a file met before.
+    Linked {
+        /// Its path, for messages.
+        path: Vec<u8>,
+        /// Its entry; content is missing.
+        entry: Entry,
+    },
+    /// A link, device, pipe or socket.
+    Other(Entry),
+    /// The directory entered last is complete.
+    Leave,
+    /// The source with this number is complete: what follows belongs to the next.
+    SourceDone(usize),
+    /// The walk cannot go on.
+    Failed(Error),
+}
+
+/// What the walk needs.
+pub struct WalkContext<'a> {
+    /// The store.
+    pub repository: &'a Repository,
+    /// How to stop, and who listens.
+    pub job: &'a Job,
+    /// What to leave out.
+    pub selection: &'a Selection,
+    /// Where items go.
+    pub items: Sender<Item>,
+    /// Where read jobs go.
+    pub jobs: Sender<ReadJob>,
+    /// One permit a job: bounds what is read ahead.
+    pub permits: Receiver<()>,
+    /// Counts entries that could not be read.
+    pub errors: &'a AtomicU64,
+    /// Whether a file of the parent may be kept: tells if all its chunks can be relied upon.
+    pub keep: &'a (dyn Fn(&mut TreeReader, &Entry) -> bool + Sync),
+}
+
+/// The walk over some sources.
+pub struct Walk<'a> {
+    context: WalkContext<'a>,
+    parent: Option<TreeReader>,
+    batch: Option<Batch>,
+    linked: HashSet<(u64, u64)>,
+    device: u64,
+}
+
+struct Batch {
+    tasks: Vec<FileTask>,
+    bytes: u64,
+    items: usize,
+    results: Sender<Message>,
+}
+
+/// The parent's directory at the place being walked, if it has one.
+type ParentDirectory = Option<DirectoryCursor>;
+
+impl<'a> Walk<'a> {
+    /// A walk that compares with trees read through `parent`.
+    #[must_use]
+    pub fn new(context: WalkContext<'a>, parent: Option<TreeReader>) -> Self {
+        Self {
+            context,
+            parent,
+            batch: None,
+            linked: HashSet::new(),
+            device: 0,
+        }
+    }
+
+    /// Walks one source. `parent_root` is the root of the parent snapshot.
+    pub fn source(
+        &mut self,
+        number: usize,
+        source: &PlacedSource,
+        parent_root: Option<Reference>,
+    ) -> Result<()> {
+        let above = self.parent_of(parent_root, &source.place);
+        match self.top(source, above) {
+            Err(error) if is_about_source(&error) => self.problem(&source.place, &error)?,
+            other => other?,
+        }
+        self.close_batch()?;
+        self.send(Item::SourceDone(number))
+    }
+
+    fn top(&mut self, source: &PlacedSource, above: Option<Entry>) -> Result<()> {
+        let on_disk = source.path.as_path();
+        let stat = rustix::fs::lstat(on_disk)
+            .map_err(|errno| Error::io(on_disk.display().to_string(), errno.into()))?;
+        self.device = stat.st_dev;
+        let name = source
+            .place
+            .rsplit(|byte| *byte == b'/')
+            .next()
+            .unwrap_or_default()
+            .to_vec();
+        let entry = attributes::entry_of(name, &stat);
+        let (directory, file_name) = match (on_disk.parent(), on_disk.file_name()) {
+            (Some(directory), Some(file_name)) if entry.kind != EntryKind::Directory => {
+                (directory, file_name)
+            }
+            _ => (on_disk, OsStr::new(".")),
+        };
+        let directory = if directory.as_os_str().is_empty() {
+            Path::new(".")
+        } else {
+            directory
+        };
+        let handle = open_directory(rustix::fs::CWD, directory.as_os_str(), false)?;
+        if entry.kind == EntryKind::Directory {
+            let parent = self.parent_directory(above.as_ref());
+            return self.directory(Arc::new(handle), &source.place, entry, parent, 0);
+        }
+        self.entry(&Arc::new(handle), file_name, &source.place, entry, above)
+    }
+
+    fn directory(
+        &mut self,
+        handle: Arc<OwnedFd>,
+        place: &[u8],
+        mut entry: Entry,
+        mut parent: ParentDirectory,
+        depth: usize,
+    ) -> Result<()> {
+        if depth > limits::DEPTH_MAX {
+            return Err(Error::new(
+                ErrorKind::LimitExceeded,
+                "directories are nested too deeply",
+            ));
+        }
+        let names = match self.names(&handle) {
+            Ok(names) => names,
+            Err(error) => return self.problem(place, &error),
+        };
+        entry.xattrs = match attributes::xattrs(AttributeSource::Open(handle.as_fd())) {
+            Ok(xattrs) => xattrs,
+            Err(error) => {
+                self.problem(place, &error)?;
+                Vec::new()
+            }
+        };
+        self.context.job.progress.set_current(&path::display(place));
+        self.send(Item::Enter(entry))?;
+        for name in names {
+            self.context.job.interrupt.check()?;
+            let child = path::join(place, &name);
+            match self.child(
+                &handle,
+                OsStr::from_bytes(&name),
+                &child,
+                &mut parent,
+                depth,
+            ) {
+                Err(error) if is_about_source(&error) => self.problem(&child, &error)?,
+                other => other?,
+            }
+        }
+        self.send(Item::Leave)
+    }
+
+    /// The names in a directory, sorted; those of a marked cache are left out but for the mark.
+    fn names(&self, handle: &Arc<OwnedFd>) -> Result<Vec<Vec<u8>>> {
+        let mut names = Vec::new();
+        for entry in Dir::read_from(handle).map_err(listing)? {
+            let entry = entry.map_err(listing)?;
+            let name = entry.file_name().to_bytes();
+            if !matches!(name, b"." | b"..") {
+                names.push(name.to_vec());
+            }
+        }
+        names.sort_unstable();
+        let selection = self.context.selection;
+        let has = |wanted: &[u8]| {
+            names
+                .binary_search_by(|name| name.as_slice().cmp(wanted))
+                .is_ok()
+        };
+        if selection
+            .exclude_if_present
+            .iter()
+            .any(|name| has(name.as_bytes()))
+        {
+            names.retain(|name| {
+                selection
+                    .exclude_if_present
+                    .iter()
+                    .any(|kept| kept.as_bytes() == name.as_slice())
+            });
+        } else if selection.exclude_caches && has(CACHE_TAG.as_bytes()) && is_cache(handle) {
+            names.retain(|name| name == CACHE_TAG.as_bytes());
+        }
+        Ok(names)
+    }
+
+    fn child(
+        &mut self,
+        directory: &Arc<OwnedFd>,
+        name: &OsStr,
+        place: &[u8],
+        parent: &mut ParentDirectory,
+        depth: usize,
+    ) -> Result<()> {
+        let stat = match rustix::fs::statat(&**directory, name, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(stat) => stat,
+            Err(errno) => return Err(Error::io("its status", errno.into())),
+        };
+        let entry = attributes::entry_of(name.as_bytes().to_vec(), &stat);
+        let is_directory = entry.kind == EntryKind::Directory;
+        let selection = self.context.selection;
+        if selection.excludes.matches(place, is_directory, false)
+            || selection
+                .exclude_larger_than_bytes
+                .is_some_and(|most| entry.size > most)
+        {
+            self.context
+                .job
+                .observer
+                .item(&path::display(place), "excluded");
+            return Ok(());
+        }
+        let known = self.known(parent, name.as_bytes());
+        if !is_directory {
+            return self.entry(directory, name, place, entry, known);
+        }
+        if selection.one_file_system && stat.st_dev != self.device {
+            // The mount point itself is kept, empty.
+            self.send(Item::Enter(entry))?;
+            return self.send(Item::Leave);
+        }
+        let handle = Arc::new(open_directory(&**directory, name, true)?);
+        let parent = self.parent_directory(known.as_ref());
+        self.directory(handle, place, entry, parent, depth + 1)
+    }
+
+    fn entry(
+        &mut self,
+        directory: &Arc<OwnedFd>,
+        name: &OsStr,
+        place: &[u8],
+        mut entry: Entry,
+        known: Option<Entry>,
+    ) -> Result<()> {
+        if entry.kind != EntryKind::File {
+            self.other(directory, name, &mut entry)?;
+            return self.send(Item::Other(entry));
+        }
+        if let Some(known) = &known
+            && attributes::is_same_state(known, &entry)
+            && self.may_keep(known)
+        {
+            entry.content = known.content;
+            entry.xattrs.clone_from(&known.xattrs);
+            entry.sparse = known.sparse;
+            return self.send(Item::Keep(entry));
+        }
+        if entry.links > 1 {
+            if self.linked.contains(&(entry.device, entry.inode)) {
+                entry.xattrs = self.xattrs_by_path(directory, name)?;
+                return self.send(Item::Linked {
+                    path: place.to_vec(),
+                    entry,
+                });
+            }
+            if self.linked.len() < LINKS_MAX {
+                self.linked.insert((entry.device, entry.inode));
+            }
+        }
+        self.read(directory, name, place, entry, known.is_some())
+    }
+
+    fn other(&self, directory: &Arc<OwnedFd>, name: &OsStr, entry: &mut Entry) -> Result<()> {
+        if entry.kind == EntryKind::Symlink {
+            let target = rustix::fs::readlinkat(&**directory, name, Vec::new())
+                .map_err(|errno| Error::io("reading the link", errno.into()))?;
+            entry.target = target.into_bytes();
+            if entry.target.len() > limits::SYMLINK_TARGET_MAX_BYTES {
+                return Err(Error::new(
+                    ErrorKind::LimitExceeded,
+                    "the link's target is too long",
+                ));
+            }
+        }
+        entry.xattrs = self.xattrs_by_path(directory, name)?;
+        Ok(())
+    }
+
+    fn xattrs_by_path(
+        &self,
+        directory: &Arc<OwnedFd>,
+        name: &OsStr,
+    ) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
+        use std::os::fd::AsRawFd;
+        let mut path = Path::new("/proc/self/fd").join(directory.as_raw_fd().to_string());
+        path.push(name);
+        attributes::xattrs(AttributeSource::Path(&path))
+    }
+
+    fn read(
+        &mut self,
+        directory: &Arc<OwnedFd>,
+        name: &OsStr,
+        place: &[u8],
+        entry: Entry,
+        known: bool,
+    ) -> Result<()> {
+        let name = CString::new(name.as_bytes())
+            .map_err(|_| Error::new(ErrorKind::Source, "its name holds a zero byte"))?;
+        let size = entry.size;
+        let task = FileTask {
+            directory: Arc::clone(directory),
+            name,
+            entry: entry.clone(),
+        };
+        let item = Item::Read {
+            path: place.to_vec(),
+            entry,
+            known,
+        };
+        if size > BATCHED_FILE_BYTES {
+            self.close_batch()?;
+            let results = self.open_job()?;
+            self.send(item)?;
+            return self.submit(ReadJob {
+                work: Work::Files(vec![task]),
+                results,
+            });
+        }
+        if self.batch.is_none() {
+            let results = self.open_job()?;
+            self.batch = Some(Batch {
+                tasks: Vec::new(),
+                bytes: 0,
+                items: 0,
+                results,
+            });
+        }
+        self.send(item)?;
+        if let Some(batch) = &mut self.batch {
+            batch.tasks.push(task);
+            batch.bytes += size;
+            if batch.tasks.len() >= BATCH_FILES_MAX || batch.bytes >= MESSAGE_BYTES as u64 {
+                self.close_batch()?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits for a permit and announces a new job's results.
+    fn open_job(&mut self) -> Result<Sender<Message>> {
+        self.context.permits.recv().map_err(|_| stopped())?;
+        let (results, receiver) = bounded(1);
+        self.send(Item::Job(receiver))?;
+        Ok(results)
+    }
+
+    fn close_batch(&mut self) -> Result<()> {
+        match self.batch.take() {
+            Some(batch) => {
+                let work = Work::Files(batch.tasks);
+                self.submit(ReadJob {
+                    work,
+                    results: batch.results,
+                })
+            }
+            None => Ok(()),
+        }
+    }
+
+    fn submit(&self, job: ReadJob) -> Result<()> {
+        self.context.jobs.send(job).map_err(|_| stopped())
+    }
+
+    fn send(&mut self, item: Item) -> Result<()> {
+        self.context.items.send(item).map_err(|_| stopped())?;
+        if let Some(batch) = &mut self.batch {
+            batch.items += 1;
+            if batch.items >= BATCH_ITEMS_MAX {
+                self.close_batch()?;
+            }
+        }
+        Ok(())
+    }
+
+    fn problem(&self, place: &[u8], error: &Error) -> Result<()> {
+        self.context.errors.fetch_add(1, Ordering::Relaxed);
+        self.context
+            .job
+            .observer
+            .problem(&path::display(place), error);
+        Ok(())
+    }
+
+    /// The parent's entry at a place; what cannot be read of the parent only costs time.
+    fn parent_of(&mut self, root: Option<Reference>, place: &[u8]) -> Option<Entry> {
+        self.parent.as_mut()?.resolve(root?, place).ok()
+    }
+
+    fn parent_directory(&mut self, directory: Option<&Entry>) -> ParentDirectory {
+        let directory = directory.filter(|entry| entry.kind == EntryKind::Directory)?;
+        self.parent.as_mut()?.cursor(directory.content?).ok()
+    }
+
+    fn known(&mut self, parent: &mut ParentDirectory, name: &[u8]) -> Option<Entry> {
+        self.parent
+            .as_mut()?
+            .find(parent.as_mut()?, name)
+            .ok()
+            .flatten()
+    }
+
+    fn may_keep(&mut self, known: &Entry) -> bool {
+        self.parent
+            .as_mut()
+            .is_some_and(|reader| (self.context.keep)(reader, known))
+    }
+}
+
+const CACHE_TAG: &str = "CACHEDIR.TAG";
+const CACHE_SIGNATURE: &[u8] = b"Signature: 8a477f597d28d172789f06886806bc55";
+
+fn is_cache(directory: &OwnedFd) -> bool {
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let mut start = [0; CACHE_SIGNATURE.len()];
+    rustix::fs::openat(directory, CACHE_TAG, flags, Mode::empty())
+        .and_then(|file| rustix::io::read(&file, &mut start[..]))
+        .is_ok_and(|length| &start[..length] == CACHE_SIGNATURE)
+}
+
+fn open_directory(above: impl AsFd, name: &OsStr, no_follow: bool) -> Result<OwnedFd> {
+    let mut flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    flags.set(OFlags::NOFOLLOW, no_follow);
+    rustix::fs::openat(above, name, flags, Mode::empty())
+        .map_err(|errno| Error::io("opening the directory", errno.into()))
+}
+
+fn listing(errno: rustix::io::Errno) -> Error {
+    Error::io("listing the directory", errno.into())
+}
+
+/// Whether an error is about one entry, so that the walk can go on without it.
+fn is_about_source(error: &Error) -> bool {
+    matches!(
+        error.kind(),
+        ErrorKind::NotFound
+            | ErrorKind::Io
+            | ErrorKind::ReadOnly
+            | ErrorKind::Source
+            | ErrorKind::LimitExceeded
+    )
+}
+
+fn stopped() -> Error {
+    Error::new(ErrorKind::Interrupted, "the backup has stopped")
+}
+
+/// Runs a walk over the sources that `next` hands out, and reports how it ended.
+pub fn run(
+    mut walk: Walk<'_>,
+    sources: &[PlacedSource],
+    next: &dyn Fn() -> Option<usize>,
+    parent_root: Option<Reference>,
+) {
+    let items = walk.context.items.clone();
+    let mut outcome = Ok(());
+    while let Some(number) = next() {
+        outcome = sources
+            .get(number)
+            .ok_or_else(|| Error::invalid("there is no such source"))
+            .and_then(|source| walk.source(number, source, parent_root))
+            .context(|| "walking the source");
+        if outcome.is_err() {
+            break;
+        }
+    }
+    if let Err(error) = outcome {
+        // Nobody listens any more if the stage behind has failed; then it knows why.
+        let _ = items.send(Item::Failed(error));
+    }
+}

@@ -1,0 +1,159 @@
+//! Compares a file that is there with what a snapshot says, chunk by chunk.
+//!
+//! Extents are taken in batches of neighbours; the file is read once per batch and all its chunks
+//! are hashed together. What differs, or lies beyond the file's end, is what must be written.
+
+use super::extents::ExtentWalk;
+use crate::tree::TreeReader;
+use onefold_crypto::Fingerprinter;
+use onefold_format::node::Extent;
+use onefold_types::error::Context;
+use onefold_types::{Fingerprint, Result, limits};
+use std::collections::VecDeque;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::sync::Arc;
+
+const BATCH_BYTES: u64 = limits::MIB as u64;
+const BATCH_EXTENTS: usize = 512;
+
+/// The extents in which a file differs from a recipe.
+pub struct Comparison {
+    walk: ExtentWalk,
+    file: Arc<File>,
+    file_size: u64,
+    fingerprinter: Arc<Fingerprinter>,
+    differing: VecDeque<(u64, Extent)>,
+    ended: bool,
+    buffer: Vec<u8>,
+}
+
+impl Comparison {
+    /// Compares `file`, which is `file_size` bytes long, with what `walk` yields.
+    #[must_use]
+    pub fn new(
+        walk: ExtentWalk,
+        file: Arc<File>,
+        file_size: u64,
+        fingerprinter: &Arc<Fingerprinter>,
+    ) -> Self {
+        Self {
+            walk,
+            file,
+            file_size,
+            fingerprinter: Arc::clone(fingerprinter),
+            differing: VecDeque::new(),
+            ended: false,
+            buffer: Vec::new(),
+        }
+    }
+
+    /// The next extent that differs.
+    pub fn next(&mut self, reader: &mut TreeReader) -> Result<Option<(u64, Extent)>> {
+        while self.differing.is_empty() && !self.ended {
+            self.compare_batch(reader)?;
+        }
+        Ok(self.differing.pop_front())
+    }
+
+    fn compare_batch(&mut self, reader: &mut TreeReader) -> Result<()> {
+        let mut batch = Vec::new();
+        let mut bytes = 0;
+        while bytes < BATCH_BYTES && batch.len() < BATCH_EXTENTS {
+            let Some((offset, extent)) = self.walk.next(reader)? else {
+                self.ended = true;
+                break;
+            };
+            if extent.is_hole() {
+                self.compare_hole(offset, extent)?;
+                // Keeps what differs in the order of the file.
+                break;
+            }
+            if extent.length > limits::CHUNK_SIZE_MAX_BYTES as u64
+                || offset + extent.length > self.file_size
+            {
+                self.differing.push_back((offset, extent));
+                break;
+            }
+            bytes += extent.length;
+            batch.push((offset, extent));
+        }
+        let later = std::mem::take(&mut self.differing);
+        self.compare_chunks(&batch, bytes as usize)?;
+        self.differing.extend(later);
+        Ok(())
+    }
+
+    fn compare_chunks(&mut self, batch: &[(u64, Extent)], bytes: usize) -> Result<()> {
+        let Some((start, _)) = batch.first() else {
+            return Ok(());
+        };
+        self.buffer.resize(bytes, 0);
+        let read = self.file.read_exact_at(&mut self.buffer, *start);
+        match read {
+            Ok(()) => {}
+            // It was cut since it was looked at.
+            Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => {
+                self.differing.extend(batch);
+                return Ok(());
+            }
+            Err(error) => return Err(error).context(|| "reading the file that is there"),
+        }
+        let chunks: Vec<&[u8]> = batch
+            .iter()
+            .map(|(offset, extent)| {
+                let from = (offset - start) as usize;
+                &self.buffer[from..from + extent.length as usize]
+            })
+            .collect();
+        let mut computed: Vec<Fingerprint> = Vec::with_capacity(chunks.len());
+        self.fingerprinter.data_batch(&chunks, &mut computed);
+        let differing = batch
+            .iter()
+            .zip(computed)
+            .filter(|((_, extent), computed)| extent.fingerprint != *computed)
+            .map(|(extent, _)| *extent);
+        self.differing.extend(differing);
+        Ok(())
+    }
+
+    /// A hole differs if any byte of it is not zero, or lies beyond the file's end.
+    fn compare_hole(&mut self, offset: u64, extent: Extent) -> Result<()> {
+        let end = offset + extent.length;
+        if end > self.file_size {
+            self.differing.push_back((offset, extent));
+            return Ok(());
+        }
+        let mut position = offset;
+        while position < end {
+            let length = (end - position).min(BATCH_BYTES);
+            self.buffer.resize(length as usize, 0);
+            let read = self.file.read_at(&mut self.buffer, position);
+            let read = read.context(|| "reading the file that is there")?;
+            if read == 0 || self.buffer[..read].iter().any(|byte| *byte != 0) {
+                self.differing.push_back((offset, extent));
+                return Ok(());
+            }
+            position += read as u64;
+        }
+        Ok(())
+    }
+}
+
+/// What is to be written of a file.
+pub enum Parts {
+    /// Everything.
+    All(ExtentWalk),
+    /// What differs.
+    Differing(Comparison),
+}
+
+impl Parts {
+    /// The next extent to be written.
+    pub fn next(&mut self, reader: &mut TreeReader) -> Result<Option<(u64, Extent)>> {
+        match self {
+            Self::All(walk) => walk.next(reader),
+            Self::Differing(comparison) => comparison.next(reader),
+        }
+    }
+}

@@ -1,0 +1,340 @@
+//! The workers that read, open, verify and deliver the frames of a window.
+//!
+//! Algorithm: the unit of work is a container. Its needed frames that lie side by side are read
+//! with one request of at most [`READ_MAX_BYTES`]; each is opened once; the fingerprints of all
+//! chunks wanted from it are computed in one batch, and only then are their bytes delivered.
+//! Pieces that are neighbours both in the frame and in the output are delivered as one.
+//!
+//! Invariants: no byte reaches a sink before its chunk's fingerprint was computed and compared; a
+//! piece is either delivered or handed back as lost, with the reason, exactly once.
+//!
+//! Concurrency: workers take containers from a shared counter; a fault of the sink or an interrupt
+//! stops all of them before their next frame. Between frames a worker holds no lock.
+
+use super::window::{Piece, SortedWindow};
+use crate::container::frame::FrameOpener;
+use crate::container::reader::FrameReader;
+use crate::job::Job;
+use crate::repository::Repository;
+use onefold_types::{Error, ErrorKind, Fingerprint, Result, limits};
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Stored bytes read at once: enough to amortise a request, little enough to stay in a cache.
+const READ_MAX_BYTES: usize = limits::MIB;
+
+/// Where verified bytes go. An error is the end of the whole job.
+pub trait Sink: Sync {
+    /// Whether bytes for this output are still of use.
+    fn wants(&self, output: u32) -> bool;
+    /// Takes the bytes of `pieces` neighbouring pieces.
+    fn deliver(&self, output: u32, offset: u64, bytes: &[u8], pieces: u64) -> Result<()>;
+}
+
+/// A piece that could not be read where it was said to lie.
+pub struct Lost {
+    /// The piece, as a place in the window.
+    pub piece: usize,
+    /// Why.
+    pub reason: Arc<(ErrorKind, String)>,
+}
+
+/// What fetching a window gave.
+#[derive(Default)]
+pub struct Fetched {
+    /// Pieces that were not delivered.
+    pub lost: Vec<Lost>,
+    /// Stored bytes read.
+    pub bytes_read: u64,
+    /// Frames opened.
+    pub frames: u64,
+}
+
+struct Work<'a, S> {
+    repository: &'a Repository,
+    window: &'a SortedWindow,
+    /// The frames of each container.
+    containers: Vec<Range<usize>>,
+    sink: &'a S,
+    job: &'a Job,
+    next: AtomicUsize,
+    stop: AtomicBool,
+    lost: Mutex<Vec<Lost>>,
+    bytes_read: AtomicU64,
+    frames: AtomicU64,
+}
+
+/// Fetches all pieces of a window with up to `threads` threads.
+pub fn fetch<S: Sink>(
+    repository: &Repository,
+    window: &SortedWindow,
+    sink: &S,
+    threads: usize,
+    job: &Job,
+) -> Result<Fetched> {
+    let mut containers: Vec<Range<usize>> = Vec::new();
+    for (place, frame) in window.frames.iter().enumerate() {
+        match containers.last_mut() {
+            Some(last) if window.frames[last.start].container == frame.container => {
+                last.end = place + 1;
+            }
+            _ => containers.push(place..place + 1),
+        }
+    }
+    let threads = threads.clamp(1, containers.len().max(1));
+    let work = Work {
+        repository,
+        window,
+        containers,
+        sink,
+        job,
+        next: AtomicUsize::new(0),
+        stop: AtomicBool::new(false),
+        lost: Mutex::default(),
+        bytes_read: AtomicU64::new(0),
+        frames: AtomicU64::new(0),
+    };
+    run(&work, threads)?;
+    Ok(Fetched {
+        lost: work
+            .lost
+            .into_inner()
+            .unwrap_or_else(PoisonError::into_inner),
+        bytes_read: work.bytes_read.into_inner(),
+        frames: work.frames.into_inner(),
+    })
+}
+
+fn run<S: Sink>(work: &Work<'_, S>, threads: usize) -> Result<()> {
+    if threads == 1 {
+        return work.run();
+    }
+    std::thread::scope(|scope| {
+        let mut started = Vec::with_capacity(threads - 1);
+        for number in 1..threads {
+            let thread = std::thread::Builder::new().name(format!("restore-{number}"));
+            let handle = thread
+                .spawn_scoped(scope, || work.run())
+                .map_err(|cause| Error::io("starting a thread", cause))?;
+            started.push(handle);
+        }
+        let mut result = work.run();
+        for thread in started {
+            let ended = thread.join().unwrap_or_else(|_| {
+                Err(Error::new(ErrorKind::Io, "a restoring thread has stopped"))
+            });
+            result = result.and(ended);
+        }
+        result
+    })
+}
+
+/// What a worker keeps between frames.
+struct Scratch {
+    opener: FrameOpener,
+    sealed: Vec<u8>,
+    fingerprints: Vec<Fingerprint>,
+    /// Pieces of one frame that hold, in the order of their outputs.
+    good: Vec<Piece>,
+}
+
+impl<S: Sink> Work<'_, S> {
+    fn run(&self) -> Result<()> {
+        let result = self.work_off();
+        if result.is_err() {
+            self.stop.store(true, Ordering::Relaxed);
+        }
+        result
+    }
+
+    fn work_off(&self) -> Result<()> {
+        let mut scratch = Scratch {
+            opener: FrameOpener::new()?,
+            sealed: Vec::new(),
+            fingerprints: Vec::new(),
+            good: Vec::new(),
+        };
+        while !self.stop.load(Ordering::Relaxed) {
+            let number = self.next.fetch_add(1, Ordering::Relaxed);
+            let Some(frames) = self.containers.get(number) else {
+                break;
+            };
+            self.container(frames.clone(), &mut scratch)?;
+        }
+        Ok(())
+    }
+
+    fn container(&self, frames: Range<usize>, scratch: &mut Scratch) -> Result<()> {
+        let reader = FrameReader::new(self.repository, self.window.frames[frames.start].container)?;
+        let mut start = frames.start;
+        while start < frames.end && !self.stop.load(Ordering::Relaxed) {
+            let mut end = start + 1;
+            let mut bytes = self.stored_length(start);
+            while end < frames.end && self.follows(end) {
+                bytes += self.stored_length(end);
+                if bytes > READ_MAX_BYTES {
+                    break;
+                }
+                end += 1;
+            }
+            self.neighbours(&reader, start..end, scratch)?;
+            start = end;
+        }
+        Ok(())
+    }
+
+    fn stored_length(&self, frame: usize) -> usize {
+        self.window.frames[frame].descriptor.stored_length as usize
+    }
+
+    /// Whether the frame lies right behind the one before it.
+    fn follows(&self, frame: usize) -> bool {
+        let (before, this) = (&self.window.frames[frame - 1], &self.window.frames[frame]);
+        let end = before.descriptor.offset + u64::from(before.descriptor.stored_length);
+        end == this.descriptor.offset
+    }
+
+    /// Reads frames that lie side by side, and delivers what is wanted from them.
+    fn neighbours(
+        &self,
+        reader: &FrameReader,
+        frames: Range<usize>,
+        scratch: &mut Scratch,
+    ) -> Result<()> {
+        let mut sealed = std::mem::take(&mut scratch.sealed);
+        let descriptors: Vec<_> = self.window.frames[frames.clone()]
+            .iter()
+            .map(|frame| frame.descriptor)
+            .collect();
+        if let Err(error) = reader.read(self.repository, &descriptors, &mut sealed) {
+            scratch.sealed = sealed;
+            if frames.len() == 1 {
+                self.lose(self.pieces_of(frames.start), error);
+                return Ok(());
+            }
+            // Part of the range may still be readable.
+            return frames
+                .into_iter()
+                .try_for_each(|frame| self.neighbours(reader, frame..frame + 1, scratch));
+        }
+        self.bytes_read
+            .fetch_add(sealed.len() as u64, Ordering::Relaxed);
+        let mut rest = sealed.as_mut_slice();
+        let mut result = Ok(());
+        for (frame, descriptor) in frames.zip(&descriptors) {
+            if self.stop.load(Ordering::Relaxed) {
+                break;
+            }
+            let (bytes, after) = rest.split_at_mut(descriptor.stored_length as usize);
+            rest = after;
+            result = self
+                .job
+                .interrupt
+                .check()
+                .and_then(|()| self.frame(reader, frame, bytes, scratch));
+            if result.is_err() {
+                break;
+            }
+        }
+        scratch.sealed = sealed;
+        result
+    }
+
+    fn pieces_of(&self, frame: usize) -> Range<usize> {
+        self.window.starts[frame]..self.window.starts[frame + 1]
+    }
+
+    fn frame(
+        &self,
+        reader: &FrameReader,
+        frame: usize,
+        sealed: &mut [u8],
+        scratch: &mut Scratch,
+    ) -> Result<()> {
+        let needed = &self.window.frames[frame];
+        let Scratch {
+            opener,
+            fingerprints,
+            good,
+            ..
+        } = scratch;
+        self.frames.fetch_add(1, Ordering::Relaxed);
+        let plain = match reader.open(opener, needed.part, &needed.descriptor, sealed) {
+            Ok(plain) => plain,
+            Err(error) => {
+                self.lose(self.pieces_of(frame), error);
+                return Ok(());
+            }
+        };
+        self.verify(frame, plain, fingerprints, good);
+        self.deliver(plain, good)
+    }
+
+    /// Leaves in `good` the pieces whose bytes have the right fingerprint, sorted by output.
+    fn verify(
+        &self,
+        frame: usize,
+        plain: &[u8],
+        fingerprints: &mut Vec<Fingerprint>,
+        good: &mut Vec<Piece>,
+    ) {
+        let range = self.pieces_of(frame);
+        let pieces = &self.window.pieces[range.clone()];
+        let mut chunks: Vec<&[u8]> = Vec::with_capacity(pieces.len());
+        // Pieces at the same place are the same chunk, computed once.
+        for same in pieces.chunk_by(|a, b| a.chunk_offset == b.chunk_offset) {
+            let start = same[0].chunk_offset as usize;
+            let bytes = plain.get(start..start + same[0].length as usize);
+            chunks.push(bytes.unwrap_or_default());
+        }
+        fingerprints.clear();
+        self.repository
+            .fingerprinter()
+            .data_batch(&chunks, fingerprints);
+        good.clear();
+        let mut position = range.start;
+        let groups = pieces.chunk_by(|a, b| a.chunk_offset == b.chunk_offset);
+        for (same, computed) in groups.zip(fingerprints.iter()) {
+            for piece in same {
+                let inside = piece.chunk_offset as usize + piece.length as usize <= plain.len();
+                if !inside || piece.fingerprint != *computed {
+                    let error = Error::damaged(format!(
+                        "chunk {} in container {} does not have its fingerprint",
+                        piece.fingerprint, self.window.frames[frame].container
+                    ));
+                    self.lose(position..position + 1, error);
+                } else if self.sink.wants(piece.output) {
+                    good.push(*piece);
+                }
+                position += 1;
+            }
+        }
+        good.sort_unstable_by_key(|piece| (piece.output, piece.file_offset));
+    }
+
+    fn deliver(&self, plain: &[u8], good: &[Piece]) -> Result<()> {
+        let adjoin = |a: &Piece, b: &Piece| {
+            a.output == b.output
+                && a.file_offset + u64::from(a.length) == b.file_offset
+                && a.chunk_offset + a.length == b.chunk_offset
+        };
+        for run in good.chunk_by(adjoin) {
+            let (first, last) = (&run[0], &run[run.len() - 1]);
+            let bytes =
+                &plain[first.chunk_offset as usize..(last.chunk_offset + last.length) as usize];
+            self.sink
+                .deliver(first.output, first.file_offset, bytes, run.len() as u64)?;
+        }
+        Ok(())
+    }
+
+    fn lose(&self, pieces: Range<usize>, error: Error) {
+        let reason = Arc::new((error.kind(), error.to_string()));
+        let mut lost = self.lost.lock().unwrap_or_else(PoisonError::into_inner);
+        lost.extend(pieces.map(|piece| Lost {
+            piece,
+            reason: Arc::clone(&reason),
+        }));
+    }
+}

@@ -1,0 +1,324 @@
+//! Directories of the target, held by handle.
+//!
+//! Every operation on an item names it by one component relative to the handle of its directory,
+//! and no component is ever followed if it is a symbolic link. What somebody plants inside the
+//! target can therefore not lead a restore out of it (R44, R54). Only the target's own path, which
+//! the user gave, is resolved as usual.
+//!
+//! Invariant: a directory that is opened again is the one that was opened first (device and inode
+//! are compared).
+//!
+//! Concurrency: directories are shared by all workers. Few handles are open at once; one that was
+//! closed is opened again from the nearest open directory above. The lock of the table of handles
+//! and that of a directory are never held together.
+
+use crate::tree::path;
+use lru::LruCache;
+use onefold_types::error::Context;
+use onefold_types::{Error, ErrorKind, Result};
+use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, Stat};
+use rustix::io::Errno;
+use std::num::NonZeroUsize;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+const HANDLES_MAX: NonZeroUsize = NonZeroUsize::new(192).unwrap();
+const DIRECTORY_FLAGS: OFlags = OFlags::RDONLY
+    .union(OFlags::DIRECTORY)
+    .union(OFlags::NOFOLLOW)
+    .union(OFlags::CLOEXEC);
+/// The owner may do everything: the mode of directories while they are filled.
+const PRIVATE: u32 = 0o700;
+
+/// Closes the handles that were opened longest ago.
+struct Handles {
+    open: Mutex<LruCache<u64, Weak<Directory>>>,
+    next: AtomicU64,
+}
+
+/// A directory in the target.
+pub struct Directory {
+    me: Weak<Directory>,
+    number: u64,
+    parent: Option<Arc<Directory>>,
+    name: Vec<u8>,
+    identity: (u64, u64),
+    /// Whether this restore made it, so that it holds nothing else.
+    pub fresh: bool,
+    /// Whether new items inherit an access control list.
+    pub inherits_acl: bool,
+    /// Its owner and group when it was opened.
+    pub owner: (u32, u32),
+    /// The group that new items in it get.
+    pub group_of_new: u32,
+    exists: bool,
+    handle: Mutex<Option<Arc<OwnedFd>>>,
+    handles: Arc<Handles>,
+}
+
+impl Directory {
+    /// The target itself, which must exist.
+    pub fn root(target: &Path, fresh: bool) -> Result<Arc<Self>> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let opened = rustix::fs::open(target, flags, Mode::empty()).map_err(|errno| {
+            let what = format!("opening the target '{}'", target.display());
+            match errno {
+                Errno::NOTDIR => Error::new(
+                    ErrorKind::Invalid,
+                    format!("the target '{}' is not a directory", target.display()),
+                ),
+                _ => Error::io(what, errno.into()),
+            }
+        })?;
+        let handles = Arc::new(Handles {
+            open: Mutex::new(LruCache::new(HANDLES_MAX)),
+            next: AtomicU64::new(0),
+        });
+        Self::build(None, Vec::new(), opened, fresh, handles)
+    }
+
+    /// A directory that a dry run would have made.
+    #[must_use]
+    pub fn imagined(parent: Option<&Arc<Self>>, name: &[u8]) -> Arc<Self> {
+        let handles = parent.map_or_else(
+            || {
+                Arc::new(Handles {
+                    open: Mutex::new(LruCache::new(HANDLES_MAX)),
+                    next: AtomicU64::new(0),
+                })
+            },
+            |parent| Arc::clone(&parent.handles),
+        );
+        Arc::new_cyclic(|me| Self {
+            me: me.clone(),
+            number: handles.next.fetch_add(1, Ordering::Relaxed),
+            parent: parent.cloned(),
+            name: name.to_vec(),
+            identity: (0, 0),
+            fresh: true,
+            inherits_acl: false,
+            owner: (0, 0),
+            group_of_new: 0,
+            exists: false,
+            handle: Mutex::new(None),
+            handles,
+        })
+    }
+
+    fn build(
+        parent: Option<Arc<Self>>,
+        name: Vec<u8>,
+        opened: OwnedFd,
+        fresh: bool,
+        handles: Arc<Handles>,
+    ) -> Result<Arc<Self>> {
+        let stat = rustix::fs::fstat(&opened)
+            .map_err(|errno| Error::io("looking at a directory", errno.into()))?;
+        let inherits_acl = match (&parent, fresh) {
+            (Some(parent), true) => parent.inherits_acl,
+            _ => has_default_acl(&opened),
+        };
+        let sets_group = Mode::from_raw_mode(stat.st_mode).contains(Mode::SGID);
+        let group_of_new = match sets_group {
+            true => stat.st_gid,
+            false => rustix::process::getegid().as_raw(),
+        };
+        let directory = Arc::new_cyclic(|me| Self {
+            me: me.clone(),
+            number: handles.next.fetch_add(1, Ordering::Relaxed),
+            parent,
+            name,
+            identity: (stat.st_dev, stat.st_ino),
+            fresh,
+            inherits_acl,
+            owner: (stat.st_uid, stat.st_gid),
+            group_of_new,
+            exists: true,
+            handle: Mutex::new(None),
+            handles,
+        });
+        directory.keep(opened);
+        Ok(directory)
+    }
+
+    /// Makes the directory `name` in this one.
+    pub fn make(self: &Arc<Self>, name: &[u8]) -> Result<Arc<Self>> {
+        let handle = self.handle()?;
+        let mode = Mode::from_raw_mode(PRIVATE);
+        rustix::fs::mkdirat(&*handle, name, mode)
+            .map_err(|errno| Error::io("making the directory", errno.into()))?;
+        self.open(&handle, name, true)
+    }
+
+    /// Opens the directory `name` that is in this one already.
+    pub fn enter(self: &Arc<Self>, name: &[u8]) -> Result<Arc<Self>> {
+        let handle = self.handle()?;
+        self.open(&handle, name, false)
+    }
+
+    fn open(self: &Arc<Self>, handle: &OwnedFd, name: &[u8], fresh: bool) -> Result<Arc<Self>> {
+        let opened = open_directory(handle, name)?;
+        let handles = Arc::clone(&self.handles);
+        Self::build(
+            Some(Arc::clone(self)),
+            name.to_vec(),
+            opened,
+            fresh,
+            handles,
+        )
+    }
+
+    /// Whether it is there; only a dry run knows others.
+    #[must_use]
+    pub fn exists(&self) -> bool {
+        self.exists
+    }
+
+    /// The device and inode.
+    #[must_use]
+    pub fn identity(&self) -> (u64, u64) {
+        self.identity
+    }
+
+    /// A handle to it, opened again if it was closed.
+    pub fn handle(&self) -> Result<Arc<OwnedFd>> {
+        if let Some(handle) = lock(&self.handle).clone() {
+            return Ok(handle);
+        }
+        let mut closed = vec![self];
+        let mut lowest = self;
+        let mut handle = loop {
+            let missing = || Error::new(ErrorKind::NotFound, "the directory was never made");
+            let parent = lowest.parent.as_deref().ok_or_else(missing)?;
+            if let Some(handle) = lock(&parent.handle).clone() {
+                break handle;
+            }
+            closed.push(parent);
+            lowest = parent;
+        };
+        for directory in closed.into_iter().rev() {
+            let opened = open_directory(&handle, &directory.name)?;
+            let stat = rustix::fs::fstat(&opened)
+                .map_err(|errno| Error::io("looking at a directory", errno.into()))?;
+            if (stat.st_dev, stat.st_ino) != directory.identity {
+                return Err(Error::new(
+                    ErrorKind::Io,
+                    "the directory was replaced by another one during the restore",
+                ));
+            }
+            handle = directory.keep(opened);
+        }
+        Ok(handle)
+    }
+
+    fn keep(&self, opened: OwnedFd) -> Arc<OwnedFd> {
+        let handle = Arc::new(opened);
+        *lock(&self.handle) = Some(Arc::clone(&handle));
+        // The target's own handle stays open: all others are found from it.
+        if self.parent.is_some() {
+            let evicted = lock(&self.handles.open).push(self.number, self.me.clone());
+            if let Some((number, directory)) = evicted
+                && number != self.number
+                && let Some(directory) = directory.upgrade()
+            {
+                lock(&directory.handle).take();
+            }
+        }
+        handle
+    }
+
+    /// What is there under `name`, symbolic links not followed.
+    pub fn stat(&self, name: &[u8]) -> Result<Option<Stat>> {
+        if !self.exists {
+            return Ok(None);
+        }
+        match rustix::fs::statat(&*self.handle()?, name, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(stat) => Ok(Some(stat)),
+            Err(Errno::NOENT) => Ok(None),
+            Err(errno) => Err(Error::io("looking at what is there", errno.into())),
+        }
+    }
+
+    /// Removes what is there under `name` and is no directory.
+    pub fn unlink(&self, name: &[u8]) -> Result<()> {
+        match rustix::fs::unlinkat(&*self.handle()?, name, AtFlags::empty()) {
+            Ok(()) | Err(Errno::NOENT) => Ok(()),
+            Err(errno) => Err(Error::io("removing what was there", errno.into())),
+        }
+    }
+
+    /// Removes the empty directory `name`.
+    pub fn remove_directory(&self, name: &[u8]) -> Result<()> {
+        rustix::fs::unlinkat(&*self.handle()?, name, AtFlags::REMOVEDIR)
+            .map_err(|errno| Error::io("removing the directory that was there", errno.into()))
+    }
+
+    /// The names in it.
+    pub fn names(&self) -> Result<Vec<Vec<u8>>> {
+        let mut names = Vec::new();
+        let listing = Dir::read_from(&*self.handle()?).map_err(std::io::Error::from);
+        for entry in listing.context(|| "listing the directory")? {
+            let entry = entry
+                .map_err(std::io::Error::from)
+                .context(|| "listing the directory")?;
+            let name = entry.file_name().to_bytes();
+            if name != b"." && name != b".." {
+                names.push(name.to_vec());
+            }
+        }
+        Ok(names)
+    }
+
+    /// The path of `name` in it, from the target on.
+    #[must_use]
+    pub fn path_of(&self, name: &[u8]) -> Vec<u8> {
+        let mut names = vec![name];
+        let mut directory = Some(self);
+        while let Some(this) = directory.filter(|this| this.parent.is_some()) {
+            names.push(&this.name);
+            directory = this.parent.as_deref();
+        }
+        let start = vec![b'/'];
+        names
+            .into_iter()
+            .rev()
+            .fold(start, |path, name| path::join(&path, name))
+    }
+
+    /// The path of `name` in it, for messages.
+    #[must_use]
+    pub fn display_of(&self, name: &[u8]) -> String {
+        path::display(&self.path_of(name))
+    }
+
+    /// Its own path, for messages.
+    #[must_use]
+    pub fn display(&self) -> String {
+        match &self.parent {
+            Some(parent) => parent.display_of(&self.name),
+            None => "/".to_owned(),
+        }
+    }
+}
+
+/// Whether `stat` tells of this type.
+#[must_use]
+pub fn is_type(stat: &Stat, kind: FileType) -> bool {
+    FileType::from_raw_mode(stat.st_mode) == kind
+}
+
+fn open_directory(above: &OwnedFd, name: &[u8]) -> Result<OwnedFd> {
+    rustix::fs::openat(above.as_fd(), name, DIRECTORY_FLAGS, Mode::empty())
+        .map_err(|errno| Error::io("opening the directory", errno.into()))
+}
+
+fn has_default_acl(directory: &OwnedFd) -> bool {
+    rustix::fs::fgetxattr_query(directory, c"system.posix_acl_default")
+        .is_ok_and(|length| length > 0)
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,519 @@
+//! The walk over the snapshot: selects, makes directories, hands files and other items on.
+//!
+//! The walk is depth first with its own stack, so that depth costs no stack of the thread. A
+//! directory is made when it is selected, or, if only something below it is, with that. What a
+//! directory is to have is set only after everything in it is written, children first.
+
+use super::delete::Deleter;
+use super::files::Links;
+use super::item::{self, Decision};
+use super::metadata::{Attributes, OwnerMap, Present};
+use super::output::{OutputFile, Shared};
+use super::relocate::Relocator;
+use super::target::{Directory, is_type};
+use super::window::Window;
+use super::{Overwrite, RestoreOptions, RestoreReport};
+use crate::job::Job;
+use crate::repository::Repository;
+use crate::tree::{TreeReader, path};
+use onefold_format::node::{DirectoryPart, Entry, EntryKind, Node, Reference};
+use onefold_types::error::Context;
+use onefold_types::{ContainerId, Error, ErrorKind, Result, limits};
+use rustix::fs::{FileType, Mode, Stat, StatVfsMountFlags};
+use std::collections::{BTreeSet, HashSet};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// One restore while it runs.
+pub struct Restorer<'a> {
+    pub(super) repository: &'a Arc<Repository>,
+    pub(super) options: &'a RestoreOptions,
+    pub(super) job: &'a Job,
+    pub(super) reader: TreeReader,
+    pub(super) relocator: Relocator,
+    pub(super) shared: Shared,
+    pub(super) window: Window,
+    /// The files of the window.
+    pub(super) outputs: Vec<Arc<OutputFile>>,
+    /// The file being planned, and its number in the window if it has one.
+    pub(super) current: Option<(Arc<OutputFile>, Option<u32>)>,
+    pub(super) links: Links,
+    pub(super) leaving: Vec<Leaving>,
+    pub(super) containers: HashSet<ContainerId>,
+    pub(super) report: RestoreReport,
+    pub(super) files_planned: u64,
+    deleter: Option<Deleter>,
+    pub(super) owners: OwnerMap,
+    stack: Vec<Level>,
+    path: Vec<u8>,
+}
+
+/// A directory whose attributes are still to be set.
+pub struct Leaving {
+    pub(super) directory: Arc<Directory>,
+    pub(super) attributes: Attributes,
+}
+
+/// A directory on the way down.
+struct Level {
+    name: Vec<u8>,
+    place: Place,
+    entry: Entry,
+    attributes: Attributes,
+    set_attributes: bool,
+    entries: std::vec::IntoIter<Entry>,
+    parts: std::vec::IntoIter<DirectoryPart>,
+    path_length: usize,
+    /// Whether everything in it is selected.
+    included: bool,
+    /// Whether all of its entries could be read.
+    whole: bool,
+    /// Names that are there, but not in the snapshot as far as it was read.
+    extra: BTreeSet<Vec<u8>>,
+}
+
+#[derive(Clone)]
+enum Place {
+    /// To be made once something in it is selected.
+    Wanted,
+    Open(Arc<Directory>),
+    /// It cannot or must not be made.
+    Blocked,
+}
+
+/// Runs a restore.
+pub fn run(
+    repository: &Arc<Repository>,
+    root: &Entry,
+    options: &RestoreOptions,
+    job: &Job,
+) -> Result<RestoreReport> {
+    let (target, created) = open_target(options)?;
+    let deleter = match options.delete && target.exists() {
+        true => Some(Deleter::new(repository, &options.target)?),
+        false => None,
+    };
+    let shared = Shared::new(job);
+    let mut restorer = Restorer {
+        repository,
+        options,
+        job,
+        reader: TreeReader::open(repository)?,
+        relocator: Relocator::default(),
+        owners: OwnerMap::new(shared.applier.is_privileged()),
+        shared,
+        window: Window::default(),
+        outputs: Vec::new(),
+        current: None,
+        links: Links::default(),
+        leaving: Vec::new(),
+        containers: HashSet::new(),
+        report: RestoreReport::default(),
+        files_planned: 0,
+        deleter,
+        stack: Vec::new(),
+        path: b"/".to_vec(),
+    };
+    job.progress
+        .set_totals(root.totals.entries, root.totals.bytes.max(root.size));
+    let result = restorer.all(root, target, created);
+    if result.is_err() {
+        restorer.abandon_all();
+    }
+    result?;
+    let mut report = restorer.report;
+    report.containers = restorer.containers.len() as u64;
+    report.errors += restorer.shared.errors.load(Ordering::Relaxed);
+    report.bytes_written += restorer.shared.bytes_written.load(Ordering::Relaxed);
+    Ok(report)
+}
+
+/// Opens the target, and makes it if it does not exist.
+fn open_target(options: &RestoreOptions) -> Result<(Arc<Directory>, bool)> {
+    let target = &options.target;
+    let what = || format!("the target '{}'", target.display());
+    let existed = match std::fs::metadata(target) {
+        Ok(metadata) if !metadata.is_dir() => {
+            return Err(Error::invalid(format!("{} is not a directory", what())));
+        }
+        Ok(_) => true,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => false,
+        Err(error) => return Err(error).context(what),
+    };
+    if !existed && options.dry_run {
+        return Ok((Directory::imagined(None, b""), true));
+    }
+    if !existed {
+        std::fs::create_dir_all(target).context(|| format!("making {}", what()))?;
+    }
+    let directory = Directory::root(target, !existed)?;
+    let system = rustix::fs::fstatvfs(&*directory.handle()?)
+        .map_err(|errno| Error::io(what(), errno.into()))?;
+    if system.f_flag.contains(StatVfsMountFlags::RDONLY) && !options.dry_run {
+        let message = format!("{} is on a file system mounted read-only", what());
+        return Err(Error::new(ErrorKind::ReadOnly, message));
+    }
+    Ok((directory, !existed))
+}
+
+impl Restorer<'_> {
+    fn all(&mut self, root: &Entry, target: Arc<Directory>, created: bool) -> Result<()> {
+        let is_directory = root.kind == EntryKind::Directory;
+        // A file restored alone is an only entry of a directory that has no attributes.
+        let attributes = self.owners.attributes(root);
+        let level = Level {
+            name: Vec::new(),
+            extra: self.names_there(&target, is_directory && self.options.include.is_empty()),
+            place: Place::Open(target),
+            entry: Entry::default(),
+            attributes,
+            set_attributes: is_directory && created && !root.name.is_empty(),
+            entries: Vec::new().into_iter(),
+            parts: Vec::new().into_iter(),
+            path_length: 0,
+            included: self.options.include.is_empty() || !is_directory,
+            whole: is_directory,
+        };
+        self.stack.push(level);
+        match (is_directory, root.content) {
+            (true, Some(content)) => self.load(content, true),
+            (true, None) => {}
+            (false, _) if root.name.is_empty() => {
+                return Err(Error::invalid("the item to restore has no name"));
+            }
+            (false, _) => self.item(root.clone())?,
+        }
+        while let Some(level) = self.stack.last_mut() {
+            self.job.interrupt.check()?;
+            if let Some(entry) = level.entries.next() {
+                self.item(entry)?;
+            } else if let Some(part) = level.parts.next() {
+                self.load(part.leaf, false);
+            } else {
+                self.leave();
+            }
+            if self.is_full() {
+                self.run_window()?;
+            }
+        }
+        self.run_window()
+    }
+
+    /// Whether the window has used its share of memory; a file or directory counts as several
+    /// chunks.
+    pub(super) fn is_full(&self) -> bool {
+        let items = self.outputs.len() + self.leaving.len() + self.links.deferred.len();
+        self.window.cost() + items * 8 >= self.repository.memory().restore_window_chunks
+    }
+
+    /// Tells of an item that could not be restored.
+    pub(super) fn problem(&mut self, item: &str, error: &Error) {
+        self.report.errors += 1;
+        self.job.observer.problem(item, error);
+    }
+
+    /// The path being worked on, for messages.
+    pub(super) fn here(&self) -> String {
+        path::display(&self.path)
+    }
+
+    /// Reads the entries of a directory, or of a part of one, into the lowest level.
+    fn load(&mut self, reference: Reference, is_top: bool) {
+        let node = self.reader.node(reference);
+        let Some(level) = self.stack.last_mut() else {
+            return;
+        };
+        let error = match node {
+            Ok(Node::DirectoryLeaf(leaf)) => {
+                self.owners.learn(&leaf.users, &leaf.groups);
+                level.entries = leaf.entries.into_iter();
+                return;
+            }
+            Ok(Node::DirectoryMap(map)) if is_top => {
+                level.parts = map.parts.into_iter();
+                return;
+            }
+            Ok(_) => Error::damaged(format!("node {} is no directory", reference.fingerprint)),
+            Err(error) => error,
+        };
+        level.whole = false;
+        let item = self.here();
+        self.problem(&item, &error.context("entries of the directory are lost"));
+    }
+
+    fn item(&mut self, entry: Entry) -> Result<()> {
+        let Some(level) = self.stack.last_mut() else {
+            return Ok(());
+        };
+        level.extra.remove(&entry.name);
+        let above_included = level.included;
+        let path_length = self.path.len();
+        if !self.path.ends_with(b"/") {
+            self.path.push(b'/');
+        }
+        self.path.extend_from_slice(&entry.name);
+        let is_directory = entry.kind == EntryKind::Directory;
+        let selected = |patterns: &crate::patterns::Patterns| {
+            !patterns.is_empty() && patterns.matches(&self.path, is_directory, false)
+        };
+        let included = above_included || selected(&self.options.include);
+        let out = selected(&self.options.exclude) || (!included && !is_directory);
+        let mut result = Ok(());
+        if out {
+            // Passed over.
+        } else if is_directory {
+            if self.descend(entry, path_length, included) {
+                // The path stays until the level is left.
+                return Ok(());
+            }
+        } else if entry.kind == EntryKind::File {
+            result = self.file(entry);
+        } else {
+            result = self.other(&entry);
+        }
+        self.path.truncate(path_length);
+        result
+    }
+
+    /// Goes down into a directory; `false` if there is no way.
+    fn descend(&mut self, entry: Entry, path_length: usize, included: bool) -> bool {
+        if self.stack.len() > limits::DEPTH_MAX {
+            let error = Error::new(ErrorKind::LimitExceeded, "it is nested too deep");
+            let item = self.here();
+            self.problem(&item, &error);
+            return false;
+        }
+        let content = entry.content;
+        self.stack.push(Level {
+            name: entry.name.clone(),
+            place: Place::Wanted,
+            attributes: self.owners.attributes(&entry),
+            entry,
+            set_attributes: false,
+            entries: Vec::new().into_iter(),
+            parts: Vec::new().into_iter(),
+            path_length,
+            included,
+            whole: true,
+            extra: BTreeSet::new(),
+        });
+        self.job.progress.set_current(&self.here());
+        if included && self.directory().is_none() {
+            self.stack.pop();
+            return false;
+        }
+        if let Some(content) = content {
+            self.load(content, true);
+        }
+        true
+    }
+
+    /// The directory of the lowest level; it and those above are made if need be.
+    pub(super) fn directory(&mut self) -> Option<Arc<Directory>> {
+        let mut above = None;
+        for position in 0..self.stack.len() {
+            match self.stack[position].place.clone() {
+                Place::Open(directory) => above = Some(directory),
+                Place::Blocked => return None,
+                Place::Wanted => {
+                    let parent = above.take()?;
+                    match self.make_directory(&parent, position) {
+                        Ok(Some(directory)) => {
+                            self.stack[position].place = Place::Open(Arc::clone(&directory));
+                            above = Some(directory);
+                        }
+                        Ok(None) => {
+                            self.report.files_skipped += 1;
+                            self.stack[position].place = Place::Blocked;
+                            return None;
+                        }
+                        Err(error) => {
+                            let item = parent.display_of(&self.stack[position].name);
+                            self.problem(&item, &error);
+                            self.stack[position].place = Place::Blocked;
+                            return None;
+                        }
+                    }
+                }
+            }
+        }
+        above
+    }
+
+    fn make_directory(
+        &mut self,
+        parent: &Arc<Directory>,
+        position: usize,
+    ) -> Result<Option<Arc<Directory>>> {
+        let name = self.stack[position].name.clone();
+        let existing = match parent.fresh {
+            true => None,
+            false => parent.stat(&name)?,
+        };
+        let overwrite = self.options.overwrite;
+        let decision = item::decide(&self.stack[position].entry, existing.as_ref(), overwrite);
+        let made = match (decision, &existing) {
+            (Decision::Skip, _) => return Ok(None),
+            (Decision::Compare | Decision::Keep, Some(stat)) => {
+                let directory = parent.enter(&name)?;
+                self.let_in(&directory, stat)?;
+                directory
+            }
+            (_, Some(stat)) => {
+                self.remove_existing(parent, &name, stat)?;
+                self.new_directory(parent, &name)?
+            }
+            (_, None) => self.new_directory(parent, &name)?,
+        };
+        self.report.directories += 1;
+        self.job.progress.add(1, 0);
+        let wanted = self.stack[position].included;
+        let extra = self.names_there(&made, wanted);
+        let level = &mut self.stack[position];
+        level.extra = extra;
+        level.set_attributes =
+            made.fresh || !matches!(overwrite, Overwrite::Never | Overwrite::IfNewer);
+        Ok(Some(made))
+    }
+
+    fn new_directory(&self, parent: &Arc<Directory>, name: &[u8]) -> Result<Arc<Directory>> {
+        if self.options.dry_run {
+            let item = parent.display_of(name);
+            self.job.observer.item(&item, "would be made");
+            return Ok(Directory::imagined(Some(parent), name));
+        }
+        parent.make(name)
+    }
+
+    /// Gives an ordinary user the right to change a directory of his; its mode is set later.
+    fn let_in(&self, directory: &Directory, stat: &Stat) -> Result<()> {
+        let mode = Mode::from_raw_mode(stat.st_mode);
+        let ours = stat.st_uid == rustix::process::geteuid().as_raw();
+        if self.options.dry_run || self.shared.applier.is_privileged() || !ours {
+            return Ok(());
+        }
+        if mode.contains(Mode::RWXU)
+            || matches!(
+                self.options.overwrite,
+                Overwrite::Never | Overwrite::IfNewer
+            )
+        {
+            return Ok(());
+        }
+        rustix::fs::fchmod(&*directory.handle()?, mode.union(Mode::RWXU))
+            .map_err(|errno| Error::io("setting the mode", errno.into()))
+    }
+
+    /// Removes an item of another kind that is in the way.
+    pub(super) fn remove_existing(
+        &mut self,
+        parent: &Arc<Directory>,
+        name: &[u8],
+        stat: &Stat,
+    ) -> Result<()> {
+        if self.options.dry_run {
+            return Ok(());
+        }
+        if !is_type(stat, FileType::Directory) {
+            return parent.unlink(name);
+        }
+        if let Some(deleter) = &self.deleter {
+            let mut problems = Vec::new();
+            let deleted = deleter.remove(parent, name, &mut |directory, name, error| {
+                problems.push((directory.display_of(name), error));
+            })?;
+            self.report.deleted += deleted.items;
+            for (item, error) in problems {
+                self.problem(&item, &error);
+            }
+            return match parent.stat(name)? {
+                None => Ok(()),
+                Some(_) => Err(Error::invalid("what is there could not be removed")),
+            };
+        }
+        parent
+            .remove_directory(name)
+            .context(|| "a directory is in the way (deleting is not asked for)")
+    }
+
+    /// The names in a directory, for finding what is not in the snapshot.
+    fn names_there(&mut self, directory: &Directory, wanted: bool) -> BTreeSet<Vec<u8>> {
+        if directory.fresh || !wanted || self.deleter.is_none() {
+            return BTreeSet::new();
+        }
+        match directory.names() {
+            Ok(names) => names.into_iter().collect(),
+            Err(error) => {
+                self.problem(&directory.display(), &error);
+                BTreeSet::new()
+            }
+        }
+    }
+
+    /// Leaves the lowest level: deletes what is not in the snapshot, notes the attributes.
+    fn leave(&mut self) {
+        let Some(mut level) = self.stack.pop() else {
+            return;
+        };
+        if let Place::Open(directory) = &level.place {
+            if level.whole {
+                let extra = std::mem::take(&mut level.extra);
+                extra
+                    .into_iter()
+                    .for_each(|name| self.delete_extra(directory, &name));
+            }
+            if level.set_attributes && !self.options.dry_run {
+                self.leaving.push(Leaving {
+                    directory: Arc::clone(directory),
+                    attributes: level.attributes,
+                });
+            }
+        }
+        self.path.truncate(level.path_length.max(1));
+    }
+
+    fn delete_extra(&mut self, directory: &Arc<Directory>, name: &[u8]) {
+        let item = path::join(&self.path, name);
+        let is_directory = directory
+            .stat(name)
+            .is_ok_and(|stat| stat.is_some_and(|stat| is_type(&stat, FileType::Directory)));
+        let exclude = &self.options.exclude;
+        if !exclude.is_empty() && exclude.matches(&item, is_directory, false) {
+            return;
+        }
+        let shown = path::display(&item);
+        if self.options.dry_run {
+            self.report.deleted += 1;
+            self.job.observer.item(&shown, "would be deleted");
+            return;
+        }
+        let Some(deleter) = &self.deleter else {
+            return;
+        };
+        let mut problems = Vec::new();
+        let deleted = deleter.remove(directory, name, &mut |directory, name, error| {
+            problems.push((directory.display_of(name), error));
+        });
+        match deleted {
+            Ok(deleted) => {
+                self.report.deleted += deleted.items;
+                self.job.observer.item(&shown, "deleted");
+            }
+            Err(error) => problems.push((shown, error)),
+        }
+        for (item, error) in problems {
+            self.problem(&item, &error);
+        }
+    }
+}
+
+impl Leaving {
+    /// What the directory has at present.
+    pub(super) fn present(&self) -> Present {
+        Present {
+            uid: self.directory.owner.0,
+            gid: self.directory.owner.1,
+            attributes: !self.directory.fresh || self.directory.inherits_acl,
+        }
+    }
+}

@@ -1,0 +1,614 @@
+//! Checks of whole, damaged and healed stores.
+
+use crate::steps::*;
+use onefold_crypto::{Purpose, Suite};
+use onefold_engine::check::{self, CheckOptions, ReadData, findings};
+use onefold_engine::index::run::RunWriter;
+use onefold_engine::index::{FingerprintIndex, rebuild};
+use onefold_engine::tree::directory::{DirectoryBuilder, NoNames};
+use onefold_engine::{Repository, container::reader};
+use onefold_format::layout;
+use onefold_format::node::{DirectoryLeaf, Entry, EntryKind, Node, Reference};
+use onefold_format::record::{self, Outcome};
+use onefold_store::layers::{Counting, Operation};
+use onefold_store::{Blobs, Decisions, MemoryStore};
+use onefold_types::{ContainerId, ErrorKind, Level, SessionId};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+fn items() -> Vec<Item> {
+    vec![
+        directory("a", [file("one", 1, 300_000), file("two", 2, 20_000)]),
+        directory("b", [file("three", 3, 400_000)]),
+        file("small", 4, 100),
+    ]
+}
+
+/// The containers that hold the data of a file, by its first chunk.
+fn container_of(repository: &Arc<Repository>, bytes: &[u8]) -> ContainerId {
+    let chunk = &bytes[..bytes.len().min(CHUNK_BYTES)];
+    let fingerprint = repository.fingerprinter().data(chunk);
+    let mut index = FingerprintIndex::open(repository).unwrap();
+    index.locate(repository, &fingerprint, &mut 0).unwrap()[0]
+}
+
+fn paths_of(report: &check::CheckReport, snapshot: SessionId) -> Vec<&str> {
+    let damaged = report.damaged_paths.iter();
+    damaged
+        .filter(|path| path.snapshot == snapshot)
+        .map(|path| path.path.as_str())
+        .collect()
+}
+
+#[test]
+fn a_sound_store_is_clean_and_nothing_is_written() {
+    for suite in [Suite::None, Suite::Aes256Gcm] {
+        let memory = MemoryStore::recording();
+        let repository = create_on(Arc::new(memory.clone()), suite);
+        save(&repository, &items());
+        save(&repository, &items()[..2]);
+        let before = memory.operations();
+        for read_data in [ReadData::None, ReadData::All] {
+            let report = check_with(&repository, read_data);
+            assert!(report.is_clean(), "{report:?}");
+            assert_eq!(report.notes, [""; 0]);
+            assert_eq!(report.snapshots, 2);
+            assert_eq!(report.containers, containers(&repository).len() as u64);
+        }
+        assert_eq!(memory.operations(), before, "a check wrote something");
+        let read = check_all(&repository);
+        let figures = onefold_engine::statistics::statistics(&repository, &job()).unwrap();
+        assert_eq!(read.containers_read, figures.containers);
+        assert_eq!(
+            read.chunks_verified,
+            figures.chunks_data + figures.chunks_nodes
+        );
+        assert_eq!(
+            read.bytes_verified,
+            figures.bytes_data + figures.bytes_nodes
+        );
+        assert!(figures.bytes_data >= 720_100);
+    }
+}
+
+#[test]
+fn data_is_read_with_one_request_a_container() {
+    let store = Arc::new(Counting::new(MemoryStore::new()));
+    let repository = create_on(Arc::clone(&store) as _, Suite::None);
+    save(&repository, &items());
+    let containers = containers(&repository).len() as u64;
+    store.take();
+    check_all(&repository);
+    let counts = store.take();
+    assert_eq!(counts.of("containers", Operation::Get).calls, containers);
+    check_with(&repository, ReadData::None);
+    let counts = store.take();
+    assert_eq!(counts.of("containers", Operation::Get).calls, 0);
+}
+
+#[test]
+fn parts_cover_everything_once() {
+    let (_, repository) = create();
+    for seed in 0..12 {
+        save(&repository, &[file("f", seed, 300_000)]);
+    }
+    let all = containers(&repository).len() as u64;
+    let of = 3;
+    let reads: Vec<u64> = (1..=of)
+        .map(|part| check_with(&repository, ReadData::Part { part, of }).containers_read)
+        .collect();
+    assert_eq!(reads.iter().sum::<u64>(), all);
+    assert!(reads.iter().all(|&read| read < all), "{reads:?}");
+    let sampled = check_with(&repository, ReadData::Sample(100.0));
+    assert_eq!(sampled.containers_read, all);
+    let sampled = check_with(&repository, ReadData::Sample(50.0));
+    assert!(sampled.containers_read > 0 && sampled.containers_read < all);
+    for wrong in [
+        ReadData::Part { part: 0, of: 3 },
+        ReadData::Part { part: 4, of: 3 },
+        ReadData::Sample(0.0),
+        ReadData::Sample(f64::NAN),
+        ReadData::Sample(101.0),
+    ] {
+        let options = CheckOptions {
+            read_data: wrong,
+            threads: 1,
+            record_findings: false,
+        };
+        let error = check::check(&repository, options, &job()).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Invalid, "{wrong:?}");
+    }
+}
+
+#[test]
+fn r20_a_lost_container_is_named_by_path_and_healed_by_the_next_backup() {
+    let (memory, repository) = create();
+    let first = save(&repository, &items());
+    let second = save(&repository, &items()[1..]);
+    let lost = container_of(&repository, &random_bytes(3, 400_000));
+    assert!(memory.remove(&key(layout::container(lost))));
+
+    let report = check_with(&repository, ReadData::None);
+    assert_eq!(
+        report.damaged_containers,
+        [(lost, "it is missing".to_owned())]
+    );
+    assert!(paths_of(&report, first).contains(&"/b/three"), "{report:?}");
+    assert!(paths_of(&report, second).contains(&"/b/three"));
+    assert!(
+        !paths_of(&report, first).contains(&"/b"),
+        "only what is damaged itself"
+    );
+    assert_eq!(
+        findings::load_findings(&repository).unwrap(),
+        BTreeSet::from([lost])
+    );
+
+    // A new process that backs up the same data stores again what was lost.
+    let later = reopen(&memory, 9);
+    save(&later, &items());
+    let report = check_all(&later);
+    assert!(report.is_clean(), "{report:?}");
+    assert_eq!(report.healed_containers, [lost]);
+}
+
+#[test]
+fn r20_a_rotten_container_is_avoided_and_healed() {
+    let (memory, repository) = create();
+    let snapshot = save(&repository, &items());
+    let rotten = container_of(&repository, &random_bytes(1, 300_000));
+    // A byte of the first frame: the metadata section stays readable.
+    assert!(memory.corrupt(&key(layout::container(rotten)), |bytes| bytes[100] ^= 1));
+
+    assert!(
+        check_with(&repository, ReadData::None).is_clean(),
+        "structure is sound"
+    );
+    let report = check_all(&repository);
+    assert_eq!(report.damaged_containers.len(), 1);
+    assert_eq!(report.damaged_containers[0].0, rotten);
+    let damaged = paths_of(&report, snapshot);
+    assert!(damaged.contains(&"/a/one"), "{damaged:?}");
+    // Its other frames can be read, so files in those alone are not damaged.
+    assert!(!damaged.contains(&"/small"), "{damaged:?}");
+
+    save(&repository, &items());
+    let report = check_all(&repository);
+    assert!(report.is_clean(), "{report:?}");
+    assert_eq!(report.healed_containers, [rotten]);
+}
+
+#[test]
+fn a_restored_container_loses_its_finding() {
+    let (memory, repository) = create();
+    save(&repository, &items());
+    let container = container_of(&repository, &random_bytes(1, 300_000));
+    let place = key(layout::container(container));
+    memory.corrupt(&place, |bytes| bytes[100] ^= 1);
+    check_all(&repository);
+    assert_eq!(findings::load_findings(&repository).unwrap().len(), 1);
+    memory.corrupt(&place, |bytes| bytes[100] ^= 1);
+    // Even a check of the structure reads it whole, because there is a finding.
+    let report = check_with(&repository, ReadData::None);
+    assert!(report.is_clean());
+    assert_eq!((report.containers_read, report.notes.len()), (1, 1));
+    assert!(findings::load_findings(&repository).unwrap().is_empty());
+}
+
+#[test]
+fn findings_are_recorded_only_if_asked_for() {
+    let (memory, repository) = create();
+    save(&repository, &items());
+    let container = *containers(&repository).first().unwrap();
+    memory.corrupt(&key(layout::container(container)), |bytes| {
+        bytes.truncate(200)
+    });
+    let before = memory.operations();
+    let options = CheckOptions {
+        read_data: ReadData::None,
+        threads: 1,
+        record_findings: false,
+    };
+    let report = check::check(&repository, options, &job()).unwrap();
+    assert!(!report.is_clean());
+    assert_eq!(memory.operations(), before);
+}
+
+#[test]
+fn a_forged_finding_counts_for_nothing() {
+    let (memory, repository) = create();
+    save(&repository, &items());
+    let container = *containers(&repository).first().unwrap();
+    memory
+        .put(&key(layout::damage(container)), &[7; 80])
+        .unwrap();
+    assert!(findings::load_findings(&repository).unwrap().is_empty());
+    assert_eq!(check_all(&repository).problems.len(), 1);
+}
+
+/// Bytes that carry nothing, so that nobody needs to notice a change.
+fn is_idle(name: &str, position: usize, length: usize) -> bool {
+    let from_end = length - position;
+    match name.split('/').next().unwrap() {
+        "metadata" => (10..16).contains(&position),
+        "index" => (9..=14).contains(&from_end),
+        // In front of the footer's magic.
+        "containers" => (9..=12).contains(&from_end),
+        _ => false,
+    }
+}
+
+#[test]
+fn every_changed_byte_is_noticed() {
+    let (memory, repository) = create();
+    save(&repository, &[file("f", 1, 30_000), file("g", 2, 10)]);
+    save(&repository, &[file("h", 3, 10)]);
+    for name in names(&memory, "") {
+        let place = key(name.as_str());
+        let length = memory.get(&place).unwrap().len();
+        let step = (length / 24).max(1);
+        for position in (0..length)
+            .step_by(step)
+            .chain(length.saturating_sub(44)..length)
+        {
+            if is_idle(&name, position, length) {
+                continue;
+            }
+            let copy = memory.clone_state();
+            copy.corrupt(&place, |bytes| bytes[position] ^= 0x20);
+            let opened = open_on(Arc::new(copy), 5);
+            let noticed = match opened {
+                Err(_) => true,
+                Ok(repository) => {
+                    let options = CheckOptions {
+                        read_data: ReadData::All,
+                        threads: 1,
+                        record_findings: false,
+                    };
+                    let report = check::check(&repository, options, &job());
+                    report.is_err() || report.is_ok_and(|report| !report.is_clean())
+                }
+            };
+            assert!(noticed, "byte {position} of {length} in {name}");
+        }
+    }
+}
+
+#[test]
+fn r30_a_truncated_copy_is_named() {
+    for (name, half) in [
+        ("config", true),
+        ("config.copy", true),
+        ("config.copy", false),
+    ] {
+        let (memory, _) = create();
+        if half {
+            memory.corrupt(&key(name), |bytes| bytes.truncate(bytes.len() / 2));
+        } else {
+            memory.remove(&key(name));
+        }
+        let report = check_all(&reopen(&memory, 2));
+        assert_eq!(report.problems.len(), 1, "{name}: {report:?}");
+        assert!(report.problems[0].contains(name));
+    }
+    let (memory, _) = create();
+    let slot = names(&memory, "keys").pop().unwrap();
+    memory.corrupt(&key(slot.as_str()), |bytes| bytes.clear());
+    let report = check_all(&reopen(&memory, 2));
+    assert!(report.problems[0].contains(&slot), "{report:?}");
+}
+
+#[test]
+fn r26_what_is_newer_is_not_damage() {
+    // A tree node of a kind that this version does not know.
+    let (memory, repository) = create();
+    let level = Level(1);
+    let fingerprint = put_with(&repository, |stream| {
+        stream.put_node(level, &[1, 9, 0]).unwrap()
+    });
+    save_root(&repository, Reference { fingerprint, level });
+    let options = CheckOptions {
+        read_data: ReadData::All,
+        threads: 2,
+        record_findings: true,
+    };
+    let before = memory.operations();
+    let error = check::check(&repository, options, &job()).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::NewerFormat);
+    assert_eq!(memory.operations(), before);
+
+    // A snapshot record of a newer version, beside a container that is truly damaged.
+    let (memory, repository) = create();
+    let snapshot = save(&repository, &items());
+    let container = *containers(&repository).first().unwrap();
+    memory.remove(&key(layout::container(container)));
+    let mut newer = record_of(&repository, root_of(&repository, snapshot));
+    newer.version = record::RECORD_VERSION + 1;
+    let text = String::from_utf8(record::encode(&Outcome::Committed(Box::new(newer))).unwrap());
+    let text = text.unwrap().replace("\"host\"", "\"machine\"");
+    let id = SessionId([3; 16]);
+    let randomness = &*repository.environment().randomness;
+    let sealed = repository
+        .vault()
+        .seal_record(Purpose::Outcome, &id.0, text.as_bytes(), randomness)
+        .unwrap();
+    memory.decide(&key(layout::outcome(id)), &sealed).unwrap();
+    let before = memory.operations();
+    let error = check::check(&repository, options, &job()).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::NewerFormat);
+    assert_eq!(memory.operations(), before);
+}
+
+/// Commits a root directory of one leaf with the given entries at the given level.
+fn save_leaf(repository: &Arc<Repository>, entries: Vec<Entry>, level: Level) -> SessionId {
+    let node = Node::DirectoryLeaf(DirectoryLeaf {
+        entries,
+        ..DirectoryLeaf::default()
+    });
+    let bytes = node.encode();
+    let fingerprint = put_with(repository, |stream| stream.put_node(level, &bytes).unwrap());
+    save_root(repository, Reference { fingerprint, level })
+}
+
+#[test]
+fn sizes_totals_and_levels_must_add_up() {
+    let (_, repository) = create();
+    let bytes = random_bytes(1, 1_000_000);
+    let (content, below) = put_with(&repository, |stream| {
+        let content = put_file(&repository, stream, &bytes).unwrap();
+        (content, put_directory(&repository, stream, &items()))
+    });
+    let file_of = |size: u64| Entry {
+        content: Some(content),
+        size,
+        ..entry("f", EntryKind::File)
+    };
+    let mut totals = below.totals;
+    let directory_of = |totals| Entry {
+        content: Some(below.reference),
+        totals,
+        ..entry("d", EntryKind::Directory)
+    };
+    let level = content.level.max(below.reference.level).parent().unwrap();
+    let good = vec![directory_of(totals), file_of(1_000_000)];
+    save_leaf(&repository, good, level);
+    assert!(check_all(&repository).is_clean());
+
+    totals.bytes += 1;
+    let bad = vec![directory_of(totals), file_of(1_000_001)];
+    let snapshot = save_leaf(&repository, bad, level);
+    let report = check_all(&repository);
+    assert_eq!(paths_of(&report, snapshot), ["/d", "/f"]);
+    assert_eq!(report.damaged_paths.len(), 2, "{report:?}");
+
+    let (_, repository) = create();
+    let snapshot = save_leaf(&repository, Vec::new(), Level(2));
+    let report = check_all(&repository);
+    assert_eq!(paths_of(&report, snapshot), ["/"]);
+}
+
+#[test]
+fn a_wrong_chunk_length_is_noticed() {
+    let (_, repository) = create();
+    let content = put_with(&repository, |stream| {
+        put_file(&repository, stream, &random_bytes(1, 100)).unwrap()
+    });
+    let file = Entry {
+        content: Some(content),
+        size: 99,
+        ..entry("f", EntryKind::File)
+    };
+    let snapshot = save_leaf(&repository, vec![file], Level(1));
+    assert_eq!(paths_of(&check_all(&repository), snapshot), ["/f"]);
+}
+
+#[test]
+fn many_damaged_paths_are_counted() {
+    let (memory, repository) = create();
+    let root = put_with(&repository, |stream| {
+        let content = put_file(&repository, stream, &random_bytes(1, 100));
+        let mut builder = DirectoryBuilder::default();
+        for number in 0..1500 {
+            let file = Entry {
+                content,
+                size: 100,
+                ..entry(&format!("{number:04}"), EntryKind::File)
+            };
+            builder.push(file, &NoNames, stream).unwrap();
+        }
+        builder.finish(&NoNames, stream).unwrap()
+    });
+    assert!(
+        root.reference.level > Level(1),
+        "the directory has several leaves"
+    );
+    save_root(&repository, root.reference);
+    assert!(check_all(&repository).is_clean());
+    let lost = container_of(&repository, &random_bytes(1, 100));
+    memory.remove(&key(layout::container(lost)));
+    let report = check_all(&repository);
+    assert_eq!(report.damaged_paths.len(), 1000);
+    assert_eq!(report.damaged_paths_more, 500);
+    assert_eq!(report.damaged_paths[0].path, "/0000");
+}
+
+#[test]
+fn a_lost_index_is_a_note_and_can_be_made_anew() {
+    let (memory, repository) = create();
+    save(&repository, &items());
+    for name in names(&memory, "index") {
+        memory.remove(&key(name));
+    }
+    let before = memory.operations();
+    let report = check_all(&repository);
+    assert!(report.is_clean(), "every chunk is there: {report:?}");
+    assert_eq!(report.notes.len(), 1);
+    assert_eq!(
+        memory.operations(),
+        before,
+        "a check does not mend the index"
+    );
+    let repaired = check::repair_index(&repository, &job()).unwrap();
+    assert_eq!(repaired.containers, containers(&repository).len() as u64);
+    assert_eq!(check_all(&repository).notes, [""; 0]);
+}
+
+#[test]
+fn r12_r13_r33_repairing_the_index_is_safe_at_every_step() {
+    let (memory, repository) = create();
+    for seed in 0..3 {
+        save(&repository, &[file("f", seed, 50_000)]);
+    }
+    let run = names(&memory, "index").remove(1);
+    let damage = |memory: &MemoryStore| memory.corrupt(&key(run.as_str()), |b| b[50] ^= 1);
+    assert!(damage(&memory));
+    let report = check_all(&repository);
+    assert_eq!(report.problems.len(), 1, "{report:?}");
+    assert!(
+        report.damaged_paths.is_empty(),
+        "no data is lost: {report:?}"
+    );
+
+    let plan = check::plan_index_repair(&repository, &job()).unwrap();
+    assert_eq!(
+        (plan.runs.len(), plan.containers),
+        (3, containers(&repository).len() as u64)
+    );
+    let before = memory.operations();
+    check::execute_index_repair(&repository, &plan, &job()).unwrap();
+    assert!(check_all(&repository).is_clean());
+    for n in before..=memory.operations() {
+        let state = memory.state_after(n);
+        // The log knows nothing of the damage.
+        let _ = damage(&state);
+        let report = check_all(&reopen(&state, 7));
+        assert!(report.damaged_paths.is_empty(), "after {n}: {report:?}");
+        assert!(
+            report.damaged_containers.is_empty(),
+            "after {n}: {report:?}"
+        );
+    }
+}
+
+/// Replaces the index by one run whose entries `change` has changed.
+fn rewrite_index(
+    memory: &MemoryStore,
+    repository: &Arc<Repository>,
+    change: impl FnOnce(&mut Vec<onefold_format::index_run::Entry>),
+) {
+    for name in names(memory, "index") {
+        memory.remove(&key(name));
+    }
+    let containers: Vec<ContainerId> = containers(repository).into_iter().collect();
+    let mut entries = Vec::new();
+    for (number, id) in (0u32..).zip(&containers) {
+        let section = reader::read_section(repository, *id).unwrap();
+        entries.extend(
+            section
+                .chunks
+                .iter()
+                .map(|chunk| onefold_format::index_run::Entry {
+                    prefix: chunk.fingerprint.prefix(),
+                    container: number,
+                }),
+        );
+    }
+    entries.sort_unstable();
+    change(&mut entries);
+    entries.sort_unstable();
+    let count = entries.len() as u64;
+    let mut writer = RunWriter::new(repository, containers, Vec::new(), count).unwrap();
+    entries
+        .into_iter()
+        .for_each(|entry| writer.push(entry).unwrap());
+    writer.finish(repository).unwrap();
+}
+
+#[test]
+fn r16_an_index_that_differs_from_the_containers_is_noticed() {
+    type Edit = fn(&mut Vec<onefold_format::index_run::Entry>);
+    let edits: [(&str, Edit, bool); 4] = [
+        ("as it was", |_| {}, true),
+        (
+            "an entry is missing",
+            |entries| entries.truncate(entries.len() - 1),
+            false,
+        ),
+        (
+            "an entry is in the wrong container",
+            |entries| entries[5].container ^= 1,
+            false,
+        ),
+        (
+            "an entry is too many",
+            |entries| {
+                let other = onefold_format::index_run::Entry {
+                    prefix: 77,
+                    ..entries[5]
+                };
+                entries.push(other);
+            },
+            false,
+        ),
+    ];
+    for (what, edit, is_clean) in edits {
+        let (memory, repository) = create();
+        save(&repository, &items());
+        rewrite_index(&memory, &repository, edit);
+        let report = check_with(&repository, ReadData::None);
+        assert_eq!(report.is_clean(), is_clean, "{what}: {report:?}");
+        assert!(report.damaged_paths.is_empty(), "{what}: {report:?}");
+        check::repair_index(&repository, &job()).unwrap();
+        let report = check_with(&repository, ReadData::None);
+        assert!(report.is_clean(), "{what}, repaired: {report:?}");
+    }
+}
+
+#[test]
+fn a_pack_that_differs_from_its_container_is_noticed() {
+    let (memory, repository) = create();
+    save(&repository, &items());
+    let pack = rebuild::list_packs(&repository).unwrap().remove(0);
+    memory.corrupt(&key(pack.as_str()), |bytes| bytes[60] ^= 1);
+    let report = check_with(&repository, ReadData::None);
+    assert_eq!(report.problems.len(), 1, "{report:?}");
+    assert!(report.problems[0].contains(&pack));
+}
+
+#[test]
+fn an_interrupted_check_stops() {
+    let (memory, repository) = create();
+    save(&repository, &items());
+    let container = *containers(&repository).first().unwrap();
+    memory.remove(&key(layout::container(container)));
+    let before = memory.operations();
+    let job = job();
+    job.interrupt.request();
+    let options = CheckOptions {
+        read_data: ReadData::All,
+        threads: 2,
+        record_findings: true,
+    };
+    let error = check::check(&repository, options, &job).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Interrupted);
+    assert_eq!(memory.operations(), before);
+}
+
+#[test]
+fn little_memory_costs_time_and_finds_the_same() {
+    let (memory, repository) = create();
+    let snapshot = save(&repository, &items());
+    let lost = container_of(&repository, &random_bytes(3, 400_000));
+    memory.remove(&key(layout::container(lost)));
+    let mut plan = memory_plan();
+    plan.restore_window_chunks = 0;
+    plan.section_cache_bytes = 0;
+    plan.locality_cache_bytes = 0;
+    plan.summary_vector_bytes = 0;
+    let password = || Ok(onefold_engine::repository::Password::new(PASSWORD.to_vec()));
+    let small = Repository::open(Arc::new(memory.clone()), password, environment(3), plan);
+    let few = check_all(&Arc::new(small.unwrap()));
+    let usual = check_all(&repository);
+    assert_eq!(paths_of(&few, snapshot), paths_of(&usual, snapshot));
+    assert!(!few.damaged_paths.is_empty());
+}

@@ -1,0 +1,668 @@
+//! Backups of real directories and streams into a store in memory.
+
+use onefold_chunking::{ChunkerKind, ChunkerParameters};
+use onefold_crypto::{HashKind, KdfCost, Purpose, Suite};
+use onefold_engine::ingest::{BackupOptions, BackupReport, ParentChoice, Selection, Source, backup};
+use onefold_engine::job::{Collected, Observer};
+use onefold_engine::patterns::Patterns;
+use onefold_engine::repository::Password;
+use onefold_engine::session::SnapshotList;
+use onefold_engine::tree::TreeReader;
+use onefold_engine::{Environment, InitOptions, Interrupt, Job, MemoryPlan, Repository};
+use onefold_format::layout;
+use onefold_format::node::{Entry, EntryKind};
+use onefold_format::record::{self, Outcome};
+use onefold_policy::accelerated_filter::FilterConfiguration;
+use onefold_store::layers::{Fault, Faulty};
+use onefold_store::{Blobs, Decisions, Key, Listed, MemoryStore, Store};
+use onefold_types::environment::{Randomness, SeededRandomness};
+use onefold_types::{Error, ErrorKind, Result, SessionId};
+use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+
+const PASSWORD: &[u8] = b"password";
+
+pub fn options() -> InitOptions {
+    InitOptions {
+        kdf_cost: KdfCost { memory_kib: 64, passes: 1, lanes: 1 },
+        container_size_bytes: 128 * 1024,
+        ..InitOptions::standard().unwrap()
+    }
+}
+
+pub fn memory() -> MemoryPlan {
+    MemoryPlan::new(64 << 20).unwrap()
+}
+
+pub fn create(store: &Arc<dyn Store>, options: &InitOptions) -> Arc<Repository> {
+    let environment = Environment::system();
+    let password = Some(PASSWORD);
+    Repository::create(Arc::clone(store), options, password, environment, memory())
+        .map(Arc::new)
+        .unwrap()
+}
+
+pub fn open(store: &Arc<dyn Store>) -> Arc<Repository> {
+    let password = || Ok(Password::new(PASSWORD.to_vec()));
+    Repository::open(Arc::clone(store), password, Environment::system(), memory())
+        .map(Arc::new)
+        .unwrap()
+}
+
+pub fn in_memory() -> (MemoryStore, Arc<dyn Store>) {
+    let memory = MemoryStore::new();
+    (memory.clone(), Arc::new(memory))
+}
+
+fn backup_options() -> BackupOptions {
+    BackupOptions {
+        host: "host".into(),
+        user: "user".into(),
+        tags: Vec::new(),
+        description: String::new(),
+        hold: false,
+        time_ns: None,
+        parent: ParentChoice::Newest,
+        compression: None,
+        threads: 2,
+        streams: 1,
+        dry_run: false,
+        skip_if_unchanged: false,
+        filter: FilterConfiguration::ALL[3],
+        program: "test".into(),
+    }
+}
+
+pub fn paths(root: &Path) -> Source {
+    let selection = Selection {
+        excludes: Patterns::none(),
+        one_file_system: false,
+        exclude_larger_than_bytes: None,
+        exclude_caches: false,
+        exclude_if_present: Vec::new(),
+    };
+    Source::Paths { paths: vec![root.to_path_buf()], selection }
+}
+
+fn stream(name: &str, bytes: &[u8]) -> Source {
+    Source::Stream {
+        name: name.as_bytes().to_vec(),
+        reader: Box::new(std::io::Cursor::new(bytes.to_vec())),
+        finish: Box::new(|| Ok(())),
+    }
+}
+
+pub fn save(repository: &Arc<Repository>, source: Source) -> BackupReport {
+    let (job, problems) = Job::unattended();
+    let report = backup(repository, source, &backup_options(), &job).unwrap();
+    assert!(problems.0.lock().unwrap().is_empty(), "{problems:?}");
+    report
+}
+
+pub fn random_bytes(seed: u64, length: usize) -> Vec<u8> {
+    let mut bytes = vec![0; length];
+    SeededRandomness::new(seed).fill(&mut bytes);
+    bytes
+}
+
+/// Twenty files in three directories, 1.4 MB of random bytes in all.
+fn make_tree(root: &Path) {
+    for number in 0..20u64 {
+        let directory = root.join(format!("d{}", number % 3));
+        fs::create_dir_all(&directory).unwrap();
+        let bytes = random_bytes(number, 1000 + number as usize * 7000);
+        fs::write(directory.join(format!("f{number:02}")), bytes).unwrap();
+    }
+    settle_times(root);
+}
+
+/// Makes every file's change time old enough to be trusted.
+fn settle_times(_root: &Path) {
+    std::thread::sleep(std::time::Duration::from_millis(60));
+}
+
+fn entry_at(repository: &Arc<Repository>, id: SessionId, path: &Path) -> Entry {
+    use std::os::unix::ffi::OsStrExt;
+    let list = SnapshotList::load(repository).unwrap();
+    let root = list.get(id).unwrap().record.root;
+    let mut reader = TreeReader::open(repository).unwrap();
+    reader.resolve(root, path.as_os_str().as_bytes()).unwrap()
+}
+
+fn content_at(repository: &Arc<Repository>, id: SessionId, path: &Path) -> Vec<u8> {
+    let entry = entry_at(repository, id, path);
+    let mut bytes = Vec::new();
+    let mut take = |part: &[u8]| {
+        bytes.extend_from_slice(part);
+        Ok(())
+    };
+    TreeReader::open(repository).unwrap().read_range(&entry, 0, u64::MAX, &mut take).unwrap();
+    bytes
+}
+
+fn assert_tree_equal(repository: &Arc<Repository>, id: SessionId, root: &Path) {
+    let mut files = 0;
+    for directory in fs::read_dir(root).unwrap() {
+        for file in fs::read_dir(directory.unwrap().path()).unwrap() {
+            let path = file.unwrap().path();
+            assert_eq!(content_at(repository, id, &path), fs::read(&path).unwrap(), "{path:?}");
+            files += 1;
+        }
+    }
+    assert!(files > 0);
+}
+
+#[test]
+fn a_tree_is_saved_whole_and_unchanged_files_are_not_read_again() {
+    let source = tempfile::tempdir().unwrap();
+    make_tree(source.path());
+    let (_, store) = in_memory();
+    let repository = create(&store, &options());
+    let first = save(&repository, paths(source.path()));
+    assert_eq!((first.summary.files, first.summary.files_new), (20, 20));
+    assert_tree_equal(&repository, first.snapshot.unwrap(), source.path());
+    let second = save(&open(&store), paths(source.path()));
+    assert_eq!(second.parent, first.snapshot);
+    assert_eq!((second.summary.files_unchanged, second.summary.bytes_read), (20, 0));
+    assert_eq!((second.summary.chunks_new, second.summary.bytes_stored), (0, 0));
+    let list = SnapshotList::load(&repository).unwrap();
+    assert_eq!(list.snapshots.len(), 2);
+    assert_eq!(list.snapshots[0].record.root, list.snapshots[1].record.root);
+    assert_eq!(list.snapshots[1].record.predecessors, [first.snapshot.unwrap()]);
+}
+
+#[test]
+fn only_what_changed_is_read_and_stored() {
+    let source = tempfile::tempdir().unwrap();
+    make_tree(source.path());
+    let (_, store) = in_memory();
+    let repository = create(&store, &options());
+    save(&repository, paths(source.path()));
+    let changed = source.path().join("d1/f19");
+    let mut bytes = fs::read(&changed).unwrap();
+    bytes.splice(70_000..70_000, *b"inserted");
+    fs::write(&changed, &bytes).unwrap();
+    fs::remove_file(source.path().join("d0/f00")).unwrap();
+    settle_times(source.path());
+    let report = save(&repository, paths(source.path()));
+    let summary = report.summary;
+    assert_eq!((summary.files_changed, summary.files_unchanged, summary.files_new), (1, 18, 0));
+    assert_eq!(summary.bytes_read, bytes.len() as u64);
+    assert!(summary.bytes_new < 60_000, "{summary:?}");
+    assert_tree_equal(&repository, report.snapshot.unwrap(), source.path());
+}
+
+#[test]
+fn a_file_changed_within_the_time_stamp_granularity_is_read_again() {
+    let source = tempfile::tempdir().unwrap();
+    fs::create_dir(source.path().join("d")).unwrap();
+    fs::write(source.path().join("d/f"), "one").unwrap();
+    let (_, store) = in_memory();
+    let repository = create(&store, &options());
+    // Read at once: another change could bear the same time stamp.
+    save(&repository, paths(source.path()));
+    let second = save(&repository, paths(source.path()));
+    assert_eq!(second.summary.files_unchanged, 0);
+}
+
+#[test]
+fn r56_successive_streams_under_one_name_keep_their_own_content() {
+    let (_, store) = in_memory();
+    let repository = create(&store, &options());
+    let contents = [random_bytes(1, 5_000_000), random_bytes(2, 5_000_000), Vec::new()];
+    let saved: Vec<SessionId> = contents
+        .iter()
+        .map(|bytes| save(&repository, stream("dir/data", bytes)).snapshot.unwrap())
+        .collect();
+    for (id, bytes) in saved.into_iter().zip(contents) {
+        assert_eq!(content_at(&repository, id, Path::new("/dir/data")), bytes);
+    }
+}
+
+#[test]
+fn a_stream_whose_source_fails_saves_nothing() {
+    let (_, store) = in_memory();
+    let repository = create(&store, &options());
+    let source = Source::Stream {
+        name: b"data".to_vec(),
+        reader: Box::new(std::io::Cursor::new(vec![1; 100_000])),
+        finish: Box::new(|| Err(Error::new(ErrorKind::Source, "the command failed"))),
+    };
+    let (job, _) = Job::unattended();
+    let error = backup(&repository, source, &backup_options(), &job).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Source);
+    assert!(SnapshotList::load(&repository).unwrap().snapshots.is_empty());
+}
+
+#[test]
+fn r25_chunks_are_found_again_by_a_new_process_in_every_mode() {
+    let source = tempfile::tempdir().unwrap();
+    make_tree(source.path());
+    for suite in [Suite::None, Suite::Aes256Gcm] {
+        for hash in [HashKind::Blake3, HashKind::Sha256, HashKind::Sha1] {
+            for kind in [ChunkerKind::MinCdc, ChunkerKind::Rabin] {
+                let chunker = ChunkerParameters::with_average(kind, 8192).unwrap();
+                let (_, store) = in_memory();
+                create(&store, &InitOptions { suite, hash, chunker, ..options() });
+                save(&open(&store), paths(source.path()));
+                let (job, _) = Job::unattended();
+                let all = BackupOptions { parent: ParentChoice::None, ..backup_options() };
+                let again = backup(&open(&store), paths(source.path()), &all, &job).unwrap();
+                assert_eq!(again.summary.files_new, 20);
+                assert_eq!(again.summary.chunks_new, 0, "{suite:?} {hash} {kind}");
+            }
+        }
+    }
+}
+
+#[test]
+fn r23_zeros_and_holes_survive_every_chunker() {
+    let mut bytes = vec![0; 300_000];
+    bytes.extend(random_bytes(3, 50_000));
+    bytes.extend(vec![0; 65_536 * 3 + 17]);
+    bytes.push(1);
+    bytes.extend(vec![0; 1_000_000]);
+    for kind in ChunkerKind::ALL {
+        let chunker = ChunkerParameters::with_average(kind, 8192).unwrap();
+        let (_, store) = in_memory();
+        let repository = create(&store, &InitOptions { chunker, ..options() });
+        let report = save(&repository, stream("zeros", &bytes));
+        let read = content_at(&repository, report.snapshot.unwrap(), Path::new("/zeros"));
+        assert!(read == bytes, "{kind}");
+        assert!(report.summary.bytes_new < 200_000, "{kind}: {:?}", report.summary);
+    }
+}
+
+#[test]
+fn odd_entries_keep_what_makes_them_odd() {
+    use std::os::unix::ffi::OsStrExt;
+    let source = tempfile::tempdir().unwrap();
+    let root = source.path();
+    let odd = std::ffi::OsStr::from_bytes(b"n\xffme\n");
+    fs::write(root.join(odd), "odd").unwrap();
+    fs::write(root.join("set-id"), "x").unwrap();
+    fs::set_permissions(root.join("set-id"), fs::Permissions::from_mode(0o4751)).unwrap();
+    fs::hard_link(root.join("set-id"), root.join("twin")).unwrap();
+    symlink("../\u{fc}/nowhere", root.join("link")).unwrap();
+    fs::create_dir(root.join("empty")).unwrap();
+    rustix::fs::mknodat(
+        rustix::fs::CWD,
+        root.join("pipe"),
+        rustix::fs::FileType::Fifo,
+        rustix::fs::Mode::from_raw_mode(0o640),
+        0,
+    )
+    .unwrap();
+    let (_, store) = in_memory();
+    let repository = create(&store, &options());
+    let report = save(&repository, paths(root));
+    assert_eq!((report.summary.files, report.summary.others), (3, 2));
+    let id = report.snapshot.unwrap();
+    let at = |name: &std::ffi::OsStr| entry_at(&repository, id, &root.join(name));
+    assert_eq!(content_at(&repository, id, &root.join(odd)), b"odd");
+    let (first, twin) = (at("set-id".as_ref()), at("twin".as_ref()));
+    assert_eq!((first.mode, first.links), (0o4751, 2));
+    assert_eq!((first.inode, first.device, first.content), (twin.inode, twin.device, twin.content));
+    assert_eq!(at("link".as_ref()).target, "../\u{fc}/nowhere".as_bytes());
+    assert_eq!(at("empty".as_ref()).kind, EntryKind::Directory);
+    assert_eq!(at("pipe".as_ref()).kind, EntryKind::Fifo);
+    let on_disk = fs::metadata(root.join("set-id")).unwrap();
+    let kept = (first.modified.seconds, i64::from(first.modified.nanoseconds));
+    assert_eq!(kept, (on_disk.mtime(), on_disk.mtime_nsec()));
+}
+
+#[test]
+fn r50_missing_sources_are_counted_and_nothing_is_saved_if_all_are_missing() {
+    let source = tempfile::tempdir().unwrap();
+    make_tree(source.path());
+    let (_, store) = in_memory();
+    let repository = create(&store, &options());
+    let missing = source.path().join("missing");
+    let (job, problems) = Job::unattended();
+    let error = backup(&repository, paths(&missing), &backup_options(), &job).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Source);
+    assert!(SnapshotList::load(&repository).unwrap().snapshots.is_empty());
+    assert_eq!(problems.0.lock().unwrap().len(), 1);
+    let Source::Paths { selection, .. } = paths(&missing) else { return };
+    let both = Source::Paths { paths: vec![missing, source.path().join("d0")], selection };
+    let report = backup(&repository, both, &backup_options(), &job).unwrap();
+    assert_eq!((report.summary.errors, report.summary.files), (1, 7));
+    assert!(report.snapshot.is_some());
+}
+
+#[test]
+fn what_is_excluded_is_left_out() {
+    let source = tempfile::tempdir().unwrap();
+    make_tree(source.path());
+    fs::write(source.path().join("d2/CACHEDIR.TAG"), CACHE_TAG).unwrap();
+    fs::write(source.path().join("d1/.skip"), "").unwrap();
+    let (_, store) = in_memory();
+    let repository = create(&store, &options());
+    let selection = Selection {
+        excludes: Patterns::build(&["f03".into(), "*6".into()], &[]).unwrap(),
+        one_file_system: true,
+        exclude_larger_than_bytes: Some(100_000),
+        exclude_caches: true,
+        exclude_if_present: vec![".skip".into()],
+    };
+    let paths = vec![source.path().to_path_buf()];
+    let report = save(&repository, Source::Paths { paths, selection });
+    // d0: 00 03 06 09 12 15 18 without 03, 06 and the two large ones; d1 and d2: their marks.
+    assert_eq!((report.summary.files, report.summary.directories), (3 + 2, 4));
+}
+
+const CACHE_TAG: &str = "Signature: 8a477f597d28d172789f06886806bc55\n";
+
+#[test]
+fn several_streams_give_the_same_tree_as_one() {
+    let source = tempfile::tempdir().unwrap();
+    make_tree(source.path());
+    let trees: Vec<_> = [1, 3]
+        .into_iter()
+        .map(|streams| {
+            let (_, store) = in_memory();
+            let repository = create(&store, &InitOptions { suite: Suite::None, ..options() });
+            let Source::Paths { selection, .. } = paths(source.path()) else { unreachable!() };
+            let directories = ["d0", "d1", "d2"].map(|name| source.path().join(name));
+            let source = Source::Paths { paths: directories.to_vec(), selection };
+            let options = BackupOptions { streams, ..backup_options() };
+            let (job, _) = Job::unattended();
+            let report = backup(&repository, source, &options, &job).unwrap();
+            let list = SnapshotList::load(&repository).unwrap();
+            (list.snapshots[0].record.root, report.summary.chunks_new)
+        })
+        .collect();
+    assert_eq!(trees[0], trees[1]);
+}
+
+/// Asks for the end once some files have been stored.
+struct StopAfter {
+    interrupt: Interrupt,
+    left: Mutex<u32>,
+}
+
+impl Observer for StopAfter {
+    fn problem(&self, _item: &str, _error: &Error) {}
+
+    fn item(&self, _item: &str, _what: &'static str) {
+        let mut left = self.left.lock().unwrap();
+        *left = left.saturating_sub(1);
+        if *left == 0 {
+            self.interrupt.request();
+        }
+    }
+}
+
+#[test]
+fn an_interrupted_backup_saves_nothing_and_the_next_one_reuses_what_it_stored() {
+    let source = tempfile::tempdir().unwrap();
+    fs::create_dir(source.path().join("d")).unwrap();
+    for number in 0..40u64 {
+        let path = source.path().join(format!("d/f{number:02}"));
+        fs::write(path, random_bytes(number, 300_000)).unwrap();
+    }
+    let (_, store) = in_memory();
+    let repository = create(&store, &options());
+    let interrupt = Interrupt::default();
+    let observer = StopAfter { interrupt: interrupt.clone(), left: Mutex::new(20) };
+    let job = Job { interrupt, progress: Arc::default(), observer: Arc::new(observer) };
+    let error = backup(&repository, paths(source.path()), &backup_options(), &job).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Interrupted);
+    assert!(SnapshotList::load(&repository).unwrap().snapshots.is_empty());
+    let report = save(&open(&store), paths(source.path()));
+    assert!(report.summary.bytes_new <= 21 * 300_000, "{:?}", report.summary);
+    assert_tree_equal(&repository, report.snapshot.unwrap(), source.path());
+}
+
+#[test]
+fn r27_a_full_store_fails_the_backup_and_nothing_is_committed() {
+    let source = tempfile::tempdir().unwrap();
+    make_tree(source.path());
+    for full_after_bytes in [2_000, 100_000, 700_000, 1_300_000] {
+        let (memory, store) = in_memory();
+        create(&store, &options());
+        let faulty: Arc<dyn Store> = Arc::new(Faulty::full_after(memory, full_after_bytes));
+        let repository = open(&faulty);
+        let (job, problems) = Job::unattended();
+        let error = backup(&repository, paths(source.path()), &backup_options(), &job).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::NoSpace, "{error}");
+        assert!(problems.0.lock().unwrap().is_empty(), "no file is to blame");
+        let healthy = open(&store);
+        assert!(SnapshotList::load(&healthy).unwrap().snapshots.is_empty());
+        let report = save(&healthy, paths(source.path()));
+        assert_tree_equal(&healthy, report.snapshot.unwrap(), source.path());
+    }
+}
+
+#[test]
+fn r35_a_store_that_keeps_less_than_it_acknowledged_fails_the_backup() {
+    let source = tempfile::tempdir().unwrap();
+    make_tree(source.path());
+    let (memory, store) = in_memory();
+    create(&store, &options());
+    let faulty = Faulty::scripted(memory, |call| match call.name.starts_with("containers") {
+        true => Fault::Truncate(1000),
+        false => Fault::None,
+    });
+    let faulty: Arc<dyn Store> = Arc::new(faulty);
+    let (job, _) = Job::unattended();
+    assert!(backup(&open(&faulty), paths(source.path()), &backup_options(), &job).is_err());
+    assert!(SnapshotList::load(&open(&store)).unwrap().snapshots.is_empty());
+}
+
+#[test]
+fn r20_a_lost_container_is_noticed_and_its_chunks_are_stored_again() {
+    let source = tempfile::tempdir().unwrap();
+    make_tree(source.path());
+    let (memory, store) = in_memory();
+    let repository = create(&store, &options());
+    let first = save(&repository, paths(source.path()));
+    let mut containers = Vec::new();
+    memory
+        .list_names(layout::CONTAINERS, &mut |name| {
+            containers.push(name.to_owned());
+            Ok(())
+        })
+        .unwrap();
+    assert!(containers.len() > 3);
+    for name in &containers[..2] {
+        let id = layout::last_component(name).parse().unwrap();
+        assert!(memory.remove(&Key::new(layout::container(id)).unwrap()));
+    }
+    // The files are unchanged, but their chunks are not there any more.
+    let second = save(&open(&store), paths(source.path()));
+    assert!(second.summary.files_unchanged < first.summary.files);
+    assert!(second.summary.chunks_new > 0);
+    assert_tree_equal(&open(&store), second.snapshot.unwrap(), source.path());
+    assert_tree_equal(&open(&store), first.snapshot.unwrap(), source.path());
+}
+
+/// Decides `fenced` just before the first writer decides its outcome, as a collector might.
+struct Fencing {
+    inner: MemoryStore,
+    fenced: Mutex<Option<Arc<Repository>>>,
+}
+
+impl Blobs for Fencing {
+    fn put(&self, key: &Key, bytes: &[u8]) -> Result<()> {
+        self.inner.put(key, bytes)
+    }
+    fn get(&self, key: &Key) -> Result<Vec<u8>> {
+        self.inner.get(key)
+    }
+    fn get_range(&self, key: &Key, offset: u64, buffer: &mut [u8]) -> Result<()> {
+        self.inner.get_range(key, offset, buffer)
+    }
+    fn get_tail(&self, key: &Key, length_bytes: usize) -> Result<(u64, Vec<u8>)> {
+        self.inner.get_tail(key, length_bytes)
+    }
+    fn size(&self, key: &Key) -> Result<u64> {
+        self.inner.size(key)
+    }
+    fn list(&self, prefix: &str, each: &mut dyn FnMut(Listed) -> Result<()>) -> Result<()> {
+        self.inner.list(prefix, each)
+    }
+    fn list_names(&self, prefix: &str, each: &mut dyn FnMut(&str) -> Result<()>) -> Result<()> {
+        self.inner.list_names(prefix, each)
+    }
+    fn delete(&self, key: &Key) -> Result<()> {
+        self.inner.delete(key)
+    }
+}
+
+impl Decisions for Fencing {
+    fn decide(&self, key: &Key, value: &[u8]) -> Result<Vec<u8>> {
+        if let Some(repository) = self.fenced.lock().unwrap().take() {
+            let id: SessionId = layout::last_component(key.as_str()).parse()?;
+            let plain = record::encode(&Outcome::Fenced)?;
+            let randomness = SeededRandomness::new(1);
+            let vault = repository.vault();
+            let sealed = vault.seal_record(Purpose::Outcome, &id.0, &plain, &randomness)?;
+            self.inner.decide(key, &sealed)?;
+        }
+        self.inner.decide(key, value)
+    }
+    fn decided(&self, key: &Key) -> Result<Option<Vec<u8>>> {
+        self.inner.decided(key)
+    }
+    fn list_decided(&self, prefix: &str, each: &mut dyn FnMut(&str) -> Result<()>) -> Result<()> {
+        self.inner.list_decided(prefix, each)
+    }
+}
+
+impl Store for Fencing {
+    fn describe(&self) -> String {
+        "fencing".into()
+    }
+}
+
+#[test]
+fn r7_a_fenced_backup_starts_over_and_is_saved_under_a_fresh_name() {
+    let tree = tempfile::tempdir().unwrap();
+    make_tree(tree.path());
+    let bytes = random_bytes(9, 900_000);
+    for source in [paths(tree.path()), stream("data", &bytes)] {
+        let (memory, store) = in_memory();
+        let plain = create(&store, &options());
+        let fencing = Fencing { inner: memory, fenced: Mutex::new(Some(Arc::clone(&plain))) };
+        let fencing: Arc<dyn Store> = Arc::new(fencing);
+        let (job, _) = Job::unattended();
+        let report = backup(&open(&fencing), source, &backup_options(), &job).unwrap();
+        assert_eq!(report.fenced, 1);
+        let list = SnapshotList::load(&plain).unwrap();
+        let ids: Vec<_> = list.snapshots.iter().map(|snapshot| snapshot.id).collect();
+        assert_eq!(ids, [report.snapshot.unwrap()]);
+        // What the fenced session had stored was found again.
+        assert_eq!(report.summary.chunks_new, 0, "{:?}", report.summary);
+    }
+}
+
+#[test]
+fn a_dry_run_writes_nothing_and_counts_the_same() {
+    let source = tempfile::tempdir().unwrap();
+    make_tree(source.path());
+    let memory = MemoryStore::recording();
+    let store: Arc<dyn Store> = Arc::new(memory.clone());
+    let repository = create(&store, &options());
+    let before = memory.operations();
+    let (job, _) = Job::unattended();
+    let dry = BackupOptions { dry_run: true, ..backup_options() };
+    let report = backup(&repository, paths(source.path()), &dry, &job).unwrap();
+    assert_eq!(memory.operations(), before);
+    assert_eq!(report.snapshot, None);
+    let real = save(&repository, paths(source.path()));
+    assert_eq!(report.summary.bytes_new, real.summary.bytes_new);
+}
+
+#[test]
+fn r29_a_crash_after_any_write_leaves_a_store_that_opens_and_goes_on() {
+    let source = tempfile::tempdir().unwrap();
+    make_tree(source.path());
+    let memory = MemoryStore::recording();
+    let store: Arc<dyn Store> = Arc::new(memory.clone());
+    let repository = create(&store, &options());
+    let first = save(&repository, paths(source.path())).snapshot.unwrap();
+    let start = memory.operations();
+    fs::write(source.path().join("d0/new"), random_bytes(77, 500_000)).unwrap();
+    save(&repository, paths(source.path()));
+    let end = memory.operations();
+    assert!(end - start >= 8, "session, containers, pack, run, outcome: {}", end - start);
+    for count in start..=end {
+        let crashed: Arc<dyn Store> = Arc::new(memory.state_after(count));
+        let repository = open(&crashed);
+        let list = SnapshotList::load(&repository).unwrap();
+        assert!(list.problems.is_empty());
+        let ids: Vec<_> = list.snapshots.iter().map(|snapshot| snapshot.id).collect();
+        assert!(ids.contains(&first), "after {count}");
+        let next = save(&repository, paths(source.path()));
+        for id in ids.into_iter().chain(next.snapshot) {
+            let path = source.path().join("d0/f03");
+            assert_eq!(content_at(&repository, id, &path), fs::read(&path).unwrap());
+        }
+        assert_tree_equal(&repository, next.snapshot.unwrap(), source.path());
+    }
+}
+
+#[test]
+fn two_backups_at_once_are_both_saved_whole() {
+    let source = tempfile::tempdir().unwrap();
+    make_tree(source.path());
+    let (_, store) = in_memory();
+    create(&store, &options());
+    let saved: Vec<SessionId> = std::thread::scope(|scope| {
+        let running: Vec<_> = (0..4)
+            .map(|_| scope.spawn(|| save(&open(&store), paths(source.path())).snapshot.unwrap()))
+            .collect();
+        running.into_iter().map(|thread| thread.join().unwrap()).collect()
+    });
+    let repository = open(&store);
+    let list = SnapshotList::load(&repository).unwrap();
+    assert_eq!(list.snapshots.len(), 4);
+    for id in saved {
+        assert_tree_equal(&repository, id, source.path());
+    }
+}
+
+#[test]
+fn files_that_change_while_they_are_read_are_reported() {
+    let collected = Arc::new(Collected::default());
+    let job = Job {
+        interrupt: Interrupt::default(),
+        progress: Arc::default(),
+        observer: Arc::clone(&collected) as Arc<dyn Observer>,
+    };
+    let source = tempfile::tempdir().unwrap();
+    let path = source.path().join("log");
+    fs::write(&path, random_bytes(1, 100_000)).unwrap();
+    let growing = std::sync::atomic::AtomicBool::new(true);
+    let (_, store) = in_memory();
+    let repository = create(&store, &options());
+    let report = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            use std::io::Write;
+            let mut file = fs::OpenOptions::new().append(true).open(&path).unwrap();
+            while growing.load(std::sync::atomic::Ordering::SeqCst) {
+                file.write_all(b"more").unwrap();
+            }
+        });
+        let mut reports = Vec::new();
+        for _ in 0..200 {
+            let options = BackupOptions { parent: ParentChoice::None, ..backup_options() };
+            reports.push(backup(&repository, paths(&path), &options, &job).unwrap());
+            if !collected.0.lock().unwrap().is_empty() {
+                break;
+            }
+        }
+        growing.store(false, std::sync::atomic::Ordering::SeqCst);
+        reports.pop().unwrap()
+    });
+    let problems = collected.0.lock().unwrap();
+    assert_eq!(problems[0].1, ErrorKind::Source, "{problems:?}");
+    // What was read is saved, with the size that was read.
+    let id = report.snapshot.unwrap();
+    let entry = entry_at(&repository, id, &path);
+    assert_eq!(content_at(&repository, id, &path).len() as u64, entry.size);
+    assert_eq!(entry.changed, onefold_format::node::Time::default());
+}

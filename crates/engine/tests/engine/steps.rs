@@ -1,0 +1,304 @@
+//! Small stores in memory, built step by step below the level of a backup.
+//!
+//! Everything is reproducible: names come from a seeded source, and the clock moves one
+//! millisecond each time it is read.
+#![allow(dead_code, reason = "each test binary uses a part of it")]
+
+use onefold_crypto::{KdfCost, Suite};
+use onefold_engine::check::{self, CheckOptions, CheckReport, ReadData, findings};
+use onefold_engine::chunk_store::{ChunkStore, ChunkStoreOptions, StreamWriter};
+use onefold_engine::index::FingerprintIndex;
+use onefold_engine::repository::Password;
+use onefold_engine::session::{Commit, SnapshotList, WriterSession};
+use onefold_engine::tree::directory::{Directory, DirectoryBuilder, NoNames};
+use onefold_engine::tree::file_map::FileMapBuilder;
+use onefold_engine::{Environment, InitOptions, Job, MemoryPlan, Repository};
+use onefold_format::codec::Compression;
+use onefold_format::node::{Entry, EntryKind, Extent, Reference, Time};
+use onefold_format::record::{RECORD_VERSION, SnapshotKind, SnapshotRecord, Summary};
+use onefold_store::{Blobs, Key, MemoryStore, Store};
+use onefold_types::environment::{Clock, Randomness, SeededRandomness};
+use onefold_types::{ContainerId, Result, SessionId, limits};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+
+pub const PASSWORD: &[u8] = b"password";
+pub const CHUNK_BYTES: usize = 8 * limits::KIB;
+
+/// A file or a directory with its name.
+#[derive(Clone)]
+pub enum Item {
+    File(&'static str, Vec<u8>),
+    Directory(&'static str, Vec<Item>),
+}
+
+pub fn file(name: &'static str, seed: u64, bytes: usize) -> Item {
+    Item::File(name, random_bytes(seed, bytes))
+}
+
+pub fn directory(name: &'static str, items: impl Into<Vec<Item>>) -> Item {
+    Item::Directory(name, items.into())
+}
+
+pub fn random_bytes(seed: u64, length: usize) -> Vec<u8> {
+    let mut bytes = vec![0; length];
+    SeededRandomness::new(seed).fill(&mut bytes);
+    bytes
+}
+
+/// A clock that moves whenever somebody looks.
+struct TickingClock(AtomicI64);
+
+impl Clock for TickingClock {
+    fn now_ns(&self) -> i64 {
+        self.0.fetch_add(1_000_000, Ordering::Relaxed)
+    }
+}
+
+pub fn environment(seed: u64) -> Environment {
+    let start_ns = 1_700_000_000_000_000_000 + seed as i64 * 1_000_000_000_000;
+    Environment {
+        randomness: Arc::new(SeededRandomness::new(seed)),
+        clock: Arc::new(TickingClock(AtomicI64::new(start_ns))),
+    }
+}
+
+pub fn memory_plan() -> MemoryPlan {
+    MemoryPlan::new(64 * limits::MIB).unwrap()
+}
+
+pub fn init_options(suite: Suite) -> InitOptions {
+    InitOptions {
+        suite,
+        kdf_cost: KdfCost {
+            memory_kib: 64,
+            passes: 1,
+            lanes: 1,
+        },
+        compression: Compression::Zstd(1),
+        container_size_bytes: 512 * limits::KIB,
+        ..InitOptions::standard().unwrap()
+    }
+}
+
+pub fn create_on(store: Arc<dyn Store>, suite: Suite) -> Arc<Repository> {
+    let options = init_options(suite);
+    let password = Some(PASSWORD);
+    Repository::create(store, &options, password, environment(1), memory_plan())
+        .map(Arc::new)
+        .unwrap()
+}
+
+/// A new encrypted store that records its changes.
+pub fn create() -> (MemoryStore, Arc<Repository>) {
+    let memory = MemoryStore::recording();
+    let repository = create_on(Arc::new(memory.clone()), Suite::Aes256Gcm);
+    (memory, repository)
+}
+
+pub fn open_on(store: Arc<dyn Store>, seed: u64) -> Result<Arc<Repository>> {
+    let password = || Ok(Password::new(PASSWORD.to_vec()));
+    Repository::open(store, password, environment(seed), memory_plan()).map(Arc::new)
+}
+
+/// The same store as another process sees it.
+pub fn reopen(memory: &MemoryStore, seed: u64) -> Arc<Repository> {
+    open_on(Arc::new(memory.clone()), seed).unwrap()
+}
+
+/// A chunk store for a session, with everything avoided that it must avoid.
+pub fn chunk_store(repository: &Arc<Repository>, session: &WriterSession) -> Arc<ChunkStore> {
+    let mut avoid = session.avoid().clone();
+    avoid.extend(findings::load_findings(repository).unwrap());
+    chunk_store_avoiding(repository, avoid)
+}
+
+pub fn chunk_store_avoiding(
+    repository: &Arc<Repository>,
+    avoid: BTreeSet<ContainerId>,
+) -> Arc<ChunkStore> {
+    let options = ChunkStoreOptions {
+        compression: repository.compression().unwrap(),
+        threads: 1,
+        filter: Default::default(),
+        dry_run: false,
+    };
+    let index = FingerprintIndex::open(repository).unwrap();
+    ChunkStore::open(repository, index, avoid, options).unwrap()
+}
+
+/// Stores one file in chunks of equal size.
+pub fn put_file(
+    repository: &Repository,
+    stream: &mut StreamWriter,
+    bytes: &[u8],
+) -> Option<Reference> {
+    let mut map = FileMapBuilder::default();
+    for chunk in bytes.chunks(CHUNK_BYTES) {
+        let fingerprint = repository.fingerprinter().data(chunk);
+        stream.put_data(&[fingerprint], |_| chunk).unwrap();
+        let extent = Extent {
+            fingerprint,
+            length: chunk.len() as u64,
+        };
+        map.push(extent, stream).unwrap();
+    }
+    map.finish(stream).unwrap()
+}
+
+pub fn entry(name: &str, kind: EntryKind) -> Entry {
+    Entry {
+        name: name.into(),
+        kind,
+        mode: 0o644,
+        links: 1,
+        modified: Time {
+            seconds: 1_600_000_000,
+            nanoseconds: 5,
+        },
+        ..Entry::default()
+    }
+}
+
+/// Stores a directory with all that is below it. Items must be sorted by name.
+pub fn put_directory(
+    repository: &Repository,
+    stream: &mut StreamWriter,
+    items: &[Item],
+) -> Directory {
+    let mut builder = DirectoryBuilder::default();
+    for item in items {
+        let entry = match item {
+            Item::File(name, bytes) => Entry {
+                content: put_file(repository, stream, bytes),
+                size: bytes.len() as u64,
+                ..entry(name, EntryKind::File)
+            },
+            Item::Directory(name, items) => {
+                let directory = put_directory(repository, stream, items);
+                Entry {
+                    content: Some(directory.reference),
+                    totals: directory.totals,
+                    ..entry(name, EntryKind::Directory)
+                }
+            }
+        };
+        builder.push(entry, &NoNames, stream).unwrap();
+    }
+    builder.finish(&NoNames, stream).unwrap()
+}
+
+/// Stores a tree in a session of its own; it is durable and indexed afterwards.
+pub fn put_tree(
+    repository: &Arc<Repository>,
+    session: &WriterSession,
+    items: &[Item],
+) -> Directory {
+    let store = chunk_store(repository, session);
+    let mut stream = store.stream();
+    let root = put_directory(repository, &mut stream, items);
+    stream.finish().unwrap();
+    store.finish().unwrap();
+    root
+}
+
+/// Stores whatever `build` puts into a stream; it is durable and indexed afterwards.
+pub fn put_with<T>(repository: &Arc<Repository>, build: impl FnOnce(&mut StreamWriter) -> T) -> T {
+    let store = chunk_store_avoiding(repository, BTreeSet::new());
+    let mut stream = store.stream();
+    let built = build(&mut stream);
+    stream.finish().unwrap();
+    store.finish().unwrap();
+    built
+}
+
+pub fn record_of(repository: &Repository, root: Reference) -> SnapshotRecord {
+    let now_ns = repository.environment().clock.now_ns();
+    SnapshotRecord {
+        version: RECORD_VERSION,
+        kind: SnapshotKind::Backup,
+        root,
+        started_ns: now_ns,
+        finished_ns: now_ns,
+        host: "host".into(),
+        user: "user".into(),
+        paths: vec!["/source".into()],
+        tags: vec!["tag".into()],
+        description: String::new(),
+        hold: false,
+        parent: None,
+        predecessors: SnapshotList::load(repository).unwrap().heads,
+        program: "test".into(),
+        summary: Summary::default(),
+        placement: None,
+    }
+}
+
+/// Commits a root as a snapshot.
+pub fn commit(repository: &Arc<Repository>, session: WriterSession, root: Reference) -> Commit {
+    let record = record_of(repository, root);
+    session.commit(record).unwrap()
+}
+
+pub fn saved(commit: Commit) -> SessionId {
+    match commit {
+        Commit::Saved(id) => id,
+        Commit::Fenced => panic!("the session was fenced"),
+    }
+}
+
+/// Stores a tree and commits it.
+pub fn save(repository: &Arc<Repository>, items: &[Item]) -> SessionId {
+    let session = WriterSession::begin(repository).unwrap();
+    let root = put_tree(repository, &session, items);
+    saved(commit(repository, session, root.reference))
+}
+
+/// Commits a root that was stored by hand.
+pub fn save_root(repository: &Arc<Repository>, root: Reference) -> SessionId {
+    let session = WriterSession::begin(repository).unwrap();
+    saved(commit(repository, session, root))
+}
+
+pub fn root_of(repository: &Repository, id: SessionId) -> Reference {
+    let list = SnapshotList::load(repository).unwrap();
+    list.get(id).unwrap().record.root
+}
+
+pub fn job() -> Job {
+    Job::unattended().0
+}
+
+pub fn check_with(repository: &Arc<Repository>, read_data: ReadData) -> CheckReport {
+    let options = CheckOptions {
+        read_data,
+        threads: 2,
+        record_findings: true,
+    };
+    check::check(repository, options, &job()).unwrap()
+}
+
+pub fn check_all(repository: &Arc<Repository>) -> CheckReport {
+    check_with(repository, ReadData::All)
+}
+
+pub fn key(name: impl Into<String>) -> Key {
+    Key::new(name).unwrap()
+}
+
+/// The names of all objects below a top-level name.
+pub fn names(store: &dyn Blobs, top: &str) -> Vec<String> {
+    let mut names = Vec::new();
+    store
+        .list_names(top, &mut |name| {
+            names.push(name.to_owned());
+            Ok(())
+        })
+        .unwrap();
+    names
+}
+
+pub fn containers(repository: &Repository) -> BTreeSet<ContainerId> {
+    onefold_engine::index::rebuild::list_containers(repository).unwrap()
+}

@@ -1,0 +1,17 @@
+//! Checks on the project itself: what can be said about the files rather than about the program.
+//!
+//! The checks are tests, so that `cargo test` runs them and nobody needs another tool. This library
+//! holds what they share.
+//!
+//! | module | holds |
+//! | --- | --- |
+//! | [`files`] | the files of the project |
+//! | [`source`] | Rust source taken apart: code, comments, functions |
+//! | [`markdown`] | tables and links of documents |
+//!
+//! Invariant: a check reads and never writes, with one exception: `UPDATE_EXPECT=1` refreshes the
+//! last line of docs/FORMAT.md.
+
+pub mod files;
+pub mod markdown;
+pub mod source;

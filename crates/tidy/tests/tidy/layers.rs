@@ -1,0 +1,90 @@
+//! Who may import whom: a crate imports only from layers below its own (ARCHITECTURE.md).
+
+use crate::no_findings;
+use serde_json::Value;
+use std::process::Command;
+
+/// Every crate and its layer. A new crate is given one here.
+const LAYERS: [(&str, u8); 10] = [
+    ("onefold-types", 0),
+    ("onefold-crypto", 1),
+    ("onefold-chunking", 1),
+    ("onefold-format", 1),
+    ("onefold-policy", 1),
+    ("onefold-store", 1),
+    ("onefold-engine", 2),
+    ("onefold-cli", 4),
+    ("onefold-benchmark", 4),
+    ("onefold-tidy", 4),
+];
+
+/// The core is synchronous: no crate below the network (layer 3) may bring in a runtime.
+const RUNTIMES: [&str; 5] = ["tokio", "async-std", "smol", "futures", "futures-util"];
+
+fn packages() -> Vec<Value> {
+    let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned());
+    let output = Command::new(cargo)
+        .args([
+            "metadata",
+            "--format-version",
+            "1",
+            "--no-deps",
+            "--offline",
+        ])
+        .current_dir(onefold_tidy::files::root())
+        .output()
+        .expect("cargo metadata");
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    let metadata: Value = serde_json::from_slice(&output.stdout).expect("cargo metadata is JSON");
+    metadata["packages"].as_array().cloned().unwrap_or_default()
+}
+
+fn layer(name: &str) -> Option<u8> {
+    LAYERS
+        .iter()
+        .find(|(other, _)| *other == name)
+        .map(|(_, layer)| *layer)
+}
+
+#[test]
+fn crates_import_only_from_lower_layers() {
+    let mut findings = Vec::new();
+    let packages = packages();
+    assert!(
+        packages.len() >= LAYERS.len(),
+        "crates are missing from the workspace"
+    );
+    for package in &packages {
+        let name = package["name"].as_str().unwrap_or_default();
+        let Some(own) = layer(name) else {
+            findings.push(format!(
+                "{name} has no layer: add it to crates/tidy/tests/tidy/layers.rs"
+            ));
+            continue;
+        };
+        let dependencies = package["dependencies"]
+            .as_array()
+            .cloned()
+            .unwrap_or_default();
+        for dependency in &dependencies {
+            let other = dependency["name"].as_str().unwrap_or_default();
+            if layer(other).is_some_and(|other| other >= own) {
+                findings.push(format!("{name} (layer {own}) imports {other}"));
+            }
+            if own < 3 && RUNTIMES.contains(&other) {
+                findings.push(format!("{name} imports {other}: the core is synchronous"));
+            }
+        }
+        let has_any = dependencies
+            .iter()
+            .any(|dependency| dependency["kind"].is_null());
+        if own == 0 && has_any {
+            findings.push(format!("{name} is the vocabulary and depends on nothing"));
+        }
+    }
+    no_findings("a crate imports only from lower layers", &findings);
+}
