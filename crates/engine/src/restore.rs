@@ -2,15 +2,15 @@
 //!
 //! | module | holds |
 //! | --- | --- |
-//! | [`walk`] | the walk over the snapshot: selection, directories, deletion |
-//! | [`files`] | what is to be written of each file, hard links |
-//! | [`rounds`] | a full window: fetch, find other instances of what was lost, finish |
-//! | [`window`], [`fetch`] | chunks in stored order; workers that open each frame once |
-//! | [`relocate`] | other instances of unreadable chunks |
-//! | [`extents`], [`existing`] | a file's recipe; a file on disk compared with it |
-//! | [`target`], [`output`], [`item`], [`metadata`] | directories, files, other items, attributes |
-//! | [`delete`] | what is not in the snapshot |
-//! | [`dump`] | a file to a stream |
+//! | `walk` | the walk over the snapshot: selection, directories, deletion |
+//! | `files` | what is to be written of each file, hard links |
+//! | `rounds` | a full window: fetch, find other instances of what was lost, finish |
+//! | `window`, `fetch` | chunks in stored order; workers that open each frame once |
+//! | `relocate` | other instances of unreadable chunks |
+//! | `extents`, `existing` | a file's recipe; a file on disk compared with it |
+//! | `target`, `output`, `item`, `metadata` | directories, files, other items, attributes |
+//! | `delete` | what is not in the snapshot |
+//! | `dump` | a file to a stream |
 //!
 //! Algorithm: forward assembly over a window of chunk references (FAST'19, section 2; S2.8) whose
 //! size is a share of the memory limit. The planner walks the tree in order and makes directories;
@@ -20,8 +20,8 @@
 //! Guarantees:
 //! - no byte is written that was not verified against its chunk's fingerprint;
 //! - a file that cannot be restored whole is named and counted, and never left looking whole (see
-//!   [`output`] for files that were there before);
-//! - nothing outside the target is written, whatever is planted in it (see [`target`]);
+//!   `output` for files that were there before);
+//! - nothing outside the target is written, whatever is planted in it (see `target`);
 //! - an interrupted restore removes the files it had not finished; running it again completes it.
 //!
 //! An item that fails does not stop the others. What does: no space, a request to stop, a target

@@ -160,9 +160,9 @@ pub struct Summary {
     pub files_unchanged: u64,
     /// Bytes read from the source.
     pub bytes_read: u64,
-    /// Chunks cut.
+    /// Chunks, tree nodes included.
     pub chunks: u64,
-    /// Chunks that were not in the store.
+    /// Chunks that were not in the store, tree nodes included.
     pub chunks_new: u64,
     /// Plain bytes of new chunks, tree nodes included.
     pub bytes_new: u64,

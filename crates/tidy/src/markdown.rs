@@ -81,7 +81,7 @@ mod tests {
     fn links_lead_from_their_document() {
         let text = "[a](../b.md#c) `[no](x)` [d](https://e)\n```\n[f](g)\n```\n";
         assert_eq!(links(text), ["../b.md#c", "https://e"]);
-        assert_eq!(target("docs/x.md", "../b.md#c").as_deref(), Some("b.md"));
-        assert_eq!(target("docs/x.md", "https://e"), None);
+        assert_eq!(target("d/x.md", "../b.md#c").as_deref(), Some("b.md"));
+        assert_eq!(target("d/x.md", "https://e"), None);
     }
 }

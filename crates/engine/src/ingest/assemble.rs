@@ -228,7 +228,6 @@ impl Assembler<'_> {
             .collect();
         self.stream
             .put_data(&message.fingerprints, |position| slices[position])?;
-        self.summary.chunks += slices.len() as u64;
         Ok(self.cursor.message.insert(OpenMessage {
             message,
             part: 0,

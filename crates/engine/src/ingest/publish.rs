@@ -22,7 +22,7 @@ use crate::session::{Commit, Snapshot, SnapshotList, WriterSession, epoch};
 use crate::tree::directory::DirectoryBuilder;
 use crate::tree::{TreeReader, path};
 use onefold_format::layout;
-use onefold_format::node::{Entry, EntryKind, Node, Reference, Time};
+use onefold_format::node::{Entry, EntryKind, Node, Reference, Time, Totals};
 use onefold_format::record::{RECORD_VERSION, SnapshotKind, SnapshotRecord, Summary};
 use onefold_types::{ContainerId, Error, ErrorKind, Fingerprint, Level, Result, SessionId};
 use std::collections::BTreeSet;
@@ -119,7 +119,7 @@ impl Backup<'_> {
                     keep: &keep,
                 };
                 let mut outcomes = run_streams(context, &paths, writers)?;
-                let (root, _) = place(&tree, &mut outcomes.done, &mut writers[0])?;
+                let root = place(&tree, &mut outcomes.done, &mut writers[0])?.reference;
                 Ok(Tree {
                     root,
                     summary: outcomes.summary,
@@ -340,6 +340,7 @@ impl Backup<'_> {
             ..BackupReport::default()
         };
         let totals = store.totals();
+        report.summary.chunks = totals.chunks;
         report.summary.chunks_new = totals.chunks_new;
         report.summary.bytes_new = totals.bytes_new;
         report.summary.bytes_stored = totals.bytes_stored;
@@ -438,31 +439,32 @@ fn add(sum: &mut Summary, other: &Summary) {
     sum.files_changed += other.files_changed;
     sum.files_unchanged += other.files_unchanged;
     sum.bytes_read += other.bytes_read;
-    sum.chunks += other.chunks;
     sum.errors += other.errors;
 }
 
-/// Builds the directories that lead to the sources, and the root; tells the newest time of change
-/// in it.
+/// A directory that holds sources or leads to some.
+struct Placed {
+    reference: Reference,
+    totals: Totals,
+    /// The newest time of change in it.
+    newest: Time,
+}
+
+/// Builds the directories that lead to the sources, and the root.
 fn place(
     tree: &SourceTree,
     done: &mut Vec<Assembled>,
     writer: &mut StreamWriter,
-) -> Result<(Reference, Time)> {
+) -> Result<Placed> {
+    // A source at the root is the root, whatever name it has on disk.
+    if let Some(Entry { content: Some(reference), modified, totals, .. }) =
+        tree.source.and_then(|number| take_source(done, number))
+    {
+        return Ok(Placed { reference, totals, newest: modified });
+    }
     let names = SystemNames::default();
     let mut builder = DirectoryBuilder::default();
     let mut newest = Time::default();
-    // A source at the root is the root, whatever name it has on disk.
-    if let Some(number) = tree.source {
-        if let Some(Entry {
-            content: Some(content),
-            modified,
-            ..
-        }) = take_source(done, number)
-        {
-            return Ok((content, modified));
-        }
-    }
     for (name, child) in &tree.children {
         let entry = match child.source {
             Some(number) => take_source(done, number),
@@ -473,7 +475,8 @@ fn place(
             builder.push(entry, &names, writer)?;
         }
     }
-    Ok((builder.finish(&names, writer)?.reference, newest))
+    let directory = builder.finish(&names, writer)?;
+    Ok(Placed { reference: directory.reference, totals: directory.totals, newest })
 }
 
 /// A directory that leads to sources. Other things in it change its own time without concerning
@@ -497,11 +500,12 @@ fn directory_above(
             ..Entry::default()
         },
     };
-    let (content, modified) = place(tree, done, writer)?;
+    let placed = place(tree, done, writer)?;
     entry.kind = EntryKind::Directory;
     entry.size = 0;
-    entry.content = Some(content);
-    entry.modified = modified;
+    entry.content = Some(placed.reference);
+    entry.totals = placed.totals;
+    entry.modified = placed.newest;
     Ok(entry)
 }
 

@@ -188,7 +188,10 @@ impl FileReader<'_> {
     }
 
     fn stream(&mut self, stream: &mut dyn Read) -> Result<()> {
-        let end = self.contents(stream, usize::MAX);
+        let end = match self.contents(stream, usize::MAX) {
+            Err(error) if error.kind() == ErrorKind::Interrupted => return Err(error),
+            end => end,
+        };
         let end = end.map(|_| FileEnd {
             entry: None,
             changed_while_read: false,

@@ -5,7 +5,7 @@
 //! Nothing is written of a batch before all of it was verified.
 
 use super::extents::ExtentWalk;
-use super::fetch::{self, Sink};
+use super::fetch::{self, Sink, Workspace};
 use super::relocate::Relocator;
 use super::window::Window;
 use crate::job::Job;
@@ -15,7 +15,7 @@ use onefold_format::node::{Entry, EntryKind, Extent};
 use onefold_types::error::Context;
 use onefold_types::{Error, Result, limits};
 use std::io::Write;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// File bytes put together in memory: many frames, so that few are opened for two batches.
 const BATCH_BYTES: u64 = 8 * limits::MIB as u64;
@@ -47,6 +47,8 @@ pub fn dump(
         end,
         position: offset,
         batch: Vec::new(),
+        workspace: Workspace::default(),
+        buffer: Buffer(Mutex::default()),
     };
     let mut walk = ExtentWalk::new(file.content, file.size)?.starting_at(offset);
     let mut batch_bytes = 0;
@@ -88,11 +90,13 @@ struct Dumping<'a> {
     end: u64,
     position: u64,
     batch: Vec<(u64, Extent)>,
+    workspace: Workspace,
+    buffer: Buffer,
 }
 
 impl Dumping<'_> {
     fn zeros(&mut self, end: u64, out: &mut dyn Write) -> Result<()> {
-        const ZEROS: [u8; 65536] = [0; 65536];
+        static ZEROS: [u8; 65536] = [0; 65536];
         while self.position < end {
             self.job.interrupt.check()?;
             let part = (end - self.position).min(ZEROS.len() as u64);
@@ -123,17 +127,14 @@ impl Dumping<'_> {
             };
             window.push(&location, 0, offset - start, extent.length)?;
         }
-        let buffer = Buffer(Mutex::new(vec![0; bytes as usize]));
+        // Every byte is replaced, so what the last batch left need not be cleared.
+        self.buffer.lock().resize(bytes as usize, 0);
         while !window.is_empty() {
-            window = self.fetch(window, &buffer)?;
+            window = self.fetch(window)?;
         }
-        let buffer = buffer
-            .0
-            .into_inner()
-            .unwrap_or_else(PoisonError::into_inner);
         let from = (self.position - start) as usize;
         let to = (self.end.min(start + bytes) - start) as usize;
-        out.write_all(&buffer[from..to])
+        out.write_all(&self.buffer.lock()[from..to])
             .context(|| "writing the output")?;
         self.job.progress.add(0, (to - from) as u64);
         self.position = start + to as u64;
@@ -141,9 +142,16 @@ impl Dumping<'_> {
     }
 
     /// Fetches a window; what was lost is the next one.
-    fn fetch(&mut self, window: Window, buffer: &Buffer) -> Result<Window> {
+    fn fetch(&mut self, window: Window) -> Result<Window> {
         let sorted = window.sort();
-        let fetched = fetch::fetch(self.repository, &sorted, buffer, THREADS, self.job)?;
+        let fetched = fetch::fetch(
+            self.repository,
+            &sorted,
+            &self.buffer,
+            THREADS,
+            &self.workspace,
+            self.job,
+        )?;
         let mut again = Window::default();
         if !fetched.lost.is_empty() {
             self.relocator.refresh(self.repository)?;
@@ -178,13 +186,19 @@ impl Dumping<'_> {
 /// A batch while it is put together.
 struct Buffer(Mutex<Vec<u8>>);
 
+impl Buffer {
+    fn lock(&self) -> MutexGuard<'_, Vec<u8>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 impl Sink for Buffer {
     fn wants(&self, _output: u32) -> bool {
         true
     }
 
     fn deliver(&self, _output: u32, offset: u64, bytes: &[u8], _pieces: u64) -> Result<()> {
-        let mut buffer = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut buffer = self.lock();
         let start = offset as usize;
         buffer[start..start + bytes.len()].copy_from_slice(bytes);
         Ok(())

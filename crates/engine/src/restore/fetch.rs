@@ -19,7 +19,7 @@ use crate::repository::Repository;
 use onefold_types::{Error, ErrorKind, Fingerprint, Result, limits};
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Stored bytes read at once: enough to amortise a request, little enough to stay in a cache.
 const READ_MAX_BYTES: usize = limits::MIB;
@@ -47,9 +47,11 @@ pub struct Fetched {
     pub lost: Vec<Lost>,
     /// Stored bytes read.
     pub bytes_read: u64,
-    /// Frames opened.
-    pub frames: u64,
 }
+
+/// Working memory of the workers, kept from one window to the next.
+#[derive(Default)]
+pub struct Workspace(Mutex<Vec<Scratch>>);
 
 struct Work<'a, S> {
     repository: &'a Repository,
@@ -58,11 +60,11 @@ struct Work<'a, S> {
     containers: Vec<Range<usize>>,
     sink: &'a S,
     job: &'a Job,
+    workspace: &'a Workspace,
     next: AtomicUsize,
     stop: AtomicBool,
     lost: Mutex<Vec<Lost>>,
     bytes_read: AtomicU64,
-    frames: AtomicU64,
 }
 
 /// Fetches all pieces of a window with up to `threads` threads.
@@ -71,6 +73,7 @@ pub fn fetch<S: Sink>(
     window: &SortedWindow,
     sink: &S,
     threads: usize,
+    workspace: &Workspace,
     job: &Job,
 ) -> Result<Fetched> {
     let mut containers: Vec<Range<usize>> = Vec::new();
@@ -89,11 +92,11 @@ pub fn fetch<S: Sink>(
         containers,
         sink,
         job,
+        workspace,
         next: AtomicUsize::new(0),
         stop: AtomicBool::new(false),
         lost: Mutex::default(),
         bytes_read: AtomicU64::new(0),
-        frames: AtomicU64::new(0),
     };
     run(&work, threads)?;
     Ok(Fetched {
@@ -102,7 +105,6 @@ pub fn fetch<S: Sink>(
             .into_inner()
             .unwrap_or_else(PoisonError::into_inner),
         bytes_read: work.bytes_read.into_inner(),
-        frames: work.frames.into_inner(),
     })
 }
 
@@ -139,28 +141,39 @@ struct Scratch {
     good: Vec<Piece>,
 }
 
-impl<S: Sink> Work<'_, S> {
-    fn run(&self) -> Result<()> {
-        let result = self.work_off();
-        if result.is_err() {
-            self.stop.store(true, Ordering::Relaxed);
-        }
-        result
-    }
-
-    fn work_off(&self) -> Result<()> {
-        let mut scratch = Scratch {
+impl Scratch {
+    fn new() -> Result<Self> {
+        Ok(Self {
             opener: FrameOpener::new()?,
             sealed: Vec::new(),
             fingerprints: Vec::new(),
             good: Vec::new(),
+        })
+    }
+}
+
+impl<S: Sink> Work<'_, S> {
+    fn run(&self) -> Result<()> {
+        let kept = lock(&self.workspace.0).pop();
+        let mut scratch = match kept {
+            Some(scratch) => scratch,
+            None => Scratch::new()?,
         };
+        let result = self.work_off(&mut scratch);
+        if result.is_err() {
+            self.stop.store(true, Ordering::Relaxed);
+        }
+        lock(&self.workspace.0).push(scratch);
+        result
+    }
+
+    fn work_off(&self, scratch: &mut Scratch) -> Result<()> {
         while !self.stop.load(Ordering::Relaxed) {
             let number = self.next.fetch_add(1, Ordering::Relaxed);
             let Some(frames) = self.containers.get(number) else {
                 break;
             };
-            self.container(frames.clone(), &mut scratch)?;
+            self.container(frames.clone(), scratch)?;
         }
         Ok(())
     }
@@ -259,7 +272,6 @@ impl<S: Sink> Work<'_, S> {
             good,
             ..
         } = scratch;
-        self.frames.fetch_add(1, Ordering::Relaxed);
         let plain = match reader.open(opener, needed.part, &needed.descriptor, sealed) {
             Ok(plain) => plain,
             Err(error) => {
@@ -331,10 +343,14 @@ impl<S: Sink> Work<'_, S> {
 
     fn lose(&self, pieces: Range<usize>, error: Error) {
         let reason = Arc::new((error.kind(), error.to_string()));
-        let mut lost = self.lost.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut lost = lock(&self.lost);
         lost.extend(pieces.map(|piece| Lost {
             piece,
             reason: Arc::clone(&reason),
         }));
     }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -4,12 +4,12 @@
 //! extended attributes (which need write permission), mode (which an access control list would
 //! change), modification time last.
 //!
-//! | what | rule |
-//! | --- | --- |
-//! | owner | by name if the snapshot names it and the name is known here, else by number |
-//! | owner, without privilege | the group where the system allows it; set-id bits are dropped if owner or group differ |
-//! | owner, mode, time or attribute that cannot be set | told once per name, not an error: file systems differ |
-//! | attribute that is there but not in the snapshot | user attributes and access control lists are removed |
+//! - The owner is found by name if the snapshot names it and the name is known here, else by number.
+//! - Without privilege the group is set where the system allows it; set-id bits are dropped if owner
+//!   or group could not be had.
+//! - An owner, mode, time or attribute that cannot be set here is told once per name and is no
+//!   error: file systems differ.
+//! - User attributes and access control lists that are there, but not in the snapshot, are removed.
 //!
 //! Names are looked up only with privilege: without it owners cannot be given away at all.
 

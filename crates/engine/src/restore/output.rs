@@ -405,7 +405,7 @@ pub fn link(from: &Directory, old: &[u8], to: &Directory, new: &[u8]) -> Result<
 }
 
 fn write_zeros(file: &File, shared: &Shared, offset: u64, length: u64) -> Result<()> {
-    const ZEROS: [u8; 65536] = [0; 65536];
+    static ZEROS: [u8; 65536] = [0; 65536];
     let end = offset + length;
     let mut position = offset;
     while position < end {

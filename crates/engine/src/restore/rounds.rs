@@ -24,7 +24,14 @@ impl Restorer<'_> {
                 files: &self.outputs,
             };
             let threads = self.options.threads;
-            let fetched = fetch::fetch(self.repository, &sorted, &sink, threads, self.job)?;
+            let fetched = fetch::fetch(
+                self.repository,
+                &sorted,
+                &sink,
+                threads,
+                &self.workspace,
+                self.job,
+            )?;
             self.report.bytes_read += fetched.bytes_read;
             self.containers
                 .extend(sorted.frames.iter().map(|frame| frame.container));

@@ -5,6 +5,7 @@
 //! directory is to have is set only after everything in it is written, children first.
 
 use super::delete::Deleter;
+use super::fetch::Workspace;
 use super::files::Links;
 use super::item::{self, Decision};
 use super::metadata::{Attributes, OwnerMap, Present};
@@ -33,6 +34,7 @@ pub struct Restorer<'a> {
     pub(super) relocator: Relocator,
     pub(super) shared: Shared,
     pub(super) window: Window,
+    pub(super) workspace: Workspace,
     /// The files of the window.
     pub(super) outputs: Vec<Arc<OutputFile>>,
     /// The file being planned, and its number in the window if it has one.
@@ -103,6 +105,7 @@ pub fn run(
         owners: OwnerMap::new(shared.applier.is_privileged()),
         shared,
         window: Window::default(),
+        workspace: Workspace::default(),
         outputs: Vec::new(),
         current: None,
         links: Links::default(),

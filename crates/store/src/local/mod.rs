@@ -67,6 +67,8 @@ const TEMPORARY_DIRECTORY: &str = "tmp";
 const RESERVE: &str = "reserve";
 /// The object without which a directory is not a store; the engine writes it.
 const CONFIG: &str = "config";
+/// Its second copy, which is enough to open the store by (R30).
+const CONFIG_COPY: &str = "config.copy";
 
 /// A store in a local directory.
 pub struct LocalStore(Objects<SystemDisk>);
@@ -117,7 +119,11 @@ impl LocalStore {
             io::ErrorKind::NotADirectory => missing("is not a directory"),
             _ => Error::io(format!("opening '{place}'"), error).with_kind(ErrorKind::Io),
         })?;
-        match disk.size(CONFIG) {
+        let size = match disk.size(CONFIG) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => disk.size(CONFIG_COPY),
+            other => other,
+        };
+        match size {
             Ok(_) => Ok(LocalStore(Objects::new(disk, place, writable))),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 Err(missing("holds no store: the file 'config' is missing"))

@@ -131,8 +131,8 @@ fn nothing_is_left_unfinished() {
 fn pure_crates_touch_nothing() {
     let mut findings = Vec::new();
     for file in files::rust() {
-        let is_pure = |name: &&str| file.path.starts_with(&format!("crates/{name}/src/"));
-        if PURE.iter().any(|name| is_pure(&name)) && !is_test_module(&file.path) {
+        let is_pure = |name: &str| file.path.starts_with(&format!("crates/{name}/src/"));
+        if PURE.iter().any(|name| is_pure(name)) && !is_test_module(&file.path) {
             findings.extend(touches(&file));
         }
     }
@@ -167,4 +167,45 @@ fn touches(file: &File) -> Vec<String> {
         }
     }
     findings
+}
+
+#[test]
+fn every_file_is_part_of_a_crate() {
+    let files = files::rust();
+    let mut findings = Vec::new();
+    for file in &files {
+        let parts: Vec<&str> = file.path.split('/').collect();
+        let [.., folder, name] = parts.as_slice() else {
+            continue;
+        };
+        let is_root = matches!(*name, "lib.rs" | "main.rs" | "build.rs")
+            || (parts.len() == 4 && matches!(*folder, "tests" | "examples" | "benches"));
+        if is_root {
+            continue;
+        }
+        let (directory, module) = match *name {
+            "mod.rs" => (&parts[..parts.len() - 2], *folder),
+            name => (&parts[..parts.len() - 1], name.trim_end_matches(".rs")),
+        };
+        let directory = directory.join("/");
+        let declared = format!("mod {module};");
+        let is_parent = |path: &str| {
+            path == format!("{directory}.rs")
+                || ["mod.rs", "lib.rs", "main.rs"]
+                    .iter()
+                    .any(|name| path == format!("{directory}/{name}"))
+                // A file of tests beside its siblings, which may declare it.
+                || path.starts_with(&format!("{directory}/"))
+        };
+        let found = files
+            .iter()
+            .any(|other| is_parent(&other.path) && other.text().contains(&declared));
+        if !found {
+            findings.push(file.path.clone());
+        }
+    }
+    no_findings(
+        "no 'mod' names these files, so nothing compiles them",
+        &findings,
+    );
 }
