@@ -108,6 +108,8 @@ impl fmt::Display for Compression {
 pub struct Compressor {
     compression: Compression,
     zstd: Option<zstd::bulk::Compressor<'static>>,
+    /// Coded bytes before it is known whether they are fewer.
+    scratch: Vec<u8>,
 }
 
 impl Compressor {
@@ -129,42 +131,51 @@ impl Compressor {
             }
             Compression::None | Compression::Lz4 => None,
         };
-        Ok(Self { compression, zstd })
+        Ok(Self {
+            compression,
+            zstd,
+            scratch: Vec::new(),
+        })
     }
 
     /// Appends the coded form of `plain` to `coded` and says which codec it took.
     pub fn compress(&mut self, plain: &[u8], coded: &mut Vec<u8>) -> Result<Codec> {
-        let start = coded.len();
         let worth_bytes = plain.len() - plain.len() / 32;
-        let codec = match (&self.compression, &mut self.zstd) {
+        let (codec, written) = match (&self.compression, &mut self.zstd) {
             (Compression::Zstd(_), Some(zstd)) => {
-                let bound = zstd::zstd_safe::compress_bound(plain.len());
-                coded.resize(start + bound, 0);
+                let scratch = at_least(
+                    &mut self.scratch,
+                    zstd::zstd_safe::compress_bound(plain.len()),
+                );
                 let written = zstd
-                    .compress_to_buffer(plain, &mut coded[start..])
+                    .compress_to_buffer(plain, scratch)
                     .map_err(|cause| Error::io("compressing a frame", cause))?;
-                coded.truncate(start + written);
-                Codec::Zstd
+                (Codec::Zstd, written)
             }
             (Compression::Lz4, _) => {
-                coded.resize(
-                    start + lz4_flex::block::get_maximum_output_size(plain.len()),
-                    0,
-                );
-                let written = lz4_flex::block::compress_into(plain, &mut coded[start..])
-                    .map_err(|error| Error::invalid(format!("compressing a frame: {error}")))?;
-                coded.truncate(start + written);
-                Codec::Lz4
+                let bound = lz4_flex::block::get_maximum_output_size(plain.len());
+                let written =
+                    lz4_flex::block::compress_into(plain, at_least(&mut self.scratch, bound))
+                        .map_err(|error| Error::invalid(format!("compressing a frame: {error}")))?;
+                (Codec::Lz4, written)
             }
-            _ => Codec::Raw,
+            _ => (Codec::Raw, plain.len()),
         };
-        if codec == Codec::Raw || coded.len() - start >= worth_bytes {
-            coded.truncate(start);
+        if codec == Codec::Raw || written >= worth_bytes {
             coded.extend_from_slice(plain);
             return Ok(Codec::Raw);
         }
+        coded.extend_from_slice(&self.scratch[..written]);
         Ok(codec)
     }
+}
+
+/// The buffer as a slice of at least `length` bytes; it is cleared only where it grows.
+fn at_least(buffer: &mut Vec<u8>, length: usize) -> &mut [u8] {
+    if buffer.len() < length {
+        buffer.resize(length, 0);
+    }
+    buffer
 }
 
 /// Decompresses frames; keeps its working memory from frame to frame.

@@ -410,3 +410,36 @@ fn header_problem(header: &[u8], id: ContainerId, section_opens: bool) -> Result
         Err(error) => Ok(Some(error.to_string())),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use onefold_format::container::ChunkDescriptor;
+    use onefold_types::{Fingerprint, Level};
+
+    fn section(names: &[u8]) -> MetadataSection {
+        let chunk = |name: &u8| ChunkDescriptor {
+            fingerprint: Fingerprint([*name; 32]),
+            length: 1,
+            level: Level::DATA,
+            frame: 0,
+            offset: 0,
+        };
+        MetadataSection {
+            chunks: names.iter().map(chunk).collect(),
+            ..MetadataSection::default()
+        }
+    }
+
+    #[test]
+    fn r14_a_chunk_that_a_container_holds_twice_counts_once() {
+        let sum = |names: &[u8]| PrefixSum::of(&section(names));
+        assert_eq!(
+            sum(&[1, 2, 1]),
+            sum(&[2, 1]),
+            "an index holds each entry once"
+        );
+        let others: [&[u8]; 5] = [&[], &[1], &[2], &[1, 3], &[1, 2, 3]];
+        assert!(others.iter().all(|other| sum(other) != sum(&[1, 2])));
+    }
+}

@@ -70,7 +70,7 @@ impl FrameSealer {
             bytes: mut plain,
             chunks,
         } = frame;
-        let mut bytes = Vec::with_capacity(plain.len() / 2 + 1024);
+        let mut bytes = Vec::new();
         let codec = self.compressor.compress(&plain, &mut bytes)?;
         sealer.seal(part, &mut bytes, 0)?;
         let plain_length = plain.len();

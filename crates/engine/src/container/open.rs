@@ -44,7 +44,8 @@ pub struct ContainerContext {
 pub struct OpenContainer {
     context: Arc<ContainerContext>,
     frame: PlainFrame,
-    spare: Vec<u8>,
+    /// Buffers of sealed frames, to be filled again.
+    spare: Vec<Vec<u8>>,
     body: Option<Body>,
 }
 
@@ -75,7 +76,7 @@ impl OpenContainer {
     /// Appends a chunk.
     pub fn append(&mut self, fingerprint: Fingerprint, level: Level, bytes: &[u8]) -> Result<()> {
         if self.frame.bytes.capacity() == 0 {
-            self.frame.bytes = std::mem::take(&mut self.spare);
+            self.frame.bytes = self.spare.pop().unwrap_or_default();
             self.frame
                 .bytes
                 .reserve(self.context.frame_bytes + limits::CHUNK_SIZE_MAX_BYTES / 16);
@@ -129,7 +130,7 @@ impl OpenContainer {
     fn collect_one(&mut self, body: &mut Body) -> Result<()> {
         if let Some(pending) = body.in_flight.pop_front() {
             let mut sealed = pending.wait()?;
-            self.spare = std::mem::take(&mut sealed.spare);
+            self.spare.push(std::mem::take(&mut sealed.spare));
             body.take(sealed);
         }
         Ok(())

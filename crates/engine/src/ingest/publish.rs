@@ -457,10 +457,18 @@ fn place(
     writer: &mut StreamWriter,
 ) -> Result<Placed> {
     // A source at the root is the root, whatever name it has on disk.
-    if let Some(Entry { content: Some(reference), modified, totals, .. }) =
-        tree.source.and_then(|number| take_source(done, number))
+    if let Some(Entry {
+        content: Some(reference),
+        modified,
+        totals,
+        ..
+    }) = tree.source.and_then(|number| take_source(done, number))
     {
-        return Ok(Placed { reference, totals, newest: modified });
+        return Ok(Placed {
+            reference,
+            totals,
+            newest: modified,
+        });
     }
     let names = SystemNames::default();
     let mut builder = DirectoryBuilder::default();
@@ -476,7 +484,11 @@ fn place(
         }
     }
     let directory = builder.finish(&names, writer)?;
-    Ok(Placed { reference: directory.reference, totals: directory.totals, newest })
+    Ok(Placed {
+        reference: directory.reference,
+        totals: directory.totals,
+        newest,
+    })
 }
 
 /// A directory that leads to sources. Other things in it change its own time without concerning

@@ -2,11 +2,10 @@
 
 use crate::steps::*;
 use onefold_crypto::{Purpose, Suite};
+use onefold_engine::Repository;
 use onefold_engine::check::{self, CheckOptions, ReadData, findings};
-use onefold_engine::index::run::RunWriter;
-use onefold_engine::index::{FingerprintIndex, rebuild};
+use onefold_engine::index::FingerprintIndex;
 use onefold_engine::tree::directory::{DirectoryBuilder, NoNames};
-use onefold_engine::{Repository, container::reader};
 use onefold_format::layout;
 use onefold_format::node::{DirectoryLeaf, Entry, EntryKind, Node, Reference};
 use onefold_format::record::{self, Outcome};
@@ -16,7 +15,7 @@ use onefold_types::{ContainerId, ErrorKind, Level, SessionId};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-fn items() -> Vec<Item> {
+pub fn items() -> Vec<Item> {
     vec![
         directory("a", [file("one", 1, 300_000), file("two", 2, 20_000)]),
         directory("b", [file("three", 3, 400_000)]),
@@ -193,6 +192,22 @@ fn a_restored_container_loses_its_finding() {
     assert!(report.is_clean());
     assert_eq!((report.containers_read, report.notes.len()), (1, 1));
     assert!(findings::load_findings(&repository).unwrap().is_empty());
+}
+
+#[test]
+fn a_container_under_another_name_is_noticed_without_reading_it() {
+    let (memory, repository) = create();
+    save(&repository, &items());
+    let container = *containers(&repository).first().unwrap();
+    let place = key(layout::container(container));
+    memory.corrupt(&place, |bytes| bytes[20] ^= 1);
+    let report = check_with(&repository, ReadData::None);
+    assert_eq!(report.damaged_containers.len(), 1, "{report:?}");
+    assert!(report.damaged_paths.is_empty(), "its chunks can be read");
+    // A version that is not ours is damage too, because everything sealed opens (R26).
+    memory.corrupt(&place, |bytes| (bytes[20], bytes[8]) = (bytes[20] ^ 1, 9));
+    let report = check_with(&repository, ReadData::None);
+    assert_eq!(report.damaged_containers.len(), 1, "{report:?}");
 }
 
 #[test]
@@ -430,149 +445,6 @@ fn many_damaged_paths_are_counted() {
     assert_eq!(report.damaged_paths.len(), 1000);
     assert_eq!(report.damaged_paths_more, 500);
     assert_eq!(report.damaged_paths[0].path, "/0000");
-}
-
-#[test]
-fn a_lost_index_is_a_note_and_can_be_made_anew() {
-    let (memory, repository) = create();
-    save(&repository, &items());
-    for name in names(&memory, "index") {
-        memory.remove(&key(name));
-    }
-    let before = memory.operations();
-    let report = check_all(&repository);
-    assert!(report.is_clean(), "every chunk is there: {report:?}");
-    assert_eq!(report.notes.len(), 1);
-    assert_eq!(
-        memory.operations(),
-        before,
-        "a check does not mend the index"
-    );
-    let repaired = check::repair_index(&repository, &job()).unwrap();
-    assert_eq!(repaired.containers, containers(&repository).len() as u64);
-    assert_eq!(check_all(&repository).notes, [""; 0]);
-}
-
-#[test]
-fn r12_r13_r33_repairing_the_index_is_safe_at_every_step() {
-    let (memory, repository) = create();
-    for seed in 0..3 {
-        save(&repository, &[file("f", seed, 50_000)]);
-    }
-    let run = names(&memory, "index").remove(1);
-    let damage = |memory: &MemoryStore| memory.corrupt(&key(run.as_str()), |b| b[50] ^= 1);
-    assert!(damage(&memory));
-    let report = check_all(&repository);
-    assert_eq!(report.problems.len(), 1, "{report:?}");
-    assert!(
-        report.damaged_paths.is_empty(),
-        "no data is lost: {report:?}"
-    );
-
-    let plan = check::plan_index_repair(&repository, &job()).unwrap();
-    assert_eq!(
-        (plan.runs.len(), plan.containers),
-        (3, containers(&repository).len() as u64)
-    );
-    let before = memory.operations();
-    check::execute_index_repair(&repository, &plan, &job()).unwrap();
-    assert!(check_all(&repository).is_clean());
-    for n in before..=memory.operations() {
-        let state = memory.state_after(n);
-        // The log knows nothing of the damage.
-        let _ = damage(&state);
-        let report = check_all(&reopen(&state, 7));
-        assert!(report.damaged_paths.is_empty(), "after {n}: {report:?}");
-        assert!(
-            report.damaged_containers.is_empty(),
-            "after {n}: {report:?}"
-        );
-    }
-}
-
-/// Replaces the index by one run whose entries `change` has changed.
-fn rewrite_index(
-    memory: &MemoryStore,
-    repository: &Arc<Repository>,
-    change: impl FnOnce(&mut Vec<onefold_format::index_run::Entry>),
-) {
-    for name in names(memory, "index") {
-        memory.remove(&key(name));
-    }
-    let containers: Vec<ContainerId> = containers(repository).into_iter().collect();
-    let mut entries = Vec::new();
-    for (number, id) in (0u32..).zip(&containers) {
-        let section = reader::read_section(repository, *id).unwrap();
-        entries.extend(
-            section
-                .chunks
-                .iter()
-                .map(|chunk| onefold_format::index_run::Entry {
-                    prefix: chunk.fingerprint.prefix(),
-                    container: number,
-                }),
-        );
-    }
-    entries.sort_unstable();
-    change(&mut entries);
-    entries.sort_unstable();
-    let count = entries.len() as u64;
-    let mut writer = RunWriter::new(repository, containers, Vec::new(), count).unwrap();
-    entries
-        .into_iter()
-        .for_each(|entry| writer.push(entry).unwrap());
-    writer.finish(repository).unwrap();
-}
-
-#[test]
-fn r16_an_index_that_differs_from_the_containers_is_noticed() {
-    type Edit = fn(&mut Vec<onefold_format::index_run::Entry>);
-    let edits: [(&str, Edit, bool); 4] = [
-        ("as it was", |_| {}, true),
-        (
-            "an entry is missing",
-            |entries| entries.truncate(entries.len() - 1),
-            false,
-        ),
-        (
-            "an entry is in the wrong container",
-            |entries| entries[5].container ^= 1,
-            false,
-        ),
-        (
-            "an entry is too many",
-            |entries| {
-                let other = onefold_format::index_run::Entry {
-                    prefix: 77,
-                    ..entries[5]
-                };
-                entries.push(other);
-            },
-            false,
-        ),
-    ];
-    for (what, edit, is_clean) in edits {
-        let (memory, repository) = create();
-        save(&repository, &items());
-        rewrite_index(&memory, &repository, edit);
-        let report = check_with(&repository, ReadData::None);
-        assert_eq!(report.is_clean(), is_clean, "{what}: {report:?}");
-        assert!(report.damaged_paths.is_empty(), "{what}: {report:?}");
-        check::repair_index(&repository, &job()).unwrap();
-        let report = check_with(&repository, ReadData::None);
-        assert!(report.is_clean(), "{what}, repaired: {report:?}");
-    }
-}
-
-#[test]
-fn a_pack_that_differs_from_its_container_is_noticed() {
-    let (memory, repository) = create();
-    save(&repository, &items());
-    let pack = rebuild::list_packs(&repository).unwrap().remove(0);
-    memory.corrupt(&key(pack.as_str()), |bytes| bytes[60] ^= 1);
-    let report = check_with(&repository, ReadData::None);
-    assert_eq!(report.problems.len(), 1, "{report:?}");
-    assert!(report.problems[0].contains(&pack));
 }
 
 #[test]

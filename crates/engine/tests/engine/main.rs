@@ -1,6 +1,9 @@
 //! Integration tests of the engine: one binary, one module per subject.
 
 mod check;
+mod index;
+mod ingest;
+mod check_index;
 mod restore;
 mod steps;
 mod synthesis;

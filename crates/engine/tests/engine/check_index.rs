@@ -1,0 +1,182 @@
+//! Checks of index runs and metadata packs, and the repair of the index.
+
+use crate::check::items;
+use crate::steps::*;
+use onefold_crypto::Purpose;
+use onefold_engine::Repository;
+use onefold_engine::check::{self, ReadData};
+use onefold_engine::container::reader;
+use onefold_engine::index::fingerprint_index::list_runs;
+use onefold_engine::index::rebuild;
+use onefold_engine::index::run::{Run, write_run};
+use onefold_format::index_run::{
+    Entry, FILTER_PART, FILTER_PIECE_WORDS, Footer, PAGE_STORED_BYTES,
+};
+use onefold_format::layout;
+use onefold_store::MemoryStore;
+use onefold_types::ContainerId;
+use std::sync::Arc;
+
+/// Replaces the index by one run whose entries `change` has changed.
+fn rewrite_index(
+    memory: &MemoryStore,
+    repository: &Arc<Repository>,
+    change: impl FnOnce(&mut Vec<Entry>),
+) {
+    for name in names(memory, "index") {
+        memory.remove(&key(name));
+    }
+    let containers: Vec<ContainerId> = containers(repository).into_iter().collect();
+    let mut entries = Vec::new();
+    for (container, id) in (0u32..).zip(&containers) {
+        let section = reader::read_section(repository, *id).unwrap();
+        entries.extend(section.chunks.iter().map(|chunk| Entry {
+            prefix: chunk.fingerprint.prefix(),
+            container,
+        }));
+    }
+    entries.sort_unstable();
+    change(&mut entries);
+    entries.sort_unstable();
+    let count = entries.len() as u64;
+    let mut entries = entries.into_iter();
+    write_run(repository, containers, Vec::new(), count, &mut || {
+        Ok(entries.next())
+    })
+    .unwrap();
+}
+
+#[test]
+fn a_summary_vector_that_forgot_entries_is_noticed() {
+    let (memory, repository) = create();
+    save(&repository, &items());
+    assert!(check_with(&repository, ReadData::None).is_clean());
+    let id = list_runs(&repository).unwrap()[0];
+    let run = Run::open(&repository, id).unwrap();
+    assert!(run.filter_bytes() <= FILTER_PIECE_WORDS * 8, "one piece");
+    let mut empty = vec![0; run.filter_bytes()];
+    let sealer = repository.vault().object(Purpose::IndexRun, &id.0).unwrap();
+    sealer.seal(FILTER_PART, &mut empty, 0).unwrap();
+    memory.corrupt(&key(layout::index_run(id)), |bytes| {
+        let footer = Footer::decode(bytes, bytes.len() as u64).unwrap();
+        let start = footer.pages as usize * PAGE_STORED_BYTES;
+        bytes[start..start + empty.len()].copy_from_slice(&empty);
+    });
+    let report = check_with(&repository, ReadData::None);
+    assert_eq!(report.problems.len(), 1, "{report:?}");
+    assert!(
+        report.damaged_paths.is_empty(),
+        "no data is lost: {report:?}"
+    );
+    check::repair_index(&repository, &job()).unwrap();
+    assert!(check_with(&repository, ReadData::None).is_clean());
+}
+
+#[test]
+fn a_lost_index_is_a_note_and_can_be_made_anew() {
+    let (memory, repository) = create();
+    save(&repository, &items());
+    for name in names(&memory, "index") {
+        memory.remove(&key(name));
+    }
+    let before = memory.operations();
+    let report = check_all(&repository);
+    assert!(report.is_clean(), "every chunk is there: {report:?}");
+    assert_eq!(report.notes.len(), 1);
+    assert_eq!(
+        memory.operations(),
+        before,
+        "a check does not mend the index"
+    );
+    let repaired = check::repair_index(&repository, &job()).unwrap();
+    assert_eq!(repaired.containers, containers(&repository).len() as u64);
+    assert_eq!(check_all(&repository).notes, [""; 0]);
+}
+
+#[test]
+fn r12_r13_r33_repairing_the_index_is_safe_at_every_step() {
+    let (memory, repository) = create();
+    for seed in 0..3 {
+        save(&repository, &[file("f", seed, 50_000)]);
+    }
+    let run = names(&memory, "index").remove(1);
+    let damage = |memory: &MemoryStore| memory.corrupt(&key(run.as_str()), |b| b[50] ^= 1);
+    assert!(damage(&memory));
+    let report = check_all(&repository);
+    assert_eq!(report.problems.len(), 1, "{report:?}");
+    assert!(
+        report.damaged_paths.is_empty(),
+        "no data is lost: {report:?}"
+    );
+
+    let plan = check::plan_index_repair(&repository, &job()).unwrap();
+    assert_eq!(
+        (plan.runs.len(), plan.containers),
+        (3, containers(&repository).len() as u64)
+    );
+    let before = memory.operations();
+    check::execute_index_repair(&repository, &plan, &job()).unwrap();
+    assert!(check_all(&repository).is_clean());
+    for n in before..=memory.operations() {
+        let state = memory.state_after(n);
+        // The log knows nothing of the damage.
+        let _ = damage(&state);
+        let report = check_all(&reopen(&state, 7));
+        assert!(report.damaged_paths.is_empty(), "after {n}: {report:?}");
+        assert!(
+            report.damaged_containers.is_empty(),
+            "after {n}: {report:?}"
+        );
+    }
+}
+
+#[test]
+fn r16_an_index_that_differs_from_the_containers_is_noticed() {
+    type Edit = fn(&mut Vec<Entry>);
+    let edits: [(&str, Edit, bool); 4] = [
+        ("as it was", |_| {}, true),
+        (
+            "an entry is missing",
+            |entries| entries.truncate(entries.len() - 1),
+            false,
+        ),
+        (
+            "an entry is in the wrong container",
+            |entries| entries[5].container ^= 1,
+            false,
+        ),
+        (
+            "an entry is too many",
+            |entries| {
+                let other = Entry {
+                    prefix: 77,
+                    ..entries[5]
+                };
+                entries.push(other);
+            },
+            false,
+        ),
+    ];
+    for (what, edit, is_clean) in edits {
+        let (memory, repository) = create();
+        save(&repository, &items());
+        rewrite_index(&memory, &repository, edit);
+        let report = check_with(&repository, ReadData::None);
+        assert_eq!(report.is_clean(), is_clean, "{what}: {report:?}");
+        assert!(report.damaged_paths.is_empty(), "{what}: {report:?}");
+        check::repair_index(&repository, &job()).unwrap();
+        let report = check_with(&repository, ReadData::None);
+        assert!(report.is_clean(), "{what}, repaired: {report:?}");
+    }
+}
+
+#[test]
+fn a_pack_that_differs_from_its_container_is_noticed() {
+    let (memory, repository) = create();
+    save(&repository, &items());
+    let pack = rebuild::list_packs(&repository).unwrap().remove(0);
+    memory.corrupt(&key(pack.as_str()), |bytes| bytes[60] ^= 1);
+    let report = check_with(&repository, ReadData::None);
+    assert_eq!(report.problems.len(), 1, "{report:?}");
+    assert!(report.problems[0].contains(&pack));
+}
