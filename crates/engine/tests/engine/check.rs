@@ -418,6 +418,30 @@ fn a_wrong_chunk_length_is_noticed() {
 }
 
 #[test]
+fn a_subtree_is_walked_once_however_often_it_is_used() {
+    let (_, repository) = create();
+    // Every directory holds the one below it twice: a million million paths, forty nodes.
+    let root = put_with(&repository, |stream| {
+        let mut below = put_directory(&repository, stream, &[file("f", 1, 10)]);
+        for _ in 0..40 {
+            let mut builder = DirectoryBuilder::default();
+            for name in ["a", "b"] {
+                let directory = Entry {
+                    content: Some(below.reference),
+                    totals: below.totals,
+                    ..entry(name, EntryKind::Directory)
+                };
+                builder.push(directory, &NoNames, stream).unwrap();
+            }
+            below = builder.finish(&NoNames, stream).unwrap();
+        }
+        below.reference
+    });
+    save_root(&repository, root);
+    assert!(check_all(&repository).is_clean());
+}
+
+#[test]
 fn many_damaged_paths_are_counted() {
     let (memory, repository) = create();
     let root = put_with(&repository, |stream| {

@@ -218,6 +218,29 @@ fn equal_subtrees_are_not_read() {
     assert!(of_walk >= 8, "{of_walk}");
 }
 
+#[test]
+fn equal_leaves_of_a_large_directory_are_not_read() {
+    let store = Arc::new(Counting::new(MemoryStore::new()));
+    let repository = create_on(Arc::clone(&store) as _, Suite::None);
+    let of = |changed: Option<usize>| {
+        put_with(&repository, |stream| {
+            let mut builder = DirectoryBuilder::default();
+            for number in 0..12_000 {
+                let mut fifo = entry(&format!("{number:0>200}"), EntryKind::Fifo);
+                fifo.uid = u32::from(changed == Some(number));
+                builder.push(fifo, &NoNames, stream).unwrap();
+            }
+            builder.finish(&NoNames, stream).unwrap().reference
+        })
+    };
+    let (first, second) = (of(None), of(Some(6_000)));
+    store.take();
+    let (changes, _) = compared(&repository, first, second);
+    assert_eq!(changes.len(), 1);
+    let reads = store.take().of("containers", Operation::GetRange).calls;
+    assert!(reads <= 4, "two maps and two leaves, not {reads} frames");
+}
+
 fn hidden(repository: &Repository) -> Vec<SessionId> {
     let list = SnapshotList::load(repository).unwrap();
     let hidden = list.snapshots.iter().filter(|snapshot| snapshot.hidden);
