@@ -45,10 +45,7 @@ fn compare_entries(
     found: &mut Vec<String>,
 ) -> io::Result<()> {
     let (left_file, right_file) = (left.join(inner), right.join(inner));
-    let (a, b) = (
-        fs::symlink_metadata(&left_file)?,
-        fs::symlink_metadata(&right_file)?,
-    );
+    let (a, b) = (fs::symlink_metadata(&left_file)?, fs::symlink_metadata(&right_file)?);
     let mut note = |what: &str| found.push(format!("{}: {what}", inner.display()));
     if a.file_type() != b.file_type() {
         note("another kind of file");
@@ -61,11 +58,7 @@ fn compare_entries(
         return Ok(());
     }
     if a.mode() != b.mode() {
-        note(&format!(
-            "mode differs ({:o}, {:o})",
-            a.mode() & 0o7777,
-            b.mode() & 0o7777
-        ));
+        note(&format!("mode differs ({:o}, {:o})", a.mode() & 0o7777, b.mode() & 0o7777));
     }
     if modified(&a) != modified(&b) {
         note("modification time differs");
@@ -80,9 +73,7 @@ fn compare_entries(
 }
 
 fn names(directory: &Path) -> io::Result<BTreeSet<OsString>> {
-    fs::read_dir(directory)?
-        .map(|entry| Ok(entry?.file_name()))
-        .collect()
+    fs::read_dir(directory)?.map(|entry| Ok(entry?.file_name())).collect()
 }
 
 fn modified(metadata: &Metadata) -> (i64, i64) {
@@ -215,9 +206,6 @@ mod tests {
             fs::remove_file(top.join("d/link")).unwrap();
             symlink("small", top.join("d/link")).unwrap();
         });
-        assert_eq!(
-            found,
-            ["d/link: link target differs", "empty: another kind of file"]
-        );
+        assert_eq!(found, ["d/link: link target differs", "empty: another kind of file"]);
     }
 }

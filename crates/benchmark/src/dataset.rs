@@ -54,28 +54,15 @@ impl Dataset {
             let path = directory.join(&name);
             let (mut files, mut bytes) = (0, 0);
             read_all(&path, &mut files, &mut bytes)?;
-            generations.push(Generation {
-                name,
-                path,
-                files,
-                bytes,
-            });
+            generations.push(Generation { name, path, files, bytes });
         }
         if generations.len() < FEWEST_GENERATIONS {
             let message = "the data directory needs at least two generations (g00, g01, ...)";
             return Err(io::Error::other(message));
         }
         let digests = fs::read_to_string(directory.join(DIGESTS)).unwrap_or_default();
-        let name = if is_data_set_a(&digests) {
-            "data set A"
-        } else {
-            "a data set of its own"
-        };
-        Ok(Dataset {
-            name,
-            directory,
-            generations,
-        })
+        let name = if is_data_set_a(&digests) { "data set A" } else { "a data set of its own" };
+        Ok(Dataset { name, directory, generations })
     }
 
     /// The oldest generation.
@@ -95,18 +82,12 @@ impl Dataset {
 
     /// Bytes in all increments.
     pub fn increment_bytes(&self) -> u64 {
-        self.increments()
-            .iter()
-            .map(|generation| generation.bytes)
-            .sum()
+        self.increments().iter().map(|generation| generation.bytes).sum()
     }
 
     /// Bytes in all generations.
     pub fn total_bytes(&self) -> u64 {
-        self.generations
-            .iter()
-            .map(|generation| generation.bytes)
-            .sum()
+        self.generations.iter().map(|generation| generation.bytes).sum()
     }
 
     /// Starts `tar`, which writes all generations as one stream.
@@ -114,10 +95,7 @@ impl Dataset {
         let mut command = Command::new("tar");
         command.args(["--sort=name", "--owner=0", "--group=0", "-cf", "-"]);
         command.args(self.generations.iter().map(|generation| &generation.name));
-        command
-            .current_dir(&self.directory)
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped());
+        command.current_dir(&self.directory).stdin(Stdio::null()).stdout(Stdio::piped());
         command
     }
 }
@@ -136,9 +114,7 @@ pub fn ensure_data_set_a(directory: &Path) -> io::Result<()> {
         .stdin(Stdio::null())
         .status()?;
     if !status.success() {
-        return Err(io::Error::other(format!(
-            "making data set A failed: {status}"
-        )));
+        return Err(io::Error::other(format!("making data set A failed: {status}")));
     }
     Ok(())
 }
@@ -203,10 +179,7 @@ pub fn make_tiny(directory: &Path) -> io::Result<Dataset> {
         }
     }
     let data = Dataset::open(directory)?;
-    Ok(Dataset {
-        name: "the tiny synthetic data set",
-        ..data
-    })
+    Ok(Dataset { name: "the tiny synthetic data set", ..data })
 }
 
 fn write_file(path: &Path, contents: &[u8], mode: u32) -> io::Result<()> {
@@ -232,23 +205,12 @@ fn sequence(seed: u64) -> impl Iterator<Item = u64> {
 }
 
 fn noise(seed: u64, length: usize) -> Vec<u8> {
-    sequence(seed)
-        .flat_map(u64::to_le_bytes)
-        .take(length)
-        .collect()
+    sequence(seed).flat_map(u64::to_le_bytes).take(length).collect()
 }
 
 fn words(seed: u64, length: usize) -> Vec<u8> {
-    const WORDS: [&str; 8] = [
-        "store ",
-        "chunk ",
-        "of ",
-        "the\n",
-        "container ",
-        "index ",
-        "and ",
-        "fingerprint ",
-    ];
+    const WORDS: [&str; 8] =
+        ["store ", "chunk ", "of ", "the\n", "container ", "index ", "and ", "fingerprint "];
     sequence(seed)
         .flat_map(|number| WORDS[(number >> 20) as usize % WORDS.len()].bytes())
         .take(length)
@@ -284,25 +246,11 @@ mod tests {
         assert_eq!(data.first().name, "g00");
         assert_eq!(data.last().name, "g02");
         assert!(data.total_bytes() > 10_000_000);
-        assert_eq!(
-            data.increment_bytes(),
-            data.total_bytes() - data.first().bytes
-        );
+        assert_eq!(data.increment_bytes(), data.total_bytes() - data.first().bytes);
         let changes = crate::compare::differences(&data.first().path, &data.last().path).unwrap();
-        assert!(
-            changes
-                .iter()
-                .any(|line| line == "text/10.txt: contents differ"),
-            "{changes:?}"
-        );
-        assert!(
-            changes.iter().any(|line| line == "text/00.txt: missing"),
-            "{changes:?}"
-        );
-        assert!(
-            changes.iter().any(|line| line == "noise/5.bin: extra"),
-            "{changes:?}"
-        );
+        assert!(changes.iter().any(|line| line == "text/10.txt: contents differ"), "{changes:?}");
+        assert!(changes.iter().any(|line| line == "text/00.txt: missing"), "{changes:?}");
+        assert!(changes.iter().any(|line| line == "noise/5.bin: extra"), "{changes:?}");
     }
 
     #[test]

@@ -10,14 +10,8 @@ use std::path::Path;
 use std::process::Command;
 
 /// Packages that the builds of some peers need.
-const LIBRARIES: &[&str] = &[
-    "libacl1-dev",
-    "libssl-dev",
-    "libxxhash-dev",
-    "libzstd-dev",
-    "liblz4-dev",
-    "pkg-config",
-];
+const LIBRARIES: &[&str] =
+    &["libacl1-dev", "libssl-dev", "libxxhash-dev", "libzstd-dev", "liblz4-dev", "pkg-config"];
 
 /// How one peer is had.
 struct Recipe {
@@ -29,26 +23,10 @@ struct Recipe {
 }
 
 const RECIPES: &[Recipe] = &[
-    Recipe {
-        binary: "restic",
-        manager: "apt-get",
-        install: restic,
-    },
-    Recipe {
-        binary: "borg",
-        manager: "python3",
-        install: borg,
-    },
-    Recipe {
-        binary: "rustic",
-        manager: "cargo",
-        install: rustic,
-    },
-    Recipe {
-        binary: "kopia",
-        manager: "go",
-        install: kopia,
-    },
+    Recipe { binary: "restic", manager: "apt-get", install: restic },
+    Recipe { binary: "borg", manager: "python3", install: borg },
+    Recipe { binary: "rustic", manager: "cargo", install: rustic },
+    Recipe { binary: "kopia", manager: "go", install: kopia },
 ];
 
 /// Installs every peer that is not in `PATH`, into `prefix` where the package manager lets one
@@ -56,19 +34,13 @@ const RECIPES: &[Recipe] = &[
 pub fn install_peers(prefix: &Path) -> Vec<String> {
     let present = |recipe: &Recipe| on_path(recipe.binary).is_some();
     if RECIPES.iter().all(present) {
-        return RECIPES
-            .iter()
-            .map(|recipe| format!("{}: present", recipe.binary))
-            .collect();
+        return RECIPES.iter().map(|recipe| format!("{}: present", recipe.binary)).collect();
     }
     let libraries = packages(LIBRARIES);
     if let Err(error) = &libraries {
         eprintln!("libraries: {error}; some builds may fail for it");
     }
-    RECIPES
-        .iter()
-        .map(|recipe| format!("{}: {}", recipe.binary, one(recipe, prefix)))
-        .collect()
+    RECIPES.iter().map(|recipe| format!("{}: {}", recipe.binary, one(recipe, prefix))).collect()
 }
 
 fn one(recipe: &Recipe, prefix: &Path) -> String {
@@ -76,26 +48,18 @@ fn one(recipe: &Recipe, prefix: &Path) -> String {
         return "present".to_string();
     }
     if on_path(recipe.manager).is_none() {
-        return format!(
-            "not installed: it comes by {}, which is not here",
-            recipe.manager
-        );
+        return format!("not installed: it comes by {}, which is not here", recipe.manager);
     }
     match (recipe.install)(prefix) {
         Ok(()) if on_path(recipe.binary).is_some() => "installed".to_string(),
-        Ok(()) => format!(
-            "installed, but {} is not in PATH",
-            prefix.join("bin").display()
-        ),
+        Ok(()) => format!("installed, but {} is not in PATH", prefix.join("bin").display()),
         Err(error) => format!("not installed: {error}"),
     }
 }
 
 fn packages(names: &[&str]) -> io::Result<()> {
     run(Command::new("apt-get").arg("update"))?;
-    run(Command::new("apt-get")
-        .args(["install", "-y", "--no-install-recommends"])
-        .args(names))
+    run(Command::new("apt-get").args(["install", "-y", "--no-install-recommends"]).args(names))
 }
 
 fn restic(_prefix: &Path) -> io::Result<()> {
@@ -104,32 +68,24 @@ fn restic(_prefix: &Path) -> io::Result<()> {
 
 fn borg(prefix: &Path) -> io::Result<()> {
     let environment = prefix.join("lib/onefold-benchmark-borg");
-    run(Command::new("python3")
-        .args(["-m", "venv"])
-        .arg(&environment))?;
+    run(Command::new("python3").args(["-m", "venv"]).arg(&environment))?;
     run(Command::new(environment.join("bin/pip")).args(["install", "borgbackup"]))?;
     std::fs::create_dir_all(prefix.join("bin"))?;
     symlink(environment.join("bin/borg"), prefix.join("bin/borg"))
 }
 
 fn rustic(prefix: &Path) -> io::Result<()> {
-    run(Command::new("cargo")
-        .args(["install", "rustic-rs", "--locked", "--root"])
-        .arg(prefix))
+    run(Command::new("cargo").args(["install", "rustic-rs", "--locked", "--root"]).arg(prefix))
 }
 
 fn kopia(prefix: &Path) -> io::Result<()> {
     let module = "github.com/kopia/kopia@latest";
-    run(Command::new("go")
-        .args(["install", module])
-        .env("GOBIN", prefix.join("bin")))
+    run(Command::new("go").args(["install", module]).env("GOBIN", prefix.join("bin")))
 }
 
 fn run(command: &mut Command) -> io::Result<()> {
     let name = command.get_program().to_string_lossy().into_owned();
-    let status = command
-        .status()
-        .map_err(|error| io::Error::other(format!("{name}: {error}")))?;
+    let status = command.status().map_err(|error| io::Error::other(format!("{name}: {error}")))?;
     if !status.success() {
         return Err(io::Error::other(format!("{name}: {status}")));
     }
@@ -144,11 +100,7 @@ mod tests {
     #[test]
     fn every_peer_has_a_recipe() {
         for tool in TOOLS.iter().filter(|tool| tool.binary != OWN) {
-            assert!(
-                RECIPES.iter().any(|recipe| recipe.binary == tool.binary),
-                "{}",
-                tool.label
-            );
+            assert!(RECIPES.iter().any(|recipe| recipe.binary == tool.binary), "{}", tool.label);
         }
     }
 
@@ -161,10 +113,7 @@ mod tests {
         };
         let outcome = one(&recipe, Path::new("/nowhere"));
         assert_eq!(outcome, "not installed: false: exit status: 1");
-        let recipe = Recipe {
-            manager: "no-such-manager",
-            ..recipe
-        };
+        let recipe = Recipe { manager: "no-such-manager", ..recipe };
         assert!(one(&recipe, Path::new("/nowhere")).contains("no-such-manager"));
     }
 }

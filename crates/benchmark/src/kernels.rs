@@ -49,18 +49,8 @@ pub fn run(data: Option<&Path>) -> Result<String> {
             roofline: 500.0,
             measured: vec![],
         },
-        Kernel {
-            name: "all known",
-            target: 2500.0,
-            roofline: 3200.0,
-            measured: vec![],
-        },
-        Kernel {
-            name: "read back, verified",
-            target: 800.0,
-            roofline: 1120.0,
-            measured: vec![],
-        },
+        Kernel { name: "all known", target: 2500.0, roofline: 3200.0, measured: vec![] },
+        Kernel { name: "read back, verified", target: 800.0, roofline: 1120.0, measured: vec![] },
     ];
     let mut stored_bytes = 0;
     for _ in 0..RUNS {
@@ -98,31 +88,16 @@ fn run_once(
     back: &mut Kernel,
 ) -> Result<u64> {
     let options = InitOptions {
-        kdf_cost: KdfCost {
-            memory_kib: 64,
-            passes: 1,
-            lanes: 1,
-        },
+        kdf_cost: KdfCost { memory_kib: 64, passes: 1, lanes: 1 },
         compression: Compression::Zstd(1),
         ..InitOptions::standard()?
     };
     let memory = MemoryPlan::new(limits::MEMORY_LIMIT_DEFAULT_BYTES)?;
     let store = Arc::new(MemoryStore::new());
     let shared = Arc::clone(&store) as Arc<dyn onefold_store::Store>;
-    Repository::create(
-        shared,
-        &options,
-        Some(b"kernel"),
-        Environment::system(),
-        memory,
-    )?;
+    Repository::create(shared, &options, Some(b"kernel"), Environment::system(), memory)?;
     let password = || Ok(Password::new(b"kernel".to_vec()));
-    let repository = Arc::new(Repository::open(
-        store,
-        password,
-        Environment::system(),
-        memory,
-    )?);
+    let repository = Arc::new(Repository::open(store, password, Environment::system(), memory)?);
     let (job, _) = Job::unattended();
     let mut stored_bytes = 0;
     for kernel in [new, known] {
@@ -133,9 +108,7 @@ fn run_once(
         };
         let before = cpu_seconds();
         let report = backup(&repository, source, &backup_options(), &job)?;
-        kernel
-            .measured
-            .push(bytes.len() as f64 / 1e6 / (cpu_seconds() - before));
+        kernel.measured.push(bytes.len() as f64 / 1e6 / (cpu_seconds() - before));
         stored_bytes += report.summary.bytes_stored;
     }
     let list = SnapshotList::load(&repository)?;
@@ -143,8 +116,7 @@ fn run_once(
         let entry = TreeReader::open(&repository)?.resolve(snapshot.record.root, b"/data")?;
         let before = cpu_seconds();
         restore::dump(&repository, &entry, 0, u64::MAX, &mut io::sink(), &job)?;
-        back.measured
-            .push(bytes.len() as f64 / 1e6 / (cpu_seconds() - before));
+        back.measured.push(bytes.len() as f64 / 1e6 / (cpu_seconds() - before));
     }
     Ok(stored_bytes)
 }
@@ -197,9 +169,8 @@ fn read_files(root: &Path) -> Arc<[u8]> {
 fn text(length: usize) -> Arc<[u8]> {
     let randomness = SeededRandomness::new(1);
     let letter = |_| b'a' + randomness.below(26) as u8;
-    let words: Vec<Vec<u8>> = (0..5000)
-        .map(|_| (0..2 + randomness.below(9)).map(letter).collect())
-        .collect();
+    let words: Vec<Vec<u8>> =
+        (0..5000).map(|_| (0..2 + randomness.below(9)).map(letter).collect()).collect();
     let mut bytes = Vec::with_capacity(length + 16);
     while bytes.len() < length {
         // The product of two uniform numbers prefers the front of the list.

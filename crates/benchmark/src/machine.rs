@@ -28,18 +28,12 @@ impl Machine {
     pub fn describe(repositories: &Path, restores: &Path) -> io::Result<Machine> {
         let processor = field(&fs::read_to_string("/proc/cpuinfo")?, "model name");
         let memory = field(&fs::read_to_string("/proc/meminfo")?, "MemTotal");
-        let kibibytes = memory
-            .split(' ')
-            .next()
-            .and_then(|n| n.parse::<u64>().ok())
-            .unwrap_or(0);
+        let kibibytes = memory.split(' ').next().and_then(|n| n.parse::<u64>().ok()).unwrap_or(0);
         Ok(Machine {
             processor,
             cores: std::thread::available_parallelism()?.get(),
             memory_mib: kibibytes / 1024,
-            kernel: fs::read_to_string("/proc/sys/kernel/osrelease")?
-                .trim()
-                .to_string(),
+            kernel: fs::read_to_string("/proc/sys/kernel/osrelease")?.trim().to_string(),
             repositories: file_system_of(repositories)?,
             restores: file_system_of(restores)?,
         })
@@ -51,10 +45,7 @@ fn field(text: &str, name: &str) -> String {
     text.lines()
         .filter_map(|line| line.split_once(':'))
         .find(|(key, _)| key.trim() == name)
-        .map_or_else(
-            || "unknown".to_string(),
-            |(_, value)| value.trim().to_string(),
-        )
+        .map_or_else(|| "unknown".to_string(), |(_, value)| value.trim().to_string())
 }
 
 /// The kind of file system that holds `path`, as `ext4`.
@@ -70,9 +61,7 @@ fn kind_of_mount(mounts: &str, path: &Path) -> String {
         .filter_map(|line| {
             let (before, after) = line.split_once(" - ")?;
             let point = Path::new(before.split(' ').nth(4)?);
-            let depth = path
-                .starts_with(point)
-                .then(|| point.components().count())?;
+            let depth = path.starts_with(point).then(|| point.components().count())?;
             Some((depth, after.split(' ').next()?))
         })
         .max_by_key(|(depth, _)| *depth)
@@ -117,27 +106,15 @@ impl Ticks {
 
 fn parse_ticks(machine: &str, own: &str) -> Option<Ticks> {
     let line = machine.lines().find_map(|line| line.strip_prefix("cpu "))?;
-    let numbers: Vec<u64> = line
-        .split_whitespace()
-        .map_while(|n| n.parse().ok())
-        .collect();
+    let numbers: Vec<u64> = line.split_whitespace().map_while(|n| n.parse().ok()).collect();
     // user, nice, system, idle, iowait, irq, softirq, stolen; guests are part of user.
     let [user, nice, system, idle, wait, irq, soft, stolen] = *numbers.first_chunk::<8>()?;
     let busy = user + nice + system + irq + soft;
     // The program's name, in parentheses, may hold anything; CPU times are the 14th to 17th field,
     // which is the 12th to 15th after the name.
     let (_, after_name) = own.rsplit_once(") ")?;
-    let times = after_name
-        .split(' ')
-        .skip(11)
-        .take(4)
-        .map_while(|n| n.parse::<u64>().ok());
-    Some(Ticks {
-        busy,
-        stolen,
-        total: busy + idle + wait + stolen,
-        own: times.sum(),
-    })
+    let times = after_name.split(' ').skip(11).take(4).map_while(|n| n.parse::<u64>().ok());
+    Some(Ticks { busy, stolen, total: busy + idle + wait + stolen, own: times.sum() })
 }
 
 /// The first line that a command prints, if it is there and succeeds.
@@ -174,10 +151,7 @@ mod tests {
         let text = "processor\t: 0\nmodel name\t: Fast One\nmodel name\t: Other\n";
         assert_eq!(field(text, "model name"), "Fast One");
         assert_eq!(field(text, "bogomips"), "unknown");
-        assert_eq!(
-            field("MemTotal:       24682064 kB\n", "MemTotal"),
-            "24682064 kB"
-        );
+        assert_eq!(field("MemTotal:       24682064 kB\n", "MemTotal"), "24682064 kB");
     }
 
     #[test]
@@ -197,39 +171,16 @@ mod tests {
         let machine = "cpu  100 10 50 800 20 5 5 10 7 0\ncpu0 1 1 1\n";
         let own = "42 (a ) b) S 1 42 42 0 -1 4194560 1 2 3 4 11 12 13 14 20 0 1";
         let ticks = parse_ticks(machine, own).unwrap();
-        assert_eq!(
-            ticks,
-            Ticks {
-                busy: 170,
-                stolen: 10,
-                total: 1000,
-                own: 50
-            }
-        );
+        assert_eq!(ticks, Ticks { busy: 170, stolen: 10, total: 1000, own: 50 });
         assert_eq!(parse_ticks("nothing", own), None);
     }
 
     #[test]
     fn the_share_of_others_leaves_out_our_own_work() {
-        let before = Ticks {
-            busy: 100,
-            stolen: 0,
-            total: 1000,
-            own: 10,
-        };
-        let after = Ticks {
-            busy: 180,
-            stolen: 10,
-            total: 1200,
-            own: 60,
-        };
+        let before = Ticks { busy: 100, stolen: 0, total: 1000, own: 10 };
+        let after = Ticks { busy: 180, stolen: 10, total: 1200, own: 60 };
         assert!((after.share_of_others(&before) - 0.2).abs() < 1e-9);
-        let quiet = Ticks {
-            busy: 150,
-            stolen: 0,
-            total: 1200,
-            own: 61,
-        };
+        let quiet = Ticks { busy: 150, stolen: 0, total: 1200, own: 61 };
         assert!(quiet.share_of_others(&before).abs() < 1e-9);
     }
 }

@@ -1,7 +1,7 @@
 //! Onefold measured against its peers, on the same data, in the same run.
 //!
-//! `peers` measures, `kernels` measures the engine alone, `install-peers` brings the peers to this machine. The method and the meaning of
-//! the figures are in `experiments/peers/README.md`.
+//! `peers` measures, `kernels` measures the engine alone, `install-peers` brings the peers to this
+//! machine. The method and the meaning of the figures are in `experiments/peers/README.md`.
 
 mod compare;
 mod dataset;
@@ -61,7 +61,7 @@ struct PeersArgs {
     /// The data, in g00, g01, ...; data set A is made there if there is none
     #[arg(long, value_name = "DIR", required_unless_present = "tiny")]
     data: Option<PathBuf>,
-    /// Makes a small synthetic data set itself and runs in seconds: shows that all works, not how well
+    /// Makes a small synthetic data set itself and runs in seconds: shows that all works, no more
     #[arg(long, conflicts_with = "data")]
     tiny: bool,
     /// The onefold binary [default: the one in PATH]
@@ -111,9 +111,7 @@ fn main() -> ExitCode {
 fn peers(args: &PeersArgs) -> io::Result<bool> {
     let search = tools::search(&args.tools, args.onefold.as_deref())?;
     if search.found.is_empty() {
-        return Err(io::Error::other(
-            "none of the tools is installed; see install-peers",
-        ));
+        return Err(io::Error::other("none of the tools is installed; see install-peers"));
     }
     let place = TempDir::with_prefix_in("onefold-benchmark-", args.work.canonicalize()?)?;
     let work = place.path();
@@ -134,12 +132,7 @@ fn peers(args: &PeersArgs) -> io::Result<bool> {
         runs: args.runs.map_or(if args.tiny { 1 } else { 3 }, usize::from),
     };
     let mut recorder = Recorder::start(&out, &raw_head(&context))?;
-    let plan = Plan {
-        tools: &search.found,
-        data: &data,
-        work,
-        restores: &restores,
-    };
+    let plan = Plan { tools: &search.found, data: &data, work, restores: &restores };
     let file = out.join(REPORT_FILE);
     for number in 1..=context.runs {
         run::perform(&plan, number, &mut recorder)?;
@@ -188,13 +181,7 @@ fn next_directory(parent: &Path, date: &str) -> io::Result<PathBuf> {
 
 /// The first line of the raw data.
 fn raw_head(context: &Context<'_>) -> serde_json::Value {
-    let Context {
-        date,
-        commit,
-        machine,
-        data,
-        ..
-    } = context;
+    let Context { date, commit, machine, data, .. } = context;
     let versions: serde_json::Map<_, _> = context
         .tools
         .iter()
@@ -220,10 +207,7 @@ fn raw_head(context: &Context<'_>) -> serde_json::Value {
 
 fn own_tool_is_right(results: &Results) -> bool {
     results.failures.iter().all(|failure| failure.tool != OWN)
-        && results
-            .verifications
-            .iter()
-            .all(|v| v.tool != OWN || v.differences.is_empty())
+        && results.verifications.iter().all(|v| v.tool != OWN || v.differences.is_empty())
 }
 
 #[cfg(test)]
@@ -238,16 +222,8 @@ mod tests {
 
     #[test]
     fn tools_are_separated_by_commas() {
-        let line = [
-            "onefold-benchmark",
-            "peers",
-            "--tiny",
-            "--tools",
-            "restic,borg",
-        ];
-        let Commands::Peers(args) = Cli::parse_from(line).command else {
-            panic!("not peers")
-        };
+        let line = ["onefold-benchmark", "peers", "--tiny", "--tools", "restic,borg"];
+        let Commands::Peers(args) = Cli::parse_from(line).command else { panic!("not peers") };
         assert_eq!(args.tools, ["restic", "borg"]);
         assert!(args.tiny && args.runs.is_none());
         assert!(Cli::try_parse_from(["onefold-benchmark", "peers"]).is_err());
@@ -265,11 +241,7 @@ mod tests {
     fn only_the_own_tool_decides_the_exit_code() {
         let mut results = Results::default();
         let differences = vec!["a: missing".to_string()];
-        let of = |tool| results::Verification {
-            run: 1,
-            tool,
-            differences: differences.clone(),
-        };
+        let of = |tool| results::Verification { run: 1, tool, differences: differences.clone() };
         results.verifications.push(of("restic"));
         assert!(own_tool_is_right(&results));
         results.verifications.push(of(OWN));

@@ -70,15 +70,10 @@ pub struct Invocation {
 pub fn measure(invocation: Invocation) -> io::Result<Usage> {
     let log = File::create(&invocation.log)?;
     let mut command = Command::new(&invocation.program);
-    command
-        .args(&invocation.arguments)
-        .current_dir(&invocation.directory);
+    command.args(&invocation.arguments).current_dir(&invocation.directory);
     for (name, _) in std::env::vars_os() {
         let text = name.to_string_lossy();
-        if SCRUBBED_PREFIXES
-            .iter()
-            .any(|prefix| text.starts_with(prefix))
-        {
+        if SCRUBBED_PREFIXES.iter().any(|prefix| text.starts_with(prefix)) {
             command.env_remove(&name);
         }
     }
@@ -147,25 +142,14 @@ mod tests {
         let error =
             measure(shell("echo $GREETING; exit 3", &place.path().join("log"))).unwrap_err();
         let text = error.to_string();
-        assert!(
-            text.contains("exit status: 3") && text.contains("hello"),
-            "{text}"
-        );
+        assert!(text.contains("exit status: 3") && text.contains("hello"), "{text}");
     }
 
     #[test]
     fn times_add_up_and_the_larger_peak_counts() {
         let second = Duration::from_secs(1);
-        let one = Usage {
-            user: second,
-            system: second,
-            wall: second,
-            peak_bytes: 5,
-        };
-        let two = Usage {
-            peak_bytes: 3,
-            ..one
-        };
+        let one = Usage { user: second, system: second, wall: second, peak_bytes: 5 };
+        let two = Usage { peak_bytes: 3, ..one };
         let both = one.and(two);
         assert!((both.cpu_seconds() - 4.0).abs() < 1e-9);
         assert_eq!(both.wall, 2 * second);

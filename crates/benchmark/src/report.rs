@@ -50,20 +50,12 @@ fn head(text: &mut String, context: &Context<'_>, results: &Results) -> std::fmt
     let Context { date, data, .. } = context;
     writeln!(text, "# Onefold and its peers, {date}\n")?;
     let done = results.conditions.len();
-    let runs = if done == 1 {
-        "the one run".to_string()
-    } else {
-        format!("{done} runs")
-    };
-    let cut = if done < context.runs {
-        ", more having been asked for"
-    } else {
-        ""
-    };
+    let runs = if done == 1 { "the one run".to_string() } else { format!("{done} runs") };
+    let cut = if done < context.runs { ", more having been asked for" } else { "" };
     writeln!(
         text,
-        "Medians of {runs} made{cut}, on {}: {} generations, {} MB, of which the first has {} files \
-         and {} MB, the last {} files and {} MB.\n",
+        "Medians of {runs} made{cut}, on {}: {} generations, {} MB, of which the first has {} \
+         files and {} MB, the last {} files and {} MB.\n",
         data.name,
         data.generations.len(),
         megabytes(data.total_bytes() as f64),
@@ -81,35 +73,22 @@ fn head(text: &mut String, context: &Context<'_>, results: &Results) -> std::fmt
         )?;
     }
     if !results.failures.is_empty() || results.verifications.iter().any(differs) {
-        writeln!(
-            text,
-            "**Not everything went well:** see Correctness below.\n"
-        )?;
+        writeln!(text, "**Not everything went well:** see Correctness below.\n")?;
     }
     facts(text, context)
 }
 
 fn facts(text: &mut String, context: &Context<'_>) -> std::fmt::Result {
-    let Context {
-        machine, commit, ..
-    } = context;
+    let Context { machine, commit, .. } = context;
     writeln!(text, "| | |\n|---|---|")?;
-    writeln!(
-        text,
-        "| processor | {}, {} logical |",
-        machine.processor, machine.cores
-    )?;
+    writeln!(text, "| processor | {}, {} logical |", machine.processor, machine.cores)?;
     writeln!(text, "| memory | {} MiB |", machine.memory_mib)?;
     writeln!(text, "| kernel | {} |", machine.kernel)?;
     writeln!(text, "| repositories on | {} |", machine.repositories)?;
     writeln!(text, "| restored to | {} |", machine.restores)?;
     writeln!(text, "| commit | {commit} |")?;
     for found in context.tools {
-        let Tool {
-            label,
-            configuration,
-            ..
-        } = found.tool;
+        let Tool { label, configuration, .. } = found.tool;
         writeln!(text, "| {label} | {}; {configuration} |", found.version)?;
     }
     if !context.missing.is_empty() {
@@ -119,32 +98,15 @@ fn facts(text: &mut String, context: &Context<'_>) -> std::fmt::Result {
 }
 
 fn ratios(text: &mut String, context: &Context<'_>, results: &Results) -> std::fmt::Result {
-    let peers: Vec<&'static str> = context
-        .tools
-        .iter()
-        .filter(|f| !f.is_own())
-        .map(|f| f.tool.label)
-        .collect();
+    let peers: Vec<&'static str> =
+        context.tools.iter().filter(|f| !f.is_own()).map(|f| f.tool.label).collect();
     writeln!(text, "## Against the best peer\n")?;
-    writeln!(
-        text,
-        "The best peer is found anew for each line. Ratio: {OWN} / best peer.\n"
-    )?;
+    writeln!(text, "The best peer is found anew for each line. Ratio: {OWN} / best peer.\n")?;
     writeln!(text, "| | unit | {OWN} | best peer | ratio | target | |")?;
     writeln!(text, "|---|---|---|---|---|---|---|")?;
     for criterion in CRITERIA {
-        let Score {
-            own,
-            best,
-            ratio,
-            met,
-        } = score(
-            results,
-            criterion,
-            OWN,
-            &peers,
-            context.data.increment_bytes(),
-        );
+        let Score { own, best, ratio, met } =
+            score(results, criterion, OWN, &peers, context.data.increment_bytes());
         writeln!(
             text,
             "| {} | {} | {} | {} | {} | {} | {} |",
@@ -191,31 +153,19 @@ fn row(
 ) -> std::fmt::Result {
     write!(text, "| {name} |")?;
     for found in context.tools {
-        write!(
-            text,
-            " {} |",
-            entry(found.tool.label).unwrap_or_else(|| "-".to_string())
-        )?;
+        write!(text, " {} |", entry(found.tool.label).unwrap_or_else(|| "-".to_string()))?;
     }
     writeln!(text)
 }
 
 fn medians(text: &mut String, context: &Context<'_>, results: &Results) -> std::fmt::Result {
     writeln!(text, "## Medians\n")?;
-    writeln!(
-        text,
-        "CPU s (user and system) / wall s / peak MiB. Increments are added up.\n"
-    )?;
+    writeln!(text, "CPU s (user and system) / wall s / peak MiB. Increments are added up.\n")?;
     header(text, context)?;
     for operation in Operation::ALL {
         row(text, context, operation.name(), |tool| {
             let cell = cell(results, tool, operation)?;
-            Some(format!(
-                "{} / {} / {:.0}",
-                figure(cell.cpu),
-                figure(cell.wall),
-                cell.peak
-            ))
+            Some(format!("{} / {} / {:.0}", figure(cell.cpu), figure(cell.wall), cell.peak))
         })?;
     }
     let bytes = context.data.increment_bytes();
@@ -231,23 +181,15 @@ fn medians(text: &mut String, context: &Context<'_>, results: &Results) -> std::
 
 fn sizes(text: &mut String, context: &Context<'_>, results: &Results) -> std::fmt::Result {
     writeln!(text, "## Repository sizes\n")?;
-    writeln!(
-        text,
-        "Sum of the lengths of all files; in parentheses, data stored / that.\n"
-    )?;
+    writeln!(text, "Sum of the lengths of all files; in parentheses, data stored / that.\n")?;
     header(text, context)?;
     // The unchanged re-run stores the last generation once more, but nothing new.
     let data = context.data.total_bytes() as f64;
     for layout in [Layout::Trees, Layout::Stream] {
-        row(
-            text,
-            context,
-            &format!("{}, bytes", layout.name()),
-            |tool| {
-                let bytes = stored_bytes(results, tool, layout)?;
-                Some(format!("{bytes:.0} ({:.2})", data / bytes))
-            },
-        )?;
+        row(text, context, &format!("{}, bytes", layout.name()), |tool| {
+            let bytes = stored_bytes(results, tool, layout)?;
+            Some(format!("{bytes:.0} ({:.2})", data / bytes))
+        })?;
     }
     writeln!(text)
 }
@@ -272,7 +214,8 @@ fn restores(text: &mut String, context: &Context<'_>, results: &Results) -> std:
             None => writeln!(text, "- {label}: {} restored, all equal", of_tool.count())?,
             Some(v) => writeln!(
                 text,
-                "- {label}: {} of {} restored trees **differ**; run {}: {} differences, first: `{}`",
+                "- {label}: {} of {} restored trees **differ**; run {}: {} differences, the \
+                 first: `{}`",
                 differing.len(),
                 of_tool.count(),
                 v.run,
@@ -283,11 +226,7 @@ fn restores(text: &mut String, context: &Context<'_>, results: &Results) -> std:
     }
     for f in &results.failures {
         let (operation, message) = (f.operation.name(), &f.message);
-        writeln!(
-            text,
-            "- **{} failed** in run {}, {operation}: `{message}`",
-            f.tool, f.run
-        )?;
+        writeln!(text, "- **{} failed** in run {}, {operation}: `{message}`", f.tool, f.run)?;
     }
     writeln!(text)
 }
@@ -300,28 +239,17 @@ fn conditions(text: &mut String, results: &Results) -> std::fmt::Result {
     writeln!(text, "## Runs\n")?;
     writeln!(
         text,
-        "The load averages (1, 5, 15 minutes) include the benchmark's own work; the share of others \
-         is the processor time that went to anything else, the kernel's own threads and other \
-         guests of the host included.\n"
+        "The load averages (1, 5, 15 minutes) include the benchmark's own work; the share of \
+         others is the processor time that went to anything else, the kernel's own threads and \
+         other guests of the host included.\n"
     )?;
-    writeln!(
-        text,
-        "| run | load at begin | load at end | share of others | |"
-    )?;
+    writeln!(text, "| run | load at begin | load at end | share of others | |")?;
     writeln!(text, "|---|---|---|---|---|")?;
     for c in &results.conditions {
-        let Conditions {
-            run,
-            load_begin,
-            load_end,
-            others,
-        } = c;
+        let Conditions { run, load_begin, load_end, others } = c;
         let verdict = if is_noisy(c) { "**noisy**" } else { "quiet" };
         let share = others * 100.0;
-        writeln!(
-            text,
-            "| {run} | {load_begin} | {load_end} | {share:.1} % | {verdict} |"
-        )?;
+        writeln!(text, "| {run} | {load_begin} | {load_end} | {share:.1} % | {verdict} |")?;
     }
     writeln!(text)
 }
@@ -330,8 +258,8 @@ fn commands(text: &mut String, context: &Context<'_>) -> std::fmt::Result {
     writeln!(text, "## Command lines\n")?;
     writeln!(
         text,
-        "Backups run in the generation's directory, restores in the empty target. `$REPOSITORY` and \
-         `$HOME` are fresh directories for every run, and others for the stream than for the \
+        "Backups run in the generation's directory, restores in the empty target. `$REPOSITORY` \
+         and `$HOME` are fresh directories for every run, and others for the stream than for the \
          trees. Variables of the caller that would configure a tool are not passed on.\n\n```"
     )?;
     let values = Values::for_display();
@@ -344,29 +272,19 @@ fn commands(text: &mut String, context: &Context<'_>) -> std::fmt::Result {
         for (name, value) in tool.environment {
             writeln!(text, "{name}={}", values.fill(value))?;
         }
-        for line in tool
-            .init
-            .iter()
-            .chain(&[tool.backup, tool.restore, tool.check])
-        {
+        for line in tool.init.iter().chain(&[tool.backup, tool.restore, tool.check]) {
             writeln!(text, "{}", command_line(tool, line, &values))?;
         }
         let stream = command_line(tool, tool.stream, &values);
         let (first, last) = (&context.data.first().name, &context.data.last().name);
-        writeln!(
-            text,
-            "tar --sort=name --owner=0 --group=0 -cf - {first} .. {last} | {stream}"
-        )?;
+        writeln!(text, "tar --sort=name --owner=0 --group=0 -cf - {first} .. {last} | {stream}")?;
     }
     writeln!(text, "```")
 }
 
 fn command_line(tool: &Tool, line: Line, values: &Values) -> String {
     let arguments = line.iter().map(|argument| values.fill(argument));
-    std::iter::once(tool.binary.to_string())
-        .chain(arguments)
-        .collect::<Vec<_>>()
-        .join(" ")
+    std::iter::once(tool.binary.to_string()).chain(arguments).collect::<Vec<_>>().join(" ")
 }
 
 /// A number with as many digits as it deserves.
@@ -407,11 +325,7 @@ mod tests {
 
     fn found(label: &str) -> Found {
         let tool = TOOLS.iter().find(|tool| tool.label == label).unwrap();
-        Found {
-            tool,
-            program: "/secret/bin".into(),
-            version: format!("{label} 9.9"),
-        }
+        Found { tool, program: "/secret/bin".into(), version: format!("{label} 9.9") }
     }
 
     fn results() -> Results {
@@ -419,12 +333,7 @@ mod tests {
         for (tool, ms) in [("onefold", 500), ("restic", 2000)] {
             for operation in Operation::ALL {
                 let user = Duration::from_millis(ms);
-                let usage = Usage {
-                    user,
-                    wall: user,
-                    peak_bytes: 80 << 20,
-                    ..Usage::default()
-                };
+                let usage = Usage { user, wall: user, peak_bytes: 80 << 20, ..Usage::default() };
                 let generation = None;
                 results.measurements.push(Measurement {
                     run: 1,
@@ -435,18 +344,9 @@ mod tests {
                 });
             }
             for layout in [Layout::Trees, Layout::Stream] {
-                results.sizes.push(Size {
-                    run: 1,
-                    tool,
-                    layout,
-                    bytes: ms * 100_000,
-                });
+                results.sizes.push(Size { run: 1, tool, layout, bytes: ms * 100_000 });
             }
-            results.verifications.push(Verification {
-                run: 1,
-                tool,
-                differences: vec![],
-            });
+            results.verifications.push(Verification { run: 1, tool, differences: vec![] });
         }
         results.conditions.push(Conditions {
             run: 1,
@@ -468,15 +368,8 @@ mod tests {
         };
         let (date, commit) = ("2026-11-21".to_string(), "0123456789ab".to_string());
         let (missing, data) = (["kopia"], data());
-        let context = Context {
-            date,
-            commit,
-            machine,
-            tools,
-            missing: &missing,
-            data: &data,
-            runs: 1,
-        };
+        let context =
+            Context { date, commit, machine, tools, missing: &missing, data: &data, runs: 1 };
         render(&context, results)
     }
 
@@ -495,10 +388,7 @@ mod tests {
         ] {
             assert!(text.contains(line), "{line}\n{text}");
         }
-        assert!(
-            !text.contains("noisy") && !text.contains("Not everything"),
-            "{text}"
-        );
+        assert!(!text.contains("noisy") && !text.contains("Not everything"), "{text}");
         assert!(!text.contains("secret"), "{text}");
     }
 
@@ -525,19 +415,10 @@ mod tests {
         let mut results = results();
         results.conditions[0].others = 0.3;
         let differences = vec!["a: contents differ".to_string()];
-        results.verifications.push(Verification {
-            run: 2,
-            tool: "restic",
-            differences,
-        });
+        results.verifications.push(Verification { run: 2, tool: "restic", differences });
         let message = "exit status: 1".to_string();
         let operation = Operation::Check;
-        results.failures.push(Failure {
-            run: 2,
-            tool: "onefold",
-            operation,
-            message,
-        });
+        results.failures.push(Failure { run: 2, tool: "onefold", operation, message });
         let text = rendered(&results, &[found("onefold"), found("restic")]);
         for line in [
             "**The machine was noisy:**",

@@ -166,10 +166,7 @@ impl Recorder {
     pub fn start(directory: &Path, head: &Value) -> io::Result<Recorder> {
         fs::create_dir_all(directory)?;
         let raw = File::create(directory.join(RAW_FILE))?;
-        let mut recorder = Recorder {
-            raw,
-            results: Results::default(),
-        };
+        let mut recorder = Recorder { raw, results: Results::default() };
         recorder.write(head)?;
         Ok(recorder)
     }
@@ -266,28 +263,13 @@ mod tests {
         let generation = Some("g01".to_string());
         let operation = Operation::Increment;
         recorder
-            .measurement(Measurement {
-                run: 1,
-                tool: "restic",
-                operation,
-                generation,
-                usage,
-            })
+            .measurement(Measurement { run: 1, tool: "restic", operation, generation, usage })
             .unwrap();
         let layout = Layout::Stream;
-        recorder
-            .size(Size {
-                run: 1,
-                tool: "restic",
-                layout,
-                bytes: 77,
-            })
-            .unwrap();
+        recorder.size(Size { run: 1, tool: "restic", layout, bytes: 77 }).unwrap();
         let text = fs::read_to_string(place.path().join(RAW_FILE)).unwrap();
-        let lines: Vec<Value> = text
-            .lines()
-            .map(|line| serde_json::from_str(line).unwrap())
-            .collect();
+        let lines: Vec<Value> =
+            text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
         assert_eq!(lines.len(), 3);
         assert_eq!(lines[1]["operation"], "increments");
         assert_eq!(lines[1]["cpu_user_seconds"], 1.5);

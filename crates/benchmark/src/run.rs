@@ -34,21 +34,12 @@ pub struct Plan<'a> {
 pub fn perform(plan: &Plan<'_>, number: usize, recorder: &mut Recorder) -> io::Result<()> {
     let load_begin = machine::load()?;
     let before = Ticks::now()?;
-    let mut run = Run {
-        plan,
-        number,
-        recorder,
-    };
+    let mut run = Run { plan, number, recorder };
     run.trees()?;
     run.streams()?;
     let others = Ticks::now()?.share_of_others(&before);
     let load_end = machine::load()?;
-    recorder.conditions(Conditions {
-        run: number,
-        load_begin,
-        load_end,
-        others,
-    })
+    recorder.conditions(Conditions { run: number, load_begin, load_end, others })
 }
 
 /// One tool's own place during one run.
@@ -62,11 +53,7 @@ impl<'a> Site<'a> {
     fn create(found: &'a Found, parent: &Path) -> io::Result<Site<'a>> {
         let root = parent.join(found.tool.label.replace([' ', ','], "-"));
         fs::create_dir_all(root.join("home/tmp"))?;
-        Ok(Site {
-            found,
-            root,
-            failed: false,
-        })
+        Ok(Site { found, root, failed: false })
     }
 
     fn repository(&self) -> PathBuf {
@@ -94,9 +81,7 @@ impl<'a> Site<'a> {
         measure(Invocation {
             program: self.found.program.clone(),
             arguments: line.iter().map(|argument| values.fill(argument)).collect(),
-            environment: settings
-                .map(|(k, v)| ((*k).to_string(), values.fill(v)))
-                .collect(),
+            environment: settings.map(|(k, v)| ((*k).to_string(), values.fill(v))).collect(),
             directory: directory.to_path_buf(),
             log: self.root.join("log"),
             input,
@@ -113,11 +98,7 @@ impl<'a> Site<'a> {
 
     fn backup(&self, generation: &Generation, snapshot: &str) -> io::Result<Usage> {
         let source = generation.path.display().to_string();
-        let values = Values {
-            source,
-            snapshot: snapshot.to_string(),
-            ..self.values()
-        };
+        let values = Values { source, snapshot: snapshot.to_string(), ..self.values() };
         self.execute(self.found.tool.backup, &generation.path, &values, None)
     }
 
@@ -164,20 +145,14 @@ impl<'a> Run<'a, '_> {
         let data = self.plan.data;
         self.each(&mut sites, Operation::Init, None, Site::init)?;
         let first = data.first();
-        self.each(&mut sites, Operation::First, Some(first), |s| {
-            s.backup(first, &first.name)
-        })?;
+        self.each(&mut sites, Operation::First, Some(first), |s| s.backup(first, &first.name))?;
         for next in data.increments() {
             let operation = Operation::Increment;
-            self.each(&mut sites, operation, Some(next), |s| {
-                s.backup(next, &next.name)
-            })?;
+            self.each(&mut sites, operation, Some(next), |s| s.backup(next, &next.name))?;
         }
         let last = data.last();
         let again = format!("{}-again", last.name);
-        self.each(&mut sites, Operation::Unchanged, Some(last), |s| {
-            s.backup(last, &again)
-        })?;
+        self.each(&mut sites, Operation::Unchanged, Some(last), |s| s.backup(last, &again))?;
         for site in &mut sites {
             self.restore(site, last, &again)?;
         }
@@ -204,9 +179,7 @@ impl<'a> Run<'a, '_> {
     /// A fresh place for every tool, in the order of this run.
     fn sites(&self, parent: &Path) -> io::Result<Vec<Site<'a>>> {
         let tools = self.plan.tools;
-        rotation(tools.len(), self.number)
-            .map(|i| Site::create(&tools[i], parent))
-            .collect()
+        rotation(tools.len(), self.number).map(|i| Site::create(&tools[i], parent)).collect()
     }
 
     /// Has every tool that has not failed so far do one operation.
@@ -240,16 +213,9 @@ impl<'a> Run<'a, '_> {
         let differences = compare::differences(&last.path, target.path())?;
         let tool = site.found.tool.label;
         if let Some(difference) = differences.first() {
-            eprintln!(
-                "  {tool}: {} differences, first: {difference}",
-                differences.len()
-            );
+            eprintln!("  {tool}: {} differences, first: {difference}", differences.len());
         }
-        self.recorder.verification(Verification {
-            run: self.number,
-            tool,
-            differences,
-        })
+        self.recorder.verification(Verification { run: self.number, tool, differences })
     }
 
     fn record(
@@ -261,11 +227,7 @@ impl<'a> Run<'a, '_> {
     ) -> io::Result<()> {
         let (run, tool) = (self.number, site.found.tool.label);
         let generation = generation.map(|generation| generation.name.clone());
-        let what = format!(
-            "{} {}",
-            operation.name(),
-            generation.as_deref().unwrap_or("")
-        );
+        let what = format!("{} {}", operation.name(), generation.as_deref().unwrap_or(""));
         match outcome {
             Ok(usage) => {
                 eprintln!(
@@ -274,24 +236,13 @@ impl<'a> Run<'a, '_> {
                     usage.wall.as_secs_f64(),
                     usage.peak_mib()
                 );
-                self.recorder.measurement(Measurement {
-                    run,
-                    tool,
-                    operation,
-                    generation,
-                    usage,
-                })
+                self.recorder.measurement(Measurement { run, tool, operation, generation, usage })
             }
             Err(error) => {
                 site.failed = true;
                 let message = self.without_paths(&error.to_string());
                 eprintln!("run {run}: {tool:<12} {what:<20} FAILED: {message}");
-                self.recorder.failure(Failure {
-                    run,
-                    tool,
-                    operation,
-                    message,
-                })
+                self.recorder.failure(Failure { run, tool, operation, message })
             }
         }
     }
@@ -300,12 +251,7 @@ impl<'a> Run<'a, '_> {
         for site in sites.iter().filter(|site| !site.failed) {
             let bytes = bytes_in(&site.repository())?;
             let (run, tool) = (self.number, site.found.tool.label);
-            self.recorder.size(Size {
-                run,
-                tool,
-                layout,
-                bytes,
-            })?;
+            self.recorder.size(Size { run, tool, layout, bytes })?;
         }
         Ok(())
     }
@@ -330,11 +276,7 @@ fn bytes_in(directory: &Path) -> io::Result<u64> {
     for entry in fs::read_dir(directory)? {
         let entry = entry?;
         let metadata = entry.metadata()?;
-        bytes += if metadata.is_dir() {
-            bytes_in(&entry.path())?
-        } else {
-            metadata.len()
-        };
+        bytes += if metadata.is_dir() { bytes_in(&entry.path())? } else { metadata.len() };
     }
     Ok(bytes)
 }

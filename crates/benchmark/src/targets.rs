@@ -58,66 +58,26 @@ const fn criterion(
     unit: &'static str,
     goal: Goal,
 ) -> Criterion {
-    Criterion {
-        name,
-        metric,
-        unit,
-        goal,
-    }
+    Criterion { name, metric, unit, goal }
 }
 
 /// Everything that is compared with the best peer.
 pub const CRITERIA: &[Criterion] = &[
-    criterion(
-        "first backup",
-        Metric::Cpu(Operation::First),
-        "CPU s",
-        Goal::RatioAtMost(0.5),
-    ),
-    criterion(
-        "increments",
-        Metric::IncrementRate,
-        "MB per CPU s",
-        Goal::RatioAtLeast(3.0),
-    ),
+    criterion("first backup", Metric::Cpu(Operation::First), "CPU s", Goal::RatioAtMost(0.5)),
+    criterion("increments", Metric::IncrementRate, "MB per CPU s", Goal::RatioAtLeast(3.0)),
     criterion(
         "unchanged re-run",
         Metric::Cpu(Operation::Unchanged),
         "CPU s",
         Goal::RatioAtMost(0.4),
     ),
-    criterion(
-        "stored, trees",
-        Metric::Stored(Layout::Trees),
-        "MB",
-        Goal::RatioAtMost(0.75),
-    ),
-    criterion(
-        "stored, stream",
-        Metric::Stored(Layout::Stream),
-        "MB",
-        Goal::RatioAtMost(0.6),
-    ),
-    criterion(
-        "restore",
-        Metric::Cpu(Operation::Restore),
-        "CPU s",
-        Goal::RatioAtMost(0.5),
-    ),
-    criterion(
-        "check",
-        Metric::Cpu(Operation::Check),
-        "CPU s",
-        Goal::RatioAtMost(0.5),
-    ),
+    criterion("stored, trees", Metric::Stored(Layout::Trees), "MB", Goal::RatioAtMost(0.75)),
+    criterion("stored, stream", Metric::Stored(Layout::Stream), "MB", Goal::RatioAtMost(0.6)),
+    criterion("restore", Metric::Cpu(Operation::Restore), "CPU s", Goal::RatioAtMost(0.5)),
+    criterion("check", Metric::Cpu(Operation::Check), "CPU s", Goal::RatioAtMost(0.5)),
     criterion("peak memory", Metric::Peak, "MiB", Goal::AtMost(100.0)),
     criterion("init", Metric::Cpu(Operation::Init), "CPU s", Goal::None),
-    criterion(
-        "stream",
-        Metric::Cpu(Operation::Stream),
-        "CPU s",
-        Goal::None,
-    ),
+    criterion("stream", Metric::Cpu(Operation::Stream), "CPU s", Goal::None),
 ];
 
 /// The median, or nothing of nothing. Of two middle values, their mean.
@@ -172,10 +132,7 @@ fn usage_by_run(results: &Results, tool: &str, operation: Operation) -> Vec<Usag
 
 /// The median of a tool's repository sizes, in bytes.
 pub fn stored_bytes(results: &Results, tool: &str, layout: Layout) -> Option<f64> {
-    let sizes = results
-        .sizes
-        .iter()
-        .filter(|s| s.tool == tool && s.layout == layout);
+    let sizes = results.sizes.iter().filter(|s| s.tool == tool && s.layout == layout);
     median(sizes.map(|s| s.bytes as f64).collect())
 }
 
@@ -228,22 +185,14 @@ pub fn score(
         peers.min_by(|a, b| a.1.total_cmp(&b.1))
     };
     let own = of(own);
-    let ratio = own
-        .zip(best)
-        .filter(|(_, best)| best.1 > 0.0)
-        .map(|(own, best)| own / best.1);
+    let ratio = own.zip(best).filter(|(_, best)| best.1 > 0.0).map(|(own, best)| own / best.1);
     let met = match criterion.goal {
         Goal::RatioAtMost(limit) => ratio.map(|ratio| ratio <= limit),
         Goal::RatioAtLeast(limit) => ratio.map(|ratio| ratio >= limit),
         Goal::AtMost(limit) => own.map(|own| own <= limit),
         Goal::None => None,
     };
-    Score {
-        own,
-        best,
-        ratio,
-        met,
-    }
+    Score { own, best, ratio, met }
 }
 
 #[cfg(test)]
@@ -255,27 +204,13 @@ mod tests {
     fn add(results: &mut Results, run: usize, tool: &'static str, operation: Operation, ms: u64) {
         let half = Duration::from_millis(ms) / 2;
         let wall = Duration::from_millis(ms * 2);
-        let usage = Usage {
-            user: half,
-            system: half,
-            wall,
-            peak_bytes: ms << 20,
-        };
+        let usage = Usage { user: half, system: half, wall, peak_bytes: ms << 20 };
         let generation = None;
-        results.measurements.push(Measurement {
-            run,
-            tool,
-            operation,
-            generation,
-            usage,
-        });
+        results.measurements.push(Measurement { run, tool, operation, generation, usage });
     }
 
     fn find(name: &str) -> &'static Criterion {
-        CRITERIA
-            .iter()
-            .find(|criterion| criterion.name == name)
-            .unwrap()
+        CRITERIA.iter().find(|criterion| criterion.name == name).unwrap()
     }
 
     fn near(a: Option<f64>, b: f64) -> bool {
@@ -301,10 +236,7 @@ mod tests {
         let cell = cell(&results, "restic", Operation::Increment).unwrap();
         assert!((cell.cpu - 4.0).abs() < 1e-9 && (cell.wall - 8.0).abs() < 1e-9);
         assert!((cell.peak - 2000.0).abs() < 1e-9);
-        assert!(near(
-            value(&results, "restic", Metric::IncrementRate, 100_000_000),
-            25.0
-        ));
+        assert!(near(value(&results, "restic", Metric::IncrementRate, 100_000_000), 25.0));
     }
 
     #[test]
@@ -314,16 +246,8 @@ mod tests {
         add(&mut results, 1, "restic", operation, 1000);
         add(&mut results, 2, "restic", operation, 10);
         let message = "broken pipe".to_string();
-        results.failures.push(Failure {
-            run: 2,
-            tool: "restic",
-            operation,
-            message,
-        });
-        assert!(near(
-            cell(&results, "restic", operation).map(|cell| cell.cpu),
-            1.0
-        ));
+        results.failures.push(Failure { run: 2, tool: "restic", operation, message });
+        assert!(near(cell(&results, "restic", operation).map(|cell| cell.cpu), 1.0));
         assert_eq!(cell(&results, "rustic", operation), None);
     }
 
@@ -344,15 +268,7 @@ mod tests {
         assert!(near(more.ratio, 2.0));
         assert_eq!(more.met, Some(false));
         let init = score(&results, find("init"), "onefold", &peers, 1_000_000);
-        assert_eq!(
-            init,
-            Score {
-                own: None,
-                best: None,
-                ratio: None,
-                met: None
-            }
-        );
+        assert_eq!(init, Score { own: None, best: None, ratio: None, met: None });
     }
 
     #[test]
@@ -370,18 +286,8 @@ mod tests {
         let mut results = Results::default();
         for (run, bytes) in [(1, 60), (2, 75), (3, 90)] {
             let layout = Layout::Trees;
-            results.sizes.push(Size {
-                run,
-                tool: "onefold",
-                layout,
-                bytes,
-            });
-            results.sizes.push(Size {
-                run,
-                tool: "a",
-                layout,
-                bytes: 100,
-            });
+            results.sizes.push(Size { run, tool: "onefold", layout, bytes });
+            results.sizes.push(Size { run, tool: "a", layout, bytes: 100 });
         }
         let trees = score(&results, find("stored, trees"), "onefold", &["a"], 1);
         assert!(near(trees.ratio, 0.75));

@@ -40,7 +40,8 @@ pub struct Tool {
     pub stream: Line,
 }
 
-/// Set for every tool, so that caches, settings and temporary files stay inside the run's own directory.
+/// Set for every tool, so that caches, settings and temporary files stay inside the run's own
+/// directory.
 pub const COMMON_ENVIRONMENT: &[(&str, &str)] = &[
     ("HOME", "{home}"),
     ("TMPDIR", "{home}/tmp"),
@@ -67,10 +68,7 @@ pub const TOOLS: &[Tool] = &[
         binary: OWN,
         configuration: "encrypted, default settings",
         version: &["--version"],
-        environment: &[
-            ("ONEFOLD_REPOSITORY", "{repository}"),
-            ("ONEFOLD_PASSWORD", "benchmark"),
-        ],
+        environment: &[("ONEFOLD_REPOSITORY", "{repository}"), ("ONEFOLD_PASSWORD", "benchmark")],
         init: &[&["init"]],
         backup: &["backup", "."],
         restore: &["restore", "latest", "--target", "{target}"],
@@ -130,23 +128,11 @@ pub const TOOLS: &[Tool] = &[
             ("KOPIA_CHECK_FOR_UPDATES", "false"),
         ],
         init: &[
-            &[
-                "repository",
-                "create",
-                "filesystem",
-                "--path",
-                "{repository}",
-            ],
+            &["repository", "create", "filesystem", "--path", "{repository}"],
             &["policy", "set", "--global", "--compression", "zstd-fastest"],
         ],
         backup: &["snapshot", "create", "."],
-        restore: &[
-            "restore",
-            "--snapshot-time",
-            "latest",
-            "{source}",
-            "{target}",
-        ],
+        restore: &["restore", "--snapshot-time", "latest", "{source}", "{target}"],
         check: &["snapshot", "verify", "--verify-files-percent=100"],
         stream: &["snapshot", "create", "--stdin-file=all.tar", "{home}"],
     },
@@ -239,20 +225,14 @@ pub struct Search {
 /// `own` is the project's binary, if given; otherwise it is looked for in `PATH` like the others.
 /// A name in `wanted` that no tool has is an error.
 pub fn search(wanted: &[String], own: Option<&Path>) -> io::Result<Search> {
-    if let Some(name) = wanted
-        .iter()
-        .find(|name| TOOLS.iter().all(|t| t.binary != **name))
-    {
+    if let Some(name) = wanted.iter().find(|name| TOOLS.iter().all(|t| t.binary != **name)) {
         return Err(io::Error::other(format!("no tool is called {name:?}")));
     }
     let asked = |tool: &Tool| {
         let own_given = tool.binary == OWN && own.is_some();
         wanted.is_empty() || own_given || wanted.iter().any(|name| name == tool.binary)
     };
-    let mut result = Search {
-        found: Vec::new(),
-        missing: Vec::new(),
-    };
+    let mut result = Search { found: Vec::new(), missing: Vec::new() };
     for tool in TOOLS.iter().filter(|tool| asked(tool)) {
         let program = match own {
             Some(path) if tool.binary == OWN => Some(path.canonicalize()?),
@@ -261,11 +241,7 @@ pub fn search(wanted: &[String], own: Option<&Path>) -> io::Result<Search> {
         match program {
             Some(program) => {
                 let version = version_of(tool, &program)?;
-                result.found.push(Found {
-                    tool,
-                    program,
-                    version,
-                });
+                result.found.push(Found { tool, program, version });
             }
             None => result.missing.push(tool.label),
         }
@@ -276,31 +252,22 @@ pub fn search(wanted: &[String], own: Option<&Path>) -> io::Result<Search> {
 /// The first program of that name in `PATH`.
 pub fn on_path(name: &str) -> Option<PathBuf> {
     let directories = env::var_os("PATH")?;
-    env::split_paths(&directories)
-        .map(|directory| directory.join(name))
-        .find(|file| {
-            rustix::fs::access(file, rustix::fs::Access::EXEC_OK).is_ok() && file.is_file()
-        })
+    env::split_paths(&directories).map(|directory| directory.join(name)).find(|file| {
+        rustix::fs::access(file, rustix::fs::Access::EXEC_OK).is_ok() && file.is_file()
+    })
 }
 
 fn version_of(tool: &Tool, program: &Path) -> io::Result<String> {
     let output = Command::new(program).args(tool.version).output()?;
     if !output.status.success() {
-        let message = format!(
-            "{} does not tell its version: {}",
-            tool.label, output.status
-        );
+        let message = format!("{} does not tell its version: {}", tool.label, output.status);
         return Err(io::Error::other(message));
     }
     Ok(first_line(&String::from_utf8_lossy(&output.stdout)))
 }
 
 fn first_line(text: &str) -> String {
-    text.lines()
-        .map(str::trim)
-        .find(|line| !line.is_empty())
-        .unwrap_or("unknown")
-        .to_string()
+    text.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or("unknown").to_string()
 }
 
 #[cfg(test)]
@@ -310,11 +277,7 @@ mod tests {
     #[test]
     fn labels_are_unique() {
         for (i, tool) in TOOLS.iter().enumerate() {
-            assert!(
-                TOOLS[..i].iter().all(|other| other.label != tool.label),
-                "{}",
-                tool.label
-            );
+            assert!(TOOLS[..i].iter().all(|other| other.label != tool.label), "{}", tool.label);
         }
     }
 
@@ -324,26 +287,16 @@ mod tests {
         for tool in TOOLS {
             let lines = [tool.backup, tool.restore, tool.check, tool.stream];
             let arguments = tool.init.iter().copied().chain(lines).flatten().copied();
-            let settings = COMMON_ENVIRONMENT
-                .iter()
-                .chain(tool.environment)
-                .map(|(_, v)| *v);
+            let settings = COMMON_ENVIRONMENT.iter().chain(tool.environment).map(|(_, v)| *v);
             for template in arguments.chain(settings) {
-                assert!(
-                    !values.fill(template).contains('{'),
-                    "{}: {template}",
-                    tool.label
-                );
+                assert!(!values.fill(template).contains('{'), "{}: {template}", tool.label);
             }
         }
     }
 
     #[test]
     fn placeholders_are_filled_inside_an_argument() {
-        let values = Values {
-            snapshot: "g03".into(),
-            ..Values::for_display()
-        };
+        let values = Values { snapshot: "g03".into(), ..Values::for_display() };
         assert_eq!(values.fill("::{snapshot}"), "::g03");
         assert_eq!(values.fill("{home}/.cache"), "$HOME/.cache");
     }

@@ -99,9 +99,9 @@ impl FastCdc {
         let last = limit.saturating_sub(1);
         let centre = self.centre_bytes.clamp(start, last.max(start));
         let warm = window.get(self.size_min_bytes.saturating_sub(WINDOW_BYTES)..start)?;
-        let mut hash = warm.iter().fold(0_u64, |hash, &byte| {
-            (hash << 1).wrapping_add(self.gear[usize::from(byte)])
-        });
+        let mut hash = warm
+            .iter()
+            .fold(0_u64, |hash, &byte| (hash << 1).wrapping_add(self.gear[usize::from(byte)]));
         let strict = self.scan(&mut hash, window.get(start..centre)?, self.threshold_strict);
         if let Some(length) = strict {
             return Some(start + length);
@@ -162,17 +162,9 @@ mod tests {
         for length in chunker.size_min_bytes..limit {
             let hash = window[length - WINDOW_BYTES..length]
                 .iter()
-                .fold(0_u64, |hash, &byte| {
-                    (hash << 1).wrapping_add(chunker.gear[byte as usize])
-                });
+                .fold(0_u64, |hash, &byte| (hash << 1).wrapping_add(chunker.gear[byte as usize]));
             let strict = length <= chunker.centre_bytes;
-            if hash
-                < if strict {
-                    chunker.threshold_strict
-                } else {
-                    chunker.threshold_lax
-                }
-            {
+            if hash < if strict { chunker.threshold_strict } else { chunker.threshold_lax } {
                 return length;
             }
         }

@@ -63,18 +63,10 @@ impl MinCdc {
             return None;
         }
         let tail = search.get(winner.checked_sub(WORD_BYTES)?..)?;
-        let (word, near) = (
-            tail.get(..WORD_BYTES)?,
-            tail.get(1..tail.len().min(reach + WORD_BYTES))?,
-        );
-        let distances = near
-            .windows(WORD_BYTES)
-            .enumerate()
-            .filter(|(_, other)| *other == word);
-        for period in distances
-            .map(|(index, _)| index + 1)
-            .take(PERIOD_TRIALS_MAX)
-        {
+        let (word, near) =
+            (tail.get(..WORD_BYTES)?, tail.get(1..tail.len().min(reach + WORD_BYTES))?);
+        let distances = near.windows(WORD_BYTES).enumerate().filter(|(_, other)| *other == word);
+        for period in distances.map(|(index, _)| index + 1).take(PERIOD_TRIALS_MAX) {
             if tail.get(period..) == tail.get(..tail.len() - period) {
                 let repetitions = (search.len() - winner) / period;
                 return Some(winner + repetitions * period);
@@ -91,9 +83,7 @@ fn constants(secret: Option<&[u8; 32]>) -> (u32, u32) {
     for _ in 0..DRAWS_MAX {
         drawn = (key.next_u32() | 1, key.next_u32());
         let rating = |byte: u8| {
-            u32::from_le_bytes([byte; WORD_BYTES])
-                .wrapping_mul(drawn.0)
-                .wrapping_add(drawn.1)
+            u32::from_le_bytes([byte; WORD_BYTES]).wrapping_mul(drawn.0).wrapping_add(drawn.1)
         };
         if FILLERS.into_iter().all(|byte| rating(byte) >= 1 << 30) {
             break;
@@ -142,21 +132,14 @@ mod tests {
                 .wrapping_mul(multiplier)
                 .wrapping_add(addend)
         });
-        ratings
-            .enumerate()
-            .min_by_key(|(_, rating)| *rating)
-            .map_or(0, |(index, _)| index)
-            + 4
+        ratings.enumerate().min_by_key(|(_, rating)| *rating).map_or(0, |(index, _)| index) + 4
     }
 
     #[test]
     fn the_vectorised_search_finds_what_the_definition_says() {
         let randomness = SeededRandomness::new(3);
         let mut bytes = vec![0; 9000];
-        for (round, secret) in [None, Some(&[1; 32]), Some(&[2; 32])]
-            .into_iter()
-            .enumerate()
-        {
+        for (round, secret) in [None, Some(&[1; 32]), Some(&[2; 32])].into_iter().enumerate() {
             let constants = constants(secret);
             let rating = MinCdcHash4::with_params(constants.0, constants.1);
             for length in (4..300).chain((300..9000).step_by(97)) {
@@ -187,10 +170,7 @@ mod tests {
                 let data: Vec<u8> = pattern.iter().copied().cycle().take(40_000).collect();
                 let first = chunker.cut(&data);
                 let next = chunker.cut(&data[first..]);
-                assert!(
-                    next > 12_288 - period && next <= 12_288,
-                    "period {period}: {next}"
-                );
+                assert!(next > 12_288 - period && next <= 12_288, "period {period}: {next}");
                 assert_eq!(next % period, 0, "period {period}");
                 assert_eq!(chunker.cut(&data[first + next..]), next, "period {period}");
             }
@@ -204,12 +184,8 @@ mod tests {
         for key in 0..64 {
             let chunker = MinCdc::new(&parameters, Some(&[key; 32]));
             // The word "abcd" stands twice in each 20 bytes and wins with some keys.
-            let data: Vec<u8> = b"abcdabcd123456789XYZ"
-                .iter()
-                .copied()
-                .cycle()
-                .take(40_000)
-                .collect();
+            let data: Vec<u8> =
+                b"abcdabcd123456789XYZ".iter().copied().cycle().take(40_000).collect();
             let first = chunker.cut(&data);
             let next = chunker.cut(&data[first..]);
             found += usize::from(data[..first].ends_with(b"abcd"));

@@ -40,13 +40,8 @@ pub enum ChunkerKind {
 
 impl ChunkerKind {
     /// Every kind.
-    pub const ALL: [Self; 5] = [
-        Self::Fixed,
-        Self::Rabin,
-        Self::Regression,
-        Self::FastCdc,
-        Self::MinCdc,
-    ];
+    pub const ALL: [Self; 5] =
+        [Self::Fixed, Self::Rabin, Self::Regression, Self::FastCdc, Self::MinCdc];
 
     /// The number that stands for this kind in stored bytes.
     #[must_use]
@@ -89,13 +84,10 @@ impl FromStr for ChunkerKind {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self> {
-        Self::ALL
-            .into_iter()
-            .find(|kind| kind.name() == text)
-            .ok_or_else(|| {
-                let names = Self::ALL.map(Self::name).join(", ");
-                Error::invalid(format!("'{text}' is not a chunker; choose one of {names}"))
-            })
+        Self::ALL.into_iter().find(|kind| kind.name() == text).ok_or_else(|| {
+            let names = Self::ALL.map(Self::name).join(", ");
+            Error::invalid(format!("'{text}' is not a chunker; choose one of {names}"))
+        })
     }
 }
 
@@ -142,11 +134,7 @@ impl ChunkerParameters {
             size_min_bytes,
             size_avg_bytes,
             size_max_bytes: size_max_bytes.min(CHUNK_SIZE_MAX_BYTES),
-            regression_depth: if kind == ChunkerKind::Regression {
-                DEPTH_MAX
-            } else {
-                0
-            },
+            regression_depth: if kind == ChunkerKind::Regression { DEPTH_MAX } else { 0 },
         };
         parameters.validate()?;
         Ok(parameters)
@@ -164,19 +152,9 @@ impl ChunkerParameters {
             }
         } else {
             let min_range = CHUNK_SIZE_MIN_BYTES..=avg - SPREAD_MIN_BYTES;
-            check(
-                "minimum chunk size",
-                "bytes",
-                self.size_min_bytes,
-                &min_range,
-            )?;
+            check("minimum chunk size", "bytes", self.size_min_bytes, &min_range)?;
             let max_range = avg + SPREAD_MIN_BYTES..=CHUNK_SIZE_MAX_BYTES;
-            check(
-                "maximum chunk size",
-                "bytes",
-                self.size_max_bytes,
-                &max_range,
-            )?;
+            check("maximum chunk size", "bytes", self.size_max_bytes, &max_range)?;
         }
         if kind == ChunkerKind::MinCdc && (self.size_min_bytes + self.size_max_bytes) / 2 != avg {
             return Err(Error::invalid(format!(
@@ -185,12 +163,7 @@ impl ChunkerParameters {
                 (self.size_min_bytes + self.size_max_bytes) / 2
             )));
         }
-        check(
-            "regression depth",
-            "bits",
-            self.regression_depth.into(),
-            &(0..=self.depth_max()),
-        )
+        check("regression depth", "bits", self.regression_depth.into(), &(0..=self.depth_max()))
     }
 
     /// The chunker. With a secret, boundaries are keyed; fixed chunks have nothing to key.
@@ -264,10 +237,7 @@ mod tests {
         assert!(ChunkerKind::from_code(0).is_err());
         assert!(ChunkerKind::from_code(6).is_err());
         let message = "Rabin".parse::<ChunkerKind>().unwrap_err().to_string();
-        assert!(
-            message.contains("fixed, rabin, regression, fastcdc, mincdc"),
-            "{message}"
-        );
+        assert!(message.contains("fixed, rabin, regression, fastcdc, mincdc"), "{message}");
     }
 
     #[test]

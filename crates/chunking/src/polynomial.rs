@@ -11,11 +11,7 @@ pub(crate) const DEGREE: u32 = 53;
 /// `value * x` modulo `modulus`; `value` has a lower degree than `modulus`.
 fn times_x(value: u64, modulus: u64) -> u64 {
     let shifted = value << 1;
-    if shifted >> DEGREE == 0 {
-        shifted
-    } else {
-        shifted ^ modulus
-    }
+    if shifted >> DEGREE == 0 { shifted } else { shifted ^ modulus }
 }
 
 /// `a * b` modulo `modulus`; `a` and `b` have lower degrees than `modulus`.
@@ -52,9 +48,7 @@ mod tests {
 
     /// Plain product of small polynomials, without reduction.
     fn product(a: u64, b: u64) -> u64 {
-        (0..64)
-            .filter(|bit| b >> bit & 1 == 1)
-            .fold(0, |sum, bit| sum ^ (a << bit))
+        (0..64).filter(|bit| b >> bit & 1 == 1).fold(0, |sum, bit| sum ^ (a << bit))
     }
 
     /// Whether a polynomial of degree at most `degree` divides `value`: trial division.

@@ -53,12 +53,7 @@ impl RollingHash {
         for (byte, entry) in reduce.iter_mut().enumerate() {
             *entry |= (byte as u64) << DEGREE;
         }
-        let mut hash = Self {
-            reduce,
-            leave: table(8 * WINDOW_BYTES),
-            pattern: 1,
-            pattern_bits,
-        };
+        let mut hash = Self { reduce, leave: table(8 * WINDOW_BYTES), pattern: 1, pattern_bits };
         let runs = FILLERS.map(|byte| hash.fingerprint(&[byte; WINDOW_BYTES]));
         for _ in 0..DRAWS_MAX {
             hash.pattern = (key.next_u64() & hash.mask(0)) | 1;
@@ -84,22 +79,15 @@ impl RollingHash {
     }
 
     fn fingerprint(&self, window: &[u8]) -> u64 {
-        window
-            .iter()
-            .fold(0, |fingerprint, &byte| self.roll(fingerprint, 0, byte))
+        window.iter().fold(0, |fingerprint, &byte| self.roll(fingerprint, 0, byte))
     }
 
     /// The place one byte before the first that may be a boundary; `size_min_bytes` is larger than
     /// the window.
     pub(crate) fn start(&self, window: &[u8], size_min_bytes: usize) -> Candidate {
         let length = size_min_bytes.saturating_sub(1);
-        let warm = window
-            .get(length.saturating_sub(WINDOW_BYTES)..length)
-            .unwrap_or_default();
-        Candidate {
-            length,
-            fingerprint: self.fingerprint(warm),
-        }
+        let warm = window.get(length.saturating_sub(WINDOW_BYTES)..length).unwrap_or_default();
+        Candidate { length, fingerprint: self.fingerprint(warm) }
     }
 
     /// The first place after `from` and before `limit` where all bits of `mask` match.
@@ -118,10 +106,7 @@ impl RollingHash {
         for (index, (&new, &old)) in entering.iter().zip(leaving).enumerate() {
             fingerprint = self.roll(fingerprint, old, new);
             if fingerprint & mask == wanted {
-                return Some(Candidate {
-                    length: from.length + index + 1,
-                    fingerprint,
-                });
+                return Some(Candidate { length: from.length + index + 1, fingerprint });
             }
         }
         None
@@ -163,10 +148,7 @@ impl Chunker for Rabin {
             return limit;
         }
         let start = self.hash.start(window, self.size_min_bytes);
-        match self
-            .hash
-            .next_match(window, start, limit, self.hash.mask(0))
-        {
+        match self.hash.next_match(window, start, limit, self.hash.mask(0)) {
             Some(found) => found.length,
             None => limit,
         }
@@ -199,10 +181,7 @@ mod tests {
             let mut rolled = hash.fingerprint(&bytes[..WINDOW_BYTES]);
             for end in WINDOW_BYTES..bytes.len() {
                 rolled = hash.roll(rolled, bytes[end - WINDOW_BYTES], bytes[end]);
-                assert_eq!(
-                    rolled,
-                    hash.fingerprint(&bytes[end + 1 - WINDOW_BYTES..=end])
-                );
+                assert_eq!(rolled, hash.fingerprint(&bytes[end + 1 - WINDOW_BYTES..=end]));
                 assert_eq!(rolled >> DEGREE, 0);
             }
         }
@@ -223,15 +202,7 @@ mod tests {
 
     #[test]
     fn pattern_bits_round_on_the_logarithmic_scale() {
-        let expected = [
-            (64, 6),
-            (90, 6),
-            (91, 7),
-            (128, 7),
-            (4096, 12),
-            (5792, 12),
-            (5793, 13),
-        ];
+        let expected = [(64, 6), (90, 6), (91, 7), (128, 7), (4096, 12), (5792, 12), (5793, 13)];
         for (spread, bits) in expected {
             assert_eq!(pattern_bits(spread), bits, "{spread}");
         }

@@ -145,10 +145,7 @@ mod tests {
             let expected = chunks * forced_cut_probability(bits, depth, MIN_BYTES, MAX_BYTES);
             // Five standard deviations of a Poisson count; at least 10 expected, or no test.
             assert!(expected > 10.0);
-            assert!(
-                (forced - expected).abs() < 5.0 * expected.sqrt(),
-                "{forced} {expected}"
-            );
+            assert!((forced - expected).abs() < 5.0 * expected.sqrt(), "{forced} {expected}");
         }
     }
 
@@ -179,14 +176,9 @@ mod tests {
             let matches = |relaxed: u32, fingerprint: u64| {
                 (fingerprint ^ chunker.hash.pattern) & chunker.hash.mask(relaxed) == 0
             };
-            let full = places
-                .iter()
-                .find(|(_, fingerprint)| matches(0, *fingerprint));
+            let full = places.iter().find(|(_, fingerprint)| matches(0, *fingerprint));
             let weak = (1..=4).find_map(|relaxed| {
-                places
-                    .iter()
-                    .rev()
-                    .find(|(_, fingerprint)| matches(relaxed, *fingerprint))
+                places.iter().rev().find(|(_, fingerprint)| matches(relaxed, *fingerprint))
             });
             let expected = full.or(weak).map_or(MAX_BYTES, |(length, _)| *length);
             assert_eq!(chunker.cut(rest), expected);

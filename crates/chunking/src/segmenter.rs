@@ -61,10 +61,7 @@ impl Segmenter {
             scanner: tar_aware.then(TarScanner::new),
             segment_bytes: if tar_aware { 0 } else { u64::MAX },
             position: 0,
-            run: Run {
-                clear: 0,
-                hole: false,
-            },
+            run: Run { clear: 0, hole: false },
         }
     }
 
@@ -107,19 +104,10 @@ impl Segmenter {
         }
         self.look_ahead(chunker.size_max_bytes(), rest, end)?;
         if self.run.hole && self.run.clear == self.position {
-            self.run = Run {
-                clear: self.position + HOLE_BLOCK_BYTES as u64,
-                hole: false,
-            };
-            return Some(Piece::Hole {
-                length: HOLE_BLOCK_BYTES,
-            });
+            self.run = Run { clear: self.position + HOLE_BLOCK_BYTES as u64, hole: false };
+            return Some(Piece::Hole { length: HOLE_BLOCK_BYTES });
         }
-        let run_end = if self.run.hole {
-            self.run.clear
-        } else {
-            self.segment_bytes
-        };
+        let run_end = if self.run.hole { self.run.clear } else { self.segment_bytes };
         let run_bytes = usize::try_from(run_end - self.position).unwrap_or(usize::MAX);
         let wanted = run_bytes.min(chunker.size_max_bytes());
         let window = match rest.get(..wanted) {
@@ -143,20 +131,14 @@ impl Segmenter {
             Segment::Rest => u64::MAX,
         };
         self.position = 0;
-        self.run = Run {
-            clear: 0,
-            hole: false,
-        };
+        self.run = Run { clear: 0, hole: false };
         Some(())
     }
 
     /// Finds out whether a hole begins in the next `reach` bytes; `None` if more must be visible.
     fn look_ahead(&mut self, reach: usize, rest: &[u8], end: bool) -> Option<()> {
         let block = HOLE_BLOCK_BYTES as u64;
-        let target = self
-            .position
-            .saturating_add(reach as u64)
-            .min(self.segment_bytes);
+        let target = self.position.saturating_add(reach as u64).min(self.segment_bytes);
         while !self.run.hole && self.run.clear < target {
             // A block that the segment cuts short is none.
             if self.segment_bytes - self.run.clear >= block {

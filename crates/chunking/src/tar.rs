@@ -52,10 +52,7 @@ enum State {
     Start,
     /// Padding of so many bytes, then headers; `announced` is the size that a pax record gave for
     /// the next entry.
-    Structure {
-        padding: usize,
-        announced: Option<u64>,
-    },
+    Structure { padding: usize, announced: Option<u64> },
     /// Content that a header announced.
     Content { length: u64 },
     /// Not an archive, or none any more.
@@ -78,9 +75,7 @@ impl TarScanner {
     /// A scanner at the first byte of a stream.
     #[must_use]
     pub fn new() -> Self {
-        Self {
-            state: State::Start,
-        }
+        Self { state: State::Start }
     }
 
     /// The segment that begins at the start of `bytes`, which must be where the previous segment
@@ -92,10 +87,7 @@ impl TarScanner {
             State::Content { length } => {
                 let over = (length % BLOCK_BYTES as u64) as usize;
                 let padding = (BLOCK_BYTES - over) % BLOCK_BYTES;
-                self.state = State::Structure {
-                    padding,
-                    announced: None,
-                };
+                self.state = State::Structure { padding, announced: None };
                 Some(Segment::File { length })
             }
             State::Structure { padding, announced } => {
@@ -122,11 +114,7 @@ impl TarScanner {
         let mut length = padding;
         while length < STRUCTURE_TARGET_BYTES {
             let Some(block) = bytes.get(length..length + BLOCK_BYTES) else {
-                return if end {
-                    self.stop(length.min(bytes.len()))
-                } else {
-                    None
-                };
+                return if end { self.stop(length.min(bytes.len())) } else { None };
             };
             if is_zero(block) {
                 if length > 0 {
@@ -166,29 +154,20 @@ impl TarScanner {
                 Follows::Nonsense => return self.stop(length),
             }
         }
-        self.state = State::Structure {
-            padding: 0,
-            announced,
-        };
+        self.state = State::Structure { padding: 0, announced };
         Some(Segment::Structure { length })
     }
 
     /// Gives up after `length` bytes of structure.
     fn stop(&mut self, length: usize) -> Option<Segment> {
         self.state = State::Rest;
-        Some(if length == 0 {
-            Segment::Rest
-        } else {
-            Segment::Structure { length }
-        })
+        Some(if length == 0 { Segment::Rest } else { Segment::Structure { length } })
     }
 }
 
 /// The zero blocks at the start of `bytes`, as long as they go, up to a hole's size.
 fn zero_blocks(bytes: &[u8], end: bool) -> Option<Segment> {
-    let blocks = bytes
-        .chunks_exact(BLOCK_BYTES)
-        .take(HOLE_BLOCK_BYTES / BLOCK_BYTES);
+    let blocks = bytes.chunks_exact(BLOCK_BYTES).take(HOLE_BLOCK_BYTES / BLOCK_BYTES);
     let available = blocks.len() * BLOCK_BYTES;
     let length = blocks.take_while(|block| is_zero(block)).count() * BLOCK_BYTES;
     if length == available && length < HOLE_BLOCK_BYTES && !end {
@@ -241,11 +220,7 @@ impl Header {
         }
         let kind = *block.get(156)?;
         let continues = kind == b'S' && block.get(482) != Some(&0);
-        Some(Self {
-            kind,
-            continues,
-            size: number(block.get(124..136)?)?,
-        })
+        Some(Self { kind, continues, size: number(block.get(124..136)?)? })
     }
 
     /// What comes in `after`; a record of more than `room` bytes is taken for content.
@@ -265,15 +240,8 @@ impl Header {
         let Some(record) = after.get(..size) else {
             return Follows::Hidden;
         };
-        let announced = if self.kind == b'x' {
-            pax_size(record)
-        } else {
-            None
-        };
-        Follows::Record {
-            whole: size.next_multiple_of(BLOCK_BYTES),
-            size: announced,
-        }
+        let announced = if self.kind == b'x' { pax_size(record) } else { None };
+        Follows::Record { whole: size.next_multiple_of(BLOCK_BYTES), size: announced }
     }
 
     /// The blocks that continue a sparse header, up to the first that says it is the last.
@@ -283,9 +251,7 @@ impl Header {
         let mut blocks = after.chunks_exact(BLOCK_BYTES).take(BLOCKS_MAX);
         let available = blocks.len();
         match blocks.position(|block| block.get(CONTINUES) == Some(&0)) {
-            Some(index) => Follows::Content {
-                blocks: (index + 1) * BLOCK_BYTES,
-            },
+            Some(index) => Follows::Content { blocks: (index + 1) * BLOCK_BYTES },
             None if available < BLOCKS_MAX => Follows::Hidden,
             None => Follows::Nonsense,
         }
@@ -305,25 +271,19 @@ impl Header {
 /// A field in octal digits, with spaces before and spaces or zero bytes after it.
 fn octal(field: &[u8]) -> Option<u64> {
     let digits = field.trim_ascii_start();
-    let end = digits
-        .iter()
-        .position(|byte| matches!(byte, 0 | b' '))
-        .unwrap_or(digits.len());
-    digits
-        .get(..end)?
-        .iter()
-        .try_fold(0_u64, |value, &byte| match byte {
-            b'0'..=b'7' => value.checked_mul(8)?.checked_add(u64::from(byte - b'0')),
-            _ => None,
-        })
+    let end = digits.iter().position(|byte| matches!(byte, 0 | b' ')).unwrap_or(digits.len());
+    digits.get(..end)?.iter().try_fold(0_u64, |value, &byte| match byte {
+        b'0'..=b'7' => value.checked_mul(8)?.checked_add(u64::from(byte - b'0')),
+        _ => None,
+    })
 }
 
 /// A size: octal, or base 256 if the top bit is set (GNU); negative ones are refused.
 fn number(field: &[u8]) -> Option<u64> {
     match field.split_first() {
-        Some((0x80, digits)) => digits.iter().try_fold(0_u64, |value, &byte| {
-            value.checked_mul(256)?.checked_add(u64::from(byte))
-        }),
+        Some((0x80, digits)) => digits
+            .iter()
+            .try_fold(0_u64, |value, &byte| value.checked_mul(256)?.checked_add(u64::from(byte))),
         Some((0x81.., _)) => None,
         _ => octal(field),
     }
@@ -337,9 +297,8 @@ fn pax_size(mut record: &[u8]) -> Option<u64> {
         let Some(length) = record.get(..space).and_then(decimal) else {
             break;
         };
-        let Some((line, after)) = usize::try_from(length)
-            .ok()
-            .and_then(|length| record.split_at_checked(length))
+        let Some((line, after)) =
+            usize::try_from(length).ok().and_then(|length| record.split_at_checked(length))
         else {
             break;
         };
@@ -366,10 +325,7 @@ mod tests {
         assert_eq!(number(b"777777777777"), Some((1 << 36) - 1));
         assert_eq!(number(&[0; 12]), Some(0));
         assert_eq!(number(b"00000008\0\0\0\0"), None);
-        assert_eq!(
-            number(&[0x80, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 1]),
-            Some(2 << 32 | 1)
-        );
+        assert_eq!(number(&[0x80, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 1]), Some(2 << 32 | 1));
         assert_eq!(
             number(&[0x80, 0, 0, 0, 255, 255, 255, 255, 255, 255, 255, 255]),
             Some(u64::MAX)

@@ -37,11 +37,7 @@ fn text_has_a_sane_mean() {
     for kind in ChunkerKind::ALL {
         for secret in SECRETS {
             let lengths = lengths(&*chunker(kind, 8192, secret.as_ref()), &data);
-            assert!(
-                (6000.0..11_000.0).contains(&mean(&lengths)),
-                "{kind} {}",
-                mean(&lengths)
-            );
+            assert!((6000.0..11_000.0).contains(&mean(&lengths)), "{kind} {}", mean(&lengths));
         }
     }
 }
@@ -53,11 +49,7 @@ fn runs_of_fillers_make_chunks_of_the_maximum() {
             let chunker = chunker(kind, 4096, Some(&[key; 32]));
             for byte in [0, 0x20, 0xff] {
                 let data = vec![byte; 20 * chunker.size_max_bytes()];
-                assert_eq!(
-                    lengths(&*chunker, &data),
-                    [chunker.size_max_bytes(); 20],
-                    "{kind}"
-                );
+                assert_eq!(lengths(&*chunker, &data), [chunker.size_max_bytes(); 20], "{kind}");
             }
         }
     }
@@ -77,18 +69,11 @@ fn periodic_data_repeats_its_chunks() {
         for secret in SECRETS {
             let chunker = chunker(kind, 8192, secret.as_ref());
             for period in [2, 3, 10, 64, 512] {
-                let data: Vec<u8> = random(period as u64, period)
-                    .into_iter()
-                    .cycle()
-                    .take(2 << 20)
-                    .collect();
+                let data: Vec<u8> =
+                    random(period as u64, period).into_iter().cycle().take(2 << 20).collect();
                 let chunks = chunks(&*chunker, &data);
                 let distinct: HashSet<&[u8]> = chunks.iter().copied().collect();
-                assert!(
-                    distinct.len() <= period + 2,
-                    "{kind} {period} {}",
-                    distinct.len()
-                );
+                assert!(distinct.len() <= period + 2, "{kind} {period} {}", distinct.len());
                 if kind == ChunkerKind::MinCdc {
                     assert!(distinct.len() <= 4, "{period} {}", distinct.len());
                     assert!(data.len() / chunks.len() > 8192, "{period}");
@@ -109,15 +94,8 @@ fn an_insertion_changes_chunks_near_it_only() {
                 let mut edited = data.clone();
                 edited.splice(place..place, *b"inserted");
                 let after = chunks(&*chunker, &edited);
-                let new = after
-                    .iter()
-                    .filter(|chunk| !before.contains(*chunk))
-                    .count();
-                assert!(
-                    (1..=20).contains(&new),
-                    "{kind} {place} {new} of {}",
-                    after.len()
-                );
+                let new = after.iter().filter(|chunk| !before.contains(*chunk)).count();
+                assert!((1..=20).contains(&new), "{kind} {place} {new} of {}", after.len());
             }
         }
     }
@@ -152,10 +130,7 @@ fn the_secret_decides_the_boundaries() {
             }
         }
     }
-    assert_eq!(
-        ends(ChunkerKind::Fixed, None),
-        ends(ChunkerKind::Fixed, Some(&[9; 32]))
-    );
+    assert_eq!(ends(ChunkerKind::Fixed, None), ends(ChunkerKind::Fixed, Some(&[9; 32])));
 }
 
 /// Data with structure: random, constant and periodic parts.
@@ -163,11 +138,7 @@ fn mixed_data() -> impl Strategy<Value = Vec<u8>> {
     let part = (0..4_u8, any::<u8>(), 1_usize..3000).prop_map(|(sort, byte, length)| match sort {
         0 => vec![0; length],
         1 => vec![byte; length],
-        2 => random(byte.into(), 1 + length % 20)
-            .into_iter()
-            .cycle()
-            .take(length)
-            .collect(),
+        2 => random(byte.into(), 1 + length % 20).into_iter().cycle().take(length).collect(),
         _ => random(byte.into(), length),
     });
     prop::collection::vec(part, 1..8).prop_map(|parts| parts.concat())
@@ -188,11 +159,7 @@ fn any_parameters() -> impl Strategy<Value = ChunkerParameters> {
             size_min_bytes: min,
             size_avg_bytes: avg,
             size_max_bytes: max,
-            regression_depth: if kind == ChunkerKind::Regression {
-                depth
-            } else {
-                0
-            },
+            regression_depth: if kind == ChunkerKind::Regression { depth } else { 0 },
         }
     })
 }

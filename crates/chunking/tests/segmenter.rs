@@ -14,11 +14,7 @@ fn reference(chunker: &dyn onefold_chunking::Chunker, data: &[u8]) -> Vec<Piece>
     let mut pieces = Vec::new();
     let mut run_start = 0;
     let chunk_run = |run: &[u8], pieces: &mut Vec<Piece>| {
-        pieces.extend(
-            lengths(chunker, run)
-                .into_iter()
-                .map(|length| Piece::Data { length }),
-        );
+        pieces.extend(lengths(chunker, run).into_iter().map(|length| Piece::Data { length }));
     };
     for (index, block) in data.chunks_exact(BLOCK).enumerate() {
         if block.iter().all(|&byte| byte == 0) {
@@ -86,18 +82,8 @@ fn streaming_in_tiny_reads_equals_one_shot() {
         let chunker = chunker(kind, 1024, None);
         let expected = reference(&*chunker, &data);
         assert!(expected.contains(&Piece::Hole { length: BLOCK }));
-        for reads in [
-            &[1_usize][..],
-            &[7, 1, 13],
-            &[4096],
-            &[65_536],
-            &[65_537, 1],
-        ] {
-            assert_eq!(
-                streamed(&*chunker, &data, false, reads),
-                expected,
-                "{kind} {reads:?}"
-            );
+        for reads in [&[1_usize][..], &[7, 1, 13], &[4096], &[65_536], &[65_537, 1]] {
+            assert_eq!(streamed(&*chunker, &data, false, reads), expected, "{kind} {reads:?}");
         }
     }
 }
@@ -119,11 +105,7 @@ fn holes_are_whole_aligned_blocks() {
     let zeros = vec![0; 2 * BLOCK + BLOCK - 1];
     let pieces = common::pieces(&*chunker, &zeros, false);
     assert_eq!(pieces[..2], [Piece::Hole { length: BLOCK }; 2]);
-    assert!(
-        pieces[2..]
-            .iter()
-            .all(|piece| matches!(piece, Piece::Data { .. }))
-    );
+    assert!(pieces[2..].iter().all(|piece| matches!(piece, Piece::Data { .. })));
 }
 
 #[test]
@@ -140,10 +122,7 @@ fn nothing_is_cut_before_it_is_certain() {
     let mut segmenter = Segmenter::new(false);
     let data = random(22, Segmenter::window_bytes(&*chunker));
     let mut count = 0;
-    assert_eq!(
-        segmenter.advance(&*chunker, &data[..2000], false, &mut |_| count += 1),
-        0
-    );
+    assert_eq!(segmenter.advance(&*chunker, &data[..2000], false, &mut |_| count += 1), 0);
     assert_eq!(count, 0);
     assert!(segmenter.advance(&*chunker, &data, false, &mut |_| count += 1) > 0);
     assert!(count > 0);
@@ -156,10 +135,7 @@ fn the_pieces_of_a_known_stream_do_not_change() {
     data[70_000..260_000].fill(0);
     let chunker = chunker(ChunkerKind::MinCdc, 8192, None);
     let pieces = pieces(&*chunker, &data, false);
-    let holes = pieces
-        .iter()
-        .filter(|piece| matches!(piece, Piece::Hole { .. }))
-        .count();
+    let holes = pieces.iter().filter(|piece| matches!(piece, Piece::Hole { .. })).count();
     assert_eq!(holes, 1);
     let ends: Vec<usize> = pieces.iter().copied().map(length_of).collect();
     assert_eq!(fingerprint(&ends), 0x0fe2_ef53_1bc7_9330);

@@ -47,9 +47,7 @@ fn segments(data: &[u8]) -> Vec<(char, usize)> {
             Segment::Rest => ('r', u64::MAX),
         };
         assert!(length > 0);
-        let length = rest
-            .len()
-            .min(usize::try_from(length).unwrap_or(usize::MAX));
+        let length = rest.len().min(usize::try_from(length).unwrap_or(usize::MAX));
         segments.push((sort, length));
         rest = &rest[length..];
     }
@@ -73,9 +71,7 @@ fn a_file_in_an_archive_gives_the_pieces_of_the_file() {
         let mut header = tar::Header::new_gnu();
         header.set_size(content.len() as u64);
         header.set_mode(0o644);
-        builder
-            .append_data(&mut header, name, &content[..])
-            .unwrap();
+        builder.append_data(&mut header, name, &content[..]).unwrap();
     }
     let archive = builder.into_inner().unwrap();
     let in_archive: Vec<usize> = files
@@ -93,9 +89,7 @@ fn a_file_in_an_archive_gives_the_pieces_of_the_file() {
         let archive_pieces = pieces(&*chunker, &archive, true);
         for (name, content) in &files {
             let alone = pieces(&*chunker, content, false);
-            let position = archive
-                .windows(content.len().max(1))
-                .position(|w| w == content);
+            let position = archive.windows(content.len().max(1)).position(|w| w == content);
             let start = position.unwrap_or(0);
             let mut offset = 0;
             let inside: Vec<Piece> = archive_pieces
@@ -121,21 +115,11 @@ fn structure_is_grouped_up_to_a_header_with_content_or_its_target() {
     archive.extend(entry("link", b'2', b""));
     archive.extend(entry("last", b'0', &[2; 512]));
     archive.resize(archive.len() + 1024, 0);
-    let expected = [
-        ('s', 512 + 1024 + 512),
-        ('f', 700),
-        ('s', 324 + 512 + 512),
-        ('f', 512),
-        ('s', 1024),
-    ];
+    let expected =
+        [('s', 512 + 1024 + 512), ('f', 700), ('s', 324 + 512 + 512), ('f', 512), ('s', 1024)];
     assert_eq!(segments(&archive), expected);
-    let directories: Vec<u8> = (0..40)
-        .flat_map(|_| entry("directory", b'5', b""))
-        .collect();
-    assert_eq!(
-        segments(&directories),
-        [('s', 8192), ('s', 8192), ('s', 4096)]
-    );
+    let directories: Vec<u8> = (0..40).flat_map(|_| entry("directory", b'5', b"")).collect();
+    assert_eq!(segments(&directories), [('s', 8192), ('s', 8192), ('s', 4096)]);
 }
 
 #[test]
@@ -162,22 +146,15 @@ fn archives_one_after_the_other_are_scanned_and_zeros_make_holes() {
     );
     let chunker = chunker(ChunkerKind::MinCdc, 2048, None);
     let pieces = pieces(&*chunker, &archive, true);
-    assert_eq!(
-        pieces
-            .iter()
-            .filter(|piece| matches!(piece, Piece::Hole { .. }))
-            .count(),
-        3
-    );
+    assert_eq!(pieces.iter().filter(|piece| matches!(piece, Piece::Hole { .. })).count(), 3);
 }
 
 #[test]
 fn a_pax_record_overrides_the_size_even_across_a_segment_boundary() {
     let record = b"13 size=1000\n";
     for directories in 0..17 {
-        let mut archive: Vec<u8> = (0..directories)
-            .flat_map(|_| entry("directory", b'5', b""))
-            .collect();
+        let mut archive: Vec<u8> =
+            (0..directories).flat_map(|_| entry("directory", b'5', b"")).collect();
         archive.extend(entry("pax", b'x', record));
         archive.extend(header("file", b'0', &octal(0)));
         archive.resize(archive.len() + 1024, 7);
@@ -196,10 +173,7 @@ fn a_pax_record_counts_for_one_entry_only() {
     archive.extend(entry("link", b'2', b""));
     archive.extend(entry("file", b'0', b"x"));
     archive.extend(entry("next", b'0', b"xyz"));
-    assert_eq!(
-        segments(&archive),
-        [('s', 2048), ('f', 1), ('s', 1023), ('f', 3), ('s', 509)]
-    );
+    assert_eq!(segments(&archive), [('s', 2048), ('f', 1), ('s', 1023), ('f', 3), ('s', 509)]);
 }
 
 #[test]
@@ -207,13 +181,7 @@ fn a_record_too_large_for_structure_is_content() {
     let mut archive = entry("pax", b'x', &[b'p'; 20_000]);
     archive.extend(entry("file", b'0', &[1; 100]));
     let padding = 20_000_usize.next_multiple_of(512) - 20_000;
-    let expected = [
-        ('s', 512),
-        ('f', 20_000),
-        ('s', padding + 512),
-        ('f', 100),
-        ('s', 412),
-    ];
+    let expected = [('s', 512), ('f', 20_000), ('s', padding + 512), ('f', 100), ('s', 412)];
     assert_eq!(segments(&archive), expected);
 }
 
@@ -231,13 +199,7 @@ fn sparse_headers_may_continue() {
     archive.extend(entry("next", b'0', b"x"));
     assert_eq!(
         segments(&archive),
-        [
-            ('s', 1536),
-            ('f', 3000),
-            ('s', 72 + 512),
-            ('f', 1),
-            ('s', 511)
-        ]
+        [('s', 1536), ('f', 3000), ('s', 72 + 512), ('f', 1), ('s', 511)]
     );
     // One that never ends is given up.
     let endless = [&first[..], &more.repeat(40)].concat();
@@ -281,33 +243,16 @@ fn a_wrong_checksum_or_magic_is_no_header() {
     let mut two = [archive.clone(), archive.clone()].concat();
     two[archive.len() + 3] ^= 1;
     let padding = archive.len() - 512 - 2000;
-    assert_eq!(
-        segments(&two),
-        [
-            ('s', 512),
-            ('f', 2000),
-            ('s', padding),
-            ('r', archive.len())
-        ]
-    );
+    assert_eq!(segments(&two), [('s', 512), ('f', 2000), ('s', padding), ('r', archive.len())]);
 }
 
 /// Archives of entries of many kinds, with a few bytes changed and the end cut off.
 fn damaged_archive() -> impl Strategy<Value = Vec<u8>> {
     let kinds = vec![b'0', b'5', b'x', b'g', b'L', b'S', 0, b'1', b'?'];
-    let one = (
-        prop::sample::select(kinds),
-        any::<u8>(),
-        0_usize..30_000,
-        any::<bool>(),
-    );
+    let one = (prop::sample::select(kinds), any::<u8>(), 0_usize..30_000, any::<bool>());
     let damage = prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..3);
-    (
-        prop::collection::vec(one, 1..10),
-        damage,
-        any::<prop::sample::Index>(),
-    )
-        .prop_map(|(entries, damage, end)| {
+    (prop::collection::vec(one, 1..10), damage, any::<prop::sample::Index>()).prop_map(
+        |(entries, damage, end)| {
             let mut archive = Vec::new();
             for (kind, seed, size, zeros) in entries {
                 let size = if kind == b'0' { size } else { size / 50 };
@@ -324,7 +269,8 @@ fn damaged_archive() -> impl Strategy<Value = Vec<u8>> {
                 archive.truncate(end.index(archive.len()).max(1));
             }
             archive
-        })
+        },
+    )
 }
 
 proptest! {

@@ -170,11 +170,7 @@ impl Profile {
     fn resolve_paths(&mut self, base: &Path) -> Result<()> {
         let single = [&mut self.repository, &mut self.password_file];
         let single = single.into_iter().filter_map(Option::as_mut);
-        let lists = self
-            .backup
-            .paths
-            .iter_mut()
-            .chain(&mut self.backup.exclude_file);
+        let lists = self.backup.paths.iter_mut().chain(&mut self.backup.exclude_file);
         for path in single.chain(lists) {
             *path = resolve(path, base)?;
         }
@@ -295,10 +291,7 @@ mod tests {
     fn a_complete_file_is_understood() {
         let profiles = parse(COMPLETE, Path::new("/base")).unwrap();
         let profile = &profiles["default"];
-        assert_eq!(
-            profile.repository.as_deref(),
-            Some(Path::new("/base/store"))
-        );
+        assert_eq!(profile.repository.as_deref(), Some(Path::new("/base/store")));
         assert_eq!(profile.memory, Some(ByteSize(128 << 20)));
         assert_eq!(profile.backup.paths[1], Path::new("/base/relative"));
         assert_eq!(profile.forget.keep_last, Some(Count::AtMost(3)));

@@ -16,6 +16,10 @@ use rustix::fs::Access as AccessMode;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+/// Room set aside in every store, so that snapshots can be forgotten when the device is full: some
+/// dozens of small records.
+pub const RESERVE_BYTES: u64 = 256 * limits::KIB as u64;
+
 /// All environment variables the program knows.
 const VARIABLES: [&str; 9] = [
     "ONEFOLD_REPOSITORY",
@@ -120,10 +124,7 @@ impl Context {
 
     /// The password for a store to be made.
     pub fn initial_password(&self) -> Result<onefold_engine::repository::Password> {
-        password::initial(
-            self.password.as_ref(),
-            self.profile.password_source()?.as_ref(),
-        )
+        password::initial(self.password.as_ref(), self.profile.password_source()?.as_ref())
     }
 
     /// Opens the store.
@@ -158,7 +159,26 @@ impl Context {
                 refused("it is on a file system that is mounted read-only")
             }
             (Access::Write, _, Err(rustix::io::Errno::ACCESS)) => refused("permission denied"),
+            (Access::Write, ..) => {
+                let store = LocalStore::open(path)?;
+                // Neither keeps a command from its work: a device may be too full for a reserve.
+                let _ = store.remove_stale_temporaries();
+                let _ = store.ensure_reserve(RESERVE_BYTES);
+                Ok(Arc::new(store))
+            }
             _ => Ok(Arc::new(LocalStore::open(path)?)),
+        }
+    }
+
+    /// Runs `work`; if the device is full, gives back the room set aside for that day and runs it
+    /// again. For commands that must work at zero bytes free (R28).
+    pub fn with_reserve(&self, work: impl Fn() -> Result<()>) -> Result<()> {
+        match work() {
+            Err(error) if error.kind() == ErrorKind::NoSpace => {
+                LocalStore::open(self.store_path()?)?.release_reserve()?;
+                work()
+            }
+            other => other,
         }
     }
 
@@ -184,11 +204,7 @@ impl Context {
             observer: Arc::clone(&listener) as Arc<dyn onefold_engine::Observer>,
         };
         let display = Display::start(what, self.progress, &self.output, &job.progress);
-        Ok(RunningJob {
-            job,
-            listener,
-            display: Some(display),
-        })
+        Ok(RunningJob { job, listener, display: Some(display) })
     }
 
     /// The first signal asks the job to stop at a safe point, the second ends the program. Stores
@@ -205,10 +221,7 @@ impl Context {
         };
         match ctrlc::set_handler(handler) {
             Ok(()) | Err(ctrlc::Error::MultipleHandlers) => Ok(()),
-            Err(error) => Err(Error::new(
-                ErrorKind::Io,
-                format!("catching signals: {error}"),
-            )),
+            Err(error) => Err(Error::new(ErrorKind::Io, format!("catching signals: {error}"))),
         }
     }
 
@@ -238,10 +251,7 @@ fn warn_of_unknown_variables(output: &Output) {
 /// The machine's name.
 #[must_use]
 pub fn host_name() -> String {
-    rustix::system::uname()
-        .nodename()
-        .to_string_lossy()
-        .into_owned()
+    rustix::system::uname().nodename().to_string_lossy().into_owned()
 }
 
 /// The user's name, or number where there is none.

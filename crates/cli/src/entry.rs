@@ -37,11 +37,9 @@ fn kind_letter(kind: EntryKind) -> char {
 pub fn mode_text(kind: EntryKind, mode: u32) -> String {
     let mut text = String::with_capacity(10);
     text.push(kind_letter(kind));
-    for (shift, special, letters) in [
-        (6, 0o4000, ['s', 'S']),
-        (3, 0o2000, ['s', 'S']),
-        (0, 0o1000, ['t', 'T']),
-    ] {
+    for (shift, special, letters) in
+        [(6, 0o4000, ['s', 'S']), (3, 0o2000, ['s', 'S']), (0, 0o1000, ['t', 'T'])]
+    {
         let bits = mode >> shift;
         text.push(if bits & 4 != 0 { 'r' } else { '-' });
         text.push(if bits & 2 != 0 { 'w' } else { '-' });

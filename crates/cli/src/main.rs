@@ -80,10 +80,7 @@ fn no_color_wanted() -> bool {
 
 /// Help that was asked for, or what is wrong with the command line.
 fn explain(usage: &clap::Error) -> ExitCode {
-    let asked_for = matches!(
-        usage.kind(),
-        UsageKind::DisplayHelp | UsageKind::DisplayVersion
-    );
+    let asked_for = matches!(usage.kind(), UsageKind::DisplayHelp | UsageKind::DisplayVersion);
     if asked_for {
         // Nothing is wrong if nobody reads the help to its end.
         let _ = usage.print();
@@ -95,14 +92,8 @@ fn explain(usage: &clap::Error) -> ExitCode {
         .any(|argument| argument == "--json");
     if json {
         let message = usage.render().to_string();
-        let message = message
-            .trim()
-            .strip_prefix("error: ")
-            .unwrap_or(message.trim());
-        let output = Output::new(Style {
-            json,
-            ..Style::default()
-        });
+        let message = message.trim().strip_prefix("error: ").unwrap_or(message.trim());
+        let output = Output::new(Style { json, ..Style::default() });
         output.error(&Error::invalid(message));
     } else {
         let _ = usage.print();

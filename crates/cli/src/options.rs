@@ -32,11 +32,7 @@ EXIT CODES
 /// A deduplicating store of snapshots.
 #[derive(Parser, Debug)]
 #[command(name = "onefold", version, styles = STYLES, after_help = AFTER_HELP)]
-#[command(
-    propagate_version = false,
-    max_term_width = 100,
-    subcommand_required = true
-)]
+#[command(propagate_version = false, max_term_width = 100, subcommand_required = true)]
 pub struct Cli {
     /// Options of every command.
     #[command(flatten)]
@@ -51,21 +47,11 @@ pub struct Cli {
 #[command(next_help_heading = "Global options")]
 pub struct GlobalOptions {
     /// The store: a directory
-    #[arg(
-        short = 'r',
-        long = "repo",
-        value_name = "DIR",
-        env = "ONEFOLD_REPOSITORY"
-    )]
+    #[arg(short = 'r', long = "repo", value_name = "DIR", env = "ONEFOLD_REPOSITORY")]
     #[arg(global = true)]
     pub repository: Option<PathBuf>,
     /// Read the password from this file
-    #[arg(
-        long,
-        value_name = "FILE",
-        global = true,
-        conflicts_with = "password_command"
-    )]
+    #[arg(long, value_name = "FILE", global = true, conflicts_with = "password_command")]
     pub password_file: Option<PathBuf>,
     /// Read the password from what this shell command prints
     #[arg(long, value_name = "COMMAND", global = true)]
@@ -190,12 +176,7 @@ pub struct RecordArguments {
     #[arg(long, value_name = "NAME")]
     pub host: Option<String>,
     /// A note for the new snapshot
-    #[arg(
-        long,
-        value_name = "TEXT",
-        default_value = "",
-        hide_default_value = true
-    )]
+    #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
     pub description: String,
     /// The time of the new snapshot, such as '2026-01-31 18:30:00'
     #[arg(long, value_name = "TIME", value_parser = crate::time::parse)]
@@ -217,11 +198,7 @@ mod tests {
         for command in Cli::command().get_subcommands() {
             let example = command.get_after_help().map(ToString::to_string);
             let has_example = example.is_some_and(|text| text.contains("EXAMPLE"));
-            assert!(
-                has_example || command.get_name() == "version",
-                "{}",
-                command.get_name()
-            );
+            assert!(has_example || command.get_name() == "version", "{}", command.get_name());
         }
     }
 }

@@ -254,10 +254,7 @@ impl Listener {
     /// Tells `output` what it hears.
     #[must_use]
     pub fn new(output: Arc<Output>) -> Self {
-        Self {
-            output,
-            problems: AtomicU64::new(0),
-        }
+        Self { output, problems: AtomicU64::new(0) }
     }
 
     /// Problems heard of so far.

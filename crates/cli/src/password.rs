@@ -174,9 +174,7 @@ mod tests {
     use super::*;
 
     fn finished(text: &str) -> Option<Vec<u8>> {
-        finish(Zeroizing::new(text.as_bytes().to_vec()))
-            .ok()
-            .map(|password| password.to_vec())
+        finish(Zeroizing::new(text.as_bytes().to_vec())).ok().map(|password| password.to_vec())
     }
 
     #[test]

@@ -29,9 +29,8 @@ pub fn real(path: &Path) -> Result<PathBuf> {
     let absolute = std::path::absolute(path)
         .context(|| format!("finding out where '{}' is", path.display()))?;
     let existing = nearest_existing(&absolute);
-    let real = existing
-        .canonicalize()
-        .context(|| format!("finding out where '{}' is", path.display()))?;
+    let real =
+        existing.canonicalize().context(|| format!("finding out where '{}' is", path.display()))?;
     match absolute.strip_prefix(&existing) {
         Ok(rest) if !rest.as_os_str().is_empty() => Ok(without_dots(&real.join(rest))),
         _ => Ok(real),
@@ -125,10 +124,7 @@ fn pattern_of(directory: &Path) -> Result<String> {
     })?;
     let mut pattern = String::with_capacity(text.len() + 1);
     for letter in text.chars() {
-        if matches!(
-            letter,
-            '*' | '?' | '[' | ']' | '{' | '}' | '!' | '#' | '\\' | ' '
-        ) {
+        if matches!(letter, '*' | '?' | '[' | ']' | '{' | '}' | '!' | '#' | '\\' | ' ') {
             pattern.push('\\');
         }
         pattern.push(letter);
@@ -149,15 +145,8 @@ mod tests {
         std::fs::create_dir_all(path("data/my [store] ä/keys")).unwrap();
         std::os::unix::fs::symlink(path("data"), path("link")).unwrap();
         let store = path("data/my [store] ä");
-        for inside in [
-            "data/my [store] ä",
-            "data/my [store] ä/keys",
-            "link/my [store] ä/x",
-        ] {
-            assert!(
-                patterns_without_store(&[path(inside)], &store).is_err(),
-                "{inside}"
-            );
+        for inside in ["data/my [store] ä", "data/my [store] ä/keys", "link/my [store] ä/x"] {
+            assert!(patterns_without_store(&[path(inside)], &store).is_err(), "{inside}");
             assert!(refuse_target(&path(inside), &store).is_err(), "{inside}");
         }
         let patterns = patterns_without_store(&[path("link")], &store).unwrap();
@@ -168,15 +157,8 @@ mod tests {
         assert!(patterns.matches(bytes, true, false), "{}", walked.display());
         let beside = path("link/my store");
         assert!(!patterns.matches(beside.as_os_str().as_encoded_bytes(), true, false));
-        assert!(
-            patterns_without_store(&[path("elsewhere")], &store)
-                .unwrap()
-                .is_empty()
-        );
-        assert_eq!(
-            in_snapshot(Path::new("./a/./b")).unwrap(),
-            Path::new("/a/b")
-        );
+        assert!(patterns_without_store(&[path("elsewhere")], &store).unwrap().is_empty());
+        assert_eq!(in_snapshot(Path::new("./a/./b")).unwrap(), Path::new("/a/b"));
         assert_eq!(in_snapshot(Path::new("/a/b")).unwrap(), Path::new("/a/b"));
         assert!(refuse_target(&path("data"), &store).is_err());
         assert!(refuse_target(&path("data/new/deep"), &store).is_ok());

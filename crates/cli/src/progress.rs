@@ -76,11 +76,7 @@ impl Display {
             When::Always => true,
             When::Auto => !style.json && std::io::stderr().is_terminal(),
         };
-        let mut display = Self {
-            output: Arc::clone(output),
-            stop: None,
-            thread: None,
-        };
+        let mut display = Self { output: Arc::clone(output), stop: None, thread: None };
         if !shown || style.quiet {
             return display;
         }
@@ -91,10 +87,7 @@ impl Display {
             false => show_bar(what, &output, &progress, &stopped),
         };
         // A display that cannot be started is no reason to fail.
-        display.thread = std::thread::Builder::new()
-            .name("progress".to_owned())
-            .spawn(run)
-            .ok();
+        display.thread = std::thread::Builder::new().name("progress".to_owned()).spawn(run).ok();
         display.stop = Some(stop);
         display
     }
@@ -111,10 +104,7 @@ impl Drop for Display {
 }
 
 fn goes_on(stopped: &mpsc::Receiver<()>, interval: Duration) -> bool {
-    matches!(
-        stopped.recv_timeout(interval),
-        Err(RecvTimeoutError::Timeout)
-    )
+    matches!(stopped.recv_timeout(interval), Err(RecvTimeoutError::Timeout))
 }
 
 fn show_status(output: &Output, progress: &Progress, stopped: &mpsc::Receiver<()>) {

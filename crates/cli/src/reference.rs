@@ -73,10 +73,7 @@ impl Snapshots {
     /// The snapshots that are not hidden and pass the filter, oldest first.
     #[must_use]
     pub fn selected(&self, filter: &SnapshotFilter) -> Vec<&Snapshot> {
-        self.list
-            .visible()
-            .filter(|snapshot| filter.matches(&candidate(snapshot)))
-            .collect()
+        self.list.visible().filter(|snapshot| filter.matches(&candidate(snapshot))).collect()
     }
 
     /// The snapshot that a reference means; a hidden one is refused.
@@ -95,11 +92,7 @@ impl Snapshots {
     /// The snapshot that a reference means, whether it is hidden or not.
     pub fn resolve_any(&self, reference: &SnapshotReference) -> Result<&Snapshot> {
         let all: Vec<Candidate> = self.list.snapshots.iter().map(candidate).collect();
-        self.get(selection::resolve(
-            reference,
-            &all,
-            &SnapshotFilter::default(),
-        )?)
+        self.get(selection::resolve(reference, &all, &SnapshotFilter::default())?)
     }
 
     fn get(&self, id: SessionId) -> Result<&Snapshot> {

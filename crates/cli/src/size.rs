@@ -49,10 +49,7 @@ impl FromStr for ByteSize {
         let bytes = u128::from(whole)
             .checked_mul(u128::from(factor))
             .map(|bytes| bytes + part * u128::from(factor) / scale);
-        bytes
-            .and_then(|bytes| u64::try_from(bytes).ok())
-            .map(Self)
-            .ok_or_else(wrong)
+        bytes.and_then(|bytes| u64::try_from(bytes).ok()).map(Self).ok_or_else(wrong)
     }
 }
 
@@ -83,9 +80,7 @@ impl fmt::Display for ByteSize {
 
 impl<'de> de::Deserialize<'de> for ByteSize {
     fn deserialize<D: de::Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        String::deserialize(from)?
-            .parse()
-            .map_err(de::Error::custom)
+        String::deserialize(from)?.parse().map_err(de::Error::custom)
     }
 }
 
@@ -135,29 +130,14 @@ mod tests {
             ("2T", 2 << 40),
             ("0.5", 0),
         ] {
-            assert_eq!(
-                text.parse::<ByteSize>().unwrap(),
-                ByteSize(expected),
-                "{text}"
-            );
+            assert_eq!(text.parse::<ByteSize>().unwrap(), ByteSize(expected), "{text}");
         }
     }
 
     #[test]
     fn nonsense_is_refused() {
-        for text in [
-            "",
-            "K",
-            "-1",
-            "1x",
-            "1KiBB",
-            "1.2.3",
-            ".5",
-            "1.",
-            "99999999999P",
-            "1 2",
-            "٣",
-        ] {
+        for text in ["", "K", "-1", "1x", "1KiBB", "1.2.3", ".5", "1.", "99999999999P", "1 2", "٣"]
+        {
             assert!(text.parse::<ByteSize>().is_err(), "{text:?}");
         }
     }

@@ -14,10 +14,7 @@ impl Table {
     /// A table with these columns.
     #[must_use]
     pub fn new(heading: &[&str]) -> Self {
-        Self {
-            heading: heading.iter().map(ToString::to_string).collect(),
-            rows: Vec::new(),
-        }
+        Self { heading: heading.iter().map(ToString::to_string).collect(), rows: Vec::new() }
     }
 
     /// Adds a row.
@@ -49,10 +46,7 @@ impl Table {
 }
 
 fn line(cells: &[String], widths: &[usize]) -> String {
-    let padded = cells
-        .iter()
-        .zip(widths)
-        .map(|(cell, &width)| format!("{cell:width$}"));
+    let padded = cells.iter().zip(widths).map(|(cell, &width)| format!("{cell:width$}"));
     let joined = padded.collect::<Vec<_>>().join("  ");
     joined.trim_end().to_owned()
 }

@@ -8,9 +8,7 @@ use onefold_types::{Error, Result};
 use std::time::Duration;
 
 fn zoned(time_ns: i64, zone: TimeZone) -> Option<Zoned> {
-    Timestamp::from_nanosecond(i128::from(time_ns))
-        .ok()
-        .map(|moment| moment.to_zoned(zone))
+    Timestamp::from_nanosecond(i128::from(time_ns)).ok().map(|moment| moment.to_zoned(zone))
 }
 
 /// A moment in local time.
@@ -42,9 +40,7 @@ pub fn universal_of_file(time: Time) -> String {
 }
 
 fn nanoseconds(time: Time) -> Option<i64> {
-    time.seconds
-        .checked_mul(1_000_000_000)?
-        .checked_add(i64::from(time.nanoseconds))
+    time.seconds.checked_mul(1_000_000_000)?.checked_add(i64::from(time.nanoseconds))
 }
 
 /// Parses a moment: RFC 3339 with an offset, or a local date and time.
@@ -92,10 +88,7 @@ mod tests {
             assert!(parse(text).is_err(), "{text}");
         }
         assert_eq!(universal(0), "1970-01-01T00:00:00Z");
-        let far = Time {
-            seconds: i64::MAX,
-            nanoseconds: 0,
-        };
+        let far = Time { seconds: i64::MAX, nanoseconds: 0 };
         assert_eq!(universal_of_file(far), format!("@{}", i64::MAX));
     }
 

@@ -92,12 +92,7 @@ impl BatchHasher {
                 continue;
             }
             let count = bytes.len().div_ceil(LEAF_BYTES);
-            members.push(Member {
-                index,
-                bytes,
-                first: nodes_total,
-                count,
-            });
+            members.push(Member { index, bytes, first: nodes_total, count });
             nodes_total += count;
         }
         members.sort_unstable_by_key(|member| std::cmp::Reverse(member.bytes.len()));
@@ -115,9 +110,7 @@ impl BatchHasher {
     }
 
     fn hash_full_leaves(&self, members: &[Member<'_>], nodes: &mut [ChainingValue]) {
-        let leaves_max = members
-            .first()
-            .map_or(0, |member| member.bytes.len() / LEAF_BYTES);
+        let leaves_max = members.first().map_or(0, |member| member.bytes.len() / LEAF_BYTES);
         let mut inputs: Vec<&[u8; LEAF_BYTES]> = Vec::with_capacity(members.len());
         let mut outputs = vec![0; members.len() * 32];
         for leaf in 0..leaves_max {
@@ -152,8 +145,7 @@ impl BatchHasher {
             let start = if position == 0 { CHUNK_START } else { 0 };
             let end = if position + 1 == blocks { CHUNK_END } else { 0 };
             let flags = self.mode | start | end;
-            self.platform
-                .compress_in_place(&mut value, &block, part.len() as u8, counter, flags);
+            self.platform.compress_in_place(&mut value, &block, part.len() as u8, counter, flags);
         }
         le_bytes_from_words_32(&value)
     }
@@ -180,10 +172,7 @@ impl BatchHasher {
             members.retain(|member| member.count > 2);
             blocks.clear();
             for member in &members {
-                push_pairs(
-                    &nodes[member.first..member.first + member.count],
-                    &mut blocks,
-                );
+                push_pairs(&nodes[member.first..member.first + member.count], &mut blocks);
             }
             self.hash_parents(&blocks, 0, &mut outputs);
             let mut joined = outputs.chunks_exact(32);
@@ -206,8 +195,7 @@ impl BatchHasher {
         let inputs: Vec<&[u8; BLOCK_BYTES]> = blocks.iter().collect();
         let flags = self.mode | PARENT | root;
         let no = IncrementCounter::No;
-        self.platform
-            .hash_many(&inputs, &self.key_words, 0, no, flags, 0, 0, outputs);
+        self.platform.hash_many(&inputs, &self.key_words, 0, no, flags, 0, 0, outputs);
     }
 }
 
@@ -256,12 +244,7 @@ mod tests {
                 lengths.push(leaves * LEAF_BYTES + offset);
             }
         }
-        lengths.extend([
-            LEAVES_MAX * LEAF_BYTES,
-            LEAVES_MAX * LEAF_BYTES + 1,
-            100_000,
-            131_071,
-        ]);
+        lengths.extend([LEAVES_MAX * LEAF_BYTES, LEAVES_MAX * LEAF_BYTES + 1, 100_000, 131_071]);
         check(&lengths, None);
         check(&lengths, Some(&[7; 32]));
         check(&[], None);

@@ -5,7 +5,7 @@
 //!
 //! | kind | data | nodes |
 //! | --- | --- | --- |
-//! | BLAKE3 (default) | BLAKE3, keyed where the store is encrypted | BLAKE3 keyed by a derived key |
+//! | BLAKE3 (default) | BLAKE3, keyed where encrypted | BLAKE3 keyed by a derived key |
 //! | SHA-256 | SHA-256, or HMAC where encrypted | the same over a prefix and the node |
 //! | SHA-1 (FAST'08) | SHA-1, or HMAC where encrypted | the same over a prefix and the node |
 //!
@@ -42,9 +42,7 @@ impl FromStr for HashKind {
             "blake3" => Ok(Self::Blake3),
             "sha256" => Ok(Self::Sha256),
             "sha1" => Ok(Self::Sha1),
-            _ => Err(Error::invalid(format!(
-                "'{text}' is not one of blake3, sha256, sha1"
-            ))),
+            _ => Err(Error::invalid(format!("'{text}' is not one of blake3, sha256, sha1"))),
         }
     }
 }
@@ -60,10 +58,7 @@ impl fmt::Display for HashKind {
 }
 
 enum Engine {
-    Blake3 {
-        data: BatchHasher,
-        nodes: BatchHasher,
-    },
+    Blake3 { data: BatchHasher, nodes: BatchHasher },
     Digest(&'static digest::Algorithm),
     Hmac(Box<hmac::Key>),
 }
@@ -93,10 +88,9 @@ impl Fingerprinter {
             (HashKind::Sha256, Some(key)) => {
                 Engine::Hmac(Box::new(hmac::Key::new(hmac::HMAC_SHA256, &key)))
             }
-            (HashKind::Sha1, Some(key)) => Engine::Hmac(Box::new(hmac::Key::new(
-                hmac::HMAC_SHA1_FOR_LEGACY_USE_ONLY,
-                &key,
-            ))),
+            (HashKind::Sha1, Some(key)) => {
+                Engine::Hmac(Box::new(hmac::Key::new(hmac::HMAC_SHA1_FOR_LEGACY_USE_ONLY, &key)))
+            }
         };
         Self { engine }
     }
@@ -168,21 +162,11 @@ mod tests {
 
     #[test]
     fn keys_and_domains_separate() {
-        let (one, two) = (
-            MasterKey::from_bytes([1; 32]),
-            MasterKey::from_bytes([2; 32]),
-        );
+        let (one, two) = (MasterKey::from_bytes([1; 32]), MasterKey::from_bytes([2; 32]));
         for kind in KINDS {
             let keyed = Fingerprinter::new(kind, Some(&one));
-            assert_ne!(
-                keyed.data(b"x"),
-                Fingerprinter::new(kind, None).data(b"x"),
-                "{kind}"
-            );
-            assert_ne!(
-                keyed.data(b"x"),
-                Fingerprinter::new(kind, Some(&two)).data(b"x")
-            );
+            assert_ne!(keyed.data(b"x"), Fingerprinter::new(kind, None).data(b"x"), "{kind}");
+            assert_ne!(keyed.data(b"x"), Fingerprinter::new(kind, Some(&two)).data(b"x"));
             assert_ne!(keyed.data(b"x"), keyed.node(b"x"), "{kind}");
             let open = Fingerprinter::new(kind, None);
             assert_ne!(open.data(b"x"), open.node(b"x"), "{kind}");
@@ -197,10 +181,7 @@ mod tests {
             let fingerprinter = Fingerprinter::new(kind, None);
             let mut batch = Vec::new();
             fingerprinter.data_batch(&slices, &mut batch);
-            let single: Vec<_> = slices
-                .iter()
-                .map(|slice| fingerprinter.data(slice))
-                .collect();
+            let single: Vec<_> = slices.iter().map(|slice| fingerprinter.data(slice)).collect();
             assert_eq!(batch, single, "{kind}");
         }
     }

@@ -10,7 +10,7 @@
 //!   "label": "user@host", "created_ns": 0 }
 //! ```
 //!
-//! The store's name is authenticated along with the wrapped key, so a slot opens only its own store.
+//! The store's name is authenticated along with the wrapped key: a slot opens only its own store.
 
 use crate::master_key::MasterKey;
 use aws_lc_rs::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
@@ -38,11 +38,7 @@ pub struct KdfCost {
 impl Default for KdfCost {
     /// OWASP's first recommendation for argon2id: 19 MiB, two passes, one lane.
     fn default() -> Self {
-        Self {
-            memory_kib: 19 * 1024,
-            passes: 2,
-            lanes: 1,
-        }
+        Self { memory_kib: 19 * 1024, passes: 2, lanes: 1 }
     }
 }
 
@@ -108,22 +104,15 @@ impl KeySlot {
             .map_err(|_| Error::damaged("the key slot's nonce has the wrong length"))?;
         let key = wrapping_key(password, &salt, self.cost())?;
         let wrong = || Error::new(ErrorKind::WrongPassword, "wrong password");
-        let bytes = key
-            .open_in_place(nonce, Aad::from(store.0), &mut wrapped)
-            .map_err(|_| wrong())?;
-        <[u8; 32]>::try_from(&*bytes)
-            .map(MasterKey::from_bytes)
-            .map_err(|_| wrong())
+        let bytes =
+            key.open_in_place(nonce, Aad::from(store.0), &mut wrapped).map_err(|_| wrong())?;
+        <[u8; 32]>::try_from(&*bytes).map(MasterKey::from_bytes).map_err(|_| wrong())
     }
 
     /// What opening the slot costs.
     #[must_use]
     pub fn cost(&self) -> KdfCost {
-        KdfCost {
-            memory_kib: self.memory_kib,
-            passes: self.passes,
-            lanes: self.lanes,
-        }
+        KdfCost { memory_kib: self.memory_kib, passes: self.passes, lanes: self.lanes }
     }
 
     /// The slot as stored.
@@ -150,17 +139,12 @@ impl KeySlot {
 
 fn wrapping_key(password: &[u8], salt: &[u8], cost: KdfCost) -> Result<LessSafeKey> {
     if cost.memory_kib > MEMORY_MAX_KIB || cost.passes > PASSES_MAX || cost.lanes > 64 {
-        return Err(Error::damaged(
-            "the key slot asks for an unreasonable derivation cost",
-        ));
+        return Err(Error::damaged("the key slot asks for an unreasonable derivation cost"));
     }
     let parameters = argon2::Params::new(cost.memory_kib, cost.passes, cost.lanes, Some(32))
         .map_err(|error| Error::damaged(format!("the key derivation cost is invalid: {error}")))?;
-    let argon2 = argon2::Argon2::new(
-        argon2::Algorithm::Argon2id,
-        argon2::Version::V0x13,
-        parameters,
-    );
+    let argon2 =
+        argon2::Argon2::new(argon2::Algorithm::Argon2id, argon2::Version::V0x13, parameters);
     let mut key = Zeroizing::new([0; 32]);
     argon2
         .hash_password_into(password, salt, &mut *key)
@@ -175,31 +159,20 @@ mod tests {
     use super::*;
     use onefold_types::environment::SeededRandomness;
 
-    const CHEAP: KdfCost = KdfCost {
-        memory_kib: 64,
-        passes: 1,
-        lanes: 1,
-    };
+    const CHEAP: KdfCost = KdfCost { memory_kib: 64, passes: 1, lanes: 1 };
 
     fn slot() -> (KeySlot, MasterKey, StoreId) {
         let randomness = SeededRandomness::new(11);
         let key = MasterKey::generate(&randomness);
         let store = StoreId::random(&randomness);
-        (
-            KeySlot::create(&key, b"secret", store, CHEAP, &randomness).unwrap(),
-            key,
-            store,
-        )
+        (KeySlot::create(&key, b"secret", store, CHEAP, &randomness).unwrap(), key, store)
     }
 
     #[test]
     fn a_slot_opens_with_its_password_in_its_store() {
         let (slot, key, store) = slot();
         let slot = KeySlot::from_bytes(&slot.to_bytes().unwrap()).unwrap();
-        assert_eq!(
-            slot.open(b"secret", store).unwrap().as_bytes(),
-            key.as_bytes()
-        );
+        assert_eq!(slot.open(b"secret", store).unwrap().as_bytes(), key.as_bytes());
         let wrong = slot.open(b"Secret", store).err().unwrap();
         assert_eq!(wrong.kind(), ErrorKind::WrongPassword);
         assert!(slot.open(b"secret", StoreId([0; 16])).is_err());
@@ -210,9 +183,7 @@ mod tests {
         let (slot, _, store) = slot();
         let text = String::from_utf8(slot.to_bytes().unwrap()).unwrap();
         let greedy = text.replace("\"memory_kib\": 64", "\"memory_kib\": 4000000000");
-        let error = KeySlot::from_bytes(greedy.as_bytes())
-            .unwrap()
-            .open(b"secret", store);
+        let error = KeySlot::from_bytes(greedy.as_bytes()).unwrap().open(b"secret", store);
         assert_eq!(error.err().unwrap().kind(), ErrorKind::Damaged);
         let newer = text.replace("\"version\": 1", "\"version\": 2");
         assert_eq!(

@@ -67,19 +67,13 @@ impl Vault {
     /// A vault for a store with this master key; without one, a vault that only checksums.
     #[must_use]
     pub fn new(master_key: Option<&MasterKey>) -> Self {
-        Self {
-            root: master_key.map(|key| key.subkey("onefold 2026 sealing of stored objects")),
-        }
+        Self { root: master_key.map(|key| key.subkey("onefold 2026 sealing of stored objects")) }
     }
 
     /// The suite in use.
     #[must_use]
     pub fn suite(&self) -> Suite {
-        if self.root.is_some() {
-            Suite::Aes256Gcm
-        } else {
-            Suite::None
-        }
+        if self.root.is_some() { Suite::Aes256Gcm } else { Suite::None }
     }
 
     /// The sealer for the object `name`.
@@ -139,9 +133,7 @@ pub struct ObjectSealer {
 impl ObjectSealer {
     /// Seals `buffer[from..]` as part `part` in place and appends the tag.
     pub fn seal(&self, part: u32, buffer: &mut Vec<u8>, from: usize) -> Result<()> {
-        let plain = buffer
-            .get_mut(from..)
-            .ok_or_else(|| Error::invalid("nothing to seal"))?;
+        let plain = buffer.get_mut(from..).ok_or_else(|| Error::invalid("nothing to seal"))?;
         let tag = self.seal_with(part_nonce(part), plain)?;
         buffer.extend_from_slice(&tag);
         Ok(())
@@ -176,16 +168,13 @@ impl ObjectSealer {
             None => self.checksum(&nonce, &sealed[..length]) == sealed[length..],
             Some(key) => {
                 let nonce = Nonce::assume_unique_for_key(nonce);
-                key.open_in_place(nonce, Aad::from(self.place), sealed)
-                    .is_ok()
+                key.open_in_place(nonce, Aad::from(self.place), sealed).is_ok()
             }
         };
         if holds {
             Ok(length)
         } else {
-            Err(Error::damaged(
-                "the seal does not hold: these are not the bytes that were written",
-            ))
+            Err(Error::damaged("the seal does not hold: these are not the bytes that were written"))
         }
     }
 
@@ -210,10 +199,7 @@ mod tests {
     use onefold_types::environment::SeededRandomness;
 
     fn vaults() -> [Vault; 2] {
-        [
-            Vault::new(None),
-            Vault::new(Some(&MasterKey::from_bytes([5; 32]))),
-        ]
+        [Vault::new(None), Vault::new(Some(&MasterKey::from_bytes([5; 32])))]
     }
 
     #[test]
@@ -225,9 +211,7 @@ mod tests {
             assert_eq!(sealed.len(), 10 + TAG_BYTES);
             let opened = |sealer: &ObjectSealer, part| {
                 let mut copy = sealed[6..].to_vec();
-                sealer
-                    .open(part, &mut copy)
-                    .map(|length| copy[..length].to_vec())
+                sealer.open(part, &mut copy).map(|length| copy[..length].to_vec())
             };
             assert_eq!(opened(&sealer, 3).unwrap(), b"body");
             assert!(opened(&sealer, 4).is_err());
@@ -242,30 +226,16 @@ mod tests {
     fn every_flipped_bit_is_found() {
         for vault in vaults() {
             let randomness = SeededRandomness::new(1);
-            let sealed = vault
-                .seal_record(Purpose::Outcome, &[9; 16], b"record", &randomness)
-                .unwrap();
-            assert_eq!(
-                vault
-                    .open_record(Purpose::Outcome, &[9; 16], &sealed)
-                    .unwrap(),
-                b"record"
-            );
+            let sealed =
+                vault.seal_record(Purpose::Outcome, &[9; 16], b"record", &randomness).unwrap();
+            assert_eq!(vault.open_record(Purpose::Outcome, &[9; 16], &sealed).unwrap(), b"record");
             for bit in 0..sealed.len() * 8 {
                 let mut flipped = sealed.clone();
                 flipped[bit / 8] ^= 1 << (bit % 8);
-                assert!(
-                    vault
-                        .open_record(Purpose::Outcome, &[9; 16], &flipped)
-                        .is_err()
-                );
+                assert!(vault.open_record(Purpose::Outcome, &[9; 16], &flipped).is_err());
             }
             for length in 0..sealed.len() {
-                assert!(
-                    vault
-                        .open_record(Purpose::Outcome, &[9; 16], &sealed[..length])
-                        .is_err()
-                );
+                assert!(vault.open_record(Purpose::Outcome, &[9; 16], &sealed[..length]).is_err());
             }
         }
     }
@@ -275,11 +245,7 @@ mod tests {
         let [open, closed] = vaults();
         let seal = |vault: &Vault| {
             let mut bytes = b"attack at dawn".to_vec();
-            vault
-                .object(Purpose::Container, &[1; 16])
-                .unwrap()
-                .seal(0, &mut bytes, 0)
-                .unwrap();
+            vault.object(Purpose::Container, &[1; 16]).unwrap().seal(0, &mut bytes, 0).unwrap();
             bytes
         };
         assert!(seal(&open).starts_with(b"attack"));

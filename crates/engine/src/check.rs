@@ -155,21 +155,15 @@ pub fn check(
     let mut trees = Trees::new(resolver, repository.memory().restore_window_chunks, job);
     check_snapshots(repository, &list.snapshots, &mut trees, &mut report)?;
     report.problems.append(&mut trees.problems);
-    settle(
-        repository,
-        trees,
-        &findings,
-        options.record_findings,
-        &mut report,
-    )?;
+    settle(repository, trees, &findings, options.record_findings, &mut report)?;
     Ok(report)
 }
 
 fn validate(read_data: ReadData) -> Result<()> {
     match read_data {
-        ReadData::Sample(percent) if !(percent > 0.0 && percent <= 100.0) => Err(Error::invalid(
-            "a sample must be above 0 and at most 100 percent",
-        )),
+        ReadData::Sample(percent) if !(percent > 0.0 && percent <= 100.0) => {
+            Err(Error::invalid("a sample must be above 0 and at most 100 percent"))
+        }
         ReadData::Part { part, of } if part == 0 || part > of => Err(Error::invalid(format!(
             "there is no part {part} of {of}: parts are counted from 1"
         ))),
@@ -219,12 +213,7 @@ fn settle(
     record: bool,
     report: &mut CheckReport,
 ) -> Result<()> {
-    let Trees {
-        resolver,
-        mut needed,
-        unlocated,
-        ..
-    } = trees;
+    let Trees { resolver, mut needed, unlocated, .. } = trees;
     let survey = resolver.survey;
     let absent_named: BTreeSet<ContainerId> = resolver.coverage.named_absent;
     let mut damaged: Vec<(ContainerId, String)> = Vec::new();

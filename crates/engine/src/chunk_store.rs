@@ -110,11 +110,7 @@ impl ChunkStore {
         let cache_bytes = repository.memory().locality_cache_bytes;
         let shared = Shared {
             filter: AcceleratedFilter::new(options.filter, cache_bytes),
-            port: StorePort {
-                repository: Arc::clone(repository),
-                index,
-                avoid,
-            },
+            port: StorePort { repository: Arc::clone(repository), index, avoid },
             pending: HashSet::default(),
         };
         Ok(Arc::new(Self {
@@ -140,11 +136,7 @@ impl ChunkStore {
     /// Whether the store holds the chunk in a container that may be relied upon.
     pub fn is_present(&self, fingerprint: &Fingerprint) -> Result<bool> {
         let mut shared = self.lock();
-        let Shared {
-            filter,
-            port,
-            pending,
-        } = &mut *shared;
+        let Shared { filter, port, pending } = &mut *shared;
         Ok(pending.contains(fingerprint)
             || matches!(filter.judge(port, fingerprint)?, Verdict::Duplicate(_)))
     }
@@ -177,15 +169,9 @@ impl ChunkStore {
 
     /// Judges chunks in order; sets `new[i]` for those to be stored and remembers them as pending.
     fn judge(&self, fingerprints: &[Fingerprint], new: &mut Vec<bool>) -> Result<()> {
-        self.counters
-            .chunks
-            .fetch_add(fingerprints.len() as u64, Ordering::Relaxed);
+        self.counters.chunks.fetch_add(fingerprints.len() as u64, Ordering::Relaxed);
         let mut shared = self.lock();
-        let Shared {
-            filter,
-            port,
-            pending,
-        } = &mut *shared;
+        let Shared { filter, port, pending } = &mut *shared;
         new.clear();
         for fingerprint in fingerprints {
             let is_new =
@@ -197,11 +183,7 @@ impl ChunkStore {
         }
         let full = pending.len() >= self.repository.memory().pending_chunks_max;
         drop(shared);
-        if full && !self.dry_run {
-            self.index(self.context.log.take_durable()?)
-        } else {
-            Ok(())
-        }
+        if full && !self.dry_run { self.index(self.context.log.take_durable()?) } else { Ok(()) }
     }
 
     /// Writes a metadata pack and an index run for durable containers.
@@ -213,15 +195,9 @@ impl ChunkStore {
         let mut containers = Vec::with_capacity(durable.len());
         for container in &durable {
             metadata_pack::append(&mut pack, container.id, &container.sealed_section);
-            let prefixes = container
-                .fingerprints
-                .iter()
-                .map(Fingerprint::prefix)
-                .collect();
+            let prefixes = container.fingerprints.iter().map(Fingerprint::prefix).collect();
             containers.push((container.id, prefixes));
-            self.counters
-                .bytes_stored
-                .fetch_add(container.bytes, Ordering::Relaxed);
+            self.counters.bytes_stored.fetch_add(container.bytes, Ordering::Relaxed);
             self.counters.containers.fetch_add(1, Ordering::Relaxed);
         }
         let environment = self.repository.environment();
@@ -298,14 +274,8 @@ impl StreamWriter {
     }
 
     fn count_new(&self, bytes: usize) {
-        self.store
-            .counters
-            .chunks_new
-            .fetch_add(1, Ordering::Relaxed);
-        self.store
-            .counters
-            .bytes_new
-            .fetch_add(bytes as u64, Ordering::Relaxed);
+        self.store.counters.chunks_new.fetch_add(1, Ordering::Relaxed);
+        self.store.counters.bytes_new.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 }
 
@@ -337,13 +307,7 @@ impl IndexPort for StorePort {
             return Ok(None);
         }
         match reader::read_section(&self.repository, container) {
-            Ok(section) => Ok(Some(
-                section
-                    .chunks
-                    .iter()
-                    .map(|chunk| chunk.fingerprint)
-                    .collect(),
-            )),
+            Ok(section) => Ok(Some(section.chunks.iter().map(|chunk| chunk.fingerprint).collect())),
             // Gone or damaged: its chunks are stored again (R20).
             Err(error) if error.is_damage() => Ok(None),
             Err(error) => Err(error),

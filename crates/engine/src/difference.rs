@@ -77,23 +77,15 @@ pub fn difference(
     }];
     while let Some(pair) = stack.last_mut() {
         job.interrupt.check()?;
-        let (one, other) = pair
-            .next(&mut reader)
-            .context(|| path::display(&pair.path))?;
+        let (one, other) = pair.next(&mut reader).context(|| path::display(&pair.path))?;
         let Some(name) = one.as_ref().or(other.as_ref()).map(|entry| &entry.name) else {
             stack.pop();
             continue;
         };
         let at = path::join(&pair.path, name);
         if let Some(change) = change_of(one.as_ref(), other.as_ref()) {
-            count(
-                &mut reader,
-                &mut totals,
-                change,
-                one.as_ref(),
-                other.as_ref(),
-            )
-            .context(|| path::display(&at))?;
+            count(&mut reader, &mut totals, change, one.as_ref(), other.as_ref())
+                .context(|| path::display(&at))?;
             each(&at, change)?;
         }
         let (one, other) = (directory_of(one.as_ref()), directory_of(other.as_ref()));
@@ -108,11 +100,7 @@ pub fn difference(
                 .context(|| path::display(&at))
         };
         let (first, second) = (open(one)?, open(other)?);
-        stack.push(Pair {
-            path: at,
-            first,
-            second,
-        });
+        stack.push(Pair { path: at, first, second });
     }
     Ok(totals)
 }
@@ -215,10 +203,7 @@ fn count(
         (Some(one), Some(other)) if change == Change::Modified => {
             distinct_bytes(reader, one, other)?
         }
-        _ => (
-            one.map_or(0, |entry| entry.size),
-            other.map_or(0, |entry| entry.size),
-        ),
+        _ => (one.map_or(0, |entry| entry.size), other.map_or(0, |entry| entry.size)),
     };
     totals.bytes_removed += removed;
     totals.bytes_added += added;
@@ -289,19 +274,12 @@ impl Parts {
             let Node::FileMap(map) = reader.node(reference)? else {
                 continue;
             };
-            for Extent {
-                fingerprint,
-                length,
-            } in map.extents
-            {
+            for Extent { fingerprint, length } in map.extents {
                 if fingerprint.is_zero() {
                     self.holes = self.holes.saturating_add(length.saturating_mul(count));
                     continue;
                 }
-                let child = Reference {
-                    fingerprint,
-                    level: map.child_level,
-                };
+                let child = Reference { fingerprint, level: map.child_level };
                 self.parts.entry(child).or_insert((0, length)).0 += count;
             }
         }

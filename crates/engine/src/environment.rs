@@ -31,9 +31,6 @@ impl Environment {
     /// The operating system's randomness and clock.
     #[must_use]
     pub fn system() -> Self {
-        Self {
-            randomness: Arc::new(OsRandomness),
-            clock: Arc::new(SystemClock),
-        }
+        Self { randomness: Arc::new(OsRandomness), clock: Arc::new(SystemClock) }
     }
 }

@@ -80,10 +80,7 @@ pub(crate) struct Owners {
 
 impl Owners {
     fn add(&mut self, leaf: &mut DirectoryLeaf) {
-        let lists = [
-            (&mut self.users, &mut leaf.users),
-            (&mut self.groups, &mut leaf.groups),
-        ];
+        let lists = [(&mut self.users, &mut leaf.users), (&mut self.groups, &mut leaf.groups)];
         for (known, new) in lists {
             for (id, name) in new.drain(..) {
                 match known.binary_search_by_key(&id, |one| one.0) {

@@ -45,7 +45,7 @@ pub enum Source {
         /// Where they are; relative paths keep their relative place in the snapshot.
         paths: Vec<PathBuf>,
         /// What to leave out.
-        selection: Selection,
+        selection: Box<Selection>,
     },
     /// One stream, stored as one file.
     Stream {

@@ -68,10 +68,7 @@ impl Progress {
     /// What is being worked on.
     #[must_use]
     pub fn current(&self) -> String {
-        self.current
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
+        self.current.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 

@@ -18,11 +18,13 @@
 //! in this order: containers, metadata packs, an index run (see [`container::log`]).
 //!
 //! # Who may run beside whom
-//! | | backup | forget | restore, list | check |
-//! | --- | --- | --- | --- | --- |
-//! | backup | own session, own containers, own index run | parent is checked after the epoch | sees decided outcomes only | reads immutable objects |
-//! | forget | | decided once; marks have fresh names | a snapshot forgotten meanwhile is reported as such | same |
-//! | index merge | writers re-read runs that vanish | - | same | same |
+//! - **backup beside backup**: each has its own session, containers and index runs.
+//! - **backup beside forget**: the parent is checked after the epoch was read (W3); a tombstone is
+//!   decided once, and a mark has a fresh name.
+//! - **backup beside restore, list or check**: readers see decided outcomes only, and objects that
+//!   never change.
+//! - **forget beside restore**: a snapshot forgotten meanwhile is reported as such.
+//! - **index merge beside anything**: whoever misses a run opens the index again.
 //!
 //! There is no lock, hence none to break: objects are immutable, names fresh, decisions made once
 //! (docs/decisions, 0003).

@@ -19,19 +19,13 @@ pub struct Patterns {
 impl Patterns {
     /// Builds a set from patterns and from patterns whose case does not matter.
     pub fn build(exact: &[String], any_case: &[String]) -> Result<Self> {
-        Ok(Self {
-            exact: set(exact, false)?,
-            any_case: set(any_case, true)?,
-        })
+        Ok(Self { exact: set(exact, false)?, any_case: set(any_case, true)? })
     }
 
     /// A set that matches nothing.
     #[must_use]
     pub fn none() -> Self {
-        Self {
-            exact: Gitignore::empty(),
-            any_case: Gitignore::empty(),
-        }
+        Self { exact: Gitignore::empty(), any_case: Gitignore::empty() }
     }
 
     /// Whether there is no pattern.
@@ -83,11 +77,7 @@ mod tests {
             ("/q.tmp", false, true),
             ("/q.TMPX", false, false),
         ] {
-            assert_eq!(
-                patterns.matches(path.as_bytes(), is_directory, false),
-                expected,
-                "{path}"
-            );
+            assert_eq!(patterns.matches(path.as_bytes(), is_directory, false), expected, "{path}");
         }
         assert!(patterns.matches(b"/a/b/c/d", false, true));
         assert!(Patterns::none().is_empty() && !patterns.is_empty());

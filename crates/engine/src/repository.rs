@@ -119,14 +119,7 @@ impl Repository {
         store.put(&Key::new(layout::CONFIGURATION_COPY)?, &bytes)?;
         // The store exists once its configuration does, so this comes last.
         store.put(&config, &bytes)?;
-        Self::assemble(
-            store,
-            configuration,
-            master_key,
-            current_key,
-            environment,
-            memory,
-        )
+        Self::assemble(store, configuration, master_key, current_key, environment, memory)
     }
 
     /// Opens a store; `password` is asked for only if the store is encrypted.
@@ -152,14 +145,7 @@ impl Repository {
                 ));
             }
         };
-        Self::assemble(
-            store,
-            configuration,
-            master_key,
-            current_key,
-            environment,
-            memory,
-        )
+        Self::assemble(store, configuration, master_key, current_key, environment, memory)
     }
 
     fn assemble(
@@ -252,11 +238,7 @@ impl Repository {
             .into_iter()
             .map(|id| {
                 let slot = read_slot(&*self.store, id)?;
-                Ok(NamedSlot {
-                    id,
-                    slot,
-                    current: Some(id) == self.current_key,
-                })
+                Ok(NamedSlot { id, slot, current: Some(id) == self.current_key })
             })
             .collect::<Result<Vec<_>>>()?;
         slots.sort_by_key(|named| (named.slot.created_ns, named.id));
@@ -278,20 +260,13 @@ impl Repository {
     pub fn remove_key(&self, id: KeyId) -> Result<()> {
         let slots = list_slots(&*self.store)?;
         if !slots.contains(&id) {
-            return Err(Error::new(
-                ErrorKind::NotFound,
-                format!("there is no key {id}"),
-            ));
+            return Err(Error::new(ErrorKind::NotFound, format!("there is no key {id}")));
         }
         if slots.len() == 1 {
-            return Err(Error::invalid(
-                "the last key cannot be removed: the store would be lost",
-            ));
+            return Err(Error::invalid("the last key cannot be removed: the store would be lost"));
         }
         if self.current_key == Some(id) {
-            return Err(Error::invalid(
-                "the key in use cannot be removed; open with another one",
-            ));
+            return Err(Error::invalid("the key in use cannot be removed; open with another one"));
         }
         self.delete_key(id)
     }
@@ -384,10 +359,7 @@ fn read_configuration(store: &dyn Store) -> Result<Configuration> {
         (ErrorKind::Damaged | ErrorKind::NotFound, Ok(configuration)) => Ok(configuration),
         (ErrorKind::NotFound, Err(_)) => Err(Error::new(
             ErrorKind::NoStore,
-            format!(
-                "there is no store at {}; make one with 'onefold init'",
-                store.describe()
-            ),
+            format!("there is no store at {}; make one with 'onefold init'", store.describe()),
         )),
         _ => Err(first.context(store.describe())),
     }
@@ -400,13 +372,8 @@ fn new_slot(
     options: &InitOptions,
     environment: &Environment,
 ) -> Result<KeySlot> {
-    let mut slot = KeySlot::create(
-        key,
-        password,
-        store_id,
-        options.kdf_cost,
-        &*environment.randomness,
-    )?;
+    let mut slot =
+        KeySlot::create(key, password, store_id, options.kdf_cost, &*environment.randomness)?;
     slot.label.clone_from(&options.key_label);
     slot.created_ns = environment.clock.now_ns();
     Ok(slot)
@@ -454,10 +421,7 @@ fn unlock(store: &dyn Store, password: &[u8], id: StoreId) -> Result<(MasterKey,
         0 => Error::damaged(format!("{}: all key slots are missing", store.describe())),
         _ => Error::new(
             ErrorKind::WrongPassword,
-            format!(
-                "wrong password: it opens none of the store's {} key(s)",
-                slots.len()
-            ),
+            format!("wrong password: it opens none of the store's {} key(s)", slots.len()),
         ),
     }))
 }

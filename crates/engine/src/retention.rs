@@ -85,9 +85,6 @@ fn select<'a>(list: &'a SnapshotList, ids: &[SessionId]) -> Result<Vec<&'a Snaps
 
 fn find(list: &SnapshotList, id: SessionId) -> Result<&Snapshot> {
     list.get(id).ok_or_else(|| {
-        Error::new(
-            ErrorKind::NotFound,
-            format!("there is no snapshot {}", id.short()),
-        )
+        Error::new(ErrorKind::NotFound, format!("there is no snapshot {}", id.short()))
     })
 }

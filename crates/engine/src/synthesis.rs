@@ -80,10 +80,7 @@ pub fn fastcopy(
             kind: SnapshotKind::Fastcopy,
             started_ns: options.time_ns.unwrap_or(source.started_ns),
             parent: Some(snapshot),
-            summary: Summary {
-                files_unchanged: source.summary.files,
-                ..found(&source.summary)
-            },
+            summary: Summary { files_unchanged: source.summary.files, ..found(&source.summary) },
             ..source.clone()
         };
         Ok(complete(repository, &list, record, options))
@@ -102,9 +99,7 @@ pub fn synthesize(
     job: &Job,
 ) -> Result<SessionId> {
     let (Some(first), Some(last)) = (parts.first(), parts.last()) else {
-        return Err(Error::invalid(
-            "a synthetic snapshot needs at least one part",
-        ));
+        return Err(Error::invalid("a synthetic snapshot needs at least one part"));
     };
     until_saved(repository, job, |session| {
         let used = parts.iter().map(|part| part.snapshot);
@@ -224,11 +219,7 @@ fn paths_of(list: &SnapshotList, parts: &[Part]) -> Vec<String> {
             _ => {
                 let components = path::components(&part.to);
                 let to = components.fold(Vec::new(), |at, name| path::join(&at, name));
-                paths.insert(if to.is_empty() {
-                    "/".to_owned()
-                } else {
-                    path::display(&to)
-                });
+                paths.insert(if to.is_empty() { "/".to_owned() } else { path::display(&to) });
             }
         }
     }
@@ -260,9 +251,7 @@ fn build(
     let mut reader = TreeReader::open(repository)?;
     let mut layers = Vec::with_capacity(parts.len());
     for part in parts {
-        let snapshot = list
-            .get(part.snapshot)
-            .ok_or_else(|| not_live(part.snapshot))?;
+        let snapshot = list.get(part.snapshot).ok_or_else(|| not_live(part.snapshot))?;
         layers.push(layer_of(&mut reader, snapshot, part)?);
     }
     let mut stream = store.stream();
@@ -270,12 +259,8 @@ fn build(
         Some(time_ns) => time_ns,
         None => repository.environment().clock.now_ns(),
     };
-    let mut merge = Merge {
-        reader: &mut reader,
-        stream: &mut stream,
-        job,
-        made: made_directory(time_ns),
-    };
+    let mut merge =
+        Merge { reader: &mut reader, stream: &mut stream, job, made: made_directory(time_ns) };
     let root = merge.run(layers)?;
     stream.finish()?;
     let stored = store.finish()?;

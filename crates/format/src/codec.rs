@@ -83,11 +83,7 @@ impl FromStr for Compression {
             None if text == "zstd" => Ok(Self::default()),
             Some(("zstd", level)) => {
                 let level = level.parse().map_err(|_| wrong())?;
-                if (-7..=22).contains(&level) {
-                    Ok(Self::Zstd(level))
-                } else {
-                    Err(wrong())
-                }
+                if (-7..=22).contains(&level) { Ok(Self::Zstd(level)) } else { Err(wrong()) }
             }
             _ => Err(wrong()),
         }
@@ -131,11 +127,7 @@ impl Compressor {
             }
             Compression::None | Compression::Lz4 => None,
         };
-        Ok(Self {
-            compression,
-            zstd,
-            scratch: Vec::new(),
-        })
+        Ok(Self { compression, zstd, scratch: Vec::new() })
     }
 
     /// Appends the coded form of `plain` to `coded` and says which codec it took.
@@ -143,10 +135,8 @@ impl Compressor {
         let worth_bytes = plain.len() - plain.len() / 32;
         let (codec, written) = match (&self.compression, &mut self.zstd) {
             (Compression::Zstd(_), Some(zstd)) => {
-                let scratch = at_least(
-                    &mut self.scratch,
-                    zstd::zstd_safe::compress_bound(plain.len()),
-                );
+                let scratch =
+                    at_least(&mut self.scratch, zstd::zstd_safe::compress_bound(plain.len()));
                 let written = zstd
                     .compress_to_buffer(plain, scratch)
                     .map_err(|cause| Error::io("compressing a frame", cause))?;
@@ -206,18 +196,13 @@ impl Decompressor {
                 Some(plain_length)
             }
             Codec::Raw => None,
-            Codec::Zstd => self
-                .zstd
-                .decompress_to_buffer(coded, plain.as_mut_slice())
-                .ok(),
+            Codec::Zstd => self.zstd.decompress_to_buffer(coded, plain.as_mut_slice()).ok(),
             Codec::Lz4 => lz4_flex::block::decompress_into(coded, plain.as_mut_slice()).ok(),
         };
         if written == Some(plain_length) {
             Ok(())
         } else {
-            Err(Error::damaged(
-                "a compressed frame does not decode to the length it should have",
-            ))
+            Err(Error::damaged("a compressed frame does not decode to the length it should have"))
         }
     }
 }
@@ -234,9 +219,7 @@ mod tests {
         for kind in kinds {
             let compression: Compression = kind.parse().unwrap();
             let mut compressor = Compressor::new(compression).unwrap();
-            for length in [
-                0, 1, 2, 15, 31, 32, 33, 255, 256, 4095, 65_535, 65_536, 262_145,
-            ] {
+            for length in [0, 1, 2, 15, 31, 32, 33, 255, 256, 4095, 65_535, 65_536, 262_145] {
                 let mut random = vec![0; length];
                 SeededRandomness::new(length as u64).fill(&mut random);
                 let text: Vec<u8> = (0..length).map(|n| (n / 7 % 23) as u8).collect();
@@ -244,9 +227,7 @@ mod tests {
                     let mut coded = b"front".to_vec();
                     let codec = compressor.compress(&plain, &mut coded).unwrap();
                     let mut decoded = vec![1; 3];
-                    decompressor
-                        .decompress(codec, &coded[5..], plain.len(), &mut decoded)
-                        .unwrap();
+                    decompressor.decompress(codec, &coded[5..], plain.len(), &mut decoded).unwrap();
                     assert_eq!(decoded, plain, "{kind} {length}");
                     assert!(coded.len() - 5 <= plain.len());
                 }
@@ -260,25 +241,16 @@ mod tests {
         SeededRandomness::new(1).fill(&mut random);
         let mut coded = Vec::new();
         let mut compressor = Compressor::new(Compression::Zstd(1)).unwrap();
-        assert_eq!(
-            compressor.compress(&random, &mut coded).unwrap(),
-            Codec::Raw
-        );
+        assert_eq!(compressor.compress(&random, &mut coded).unwrap(), Codec::Raw);
         coded.clear();
-        assert_eq!(
-            compressor.compress(&[7; 10_000], &mut coded).unwrap(),
-            Codec::Zstd
-        );
+        assert_eq!(compressor.compress(&[7; 10_000], &mut coded).unwrap(), Codec::Zstd);
         assert!(coded.len() < 100);
     }
 
     #[test]
     fn wrong_lengths_and_garbage_are_damage() {
         let mut coded = Vec::new();
-        Compressor::new(Compression::Zstd(1))
-            .unwrap()
-            .compress(&[7; 1000], &mut coded)
-            .unwrap();
+        Compressor::new(Compression::Zstd(1)).unwrap().compress(&[7; 1000], &mut coded).unwrap();
         let mut decompressor = Decompressor::new().unwrap();
         let mut plain = Vec::new();
         for (codec, bytes, length) in [
@@ -288,11 +260,7 @@ mod tests {
             (Codec::Lz4, &coded[..], 1000),
             (Codec::Raw, &coded[..], 1000),
         ] {
-            assert!(
-                decompressor
-                    .decompress(codec, bytes, length, &mut plain)
-                    .is_err()
-            );
+            assert!(decompressor.decompress(codec, bytes, length, &mut plain).is_err());
         }
     }
 
@@ -301,9 +269,6 @@ mod tests {
         for text in ["zstd,23", "zstd,-8", "zstd,", "gzip", "", "lz4,3"] {
             assert!(text.parse::<Compression>().is_err(), "{text}");
         }
-        assert_eq!(
-            "zstd,19".parse::<Compression>().unwrap().to_string(),
-            "zstd,19"
-        );
+        assert_eq!("zstd,19".parse::<Compression>().unwrap().to_string(), "zstd,19");
     }
 }

@@ -8,7 +8,7 @@
 //! { "format_version": 1, "store_id": "...", "created_ns": 0, "encryption": "aes-256-gcm",
 //!   "hash": "blake3", "chunker": { "kind": "mincdc", "size_min_bytes": 4096,
 //!   "size_avg_bytes": 8192, "size_max_bytes": 12288, "regression_depth": 0, "tar_aware": true },
-//!   "compression": "zstd,3", "container_size_bytes": 4194304, "authenticity": "..." }
+//!   "compression": "zstd,2", "container_size_bytes": 4194304, "authenticity": "..." }
 //! ```
 
 use onefold_types::{Error, ErrorKind, Result, limits};
@@ -87,20 +87,14 @@ impl Configuration {
         let configuration: Self = serde_json::from_slice(bytes).map_err(damaged)?;
         let size = configuration.container_size_bytes;
         if !(64 * limits::KIB..=limits::CONTAINER_TARGET_MAX_BYTES).contains(&size) {
-            return Err(Error::damaged(format!(
-                "a container size of {size} bytes is impossible"
-            )));
+            return Err(Error::damaged(format!("a container size of {size} bytes is impossible")));
         }
         Ok(configuration)
     }
 
     /// The bytes that `authenticity` covers.
     pub fn authenticated_bytes(&self) -> Result<Vec<u8>> {
-        Self {
-            authenticity: String::new(),
-            ..self.clone()
-        }
-        .encode()
+        Self { authenticity: String::new(), ..self.clone() }.encode()
     }
 }
 

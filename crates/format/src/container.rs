@@ -225,9 +225,7 @@ impl Footer {
         if reader.u32()? != crc || &bytes[32..] != FOOTER_MAGIC {
             return Err(reader.damaged("its checksum does not hold"));
         }
-        let end = footer
-            .metadata_offset
-            .checked_add(u64::from(footer.metadata_length));
+        let end = footer.metadata_offset.checked_add(u64::from(footer.metadata_length));
         if end.and_then(|end| end.checked_add(FOOTER_BYTES as u64)) != Some(object_bytes)
             || footer.metadata_offset < HEADER_BYTES as u64
         {
@@ -257,14 +255,10 @@ impl MetadataSection {
         }
         writer.varint(self.chunks.len() as u64);
         column(&mut writer, COLUMN_FINGERPRINTS, |out| {
-            self.chunks
-                .iter()
-                .for_each(|chunk| out.fingerprint(&chunk.fingerprint));
+            self.chunks.iter().for_each(|chunk| out.fingerprint(&chunk.fingerprint));
         });
         column(&mut writer, COLUMN_LENGTHS, |out| {
-            self.chunks
-                .iter()
-                .for_each(|chunk| out.varint(u64::from(chunk.length)));
+            self.chunks.iter().for_each(|chunk| out.varint(u64::from(chunk.length)));
         });
         column(&mut writer, COLUMN_LEVELS, |out| {
             for run in self.chunks.chunk_by(|a, b| a.level == b.level) {
@@ -273,9 +267,7 @@ impl MetadataSection {
             }
         });
         if !self.deltas.is_empty() {
-            column(&mut writer, COLUMN_DELTAS, |out| {
-                encode_deltas(&self.deltas, out)
-            });
+            column(&mut writer, COLUMN_DELTAS, |out| encode_deltas(&self.deltas, out));
         }
         if !self.sketches.is_empty() {
             column(&mut writer, COLUMN_SKETCHES, |out| {
@@ -306,10 +298,7 @@ impl MetadataSection {
         if fingerprints.len() != count * 32 || count > limits::CONTAINER_CHUNKS_MAX {
             return Err(reader.damaged("the number of fingerprints is wrong"));
         }
-        let mut section = Self {
-            frames,
-            ..Self::default()
-        };
+        let mut section = Self { frames, ..Self::default() };
         if let Some(bytes) = columns.deltas {
             section.deltas = decode_deltas(bytes, count)?;
         }
@@ -407,16 +396,9 @@ fn decode_deltas(bytes: &[u8], chunks: usize) -> Result<Vec<Delta>> {
         if position >= chunks as u64 || depth == 0 || !(1..=DELTA_BASES_MAX).contains(&bases) {
             return Err(reader.damaged("a delta is impossible"));
         }
-        let bases = (0..bases)
-            .map(|_| reader.fingerprint())
-            .collect::<Result<_>>()?;
+        let bases = (0..bases).map(|_| reader.fingerprint()).collect::<Result<_>>()?;
         let payload_length = reader.varint_max(limits::CHUNK_SIZE_MAX_BYTES as u64)? as u32;
-        deltas.push(Delta {
-            chunk: position as u32,
-            depth,
-            bases,
-            payload_length,
-        });
+        deltas.push(Delta { chunk: position as u32, depth, bases, payload_length });
     }
     reader.finish()?;
     Ok(deltas)
@@ -449,12 +431,7 @@ fn decode_frames(reader: &mut Reader<'_>) -> Result<(Vec<FrameDescriptor>, Vec<u
         let stored_length = reader.varint_max(limits::FRAME_PLAIN_MAX_BYTES as u64 + 64)? as u32;
         let plain_length = reader.varint_max(limits::FRAME_PLAIN_MAX_BYTES as u64)? as u32;
         let codec = Codec::from_code(reader.u8()?)?;
-        frames.push(FrameDescriptor {
-            offset,
-            stored_length,
-            plain_length,
-            codec,
-        });
+        frames.push(FrameDescriptor { offset, stored_length, plain_length, codec });
         chunks_per_frame.push(reader.varint_max(limits::CONTAINER_CHUNKS_MAX as u64)?);
         offset += u64::from(stored_length);
     }
@@ -503,11 +480,7 @@ struct LevelRuns<'a> {
 
 impl<'a> LevelRuns<'a> {
     fn new(bytes: &'a [u8]) -> Self {
-        Self {
-            reader: Reader::new(bytes, "level column"),
-            level: Level::DATA,
-            left: 0,
-        }
+        Self { reader: Reader::new(bytes, "level column"), level: Level::DATA, left: 0 }
     }
 
     fn next(&mut self) -> Result<Level> {

@@ -66,10 +66,7 @@ pub fn encode_page(entries: &[Entry]) -> Vec<u8> {
 pub fn decode_page(plain: &[u8], count: usize, entries: &mut Vec<Entry>) -> Result<()> {
     let mut reader = Reader::new(plain, "index page");
     for _ in 0..count {
-        let entry = Entry {
-            prefix: reader.u64()?,
-            container: reader.u32()?,
-        };
+        let entry = Entry { prefix: reader.u64()?, container: reader.u32()? };
         entries.push(entry);
     }
     Ok(())
@@ -113,18 +110,12 @@ impl Table {
         let mut reader = Reader::new(bytes, "index run table");
         let entries = reader.varint()?;
         let containers = reader.count(16)?;
-        let containers = (0..containers)
-            .map(|_| reader.id().map(ContainerId))
-            .collect::<Result<_>>()?;
+        let containers =
+            (0..containers).map(|_| reader.id().map(ContainerId)).collect::<Result<_>>()?;
         let replaced = reader.count(16)?;
-        let replaced = (0..replaced)
-            .map(|_| reader.id().map(RunId))
-            .collect::<Result<_>>()?;
+        let replaced = (0..replaced).map(|_| reader.id().map(RunId)).collect::<Result<_>>()?;
         let pages = entries.div_ceil(PAGE_ENTRIES as u64);
-        if pages
-            .checked_mul(8)
-            .is_none_or(|bytes| bytes + 9 != reader.remaining() as u64)
-        {
+        if pages.checked_mul(8).is_none_or(|bytes| bytes + 9 != reader.remaining() as u64) {
             return Err(reader.damaged("the number of fences is wrong"));
         }
         let fences: Vec<u64> = (0..pages).map(|_| reader.u64()).collect::<Result<_>>()?;
@@ -202,11 +193,7 @@ impl Footer {
         if total != Some(object_bytes) {
             return Err(reader.damaged("it does not fit the object's length"));
         }
-        Ok(Self {
-            pages,
-            filter_length,
-            table_length,
-        })
+        Ok(Self { pages, filter_length, table_length })
     }
 }
 
@@ -228,12 +215,8 @@ mod tests {
 
     #[test]
     fn pages_and_tables_round_trip() {
-        let entries: Vec<Entry> = (0..PAGE_ENTRIES as u64)
-            .map(|n| Entry {
-                prefix: n * n,
-                container: 7,
-            })
-            .collect();
+        let entries: Vec<Entry> =
+            (0..PAGE_ENTRIES as u64).map(|n| Entry { prefix: n * n, container: 7 }).collect();
         let page = encode_page(&entries);
         assert_eq!(page.len(), PAGE_PLAIN_BYTES);
         let mut decoded = Vec::new();
@@ -247,11 +230,7 @@ mod tests {
 
     #[test]
     fn r13_a_partial_run_is_refused() {
-        let footer = Footer {
-            pages: 2,
-            filter_length: 528,
-            table_length: 100,
-        };
+        let footer = Footer { pages: 2, filter_length: 528, table_length: 100 };
         let bytes = footer.encode();
         let object = 2 * PAGE_STORED_BYTES as u64 + 528 + 100 + bytes.len() as u64;
         assert_eq!(Footer::decode(&bytes, object).unwrap(), footer);

@@ -7,7 +7,7 @@
 //!
 //! | module | holds |
 //! | --- | --- |
-//! | [`wire`] | little-endian integers, varints and checked reads: the only place that spells bytes |
+//! | [`wire`] | integers, varints and checked reads: the only place that spells bytes |
 //! | [`codec`] | frame compression: raw, zstd, lz4 |
 //! | [`container`] | container header, footer and metadata section |
 //! | [`metadata_pack`] | copies of metadata sections for sequential scans |

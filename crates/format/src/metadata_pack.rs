@@ -60,13 +60,7 @@ mod tests {
         append(&mut pack, ContainerId([2; 16]), b"");
         let bytes = pack.into_bytes();
         let records = read(&bytes).unwrap();
-        assert_eq!(
-            records,
-            [
-                (ContainerId([1; 16]), &b"one"[..]),
-                (ContainerId([2; 16]), b"")
-            ]
-        );
+        assert_eq!(records, [(ContainerId([1; 16]), &b"one"[..]), (ContainerId([2; 16]), b"")]);
         for length in (0..bytes.len()).filter(|length| ![16, 39].contains(length)) {
             assert!(read(&bytes[..length]).is_err(), "{length}");
         }

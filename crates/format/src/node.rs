@@ -155,24 +155,15 @@ impl Node {
         match self {
             Self::FileMap(map) => {
                 for extent in map.extents.iter().filter(|extent| !extent.is_hole()) {
-                    each(Reference {
-                        fingerprint: extent.fingerprint,
-                        level: map.child_level,
-                    });
+                    each(Reference { fingerprint: extent.fingerprint, level: map.child_level });
                 }
             }
             Self::DirectoryLeaf(leaf) => {
-                leaf.entries
-                    .iter()
-                    .filter_map(|entry| entry.content)
-                    .for_each(each);
+                leaf.entries.iter().filter_map(|entry| entry.content).for_each(each);
             }
             Self::DirectoryMap(map) => map.parts.iter().for_each(|part| each(part.leaf)),
             Self::Transform(transform) => {
-                transform
-                    .sources
-                    .iter()
-                    .for_each(|&(source, _)| each(source));
+                transform.sources.iter().for_each(|&(source, _)| each(source));
             }
             Self::Placement(_) => {}
         }
@@ -183,10 +174,7 @@ impl Extent {
     /// A run of zero bytes.
     #[must_use]
     pub fn hole(length: u64) -> Self {
-        Self {
-            fingerprint: Fingerprint::ZERO,
-            length,
-        }
+        Self { fingerprint: Fingerprint::ZERO, length }
     }
 
     /// Whether this is a run of zero bytes.
@@ -199,12 +187,8 @@ impl Extent {
 fn encode_file_map(map: &FileMap, writer: &mut Writer) {
     writer.varint(u64::from(map.child_level.0));
     writer.varint(map.extents.len() as u64);
-    map.extents
-        .iter()
-        .for_each(|extent| writer.fingerprint(&extent.fingerprint));
-    map.extents
-        .iter()
-        .for_each(|extent| writer.varint(extent.length));
+    map.extents.iter().for_each(|extent| writer.fingerprint(&extent.fingerprint));
+    map.extents.iter().for_each(|extent| writer.varint(extent.length));
 }
 
 fn decode_file_map(reader: &mut Reader<'_>) -> Result<FileMap> {
@@ -212,10 +196,7 @@ fn decode_file_map(reader: &mut Reader<'_>) -> Result<FileMap> {
     let count = reader.count(33)?;
     let mut extents = Vec::with_capacity(count);
     for _ in 0..count {
-        extents.push(Extent {
-            fingerprint: reader.fingerprint()?,
-            length: 0,
-        });
+        extents.push(Extent { fingerprint: reader.fingerprint()?, length: 0 });
     }
     let mut total = 0u64;
     for extent in &mut extents {
@@ -224,10 +205,7 @@ fn decode_file_map(reader: &mut Reader<'_>) -> Result<FileMap> {
             .checked_add(extent.length)
             .ok_or_else(|| reader.damaged("the file is longer than any file can be"))?;
     }
-    Ok(FileMap {
-        child_level,
-        extents,
-    })
+    Ok(FileMap { child_level, extents })
 }
 
 fn encode_transform(transform: &Transform, writer: &mut Writer) {
@@ -243,21 +221,14 @@ fn encode_transform(transform: &Transform, writer: &mut Writer) {
 
 fn decode_transform(reader: &mut Reader<'_>) -> Result<Transform> {
     let method = reader.varint_u32()?;
-    let parameters = reader
-        .counted(onefold_types::limits::NODE_MAX_BYTES)?
-        .to_vec();
+    let parameters = reader.counted(onefold_types::limits::NODE_MAX_BYTES)?.to_vec();
     let length = reader.varint()?;
     let count = reader.count(34)?;
     let mut sources = Vec::with_capacity(count);
     for _ in 0..count {
         sources.push((decode_reference(reader)?, reader.varint()?));
     }
-    Ok(Transform {
-        method,
-        parameters,
-        sources,
-        length,
-    })
+    Ok(Transform { method, parameters, sources, length })
 }
 
 fn encode_placement(placement: &Placement, writer: &mut Writer) {
@@ -272,9 +243,8 @@ fn encode_placement(placement: &Placement, writer: &mut Writer) {
 
 fn decode_placement(reader: &mut Reader<'_>) -> Result<Placement> {
     let count = reader.count(16)?;
-    let containers = (0..count)
-        .map(|_| reader.id().map(ContainerId))
-        .collect::<Result<Vec<_>>>()?;
+    let containers =
+        (0..count).map(|_| reader.id().map(ContainerId)).collect::<Result<Vec<_>>>()?;
     let runs = reader.count(2)?;
     let runs = (0..runs)
         .map(|_| {
@@ -294,16 +264,11 @@ fn encode_reference(reference: &Reference, writer: &mut Writer) {
 }
 
 fn decode_reference(reader: &mut Reader<'_>) -> Result<Reference> {
-    Ok(Reference {
-        fingerprint: reader.fingerprint()?,
-        level: decode_level(reader)?,
-    })
+    Ok(Reference { fingerprint: reader.fingerprint()?, level: decode_level(reader)? })
 }
 
 fn decode_level(reader: &mut Reader<'_>) -> Result<Level> {
-    reader
-        .varint_max(u64::from(u16::MAX))
-        .map(|level| Level(level as u16))
+    reader.varint_max(u64::from(u16::MAX)).map(|level| Level(level as u16))
 }
 
 #[cfg(test)]

@@ -47,9 +47,7 @@ mod texts {
         D: Deserializer<'de>,
     {
         let list = Vec::<String>::deserialize(from)?;
-        list.iter()
-            .map(|text| text.parse().map_err(D::Error::custom))
-            .collect()
+        list.iter().map(|text| text.parse().map_err(D::Error::custom)).collect()
     }
 }
 
@@ -101,11 +99,7 @@ mod optional_reference {
 
     pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Reference>, D::Error> {
         Option::<String>::deserialize(from)?
-            .map(|text| {
-                text.parse::<ReferenceText>()
-                    .map(|text| text.0)
-                    .map_err(D::Error::custom)
-            })
+            .map(|text| text.parse::<ReferenceText>().map(|text| text.0).map_err(D::Error::custom))
             .transpose()
     }
 }
@@ -296,10 +290,7 @@ pub fn decode<T: DeserializeOwned>(bytes: &[u8], what: &str) -> Result<T> {
 fn newer_version(bytes: &[u8]) -> Option<u64> {
     let value: serde_json::Value = serde_json::from_slice(bytes).ok()?;
     let record = value.get("snapshot").unwrap_or(&value);
-    record
-        .get("version")?
-        .as_u64()
-        .filter(|&version| version > u64::from(RECORD_VERSION))
+    record.get("version")?.as_u64().filter(|&version| version > u64::from(RECORD_VERSION))
 }
 
 #[cfg(test)]
@@ -311,10 +302,7 @@ mod tests {
         SnapshotRecord {
             version: RECORD_VERSION,
             kind: SnapshotKind::Backup,
-            root: Reference {
-                fingerprint: Fingerprint([1; 32]),
-                level: Level(4),
-            },
+            root: Reference { fingerprint: Fingerprint([1; 32]), level: Level(4) },
             started_ns: 1,
             finished_ns: 2,
             host: "h".into(),
@@ -337,21 +325,11 @@ mod tests {
             let bytes = encode(&outcome).unwrap();
             assert_eq!(decode::<Outcome>(&bytes, "outcome").unwrap(), outcome);
         }
-        let plan = Plan {
-            condemned: vec![ContainerId([4; 16])],
-            tombstones: vec![SessionId([5; 16])],
-        };
-        assert_eq!(
-            decode::<Plan>(&encode(&plan).unwrap(), "plan").unwrap(),
-            plan
-        );
-        let epoch = Epoch {
-            plan: PlanId([6; 16]),
-        };
-        assert_eq!(
-            decode::<Epoch>(&encode(&epoch).unwrap(), "epoch").unwrap(),
-            epoch
-        );
+        let plan =
+            Plan { condemned: vec![ContainerId([4; 16])], tombstones: vec![SessionId([5; 16])] };
+        assert_eq!(decode::<Plan>(&encode(&plan).unwrap(), "plan").unwrap(), plan);
+        let epoch = Epoch { plan: PlanId([6; 16]) };
+        assert_eq!(decode::<Epoch>(&encode(&epoch).unwrap(), "epoch").unwrap(), epoch);
     }
 
     #[test]

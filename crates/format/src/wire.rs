@@ -116,11 +116,7 @@ impl<'a> Reader<'a> {
 
     /// Fails unless everything has been read.
     pub fn finish(self) -> Result<()> {
-        if self.bytes.is_empty() {
-            Ok(())
-        } else {
-            Err(self.damaged("bytes are left over"))
-        }
+        if self.bytes.is_empty() { Ok(()) } else { Err(self.damaged("bytes are left over")) }
     }
 
     /// The next `count` bytes.
@@ -198,8 +194,7 @@ impl<'a> Reader<'a> {
 
     /// A varint of at most 32 bits.
     pub fn varint_u32(&mut self) -> Result<u32> {
-        self.varint_max(u64::from(u32::MAX))
-            .map(|value| value as u32)
+        self.varint_max(u64::from(u32::MAX)).map(|value| value as u32)
     }
 
     /// A signed number, zigzag-coded.
@@ -211,10 +206,7 @@ impl<'a> Reader<'a> {
     /// A number of items that each take at least `item_bytes_min` of the bytes left.
     pub fn count(&mut self, item_bytes_min: usize) -> Result<usize> {
         let value = self.varint()?;
-        match usize::try_from(value)
-            .ok()
-            .and_then(|n| n.checked_mul(item_bytes_min.max(1)))
-        {
+        match usize::try_from(value).ok().and_then(|n| n.checked_mul(item_bytes_min.max(1))) {
             Some(bytes) if bytes <= self.bytes.len() => Ok(value as usize),
             _ => Err(self.damaged(&format!("{value} items cannot fit into what is left"))),
         }
@@ -256,10 +248,7 @@ mod tests {
     #[test]
     fn hostile_numbers_are_refused() {
         let read = |bytes: &[u8]| Reader::new(bytes, "test").varint();
-        assert_eq!(
-            read(&[0xff; 9]).unwrap_err().kind(),
-            onefold_types::ErrorKind::Damaged
-        );
+        assert_eq!(read(&[0xff; 9]).unwrap_err().kind(), onefold_types::ErrorKind::Damaged);
         assert!(read(&[0xff; 10]).is_err());
         assert!(read(&[0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x02]).is_err());
         assert!(read(&[0x80, 0x00]).is_err(), "overlong");
@@ -267,10 +256,6 @@ mod tests {
             read(&[0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01]).unwrap(),
             u64::MAX
         );
-        assert!(
-            Reader::new(&[0xff, 0xff, 0x7f, 1, 2], "test")
-                .count(32)
-                .is_err()
-        );
+        assert!(Reader::new(&[0xff, 0xff, 0x7f, 1, 2], "test").count(32).is_err());
     }
 }

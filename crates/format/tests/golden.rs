@@ -69,16 +69,11 @@ fn frozen_or_new(name: &str, make: impl FnOnce() -> Vec<u8>) -> Vec<u8> {
 }
 
 fn fingerprint(byte: u8) -> Fingerprint {
-    Fingerprint(std::array::from_fn(|position| {
-        byte.wrapping_add(position as u8)
-    }))
+    Fingerprint(std::array::from_fn(|position| byte.wrapping_add(position as u8)))
 }
 
 fn reference(byte: u8, level: u16) -> Reference {
-    Reference {
-        fingerprint: fingerprint(byte),
-        level: Level(level),
-    }
+    Reference { fingerprint: fingerprint(byte), level: Level(level) }
 }
 
 fn id(byte: u8) -> [u8; 16] {
@@ -86,22 +81,11 @@ fn id(byte: u8) -> [u8; 16] {
 }
 
 fn frame(offset: u64, stored_length: u32, plain_length: u32, codec: Codec) -> FrameDescriptor {
-    FrameDescriptor {
-        offset,
-        stored_length,
-        plain_length,
-        codec,
-    }
+    FrameDescriptor { offset, stored_length, plain_length, codec }
 }
 
 fn chunk(byte: u8, length: u32, level: u16, frame: u32, offset: u32) -> ChunkDescriptor {
-    ChunkDescriptor {
-        fingerprint: fingerprint(byte),
-        length,
-        level: Level(level),
-        frame,
-        offset,
-    }
+    ChunkDescriptor { fingerprint: fingerprint(byte), length, level: Level(level), frame, offset }
 }
 
 /// Every codec, every column, chunks of three levels.
@@ -178,10 +162,7 @@ fn metadata_packs_are_frozen() {
     let records = metadata_pack::read(&bytes).unwrap();
     assert_eq!(
         records,
-        [
-            (ContainerId(id(1)), &b"a sealed section"[..]),
-            (ContainerId(id(2)), &b""[..]),
-        ]
+        [(ContainerId(id(1)), &b"a sealed section"[..]), (ContainerId(id(2)), &b""[..]),]
     );
 }
 
@@ -209,11 +190,7 @@ fn index_runs_are_frozen() {
     let bytes = check("index-table.bin", &table.encode());
     assert_eq!(Table::decode(&bytes).unwrap(), table);
 
-    let footer = index_run::Footer {
-        pages: 2,
-        filter_length: 528,
-        table_length: 107,
-    };
+    let footer = index_run::Footer { pages: 2, filter_length: 528, table_length: 107 };
     let bytes = check("index-footer.bin", &footer.encode());
     let length = 2 * 4096 + 528 + 107 + bytes.len() as u64;
     assert_eq!(index_run::Footer::decode(&bytes, length).unwrap(), footer);
@@ -227,34 +204,22 @@ fn entry(name: &[u8], kind: EntryKind) -> Entry {
         uid: 1000,
         gid: 100,
         links: 1,
-        modified: Time {
-            seconds: -1,
-            nanoseconds: 5,
-        },
+        modified: Time { seconds: -1, nanoseconds: 5 },
         ..Entry::default()
     }
 }
 
 /// One entry of every kind, and a file with everything a file can have.
 fn entries() -> Vec<Entry> {
-    let time = |seconds, nanoseconds| Time {
-        seconds,
-        nanoseconds,
-    };
-    let device = |name, kind, device_number| Entry {
-        device_number,
-        ..entry(name, kind)
-    };
+    let time = |seconds, nanoseconds| Time { seconds, nanoseconds };
+    let device = |name, kind, device_number| Entry { device_number, ..entry(name, kind) };
     vec![
         device(b"block", EntryKind::BlockDevice, 0x0801),
         device(b"character", EntryKind::CharacterDevice, 0x0103),
         Entry {
             mode: 0o2755,
             content: Some(reference(0x20, 3)),
-            totals: Totals {
-                entries: 12,
-                bytes: 345_678,
-            },
+            totals: Totals { entries: 12, bytes: 345_678 },
             ..entry(b"directory", EntryKind::Directory)
         },
         entry(b"empty", EntryKind::File),
@@ -275,10 +240,7 @@ fn entries() -> Vec<Entry> {
             ],
             ..entry(b"file \xff", EntryKind::File)
         },
-        Entry {
-            target: b"../elsewhere".to_vec(),
-            ..entry(b"link", EntryKind::Symlink)
-        },
+        Entry { target: b"../elsewhere".to_vec(), ..entry(b"link", EntryKind::Symlink) },
         entry(b"pipe", EntryKind::Fifo),
         entry(b"socket", EntryKind::Socket),
     ]
@@ -290,9 +252,7 @@ fn directory_map() -> DirectoryMap {
         first_name: first_name.to_vec(),
         totals: Totals { entries, bytes },
     };
-    DirectoryMap {
-        parts: vec![part(1, b"a", 3, 4), part(2, b"b", 0, 0)],
-    }
+    DirectoryMap { parts: vec![part(1, b"a", 3, 4), part(2, b"b", 0, 0)] }
 }
 
 #[test]
@@ -302,10 +262,7 @@ fn every_kind_of_node_is_frozen() {
         users: vec![(1000, b"someone".to_vec())],
         groups: vec![(100, b"users".to_vec())],
     };
-    let extent = |byte, length| Extent {
-        fingerprint: fingerprint(byte),
-        length,
-    };
+    let extent = |byte, length| Extent { fingerprint: fingerprint(byte), length };
     let file_map = FileMap {
         child_level: Level(1),
         extents: vec![extent(1, 8000), Extent::hole(1 << 40), extent(2, 127)],
@@ -323,10 +280,7 @@ fn every_kind_of_node_is_frozen() {
     let nodes = [
         ("node-file-map.bin", Node::FileMap(file_map)),
         ("node-directory-leaf.bin", Node::DirectoryLeaf(leaf)),
-        (
-            "node-directory-map.bin",
-            Node::DirectoryMap(directory_map()),
-        ),
+        ("node-directory-map.bin", Node::DirectoryMap(directory_map())),
         ("node-transform.bin", Node::Transform(transform)),
         ("node-placement.bin", Node::Placement(placement)),
     ];
@@ -385,34 +339,19 @@ fn every_record_is_frozen() {
         placement: None,
         ..snapshot()
     };
-    check_record(
-        "outcome-committed.json",
-        &Outcome::Committed(Box::new(snapshot())),
-    );
-    check_record(
-        "outcome-synthetic.json",
-        &Outcome::Committed(Box::new(bare)),
-    );
+    check_record("outcome-committed.json", &Outcome::Committed(Box::new(snapshot())));
+    check_record("outcome-synthetic.json", &Outcome::Committed(Box::new(bare)));
     check_record("outcome-fenced.json", &Outcome::Fenced);
     let plan = Plan {
         condemned: vec![ContainerId(id(6)), ContainerId(id(7))],
         tombstones: vec![SessionId(id(8))],
     };
     check_record("plan.json", &plan);
-    let epoch = Epoch {
-        plan: PlanId(id(9)),
-    };
+    let epoch = Epoch { plan: PlanId(id(9)) };
     check_record("epoch.json", &epoch);
-    let note = Note {
-        time_ns: -5,
-        by: "user@host".into(),
-        reason: "keep rules".into(),
-    };
+    let note = Note { time_ns: -5, by: "user@host".into(), reason: "keep rules".into() };
     check_record("note.json", &note);
-    let damage = Damage {
-        time_ns: 6,
-        problem: "a seal does not hold".into(),
-    };
+    let damage = Damage { time_ns: 6, problem: "a seal does not hold".into() };
     check_record("damage.json", &damage);
 }
 
@@ -460,9 +399,7 @@ fn frames_of_every_codec_still_decode() {
             coded
         });
         let mut decoded = Vec::new();
-        decompressor
-            .decompress(codec, &coded, plain.len(), &mut decoded)
-            .unwrap();
+        decompressor.decompress(codec, &coded, plain.len(), &mut decoded).unwrap();
         assert_eq!(decoded, plain, "{name}");
     }
 }

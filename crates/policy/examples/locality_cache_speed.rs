@@ -5,10 +5,7 @@ use onefold_types::environment::{Randomness, SeededRandomness};
 use onefold_types::{ContainerId, Fingerprint};
 use std::hint::black_box;
 use std::sync::Arc;
-#[expect(
-    clippy::disallowed_types,
-    reason = "a measurement of a policy is not a policy"
-)]
+#[expect(clippy::disallowed_types, reason = "a measurement of a policy is not a policy")]
 use std::time::Instant;
 
 const CHUNKS_PER_CONTAINER: usize = 1000;
@@ -19,22 +16,14 @@ fn containers(randomness: &SeededRandomness, count: usize) -> Vec<Arc<[Fingerpri
         randomness.fill(&mut bytes);
         Fingerprint(bytes)
     };
-    (0..count)
-        .map(|_| (0..CHUNKS_PER_CONTAINER).map(draw).collect())
-        .collect()
+    (0..count).map(|_| (0..CHUNKS_PER_CONTAINER).map(draw).collect()).collect()
 }
 
-#[expect(
-    clippy::disallowed_types,
-    reason = "a measurement of a policy is not a policy"
-)]
+#[expect(clippy::disallowed_types, reason = "a measurement of a policy is not a policy")]
 fn time_per_item(what: &str, items: usize, work: impl FnOnce()) {
     let start = Instant::now();
     work();
-    println!(
-        "  {what}: {:.1} ns",
-        start.elapsed().as_nanos() as f64 / items as f64
-    );
+    println!("  {what}: {:.1} ns", start.elapsed().as_nanos() as f64 / items as f64);
 }
 
 fn main() {
@@ -50,10 +39,7 @@ fn main() {
                 cache.insert(ContainerId::random(&randomness), Arc::clone(array));
             }
         });
-        println!(
-            "  memory per chunk: {:.1} B",
-            cache.bytes_used() as f64 / chunks as f64
-        );
+        println!("  memory per chunk: {:.1} B", cache.bytes_used() as f64 / chunks as f64);
         time_per_item("hit in stream order", chunks, || {
             for fingerprint in arrays.iter().flat_map(|array| array.iter()) {
                 black_box(cache.lookup(fingerprint));
@@ -71,14 +57,10 @@ fn main() {
                 black_box(cache.lookup(fingerprint));
             }
         });
-        time_per_item(
-            "replace, per chunk",
-            absent.len() * CHUNKS_PER_CONTAINER,
-            || {
-                for array in &absent {
-                    cache.insert(ContainerId::random(&randomness), Arc::clone(array));
-                }
-            },
-        );
+        time_per_item("replace, per chunk", absent.len() * CHUNKS_PER_CONTAINER, || {
+            for array in &absent {
+                cache.insert(ContainerId::random(&randomness), Arc::clone(array));
+            }
+        });
     }
 }

@@ -39,31 +39,16 @@ pub struct FilterConfiguration {
 impl FilterConfiguration {
     /// The four configurations in the order of Table 4: none, vector, cache, both.
     pub const ALL: [Self; 4] = [
-        Self {
-            summary_vector: false,
-            locality_cache: false,
-        },
-        Self {
-            summary_vector: true,
-            locality_cache: false,
-        },
-        Self {
-            summary_vector: false,
-            locality_cache: true,
-        },
-        Self {
-            summary_vector: true,
-            locality_cache: true,
-        },
+        Self { summary_vector: false, locality_cache: false },
+        Self { summary_vector: true, locality_cache: false },
+        Self { summary_vector: false, locality_cache: true },
+        Self { summary_vector: true, locality_cache: true },
     ];
 }
 
 impl Default for FilterConfiguration {
     fn default() -> Self {
-        Self {
-            summary_vector: true,
-            locality_cache: true,
-        }
+        Self { summary_vector: true, locality_cache: true }
     }
 }
 
@@ -128,8 +113,7 @@ impl FilterCounters {
     /// Device reads as the paper's Table 4 counts them: index reads and locality prefetches.
     #[must_use]
     pub fn disk_reads(&self) -> u64 {
-        self.index_page_reads
-            .saturating_add(self.containers_prefetched)
+        self.index_page_reads.saturating_add(self.containers_prefetched)
     }
 
     /// All device reads, with those that only check a hint: the paper's index stores whole
@@ -240,14 +224,9 @@ impl AcceleratedFilter {
         fingerprints: &[Fingerprint],
         verdicts: &mut Vec<Verdict>,
     ) -> Result<()> {
-        let judged: Vec<_> = fingerprints
-            .iter()
-            .map(|one| self.judge_in_memory(port, one))
-            .collect();
-        let open = fingerprints
-            .iter()
-            .zip(&judged)
-            .filter(|(_, verdict)| verdict.is_none());
+        let judged: Vec<_> =
+            fingerprints.iter().map(|one| self.judge_in_memory(port, one)).collect();
+        let open = fingerprints.iter().zip(&judged).filter(|(_, verdict)| verdict.is_none());
         let open: Vec<Fingerprint> = open.map(|(fingerprint, _)| *fingerprint).collect();
         let mut found = Vec::new();
         if !open.is_empty() {
@@ -290,11 +269,7 @@ impl AcceleratedFilter {
     ) -> Result<Vec<Vec<ContainerId>>> {
         let mut found = Vec::with_capacity(fingerprints.len());
         self.counters.index_lookups += fingerprints.len() as u64;
-        port.locate(
-            fingerprints,
-            &mut found,
-            &mut self.counters.index_page_reads,
-        )?;
+        port.locate(fingerprints, &mut found, &mut self.counters.index_page_reads)?;
         if found.len() != fingerprints.len() {
             return Err(Error::invalid(format!(
                 "the index gave {} answers to {} questions",
@@ -357,9 +332,6 @@ impl AcceleratedFilter {
         } else {
             self.counters.verification_reads += 1;
         }
-        Ok(Some(Instance {
-            container,
-            position,
-        }))
+        Ok(Some(Instance { container, position }))
     }
 }

@@ -100,16 +100,9 @@ impl LocalityCache {
         let slot = self.take_slot(container, Arc::clone(&fingerprints));
         self.array_bytes += array_bytes(fingerprints.len());
         self.containers += 1;
-        self.table.insert(
-            container_hash(container),
-            Place {
-                slot,
-                position: WHOLE_CONTAINER,
-            },
-        );
+        self.table.insert(container_hash(container), Place { slot, position: WHOLE_CONTAINER });
         for (position, fingerprint) in (0..count).zip(fingerprints.iter()) {
-            self.table
-                .insert(hash_of(fingerprint.prefix()), Place { slot, position });
+            self.table.insert(hash_of(fingerprint.prefix()), Place { slot, position });
         }
         true
     }
@@ -129,17 +122,12 @@ impl LocalityCache {
     pub fn lookup(&mut self, fingerprint: &Fingerprint) -> Option<Instance> {
         let groups = &self.groups;
         let place = self.table.find(hash_of(fingerprint.prefix()), |place| {
-            let array = groups
-                .get(place.slot as usize)
-                .and_then(|g| g.fingerprints.as_deref());
+            let array = groups.get(place.slot as usize).and_then(|g| g.fingerprints.as_deref());
             array.and_then(|array| array.get(place.position as usize)) == Some(fingerprint)
         })?;
         let container = self.groups.get(place.slot as usize)?.container;
         self.touch(place.slot);
-        Some(Instance {
-            container,
-            position: place.position,
-        })
+        Some(Instance { container, position: place.position })
     }
 
     /// Whether the container is cached; does not count as a use.
@@ -181,15 +169,9 @@ impl LocalityCache {
     /// Evicts until a container of `count` fingerprints fits, and grows the table for it.
     fn make_room(&mut self, count: usize) -> bool {
         // Tested first with all others gone, so that an oversized container empties no cache.
-        let slots = if self.groups.is_empty() {
-            self.slots_bytes_grown()
-        } else {
-            self.slots_bytes()
-        };
-        if self
-            .room_needed(1 + count, array_bytes(count), slots)
-            .is_none()
-        {
+        let slots =
+            if self.groups.is_empty() { self.slots_bytes_grown() } else { self.slots_bytes() };
+        if self.room_needed(1 + count, array_bytes(count), slots).is_none() {
             return false;
         }
         loop {
@@ -208,10 +190,7 @@ impl LocalityCache {
 
     /// The buckets needed for that many entries if everything then fits into the budget.
     fn room_needed(&self, entries: usize, arrays: usize, slots: usize) -> Option<usize> {
-        let needed = entries
-            .checked_mul(LOAD_DENOMINATOR)?
-            .div_ceil(LOAD_NUMERATOR)
-            + 1;
+        let needed = entries.checked_mul(LOAD_DENOMINATOR)?.div_ceil(LOAD_NUMERATOR) + 1;
         let mut buckets = self.buckets_max;
         if needed > buckets {
             return None;
@@ -242,12 +221,7 @@ impl LocalityCache {
     }
 
     fn take_slot(&mut self, container: ContainerId, array: Arc<[Fingerprint]>) -> u32 {
-        let group = Group {
-            container,
-            fingerprints: Some(array),
-            newer: NO_SLOT,
-            older: NO_SLOT,
-        };
+        let group = Group { container, fingerprints: Some(array), newer: NO_SLOT, older: NO_SLOT };
         let slot = match self.groups.get_mut(self.free as usize) {
             Some(vacant) => {
                 let slot = self.free;
@@ -277,17 +251,10 @@ impl LocalityCache {
         let array = group.fingerprints.take();
         group.older = self.free;
         self.free = slot;
-        self.table.remove(
-            container_hash(container),
-            Place {
-                slot,
-                position: WHOLE_CONTAINER,
-            },
-        );
+        self.table.remove(container_hash(container), Place { slot, position: WHOLE_CONTAINER });
         let array = array.as_deref().unwrap_or_default();
         for (position, fingerprint) in (0..WHOLE_CONTAINER).zip(array) {
-            self.table
-                .remove(hash_of(fingerprint.prefix()), Place { slot, position });
+            self.table.remove(hash_of(fingerprint.prefix()), Place { slot, position });
         }
         self.array_bytes -= array_bytes(array.len());
         self.containers -= 1;
@@ -296,10 +263,7 @@ impl LocalityCache {
     fn slot_of(&self, container: ContainerId) -> Option<u32> {
         let place = self.table.find(container_hash(container), |place| {
             place.position == WHOLE_CONTAINER
-                && self
-                    .groups
-                    .get(place.slot as usize)
-                    .is_some_and(|g| g.container == container)
+                && self.groups.get(place.slot as usize).is_some_and(|g| g.container == container)
         })?;
         Some(place.slot)
     }

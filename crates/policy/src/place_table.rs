@@ -30,13 +30,7 @@ struct Bucket {
     place: Place,
 }
 
-const EMPTY: Bucket = Bucket {
-    hash: 0,
-    place: Place {
-        slot: EMPTY_SLOT,
-        position: 0,
-    },
-};
+const EMPTY: Bucket = Bucket { hash: 0, place: Place { slot: EMPTY_SLOT, position: 0 } };
 
 impl Bucket {
     fn is_empty(&self) -> bool {
@@ -145,19 +139,11 @@ impl PlaceTable {
     }
 
     fn after(&self, at: usize) -> usize {
-        if at + 1 == self.buckets.len() {
-            0
-        } else {
-            at + 1
-        }
+        if at + 1 == self.buckets.len() { 0 } else { at + 1 }
     }
 
     fn distance(&self, from: usize, to: usize) -> usize {
-        if to >= from {
-            to - from
-        } else {
-            to + self.buckets.len() - from
-        }
+        if to >= from { to - from } else { to + self.buckets.len() - from }
     }
 }
 
@@ -222,19 +208,7 @@ mod tests {
     fn an_empty_table_finds_nothing() {
         let mut table = PlaceTable::default();
         assert_eq!(table.find(0, |_| true), None);
-        assert!(!table.insert(
-            0,
-            Place {
-                slot: 0,
-                position: 0
-            }
-        ));
-        assert!(!table.remove(
-            0,
-            Place {
-                slot: 0,
-                position: 0
-            }
-        ));
+        assert!(!table.insert(0, Place { slot: 0, position: 0 }));
+        assert!(!table.remove(0, Place { slot: 0, position: 0 }));
     }
 }

@@ -115,10 +115,7 @@ pub fn plan_retention(
     }
     let mut groups: BTreeMap<GroupKey, Vec<&Candidate>> = BTreeMap::new();
     for candidate in candidates {
-        groups
-            .entry(group_key(candidate, request.group_by))
-            .or_default()
-            .push(candidate);
+        groups.entry(group_key(candidate, request.group_by)).or_default().push(candidate);
     }
     let plan = |(key, members): (GroupKey, Vec<&Candidate>)| {
         let decisions = decide_group(members, &request.policy, zone, now_ns);
@@ -136,21 +133,9 @@ pub fn plan_retention(
 fn refusal(key: &GroupKey, count: usize) -> Error {
     let mut names = Vec::new();
     names.extend(key.host.as_ref().map(|host| format!("host {host}")));
-    names.extend(
-        key.paths
-            .as_ref()
-            .map(|paths| format!("paths {}", paths.join(", "))),
-    );
-    names.extend(
-        key.tags
-            .as_ref()
-            .map(|tags| format!("tags {}", tags.join(", "))),
-    );
-    let group = if names.is_empty() {
-        "all".to_owned()
-    } else {
-        names.join("; ")
-    };
+    names.extend(key.paths.as_ref().map(|paths| format!("paths {}", paths.join(", "))));
+    names.extend(key.tags.as_ref().map(|tags| format!("tags {}", tags.join(", "))));
+    let group = if names.is_empty() { "all".to_owned() } else { names.join("; ") };
     Error::new(
         ErrorKind::Invalid,
         format!("the policy would remove every snapshot ({count}) of the group {group}"),
@@ -193,10 +178,7 @@ impl PeriodRule {
         if !(begins_period || is_oldest) || !self.left.take_one() {
             return None;
         }
-        self.earliest = Some(
-            self.earliest
-                .map_or(number, |earliest| earliest.min(number)),
-        );
+        self.earliest = Some(self.earliest.map_or(number, |earliest| earliest.min(number)));
         Some(match begins_period {
             true => self.reason.clone(),
             false => format!("oldest {}", self.reason),
@@ -209,13 +191,7 @@ fn period_rules(policy: &KeepPolicy, newest: &Zoned) -> Vec<PeriodRule> {
     for period in Period::ALL {
         if let Some(left) = policy.count_of(period) {
             let reason = format!("{} snapshot", period.adjective());
-            rules.push(PeriodRule {
-                period,
-                reason,
-                left,
-                since_ns: i64::MIN,
-                earliest: None,
-            });
+            rules.push(PeriodRule { period, reason, left, since_ns: i64::MIN, earliest: None });
         }
     }
     for period in Period::ALL {
@@ -244,10 +220,7 @@ fn decide_group(
         let time = Timestamp::from_nanosecond(i128::from(time_ns)).unwrap_or_default();
         time.to_zoned(zone.clone())
     };
-    let newest_ns = members
-        .iter()
-        .map(|one| one.time_ns)
-        .find(|time_ns| *time_ns <= now_ns);
+    let newest_ns = members.iter().map(|one| one.time_ns).find(|time_ns| *time_ns <= now_ns);
     let newest = local(newest_ns.unwrap_or(now_ns));
     let mut rules = period_rules(policy, &newest);
     let within = policy.within.filter(|span| !span.is_zero());
@@ -259,11 +232,7 @@ fn decide_group(
         let mut reasons = standing_reasons(one, policy);
         if one.time_ns > now_ns {
             reasons.push("dated in the future".to_owned());
-            return Decision {
-                id: one.id,
-                keep: true,
-                reasons,
-            };
+            return Decision { id: one.id, keep: true, reasons };
         }
         if last.take_one() {
             reasons.push("last snapshot".to_owned());
@@ -271,15 +240,9 @@ fn decide_group(
         let (time, is_oldest) = (local(one.time_ns), number + 1 == count);
         let kept_by = |rule: &mut PeriodRule| rule.visit(one.time_ns, &time, is_oldest);
         reasons.extend(rules.iter_mut().filter_map(kept_by));
-        let in_window = within
-            .as_ref()
-            .filter(|(since_ns, _)| one.time_ns >= *since_ns);
+        let in_window = within.as_ref().filter(|(since_ns, _)| one.time_ns >= *since_ns);
         reasons.extend(in_window.map(|(_, reason)| reason.clone()));
-        Decision {
-            id: one.id,
-            keep: !reasons.is_empty(),
-            reasons,
-        }
+        Decision { id: one.id, keep: !reasons.is_empty(), reasons }
     };
     members.into_iter().enumerate().map(decide).collect()
 }
@@ -294,15 +257,9 @@ fn standing_reasons(candidate: &Candidate, policy: &KeepPolicy) -> Vec<String> {
         reasons.push("named".to_owned());
     }
     let matches = |list: &&TagList| list.matches(&candidate.tags);
-    reasons.extend(
-        policy
-            .tags
-            .iter()
-            .filter(matches)
-            .map(|list| match list.names() {
-                [] => "has no tags".to_owned(),
-                names => format!("has tags {}", names.join(",")),
-            }),
-    );
+    reasons.extend(policy.tags.iter().filter(matches).map(|list| match list.names() {
+        [] => "has no tags".to_owned(),
+        names => format!("has tags {}", names.join(",")),
+    }));
     reasons
 }

@@ -104,13 +104,9 @@ impl FromStr for SnapshotReference {
         if text.contains('~') {
             return Err(refused("'~' may only follow 'latest'"));
         }
-        let hexadecimal = text
-            .bytes()
-            .all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
+        let hexadecimal = text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
         if text.is_empty() || text.len() > 2 * ID_BYTES || !hexadecimal {
-            return Err(refused(
-                "use 'latest', 'latest~N', or a name as the listing shows it",
-            ));
+            return Err(refused("use 'latest', 'latest~N', or a name as the listing shows it"));
         }
         Ok(Self::Name(text.to_owned()))
     }
@@ -159,28 +155,19 @@ fn resolve_latest(
     candidates: &[Candidate],
     filter: &SnapshotFilter,
 ) -> Result<SessionId> {
-    let passing = candidates
-        .iter()
-        .filter(|candidate| filter.matches(candidate));
-    let mut dated: Vec<_> = passing
-        .map(|candidate| (candidate.time_ns, candidate.id))
-        .collect();
+    let passing = candidates.iter().filter(|candidate| filter.matches(candidate));
+    let mut dated: Vec<_> = passing.map(|candidate| (candidate.time_ns, candidate.id)).collect();
     dated.sort_unstable();
     let count = dated.len();
     let number = usize::try_from(back).unwrap_or(usize::MAX);
-    dated
-        .into_iter()
-        .rev()
-        .nth(number)
-        .map(|(_, id)| id)
-        .ok_or_else(|| {
-            let why = match count {
-                0 => "no snapshot fits".to_owned(),
-                1 => format!("latest~{back} is asked for, but only one snapshot fits"),
-                _ => format!("latest~{back} is asked for, but only {count} snapshots fit"),
-            };
-            Error::new(ErrorKind::NotFound, why)
-        })
+    dated.into_iter().rev().nth(number).map(|(_, id)| id).ok_or_else(|| {
+        let why = match count {
+            0 => "no snapshot fits".to_owned(),
+            1 => format!("latest~{back} is asked for, but only one snapshot fits"),
+            _ => format!("latest~{back} is asked for, but only {count} snapshots fit"),
+        };
+        Error::new(ErrorKind::NotFound, why)
+    })
 }
 
 fn resolve_name(name: &str, candidates: &[Candidate]) -> Result<SessionId> {
@@ -192,16 +179,10 @@ fn resolve_name(name: &str, candidates: &[Candidate]) -> Result<SessionId> {
     matches.sort_unstable();
     matches.dedup();
     match matches.as_slice() {
-        [] => Err(Error::new(
-            ErrorKind::NotFound,
-            format!("there is no snapshot '{name}'"),
-        )),
+        [] => Err(Error::new(ErrorKind::NotFound, format!("there is no snapshot '{name}'"))),
         [id] => Ok(*id),
         several => {
-            let listed = several
-                .iter()
-                .take(MATCHES_LISTED_MAX)
-                .map(SessionId::to_string);
+            let listed = several.iter().take(MATCHES_LISTED_MAX).map(SessionId::to_string);
             let mut listed: Vec<String> = listed.collect();
             if several.len() > listed.len() {
                 listed.push(format!("and {} more", several.len() - listed.len()));

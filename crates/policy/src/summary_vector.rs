@@ -46,9 +46,7 @@ impl SummaryVector {
     /// (`LimitExceeded`). Zero keys are allowed and make the smallest vector.
     pub fn with_capacity(keys: u64, bits_per_key: u32, hashes: u32) -> Result<Self> {
         if bits_per_key == 0 {
-            return Err(Error::invalid(
-                "a summary vector needs at least one bit per key",
-            ));
+            return Err(Error::invalid("a summary vector needs at least one bit per key"));
         }
         check_hashes(hashes)?;
         let bits = u128::from(keys) * u128::from(bits_per_key);
@@ -91,10 +89,7 @@ impl SummaryVector {
     /// What [`Self::from_words`] needs besides the words.
     #[must_use]
     pub fn parameters(&self) -> SummaryParameters {
-        SummaryParameters {
-            words: self.bits / 64,
-            hashes: self.hashes,
-        }
+        SummaryParameters { words: self.bits / 64, hashes: self.hashes }
     }
 
     /// Memory taken by the bit array, in bytes.
@@ -118,9 +113,7 @@ impl SummaryVector {
     pub fn contains(&self, prefix: u64) -> bool {
         (0..self.hashes).all(|number| {
             let bit = position(prefix, number, self.bits);
-            self.words
-                .get(word_of(bit))
-                .is_some_and(|word| word >> (bit % 64) & 1 == 1)
+            self.words.get(word_of(bit)).is_some_and(|word| word >> (bit % 64) & 1 == 1)
         })
     }
 
@@ -132,11 +125,7 @@ impl SummaryVector {
 
     fn over(words: Vec<u64>, hashes: u32) -> Self {
         let bits = words.len() as u64 * 64;
-        Self {
-            words,
-            bits,
-            hashes,
-        }
+        Self { words, bits, hashes }
     }
 }
 
@@ -165,9 +154,7 @@ fn word_of(bit: u64) -> usize {
 /// The bit that hash function `number` picks: SplitMix64's finaliser makes every function's bits
 /// independent of the others', and a multiplication takes the place of a division by `bits`.
 fn position(prefix: u64, number: u32, bits: u64) -> u64 {
-    let step = u64::from(number)
-        .wrapping_add(1)
-        .wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let step = u64::from(number).wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     let mut z = prefix.wrapping_add(step);
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -182,33 +169,20 @@ mod tests {
 
     #[test]
     fn false_positive_rate_follows_the_formula() {
-        let designs = [
-            (8, 4, 0.024),
-            (10, 7, 0.0082),
-            (16, 4, 0.0024),
-            (4, 3, 0.147),
-        ];
+        let designs = [(8, 4, 0.024), (10, 7, 0.0082), (16, 4, 0.0024), (4, 3, 0.147)];
         for (bits_per_key, hashes, published) in designs {
             let keys = 200_000;
             let mut vector = SummaryVector::with_capacity(keys, bits_per_key, hashes).unwrap();
             let expected = vector.expected_false_positive_rate(keys);
-            assert!(
-                (expected - published).abs() < 0.03 * published,
-                "formula {expected}"
-            );
+            assert!((expected - published).abs() < 0.03 * published, "formula {expected}");
             let inserted = SeededRandomness::new(1);
             (0..keys).for_each(|_| vector.insert(inserted.next_u64()));
             let (others, trials) = (SeededRandomness::new(2), 400_000);
-            let hits = (0..trials)
-                .filter(|_| vector.contains(others.next_u64()))
-                .count();
+            let hits = (0..trials).filter(|_| vector.contains(others.next_u64())).count();
             let measured = hits as f64 / f64::from(trials);
             // Five standard deviations of the binomial count, plus the spread of the fill.
             let tolerance = 5.0 * (expected / f64::from(trials)).sqrt() + 0.01 * expected;
-            assert!(
-                (measured - expected).abs() < tolerance,
-                "{measured} for {expected}"
-            );
+            assert!((measured - expected).abs() < tolerance, "{measured} for {expected}");
         }
     }
 
@@ -228,10 +202,7 @@ mod tests {
         (0..1000).for_each(|key| vector.insert(key * 7));
         let (good, words) = (vector.parameters(), vector.words().to_vec());
         assert_eq!(words.len() * 8, vector.bytes_used());
-        assert_eq!(
-            SummaryVector::from_words(good, words.clone()).unwrap(),
-            vector
-        );
+        assert_eq!(SummaryVector::from_words(good, words.clone()).unwrap(), vector);
         let with = |words, hashes| SummaryParameters { words, hashes };
         let refused = [
             (good, &words[1..]),
@@ -250,9 +221,7 @@ mod tests {
     #[test]
     fn stored_bits_never_change_between_versions() {
         let mut vector = SummaryVector::with_capacity(16, 8, 4).unwrap();
-        [1, 0x0123_4567_89ab_cdef, u64::MAX]
-            .into_iter()
-            .for_each(|key| vector.insert(key));
+        [1, 0x0123_4567_89ab_cdef, u64::MAX].into_iter().for_each(|key| vector.insert(key));
         let is_set = |bit: &u64| vector.words[word_of(*bit)] >> (bit % 64) & 1 == 1;
         assert_eq!((0..128).filter(is_set).collect::<Vec<u64>>(), GOLDEN_BITS);
     }
@@ -262,13 +231,8 @@ mod tests {
 
     #[test]
     fn absurd_sizes_are_refused() {
-        let cases = [
-            (u64::MAX, u32::MAX, 4),
-            (u64::MAX, 8, 4),
-            (10, 0, 4),
-            (10, 8, 0),
-            (10, 8, 33),
-        ];
+        let cases =
+            [(u64::MAX, u32::MAX, 4), (u64::MAX, 8, 4), (10, 0, 4), (10, 8, 0), (10, 8, 33)];
         for (keys, bits_per_key, hashes) in cases {
             assert!(SummaryVector::with_capacity(keys, bits_per_key, hashes).is_err());
         }

@@ -49,10 +49,7 @@ impl FakeStore {
 
     /// Makes the index name the container for the chunk, before all others.
     fn hint(&mut self, chunk: &Fingerprint, container: ContainerId) {
-        self.index
-            .entry(chunk.prefix())
-            .or_default()
-            .insert(0, container);
+        self.index.entry(chunk.prefix()).or_default().insert(0, container);
         self.summary.insert(chunk.prefix());
     }
 
@@ -73,12 +70,7 @@ impl IndexPort for FakeStore {
         self.locate_calls += 1;
         for fingerprint in fingerprints {
             *reads += 1;
-            found.push(
-                self.index
-                    .get(&fingerprint.prefix())
-                    .cloned()
-                    .unwrap_or_default(),
-            );
+            found.push(self.index.get(&fingerprint.prefix()).cloned().unwrap_or_default());
         }
         Ok(())
     }
@@ -114,15 +106,8 @@ fn judge_all(
     filter.judge_batch(store, stream, &mut verdicts).unwrap();
     assert_eq!(verdicts.len(), stream.len());
     for (fingerprint, verdict) in stream.iter().zip(&verdicts) {
-        if let Verdict::Duplicate(Instance {
-            container,
-            position,
-        }) = verdict
-        {
-            assert_eq!(
-                store.containers[container][*position as usize],
-                *fingerprint
-            );
+        if let Verdict::Duplicate(Instance { container, position }) = verdict {
+            assert_eq!(store.containers[container][*position as usize], *fingerprint);
         }
     }
     verdicts
@@ -135,11 +120,7 @@ fn a_second_pass_costs_one_lookup_and_one_prefetch_per_container() {
     store.append_all(&stream);
     let mut filter = AcceleratedFilter::new(BOTH, CACHE_BYTES);
     let verdicts = judge_all(&mut filter, &mut store, &stream);
-    assert!(
-        verdicts
-            .iter()
-            .all(|verdict| matches!(verdict, Verdict::Duplicate(_)))
-    );
+    assert!(verdicts.iter().all(|verdict| matches!(verdict, Verdict::Duplicate(_))));
     let expected = FilterCounters {
         lookups: 10_000,
         cache_hits: 9_990,
@@ -165,16 +146,10 @@ fn new_data_costs_no_reads_but_for_false_positives() {
     let verdicts = judge_all(&mut filter, &mut store, &chunks(&randomness, 10_000));
     assert!(verdicts.iter().all(|verdict| *verdict == Verdict::New));
     let counters = *filter.counters();
-    assert_eq!(
-        counters.summary_negatives + counters.summary_false_positives,
-        10_000
-    );
+    assert_eq!(counters.summary_negatives + counters.summary_false_positives, 10_000);
     assert_eq!(counters.device_reads(), counters.summary_false_positives);
     // 2.4 % expected; five standard deviations are 0.77 %.
-    assert!(
-        (160..320).contains(&counters.summary_false_positives),
-        "{counters:?}"
-    );
+    assert!((160..320).contains(&counters.summary_false_positives), "{counters:?}");
 
     let mut empty = FakeStore::new(10_000);
     let mut filter = AcceleratedFilter::new(BOTH, CACHE_BYTES);
@@ -198,11 +173,7 @@ fn reads_by_generation(configuration: FilterConfiguration, generations: usize) -
         for part in stream.chunks(256) {
             let verdicts = judge_all(&mut filter, &mut store, part);
             let judged = part.iter().zip(verdicts);
-            open.extend(
-                judged
-                    .filter(|(_, v)| *v == Verdict::New)
-                    .map(|(chunk, _)| *chunk),
-            );
+            open.extend(judged.filter(|(_, v)| *v == Verdict::New).map(|(chunk, _)| *chunk));
             if open.len() >= CHUNKS_PER_CONTAINER {
                 store.append(&open);
                 open.clear();
@@ -223,10 +194,7 @@ fn four_configurations_cost_as_in_table_4() {
     let all = FilterConfiguration::ALL.map(|one| reads_by_generation(one, 2));
     let [none, vector, cache, both] = &all;
     assert_eq!(none, &[10_000, 10_000], "an index read for every chunk");
-    assert!(
-        vector[0] < 300,
-        "the vector spares new data its reads: {vector:?}"
-    );
+    assert!(vector[0] < 300, "the vector spares new data its reads: {vector:?}");
     assert!(vector[1] > 9_400, "and known data none: {vector:?}");
     assert_eq!(cache[0], 10_000, "the cache spares new data nothing");
     assert!(cache[1] < 700, "and known data nearly all: {cache:?}");
@@ -235,10 +203,7 @@ fn four_configurations_cost_as_in_table_4() {
     // Over several generations known data prevails, and the order is that of the table.
     let totals = FilterConfiguration::ALL.map(|one| reads_by_generation(one, 8).iter().sum());
     let [none, vector, cache, both]: [u64; 4] = totals;
-    assert!(
-        none > vector && vector > cache && cache > both,
-        "{totals:?}"
-    );
+    assert!(none > vector && vector > cache && cache > both, "{totals:?}");
     assert!(both * 50 < none, "{totals:?}");
 }
 
@@ -259,27 +224,18 @@ fn hints_that_do_not_hold_are_never_believed() {
         twin.0[31] ^= 1;
 
         let mut filter = AcceleratedFilter::new(configuration, CACHE_BYTES);
-        let duplicate = Verdict::Duplicate(Instance {
-            container: holder,
-            position: 3,
-        });
+        let duplicate = Verdict::Duplicate(Instance { container: holder, position: 3 });
         assert_eq!(filter.judge(&mut store, &twin).unwrap(), Verdict::New);
         assert_eq!(filter.counters().false_prefix_matches, 1);
         assert_eq!(filter.judge(&mut store, &stored[4]).unwrap(), Verdict::New);
         assert_eq!(filter.counters().stale_index_hits, 1);
         assert_eq!(filter.judge(&mut store, &stored[3]).unwrap(), duplicate);
         let counters = *filter.counters();
-        assert_eq!(
-            (counters.stale_index_hits, counters.false_prefix_matches),
-            (2, 2)
-        );
+        assert_eq!((counters.stale_index_hits, counters.false_prefix_matches), (2, 2));
         assert_eq!((counters.index_hits, counters.index_misses), (1, 2));
         let sections = counters.containers_prefetched + counters.verification_reads;
         assert_eq!(sections, store.section_reads);
-        assert_eq!(
-            counters.containers_prefetched,
-            u64::from(configuration.locality_cache)
-        );
+        assert_eq!(counters.containers_prefetched, u64::from(configuration.locality_cache));
         // With the holder cached, the twin's hint is refuted without another read.
         assert_eq!(filter.judge(&mut store, &twin).unwrap(), Verdict::New);
         let read = store.section_reads - sections;
@@ -312,21 +268,11 @@ fn without_a_cache_a_batch_asks_the_index_once_and_caches_nothing() {
     let counters = filter.counters();
     assert_eq!(store.locate_calls, 1);
     assert_eq!(
-        (
-            counters.index_lookups,
-            counters.index_hits,
-            counters.index_misses
-        ),
+        (counters.index_lookups, counters.index_hits, counters.index_misses),
         (600, 500, 100)
     );
-    assert_eq!(
-        (counters.verification_reads, counters.containers_prefetched),
-        (500, 0)
-    );
-    assert_eq!(
-        (counters.disk_reads(), counters.device_reads()),
-        (600, 1100)
-    );
+    assert_eq!((counters.verification_reads, counters.containers_prefetched), (500, 0));
+    assert_eq!((counters.disk_reads(), counters.device_reads()), (600, 1100));
     assert_eq!(filter.cache_bytes_used(), 0);
 }
 
@@ -337,11 +283,7 @@ fn a_cache_too_small_for_a_container_still_gives_right_answers() {
     store.append(&stored);
     let mut filter = AcceleratedFilter::new(CACHE_ONLY, 1000);
     let verdicts = judge_all(&mut filter, &mut store, &stored);
-    assert!(
-        verdicts
-            .iter()
-            .all(|verdict| matches!(verdict, Verdict::Duplicate(_)))
-    );
+    assert!(verdicts.iter().all(|verdict| matches!(verdict, Verdict::Duplicate(_))));
     assert_eq!(filter.counters().verification_reads, 1000);
 }
 
@@ -367,9 +309,7 @@ fn a_failing_store_leaves_no_verdicts_behind() {
         store.broken = true;
         let mut filter = AcceleratedFilter::new(configuration, CACHE_BYTES);
         let mut verdicts = vec![Verdict::New];
-        let error = filter
-            .judge_batch(&mut store, &batch, &mut verdicts)
-            .unwrap_err();
+        let error = filter.judge_batch(&mut store, &batch, &mut verdicts).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Io);
         assert_eq!(verdicts, [Verdict::New]);
     }
@@ -377,16 +317,8 @@ fn a_failing_store_leaves_no_verdicts_behind() {
 
 #[test]
 fn counters_add_up() {
-    let one = FilterCounters {
-        lookups: 3,
-        evictions: 1,
-        ..FilterCounters::default()
-    };
-    let other = FilterCounters {
-        lookups: 4,
-        cache_hits: 2,
-        ..FilterCounters::default()
-    };
+    let one = FilterCounters { lookups: 3, evictions: 1, ..FilterCounters::default() };
+    let other = FilterCounters { lookups: 4, cache_hits: 2, ..FilterCounters::default() };
     let sum = one + other;
     assert_eq!((sum.lookups, sum.cache_hits, sum.evictions), (7, 2, 1));
 }

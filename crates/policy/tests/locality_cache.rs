@@ -61,10 +61,7 @@ impl Oracle {
         for (container, array) in &self.containers {
             for (position, other) in (0..).zip(array.iter()) {
                 if other == fingerprint {
-                    instances.push(Instance {
-                        container: *container,
-                        position,
-                    });
+                    instances.push(Instance { container: *container, position });
                 }
             }
         }
@@ -96,10 +93,7 @@ fn check_all(cache: &LocalityCache, oracle: &Oracle) -> Result<(), TestCaseError
     prop_assert_eq!(cache.fingerprint_count(), fingerprints);
     for name in 0..12 {
         let name = container(name);
-        prop_assert_eq!(
-            cache.contains_container(name),
-            oracle.containers.contains_key(&name)
-        );
+        prop_assert_eq!(cache.contains_container(name), oracle.containers.contains_key(&name));
     }
     Ok(())
 }
@@ -163,12 +157,7 @@ fn a_fingerprint_in_two_containers_outlives_the_removal_of_one() {
         assert!(cache.insert(container(2), array(5..15)));
         assert!(cache.remove(container(removed_first)));
         let kept = container(3 - removed_first);
-        assert_eq!(
-            cache
-                .lookup(&numbered(7))
-                .map(|instance| instance.container),
-            Some(kept)
-        );
+        assert_eq!(cache.lookup(&numbered(7)).map(|instance| instance.container), Some(kept));
         assert!(cache.remove(kept));
         assert_eq!(cache.lookup(&numbered(7)), None);
         assert_eq!(cache.fingerprint_count(), 0);
@@ -181,10 +170,7 @@ fn equal_prefixes_are_told_apart_by_the_whole_fingerprint() {
     let array: Arc<[Fingerprint]> = (0..200).map(|tail| fingerprint(9, tail)).collect();
     assert!(cache.insert(container(1), array));
     for tail in 0..200 {
-        let expected = Instance {
-            container: container(1),
-            position: u32::from(tail),
-        };
+        let expected = Instance { container: container(1), position: u32::from(tail) };
         assert_eq!(cache.lookup(&fingerprint(9, tail)), Some(expected));
     }
     assert_eq!(cache.lookup(&fingerprint(9, 200)), None);
@@ -229,10 +215,7 @@ fn a_full_cache_takes_under_fifty_bytes_per_chunk_and_most_of_its_budget() {
         while cache.evictions() == 0 {
             let mut name = [0; 16];
             name[..8].copy_from_slice(&u64::to_le_bytes(number));
-            assert!(cache.insert(
-                ContainerId(name),
-                array(number * 1000..number * 1000 + 1000)
-            ));
+            assert!(cache.insert(ContainerId(name), array(number * 1000..number * 1000 + 1000)));
             assert!(cache.bytes_used() <= capacity_bytes);
             number += 1;
         }

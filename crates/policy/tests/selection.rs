@@ -35,11 +35,7 @@ fn store() -> Vec<Candidate> {
 
 fn filter(hosts: &str, tags: &[&str], paths: &str) -> SnapshotFilter {
     let tags = tags.iter().map(|list| list.parse().unwrap()).collect();
-    SnapshotFilter {
-        hosts: strings(hosts),
-        tags,
-        paths: strings(paths),
-    }
+    SnapshotFilter { hosts: strings(hosts), tags, paths: strings(paths) }
 }
 
 fn resolve_text(text: &str, filter: &SnapshotFilter) -> Result<[u8; 2]> {
@@ -59,11 +55,7 @@ fn references_find_their_snapshot() {
         ("latest~1", filter("alpha beta", &[], ""), [0xab, 0xcd]),
         ("latest", filter("", &["db"], ""), [0xab, 0xcd]),
         ("latest", filter("", &["daily,db"], ""), [0xab, 0xcd]),
-        (
-            "latest~1",
-            filter("", &["daily,db", "db"], ""),
-            [0x12, 0x99],
-        ),
+        ("latest~1", filter("", &["daily,db", "db"], ""), [0x12, 0x99]),
         ("latest", filter("", &[""], ""), [0xab, 0xce]),
         ("latest", filter("", &[], "/b"), [0xab, 0xcd]),
         ("latest~1", filter("", &[], "/b"), [0x12, 0x99]),
@@ -73,11 +65,7 @@ fn references_find_their_snapshot() {
         ("1299", filter("alpha", &["none"], "/z"), [0x12, 0x99]),
     ];
     for (text, filter, expected) in cases {
-        assert_eq!(
-            resolve_text(text, &filter).unwrap(),
-            expected,
-            "{text} {filter:?}"
-        );
+        assert_eq!(resolve_text(text, &filter).unwrap(), expected, "{text} {filter:?}");
     }
 }
 
@@ -88,21 +76,13 @@ fn references_are_never_guessed() {
     let cases = [
         ("latest~4", ErrorKind::NotFound, "only 4 snapshots fit"),
         ("ff", ErrorKind::NotFound, "there is no snapshot 'ff'"),
-        (
-            "abc",
-            ErrorKind::Invalid,
-            "begins the names of 2 snapshots: abcd00",
-        ),
+        ("abc", ErrorKind::Invalid, "begins the names of 2 snapshots: abcd00"),
         ("", ErrorKind::Invalid, "names no snapshot"),
         ("AB", ErrorKind::Invalid, "names no snapshot"),
         ("Latest", ErrorKind::Invalid, "names no snapshot"),
         ("latest~", ErrorKind::Invalid, "a number must follow"),
         ("latest~+1", ErrorKind::Invalid, "a number must follow"),
-        (
-            "latest~99999999999",
-            ErrorKind::Invalid,
-            "a number must follow",
-        ),
+        ("latest~99999999999", ErrorKind::Invalid, "a number must follow"),
         ("abcd~1", ErrorKind::Invalid, "'~' may only follow 'latest'"),
         (&long, ErrorKind::Invalid, "names no snapshot"),
     ];
@@ -117,9 +97,8 @@ fn references_are_never_guessed() {
 
 #[test]
 fn many_matches_are_listed_in_part() {
-    let list: Vec<Candidate> = (0..30)
-        .map(|number| candidate([0xaa, number], 0, "", "", ""))
-        .collect();
+    let list: Vec<Candidate> =
+        (0..30).map(|number| candidate([0xaa, number], 0, "", "", "")).collect();
     let reference = "aa".parse().unwrap();
     let error = resolve(&reference, &list, &SnapshotFilter::default()).unwrap_err();
     assert!(error.to_string().ends_with("and 20 more"), "{error}");
@@ -127,10 +106,7 @@ fn many_matches_are_listed_in_part() {
 
 #[test]
 fn equal_dates_are_ordered_by_name() {
-    let list = [
-        candidate([2, 0], 5, "", "", ""),
-        candidate([9, 0], 5, "", "", ""),
-    ];
+    let list = [candidate([2, 0], 5, "", "", ""), candidate([9, 0], 5, "", "", "")];
     for list in [list.to_vec(), list.iter().rev().cloned().collect()] {
         let latest = SnapshotReference::Latest { back: 0 };
         let id = resolve(&latest, &list, &SnapshotFilter::default()).unwrap();
@@ -141,11 +117,7 @@ fn equal_dates_are_ordered_by_name() {
 #[test]
 fn a_snapshot_listed_twice_is_not_ambiguous() {
     let one = candidate([7, 7], 0, "", "", "");
-    let id = resolve(
-        &"07".parse().unwrap(),
-        &[one.clone(), one],
-        &SnapshotFilter::default(),
-    );
+    let id = resolve(&"07".parse().unwrap(), &[one.clone(), one], &SnapshotFilter::default());
     assert_eq!(id.unwrap().0[0], 7);
 }
 
@@ -159,11 +131,7 @@ fn a_reference_may_carry_a_path() {
     ];
     for (text, reference, path) in cases {
         let (found, rest) = parse_reference_path(text).unwrap();
-        assert_eq!(
-            (found.to_string().as_str(), rest),
-            (reference, path),
-            "{text}"
-        );
+        assert_eq!((found.to_string().as_str(), rest), (reference, path), "{text}");
     }
     assert!(parse_reference_path(":/home").is_err());
     assert!(parse_reference_path("/home").is_err());

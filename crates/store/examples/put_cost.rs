@@ -49,32 +49,23 @@ fn main() -> Outcome {
     let root = PathBuf::from(arguments.next().ok_or("name a directory")?);
     let objects: usize = arguments.next().map_or(Ok(200), |text| text.parse())?;
     let size: usize = arguments.next().map_or(Ok(4 << 20), |text| text.parse())?;
-    let bytes: Vec<u8> = (0..size)
-        .map(|i| (i.wrapping_mul(0x9e37_79b9) >> 24) as u8)
-        .collect();
+    let bytes: Vec<u8> = (0..size).map(|i| (i.wrapping_mul(0x9e37_79b9) >> 24) as u8).collect();
     let total = (objects * size) as u64;
 
     let store = LocalStore::create(&root)?;
     let keys = (0..objects).map(|number| Key::new(format!("containers/{number}")));
     let keys: Vec<Key> = keys.collect::<Result<_, _>>()?;
     measure("store", total, || {
-        keys.iter()
-            .try_for_each(|key| store.put(key, &bytes))
-            .map_err(Into::into)
+        keys.iter().try_for_each(|key| store.put(key, &bytes)).map_err(Into::into)
     })?;
     let mut buffer = vec![0; 4096];
     let reads = 100_000;
     let start = Instant::now();
     for number in 0..reads {
-        let key = keys
-            .get(number % 32 % keys.len().max(1))
-            .ok_or("no objects")?;
+        let key = keys.get(number % 32 % keys.len().max(1)).ok_or("no objects")?;
         store.get_range(key, (number % 16 * 64) as u64, &mut buffer[..64.min(size)])?;
     }
-    println!(
-        "ranged read {:.2} us each",
-        start.elapsed().as_secs_f64() * 1e6 / f64::from(100_000)
-    );
+    println!("ranged read {:.2} us each", start.elapsed().as_secs_f64() * 1e6 / f64::from(100_000));
     fs::remove_dir_all(&root)?;
 
     fs::create_dir(&root)?;

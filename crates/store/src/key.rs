@@ -70,20 +70,12 @@ pub(crate) fn split(path: &str) -> (&str, &str) {
 
 /// Refuses a prefix that is neither empty nor shaped like a key.
 pub(crate) fn check_prefix(prefix: &str) -> Result<()> {
-    if prefix.is_empty() {
-        Ok(())
-    } else {
-        check(prefix)
-    }
+    if prefix.is_empty() { Ok(()) } else { check(prefix) }
 }
 
 /// `directory/name`, or `name` alone where the directory is the store itself.
 pub(crate) fn join(directory: &str, name: &str) -> String {
-    if directory.is_empty() {
-        name.to_owned()
-    } else {
-        format!("{directory}/{name}")
-    }
+    if directory.is_empty() { name.to_owned() } else { format!("{directory}/{name}") }
 }
 
 /// Whether `name` can be one component of a key.
@@ -120,20 +112,11 @@ mod tests {
 
     #[test]
     fn good_names_are_taken_whole() {
-        for text in [
-            "config",
-            "containers/3f/3f9a",
-            "a/b/c/d",
-            ".x",
-            "index/run-1.2_3",
-        ] {
+        for text in ["config", "containers/3f/3f9a", "a/b/c/d", ".x", "index/run-1.2_3"] {
             assert_eq!(Key::new(text).unwrap().as_str(), text);
         }
         let key = Key::new("containers/3f/3f9a").unwrap();
-        assert_eq!(
-            (key.top(), key.split()),
-            ("containers", ("containers/3f", "3f9a"))
-        );
+        assert_eq!((key.top(), key.split()), ("containers", ("containers/3f", "3f9a")));
         assert_eq!(Key::new("config").unwrap().split(), ("", "config"));
     }
 

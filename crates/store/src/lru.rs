@@ -24,13 +24,7 @@ pub(crate) struct Lru<K, V> {
 
 impl<K: Hash + Eq + Clone, V> Lru<K, V> {
     pub(crate) fn new(capacity: usize) -> Self {
-        Self {
-            entries: HashMap::new(),
-            by_age: BTreeMap::new(),
-            weight: 0,
-            capacity,
-            stamp: 0,
-        }
+        Self { entries: HashMap::new(), by_age: BTreeMap::new(), weight: 0, capacity, stamp: 0 }
     }
 
     /// The value under `key`, which becomes the youngest.
@@ -65,14 +59,7 @@ impl<K: Hash + Eq + Clone, V> Lru<K, V> {
         self.stamp += 1;
         self.weight += weight;
         self.by_age.insert(self.stamp, key.clone());
-        self.entries.insert(
-            key,
-            Entry {
-                value,
-                weight,
-                stamp: self.stamp,
-            },
-        );
+        self.entries.insert(key, Entry { value, weight, stamp: self.stamp });
     }
 
     pub(crate) fn remove<Q>(&mut self, key: &Q) -> Option<V>

@@ -33,24 +33,14 @@ struct State {
 impl State {
     fn write(&mut self, key: &Key, bytes: &[u8]) -> Result<()> {
         if bytes.len() > OBJECT_MAX_BYTES {
-            let message = format!(
-                "'{key}' of {} bytes exceeds the largest object",
-                bytes.len()
-            );
+            let message = format!("'{key}' of {} bytes exceeds the largest object", bytes.len());
             return Err(Error::new(ErrorKind::LimitExceeded, message));
         }
         let directory = format!("{key}/");
-        let below = self
-            .objects
-            .range::<str, _>((Bound::Excluded(&*directory), Bound::Unbounded));
-        let is_directory = below
-            .take(1)
-            .any(|(k, _)| k.as_str().starts_with(&directory));
+        let below = self.objects.range::<str, _>((Bound::Excluded(&*directory), Bound::Unbounded));
+        let is_directory = below.take(1).any(|(k, _)| k.as_str().starts_with(&directory));
         if self.objects.contains_key(key) || is_directory {
-            return Err(Error::new(
-                ErrorKind::AlreadyExists,
-                format!("'{key}' exists"),
-            ));
+            return Err(Error::new(ErrorKind::AlreadyExists, format!("'{key}' exists")));
         }
         let mut above = key.split().0;
         while !above.is_empty() {
@@ -90,10 +80,7 @@ impl MemoryStore {
     #[must_use]
     pub fn recording() -> Self {
         let log = Some(Vec::new());
-        Self(Arc::new(Mutex::new(State {
-            objects: BTreeMap::new(),
-            log,
-        })))
+        Self(Arc::new(Mutex::new(State { objects: BTreeMap::new(), log })))
     }
 
     /// An independent copy of the present state, log included.
@@ -122,9 +109,7 @@ impl MemoryStore {
     /// The state after every number of changes, from none to all.
     #[must_use]
     pub fn crash_states(&self) -> Vec<MemoryStore> {
-        (0..=self.operations())
-            .map(|n| self.state_after(n))
-            .collect()
+        (0..=self.operations()).map(|n| self.state_after(n)).collect()
     }
 
     /// Changes the bytes of an object in place; says whether there was one.
@@ -189,10 +174,7 @@ impl Blobs for MemoryStore {
     fn get_tail(&self, key: &Key, length_bytes: usize) -> Result<(u64, Vec<u8>)> {
         let object = self.object(key)?;
         let start = object.len().saturating_sub(length_bytes);
-        Ok((
-            object.len() as u64,
-            object.get(start..).unwrap_or_default().to_vec(),
-        ))
+        Ok((object.len() as u64, object.get(start..).unwrap_or_default().to_vec()))
     }
 
     fn size(&self, key: &Key) -> Result<u64> {
@@ -201,11 +183,7 @@ impl Blobs for MemoryStore {
 
     fn list(&self, prefix: &str, each: &mut dyn FnMut(Listed) -> Result<()>) -> Result<()> {
         key::check_prefix(prefix)?;
-        let below = if prefix.is_empty() {
-            String::new()
-        } else {
-            format!("{prefix}/")
-        };
+        let below = if prefix.is_empty() { String::new() } else { format!("{prefix}/") };
         let mut after = below.clone();
         loop {
             let batch: Vec<Listed> = self
@@ -214,10 +192,7 @@ impl Blobs for MemoryStore {
                 .range::<str, _>((Bound::Excluded(&*after), Bound::Unbounded))
                 .take_while(|(key, _)| key.as_str().starts_with(&below))
                 .take(LIST_BATCH)
-                .map(|(key, bytes)| Listed {
-                    key: key.clone(),
-                    size_bytes: bytes.len() as u64,
-                })
+                .map(|(key, bytes)| Listed { key: key.clone(), size_bytes: bytes.len() as u64 })
                 .collect();
             let Some(last) = batch.last() else {
                 return Ok(());
@@ -294,17 +269,9 @@ mod tests {
         let seen: Vec<(bool, bool)> = store
             .crash_states()
             .iter()
-            .map(|s| {
-                (
-                    s.get(&key("a")).is_ok(),
-                    s.decided(&key("d")).unwrap().is_some(),
-                )
-            })
+            .map(|s| (s.get(&key("a")).is_ok(), s.decided(&key("d")).unwrap().is_some()))
             .collect();
-        assert_eq!(
-            seen,
-            [(false, false), (true, false), (true, true), (false, true)]
-        );
+        assert_eq!(seen, [(false, false), (true, false), (true, true), (false, true)]);
     }
 
     #[test]

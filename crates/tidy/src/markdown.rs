@@ -5,11 +5,7 @@
 pub fn rows(text: &str, keep: impl Fn(&str) -> bool) -> Vec<Vec<String>> {
     text.lines()
         .filter_map(|line| line.strip_prefix('|')?.trim_end().strip_suffix('|'))
-        .map(|line| {
-            line.split('|')
-                .map(|cell| cell.trim().to_owned())
-                .collect::<Vec<_>>()
-        })
+        .map(|line| line.split('|').map(|cell| cell.trim().to_owned()).collect::<Vec<_>>())
         .filter(|cells| cells.first().is_some_and(|first| keep(first)))
         .collect()
 }
@@ -17,11 +13,7 @@ pub fn rows(text: &str, keep: impl Fn(&str) -> bool) -> Vec<Vec<String>> {
 /// What stands in backticks.
 #[must_use]
 pub fn quoted(text: &str) -> Vec<String> {
-    text.split('`')
-        .skip(1)
-        .step_by(2)
-        .map(str::to_owned)
-        .collect()
+    text.split('`').skip(1).step_by(2).map(str::to_owned).collect()
 }
 
 /// The targets of all links; code blocks and quoted code are passed over.

@@ -86,26 +86,12 @@ fn step_in_code(characters: &[char], at: usize, here: char, following: char) -> 
     match (here, following) {
         ('/', '/') => (State::LineComment, 2),
         ('/', '*') => (State::BlockComment(1), 2),
-        ('"', _) => (
-            State::Text {
-                escapes: true,
-                hashes: 0,
-            },
-            1,
-        ),
+        ('"', _) => (State::Text { escapes: true, hashes: 0 }, 1),
         ('r', '"' | '#') if !word_before || characters[at - 1] == 'b' => {
-            let hashes = characters[at + 1..]
-                .iter()
-                .take_while(|&&character| character == '#')
-                .count();
+            let hashes =
+                characters[at + 1..].iter().take_while(|&&character| character == '#').count();
             match characters.get(at + 1 + hashes) {
-                Some('"') => (
-                    State::Text {
-                        escapes: false,
-                        hashes,
-                    },
-                    2 + hashes,
-                ),
+                Some('"') => (State::Text { escapes: false, hashes }, 2 + hashes),
                 _ => (State::Code, 1),
             }
         }
@@ -143,10 +129,8 @@ pub fn functions(code: &str) -> Vec<Function> {
         if !begins {
             continue;
         }
-        let name: String = characters[at + 3..]
-            .iter()
-            .take_while(|&&character| is_word(character))
-            .collect();
+        let name: String =
+            characters[at + 3..].iter().take_while(|&&character| is_word(character)).collect();
         if let Some(end) = body_end(&characters, at)
             && !name.is_empty()
         {
@@ -224,10 +208,7 @@ mod tests {
     #[test]
     fn functions_end_at_their_own_brace() {
         let found = functions(&parts(SOURCE).code);
-        let short: Vec<_> = found
-            .iter()
-            .map(|f| (f.name.as_str(), f.line, f.lines))
-            .collect();
+        let short: Vec<_> = found.iter().map(|f| (f.name.as_str(), f.line, f.lines)).collect();
         assert_eq!(short, [("a", 1, 3), ("b", 4, 1)]);
     }
 }

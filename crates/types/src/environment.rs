@@ -34,10 +34,7 @@ impl SeededRandomness {
 
     /// The next number of the sequence.
     pub fn next_u64(&self) -> u64 {
-        let mut state = self
-            .0
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut state = self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = *state;
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

@@ -55,20 +55,12 @@ pub struct Error {
 impl Error {
     /// An error of `kind` that says `message`.
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
-        Self {
-            kind,
-            message: message.into(),
-            cause: None,
-        }
+        Self { kind, message: message.into(), cause: None }
     }
 
     /// An operating-system error met while doing `what`; the kind follows from the cause.
     pub fn io(what: impl Into<String>, cause: io::Error) -> Self {
-        Self {
-            kind: kind_of(&cause),
-            message: what.into(),
-            cause: Some(cause),
-        }
+        Self { kind: kind_of(&cause), message: what.into(), cause: Some(cause) }
     }
 
     /// Stored bytes that are not what was written.
@@ -160,14 +152,8 @@ mod tests {
     #[test]
     fn context_reads_from_outside_in() {
         let error: Result<()> = Err(Error::damaged("seal does not hold"));
-        let error = error
-            .context(|| "container 12")
-            .context(|| "restoring /a/b")
-            .unwrap_err();
-        assert_eq!(
-            error.to_string(),
-            "restoring /a/b: container 12: seal does not hold"
-        );
+        let error = error.context(|| "container 12").context(|| "restoring /a/b").unwrap_err();
+        assert_eq!(error.to_string(), "restoring /a/b: container 12: seal does not hold");
         assert_eq!(error.kind(), ErrorKind::Damaged);
     }
 

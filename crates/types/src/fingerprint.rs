@@ -85,10 +85,7 @@ mod tests {
         let mut fingerprint = Fingerprint::ZERO;
         fingerprint.0[0] = 0xab;
         assert_eq!(fingerprint.to_string().len(), 64);
-        assert_eq!(
-            fingerprint.to_string().parse::<Fingerprint>().unwrap(),
-            fingerprint
-        );
+        assert_eq!(fingerprint.to_string().parse::<Fingerprint>().unwrap(), fingerprint);
         assert_eq!(format!("{fingerprint:?}"), "ab0000000000");
     }
 }

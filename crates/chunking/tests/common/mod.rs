@@ -8,20 +8,12 @@ use proptest::prelude::ProptestConfig;
 
 pub const SECRETS: [Option<[u8; 32]>; 2] = [None, Some([7; 32])];
 
-pub const CONTENT_DEFINED: [ChunkerKind; 4] = [
-    ChunkerKind::Rabin,
-    ChunkerKind::Regression,
-    ChunkerKind::FastCdc,
-    ChunkerKind::MinCdc,
-];
+pub const CONTENT_DEFINED: [ChunkerKind; 4] =
+    [ChunkerKind::Rabin, ChunkerKind::Regression, ChunkerKind::FastCdc, ChunkerKind::MinCdc];
 
 /// So many cases; failures are not written into the source tree.
 pub fn cases(cases: u32) -> ProptestConfig {
-    ProptestConfig {
-        cases,
-        failure_persistence: None,
-        ..ProptestConfig::default()
-    }
+    ProptestConfig { cases, failure_persistence: None, ..ProptestConfig::default() }
 }
 
 pub fn random(seed: u64, length: usize) -> Vec<u8> {
@@ -34,31 +26,20 @@ pub fn random(seed: u64, length: usize) -> Vec<u8> {
 pub fn text(seed: u64, length: usize) -> Vec<u8> {
     let randomness = SeededRandomness::new(seed);
     let vocabulary: Vec<Vec<u8>> = (0..400)
-        .map(|_| {
-            (0..2 + randomness.below(8))
-                .map(|_| b'a' + randomness.below(26) as u8)
-                .collect()
-        })
+        .map(|_| (0..2 + randomness.below(8)).map(|_| b'a' + randomness.below(26) as u8).collect())
         .collect();
     let mut text = Vec::with_capacity(length + 16);
     while text.len() < length {
         let rank = randomness.below(400) * randomness.below(400) / 400;
         text.extend_from_slice(&vocabulary[rank as usize]);
-        text.push(if randomness.below(10) == 0 {
-            b'\n'
-        } else {
-            b' '
-        });
+        text.push(if randomness.below(10) == 0 { b'\n' } else { b' ' });
     }
     text.truncate(length);
     text
 }
 
 pub fn chunker(kind: ChunkerKind, average: usize, secret: Option<&[u8; 32]>) -> Box<dyn Chunker> {
-    ChunkerParameters::with_average(kind, average)
-        .unwrap()
-        .build(secret)
-        .unwrap()
+    ChunkerParameters::with_average(kind, average).unwrap().build(secret).unwrap()
 }
 
 /// Chunk lengths of `data` without a segmenter.

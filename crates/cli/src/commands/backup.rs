@@ -57,12 +57,7 @@ pub struct BackupArguments {
     #[command(flatten)]
     record: BackupRecordArguments,
     /// Compare with this snapshot instead of the newest of the same host and paths
-    #[arg(
-        help_heading = "How",
-        long,
-        value_name = "SNAPSHOT",
-        conflicts_with = "force"
-    )]
+    #[arg(help_heading = "How", long, value_name = "SNAPSHOT", conflicts_with = "force")]
     parent: Option<SnapshotReference>,
     /// Compare with no snapshot: read every file
     #[arg(help_heading = "How", short, long)]
@@ -140,10 +135,7 @@ impl BackupArguments {
             true => profile.tags.clone(),
             false => self.record.tags.clone(),
         };
-        if tags
-            .iter()
-            .any(|tag| tag.trim() != tag || tag.is_empty() || tag.contains(','))
-        {
+        if tags.iter().any(|tag| tag.trim() != tag || tag.is_empty() || tag.contains(',')) {
             return Err(Error::invalid(
                 "a tag is empty, contains a comma, or begins or ends with a space",
             ));
@@ -193,9 +185,7 @@ impl BackupArguments {
 /// Runs the command.
 pub fn run(context: &Context, arguments: &BackupArguments) -> Result<Outcome> {
     if arguments.stdin_filename.is_some() && !arguments.is_stream() {
-        return Err(Error::invalid(
-            "--stdin-filename needs --stdin or --stdin-from-command",
-        ));
+        return Err(Error::invalid("--stdin-filename needs --stdin or --stdin-from-command"));
     }
     // What is wrong with the sources is said before a password is asked for.
     let paths = match arguments.is_stream() {
@@ -215,7 +205,7 @@ pub fn run(context: &Context, arguments: &BackupArguments) -> Result<Outcome> {
     let running = context.start_job("saving")?;
     let interrupt: &Interrupt = &running.job.interrupt;
     let source = match selection {
-        Some(selection) => ingest::Source::Paths { paths, selection },
+        Some(selection) => ingest::Source::Paths { paths, selection: Box::new(selection) },
         None => sources::stream(arguments, interrupt)?,
     };
     let report = ingest::backup(&repository, source, &options, &running.job)?;

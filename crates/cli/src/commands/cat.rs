@@ -100,13 +100,12 @@ fn find_container(repository: &Repository, beginning: &str) -> Result<ContainerI
     found.retain(|id| !beginning.is_empty() && id.to_string().starts_with(beginning));
     match (found.len(), found.first()) {
         (1, Some(id)) => Ok(*id),
-        (0, _) => Err(Error::new(
-            ErrorKind::NotFound,
-            format!("there is no container '{beginning}'"),
-        )),
-        (count, _) => Err(Error::invalid(format!(
-            "'{beginning}' begins the names of {count} containers"
-        ))),
+        (0, _) => {
+            Err(Error::new(ErrorKind::NotFound, format!("there is no container '{beginning}'")))
+        }
+        (count, _) => {
+            Err(Error::invalid(format!("'{beginning}' begins the names of {count} containers")))
+        }
     }
 }
 
@@ -144,9 +143,7 @@ fn read_node(repository: &Arc<Repository>, fingerprint: Fingerprint) -> Result<V
     let mut trees = TreeReader::open(repository)?;
     let level = trees.chunks().locate(&fingerprint)?.descriptor().level;
     if !level.is_node() {
-        return Err(Error::invalid(format!(
-            "chunk {fingerprint} is file data, not a tree node"
-        )));
+        return Err(Error::invalid(format!("chunk {fingerprint} is file data, not a tree node")));
     }
     let node = trees.node(Reference { fingerprint, level })?;
     let mut value = node_value(&node);

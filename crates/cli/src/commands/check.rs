@@ -140,10 +140,7 @@ fn print_problems(context: &Context, report: &CheckReport) -> Result<()> {
     }
     for damaged in &report.damaged_paths {
         let short = damaged.snapshot.short();
-        output.row(&format!(
-            "snapshot {short}: {}: {}",
-            damaged.path, damaged.problem
-        ))?;
+        output.row(&format!("snapshot {short}: {}: {}", damaged.path, damaged.problem))?;
         let fields = json!({
             "what": "path",
             "snapshot": damaged.snapshot.to_string(),
@@ -153,9 +150,8 @@ fn print_problems(context: &Context, report: &CheckReport) -> Result<()> {
         output.message("problem", fields)?;
     }
     for id in &report.healed_containers {
-        output.note(&format!(
-            "container {id} was damaged; all it is needed for is stored again"
-        ))?;
+        output
+            .note(&format!("container {id} was damaged; all it is needed for is stored again"))?;
         output.message("healed", json!({ "container": id.to_string() }))?;
     }
     for note in &report.notes {

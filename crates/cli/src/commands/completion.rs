@@ -20,14 +20,10 @@ pub struct CompletionArguments {
 /// Runs the command.
 pub fn run(arguments: &CompletionArguments, output: &Output) -> Result<Outcome> {
     if output.style().json {
-        return Err(Error::invalid(
-            "a completion script cannot be printed as JSON",
-        ));
+        return Err(Error::invalid("a completion script cannot be printed as JSON"));
     }
     let mut script = Vec::new();
     clap_complete::generate(arguments.shell, &mut Cli::command(), "onefold", &mut script);
-    RawStdout(output)
-        .write_all(&script)
-        .context(|| "writing the script")?;
+    RawStdout(output).write_all(&script).context(|| "writing the script")?;
     Ok(Outcome::Complete)
 }

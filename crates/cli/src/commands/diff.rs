@@ -50,10 +50,7 @@ fn marker(change: Change) -> &'static str {
 
 /// Runs the command.
 pub fn run(context: &Context, arguments: &DiffArguments) -> Result<Outcome> {
-    let locations = [
-        Location::parse(&arguments.first)?,
-        Location::parse(&arguments.second)?,
-    ];
+    let locations = [Location::parse(&arguments.first)?, Location::parse(&arguments.second)?];
     let repository = context.open(Access::Read)?;
     let output = &context.output;
     let snapshots = Snapshots::load(&repository, output)?;
@@ -70,11 +67,7 @@ pub fn run(context: &Context, arguments: &DiffArguments) -> Result<Outcome> {
             return Ok(());
         }
         let full_path = super::ls::clean(below);
-        output.row(&format!(
-            "{:<4} {}",
-            marker(change),
-            path::display(&full_path)
-        ))?;
+        output.row(&format!("{:<4} {}", marker(change), path::display(&full_path)))?;
         if output.style().json {
             let mut fields = json!({ "modifier": marker(change) });
             put_path(&mut fields, "path", &full_path);

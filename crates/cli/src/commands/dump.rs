@@ -65,10 +65,7 @@ impl FromStr for Range {
             "" => u64::MAX,
             length => length.parse::<ByteSize>()?.0,
         };
-        Ok(Self {
-            offset: offset.parse::<ByteSize>()?.0,
-            length,
-        })
+        Ok(Self { offset: offset.parse::<ByteSize>()?.0, length })
     }
 }
 
@@ -106,10 +103,7 @@ pub fn run(context: &Context, arguments: &DumpArguments) -> Result<Outcome> {
     let source = Source {
         repository: &repository,
         file: &file,
-        range: arguments.range.unwrap_or(Range {
-            offset: 0,
-            length: u64::MAX,
-        }),
+        range: arguments.range.unwrap_or(Range { offset: 0, length: u64::MAX }),
     };
     match &arguments.output {
         None => {
@@ -122,9 +116,7 @@ pub fn run(context: &Context, arguments: &DumpArguments) -> Result<Outcome> {
             let bytes = source.write_file(path, &running.job)?;
             running.finish();
             let shown = path.display().to_string();
-            context
-                .output
-                .note(&format!("wrote {bytes} bytes into '{shown}'"))?;
+            context.output.note(&format!("wrote {bytes} bytes into '{shown}'"))?;
             let fields = json!({ "output": shown, "bytes": bytes });
             context.output.message("summary", fields)?;
         }

@@ -67,10 +67,7 @@ impl Wanted {
                 false => names.add(glob),
             };
         }
-        Ok(Self {
-            names: names.build().map_err(wrong)?,
-            paths: paths.build().map_err(wrong)?,
-        })
+        Ok(Self { names: names.build().map_err(wrong)?, paths: paths.build().map_err(wrong)? })
     }
 
     fn matches(&self, full_path: &[u8], name: &[u8]) -> bool {
@@ -118,10 +115,7 @@ pub fn run(context: &Context, arguments: &FindArguments) -> Result<Outcome> {
         found += found_here;
     }
     let problems = running.finish();
-    output.message(
-        "summary",
-        json!({ "snapshots": searched.len(), "matches": found }),
-    )?;
+    output.message("summary", json!({ "snapshots": searched.len(), "matches": found }))?;
     if found == 0 {
         output.note("nothing found")?;
     }

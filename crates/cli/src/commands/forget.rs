@@ -326,11 +326,10 @@ fn execute(
     let count = counted(chosen.len() as u64, "snapshot");
     if !arguments.dry_run && !chosen.is_empty() {
         let by = format!("{}@{}", user_name(), host_name());
-        if arguments.for_good {
-            retention::forget_final(repository, chosen, &by)?;
-        } else {
-            retention::forget(repository, chosen, &by)?;
-        }
+        context.with_reserve(|| match arguments.for_good {
+            true => retention::forget_final(repository, chosen, &by),
+            false => retention::forget(repository, chosen, &by),
+        })?;
     }
     let line = match (chosen.is_empty(), arguments.dry_run, arguments.for_good) {
         (true, _, _) => "\nnothing to forget".to_owned(),

@@ -1,6 +1,6 @@
 //! `init`: makes a new store.
 
-use crate::context::Context;
+use crate::context::{Context, RESERVE_BYTES};
 use crate::exit::Outcome;
 use crate::place;
 use crate::size::ByteSize;
@@ -50,19 +50,14 @@ pub struct InitArguments {
     /// Do not cut archives at their members
     #[arg(long)]
     no_tar_awareness: bool,
-    /// none, lz4, zstd or zstd,LEVEL [default: zstd,3]
+    /// none, lz4, zstd or zstd,LEVEL [default: zstd,2]
     #[arg(long, value_name = "METHOD")]
     compression: Option<Compression>,
     /// Stored bytes after which a container is closed [default: 4MiB]
     #[arg(long, value_name = "SIZE")]
     container_size: Option<ByteSize>,
     /// Whom the first password belongs to
-    #[arg(
-        long,
-        value_name = "TEXT",
-        default_value = "",
-        hide_default_value = true
-    )]
+    #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
     key_label: String,
 }
 
@@ -70,9 +65,7 @@ fn parse_suite(text: &str) -> Result<Suite> {
     match text {
         "none" => Ok(Suite::None),
         "aes-256-gcm" => Ok(Suite::Aes256Gcm),
-        _ => Err(Error::invalid(format!(
-            "'{text}' is not one of aes-256-gcm, none"
-        ))),
+        _ => Err(Error::invalid(format!("'{text}' is not one of aes-256-gcm, none"))),
     }
 }
 
@@ -99,11 +92,7 @@ impl InitArguments {
             options.container_size_bytes = size.in_memory()?;
         }
         options.key_label = match self.key_label.as_str() {
-            "" => format!(
-                "{}@{}",
-                crate::context::user_name(),
-                crate::context::host_name()
-            ),
+            "" => format!("{}@{}", crate::context::user_name(), crate::context::host_name()),
             label => label.to_owned(),
         };
         Ok(options)
@@ -135,14 +124,10 @@ pub fn run(context: &Context, arguments: &InitArguments) -> Result<Outcome> {
     };
     make_parents(&path)?;
     let store = Arc::new(LocalStore::create(&path)?);
+    store.ensure_reserve(RESERVE_BYTES)?;
     let password = password.as_ref().map(|password| password.as_slice());
-    let repository = Repository::create(
-        store,
-        &options,
-        password,
-        Environment::system(),
-        context.memory,
-    )?;
+    let repository =
+        Repository::create(store, &options, password, Environment::system(), context.memory)?;
     report(context, &path, &repository)
 }
 

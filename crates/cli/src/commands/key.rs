@@ -57,9 +57,7 @@ struct NewKeyArguments {
 
 impl NewKeyArguments {
     fn label(&self) -> String {
-        self.label
-            .clone()
-            .unwrap_or_else(|| format!("{}@{}", user_name(), host_name()))
+        self.label.clone().unwrap_or_else(|| format!("{}@{}", user_name(), host_name()))
     }
 }
 
@@ -83,12 +81,7 @@ pub fn run(context: &Context, arguments: &KeyArguments) -> Result<Outcome> {
             let repository = open_encrypted(context)?;
             let password = context.additional_password(&arguments.password)?;
             let id = repository.change_key(&password, KdfCost::default(), &arguments.label())?;
-            report(
-                context,
-                id,
-                "key_changed",
-                "replaces the password used so far",
-            )?;
+            report(context, id, "key_changed", "replaces the password used so far")?;
         }
     }
     Ok(Outcome::Complete)
@@ -98,9 +91,7 @@ pub fn run(context: &Context, arguments: &KeyArguments) -> Result<Outcome> {
 fn open_encrypted(context: &Context) -> Result<std::sync::Arc<Repository>> {
     let repository = context.open(Access::Write)?;
     match repository.configuration().encryption.as_str() {
-        "none" => Err(Error::invalid(
-            "the store is not encrypted, so it has no passwords",
-        )),
+        "none" => Err(Error::invalid("the store is not encrypted, so it has no passwords")),
         _ => Ok(repository),
     }
 }
@@ -111,13 +102,8 @@ pub fn find(repository: &Repository, beginning: &str) -> Result<NamedSlot> {
     found.retain(|named| !beginning.is_empty() && named.id.to_string().starts_with(beginning));
     match found.len() {
         1 => Ok(found.remove(0)),
-        0 => Err(Error::new(
-            ErrorKind::NotFound,
-            format!("there is no key '{beginning}'"),
-        )),
-        count => Err(Error::invalid(format!(
-            "'{beginning}' begins the names of {count} keys"
-        ))),
+        0 => Err(Error::new(ErrorKind::NotFound, format!("there is no key '{beginning}'"))),
+        count => Err(Error::invalid(format!("'{beginning}' begins the names of {count} keys"))),
     }
 }
 

@@ -29,9 +29,7 @@ pub fn run(context: &Context, command: Command) -> Result<Outcome> {
     match dispatch(context, command) {
         // Whatever broke off while the command was stopping, the signal is why it ended.
         Err(error) if context.is_interrupted() && error.kind() != ErrorKind::Interrupted => {
-            Err(error
-                .context("interrupted")
-                .with_kind(ErrorKind::Interrupted))
+            Err(error.context("interrupted").with_kind(ErrorKind::Interrupted))
         }
         result => result,
     }

@@ -166,10 +166,7 @@ fn describe(
         time::span(elapsed)
     ))?;
     if report.errors > 0 {
-        output.row(&format!(
-            "{} could not be restored",
-            counted(report.errors, "item")
-        ))?;
+        output.row(&format!("{} could not be restored", counted(report.errors, "item")))?;
     }
     Ok(())
 }

@@ -54,10 +54,8 @@ pub fn run(context: &Context, arguments: &SnapshotsArguments) -> Result<Outcome>
     context.output.note(&counted(shown as u64, "snapshot"))?;
     let hidden = snapshots.list.snapshots.iter().filter(|s| s.hidden).count();
     if hidden > 0 && !arguments.all {
-        let line = format!(
-            "{} hidden by forget; --all shows them",
-            counted(hidden as u64, "snapshot")
-        );
+        let line =
+            format!("{} hidden by forget; --all shows them", counted(hidden as u64, "snapshot"));
         context.output.note(&line)?;
     }
     Ok(Outcome::Complete)
@@ -85,18 +83,13 @@ fn grouped<'a>(wanted: &[&'a Snapshot], arguments: &SnapshotsArguments) -> Vec<G
         return divide(by);
     }
     let mut members: Vec<&Snapshot> = match arguments.latest {
-        Some(_) => divide(GroupBy::default())
-            .into_iter()
-            .flat_map(|(_, members)| members)
-            .collect(),
+        Some(_) => {
+            divide(GroupBy::default()).into_iter().flat_map(|(_, members)| members).collect()
+        }
         None => wanted.to_vec(),
     };
     members.sort_by_key(|snapshot| (snapshot.record.started_ns, snapshot.id));
-    let everything = GroupKey {
-        host: None,
-        paths: None,
-        tags: None,
-    };
+    let everything = GroupKey { host: None, paths: None, tags: None };
     vec![(everything, members)]
 }
 

@@ -51,9 +51,7 @@ pub fn run(context: &Context, _: &StatsArguments) -> Result<Outcome> {
     let problems = running.finish();
     let ratios = Ratios::of(&found);
     describe(context, &found, &ratios)?;
-    context
-        .output
-        .message("statistics", fields(&found, &ratios))?;
+    context.output.message("statistics", fields(&found, &ratios))?;
     Ok(Outcome::with_problems(problems))
 }
 
@@ -65,35 +63,18 @@ fn describe(context: &Context, found: &Statistics, ratios: &Ratios) -> Result<()
     row("files in all snapshots", human(found.bytes_logical))?;
     row("different chunks", human(found.bytes_data))?;
     row("stored", human(ratios.bytes_stored))?;
-    row(
-        "  containers",
-        format!("{} in {}", human(found.bytes_containers), found.containers),
-    )?;
+    row("  containers", format!("{} in {}", human(found.bytes_containers), found.containers))?;
     row("  metadata packs", human(found.bytes_metadata))?;
     row(
         "  index",
-        format!(
-            "{} in {}",
-            human(found.bytes_index),
-            counted(found.index_runs, "run")
-        ),
+        format!("{} in {}", human(found.bytes_index), counted(found.index_runs, "run")),
     )?;
     row("  other", human(found.bytes_other))?;
     row("deduplication", times(ratios.deduplication))?;
     row("compression", times(ratios.compression))?;
     row("both", times(ratios.total))?;
-    row(
-        "data chunks",
-        format!(
-            "{}, mean {}",
-            found.chunks_data,
-            bytes(ratios.chunk_mean_bytes)
-        ),
-    )?;
-    row(
-        "tree nodes",
-        format!("{}, {}", found.chunks_nodes, human(found.bytes_nodes)),
-    )?;
+    row("data chunks", format!("{}, mean {}", found.chunks_data, bytes(ratios.chunk_mean_bytes)))?;
+    row("tree nodes", format!("{}, {}", found.chunks_nodes, human(found.bytes_nodes)))?;
     row("index entries", found.index_entries.to_string())?;
     row(
         "index memory",

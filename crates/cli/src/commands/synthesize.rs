@@ -48,11 +48,7 @@ fn parse_part(text: &OsString) -> Result<(Location, Vec<u8>)> {
 
 /// Runs the command.
 pub fn run(context: &Context, arguments: &SynthesizeArguments) -> Result<Outcome> {
-    let parsed = arguments
-        .parts
-        .iter()
-        .map(parse_part)
-        .collect::<Result<Vec<_>>>()?;
+    let parsed = arguments.parts.iter().map(parse_part).collect::<Result<Vec<_>>>()?;
     let repository = context.open(Access::Write)?;
     let snapshots = Snapshots::load(&repository, &context.output)?;
     let parts = parsed
@@ -82,11 +78,7 @@ mod tests {
         let part = |text: &str| {
             let (location, to) = parse_part(&OsString::from(text)).unwrap();
             let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-            (
-                location.snapshot.to_string(),
-                text(&location.path),
-                text(&to),
-            )
+            (location.snapshot.to_string(), text(&location.path), text(&to))
         };
         let expected = |a: &str, b: &str, c: &str| (a.into(), b.into(), c.into());
         assert_eq!(part("latest"), expected("latest", "", ""));

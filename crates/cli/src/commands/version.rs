@@ -9,9 +9,7 @@ use serde_json::json;
 /// Runs the command.
 pub fn run(output: &Output) -> Result<Outcome> {
     let version = env!("CARGO_PKG_VERSION");
-    output.row(&format!(
-        "onefold {version} (store format {FORMAT_VERSION})"
-    ))?;
+    output.row(&format!("onefold {version} (store format {FORMAT_VERSION})"))?;
     let fields = json!({ "version": version, "format_version": FORMAT_VERSION });
     output.message("version", fields)?;
     Ok(Outcome::Complete)

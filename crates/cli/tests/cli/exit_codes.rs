@@ -16,10 +16,7 @@ fn usage_errors_are_failures() {
         vec!["-q", "-v", "snapshots"],
     ] {
         let run = sandbox.run(&arguments).expect(1);
-        assert!(
-            run.stdout.is_empty() && !run.stderr.is_empty(),
-            "{arguments:?}"
-        );
+        assert!(run.stdout.is_empty() && !run.stderr.is_empty(), "{arguments:?}");
     }
     let run = sandbox.run(&["--help"]).expect(0);
     assert!(run.stdout.contains("EXAMPLES"));
@@ -84,11 +81,7 @@ fn without_password_and_terminal_the_ways_are_named() {
             command.env("ONEFOLD_REPOSITORY", sandbox.path("other"));
         }
         let run = sandbox.run_command(command).expect(1);
-        assert!(
-            run.stderr.contains("ONEFOLD_PASSWORD_FILE"),
-            "{}",
-            run.stderr
-        );
+        assert!(run.stderr.contains("ONEFOLD_PASSWORD_FILE"), "{}", run.stderr);
     }
     assert!(!sandbox.path("other").exists());
 }
@@ -142,21 +135,13 @@ fn invalid_environment_values_are_errors() {
     let mut command = sandbox.command(&["snapshots"]);
     command.env("ONEFOLD_REPO", "x");
     let run = sandbox.run_command(command).expect(0);
-    assert!(
-        run.stderr.contains("ONEFOLD_REPO is not known"),
-        "{}",
-        run.stderr
-    );
+    assert!(run.stderr.contains("ONEFOLD_REPO is not known"), "{}", run.stderr);
 }
 
 #[test]
 fn an_interruption_is_130_and_saves_nothing() {
     let sandbox = Sandbox::with_store();
-    let mut child = sandbox
-        .command(&["backup", "--stdin"])
-        .stdin(Stdio::piped())
-        .spawn()
-        .unwrap();
+    let mut child = sandbox.command(&["backup", "--stdin"]).stdin(Stdio::piped()).spawn().unwrap();
     // Standard input stays open, so only the signal can end it.
     let stdin = child.stdin.take();
     std::thread::sleep(Duration::from_millis(700));
@@ -196,14 +181,10 @@ fn damage_found_by_check_is_1() {
         bytes[40] ^= 1;
         std::fs::write(path, bytes).unwrap();
     }
-    let run = sandbox
-        .run(&["--json", "check", "--read-data", "--no-findings"])
-        .expect(1);
+    let run = sandbox.run(&["--json", "check", "--read-data", "--no-findings"]).expect(1);
     assert_eq!(run.message("summary")["clean"], false);
     assert!(!run.messages("problem").is_empty());
-    let run = sandbox
-        .run(&["check", "--read-data", "--no-findings"])
-        .expect(1);
+    let run = sandbox.run(&["check", "--read-data", "--no-findings"]).expect(1);
     assert!(run.stdout.contains("PROBLEMS"), "{}", run.stdout);
 }
 
@@ -215,14 +196,7 @@ fn a_restore_that_misses_files_is_3() {
     sandbox.write("out/deep", b"in the way");
     let place = format!("latest:{}", sandbox.arg("source"));
     let target = sandbox.arg("out");
-    let arguments = [
-        "restore",
-        &place,
-        "--target",
-        &target,
-        "--overwrite",
-        "never",
-    ];
+    let arguments = ["restore", &place, "--target", &target, "--overwrite", "never"];
     let run = sandbox.run(&arguments);
     assert!([0, 3].contains(&run.code), "{}", run.stderr);
     assert_eq!(run.code == 3, run.stderr.contains("deep"), "{}", run.stderr);

@@ -11,34 +11,18 @@ fn init_backup_list_restore_check() {
     sandbox.write("source/b/c.bin", &[7; 300_000]);
     let source = sandbox.arg("source");
 
-    let run = sandbox
-        .run(&["backup", &source, "--tag", "first,try"])
-        .expect(0);
-    assert!(
-        run.stdout.contains("2 new") && run.stdout.contains("saved"),
-        "{}",
-        run.stdout
-    );
+    let run = sandbox.run(&["backup", &source, "--tag", "first,try"]).expect(0);
+    assert!(run.stdout.contains("2 new") && run.stdout.contains("saved"), "{}", run.stdout);
 
     let run = sandbox.run(&["snapshots"]).expect(0);
-    assert!(
-        run.stdout.contains(&source) && run.stdout.contains("first,try"),
-        "{}",
-        run.stdout
-    );
+    assert!(run.stdout.contains(&source) && run.stdout.contains("first,try"), "{}", run.stdout);
 
     let run = sandbox.run(&["ls", "latest"]).expect(0);
-    assert!(
-        run.stdout.contains(&format!("{source}/b/c.bin\n")),
-        "{}",
-        run.stdout
-    );
+    assert!(run.stdout.contains(&format!("{source}/b/c.bin\n")), "{}", run.stdout);
 
     let target = sandbox.arg("out");
     let place = format!("latest:{source}");
-    sandbox
-        .run(&["restore", &place, "--target", &target, "--verify"])
-        .expect(0);
+    sandbox.run(&["restore", &place, "--target", &target, "--verify"]).expect(0);
     assert!(holds(&sandbox.path("out/a.txt"), b"alpha"));
     assert!(holds(&sandbox.path("out/b/c.bin"), &[7; 300_000]));
 
@@ -52,9 +36,7 @@ fn a_second_backup_reads_nothing_and_adds_little() {
     // A file that changed just now is read again, because it could change within the same tick.
     std::thread::sleep(std::time::Duration::from_millis(200));
     let first = sandbox.backup(&[]);
-    let run = sandbox
-        .run(&["--json", "backup", &sandbox.arg("source")])
-        .expect(0);
+    let run = sandbox.run(&["--json", "backup", &sandbox.arg("source")]).expect(0);
     let summary = run.message("summary");
     assert_eq!(summary["parent"], first.as_str());
     assert_eq!(summary["files_unchanged"], 3);
@@ -68,16 +50,12 @@ fn a_second_backup_reads_nothing_and_adds_little() {
 #[test]
 fn a_dry_run_changes_nothing() {
     let sandbox = Sandbox::with_source();
-    let run = sandbox
-        .run(&["backup", "-n", &sandbox.arg("source")])
-        .expect(0);
+    let run = sandbox.run(&["backup", "-n", &sandbox.arg("source")]).expect(0);
     assert!(run.stdout.contains("nothing saved"), "{}", run.stdout);
     assert!(sandbox.ids(&[]).is_empty());
     sandbox.backup(&[]);
     let target = sandbox.arg("out");
-    sandbox
-        .run(&["restore", "latest", "-n", "--target", &target])
-        .expect(0);
+    sandbox.run(&["restore", "latest", "-n", "--target", &target]).expect(0);
     assert!(!sandbox.path("out").exists() || sandbox.path("out").read_dir().unwrap().count() == 0);
 }
 
@@ -112,88 +90,44 @@ fn passwords_can_be_added_changed_and_removed() {
     sandbox.write("third", b"third password");
     let second = sandbox.arg("second");
     let third = sandbox.arg("third");
-    let add = [
-        "key",
-        "add",
-        "--new-password-file",
-        &second,
-        "--label",
-        "spare",
-    ];
+    let add = ["key", "add", "--new-password-file", &second, "--label", "spare"];
     sandbox.run(&add).expect(0);
-    sandbox
-        .run(&["--password-file", &second, "snapshots"])
-        .expect(0);
+    sandbox.run(&["--password-file", &second, "snapshots"]).expect(0);
     let run = sandbox.run(&["--json", "key", "list"]).expect(0);
     let keys = run.messages("key");
     assert_eq!(keys.len(), 2);
     let current = keys.iter().find(|key| key["current"] == true).unwrap();
     let remove = ["key", "remove", current["key"].as_str().unwrap()];
     sandbox.run(&remove).expect(1);
-    let change = [
-        "--password-file",
-        &second,
-        "key",
-        "passwd",
-        "--new-password-file",
-        &third,
-    ];
+    let change = ["--password-file", &second, "key", "passwd", "--new-password-file", &third];
     sandbox.run(&change).expect(0);
-    sandbox
-        .run(&["--password-file", &second, "snapshots"])
-        .expect(12);
+    sandbox.run(&["--password-file", &second, "snapshots"]).expect(12);
     let mut remove = vec!["--password-file", &third];
     remove.extend(["key", "remove", current["key"].as_str().unwrap()]);
     sandbox.run(&remove).expect(0);
     sandbox.run(&["snapshots"]).expect(12);
-    sandbox
-        .run(&["--password-file", &third, "snapshots"])
-        .expect(0);
+    sandbox.run(&["--password-file", &third, "snapshots"]).expect(0);
 }
 
 #[test]
 fn every_chunker_and_hash_can_be_chosen() {
-    for (chunker, hash) in [
-        ("fixed", "sha256"),
-        ("rabin", "sha1"),
-        ("regression", "blake3"),
-        ("fastcdc", "blake3"),
-    ] {
+    for (chunker, hash) in
+        [("fixed", "sha256"), ("rabin", "sha1"), ("regression", "blake3"), ("fastcdc", "blake3")]
+    {
         let sandbox = Sandbox::empty();
         let mut arguments = vec!["init", "--encryption", "none", "--chunker", chunker];
-        arguments.extend([
-            "--hash",
-            hash,
-            "--chunk-size",
-            "16KiB",
-            "--compression",
-            "lz4",
-        ]);
+        arguments.extend(["--hash", hash, "--chunk-size", "16KiB", "--compression", "lz4"]);
         let run = sandbox.run(&arguments).expect(0);
-        assert_eq!(
-            run.stderr.contains("SHA-1"),
-            hash == "sha1",
-            "{}",
-            run.stderr
-        );
-        let config = sandbox
-            .run(&["--json", "cat", "config"])
-            .expect(0)
-            .message("config");
+        assert_eq!(run.stderr.contains("SHA-1"), hash == "sha1", "{}", run.stderr);
+        let config = sandbox.run(&["--json", "cat", "config"]).expect(0).message("config");
         assert_eq!(config["chunker"]["kind"], chunker);
         assert_eq!(config["chunker"]["size_avg_bytes"], 16384);
         sandbox.write("source/a", &[1; 100_000]);
         sandbox.backup(&[]);
     }
     let sandbox = Sandbox::empty();
-    for wrong in [
-        ["--chunk-size", "1"],
-        ["--chunk-max", "9GiB"],
-        ["--compression", "zip"],
-    ] {
-        sandbox
-            .run(&["init", "--encryption", "none", wrong[0], wrong[1]])
-            .expect(1);
+    for wrong in [["--chunk-size", "1"], ["--chunk-max", "9GiB"], ["--compression", "zip"]] {
+        sandbox.run(&["init", "--encryption", "none", wrong[0], wrong[1]]).expect(1);
         assert!(!sandbox.path("store").exists());
     }
 }

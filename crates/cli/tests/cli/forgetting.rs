@@ -38,15 +38,9 @@ fn r49_a_group_is_never_emptied_unasked() {
     let (sandbox, ids) = with_days(2);
     let policy = ["forget", "--keep-tag", "no-such-tag"];
     let run = sandbox.run(&policy).expect(1);
-    assert!(
-        run.stderr.contains("nothing was forgotten"),
-        "{}",
-        run.stderr
-    );
+    assert!(run.stderr.contains("nothing was forgotten"), "{}", run.stderr);
     assert_eq!(sandbox.ids(&[]), ids);
-    sandbox
-        .run(&["forget", "--keep-tag", "no-such-tag", "--allow-empty-group"])
-        .expect(0);
+    sandbox.run(&["forget", "--keep-tag", "no-such-tag", "--allow-empty-group"]).expect(0);
     assert!(sandbox.ids(&[]).is_empty());
     let restored: Vec<&str> = ids.iter().map(String::as_str).collect();
     let mut arguments = vec!["undelete"];
@@ -58,30 +52,16 @@ fn r49_a_group_is_never_emptied_unasked() {
 #[test]
 fn policies_keep_with_reasons() {
     let (sandbox, ids) = with_days(5);
-    let dry = sandbox
-        .run(&["forget", "--keep-daily", "2", "-n"])
-        .expect(0);
-    assert!(
-        dry.stdout.contains("would forget 3 snapshots"),
-        "{}",
-        dry.stdout
-    );
+    let dry = sandbox.run(&["forget", "--keep-daily", "2", "-n"]).expect(0);
+    assert!(dry.stdout.contains("would forget 3 snapshots"), "{}", dry.stdout);
     assert!(dry.stdout.contains("daily"), "{}", dry.stdout);
     assert_eq!(sandbox.ids(&[]), ids);
-    let run = sandbox
-        .run(&["--json", "forget", "--keep-daily", "2"])
-        .expect(0);
+    let run = sandbox.run(&["--json", "forget", "--keep-daily", "2"]).expect(0);
     let decisions = run.messages("decision");
     assert_eq!(decisions.len(), 5);
     let kept = decisions.iter().filter(|decision| decision["keep"] == true);
     assert!(kept.clone().count() == 2 && kept.clone().all(|d| d["reasons"][0] == "daily snapshot"));
-    assert_eq!(
-        run.message("summary")["forgotten"]
-            .as_array()
-            .unwrap()
-            .len(),
-        3
-    );
+    assert_eq!(run.message("summary")["forgotten"].as_array().unwrap().len(), 3);
     assert_eq!(sandbox.ids(&[]), ids[3..]);
     assert_eq!(sandbox.ids(&["--all"]), ids);
 }

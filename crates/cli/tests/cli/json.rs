@@ -64,9 +64,7 @@ fn errors_are_json_too() {
 fn r50_missing_sources_are_listed() {
     let sandbox = Sandbox::with_source();
     let missing = sandbox.arg("missing");
-    let run = sandbox
-        .run(&["--json", "backup", &sandbox.arg("source"), &missing])
-        .expect(3);
+    let run = sandbox.run(&["--json", "backup", &sandbox.arg("source"), &missing]).expect(3);
     assert_eq!(run.message("summary")["errors"], 1);
     let errors = run.error_lines();
     assert_eq!(errors.len(), 1, "{}", run.stderr);

@@ -11,27 +11,13 @@ fn listings_show_a_part_or_one_level() {
     let source = sandbox.arg("source");
     let place = format!("latest:{source}");
     let run = sandbox.run(&["ls", &place, "--depth", "1"]).expect(0);
-    assert!(
-        run.stdout.contains(&format!("{source}/deep\n")),
-        "{}",
-        run.stdout
-    );
+    assert!(run.stdout.contains(&format!("{source}/deep\n")), "{}", run.stdout);
     assert!(!run.stdout.contains("two.txt"), "{}", run.stdout);
     let run = sandbox.run(&["ls", "-l", &place]).expect(0);
-    let line = run
-        .stdout
-        .lines()
-        .find(|line| line.ends_with("two.txt"))
-        .unwrap();
-    assert!(
-        line.starts_with("-rw") && line.contains(" 50000 "),
-        "{line}"
-    );
+    let line = run.stdout.lines().find(|line| line.ends_with("two.txt")).unwrap();
+    assert!(line.starts_with("-rw") && line.contains(" 50000 "), "{line}");
     let one = format!("latest:{source}/one.txt");
-    assert_eq!(
-        sandbox.run(&["ls", &one]).expect(0).stdout,
-        format!("{source}/one.txt\n")
-    );
+    assert_eq!(sandbox.run(&["ls", &one]).expect(0).stdout, format!("{source}/one.txt\n"));
     sandbox.run(&["ls", "latest:/nowhere"]).expect(1);
 }
 
@@ -43,19 +29,11 @@ fn names_are_found_in_all_snapshots() {
     let run = sandbox.run(&["find", "*.txt"]).expect(0);
     assert_eq!(run.stdout.matches("one.txt").count(), 2, "{}", run.stdout);
     assert!(!run.stdout.contains("Three"), "{}", run.stdout);
-    let run = sandbox
-        .run(&["find", "-i", "--snapshot", "latest", "*.txt"])
-        .expect(0);
+    let run = sandbox.run(&["find", "-i", "--snapshot", "latest", "*.txt"]).expect(0);
     assert_eq!(run.stdout.matches("Three.TXT").count(), 1, "{}", run.stdout);
     let run = sandbox.run(&["find", "**/deep/*"]).expect(0);
     assert_eq!(run.stdout.matches("two.txt").count(), 2, "{}", run.stdout);
-    assert!(
-        sandbox
-            .run(&["find", "nothing"])
-            .expect(0)
-            .stdout
-            .contains("nothing found")
-    );
+    assert!(sandbox.run(&["find", "nothing"]).expect(0).stdout.contains("nothing found"));
 }
 
 #[test]
@@ -70,15 +48,11 @@ fn differences_are_marked() {
     sandbox.write("source/new", b"new");
     sandbox.write("source/one.txt", b"changed content");
     sandbox.backup(&[]);
-    let run = sandbox
-        .run(&["--json", "diff", "latest~1", "latest"])
-        .expect(0);
+    let run = sandbox.run(&["--json", "diff", "latest~1", "latest"]).expect(0);
     let changes = run.messages("change");
     let modifier = |name: &str| {
         let path = sandbox.arg(name);
-        let change = changes
-            .iter()
-            .find(|change| change["path"] == path.as_str());
+        let change = changes.iter().find(|change| change["path"] == path.as_str());
         change.map(|change| change["modifier"].as_str().unwrap().to_owned())
     };
     assert_eq!(modifier("source/gone").as_deref(), Some("-"));
@@ -98,27 +72,17 @@ fn files_are_dumped_whole_or_in_part() {
     let place = sandbox.arg("source/data");
     let run = sandbox.run(&["dump", "latest", &place]).expect(0);
     assert!(run.stdout_bytes == content);
-    let run = sandbox
-        .run(&["dump", "--range", "100000:50KiB", "latest", &place])
-        .expect(0);
+    let run = sandbox.run(&["dump", "--range", "100000:50KiB", "latest", &place]).expect(0);
     assert!(run.stdout_bytes == content[100_000..151_200]);
-    let run = sandbox
-        .run(&["dump", "--range", "399990:", "latest", &place])
-        .expect(0);
+    let run = sandbox.run(&["dump", "--range", "399990:", "latest", &place]).expect(0);
     assert!(run.stdout_bytes == content[399_990..]);
     let output = sandbox.arg("dumped");
-    sandbox
-        .run(&["dump", "latest", &place, "--output", &output])
-        .expect(0);
+    sandbox.run(&["dump", "latest", &place, "--output", &output]).expect(0);
     assert!(holds(&sandbox.path("dumped"), &content));
-    sandbox
-        .run(&["dump", "latest", &sandbox.arg("source")])
-        .expect(1);
+    sandbox.run(&["dump", "latest", &sandbox.arg("source")]).expect(1);
     sandbox.run(&["dump", "latest"]).expect(1);
     let inside = sandbox.arg("store/x");
-    sandbox
-        .run(&["dump", "latest", &place, "--output", &inside])
-        .expect(1);
+    sandbox.run(&["dump", "latest", &place, "--output", &inside]).expect(1);
 }
 
 #[test]
@@ -130,16 +94,8 @@ fn a_reader_who_goes_away_is_no_failure() {
     sandbox.write("source/large", &vec![1; 1 << 20]);
     sandbox.backup(&[]);
     let large = sandbox.arg("source/large");
-    for arguments in [
-        vec!["ls"],
-        vec!["--json", "ls"],
-        vec!["dump", "latest", &large],
-    ] {
-        let mut child = sandbox
-            .command(&arguments)
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
+    for arguments in [vec!["ls"], vec!["--json", "ls"], vec!["dump", "latest", &large]] {
+        let mut child = sandbox.command(&arguments).stdout(Stdio::piped()).spawn().unwrap();
         let mut beginning = [0; 16];
         let mut stdout = child.stdout.take().unwrap();
         stdout.read_exact(&mut beginning).unwrap();
@@ -155,10 +111,7 @@ fn a_reader_who_goes_away_is_no_failure() {
 fn a_full_standard_output_is_a_failure() {
     let sandbox = Sandbox::with_source();
     sandbox.backup(&[]);
-    let full = std::fs::File::options()
-        .write(true)
-        .open("/dev/full")
-        .unwrap();
+    let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
     let mut command = sandbox.command(&["ls"]);
     let status = command.stdout(full).status().unwrap();
     assert_eq!(status.code(), Some(1));
@@ -169,16 +122,10 @@ fn figures_add_up() {
     let sandbox = Sandbox::with_source();
     sandbox.backup(&[]);
     sandbox.backup(&["--force"]);
-    let found = sandbox
-        .run(&["--json", "stats"])
-        .expect(0)
-        .message("statistics");
+    let found = sandbox.run(&["--json", "stats"]).expect(0).message("statistics");
     assert_eq!(found["snapshots"], 2);
     assert_eq!(found["bytes_logical"], 2 * 50_009);
-    assert!(
-        found["ratio_deduplication"].as_f64().unwrap() >= 2.0,
-        "{found}"
-    );
+    assert!(found["ratio_deduplication"].as_f64().unwrap() >= 2.0, "{found}");
     sandbox.run(&["stats"]).expect(0);
 }
 
@@ -188,37 +135,15 @@ fn objects_can_be_looked_at() {
     let id = sandbox.backup(&[]);
     let record = sandbox.run(&["--json", "cat", "snapshot", &id]).expect(0);
     let record = record.message("snapshot_record");
-    let root = record["root"]
-        .as_str()
-        .unwrap()
-        .split(':')
-        .next()
-        .unwrap()
-        .to_owned();
-    let node = sandbox
-        .run(&["--json", "cat", "node", &root])
-        .expect(0)
-        .message("node");
+    let root = record["root"].as_str().unwrap().split(':').next().unwrap().to_owned();
+    let node = sandbox.run(&["--json", "cat", "node", &root]).expect(0).message("node");
     assert_eq!(node["kind"], "directory-leaf");
     let mut shards = sandbox.path("store/containers").read_dir().unwrap();
     let shard = shards.next().unwrap().unwrap().path();
-    let container = shard
-        .read_dir()
-        .unwrap()
-        .next()
-        .unwrap()
-        .unwrap()
-        .file_name();
+    let container = shard.read_dir().unwrap().next().unwrap().unwrap().file_name();
     let container = container.to_str().unwrap();
-    let shown = sandbox
-        .run(&["--json", "cat", "container", container])
-        .expect(0);
-    assert!(
-        !shown.message("container")["chunks"]
-            .as_array()
-            .unwrap()
-            .is_empty()
-    );
+    let shown = sandbox.run(&["--json", "cat", "container", container]).expect(0);
+    assert!(!shown.message("container")["chunks"].as_array().unwrap().is_empty());
     sandbox.run(&["cat", "config"]).expect(0);
     sandbox.run(&["cat", "node", &"0".repeat(64)]).expect(1);
     sandbox.run(&["cat", "container", "zz"]).expect(1);

@@ -32,10 +32,7 @@ fn a_profile_names_store_password_sources_and_policy() {
     assert!(sandbox.path("profile-store/config").exists());
     run(&["backup"]).expect(0);
     let listed = run(&["ls"]).expect(0).stdout;
-    assert!(
-        listed.contains("keep") && !listed.contains("drop"),
-        "{listed}"
-    );
+    assert!(listed.contains("keep") && !listed.contains("drop"), "{listed}");
     run(&["backup", "--tag", "manual", "--host", "given"]).expect(0);
     let shown = run(&["--json", "snapshots"]).expect(0).messages("snapshot");
     assert_eq!(shown[0]["tags"][0], "nightly");
@@ -47,20 +44,13 @@ fn a_profile_names_store_password_sources_and_policy() {
     run(&["--profile", "other", "init"]).expect(0);
     run(&["--profile", "other", "snapshots"]).expect(0);
     let missing = run(&["--profile", "third", "snapshots"]).expect(1);
-    assert!(
-        missing.stderr.contains("default, other"),
-        "{}",
-        missing.stderr
-    );
+    assert!(missing.stderr.contains("default, other"), "{}", missing.stderr);
 }
 
 #[test]
 fn options_win_over_environment_over_profile() {
     let sandbox = Sandbox::with_store();
-    sandbox.write(
-        "config.toml",
-        b"[profile.default]\nrepository = 'from-profile'\n",
-    );
+    sandbox.write("config.toml", b"[profile.default]\nrepository = 'from-profile'\n");
     let config = sandbox.arg("config.toml");
     let named = |run: crate::support::Run, name: &str| {
         assert!(run.stderr.contains(name), "{name} in {}", run.stderr);
@@ -90,10 +80,9 @@ fn passwords_come_from_where_they_are_named() {
     sandbox.write("right", crate::support::PASSWORD.as_bytes());
     let right = sandbox.arg("right");
     let print = format!("cat '{right}'");
-    for (name, value) in [
-        ("ONEFOLD_PASSWORD_FILE", right.as_str()),
-        ("ONEFOLD_PASSWORD_COMMAND", print.as_str()),
-    ] {
+    for (name, value) in
+        [("ONEFOLD_PASSWORD_FILE", right.as_str()), ("ONEFOLD_PASSWORD_COMMAND", print.as_str())]
+    {
         let mut command = sandbox.command(&["snapshots"]);
         command.env_remove("ONEFOLD_PASSWORD").env(name, value);
         sandbox.run_command(command).expect(0);
@@ -107,12 +96,6 @@ fn passwords_come_from_where_they_are_named() {
     sandbox.run_command(command).expect(0);
     let missing = ["--password-file", "missing", "snapshots"];
     sandbox.run(&missing).expect(1);
-    let both = [
-        "--password-file",
-        &right,
-        "--password-command",
-        "x",
-        "snapshots",
-    ];
+    let both = ["--password-file", &right, "--password-command", "x", "snapshots"];
     sandbox.run(&both).expect(1);
 }

@@ -39,29 +39,20 @@ fn beginnings_must_fit_one_snapshot() {
     assert!(run.stderr.contains(shared.as_str()), "{}", run.stderr);
     sandbox.run(&["ls", shared]).expect(0);
     sandbox.run(&["ls", &shared[..16]]).expect(0);
-    sandbox
-        .run(&["ls", "ffffffffffffffffffffffffffffffff"])
-        .expect(1);
+    sandbox.run(&["ls", "ffffffffffffffffffffffffffffffff"]).expect(1);
 }
 
 #[test]
 fn snapshots_can_be_copied_and_put_together() {
     let sandbox = Sandbox::with_source();
     let first = sandbox.backup(&[]);
-    sandbox
-        .run(&["copy-snapshot", "latest", "--tag", "copy"])
-        .expect(0);
+    sandbox.run(&["copy-snapshot", "latest", "--tag", "copy"]).expect(0);
     sandbox.run(&["fastcopy", &first]).expect(0);
     assert_eq!(sandbox.ids(&["--tag", "copy"]).len(), 1);
     assert_eq!(sandbox.ids(&[]).len(), 3);
     let part = format!("{first}:{}=/moved", sandbox.arg("source/deep"));
-    sandbox
-        .run(&["synthesize", &part, "--tag", "made"])
-        .expect(0);
-    let listed = sandbox
-        .run(&["ls", "latest", "--tag", "made"])
-        .expect(0)
-        .stdout;
+    sandbox.run(&["synthesize", &part, "--tag", "made"]).expect(0);
+    let listed = sandbox.run(&["ls", "latest", "--tag", "made"]).expect(0).stdout;
     assert!(listed.contains("/moved/two.txt\n"), "{listed}");
     assert!(!listed.contains("one.txt"), "{listed}");
     sandbox.run(&["check", "--read-data"]).expect(0);

@@ -10,9 +10,7 @@ fn listed(sandbox: &Sandbox) -> String {
 fn r50_a_missing_source_is_reported_and_the_rest_saved() {
     let sandbox = Sandbox::with_source();
     let missing = sandbox.arg("missing");
-    let run = sandbox
-        .run(&["backup", &sandbox.arg("source"), &missing])
-        .expect(3);
+    let run = sandbox.run(&["backup", &sandbox.arg("source"), &missing]).expect(3);
     assert!(run.stderr.contains(&missing), "{}", run.stderr);
     assert!(listed(&sandbox).contains("one.txt"));
 }
@@ -65,54 +63,24 @@ fn r52_restoring_into_or_over_the_store_is_refused() {
 #[test]
 fn patterns_sizes_and_marks_leave_files_out() {
     let sandbox = Sandbox::with_source();
-    sandbox.write(
-        "source/cache/CACHEDIR.TAG",
-        b"Signature: 8a477f597d28d172789f06886806bc55",
-    );
+    sandbox.write("source/cache/CACHEDIR.TAG", b"Signature: 8a477f597d28d172789f06886806bc55");
     sandbox.write("source/cache/data", b"x");
     sandbox.write("source/private/.nobackup", b"");
     sandbox.write("source/private/data", b"x");
     sandbox.write("patterns", b"# a comment\n\nfrom-file\n");
     sandbox.write("source/from-file", b"x");
     let patterns = sandbox.arg("patterns");
-    let mut options = vec![
-        "--exclude",
-        "one.*",
-        "--iexclude",
-        "three.txt",
-        "--exclude-caches",
-    ];
-    options.extend([
-        "--exclude-if-present",
-        ".nobackup",
-        "--exclude-larger-than",
-        "40K",
-    ]);
+    let mut options = vec!["--exclude", "one.*", "--iexclude", "three.txt", "--exclude-caches"];
+    options.extend(["--exclude-if-present", ".nobackup", "--exclude-larger-than", "40K"]);
     options.extend(["--exclude-file", &patterns]);
     sandbox.backup(&options);
     let listed = listed(&sandbox);
-    for left_out in [
-        "one.txt",
-        "two.txt",
-        "Three",
-        "cache/data",
-        "private/data",
-        "from-file",
-    ] {
+    for left_out in ["one.txt", "two.txt", "Three", "cache/data", "private/data", "from-file"] {
         assert!(!listed.contains(left_out), "{left_out} in {listed}");
     }
     assert!(listed.contains("/deep"), "{listed}");
-    sandbox
-        .run(&["backup", &sandbox.arg("source"), "--exclude", "a{b"])
-        .expect(1);
-    sandbox
-        .run(&[
-            "backup",
-            &sandbox.arg("source"),
-            "--exclude-file",
-            "missing",
-        ])
-        .expect(1);
+    sandbox.run(&["backup", &sandbox.arg("source"), "--exclude", "a{b"]).expect(1);
+    sandbox.run(&["backup", &sandbox.arg("source"), "--exclude-file", "missing"]).expect(1);
 }
 
 #[test]
@@ -122,22 +90,13 @@ fn lists_of_files_are_taken_as_they_are() {
     let one = sandbox.arg("source/one.txt");
     let odd = sandbox.arg("source/odd *name");
     sandbox.write("list", format!("{one}\n\n{odd}\r\n").as_bytes());
-    sandbox
-        .run(&["backup", "--files-from", &sandbox.arg("list")])
-        .expect(0);
+    sandbox.run(&["backup", "--files-from", &sandbox.arg("list")]).expect(0);
     let shown = listed(&sandbox);
-    assert!(
-        shown.contains("one.txt") && shown.contains("odd *name"),
-        "{shown}"
-    );
+    assert!(shown.contains("one.txt") && shown.contains("odd *name"), "{shown}");
     assert!(!shown.contains("two.txt"), "{shown}");
     let input = format!("{odd}\0");
-    sandbox
-        .run_with_input(&["backup", "--files-from0", "-"], input.as_bytes())
-        .expect(0);
+    sandbox.run_with_input(&["backup", "--files-from0", "-"], input.as_bytes()).expect(0);
     assert!(!listed(&sandbox).contains("one.txt"));
     sandbox.write("empty", b"\n");
-    sandbox
-        .run(&["backup", "--files-from", &sandbox.arg("empty")])
-        .expect(1);
+    sandbox.run(&["backup", "--files-from", &sandbox.arg("empty")]).expect(1);
 }

@@ -34,11 +34,7 @@ impl Run {
     /// Fails the test unless the run ended with this code.
     #[track_caller]
     pub fn expect(self, code: i32) -> Self {
-        assert_eq!(
-            self.code, code,
-            "stdout:\n{}\nstderr:\n{}",
-            self.stdout, self.stderr
-        );
+        assert_eq!(self.code, code, "stdout:\n{}\nstderr:\n{}", self.stdout, self.stderr);
         self
     }
 
@@ -151,11 +147,7 @@ impl Sandbox {
 
     /// Runs with bytes on standard input.
     pub fn run_with_input(&self, arguments: &[&str], input: &[u8]) -> Run {
-        let mut child = self
-            .command(arguments)
-            .stdin(Stdio::piped())
-            .spawn()
-            .unwrap();
+        let mut child = self.command(arguments).stdin(Stdio::piped()).spawn().unwrap();
         let mut stdin = child.stdin.take().unwrap();
         // A program that fails early does not read its input.
         let _ = stdin.write_all(input);
@@ -170,10 +162,7 @@ impl Sandbox {
         let mut arguments = vec!["--json", "backup", source.as_str()];
         arguments.extend(more);
         let run = self.run(&arguments).expect(0);
-        run.message("summary")["snapshot"]
-            .as_str()
-            .unwrap()
-            .to_owned()
+        run.message("summary")["snapshot"].as_str().unwrap().to_owned()
     }
 
     /// The ids that a listing shows.
@@ -183,9 +172,7 @@ impl Sandbox {
         arguments.extend(more);
         let run = self.run(&arguments).expect(0);
         let ids = run.messages("snapshot");
-        ids.iter()
-            .map(|line| line["id"].as_str().unwrap().to_owned())
-            .collect()
+        ids.iter().map(|line| line["id"].as_str().unwrap().to_owned()).collect()
     }
 }
 

@@ -78,10 +78,7 @@ pub struct Damage {
 
 impl Damage {
     fn total(problem: String) -> Self {
-        Self {
-            problem,
-            frames: None,
-        }
+        Self { problem, frames: None }
     }
 
     /// Whether nothing of it can be read.
@@ -91,9 +88,7 @@ impl Damage {
 
     /// Whether this frame can be read.
     pub fn spares(&self, frame: u32) -> bool {
-        self.frames
-            .as_ref()
-            .is_some_and(|frames| !frames.contains(&frame))
+        self.frames.as_ref().is_some_and(|frames| !frames.contains(&frame))
     }
 }
 
@@ -130,13 +125,9 @@ pub fn survey(
     report: &mut CheckReport,
 ) -> Result<Survey> {
     let tasks = list(repository, options.read_data, findings)?;
-    let read_bytes = tasks
-        .iter()
-        .filter(|task| task.whole)
-        .map(|task| task.bytes);
+    let read_bytes = tasks.iter().filter(|task| task.whole).map(|task| task.bytes);
     job.progress.set_current("containers");
-    job.progress
-        .set_totals(tasks.len() as u64, read_bytes.sum());
+    job.progress.set_totals(tasks.len() as u64, read_bytes.sum());
     let next = AtomicUsize::new(0);
     let stop = AtomicBool::new(false);
     let work = || {
@@ -314,10 +305,7 @@ impl Worker<'_> {
     fn take_section(&mut self, id: ContainerId, sealed: &mut [u8]) -> Result<MetadataSection> {
         let section_checksum = checksum_of(sealed);
         let section = reader::open_section(self.repository, id, sealed)?;
-        let contents = Contents {
-            section_checksum,
-            prefixes: PrefixSum::of(&section),
-        };
+        let contents = Contents { section_checksum, prefixes: PrefixSum::of(&section) };
         self.survey.contents.insert(id, contents);
         Ok(section)
     }
@@ -349,12 +337,10 @@ impl Worker<'_> {
             let sealed = bytes
                 .get_mut(start..start + frame.stored_length as usize)
                 .ok_or_else(|| Error::damaged("a frame reaches beyond the container"))?;
-            let verified = frames
-                .open(&mut self.opener, part, frame, sealed)
-                .and_then(|plain| {
-                    verify_chunks(plain, &batch, fingerprinter)
-                        .context(|| format!("frame {part} of container {id}"))
-                });
+            let verified = frames.open(&mut self.opener, part, frame, sealed).and_then(|plain| {
+                verify_chunks(plain, &batch, fingerprinter)
+                    .context(|| format!("frame {part} of container {id}"))
+            });
             match verified {
                 Ok(()) => {
                     self.chunks_verified += count as u64;
@@ -371,20 +357,14 @@ impl Worker<'_> {
     }
 
     fn damage(&mut self, id: ContainerId, problem: String, frames: BTreeSet<u32>) {
-        let damage = Damage {
-            problem,
-            frames: Some(frames),
-        };
+        let damage = Damage { problem, frames: Some(frames) };
         self.survey.damaged.insert(id, damage);
     }
 }
 
 /// Whether an error is about the one object that was read, so that the check can go on.
 pub fn is_of_one_object(error: &Error) -> bool {
-    matches!(
-        error.kind(),
-        ErrorKind::Damaged | ErrorKind::Io | ErrorKind::LimitExceeded
-    )
+    matches!(error.kind(), ErrorKind::Damaged | ErrorKind::Io | ErrorKind::LimitExceeded)
 }
 
 /// The checksum by which a section in a pack is compared with the container's own.
@@ -395,9 +375,10 @@ pub fn checksum_of(bytes: &[u8]) -> u64 {
 }
 
 fn end_of_frames(section: &MetadataSection) -> u64 {
-    section.frames.last().map_or(HEADER_BYTES as u64, |frame| {
-        frame.offset + u64::from(frame.stored_length)
-    })
+    section
+        .frames
+        .last()
+        .map_or(HEADER_BYTES as u64, |frame| frame.offset + u64::from(frame.stored_length))
 }
 
 /// What is wrong with a header. It carries no seal: a version that is not ours is believed only if
@@ -425,20 +406,13 @@ mod tests {
             frame: 0,
             offset: 0,
         };
-        MetadataSection {
-            chunks: names.iter().map(chunk).collect(),
-            ..MetadataSection::default()
-        }
+        MetadataSection { chunks: names.iter().map(chunk).collect(), ..MetadataSection::default() }
     }
 
     #[test]
     fn r14_a_chunk_that_a_container_holds_twice_counts_once() {
         let sum = |names: &[u8]| PrefixSum::of(&section(names));
-        assert_eq!(
-            sum(&[1, 2, 1]),
-            sum(&[2, 1]),
-            "an index holds each entry once"
-        );
+        assert_eq!(sum(&[1, 2, 1]), sum(&[2, 1]), "an index holds each entry once");
         let others: [&[u8]; 5] = [&[], &[1], &[2], &[1, 3], &[1, 2, 3]];
         assert!(others.iter().all(|other| sum(other) != sum(&[1, 2])));
     }

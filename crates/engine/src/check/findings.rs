@@ -29,10 +29,7 @@ impl Findings {
             names.extend(layout::last_component(name).parse::<ContainerId>());
             Ok(())
         })?;
-        let mut findings = Self {
-            ids: BTreeSet::new(),
-            problems: Vec::new(),
-        };
+        let mut findings = Self { ids: BTreeSet::new(), problems: Vec::new() };
         for id in names {
             let sealed = match repository.store().get(&Key::new(layout::damage(id))?) {
                 Ok(sealed) => sealed,
@@ -40,10 +37,7 @@ impl Findings {
                 Err(error) => return Err(error),
             };
             // That it opens is enough: what it says is for people, and may be of a newer version.
-            match repository
-                .vault()
-                .open_record(Purpose::Damage, &id.0, &sealed)
-            {
+            match repository.vault().open_record(Purpose::Damage, &id.0, &sealed) {
                 Ok(_) => drop(findings.ids.insert(id)),
                 Err(_) => findings.problems.push(format!(
                     "{} was not written by a holder of the key; it is ignored",
@@ -69,10 +63,8 @@ pub(super) fn record(
     notes: &mut Vec<String>,
 ) -> Result<()> {
     let environment = repository.environment();
-    let finding = record::Damage {
-        time_ns: environment.clock.now_ns(),
-        problem: problem.to_owned(),
-    };
+    let finding =
+        record::Damage { time_ns: environment.clock.now_ns(), problem: problem.to_owned() };
     let sealed = repository.vault().seal_record(
         Purpose::Damage,
         &id.0,
@@ -84,9 +76,7 @@ pub(super) fn record(
         Ok(()) => Ok(()),
         Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(()),
         Err(error) if matches!(error.kind(), ErrorKind::ReadOnly | ErrorKind::NoSpace) => {
-            notes.push(format!(
-                "the finding about container {id} could not be recorded: {error}"
-            ));
+            notes.push(format!("the finding about container {id} could not be recorded: {error}"));
             Ok(())
         }
         Err(error) => Err(error),
@@ -101,7 +91,7 @@ pub(super) fn remove(
 ) -> Result<()> {
     match repository.store().delete(&Key::new(layout::damage(id))?) {
         Ok(()) => notes.push(format!(
-            "container {id} is whole again, or gone and not needed; the finding about it was removed"
+            "container {id} is whole again, or gone and not needed; the finding was removed"
         )),
         Err(error) if error.kind() == ErrorKind::ReadOnly => {}
         Err(error) => return Err(error),

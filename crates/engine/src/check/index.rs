@@ -47,11 +47,8 @@ pub fn check_runs(
     let mut replaced: BTreeSet<RunId> = BTreeSet::new();
     let mut existing = list_runs(repository)?;
     for _ in 0..ROUNDS_MAX {
-        let new: Vec<RunId> = existing
-            .iter()
-            .copied()
-            .filter(|id| !checked.contains_key(id))
-            .collect();
+        let new: Vec<RunId> =
+            existing.iter().copied().filter(|id| !checked.contains_key(id)).collect();
         if new.is_empty() {
             break;
         }
@@ -98,11 +95,7 @@ fn coverage_of(
             coverage.named_absent.insert(id);
         }
     }
-    let not_covered = survey
-        .contents
-        .keys()
-        .filter(|id| !coverage.covered.contains(id))
-        .count();
+    let not_covered = survey.contents.keys().filter(|id| !coverage.covered.contains(id)).count();
     if not_covered > 0 {
         report.notes.push(format!(
             "{not_covered} container(s) are not in the index, as an interrupted backup leaves \
@@ -223,9 +216,9 @@ pub fn check_packs(
     }
     report.problems.truncate(LINES_MAX);
     if stale > 0 {
-        report.notes.push(format!(
-            "metadata packs still describe {stale} container(s) that were deleted"
-        ));
+        report
+            .notes
+            .push(format!("metadata packs still describe {stale} container(s) that were deleted"));
     }
     Ok(())
 }

@@ -39,16 +39,9 @@ pub fn report(
             [] => "/".to_owned(),
             _ => path::display(at),
         };
-        report.damaged_paths.push(DamagedPath {
-            snapshot,
-            path,
-            problem,
-        });
+        report.damaged_paths.push(DamagedPath { snapshot, path, problem });
     };
-    let mut stack = vec![Level {
-        path: Vec::new(),
-        steps: vec![Step::Node(root)],
-    }];
+    let mut stack = vec![Level { path: Vec::new(), steps: vec![Step::Node(root)] }];
     while let Some(level) = stack.last_mut() {
         let Some(step) = level.steps.pop() else {
             stack.pop();
@@ -91,10 +84,7 @@ pub fn report(
                     add(&at, "it lies too deep to look below".to_owned());
                     continue;
                 }
-                stack.push(Level {
-                    path: at,
-                    steps: vec![Step::Node(directory)],
-                });
+                stack.push(Level { path: at, steps: vec![Step::Node(directory)] });
             }
         }
     }

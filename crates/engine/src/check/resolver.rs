@@ -120,9 +120,7 @@ impl Resolver {
 
     /// Whether something could not be told because the index is damaged too much.
     pub fn is_blind(&self) -> bool {
-        self.supplement
-            .as_ref()
-            .is_some_and(|supplement| !supplement.is_complete)
+        self.supplement.as_ref().is_some_and(|supplement| !supplement.is_complete)
     }
 
     /// Finds a chunk.
@@ -172,11 +170,7 @@ impl Resolver {
             if let Some(position) = position_of(&section, fingerprint) {
                 let fingerprints = section.chunks.iter().map(|chunk| chunk.fingerprint);
                 self.cache.insert(container, fingerprints.collect());
-                return Ok(Found::Sound(Place {
-                    container,
-                    section,
-                    position,
-                }));
+                return Ok(Found::Sound(Place { container, section, position }));
             }
         }
         for container in &unsound {
@@ -205,11 +199,7 @@ impl Resolver {
             let damage = self.survey.damaged.get(&container);
             damage.is_some_and(|damage| damage.spares(frame))
         });
-        Ok(position.map(|position| Place {
-            container,
-            section,
-            position,
-        }))
+        Ok(position.map(|position| Place { container, section, position }))
     }
 
     /// The containers that may hold a chunk, newest first.
@@ -243,16 +233,9 @@ impl Resolver {
         if self.supplement.is_none() {
             self.supplement = Some(self.read_supplement()?);
         }
-        if let Some(Supplement {
-            containers,
-            entries,
-            ..
-        }) = &self.supplement
-        {
+        if let Some(Supplement { containers, entries, .. }) = &self.supplement {
             let start = entries.partition_point(|entry| entry.0 < prefix);
-            let same = entries[start..]
-                .iter()
-                .take_while(|entry| entry.0 == prefix);
+            let same = entries[start..].iter().take_while(|entry| entry.0 == prefix);
             found.extend(same.map(|entry| containers[entry.1 as usize]));
         }
         Ok(())
@@ -260,11 +243,8 @@ impl Resolver {
 
     fn read_supplement(&mut self) -> Result<Supplement> {
         let entries_max = self.repository.memory().merge_buffer_bytes / size_of::<(u64, u32)>();
-        let mut supplement = Supplement {
-            containers: Vec::new(),
-            entries: Vec::new(),
-            is_complete: true,
-        };
+        let mut supplement =
+            Supplement { containers: Vec::new(), entries: Vec::new(), is_complete: true };
         let covered = &self.coverage.covered;
         let contents = self.survey.contents.keys();
         let not_covered: Vec<_> = contents.filter(|id| !covered.contains(id)).collect();
@@ -281,9 +261,7 @@ impl Resolver {
             let number = supplement.containers.len() as u32;
             supplement.containers.push(*id);
             let chunks = section.chunks.iter();
-            supplement
-                .entries
-                .extend(chunks.map(|chunk| (chunk.fingerprint.prefix(), number)));
+            supplement.entries.extend(chunks.map(|chunk| (chunk.fingerprint.prefix(), number)));
         }
         supplement.entries.sort_unstable();
         Ok(supplement)

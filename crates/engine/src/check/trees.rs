@@ -61,11 +61,7 @@ impl Frame {
     fn childless(child: Child, is_whole: bool) -> Self {
         Self {
             child,
-            facts: Facts {
-                kind: Kind::Unreadable,
-                totals: Totals::default(),
-                is_whole,
-            },
+            facts: Facts { kind: Kind::Unreadable, totals: Totals::default(), is_whole },
             children: Vec::new().into_iter(),
         }
     }
@@ -118,10 +114,7 @@ impl<'a> Trees<'a> {
 
     /// Whether everything below a root can be restored.
     pub fn is_whole(&mut self, root: Reference) -> Result<bool> {
-        let child = Child {
-            reference: root,
-            expected: Expected::Directory(None),
-        };
+        let child = Child { reference: root, expected: Expected::Directory(None) };
         Ok(self.state_of(child)? == State::Whole)
     }
 
@@ -143,10 +136,7 @@ impl<'a> Trees<'a> {
     /// Whether a reference leads to recorded chunk locations.
     pub fn is_placement(&mut self, reference: Reference) -> Result<bool> {
         let node = self.resolver.node(reference)?;
-        Ok(matches!(
-            node,
-            FoundNode::Node(Node::Placement(_), _) | FoundNode::Unknown
-        ))
+        Ok(matches!(node, FoundNode::Node(Node::Placement(_), _) | FoundNode::Unknown))
     }
 
     fn state_of(&mut self, child: Child) -> Result<State> {
@@ -269,11 +259,7 @@ impl<'a> Trees<'a> {
                 return Ok(self.unreadable(child, problem.to_owned()));
             }
         };
-        Ok(Frame {
-            child,
-            facts,
-            children: children.into_iter(),
-        })
+        Ok(Frame { child, facts, children: children.into_iter() })
     }
 
     /// A frame for a node that cannot be walked.
@@ -298,9 +284,7 @@ impl<'a> Trees<'a> {
 
     fn data_problem(&mut self, child: &Child) -> Result<Option<String>> {
         let Expected::Bytes(length) = child.expected else {
-            return Ok(Some(
-                "file data stands where a directory should be".to_owned(),
-            ));
+            return Ok(Some("file data stands where a directory should be".to_owned()));
         };
         let place = match self.resolver.find(&child.reference.fingerprint)? {
             Found::Sound(place) => place,
@@ -349,15 +333,13 @@ fn key_of(fingerprint: &Fingerprint) -> u128 {
 /// What an entry says about its content; an error if that is impossible.
 fn child_of(entry: &Entry) -> Result<Option<Child>, &'static str> {
     match (entry.kind, entry.content) {
-        (EntryKind::File, Some(reference)) => Ok(Some(Child {
-            reference,
-            expected: Expected::Bytes(entry.size),
-        })),
+        (EntryKind::File, Some(reference)) => {
+            Ok(Some(Child { reference, expected: Expected::Bytes(entry.size) }))
+        }
         (EntryKind::File, None) if entry.size > 0 => Err("the file has bytes but no content"),
-        (EntryKind::Directory, Some(reference)) => Ok(Some(Child {
-            reference,
-            expected: Expected::Directory(Some(entry.totals)),
-        })),
+        (EntryKind::Directory, Some(reference)) => {
+            Ok(Some(Child { reference, expected: Expected::Directory(Some(entry.totals)) }))
+        }
         (EntryKind::Directory, None) => Err("the directory has no content"),
         (_, Some(_)) => Err("it has content and can have none"),
         (_, None) => Ok(None),
@@ -385,21 +367,14 @@ fn mismatch(facts: &Facts, expected: Expected) -> Option<&'static str> {
 
 /// What a node says about its children; `None` for a node that is no content.
 fn describe(node: Node) -> Result<Option<(Facts, Vec<Child>)>> {
-    let mut facts = Facts {
-        kind: Kind::File,
-        totals: Totals::default(),
-        is_whole: true,
-    };
+    let mut facts = Facts { kind: Kind::File, totals: Totals::default(), is_whole: true };
     let mut children = Vec::new();
     match node {
         Node::FileMap(map) => {
             facts.totals.bytes = map.extents.iter().map(|extent| extent.length).sum();
             let extents = map.extents.iter().filter(|extent| !extent.is_hole());
             children.extend(extents.map(|extent| Child {
-                reference: Reference {
-                    fingerprint: extent.fingerprint,
-                    level: map.child_level,
-                },
+                reference: Reference { fingerprint: extent.fingerprint, level: map.child_level },
                 expected: Expected::Bytes(extent.length),
             }));
         }
@@ -419,10 +394,8 @@ fn describe(node: Node) -> Result<Option<(Facts, Vec<Child>)>> {
                 let totals = &mut facts.totals;
                 totals.entries = totals.entries.saturating_add(part.totals.entries);
                 totals.bytes = totals.bytes.saturating_add(part.totals.bytes);
-                children.push(Child {
-                    reference: part.leaf,
-                    expected: Expected::Leaf(part.totals),
-                });
+                children
+                    .push(Child { reference: part.leaf, expected: Expected::Leaf(part.totals) });
             }
         }
         Node::Transform(_) => {

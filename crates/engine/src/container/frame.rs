@@ -52,10 +52,7 @@ pub struct FrameSealer {
 impl FrameSealer {
     /// A sealer that compresses as told.
     pub fn new(compression: Compression) -> Result<Self> {
-        Ok(Self {
-            compressor: Compressor::new(compression)?,
-            opener: FrameOpener::new()?,
-        })
+        Ok(Self { compressor: Compressor::new(compression)?, opener: FrameOpener::new()? })
     }
 
     /// Compresses and seals `frame` as part `part`, then decodes it again and compares.
@@ -66,27 +63,17 @@ impl FrameSealer {
         sealer: &ObjectSealer,
         fingerprinter: &Fingerprinter,
     ) -> Result<SealedFrame> {
-        let PlainFrame {
-            bytes: mut plain,
-            chunks,
-        } = frame;
+        let PlainFrame { bytes: mut plain, chunks } = frame;
         let mut bytes = Vec::new();
         let codec = self.compressor.compress(&plain, &mut bytes)?;
         sealer.seal(part, &mut bytes, 0)?;
         let plain_length = plain.len();
-        self.opener
-            .open_copy(&bytes, part, codec, plain_length, sealer)?;
+        self.opener.open_copy(&bytes, part, codec, plain_length, sealer)?;
         verify_chunks(&self.opener.plain, &chunks, fingerprinter).map_err(|error| {
             error.context("a frame read back otherwise than it was written (faulty memory?)")
         })?;
         plain.clear();
-        Ok(SealedFrame {
-            bytes,
-            plain_length: plain_length as u32,
-            codec,
-            chunks,
-            spare: plain,
-        })
+        Ok(SealedFrame { bytes, plain_length: plain_length as u32, codec, chunks, spare: plain })
     }
 }
 
@@ -100,11 +87,7 @@ pub struct FrameOpener {
 impl FrameOpener {
     /// An opener for all codecs.
     pub fn new() -> Result<Self> {
-        Ok(Self {
-            decompressor: Decompressor::new()?,
-            sealed: Vec::new(),
-            plain: Vec::new(),
-        })
+        Ok(Self { decompressor: Decompressor::new()?, sealed: Vec::new(), plain: Vec::new() })
     }
 
     /// Opens and decompresses a frame; the plain bytes stay valid until the next call.
@@ -118,8 +101,7 @@ impl FrameOpener {
     ) -> Result<&[u8]> {
         let coded_length = sealer.open(part, sealed)?;
         let coded = &sealed[..coded_length];
-        self.decompressor
-            .decompress(codec, coded, plain_length, &mut self.plain)?;
+        self.decompressor.decompress(codec, coded, plain_length, &mut self.plain)?;
         Ok(&self.plain)
     }
 
@@ -134,9 +116,7 @@ impl FrameOpener {
         let mut copy = std::mem::take(&mut self.sealed);
         copy.clear();
         copy.extend_from_slice(sealed);
-        let opened = self
-            .open(&mut copy, part, codec, plain_length, sealer)
-            .map(|_| ());
+        let opened = self.open(&mut copy, part, codec, plain_length, sealer).map(|_| ());
         self.sealed = copy;
         opened
     }
@@ -173,9 +153,7 @@ pub fn verify_chunks(
 }
 
 fn wrong_fingerprint(fingerprint: &Fingerprint) -> Error {
-    Error::damaged(format!(
-        "the bytes of chunk {fingerprint:?} do not have its fingerprint"
-    ))
+    Error::damaged(format!("the bytes of chunk {fingerprint:?} do not have its fingerprint"))
 }
 
 /// The stored length that a raw frame of `plain_length` bytes takes.
@@ -198,11 +176,7 @@ mod tests {
                 true => fingerprinter.node(&bytes),
                 false => fingerprinter.data(&bytes),
             };
-            frame.chunks.push(FrameChunk {
-                fingerprint,
-                length: bytes.len() as u32,
-                level,
-            });
+            frame.chunks.push(FrameChunk { fingerprint, length: bytes.len() as u32, level });
             frame.bytes.extend(bytes);
         }
         frame
@@ -212,9 +186,7 @@ mod tests {
     fn frames_round_trip_under_every_compression() {
         let key = MasterKey::from_bytes([1; 32]);
         let fingerprinter = Fingerprinter::new(HashKind::Blake3, Some(&key));
-        let sealer = Vault::new(Some(&key))
-            .object(Purpose::Container, &[2; 16])
-            .unwrap();
+        let sealer = Vault::new(Some(&key)).object(Purpose::Container, &[2; 16]).unwrap();
         for compression in [Compression::None, Compression::Lz4, Compression::Zstd(3)] {
             let plain = frame(&fingerprinter);
             let expected = plain.bytes.clone();
@@ -224,9 +196,7 @@ mod tests {
                 .unwrap();
             let mut opener = FrameOpener::new().unwrap();
             let length = expected.len();
-            let opened = opener
-                .open(&mut sealed.bytes, 7, sealed.codec, length, &sealer)
-                .unwrap();
+            let opened = opener.open(&mut sealed.bytes, 7, sealed.codec, length, &sealer).unwrap();
             assert_eq!(opened, expected);
         }
     }
@@ -234,9 +204,7 @@ mod tests {
     #[test]
     fn r38_a_bit_that_flipped_before_compression_is_found() {
         let fingerprinter = Fingerprinter::new(HashKind::Blake3, None);
-        let sealer = Vault::new(None)
-            .object(Purpose::Container, &[2; 16])
-            .unwrap();
+        let sealer = Vault::new(None).object(Purpose::Container, &[2; 16]).unwrap();
         for position in [0, 100, 5000] {
             let mut plain = frame(&fingerprinter);
             plain.bytes[position] ^= 4;

@@ -51,37 +51,23 @@ impl FramePool {
             let thread = std::thread::Builder::new().name(format!("seal-{number}"));
             let run = move || {
                 for task in inbox {
-                    let Task {
-                        frame,
-                        part,
-                        sealer: object,
-                        done,
-                    } = task;
+                    let Task { frame, part, sealer: object, done } = task;
                     let sealed = sealer.seal(frame, part, &object, &fingerprinter);
                     // Nobody waits any more if the session has failed; then nothing is lost.
                     let _ = done.send(sealed);
                 }
             };
-            let handle = thread
-                .spawn(run)
-                .map_err(|cause| Error::io("starting a thread", cause))?;
+            let handle =
+                thread.spawn(run).map_err(|cause| Error::io("starting a thread", cause))?;
             handles.push(handle);
         }
-        Ok(Self {
-            tasks: Some(tasks),
-            threads: handles,
-        })
+        Ok(Self { tasks: Some(tasks), threads: handles })
     }
 
     /// Hands a frame to the threads; waits while all of them are busy.
     pub fn seal(&self, frame: PlainFrame, part: u32, sealer: Arc<ObjectSealer>) -> Result<Pending> {
         let (done, pending) = bounded(1);
-        let task = Task {
-            frame,
-            part,
-            sealer,
-            done,
-        };
+        let task = Task { frame, part, sealer, done };
         let tasks = self.tasks.as_ref().ok_or_else(stopped)?;
         tasks.send(task).map_err(|_| stopped())?;
         Ok(Pending(pending))

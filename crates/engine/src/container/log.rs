@@ -69,11 +69,7 @@ impl ContainerLog {
             .name("container-log".into())
             .spawn(move || run(&*store, &inbox, &shared))
             .map_err(|cause| Error::io("starting a thread", cause))?;
-        Ok(Self {
-            messages: Mutex::new(Some(messages)),
-            state,
-            thread: Mutex::new(Some(thread)),
-        })
+        Ok(Self { messages: Mutex::new(Some(messages)), state, thread: Mutex::new(Some(thread)) })
     }
 
     /// Hands over a container; waits while one is being stored and another is waiting.

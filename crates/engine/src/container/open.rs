@@ -65,28 +65,17 @@ impl OpenContainer {
     /// Nothing yet; the first chunk opens a container.
     #[must_use]
     pub fn new(context: Arc<ContainerContext>) -> Self {
-        Self {
-            context,
-            frame: PlainFrame::default(),
-            spare: Vec::new(),
-            body: None,
-        }
+        Self { context, frame: PlainFrame::default(), spare: Vec::new(), body: None }
     }
 
     /// Appends a chunk.
     pub fn append(&mut self, fingerprint: Fingerprint, level: Level, bytes: &[u8]) -> Result<()> {
         if self.frame.bytes.capacity() == 0 {
             self.frame.bytes = self.spare.pop().unwrap_or_default();
-            self.frame
-                .bytes
-                .reserve(self.context.frame_bytes + limits::CHUNK_SIZE_MAX_BYTES / 16);
+            self.frame.bytes.reserve(self.context.frame_bytes + limits::CHUNK_SIZE_MAX_BYTES / 16);
         }
         self.frame.bytes.extend_from_slice(bytes);
-        self.frame.chunks.push(FrameChunk {
-            fingerprint,
-            length: bytes.len() as u32,
-            level,
-        });
+        self.frame.chunks.push(FrameChunk { fingerprint, length: bytes.len() as u32, level });
         if self.frame.bytes.len() >= self.context.frame_bytes {
             self.submit_frame()?;
         }
@@ -112,8 +101,7 @@ impl OpenContainer {
         };
         let (part, sealer) = (body.frames_submitted, Arc::clone(&body.sealer));
         body.plain_submitted_bytes += frame.bytes.len();
-        body.in_flight
-            .push_back(self.context.pool.seal(frame, part, sealer)?);
+        body.in_flight.push_back(self.context.pool.seal(frame, part, sealer)?);
         body.frames_submitted += 1;
         if body.in_flight.len() > FRAMES_IN_FLIGHT_MAX {
             self.collect_one(&mut body)?;
@@ -162,8 +150,8 @@ impl Body {
         })
     }
 
-    /// The stored length once the frames in the pool are in, if they shrink like those before. Rests
-    /// only on frames collected in order, so the same stream fills the same containers every time.
+    /// The stored length once the frames in the pool are in, if they shrink like those before. It
+    /// rests only on frames collected in order: the same stream fills the same containers each time.
     fn expected_bytes(&self) -> usize {
         let waiting = self.plain_submitted_bytes - self.plain_collected_bytes;
         let shrunk = match self.plain_collected_bytes {
@@ -209,12 +197,7 @@ impl Body {
             body_crc: checksum.finish(),
         };
         self.bytes.extend_from_slice(&footer.encode());
-        let fingerprints = self
-            .section
-            .chunks
-            .iter()
-            .map(|chunk| chunk.fingerprint)
-            .collect();
+        let fingerprints = self.section.chunks.iter().map(|chunk| chunk.fingerprint).collect();
         Ok(FinishedContainer {
             id: self.id,
             bytes: self.bytes,

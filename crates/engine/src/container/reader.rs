@@ -33,9 +33,7 @@ pub fn read_sealed_section(repository: &Repository, id: ContainerId) -> Result<V
     let footer = Footer::decode(&tail, size).context(|| format!("container {id}"))?;
     let needed = footer.metadata_length as usize + FOOTER_BYTES;
     if needed > limits::METADATA_SECTION_MAX_BYTES {
-        return Err(Error::damaged(format!(
-            "container {id}: its metadata section is too long"
-        )));
+        return Err(Error::damaged(format!("container {id}: its metadata section is too long")));
     }
     if needed > tail.len() {
         tail = repository.store().get_tail(&key, needed)?.1;
@@ -92,13 +90,8 @@ impl FrameReader {
         frames: &[FrameDescriptor],
         sealed: &mut Vec<u8>,
     ) -> Result<()> {
-        let length: usize = frames
-            .iter()
-            .map(|frame| frame.stored_length as usize)
-            .sum();
-        let offset = frames
-            .first()
-            .map_or(HEADER_BYTES as u64, |frame| frame.offset);
+        let length: usize = frames.iter().map(|frame| frame.stored_length as usize).sum();
+        let offset = frames.first().map_or(HEADER_BYTES as u64, |frame| frame.offset);
         sealed.resize(length, 0);
         repository.store().get_range(&self.key, offset, sealed)
     }
@@ -112,13 +105,7 @@ impl FrameReader {
         sealed: &mut [u8],
     ) -> Result<&'a [u8]> {
         opener
-            .open(
-                sealed,
-                part,
-                frame.codec,
-                frame.plain_length as usize,
-                &self.sealer,
-            )
+            .open(sealed, part, frame.codec, frame.plain_length as usize, &self.sealer)
             .context(|| format!("frame {part} of container {}", self.id))
     }
 }

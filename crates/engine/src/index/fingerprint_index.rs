@@ -5,8 +5,8 @@
 //! one is asked at every look-up: slower, never wrong.
 //!
 //! Concurrency: runs are immutable; another process may merge runs and delete the old ones at any
-//! time. Whoever meets a run that has vanished opens the index again ([`FingerprintIndex::refresh`])
-//! and finds the same entries in the merged one.
+//! time. Whoever misses a run opens the index again ([`FingerprintIndex::refresh`]) and
+//! finds the same entries in the merged one.
 
 use super::run::Run;
 use crate::repository::Repository;
@@ -25,10 +25,7 @@ impl FingerprintIndex {
     /// Opens all runs. Damaged ones are left out and named by [`FingerprintIndex::problems`]; what
     /// they covered counts as not covered.
     pub fn open(repository: &Repository) -> Result<Self> {
-        let mut index = Self {
-            runs: Vec::new(),
-            problems: Vec::new(),
-        };
+        let mut index = Self { runs: Vec::new(), problems: Vec::new() };
         index.refresh(repository)?;
         Ok(index)
     }
@@ -53,10 +50,8 @@ impl FingerprintIndex {
                 Err(error) => return Err(error),
             }
         }
-        let replaced: BTreeSet<RunId> = runs
-            .iter()
-            .flat_map(|run| run.table.replaced.iter().copied())
-            .collect();
+        let replaced: BTreeSet<RunId> =
+            runs.iter().flat_map(|run| run.table.replaced.iter().copied()).collect();
         runs.retain(|run| !replaced.contains(&run.id));
         runs.sort_by_key(|run| run.table.entries);
         self.runs = runs;
@@ -103,10 +98,7 @@ impl FingerprintIndex {
     /// All containers that some run covers.
     #[must_use]
     pub fn covered(&self) -> BTreeSet<ContainerId> {
-        self.runs
-            .iter()
-            .flat_map(|run| run.table.containers.iter().copied())
-            .collect()
+        self.runs.iter().flat_map(|run| run.table.containers.iter().copied()).collect()
     }
 
     /// Whether some run's summary vector may hold the fingerprint; `false` is certain.

@@ -70,18 +70,14 @@ fn due_runs(runs: &[Run]) -> usize {
 
 /// Merges `runs` into one and deletes them.
 pub fn merge(repository: &Repository, runs: &[Run]) -> Result<RunId> {
-    let mut containers: Vec<ContainerId> = runs
-        .iter()
-        .flat_map(|run| run.table.containers.iter().copied())
-        .collect();
+    let mut containers: Vec<ContainerId> =
+        runs.iter().flat_map(|run| run.table.containers.iter().copied()).collect();
     containers.sort_unstable();
     containers.dedup();
     let replaced = runs.iter().map(|run| run.id).collect();
     let entries_max = runs.iter().map(|run| run.table.entries).sum();
-    let mut cursors = runs
-        .iter()
-        .map(|run| Cursor::new(run, &containers))
-        .collect::<Result<Vec<_>>>()?;
+    let mut cursors =
+        runs.iter().map(|run| Cursor::new(run, &containers)).collect::<Result<Vec<_>>>()?;
     let mut heap = BinaryHeap::with_capacity(cursors.len());
     for (number, cursor) in cursors.iter_mut().enumerate() {
         if let Some(entry) = cursor.next(repository)? {
@@ -99,9 +95,7 @@ pub fn merge(repository: &Repository, runs: &[Run]) -> Result<RunId> {
     };
     let merged = run::write_run(repository, containers, replaced, entries_max, &mut next)?;
     for run in runs {
-        repository
-            .store()
-            .delete(&Key::new(layout::index_run(run.id))?)?;
+        repository.store().delete(&Key::new(layout::index_run(run.id))?)?;
     }
     Ok(merged)
 }
@@ -123,13 +117,7 @@ impl<'a> Cursor<'a> {
             .iter()
             .map(|id| containers.partition_point(|other| other < id) as u32)
             .collect();
-        Ok(Self {
-            run,
-            ordinals,
-            page: 0,
-            entries: Vec::new(),
-            position: 0,
-        })
+        Ok(Self { run, ordinals, page: 0, entries: Vec::new(), position: 0 })
     }
 
     fn next(&mut self, repository: &Repository) -> Result<Option<Entry>> {
@@ -138,8 +126,7 @@ impl<'a> Cursor<'a> {
                 return Ok(None);
             }
             self.entries.clear();
-            self.run
-                .read_page(repository, self.page, &mut self.entries)?;
+            self.run.read_page(repository, self.page, &mut self.entries)?;
             for entry in &mut self.entries {
                 self.run.container(*entry)?;
                 entry.container = self.ordinals[entry.container as usize];

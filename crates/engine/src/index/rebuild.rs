@@ -33,27 +33,19 @@ pub struct Replayed {
 /// The names of all containers in the store.
 pub fn list_containers(repository: &Repository) -> Result<BTreeSet<ContainerId>> {
     let mut ids = Vec::new();
-    repository
-        .store()
-        .list_names(layout::CONTAINERS, &mut |name| {
-            ids.extend(layout::last_component(name).parse::<ContainerId>());
-            Ok(())
-        })?;
+    repository.store().list_names(layout::CONTAINERS, &mut |name| {
+        ids.extend(layout::last_component(name).parse::<ContainerId>());
+        Ok(())
+    })?;
     Ok(ids.into_iter().collect())
 }
 
 /// Adds every container that no run covers to the index.
 pub fn replay(repository: &Repository, index: &FingerprintIndex, job: &Job) -> Result<Replayed> {
     let covered = index.covered();
-    let mut missing: BTreeSet<ContainerId> = list_containers(repository)?
-        .into_iter()
-        .filter(|id| !covered.contains(id))
-        .collect();
-    let mut replay = Replay {
-        repository,
-        entries: 0,
-        containers: Vec::new(),
-    };
+    let mut missing: BTreeSet<ContainerId> =
+        list_containers(repository)?.into_iter().filter(|id| !covered.contains(id)).collect();
+    let mut replay = Replay { repository, entries: 0, containers: Vec::new() };
     let mut replayed = Replayed::default();
     if missing.is_empty() {
         return Ok(replayed);
@@ -79,16 +71,10 @@ pub fn replay(repository: &Repository, index: &FingerprintIndex, job: &Job) -> R
 /// The names of all metadata packs.
 pub fn list_packs(repository: &Repository) -> Result<Vec<String>> {
     let mut names = Vec::new();
-    repository
-        .store()
-        .list_names(layout::METADATA, &mut |name| {
-            names.push(format!(
-                "{}/{}",
-                layout::METADATA,
-                layout::last_component(name)
-            ));
-            Ok(())
-        })?;
+    repository.store().list_names(layout::METADATA, &mut |name| {
+        names.push(format!("{}/{}", layout::METADATA, layout::last_component(name)));
+        Ok(())
+    })?;
     names.sort_unstable();
     Ok(names)
 }
@@ -133,20 +119,12 @@ impl Replay<'_> {
         section: &MetadataSection,
         replayed: &mut Replayed,
     ) -> Result<()> {
-        let prefixes = section
-            .chunks
-            .iter()
-            .map(|chunk| chunk.fingerprint.prefix())
-            .collect();
+        let prefixes = section.chunks.iter().map(|chunk| chunk.fingerprint.prefix()).collect();
         self.containers.push((id, prefixes));
         self.entries += section.chunks.len();
         replayed.containers += 1;
         replayed.entries += section.chunks.len() as u64;
-        if self.entries >= ENTRIES_PER_RUN_MAX {
-            self.flush()
-        } else {
-            Ok(())
-        }
+        if self.entries >= ENTRIES_PER_RUN_MAX { self.flush() } else { Ok(()) }
     }
 
     fn flush(&mut self) -> Result<()> {

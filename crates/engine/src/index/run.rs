@@ -1,8 +1,8 @@
 //! One index run: an immutable, sorted list of (fingerprint prefix, container).
 //!
-//! The layout is [`onefold_format::index_run`]'s. A look-up costs one page: the fences (first prefix
-//! of every page, 0.024 bytes an entry) are kept in memory, pages are read when needed. The run's
-//! summary vector is the checkpoint of S1.14: it is stored with the run and loaded with it; what no
+//! The layout is [`onefold_format::index_run`]'s. A look-up costs one page: the fences (the first
+//! prefix of every page, 0.024 bytes an entry) are kept in memory, pages are read when needed. The
+//! run's summary vector is the checkpoint of S1.14: it is stored with the run and loaded with it; what no
 //! run covers is replayed from the containers.
 
 use crate::repository::Repository;
@@ -65,15 +65,7 @@ impl Run {
         if table.fences.len() != footer.pages as usize {
             return Err(Error::damaged(format!("index run {id}: pages are missing")));
         }
-        Ok(Self {
-            id,
-            table,
-            stored_bytes: size,
-            key,
-            sealer,
-            footer,
-            filter: None,
-        })
+        Ok(Self { id, table, stored_bytes: size, key, sealer, footer, filter: None })
     }
 
     /// Bytes of memory that the summary vector takes once loaded.
@@ -96,13 +88,8 @@ impl Run {
         for piece in 0..pieces {
             let count = (words_total - words.len()).min(FILTER_PIECE_WORDS);
             sealed.resize(count * 8 + TAG_BYTES, 0);
-            repository
-                .store()
-                .get_range(&self.key, offset, &mut sealed)?;
-            let length = self
-                .sealer
-                .open(FILTER_PART - piece as u32, &mut sealed)
-                .context(what)?;
+            repository.store().get_range(&self.key, offset, &mut sealed)?;
+            let length = self.sealer.open(FILTER_PART - piece as u32, &mut sealed).context(what)?;
             let (chunks, _) = sealed[..length].as_chunks::<8>();
             words.extend(chunks.iter().map(|chunk| u64::from_le_bytes(*chunk)));
             offset += sealed.len() as u64;
@@ -118,9 +105,7 @@ impl Run {
     /// Whether the run may hold the prefix; `false` is certain.
     #[must_use]
     pub fn may_contain(&self, prefix: u64) -> bool {
-        self.filter
-            .as_ref()
-            .is_none_or(|filter| filter.contains(prefix))
+        self.filter.as_ref().is_none_or(|filter| filter.contains(prefix))
     }
 
     /// Appends the containers of all entries with this prefix; counts pages read in `reads`.
@@ -140,10 +125,7 @@ impl Run {
             self.read_page(repository, page, &mut entries)?;
             *reads += 1;
             let start = entries.partition_point(|entry| entry.prefix < prefix);
-            for entry in entries[start..]
-                .iter()
-                .take_while(|entry| entry.prefix == prefix)
-            {
+            for entry in entries[start..].iter().take_while(|entry| entry.prefix == prefix) {
                 found.push(self.container(*entry)?);
             }
             page += 1;
@@ -161,10 +143,7 @@ impl Run {
         let what = || format!("page {page} of index run {}", self.id);
         let mut sealed = vec![0; PAGE_STORED_BYTES];
         let offset = page as u64 * PAGE_STORED_BYTES as u64;
-        repository
-            .store()
-            .get_range(&self.key, offset, &mut sealed)
-            .context(what)?;
+        repository.store().get_range(&self.key, offset, &mut sealed).context(what)?;
         self.sealer.open(page as u32, &mut sealed).context(what)?;
         let count = self.table.entries_in_page(page);
         index_run::decode_page(&sealed[..PAGE_PLAIN_BYTES], count, entries).context(what)
@@ -194,17 +173,15 @@ pub fn write_run_of(
     let containers = containers.into_iter().map(|(id, _)| id).collect();
     let count = entries.len() as u64;
     let mut entries = entries.into_iter();
-    write_run(repository, containers, Vec::new(), count, &mut || {
-        Ok(entries.next())
-    })
+    write_run(repository, containers, Vec::new(), count, &mut || Ok(entries.next()))
 }
 
 /// Pages handed to the store at once.
 const PAGES_PER_PIECE: usize = 64;
 
 /// Writes a run that covers `containers`, which must rise, and takes over from `replaced`. `next`
-/// gives its entries in rising order, at most `entries_max`; repeats are dropped. When this returns,
-/// the run is durable. Memory: the summary vector, the table and one piece, whatever the run's size.
+/// gives its entries in rising order, at most `entries_max`; repeats are dropped. When it returns,
+/// the run is durable. Memory: the summary vector, the table and one piece, whatever its size.
 pub fn write_run(
     repository: &Repository,
     containers: Vec<ContainerId>,
@@ -215,9 +192,7 @@ pub fn write_run(
     // Entries of one prefix then stand in the order of their containers' names in every run, which
     // is what lets runs be merged page by page.
     if !containers.is_sorted() {
-        return Err(Error::invalid(
-            "the containers of an index run are not in order",
-        ));
+        return Err(Error::invalid("the containers of an index run are not in order"));
     }
     let id = RunId::random(&*repository.environment().randomness);
     // A vector that no process with this limit could load need not be sharp.
@@ -241,9 +216,7 @@ pub fn write_run(
         last: None,
     };
     let key = Key::new(layout::index_run(id))?;
-    repository
-        .store()
-        .put_pieces(&key, &mut |piece| writer.write(piece, next))?;
+    repository.store().put_pieces(&key, &mut |piece| writer.write(piece, next))?;
     Ok(id)
 }
 
@@ -291,9 +264,7 @@ impl RunWriter {
                     self.stage = Stage::Table;
                     return Ok(true);
                 };
-                words
-                    .iter()
-                    .for_each(|word| out.extend_from_slice(&word.to_le_bytes()));
+                words.iter().for_each(|word| out.extend_from_slice(&word.to_le_bytes()));
                 self.sealer.seal(FILTER_PART - piece as u32, out, 0)?;
                 self.filter_length += out.len() as u64;
                 self.stage = Stage::Filter { piece: piece + 1 };
@@ -324,11 +295,7 @@ impl RunWriter {
         self.filter.insert(entry.prefix);
         self.page.push(entry);
         self.table.entries += 1;
-        if self.page.len() == PAGE_ENTRIES {
-            self.flush_page(out)
-        } else {
-            Ok(())
-        }
+        if self.page.len() == PAGE_ENTRIES { self.flush_page(out) } else { Ok(()) }
     }
 
     fn flush_page(&mut self, out: &mut Vec<u8>) -> Result<()> {

@@ -77,10 +77,7 @@ impl Assembler<'_> {
                     Some(self.close_directory(entry, builder)?)
                 }
                 Item::SourceDone(source) => {
-                    done.push(Assembled {
-                        source,
-                        entry: finished.take(),
-                    });
+                    done.push(Assembled { source, entry: finished.take() });
                     continue;
                 }
                 Item::Failed(error) => return Err(error),
@@ -146,10 +143,7 @@ impl Assembler<'_> {
         };
         let length = file.length();
         let content = file.finish(self.stream)?;
-        let mut entry = end.entry.unwrap_or(Entry {
-            size: length,
-            ..entry
-        });
+        let mut entry = end.entry.unwrap_or(Entry { size: length, ..entry });
         entry.content = content;
         if entry.links > 1 {
             self.linked.insert((entry.device, entry.inode), content);
@@ -187,13 +181,7 @@ impl Assembler<'_> {
                     let fingerprint = open.message.fingerprints[open.chunk];
                     open.chunk += 1;
                     let length = *length as u64;
-                    file.push(
-                        Extent {
-                            fingerprint,
-                            length,
-                        },
-                        self.stream,
-                    )?;
+                    file.push(Extent { fingerprint, length }, self.stream)?;
                 }
                 Part::Hole { length } => {
                     let length = *length;
@@ -201,7 +189,7 @@ impl Assembler<'_> {
                 }
                 Part::End(end) => {
                     let taken = Err(Error::new(ErrorKind::Source, "its end was met twice"));
-                    return Ok(std::mem::replace(end, taken));
+                    return Ok(std::mem::replace(&mut **end, taken));
                 }
             }
         }
@@ -226,13 +214,8 @@ impl Assembler<'_> {
                 Part::Hole { .. } | Part::End(_) => None,
             })
             .collect();
-        self.stream
-            .put_data(&message.fingerprints, |position| slices[position])?;
-        Ok(self.cursor.message.insert(OpenMessage {
-            message,
-            part: 0,
-            chunk: 0,
-        }))
+        self.stream.put_data(&message.fingerprints, |position| slices[position])?;
+        Ok(self.cursor.message.insert(OpenMessage { message, part: 0, chunk: 0 }))
     }
 
     fn recycle(&mut self) {
@@ -275,15 +258,11 @@ impl Default for SystemNames {
 impl OwnerNames for SystemNames {
     fn user(&self, uid: u32) -> Option<Vec<u8>> {
         use std::os::unix::ffi::OsStrExt;
-        self.0
-            .get_user_by_uid(uid)
-            .map(|user| user.name().as_bytes().to_vec())
+        self.0.get_user_by_uid(uid).map(|user| user.name().as_bytes().to_vec())
     }
 
     fn group(&self, gid: u32) -> Option<Vec<u8>> {
         use std::os::unix::ffi::OsStrExt;
-        self.0
-            .get_group_by_gid(gid)
-            .map(|group| group.name().as_bytes().to_vec())
+        self.0.get_group_by_gid(gid).map(|group| group.name().as_bytes().to_vec())
     }
 }

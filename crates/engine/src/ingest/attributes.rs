@@ -29,11 +29,7 @@ pub fn entry_of(name: Vec<u8>, stat: &Stat) -> Entry {
         _ => EntryKind::File,
     };
     let is_file = kind == EntryKind::File;
-    let size = if is_file {
-        stat.st_size.max(0) as u64
-    } else {
-        0
-    };
+    let size = if is_file { stat.st_size.max(0) as u64 } else { 0 };
     let linked = kind != EntryKind::Directory && stat.st_nlink > 1;
     let is_device = matches!(kind, EntryKind::CharacterDevice | EntryKind::BlockDevice);
     Entry {
@@ -42,10 +38,10 @@ pub fn entry_of(name: Vec<u8>, stat: &Stat) -> Entry {
         mode: stat.st_mode & 0o7777,
         uid: stat.st_uid,
         gid: stat.st_gid,
-        links: if linked { stat.st_nlink as u64 } else { 1 },
-        modified: time(stat.st_mtime as i64, stat.st_mtime_nsec as i64),
+        links: if linked { stat.st_nlink } else { 1 },
+        modified: time(stat.st_mtime, stat.st_mtime_nsec as i64),
         changed: match is_file {
-            true => time(stat.st_ctime as i64, stat.st_ctime_nsec as i64),
+            true => time(stat.st_ctime, stat.st_ctime_nsec as i64),
             false => Time::default(),
         },
         inode: if is_file || linked { stat.st_ino } else { 0 },
@@ -58,10 +54,7 @@ pub fn entry_of(name: Vec<u8>, stat: &Stat) -> Entry {
 }
 
 fn time(seconds: i64, nanoseconds: i64) -> Time {
-    Time {
-        seconds,
-        nanoseconds: nanoseconds.clamp(0, 999_999_999) as u32,
-    }
+    Time { seconds, nanoseconds: nanoseconds.clamp(0, 999_999_999) as u32 }
 }
 
 /// Whether two entries show the same state of the same file.
@@ -75,15 +68,9 @@ pub fn is_same_state(a: &Entry, b: &Entry) -> bool {
 /// stamp, so the next backup must read the file again.
 pub fn distrust_if_recent(entry: &mut Entry, now_ns: i64) {
     let changed = entry.changed;
-    let nanoseconds = changed
-        .seconds
-        .saturating_mul(1_000_000_000)
-        .saturating_add(changed.nanoseconds.into());
-    let racy = if changed.nanoseconds == 0 {
-        RACY_WHOLE_SECONDS_NS
-    } else {
-        RACY_NS
-    };
+    let nanoseconds =
+        changed.seconds.saturating_mul(1_000_000_000).saturating_add(changed.nanoseconds.into());
+    let racy = if changed.nanoseconds == 0 { RACY_WHOLE_SECONDS_NS } else { RACY_NS };
     if nanoseconds > now_ns.saturating_sub(racy) {
         entry.changed = Time::default();
     }
@@ -173,21 +160,12 @@ mod tests {
 
     #[test]
     fn a_file_that_changed_just_now_is_read_again_next_time() {
-        let changed = |nanoseconds| Entry {
-            changed: Time {
-                seconds: 100,
-                nanoseconds,
-            },
-            ..Entry::default()
-        };
+        let changed =
+            |nanoseconds| Entry { changed: Time { seconds: 100, nanoseconds }, ..Entry::default() };
         let now = 100_500_000_000;
-        for (nanoseconds, trusted) in [
-            (0, false),
-            (1, true),
-            (449_999_999, true),
-            (450_000_001, false),
-            (999_999_999, false),
-        ] {
+        for (nanoseconds, trusted) in
+            [(0, false), (1, true), (449_999_999, true), (450_000_001, false), (999_999_999, false)]
+        {
             let mut entry = changed(nanoseconds);
             distrust_if_recent(&mut entry, now);
             assert_eq!(entry.changed != Time::default(), trusted, "{nanoseconds}");

@@ -43,20 +43,10 @@ pub fn backup(
 ) -> Result<BackupReport> {
     let started = Instant::now();
     let started_ns = repository.environment().clock.now_ns();
-    let mut backup = Backup {
-        repository,
-        options,
-        job,
-        started_ns,
-        fenced: 0,
-    };
+    let mut backup = Backup { repository, options, job, started_ns, fenced: 0 };
     let mut report = match source {
         Source::Paths { paths, selection } => backup.paths(&paths, &selection)?,
-        Source::Stream {
-            name,
-            reader,
-            finish,
-        } => {
+        Source::Stream { name, reader, finish } => {
             let read = |context: &StreamContext<'_>, writer: &mut StreamWriter| {
                 let outcome = stream::run_stream(context, reader, &name, writer)?;
                 finish()?;
@@ -120,10 +110,7 @@ impl Backup<'_> {
                 };
                 let mut outcomes = run_streams(context, &paths, writers)?;
                 let root = place(&tree, &mut outcomes.done, &mut writers[0])?.reference;
-                Ok(Tree {
-                    root,
-                    summary: outcomes.summary,
-                })
+                Ok(Tree { root, summary: outcomes.summary })
             });
             let (ready, tree) = self.keep_or_abandon(ready, built)?;
             if tree.summary.files + tree.summary.directories + tree.summary.others == 0
@@ -154,16 +141,10 @@ impl Backup<'_> {
             let mut outcome = read(context, &mut writers[0])?;
             let entry = outcome.done.pop().and_then(|done| done.entry);
             let entry = entry.ok_or_else(|| {
-                Error::new(
-                    ErrorKind::Source,
-                    "the stream could not be read; nothing was saved",
-                )
+                Error::new(ErrorKind::Source, "the stream could not be read; nothing was saved")
             })?;
             let root = nest(&components, entry, &mut writers[0])?;
-            Ok(Tree {
-                root,
-                summary: outcome.summary,
-            })
+            Ok(Tree { root, summary: outcome.summary })
         });
         let (mut ready, tree) = self.keep_or_abandon(ready, built)?;
         loop {
@@ -214,10 +195,7 @@ impl Backup<'_> {
         }
         let index = self.open_index()?;
         let present = rebuild::list_containers(self.repository)?;
-        let missing = index
-            .covered()
-            .into_iter()
-            .filter(|id| !present.contains(id));
+        let missing = index.covered().into_iter().filter(|id| !present.contains(id));
         let condemned = avoid.len();
         avoid.extend(missing);
         avoid.extend(findings::load_findings(self.repository)?);
@@ -236,13 +214,7 @@ impl Backup<'_> {
             let totals = &parent.record.summary;
             self.job.progress.set_totals(totals.files, totals.bytes);
         }
-        Ok(Ready {
-            session,
-            parent,
-            heads: list.heads,
-            store,
-            distrust_parent,
-        })
+        Ok(Ready { session, parent, heads: list.heads, store, distrust_parent })
     }
 
     /// Opens the index; what a crashed session left unindexed is replayed first (S1.14).
@@ -250,10 +222,7 @@ impl Backup<'_> {
         let mut index = FingerprintIndex::open(self.repository)?;
         if !self.options.dry_run {
             let (quiet, _) = Job::unattended();
-            let quiet = Job {
-                interrupt: self.job.interrupt.clone(),
-                ..quiet
-            };
+            let quiet = Job { interrupt: self.job.interrupt.clone(), ..quiet };
             let replayed = rebuild::replay(self.repository, &index, &quiet)?;
             if replayed.containers > 0 {
                 index.refresh(self.repository)?;
@@ -325,13 +294,7 @@ impl Backup<'_> {
         tree: &Tree,
         names: &[String],
     ) -> Result<Option<BackupReport>> {
-        let Ready {
-            session,
-            parent,
-            heads,
-            store,
-            ..
-        } = ready;
+        let Ready { session, parent, heads, store, .. } = ready;
         let parent_id = parent.as_ref().map(|parent| parent.id);
         let mut report = BackupReport {
             parent: parent_id,
@@ -413,15 +376,9 @@ fn run_streams(
             .map(|writer| scope.spawn(move || stream::run_paths(context, paths, writer)))
             .collect();
         let stopped = |_| Err(Error::new(ErrorKind::Io, "a stream has stopped"));
-        running
-            .into_iter()
-            .map(|thread| thread.join().unwrap_or_else(stopped))
-            .collect()
+        running.into_iter().map(|thread| thread.join().unwrap_or_else(stopped)).collect()
     });
-    let mut all = StreamOutcome {
-        done: Vec::new(),
-        summary: Summary::default(),
-    };
+    let mut all = StreamOutcome { done: Vec::new(), summary: Summary::default() };
     for outcome in outcomes {
         let outcome = outcome?;
         all.done.extend(outcome.done);
@@ -457,18 +414,10 @@ fn place(
     writer: &mut StreamWriter,
 ) -> Result<Placed> {
     // A source at the root is the root, whatever name it has on disk.
-    if let Some(Entry {
-        content: Some(reference),
-        modified,
-        totals,
-        ..
-    }) = tree.source.and_then(|number| take_source(done, number))
+    if let Some(Entry { content: Some(reference), modified, totals, .. }) =
+        tree.source.and_then(|number| take_source(done, number))
     {
-        return Ok(Placed {
-            reference,
-            totals,
-            newest: modified,
-        });
+        return Ok(Placed { reference, totals, newest: modified });
     }
     let names = SystemNames::default();
     let mut builder = DirectoryBuilder::default();
@@ -484,11 +433,7 @@ fn place(
         }
     }
     let directory = builder.finish(&names, writer)?;
-    Ok(Placed {
-        reference: directory.reference,
-        totals: directory.totals,
-        newest,
-    })
+    Ok(Placed { reference: directory.reference, totals: directory.totals, newest })
 }
 
 /// A directory that leads to sources. Other things in it change its own time without concerning
@@ -499,18 +444,10 @@ fn directory_above(
     done: &mut Vec<Assembled>,
     writer: &mut StreamWriter,
 ) -> Result<Entry> {
-    let stat = tree
-        .path
-        .as_ref()
-        .and_then(|path| rustix::fs::stat(path).ok());
+    let stat = tree.path.as_ref().and_then(|path| rustix::fs::stat(path).ok());
     let mut entry = match stat {
         Some(stat) => attributes::entry_of(name.to_vec(), &stat),
-        None => Entry {
-            name: name.to_vec(),
-            mode: 0o755,
-            links: 1,
-            ..Entry::default()
-        },
+        None => Entry { name: name.to_vec(), mode: 0o755, links: 1, ..Entry::default() },
     };
     let placed = place(tree, done, writer)?;
     entry.kind = EntryKind::Directory;
@@ -522,9 +459,7 @@ fn directory_above(
 }
 
 fn take_source(done: &mut Vec<Assembled>, number: usize) -> Option<Entry> {
-    let position = done
-        .iter()
-        .position(|assembled| assembled.source == number)?;
+    let position = done.iter().position(|assembled| assembled.source == number)?;
     done.swap_remove(position).entry
 }
 

@@ -2,8 +2,8 @@
 //!
 //! A job is a batch of small files or one large file. Its results come in messages of about a
 //! mebibyte over the job's own channel, so that they can be taken in the order of the jobs whoever
-//! works on them. All chunks of a message are fingerprinted together, which is what keeps the hash's
-//! lanes full (see [`onefold_crypto::blake3_batch`]).
+//! works on them. All chunks of a message are fingerprinted together, which is what keeps the
+//! hash's lanes full (see [`onefold_crypto::blake3_batch`]).
 //!
 //! A file is compared with its status from before once it has been read; one that changed meanwhile
 //! is reported and never taken for unchanged later. Holes are found by their zeros: the file
@@ -44,7 +44,7 @@ pub enum Part {
         length: u64,
     },
     /// The end of a file.
-    End(Result<FileEnd>),
+    End(Box<Result<FileEnd>>),
 }
 
 /// What became known of a file by reading it.
@@ -122,11 +122,7 @@ impl Message {
         // A buffer that was in use keeps its length: its bytes need no clearing before they are
         // overwritten.
         let buffer = spare.try_recv().unwrap_or_default();
-        Self {
-            buffer,
-            parts: Vec::new(),
-            fingerprints: Vec::new(),
-        }
+        Self { buffer, parts: Vec::new(), fingerprints: Vec::new() }
     }
 }
 
@@ -149,7 +145,7 @@ impl FileReader<'_> {
             end => end,
         };
         self.unchunked = self.filled;
-        self.message.parts.push(Part::End(end));
+        self.message.parts.push(Part::End(Box::new(end)));
         if self.filled >= MESSAGE_BYTES {
             self.send()?;
         }
@@ -167,10 +163,7 @@ impl FileReader<'_> {
             rustix::fs::fstat(&file).map_err(|errno| Error::io("its status", errno.into()))?;
         let mut entry = attributes::entry_of(task.entry.name.clone(), &stat);
         if entry.kind != task.entry.kind {
-            return Err(Error::new(
-                ErrorKind::Source,
-                "it was replaced while it was read",
-            ));
+            return Err(Error::new(ErrorKind::Source, "it was replaced while it was read"));
         }
         let changed_while_read =
             !attributes::is_same_state(&entry, &task.entry) || entry.size != length;
@@ -181,10 +174,7 @@ impl FileReader<'_> {
         }
         let now_ns = self.repository.environment().clock.now_ns();
         attributes::distrust_if_recent(&mut entry, now_ns);
-        Ok(FileEnd {
-            entry: Some(entry),
-            changed_while_read,
-        })
+        Ok(FileEnd { entry: Some(entry), changed_while_read })
     }
 
     fn stream(&mut self, stream: &mut dyn Read) -> Result<()> {
@@ -192,11 +182,8 @@ impl FileReader<'_> {
             Err(error) if error.kind() == ErrorKind::Interrupted => return Err(error),
             end => end,
         };
-        let end = end.map(|_| FileEnd {
-            entry: None,
-            changed_while_read: false,
-        });
-        self.message.parts.push(Part::End(end));
+        let end = end.map(|_| FileEnd { entry: None, changed_while_read: false });
+        self.message.parts.push(Part::End(Box::new(end)));
         Ok(())
     }
 
@@ -250,9 +237,7 @@ impl FileReader<'_> {
                     length
                 }
                 Piece::Hole { length } => {
-                    parts.push(Part::Hole {
-                        length: length as u64,
-                    });
+                    parts.push(Part::Hole { length: length as u64 });
                     length
                 }
             };
@@ -282,9 +267,7 @@ impl FileReader<'_> {
             })
             .collect();
         message.fingerprints.reserve(chunks.len());
-        self.repository
-            .fingerprinter()
-            .data_batch(&chunks, &mut message.fingerprints);
+        self.repository.fingerprinter().data_batch(&chunks, &mut message.fingerprints);
         let stopped = |_| Error::new(ErrorKind::Interrupted, "the backup has stopped");
         self.results.send(message).map_err(stopped)
     }

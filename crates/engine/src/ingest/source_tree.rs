@@ -56,9 +56,8 @@ fn place(path: &Path) -> Result<Placed> {
         match component {
             Component::CurDir => {}
             Component::ParentDir => {
-                let absolute = path
-                    .canonicalize()
-                    .context(|| format!("the source {}", path.display()))?;
+                let absolute =
+                    path.canonicalize().context(|| format!("the source {}", path.display()))?;
                 return place(&absolute);
             }
             other => clean.push(other),
@@ -125,10 +124,7 @@ mod tests {
     fn places(paths: &[&str]) -> Vec<String> {
         let paths: Vec<PathBuf> = paths.iter().map(PathBuf::from).collect();
         let (_, sources) = arrange(&paths).unwrap();
-        sources
-            .iter()
-            .map(|source| String::from_utf8_lossy(&source.place).into_owned())
-            .collect()
+        sources.iter().map(|source| String::from_utf8_lossy(&source.place).into_owned()).collect()
     }
 
     #[test]

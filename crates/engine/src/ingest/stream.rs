@@ -133,22 +133,13 @@ pub fn run_stream(
         let stopped = |_| Error::invalid("the pipeline has stopped");
         channels
             .jobs
-            .send(ReadJob {
-                work: Work::Stream(reader),
-                results,
-            })
+            .send(ReadJob { work: Work::Stream(reader), results })
             .map_err(|_| Error::invalid("the pipeline has stopped"))?;
         drop(channels.jobs);
         let path = [b"/", name].concat();
-        for item in [
-            Item::Job(receiver),
-            Item::Read {
-                path,
-                entry,
-                known: false,
-            },
-            Item::SourceDone(0),
-        ] {
+        for item in
+            [Item::Job(receiver), Item::Read { path, entry, known: false }, Item::SourceDone(0)]
+        {
             items.send(item).map_err(stopped)?;
         }
         drop(items);
@@ -176,12 +167,7 @@ fn start_readers<'scope, 'env: 'scope>(
             .spawn_scoped(scope, move || read::run(repository, &jobs, &spare, job))
             .map_err(|cause| Error::io("starting a thread", cause))?;
     }
-    Ok(Channels {
-        jobs,
-        spare,
-        permits,
-        permits_taken,
-    })
+    Ok(Channels { jobs, spare, permits, permits_taken })
 }
 
 /// Assembles on this thread, and drops its ends of the channels when it is done.
@@ -205,8 +191,5 @@ fn assemble(
     };
     let mut done = Vec::new();
     assembler.run(items, &mut done)?;
-    Ok(StreamOutcome {
-        done,
-        summary: assembler.summary,
-    })
+    Ok(StreamOutcome { done, summary: assembler.summary })
 }

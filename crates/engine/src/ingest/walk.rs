@@ -115,13 +115,7 @@ impl<'a> Walk<'a> {
     /// A walk that compares with trees read through `parent`.
     #[must_use]
     pub fn new(context: WalkContext<'a>, parent: Option<TreeReader>) -> Self {
-        Self {
-            context,
-            parent,
-            batch: None,
-            linked: HashSet::new(),
-            device: 0,
-        }
+        Self { context, parent, batch: None, linked: HashSet::new(), device: 0 }
     }
 
     /// Walks one source. `parent_root` is the root of the parent snapshot.
@@ -145,12 +139,7 @@ impl<'a> Walk<'a> {
         let stat = rustix::fs::lstat(on_disk)
             .map_err(|errno| Error::io(on_disk.display().to_string(), errno.into()))?;
         self.device = stat.st_dev;
-        let name = source
-            .place
-            .rsplit(|byte| *byte == b'/')
-            .next()
-            .unwrap_or_default()
-            .to_vec();
+        let name = source.place.rsplit(|byte| *byte == b'/').next().unwrap_or_default().to_vec();
         let entry = attributes::entry_of(name, &stat);
         let (directory, file_name) = match (on_disk.parent(), on_disk.file_name()) {
             (Some(directory), Some(file_name)) if entry.kind != EntryKind::Directory => {
@@ -158,11 +147,7 @@ impl<'a> Walk<'a> {
             }
             _ => (on_disk, OsStr::new(".")),
         };
-        let directory = if directory.as_os_str().is_empty() {
-            Path::new(".")
-        } else {
-            directory
-        };
+        let directory = if directory.as_os_str().is_empty() { Path::new(".") } else { directory };
         let handle = open_directory(rustix::fs::CWD, directory.as_os_str(), false)?;
         if entry.kind == EntryKind::Directory {
             let parent = self.parent_directory(above.as_ref());
@@ -180,10 +165,7 @@ impl<'a> Walk<'a> {
         depth: usize,
     ) -> Result<()> {
         if depth > limits::DEPTH_MAX {
-            return Err(Error::new(
-                ErrorKind::LimitExceeded,
-                "directories are nested too deeply",
-            ));
+            return Err(Error::new(ErrorKind::LimitExceeded, "directories are nested too deeply"));
         }
         let names = match self.names(&handle) {
             Ok(names) => names,
@@ -201,13 +183,7 @@ impl<'a> Walk<'a> {
         for name in names {
             self.context.job.interrupt.check()?;
             let child = path::join(place, &name);
-            match self.child(
-                &handle,
-                OsStr::from_bytes(&name),
-                &child,
-                &mut parent,
-                depth,
-            ) {
+            match self.child(&handle, OsStr::from_bytes(&name), &child, &mut parent, depth) {
                 Err(error) if is_about_source(&error) => self.problem(&child, &error)?,
                 other => other?,
             }
@@ -227,21 +203,11 @@ impl<'a> Walk<'a> {
         }
         names.sort_unstable();
         let selection = self.context.selection;
-        let has = |wanted: &[u8]| {
-            names
-                .binary_search_by(|name| name.as_slice().cmp(wanted))
-                .is_ok()
-        };
-        if selection
-            .exclude_if_present
-            .iter()
-            .any(|name| has(name.as_bytes()))
-        {
+        let has =
+            |wanted: &[u8]| names.binary_search_by(|name| name.as_slice().cmp(wanted)).is_ok();
+        if selection.exclude_if_present.iter().any(|name| has(name.as_bytes())) {
             names.retain(|name| {
-                selection
-                    .exclude_if_present
-                    .iter()
-                    .any(|kept| kept.as_bytes() == name.as_slice())
+                selection.exclude_if_present.iter().any(|kept| kept.as_bytes() == name.as_slice())
             });
         } else if selection.exclude_caches && has(CACHE_TAG.as_bytes()) && is_cache(handle) {
             names.retain(|name| name == CACHE_TAG.as_bytes());
@@ -265,14 +231,9 @@ impl<'a> Walk<'a> {
         let is_directory = entry.kind == EntryKind::Directory;
         let selection = self.context.selection;
         if selection.excludes.matches(place, is_directory, false)
-            || selection
-                .exclude_larger_than_bytes
-                .is_some_and(|most| entry.size > most)
+            || selection.exclude_larger_than_bytes.is_some_and(|most| entry.size > most)
         {
-            self.context
-                .job
-                .observer
-                .item(&path::display(place), "excluded");
+            self.context.job.observer.item(&path::display(place), "excluded");
             return Ok(());
         }
         let known = self.known(parent, name.as_bytes());
@@ -313,10 +274,7 @@ impl<'a> Walk<'a> {
         if entry.links > 1 {
             if self.linked.contains(&(entry.device, entry.inode)) {
                 entry.xattrs = self.xattrs_by_path(directory, name)?;
-                return self.send(Item::Linked {
-                    path: place.to_vec(),
-                    entry,
-                });
+                return self.send(Item::Linked { path: place.to_vec(), entry });
             }
             if self.linked.len() < LINKS_MAX {
                 self.linked.insert((entry.device, entry.inode));
@@ -331,10 +289,7 @@ impl<'a> Walk<'a> {
                 .map_err(|errno| Error::io("reading the link", errno.into()))?;
             entry.target = target.into_bytes();
             if entry.target.len() > limits::SYMLINK_TARGET_MAX_BYTES {
-                return Err(Error::new(
-                    ErrorKind::LimitExceeded,
-                    "the link's target is too long",
-                ));
+                return Err(Error::new(ErrorKind::LimitExceeded, "the link's target is too long"));
             }
         }
         entry.xattrs = self.xattrs_by_path(directory, name)?;
@@ -363,33 +318,17 @@ impl<'a> Walk<'a> {
         let name = CString::new(name.as_bytes())
             .map_err(|_| Error::new(ErrorKind::Source, "its name holds a zero byte"))?;
         let size = entry.size;
-        let task = FileTask {
-            directory: Arc::clone(directory),
-            name,
-            entry: entry.clone(),
-        };
-        let item = Item::Read {
-            path: place.to_vec(),
-            entry,
-            known,
-        };
+        let task = FileTask { directory: Arc::clone(directory), name, entry: entry.clone() };
+        let item = Item::Read { path: place.to_vec(), entry, known };
         if size > BATCHED_FILE_BYTES {
             self.close_batch()?;
             let results = self.open_job()?;
             self.send(item)?;
-            return self.submit(ReadJob {
-                work: Work::Files(vec![task]),
-                results,
-            });
+            return self.submit(ReadJob { work: Work::Files(vec![task]), results });
         }
         if self.batch.is_none() {
             let results = self.open_job()?;
-            self.batch = Some(Batch {
-                tasks: Vec::new(),
-                bytes: 0,
-                items: 0,
-                results,
-            });
+            self.batch = Some(Batch { tasks: Vec::new(), bytes: 0, items: 0, results });
         }
         self.send(item)?;
         if let Some(batch) = &mut self.batch {
@@ -414,10 +353,7 @@ impl<'a> Walk<'a> {
         match self.batch.take() {
             Some(batch) => {
                 let work = Work::Files(batch.tasks);
-                self.submit(ReadJob {
-                    work,
-                    results: batch.results,
-                })
+                self.submit(ReadJob { work, results: batch.results })
             }
             None => Ok(()),
         }
@@ -440,10 +376,7 @@ impl<'a> Walk<'a> {
 
     fn problem(&self, place: &[u8], error: &Error) -> Result<()> {
         self.context.errors.fetch_add(1, Ordering::Relaxed);
-        self.context
-            .job
-            .observer
-            .problem(&path::display(place), error);
+        self.context.job.observer.problem(&path::display(place), error);
         Ok(())
     }
 
@@ -458,17 +391,11 @@ impl<'a> Walk<'a> {
     }
 
     fn known(&mut self, parent: &mut ParentDirectory, name: &[u8]) -> Option<Entry> {
-        self.parent
-            .as_mut()?
-            .find(parent.as_mut()?, name)
-            .ok()
-            .flatten()
+        self.parent.as_mut()?.find(parent.as_mut()?, name).ok().flatten()
     }
 
     fn may_keep(&mut self, known: &Entry) -> bool {
-        self.parent
-            .as_mut()
-            .is_some_and(|reader| (self.context.keep)(reader, known))
+        self.parent.as_mut().is_some_and(|reader| (self.context.keep)(reader, known))
     }
 }
 

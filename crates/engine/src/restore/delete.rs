@@ -172,9 +172,7 @@ impl Deleter {
 
     fn enter(&self, directory: &Arc<Directory>, name: &[u8], stat: &Stat) -> Result<Step> {
         if stat.st_dev != directory.identity().0 {
-            return Err(Error::invalid(
-                "not deleted: another file system is mounted there",
-            ));
+            return Err(Error::invalid("not deleted: another file system is mounted there"));
         }
         let entered = directory.enter(name)?;
         if self.is_store(&entered)? {
@@ -182,11 +180,6 @@ impl Deleter {
                 "not deleted: this is the store that is being restored from",
             ));
         }
-        Ok(Step {
-            names: entered.names()?,
-            directory: entered,
-            name: name.to_vec(),
-            stays: false,
-        })
+        Ok(Step { names: entered.names()?, directory: entered, name: name.to_vec(), stays: false })
     }
 }

@@ -100,8 +100,7 @@ impl Dumping<'_> {
         while self.position < end {
             self.job.interrupt.check()?;
             let part = (end - self.position).min(ZEROS.len() as u64);
-            out.write_all(&ZEROS[..part as usize])
-                .context(|| "writing the output")?;
+            out.write_all(&ZEROS[..part as usize]).context(|| "writing the output")?;
             self.position += part;
             self.job.progress.add(0, part);
         }
@@ -134,8 +133,7 @@ impl Dumping<'_> {
         }
         let from = (self.position - start) as usize;
         let to = (self.end.min(start + bytes) - start) as usize;
-        out.write_all(&self.buffer.lock()[from..to])
-            .context(|| "writing the output")?;
+        out.write_all(&self.buffer.lock()[from..to]).context(|| "writing the output")?;
         self.job.progress.add(0, (to - from) as u64);
         self.position = start + to as u64;
         Ok(())
@@ -159,12 +157,8 @@ impl Dumping<'_> {
         for lost in fetched.lost {
             let piece = sorted.pieces[lost.piece];
             let frame = sorted.frames[piece.frame as usize];
-            self.relocator
-                .add_bad(frame.container, frame.part, piece.chunk_offset);
-            let extent = Extent {
-                fingerprint: piece.fingerprint,
-                length: u64::from(piece.length),
-            };
+            self.relocator.add_bad(frame.container, frame.part, piece.chunk_offset);
+            let extent = Extent { fingerprint: piece.fingerprint, length: u64::from(piece.length) };
             let location = self.relocate(&extent, &lost.reason.1)?;
             again.push(&location, 0, piece.file_offset, extent.length)?;
         }
@@ -172,14 +166,9 @@ impl Dumping<'_> {
     }
 
     fn relocate(&mut self, extent: &Extent, reason: &str) -> Result<crate::tree::Location> {
-        self.relocator
-            .locate(self.repository, &extent.fingerprint)?
-            .ok_or_else(|| {
-                Error::damaged(format!(
-                    "chunk {} can be read nowhere: {reason}",
-                    extent.fingerprint
-                ))
-            })
+        self.relocator.locate(self.repository, &extent.fingerprint)?.ok_or_else(|| {
+            Error::damaged(format!("chunk {} can be read nowhere: {reason}", extent.fingerprint))
+        })
     }
 }
 

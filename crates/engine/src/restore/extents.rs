@@ -37,18 +37,10 @@ impl ExtentWalk {
             ));
         }
         let root = content.map(|reference| {
-            let extent = Extent {
-                fingerprint: reference.fingerprint,
-                length: size,
-            };
+            let extent = Extent { fingerprint: reference.fingerprint, length: size };
             (extent, reference.level)
         });
-        Ok(Self {
-            open: Vec::new(),
-            root,
-            position: 0,
-            from: 0,
-        })
+        Ok(Self { open: Vec::new(), root, position: 0, from: 0 })
     }
 
     /// The same walk, but without extents that end at or before `offset`.
@@ -104,15 +96,9 @@ impl ExtentWalk {
         if level > LEVEL_OF_FILES_MAX {
             return Err(Error::damaged("a file's tree is higher than any needs"));
         }
-        let reference = Reference {
-            fingerprint: extent.fingerprint,
-            level,
-        };
+        let reference = Reference { fingerprint: extent.fingerprint, level };
         let Node::FileMap(map) = reader.node(reference)? else {
-            return Err(Error::damaged(format!(
-                "node {} is no file map",
-                extent.fingerprint
-            )));
+            return Err(Error::damaged(format!("node {} is no file map", extent.fingerprint)));
         };
         self.open.push(OpenMap {
             extents: map.extents.into_iter(),

@@ -100,10 +100,7 @@ pub fn fetch<S: Sink>(
     };
     run(&work, threads)?;
     Ok(Fetched {
-        lost: work
-            .lost
-            .into_inner()
-            .unwrap_or_else(PoisonError::into_inner),
+        lost: work.lost.into_inner().unwrap_or_else(PoisonError::into_inner),
         bytes_read: work.bytes_read.into_inner(),
     })
 }
@@ -216,10 +213,8 @@ impl<S: Sink> Work<'_, S> {
         scratch: &mut Scratch,
     ) -> Result<()> {
         let mut sealed = std::mem::take(&mut scratch.sealed);
-        let descriptors: Vec<_> = self.window.frames[frames.clone()]
-            .iter()
-            .map(|frame| frame.descriptor)
-            .collect();
+        let descriptors: Vec<_> =
+            self.window.frames[frames.clone()].iter().map(|frame| frame.descriptor).collect();
         if let Err(error) = reader.read(self.repository, &descriptors, &mut sealed) {
             scratch.sealed = sealed;
             if frames.len() == 1 {
@@ -231,8 +226,7 @@ impl<S: Sink> Work<'_, S> {
                 .into_iter()
                 .try_for_each(|frame| self.neighbours(reader, frame..frame + 1, scratch));
         }
-        self.bytes_read
-            .fetch_add(sealed.len() as u64, Ordering::Relaxed);
+        self.bytes_read.fetch_add(sealed.len() as u64, Ordering::Relaxed);
         let mut rest = sealed.as_mut_slice();
         let mut result = Ok(());
         for (frame, descriptor) in frames.zip(&descriptors) {
@@ -241,11 +235,8 @@ impl<S: Sink> Work<'_, S> {
             }
             let (bytes, after) = rest.split_at_mut(descriptor.stored_length as usize);
             rest = after;
-            result = self
-                .job
-                .interrupt
-                .check()
-                .and_then(|()| self.frame(reader, frame, bytes, scratch));
+            result =
+                self.job.interrupt.check().and_then(|()| self.frame(reader, frame, bytes, scratch));
             if result.is_err() {
                 break;
             }
@@ -266,12 +257,7 @@ impl<S: Sink> Work<'_, S> {
         scratch: &mut Scratch,
     ) -> Result<()> {
         let needed = &self.window.frames[frame];
-        let Scratch {
-            opener,
-            fingerprints,
-            good,
-            ..
-        } = scratch;
+        let Scratch { opener, fingerprints, good, .. } = scratch;
         let plain = match reader.open(opener, needed.part, &needed.descriptor, sealed) {
             Ok(plain) => plain,
             Err(error) => {
@@ -301,9 +287,7 @@ impl<S: Sink> Work<'_, S> {
             chunks.push(bytes.unwrap_or_default());
         }
         fingerprints.clear();
-        self.repository
-            .fingerprinter()
-            .data_batch(&chunks, fingerprints);
+        self.repository.fingerprinter().data_batch(&chunks, fingerprints);
         good.clear();
         let mut position = range.start;
         let groups = pieces.chunk_by(|a, b| a.chunk_offset == b.chunk_offset);
@@ -335,8 +319,7 @@ impl<S: Sink> Work<'_, S> {
             let (first, last) = (&run[0], &run[run.len() - 1]);
             let bytes =
                 &plain[first.chunk_offset as usize..(last.chunk_offset + last.length) as usize];
-            self.sink
-                .deliver(first.output, first.file_offset, bytes, run.len() as u64)?;
+            self.sink.deliver(first.output, first.file_offset, bytes, run.len() as u64)?;
         }
         Ok(())
     }
@@ -344,10 +327,7 @@ impl<S: Sink> Work<'_, S> {
     fn lose(&self, pieces: Range<usize>, error: Error) {
         let reason = Arc::new((error.kind(), error.to_string()));
         let mut lost = lock(&self.lost);
-        lost.extend(pieces.map(|piece| Lost {
-            piece,
-            reason: Arc::clone(&reason),
-        }));
+        lost.extend(pieces.map(|piece| Lost { piece, reason: Arc::clone(&reason) }));
     }
 }
 

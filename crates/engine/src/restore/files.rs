@@ -17,9 +17,7 @@ use std::fs::File;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
-const EXISTING_FLAGS: OFlags = OFlags::NOFOLLOW
-    .union(OFlags::NONBLOCK)
-    .union(OFlags::CLOEXEC);
+const EXISTING_FLAGS: OFlags = OFlags::NOFOLLOW.union(OFlags::NONBLOCK).union(OFlags::CLOEXEC);
 
 /// Items with several names: the first name restored is the one that others are linked to.
 #[derive(Default)]
@@ -219,9 +217,7 @@ impl Restorer<'_> {
         };
         let path = || directory.display_of(&entry.name);
         let present = Present::existing(stat);
-        self.shared
-            .applier
-            .apply(opened.as_fd(), &attributes, present, &path)
+        self.shared.applier.apply(opened.as_fd(), &attributes, present, &path)
     }
 
     fn new_file(&mut self, directory: &Arc<Directory>, entry: &Entry) -> Result<()> {
@@ -291,12 +287,7 @@ impl Restorer<'_> {
     fn comparison(&self, entry: &Entry, file: &Arc<File>, stat: &Stat) -> Result<Comparison> {
         let walk = ExtentWalk::new(entry.content, entry.size)?;
         let fingerprinter = self.repository.fingerprinter();
-        Ok(Comparison::new(
-            walk,
-            Arc::clone(file),
-            stat.st_size as u64,
-            fingerprinter,
-        ))
+        Ok(Comparison::new(walk, Arc::clone(file), stat.st_size as u64, fingerprinter))
     }
 
     fn differing_bytes(&mut self, mut comparison: Comparison) -> Result<u64> {
@@ -330,8 +321,7 @@ impl Restorer<'_> {
         if in_place {
             self.shared.park(&file);
         }
-        self.links
-            .remember(entry, directory, Some(Arc::clone(&file)));
+        self.links.remember(entry, directory, Some(Arc::clone(&file)));
         let sparse = self.options.sparse || entry.sparse;
         self.current = Some((Arc::clone(&file), None));
         let mut fetched = 0u64;
@@ -394,9 +384,7 @@ impl Restorer<'_> {
             Err(error) if error.is_damage() => error,
             Err(error) => return Err(error),
         };
-        self.relocator
-            .locate(self.repository, fingerprint)?
-            .ok_or(known)
+        self.relocator.locate(self.repository, fingerprint)?.ok_or(known)
     }
 
     fn defer_link(&mut self, directory: &Arc<Directory>, entry: &Entry, first: Arc<First>) {

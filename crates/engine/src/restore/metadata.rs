@@ -4,9 +4,10 @@
 //! extended attributes (which need write permission), mode (which an access control list would
 //! change), modification time last.
 //!
-//! - The owner is found by name if the snapshot names it and the name is known here, else by number.
-//! - Without privilege the group is set where the system allows it; set-id bits are dropped if owner
-//!   or group could not be had.
+//! - The owner is found by name if the snapshot names it and the name is known here, else by
+//!   number.
+//! - Without privilege the group is set where the system allows it; set-id bits are dropped if
+//!   owner or group could not be had.
 //! - An owner, mode, time or attribute that cannot be set here is told once per name and is no
 //!   error: file systems differ.
 //! - User attributes and access control lists that are there, but not in the snapshot, are removed.
@@ -59,11 +60,7 @@ impl Present {
     /// What `stat` says of an item that was there before.
     #[must_use]
     pub fn existing(stat: &Stat) -> Self {
-        Self {
-            uid: stat.st_uid,
-            gid: stat.st_gid,
-            attributes: true,
-        }
+        Self { uid: stat.st_uid, gid: stat.st_gid, attributes: true }
     }
 }
 
@@ -189,22 +186,13 @@ impl Applier {
             return Ok(());
         };
         let what = crate::tree::path::display(name);
-        if matches!(
-            errno,
-            Errno::NOSPC | Errno::DQUOT | Errno::IO | Errno::ROFS | Errno::NOENT
-        ) {
+        if matches!(errno, Errno::NOSPC | Errno::DQUOT | Errno::IO | Errno::ROFS | Errno::NOENT) {
             return Err(Error::io(format!("setting '{what}'"), errno.into()));
         }
-        let first = self
-            .told
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .insert(name.to_vec());
+        let first = self.told.lock().unwrap_or_else(PoisonError::into_inner).insert(name.to_vec());
         if first {
             let what = format!("'{what}' cannot be set here (told only once)");
-            self.job
-                .observer
-                .problem(&path(), &Error::io(what, errno.into()));
+            self.job.observer.problem(&path(), &Error::io(what, errno.into()));
         }
         Ok(())
     }
@@ -242,10 +230,7 @@ fn remove_others(handle: BorrowedFd<'_>, wanted: &Attributes) {
         return;
     };
     list.truncate(length);
-    for name in list
-        .split(|byte| *byte == 0)
-        .filter(|name| !name.is_empty())
-    {
+    for name in list.split(|byte| *byte == 0).filter(|name| !name.is_empty()) {
         let ours = name.starts_with(b"user.") || name == ACCESS_LIST || name == DEFAULT_LIST;
         let known = wanted.xattrs.iter().any(|(wanted, _)| wanted == name);
         if ours && !known {
@@ -256,10 +241,7 @@ fn remove_others(handle: BorrowedFd<'_>, wanted: &Attributes) {
 
 fn timestamps(modified: Time) -> Timestamps {
     Timestamps {
-        last_access: Timespec {
-            tv_sec: 0,
-            tv_nsec: UTIME_OMIT,
-        },
+        last_access: Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT },
         last_modification: Timespec {
             tv_sec: modified.seconds,
             tv_nsec: modified.nanoseconds.into(),
@@ -281,10 +263,7 @@ impl OwnerMap {
     /// A map that looks at names if `by_name`.
     #[must_use]
     pub fn new(by_name: bool) -> Self {
-        Self {
-            by_name,
-            ..Self::default()
-        }
+        Self { by_name, ..Self::default() }
     }
 
     /// Takes over the names of one directory leaf. Numbers mean the same in a whole snapshot.

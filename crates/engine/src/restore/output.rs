@@ -34,10 +34,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 const FILES_OPEN_MAX: NonZeroUsize = NonZeroUsize::new(192).unwrap();
 /// Nobody else may look at a file before it has its mode.
 const PRIVATE: u32 = 0o600;
-const OPEN_FLAGS: OFlags = OFlags::WRONLY
-    .union(OFlags::NOFOLLOW)
-    .union(OFlags::NONBLOCK)
-    .union(OFlags::CLOEXEC);
+const OPEN_FLAGS: OFlags =
+    OFlags::WRONLY.union(OFlags::NOFOLLOW).union(OFlags::NONBLOCK).union(OFlags::CLOEXEC);
 
 /// What all files of a restore share.
 pub struct Shared {
@@ -209,11 +207,9 @@ impl OutputFile {
     /// Writes bytes; an error is the end of the job, any other trouble the end of the file only.
     fn write(self: &Arc<Self>, shared: &Shared, offset: u64, bytes: &[u8]) -> Result<()> {
         self.touched.store(true, Ordering::Relaxed);
-        let written = self.handle().and_then(|handle| {
-            handle
-                .write_all_at(bytes, offset)
-                .context(|| "writing the file")
-        });
+        let written = self
+            .handle()
+            .and_then(|handle| handle.write_all_at(bytes, offset).context(|| "writing the file"));
         match written {
             Ok(()) => {
                 let length = bytes.len() as u64;
@@ -301,14 +297,10 @@ impl OutputFile {
     fn finish(self: &Arc<Self>, shared: &Shared) -> Result<()> {
         let handle = self.handle()?;
         if self.set_size.load(Ordering::Relaxed) {
-            handle
-                .set_len(self.size)
-                .context(|| "setting the file's length")?;
+            handle.set_len(self.size).context(|| "setting the file's length")?;
         }
         let path = || self.display();
-        let applied = shared
-            .applier
-            .apply(handle.as_fd(), &self.attributes, self.present, &path);
+        let applied = shared.applier.apply(handle.as_fd(), &self.attributes, self.present, &path);
         if let Err(error) = applied {
             // The content is whole, so the file stays.
             shared.errors.fetch_add(1, Ordering::Relaxed);
@@ -411,8 +403,7 @@ fn write_zeros(file: &File, shared: &Shared, offset: u64, length: u64) -> Result
     while position < end {
         shared.job.interrupt.check()?;
         let part = (end - position).min(ZEROS.len() as u64) as usize;
-        file.write_all_at(&ZEROS[..part], position)
-            .context(|| "writing the file")?;
+        file.write_all_at(&ZEROS[..part], position).context(|| "writing the file")?;
         position += part as u64;
     }
     Ok(())

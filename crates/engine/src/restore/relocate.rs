@@ -51,10 +51,7 @@ impl Relocator {
     #[must_use]
     pub fn is_bad(&self, location: &Location) -> bool {
         let chunk = location.descriptor();
-        !self.bad.is_empty()
-            && self
-                .bad
-                .contains(&(location.container, chunk.frame, chunk.offset))
+        !self.bad.is_empty() && self.bad.contains(&(location.container, chunk.frame, chunk.offset))
     }
 
     /// Reads the index again before the next look-up: containers may have been replaced.
@@ -125,11 +122,7 @@ impl Relocator {
                     && !bad.contains(&(container, chunk.frame, chunk.offset))
             });
             if let Some(position) = position {
-                return Ok(Some(Location {
-                    container,
-                    section,
-                    position: position as u32,
-                }));
+                return Ok(Some(Location { container, section, position: position as u32 }));
             }
         }
         Ok(None)

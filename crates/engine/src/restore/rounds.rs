@@ -19,22 +19,12 @@ impl Restorer<'_> {
         let mut window = std::mem::take(&mut self.window);
         while !window.is_empty() {
             let sorted = window.sort();
-            let sink = FileSink {
-                shared: &self.shared,
-                files: &self.outputs,
-            };
+            let sink = FileSink { shared: &self.shared, files: &self.outputs };
             let threads = self.options.threads;
-            let fetched = fetch::fetch(
-                self.repository,
-                &sorted,
-                &sink,
-                threads,
-                &self.workspace,
-                self.job,
-            )?;
+            let fetched =
+                fetch::fetch(self.repository, &sorted, &sink, threads, &self.workspace, self.job)?;
             self.report.bytes_read += fetched.bytes_read;
-            self.containers
-                .extend(sorted.frames.iter().map(|frame| frame.container));
+            self.containers.extend(sorted.frames.iter().map(|frame| frame.container));
             window = self.relocate(&sorted, fetched.lost)?;
         }
         self.finish_outputs()?;
@@ -52,8 +42,7 @@ impl Restorer<'_> {
         for lost in &lost {
             let piece = window.pieces[lost.piece];
             let frame = window.frames[piece.frame as usize];
-            self.relocator
-                .add_bad(frame.container, frame.part, piece.chunk_offset);
+            self.relocator.add_bad(frame.container, frame.part, piece.chunk_offset);
             if lost.reason.0 == ErrorKind::NotFound {
                 // The whole container has gone, probably to a collection.
                 self.reader.chunks().set_unusable(frame.container);
@@ -68,12 +57,9 @@ impl Restorer<'_> {
             }
             let found = self.relocator.locate(self.repository, &piece.fingerprint)?;
             let pushed = match found {
-                Some(location) => again.push(
-                    &location,
-                    piece.output,
-                    piece.file_offset,
-                    u64::from(piece.length),
-                ),
+                Some(location) => {
+                    again.push(&location, piece.output, piece.file_offset, u64::from(piece.length))
+                }
                 None => Err(Error::damaged(format!(
                     "its bytes from {} on cannot be read: {}",
                     piece.file_offset, lost.reason.1
@@ -120,9 +106,8 @@ impl Restorer<'_> {
     }
 
     fn give_up(&mut self, file: &OutputFile) {
-        let reason = file
-            .abandon()
-            .unwrap_or_else(|| Error::damaged("not all of it could be restored"));
+        let reason =
+            file.abandon().unwrap_or_else(|| Error::damaged("not all of it could be restored"));
         self.problem(&file.display(), &reason);
     }
 
@@ -174,10 +159,7 @@ impl Restorer<'_> {
                 continue;
             }
             if !file.is_new() && file.was_touched() {
-                file.fail(Error::new(
-                    ErrorKind::Interrupted,
-                    "the restore was stopped",
-                ));
+                file.fail(Error::new(ErrorKind::Interrupted, "the restore was stopped"));
             }
             if let Some(error) = file.abandon() {
                 self.problem(&file.display(), &error);

@@ -25,10 +25,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 const HANDLES_MAX: NonZeroUsize = NonZeroUsize::new(192).unwrap();
-const DIRECTORY_FLAGS: OFlags = OFlags::RDONLY
-    .union(OFlags::DIRECTORY)
-    .union(OFlags::NOFOLLOW)
-    .union(OFlags::CLOEXEC);
+const DIRECTORY_FLAGS: OFlags =
+    OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 /// The owner may do everything: the mode of directories while they are filled.
 const PRIVATE: u32 = 0o700;
 
@@ -161,13 +159,7 @@ impl Directory {
     fn open(self: &Arc<Self>, handle: &OwnedFd, name: &[u8], fresh: bool) -> Result<Arc<Self>> {
         let opened = open_directory(handle, name)?;
         let handles = Arc::clone(&self.handles);
-        Self::build(
-            Some(Arc::clone(self)),
-            name.to_vec(),
-            opened,
-            fresh,
-            handles,
-        )
+        Self::build(Some(Arc::clone(self)), name.to_vec(), opened, fresh, handles)
     }
 
     /// Whether it is there; only a dry run knows others.
@@ -260,9 +252,7 @@ impl Directory {
         let mut names = Vec::new();
         let listing = Dir::read_from(&*self.handle()?).map_err(std::io::Error::from);
         for entry in listing.context(|| "listing the directory")? {
-            let entry = entry
-                .map_err(std::io::Error::from)
-                .context(|| "listing the directory")?;
+            let entry = entry.map_err(std::io::Error::from).context(|| "listing the directory")?;
             let name = entry.file_name().to_bytes();
             if name != b"." && name != b".." {
                 names.push(name.to_vec());
@@ -281,10 +271,7 @@ impl Directory {
             directory = this.parent.as_deref();
         }
         let start = vec![b'/'];
-        names
-            .into_iter()
-            .rev()
-            .fold(start, |path, name| path::join(&path, name))
+        names.into_iter().rev().fold(start, |path, name| path::join(&path, name))
     }
 
     /// The path of `name` in it, for messages.

@@ -117,8 +117,7 @@ pub fn run(
         stack: Vec::new(),
         path: b"/".to_vec(),
     };
-    job.progress
-        .set_totals(root.totals.entries, root.totals.bytes.max(root.size));
+    job.progress.set_totals(root.totals.entries, root.totals.bytes.max(root.size));
     let result = restorer.all(root, target, created);
     if result.is_err() {
         restorer.abandon_all();
@@ -396,10 +395,7 @@ impl Restorer<'_> {
             return Ok(());
         }
         if mode.contains(Mode::RWXU)
-            || matches!(
-                self.options.overwrite,
-                Overwrite::Never | Overwrite::IfNewer
-            )
+            || matches!(self.options.overwrite, Overwrite::Never | Overwrite::IfNewer)
         {
             return Ok(());
         }
@@ -461,9 +457,7 @@ impl Restorer<'_> {
         if let Place::Open(directory) = &level.place {
             if level.whole {
                 let extra = std::mem::take(&mut level.extra);
-                extra
-                    .into_iter()
-                    .for_each(|name| self.delete_extra(directory, &name));
+                extra.into_iter().for_each(|name| self.delete_extra(directory, &name));
             }
             if level.set_attributes && !self.options.dry_run {
                 self.leaving.push(Leaving {

@@ -116,11 +116,7 @@ impl Window {
                     Error::damaged(format!("container {container} has no frame {part}"))
                 })?;
                 let place = self.frames.len() as u32;
-                self.frames.push(NeededFrame {
-                    container,
-                    part,
-                    descriptor,
-                });
+                self.frames.push(NeededFrame { container, part, descriptor });
                 self.places.insert((container, part), place);
                 place
             }
@@ -141,15 +137,12 @@ impl Window {
         for (rank, &place) in order.iter().enumerate() {
             ranks[place as usize] = rank as u32;
         }
-        let frames: Vec<NeededFrame> = order
-            .iter()
-            .map(|&place| self.frames[place as usize])
-            .collect();
+        let frames: Vec<NeededFrame> =
+            order.iter().map(|&place| self.frames[place as usize]).collect();
         for piece in &mut self.pieces {
             piece.frame = ranks[piece.frame as usize];
         }
-        self.pieces
-            .sort_unstable_by_key(|piece| (piece.frame, piece.chunk_offset));
+        self.pieces.sort_unstable_by_key(|piece| (piece.frame, piece.chunk_offset));
         let mut starts = Vec::with_capacity(frames.len() + 1);
         for (position, piece) in self.pieces.iter().enumerate() {
             while starts.len() <= piece.frame as usize {
@@ -157,10 +150,6 @@ impl Window {
             }
         }
         starts.push(self.pieces.len());
-        SortedWindow {
-            pieces: self.pieces,
-            frames,
-            starts,
-        }
+        SortedWindow { pieces: self.pieces, frames, starts }
     }
 }

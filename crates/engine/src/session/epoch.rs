@@ -27,10 +27,7 @@ pub fn read_newest(repository: &Repository) -> Result<Epoch> {
     for _ in 0..TRIES_MAX {
         let number = newest_number(repository)?;
         if number == 0 || is_finished(repository, number)? {
-            return Ok(Epoch {
-                number,
-                avoid: BTreeSet::new(),
-            });
+            return Ok(Epoch { number, avoid: BTreeSet::new() });
         }
         match condemned(repository, number) {
             Ok(avoid) => return Ok(Epoch { number, avoid }),
@@ -38,29 +35,22 @@ pub fn read_newest(repository: &Repository) -> Result<Epoch> {
             Err(error) => return Err(error.context(format!("epoch {number}"))),
         }
     }
-    Err(Error::damaged(
-        "the newest epoch has no plan; run 'onefold check'",
-    ))
+    Err(Error::damaged("the newest epoch has no plan; run 'onefold check'"))
 }
 
 fn newest_number(repository: &Repository) -> Result<u64> {
     let mut newest = 0;
-    repository
-        .store()
-        .list_decided(layout::EPOCHS, &mut |name| {
-            if let Ok(number) = layout::last_component(name).parse() {
-                newest = u64::max(newest, number);
-            }
-            Ok(())
-        })?;
+    repository.store().list_decided(layout::EPOCHS, &mut |name| {
+        if let Ok(number) = layout::last_component(name).parse() {
+            newest = u64::max(newest, number);
+        }
+        Ok(())
+    })?;
     Ok(newest)
 }
 
 fn is_finished(repository: &Repository, number: u64) -> Result<bool> {
-    match repository
-        .store()
-        .size(&Key::new(layout::finished(number))?)
-    {
+    match repository.store().size(&Key::new(layout::finished(number))?) {
         Ok(_) => Ok(true),
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
         Err(error) => Err(error),
@@ -71,9 +61,7 @@ fn condemned(repository: &Repository, number: u64) -> Result<BTreeSet<ContainerI
     let key = Key::new(layout::epoch(number))?;
     let missing = || Error::new(ErrorKind::NotFound, "the epoch is not decided");
     let sealed = repository.store().decided(&key)?.ok_or_else(missing)?;
-    let bytes = repository
-        .vault()
-        .open_record(Purpose::Plan, &epoch_name(number), &sealed)?;
+    let bytes = repository.vault().open_record(Purpose::Plan, &epoch_name(number), &sealed)?;
     let epoch: record::Epoch = record::decode(&bytes, "epoch")?;
     let plan = read_plan(repository, epoch.plan)?;
     Ok(plan.condemned.into_iter().collect())

@@ -63,15 +63,10 @@ impl SnapshotList {
                 && !tombstones.contains(&id)
             {
                 let hidden = marks.contains(&id);
-                list.snapshots.push(Snapshot {
-                    id,
-                    record: *record,
-                    hidden,
-                });
+                list.snapshots.push(Snapshot { id, record: *record, hidden });
             }
         }
-        list.snapshots
-            .sort_by_key(|snapshot| (snapshot.record.started_ns, snapshot.id));
+        list.snapshots.sort_by_key(|snapshot| (snapshot.record.started_ns, snapshot.id));
         Ok(list)
     }
 
@@ -128,10 +123,9 @@ pub fn open_outcome(repository: &Repository, id: SessionId, sealed: &[u8]) -> Re
 pub fn is_forgotten(repository: &Repository, id: SessionId) -> Result<bool> {
     let key = Key::new(layout::tombstone(id))?;
     match repository.store().decided(&key)? {
-        Some(sealed) => Ok(repository
-            .vault()
-            .open_record(Purpose::Tombstone, &id.0, &sealed)
-            .is_ok()),
+        Some(sealed) => {
+            Ok(repository.vault().open_record(Purpose::Tombstone, &id.0, &sealed).is_ok())
+        }
         None => Ok(false),
     }
 }
@@ -144,19 +138,14 @@ pub fn decide_tombstone(
     reason: &str,
 ) -> Result<()> {
     let sealed = seal_note(repository, Purpose::Tombstone, &id.0, by, reason)?;
-    repository
-        .store()
-        .decide(&Key::new(layout::tombstone(id))?, &sealed)
-        .map(|_| ())
+    repository.store().decide(&Key::new(layout::tombstone(id))?, &sealed).map(|_| ())
 }
 
 /// Hides a snapshot until [`unhide`].
 pub fn hide(repository: &Repository, id: SessionId, by: &str, reason: &str) -> Result<()> {
     let mark = SessionId::random(&*repository.environment().randomness);
     let sealed = seal_note(repository, Purpose::Mark, &id.0, by, reason)?;
-    repository
-        .store()
-        .put(&Key::new(layout::mark(id, mark))?, &sealed)
+    repository.store().put(&Key::new(layout::mark(id, mark))?, &sealed)
 }
 
 /// Shows a hidden snapshot again; tells whether it was hidden.
@@ -164,11 +153,7 @@ pub fn unhide(repository: &Repository, id: SessionId) -> Result<bool> {
     let mut names = Vec::new();
     repository.store().list_names(layout::MARKS, &mut |name| {
         if layout::marked_snapshot(name).is_ok_and(|marked| marked == id) {
-            names.push(format!(
-                "{}/{}",
-                layout::MARKS,
-                layout::last_component(name)
-            ));
+            names.push(format!("{}/{}", layout::MARKS, layout::last_component(name)));
         }
         Ok(())
     })?;
@@ -186,25 +171,18 @@ fn seal_note(
     reason: &str,
 ) -> Result<Vec<u8>> {
     let environment = repository.environment();
-    let note = Note {
-        time_ns: environment.clock.now_ns(),
-        by: by.to_owned(),
-        reason: reason.to_owned(),
-    };
+    let note =
+        Note { time_ns: environment.clock.now_ns(), by: by.to_owned(), reason: reason.to_owned() };
     let bytes = record::encode(&note)?;
-    repository
-        .vault()
-        .seal_record(purpose, name, &bytes, &*environment.randomness)
+    repository.vault().seal_record(purpose, name, &bytes, &*environment.randomness)
 }
 
 fn decided_sessions(repository: &Repository) -> Result<Vec<SessionId>> {
     let mut ids = Vec::new();
-    repository
-        .store()
-        .list_decided(layout::OUTCOMES, &mut |name| {
-            ids.extend(layout::last_component(name).parse::<SessionId>());
-            Ok(())
-        })?;
+    repository.store().list_decided(layout::OUTCOMES, &mut |name| {
+        ids.extend(layout::last_component(name).parse::<SessionId>());
+        Ok(())
+    })?;
     Ok(ids)
 }
 
@@ -225,18 +203,12 @@ fn authentic_names(
     match kind {
         Kind::Tombstone => store.list_decided(layout::TOMBSTONES, &mut |name| {
             let last = layout::last_component(name);
-            found.push((
-                format!("{}/{last}", layout::TOMBSTONES),
-                last.parse::<SessionId>(),
-            ));
+            found.push((format!("{}/{last}", layout::TOMBSTONES), last.parse::<SessionId>()));
             Ok(())
         })?,
         Kind::Mark => store.list_names(layout::MARKS, &mut |name| {
             let last = layout::last_component(name);
-            found.push((
-                format!("{}/{last}", layout::MARKS),
-                layout::marked_snapshot(name),
-            ));
+            found.push((format!("{}/{last}", layout::MARKS), layout::marked_snapshot(name)));
             Ok(())
         })?,
     }
@@ -256,9 +228,8 @@ fn authentic_names(
                 Ok(_) => {
                     ids.insert(id);
                 }
-                Err(_) => problems.push(format!(
-                    "{name} was not written by a holder of the key; it is ignored"
-                )),
+                Err(_) => problems
+                    .push(format!("{name} was not written by a holder of the key; it is ignored")),
             },
         }
     }
@@ -268,8 +239,5 @@ fn authentic_names(
 /// An error about a snapshot that cannot be read because it was forgotten meanwhile.
 #[must_use]
 pub fn forgotten(id: SessionId) -> Error {
-    Error::new(
-        ErrorKind::NotFound,
-        format!("snapshot {} has been forgotten meanwhile", id.short()),
-    )
+    Error::new(ErrorKind::NotFound, format!("snapshot {} has been forgotten meanwhile", id.short()))
 }

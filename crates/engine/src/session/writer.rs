@@ -52,16 +52,9 @@ impl WriterSession {
             &bytes,
             &*environment.randomness,
         )?;
-        repository
-            .store()
-            .put(&Key::new(layout::session_announced(id))?, &sealed)?;
+        repository.store().put(&Key::new(layout::session_announced(id))?, &sealed)?;
         let epoch = epoch::read_newest(repository)?;
-        Ok(Self {
-            repository: Arc::clone(repository),
-            id,
-            epoch,
-            ready: false,
-        })
+        Ok(Self { repository: Arc::clone(repository), id, epoch, ready: false })
     }
 
     /// The session's name.
@@ -129,9 +122,7 @@ impl WriterSession {
                 &bytes,
                 &*environment.randomness,
             )?;
-            self.repository
-                .store()
-                .decide(&Key::new(layout::outcome(self.id))?, &sealed)
+            self.repository.store().decide(&Key::new(layout::outcome(self.id))?, &sealed)
         };
         if decide().is_ok() {
             self.clean_up();
@@ -140,10 +131,8 @@ impl WriterSession {
 
     /// Removes the session's objects; they are needed only while it is undecided.
     fn clean_up(&self) {
-        let names = [
-            layout::session_ready(self.id, self.epoch.number),
-            layout::session_announced(self.id),
-        ];
+        let names =
+            [layout::session_ready(self.id, self.epoch.number), layout::session_announced(self.id)];
         for name in names {
             // What stays behind is removed by the next collector: the outcome is decided.
             let _ = Key::new(name).and_then(|key| self.repository.store().delete(&key));

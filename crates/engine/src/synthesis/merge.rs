@@ -69,9 +69,7 @@ pub fn layer_of(reader: &mut TreeReader, snapshot: &Snapshot, part: &Part) -> Re
     };
     let mut owner = Owner::default();
     if let Some((name, above)) = wanted.split_last() {
-        let parent = reader
-            .resolve(root, &above.join(&b'/'))
-            .context(in_snapshot)?;
+        let parent = reader.resolve(root, &above.join(&b'/')).context(in_snapshot)?;
         let mut cursor = match parent.kind {
             EntryKind::Directory => Some(DirectoryCursor::of(reader, &parent)?),
             _ => None,
@@ -95,11 +93,7 @@ pub fn layer_of(reader: &mut TreeReader, snapshot: &Snapshot, part: &Part) -> Re
             names.push(name.to_vec());
         }
     }
-    Ok(Layer {
-        names: names.into_iter(),
-        entry: Arc::new(entry),
-        owner,
-    })
+    Ok(Layer { names: names.into_iter(), entry: Arc::new(entry), owner })
 }
 
 /// The sums over a directory, which its own node tells.
@@ -179,10 +173,7 @@ impl Merge<'_> {
                 if let [only] = layers.as_slice()
                     && only.names.as_slice().is_empty()
                 {
-                    let entry = Entry {
-                        name,
-                        ..Entry::clone(&only.entry)
-                    };
+                    let entry = Entry { name, ..Entry::clone(&only.entry) };
                     self.push(open, entry, only.owner.clone())?;
                 } else {
                     check_depth(stack.len(), &at)?;
@@ -209,12 +200,8 @@ impl Merge<'_> {
     }
 
     fn push(&mut self, open: &mut Open, entry: Entry, owner: Owner) -> Result<()> {
-        open.owners
-            .users
-            .extend(owner.user.map(|name| (entry.uid, name)));
-        open.owners
-            .groups
-            .extend(owner.group.map(|name| (entry.gid, name)));
+        open.owners.users.extend(owner.user.map(|name| (entry.uid, name)));
+        open.owners.groups.extend(owner.group.map(|name| (entry.gid, name)));
         open.builder.push(entry, &open.owners, self.stream)
     }
 

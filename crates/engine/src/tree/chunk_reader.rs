@@ -132,20 +132,14 @@ impl ChunkReader {
                 return Ok(location);
             }
         }
-        Err(Error::damaged(format!(
-            "chunk {fingerprint} is in no readable container"
-        )))
+        Err(Error::damaged(format!("chunk {fingerprint} is in no readable container")))
     }
 
     fn locate_known(&mut self, fingerprint: &Fingerprint) -> Result<Option<Location>> {
         if let Some(instance) = self.cache.lookup(fingerprint) {
             let (container, position) = (instance.container, instance.position);
             if let Some(section) = self.section(container)? {
-                return Ok(Some(Location {
-                    container,
-                    section,
-                    position,
-                }));
+                return Ok(Some(Location { container, section, position }));
             }
         }
         let pages = &mut self.counters.index_pages;
@@ -153,22 +147,12 @@ impl ChunkReader {
             let Some(section) = self.section(container)? else {
                 continue;
             };
-            let position = section
-                .chunks
-                .iter()
-                .position(|chunk| chunk.fingerprint == *fingerprint);
+            let position =
+                section.chunks.iter().position(|chunk| chunk.fingerprint == *fingerprint);
             if let Some(position) = position {
-                let fingerprints = section
-                    .chunks
-                    .iter()
-                    .map(|chunk| chunk.fingerprint)
-                    .collect();
+                let fingerprints = section.chunks.iter().map(|chunk| chunk.fingerprint).collect();
                 self.cache.insert(container, fingerprints);
-                return Ok(Some(Location {
-                    container,
-                    section,
-                    position: position as u32,
-                }));
+                return Ok(Some(Location { container, section, position: position as u32 }));
             }
         }
         Ok(None)
@@ -242,9 +226,7 @@ impl ChunkReader {
         self.counters.frames += 1;
         let frames = FrameReader::new(&self.repository, location.container)?;
         frames.read(&self.repository, &[descriptor], &mut self.sealed)?;
-        let plain = frames
-            .open(&mut self.opener, part, &descriptor, &mut self.sealed)?
-            .to_vec();
+        let plain = frames.open(&mut self.opener, part, &descriptor, &mut self.sealed)?.to_vec();
         let plain = Arc::new(plain);
         self.frames.insert(key, Arc::clone(&plain), plain.len());
         Ok(plain)
@@ -260,11 +242,7 @@ struct Sized<K: std::hash::Hash + Eq, V> {
 
 impl<K: std::hash::Hash + Eq, V> Sized<K, V> {
     fn new(bytes_max: usize) -> Self {
-        Self {
-            entries: LruCache::unbounded(),
-            bytes: 0,
-            bytes_max,
-        }
+        Self { entries: LruCache::unbounded(), bytes: 0, bytes_max }
     }
 
     fn get(&mut self, key: &K) -> Option<&V> {

@@ -62,11 +62,8 @@ impl DirectoryBuilder {
         names: &dyn OwnerNames,
         stream: &mut StreamWriter,
     ) -> Result<()> {
-        let xattrs: usize = entry
-            .xattrs
-            .iter()
-            .map(|(name, value)| name.len() + value.len() + 8)
-            .sum();
+        let xattrs: usize =
+            entry.xattrs.iter().map(|(name, value)| name.len() + value.len() + 8).sum();
         let size = ENTRY_ESTIMATE_BYTES + entry.name.len() + entry.target.len() + xattrs;
         self.estimate_bytes += size;
         let cut = name_hash(&entry.name).is_multiple_of(CUT_ONE_IN);
@@ -88,18 +85,12 @@ impl DirectoryBuilder {
             self.flush(names, stream)?;
         }
         if let [only] = self.parts.as_slice() {
-            return Ok(Directory {
-                reference: only.leaf,
-                totals: only.totals,
-            });
+            return Ok(Directory { reference: only.leaf, totals: only.totals });
         }
         let level = parent_level(self.parts.iter().map(|part| part.leaf.level))?;
         let node = Node::DirectoryMap(DirectoryMap { parts: self.parts });
         let fingerprint = stream.put_node(level, &node.encode())?;
-        Ok(Directory {
-            reference: Reference { fingerprint, level },
-            totals: self.totals,
-        })
+        Ok(Directory { reference: Reference { fingerprint, level }, totals: self.totals })
     }
 
     fn flush(&mut self, names: &dyn OwnerNames, stream: &mut StreamWriter) -> Result<()> {
@@ -107,28 +98,17 @@ impl DirectoryBuilder {
         self.estimate_bytes = 0;
         let mut totals = Totals::default();
         entries.iter().for_each(|entry| totals.add(entry));
-        let first_name = entries
-            .first()
-            .map(|entry| entry.name.clone())
-            .unwrap_or_default();
+        let first_name = entries.first().map(|entry| entry.name.clone()).unwrap_or_default();
         let contents = entries.iter().filter_map(|entry| entry.content);
         let level = parent_level(contents.map(|content| content.level))?;
         let users = owners(entries.iter().map(|entry| entry.uid), |id| names.user(id));
         let groups = owners(entries.iter().map(|entry| entry.gid), |id| names.group(id));
-        let node = Node::DirectoryLeaf(DirectoryLeaf {
-            entries,
-            users,
-            groups,
-        });
+        let node = Node::DirectoryLeaf(DirectoryLeaf { entries, users, groups });
         let fingerprint = stream.put_node(level, &node.encode())?;
         let leaf = Reference { fingerprint, level };
         self.totals.entries = self.totals.entries.saturating_add(totals.entries);
         self.totals.bytes = self.totals.bytes.saturating_add(totals.bytes);
-        self.parts.push(DirectoryPart {
-            leaf,
-            first_name,
-            totals,
-        });
+        self.parts.push(DirectoryPart { leaf, first_name, totals });
         Ok(())
     }
 }
@@ -138,23 +118,13 @@ fn owners(ids: impl Iterator<Item = u32>, name: impl Fn(u32) -> Option<Vec<u8>>)
     for id in ids {
         known.entry(id).or_insert_with(|| name(id));
     }
-    known
-        .into_iter()
-        .filter_map(|(id, name)| Some((id, name?)))
-        .collect()
+    known.into_iter().filter_map(|(id, name)| Some((id, name?))).collect()
 }
 
 fn parent_level(children: impl Iterator<Item = Level>) -> Result<Level> {
-    children
-        .max()
-        .unwrap_or(Level::DATA)
-        .parent()
-        .ok_or_else(|| {
-            Error::new(
-                ErrorKind::LimitExceeded,
-                "directories are nested deeper than can be stored",
-            )
-        })
+    children.max().unwrap_or(Level::DATA).parent().ok_or_else(|| {
+        Error::new(ErrorKind::LimitExceeded, "directories are nested deeper than can be stored")
+    })
 }
 
 /// FNV-1a: stable, and good enough to pick one name in many.

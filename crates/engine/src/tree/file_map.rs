@@ -1,9 +1,9 @@
 //! Builds the tree of one file from its extents, in order.
 //!
 //! A file of one chunk is that chunk. Otherwise file maps of level 1 list chunks, maps of level 2
-//! list those, and so on. A map ends where a child's fingerprint says so (one in 192 on average,
-//! between 64 and 1024 children), so that a change inside a large file leaves the maps around it as
-//! they were, and they are stored once.
+//! list those, and so on. A map ends where a child's fingerprint says so (one in 128 behind the
+//! 64th child, so after 192 on average, and after 1024 at the latest). A change inside a large file
+//! thus leaves the maps around it as they were, and they are stored once.
 
 use crate::chunk_store::StreamWriter;
 use onefold_format::node::{Extent, FileMap, Node, Reference};
@@ -26,14 +26,8 @@ impl FileMapBuilder {
         if extent.length == 0 {
             return Ok(());
         }
-        self.length = self
-            .length
-            .checked_add(extent.length)
-            .ok_or_else(too_long)?;
-        if let Some(last) = self
-            .levels
-            .first_mut()
-            .and_then(|extents| extents.last_mut())
+        self.length = self.length.checked_add(extent.length).ok_or_else(too_long)?;
+        if let Some(last) = self.levels.first_mut().and_then(|extents| extents.last_mut())
             && last.is_hole()
             && extent.is_hole()
         {
@@ -58,10 +52,8 @@ impl FileMapBuilder {
                 && is_top
                 && !only.is_hole()
             {
-                let reference = Reference {
-                    fingerprint: only.fingerprint,
-                    level: level_of(level)?,
-                };
+                let reference =
+                    Reference { fingerprint: only.fingerprint, level: level_of(level)? };
                 return Ok(Some(reference));
             }
             if !self.levels[level].is_empty() {
@@ -89,19 +81,9 @@ impl FileMapBuilder {
     fn close(&mut self, level: usize, stream: &mut StreamWriter) -> Result<()> {
         let extents = std::mem::take(&mut self.levels[level]);
         let length = extents.iter().map(|extent| extent.length).sum();
-        let node = Node::FileMap(FileMap {
-            child_level: level_of(level)?,
-            extents,
-        });
+        let node = Node::FileMap(FileMap { child_level: level_of(level)?, extents });
         let fingerprint = stream.put_node(level_of(level + 1)?, &node.encode())?;
-        self.push_at(
-            level + 1,
-            Extent {
-                fingerprint,
-                length,
-            },
-            stream,
-        )
+        self.push_at(level + 1, Extent { fingerprint, length }, stream)
     }
 }
 
@@ -110,8 +92,5 @@ fn level_of(level: usize) -> Result<Level> {
 }
 
 fn too_long() -> Error {
-    Error::new(
-        ErrorKind::LimitExceeded,
-        "the file is longer than any file can be",
-    )
+    Error::new(ErrorKind::LimitExceeded, "the file is longer than any file can be")
 }

@@ -30,8 +30,7 @@ fn escape(bytes: &[u8], text: &mut String) {
 
 /// The components of a path in a snapshot; empty ones and "." are passed over.
 pub fn components(path: &[u8]) -> impl Iterator<Item = &[u8]> {
-    path.split(|byte| *byte == b'/')
-        .filter(|part| !part.is_empty() && *part != b".")
+    path.split(|byte| *byte == b'/').filter(|part| !part.is_empty() && *part != b".")
 }
 
 /// `directory` and `name` joined by a slash.

@@ -29,9 +29,7 @@ pub struct TreeReader {
 impl TreeReader {
     /// Opens the index.
     pub fn open(repository: &Arc<Repository>) -> Result<Self> {
-        Ok(Self {
-            chunks: ChunkReader::open(repository)?,
-        })
+        Ok(Self { chunks: ChunkReader::open(repository)? })
     }
 
     /// A tree reader over a chunk reader.
@@ -48,10 +46,7 @@ impl TreeReader {
     /// Reads a node.
     pub fn node(&mut self, reference: Reference) -> Result<Node> {
         if !reference.level.is_node() {
-            return Err(Error::damaged(format!(
-                "chunk {} is no node",
-                reference.fingerprint
-            )));
+            return Err(Error::damaged(format!("chunk {} is no node", reference.fingerprint)));
         }
         let bytes = self.chunks.read(&reference.fingerprint)?;
         let node = Node::decode(&bytes)
@@ -101,21 +96,12 @@ impl TreeReader {
     /// A cursor over a directory, for looking up names in rising order.
     pub fn cursor(&mut self, directory: Reference) -> Result<DirectoryCursor> {
         Ok(match self.node(directory)? {
-            Node::DirectoryLeaf(leaf) => DirectoryCursor {
-                parts: Vec::new(),
-                loaded: None,
-                entries: leaf.entries,
-            },
+            Node::DirectoryLeaf(leaf) => {
+                DirectoryCursor { parts: Vec::new(), loaded: None, entries: leaf.entries }
+            }
             Node::DirectoryMap(map) => {
-                let parts = map
-                    .parts
-                    .into_iter()
-                    .map(|part| (part.first_name, part.leaf));
-                DirectoryCursor {
-                    parts: parts.collect(),
-                    loaded: None,
-                    entries: Vec::new(),
-                }
+                let parts = map.parts.into_iter().map(|part| (part.first_name, part.leaf));
+                DirectoryCursor { parts: parts.collect(), loaded: None, entries: Vec::new() }
             }
             _ => return Err(not_a_directory(directory)),
         })
@@ -124,9 +110,7 @@ impl TreeReader {
     /// The entry of a name. Names that rise from call to call read every part of a large directory
     /// once, and only one part is held.
     pub fn find(&mut self, cursor: &mut DirectoryCursor, name: &[u8]) -> Result<Option<Entry>> {
-        let above = cursor
-            .parts
-            .partition_point(|(first, _)| first.as_slice() <= name);
+        let above = cursor.parts.partition_point(|(first, _)| first.as_slice() <= name);
         if let Some(wanted) = above.checked_sub(1)
             && cursor.loaded != Some(wanted)
         {
@@ -137,9 +121,7 @@ impl TreeReader {
             cursor.entries = node.entries;
             cursor.loaded = Some(wanted);
         }
-        let found = cursor
-            .entries
-            .binary_search_by(|entry| entry.name.as_slice().cmp(name));
+        let found = cursor.entries.binary_search_by(|entry| entry.name.as_slice().cmp(name));
         Ok(found.ok().map(|position| cursor.entries[position].clone()))
     }
 
@@ -162,9 +144,7 @@ impl TreeReader {
                 (EntryKind::Directory, Some(directory)) => directory,
                 _ => return Err(missing(&walked)),
             };
-            entry = self
-                .entry(directory, name)?
-                .ok_or_else(|| missing(&walked))?;
+            entry = self.entry(directory, name)?.ok_or_else(|| missing(&walked))?;
             walked = path::join(&walked, name);
         }
         Ok(entry)
@@ -178,10 +158,7 @@ impl TreeReader {
         each: &mut dyn FnMut(Extent) -> Result<()>,
     ) -> Result<()> {
         if content.level == Level::DATA {
-            return each(Extent {
-                fingerprint: content.fingerprint,
-                length: size,
-            });
+            return each(Extent { fingerprint: content.fingerprint, length: size });
         }
         let total = self.map_extents(content, None, each)?;
         if total != size {
@@ -201,44 +178,29 @@ impl TreeReader {
         each: &mut dyn FnMut(Extent) -> Result<()>,
     ) -> Result<u64> {
         if map.level > LEVEL_OF_FILES_MAX {
-            return Err(Error::damaged(
-                "a file's tree is higher than any file needs",
-            ));
+            return Err(Error::damaged("a file's tree is higher than any file needs"));
         }
-        let Node::FileMap(FileMap {
-            child_level,
-            extents,
-        }) = self.node(map)?
-        else {
-            return Err(Error::damaged(format!(
-                "node {} is no file map",
-                map.fingerprint
-            )));
+        let Node::FileMap(FileMap { child_level, extents }) = self.node(map)? else {
+            return Err(Error::damaged(format!("node {} is no file map", map.fingerprint)));
         };
         let mut total = 0u64;
         for extent in extents {
             if extent.is_hole() || child_level == Level::DATA {
                 each(extent)?;
             } else {
-                let child = Reference {
-                    fingerprint: extent.fingerprint,
-                    level: child_level,
-                };
+                let child = Reference { fingerprint: extent.fingerprint, level: child_level };
                 self.map_extents(child, Some(extent.length), each)?;
             }
             total = total.saturating_add(extent.length);
         }
         if expected.is_some_and(|expected| expected != total) {
-            return Err(Error::damaged(format!(
-                "node {} has another length",
-                map.fingerprint
-            )));
+            return Err(Error::damaged(format!("node {} has another length", map.fingerprint)));
         }
         Ok(total)
     }
 
-    /// Reads `length` bytes of a file from `offset` on, piece by piece (S1.4). Ranges beyond the end
-    /// are cut.
+    /// Reads `length` bytes of a file from `offset` on, piece by piece (S1.4). What lies beyond the
+    /// end is cut off.
     pub fn read_range(
         &mut self,
         entry: &Entry,
@@ -250,10 +212,7 @@ impl TreeReader {
         let Some(content) = entry.content.filter(|_| offset < end) else {
             return Ok(());
         };
-        let whole = Extent {
-            fingerprint: content.fingerprint,
-            length: entry.size,
-        };
+        let whole = Extent { fingerprint: content.fingerprint, length: entry.size };
         self.range_of(whole, content.level, 0, offset..end, each)
     }
 
@@ -279,19 +238,11 @@ impl TreeReader {
             return each(part.ok_or_else(|| Error::damaged("a chunk is too short"))?);
         }
         if level > LEVEL_OF_FILES_MAX {
-            return Err(Error::damaged(
-                "a file's tree is higher than any file needs",
-            ));
+            return Err(Error::damaged("a file's tree is higher than any file needs"));
         }
-        let map = Reference {
-            fingerprint: extent.fingerprint,
-            level,
-        };
+        let map = Reference { fingerprint: extent.fingerprint, level };
         let Node::FileMap(map) = self.node(map)? else {
-            return Err(Error::damaged(format!(
-                "node {} is no file map",
-                extent.fingerprint
-            )));
+            return Err(Error::damaged(format!("node {} is no file map", extent.fingerprint)));
         };
         let mut position = start;
         for child in map.extents {
@@ -306,7 +257,7 @@ impl TreeReader {
 const LEVEL_OF_FILES_MAX: Level = Level(16);
 
 fn each_zeros(mut length: u64, each: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()> {
-    const ZEROS: [u8; 65536] = [0; 65536];
+    static ZEROS: [u8; 65536] = [0; 65536];
     while length > 0 {
         let part = length.min(ZEROS.len() as u64);
         each(&ZEROS[..part as usize])?;

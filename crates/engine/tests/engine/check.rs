@@ -33,10 +33,7 @@ fn container_of(repository: &Arc<Repository>, bytes: &[u8]) -> ContainerId {
 
 fn paths_of(report: &check::CheckReport, snapshot: SessionId) -> Vec<&str> {
     let damaged = report.damaged_paths.iter();
-    damaged
-        .filter(|path| path.snapshot == snapshot)
-        .map(|path| path.path.as_str())
-        .collect()
+    damaged.filter(|path| path.snapshot == snapshot).map(|path| path.path.as_str()).collect()
 }
 
 #[test]
@@ -58,14 +55,8 @@ fn a_sound_store_is_clean_and_nothing_is_written() {
         let read = check_all(&repository);
         let figures = onefold_engine::statistics::statistics(&repository, &job()).unwrap();
         assert_eq!(read.containers_read, figures.containers);
-        assert_eq!(
-            read.chunks_verified,
-            figures.chunks_data + figures.chunks_nodes
-        );
-        assert_eq!(
-            read.bytes_verified,
-            figures.bytes_data + figures.bytes_nodes
-        );
+        assert_eq!(read.chunks_verified, figures.chunks_data + figures.chunks_nodes);
+        assert_eq!(read.bytes_verified, figures.bytes_data + figures.bytes_nodes);
         assert!(figures.bytes_data >= 720_100);
     }
 }
@@ -109,11 +100,7 @@ fn parts_cover_everything_once() {
         ReadData::Sample(f64::NAN),
         ReadData::Sample(101.0),
     ] {
-        let options = CheckOptions {
-            read_data: wrong,
-            threads: 1,
-            record_findings: false,
-        };
+        let options = CheckOptions { read_data: wrong, threads: 1, record_findings: false };
         let error = check::check(&repository, options, &job()).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Invalid, "{wrong:?}");
     }
@@ -128,20 +115,11 @@ fn r20_a_lost_container_is_named_by_path_and_healed_by_the_next_backup() {
     assert!(memory.remove(&key(layout::container(lost))));
 
     let report = check_with(&repository, ReadData::None);
-    assert_eq!(
-        report.damaged_containers,
-        [(lost, "it is missing".to_owned())]
-    );
+    assert_eq!(report.damaged_containers, [(lost, "it is missing".to_owned())]);
     assert!(paths_of(&report, first).contains(&"/b/three"), "{report:?}");
     assert!(paths_of(&report, second).contains(&"/b/three"));
-    assert!(
-        !paths_of(&report, first).contains(&"/b"),
-        "only what is damaged itself"
-    );
-    assert_eq!(
-        findings::load_findings(&repository).unwrap(),
-        BTreeSet::from([lost])
-    );
+    assert!(!paths_of(&report, first).contains(&"/b"), "only what is damaged itself");
+    assert_eq!(findings::load_findings(&repository).unwrap(), BTreeSet::from([lost]));
 
     // A new process that backs up the same data stores again what was lost.
     let later = reopen(&memory, 9);
@@ -159,10 +137,7 @@ fn r20_a_rotten_container_is_avoided_and_healed() {
     // A byte of the first frame: the metadata section stays readable.
     assert!(memory.corrupt(&key(layout::container(rotten)), |bytes| bytes[100] ^= 1));
 
-    assert!(
-        check_with(&repository, ReadData::None).is_clean(),
-        "structure is sound"
-    );
+    assert!(check_with(&repository, ReadData::None).is_clean(), "structure is sound");
     let report = check_all(&repository);
     assert_eq!(report.damaged_containers.len(), 1);
     assert_eq!(report.damaged_containers[0].0, rotten);
@@ -215,15 +190,9 @@ fn findings_are_recorded_only_if_asked_for() {
     let (memory, repository) = create();
     save(&repository, &items());
     let container = *containers(&repository).first().unwrap();
-    memory.corrupt(&key(layout::container(container)), |bytes| {
-        bytes.truncate(200)
-    });
+    memory.corrupt(&key(layout::container(container)), |bytes| bytes.truncate(200));
     let before = memory.operations();
-    let options = CheckOptions {
-        read_data: ReadData::None,
-        threads: 1,
-        record_findings: false,
-    };
+    let options = CheckOptions { read_data: ReadData::None, threads: 1, record_findings: false };
     let report = check::check(&repository, options, &job()).unwrap();
     assert!(!report.is_clean());
     assert_eq!(memory.operations(), before);
@@ -234,9 +203,7 @@ fn a_forged_finding_counts_for_nothing() {
     let (memory, repository) = create();
     save(&repository, &items());
     let container = *containers(&repository).first().unwrap();
-    memory
-        .put(&key(layout::damage(container)), &[7; 80])
-        .unwrap();
+    memory.put(&key(layout::damage(container)), &[7; 80]).unwrap();
     assert!(findings::load_findings(&repository).unwrap().is_empty());
     assert_eq!(check_all(&repository).problems.len(), 1);
 }
@@ -262,10 +229,7 @@ fn every_changed_byte_is_noticed() {
         let place = key(name.as_str());
         let length = memory.get(&place).unwrap().len();
         let step = (length / 24).max(1);
-        for position in (0..length)
-            .step_by(step)
-            .chain(length.saturating_sub(44)..length)
-        {
+        for position in (0..length).step_by(step).chain(length.saturating_sub(44)..length) {
             if is_idle(&name, position, length) {
                 continue;
             }
@@ -291,11 +255,7 @@ fn every_changed_byte_is_noticed() {
 
 #[test]
 fn r30_a_truncated_copy_is_named() {
-    for (name, half) in [
-        ("config", true),
-        ("config.copy", true),
-        ("config.copy", false),
-    ] {
+    for (name, half) in [("config", true), ("config.copy", true), ("config.copy", false)] {
         let (memory, _) = create();
         if half {
             memory.corrupt(&key(name), |bytes| bytes.truncate(bytes.len() / 2));
@@ -318,15 +278,9 @@ fn r26_what_is_newer_is_not_damage() {
     // A tree node of a kind that this version does not know.
     let (memory, repository) = create();
     let level = Level(1);
-    let fingerprint = put_with(&repository, |stream| {
-        stream.put_node(level, &[1, 9, 0]).unwrap()
-    });
+    let fingerprint = put_with(&repository, |stream| stream.put_node(level, &[1, 9, 0]).unwrap());
     save_root(&repository, Reference { fingerprint, level });
-    let options = CheckOptions {
-        read_data: ReadData::All,
-        threads: 2,
-        record_findings: true,
-    };
+    let options = CheckOptions { read_data: ReadData::All, threads: 2, record_findings: true };
     let before = memory.operations();
     let error = check::check(&repository, options, &job()).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::NewerFormat);
@@ -356,10 +310,7 @@ fn r26_what_is_newer_is_not_damage() {
 
 /// Commits a root directory of one leaf with the given entries at the given level.
 fn save_leaf(repository: &Arc<Repository>, entries: Vec<Entry>, level: Level) -> SessionId {
-    let node = Node::DirectoryLeaf(DirectoryLeaf {
-        entries,
-        ..DirectoryLeaf::default()
-    });
+    let node = Node::DirectoryLeaf(DirectoryLeaf { entries, ..DirectoryLeaf::default() });
     let bytes = node.encode();
     let fingerprint = put_with(repository, |stream| stream.put_node(level, &bytes).unwrap());
     save_root(repository, Reference { fingerprint, level })
@@ -373,11 +324,7 @@ fn sizes_totals_and_levels_must_add_up() {
         let content = put_file(&repository, stream, &bytes).unwrap();
         (content, put_directory(&repository, stream, &items()))
     });
-    let file_of = |size: u64| Entry {
-        content: Some(content),
-        size,
-        ..entry("f", EntryKind::File)
-    };
+    let file_of = |size: u64| Entry { content: Some(content), size, ..entry("f", EntryKind::File) };
     let mut totals = below.totals;
     let directory_of = |totals| Entry {
         content: Some(below.reference),
@@ -408,11 +355,7 @@ fn a_wrong_chunk_length_is_noticed() {
     let content = put_with(&repository, |stream| {
         put_file(&repository, stream, &random_bytes(1, 100)).unwrap()
     });
-    let file = Entry {
-        content: Some(content),
-        size: 99,
-        ..entry("f", EntryKind::File)
-    };
+    let file = Entry { content: Some(content), size: 99, ..entry("f", EntryKind::File) };
     let snapshot = save_leaf(&repository, vec![file], Level(1));
     assert_eq!(paths_of(&check_all(&repository), snapshot), ["/f"]);
 }
@@ -448,19 +391,13 @@ fn many_damaged_paths_are_counted() {
         let content = put_file(&repository, stream, &random_bytes(1, 100));
         let mut builder = DirectoryBuilder::default();
         for number in 0..1500 {
-            let file = Entry {
-                content,
-                size: 100,
-                ..entry(&format!("{number:04}"), EntryKind::File)
-            };
+            let file =
+                Entry { content, size: 100, ..entry(&format!("{number:04}"), EntryKind::File) };
             builder.push(file, &NoNames, stream).unwrap();
         }
         builder.finish(&NoNames, stream).unwrap()
     });
-    assert!(
-        root.reference.level > Level(1),
-        "the directory has several leaves"
-    );
+    assert!(root.reference.level > Level(1), "the directory has several leaves");
     save_root(&repository, root.reference);
     assert!(check_all(&repository).is_clean());
     let lost = container_of(&repository, &random_bytes(1, 100));
@@ -480,11 +417,7 @@ fn an_interrupted_check_stops() {
     let before = memory.operations();
     let job = job();
     job.interrupt.request();
-    let options = CheckOptions {
-        read_data: ReadData::All,
-        threads: 2,
-        record_findings: true,
-    };
+    let options = CheckOptions { read_data: ReadData::All, threads: 2, record_findings: true };
     let error = check::check(&repository, options, &job).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Interrupted);
     assert_eq!(memory.operations(), before);

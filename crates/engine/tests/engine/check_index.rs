@@ -30,20 +30,19 @@ fn rewrite_index(
     let mut entries = Vec::new();
     for (container, id) in (0u32..).zip(&containers) {
         let section = reader::read_section(repository, *id).unwrap();
-        entries.extend(section.chunks.iter().map(|chunk| Entry {
-            prefix: chunk.fingerprint.prefix(),
-            container,
-        }));
+        entries.extend(
+            section
+                .chunks
+                .iter()
+                .map(|chunk| Entry { prefix: chunk.fingerprint.prefix(), container }),
+        );
     }
     entries.sort_unstable();
     change(&mut entries);
     entries.sort_unstable();
     let count = entries.len() as u64;
     let mut entries = entries.into_iter();
-    write_run(repository, containers, Vec::new(), count, &mut || {
-        Ok(entries.next())
-    })
-    .unwrap();
+    write_run(repository, containers, Vec::new(), count, &mut || Ok(entries.next())).unwrap();
 }
 
 #[test]
@@ -64,10 +63,7 @@ fn a_summary_vector_that_forgot_entries_is_noticed() {
     });
     let report = check_with(&repository, ReadData::None);
     assert_eq!(report.problems.len(), 1, "{report:?}");
-    assert!(
-        report.damaged_paths.is_empty(),
-        "no data is lost: {report:?}"
-    );
+    assert!(report.damaged_paths.is_empty(), "no data is lost: {report:?}");
     check::repair_index(&repository, &job()).unwrap();
     assert!(check_with(&repository, ReadData::None).is_clean());
 }
@@ -83,11 +79,7 @@ fn a_lost_index_is_a_note_and_can_be_made_anew() {
     let report = check_all(&repository);
     assert!(report.is_clean(), "every chunk is there: {report:?}");
     assert_eq!(report.notes.len(), 1);
-    assert_eq!(
-        memory.operations(),
-        before,
-        "a check does not mend the index"
-    );
+    assert_eq!(memory.operations(), before, "a check does not mend the index");
     let repaired = check::repair_index(&repository, &job()).unwrap();
     assert_eq!(repaired.containers, containers(&repository).len() as u64);
     assert_eq!(check_all(&repository).notes, [""; 0]);
@@ -104,16 +96,10 @@ fn r12_r13_r33_repairing_the_index_is_safe_at_every_step() {
     assert!(damage(&memory));
     let report = check_all(&repository);
     assert_eq!(report.problems.len(), 1, "{report:?}");
-    assert!(
-        report.damaged_paths.is_empty(),
-        "no data is lost: {report:?}"
-    );
+    assert!(report.damaged_paths.is_empty(), "no data is lost: {report:?}");
 
     let plan = check::plan_index_repair(&repository, &job()).unwrap();
-    assert_eq!(
-        (plan.runs.len(), plan.containers),
-        (3, containers(&repository).len() as u64)
-    );
+    assert_eq!((plan.runs.len(), plan.containers), (3, containers(&repository).len() as u64));
     let before = memory.operations();
     check::execute_index_repair(&repository, &plan, &job()).unwrap();
     assert!(check_all(&repository).is_clean());
@@ -123,10 +109,7 @@ fn r12_r13_r33_repairing_the_index_is_safe_at_every_step() {
         let _ = damage(&state);
         let report = check_all(&reopen(&state, 7));
         assert!(report.damaged_paths.is_empty(), "after {n}: {report:?}");
-        assert!(
-            report.damaged_containers.is_empty(),
-            "after {n}: {report:?}"
-        );
+        assert!(report.damaged_containers.is_empty(), "after {n}: {report:?}");
     }
 }
 
@@ -135,23 +118,12 @@ fn r16_an_index_that_differs_from_the_containers_is_noticed() {
     type Edit = fn(&mut Vec<Entry>);
     let edits: [(&str, Edit, bool); 4] = [
         ("as it was", |_| {}, true),
-        (
-            "an entry is missing",
-            |entries| entries.truncate(entries.len() - 1),
-            false,
-        ),
-        (
-            "an entry is in the wrong container",
-            |entries| entries[5].container ^= 1,
-            false,
-        ),
+        ("an entry is missing", |entries| entries.truncate(entries.len() - 1), false),
+        ("an entry is in the wrong container", |entries| entries[5].container ^= 1, false),
         (
             "an entry is too many",
             |entries| {
-                let other = Entry {
-                    prefix: 77,
-                    ..entries[5]
-                };
+                let other = Entry { prefix: 77, ..entries[5] };
                 entries.push(other);
             },
             false,

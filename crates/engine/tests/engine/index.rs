@@ -54,8 +54,7 @@ fn assert_equal(repository: &Repository, oracle: &Oracle, range: u64) {
     for step in 0..range {
         let prefix = step * (u64::MAX / range);
         let found = index.locate(repository, &fingerprint(prefix), &mut 0).unwrap();
-        let mut expected: Vec<_> =
-            oracle.get(&prefix).into_iter().flatten().copied().collect();
+        let mut expected: Vec<_> = oracle.get(&prefix).into_iter().flatten().copied().collect();
         expected.reverse();
         assert_eq!(found, expected, "newest first, each once");
         if !found.is_empty() {
@@ -66,7 +65,8 @@ fn assert_equal(repository: &Repository, oracle: &Oracle, range: u64) {
 
 #[test]
 fn r22_the_index_answers_like_a_naive_one_whatever_the_collisions() {
-    for (seed, count, range) in [(1, 0, 10), (2, 1, 10), (3, 5000, 7), (4, 3000, 3000), (5, 341, 2)] {
+    let cases = [(1, 0, 10), (2, 1, 10), (3, 5000, 7), (4, 3000, 3000), (5, 341, 2)];
+    for (seed, count, range) in cases {
         let (_, store) = in_memory();
         let repository = create(&store, &options());
         let randomness = SeededRandomness::new(seed);

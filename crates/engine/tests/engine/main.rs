@@ -1,9 +1,10 @@
 //! Integration tests of the engine: one binary, one module per subject.
 
 mod check;
+mod check_index;
+mod faults;
 mod index;
 mod ingest;
-mod check_index;
 mod restore;
 mod steps;
 mod synthesis;

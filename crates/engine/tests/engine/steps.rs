@@ -71,11 +71,7 @@ pub fn memory_plan() -> MemoryPlan {
 pub fn init_options(suite: Suite) -> InitOptions {
     InitOptions {
         suite,
-        kdf_cost: KdfCost {
-            memory_kib: 64,
-            passes: 1,
-            lanes: 1,
-        },
+        kdf_cost: KdfCost { memory_kib: 64, passes: 1, lanes: 1 },
         compression: Compression::Zstd(1),
         container_size_bytes: 512 * limits::KIB,
         ..InitOptions::standard().unwrap()
@@ -138,10 +134,7 @@ pub fn put_file(
     for chunk in bytes.chunks(CHUNK_BYTES) {
         let fingerprint = repository.fingerprinter().data(chunk);
         stream.put_data(&[fingerprint], |_| chunk).unwrap();
-        let extent = Extent {
-            fingerprint,
-            length: chunk.len() as u64,
-        };
+        let extent = Extent { fingerprint, length: chunk.len() as u64 };
         map.push(extent, stream).unwrap();
     }
     map.finish(stream).unwrap()
@@ -153,10 +146,7 @@ pub fn entry(name: &str, kind: EntryKind) -> Entry {
         kind,
         mode: 0o644,
         links: 1,
-        modified: Time {
-            seconds: 1_600_000_000,
-            nanoseconds: 5,
-        },
+        modified: Time { seconds: 1_600_000_000, nanoseconds: 5 },
         ..Entry::default()
     }
 }
@@ -271,11 +261,7 @@ pub fn job() -> Job {
 }
 
 pub fn check_with(repository: &Arc<Repository>, read_data: ReadData) -> CheckReport {
-    let options = CheckOptions {
-        read_data,
-        threads: 2,
-        record_findings: true,
-    };
+    let options = CheckOptions { read_data, threads: 2, record_findings: true };
     check::check(repository, options, &job()).unwrap()
 }
 

@@ -24,25 +24,16 @@ fn options() -> SynthesisOptions {
 }
 
 fn part(snapshot: SessionId, path: &str, to: &str) -> Part {
-    Part {
-        snapshot,
-        path: path.into(),
-        to: to.into(),
-    }
+    Part { snapshot, path: path.into(), to: to.into() }
 }
 
 /// Every path below a snapshot's root, with the sizes of files.
 fn listing(repository: &Arc<Repository>, id: SessionId) -> Vec<(String, u64)> {
     let mut paths = Vec::new();
-    find::walk(
-        repository,
-        root_of(repository, id),
-        &job(),
-        &mut |path, entry| {
-            paths.push((String::from_utf8(path.to_vec()).unwrap(), entry.size));
-            Ok(true)
-        },
-    )
+    find::walk(repository, root_of(repository, id), &job(), &mut |path, entry| {
+        paths.push((String::from_utf8(path.to_vec()).unwrap(), entry.size));
+        Ok(true)
+    })
     .unwrap();
     paths
 }
@@ -93,16 +84,8 @@ fn a_forgotten_snapshot_is_not_copied() {
         let error = synthesize(&repository, &parts, &options(), &job()).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::NotFound);
     }
-    assert!(
-        names(&memory, "sessions").is_empty(),
-        "sessions given up are cleaned up"
-    );
-    assert!(
-        SnapshotList::load(&repository)
-            .unwrap()
-            .snapshots
-            .is_empty()
-    );
+    assert!(names(&memory, "sessions").is_empty(), "sessions given up are cleaned up");
+    assert!(SnapshotList::load(&repository).unwrap().snapshots.is_empty());
 }
 
 #[test]
@@ -124,10 +107,8 @@ fn parts_are_merged_and_later_ones_win() {
         listing(&repository, id)
     };
     let expect = |parts: &[Part], expected: &[(&str, u64)]| {
-        let expected: Vec<(String, u64)> = expected
-            .iter()
-            .map(|(path, size)| ((*path).to_owned(), *size))
-            .collect();
+        let expected: Vec<(String, u64)> =
+            expected.iter().map(|(path, size)| ((*path).to_owned(), *size)).collect();
         assert_eq!(made(parts), expected);
     };
     let merged: &[(&str, u64)] = &[
@@ -153,48 +134,41 @@ fn parts_are_merged_and_later_ones_win() {
         ],
     );
     expect(
-        &[
-            part(first, "/a", "/p/q"),
-            part(second, "/a/two", "/p/q/r"),
-            part(first, "/c", ""),
-        ],
-        &[
-            ("/c", 40),
-            ("/p", 0),
-            ("/p/q", 0),
-            ("/p/q/one", 10),
-            ("/p/q/r", 60),
-            ("/p/q/two", 20),
-        ],
+        &[part(first, "/a", "/p/q"), part(second, "/a/two", "/p/q/r"), part(first, "/c", "")],
+        &[("/c", 40), ("/p", 0), ("/p/q", 0), ("/p/q/one", 10), ("/p/q/r", 60), ("/p/q/two", 20)],
     );
     // A whole snapshot below a name, then a file over one of its directories.
     expect(
         &[part(first, "", "/all"), part(second, "/b", "/all/a")],
+        &[("/all", 0), ("/all/a", 70), ("/all/b", 0), ("/all/b/x", 30), ("/all/c", 40)],
+    );
+    expect(
+        &[part(second, "", "/all")],
         &[
             ("/all", 0),
-            ("/all/a", 70),
-            ("/all/b", 0),
-            ("/all/b/x", 30),
-            ("/all/c", 40),
+            ("/all/a", 0),
+            ("/all/a/three", 50),
+            ("/all/a/two", 60),
+            ("/all/b", 70),
+            ("/all/c", 0),
+            ("/all/c/y", 80),
         ],
     );
     // A file that a directory is put below gives way to it.
-    expect(
-        &[part(first, "/c", "/c"), part(first, "/a/one", "/c/d")],
-        &[("/c", 0), ("/c/d", 10)],
-    );
+    expect(&[part(first, "/c", "/c"), part(first, "/a/one", "/c/d")], &[("/c", 0), ("/c/d", 10)]);
     let report = check_all(&repository);
     assert!(report.is_clean(), "totals and levels are right: {report:?}");
+}
+
+#[test]
+fn impossible_parts_are_refused() {
+    let (_, repository) = create();
+    let first = save(&repository, &[directory("a", [file("one", 1, 10)]), file("c", 4, 40)]);
     for wrong in [part(first, "/nowhere", "/x"), part(first, "/c/x", "/x")] {
         let error = synthesize(&repository, &[wrong], &options(), &job()).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::NotFound);
     }
-    let error = synthesize(
-        &repository,
-        &[part(first, "/a", "../x")],
-        &options(),
-        &job(),
-    );
+    let error = synthesize(&repository, &[part(first, "/a", "../x")], &options(), &job());
     assert_eq!(error.unwrap_err().kind(), ErrorKind::Invalid);
     assert!(synthesize(&repository, &[], &options(), &job()).is_err());
 }
@@ -215,10 +189,7 @@ fn a_synthetic_full_stores_new_directories_only() {
     let mut reader = TreeReader::open(&repository).unwrap();
     let a = reader.resolve(root_of(&repository, first), b"/a").unwrap();
     let taken = reader.resolve(record.root, b"/a").unwrap();
-    assert_eq!(
-        a, taken,
-        "an entry that one part provides is taken over as it is"
-    );
+    assert_eq!(a, taken, "an entry that one part provides is taken over as it is");
 }
 
 /// Everybody is called the same.
@@ -240,10 +211,7 @@ fn names_of_owners_are_taken_along() {
     let of = |name: &'static str, uid: u32, called: &'static [u8]| {
         let root = put_with(&repository, |stream| {
             let mut builder = DirectoryBuilder::default();
-            let entry = Entry {
-                uid,
-                ..entry(name, EntryKind::Fifo)
-            };
+            let entry = Entry { uid, ..entry(name, EntryKind::Fifo) };
             builder.push(entry, &Called(called), stream).unwrap();
             builder.finish(&Called(called), stream).unwrap()
         });

@@ -37,25 +37,18 @@ fn compared(
 }
 
 fn root(repository: &Arc<Repository>, items: &[Item]) -> Reference {
-    put_with(repository, |stream| {
-        put_directory(repository, stream, items).reference
-    })
+    put_with(repository, |stream| put_directory(repository, stream, items).reference)
 }
 
 #[test]
 fn a_walk_meets_parents_first_and_may_pass_over_them() {
     let (_, repository) = create();
-    let items = [
-        directory("a", [directory("b", [file("c", 1, 10)]), file("d", 2, 10)]),
-        file("e", 3, 10),
-    ];
+    let items =
+        [directory("a", [directory("b", [file("c", 1, 10)]), file("d", 2, 10)]), file("e", 3, 10)];
     let root = root(&repository, &items);
     let all = ["/a", "/a/b", "/a/b/c", "/a/d", "/e"];
     assert_eq!(walked(&repository, root, b""), all);
-    assert_eq!(
-        walked(&repository, root, b"b"),
-        ["/a", "/a/b", "/a/d", "/e"]
-    );
+    assert_eq!(walked(&repository, root, b"b"), ["/a", "/a/b", "/a/d", "/e"]);
     assert_eq!(walked(&repository, root, b"a"), ["/a", "/e"]);
 }
 
@@ -64,9 +57,7 @@ fn a_walk_refuses_to_go_too_deep() {
     let (_, repository) = create();
     let deepest = |depth: usize| {
         put_with(&repository, |stream| {
-            let mut directory = DirectoryBuilder::default()
-                .finish(&NoNames, stream)
-                .unwrap();
+            let mut directory = DirectoryBuilder::default().finish(&NoNames, stream).unwrap();
             for _ in 0..depth {
                 let mut builder = DirectoryBuilder::default();
                 let entry = Entry {
@@ -118,10 +109,7 @@ fn every_kind_of_difference_is_told_in_the_order_of_paths() {
         ("/z", Change::Added),
         ("/z/x", Change::Added),
     ];
-    assert_eq!(
-        changes,
-        expected.map(|(path, change)| (path.to_owned(), change))
-    );
+    assert_eq!(changes, expected.map(|(path, change)| (path.to_owned(), change)));
     let expected = DifferenceTotals {
         added: 3,
         removed: 4,
@@ -255,19 +243,12 @@ fn r49_forgetting_can_be_undone_until_it_is_final() {
     retention::forget(&repository, &[first, first], "me").unwrap();
     retention::forget(&repository, &[first], "me").unwrap();
     assert_eq!(hidden(&repository), [first]);
-    assert_eq!(
-        names(&memory, "marks").len(),
-        1,
-        "one mark, however often it is asked for"
-    );
+    assert_eq!(names(&memory, "marks").len(), 1, "one mark, however often it is asked for");
     let list = SnapshotList::load(&repository).unwrap();
     assert_eq!(retention::candidates(&list, false).len(), 1);
     assert_eq!(retention::candidates(&list, true).len(), 2);
 
-    assert_eq!(
-        retention::undelete(&repository, &[first, second]).unwrap(),
-        1
-    );
+    assert_eq!(retention::undelete(&repository, &[first, second]).unwrap(), 1);
     assert_eq!(hidden(&repository), []);
 
     retention::forget(&repository, &[first], "me").unwrap();
@@ -310,16 +291,10 @@ fn statistics_count_everything_once() {
     assert_eq!(memory.operations(), before);
     assert_eq!(figures.snapshots, 2);
     assert_eq!(figures.bytes_data, 105_000);
-    assert_eq!(
-        figures.chunks_data,
-        100_000u64.div_ceil(CHUNK_BYTES as u64) + 1
-    );
+    assert_eq!(figures.chunks_data, 100_000u64.div_ceil(CHUNK_BYTES as u64) + 1);
     // One file map, two roots.
     assert_eq!(figures.chunks_nodes, 3);
-    assert_eq!(
-        figures.index_entries,
-        figures.chunks_data + figures.chunks_nodes
-    );
+    assert_eq!(figures.index_entries, figures.chunks_data + figures.chunks_nodes);
     assert_eq!((figures.index_runs, figures.containers), (2, 4));
     assert!(figures.bytes_containers > 105_000);
     assert!(figures.bytes_metadata > 0 && figures.bytes_index > 0 && figures.bytes_other > 0);

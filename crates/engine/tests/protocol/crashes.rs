@@ -15,19 +15,13 @@ fn recover(state: &MemoryStore, earlier: &[SessionId], n: usize, items: &[Item])
     assert!(report.is_clean(), "after {n}: {report:?}");
     let list = SnapshotList::load(&repository).unwrap();
     for id in earlier {
-        assert!(
-            list.get(*id).is_some(),
-            "after {n}: a saved snapshot is gone"
-        );
+        assert!(list.get(*id).is_some(), "after {n}: a saved snapshot is gone");
     }
     let snapshots = list.snapshots.len() as u64;
     assert_eq!(report.snapshots, snapshots);
     save(&repository, items);
     let report = check_all(&repository);
-    assert!(
-        report.is_clean(),
-        "after {n} and a session more: {report:?}"
-    );
+    assert!(report.is_clean(), "after {n} and a session more: {report:?}");
     assert_eq!(report.snapshots, snapshots + 1);
     snapshots
 }
@@ -40,10 +34,8 @@ fn r21_r29_a_stop_after_any_change_loses_nothing() {
         let first = [file("a", 1, 100_000)];
         let earlier = save(&repository, &first);
         let before = memory.operations();
-        let second = [
-            file("a", 1, 100_000),
-            directory("d", [file("b", 2, 700_000), file("c", 3, 5)]),
-        ];
+        let second =
+            [file("a", 1, 100_000), directory("d", [file("b", 2, 700_000), file("c", 3, 5)])];
         save(&repository, &second);
         let after = memory.operations();
         // Announced; a container of nodes and two or more of data; pack, run, ready, outcome, and
@@ -53,10 +45,7 @@ fn r21_r29_a_stop_after_any_change_loses_nothing() {
             .map(|n| recover(&memory.state_after(n), &[earlier], n, &second))
             .collect();
         // The snapshot appears with one change, the outcome, and stays.
-        assert_eq!(
-            counts.iter().filter(|&&count| count == 1).count(),
-            after - before - 2
-        );
+        assert_eq!(counts.iter().filter(|&&count| count == 1).count(), after - before - 2);
         assert!(counts.is_sorted());
     }
 }
@@ -85,20 +74,11 @@ fn r21_a_stop_during_a_synthetic_full_loses_nothing() {
     let first = save(&repository, &[directory("d", [file("a", 1, 50_000)])]);
     let second = save(&repository, &[directory("d", [file("b", 2, 50_000)])]);
     let before = memory.operations();
-    let parts = [first, second].map(|snapshot| Part {
-        snapshot,
-        path: Vec::new(),
-        to: Vec::new(),
-    });
+    let parts = [first, second].map(|snapshot| Part { snapshot, path: Vec::new(), to: Vec::new() });
     let options = SynthesisOptions::default();
     synthesize(&repository, &parts, &options, &job()).unwrap();
     for n in before..=memory.operations() {
-        recover(
-            &memory.state_after(n),
-            &[first, second],
-            n,
-            &[file("z", 9, 10)],
-        );
+        recover(&memory.state_after(n), &[first, second], n, &[file("z", 9, 10)]);
     }
 }
 
@@ -129,10 +109,7 @@ fn merging_runs_is_safe_at_every_step() {
             break;
         }
     }
-    assert!(
-        names(&memory, "index").len() < saved.len(),
-        "runs were merged"
-    );
+    assert!(names(&memory, "index").len() < saved.len(), "runs were merged");
     saved.pop();
     for n in before..=memory.operations() {
         recover(&memory.state_after(n), &saved, n, &[file("z", 99, 10)]);

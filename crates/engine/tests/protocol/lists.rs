@@ -11,9 +11,7 @@ use onefold_types::SessionId;
 fn r54_a_tombstone_forged_without_the_key_is_ignored_and_reported() {
     let (memory, repository) = create();
     let first = save(&repository, &[file("f", 1, 10)]);
-    memory
-        .decide(&key(layout::tombstone(first)), &[0; 90])
-        .unwrap();
+    memory.decide(&key(layout::tombstone(first)), &[0; 90]).unwrap();
     let list = SnapshotList::load(&repository).unwrap();
     assert!(list.get(first).is_some());
     assert_eq!(list.problems.len(), 1, "{:?}", list.problems);
@@ -26,9 +24,7 @@ fn r54_a_tombstone_forged_without_the_key_is_ignored_and_reported() {
     let second = save(&repository, &[file("g", 2, 10)]);
     retention::forget_final(&repository, &[first], "me").unwrap();
     let sealed = memory.get(&key(layout::tombstone(first))).unwrap();
-    memory
-        .decide(&key(layout::tombstone(second)), &sealed)
-        .unwrap();
+    memory.decide(&key(layout::tombstone(second)), &sealed).unwrap();
     let list = SnapshotList::load(&repository).unwrap();
     assert!(list.get(first).is_none() && list.get(second).is_some());
 }
@@ -50,9 +46,7 @@ fn r54_a_snapshot_record_under_another_name_is_refused() {
     let first = save(&repository, &[file("f", 1, 10)]);
     let moved = SessionId([7; 16]);
     let sealed = memory.get(&key(layout::outcome(first))).unwrap();
-    memory
-        .decide(&key(layout::outcome(moved)), &sealed)
-        .unwrap();
+    memory.decide(&key(layout::outcome(moved)), &sealed).unwrap();
     let list = SnapshotList::load(&repository).unwrap();
     assert_eq!(list.snapshots.len(), 1);
     assert!(list.get(moved).is_none());

@@ -23,27 +23,16 @@ fn open_epoch(
 ) -> PlanId {
     let randomness = &*repository.environment().randomness;
     let id = PlanId::random(randomness);
-    let plan = record::Plan {
-        condemned: condemned.into_iter().collect(),
-        tombstones: Vec::new(),
-    };
+    let plan = record::Plan { condemned: condemned.into_iter().collect(), tombstones: Vec::new() };
     let seal = |name: &[u8; 16], bytes: Vec<u8>| {
         let vault = repository.vault();
-        vault
-            .seal_record(Purpose::Plan, name, &bytes, randomness)
-            .unwrap()
+        vault.seal_record(Purpose::Plan, name, &bytes, randomness).unwrap()
     };
     let sealed = seal(&id.0, record::encode(&plan).unwrap());
-    repository
-        .store()
-        .put(&key(layout::plan(id)), &sealed)
-        .unwrap();
+    repository.store().put(&key(layout::plan(id)), &sealed).unwrap();
     let epoch = record::encode(&record::Epoch { plan: id }).unwrap();
     let sealed = seal(&epoch::epoch_name(number), epoch);
-    let won = repository
-        .store()
-        .decide(&key(layout::epoch(number)), &sealed)
-        .unwrap();
+    let won = repository.store().decide(&key(layout::epoch(number)), &sealed).unwrap();
     assert_eq!(won, sealed, "another plan won");
     id
 }
@@ -51,44 +40,28 @@ fn open_epoch(
 /// Deletes what was condemned and declares the epoch finished (G6 and G8).
 fn finish_epoch(repository: &Repository, number: u64, condemned: &BTreeSet<ContainerId>) {
     for id in condemned {
-        repository
-            .store()
-            .delete(&key(layout::container(*id)))
-            .unwrap();
+        repository.store().delete(&key(layout::container(*id))).unwrap();
     }
-    repository
-        .store()
-        .put(&key(layout::finished(number)), &[])
-        .unwrap();
+    repository.store().put(&key(layout::finished(number)), &[]).unwrap();
 }
 
 /// Fences a session, as a collector does in G4; returns whether it won.
 fn fence(repository: &Repository, id: SessionId) -> bool {
     let bytes = record::encode(&Outcome::Fenced).unwrap();
     let randomness = &*repository.environment().randomness;
-    let sealed = repository
-        .vault()
-        .seal_record(Purpose::Outcome, &id.0, &bytes, randomness)
-        .unwrap();
-    let won = repository
-        .store()
-        .decide(&key(layout::outcome(id)), &sealed)
-        .unwrap();
+    let sealed =
+        repository.vault().seal_record(Purpose::Outcome, &id.0, &bytes, randomness).unwrap();
+    let won = repository.store().decide(&key(layout::outcome(id)), &sealed).unwrap();
     won == sealed
 }
 
 /// The containers that hold some chunk of a tree's data, as the containers themselves say.
 fn holders(repository: &Arc<Repository>, bytes: &[u8]) -> BTreeSet<ContainerId> {
-    let wanted: BTreeSet<_> = bytes
-        .chunks(CHUNK_BYTES)
-        .map(|chunk| repository.fingerprinter().data(chunk))
-        .collect();
+    let wanted: BTreeSet<_> =
+        bytes.chunks(CHUNK_BYTES).map(|chunk| repository.fingerprinter().data(chunk)).collect();
     let holds = |id: &ContainerId| {
         let section = reader::read_section(repository, *id).unwrap();
-        section
-            .chunks
-            .iter()
-            .any(|chunk| wanted.contains(&chunk.fingerprint))
+        section.chunks.iter().any(|chunk| wanted.contains(&chunk.fingerprint))
     };
     containers(repository).into_iter().filter(holds).collect()
 }
@@ -97,12 +70,7 @@ fn holders(repository: &Arc<Repository>, bytes: &[u8]) -> BTreeSet<ContainerId> 
 fn before_the_first_collection_nothing_is_avoided() {
     let (_, repository) = create();
     assert_eq!(epoch::read_newest(&repository).unwrap(), Epoch::default());
-    assert!(
-        WriterSession::begin(&repository)
-            .unwrap()
-            .avoid()
-            .is_empty()
-    );
+    assert!(WriterSession::begin(&repository).unwrap().avoid().is_empty());
 }
 
 #[test]
@@ -119,10 +87,7 @@ fn r10_a_session_in_an_open_epoch_stores_condemned_chunks_again() {
     let root = put_tree(&other, &session, &[Item::File("f", bytes.clone())]);
     let second = saved(commit(&other, session, root.reference));
     let holders = holders(&other, &bytes);
-    assert!(
-        !holders.is_subset(&condemned),
-        "the chunks were stored again"
-    );
+    assert!(!holders.is_subset(&condemned), "the chunks were stored again");
 
     // The epoch ends; what was committed meanwhile is whole without what was condemned.
     finish_epoch(&repository, 1, &condemned);
@@ -156,12 +121,7 @@ fn r12_after_a_finished_epoch_only_containers_that_exist_count() {
     assert!(holders(&other, &bytes).is_disjoint(&condemned));
     let report = check_all(&other);
     assert!(report.is_clean(), "{report:?}");
-    assert_eq!(
-        report.notes.len(),
-        2,
-        "stale index and pack entries: {:?}",
-        report.notes
-    );
+    assert_eq!(report.notes.len(), 2, "stale index and pack entries: {:?}", report.notes);
 }
 
 #[test]
@@ -200,10 +160,7 @@ fn r7_an_outcome_is_decided_once() {
     // The writer is first: the collector learns that it committed.
     let session = WriterSession::begin(&repository).unwrap();
     let id = session.id();
-    assert_eq!(
-        commit(&repository, session, root.reference),
-        Commit::Saved(id)
-    );
+    assert_eq!(commit(&repository, session, root.reference), Commit::Saved(id));
     assert!(!fence(&repository, id));
     assert!(SnapshotList::load(&repository).unwrap().get(id).is_some());
 
@@ -235,20 +192,8 @@ fn session_objects_go_once_the_outcome_is_decided() {
     assert!(names(&memory, "sessions").is_empty());
     // Ready comes before the outcome, and nothing is removed before it is decided.
     let at = |n: usize| memory.state_after(before + n);
-    assert_eq!(
-        (
-            names(&at(1), "sessions").len(),
-            names(&at(1), "outcomes").len()
-        ),
-        (2, 0)
-    );
-    assert_eq!(
-        (
-            names(&at(2), "sessions").len(),
-            names(&at(2), "outcomes").len()
-        ),
-        (2, 1)
-    );
+    assert_eq!((names(&at(1), "sessions").len(), names(&at(1), "outcomes").len()), (2, 0));
+    assert_eq!((names(&at(2), "sessions").len(), names(&at(2), "outcomes").len()), (2, 1));
 
     let session = WriterSession::begin(&repository).unwrap();
     let id = session.id();
@@ -326,15 +271,9 @@ fn a_vanished_plan_means_that_the_epoch_is_read_again() {
         open_epoch(&collector, 2, [second]);
         collector.store().delete(&key(layout::plan(plan))).unwrap();
     };
-    let store = BeforePlan {
-        store: memory.clone(),
-        act: Mutex::new(Some(Box::new(act))),
-    };
+    let store = BeforePlan { store: memory.clone(), act: Mutex::new(Some(Box::new(act))) };
     let writer = open_on(Arc::new(store), 2).unwrap();
-    let expected = Epoch {
-        number: 2,
-        avoid: BTreeSet::from([second]),
-    };
+    let expected = Epoch { number: 2, avoid: BTreeSet::from([second]) };
     assert_eq!(epoch::read_newest(&writer).unwrap(), expected);
 
     // A plan that is gone while its epoch is open is damage, not an endless loop.
@@ -369,8 +308,5 @@ fn r24_a_session_that_lost_a_container_cannot_commit() {
     put_directory(&repository, &mut stream, &[file("f", 1, 100_000)]);
     let finished = stream.finish().and_then(|()| store.finish().map(|_| ()));
     assert_eq!(finished.unwrap_err().kind(), ErrorKind::NoSpace);
-    assert!(
-        names(&memory, "index").is_empty(),
-        "nothing is indexed that is not durable"
-    );
+    assert!(names(&memory, "index").is_empty(), "nothing is indexed that is not durable");
 }

@@ -16,10 +16,7 @@ pub(crate) fn example() -> MetadataSection {
         offset,
     };
     MetadataSection {
-        frames: vec![
-            frame(32, 700, 1500, Codec::Zstd),
-            frame(732, 326, 310, Codec::Raw),
-        ],
+        frames: vec![frame(32, 700, 1500, Codec::Zstd), frame(732, 326, 310, Codec::Raw)],
         chunks: vec![
             chunk(1, 1000, 0, 0, 0),
             chunk(2, 500, 0, 0, 1000),
@@ -40,10 +37,7 @@ pub(crate) fn example() -> MetadataSection {
 fn sections_round_trip_with_every_column() {
     let section = example();
     assert_eq!(MetadataSection::decode(&section.encode()).unwrap(), section);
-    assert_eq!(
-        decode_metadata(&code_metadata(&section.encode()).unwrap()).unwrap(),
-        section
-    );
+    assert_eq!(decode_metadata(&code_metadata(&section.encode()).unwrap()).unwrap(), section);
     let empty = MetadataSection::default();
     assert_eq!(MetadataSection::decode(&empty.encode()).unwrap(), empty);
 }
@@ -72,11 +66,7 @@ fn truncated_sections_are_damage() {
 
 #[test]
 fn footers_hold_only_for_their_object() {
-    let footer = Footer {
-        metadata_offset: 100,
-        metadata_length: 50,
-        body_crc: 77,
-    };
+    let footer = Footer { metadata_offset: 100, metadata_length: 50, body_crc: 77 };
     let bytes = footer.encode();
     assert_eq!(Footer::decode(&bytes, 190).unwrap(), footer);
     assert!(Footer::decode(&bytes, 191).is_err());
@@ -94,15 +84,9 @@ fn headers_tell_version_from_damage() {
     let mut header = encode_header(id);
     assert_eq!(decode_header(&header).unwrap(), id);
     header[8] += 1;
-    assert_eq!(
-        decode_header(&header).unwrap_err().kind(),
-        ErrorKind::NewerFormat
-    );
+    assert_eq!(decode_header(&header).unwrap_err().kind(), ErrorKind::NewerFormat);
     header[0] = 0;
-    assert_eq!(
-        decode_header(&header).unwrap_err().kind(),
-        ErrorKind::Damaged
-    );
+    assert_eq!(decode_header(&header).unwrap_err().kind(), ErrorKind::Damaged);
 }
 
 proptest! {

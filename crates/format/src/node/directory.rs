@@ -148,21 +148,12 @@ pub(super) fn encode_leaf(leaf: &DirectoryLeaf, writer: &mut Writer) {
     writer.varint(entries.len() as u64);
     entries.iter().for_each(|entry| writer.counted(&entry.name));
     for entry in entries {
-        let kind = KINDS
-            .iter()
-            .position(|kind| *kind == entry.kind)
-            .unwrap_or(0);
+        let kind = KINDS.iter().position(|kind| *kind == entry.kind).unwrap_or(0);
         writer.u8(kind as u8);
     }
-    entries
-        .iter()
-        .for_each(|entry| writer.varint(u64::from(entry.mode)));
-    entries
-        .iter()
-        .for_each(|entry| writer.varint(u64::from(entry.uid)));
-    entries
-        .iter()
-        .for_each(|entry| writer.varint(u64::from(entry.gid)));
+    entries.iter().for_each(|entry| writer.varint(u64::from(entry.mode)));
+    entries.iter().for_each(|entry| writer.varint(u64::from(entry.uid)));
+    entries.iter().for_each(|entry| writer.varint(u64::from(entry.gid)));
     entries.iter().for_each(|entry| writer.varint(entry.links));
     encode_times(entries.iter().map(|entry| entry.modified), writer);
     encode_times(entries.iter().map(|entry| entry.changed), writer);
@@ -175,19 +166,11 @@ pub(super) fn encode_leaf(leaf: &DirectoryLeaf, writer: &mut Writer) {
     entries.iter().for_each(|entry| writer.varint(entry.size));
     for entry in entries {
         let sparse = if entry.sparse { FLAG_SPARSE } else { 0 };
-        writer.u8(sparse
-            | if entry.content.is_some() {
-                FLAG_CONTENT
-            } else {
-                0
-            });
+        writer.u8(sparse | if entry.content.is_some() { FLAG_CONTENT } else { 0 });
     }
-    entries
-        .iter()
-        .filter_map(|entry| entry.content.as_ref())
-        .for_each(|content| {
-            encode_reference(content, writer);
-        });
+    entries.iter().filter_map(|entry| entry.content.as_ref()).for_each(|content| {
+        encode_reference(content, writer);
+    });
     for entry in entries {
         match entry.kind {
             EntryKind::Symlink => writer.counted(&entry.target),
@@ -198,10 +181,7 @@ pub(super) fn encode_leaf(leaf: &DirectoryLeaf, writer: &mut Writer) {
             _ => {}
         }
     }
-    let with_xattrs = entries
-        .iter()
-        .enumerate()
-        .filter(|(_, entry)| !entry.xattrs.is_empty());
+    let with_xattrs = entries.iter().enumerate().filter(|(_, entry)| !entry.xattrs.is_empty());
     writer.varint(with_xattrs.clone().count() as u64);
     for (position, entry) in with_xattrs {
         writer.varint(position as u64);
@@ -229,10 +209,7 @@ pub(super) fn decode_leaf(reader: &mut Reader<'_>) -> Result<DirectoryLeaf> {
         if entries.last().is_some_and(|last| last.name >= name) {
             return Err(reader.damaged("directory entries are not in order"));
         }
-        entries.push(Entry {
-            name,
-            ..Entry::default()
-        });
+        entries.push(Entry { name, ..Entry::default() });
     }
     for entry in &mut entries {
         let kind = reader.u8()?;
@@ -245,11 +222,7 @@ pub(super) fn decode_leaf(reader: &mut Reader<'_>) -> Result<DirectoryLeaf> {
     decode_xattrs(&mut entries, reader)?;
     let users = decode_owners(reader)?;
     let groups = decode_owners(reader)?;
-    Ok(DirectoryLeaf {
-        entries,
-        users,
-        groups,
-    })
+    Ok(DirectoryLeaf { entries, users, groups })
 }
 
 fn decode_numbers(entries: &mut [Entry], reader: &mut Reader<'_>) -> Result<()> {
@@ -332,12 +305,7 @@ fn decode_xattrs(entries: &mut [Entry], reader: &mut Reader<'_>) -> Result<()> {
 fn decode_owners(reader: &mut Reader<'_>) -> Result<Vec<Owner>> {
     let count = reader.count(2)?;
     (0..count)
-        .map(|_| {
-            Ok((
-                reader.varint_u32()?,
-                reader.counted(limits::NAME_MAX_BYTES)?.to_vec(),
-            ))
-        })
+        .map(|_| Ok((reader.varint_u32()?, reader.counted(limits::NAME_MAX_BYTES)?.to_vec())))
         .collect()
 }
 
@@ -364,17 +332,10 @@ pub(super) fn decode_map(reader: &mut Reader<'_>) -> Result<DirectoryMap> {
     for _ in 0..count {
         let leaf = decode_reference(reader)?;
         let first_name = decode_name(reader)?;
-        if parts
-            .last()
-            .is_some_and(|last| last.first_name >= first_name)
-        {
+        if parts.last().is_some_and(|last| last.first_name >= first_name) {
             return Err(reader.damaged("the parts of a directory are not in order"));
         }
-        parts.push(DirectoryPart {
-            leaf,
-            first_name,
-            totals: decode_totals(reader)?,
-        });
+        parts.push(DirectoryPart { leaf, first_name, totals: decode_totals(reader)? });
     }
     Ok(DirectoryMap { parts })
 }
@@ -385,10 +346,7 @@ fn encode_totals(totals: Totals, writer: &mut Writer) {
 }
 
 fn decode_totals(reader: &mut Reader<'_>) -> Result<Totals> {
-    Ok(Totals {
-        entries: reader.varint()?,
-        bytes: reader.varint()?,
-    })
+    Ok(Totals { entries: reader.varint()?, bytes: reader.varint()? })
 }
 
 fn encode_times(times: impl Iterator<Item = Time> + Clone, writer: &mut Writer) {
@@ -419,13 +377,7 @@ fn decode_times<'a>(
 impl Totals {
     /// Adds what `entry` contributes to the directory that holds it.
     pub fn add(&mut self, entry: &Entry) {
-        self.entries = self
-            .entries
-            .saturating_add(entry.totals.entries)
-            .saturating_add(1);
-        self.bytes = self
-            .bytes
-            .saturating_add(entry.totals.bytes)
-            .saturating_add(entry.size);
+        self.entries = self.entries.saturating_add(entry.totals.entries).saturating_add(1);
+        self.bytes = self.bytes.saturating_add(entry.totals.bytes).saturating_add(entry.size);
     }
 }

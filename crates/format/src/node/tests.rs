@@ -2,17 +2,11 @@ use super::*;
 use proptest::prelude::*;
 
 fn reference(byte: u8, level: u16) -> Reference {
-    Reference {
-        fingerprint: Fingerprint([byte; 32]),
-        level: Level(level),
-    }
+    Reference { fingerprint: Fingerprint([byte; 32]), level: Level(level) }
 }
 
 fn leaf() -> DirectoryLeaf {
-    let time = |seconds, nanoseconds| Time {
-        seconds,
-        nanoseconds,
-    };
+    let time = |seconds, nanoseconds| Time { seconds, nanoseconds };
     let file = Entry {
         name: b"a\xff file".to_vec(),
         mode: 0o4755,
@@ -26,10 +20,7 @@ fn leaf() -> DirectoryLeaf {
         size: 5000,
         sparse: true,
         content: Some(reference(1, 1)),
-        xattrs: vec![
-            (b"user.x".to_vec(), vec![0, 255]),
-            (b"user.y".to_vec(), vec![]),
-        ],
+        xattrs: vec![(b"user.x".to_vec(), vec![0, 255]), (b"user.y".to_vec(), vec![])],
         ..Entry::default()
     };
     let directory = Entry {
@@ -37,10 +28,7 @@ fn leaf() -> DirectoryLeaf {
         kind: EntryKind::Directory,
         modified: time(-5, 0),
         content: Some(reference(2, 3)),
-        totals: Totals {
-            entries: 9,
-            bytes: 1 << 50,
-        },
+        totals: Totals { entries: 9, bytes: 1 << 50 },
         ..Entry::default()
     };
     let symlink = Entry {
@@ -55,15 +43,8 @@ fn leaf() -> DirectoryLeaf {
         device_number: 0x801,
         ..Entry::default()
     };
-    let fifo = Entry {
-        name: b"e".to_vec(),
-        kind: EntryKind::Fifo,
-        ..Entry::default()
-    };
-    let empty = Entry {
-        name: b"f".to_vec(),
-        ..Entry::default()
-    };
+    let fifo = Entry { name: b"e".to_vec(), kind: EntryKind::Fifo, ..Entry::default() };
+    let empty = Entry { name: b"f".to_vec(), ..Entry::default() };
     DirectoryLeaf {
         entries: vec![file, directory, symlink, device, fifo, empty],
         users: vec![(0, b"root".to_vec()), (1000, b"u".to_vec())],
@@ -76,10 +57,7 @@ fn nodes() -> Vec<Node> {
         Node::FileMap(FileMap {
             child_level: Level(2),
             extents: vec![
-                Extent {
-                    fingerprint: Fingerprint([1; 32]),
-                    length: 1 << 40,
-                },
+                Extent { fingerprint: Fingerprint([1; 32]), length: 1 << 40 },
                 Extent::hole(1 << 41),
             ],
         }),
@@ -89,10 +67,7 @@ fn nodes() -> Vec<Node> {
             parts: vec![DirectoryPart {
                 leaf: reference(4, 1),
                 first_name: b"a".to_vec(),
-                totals: Totals {
-                    entries: 3,
-                    bytes: 4,
-                },
+                totals: Totals { entries: 3, bytes: 4 },
             }],
         }),
         Node::Transform(Transform {
@@ -120,10 +95,7 @@ fn truncation_is_always_damage() {
     for node in nodes() {
         let bytes = node.encode();
         for length in 0..bytes.len() {
-            assert!(
-                Node::decode(&bytes[..length]).is_err(),
-                "{node:?} cut to {length}"
-            );
+            assert!(Node::decode(&bytes[..length]).is_err(), "{node:?} cut to {length}");
         }
     }
 }
@@ -143,14 +115,8 @@ fn references_skip_holes_and_keep_levels() {
 fn r54_names_that_leave_the_directory_are_refused() {
     for name in ["", ".", "..", "a/b", "/", "a\0"] {
         let mut hostile = DirectoryLeaf::default();
-        hostile.entries.push(Entry {
-            name: name.as_bytes().to_vec(),
-            ..Entry::default()
-        });
-        assert!(
-            Node::decode(&Node::DirectoryLeaf(hostile).encode()).is_err(),
-            "{name:?}"
-        );
+        hostile.entries.push(Entry { name: name.as_bytes().to_vec(), ..Entry::default() });
+        assert!(Node::decode(&Node::DirectoryLeaf(hostile).encode()).is_err(), "{name:?}");
     }
 }
 
@@ -164,12 +130,7 @@ fn disorder_and_contradictions_are_refused() {
     content_without_size.entries[0].size = 0;
     let mut link_with_content = leaf();
     link_with_content.entries[2].content = Some(reference(1, 0));
-    for hostile in [
-        disordered,
-        repeated,
-        content_without_size,
-        link_with_content,
-    ] {
+    for hostile in [disordered, repeated, content_without_size, link_with_content] {
         assert!(Node::decode(&Node::DirectoryLeaf(hostile).encode()).is_err());
     }
 }
@@ -177,10 +138,7 @@ fn disorder_and_contradictions_are_refused() {
 #[test]
 fn unknown_kinds_mean_a_newer_format() {
     for bytes in [[1, 99], [2, 1]] {
-        assert_eq!(
-            Node::decode(&bytes).unwrap_err().kind(),
-            ErrorKind::NewerFormat
-        );
+        assert_eq!(Node::decode(&bytes).unwrap_err().kind(), ErrorKind::NewerFormat);
     }
 }
 

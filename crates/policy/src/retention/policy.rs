@@ -94,9 +94,7 @@ impl KeepSpan {
             moment.checked_sub(span.ok()?).ok()
         };
         let nanoseconds = earlier().map(|moment| moment.timestamp().as_nanosecond());
-        nanoseconds
-            .and_then(|number| i64::try_from(number).ok())
-            .unwrap_or(i64::MIN)
+        nanoseconds.and_then(|number| i64::try_from(number).ok()).unwrap_or(i64::MIN)
     }
 }
 
@@ -105,18 +103,14 @@ impl FromStr for KeepSpan {
 
     fn from_str(text: &str) -> Result<Self> {
         let refused = |why: &str| {
-            Error::invalid(format!(
-                "'{text}' is not a span of time: {why}; write it like 1y5m7d2h"
-            ))
+            Error::invalid(format!("'{text}' is not a span of time: {why}; write it like 1y5m7d2h"))
         };
         let mut span = Self::default();
         let mut units_seen = String::new();
         let mut rest = text;
         while let Some(end) = rest.find(|letter: char| !letter.is_ascii_digit()) {
             let (digits, tail) = rest.split_at(end);
-            let number = digits
-                .parse()
-                .map_err(|_| refused("a number is missing or too large"))?;
+            let number = digits.parse().map_err(|_| refused("a number is missing or too large"))?;
             let mut letters = tail.chars();
             let unit = letters.next().unwrap_or_default();
             let field = match unit {
@@ -182,14 +176,8 @@ pub enum Period {
 
 impl Period {
     /// All periods, from the shortest.
-    pub const ALL: [Self; 6] = [
-        Self::Hour,
-        Self::Day,
-        Self::Week,
-        Self::Month,
-        Self::Quarter,
-        Self::Year,
-    ];
+    pub const ALL: [Self; 6] =
+        [Self::Hour, Self::Day, Self::Week, Self::Month, Self::Quarter, Self::Year];
 
     /// `hourly`, `daily`, and so on.
     #[must_use]
@@ -317,11 +305,7 @@ pub struct GroupBy {
 
 impl Default for GroupBy {
     fn default() -> Self {
-        Self {
-            host: true,
-            paths: true,
-            tags: false,
-        }
+        Self { host: true, paths: true, tags: false }
     }
 }
 
@@ -330,11 +314,7 @@ impl FromStr for GroupBy {
 
     /// A comma list of `host`, `paths` and `tags`; the empty text makes a single group.
     fn from_str(text: &str) -> Result<Self> {
-        let mut by = Self {
-            host: false,
-            paths: false,
-            tags: false,
-        };
+        let mut by = Self { host: false, paths: false, tags: false };
         if text.is_empty() {
             return Ok(by);
         }

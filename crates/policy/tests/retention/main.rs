@@ -36,17 +36,11 @@ fn candidate(number: u8, time_ns: i64) -> Candidate {
 }
 
 fn candidates(dates: &[&str], zone: &TimeZone) -> Vec<Candidate> {
-    (0..)
-        .zip(dates)
-        .map(|(number, date)| candidate(number, at(date, zone)))
-        .collect()
+    (0..).zip(dates).map(|(number, date)| candidate(number, at(date, zone))).collect()
 }
 
 fn request(policy: KeepPolicy) -> RetentionRequest {
-    RetentionRequest {
-        policy,
-        ..RetentionRequest::default()
-    }
+    RetentionRequest { policy, ..RetentionRequest::default() }
 }
 
 /// The decisions on a single group, newest first.
@@ -59,11 +53,8 @@ fn decide(list: &[Candidate], policy: KeepPolicy, zone: &TimeZone, now_ns: i64) 
 /// The numbers of the kept candidates, in ascending order.
 fn kept(list: &[Candidate], policy: KeepPolicy, zone: &TimeZone) -> Vec<u8> {
     let decisions = decide(list, policy, zone, i64::MAX);
-    let mut numbers: Vec<u8> = decisions
-        .iter()
-        .filter(|one| one.keep)
-        .map(|one| one.id.0[0])
-        .collect();
+    let mut numbers: Vec<u8> =
+        decisions.iter().filter(|one| one.keep).map(|one| one.id.0[0]).collect();
     numbers.sort_unstable();
     numbers
 }

@@ -57,10 +57,8 @@ fn each_rule_keeps_what_it_says() {
 #[test]
 fn periods_are_those_of_the_zone() {
     // 23:30 UTC is half past midnight of the next day in Berlin.
-    let list = candidates(
-        &["2025-01-01T22:30", "2025-01-01T23:30", "2025-01-02T10:00"],
-        &TimeZone::UTC,
-    );
+    let list =
+        candidates(&["2025-01-01T22:30", "2025-01-01T23:30", "2025-01-02T10:00"], &TimeZone::UTC);
     let policy = policy("daily 2");
     assert_eq!(kept(&list, policy.clone(), &TimeZone::UTC), [1, 2]);
     assert_eq!(kept(&list, policy, &berlin()), [0, 2]);
@@ -71,16 +69,8 @@ fn days_of_23_and_25_hours_are_days() {
     let zone = berlin();
     // Clocks go forward on 2025-03-30 and back on 2025-10-26.
     for (before, on, after) in [
-        (
-            "2025-03-29T23:59",
-            ["2025-03-30T00:00", "2025-03-30T23:59"],
-            "2025-03-31T00:00",
-        ),
-        (
-            "2025-10-25T23:59",
-            ["2025-10-26T00:00", "2025-10-26T23:59"],
-            "2025-10-27T00:00",
-        ),
+        ("2025-03-29T23:59", ["2025-03-30T00:00", "2025-03-30T23:59"], "2025-03-31T00:00"),
+        ("2025-10-25T23:59", ["2025-10-26T00:00", "2025-10-26T23:59"], "2025-10-27T00:00"),
     ] {
         let list = candidates(&[before, on[0], on[1], after], &zone);
         let daily = policy("daily 3");
@@ -89,11 +79,7 @@ fn days_of_23_and_25_hours_are_days() {
         let within = policy("within 1d");
         assert_eq!(kept(&list, within, &zone), [1, 2, 3]);
         let hours = policy("within 24h");
-        let expected: &[u8] = if on[0].contains("-03-") {
-            &[0, 1, 2, 3]
-        } else {
-            &[2, 3]
-        };
+        let expected: &[u8] = if on[0].contains("-03-") { &[0, 1, 2, 3] } else { &[2, 3] };
         assert_eq!(kept(&list, hours, &zone), expected);
     }
 }
@@ -133,40 +119,23 @@ fn a_day_that_comes_twice_is_one_day() {
 #[test]
 fn reasons_name_every_rule_that_keeps_a_snapshot() {
     let mut list = candidates(
-        &[
-            "2025-01-01T08:00",
-            "2025-01-01T09:00",
-            "2025-02-01T10:00",
-            "2025-02-01T11:00",
-        ],
+        &["2025-01-01T08:00", "2025-01-01T09:00", "2025-02-01T10:00", "2025-02-01T11:00"],
         &TimeZone::UTC,
     );
     list[1].hold = true;
     list[2].tags = vec!["a".to_owned(), "b".to_owned()];
     let policy = KeepPolicy {
-        tags: vec![
-            "a".parse().unwrap(),
-            "b,a".parse().unwrap(),
-            "b,c".parse().unwrap(),
-        ],
+        tags: vec!["a".parse().unwrap(), "b,a".parse().unwrap(), "b,c".parse().unwrap()],
         ids: vec![SessionId([3; 16])],
         ..policy("last 1 daily 7 within 1h within-monthly 1y")
     };
     let decisions = decide(&list, policy, &TimeZone::UTC, i64::MAX);
-    let reasons: Vec<Vec<&str>> = decisions
-        .iter()
-        .map(|one| one.reasons.iter().map(String::as_str).collect())
-        .collect();
+    let reasons: Vec<Vec<&str>> =
+        decisions.iter().map(|one| one.reasons.iter().map(String::as_str).collect()).collect();
     assert_eq!(
         reasons,
         [
-            vec![
-                "named",
-                "last snapshot",
-                "daily snapshot",
-                "monthly within 1y",
-                "within 1h"
-            ],
+            vec!["named", "last snapshot", "daily snapshot", "monthly within 1y", "within 1h"],
             vec!["has tags a", "has tags b,a", "within 1h"],
             vec!["on hold", "daily snapshot", "monthly within 1y"],
             vec!["oldest daily snapshot", "oldest monthly within 1y"],
@@ -177,28 +146,16 @@ fn reasons_name_every_rule_that_keeps_a_snapshot() {
 #[test]
 fn groups_are_judged_apart() {
     let mut list = Vec::new();
-    for (number, (host, path, tag)) in (0..).zip([
-        ("a", "/x", "t"),
-        ("a", "/x", "u"),
-        ("a", "/y", "t"),
-        ("b", "/x", "t"),
-    ]) {
+    for (number, (host, path, tag)) in
+        (0..).zip([("a", "/x", "t"), ("a", "/x", "u"), ("a", "/y", "t"), ("b", "/x", "t")])
+    {
         let mut one = candidate(number, i64::from(number));
         (one.host, one.paths, one.tags) = (host.into(), vec![path.into()], vec![tag.into()]);
         list.push(one);
     }
     // The order in which a snapshot names its paths makes no difference.
-    list.push(Candidate {
-        paths: vec!["/x".into(), "/x".into()],
-        ..list[0].clone()
-    });
-    for (by, groups) in [
-        ("", 1),
-        ("host", 2),
-        ("paths", 2),
-        ("host,paths", 3),
-        ("host,tags", 3),
-    ] {
+    list.push(Candidate { paths: vec!["/x".into(), "/x".into()], ..list[0].clone() });
+    for (by, groups) in [("", 1), ("host", 2), ("paths", 2), ("host,paths", 3), ("host,tags", 3)] {
         let request = RetentionRequest {
             policy: policy("last 1"),
             group_by: by.parse().unwrap(),
@@ -207,14 +164,7 @@ fn groups_are_judged_apart() {
         let plans = plan_retention(&list, &request, &TimeZone::UTC, 100).unwrap();
         assert_eq!(plans.len(), groups, "{by:?}");
         for plan in plans {
-            assert_eq!(
-                plan.decisions
-                    .unwrap()
-                    .iter()
-                    .filter(|one| one.keep)
-                    .count(),
-                1
-            );
+            assert_eq!(plan.decisions.unwrap().iter().filter(|one| one.keep).count(), 1);
         }
     }
     assert_eq!(GroupBy::default(), "host,paths".parse().unwrap());
@@ -223,33 +173,15 @@ fn groups_are_judged_apart() {
 
 #[test]
 fn spans_and_counts_are_understood_completely_or_refused() {
-    let full = KeepSpan {
-        years: 1,
-        months: 5,
-        weeks: 0,
-        days: 7,
-        hours: 2,
-    };
+    let full = KeepSpan { years: 1, months: 5, weeks: 0, days: 7, hours: 2 };
     assert_eq!("1y5m7d2h".parse::<KeepSpan>().unwrap(), full);
     assert_eq!("2h7d5m1y".parse::<KeepSpan>().unwrap(), full);
     assert_eq!(full.to_string(), "1y5m7d2h");
     assert_eq!("3w".parse::<KeepSpan>().unwrap().to_string(), "3w");
     assert_eq!(KeepSpan::default().to_string(), "0h");
-    for text in [
-        "",
-        "7",
-        "d",
-        "1y2",
-        "1d2d",
-        "-1d",
-        "+1d",
-        "1.5d",
-        "1 d",
-        "1s",
-        "99999999999y",
-        "٣d",
-        "1Y",
-    ] {
+    for text in
+        ["", "7", "d", "1y2", "1d2d", "-1d", "+1d", "1.5d", "1 d", "1s", "99999999999y", "٣d", "1Y"]
+    {
         assert!(text.parse::<KeepSpan>().is_err(), "{text:?}");
     }
     assert_eq!("7".parse::<Count>().unwrap(), Count::AtMost(7));

@@ -15,16 +15,10 @@ fn r49_a_policy_without_rules_is_refused() {
     };
     for policy in [KeepPolicy::default(), zero] {
         for allow_empty_group in [false, true] {
-            let request = RetentionRequest {
-                allow_empty_group,
-                ..request(policy.clone())
-            };
+            let request = RetentionRequest { allow_empty_group, ..request(policy.clone()) };
             let error = plan_retention(&list, &request, &TimeZone::UTC, 100).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Invalid);
-            assert!(
-                error.to_string().starts_with("no policy was given"),
-                "{error}"
-            );
+            assert!(error.to_string().starts_with("no policy was given"), "{error}");
         }
     }
 }
@@ -35,10 +29,7 @@ fn r49_a_group_is_never_emptied_by_a_mistyped_tag() {
     tagged.host = "tagged".to_owned();
     tagged.tags = vec!["keep".to_owned()];
     let list = [tagged, candidate(1, 1), candidate(2, 2)];
-    let policy = KeepPolicy {
-        tags: vec!["keep".parse().unwrap()],
-        ..KeepPolicy::default()
-    };
+    let policy = KeepPolicy { tags: vec!["keep".parse().unwrap()], ..KeepPolicy::default() };
     let mut request = request(policy);
     let plans = plan_retention(&list, &request, &TimeZone::UTC, 100).unwrap();
     let error = plans[0].decisions.as_ref().unwrap_err();
@@ -50,22 +41,14 @@ fn r49_a_group_is_never_emptied_by_a_mistyped_tag() {
 
     request.allow_empty_group = true;
     let plans = plan_retention(&list, &request, &TimeZone::UTC, 100).unwrap();
-    assert!(
-        plans[0]
-            .decisions
-            .as_ref()
-            .unwrap()
-            .iter()
-            .all(|one| !one.keep)
-    );
+    assert!(plans[0].decisions.as_ref().unwrap().iter().all(|one| !one.keep));
 }
 
 #[test]
 fn r53_snapshots_from_the_future_displace_nothing() {
     let now_ns = at("2025-06-15T12:00", &TimeZone::UTC);
-    let good: Vec<Candidate> = (0..20)
-        .map(|number| candidate(number, now_ns - i64::from(number) * DAY_NS))
-        .collect();
+    let good: Vec<Candidate> =
+        (0..20).map(|number| candidate(number, now_ns - i64::from(number) * DAY_NS)).collect();
     let policies = [
         policy("last 5"),
         policy("daily 5"),
@@ -76,38 +59,23 @@ fn r53_snapshots_from_the_future_displace_nothing() {
         let before = decide(&good, policy.clone(), &TimeZone::UTC, now_ns);
         let mut flooded = good.clone();
         for number in 20..120_u8 {
-            flooded.push(candidate(
-                number,
-                now_ns + 1 + i64::from(number) * 365 * DAY_NS / 4,
-            ));
+            flooded.push(candidate(number, now_ns + 1 + i64::from(number) * 365 * DAY_NS / 4));
         }
         let after = decide(&flooded, policy, &TimeZone::UTC, now_ns);
-        assert_eq!(
-            after[100..],
-            before,
-            "the good ones fare as without the flood"
-        );
-        assert!(
-            after[..100]
-                .iter()
-                .all(|one| one.reasons == ["dated in the future"])
-        );
+        assert_eq!(after[100..], before, "the good ones fare as without the flood");
+        assert!(after[..100].iter().all(|one| one.reasons == ["dated in the future"]));
     }
 }
 
 #[test]
 fn r53_within_keeps_good_snapshots_among_forged_past_ones() {
     let now_ns = at("2025-06-15T12:00", &TimeZone::UTC);
-    let mut list: Vec<Candidate> = (0..5)
-        .map(|number| candidate(number, now_ns - i64::from(number) * DAY_NS))
-        .collect();
+    let mut list: Vec<Candidate> =
+        (0..5).map(|number| candidate(number, now_ns - i64::from(number) * DAY_NS)).collect();
     for number in 5..105 {
         // Each a little newer than a good one, in the same day.
         let day = i64::from(number % 5);
-        list.push(candidate(
-            number,
-            now_ns - day * DAY_NS + i64::from(number) - 200,
-        ));
+        list.push(candidate(number, now_ns - day * DAY_NS + i64::from(number) - 200));
         list.push(candidate(number + 100, now_ns - day * DAY_NS - HOUR_NS));
     }
     let policy = policy("within 7d");

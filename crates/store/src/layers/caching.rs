@@ -29,11 +29,7 @@ struct Cached {
 impl Cached {
     fn weight(&self) -> usize {
         let length = |bytes: &Option<Arc<Vec<u8>>>| bytes.as_ref().map_or(0, |b| b.len());
-        let ranges: usize = self
-            .ranges
-            .iter()
-            .map(|(_, b)| b.len() + ENTRY_OVERHEAD_BYTES)
-            .sum();
+        let ranges: usize = self.ranges.iter().map(|(_, b)| b.len() + ENTRY_OVERHEAD_BYTES).sum();
         length(&self.whole) + length(&self.decision) + ranges + ENTRY_OVERHEAD_BYTES
     }
 
@@ -70,15 +66,8 @@ pub struct Caching<S> {
 impl<S: Store> Caching<S> {
     /// Caches up to `capacity_bytes`, and only parts of at most `object_max_bytes`.
     pub fn new(store: S, capacity_bytes: usize, object_max_bytes: usize) -> Self {
-        let table = Mutex::new(Table {
-            entries: Lru::new(capacity_bytes),
-            deletions: 0,
-        });
-        Self {
-            store,
-            table,
-            object_max_bytes,
-        }
+        let table = Mutex::new(Table { entries: Lru::new(capacity_bytes), deletions: 0 });
+        Self { store, table, object_max_bytes }
     }
 
     /// Bytes the cache holds, overhead included.
@@ -122,11 +111,7 @@ impl<S: Store> Blobs for Caching<S> {
     fn get(&self, key: &Key) -> Result<Vec<u8>> {
         let deletions = {
             let mut table = self.lock();
-            if let Some(whole) = table
-                .entries
-                .get(key)
-                .and_then(|cached| cached.whole.clone())
-            {
+            if let Some(whole) = table.entries.get(key).and_then(|cached| cached.whole.clone()) {
                 drop(table);
                 return Ok(whole.to_vec());
             }
@@ -144,11 +129,7 @@ impl<S: Store> Blobs for Caching<S> {
     fn get_range(&self, key: &Key, offset: u64, buffer: &mut [u8]) -> Result<()> {
         let deletions = {
             let mut table = self.lock();
-            if table
-                .entries
-                .get(key)
-                .is_some_and(|cached| cached.fill(offset, buffer))
-            {
+            if table.entries.get(key).is_some_and(|cached| cached.fill(offset, buffer)) {
                 return Ok(());
             }
             table.deletions
@@ -202,10 +183,7 @@ impl<S: Store> Decisions for Caching<S> {
     fn decided(&self, key: &Key) -> Result<Option<Vec<u8>>> {
         let deletions = {
             let mut table = self.lock();
-            let cached = table
-                .entries
-                .get(key)
-                .and_then(|cached| cached.decision.clone());
+            let cached = table.entries.get(key).and_then(|cached| cached.decision.clone());
             if let Some(decision) = cached {
                 drop(table);
                 return Ok(Some(decision.to_vec()));
@@ -272,11 +250,7 @@ mod tests {
         assert_eq!(counts.of("big", Operation::Get).calls, 3);
         assert_eq!(counts.of("d", Operation::Decided).calls, 0);
         assert_eq!(counts.of("undecided", Operation::Decided).calls, 3);
-        assert_eq!(
-            counts.of("a", Operation::GetTail).calls,
-            3,
-            "existence is never cached"
-        );
+        assert_eq!(counts.of("a", Operation::GetTail).calls, 3, "existence is never cached");
     }
 
     #[test]

@@ -40,28 +40,20 @@ impl Counts {
     /// The count of `operation` below the top-level name `top`, such as `containers`.
     #[must_use]
     pub fn of(&self, top: &str, operation: Operation) -> Count {
-        self.0
-            .get(&(top.to_owned(), operation))
-            .copied()
-            .unwrap_or_default()
+        self.0.get(&(top.to_owned(), operation)).copied().unwrap_or_default()
     }
 
     /// The count of `operation` over all names.
     #[must_use]
     pub fn total(&self, operation: Operation) -> Count {
         let mut total = Count::default();
-        self.0
-            .iter()
-            .filter(|((_, o), _)| *o == operation)
-            .for_each(|(_, count)| total += *count);
+        self.0.iter().filter(|((_, o), _)| *o == operation).for_each(|(_, count)| total += *count);
         total
     }
 
     /// Every count, by top-level name and operation.
     pub fn iter(&self) -> impl Iterator<Item = (&str, Operation, Count)> {
-        self.0
-            .iter()
-            .map(|((top, operation), count)| (top.as_str(), *operation, *count))
+        self.0.iter().map(|((top, operation), count)| (top.as_str(), *operation, *count))
     }
 }
 
@@ -74,18 +66,12 @@ pub struct Counting<S> {
 impl<S: Store> Counting<S> {
     /// Counts what reaches `store`.
     pub fn new(store: S) -> Self {
-        Self {
-            store,
-            counts: Mutex::default(),
-        }
+        Self { store, counts: Mutex::default() }
     }
 
     /// The counts so far.
     pub fn counts(&self) -> Counts {
-        self.counts
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
+        self.counts.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// The counts so far; counting starts anew.
@@ -106,10 +92,7 @@ impl<S: Store> Counting<S> {
         amount: impl FnOnce(&T) -> u64,
     ) -> Result<T> {
         let top = name.split('/').next().unwrap_or_default().to_owned();
-        let mut count = Count {
-            calls: 1,
-            ..Count::default()
-        };
+        let mut count = Count { calls: 1, ..Count::default() };
         match &result {
             Err(_) => count.errors = 1,
             Ok(value) if operation.is_listing() => count.names = amount(value),
@@ -124,16 +107,12 @@ impl<S: Store> Counting<S> {
 impl<S: Store> Blobs for Counting<S> {
     fn put(&self, key: &Key, bytes: &[u8]) -> Result<()> {
         let result = self.store.put(key, bytes);
-        self.count(Operation::Put, key.as_str(), result, |()| {
-            bytes.len() as u64
-        })
+        self.count(Operation::Put, key.as_str(), result, |()| bytes.len() as u64)
     }
 
     fn get(&self, key: &Key) -> Result<Vec<u8>> {
         let result = self.store.get(key);
-        self.count(Operation::Get, key.as_str(), result, |bytes| {
-            bytes.len() as u64
-        })
+        self.count(Operation::Get, key.as_str(), result, |bytes| bytes.len() as u64)
     }
 
     fn get_range(&self, key: &Key, offset: u64, buffer: &mut [u8]) -> Result<()> {
@@ -144,9 +123,7 @@ impl<S: Store> Blobs for Counting<S> {
 
     fn get_tail(&self, key: &Key, length_bytes: usize) -> Result<(u64, Vec<u8>)> {
         let result = self.store.get_tail(key, length_bytes);
-        self.count(Operation::GetTail, key.as_str(), result, |(_, tail)| {
-            tail.len() as u64
-        })
+        self.count(Operation::GetTail, key.as_str(), result, |(_, tail)| tail.len() as u64)
     }
 
     fn size(&self, key: &Key) -> Result<u64> {
@@ -172,12 +149,7 @@ impl<S: Store> Blobs for Counting<S> {
     }
 
     fn delete(&self, key: &Key) -> Result<()> {
-        self.count(
-            Operation::Delete,
-            key.as_str(),
-            self.store.delete(key),
-            |()| 0,
-        )
+        self.count(Operation::Delete, key.as_str(), self.store.delete(key), |()| 0)
     }
 
     fn settle(&self, prefix: &str) -> Result<()> {
@@ -188,19 +160,12 @@ impl<S: Store> Blobs for Counting<S> {
 impl<S: Store> Decisions for Counting<S> {
     fn decide(&self, key: &Key, value: &[u8]) -> Result<Vec<u8>> {
         let result = self.store.decide(key, value);
-        self.count(Operation::Decide, key.as_str(), result, |_| {
-            value.len() as u64
-        })
+        self.count(Operation::Decide, key.as_str(), result, |_| value.len() as u64)
     }
 
     fn decided(&self, key: &Key) -> Result<Option<Vec<u8>>> {
         let length = |value: &Option<Vec<u8>>| value.as_ref().map_or(0, |v| v.len() as u64);
-        self.count(
-            Operation::Decided,
-            key.as_str(),
-            self.store.decided(key),
-            length,
-        )
+        self.count(Operation::Decided, key.as_str(), self.store.decided(key), length)
     }
 
     fn list_decided(&self, prefix: &str, each: &mut dyn FnMut(&str) -> Result<()>) -> Result<()> {
@@ -238,10 +203,7 @@ mod tests {
     #[test]
     fn counts_by_operation_and_top_level_name() {
         let store = Counting::new(MemoryStore::new());
-        let (a, b) = (
-            Key::new("containers/aa/1").unwrap(),
-            Key::new("index/1").unwrap(),
-        );
+        let (a, b) = (Key::new("containers/aa/1").unwrap(), Key::new("index/1").unwrap());
         store.put(&a, &[0; 10]).unwrap();
         store.put(&b, &[0; 5]).unwrap();
         store.put(&b, &[0; 5]).unwrap_err();
@@ -251,12 +213,7 @@ mod tests {
         assert_eq!(counts.of("containers", Operation::Put).bytes, 10);
         assert_eq!(
             counts.total(Operation::Put),
-            Count {
-                calls: 3,
-                errors: 1,
-                bytes: 15,
-                names: 0
-            }
+            Count { calls: 3, errors: 1, bytes: 15, names: 0 }
         );
         assert_eq!(counts.of("containers", Operation::GetRange).bytes, 3);
         assert_eq!(counts.of("", Operation::ListNames).names, 2);

@@ -61,13 +61,7 @@ impl<S: Store> Faulty<S> {
     pub fn scripted(store: S, script: impl Fn(&Call<'_>) -> Fault + Send + Sync + 'static) -> Self {
         let armed = AtomicBool::new(true);
         let script = Box::new(script);
-        Self {
-            store,
-            script,
-            calls: AtomicU64::new(0),
-            armed,
-            room_bytes: None,
-        }
+        Self { store, script, calls: AtomicU64::new(0), armed, room_bytes: None }
     }
 
     /// Fails about `per_thousand` of the calls with one of `kinds`, before or after the work.
@@ -111,12 +105,7 @@ impl<S: Store> Faulty<S> {
         if !self.armed.load(Ordering::SeqCst) {
             return Fault::None;
         }
-        (self.script)(&Call {
-            number,
-            operation,
-            name,
-            size_bytes,
-        })
+        (self.script)(&Call { number, operation, name, size_bytes })
     }
 
     /// Runs `work` under the fault; `Flip` and `Truncate` are for the caller.
@@ -161,10 +150,7 @@ fn flip(bytes: &mut [u8], bit: u64) {
     let Some(index) = (bit / 8).checked_rem(bytes.len() as u64) else {
         return;
     };
-    if let Some(byte) = usize::try_from(index)
-        .ok()
-        .and_then(|index| bytes.get_mut(index))
-    {
+    if let Some(byte) = usize::try_from(index).ok().and_then(|index| bytes.get_mut(index)) {
         *byte ^= 1 << (bit % 8);
     }
 }
@@ -201,9 +187,7 @@ impl<S: Store> Blobs for Faulty<S> {
 
     fn get_range(&self, key: &Key, offset: u64, buffer: &mut [u8]) -> Result<()> {
         let fault = self.fault(Operation::GetRange, key.as_str(), buffer.len() as u64);
-        self.run(fault, key.as_str(), || {
-            self.store.get_range(key, offset, buffer)
-        })?;
+        self.run(fault, key.as_str(), || self.store.get_range(key, offset, buffer))?;
         match fault {
             Fault::Flip(bit) => flip(buffer, bit),
             Fault::Truncate(keep) if keep < buffer.len() => {
@@ -216,9 +200,8 @@ impl<S: Store> Blobs for Faulty<S> {
 
     fn get_tail(&self, key: &Key, length_bytes: usize) -> Result<(u64, Vec<u8>)> {
         let fault = self.fault(Operation::GetTail, key.as_str(), length_bytes as u64);
-        let (size, mut tail) = self.run(fault, key.as_str(), || {
-            self.store.get_tail(key, length_bytes)
-        })?;
+        let (size, mut tail) =
+            self.run(fault, key.as_str(), || self.store.get_tail(key, length_bytes))?;
         tamper(fault, &mut tail);
         Ok((size, tail))
     }
@@ -233,9 +216,7 @@ impl<S: Store> Blobs for Faulty<S> {
     }
 
     fn list_names(&self, prefix: &str, each: &mut dyn FnMut(&str) -> Result<()>) -> Result<()> {
-        self.listing(Operation::ListNames, prefix, || {
-            self.store.list_names(prefix, each)
-        })
+        self.listing(Operation::ListNames, prefix, || self.store.list_names(prefix, each))
     }
 
     fn delete(&self, key: &Key) -> Result<()> {
@@ -278,9 +259,7 @@ impl<S: Store> Decisions for Faulty<S> {
     }
 
     fn list_decided(&self, prefix: &str, each: &mut dyn FnMut(&str) -> Result<()>) -> Result<()> {
-        self.listing(Operation::ListDecided, prefix, || {
-            self.store.list_decided(prefix, each)
-        })
+        self.listing(Operation::ListDecided, prefix, || self.store.list_decided(prefix, each))
     }
 }
 
@@ -302,11 +281,7 @@ mod tests {
     /// The fault given hits puts; reads are sound.
     fn on_put(fault: Fault) -> Faulty<MemoryStore> {
         Faulty::scripted(MemoryStore::new(), move |call| {
-            if call.operation == Operation::Put {
-                fault
-            } else {
-                Fault::None
-            }
+            if call.operation == Operation::Put { fault } else { Fault::None }
         })
     }
 
@@ -321,39 +296,19 @@ mod tests {
     fn the_suite_finds_every_lie() {
         let lies: [fn(&Call<'_>) -> Fault; 5] = [
             |call| {
-                if call.size_bytes == 4097 {
-                    Fault::Truncate(4096)
-                } else {
-                    Fault::None
-                }
+                if call.size_bytes == 4097 { Fault::Truncate(4096) } else { Fault::None }
             },
             |call| {
-                if call.operation == Operation::Get {
-                    Fault::Flip(9)
-                } else {
-                    Fault::None
-                }
+                if call.operation == Operation::Get { Fault::Flip(9) } else { Fault::None }
             },
             |call| {
-                if call.operation == Operation::Delete {
-                    Fault::Lose
-                } else {
-                    Fault::None
-                }
+                if call.operation == Operation::Delete { Fault::Lose } else { Fault::None }
             },
             |call| {
-                if call.operation == Operation::Decided {
-                    Fault::Flip(0)
-                } else {
-                    Fault::None
-                }
+                if call.operation == Operation::Decided { Fault::Flip(0) } else { Fault::None }
             },
             |call| {
-                if call.size_bytes == 7 {
-                    Fault::Lose
-                } else {
-                    Fault::None
-                }
+                if call.size_bytes == 7 { Fault::Lose } else { Fault::None }
             },
         ];
         for lie in lies {
@@ -394,14 +349,8 @@ mod tests {
     fn r28_a_full_device_takes_nothing_until_something_is_deleted() {
         let store = Faulty::full_after(MemoryStore::new(), 10);
         store.put(&key("a"), &[0; 6]).unwrap();
-        assert_eq!(
-            store.put(&key("b"), &[0; 5]).unwrap_err().kind(),
-            ErrorKind::NoSpace
-        );
-        assert_eq!(
-            store.decide(&key("c"), &[0; 5]).unwrap_err().kind(),
-            ErrorKind::NoSpace
-        );
+        assert_eq!(store.put(&key("b"), &[0; 5]).unwrap_err().kind(), ErrorKind::NoSpace);
+        assert_eq!(store.decide(&key("c"), &[0; 5]).unwrap_err().kind(), ErrorKind::NoSpace);
         store.decide(&key("c"), &[0; 4]).unwrap();
         assert_eq!(store.decide(&key("c"), &[1; 9]).unwrap(), [0; 4]);
         store.delete(&key("a")).unwrap();
@@ -413,9 +362,7 @@ mod tests {
         let run = |seed| -> Vec<bool> {
             let kinds = &[ErrorKind::Io, ErrorKind::NoSpace];
             let store = Faulty::seeded(MemoryStore::new(), seed, 300, kinds);
-            (0..50)
-                .map(|n| store.put(&key(&format!("n{n}")), b"x").is_ok())
-                .collect()
+            (0..50).map(|n| store.put(&key(&format!("n{n}")), b"x").is_ok()).collect()
         };
         assert_eq!(run(1), run(1));
         assert_ne!(run(1), run(2));

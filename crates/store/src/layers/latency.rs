@@ -48,19 +48,16 @@ impl DeviceModel {
     fn cost_ns(&self, operation: Operation, amount: u64) -> u64 {
         let transfer = |per_second: u64| {
             let ns = u128::from(amount) * 1_000_000_000;
-            ns.checked_div(u128::from(per_second))
-                .map_or(0, |ns| ns as u64)
+            ns.checked_div(u128::from(per_second)).map_or(0, |ns| ns as u64)
         };
         match operation {
-            o if o.is_listing() => self
-                .list_ns
-                .saturating_add(amount.saturating_mul(self.list_name_ns)),
-            o if o.is_write() || o == Operation::Settle => self
-                .write_ns
-                .saturating_add(transfer(self.write_bytes_per_second)),
-            _ => self
-                .read_ns
-                .saturating_add(transfer(self.read_bytes_per_second)),
+            o if o.is_listing() => {
+                self.list_ns.saturating_add(amount.saturating_mul(self.list_name_ns))
+            }
+            o if o.is_write() || o == Operation::Settle => {
+                self.write_ns.saturating_add(transfer(self.write_bytes_per_second))
+            }
+            _ => self.read_ns.saturating_add(transfer(self.read_bytes_per_second)),
         }
     }
 }
@@ -75,11 +72,7 @@ pub struct Latency<S> {
 impl<S: Store> Latency<S> {
     /// Charges what `model` says.
     pub fn new(store: S, model: DeviceModel) -> Self {
-        Self {
-            store,
-            model,
-            elapsed_ns: AtomicU64::new(0),
-        }
+        Self { store, model, elapsed_ns: AtomicU64::new(0) }
     }
 
     /// The time charged so far.
@@ -93,8 +86,7 @@ impl<S: Store> Latency<S> {
     }
 
     fn charge(&self, operation: Operation, amount: u64) {
-        self.elapsed_ns
-            .fetch_add(self.model.cost_ns(operation, amount), Ordering::SeqCst);
+        self.elapsed_ns.fetch_add(self.model.cost_ns(operation, amount), Ordering::SeqCst);
     }
 }
 
@@ -106,10 +98,7 @@ impl<S: Store> Blobs for Latency<S> {
 
     fn get(&self, key: &Key) -> Result<Vec<u8>> {
         let result = self.store.get(key);
-        self.charge(
-            Operation::Get,
-            result.as_ref().map_or(0, |bytes| bytes.len() as u64),
-        );
+        self.charge(Operation::Get, result.as_ref().map_or(0, |bytes| bytes.len() as u64));
         result
     }
 
@@ -120,10 +109,7 @@ impl<S: Store> Blobs for Latency<S> {
 
     fn get_tail(&self, key: &Key, length_bytes: usize) -> Result<(u64, Vec<u8>)> {
         let result = self.store.get_tail(key, length_bytes);
-        self.charge(
-            Operation::GetTail,
-            result.as_ref().map_or(0, |(_, tail)| tail.len() as u64),
-        );
+        self.charge(Operation::GetTail, result.as_ref().map_or(0, |(_, tail)| tail.len() as u64));
         result
     }
 
@@ -171,10 +157,7 @@ impl<S: Store> Decisions for Latency<S> {
 
     fn decided(&self, key: &Key) -> Result<Option<Vec<u8>>> {
         let result = self.store.decided(key)?;
-        self.charge(
-            Operation::Decided,
-            result.as_ref().map_or(0, |value| value.len() as u64),
-        );
+        self.charge(Operation::Decided, result.as_ref().map_or(0, |value| value.len() as u64));
         Ok(result)
     }
 
@@ -216,11 +199,7 @@ mod tests {
         assert_eq!(store.elapsed_ns(), 30_005_000);
         store.list_names("", &mut |_| Ok(())).unwrap();
         assert_eq!(store.elapsed_ns(), 40_006_000);
-        let free = DeviceModel {
-            read_ns: 0,
-            read_bytes_per_second: 0,
-            ..DeviceModel::HARD_DISK
-        };
+        let free = DeviceModel { read_ns: 0, read_bytes_per_second: 0, ..DeviceModel::HARD_DISK };
         let store = Latency::new(store.inner().clone(), free);
         store.get(&key).unwrap();
         assert_eq!(store.elapsed_ns(), 0);

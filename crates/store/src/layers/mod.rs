@@ -59,9 +59,6 @@ impl Operation {
     /// Whether it shows names.
     #[must_use]
     pub fn is_listing(self) -> bool {
-        matches!(
-            self,
-            Operation::List | Operation::ListNames | Operation::ListDecided
-        )
+        matches!(self, Operation::List | Operation::ListNames | Operation::ListDecided)
     }
 }

@@ -105,8 +105,7 @@ impl<D: Disk> Objects<D> {
         loop {
             piece.clear();
             let more = next(&mut piece)?;
-            self.write_all(&temporary.file, &piece, offset)
-                .map_err(failed)?;
+            self.write_all(&temporary.file, &piece, offset).map_err(failed)?;
             offset += piece.len() as u64;
             if !more {
                 break;
@@ -236,10 +235,7 @@ impl<D: Disk> Objects<D> {
         if bytes.len() > OBJECT_MAX_BYTES {
             return Err(Error::new(
                 ErrorKind::LimitExceeded,
-                format!(
-                    "'{key}' of {} bytes exceeds the largest object",
-                    bytes.len()
-                ),
+                format!("'{key}' of {} bytes exceeds the largest object", bytes.len()),
             ));
         }
         let store = || -> io::Result<()> {
@@ -261,22 +257,14 @@ impl<D: Disk> Objects<D> {
         let (path, file) = match self.disk.create_temporary() {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 // The entry of `tmp` itself need not be durable.
-                match self
-                    .disk
-                    .make_directory(&*self.settled_directory("")?, TEMPORARY_DIRECTORY)
-                {
+                match self.disk.make_directory(&*self.settled_directory("")?, TEMPORARY_DIRECTORY) {
                     Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
                     _ => self.disk.create_temporary(),
                 }
             }
             result => result,
         }?;
-        Ok(Temporary {
-            disk: &self.disk,
-            path,
-            file,
-            renamed: false,
-        })
+        Ok(Temporary { disk: &self.disk, path, file, renamed: false })
     }
 
     fn write_temporary(&self, bytes: &[u8]) -> io::Result<Temporary<'_, D>> {
@@ -386,20 +374,18 @@ impl<D: Disk> Objects<D> {
             }
         }
         // The temporary name stays and is removed when the temporary is dropped.
-        self.disk
-            .link_new(&temporary.file, &temporary.path, directory, name)
-            .map_err(|error| {
-                // EPERM is how a filesystem without links says so.
-                let no_links = error.raw_os_error() == Some(rustix::io::Errno::PERM.raw_os_error());
-                if !no_links && !is_unsupported(&error) {
-                    return error;
-                }
-                io::Error::new(
-                    io::ErrorKind::Unsupported,
-                    "this filesystem can neither rename without replacing nor link; \
+        self.disk.link_new(&temporary.file, &temporary.path, directory, name).map_err(|error| {
+            // EPERM is how a filesystem without links says so.
+            let no_links = error.raw_os_error() == Some(rustix::io::Errno::PERM.raw_os_error());
+            if !no_links && !is_unsupported(&error) {
+                return error;
+            }
+            io::Error::new(
+                io::ErrorKind::Unsupported,
+                "this filesystem can neither rename without replacing nor link; \
                  a store cannot be safe on it",
-                )
-            })
+            )
+        })
     }
 
     /// Opens a directory, made if need be, whose own entry and those of all above it are durable.
@@ -578,10 +564,7 @@ pub(super) fn is_absence(error: &io::Error) -> bool {
 
 /// The filesystem or kernel does not have the call.
 fn is_unsupported(error: &io::Error) -> bool {
-    matches!(
-        error.kind(),
-        io::ErrorKind::InvalidInput | io::ErrorKind::Unsupported
-    )
+    matches!(error.kind(), io::ErrorKind::InvalidInput | io::ErrorKind::Unsupported)
 }
 
 /// A write past the cache that should be tried through it.

@@ -19,10 +19,8 @@ pub(super) struct Handle<D: Disk> {
 
 impl<D: Disk> Objects<D> {
     pub(super) fn get(&self, key: &Key) -> Result<Vec<u8>> {
-        let (file, size_bytes) = self
-            .disk
-            .open(key.as_str())
-            .map_err(|error| self.read_error(key, error))?;
+        let (file, size_bytes) =
+            self.disk.open(key.as_str()).map_err(|error| self.read_error(key, error))?;
         let mut bytes = vec![0; refuse_excess(key, size_bytes)?];
         self.read_exact(key, &file, 0, &mut bytes)?;
         Ok(bytes)
@@ -54,9 +52,7 @@ impl<D: Disk> Objects<D> {
     }
 
     pub(super) fn size(&self, key: &Key) -> Result<u64> {
-        self.disk
-            .size(key.as_str())
-            .map_err(|error| self.read_error(key, error))
+        self.disk.size(key.as_str()).map_err(|error| self.read_error(key, error))
     }
 
     pub(super) fn list(
@@ -65,10 +61,7 @@ impl<D: Disk> Objects<D> {
         each: &mut dyn FnMut(Listed) -> Result<()>,
     ) -> Result<()> {
         self.list_names(prefix, &mut |name| match self.disk.size(name) {
-            Ok(size_bytes) => each(Listed {
-                key: Key::new(name)?,
-                size_bytes,
-            }),
+            Ok(size_bytes) => each(Listed { key: Key::new(name)?, size_bytes }),
             Err(error) if is_absence(&error) => Ok(()),
             Err(error) => Err(self.error("listing", name, error)),
         })
@@ -112,10 +105,8 @@ impl<D: Disk> Objects<D> {
     /// Opens by name and keeps the file for later ranged reads.
     fn open_cached(&self, key: &Key) -> Result<Arc<Handle<D>>> {
         let deletions = self.deletions.load(Ordering::SeqCst);
-        let (file, size_bytes) = self
-            .disk
-            .open(key.as_str())
-            .map_err(|error| self.read_error(key, error))?;
+        let (file, size_bytes) =
+            self.disk.open(key.as_str()).map_err(|error| self.read_error(key, error))?;
         let handle = Arc::new(Handle { file, size_bytes });
         let mut handles = lock(&self.handles);
         // A deletion counts itself before it takes this lock, so none can slip in between.
@@ -135,9 +126,7 @@ impl<D: Disk> Objects<D> {
         while !buffer.is_empty() {
             match self.disk.read_at(file, buffer, offset) {
                 Ok(0) => {
-                    return Err(Error::damaged(format!(
-                        "'{key}' is shorter than its size says"
-                    )));
+                    return Err(Error::damaged(format!("'{key}' is shorter than its size says")));
                 }
                 Ok(count) => {
                     buffer = buffer.get_mut(count..).unwrap_or_default();

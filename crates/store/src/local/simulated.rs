@@ -139,11 +139,7 @@ impl World {
 
     fn find_file(&mut self, path: &str) -> io::Result<usize> {
         let node = self.find(path)?;
-        if matches!(self.nodes[node], Node::File(_)) {
-            Ok(node)
-        } else {
-            fail(ENOENT)
-        }
+        if matches!(self.nodes[node], Node::File(_)) { Ok(node) } else { fail(ENOENT) }
     }
 
     fn change(&mut self, above: usize, name: &str, node: Option<usize>) -> io::Result<()> {
@@ -203,9 +199,7 @@ impl World {
         };
         let count = directory.pending.len();
         if count <= 5 {
-            return (0..1_usize << count)
-                .map(|set| apply(&|p| set >> p & 1 == 1))
-                .collect();
+            return (0..1_usize << count).map(|set| apply(&|p| set >> p & 1 == 1)).collect();
         }
         let prefixes = (0..=count).map(|length| apply(&|p| p < length));
         let alone = (0..count).map(|one| apply(&|p| p == one));
@@ -238,27 +232,13 @@ impl World {
 impl SimulatedDisk {
     pub(super) fn new(behaviour: Behaviour) -> Self {
         let nodes = vec![Node::Directory(DirectoryNode::default())];
-        let world = World {
-            nodes,
-            behaviour,
-            log: Vec::new(),
-            temporaries: 0,
-            writes: 0,
-        };
-        Self {
-            world: Arc::new(Mutex::new(world)),
-            calls: Mutex::new(0),
-            trip: None,
-        }
+        let world = World { nodes, behaviour, log: Vec::new(), temporaries: 0, writes: 0 };
+        Self { world: Arc::new(Mutex::new(world)), calls: Mutex::new(0), trip: None }
     }
 
     /// The same disk as another process sees it.
     pub(super) fn process(&self, trip: Option<(usize, Trip)>) -> Self {
-        Self {
-            world: Arc::clone(&self.world),
-            calls: Mutex::new(0),
-            trip,
-        }
+        Self { world: Arc::clone(&self.world), calls: Mutex::new(0), trip }
     }
 
     pub(super) fn calls(&self) -> usize {
@@ -293,10 +273,7 @@ impl SimulatedDisk {
                 digits[position - 1].0
             }));
             digits.truncate(position);
-            while digits
-                .last()
-                .is_some_and(|(digit, count)| digit + 1 == *count)
-            {
+            while digits.last().is_some_and(|(digit, count)| digit + 1 == *count) {
                 digits.pop();
             }
             match digits.last_mut() {
@@ -323,11 +300,7 @@ impl SimulatedDisk {
     }
 
     fn open_file(&self, node: usize, writer: bool) -> OpenFile {
-        OpenFile {
-            world: Arc::clone(&self.world),
-            node,
-            writer,
-        }
+        OpenFile { world: Arc::clone(&self.world), node, writer }
     }
 }
 
@@ -353,10 +326,7 @@ impl Disk for SimulatedDisk {
         let node = world.nodes.len();
         world.change(*above, name, Some(node))?;
         world.log.push(format!("make directory {path}"));
-        world.nodes.push(Node::Directory(DirectoryNode {
-            path,
-            ..DirectoryNode::default()
-        }));
+        world.nodes.push(Node::Directory(DirectoryNode { path, ..DirectoryNode::default() }));
         Ok(())
     }
 
@@ -396,14 +366,9 @@ impl Disk for SimulatedDisk {
                 Node::File(_) => EntryKind::File,
                 Node::Directory(_) => EntryKind::Directory,
             };
-            now.into_iter()
-                .map(|(name, node)| (name, kind(node)))
-                .collect()
+            now.into_iter().map(|(name, node)| (name, kind(node))).collect()
         };
-        entries
-            .iter()
-            .take_while(|(name, kind)| each(name, *kind))
-            .for_each(drop);
+        entries.iter().take_while(|(name, kind)| each(name, *kind)).for_each(drop);
         Ok(())
     }
 
@@ -414,17 +379,10 @@ impl Disk for SimulatedDisk {
         world.temporaries += 1;
         let node = world.nodes.len();
         world.change(above, &name, Some(node))?;
-        let file = FileNode {
-            links: 1,
-            locked: true,
-            ..FileNode::default()
-        };
+        let file = FileNode { links: 1, locked: true, ..FileNode::default() };
         world.nodes.push(Node::File(file));
         world.log.push("create temporary".to_owned());
-        Ok((
-            format!("{TEMPORARY_DIRECTORY}/{name}"),
-            self.open_file(node, true),
-        ))
+        Ok((format!("{TEMPORARY_DIRECTORY}/{name}"), self.open_file(node, true)))
     }
 
     fn open_or_create(&self, path: &str) -> io::Result<OpenFile> {
@@ -435,20 +393,13 @@ impl Disk for SimulatedDisk {
         let (above, name) = crate::key::split(path);
         let (above, node) = (world.find(above)?, world.nodes.len());
         world.change(above, name, Some(node))?;
-        world.nodes.push(Node::File(FileNode {
-            links: 1,
-            ..FileNode::default()
-        }));
+        world.nodes.push(Node::File(FileNode { links: 1, ..FileNode::default() }));
         Ok(self.open_file(node, true))
     }
 
     fn set_direct(&self, _: &OpenFile, _: bool) -> io::Result<()> {
         let world = self.enter()?;
-        if world.behaviour.no_direct {
-            fail(EINVAL)
-        } else {
-            Ok(())
-        }
+        if world.behaviour.no_direct { fail(EINVAL) } else { Ok(()) }
     }
 
     fn write_at(&self, file: &OpenFile, bytes: &[u8], offset: u64) -> io::Result<usize> {
@@ -458,17 +409,10 @@ impl Disk for SimulatedDisk {
         if behaviour.short_writes && world.writes % 3 == 0 {
             return Err(io::ErrorKind::Interrupted.into());
         }
-        let most = if behaviour.short_writes {
-            bytes.len().div_ceil(3)
-        } else {
-            bytes.len()
-        };
+        let most = if behaviour.short_writes { bytes.len().div_ceil(3) } else { bytes.len() };
         let (bytes, offset) = (&bytes[..most], offset as usize);
         let growth = (offset + bytes.len()).saturating_sub(world.file(file.node).now.len());
-        if behaviour
-            .capacity_bytes
-            .is_some_and(|most| world.used_bytes() + growth > most)
-        {
+        if behaviour.capacity_bytes.is_some_and(|most| world.used_bytes() + growth > most) {
             return fail(ENOSPC);
         }
         let node = world.file(file.node);
@@ -543,11 +487,7 @@ impl Disk for SimulatedDisk {
         let (above, name) = crate::key::split(path);
         let above = world.find(above)?;
         world.change(above, name, None)?;
-        let shown = if path.starts_with(TEMPORARY_DIRECTORY) {
-            "temporary"
-        } else {
-            path
-        };
+        let shown = if path.starts_with(TEMPORARY_DIRECTORY) { "temporary" } else { path };
         world.log.push(format!("remove {shown}"));
         Ok(())
     }

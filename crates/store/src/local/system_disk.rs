@@ -30,9 +30,7 @@ pub(super) struct SystemDisk {
 
 impl SystemDisk {
     pub(super) fn open(path: &Path) -> io::Result<Self> {
-        Ok(Self {
-            root: open_directory_of_any_length(path)?,
-        })
+        Ok(Self { root: open_directory_of_any_length(path)? })
     }
 
     /// Makes the directory `path`, for its owner only, and its entry durable; an existing one
@@ -59,9 +57,7 @@ impl SystemDisk {
         for entry in rustix::fs::Dir::new(self.root()?)? {
             let entry = entry?;
             let name = entry.file_name().to_bytes();
-            let own = key::RESERVED
-                .iter()
-                .any(|reserved| reserved.as_bytes() == name);
+            let own = key::RESERVED.iter().any(|reserved| reserved.as_bytes() == name);
             if !own && ![b".".as_slice(), b"..", b"lost+found"].contains(&name) {
                 return Ok(false);
             }
@@ -141,15 +137,11 @@ impl Disk for SystemDisk {
     }
 
     fn make_directory(&self, above: &OwnedFd, name: &str) -> io::Result<()> {
-        Ok(retry_on_intr(|| {
-            rustix::fs::mkdirat(above, name, Mode::RWXU)
-        })?)
+        Ok(retry_on_intr(|| rustix::fs::mkdirat(above, name, Mode::RWXU))?)
     }
 
     fn remove_directory(&self, path: &str) -> io::Result<()> {
-        Ok(retry_on_intr(|| {
-            rustix::fs::unlinkat(&self.root, path, AtFlags::REMOVEDIR)
-        })?)
+        Ok(retry_on_intr(|| rustix::fs::unlinkat(&self.root, path, AtFlags::REMOVEDIR))?)
     }
 
     fn sync_directory(&self, directory: &OwnedFd) -> io::Result<()> {
@@ -161,11 +153,7 @@ impl Disk for SystemDisk {
             rustix::fs::Dir::new(open_directory_at(self.root.as_fd(), here(path))?)?;
         while let Some(entry) = directory.read() {
             let entry = entry?;
-            let Some(name) = entry
-                .file_name()
-                .to_str()
-                .ok()
-                .filter(|n| key::is_component(n))
+            let Some(name) = entry.file_name().to_str().ok().filter(|n| key::is_component(n))
             else {
                 continue;
             };
@@ -218,11 +206,7 @@ impl Disk for SystemDisk {
     }
 
     fn set_direct(&self, file: &File, direct: bool) -> io::Result<()> {
-        let flags = if direct {
-            OFlags::DIRECT
-        } else {
-            OFlags::empty()
-        };
+        let flags = if direct { OFlags::DIRECT } else { OFlags::empty() };
         Ok(retry_on_intr(|| rustix::fs::fcntl_setfl(file, flags))?)
     }
 
@@ -232,9 +216,7 @@ impl Disk for SystemDisk {
 
     fn allocate(&self, file: &File, size_bytes: u64) -> io::Result<()> {
         let whole = rustix::fs::FallocateFlags::empty();
-        Ok(retry_on_intr(|| {
-            rustix::fs::fallocate(file, whole, 0, size_bytes)
-        })?)
+        Ok(retry_on_intr(|| rustix::fs::fallocate(file, whole, 0, size_bytes))?)
     }
 
     fn sync_file(&self, file: &File) -> io::Result<()> {
@@ -264,9 +246,7 @@ impl Disk for SystemDisk {
     }
 
     fn remove(&self, path: &str) -> io::Result<()> {
-        Ok(retry_on_intr(|| {
-            rustix::fs::unlinkat(&self.root, path, AtFlags::empty())
-        })?)
+        Ok(retry_on_intr(|| rustix::fs::unlinkat(&self.root, path, AtFlags::empty()))?)
     }
 
     fn remove_unlocked(&self, path: &str) -> io::Result<bool> {

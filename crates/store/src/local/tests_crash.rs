@@ -25,9 +25,7 @@ fn content(name: &str) -> &'static [u8] {
         return &LARGE;
     }
     let mut small = SMALL.lock().unwrap();
-    small
-        .entry(name.to_owned())
-        .or_insert_with(|| name.repeat(4).into_bytes().leak())
+    small.entry(name.to_owned()).or_insert_with(|| name.repeat(4).into_bytes().leak())
 }
 
 /// What a run was promised.
@@ -73,8 +71,7 @@ fn broken_promise(state: &Survivors, promises: &Promises) -> Option<String> {
     }
     let lost = promises.kept.iter().find(|name| !state.contains_key(*name));
     let back = promises.gone.iter().find(|name| state.contains_key(*name));
-    lost.map(|n| format!("{n} is lost"))
-        .or_else(|| back.map(|n| format!("{n} is back")))
+    lost.map(|n| format!("{n} is lost")).or_else(|| back.map(|n| format!("{n} is back")))
 }
 
 /// Stops the script before each of its calls in turn and checks every state a power loss then
@@ -103,18 +100,9 @@ fn r29_no_power_loss_breaks_a_promise() {
     let plain = Behaviour::default();
     let behaviours = [
         plain,
-        Behaviour {
-            no_rename: true,
-            ..plain
-        },
-        Behaviour {
-            no_direct: true,
-            ..plain
-        },
-        Behaviour {
-            short_writes: true,
-            ..plain
-        },
+        Behaviour { no_rename: true, ..plain },
+        Behaviour { no_direct: true, ..plain },
+        Behaviour { short_writes: true, ..plain },
     ];
     for behaviour in behaviours {
         let (broken, states) = broken_promises(behaviour);
@@ -126,15 +114,9 @@ fn r29_no_power_loss_breaks_a_promise() {
 #[test]
 fn r29_the_harness_sees_a_missing_sync() {
     let plain = Behaviour::default();
-    let (broken, _) = broken_promises(Behaviour {
-        lies_about_files: true,
-        ..plain
-    });
+    let (broken, _) = broken_promises(Behaviour { lies_about_files: true, ..plain });
     assert!(broken.iter().any(|what| what.contains("not whole")));
-    let (broken, _) = broken_promises(Behaviour {
-        lies_about_directories: true,
-        ..plain
-    });
+    let (broken, _) = broken_promises(Behaviour { lies_about_directories: true, ..plain });
     assert!(broken.iter().any(|what| what.contains("is lost")));
     assert!(broken.iter().any(|what| what.contains("is back")));
 }
@@ -173,18 +155,10 @@ fn r29_a_file_is_synced_before_it_is_named_and_its_directory_before_return() {
     other.put(&key("containers/bb/5"), b"hello").unwrap();
     assert_eq!(disk.take_log().len(), 5);
 
-    let links = SimulatedDisk::new(Behaviour {
-        no_rename: true,
-        ..Behaviour::default()
-    });
+    let links = SimulatedDisk::new(Behaviour { no_rename: true, ..Behaviour::default() });
     process(&links, None).put(&key("config"), b"hello").unwrap();
     let log = links.take_log();
-    let tail = [
-        "sync file",
-        "link to config",
-        "sync directory /",
-        "remove temporary",
-    ];
+    let tail = ["sync file", "link to config", "sync directory /", "remove temporary"];
     assert_eq!(log[log.len() - 4..], tail);
 }
 
@@ -203,49 +177,31 @@ fn r29_a_decision_that_was_seen_survives_its_unfinished_winner() {
         };
         let Some(seen) = seen else { continue };
         for state in disk.states_after_power_loss() {
-            assert_eq!(
-                state.get(name.as_str()),
-                Some(&seen),
-                "stopped at call {stop}"
-            );
+            assert_eq!(state.get(name.as_str()), Some(&seen), "stopped at call {stop}");
         }
     }
 }
 
 #[test]
 fn r29_a_directory_made_anew_by_another_process_is_not_taken_for_settled() {
-    let names = [
-        "sessions/s/ready-1",
-        "sessions/s/ready-2",
-        "sessions/s/ready-3",
-    ]
-    .map(key);
+    let names = ["sessions/s/ready-1", "sessions/s/ready-2", "sessions/s/ready-3"].map(key);
     for stop in 0..40 {
         let disk = SimulatedDisk::new(Behaviour::default());
         let first = process(&disk, None);
         first.put(&names[0], b"x").unwrap();
         // The second process empties and removes the directory, then stops while making it again.
         let second = process(&disk, Some((stop, Trip::Stop)));
-        let _ = second
-            .delete(&names[0])
-            .and_then(|()| second.put(&names[1], b"x"));
+        let _ = second.delete(&names[0]).and_then(|()| second.put(&names[1], b"x"));
         first.put(&names[2], b"x").unwrap();
         for state in disk.states_after_power_loss() {
-            assert!(
-                state.contains_key(names[2].as_str()),
-                "stopped at call {stop}"
-            );
+            assert!(state.contains_key(names[2].as_str()), "stopped at call {stop}");
         }
     }
 }
 
 #[test]
 fn r27_every_failing_call_is_reported_and_leaves_whole_objects() {
-    let failures = [
-        (28, ErrorKind::NoSpace),
-        (122, ErrorKind::NoSpace),
-        (5, ErrorKind::Io),
-    ];
+    let failures = [(28, ErrorKind::NoSpace), (122, ErrorKind::NoSpace), (5, ErrorKind::Io)];
     for (number, kind) in failures.into_iter().chain([(30, ErrorKind::ReadOnly)]) {
         for at in 0.. {
             let disk = SimulatedDisk::new(Behaviour::default());
@@ -256,10 +212,7 @@ fn r27_every_failing_call_is_reported_and_leaves_whole_objects() {
                 break;
             }
             if let Err(error) = result {
-                assert!(
-                    error.kind() == kind || error.kind() == ErrorKind::Io,
-                    "{error}"
-                );
+                assert!(error.kind() == kind || error.kind() == ErrorKind::Io, "{error}");
                 assert!(error.to_string().contains("'simulated'"), "{error}");
             }
             assert_eq!(disk.temporaries(), 0, "call {at} left a temporary file");
@@ -294,19 +247,12 @@ fn r29_after_a_failed_sync_of_a_directory_nothing_is_promised() {
 fn r28_deleting_and_the_reserve_make_room_on_a_full_device() {
     for no_direct in [false, true] {
         let capacity_bytes = Some(100_000);
-        let behaviour = Behaviour {
-            capacity_bytes,
-            no_direct,
-            ..Behaviour::default()
-        };
+        let behaviour = Behaviour { capacity_bytes, no_direct, ..Behaviour::default() };
         let disk = SimulatedDisk::new(behaviour);
         let objects = process(&disk, None);
         objects.ensure_reserve(20_000).unwrap();
         objects.ensure_reserve(10_000).unwrap();
-        assert_eq!(
-            objects.ensure_reserve(200_000).unwrap_err().kind(),
-            ErrorKind::NoSpace
-        );
+        assert_eq!(objects.ensure_reserve(200_000).unwrap_err().kind(), ErrorKind::NoSpace);
         objects.release_reserve().unwrap();
         objects.ensure_reserve(20_000).unwrap();
         objects.put(&key("a"), &[1; 50_000]).unwrap();
@@ -327,11 +273,7 @@ fn r28_deleting_and_the_reserve_make_room_on_a_full_device() {
 
 #[test]
 fn a_disk_that_can_neither_rename_nor_link_is_refused_in_words() {
-    let behaviour = Behaviour {
-        no_rename: true,
-        no_links: true,
-        ..Behaviour::default()
-    };
+    let behaviour = Behaviour { no_rename: true, no_links: true, ..Behaviour::default() };
     let disk = SimulatedDisk::new(behaviour);
     let error = process(&disk, None).put(&key("config"), b"x").unwrap_err();
     assert!(error.to_string().contains("cannot be safe"), "{error}");
@@ -358,39 +300,19 @@ fn large_and_short_writes_come_back_whole() {
     let plain = Behaviour::default();
     for behaviour in [
         plain,
-        Behaviour {
-            short_writes: true,
-            ..plain
-        },
-        Behaviour {
-            no_direct: true,
-            short_writes: true,
-            ..plain
-        },
+        Behaviour { short_writes: true, ..plain },
+        Behaviour { no_direct: true, short_writes: true, ..plain },
     ] {
         let objects = process(&SimulatedDisk::new(behaviour), None);
-        let sizes = [
-            0,
-            1,
-            262_144,
-            262_145,
-            1 << 20,
-            (1 << 20) + 4097,
-            (2 << 20) + 1,
-        ];
-        let objects_put: BTreeMap<usize, Vec<u8>> = sizes
-            .iter()
-            .map(|n| (*n, (0..*n).map(|i| ((i * 7) >> 3) as u8).collect()))
-            .collect();
+        let sizes = [0, 1, 262_144, 262_145, 1 << 20, (1 << 20) + 4097, (2 << 20) + 1];
+        let objects_put: BTreeMap<usize, Vec<u8>> =
+            sizes.iter().map(|n| (*n, (0..*n).map(|i| ((i * 7) >> 3) as u8).collect())).collect();
         for (size, bytes) in &objects_put {
             let key = key(&format!("containers/{size}"));
             objects.put(&key, bytes).unwrap();
             assert!(objects.get(&key).unwrap() == *bytes, "{size}");
             let (whole, tail) = objects.get_tail(&key, 5000).unwrap();
-            assert_eq!(
-                (whole, &tail[..]),
-                (*size as u64, &bytes[size.saturating_sub(5000)..])
-            );
+            assert_eq!((whole, &tail[..]), (*size as u64, &bytes[size.saturating_sub(5000)..]));
         }
     }
 }

@@ -35,14 +35,8 @@ fn conforms() {
 #[test]
 fn creating_refuses_what_is_not_empty_and_opening_what_is_no_store() {
     let (root, path, _store) = store();
-    assert_eq!(
-        fs::metadata(&path).unwrap().permissions().mode() & 0o777,
-        0o700
-    );
-    assert_eq!(
-        LocalStore::create(&path).unwrap_err().kind(),
-        ErrorKind::AlreadyExists
-    );
+    assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o700);
+    assert_eq!(LocalStore::create(&path).unwrap_err().kind(), ErrorKind::AlreadyExists);
     assert!(LocalStore::create(root.path().join("no/parent")).is_err());
     fs::create_dir(root.path().join("empty")).unwrap();
     fs::create_dir(root.path().join("empty/lost+found")).unwrap();
@@ -74,11 +68,7 @@ fn a_store_opened_for_reading_refuses_every_write() {
         store.release_reserve().unwrap_err(),
         store.remove_stale_temporaries().unwrap_err(),
     ];
-    assert!(
-        refused
-            .iter()
-            .all(|error| error.kind() == ErrorKind::ReadOnly)
-    );
+    assert!(refused.iter().all(|error| error.kind() == ErrorKind::ReadOnly));
     assert!(writable.get(&key("config")).is_ok());
 }
 
@@ -191,25 +181,12 @@ fn a_deletion_by_another_process_is_seen_by_what_proves_existence() {
 fn damage_to_the_size_is_damage() {
     let (_root, path, store) = store();
     store.put(&key("a"), &[7; 100]).unwrap();
-    fs::File::options()
-        .write(true)
-        .open(path.join("a"))
-        .unwrap()
-        .set_len(50)
-        .unwrap();
+    fs::File::options().write(true).open(path.join("a")).unwrap().set_len(50).unwrap();
     let error = store.get_range(&key("a"), 40, &mut [0; 20]).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Damaged);
     let huge = crate::OBJECT_MAX_BYTES as u64 + 1;
-    fs::File::options()
-        .write(true)
-        .open(path.join("a"))
-        .unwrap()
-        .set_len(huge)
-        .unwrap();
-    assert_eq!(
-        store.get(&key("a")).unwrap_err().kind(),
-        ErrorKind::LimitExceeded
-    );
+    fs::File::options().write(true).open(path.join("a")).unwrap().set_len(huge).unwrap();
+    assert_eq!(store.get(&key("a")).unwrap_err().kind(), ErrorKind::LimitExceeded);
     let error = store.get_tail(&key("a"), usize::MAX).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::LimitExceeded);
     assert_eq!(store.get_tail(&key("a"), 10).unwrap().1.len(), 10);

@@ -40,11 +40,7 @@ fn every_document_is_linked_from_an_entrance() {
     let mut linked = BTreeSet::new();
     for entrance in ENTRANCES {
         let links = markdown::links(&files::read(entrance));
-        linked.extend(
-            links
-                .iter()
-                .filter_map(|link| markdown::target(entrance, link)),
-        );
+        linked.extend(links.iter().filter_map(|link| markdown::target(entrance, link)));
     }
     let findings: Vec<String> = files::below("docs")
         .into_iter()
@@ -73,10 +69,7 @@ fn every_link_leads_somewhere() {
 fn documents_named_in_the_source_exist() {
     let mut findings = Vec::new();
     for file in files::rust() {
-        for word in file
-            .text()
-            .split(|c: char| c.is_whitespace() || "()`'\",;:".contains(c))
-        {
+        for word in file.text().split(|c: char| c.is_whitespace() || "()`'\",;:".contains(c)) {
             let word = word.trim_end_matches('.');
             if word.starts_with("docs/") && word.ends_with(".md") && !files::exists(word) {
                 findings.push(format!("{}: {word}", file.path));
@@ -113,16 +106,10 @@ fn nothing_names_a_machine_or_a_registry() {
             continue;
         }
         for (number, line) in file.text().lines().enumerate() {
-            for place in unwanted
-                .iter()
-                .filter(|place| line.contains(place.as_str()))
-            {
+            for place in unwanted.iter().filter(|place| line.contains(place.as_str())) {
                 findings.push(format!("{}:{}: {place}", file.path, number + 1));
             }
         }
     }
-    no_findings(
-        "places and hosts that do not belong in the project",
-        &findings,
-    );
+    no_findings("places and hosts that do not belong in the project", &findings);
 }

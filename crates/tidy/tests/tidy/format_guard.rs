@@ -15,21 +15,13 @@ const FILES: [&str; 2] = ["crates/crypto/src/key_slot.rs", "crates/crypto/src/se
 fn hash() -> String {
     let mut hasher = blake3::Hasher::new();
     let mut add = |path: &str, bytes: &[u8]| {
-        hasher
-            .update(&(path.len() as u64).to_le_bytes())
-            .update(path.as_bytes());
-        hasher
-            .update(&(bytes.len() as u64).to_le_bytes())
-            .update(bytes);
+        hasher.update(&(path.len() as u64).to_le_bytes()).update(path.as_bytes());
+        hasher.update(&(bytes.len() as u64).to_le_bytes()).update(bytes);
     };
     for directory in DIRECTORIES {
-        files::below(directory)
-            .iter()
-            .for_each(|file| add(&file.path, &file.bytes));
+        files::below(directory).iter().for_each(|file| add(&file.path, &file.bytes));
     }
-    FILES
-        .iter()
-        .for_each(|path| add(path, files::read(path).as_bytes()));
+    FILES.iter().for_each(|path| add(path, files::read(path).as_bytes()));
     hasher.finalize().to_hex()[..32].to_owned()
 }
 
@@ -37,14 +29,8 @@ fn hash() -> String {
 fn the_format_and_its_description_change_together() {
     let text = files::read(DOCUMENT);
     let line = format!("{LABEL}{}", hash());
-    let (before, last) = text
-        .trim_end()
-        .rsplit_once('\n')
-        .expect("the document has lines");
-    assert!(
-        last.starts_with(LABEL),
-        "the last line of {DOCUMENT} must be '{LABEL}<hash>'"
-    );
+    let (before, last) = text.trim_end().rsplit_once('\n').expect("the document has lines");
+    assert!(last.starts_with(LABEL), "the last line of {DOCUMENT} must be '{LABEL}<hash>'");
     if last == line {
         return;
     }
@@ -65,14 +51,9 @@ fn the_format_and_its_description_change_together() {
 fn the_description_names_the_version_and_every_place() {
     let text = files::read(DOCUMENT);
     let mut findings = Vec::new();
-    let version = constant(
-        &files::read("crates/format/src/lib.rs"),
-        "pub const FORMAT_VERSION: u16",
-    );
-    let sentence = format!(
-        "`FORMAT_VERSION` is {}",
-        version.first().map_or("", String::as_str)
-    );
+    let version =
+        constant(&files::read("crates/format/src/lib.rs"), "pub const FORMAT_VERSION: u16");
+    let sentence = format!("`FORMAT_VERSION` is {}", version.first().map_or("", String::as_str));
     if !text.contains(&sentence) {
         findings.push(format!("'{sentence}' is missing"));
     }

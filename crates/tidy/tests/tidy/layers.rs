@@ -24,52 +24,32 @@ const RUNTIMES: [&str; 5] = ["tokio", "async-std", "smol", "futures", "futures-u
 fn packages() -> Vec<Value> {
     let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned());
     let output = Command::new(cargo)
-        .args([
-            "metadata",
-            "--format-version",
-            "1",
-            "--no-deps",
-            "--offline",
-        ])
+        .args(["metadata", "--format-version", "1", "--no-deps", "--offline"])
         .current_dir(onefold_tidy::files::root())
         .output()
         .expect("cargo metadata");
-    assert!(
-        output.status.success(),
-        "{}",
-        String::from_utf8_lossy(&output.stderr)
-    );
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let metadata: Value = serde_json::from_slice(&output.stdout).expect("cargo metadata is JSON");
     metadata["packages"].as_array().cloned().unwrap_or_default()
 }
 
 fn layer(name: &str) -> Option<u8> {
-    LAYERS
-        .iter()
-        .find(|(other, _)| *other == name)
-        .map(|(_, layer)| *layer)
+    LAYERS.iter().find(|(other, _)| *other == name).map(|(_, layer)| *layer)
 }
 
 #[test]
 fn crates_import_only_from_lower_layers() {
     let mut findings = Vec::new();
     let packages = packages();
-    assert!(
-        packages.len() >= LAYERS.len(),
-        "crates are missing from the workspace"
-    );
+    assert!(packages.len() >= LAYERS.len(), "crates are missing from the workspace");
     for package in &packages {
         let name = package["name"].as_str().unwrap_or_default();
         let Some(own) = layer(name) else {
-            findings.push(format!(
-                "{name} has no layer: add it to crates/tidy/tests/tidy/layers.rs"
-            ));
+            findings
+                .push(format!("{name} has no layer: add it to crates/tidy/tests/tidy/layers.rs"));
             continue;
         };
-        let dependencies = package["dependencies"]
-            .as_array()
-            .cloned()
-            .unwrap_or_default();
+        let dependencies = package["dependencies"].as_array().cloned().unwrap_or_default();
         for dependency in &dependencies {
             let other = dependency["name"].as_str().unwrap_or_default();
             if layer(other).is_some_and(|other| other >= own) {
@@ -79,9 +59,7 @@ fn crates_import_only_from_lower_layers() {
                 findings.push(format!("{name} imports {other}: the core is synchronous"));
             }
         }
-        let has_any = dependencies
-            .iter()
-            .any(|dependency| dependency["kind"].is_null());
+        let has_any = dependencies.iter().any(|dependency| dependency["kind"].is_null());
         if own == 0 && has_any {
             findings.push(format!("{name} is the vocabulary and depends on nothing"));
         }

@@ -6,14 +6,8 @@ use onefold_tidy::{files, markdown};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The items of the checklist: numbers 1 to the given one, for each paper and across them.
-const ITEMS: [(&str, usize); 6] = [
-    ("S0.", 33),
-    ("S1.", 43),
-    ("S2.", 39),
-    ("S3.", 47),
-    ("S4.", 31),
-    ("SX.", 7),
-];
+const ITEMS: [(&str, usize); 6] =
+    [("S0.", 33), ("S1.", 43), ("S2.", 39), ("S3.", 47), ("S4.", 31), ("SX.", 7)];
 /// The catalogue of root causes of data loss: R1 to R56.
 const ROOT_CAUSES: usize = 56;
 const STATUSES: [&str; 3] = ["works", "differs", "not yet"];
@@ -23,9 +17,7 @@ fn function_names() -> BTreeSet<String> {
     let mut names = BTreeSet::new();
     for file in files::rust() {
         for after in file.text().split("fn ").skip(1) {
-            let name = after
-                .split(|c: char| !c.is_alphanumeric() && c != '_')
-                .next();
+            let name = after.split(|c: char| !c.is_alphanumeric() && c != '_').next();
             names.extend(name.map(str::to_owned));
         }
     }
@@ -34,9 +26,7 @@ fn function_names() -> BTreeSet<String> {
 
 fn is_item(text: &str) -> bool {
     let number = |rest: &str| rest.parse::<usize>().is_ok();
-    ITEMS
-        .iter()
-        .any(|(paper, _)| text.strip_prefix(paper).is_some_and(number))
+    ITEMS.iter().any(|(paper, _)| text.strip_prefix(paper).is_some_and(number))
 }
 
 fn items() -> Vec<String> {
@@ -49,11 +39,7 @@ fn items() -> Vec<String> {
 /// What is wrong with a row: `| id | status | module | test | experiment | note |`.
 fn problems(row: &[String], functions: &BTreeSet<String>) -> Vec<String> {
     let [id, status, module, test, experiment, note] = row else {
-        return vec![format!(
-            "{}: a row has six cells, this one has {}",
-            row[0],
-            row.len()
-        )];
+        return vec![format!("{}: a row has six cells, this one has {}", row[0], row.len())];
     };
     let mut problems = Vec::new();
     if !STATUSES.contains(&status.as_str()) {
@@ -67,11 +53,7 @@ fn problems(row: &[String], functions: &BTreeSet<String>) -> Vec<String> {
         problems.push(format!("{id}: 'works' needs a module and a test"));
     }
     let experiments = markdown::quoted(experiment);
-    for path in modules
-        .iter()
-        .chain(&experiments)
-        .filter(|path| !files::exists(path))
-    {
+    for path in modules.iter().chain(&experiments).filter(|path| !files::exists(path)) {
         problems.push(format!("{id}: there is no '{path}'"));
     }
     for name in tests.iter().filter(|name| !functions.contains(*name)) {
@@ -108,10 +90,8 @@ fn every_item_of_the_checklist_has_a_true_row() {
 #[test]
 fn every_root_cause_has_a_row() {
     let functions = function_names();
-    let is_cause = |text: &str| {
-        text.strip_prefix('R')
-            .is_some_and(|number| number.parse::<usize>().is_ok())
-    };
+    let is_cause =
+        |text: &str| text.strip_prefix('R').is_some_and(|number| number.parse::<usize>().is_ok());
     let rows = markdown::rows(&files::read("docs/TESTING.md"), is_cause);
     let mut findings = Vec::new();
     for number in 1..=ROOT_CAUSES {

@@ -32,10 +32,7 @@ fn every_file_begins_with_a_header() {
         .filter(|file| !is_test_module(&file.path) && !file.text().starts_with("//! "))
         .map(|file| file.path.clone())
         .collect();
-    no_findings(
-        "the first line says what the file is for (//! ...)",
-        &findings,
-    );
+    no_findings("the first line says what the file is for (//! ...)", &findings);
 }
 
 #[test]
@@ -47,10 +44,7 @@ fn no_file_is_too_long() {
         .filter(|(file, _)| !LONG_FILES.iter().any(|(path, _)| *path == file.path))
         .map(|(file, lines)| format!("{}: {lines} lines", file.path))
         .collect();
-    no_findings(
-        &format!("a file has at most {FILE_LINES_MAX} lines"),
-        &findings,
-    );
+    no_findings(&format!("a file has at most {FILE_LINES_MAX} lines"), &findings);
 }
 
 #[test]
@@ -67,10 +61,7 @@ fn no_function_is_too_long() {
             }
         }
     }
-    no_findings(
-        &format!("a function has at most {FUNCTION_LINES_MAX} lines"),
-        &findings,
-    );
+    no_findings(&format!("a function has at most {FUNCTION_LINES_MAX} lines"), &findings);
 }
 
 #[test]
@@ -84,10 +75,7 @@ fn no_line_is_too_wide() {
             }
         }
     }
-    no_findings(
-        &format!("a line has at most {COLUMNS_MAX} columns"),
-        &findings,
-    );
+    no_findings(&format!("a line has at most {COLUMNS_MAX} columns"), &findings);
 }
 
 /// Rows of tables in comments; addresses.
@@ -109,16 +97,7 @@ fn nothing_is_left_unfinished() {
             }
         };
         find(&parts.comments, &["TODO", "FIXME", "XXX"]);
-        find(
-            &parts.code,
-            &[
-                "todo!",
-                "unimplemented!",
-                "dbg!",
-                "#[ignore",
-                "#[should_panic",
-            ],
-        );
+        find(&parts.code, &["todo!", "unimplemented!", "dbg!", "#[ignore", "#[should_panic"]);
         find(&parts.code, &["allow(dead_code)", "expect(dead_code)"]);
         // Helpers that several test binaries share say so.
         if !file.path.contains("/tests/") {
@@ -148,22 +127,14 @@ fn touches(file: &File) -> Vec<String> {
         let direct = |module: &&str| line.contains(&format!("std::{module}"));
         let grouped = |module: &&str| {
             line.split_once("std::{").is_some_and(|(_, group)| {
-                group
-                    .split(|c: char| !c.is_alphanumeric() && c != '_')
-                    .any(|word| word == *module)
+                group.split(|c: char| !c.is_alphanumeric() && c != '_').any(|word| word == *module)
             })
         };
-        for module in WORLD
-            .iter()
-            .filter(|module| direct(module) || grouped(module))
-        {
+        for module in WORLD.iter().filter(|module| direct(module) || grouped(module)) {
             findings.push(format!("{}:{}: std::{module}", file.path, number + 1));
         }
         let is_word = |c: char| c.is_alphanumeric() || c == '_';
-        for word in line
-            .split(|c| !is_word(c))
-            .filter(|word| CLOCKS.contains(word))
-        {
+        for word in line.split(|c| !is_word(c)).filter(|word| CLOCKS.contains(word)) {
             findings.push(format!("{}:{}: {word}", file.path, number + 1));
         }
     }
@@ -198,15 +169,11 @@ fn every_file_is_part_of_a_crate() {
                 // A file of tests beside its siblings, which may declare it.
                 || path.starts_with(&format!("{directory}/"))
         };
-        let found = files
-            .iter()
-            .any(|other| is_parent(&other.path) && other.text().contains(&declared));
+        let found =
+            files.iter().any(|other| is_parent(&other.path) && other.text().contains(&declared));
         if !found {
             findings.push(file.path.clone());
         }
     }
-    no_findings(
-        "no 'mod' names these files, so nothing compiles them",
-        &findings,
-    );
+    no_findings("no 'mod' names these files, so nothing compiles them", &findings);
 }

@@ -19,10 +19,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 const STDIN_NAME: &str = "stdin";
 /// How long a read waits before it looks whether it is to stop.
-const POLL_INTERVAL: Timespec = Timespec {
-    tv_sec: 0,
-    tv_nsec: 200_000_000,
-};
+const POLL_INTERVAL: Timespec = Timespec { tv_sec: 0, tv_nsec: 200_000_000 };
 
 /// All paths to save. Refused if there are none, or if none of them exists (R50); those that do
 /// not exist beside others that do are left to the engine, which reports them.
@@ -59,10 +56,7 @@ fn refuse_if_all_missing(context: &Context, paths: &[PathBuf]) -> Result<()> {
     for (path, error) in &problems {
         context.output.problem(&path.display().to_string(), error);
     }
-    Err(Error::new(
-        ErrorKind::Source,
-        "none of the sources can be read; nothing was saved",
-    ))
+    Err(Error::new(ErrorKind::Source, "none of the sources can be read; nothing was saved"))
 }
 
 /// What to leave out: what the options say, and the store if it lies inside a source (R52).
@@ -109,10 +103,7 @@ pub fn stream(arguments: &BackupArguments, interrupt: &Interrupt) -> Result<Sour
     if !arguments.stdin_from_command {
         return Ok(Source::Stream {
             name,
-            reader: Box::new(Interruptible {
-                from: io::stdin(),
-                interrupt: interrupt.clone(),
-            }),
+            reader: Box::new(Interruptible { from: io::stdin(), interrupt: interrupt.clone() }),
             finish: Box::new(|| Ok(())),
         });
     }
@@ -129,17 +120,11 @@ pub fn stream(arguments: &BackupArguments, interrupt: &Interrupt) -> Result<Sour
             Error::io(format!("running '{shown}'"), cause).with_kind(ErrorKind::Source)
         })?;
     let stdout = child.stdout.take();
-    let running = RunningCommand {
-        child: Arc::new(Mutex::new(child)),
-        shown,
-    };
+    let running = RunningCommand { child: Arc::new(Mutex::new(child)), shown };
     let from = stdout.ok_or_else(|| Error::new(ErrorKind::Io, "the command has no output"))?;
     Ok(Source::Stream {
         name,
-        reader: Box::new(Interruptible {
-            from,
-            interrupt: interrupt.clone(),
-        }),
+        reader: Box::new(Interruptible { from, interrupt: interrupt.clone() }),
         finish: Box::new(move || running.finish()),
     })
 }
@@ -147,9 +132,7 @@ pub fn stream(arguments: &BackupArguments, interrupt: &Interrupt) -> Result<Sour
 fn stream_name(given: Option<&OsString>) -> Result<Vec<u8>> {
     let name = given.map_or(STDIN_NAME.as_bytes(), |name| name.as_bytes());
     let cleaned = crate::commands::ls::clean(name);
-    let leads_upwards = cleaned
-        .split(|byte| *byte == b'/')
-        .any(|part| part == b"..");
+    let leads_upwards = cleaned.split(|byte| *byte == b'/').any(|part| part == b"..");
     if cleaned.is_empty() || leads_upwards || name.ends_with(b"/") {
         return Err(Error::invalid(format!(
             "'{}' cannot be the name of a file",
@@ -172,18 +155,13 @@ impl RunningCommand {
     fn finish(self) -> Result<()> {
         let status = {
             let mut child = self.child.lock().unwrap_or_else(PoisonError::into_inner);
-            child
-                .wait()
-                .context(|| format!("waiting for '{}'", self.shown))?
+            child.wait().context(|| format!("waiting for '{}'", self.shown))?
         };
         match status.success() {
             true => Ok(()),
             false => Err(Error::new(
                 ErrorKind::Source,
-                format!(
-                    "the command '{}' failed: {status}; nothing was saved",
-                    self.shown
-                ),
+                format!("the command '{}' failed: {status}; nothing was saved", self.shown),
             )),
         }
     }
@@ -241,10 +219,7 @@ mod tests {
         let (silent, _writer) = io::pipe().unwrap();
         let interrupt = Interrupt::default();
         interrupt.request();
-        let mut reader = Interruptible {
-            from: silent,
-            interrupt,
-        };
+        let mut reader = Interruptible { from: silent, interrupt };
         assert!(reader.read(&mut [0; 8]).is_err());
     }
 }

@@ -27,9 +27,7 @@ fn bytes(number: u64) -> Vec<u8> {
 }
 
 fn files() -> Vec<Item> {
-    (0..40)
-        .map(|number| Item::file(format!("f{number:02}"), bytes(number)))
-        .collect()
+    (0..40).map(|number| Item::file(format!("f{number:02}"), bytes(number))).collect()
 }
 
 #[test]
@@ -85,21 +83,14 @@ fn what_cannot_be_restored_is_named_and_not_left_short() {
     let target = tempfile::tempdir().unwrap();
     let (report, problems) = restore_with_problems(&repository, &root, &options(target.path()));
     assert_eq!(report.errors as usize, lost_files + 1, "{problems:?}");
-    assert!(
-        problems
-            .iter()
-            .all(|problem| problem.1 == ErrorKind::Damaged)
-    );
+    assert!(problems.iter().all(|problem| problem.1 == ErrorKind::Damaged));
     for number in 0..40 {
         let name = format!("/f{number:02}");
         let found = fs::read(target.path().join(&name[1..]));
         let told = problems.iter().filter(|problem| problem.0 == name).count();
         match number < lost_files {
             true => assert!(found.is_err() && told == 1, "{name} {problems:?}"),
-            false => assert!(
-                found.unwrap() == bytes(number as u64) && told == 0,
-                "{name}"
-            ),
+            false => assert!(found.unwrap() == bytes(number as u64) && told == 0, "{name}"),
         }
     }
     assert!(problems.iter().any(|problem| problem.0 == "/link"));
@@ -114,10 +105,7 @@ fn an_existing_file_that_cannot_be_rewritten_is_told_about() {
     let target = tempfile::tempdir().unwrap();
     let path = target.path().join("f");
     fs::write(&path, "what was there").unwrap();
-    let options = RestoreOptions {
-        overwrite: Overwrite::IfDifferent,
-        ..options(target.path())
-    };
+    let options = RestoreOptions { overwrite: Overwrite::IfDifferent, ..options(target.path()) };
     let (report, problems) = restore_with_problems(&repository, &root, &options);
     assert_eq!((report.errors, problems[0].0.as_str()), (1, "/f"));
     assert!(problems[0].2.contains("was there"), "{problems:?}");
@@ -130,11 +118,8 @@ fn a_lost_directory_is_named_and_the_rest_restored() {
     // The nodes stored first are those of the directory that will be lost.
     store_tree(&repository, vec![Item::directory("lost", files())]);
     let first = containers(&memory);
-    let outer = vec![
-        Item::file("before", "x"),
-        Item::directory("lost", files()),
-        Item::file("later", "y"),
-    ];
+    let outer =
+        vec![Item::file("before", "x"), Item::directory("lost", files()), Item::file("later", "y")];
     let root = store_tree(&repository, outer);
     let data = data_containers(&memory, &repository);
     for id in first.into_iter().filter(|id| !data.contains(id)) {
@@ -143,10 +128,7 @@ fn a_lost_directory_is_named_and_the_rest_restored() {
     let target = tempfile::tempdir().unwrap();
     fs::create_dir(target.path().join("lost")).unwrap();
     fs::write(target.path().join("lost/unknown"), "z").unwrap();
-    let options = RestoreOptions {
-        delete: true,
-        ..options(target.path())
-    };
+    let options = RestoreOptions { delete: true, ..options(target.path()) };
     let (report, problems) = restore_with_problems(&repository, &root, &options);
     assert_eq!((report.errors, problems[0].0.as_str()), (1, "/lost"));
     assert!(target.path().join("before").exists() && target.path().join("later").exists());

@@ -32,21 +32,14 @@ fn r54_links_planted_in_the_target_are_replaced_and_not_followed() {
         let target = tempfile::tempdir().unwrap();
         symlink(outside.path(), target.path().join("a")).unwrap();
         symlink(outside.path().join("h"), target.path().join("h")).unwrap();
-        let options = RestoreOptions {
-            overwrite: rule,
-            delete: true,
-            ..options(target.path())
-        };
+        let options = RestoreOptions { overwrite: rule, delete: true, ..options(target.path()) };
         restore_cleanly(&repository, &root, &options);
         for name in ["g", "h", "b/f"] {
             let found = fs::read_to_string(outside.path().join(name)).unwrap();
             assert_eq!(found, "outside", "{name}");
         }
         let after = fs::metadata(outside.path()).unwrap();
-        assert_eq!(
-            (before.mode(), before.mtime()),
-            (after.mode(), after.mtime())
-        );
+        assert_eq!((before.mode(), before.mtime()), (after.mode(), after.mtime()));
         for name in ["a/g", "h", "a/b/f"] {
             let found = fs::read_to_string(target.path().join(name)).unwrap();
             assert_eq!(found, "inside", "{name}");

@@ -36,10 +36,7 @@ fn the_rules_decide_which_files_are_replaced() {
         let path = target.path().join("f");
         fs::write(&path, content).unwrap();
         set_modified(&path, modified);
-        let options = RestoreOptions {
-            overwrite: rule,
-            ..options(target.path())
-        };
+        let options = RestoreOptions { overwrite: rule, ..options(target.path()) };
         let report = restore_cleanly(&repository, &root, &options);
         let found = fs::read_to_string(&path).unwrap();
         assert_eq!(found, expected, "{rule:?} {modified}");
@@ -53,10 +50,7 @@ fn only_what_differs_is_written() {
     let bytes = random_bytes(1, CHUNK_BYTES * 50 + 10);
     let root = store_tree(
         &repository,
-        vec![Item::parts(
-            "f",
-            vec![Part::Bytes(bytes.clone()), Part::Hole(100_000)],
-        )],
+        vec![Item::parts("f", vec![Part::Bytes(bytes.clone()), Part::Hole(100_000)])],
     );
     let mut expected = bytes.clone();
     expected.resize(bytes.len() + 100_000, 0);
@@ -136,10 +130,7 @@ fn items_of_another_kind_give_way() {
     fs::create_dir_all(at("file/full")).unwrap();
     let (report, problems) = restore_with_problems(&repository, &root, &options(target.path()));
     assert_eq!((report.errors, problems[0].0.as_str()), (1, "/file"));
-    let options = RestoreOptions {
-        delete: true,
-        ..options(target.path())
-    };
+    let options = RestoreOptions { delete: true, ..options(target.path()) };
     restore_cleanly(&repository, &root, &options);
     assert_eq!(fs::read(at("file")).unwrap(), b"y");
 }
@@ -149,10 +140,7 @@ fn delete_removes_what_is_not_in_the_snapshot_and_nothing_else() {
     let (_, repository) = in_memory();
     let root = store_tree(
         &repository,
-        vec![
-            Item::directory("a", vec![Item::file("keep", "x")]),
-            Item::directory("out", vec![]),
-        ],
+        vec![Item::directory("a", vec![Item::file("keep", "x")]), Item::directory("out", vec![])],
     );
     let outside = tempfile::tempdir().unwrap();
     fs::write(outside.path().join("precious"), "p").unwrap();
@@ -160,14 +148,7 @@ fn delete_removes_what_is_not_in_the_snapshot_and_nothing_else() {
     let at = |name: &str| target.path().join(name);
     fs::create_dir_all(at("a/gone/deep")).unwrap();
     fs::create_dir_all(at("out")).unwrap();
-    for name in [
-        "a/gone/deep/f",
-        "a/gone/g",
-        "h",
-        "stay.log",
-        "a/also.log",
-        "out/f",
-    ] {
+    for name in ["a/gone/deep/f", "a/gone/g", "h", "stay.log", "a/also.log", "out/f"] {
         fs::write(at(name), "x").unwrap();
     }
     symlink(outside.path(), at("a/link")).unwrap();
@@ -177,10 +158,7 @@ fn delete_removes_what_is_not_in_the_snapshot_and_nothing_else() {
         exclude: patterns(&["*.log", "/out"]),
         ..options(target.path())
     };
-    let dry = RestoreOptions {
-        dry_run: true,
-        ..options.clone()
-    };
+    let dry = RestoreOptions { dry_run: true, ..options.clone() };
     assert_eq!(restore_cleanly(&repository, &root, &dry).deleted, 3);
     let report = restore_cleanly(&repository, &root, &options);
     // gone, gone/deep, gone/deep/f, gone/g, gone/link, link, h
@@ -199,10 +177,7 @@ fn delete_spares_the_store_and_refuses_impossible_targets() {
     let store = Arc::new(onefold_store::LocalStore::create(&place).unwrap());
     let repository = super::support::repository_on(store);
     let root = store_tree(&repository, vec![Item::file("f", "x")]);
-    let delete = |target: &Path| RestoreOptions {
-        delete: true,
-        ..options(target)
-    };
+    let delete = |target: &Path| RestoreOptions { delete: true, ..options(target) };
     let (report, problems) = restore_with_problems(&repository, &root, &delete(target.path()));
     assert_eq!(report.errors, 1);
     assert_eq!(problems[0].0, "/backups/store");
@@ -246,10 +221,7 @@ fn an_interrupted_restore_leaves_no_incomplete_file_and_can_be_completed() {
         for entry in fs::read_dir(target.path()).unwrap() {
             let path = entry.unwrap().path();
             let number = path.file_name().unwrap().to_str().unwrap()[1..].parse();
-            assert!(
-                fs::read(&path).unwrap() == bytes(number.unwrap()),
-                "{path:?}"
-            );
+            assert!(fs::read(&path).unwrap() == bytes(number.unwrap()), "{path:?}");
             whole += 1;
         }
         assert!(whole < 60);
@@ -278,9 +250,7 @@ fn a_full_target_stops_the_restore_and_names_the_file() {
     let (job, _) = Job::unattended();
     let result = restore(&repository, &root, &options(target.path()), &job);
     let left = fs::read_dir(target.path()).unwrap().count();
-    let unmounted = std::process::Command::new("umount")
-        .arg(target.path())
-        .status();
+    let unmounted = std::process::Command::new("umount").arg(target.path()).status();
     assert!(unmounted.unwrap().success());
     let error = result.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::NoSpace);

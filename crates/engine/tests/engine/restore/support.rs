@@ -28,11 +28,7 @@ pub fn repository_with_memory(store: Arc<dyn Store>, memory_bytes: usize) -> Arc
     let options = InitOptions {
         suite: Suite::None,
         container_size_bytes: 512 * limits::KIB,
-        kdf_cost: KdfCost {
-            memory_kib: 64,
-            passes: 1,
-            lanes: 1,
-        },
+        kdf_cost: KdfCost { memory_kib: 64, passes: 1, lanes: 1 },
         ..InitOptions::standard().unwrap()
     };
     let memory = MemoryPlan::new(memory_bytes).unwrap();
@@ -85,17 +81,10 @@ impl Item {
             uid: rustix::process::geteuid().as_raw(),
             gid: rustix::process::getegid().as_raw(),
             links: 1,
-            modified: Time {
-                seconds: 1_600_000_000,
-                nanoseconds: 123_456_789,
-            },
+            modified: Time { seconds: 1_600_000_000, nanoseconds: 123_456_789 },
             ..Entry::default()
         };
-        Self {
-            entry,
-            parts: Vec::new(),
-            items: Vec::new(),
-        }
+        Self { entry, parts: Vec::new(), items: Vec::new() }
     }
 
     /// A file.
@@ -207,10 +196,7 @@ fn store_file(
             let fingerprint = repository.fingerprinter().data(chunk);
             stream.put_data(&[fingerprint], |_| chunk).unwrap();
             let length = chunk.len() as u64;
-            let extent = Extent {
-                fingerprint,
-                length,
-            };
+            let extent = Extent { fingerprint, length };
             map.push(extent, stream).unwrap();
         }
     }

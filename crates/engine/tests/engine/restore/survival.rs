@@ -21,10 +21,7 @@ use std::sync::Arc;
 #[test]
 fn metadata_of_all_kinds_survives() {
     let (_, repository) = in_memory();
-    let old = Time {
-        seconds: -5,
-        nanoseconds: 7,
-    };
+    let old = Time { seconds: -5, nanoseconds: 7 };
     let root = store_tree(
         &repository,
         vec![
@@ -61,10 +58,7 @@ fn metadata_of_all_kinds_survives() {
     assert_eq!(times("setuid"), (1_600_000_000, 123_456_789));
     assert_eq!(stat("empty").len(), 0);
     assert_eq!(times("link"), (-5, 7));
-    assert_eq!(
-        fs::read_link(target.path().join("link")).unwrap(),
-        Path::new("/nowhere/at all")
-    );
+    assert_eq!(fs::read_link(target.path().join("link")).unwrap(), Path::new("/nowhere/at all"));
     assert!(stat("pipe").file_type().is_fifo());
     assert_eq!(stat("pipe").mode() & 0o7777, 0o622);
     assert!(stat("socket").file_type().is_socket());
@@ -188,11 +182,7 @@ fn r23_sparse_files_stay_sparse_and_others_do_not_become_so() {
     expected.resize(expected.len() + mib as usize, 0);
     for all_sparse in [false, true] {
         let target = tempfile::tempdir().unwrap();
-        let options = RestoreOptions {
-            sparse: all_sparse,
-            verify: true,
-            ..options(target.path())
-        };
+        let options = RestoreOptions { sparse: all_sparse, verify: true, ..options(target.path()) };
         restore_cleanly(&repository, &root, &options);
         let stat = |name: &str| fs::metadata(target.path().join(name)).unwrap();
         for name in ["sparse", "full"] {
@@ -220,19 +210,14 @@ fn deep_and_long_paths_survive() {
     }
     // Delete it again the way it came: other ways meet limits on path lengths.
     let nothing = store_tree(&repository, vec![]);
-    let options = RestoreOptions {
-        delete: true,
-        ..options(target.path())
-    };
+    let options = RestoreOptions { delete: true, ..options(target.path()) };
     let report = restore_cleanly(&repository, &nothing, &options);
     assert_eq!(report.deleted, 601);
 }
 
 fn content(number: usize, blocks: &[Vec<u8>]) -> Vec<u8> {
     // Every file uses blocks that others use too, in another order.
-    (0..number % 7)
-        .flat_map(|n| blocks[(number * 13 + n * 5) % blocks.len()].clone())
-        .collect()
+    (0..number % 7).flat_map(|n| blocks[(number * 13 + n * 5) % blocks.len()].clone()).collect()
 }
 
 #[test]
@@ -280,10 +265,7 @@ fn files_larger_than_a_window_survive() {
     ];
     let root = store_tree(&repository, tree);
     let target = tempfile::tempdir().unwrap();
-    let options = RestoreOptions {
-        verify: true,
-        ..options(target.path())
-    };
+    let options = RestoreOptions { verify: true, ..options(target.path()) };
     restore_cleanly(&repository, &root, &options);
     assert_eq!(fs::read(target.path().join("d/large")).unwrap(), bytes);
     let stat = |name: &str| fs::metadata(target.path().join(name)).unwrap();
@@ -343,13 +325,7 @@ fn listing(root: &Path) -> Vec<String> {
         for entry in fs::read_dir(directory).unwrap() {
             let entry = entry.unwrap();
             let path = entry.path();
-            found.push(
-                path.strip_prefix(root)
-                    .unwrap()
-                    .to_str()
-                    .unwrap()
-                    .to_owned(),
-            );
+            found.push(path.strip_prefix(root).unwrap().to_str().unwrap().to_owned());
             if entry.file_type().unwrap().is_dir() {
                 open.push(path);
             }
@@ -366,11 +342,7 @@ fn a_dry_run_counts_and_writes_nothing() {
     let root = store_tree(&repository, tree);
     let parent = tempfile::tempdir().unwrap();
     for target in [parent.path().join("new"), parent.path().to_path_buf()] {
-        let options = RestoreOptions {
-            dry_run: true,
-            delete: true,
-            ..options(&target)
-        };
+        let options = RestoreOptions { dry_run: true, delete: true, ..options(&target) };
         let report = restore_cleanly(&repository, &root, &options);
         assert_eq!((report.files, report.directories), (1, 1));
         assert_eq!(report.bytes_written, 5);
