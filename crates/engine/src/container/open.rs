@@ -151,7 +151,7 @@ impl Body {
     }
 
     /// The stored length once the frames in the pool are in, if they shrink like those before. It
-    /// rests only on frames collected in order: the same stream fills the same containers each time.
+    /// rests only on frames collected in order: the same stream always fills the same containers.
     fn expected_bytes(&self) -> usize {
         let waiting = self.plain_submitted_bytes - self.plain_collected_bytes;
         let shrunk = match self.plain_collected_bytes {

@@ -2,8 +2,8 @@
 //!
 //! The layout is [`onefold_format::index_run`]'s. A look-up costs one page: the fences (the first
 //! prefix of every page, 0.024 bytes an entry) are kept in memory, pages are read when needed. The
-//! run's summary vector is the checkpoint of S1.14: it is stored with the run and loaded with it; what no
-//! run covers is replayed from the containers.
+//! run's summary vector is the checkpoint of S1.14: it is stored with the run and loaded with it;
+//! what no run covers is replayed from the containers.
 
 use crate::repository::Repository;
 use onefold_crypto::{ObjectSealer, Purpose, TAG_BYTES};
