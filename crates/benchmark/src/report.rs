@@ -424,7 +424,7 @@ mod tests {
             "**The machine was noisy:**",
             "**Not everything went well:**",
             "| 30.0 % | **noisy** |",
-            "1 of 2 restored trees **differ**; run 2: 1 differences, first: `a: contents differ`",
+            "1 of 2 restored trees **differ**; run 2: 1 differences, the first: `a: contents",
             "- **onefold failed** in run 2, check: `exit status: 1`",
         ] {
             assert!(text.contains(line), "{line}\n{text}");

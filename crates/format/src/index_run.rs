@@ -9,8 +9,8 @@
 //!             varint entries, varint containers, their ids (16 bytes each),
 //!             varint replaced runs, their ids, first prefix of every page (u64 each),
 //!             u64 filter words, u8 hashes
-//! footer    u32 pages, u64 filter length, u64 table length (stored), u32 CRC-32/ISCSI of these,
-//!           u16 version, 6 zero bytes, magic "1FINDEXR"  (40 bytes)
+//! footer    u32 pages, u64 filter length, u64 table length (stored), u16 version, 6 zero bytes,
+//!           u32 CRC-32/ISCSI of these, magic "1FINDEXR"  (40 bytes)
 //! ```
 //!
 //! An entry is a hint (protocol, section 3): it holds only the first eight bytes of a fingerprint,
@@ -161,11 +161,11 @@ impl Footer {
         writer.u32(self.pages);
         writer.u64(self.filter_length);
         writer.u64(self.table_length);
+        writer.u16(crate::FORMAT_VERSION);
+        writer.raw(&[0; 6]);
         let mut bytes = writer.into_bytes();
         let crc = crc_fast::checksum(crc_fast::CrcAlgorithm::Crc32Iscsi, &bytes) as u32;
         bytes.extend_from_slice(&crc.to_le_bytes());
-        bytes.extend_from_slice(&crate::FORMAT_VERSION.to_le_bytes());
-        bytes.extend_from_slice(&[0; 6]);
         bytes.extend_from_slice(MAGIC);
         bytes
     }
@@ -176,11 +176,11 @@ impl Footer {
         let bytes = &tail[start..];
         let mut reader = Reader::new(bytes, "index run footer");
         let (pages, filter_length, table_length) = (reader.u32()?, reader.u64()?, reader.u64()?);
-        let crc = reader.u32()?;
         let version = reader.u16()?;
         reader.raw(6)?;
+        let crc = reader.u32()?;
         if reader.raw(8)? != MAGIC
-            || crc != crc_fast::checksum(crc_fast::CrcAlgorithm::Crc32Iscsi, &bytes[..20]) as u32
+            || crc != crc_fast::checksum(crc_fast::CrcAlgorithm::Crc32Iscsi, &bytes[..28]) as u32
         {
             return Err(reader.damaged("its checksum does not hold"));
         }
@@ -226,6 +226,19 @@ mod tests {
         assert_eq!(table().entries_in_page(0), PAGE_ENTRIES);
         assert_eq!(table().entries_in_page(1), 1);
         assert_eq!(table().entries_in_page(2), 0);
+    }
+
+    #[test]
+    fn a_flipped_bit_is_damage_and_never_a_newer_version() {
+        let bytes = Footer { pages: 0, filter_length: 24, table_length: 30 }.encode();
+        let object = 54 + bytes.len() as u64;
+        assert!(Footer::decode(&bytes, object).is_ok());
+        for bit in 0..bytes.len() * 8 {
+            let mut flipped = bytes.clone();
+            flipped[bit / 8] ^= 1 << (bit % 8);
+            let error = Footer::decode(&flipped, object).unwrap_err();
+            assert_eq!(error.kind(), onefold_types::ErrorKind::Damaged, "bit {bit}");
+        }
     }
 
     #[test]

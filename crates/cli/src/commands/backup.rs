@@ -12,6 +12,7 @@ use onefold_engine::Repository;
 use onefold_engine::ingest::{self, BackupOptions, BackupReport, ParentChoice};
 use onefold_engine::job::Interrupt;
 use onefold_format::codec::Compression;
+use onefold_policy::accelerated_filter::{FilterConfiguration, FilterCounters};
 use onefold_policy::selection::{SnapshotFilter, SnapshotReference};
 use onefold_types::{Error, Result};
 use serde_json::json;
@@ -74,6 +75,12 @@ pub struct BackupArguments {
     /// Sources saved at the same time [default: 1]
     #[arg(help_heading = "How", long, value_name = "N")]
     streams: Option<NonZeroUsize>,
+    /// Look chunks up without the summary vector, to see what it saves
+    #[arg(help_heading = "How", long)]
+    no_summary_vector: bool,
+    /// Look chunks up without the locality-preserved cache, to see what it saves
+    #[arg(help_heading = "How", long)]
+    no_locality_cache: bool,
 }
 
 /// What to leave out.
@@ -164,7 +171,10 @@ impl BackupArguments {
             streams: streams.map_or(1, usize::from),
             dry_run: self.dry_run,
             skip_if_unchanged: self.skip_if_unchanged || profile.skip_if_unchanged,
-            filter: Default::default(),
+            filter: FilterConfiguration {
+                summary_vector: !self.no_summary_vector,
+                locality_cache: !self.no_locality_cache,
+            },
             program: program(),
         })
     }
@@ -214,6 +224,7 @@ pub fn run(context: &Context, arguments: &BackupArguments) -> Result<Outcome> {
     Ok(Outcome::with_problems(problems))
 }
 
+/// Tells what was found and done.
 fn describe(
     context: &Context,
     arguments: &BackupArguments,
@@ -274,7 +285,24 @@ fn describe(
             "bytes_stored": found.bytes_stored,
             "errors": problems,
             "restarts": report.fenced,
+            "lookups": look_ups(&report.filter),
             "seconds": report.elapsed.as_secs_f64(),
         }),
     )
+}
+
+/// How chunks were looked up: every step of accelerated filtering, and what reached the device.
+fn look_ups(counters: &FilterCounters) -> serde_json::Value {
+    json!({
+        "chunks": counters.lookups,
+        "cache_hits": counters.cache_hits,
+        "summary_negatives": counters.summary_negatives,
+        "summary_false_positives": counters.summary_false_positives,
+        "index_lookups": counters.index_lookups,
+        "index_page_reads": counters.index_page_reads,
+        "containers_prefetched": counters.containers_prefetched,
+        "verification_reads": counters.verification_reads,
+        "stale_index_hits": counters.stale_index_hits,
+        "device_reads": counters.device_reads(),
+    })
 }

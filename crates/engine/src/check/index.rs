@@ -63,7 +63,7 @@ pub fn check_runs(
                 Err(error) if is_of_one_object(&error) => {
                     report
                         .problems
-                        .push(format!("{error}; 'onefold repair index' makes a new index"));
+                        .push(format!("{error}; 'onefold check --repair-index' makes a new index"));
                     Vec::new()
                 }
                 Err(error) => return Err(error),

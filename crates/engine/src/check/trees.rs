@@ -317,7 +317,7 @@ impl<'a> Trees<'a> {
             self.has_warned = true;
             self.problems.push(
                 "too much of the index is missing to tell whether every chunk is there; run \
-                 'onefold repair index' and check again"
+                 'onefold check --repair-index' and check again"
                     .to_owned(),
             );
         }

@@ -19,13 +19,17 @@ use std::collections::BTreeSet;
 pub struct FingerprintIndex {
     runs: Vec<Run>,
     problems: Vec<String>,
+    /// Runs with a page that cannot be read: passed over, and rebuilt by the next replay.
+    rejected: BTreeSet<RunId>,
+    /// Runs that another one has replaced and that a stopped merge left behind.
+    superseded: Vec<RunId>,
 }
 
 impl FingerprintIndex {
     /// Opens all runs. Damaged ones are left out and named by [`FingerprintIndex::problems`]; what
     /// they covered counts as not covered.
     pub fn open(repository: &Repository) -> Result<Self> {
-        let mut index = Self { runs: Vec::new(), problems: Vec::new() };
+        let mut index = Self::default();
         index.refresh(repository)?;
         Ok(index)
     }
@@ -36,6 +40,9 @@ impl FingerprintIndex {
         self.problems.clear();
         let mut runs = Vec::new();
         for id in list_runs(repository)? {
+            if self.rejected.contains(&id) {
+                continue;
+            }
             if let Some(position) = known.iter().position(|run| run.id == id) {
                 runs.push(known.swap_remove(position));
                 continue;
@@ -52,6 +59,8 @@ impl FingerprintIndex {
         }
         let replaced: BTreeSet<RunId> =
             runs.iter().flat_map(|run| run.table.replaced.iter().copied()).collect();
+        self.superseded.clear();
+        self.superseded.extend(runs.iter().map(|run| run.id).filter(|id| replaced.contains(id)));
         runs.retain(|run| !replaced.contains(&run.id));
         runs.sort_by_key(|run| run.table.entries);
         self.runs = runs;
@@ -81,6 +90,12 @@ impl FingerprintIndex {
     #[must_use]
     pub fn problems(&self) -> &[String] {
         &self.problems
+    }
+
+    /// Runs that another one has replaced; nobody needs them any more.
+    #[must_use]
+    pub fn superseded(&self) -> &[RunId] {
+        &self.superseded
     }
 
     /// The runs in use, smallest first.
@@ -125,15 +140,28 @@ impl FingerprintIndex {
     }
 
     fn locate_once(
-        &self,
+        &mut self,
         repository: &Repository,
         fingerprint: &Fingerprint,
         reads: &mut u64,
     ) -> Result<Vec<ContainerId>> {
         let prefix = fingerprint.prefix();
         let mut found = Vec::new();
-        for run in self.runs.iter().filter(|run| run.may_contain(prefix)) {
-            run.locate(repository, prefix, &mut found, reads)?;
+        let mut position = 0;
+        while let Some(run) = self.runs.get(position) {
+            let located = match run.may_contain(prefix) {
+                true => run.locate(repository, prefix, &mut found, reads),
+                false => Ok(()),
+            };
+            match located {
+                Ok(()) => position += 1,
+                Err(error) if error.kind() == ErrorKind::Damaged => {
+                    // The index is derived: what this run knew is found again in the containers.
+                    self.problems.push(error.to_string());
+                    self.rejected.insert(self.runs.remove(position).id);
+                }
+                Err(error) => return Err(error),
+            }
         }
         found.sort_unstable_by(|a, b| b.cmp(a));
         found.dedup();

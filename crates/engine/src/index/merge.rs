@@ -16,7 +16,7 @@ use crate::repository::Repository;
 use onefold_format::index_run::Entry;
 use onefold_format::layout;
 use onefold_store::Key;
-use onefold_types::{ContainerId, ErrorKind, Result, RunId};
+use onefold_types::{ContainerId, Result, RunId};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
@@ -28,14 +28,18 @@ const SIZE_RATIO_MAX: u64 = 3;
 /// Merges what is due; returns how many runs became one, or zero.
 pub fn merge_if_due(repository: &Repository) -> Result<usize> {
     let index = FingerprintIndex::open(repository)?;
+    for id in index.superseded() {
+        repository.store().delete(&Key::new(layout::index_run(*id))?)?;
+    }
     let due = due_runs(index.runs());
     if due < 2 {
         return Ok(0);
     }
     match merge(repository, &index.runs()[..due]) {
         Ok(_) => Ok(due),
-        // Another process was faster and has deleted what it merged.
-        Err(error) if error.kind() == ErrorKind::NotFound => Ok(0),
+        // Another process was faster and has deleted what it merged; or a page is damaged, which a
+        // look-up or a check will meet and mend.
+        Err(error) if error.is_damage() => Ok(0),
         Err(error) => Err(error),
     }
 }

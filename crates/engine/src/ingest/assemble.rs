@@ -60,10 +60,10 @@ struct OpenMessage {
 
 impl Assembler<'_> {
     /// Takes items until the walk ends.
-    pub fn run(&mut self, items: &Receiver<Item>, done: &mut Vec<Assembled>) -> Result<()> {
+    pub fn run(&mut self, items: &Receiver<Vec<Item>>, done: &mut Vec<Assembled>) -> Result<()> {
         let mut open: Vec<(Entry, DirectoryBuilder)> = Vec::new();
         let mut finished = None;
-        for item in items {
+        for item in items.iter().flatten() {
             let entry = match item {
                 Item::Enter(entry) => {
                     self.summary.directories += 1;
@@ -219,7 +219,11 @@ impl Assembler<'_> {
     }
 
     fn recycle(&mut self) {
-        if let Some(open) = self.cursor.message.take() {
+        if let Some(mut open) = self.cursor.message.take() {
+            // A stage that still read this buffer would store poison and be found out (R39).
+            if cfg!(debug_assertions) {
+                open.message.buffer.fill(0xa5);
+            }
             // A full pool keeps what it has; the buffer is freed.
             let _ = self.spare.try_send(open.message.buffer);
         }

@@ -26,6 +26,8 @@ use std::sync::Arc;
 
 /// Bytes of a message after which it is sent.
 pub const MESSAGE_BYTES: usize = limits::MIB;
+/// Bytes of a fresh buffer: what a message takes unless a file or the chunker asks for more.
+const BUFFER_BYTES: usize = MESSAGE_BYTES + BATCHED_FILE_BYTES as usize;
 /// Files up to this size are read in batches.
 pub const BATCHED_FILE_BYTES: u64 = 256 * limits::KIB as u64;
 
@@ -121,7 +123,7 @@ impl Message {
     fn empty(spare: &Receiver<Vec<u8>>) -> Self {
         // A buffer that was in use keeps its length: its bytes need no clearing before they are
         // overwritten.
-        let buffer = spare.try_recv().unwrap_or_default();
+        let buffer = spare.try_recv().unwrap_or_else(|_| vec![0; BUFFER_BYTES]);
         Self { buffer, parts: Vec::new(), fingerprints: Vec::new() }
     }
 }

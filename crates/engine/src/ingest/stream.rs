@@ -8,7 +8,7 @@ use super::Selection;
 use super::assemble::{Assembled, Assembler, Cursor, SystemNames};
 use super::read::{self, ReadJob, Work};
 use super::source_tree::PlacedSource;
-use super::walk::{self, ITEMS_MAX, Item, Walk, WalkContext};
+use super::walk::{self, BUNDLES_MAX, Item, Walk, WalkContext};
 use crate::chunk_store::StreamWriter;
 use crate::job::Job;
 use crate::repository::Repository;
@@ -78,7 +78,7 @@ pub fn run_paths(
     };
     let mut outcome = std::thread::scope(|scope| {
         let channels = start_readers(scope, context)?;
-        let (items, inbox) = bounded(ITEMS_MAX);
+        let (items, inbox) = bounded(BUNDLES_MAX);
         let walk = Walk::new(
             WalkContext {
                 repository: context.repository,
@@ -114,7 +114,7 @@ pub fn run_stream(
 ) -> Result<StreamOutcome> {
     std::thread::scope(|scope| {
         let channels = start_readers(scope, context)?;
-        let (items, inbox) = bounded(ITEMS_MAX);
+        let (items, inbox) = bounded(BUNDLES_MAX);
         let (results, receiver) = bounded(1);
         let now_ns = context.repository.environment().clock.now_ns();
         let entry = Entry {
@@ -137,11 +137,12 @@ pub fn run_stream(
             .map_err(|_| Error::invalid("the pipeline has stopped"))?;
         drop(channels.jobs);
         let path = [b"/", name].concat();
-        for item in
-            [Item::Job(receiver), Item::Read { path, entry, known: false }, Item::SourceDone(0)]
-        {
-            items.send(item).map_err(stopped)?;
-        }
+        let bundle = vec![
+            Item::Job(receiver),
+            Item::Read { path, entry, known: false },
+            Item::SourceDone(0),
+        ];
+        items.send(bundle).map_err(stopped)?;
         drop(items);
         assemble(context, writer, &inbox, channels.spare, channels.permits)
     })
@@ -174,7 +175,7 @@ fn start_readers<'scope, 'env: 'scope>(
 fn assemble(
     context: &StreamContext<'_>,
     writer: &mut StreamWriter,
-    items: &Receiver<Item>,
+    items: &Receiver<Vec<Item>>,
     spare: Sender<Vec<u8>>,
     permits: Sender<()>,
 ) -> Result<StreamOutcome> {

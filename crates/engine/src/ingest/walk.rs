@@ -6,7 +6,8 @@
 //!
 //! Small files are collected into batches. A batch's channel enters the queue before its first file
 //! does, and the batch is closed before the queue could fill up behind it, so the stage that takes
-//! items never waits for a batch that was not handed out.
+//! items never waits for a batch that was not handed out. Items travel in bundles, which are
+//! sent off before the walk waits for anything.
 
 use super::Selection;
 use super::attributes::{self, AttributeSource};
@@ -30,7 +31,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Items that may wait in the queue.
-pub const ITEMS_MAX: usize = 4096;
+const ITEMS_MAX: usize = 4096;
+/// Items that travel together: waking the next stage for each one would cost more than the item.
+const BUNDLE_ITEMS: usize = 64;
+/// Bundles that may wait in the queue.
+pub const BUNDLES_MAX: usize = ITEMS_MAX / BUNDLE_ITEMS;
 /// Items after which an open batch is closed.
 const BATCH_ITEMS_MAX: usize = ITEMS_MAX / 4;
 /// Files in a batch: each holds its directory open.
@@ -81,7 +86,7 @@ pub struct WalkContext<'a> {
     /// What to leave out.
     pub selection: &'a Selection,
     /// Where items go.
-    pub items: Sender<Item>,
+    pub items: Sender<Vec<Item>>,
     /// Where read jobs go.
     pub jobs: Sender<ReadJob>,
     /// One permit a job: bounds what is read ahead.
@@ -96,6 +101,7 @@ pub struct WalkContext<'a> {
 pub struct Walk<'a> {
     context: WalkContext<'a>,
     parent: Option<TreeReader>,
+    bundle: Vec<Item>,
     batch: Option<Batch>,
     linked: HashSet<(u64, u64)>,
     device: u64,
@@ -115,7 +121,8 @@ impl<'a> Walk<'a> {
     /// A walk that compares with trees read through `parent`.
     #[must_use]
     pub fn new(context: WalkContext<'a>, parent: Option<TreeReader>) -> Self {
-        Self { context, parent, batch: None, linked: HashSet::new(), device: 0 }
+        let bundle = Vec::with_capacity(BUNDLE_ITEMS);
+        Self { context, parent, bundle, batch: None, linked: HashSet::new(), device: 0 }
     }
 
     /// Walks one source. `parent_root` is the root of the parent snapshot.
@@ -343,6 +350,7 @@ impl<'a> Walk<'a> {
 
     /// Waits for a permit and announces a new job's results.
     fn open_job(&mut self) -> Result<Sender<Message>> {
+        self.flush()?;
         self.context.permits.recv().map_err(|_| stopped())?;
         let (results, receiver) = bounded(1);
         self.send(Item::Job(receiver))?;
@@ -359,12 +367,16 @@ impl<'a> Walk<'a> {
         }
     }
 
-    fn submit(&self, job: ReadJob) -> Result<()> {
+    fn submit(&mut self, job: ReadJob) -> Result<()> {
+        self.flush()?;
         self.context.jobs.send(job).map_err(|_| stopped())
     }
 
     fn send(&mut self, item: Item) -> Result<()> {
-        self.context.items.send(item).map_err(|_| stopped())?;
+        self.bundle.push(item);
+        if self.bundle.len() >= BUNDLE_ITEMS {
+            self.flush()?;
+        }
         if let Some(batch) = &mut self.batch {
             batch.items += 1;
             if batch.items >= BATCH_ITEMS_MAX {
@@ -372,6 +384,14 @@ impl<'a> Walk<'a> {
             }
         }
         Ok(())
+    }
+
+    fn flush(&mut self) -> Result<()> {
+        if self.bundle.is_empty() {
+            return Ok(());
+        }
+        let bundle = std::mem::replace(&mut self.bundle, Vec::with_capacity(BUNDLE_ITEMS));
+        self.context.items.send(bundle).map_err(|_| stopped())
     }
 
     fn problem(&self, place: &[u8], error: &Error) -> Result<()> {
@@ -456,8 +476,9 @@ pub fn run(
             break;
         }
     }
+    let outcome = outcome.and_then(|()| walk.flush());
     if let Err(error) = outcome {
         // Nobody listens any more if the stage behind has failed; then it knows why.
-        let _ = items.send(Item::Failed(error));
+        let _ = items.send(vec![Item::Failed(error)]);
     }
 }

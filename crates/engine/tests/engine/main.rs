@@ -6,6 +6,7 @@ mod faults;
 mod index;
 mod ingest;
 mod restore;
+mod roundtrip;
 mod steps;
 mod synthesis;
 mod walks;
