@@ -6,7 +6,7 @@
 //! | [`context`], [`password`] | settings put together, the store opened |
 //! | [`commands`] | one file per command: options to engine calls, results to lines |
 //! | [`output`], [`progress`], [`table`], [`entry`] | what the program says |
-//! | [`reference`], [`place`], [`files`], [`size`], [`time`] | what the user's words mean |
+//! | `reference`, [`place`], [`files`], [`size`], [`time`] | what the user's words mean |
 //! | [`exit`] | exit codes |
 //!
 //! Only this crate knows terminals, environment variables and names of options; the engine is

@@ -2,14 +2,14 @@
 //!
 //! | module | holds |
 //! | --- | --- |
-//! | [`foundation`] | configuration, key slots, epoch: what must be readable before anything else |
-//! | [`containers`] | every container: structure, and as much of its data as asked for |
-//! | [`index`] | index runs and metadata packs against the containers |
-//! | [`resolver`] | where a chunk lies, told without relying on anything damaged |
-//! | [`trees`] | every reference of every snapshot, each distinct node once |
-//! | [`paths`] | damage in terms of snapshots and paths |
+//! | `foundation` | configuration, key slots, epoch: what must be readable before anything else |
+//! | `containers` | every container: structure, and as much of its data as asked for |
+//! | `index` | index runs and metadata packs against the containers |
+//! | `resolver` | where a chunk lies, told without relying on anything damaged |
+//! | `trees` | every reference of every snapshot, each distinct node once |
+//! | `paths` | damage in terms of snapshots and paths |
 //! | [`findings`] | what later backups must know about damage |
-//! | [`repair`] | a new index out of the containers |
+//! | `repair` | a new index out of the containers |
 //!
 //! # Algorithm
 //! The list of snapshots is loaded first, then containers are listed, so every snapshot looked at

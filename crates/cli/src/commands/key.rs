@@ -50,7 +50,7 @@ enum KeyAction {
 struct NewKeyArguments {
     #[command(flatten)]
     password: NewPasswordArguments,
-    /// Whom the password belongs to [default: user@host]
+    /// Whom the password belongs to (if not named: user@host)
     #[arg(long, value_name = "TEXT")]
     label: Option<String>,
 }
