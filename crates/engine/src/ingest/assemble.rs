@@ -206,14 +206,7 @@ impl Assembler<'_> {
                 return Err(Error::new(ErrorKind::Io, "a reading thread has stopped"));
             }
         };
-        let slices: Vec<&[u8]> = message
-            .parts
-            .iter()
-            .filter_map(|part| match part {
-                Part::Data { start, length } => Some(&message.buffer[*start..*start + *length]),
-                Part::Hole { .. } | Part::End(_) => None,
-            })
-            .collect();
+        let slices = message.chunks();
         self.stream.put_data(&message.fingerprints, |position| slices[position])?;
         Ok(self.cursor.message.insert(OpenMessage { message, part: 0, chunk: 0 }))
     }

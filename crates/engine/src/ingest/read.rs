@@ -120,6 +120,16 @@ pub fn run(
 }
 
 impl Message {
+    /// The bytes of its chunks, in order.
+    #[must_use]
+    pub fn chunks(&self) -> Vec<&[u8]> {
+        let of_data = |part: &Part| match part {
+            Part::Data { start, length } => Some(&self.buffer[*start..*start + *length]),
+            Part::Hole { .. } | Part::End(_) => None,
+        };
+        self.parts.iter().filter_map(of_data).collect()
+    }
+
     fn empty(spare: &Receiver<Vec<u8>>) -> Self {
         // A buffer that was in use keeps its length: its bytes need no clearing before they are
         // overwritten.
@@ -260,16 +270,9 @@ impl FileReader<'_> {
         self.filled = rest.len();
         self.unchunked = 0;
         let mut message = std::mem::replace(&mut self.message, next);
-        let chunks: Vec<&[u8]> = message
-            .parts
-            .iter()
-            .filter_map(|part| match part {
-                Part::Data { start, length } => Some(&message.buffer[*start..*start + *length]),
-                Part::Hole { .. } | Part::End(_) => None,
-            })
-            .collect();
-        message.fingerprints.reserve(chunks.len());
-        self.repository.fingerprinter().data_batch(&chunks, &mut message.fingerprints);
+        let mut fingerprints = Vec::with_capacity(message.parts.len());
+        self.repository.fingerprinter().data_batch(&message.chunks(), &mut fingerprints);
+        message.fingerprints = fingerprints;
         let stopped = |_| Error::new(ErrorKind::Interrupted, "the backup has stopped");
         self.results.send(message).map_err(stopped)
     }
