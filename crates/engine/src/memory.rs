@@ -25,8 +25,8 @@ pub struct MemoryPlan {
     pub read_jobs_max: usize,
     /// File bytes whose restore is planned as one.
     pub restore_window_chunks: usize,
-    /// Bytes buffered at once while index runs are merged.
-    pub merge_buffer_bytes: usize,
+    /// Entries that a check keeps for containers that no index run covers.
+    pub check_buffer_bytes: usize,
 }
 
 impl MemoryPlan {
@@ -50,7 +50,7 @@ impl MemoryPlan {
             pending_chunks_max: (divisible / 8 / 160).clamp(1 << 13, 1 << 20),
             read_jobs_max: 4,
             restore_window_chunks: (divisible / 4 / 96).clamp(1 << 14, 1 << 22),
-            merge_buffer_bytes: (divisible / 16).clamp(limits::MIB, 64 * limits::MIB),
+            check_buffer_bytes: (divisible / 16).clamp(limits::MIB, 64 * limits::MIB),
         })
     }
 }
@@ -67,7 +67,7 @@ mod tests {
                 + plan.summary_vector_bytes
                 + plan.section_cache_bytes
                 + plan.frame_cache_bytes
-                + plan.merge_buffer_bytes
+                + plan.check_buffer_bytes
                 + plan.pending_chunks_max * 160
                 + plan.restore_window_chunks * 96;
             assert!(sum <= plan.limit_bytes, "{mebibytes} MiB: {sum}");

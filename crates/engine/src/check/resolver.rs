@@ -242,7 +242,7 @@ impl Resolver {
     }
 
     fn read_supplement(&mut self) -> Result<Supplement> {
-        let entries_max = self.repository.memory().merge_buffer_bytes / size_of::<(u64, u32)>();
+        let entries_max = self.repository.memory().check_buffer_bytes / size_of::<(u64, u32)>();
         let mut supplement =
             Supplement { containers: Vec::new(), entries: Vec::new(), is_complete: true };
         let covered = &self.coverage.covered;

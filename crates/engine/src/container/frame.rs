@@ -4,7 +4,7 @@
 //! fingerprint is computed again. Only then does a frame count as stored, so that a fault in the
 //! compressor, the cipher or memory is found while the source is still at hand (R37, R38).
 
-use onefold_crypto::{Fingerprinter, ObjectSealer, TAG_BYTES};
+use onefold_crypto::{Fingerprinter, ObjectSealer};
 use onefold_format::codec::{Codec, Compression, Compressor, Decompressor};
 use onefold_types::{Error, Fingerprint, Level, Result};
 
@@ -154,12 +154,6 @@ pub fn verify_chunks(
 
 fn wrong_fingerprint(fingerprint: &Fingerprint) -> Error {
     Error::damaged(format!("the bytes of chunk {fingerprint:?} do not have its fingerprint"))
-}
-
-/// The stored length that a raw frame of `plain_length` bytes takes.
-#[must_use]
-pub fn raw_stored_length(plain_length: usize) -> usize {
-    plain_length + TAG_BYTES
 }
 
 #[cfg(test)]

@@ -44,16 +44,6 @@ pub fn merge_if_due(repository: &Repository) -> Result<usize> {
     }
 }
 
-/// Merges all runs into one.
-pub fn merge_all(repository: &Repository) -> Result<usize> {
-    let index = FingerprintIndex::open(repository)?;
-    if index.runs().len() < 2 {
-        return Ok(0);
-    }
-    merge(repository, index.runs())?;
-    Ok(index.runs().len())
-}
-
 /// How many of the runs, smallest first, are to be merged.
 fn due_runs(runs: &[Run]) -> usize {
     if runs.len() <= RUNS_MAX {

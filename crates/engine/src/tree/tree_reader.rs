@@ -198,73 +198,10 @@ impl TreeReader {
         }
         Ok(total)
     }
-
-    /// Reads `length` bytes of a file from `offset` on, piece by piece (S1.4). What lies beyond the
-    /// end is cut off.
-    pub fn read_range(
-        &mut self,
-        entry: &Entry,
-        offset: u64,
-        length: u64,
-        each: &mut dyn FnMut(&[u8]) -> Result<()>,
-    ) -> Result<()> {
-        let end = offset.saturating_add(length).min(entry.size);
-        let Some(content) = entry.content.filter(|_| offset < end) else {
-            return Ok(());
-        };
-        let whole = Extent { fingerprint: content.fingerprint, length: entry.size };
-        self.range_of(whole, content.level, 0, offset..end, each)
-    }
-
-    fn range_of(
-        &mut self,
-        extent: Extent,
-        level: Level,
-        start: u64,
-        wanted: std::ops::Range<u64>,
-        each: &mut dyn FnMut(&[u8]) -> Result<()>,
-    ) -> Result<()> {
-        let end = start.saturating_add(extent.length);
-        let (from, to) = (wanted.start.max(start), wanted.end.min(end));
-        if from >= to {
-            return Ok(());
-        }
-        if extent.is_hole() {
-            return each_zeros(to - from, each);
-        }
-        if level == Level::DATA {
-            let bytes = self.chunks.read(&extent.fingerprint)?;
-            let part = bytes.get((from - start) as usize..(to - start) as usize);
-            return each(part.ok_or_else(|| Error::damaged("a chunk is too short"))?);
-        }
-        if level > LEVEL_OF_FILES_MAX {
-            return Err(Error::damaged("a file's tree is higher than any file needs"));
-        }
-        let map = Reference { fingerprint: extent.fingerprint, level };
-        let Node::FileMap(map) = self.node(map)? else {
-            return Err(Error::damaged(format!("node {} is no file map", extent.fingerprint)));
-        };
-        let mut position = start;
-        for child in map.extents {
-            self.range_of(child, map.child_level, position, wanted.clone(), each)?;
-            position = position.saturating_add(child.length);
-        }
-        Ok(())
-    }
 }
 
 /// Each level of file maps multiplies the length by at least 64, so 64-bit lengths need fewer.
 const LEVEL_OF_FILES_MAX: Level = Level(16);
-
-fn each_zeros(mut length: u64, each: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()> {
-    static ZEROS: [u8; 65536] = [0; 65536];
-    while length > 0 {
-        let part = length.min(ZEROS.len() as u64);
-        each(&ZEROS[..part as usize])?;
-        length -= part;
-    }
-    Ok(())
-}
 
 fn root_entry(root: Reference) -> Entry {
     Entry {

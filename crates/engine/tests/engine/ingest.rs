@@ -10,7 +10,7 @@ use onefold_engine::patterns::Patterns;
 use onefold_engine::repository::Password;
 use onefold_engine::session::SnapshotList;
 use onefold_engine::tree::TreeReader;
-use onefold_engine::{Environment, InitOptions, Interrupt, Job, MemoryPlan, Repository};
+use onefold_engine::{Environment, InitOptions, Interrupt, Job, MemoryPlan, Repository, restore};
 use onefold_format::node::{Entry, EntryKind};
 use onefold_policy::accelerated_filter::FilterConfiguration;
 use onefold_store::{MemoryStore, Store};
@@ -133,11 +133,8 @@ pub fn entry_at(repository: &Arc<Repository>, id: SessionId, path: &Path) -> Ent
 pub fn content_at(repository: &Arc<Repository>, id: SessionId, path: &Path) -> Vec<u8> {
     let entry = entry_at(repository, id, path);
     let mut bytes = Vec::new();
-    let mut take = |part: &[u8]| {
-        bytes.extend_from_slice(part);
-        Ok(())
-    };
-    TreeReader::open(repository).unwrap().read_range(&entry, 0, u64::MAX, &mut take).unwrap();
+    let (job, _) = Job::unattended();
+    restore::dump(repository, &entry, 0, u64::MAX, &mut bytes, &job).unwrap();
     bytes
 }
 
