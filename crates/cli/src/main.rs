@@ -35,10 +35,12 @@ use exit::Outcome;
 use onefold_types::{Error, Result};
 use options::Cli;
 use output::{Output, Style};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::process::ExitCode;
 use std::sync::Arc;
 
 fn main() -> ExitCode {
+    allow_open_files();
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(usage) => return explain(&usage),
@@ -72,6 +74,14 @@ fn run(cli: Cli, output: &Arc<Output>) -> Result<Outcome> {
         options::Command::Version => commands::version::run(output),
         command => commands::run(&Context::new(global, Arc::clone(output))?, command),
     }
+}
+
+/// Raises the number of files that may be open to what the administrator allows. The low default
+/// protects programs that wait with `select`, and costs a restore time.
+fn allow_open_files() {
+    let limit = getrlimit(Resource::Nofile);
+    // If it is refused, the work goes on with the number there is.
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
 }
 
 fn no_color_wanted() -> bool {

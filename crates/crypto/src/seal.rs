@@ -144,6 +144,26 @@ impl ObjectSealer {
         self.open_with(part_nonce(part), sealed)
     }
 
+    /// Opens part `part` into `plain`, whose former content is lost, and leaves `sealed` as it is.
+    pub fn open_into(&self, part: u32, sealed: &[u8], plain: &mut Vec<u8>) -> Result<()> {
+        let nonce = part_nonce(part);
+        let (coded, tag) = sealed.split_last_chunk::<TAG_BYTES>().ok_or_else(too_short)?;
+        let holds = match &self.key {
+            None => {
+                plain.clear();
+                plain.extend_from_slice(coded);
+                self.checksum(&nonce, coded) == *tag
+            }
+            Some(key) => {
+                // What is overwritten below needs no clearing first.
+                plain.resize(coded.len(), 0);
+                let nonce = Nonce::assume_unique_for_key(nonce);
+                key.open_separate_gather(nonce, Aad::from(self.place), coded, tag, plain).is_ok()
+            }
+        };
+        if holds { Ok(()) } else { Err(broken()) }
+    }
+
     fn seal_with(&self, nonce: [u8; NONCE_BYTES], plain: &mut [u8]) -> Result<[u8; TAG_BYTES]> {
         let mut tag = [0; TAG_BYTES];
         match &self.key {
@@ -160,10 +180,7 @@ impl ObjectSealer {
     }
 
     fn open_with(&self, nonce: [u8; NONCE_BYTES], sealed: &mut [u8]) -> Result<usize> {
-        let length = sealed
-            .len()
-            .checked_sub(TAG_BYTES)
-            .ok_or_else(|| Error::damaged("the sealed part is too short"))?;
+        let length = sealed.len().checked_sub(TAG_BYTES).ok_or_else(too_short)?;
         let holds = match &self.key {
             None => self.checksum(&nonce, &sealed[..length]) == sealed[length..],
             Some(key) => {
@@ -171,11 +188,7 @@ impl ObjectSealer {
                 key.open_in_place(nonce, Aad::from(self.place), sealed).is_ok()
             }
         };
-        if holds {
-            Ok(length)
-        } else {
-            Err(Error::damaged("the seal does not hold: these are not the bytes that were written"))
-        }
+        if holds { Ok(length) } else { Err(broken()) }
     }
 
     fn checksum(&self, nonce: &[u8; NONCE_BYTES], bytes: &[u8]) -> [u8; TAG_BYTES] {
@@ -185,6 +198,14 @@ impl ObjectSealer {
         tag.copy_from_slice(&hasher.finalize().as_bytes()[..TAG_BYTES]);
         tag
     }
+}
+
+fn too_short() -> Error {
+    Error::damaged("the sealed part is too short")
+}
+
+fn broken() -> Error {
+    Error::damaged("the seal does not hold: these are not the bytes that were written")
 }
 
 fn part_nonce(part: u32) -> [u8; NONCE_BYTES] {
@@ -211,7 +232,12 @@ mod tests {
             assert_eq!(sealed.len(), 10 + TAG_BYTES);
             let opened = |sealer: &ObjectSealer, part| {
                 let mut copy = sealed[6..].to_vec();
-                sealer.open(part, &mut copy).map(|length| copy[..length].to_vec())
+                let in_place = sealer.open(part, &mut copy).map(|length| copy[..length].to_vec());
+                let mut apart = b"what was there before".to_vec();
+                let opened = sealer.open_into(part, &sealed[6..], &mut apart);
+                assert_eq!(opened.is_ok(), in_place.is_ok());
+                assert!(opened.is_err() || in_place.as_ref().is_ok_and(|plain| *plain == apart));
+                in_place
             };
             assert_eq!(opened(&sealer, 3).unwrap(), b"body");
             assert!(opened(&sealer, 4).is_err());

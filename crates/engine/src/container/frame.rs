@@ -68,8 +68,8 @@ impl FrameSealer {
         let codec = self.compressor.compress(&plain, &mut bytes)?;
         sealer.seal(part, &mut bytes, 0)?;
         let plain_length = plain.len();
-        self.opener.open_copy(&bytes, part, codec, plain_length, sealer)?;
-        verify_chunks(&self.opener.plain, &chunks, fingerprinter).map_err(|error| {
+        let again = self.opener.open_apart(&bytes, part, codec, plain_length, sealer)?;
+        verify_chunks(again, &chunks, fingerprinter).map_err(|error| {
             error.context("a frame read back otherwise than it was written (faulty memory?)")
         })?;
         plain.clear();
@@ -80,14 +80,14 @@ impl FrameSealer {
 /// Opens frames; one for each thread, because it keeps working memory.
 pub struct FrameOpener {
     decompressor: Decompressor,
-    sealed: Vec<u8>,
+    coded: Vec<u8>,
     plain: Vec<u8>,
 }
 
 impl FrameOpener {
     /// An opener for all codecs.
     pub fn new() -> Result<Self> {
-        Ok(Self { decompressor: Decompressor::new()?, sealed: Vec::new(), plain: Vec::new() })
+        Ok(Self { decompressor: Decompressor::new()?, coded: Vec::new(), plain: Vec::new() })
     }
 
     /// Opens and decompresses a frame; the plain bytes stay valid until the next call.
@@ -105,20 +105,18 @@ impl FrameOpener {
         Ok(&self.plain)
     }
 
-    fn open_copy(
+    /// As [`FrameOpener::open`], and `sealed` stays as it is.
+    fn open_apart(
         &mut self,
         sealed: &[u8],
         part: u32,
         codec: Codec,
         plain_length: usize,
         sealer: &ObjectSealer,
-    ) -> Result<()> {
-        let mut copy = std::mem::take(&mut self.sealed);
-        copy.clear();
-        copy.extend_from_slice(sealed);
-        let opened = self.open(&mut copy, part, codec, plain_length, sealer).map(|_| ());
-        self.sealed = copy;
-        opened
+    ) -> Result<&[u8]> {
+        sealer.open_into(part, sealed, &mut self.coded)?;
+        self.decompressor.decompress(codec, &self.coded, plain_length, &mut self.plain)?;
+        Ok(&self.plain)
     }
 }
 

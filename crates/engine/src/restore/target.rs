@@ -18,13 +18,16 @@ use onefold_types::error::Context;
 use onefold_types::{Error, ErrorKind, Result};
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
+use rustix::process::{Resource, getrlimit};
 use std::num::NonZeroUsize;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-const HANDLES_MAX: NonZeroUsize = NonZeroUsize::new(192).unwrap();
+/// Handles held open where the process may have only the few that were usual once.
+const HANDLES_MIN: NonZeroUsize = NonZeroUsize::new(192).unwrap();
+const HANDLES_MAX: NonZeroUsize = NonZeroUsize::new(4096).unwrap();
 const DIRECTORY_FLAGS: OFlags =
     OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 /// The owner may do everything: the mode of directories while they are filled.
@@ -34,6 +37,18 @@ const PRIVATE: u32 = 0o700;
 struct Handles {
     open: Mutex<LruCache<u64, Weak<Directory>>>,
     next: AtomicU64,
+}
+
+impl Handles {
+    /// Room for a quarter of the descriptors that the process may open: frames arrive in stored
+    /// order, so the files of a window lie in directories all over the target, and each one that
+    /// was closed costs an opening of the whole chain above it.
+    fn new() -> Self {
+        let limit = getrlimit(Resource::Nofile).current.map_or(usize::MAX, |most| most as usize);
+        let room = NonZeroUsize::new(limit / 4).map_or(HANDLES_MIN, |room| room.max(HANDLES_MIN));
+        let open = Mutex::new(LruCache::new(room.min(HANDLES_MAX)));
+        Self { open, next: AtomicU64::new(0) }
+    }
 }
 
 /// A directory in the target.
@@ -70,25 +85,15 @@ impl Directory {
                 _ => Error::io(what, errno.into()),
             }
         })?;
-        let handles = Arc::new(Handles {
-            open: Mutex::new(LruCache::new(HANDLES_MAX)),
-            next: AtomicU64::new(0),
-        });
+        let handles = Arc::new(Handles::new());
         Self::build(None, Vec::new(), opened, fresh, handles)
     }
 
     /// A directory that a dry run would have made.
     #[must_use]
     pub fn imagined(parent: Option<&Arc<Self>>, name: &[u8]) -> Arc<Self> {
-        let handles = parent.map_or_else(
-            || {
-                Arc::new(Handles {
-                    open: Mutex::new(LruCache::new(HANDLES_MAX)),
-                    next: AtomicU64::new(0),
-                })
-            },
-            |parent| Arc::clone(&parent.handles),
-        );
+        let handles =
+            parent.map_or_else(|| Arc::new(Handles::new()), |parent| Arc::clone(&parent.handles));
         Arc::new_cyclic(|me| Self {
             me: me.clone(),
             number: handles.next.fetch_add(1, Ordering::Relaxed),
