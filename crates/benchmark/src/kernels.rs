@@ -9,12 +9,13 @@
 
 use onefold_crypto::KdfCost;
 use onefold_engine::ingest::{BackupOptions, ParentChoice, Source, backup};
+use onefold_engine::look_up::LookupChoice;
 use onefold_engine::repository::Password;
 use onefold_engine::session::SnapshotList;
 use onefold_engine::tree::TreeReader;
 use onefold_engine::{Environment, InitOptions, Job, MemoryPlan, Repository, restore};
 use onefold_format::codec::Compression;
-use onefold_policy::accelerated_filter::FilterConfiguration;
+use onefold_policy::accelerated_filter::{FilterConfiguration, FilterOrder};
 use onefold_store::MemoryStore;
 use onefold_types::environment::SeededRandomness;
 use onefold_types::{Result, limits};
@@ -121,7 +122,8 @@ fn run_once(
     Ok(stored_bytes)
 }
 
-fn backup_options() -> BackupOptions {
+/// How a benchmark backs up.
+pub fn backup_options() -> BackupOptions {
     BackupOptions {
         host: "kernel".into(),
         user: "kernel".into(),
@@ -136,11 +138,15 @@ fn backup_options() -> BackupOptions {
         dry_run: false,
         skip_if_unchanged: false,
         filter: FilterConfiguration::ALL[3],
+        lookup: LookupChoice::Eager(FilterOrder::CacheFirst),
+        device_costs: None,
+        index_kind: None,
         program: "onefold-benchmark".into(),
     }
 }
 
-fn cpu_seconds() -> f64 {
+/// CPU time of this process, all threads together.
+pub fn cpu_seconds() -> f64 {
     let time = clock_gettime(ClockId::ProcessCPUTime);
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
 }

@@ -1,10 +1,12 @@
 //! Onefold measured against its peers, on the same data, in the same run.
 //!
-//! `peers` measures, `kernels` measures the engine alone, `install-peers` brings the peers to this
-//! machine. The method and the meaning of the figures are in `experiments/peers/README.md`.
+//! `peers` measures, `kernels` measures the engine alone, `index` its index at any size,
+//! `install-peers` brings the peers to this machine. The method and the meaning of the figures of
+//! the first are in `experiments/peers/README.md`.
 
 mod compare;
 mod dataset;
+mod index;
 mod install;
 mod kernels;
 mod machine;
@@ -48,6 +50,8 @@ enum Commands {
         #[arg(long, value_name = "DIR")]
         data: Option<PathBuf>,
     },
+    /// Measures the fingerprint index: memory, look-ups, opening a large store
+    Index(index::IndexArgs),
     /// Installs the peers through this machine's package managers
     InstallPeers {
         /// Where programs go if the package manager lets one choose
@@ -91,6 +95,10 @@ fn main() -> ExitCode {
                 true
             })
             .map_err(io::Error::other),
+        Commands::Index(args) => index::run(&args).map(|table| {
+            print!("{table}");
+            true
+        }),
         Commands::InstallPeers { prefix } => {
             let outcomes = install::install_peers(&prefix);
             outcomes.iter().for_each(|line| println!("{line}"));
@@ -113,6 +121,7 @@ fn peers(args: &PeersArgs) -> io::Result<bool> {
     if search.found.is_empty() {
         return Err(io::Error::other("none of the tools is installed; see install-peers"));
     }
+    std::fs::create_dir_all(&args.work)?;
     let place = TempDir::with_prefix_in("onefold-benchmark-", args.work.canonicalize()?)?;
     let work = place.path();
     let data = data(args, work)?;

@@ -7,7 +7,9 @@
 use crate::files;
 use crate::password::PasswordSource;
 use crate::size::ByteSize;
+use onefold_engine::look_up::LookupChoice;
 use onefold_format::codec::Compression;
+use onefold_format::index_run::IndexKind;
 use onefold_policy::retention::{Count, GroupBy, KeepSpan};
 use onefold_policy::selection::TagList;
 use onefold_types::error::Context;
@@ -79,6 +81,12 @@ pub struct BackupProfile {
     pub description: Option<String>,
     /// Save nothing if nothing changed.
     pub skip_if_unchanged: bool,
+    /// How chunks are looked up.
+    #[serde(deserialize_with = "optional_text")]
+    pub lookup: Option<LookupChoice>,
+    /// The kind of index runs written.
+    #[serde(deserialize_with = "optional_text")]
+    pub index: Option<IndexKind>,
     /// Sources backed up at the same time.
     pub streams: Option<NonZeroUsize>,
 }

@@ -4,6 +4,7 @@
 //! from the default.
 
 use crate::config_file::{self, Profile};
+use crate::machine_notes;
 use crate::options::GlobalOptions;
 use crate::output::{Listener, Output};
 use crate::password::{self, PasswordSource};
@@ -21,7 +22,7 @@ use std::sync::Arc;
 pub const RESERVE_BYTES: u64 = 256 * limits::KIB as u64;
 
 /// All environment variables the program knows.
-const VARIABLES: [&str; 9] = [
+const VARIABLES: [&str; 10] = [
     "ONEFOLD_REPOSITORY",
     password::VARIABLE,
     password::VARIABLE_FILE,
@@ -31,6 +32,7 @@ const VARIABLES: [&str; 9] = [
     "ONEFOLD_MEMORY",
     "ONEFOLD_THREADS",
     progress::VARIABLE,
+    machine_notes::VARIABLE,
 ];
 
 /// What a command does with the store.

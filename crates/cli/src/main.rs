@@ -7,6 +7,7 @@
 //! | [`commands`] | one file per command: options to engine calls, results to lines |
 //! | [`output`], [`progress`], [`table`], [`entry`] | what the program says |
 //! | `reference`, [`place`], [`files`], [`size`], [`time`] | what the user's words mean |
+//! | [`machine_notes`] | what this machine remembers of a store |
 //! | [`exit`] | exit codes |
 //!
 //! Only this crate knows terminals, environment variables and names of options; the engine is
@@ -18,6 +19,7 @@ mod context;
 mod entry;
 mod exit;
 mod files;
+mod machine_notes;
 mod options;
 mod output;
 mod password;

@@ -1,8 +1,8 @@
 //! The chunk store: new chunks in, each of them once (DDFS's Segment Store; FAST'08, section 3.2).
 //!
 //! A stream hands in chunks in order. Each is judged: found in an open or not yet indexed container
-//! of this session (S1.24), or by accelerated filtering (S1.23, [`onefold_policy`]), or new. New
-//! chunks go to the stream's own open container. When the chunks that wait for the index reach
+//! of this session (S1.24), or by the look-up strategy (eager, lazy, sampled or chosen by itself;
+//! [`onefold_policy::lookup`]), or new. New chunks go to the stream's own open container. When the chunks that wait for the index reach
 //! their share of memory, and at the end, what is durable is indexed: metadata pack, then run.
 //! An interrupted session thus leaves indexed containers behind, and the next one finds its chunks.
 //!
@@ -17,25 +17,34 @@
 
 use crate::container::frame_pool::FramePool;
 use crate::container::log::{ContainerLog, DurableContainer};
-use crate::container::open::{ContainerContext, OpenContainer};
-use crate::container::reader;
+use crate::container::open::ContainerContext;
 use crate::index::{FingerprintIndex, merge, run};
 use crate::repository::Repository;
 use onefold_format::codec::Compression;
+use onefold_format::index_run::IndexKind;
 use onefold_format::{layout, metadata_pack};
-use onefold_policy::accelerated_filter::{
-    AcceleratedFilter, FilterConfiguration, FilterCounters, Verdict,
-};
-use onefold_policy::ports::IndexPort;
+use onefold_policy::accelerated_filter::{AcceleratedFilter, FilterConfiguration, FilterCounters};
+use onefold_policy::lookup::{LookupStrategy, StreamLookup, Verdict};
 use onefold_store::Key;
-use onefold_types::{ContainerId, Error, Fingerprint, Level, Result, limits};
+use onefold_types::{ContainerId, Fingerprint, Result, limits};
 use std::collections::{BTreeSet, HashSet};
 use std::hash::{BuildHasherDefault, Hasher};
+use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+use store_port::{DeviceTiming, StorePort};
+use waiting::WaitingChunks;
+
+pub mod store_port;
+pub mod stream_writer;
+pub mod waiting;
+
+pub use stream_writer::StreamWriter;
+pub use waiting::ChunkBatch;
 
 /// How a session stores its chunks.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct ChunkStoreOptions {
     /// What frames are compressed with.
     pub compression: Compression,
@@ -43,6 +52,10 @@ pub struct ChunkStoreOptions {
     pub threads: usize,
     /// Which helpers the look-up uses (S1.28: all four combinations).
     pub filter: FilterConfiguration,
+    /// How chunks are looked up.
+    pub lookup: LookupStrategy,
+    /// The kind of index runs written; `None`: as those that are there.
+    pub index_kind: Option<IndexKind>,
     /// Whether to judge only: nothing is written.
     pub dry_run: bool,
 }
@@ -77,6 +90,9 @@ pub struct ChunkStore {
     context: Arc<ContainerContext>,
     shared: Mutex<Shared>,
     counters: Counters,
+    lookup: LookupStrategy,
+    index_kind: Option<IndexKind>,
+    waiting_bytes_max: usize,
     dry_run: bool,
 }
 
@@ -84,6 +100,29 @@ struct Shared {
     filter: AcceleratedFilter,
     port: StorePort,
     pending: HashSet<Fingerprint, BuildHasherDefault<PrefixHasher>>,
+    resolved: Vec<(u64, Verdict)>,
+    elapsed: Duration,
+    explanation: String,
+}
+
+/// A chunk's verdict.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Decided {
+    ticket: u64,
+    is_new: bool,
+}
+
+/// How the look-ups of a session went.
+#[derive(Clone, Debug, Default)]
+pub struct LookupReport {
+    /// Every step counted.
+    pub counters: FilterCounters,
+    /// What accesses of the device cost.
+    pub timing: DeviceTiming,
+    /// The time of the look-up stage, the device's included (S0.2).
+    pub elapsed: Duration,
+    /// Which strategy was used and why, in one paragraph.
+    pub explanation: String,
 }
 
 impl ChunkStore {
@@ -110,33 +149,38 @@ impl ChunkStore {
         let cache_bytes = repository.memory().locality_cache_bytes;
         let shared = Shared {
             filter: AcceleratedFilter::new(options.filter, cache_bytes),
-            port: StorePort { repository: Arc::clone(repository), index, avoid },
+            port: StorePort {
+                repository: Arc::clone(repository),
+                index,
+                avoid,
+                timing: DeviceTiming::default(),
+            },
             pending: HashSet::default(),
+            resolved: Vec::new(),
+            elapsed: Duration::ZERO,
+            explanation: String::new(),
         };
         Ok(Arc::new(Self {
             repository: Arc::clone(repository),
             context: Arc::new(context),
             shared: Mutex::new(shared),
             counters: Counters::default(),
+            lookup: options.lookup,
+            index_kind: options.index_kind,
+            waiting_bytes_max: repository.memory().waiting_chunks_bytes,
             dry_run: options.dry_run,
         }))
     }
 
     /// A new stream with open containers of its own.
-    #[must_use]
-    pub fn stream(self: &Arc<Self>) -> StreamWriter {
-        StreamWriter {
-            data: OpenContainer::new(Arc::clone(&self.context)),
-            nodes: OpenContainer::new(Arc::clone(&self.context)),
-            store: Arc::clone(self),
-            new: Vec::new(),
-        }
+    pub fn stream(self: &Arc<Self>) -> Result<StreamWriter> {
+        StreamWriter::new(Arc::clone(self))
     }
 
     /// Whether the store holds the chunk in a container that may be relied upon.
     pub fn is_present(&self, fingerprint: &Fingerprint) -> Result<bool> {
         let mut shared = self.lock();
-        let Shared { filter, port, pending } = &mut *shared;
+        let Shared { filter, port, pending, .. } = &mut *shared;
         Ok(pending.contains(fingerprint)
             || matches!(filter.judge(port, fingerprint)?, Verdict::Duplicate(_)))
     }
@@ -163,27 +207,92 @@ impl ChunkStore {
 
     /// How look-ups went.
     #[must_use]
-    pub fn filter_counters(&self) -> FilterCounters {
-        *self.lock().filter.counters()
+    pub fn lookup_report(&self) -> LookupReport {
+        let shared = self.lock();
+        LookupReport {
+            counters: *shared.filter.counters(),
+            timing: shared.port.timing,
+            elapsed: shared.elapsed,
+            explanation: shared.explanation.clone(),
+        }
     }
 
-    /// Judges chunks in order; sets `new[i]` for those to be stored and remembers them as pending.
-    fn judge(&self, fingerprints: &[Fingerprint], new: &mut Vec<bool>) -> Result<()> {
-        self.counters.chunks.fetch_add(fingerprints.len() as u64, Ordering::Relaxed);
+    fn new_lookup(&self) -> Result<StreamLookup> {
+        StreamLookup::new(&self.lookup)
+    }
+
+    /// Judges the chunks with these tickets, in order, as far as the strategy answers at once.
+    fn judge(
+        &self,
+        lookup: &mut StreamLookup,
+        waiting: &WaitingChunks,
+        tickets: Range<u64>,
+        decided: &mut Vec<Decided>,
+    ) -> Result<()> {
+        self.counters.chunks.fetch_add(tickets.end - tickets.start, Ordering::Relaxed);
         let mut shared = self.lock();
-        let Shared { filter, port, pending } = &mut *shared;
-        new.clear();
-        for fingerprint in fingerprints {
-            let is_new =
-                !pending.contains(fingerprint) && filter.judge(port, fingerprint)? == Verdict::New;
-            if is_new {
-                pending.insert(*fingerprint);
+        let started = Instant::now();
+        for ticket in tickets {
+            let Some(fingerprint) = waiting.fingerprint(ticket) else {
+                continue;
+            };
+            if shared.pending.contains(fingerprint) {
+                decided.push(Decided { ticket, is_new: false });
+                continue;
             }
-            new.push(is_new);
+            let Shared { filter, port, resolved, .. } = &mut *shared;
+            lookup.push(filter, port, ticket, fingerprint, resolved)?;
+            shared.settle(waiting, decided);
         }
-        let full = pending.len() >= self.repository.memory().pending_chunks_max;
+        shared.elapsed += started.elapsed();
+        self.index_if_full(shared)
+    }
+
+    /// Judges the chunks below `ticket` that the strategy still holds back.
+    fn drain_before(
+        &self,
+        ticket: u64,
+        lookup: &mut StreamLookup,
+        waiting: &WaitingChunks,
+        decided: &mut Vec<Decided>,
+    ) -> Result<()> {
+        let mut shared = self.lock();
+        let started = Instant::now();
+        let Shared { filter, port, resolved, .. } = &mut *shared;
+        lookup.drain_before(ticket, filter, port, resolved)?;
+        shared.settle(waiting, decided);
+        shared.elapsed += started.elapsed();
+        self.index_if_full(shared)
+    }
+
+    /// Judges one chunk at once; `true` if it is new and must be stored by the caller.
+    fn judge_one(&self, fingerprint: &Fingerprint) -> Result<bool> {
+        self.counters.chunks.fetch_add(1, Ordering::Relaxed);
+        let mut shared = self.lock();
+        let Shared { filter, port, pending, .. } = &mut *shared;
+        let is_new = !pending.contains(fingerprint)
+            && !matches!(filter.judge(port, fingerprint)?, Verdict::Duplicate(_));
+        if is_new {
+            pending.insert(*fingerprint);
+        }
+        self.index_if_full(shared)?;
+        Ok(is_new)
+    }
+
+    fn index_if_full(&self, shared: MutexGuard<'_, Shared>) -> Result<()> {
+        let full = shared.pending.len() >= self.repository.memory().pending_chunks_max;
         drop(shared);
         if full && !self.dry_run { self.index(self.context.log.take_durable()?) } else { Ok(()) }
+    }
+
+    fn note_end(&self, lookup: &StreamLookup) {
+        let mut shared = self.lock();
+        shared.explanation = lookup.explain(shared.filter.counters());
+    }
+
+    fn count_new(&self, bytes: usize) {
+        self.counters.chunks_new.fetch_add(1, Ordering::Relaxed);
+        self.counters.bytes_new.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
     /// Writes a metadata pack and an index run for durable containers.
@@ -204,8 +313,8 @@ impl ChunkStore {
         let pack_id = ContainerId::ordered(environment.clock.now_ns(), &*environment.randomness);
         let key = Key::new(layout::metadata_pack(pack_id))?;
         self.repository.store().put(&key, &pack.into_bytes())?;
-        run::write_run_of(&self.repository, containers)?;
-        merge::merge_if_due(&self.repository)?;
+        run::write_run_of(&self.repository, self.index_kind, containers)?;
+        merge::merge_if_due(&self.repository, self.index_kind)?;
         let mut shared = self.lock();
         shared.port.index.refresh(&self.repository)?;
         for fingerprint in durable.iter().flat_map(|container| &container.fingerprints) {
@@ -219,103 +328,17 @@ impl ChunkStore {
     }
 }
 
-/// One stream on its way into the store.
-pub struct StreamWriter {
-    store: Arc<ChunkStore>,
-    data: OpenContainer,
-    nodes: OpenContainer,
-    new: Vec<bool>,
-}
-
-impl StreamWriter {
-    /// Stores the data chunks that are new; `bytes_of(i)` gives the bytes of `fingerprints[i]`.
-    pub fn put_data<'a>(
-        &mut self,
-        fingerprints: &[Fingerprint],
-        bytes_of: impl Fn(usize) -> &'a [u8],
-    ) -> Result<()> {
-        let mut new = std::mem::take(&mut self.new);
-        self.store.judge(fingerprints, &mut new)?;
-        for (position, fingerprint) in fingerprints.iter().enumerate() {
-            if new[position] {
-                let bytes = bytes_of(position);
-                self.count_new(bytes.len());
-                if !self.store.dry_run {
-                    self.data.append(*fingerprint, Level::DATA, bytes)?;
-                }
-            }
+impl Shared {
+    /// Turns verdicts into decisions. A chunk that was judged new becomes pending; if a chunk like
+    /// it has become pending while this one waited, in this stream or another, it is no longer new.
+    fn settle(&mut self, waiting: &WaitingChunks, decided: &mut Vec<Decided>) {
+        for (ticket, verdict) in self.resolved.drain(..) {
+            let is_new = match (verdict, waiting.fingerprint(ticket)) {
+                (Verdict::New, Some(fingerprint)) => self.pending.insert(*fingerprint),
+                _ => false,
+            };
+            decided.push(Decided { ticket, is_new });
         }
-        self.new = new;
-        Ok(())
-    }
-
-    /// Stores a tree node unless it is there already; returns its name.
-    pub fn put_node(&mut self, level: Level, bytes: &[u8]) -> Result<Fingerprint> {
-        if bytes.len() > limits::NODE_MAX_BYTES || !level.is_node() {
-            return Err(Error::invalid("a tree node is too large or at level 0"));
-        }
-        let fingerprint = self.store.repository.fingerprinter().node(bytes);
-        let mut new = std::mem::take(&mut self.new);
-        self.store.judge(&[fingerprint], &mut new)?;
-        if new[0] {
-            self.count_new(bytes.len());
-            if !self.store.dry_run {
-                self.nodes.append(fingerprint, level, bytes)?;
-            }
-        }
-        self.new = new;
-        Ok(fingerprint)
-    }
-
-    /// Closes the stream's containers.
-    pub fn finish(mut self) -> Result<()> {
-        self.data.finish()?;
-        self.nodes.finish()
-    }
-
-    fn count_new(&self, bytes: usize) {
-        self.store.counters.chunks_new.fetch_add(1, Ordering::Relaxed);
-        self.store.counters.bytes_new.fetch_add(bytes as u64, Ordering::Relaxed);
-    }
-}
-
-/// The index as the filter sees it, with the rule of W5 built in.
-struct StorePort {
-    repository: Arc<Repository>,
-    index: FingerprintIndex,
-    avoid: BTreeSet<ContainerId>,
-}
-
-impl IndexPort for StorePort {
-    fn locate(
-        &mut self,
-        fingerprints: &[Fingerprint],
-        found: &mut Vec<Vec<ContainerId>>,
-        reads: &mut u64,
-    ) -> Result<()> {
-        for fingerprint in fingerprints {
-            found.push(self.index.locate(&self.repository, fingerprint, reads)?);
-        }
-        Ok(())
-    }
-
-    fn container_fingerprints(
-        &mut self,
-        container: ContainerId,
-    ) -> Result<Option<Arc<[Fingerprint]>>> {
-        if self.avoid.contains(&container) {
-            return Ok(None);
-        }
-        match reader::read_section(&self.repository, container) {
-            Ok(section) => Ok(Some(section.chunks.iter().map(|chunk| chunk.fingerprint).collect())),
-            // Gone or damaged: its chunks are stored again (R20).
-            Err(error) if error.is_damage() => Ok(None),
-            Err(error) => Err(error),
-        }
-    }
-
-    fn may_contain(&self, fingerprint: &Fingerprint) -> bool {
-        self.index.may_contain(fingerprint)
     }
 }
 

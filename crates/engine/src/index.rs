@@ -2,8 +2,11 @@
 //!
 //! | module | holds |
 //! | --- | --- |
-//! | [`run`] | one immutable sorted run: writing, opening, looking up |
-//! | [`fingerprint_index`] | all runs of a store, with their summary vectors |
+//! | [`run`] | one immutable sorted run: opening, what it knows, reading its pages |
+//! | [`run_writer`] | writing a run, page by page |
+//! | [`piece`] | what stands in memory for some pages of a run |
+//! | [`fingerprint_index`] | all runs of a store, and the memory they share |
+//! | [`locate`] | look-ups, one by one and in batches |
 //! | [`merge`] | many runs into one, in bounded memory |
 //! | [`rebuild`] | the index out of the containers themselves |
 //!
@@ -11,8 +14,22 @@
 //! containers. A hit counts only once the container's own metadata section confirms it.
 
 pub mod fingerprint_index;
+pub mod locate;
 pub mod merge;
+pub mod piece;
 pub mod rebuild;
 pub mod run;
+pub mod run_writer;
 
 pub use fingerprint_index::FingerprintIndex;
+
+/// What of the index answers questions.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum IndexMode {
+    /// All of it: what it denies is not in the store.
+    #[default]
+    Exact,
+    /// The hooks alone, one chunk in 32: a thirtieth of the memory. Everything else is denied, and
+    /// found by standing near a hook in its container.
+    Sampled,
+}

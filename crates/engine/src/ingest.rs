@@ -18,12 +18,16 @@
 //!
 //! Data flows one way. A stage that cannot go on closes its channels, and the others stop.
 
+use crate::chunk_store::LookupReport;
 use crate::job::Job;
+use crate::look_up::LookupChoice;
 use crate::patterns::Patterns;
 use crate::repository::Repository;
 use onefold_format::codec::Compression;
+use onefold_format::index_run::IndexKind;
 use onefold_format::record::Summary;
-use onefold_policy::accelerated_filter::{FilterConfiguration, FilterCounters};
+use onefold_policy::accelerated_filter::FilterConfiguration;
+use onefold_policy::lookup::DeviceCosts;
 use onefold_types::{Result, SessionId};
 use std::io::Read;
 use std::path::PathBuf;
@@ -113,6 +117,12 @@ pub struct BackupOptions {
     pub skip_if_unchanged: bool,
     /// Which helpers look-ups use (S1.28).
     pub filter: FilterConfiguration,
+    /// How chunks are looked up.
+    pub lookup: LookupChoice,
+    /// What this store's device is known to cost; `None`: it is measured if need be.
+    pub device_costs: Option<DeviceCosts>,
+    /// The kind of index runs written; `None`: as those that are there.
+    pub index_kind: Option<IndexKind>,
     /// The program's name and version for the record.
     pub program: String,
 }
@@ -127,7 +137,9 @@ pub struct BackupReport {
     /// What it found and did.
     pub summary: Summary,
     /// How look-ups went.
-    pub filter: FilterCounters,
+    pub lookup: LookupReport,
+    /// What the device was taken to cost, where the strategy asked.
+    pub device_costs: Option<DeviceCosts>,
     /// How often a collector made it start over.
     pub fenced: u32,
     /// How long it took.

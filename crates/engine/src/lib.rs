@@ -6,7 +6,8 @@
 //! | [`container`] | containers on the way in and out |
 //! | [`index`] | fingerprint to containers: runs, merging, rebuilding |
 //! | [`session`] | announce, read the epoch, commit once; snapshots, marks and tombstones |
-//! | [`chunk_store`] | new chunks in, verdicts out: filtering, packing, indexing |
+//! | [`chunk_store`] | new chunks in, verdicts out: look-up, packing, indexing |
+//! | [`look_up`], [`device`] | which way of looking up is taken, and what the device costs |
 //! | [`tree`] | directories and files as Merkle trees: building, reading, walking |
 //! | [`ingest`] | backup: source, read, chunk, fingerprint, look up, pack, publish |
 //! | [`restore`] | the way back, to files or to a stream |
@@ -32,12 +33,14 @@
 pub mod check;
 pub mod chunk_store;
 pub mod container;
+pub mod device;
 pub mod difference;
 pub mod environment;
 pub mod find;
 pub mod index;
 pub mod ingest;
 pub mod job;
+pub mod look_up;
 pub mod memory;
 pub mod patterns;
 pub mod repository;

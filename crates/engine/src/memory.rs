@@ -21,6 +21,8 @@ pub struct MemoryPlan {
     pub frame_cache_bytes: usize,
     /// New chunks of a session that are not yet in an index run.
     pub pending_chunks_max: usize,
+    /// Buffers of chunks whose look-up has not been decided yet (S0.9).
+    pub waiting_chunks_bytes: usize,
     /// Files or batches being read at once.
     pub read_jobs_max: usize,
     /// File bytes whose restore is planned as one.
@@ -48,6 +50,7 @@ impl MemoryPlan {
             section_cache_bytes: divisible / 8,
             frame_cache_bytes: (divisible / 16).clamp(2 * limits::MIB, 64 * limits::MIB),
             pending_chunks_max: (divisible / 8 / 160).clamp(1 << 13, 1 << 20),
+            waiting_chunks_bytes: (divisible / 8).clamp(2 * limits::MIB, 256 * limits::MIB),
             read_jobs_max: 4,
             restore_window_chunks: (divisible / 4 / 96).clamp(1 << 14, 1 << 22),
             check_buffer_bytes: (divisible / 16).clamp(limits::MIB, 64 * limits::MIB),
@@ -69,7 +72,8 @@ mod tests {
                 + plan.frame_cache_bytes
                 + plan.check_buffer_bytes
                 + plan.pending_chunks_max * 160
-                + plan.restore_window_chunks * 96;
+                // A process restores or backs up, never both.
+                + plan.waiting_chunks_bytes.max(plan.restore_window_chunks * 96);
             assert!(sum <= plan.limit_bytes, "{mebibytes} MiB: {sum}");
         }
         assert!(MemoryPlan::new(limits::MEMORY_LIMIT_MIN_BYTES - 1).is_err());

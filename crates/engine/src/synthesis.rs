@@ -29,6 +29,8 @@ use crate::tree::{TreeReader, path};
 use merge::{Merge, layer_of};
 use onefold_format::node::{Entry, EntryKind, Time};
 use onefold_format::record::{RECORD_VERSION, SnapshotKind, SnapshotRecord, Summary};
+use onefold_policy::accelerated_filter::{FilterConfiguration, FilterOrder};
+use onefold_policy::lookup::LookupStrategy;
 use onefold_types::{Error, ErrorKind, Result, SessionId};
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -244,7 +246,9 @@ fn build(
         ChunkStoreOptions {
             compression: repository.compression()?,
             threads: THREADS,
-            filter: Default::default(),
+            filter: FilterConfiguration::default(),
+            lookup: LookupStrategy::Eager(FilterOrder::CacheFirst),
+            index_kind: None,
             dry_run: false,
         },
     )?;
@@ -254,7 +258,7 @@ fn build(
         let snapshot = list.get(part.snapshot).ok_or_else(|| not_live(part.snapshot))?;
         layers.push(layer_of(&mut reader, snapshot, part)?);
     }
-    let mut stream = store.stream();
+    let mut stream = store.stream()?;
     let time_ns = match options.time_ns {
         Some(time_ns) => time_ns,
         None => repository.environment().clock.now_ns(),

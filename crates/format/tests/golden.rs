@@ -8,7 +8,7 @@
 use onefold_format::codec::{Codec, Compression, Compressor, Decompressor};
 use onefold_format::configuration::{ChunkerSettings, Configuration};
 use onefold_format::container::{self, ChunkDescriptor, Delta, FrameDescriptor, MetadataSection};
-use onefold_format::index_run::{self, Table};
+use onefold_format::index_run::{self, Piece, Table};
 use onefold_format::node::{
     DirectoryLeaf, DirectoryMap, DirectoryPart, Entry, EntryKind, Extent, FileMap, Node, Placement,
     Reference, Time, Totals, Transform,
@@ -183,17 +183,43 @@ fn index_runs_are_frozen() {
         entries: index_run::PAGE_ENTRIES as u64 + 1,
         containers: vec![ContainerId(id(1)), ContainerId(id(2)), ContainerId(id(3))],
         replaced: vec![RunId(id(4))],
+        pages_per_piece: 192,
+        pieces_per_hook_piece: 32,
         fences: vec![5, 0x0102_0304_0506_0708],
-        filter_words: 64,
-        filter_hashes: 4,
+        piece_lengths: vec![441],
+        hook_lengths: vec![87],
     };
     let bytes = check("index-table.bin", &table.encode());
     assert_eq!(Table::decode(&bytes).unwrap(), table);
 
-    let footer = index_run::Footer { pages: 2, filter_length: 528, table_length: 107 };
+    let kind = index_run::IndexKind::Signature;
+    let footer = index_run::Footer { pages: 2, pieces_length: 528, table_length: 107, kind };
     let bytes = check("index-footer.bin", &footer.encode());
     let length = 2 * 4096 + 528 + 107 + bytes.len() as u64;
     assert_eq!(index_run::Footer::decode(&bytes, length).unwrap(), footer);
+}
+
+#[test]
+fn index_pieces_are_frozen() {
+    let cells: Vec<u8> = (0..18).collect();
+    let pieces = [
+        ("index-piece-nothing.bin", Piece::Nothing),
+        ("index-piece-bloom.bin", Piece::Bloom { hashes: 4, words: cells.as_chunks().0 }),
+        (
+            "index-piece-fuse.bin",
+            Piece::Fuse { seed: 9, segment_cells: 4, first_cells: 10, cells: &cells },
+        ),
+        (
+            "index-piece-signature.bin",
+            Piece::Signature { seed: 2, buckets: 1, ordinal_bits: 3, cells: &cells },
+        ),
+    ];
+    for (name, piece) in pieces {
+        let mut encoded = Vec::new();
+        piece.encode(&mut encoded);
+        let bytes = check(name, &encoded);
+        assert_eq!(Piece::decode(&bytes).unwrap(), piece);
+    }
 }
 
 fn entry(name: &[u8], kind: EntryKind) -> Entry {

@@ -7,48 +7,66 @@
 //! 3. Otherwise the index is asked. If it names the chunk's container, the chunk is a duplicate and
 //!    the container's fingerprints enter the cache; if not, the chunk is new.
 //!
-//! Both helpers can be switched off, which gives the four configurations of the paper's Table 4.
+//! S0's eager look-up (its algorithm 1) asks the summary vector before the cache: chunks that are
+//! new then cost one question, and duplicates two. [`FilterOrder`] chooses. Both helpers can be
+//! switched off, which gives the four configurations of Table 4 of FAST'08.
 //!
-//! What differs from the paper: the index keeps eight bytes of each fingerprint and may lag behind
+//! What differs from the papers: the index keeps eight bytes of each fingerprint and may lag behind
 //! collections, so its answers are hints. A hit counts only after the whole fingerprint was found
 //! in the container's own metadata section; with the cache on, that is the read which fills the
 //! cache anyway. A chunk whose hints all fail is new: it costs space, never data.
+//!
+//! Here one chunk is judged at once. The strategies of [`crate::lookup`] that let chunks wait use
+//! the same steps, cache and counters.
 //!
 //! Invariant: `Duplicate` names a place where a container itself listed exactly this fingerprint,
 //! either just now or when it entered the cache. The owner must call
 //! [`AcceleratedFilter::forget_container`] for every container that may not be used any more.
 //!
 //! Chunks that the session itself has judged new are not known here until their container is
-//! indexed; the writer looks into its open containers first.
+//! indexed; the writer looks into its open containers first (S1.24).
+
+pub use crate::filter_counters::FilterCounters;
 
 use crate::locality_cache::LocalityCache;
 use crate::ports::{IndexPort, Instance};
 use onefold_types::{ContainerId, Error, Fingerprint, Result};
-use std::ops::{Add, AddAssign};
 use std::slice;
 
-/// Which of the two helpers are used.
+/// Which helper a chunk meets first.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Hash)]
+pub enum FilterOrder {
+    /// Cache, then summary vector (FAST'08): best for duplicates.
+    #[default]
+    CacheFirst,
+    /// Summary vector, then cache (S0): best for new chunks.
+    FilterFirst,
+}
+
+/// Which of the two helpers are used, and in which order.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FilterConfiguration {
-    /// Step 2: the summary vector.
+    /// The summary vector.
     pub summary_vector: bool,
-    /// Step 1: the locality cache.
+    /// The locality cache.
     pub locality_cache: bool,
+    /// Which comes first, where a strategy leaves it open.
+    pub order: FilterOrder,
 }
 
 impl FilterConfiguration {
     /// The four configurations in the order of Table 4: none, vector, cache, both.
     pub const ALL: [Self; 4] = [
-        Self { summary_vector: false, locality_cache: false },
-        Self { summary_vector: true, locality_cache: false },
-        Self { summary_vector: false, locality_cache: true },
-        Self { summary_vector: true, locality_cache: true },
+        Self { summary_vector: false, locality_cache: false, order: FilterOrder::CacheFirst },
+        Self { summary_vector: true, locality_cache: false, order: FilterOrder::CacheFirst },
+        Self { summary_vector: false, locality_cache: true, order: FilterOrder::CacheFirst },
+        Self { summary_vector: true, locality_cache: true, order: FilterOrder::CacheFirst },
     ];
 }
 
 impl Default for FilterConfiguration {
     fn default() -> Self {
-        Self { summary_vector: true, locality_cache: true }
+        Self { summary_vector: true, locality_cache: true, order: FilterOrder::CacheFirst }
     }
 }
 
@@ -59,78 +77,17 @@ pub enum Verdict {
     Duplicate(Instance),
     /// The store does not hold the chunk as far as it can tell: write it.
     New,
+    /// Equal to a chunk that came earlier in the same buffer and was judged new: write only that
+    /// one. A chunk judged at once is never `Repeated`.
+    Repeated,
 }
 
-macro_rules! counters {
-    ($($(#[$doc:meta])* $name:ident,)*) => {
-        /// What the filter did, and what it cost.
-        #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-        pub struct FilterCounters {
-            $($(#[$doc])* pub $name: u64,)*
-        }
-
-        impl AddAssign for FilterCounters {
-            fn add_assign(&mut self, other: Self) {
-                $(self.$name = self.$name.saturating_add(other.$name);)*
-            }
-        }
-    };
-}
-
-counters! {
-    /// Chunks judged.
-    lookups,
-    /// Duplicates found in the locality cache (step 1).
-    cache_hits,
-    /// Chunks the summary vector knew to be new (step 2).
-    summary_negatives,
-    /// Chunks the summary vector let pass although the index knows nothing of them.
-    summary_false_positives,
-    /// Chunks for which the index was asked (step 3).
-    index_lookups,
-    /// Index lookups that led to a verified duplicate.
-    index_hits,
-    /// Index lookups that did not: the chunk is new, or all its hints failed.
-    index_misses,
-    /// Index pages read from the device.
-    index_page_reads,
-    /// Containers whose metadata section was read and entered the cache.
-    containers_prefetched,
-    /// Fingerprints of those containers.
-    fingerprints_prefetched,
-    /// Containers asked for their fingerprints only to check a hint: the cache was off or too
-    /// small, or the hint failed.
-    verification_reads,
-    /// Hints that named a container which is gone or may not be used.
-    stale_index_hits,
-    /// Hints that named a container which does not hold the chunk.
-    false_prefix_matches,
-    /// Containers dropped from the cache to make room.
-    evictions,
-}
-
-impl FilterCounters {
-    /// Device reads as the paper's Table 4 counts them: index reads and locality prefetches.
-    #[must_use]
-    pub fn disk_reads(&self) -> u64 {
-        self.index_page_reads.saturating_add(self.containers_prefetched)
-    }
-
-    /// All device reads, with those that only check a hint: the paper's index stores whole
-    /// fingerprints and needs none of them.
-    #[must_use]
-    pub fn device_reads(&self) -> u64 {
-        self.disk_reads().saturating_add(self.verification_reads)
-    }
-}
-
-impl Add for FilterCounters {
-    type Output = Self;
-
-    fn add(mut self, other: Self) -> Self {
-        self += other;
-        self
-    }
+/// Where a chunk was found on the device.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Found {
+    pub(crate) instance: Instance,
+    /// Fingerprints of its container if they have just entered the cache; else zero.
+    pub(crate) prefetched: u32,
 }
 
 /// The filter of one stream or of several that share a cache.
@@ -139,6 +96,8 @@ pub struct AcceleratedFilter {
     configuration: FilterConfiguration,
     cache: LocalityCache,
     counters: FilterCounters,
+    /// Room for answers of the index, kept between questions.
+    located: Vec<Vec<ContainerId>>,
 }
 
 impl AcceleratedFilter {
@@ -149,10 +108,11 @@ impl AcceleratedFilter {
             configuration,
             cache: LocalityCache::new(cache_capacity_bytes),
             counters: FilterCounters::default(),
+            located: Vec::new(),
         }
     }
 
-    /// Judges one chunk.
+    /// Judges one chunk at once, in the configured order.
     ///
     /// # Errors
     /// The port failed.
@@ -161,49 +121,52 @@ impl AcceleratedFilter {
         port: &mut dyn IndexPort,
         fingerprint: &Fingerprint,
     ) -> Result<Verdict> {
-        match self.judge_in_memory(port, fingerprint) {
-            Some(verdict) => Ok(verdict),
-            None => {
-                let found = self.locate(port, slice::from_ref(fingerprint))?;
-                let candidates = found.first().map(Vec::as_slice).unwrap_or_default();
-                self.judge_candidates(port, fingerprint, candidates)
-            }
-        }
+        self.judge_in_order(self.configuration.order, port, fingerprint)
     }
 
-    /// Judges chunks in stream order and appends one verdict for each.
-    ///
-    /// With the cache on, the index is asked chunk by chunk: each hit brings in the neighbours that
-    /// the next chunks are likely to be, so asking ahead would read pages for nothing. With the
-    /// cache off, the index is asked once for the whole batch.
+    /// Judges one chunk at once, in this order.
     ///
     /// # Errors
-    /// The port failed; `verdicts` is then as it was.
-    pub fn judge_batch(
+    /// The port failed.
+    pub fn judge_in_order(
         &mut self,
+        order: FilterOrder,
         port: &mut dyn IndexPort,
-        fingerprints: &[Fingerprint],
-        verdicts: &mut Vec<Verdict>,
-    ) -> Result<()> {
-        let before = verdicts.len();
-        let outcome = if self.configuration.locality_cache {
-            fingerprints.iter().try_for_each(|fingerprint| {
-                verdicts.push(self.judge(port, fingerprint)?);
-                Ok(())
-            })
-        } else {
-            self.judge_batch_uncached(port, fingerprints, verdicts)
-        };
-        if outcome.is_err() {
-            verdicts.truncate(before);
+        fingerprint: &Fingerprint,
+    ) -> Result<Verdict> {
+        self.counters.lookups += 1;
+        match order {
+            FilterOrder::CacheFirst => {
+                if let Some(instance) = self.look_in_cache(fingerprint) {
+                    return Ok(Verdict::Duplicate(instance));
+                }
+                if !self.passes_summary(port, fingerprint)? {
+                    return Ok(Verdict::New);
+                }
+            }
+            FilterOrder::FilterFirst => {
+                if !self.passes_summary(port, fingerprint)? {
+                    return Ok(Verdict::New);
+                }
+                if let Some(instance) = self.look_in_cache(fingerprint) {
+                    return Ok(Verdict::Duplicate(instance));
+                }
+            }
         }
-        outcome
+        let found = self.look_on_device(port, fingerprint)?;
+        Ok(found.map_or(Verdict::New, |found| Verdict::Duplicate(found.instance)))
     }
 
     /// What was done since the filter was made.
     #[must_use]
     pub fn counters(&self) -> &FilterCounters {
         &self.counters
+    }
+
+    /// Which helpers are used.
+    #[must_use]
+    pub fn configuration(&self) -> FilterConfiguration {
+        self.configuration
     }
 
     /// Memory taken by the cache, in bytes.
@@ -218,86 +181,110 @@ impl AcceleratedFilter {
         self.cache.remove(container);
     }
 
-    fn judge_batch_uncached(
+    pub(crate) fn counters_mut(&mut self) -> &mut FilterCounters {
+        &mut self.counters
+    }
+
+    /// Whether the chunk may be known; always, without a summary vector.
+    pub(crate) fn passes_summary(
         &mut self,
         port: &mut dyn IndexPort,
-        fingerprints: &[Fingerprint],
-        verdicts: &mut Vec<Verdict>,
-    ) -> Result<()> {
-        let judged: Vec<_> =
-            fingerprints.iter().map(|one| self.judge_in_memory(port, one)).collect();
-        let open = fingerprints.iter().zip(&judged).filter(|(_, verdict)| verdict.is_none());
-        let open: Vec<Fingerprint> = open.map(|(fingerprint, _)| *fingerprint).collect();
-        let mut found = Vec::new();
-        if !open.is_empty() {
-            found = self.locate(port, &open)?;
+        fingerprint: &Fingerprint,
+    ) -> Result<bool> {
+        if !self.configuration.summary_vector {
+            return Ok(true);
         }
-        let mut candidates = found.iter();
-        for (fingerprint, verdict) in fingerprints.iter().zip(judged) {
-            verdicts.push(match verdict {
-                Some(verdict) => verdict,
-                None => {
-                    let candidates = candidates.next().map(Vec::as_slice).unwrap_or_default();
-                    self.judge_candidates(port, fingerprint, candidates)?
-                }
-            });
-        }
-        Ok(())
+        self.counters.summary_lookups += 1;
+        let passes = port.may_contain(fingerprint)?;
+        self.counters.summary_negatives += u64::from(!passes);
+        Ok(passes)
     }
 
-    /// Steps 1 and 2.
-    fn judge_in_memory(&mut self, port: &dyn IndexPort, one: &Fingerprint) -> Option<Verdict> {
-        self.counters.lookups += 1;
-        if self.configuration.locality_cache
-            && let Some(instance) = self.cache.lookup(one)
-        {
-            self.counters.cache_hits += 1;
-            return Some(Verdict::Duplicate(instance));
+    /// Looks for a chunk that has just arrived in the cache.
+    pub(crate) fn look_in_cache(&mut self, fingerprint: &Fingerprint) -> Option<Instance> {
+        if !self.configuration.locality_cache {
+            return None;
         }
-        if self.configuration.summary_vector && !port.may_contain(one) {
-            self.counters.summary_negatives += 1;
-            return Some(Verdict::New);
-        }
-        None
+        self.counters.cache_lookups += 1;
+        let hit = self.cache.lookup(fingerprint);
+        self.counters.cache_hits += u64::from(hit.is_some());
+        hit
     }
 
-    /// Step 3, the question to the index.
-    fn locate(
+    /// Looks for a chunk that waits in the cache, which has changed since it arrived.
+    pub(crate) fn look_in_cache_again(&mut self, fingerprint: &Fingerprint) -> Option<Instance> {
+        if !self.configuration.locality_cache {
+            return None;
+        }
+        self.counters.post_lookups += 1;
+        let hit = self.cache.lookup(fingerprint);
+        self.counters.post_lookup_hits += u64::from(hit.is_some());
+        hit
+    }
+
+    /// Whether the cache holds one of the containers.
+    pub(crate) fn has_cached_any(&self, containers: &[ContainerId]) -> bool {
+        self.configuration.locality_cache
+            && containers.iter().any(|container| self.cache.contains_container(*container))
+    }
+
+    /// Asks the index about one chunk that was just looked for in the cache.
+    pub(crate) fn look_on_device(
+        &mut self,
+        port: &mut dyn IndexPort,
+        fingerprint: &Fingerprint,
+    ) -> Result<Option<Found>> {
+        let located = self.locate(port, slice::from_ref(fingerprint))?;
+        let candidates = located.first().map(Vec::as_slice).unwrap_or_default();
+        let found = self.first_holder(port, fingerprint, candidates);
+        self.located = located;
+        found
+    }
+
+    /// Asks the index: one call, one answer for each fingerprint. The list should come back in
+    /// [`Self::recycle`].
+    pub(crate) fn locate(
         &mut self,
         port: &mut dyn IndexPort,
         fingerprints: &[Fingerprint],
     ) -> Result<Vec<Vec<ContainerId>>> {
-        let mut found = Vec::with_capacity(fingerprints.len());
+        let mut located = std::mem::take(&mut self.located);
+        located.clear();
         self.counters.index_lookups += fingerprints.len() as u64;
-        port.locate(fingerprints, &mut found, &mut self.counters.index_page_reads)?;
-        if found.len() != fingerprints.len() {
+        port.locate(fingerprints, &mut located, &mut self.counters.index_page_reads)?;
+        if located.len() != fingerprints.len() {
             return Err(Error::invalid(format!(
                 "the index gave {} answers to {} questions",
-                found.len(),
+                located.len(),
                 fingerprints.len()
             )));
         }
-        Ok(found)
+        Ok(located)
     }
 
-    /// Step 3, the answer: the first candidate that really holds the chunk.
-    fn judge_candidates(
+    /// Takes back what [`Self::locate`] answered, for its memory.
+    pub(crate) fn recycle(&mut self, located: Vec<Vec<ContainerId>>) {
+        self.located = located;
+    }
+
+    /// The first candidate that really holds the chunk, which is not in the cache.
+    pub(crate) fn first_holder(
         &mut self,
         port: &mut dyn IndexPort,
         fingerprint: &Fingerprint,
         candidates: &[ContainerId],
-    ) -> Result<Verdict> {
+    ) -> Result<Option<Found>> {
         if candidates.is_empty() && self.configuration.summary_vector {
             self.counters.summary_false_positives += 1;
         }
         for container in candidates {
-            if let Some(instance) = self.verify(port, fingerprint, *container)? {
+            if let Some(found) = self.verify(port, fingerprint, *container)? {
                 self.counters.index_hits += 1;
-                return Ok(Verdict::Duplicate(instance));
+                return Ok(Some(found));
             }
         }
         self.counters.index_misses += 1;
-        Ok(Verdict::New)
+        Ok(None)
     }
 
     /// Whether the container holds the chunk, as its own metadata section says; if so, the section
@@ -307,9 +294,9 @@ impl AcceleratedFilter {
         port: &mut dyn IndexPort,
         fingerprint: &Fingerprint,
         container: ContainerId,
-    ) -> Result<Option<Instance>> {
+    ) -> Result<Option<Found>> {
         if self.configuration.locality_cache && self.cache.contains_container(container) {
-            // All of the container is cached, and step 1 did not find the chunk there.
+            // All of the container is cached, and the chunk was not found there.
             self.counters.false_prefix_matches += 1;
             return Ok(None);
         }
@@ -324,14 +311,15 @@ impl AcceleratedFilter {
             self.counters.false_prefix_matches += 1;
             return Ok(None);
         };
-        let count = section.len() as u64;
+        let instance = Instance { container, position };
+        let count = section.len();
         if self.configuration.locality_cache && self.cache.insert(container, section) {
             self.counters.containers_prefetched += 1;
-            self.counters.fingerprints_prefetched += count;
+            self.counters.fingerprints_prefetched += count as u64;
             self.counters.evictions = self.cache.evictions();
-        } else {
-            self.counters.verification_reads += 1;
+            return Ok(Some(Found { instance, prefetched: u32::try_from(count).unwrap_or(0) }));
         }
-        Ok(Some(Instance { container, position }))
+        self.counters.verification_reads += 1;
+        Ok(Some(Found { instance, prefetched: 0 }))
     }
 }

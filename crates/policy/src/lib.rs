@@ -11,22 +11,34 @@
 //! | --- | --- | --- |
 //! | [`ports`] | nothing: what a policy may ask | FAST'08, section 3.3 |
 //! | [`summary_vector`] | whether a chunk is certainly new | FAST'08, section 4.1 |
+//! | [`fuse_filter`] | the same, in a static filter | binary fuse filters (2022) |
+//! | [`signature_table`] | the same, and where a chunk may be | ATC'12, RAM frugal chunk hash index |
 //! | [`locality_cache`] | which containers' fingerprints stay in memory | FAST'08, section 4.3 |
 //! | [`accelerated_filter`] | whether a chunk is a duplicate | FAST'08, section 4.4 |
+//! | [`lookup`] | when a chunk is judged: at once, late in batches, by samples, or whatever costs least | S0, sections 2 to 4 |
+//! | [`cost_model`] | what that costs, and which way costs less | S0, section 4 |
 //! | [`retention`] | which snapshots are kept | the `keep` rules of restic's `forget` |
 //! | [`selection`] | which snapshot a reference means | the reference forms of restic |
 
 #![forbid(unsafe_code)]
 
 pub mod accelerated_filter;
+pub mod cost_model;
+mod filter_counters;
+pub mod fuse_filter;
 pub mod locality_cache;
+pub mod lookup;
 mod place_table;
 pub mod ports;
 pub mod retention;
 pub mod selection;
+pub mod signature_table;
 pub mod summary_vector;
 
-pub use accelerated_filter::{AcceleratedFilter, FilterConfiguration, FilterCounters, Verdict};
+pub use accelerated_filter::{
+    AcceleratedFilter, FilterConfiguration, FilterCounters, FilterOrder, Verdict,
+};
 pub use locality_cache::LocalityCache;
+pub use lookup::{LookupStrategy, StreamLookup};
 pub use ports::{IndexPort, Instance};
 pub use summary_vector::SummaryVector;

@@ -21,7 +21,8 @@ pub trait IndexPort {
     /// Appends, for each fingerprint, the containers the on-disk index names for it, newest first.
     ///
     /// An answer is a hint and unverified. Exactly one list per fingerprint is appended, in the
-    /// order of `fingerprints`. `reads` grows by one for each index page read from the device.
+    /// order of `fingerprints`. `reads` grows by one for each access of the device: neighbouring
+    /// pages read with one request are one access.
     ///
     /// # Errors
     /// The index cannot be read.
@@ -45,6 +46,20 @@ pub trait IndexPort {
         container: ContainerId,
     ) -> Result<Option<Arc<[Fingerprint]>>>;
 
-    /// Whether any run's summary vector may hold the fingerprint; `false` is certain.
-    fn may_contain(&self, fingerprint: &Fingerprint) -> bool;
+    /// Whether the part of the index that is in memory may know the fingerprint.
+    ///
+    /// In an exact index `false` is certain; in a sampled one it only says that the fingerprint is
+    /// no known hook. The answer may need a piece of a filter that has not been loaded yet.
+    ///
+    /// # Errors
+    /// The index cannot be read.
+    fn may_contain(&mut self, fingerprint: &Fingerprint) -> Result<bool>;
+
+    /// The bucket of the on-device index that the fingerprint falls into, less than
+    /// [`bucket_count`](Self::bucket_count): all fingerprints of a bucket can be located with one
+    /// access of the device (S0.5). It may change when the index does.
+    fn bucket_of(&self, fingerprint: &Fingerprint) -> u32;
+
+    /// How many buckets there are, at least one.
+    fn bucket_count(&self) -> u32;
 }

@@ -1,7 +1,7 @@
 //! What the accelerated filter answers, and what it costs, counted by a fake index.
 
-use onefold_policy::{AcceleratedFilter, FilterConfiguration, FilterCounters, SummaryVector};
-use onefold_policy::{IndexPort, Instance, Verdict};
+use onefold_policy::{AcceleratedFilter, FilterConfiguration, FilterCounters, FilterOrder};
+use onefold_policy::{IndexPort, Instance, SummaryVector, Verdict};
 use onefold_types::environment::{Randomness, SeededRandomness};
 use onefold_types::{ContainerId, Error, ErrorKind, Fingerprint, Result};
 use std::collections::BTreeMap;
@@ -83,8 +83,16 @@ impl IndexPort for FakeStore {
         Ok(self.containers.get(&name).cloned())
     }
 
-    fn may_contain(&self, fingerprint: &Fingerprint) -> bool {
-        self.summary.contains(fingerprint.prefix())
+    fn may_contain(&mut self, fingerprint: &Fingerprint) -> Result<bool> {
+        Ok(self.summary.contains(fingerprint.prefix()))
+    }
+
+    fn bucket_of(&self, _fingerprint: &Fingerprint) -> u32 {
+        0
+    }
+
+    fn bucket_count(&self) -> u32 {
+        1
     }
 }
 
@@ -102,9 +110,8 @@ fn judge_all(
     store: &mut FakeStore,
     stream: &[Fingerprint],
 ) -> Vec<Verdict> {
-    let mut verdicts = Vec::new();
-    filter.judge_batch(store, stream, &mut verdicts).unwrap();
-    assert_eq!(verdicts.len(), stream.len());
+    let verdicts: Vec<Verdict> =
+        stream.iter().map(|chunk| filter.judge(store, chunk).unwrap()).collect();
     for (fingerprint, verdict) in stream.iter().zip(&verdicts) {
         if let Verdict::Duplicate(Instance { container, position }) = verdict {
             assert_eq!(store.containers[container][*position as usize], *fingerprint);
@@ -123,6 +130,8 @@ fn a_second_pass_costs_one_lookup_and_one_prefetch_per_container() {
     assert!(verdicts.iter().all(|verdict| matches!(verdict, Verdict::Duplicate(_))));
     let expected = FilterCounters {
         lookups: 10_000,
+        summary_lookups: 10,
+        cache_lookups: 10_000,
         cache_hits: 9_990,
         index_lookups: 10,
         index_hits: 10,
@@ -133,7 +142,8 @@ fn a_second_pass_costs_one_lookup_and_one_prefetch_per_container() {
     };
     assert_eq!(*filter.counters(), expected);
     assert_eq!((store.locate_calls, store.section_reads), (10, 10));
-    assert_eq!(expected.disk_reads(), 20);
+    assert_eq!((expected.disk_reads(), expected.device_reads()), (20, 20));
+    assert_eq!((expected.memory_accesses(), expected.duplicates()), (20_010, 10_000));
     assert!(filter.cache_bytes_used() <= CACHE_BYTES);
 }
 
@@ -257,23 +267,50 @@ fn a_forgotten_container_is_asked_for_again() {
 }
 
 #[test]
-fn without_a_cache_a_batch_asks_the_index_once_and_caches_nothing() {
+fn without_helpers_every_chunk_is_asked_for_and_none_is_cached() {
     let mut store = FakeStore::new(1000);
     let stored = chunks(&SeededRandomness::new(7), 500);
     store.append(&stored);
     let mut filter = AcceleratedFilter::new(NONE, CACHE_BYTES);
-    let mut batch = stored.clone();
-    batch.extend(chunks(&SeededRandomness::new(8), 100));
-    judge_all(&mut filter, &mut store, &batch);
+    let mut stream = stored.clone();
+    stream.extend(chunks(&SeededRandomness::new(8), 100));
+    judge_all(&mut filter, &mut store, &stream);
     let counters = filter.counters();
-    assert_eq!(store.locate_calls, 1);
     assert_eq!(
         (counters.index_lookups, counters.index_hits, counters.index_misses),
         (600, 500, 100)
     );
+    assert_eq!((counters.summary_lookups, counters.cache_lookups), (0, 0));
     assert_eq!((counters.verification_reads, counters.containers_prefetched), (500, 0));
     assert_eq!((counters.disk_reads(), counters.device_reads()), (600, 1100));
     assert_eq!(filter.cache_bytes_used(), 0);
+}
+
+#[test]
+fn each_order_spares_the_other_helper() {
+    let mut store = FakeStore::new(1000);
+    let stored = chunks(&SeededRandomness::new(12), 1000);
+    store.append(&stored);
+    let new = chunks(&SeededRandomness::new(13), 1000);
+    for order in [FilterOrder::CacheFirst, FilterOrder::FilterFirst] {
+        let configuration = FilterConfiguration { order, ..BOTH };
+        let mut filter = AcceleratedFilter::new(configuration, CACHE_BYTES);
+        assert_eq!(filter.configuration(), configuration);
+        let first = judge_all(&mut filter, &mut store, &stored);
+        assert!(first.iter().all(|verdict| matches!(verdict, Verdict::Duplicate(_))));
+        let known = *filter.counters();
+        judge_all(&mut filter, &mut store, &new);
+        let fresh = *filter.counters() - known;
+        let passed = 1000 - fresh.summary_negatives;
+        assert!(passed < 60, "{passed}");
+        let expected = match order {
+            FilterOrder::CacheFirst => [(1, 1000), (1000, 1000)],
+            FilterOrder::FilterFirst => [(1000, 1000), (1000, passed)],
+        };
+        let asked = [known, fresh].map(|one| (one.summary_lookups, one.cache_lookups));
+        assert_eq!(asked, expected, "{order:?}");
+        assert_eq!((known.index_lookups, fresh.index_lookups), (1, passed));
+    }
 }
 
 #[test]
@@ -300,18 +337,17 @@ fn evictions_are_counted_and_the_budget_holds() {
 }
 
 #[test]
-fn a_failing_store_leaves_no_verdicts_behind() {
+fn a_failing_store_is_an_error_and_no_verdict() {
     for configuration in FilterConfiguration::ALL {
         let mut store = FakeStore::new(100);
-        let batch = chunks(&SeededRandomness::new(11), 20);
-        // The first half is new and judged before the failure.
-        store.append(&batch[10..]);
+        let stored = chunks(&SeededRandomness::new(11), 20);
+        store.append(&stored);
         store.broken = true;
         let mut filter = AcceleratedFilter::new(configuration, CACHE_BYTES);
-        let mut verdicts = vec![Verdict::New];
-        let error = filter.judge_batch(&mut store, &batch, &mut verdicts).unwrap_err();
+        let error = filter.judge(&mut store, &stored[0]).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Io);
-        assert_eq!(verdicts, [Verdict::New]);
+        store.broken = false;
+        assert!(matches!(filter.judge(&mut store, &stored[0]).unwrap(), Verdict::Duplicate(_)));
     }
 }
 
@@ -321,4 +357,8 @@ fn counters_add_up() {
     let other = FilterCounters { lookups: 4, cache_hits: 2, ..FilterCounters::default() };
     let sum = one + other;
     assert_eq!((sum.lookups, sum.cache_hits, sum.evictions), (7, 2, 1));
+    assert_eq!(sum - one, other);
+    assert_eq!(sum.named()[0], ("lookups", 7));
+    let total: u64 = sum.named().iter().map(|(_, count)| count).sum();
+    assert_eq!(total, 10);
 }

@@ -1,5 +1,6 @@
 //! `backup`: saves files, directories or a stream as a snapshot.
 
+mod look_up;
 mod sources;
 
 use crate::context::{Access, Context, host_name, program, user_name};
@@ -11,8 +12,9 @@ use clap::Args;
 use onefold_engine::Repository;
 use onefold_engine::ingest::{self, BackupOptions, BackupReport, ParentChoice};
 use onefold_engine::job::Interrupt;
+use onefold_engine::look_up::LookupChoice;
 use onefold_format::codec::Compression;
-use onefold_policy::accelerated_filter::{FilterConfiguration, FilterCounters};
+use onefold_policy::accelerated_filter::FilterConfiguration;
 use onefold_policy::selection::{SnapshotFilter, SnapshotReference};
 use onefold_types::{Error, Result};
 use serde_json::json;
@@ -75,12 +77,8 @@ pub struct BackupArguments {
     /// Sources saved at the same time [default: 1]
     #[arg(help_heading = "How", long, value_name = "N")]
     streams: Option<NonZeroUsize>,
-    /// Look chunks up without the summary vector, to see what it saves
-    #[arg(help_heading = "How", long)]
-    no_summary_vector: bool,
-    /// Look chunks up without the locality-preserved cache, to see what it saves
-    #[arg(help_heading = "How", long)]
-    no_locality_cache: bool,
+    #[command(flatten)]
+    look_up: look_up::LookUpArguments,
 }
 
 /// What to leave out.
@@ -148,7 +146,7 @@ impl BackupArguments {
             ));
         }
         let streams = self.streams.or(profile.streams);
-        Ok(BackupOptions {
+        let mut options = BackupOptions {
             host: self
                 .record
                 .host
@@ -171,12 +169,14 @@ impl BackupArguments {
             streams: streams.map_or(1, usize::from),
             dry_run: self.dry_run,
             skip_if_unchanged: self.skip_if_unchanged || profile.skip_if_unchanged,
-            filter: FilterConfiguration {
-                summary_vector: !self.no_summary_vector,
-                locality_cache: !self.no_locality_cache,
-            },
+            filter: FilterConfiguration::default(),
+            lookup: LookupChoice::default(),
+            device_costs: None,
+            index_kind: None,
             program: program(),
-        })
+        };
+        self.look_up.apply(context, repository, &mut options);
+        Ok(options)
     }
 
     fn parent_choice(&self, context: &Context, repository: &Repository) -> Result<ParentChoice> {
@@ -220,6 +220,9 @@ pub fn run(context: &Context, arguments: &BackupArguments) -> Result<Outcome> {
     };
     let report = ingest::backup(&repository, source, &options, &running.job)?;
     let problems = running.finish().max(report.summary.errors);
+    if report.snapshot.is_some() {
+        look_up::remember(&repository, &report);
+    }
     describe(context, arguments, &report, problems)?;
     Ok(Outcome::with_problems(problems))
 }
@@ -285,24 +288,8 @@ fn describe(
             "bytes_stored": found.bytes_stored,
             "errors": problems,
             "restarts": report.fenced,
-            "lookups": look_ups(&report.filter),
+            "lookups": look_up::fields(report),
             "seconds": report.elapsed.as_secs_f64(),
         }),
     )
-}
-
-/// How chunks were looked up: every step of accelerated filtering, and what reached the device.
-fn look_ups(counters: &FilterCounters) -> serde_json::Value {
-    json!({
-        "chunks": counters.lookups,
-        "cache_hits": counters.cache_hits,
-        "summary_negatives": counters.summary_negatives,
-        "summary_false_positives": counters.summary_false_positives,
-        "index_lookups": counters.index_lookups,
-        "index_page_reads": counters.index_page_reads,
-        "containers_prefetched": counters.containers_prefetched,
-        "verification_reads": counters.verification_reads,
-        "stale_index_hits": counters.stale_index_hits,
-        "device_reads": counters.device_reads(),
-    })
 }

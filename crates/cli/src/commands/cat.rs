@@ -96,7 +96,7 @@ fn to_value(object: &impl serde::Serialize) -> Result<Value> {
 }
 
 fn find_container(repository: &Repository, beginning: &str) -> Result<ContainerId> {
-    let mut found = rebuild::list_containers(repository)?;
+    let mut found = rebuild::container_names(repository)?;
     found.retain(|id| !beginning.is_empty() && id.to_string().starts_with(beginning));
     match (found.len(), found.first()) {
         (1, Some(id)) => Ok(*id),

@@ -6,6 +6,7 @@ use crate::size::{counted, human};
 use clap::Args;
 use onefold_engine::Repository;
 use onefold_engine::check::{self, CheckOptions, CheckReport, ReadData};
+use onefold_format::index_run::IndexKind;
 use onefold_types::{Error, Result};
 use serde_json::json;
 use std::sync::Arc;
@@ -39,6 +40,9 @@ pub struct CheckArguments {
     /// Build the index anew from the containers first
     #[arg(long)]
     repair_index: bool,
+    /// The kind of the new index: bloom, fuse or signature [default: that of the old one]
+    #[arg(long, value_name = "KIND", requires = "repair_index")]
+    index: Option<IndexKind>,
 }
 
 fn parse_sample(text: &str) -> Result<f64> {
@@ -87,7 +91,7 @@ pub fn run(context: &Context, arguments: &CheckArguments) -> Result<Outcome> {
     let repository = context.open(access)?;
     let options = arguments.options(context)?;
     if arguments.repair_index {
-        repair_index(context, &repository)?;
+        repair_index(context, &repository, arguments.index)?;
     }
     let running = context.start_job("checking")?;
     let report = check::check(&repository, options, &running.job)?;
@@ -100,9 +104,13 @@ pub fn run(context: &Context, arguments: &CheckArguments) -> Result<Outcome> {
     }
 }
 
-fn repair_index(context: &Context, repository: &Arc<Repository>) -> Result<()> {
+fn repair_index(
+    context: &Context,
+    repository: &Arc<Repository>,
+    kind: Option<IndexKind>,
+) -> Result<()> {
     let running = context.start_job("indexing")?;
-    let repaired = check::repair_index(repository, &running.job)?;
+    let repaired = check::repair_index(repository, kind, &running.job)?;
     running.finish();
     context.output.note(&format!(
         "replaced {} by a new index of {} ({} entries)",

@@ -2,6 +2,7 @@
 
 use crate::context::{Access, Context};
 use crate::exit::Outcome;
+use crate::machine_notes::MachineNotes;
 use crate::size::{counted, human};
 use clap::Args;
 use onefold_engine::statistics::{self, Statistics};
@@ -50,8 +51,13 @@ pub fn run(context: &Context, _: &StatsArguments) -> Result<Outcome> {
     let found = statistics::statistics(&repository, &running.job)?;
     let problems = running.finish();
     let ratios = Ratios::of(&found);
+    let notes = MachineNotes::load(&repository);
     describe(context, &found, &ratios)?;
-    context.output.message("statistics", fields(&found, &ratios))?;
+    if let Some(explanation) = &notes.explanation {
+        context.output.row("")?;
+        context.output.row(explanation)?;
+    }
+    context.output.message("statistics", fields(&found, &ratios, &notes))?;
     Ok(Outcome::with_problems(problems))
 }
 
@@ -86,7 +92,7 @@ fn describe(context: &Context, found: &Statistics, ratios: &Ratios) -> Result<()
     )
 }
 
-fn fields(found: &Statistics, ratios: &Ratios) -> serde_json::Value {
+fn fields(found: &Statistics, ratios: &Ratios, notes: &MachineNotes) -> serde_json::Value {
     json!({
         "snapshots": found.snapshots,
         "bytes_logical": found.bytes_logical,
@@ -108,5 +114,8 @@ fn fields(found: &Statistics, ratios: &Ratios) -> serde_json::Value {
         "ratio_total": ratios.total,
         "chunk_mean_bytes": ratios.chunk_mean_bytes,
         "index_memory_per_chunk_bytes": ratios.index_memory_per_chunk_bytes,
+        "device_read_ns": notes.device_read_ns,
+        "memory_access_ns": notes.memory_access_ns,
+        "lookup_explanation": notes.explanation,
     })
 }

@@ -3,7 +3,7 @@
 //! A run that covers a container must hold an entry for each of its chunks and no other. Pages are
 //! read one after the other and entries are added up by container; the sum must be the container's
 //! own ([`PrefixSum`]). Memory grows with the number of containers, never with that of chunks.
-//! Pages must also be in order and fit their fences, and the summary vector must know every entry:
+//! Pages must also be in order and fit their fences, and the pieces must know every entry:
 //! otherwise a look-up would miss what is there.
 //!
 //! Concurrency: runs may be merged meanwhile. Runs that vanish are passed over, and runs that
@@ -17,7 +17,7 @@ use crate::index::rebuild::list_packs;
 use crate::index::run::Run;
 use crate::job::Job;
 use crate::repository::Repository;
-use onefold_format::index_run::Entry;
+use onefold_format::index_run::{self, Entry};
 use onefold_format::metadata_pack;
 use onefold_store::Key;
 use onefold_types::{ContainerId, Error, ErrorKind, Result, RunId};
@@ -114,9 +114,6 @@ fn check_run(
     report: &mut CheckReport,
 ) -> Result<Run> {
     let mut run = Run::open(repository, id)?;
-    if run.filter_bytes() <= repository.memory().summary_vector_bytes {
-        run.load_filter(repository)?;
-    }
     let mut sums = vec![PrefixSum::default(); run.table.containers.len()];
     let mut entries = Vec::new();
     let mut last: Option<Entry> = None;
@@ -125,8 +122,11 @@ fn check_run(
             job.interrupt.check()?;
         }
         entries.clear();
+        load_pieces(repository, &mut run, page)?;
         run.read_page(repository, page, &mut entries)?;
-        if entries.first().map(|entry| entry.prefix) != Some(run.table.fences[page]) {
+        let end = last.map(|entry| entry.prefix);
+        let fence = entries.first().map(|first| index_run::fence(end, first.prefix));
+        if fence != Some(run.table.fences[page]) {
             return Err(wrong(id, "a page does not begin where its fence says"));
         }
         for entry in &entries {
@@ -134,8 +134,8 @@ fn check_run(
                 return Err(wrong(id, "its entries are not in order"));
             }
             last = Some(*entry);
-            if !run.may_contain(entry.prefix) {
-                return Err(wrong(id, "its summary vector does not know an entry"));
+            if !run.knows(page, *entry) {
+                return Err(wrong(id, "what stands in memory for it does not know an entry"));
             }
             match sums.get_mut(entry.container as usize) {
                 Some(sum) => sum.add(entry.prefix),
@@ -158,6 +158,17 @@ fn check_run(
         }
     }
     Ok(run)
+}
+
+/// Loads the pieces that stand for a page, in place of those before.
+fn load_pieces(repository: &Repository, run: &mut Run, page: usize) -> Result<()> {
+    let piece = page / run.table.pages_per_piece as usize;
+    if page == run.table.pages_of(piece).start {
+        while run.unload_any() > 0 {}
+        run.load(repository, run.part_for(piece, false))?;
+        run.load(repository, run.part_for(piece, true))?;
+    }
+    Ok(())
 }
 
 fn wrong(id: RunId, problem: &str) -> Error {

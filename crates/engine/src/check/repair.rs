@@ -8,11 +8,12 @@
 //! Concurrency: runs written by a backup meanwhile are not in the plan and stay.
 
 use crate::index::fingerprint_index::list_runs;
-use crate::index::rebuild::{self, list_containers};
+use crate::index::rebuild;
 use crate::index::run::Run;
 use crate::index::{FingerprintIndex, merge};
 use crate::job::Job;
 use crate::repository::Repository;
+use onefold_format::index_run::IndexKind;
 use onefold_format::layout;
 use onefold_store::Key;
 use onefold_types::{ErrorKind, Result, RunId};
@@ -56,23 +57,30 @@ pub fn plan_index_repair(repository: &Repository, job: &Job) -> Result<IndexRepa
         }
         plan.runs.push(id);
     }
-    plan.containers = list_containers(repository)?.len() as u64;
+    plan.containers = rebuild::container_names(repository)?.len() as u64;
     Ok(plan)
 }
 
-/// Carries out a plan.
+/// Carries out a plan. Without a kind, the new index is of the kind of what was sound of the old
+/// one.
 pub fn execute_index_repair(
     repository: &Repository,
     plan: &IndexRepairPlan,
+    kind: Option<IndexKind>,
     job: &Job,
 ) -> Result<IndexRepair> {
     job.progress.set_current("containers");
-    let replayed = rebuild::replay(repository, &FingerprintIndex::default(), job)?;
+    let kind = match kind {
+        Some(kind) => kind,
+        None => FingerprintIndex::open(repository)?.kind(),
+    };
+    let (none, present) = (FingerprintIndex::default(), rebuild::container_names(repository)?);
+    let replayed = rebuild::replay_containers(repository, &none, &present, kind, job)?;
     for id in &plan.runs {
         let key = Key::new(layout::index_run(*id))?;
         repository.store().delete(&key)?;
     }
-    merge::merge_if_due(repository)?;
+    merge::merge_if_due(repository, Some(kind))?;
     Ok(IndexRepair {
         runs_replaced: plan.runs.len() as u64,
         containers: replayed.containers,
@@ -81,8 +89,12 @@ pub fn execute_index_repair(
     })
 }
 
-/// Replaces the index by a new one made from the containers.
-pub fn repair_index(repository: &Repository, job: &Job) -> Result<IndexRepair> {
+/// Replaces the index by a new one made from the containers, of this kind if one is named.
+pub fn repair_index(
+    repository: &Repository,
+    kind: Option<IndexKind>,
+    job: &Job,
+) -> Result<IndexRepair> {
     let plan = plan_index_repair(repository, job)?;
-    execute_index_repair(repository, &plan, job)
+    execute_index_repair(repository, &plan, kind, job)
 }

@@ -204,20 +204,9 @@ impl Resolver {
 
     /// The containers that may hold a chunk, newest first.
     fn candidates(&mut self, prefix: u64) -> Result<Vec<ContainerId>> {
-        let mut found = Vec::new();
-        let mut reads = 0;
-        for run in self.index.runs() {
-            if !run.may_contain(prefix) {
-                continue;
-            }
-            match run.locate(&self.repository, prefix, &mut found, &mut reads) {
-                Ok(()) => {}
-                // The run was merged meanwhile, or is damaged and has been reported: what it
-                // covers is looked through below if the chunk is nowhere else.
-                Err(error) if error.is_damage() || error.kind() == ErrorKind::Io => {}
-                Err(error) => return Err(error),
-            }
-        }
+        // A run that was merged meanwhile, or is damaged and has been reported, is passed over:
+        // what it covers is looked through below if the chunk is nowhere else.
+        let mut found = self.index.locate_where_readable(&self.repository, prefix)?;
         let has_sound = |id: &ContainerId| {
             self.survey.contents.contains_key(id) && !self.survey.damaged.contains_key(id)
         };

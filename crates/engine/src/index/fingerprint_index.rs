@@ -1,35 +1,71 @@
 //! All runs of a store, as one index.
 //!
-//! Opening lists the runs and drops those that another complete run has replaced. Summary vectors
-//! are loaded as far as their share of the memory limit goes, largest benefit first; a run without
-//! one is asked at every look-up: slower, never wrong.
+//! Opening lists the runs, reads their tails, and drops those that another complete run has
+//! replaced. Pieces of runs are loaded when a question first falls into them, as far as their share
+//! of the memory limit goes. A run whose piece has no room is asked on the device: slower, never
+//! wrong. Small runs come first, because a run without its pieces costs a page a look-up whatever
+//! its size: a piece of a small run takes the place of one of a run at least twice as large.
 //!
 //! Concurrency: runs are immutable; another process may merge runs and delete the old ones at any
 //! time. Whoever misses a run opens the index again ([`FingerprintIndex::refresh`]) and
 //! finds the same entries in the merged one.
 
-use super::run::Run;
+use super::IndexMode;
+use super::run::{Answer, Part, Run};
 use crate::repository::Repository;
+use onefold_format::index_run::{IndexKind, is_hook};
 use onefold_format::layout;
-use onefold_types::{ContainerId, ErrorKind, Fingerprint, Result, RunId};
+use onefold_types::{ContainerId, Error, ErrorKind, Fingerprint, Result, RunId};
 use std::collections::BTreeSet;
 
+/// Pages that are read with one request at most, unless set otherwise.
+const BUCKET_PAGES_DEFAULT: u32 = 16;
+/// How often an index is opened again because runs vanished while they were asked: each time
+/// another process has merged them meanwhile, so more in a row are a fault, not a race.
+const RETRIES_MAX: usize = 16;
+
 /// The index of a store, as one process has opened it.
-#[derive(Default)]
 pub struct FingerprintIndex {
-    runs: Vec<Run>,
+    pub(super) runs: Vec<Run>,
+    pub(super) mode: IndexMode,
+    pub(super) bucket_pages: u32,
     problems: Vec<String>,
     /// Runs with a page that cannot be read: passed over, and rebuilt by the next replay.
     rejected: BTreeSet<RunId>,
     /// Runs that another one has replaced and that a stopped merge left behind.
     superseded: Vec<RunId>,
+    budget_bytes: usize,
+    /// Of everything that runs keep in memory.
+    memory_bytes: usize,
+    piece_loads: u64,
+}
+
+impl Default for FingerprintIndex {
+    fn default() -> Self {
+        Self {
+            runs: Vec::new(),
+            mode: IndexMode::default(),
+            bucket_pages: BUCKET_PAGES_DEFAULT,
+            problems: Vec::new(),
+            rejected: BTreeSet::new(),
+            superseded: Vec::new(),
+            budget_bytes: 0,
+            memory_bytes: 0,
+            piece_loads: 0,
+        }
+    }
 }
 
 impl FingerprintIndex {
     /// Opens all runs. Damaged ones are left out and named by [`FingerprintIndex::problems`]; what
     /// they covered counts as not covered.
     pub fn open(repository: &Repository) -> Result<Self> {
-        let mut index = Self::default();
+        Self::open_with(repository, IndexMode::Exact)
+    }
+
+    /// Opens all runs, for all chunks or for the hooks alone.
+    pub fn open_with(repository: &Repository, mode: IndexMode) -> Result<Self> {
+        let mut index = Self { mode, ..Self::default() };
         index.refresh(repository)?;
         Ok(index)
     }
@@ -37,6 +73,7 @@ impl FingerprintIndex {
     /// Opens the index again: new runs appear, replaced ones go.
     pub fn refresh(&mut self, repository: &Repository) -> Result<()> {
         let mut known: Vec<Run> = std::mem::take(&mut self.runs);
+        self.memory_bytes = 0;
         self.problems.clear();
         let mut runs = Vec::new();
         for id in list_runs(repository)? {
@@ -64,29 +101,12 @@ impl FingerprintIndex {
         runs.retain(|run| !replaced.contains(&run.id));
         runs.sort_by_key(|run| run.table.entries);
         self.runs = runs;
-        self.load_filters(repository)
-    }
-
-    fn load_filters(&mut self, repository: &Repository) -> Result<()> {
-        let mut budget = repository.memory().summary_vector_bytes;
-        // Small runs first: each run without a filter costs one page a look-up, whatever its size.
-        for run in &mut self.runs {
-            if run.filter_bytes() > budget {
-                continue;
-            }
-            match run.load_filter(repository) {
-                Ok(()) => budget -= run.filter_bytes(),
-                Err(error) if error.kind() == ErrorKind::Damaged => {
-                    self.problems.push(error.to_string());
-                }
-                Err(error) if error.kind() == ErrorKind::NotFound => {}
-                Err(error) => return Err(error),
-            }
-        }
+        self.budget_bytes = repository.memory().summary_vector_bytes;
+        self.memory_bytes = self.runs.iter().map(Run::memory_bytes).sum();
         Ok(())
     }
 
-    /// What was wrong with runs that could not be used.
+    /// What was wrong with runs that could not be used, or not wholly.
     #[must_use]
     pub fn problems(&self) -> &[String] {
         &self.problems
@@ -110,62 +130,193 @@ impl FingerprintIndex {
         self.runs.iter().map(|run| run.table.entries).sum()
     }
 
-    /// All containers that some run covers.
+    /// The kind of the largest run; the default in an empty store.
     #[must_use]
-    pub fn covered(&self) -> BTreeSet<ContainerId> {
-        self.runs.iter().flat_map(|run| run.table.containers.iter().copied()).collect()
+    pub fn kind(&self) -> IndexKind {
+        self.runs.last().map(Run::kind).unwrap_or_default()
     }
 
-    /// Whether some run's summary vector may hold the fingerprint; `false` is certain.
+    /// Bytes of memory that the index takes now.
     #[must_use]
-    pub fn may_contain(&self, fingerprint: &Fingerprint) -> bool {
-        let prefix = fingerprint.prefix();
-        self.runs.iter().any(|run| run.may_contain(prefix))
+    pub fn memory_bytes(&self) -> usize {
+        self.memory_bytes
     }
 
-    /// The containers that may hold the fingerprint, newest first; counts pages read in `reads`.
-    pub fn locate(
-        &mut self,
-        repository: &Repository,
-        fingerprint: &Fingerprint,
-        reads: &mut u64,
-    ) -> Result<Vec<ContainerId>> {
-        match self.locate_once(repository, fingerprint, reads) {
-            Err(error) if error.kind() == ErrorKind::NotFound => {
-                self.refresh(repository)?;
-                self.locate_once(repository, fingerprint, reads)
-            }
-            other => other,
+    /// Pieces read from the device so far.
+    #[must_use]
+    pub fn piece_loads(&self) -> u64 {
+        self.piece_loads
+    }
+
+    /// All containers that some run covers, rising.
+    #[must_use]
+    pub fn covered(&self) -> Vec<ContainerId> {
+        let count = self.runs.iter().map(|run| run.table.containers.len()).sum();
+        let mut covered = Vec::with_capacity(count);
+        for run in &self.runs {
+            covered.extend_from_slice(&run.table.containers);
         }
+        // Stable: it finds the runs that are in order already.
+        covered.sort();
+        covered.dedup();
+        covered
     }
 
-    fn locate_once(
+    /// Whether some run covers the container.
+    #[must_use]
+    pub fn covers(&self, container: ContainerId) -> bool {
+        self.runs.iter().any(|run| run.table.containers.binary_search(&container).is_ok())
+    }
+
+    /// Whether some run may hold the fingerprint. In an exact index `false` is certain; in a
+    /// sampled one it means that the fingerprint is no known hook.
+    pub fn may_contain(
         &mut self,
         repository: &Repository,
         fingerprint: &Fingerprint,
-        reads: &mut u64,
-    ) -> Result<Vec<ContainerId>> {
+    ) -> Result<bool> {
         let prefix = fingerprint.prefix();
-        let mut found = Vec::new();
-        let mut position = 0;
-        while let Some(run) = self.runs.get(position) {
-            let located = match run.may_contain(prefix) {
-                true => run.locate(repository, prefix, &mut found, reads),
-                false => Ok(()),
-            };
-            match located {
-                Ok(()) => position += 1,
-                Err(error) if error.kind() == ErrorKind::Damaged => {
-                    // The index is derived: what this run knew is found again in the containers.
-                    self.problems.push(error.to_string());
-                    self.rejected.insert(self.runs.remove(position).id);
+        if self.mode == IndexMode::Sampled && !is_hook(prefix) {
+            return Ok(false);
+        }
+        self.with_refresh(repository, |index| {
+            // Largest first: most of what is known is there.
+            for position in (0..index.runs.len()).rev() {
+                if index.run_may_contain(repository, position, prefix)? {
+                    return Ok(true);
                 }
-                Err(error) => return Err(error),
+            }
+            Ok(false)
+        })
+    }
+
+    fn run_may_contain(
+        &mut self,
+        repository: &Repository,
+        position: usize,
+        prefix: u64,
+    ) -> Result<bool> {
+        for piece in self.runs[position].pieces_for(prefix) {
+            if self.piece_may_contain(repository, position, piece, prefix)? {
+                return Ok(true);
             }
         }
-        found.sort_unstable_by(|a, b| b.cmp(a));
-        found.dedup();
-        Ok(found)
+        Ok(false)
+    }
+
+    /// Whether the pages of a piece may hold the prefix, by the piece or the hooks, which are
+    /// loaded if there is room.
+    pub(super) fn piece_may_contain(
+        &mut self,
+        repository: &Repository,
+        position: usize,
+        piece: usize,
+        prefix: u64,
+    ) -> Result<bool> {
+        let run = &self.runs[position];
+        let part = run.part_for(piece, self.mode == IndexMode::Sampled);
+        match run.ask(part, prefix) {
+            Answer::No => Ok(false),
+            Answer::Maybe => Ok(true),
+            Answer::Unloaded(part) => {
+                let loaded = self.load(repository, position, part)?;
+                Ok(!loaded || self.runs[position].ask(part, prefix) != Answer::No)
+            }
+        }
+    }
+
+    /// Loads a part of a run if there is room for it, or can be made.
+    fn load(&mut self, repository: &Repository, position: usize, part: Part) -> Result<bool> {
+        let needed = self.runs[position].part_bytes(part);
+        if !self.make_room(position, needed) {
+            return Ok(false);
+        }
+        let run = &mut self.runs[position];
+        let before = run.loaded_bytes();
+        self.piece_loads += 1;
+        match run.load(repository, part) {
+            Ok(()) => {}
+            Err(error) if error.kind() == ErrorKind::Damaged => {
+                self.problems.push(error.to_string());
+            }
+            Err(error) => return Err(error),
+        }
+        self.memory_bytes += run.loaded_bytes() - before;
+        Ok(true)
+    }
+
+    /// Sees to it that a part of a run fits into the budget.
+    fn make_room(&mut self, position: usize, needed: usize) -> bool {
+        let entries = self.runs[position].table.entries;
+        while self.memory_bytes + needed > self.budget_bytes {
+            let larger = self
+                .runs
+                .iter_mut()
+                .rev()
+                .find(|run| run.table.entries / 2 > entries && run.loaded_bytes() > 0);
+            let freed = larger.map_or(0, Run::unload_any);
+            if freed == 0 {
+                return false;
+            }
+            self.memory_bytes -= freed;
+        }
+        true
+    }
+
+    /// Passes over a run from now on: what it knew is found again in the containers, because the
+    /// index is derived.
+    pub(super) fn reject(&mut self, position: usize, error: &Error) {
+        let run = self.runs.remove(position);
+        self.problems.push(error.to_string());
+        self.memory_bytes -= run.memory_bytes();
+        self.rejected.insert(run.id);
+    }
+
+    /// Asks again after opening the index again, if a run has vanished.
+    pub(super) fn with_refresh<T>(
+        &mut self,
+        repository: &Repository,
+        mut ask: impl FnMut(&mut Self) -> Result<T>,
+    ) -> Result<T> {
+        for _ in 0..RETRIES_MAX {
+            match ask(self) {
+                Err(error) if error.kind() == ErrorKind::NotFound => self.refresh(repository)?,
+                other => return other,
+            }
+        }
+        ask(self)
+    }
+
+    /// The bucket that the fingerprint falls into: neighbouring pages of the largest run, which one
+    /// request reads.
+    #[must_use]
+    pub fn bucket_of(&self, fingerprint: &Fingerprint) -> u32 {
+        let (Some(run), prefix) = (self.runs.last(), fingerprint.prefix()) else {
+            return 0;
+        };
+        let piece = run.pieces_for(prefix).end.saturating_sub(1);
+        let page = run.pages_for(piece, prefix).end.saturating_sub(1);
+        let within = page.saturating_sub(run.table.pages_of(piece).start) as u32;
+        piece as u32 * self.buckets_per_piece(run) + within / self.bucket_pages
+    }
+
+    /// How many buckets there are, at least 1; it changes when the index is opened again.
+    #[must_use]
+    pub fn bucket_count(&self) -> u32 {
+        let count = self
+            .runs
+            .last()
+            .map_or(1, |run| run.table.piece_lengths.len() as u32 * self.buckets_per_piece(run));
+        count.max(1)
+    }
+
+    fn buckets_per_piece(&self, run: &Run) -> u32 {
+        run.table.pages_per_piece.div_ceil(self.bucket_pages)
+    }
+
+    /// Sets how many pages make a bucket; at least 1.
+    pub fn set_bucket_pages(&mut self, pages: u32) {
+        self.bucket_pages = pages.max(1);
     }
 }
 

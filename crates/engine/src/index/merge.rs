@@ -2,9 +2,9 @@
 //!
 //! Runs are merged by size: the smallest ones, as long as the next is not much larger than all
 //! smaller ones together. Every entry is thus rewritten a number of times that grows with the
-//! logarithm of the store. Pages of the inputs are read one at a time and those of the output
-//! go to the store as they fill, so memory does not depend on the sizes but for the output's table
-//! and summary vector.
+//! logarithm of the store. Pages of the inputs are read a few at a time and those of the output go
+//! to the store as they fill, each piece behind its pages, so memory does not depend on the sizes
+//! but for the tables.
 //!
 //! The output names the runs it replaces (R13). It is stored whole before they are deleted, so a
 //! reader sees the old runs, or the new one, or both: always the same set of entries (R6, R16).
@@ -12,8 +12,9 @@
 
 use super::fingerprint_index::FingerprintIndex;
 use super::run::{self, Run};
+use super::run_writer;
 use crate::repository::Repository;
-use onefold_format::index_run::Entry;
+use onefold_format::index_run::{Entry, IndexKind, PAGE_STORED_BYTES};
 use onefold_format::layout;
 use onefold_store::Key;
 use onefold_types::{ContainerId, Result, RunId};
@@ -25,23 +26,36 @@ const RUNS_MAX: usize = 6;
 /// Runs are merged with the next larger one while that is at most this much larger.
 const SIZE_RATIO_MAX: u64 = 3;
 
-/// Merges what is due; returns how many runs became one, or zero.
-pub fn merge_if_due(repository: &Repository) -> Result<usize> {
-    let index = FingerprintIndex::open(repository)?;
-    for id in index.superseded() {
-        repository.store().delete(&Key::new(layout::index_run(*id))?)?;
+/// Pages of an input that are read with one request.
+const PAGES_PER_READ: usize = 16;
+
+/// Merges what is due; returns how many runs became one, or zero. Without a kind, the merged run is
+/// of that of the largest one there is. Few runs are left alone without looking into them.
+pub fn merge_if_due(repository: &Repository, kind: Option<IndexKind>) -> Result<usize> {
+    if run_writer::footers(repository)?.len() <= RUNS_MAX {
+        return Ok(0);
     }
+    let index = FingerprintIndex::open(repository)?;
+    remove_superseded(repository, &index)?;
     let due = due_runs(index.runs());
     if due < 2 {
         return Ok(0);
     }
-    match merge(repository, &index.runs()[..due]) {
+    match merge(repository, Some(kind.unwrap_or(index.kind())), &index.runs()[..due]) {
         Ok(_) => Ok(due),
         // Another process was faster and has deleted what it merged; or a page is damaged, which a
         // look-up or a check will meet and mend.
         Err(error) if error.is_damage() => Ok(0),
         Err(error) => Err(error),
     }
+}
+
+/// Deletes the runs that a stopped merge left behind.
+pub fn remove_superseded(repository: &Repository, index: &FingerprintIndex) -> Result<()> {
+    for id in index.superseded() {
+        repository.store().delete(&Key::new(layout::index_run(*id))?)?;
+    }
+    Ok(())
 }
 
 /// How many of the runs, smallest first, are to be merged.
@@ -63,13 +77,12 @@ fn due_runs(runs: &[Run]) -> usize {
 }
 
 /// Merges `runs` into one and deletes them.
-pub fn merge(repository: &Repository, runs: &[Run]) -> Result<RunId> {
+pub fn merge(repository: &Repository, kind: Option<IndexKind>, runs: &[Run]) -> Result<RunId> {
     let mut containers: Vec<ContainerId> =
         runs.iter().flat_map(|run| run.table.containers.iter().copied()).collect();
     containers.sort_unstable();
     containers.dedup();
     let replaced = runs.iter().map(|run| run.id).collect();
-    let entries_max = runs.iter().map(|run| run.table.entries).sum();
     let mut cursors =
         runs.iter().map(|run| Cursor::new(run, &containers)).collect::<Result<Vec<_>>>()?;
     let mut heap = BinaryHeap::with_capacity(cursors.len());
@@ -87,7 +100,7 @@ pub fn merge(repository: &Repository, runs: &[Run]) -> Result<RunId> {
         }
         Ok(Some(entry))
     };
-    let merged = run::write_run(repository, containers, replaced, entries_max, &mut next)?;
+    let merged = run::write_run(repository, kind, containers, replaced, &mut next)?;
     for run in runs {
         repository.store().delete(&Key::new(layout::index_run(run.id))?)?;
     }
@@ -98,7 +111,9 @@ pub fn merge(repository: &Repository, runs: &[Run]) -> Result<RunId> {
 struct Cursor<'a> {
     run: &'a Run,
     ordinals: Vec<u32>,
+    /// The next page.
     page: usize,
+    sealed: Vec<u8>,
     entries: Vec<Entry>,
     position: usize,
 }
@@ -111,7 +126,8 @@ impl<'a> Cursor<'a> {
             .iter()
             .map(|id| containers.partition_point(|other| other < id) as u32)
             .collect();
-        Ok(Self { run, ordinals, page: 0, entries: Vec::new(), position: 0 })
+        let (sealed, entries) = (Vec::new(), Vec::new());
+        Ok(Self { run, ordinals, page: 0, sealed, entries, position: 0 })
     }
 
     fn next(&mut self, repository: &Repository) -> Result<Option<Entry>> {
@@ -119,16 +135,27 @@ impl<'a> Cursor<'a> {
             if self.page == self.run.table.fences.len() {
                 return Ok(None);
             }
-            self.entries.clear();
-            self.run.read_page(repository, self.page, &mut self.entries)?;
-            for entry in &mut self.entries {
-                self.run.container(*entry)?;
-                entry.container = self.ordinals[entry.container as usize];
-            }
-            self.page += 1;
-            self.position = 0;
+            self.read(repository)?;
         }
         self.position += 1;
         Ok(self.entries.get(self.position - 1).copied())
+    }
+
+    /// Reads the next pages of a piece.
+    fn read(&mut self, repository: &Repository) -> Result<()> {
+        let piece = self.page / self.run.table.pages_per_piece as usize;
+        let end = self.run.table.pages_of(piece).end.min(self.page + PAGES_PER_READ);
+        self.run.read_pages(repository, self.page..end, &mut self.sealed)?;
+        self.entries.clear();
+        self.position = 0;
+        for sealed in self.sealed.chunks_mut(PAGE_STORED_BYTES) {
+            self.run.open_page(self.page, sealed, &mut self.entries)?;
+            self.page += 1;
+        }
+        for entry in &mut self.entries {
+            self.run.container(*entry)?;
+            entry.container = self.ordinals[entry.container as usize];
+        }
+        Ok(())
     }
 }

@@ -11,6 +11,7 @@ use crate::container::reader;
 use crate::job::Job;
 use crate::repository::Repository;
 use onefold_format::container::MetadataSection;
+use onefold_format::index_run::IndexKind;
 use onefold_format::{layout, metadata_pack};
 use onefold_store::Key;
 use onefold_types::{ContainerId, ErrorKind, Result};
@@ -30,22 +31,49 @@ pub struct Replayed {
     pub unreadable: u64,
 }
 
-/// The names of all containers in the store.
-pub fn list_containers(repository: &Repository) -> Result<BTreeSet<ContainerId>> {
+/// The names of all containers in the store, rising, in as little memory as they take.
+pub fn container_names(repository: &Repository) -> Result<Vec<ContainerId>> {
     let mut ids = Vec::new();
     repository.store().list_names(layout::CONTAINERS, &mut |name| {
         ids.extend(layout::last_component(name).parse::<ContainerId>());
         Ok(())
     })?;
-    Ok(ids.into_iter().collect())
+    ids.sort_unstable();
+    ids.dedup();
+    Ok(ids)
+}
+
+/// The elements of `all` that are not in `others`; both rise.
+pub fn difference(all: &[ContainerId], others: &[ContainerId]) -> Vec<ContainerId> {
+    let mut others = others.iter().peekable();
+    let mut difference = Vec::new();
+    for id in all {
+        while others.next_if(|other| *other < id).is_some() {}
+        if others.peek() != Some(&id) {
+            difference.push(*id);
+        }
+    }
+    difference
 }
 
 /// Adds every container that no run covers to the index.
 pub fn replay(repository: &Repository, index: &FingerprintIndex, job: &Job) -> Result<Replayed> {
-    let covered = index.covered();
+    let present = container_names(repository)?;
+    replay_containers(repository, index, &present, index.kind(), job)
+}
+
+/// Adds those of these containers, which rise, to the index that no run covers, in runs of this
+/// kind.
+pub fn replay_containers(
+    repository: &Repository,
+    index: &FingerprintIndex,
+    present: &[ContainerId],
+    kind: IndexKind,
+    job: &Job,
+) -> Result<Replayed> {
     let mut missing: BTreeSet<ContainerId> =
-        list_containers(repository)?.into_iter().filter(|id| !covered.contains(id)).collect();
-    let mut replay = Replay { repository, entries: 0, containers: Vec::new() };
+        difference(present, &index.covered()).into_iter().collect();
+    let mut replay = Replay { repository, kind, entries: 0, containers: Vec::new() };
     let mut replayed = Replayed::default();
     if missing.is_empty() {
         return Ok(replayed);
@@ -81,6 +109,7 @@ pub fn list_packs(repository: &Repository) -> Result<Vec<String>> {
 
 struct Replay<'a> {
     repository: &'a Repository,
+    kind: IndexKind,
     containers: Vec<(ContainerId, Vec<u64>)>,
     entries: usize,
 }
@@ -133,6 +162,6 @@ impl Replay<'_> {
         }
         self.entries = 0;
         let containers = std::mem::take(&mut self.containers);
-        run::write_run_of(self.repository, containers).map(|_| ())
+        run::write_run_of(self.repository, Some(self.kind), containers).map(|_| ())
     }
 }

@@ -1,28 +1,57 @@
 //! One index run: an immutable, sorted list of (fingerprint prefix, container).
 //!
-//! The layout is [`onefold_format::index_run`]'s. A look-up costs one page: the fences (the first
-//! prefix of every page, 0.024 bytes an entry) are kept in memory, pages are read when needed. The
-//! run's summary vector is the checkpoint of S1.14: it is stored with the run and loaded with it;
-//! what no run covers is replayed from the containers.
+//! The layout is [`onefold_format::index_run`]'s. Opening reads the tail: the container ids, and
+//! the fences (what separates a page from the one before, 0.024 bytes an entry). What tells new
+//! chunks from known ones is read piece by piece, when a question first falls into one, so that a
+//! process that asks little loads little. The pieces are the checkpoint of S1.14: they are stored
+//! with the run; what no run covers is replayed from the containers.
+//!
+//! Invariant: an answer that denies a prefix comes from a piece that was read whole and opened. A
+//! piece that is not there, or cannot be read, denies nothing.
 
+use super::piece::LoadedPiece;
 use crate::repository::Repository;
 use onefold_crypto::{ObjectSealer, Purpose, TAG_BYTES};
 use onefold_format::index_run::{
-    self, Entry, FILTER_PART, FILTER_PIECE_WORDS, FOOTER_BYTES, Footer, PAGE_ENTRIES,
-    PAGE_PLAIN_BYTES, PAGE_STORED_BYTES, TABLE_PART, Table,
+    self, Entry, FOOTER_BYTES, Footer, HOOK_PART, IndexKind, PAGE_PLAIN_BYTES, PAGE_STORED_BYTES,
+    PIECE_PART, TABLE_PART, Table, is_hook,
 };
 use onefold_format::layout;
-use onefold_policy::summary_vector::{SummaryParameters, SummaryVector};
 use onefold_store::Key;
 use onefold_types::error::Context;
-use onefold_types::{ContainerId, Error, Result, RunId, limits};
+use onefold_types::{ContainerId, Error, ErrorKind, Result, RunId, limits};
+use std::ops::Range;
+
+pub use super::run_writer::{write_run, write_run_of};
 
 /// Bytes read from the tail at first.
 const TAIL_GUESS_BYTES: usize = 32 * limits::KIB;
-/// Bits of summary vector for each entry (S1.13).
-const FILTER_BITS_PER_ENTRY: u32 = 8;
-/// Hash positions for each entry (S1.13).
-const FILTER_HASHES: u32 = 4;
+
+/// What a piece stands for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Part {
+    /// All entries of some pages.
+    Piece(usize),
+    /// The hooks among the entries of more pages.
+    Hooks(usize),
+}
+
+/// What the memory says about a prefix.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Answer {
+    /// It is not there, for certain.
+    No,
+    /// It may be there.
+    Maybe,
+    /// It may be there as far as is known; this part may know more.
+    Unloaded(Part),
+}
+
+enum Slot {
+    Unloaded,
+    Loaded(LoadedPiece),
+    Unusable,
+}
 
 /// An open run.
 pub struct Run {
@@ -32,14 +61,20 @@ pub struct Run {
     pub table: Table,
     /// Its length as stored.
     pub stored_bytes: u64,
+    kind: IndexKind,
     key: Key,
     sealer: ObjectSealer,
-    footer: Footer,
-    filter: Option<SummaryVector>,
+    /// Where the pages of every piece begin.
+    starts: Vec<u64>,
+    /// The fence of every piece: a look-up's first step, in few cache lines.
+    piece_fences: Vec<u64>,
+    pieces: Vec<Slot>,
+    hooks: Vec<Slot>,
+    loaded_bytes: usize,
 }
 
 impl Run {
-    /// Opens a run: footer, table and fences, but not the summary vector.
+    /// Opens a run: footer and table, but no piece.
     pub fn open(repository: &Repository, id: RunId) -> Result<Self> {
         let what = || format!("index run {id}");
         let key = Key::new(layout::index_run(id))?;
@@ -62,75 +97,240 @@ impl Run {
         let sealer = repository.vault().object(Purpose::IndexRun, &id.0)?;
         let length = sealer.open(TABLE_PART, &mut sealed).context(what)?;
         let table = Table::decode(&sealed[..length]).context(what)?;
-        if table.fences.len() != footer.pages as usize {
-            return Err(Error::damaged(format!("index run {id}: pages are missing")));
+        if table.fences.len() != footer.pages as usize
+            || table.pieces_length() != footer.pieces_length
+        {
+            return Err(Error::damaged(format!("index run {id}: pages or pieces are missing")));
         }
-        Ok(Self { id, table, stored_bytes: size, key, sealer, footer, filter: None })
+        let slots = |count: usize| (0..count).map(|_| Slot::Unloaded).collect();
+        Ok(Self {
+            id,
+            stored_bytes: size,
+            kind: footer.kind,
+            key,
+            sealer,
+            starts: table.starts(),
+            piece_fences: table
+                .fences
+                .iter()
+                .step_by(table.pages_per_piece as usize)
+                .copied()
+                .collect(),
+            pieces: slots(table.piece_lengths.len()),
+            hooks: slots(table.hook_lengths.len()),
+            loaded_bytes: 0,
+            table,
+        })
     }
 
-    /// Bytes of memory that the summary vector takes once loaded.
+    /// What its pieces are.
     #[must_use]
-    pub fn filter_bytes(&self) -> usize {
-        usize::try_from(self.table.filter_words.saturating_mul(8)).unwrap_or(usize::MAX)
+    pub fn kind(&self) -> IndexKind {
+        self.kind
     }
 
-    /// Loads the summary vector.
-    pub fn load_filter(&mut self, repository: &Repository) -> Result<()> {
-        let what = || format!("the summary vector of index run {}", self.id);
-        let words_total = self.filter_bytes() / 8;
-        let pieces = words_total.div_ceil(FILTER_PIECE_WORDS);
-        if (self.filter_bytes() + pieces * TAG_BYTES) as u64 != self.footer.filter_length {
-            return Err(Error::damaged("its length is wrong").context(what()));
-        }
-        let mut words = Vec::with_capacity(words_total);
-        let mut sealed = Vec::new();
-        let mut offset = u64::from(self.footer.pages) * PAGE_STORED_BYTES as u64;
-        for piece in 0..pieces {
-            let count = (words_total - words.len()).min(FILTER_PIECE_WORDS);
-            sealed.resize(count * 8 + TAG_BYTES, 0);
-            repository.store().get_range(&self.key, offset, &mut sealed)?;
-            let length = self.sealer.open(FILTER_PART - piece as u32, &mut sealed).context(what)?;
-            let (chunks, _) = sealed[..length].as_chunks::<8>();
-            words.extend(chunks.iter().map(|chunk| u64::from_le_bytes(*chunk)));
-            offset += sealed.len() as u64;
-        }
-        let parameters = SummaryParameters {
-            words: self.table.filter_words,
-            hashes: u32::from(self.table.filter_hashes),
+    /// Bytes of memory that the run takes now.
+    #[must_use]
+    pub fn memory_bytes(&self) -> usize {
+        self.table.containers.len() * size_of::<ContainerId>()
+            + self.table.replaced.len() * size_of::<RunId>()
+            + (self.table.fences.len() + self.piece_fences.len() + self.starts.len()) * 8
+            + (self.table.piece_lengths.len() + self.table.hook_lengths.len()) * 4
+            + (self.pieces.len() + self.hooks.len()) * size_of::<Slot>()
+            + self.loaded_bytes
+    }
+
+    /// Bytes of memory that all pieces take once they are loaded, those for hooks not included.
+    #[must_use]
+    pub fn pieces_bytes(&self) -> usize {
+        self.table.piece_lengths.iter().map(|length| *length as usize).sum()
+    }
+
+    /// Bytes of memory that the loaded pieces take.
+    #[must_use]
+    pub fn loaded_bytes(&self) -> usize {
+        self.loaded_bytes
+    }
+
+    /// At most so many bytes of memory does a part take once it is loaded.
+    #[must_use]
+    pub fn part_bytes(&self, part: Part) -> usize {
+        let length = match part {
+            Part::Piece(number) => self.table.piece_lengths.get(number),
+            Part::Hooks(number) => self.table.hook_lengths.get(number),
         };
-        self.filter = Some(SummaryVector::from_words(parameters, words).context(what)?);
-        Ok(())
+        length.map_or(0, |length| *length as usize)
     }
 
-    /// Whether the run may hold the prefix; `false` is certain.
+    /// Loads a part unless it is there.
+    ///
+    /// Errors: `Damaged` if it cannot be read; it counts as loaded then, and denies nothing.
+    pub fn load(&mut self, repository: &Repository, part: Part) -> Result<()> {
+        if !matches!(self.slot(part), Some(Slot::Unloaded)) {
+            return Ok(());
+        }
+        let read = self.read_part(repository, part);
+        let (slot, outcome) = match read {
+            Ok(piece) => {
+                self.loaded_bytes += piece.bytes_used();
+                (Slot::Loaded(piece), Ok(()))
+            }
+            Err(error) if matches!(error.kind(), ErrorKind::Damaged | ErrorKind::NewerFormat) => {
+                (Slot::Unusable, Err(error.with_kind(ErrorKind::Damaged)))
+            }
+            Err(error) => return Err(error),
+        };
+        let place = match part {
+            Part::Piece(number) => self.pieces.get_mut(number),
+            Part::Hooks(number) => self.hooks.get_mut(number),
+        };
+        if let Some(place) = place {
+            *place = slot;
+        }
+        outcome
+    }
+
+    fn read_part(&self, repository: &Repository, part: Part) -> Result<LoadedPiece> {
+        let (number, offset) = match part {
+            Part::Piece(piece) => {
+                (PIECE_PART + piece as u32, self.table.piece_offset(&self.starts, piece))
+            }
+            Part::Hooks(hook) => {
+                (HOOK_PART + hook as u32, self.table.hook_offset(&self.starts, hook))
+            }
+        };
+        let what = || format!("{part:?} of index run {}", self.id);
+        let mut sealed = vec![0; self.part_bytes(part).max(TAG_BYTES)];
+        repository.store().get_range(&self.key, offset, &mut sealed)?;
+        let length = self.sealer.open(number, &mut sealed).context(what)?;
+        LoadedPiece::decode(&sealed[..length], self.table.containers.len() as u32).context(what)
+    }
+
+    /// Frees the memory of a part.
+    pub fn unload(&mut self, part: Part) {
+        let place = match part {
+            Part::Piece(number) => self.pieces.get_mut(number),
+            Part::Hooks(number) => self.hooks.get_mut(number),
+        };
+        if let Some(place) = place
+            && let Slot::Loaded(piece) = place
+        {
+            self.loaded_bytes -= piece.bytes_used();
+            *place = Slot::Unloaded;
+        }
+    }
+
+    /// Frees the memory of some loaded part; how many bytes that gave.
+    pub fn unload_any(&mut self) -> usize {
+        let before = self.loaded_bytes;
+        let loaded = |slot: &Slot| matches!(slot, Slot::Loaded(piece) if piece.bytes_used() > 0);
+        if let Some(number) = self.pieces.iter().rposition(loaded) {
+            self.unload(Part::Piece(number));
+        } else if let Some(number) = self.hooks.iter().rposition(loaded) {
+            self.unload(Part::Hooks(number));
+        }
+        before - self.loaded_bytes
+    }
+
+    fn slot(&self, part: Part) -> Option<&Slot> {
+        match part {
+            Part::Piece(number) => self.pieces.get(number),
+            Part::Hooks(number) => self.hooks.get(number),
+        }
+    }
+
+    /// The pieces in whose pages the prefix may be: one, or more if it is a piece's first.
     #[must_use]
-    pub fn may_contain(&self, prefix: u64) -> bool {
-        self.filter.as_ref().is_none_or(|filter| filter.contains(prefix))
+    pub fn pieces_for(&self, prefix: u64) -> Range<usize> {
+        pages_among(&self.piece_fences, prefix)
     }
 
-    /// Appends the containers of all entries with this prefix; counts pages read in `reads`.
-    pub fn locate(
+    /// The pages of a piece in which the prefix may be.
+    #[must_use]
+    pub fn pages_for(&self, piece: usize, prefix: u64) -> Range<usize> {
+        let pages = self.table.pages_of(piece);
+        let fences = self.table.fences.get(pages.clone()).unwrap_or_default();
+        let within = pages_among(fences, prefix);
+        pages.start + within.start..pages.start + within.end
+    }
+
+    /// The part that knows about the entries of a piece: of all of them, or of the hooks.
+    #[must_use]
+    pub fn part_for(&self, piece: usize, hooks_only: bool) -> Part {
+        match hooks_only {
+            true => Part::Hooks(piece / self.table.pieces_per_hook_piece as usize),
+            false => Part::Piece(piece),
+        }
+    }
+
+    /// What a part says about a prefix.
+    #[must_use]
+    pub fn ask(&self, part: Part, prefix: u64) -> Answer {
+        match self.slot(part) {
+            Some(Slot::Loaded(piece)) if !piece.contains(prefix) => Answer::No,
+            Some(Slot::Unloaded) => Answer::Unloaded(part),
+            _ => Answer::Maybe,
+        }
+    }
+
+    /// Appends the containers that a loaded signature table names for the prefix. `None` if no
+    /// table is loaded for the piece; else whether there are more instances than it names.
+    pub fn instances(
+        &self,
+        piece: usize,
+        prefix: u64,
+        ordinals: &mut Vec<u32>,
+        found: &mut Vec<ContainerId>,
+    ) -> Option<bool> {
+        let Some(Slot::Loaded(LoadedPiece::Signatures(table))) = self.pieces.get(piece) else {
+            return None;
+        };
+        ordinals.clear();
+        let has_more = table.find(prefix, ordinals);
+        let containers = &self.table.containers;
+        found.extend(ordinals.iter().filter_map(|ordinal| containers.get(*ordinal as usize)));
+        Some(has_more)
+    }
+
+    /// Whether the loaded parts know an entry of this page, as they must.
+    #[must_use]
+    pub fn knows(&self, page: usize, entry: Entry) -> bool {
+        let piece = page / self.table.pages_per_piece as usize;
+        let denies =
+            |hooks_only| self.ask(self.part_for(piece, hooks_only), entry.prefix) == Answer::No;
+        if denies(false) || is_hook(entry.prefix) && denies(true) {
+            return false;
+        }
+        let mut found = Vec::new();
+        let has_more = self.instances(piece, entry.prefix, &mut Vec::new(), &mut found);
+        let container = self.table.containers.get(entry.container as usize);
+        has_more.is_none_or(|more| more || container.is_some_and(|id| found.contains(id)))
+    }
+
+    /// Reads neighbouring pages of one piece with one request; `sealed` then holds them.
+    pub fn read_pages(
         &self,
         repository: &Repository,
-        prefix: u64,
-        found: &mut Vec<ContainerId>,
-        reads: &mut u64,
+        pages: Range<usize>,
+        sealed: &mut Vec<u8>,
     ) -> Result<()> {
-        // The prefix may begin on the last page whose fence is smaller, and go on from there.
-        let above = self.table.fences.partition_point(|&fence| fence < prefix);
-        let mut page = above.saturating_sub(1);
-        let mut entries = Vec::with_capacity(PAGE_ENTRIES);
-        while page < self.table.fences.len() && self.table.fences[page] <= prefix {
-            entries.clear();
-            self.read_page(repository, page, &mut entries)?;
-            *reads += 1;
-            let start = entries.partition_point(|entry| entry.prefix < prefix);
-            for entry in entries[start..].iter().take_while(|entry| entry.prefix == prefix) {
-                found.push(self.container(*entry)?);
-            }
-            page += 1;
-        }
-        Ok(())
+        sealed.resize(pages.len() * PAGE_STORED_BYTES, 0);
+        let offset = self.table.page_offset(&self.starts, pages.start);
+        let what = || format!("page {} of index run {}", pages.start, self.id);
+        repository.store().get_range(&self.key, offset, sealed).context(what)
+    }
+
+    /// Opens a page that was read, and appends its entries.
+    pub fn open_page(
+        &self,
+        page: usize,
+        sealed: &mut [u8],
+        entries: &mut Vec<Entry>,
+    ) -> Result<()> {
+        let what = || format!("page {page} of index run {}", self.id);
+        self.sealer.open(page as u32, sealed).context(what)?;
+        let plain = sealed.get(..PAGE_PLAIN_BYTES).unwrap_or_default();
+        index_run::decode_page(plain, self.table.entries_in_page(page), entries).context(what)
     }
 
     /// Appends the entries of a page.
@@ -140,13 +340,9 @@ impl Run {
         page: usize,
         entries: &mut Vec<Entry>,
     ) -> Result<()> {
-        let what = || format!("page {page} of index run {}", self.id);
-        let mut sealed = vec![0; PAGE_STORED_BYTES];
-        let offset = page as u64 * PAGE_STORED_BYTES as u64;
-        repository.store().get_range(&self.key, offset, &mut sealed).context(what)?;
-        self.sealer.open(page as u32, &mut sealed).context(what)?;
-        let count = self.table.entries_in_page(page);
-        index_run::decode_page(&sealed[..PAGE_PLAIN_BYTES], count, entries).context(what)
+        let mut sealed = Vec::new();
+        self.read_pages(repository, page..page + 1, &mut sealed)?;
+        self.open_page(page, &mut sealed, entries)
     }
 
     /// The container that an entry names.
@@ -159,155 +355,68 @@ impl Run {
     }
 }
 
-/// Writes a run out of containers and the prefixes of the chunks in them, in any order.
-pub fn write_run_of(
-    repository: &Repository,
-    mut containers: Vec<(ContainerId, Vec<u64>)>,
-) -> Result<RunId> {
-    containers.sort_unstable_by_key(|(id, _)| *id);
-    let mut entries = Vec::with_capacity(containers.iter().map(|(_, all)| all.len()).sum());
-    for (container, (_, prefixes)) in (0..).zip(&containers) {
-        entries.extend(prefixes.iter().map(|&prefix| Entry { prefix, container }));
-    }
-    entries.sort_unstable();
-    let containers = containers.into_iter().map(|(id, _)| id).collect();
-    let count = entries.len() as u64;
-    let mut entries = entries.into_iter();
-    write_run(repository, containers, Vec::new(), count, &mut || Ok(entries.next()))
-}
-
-/// Pages handed to the store at once.
-const PAGES_PER_PIECE: usize = 64;
-
-/// Writes a run that covers `containers`, which must rise, and takes over from `replaced`. `next`
-/// gives its entries in rising order, at most `entries_max`; repeats are dropped. When it returns,
-/// the run is durable. Memory: the summary vector, the table and one piece, whatever its size.
-pub fn write_run(
-    repository: &Repository,
-    containers: Vec<ContainerId>,
-    replaced: Vec<RunId>,
-    entries_max: u64,
-    next: &mut dyn FnMut() -> Result<Option<Entry>>,
-) -> Result<RunId> {
-    // Entries of one prefix then stand in the order of their containers' names in every run, which
-    // is what lets runs be merged page by page.
-    if !containers.is_sorted() {
-        return Err(Error::invalid("the containers of an index run are not in order"));
-    }
-    let id = RunId::random(&*repository.environment().randomness);
-    // A vector that no process with this limit could load need not be sharp.
-    let bits_max = repository.memory().summary_vector_bytes as u64 * 8 / entries_max.max(1);
-    let bits = bits_max.clamp(1, u64::from(FILTER_BITS_PER_ENTRY)) as u32;
-    let filter = SummaryVector::with_capacity(entries_max.max(1), bits, FILTER_HASHES)?;
-    let parameters = filter.parameters();
-    let mut writer = RunWriter {
-        sealer: repository.vault().object(Purpose::IndexRun, &id.0)?,
-        stage: Stage::Pages,
-        page: Vec::with_capacity(PAGE_ENTRIES),
-        table: Table {
-            containers,
-            replaced,
-            filter_words: parameters.words,
-            filter_hashes: parameters.hashes as u8,
-            ..Table::default()
-        },
-        filter,
-        filter_length: 0,
-        last: None,
+/// Among pages with these fences, those in which the prefix may be: from the last one whose fence
+/// is smaller, where it may begin, to the last one whose fence is not larger. That is one page
+/// unless the prefix is a fence itself.
+fn pages_among(fences: &[u64], prefix: u64) -> Range<usize> {
+    let end = partition_near(fences, prefix, |fence| fence <= prefix);
+    let up_to = fences.get(..end).unwrap_or_default();
+    let start = match up_to.last() == Some(&prefix) {
+        true => up_to.partition_point(|fence| *fence < prefix),
+        false => end,
     };
-    let key = Key::new(layout::index_run(id))?;
-    repository.store().put_pieces(&key, &mut |piece| writer.write(piece, next))?;
-    Ok(id)
+    start.saturating_sub(1)..end
 }
 
-/// What of a run is written next.
-enum Stage {
-    Pages,
-    Filter { piece: usize },
-    Table,
-}
-
-struct RunWriter {
-    sealer: ObjectSealer,
-    stage: Stage,
-    page: Vec<Entry>,
-    table: Table,
-    filter: SummaryVector,
-    filter_length: u64,
-    last: Option<Entry>,
-}
-
-impl RunWriter {
-    /// Appends the next piece of the object; tells whether more follow.
-    fn write(
-        &mut self,
-        out: &mut Vec<u8>,
-        next: &mut dyn FnMut() -> Result<Option<Entry>>,
-    ) -> Result<bool> {
-        match self.stage {
-            Stage::Pages => {
-                while out.len() < PAGES_PER_PIECE * PAGE_STORED_BYTES {
-                    match next()? {
-                        Some(entry) => self.push(entry, out)?,
-                        None => {
-                            self.flush_page(out)?;
-                            self.stage = Stage::Filter { piece: 0 };
-                            break;
-                        }
-                    }
-                }
-                Ok(true)
-            }
-            Stage::Filter { piece } => {
-                let pieces = self.filter.words().chunks(FILTER_PIECE_WORDS);
-                let Some(words) = pieces.clone().nth(piece) else {
-                    self.stage = Stage::Table;
-                    return Ok(true);
-                };
-                words.iter().for_each(|word| out.extend_from_slice(&word.to_le_bytes()));
-                self.sealer.seal(FILTER_PART - piece as u32, out, 0)?;
-                self.filter_length += out.len() as u64;
-                self.stage = Stage::Filter { piece: piece + 1 };
-                Ok(true)
-            }
-            Stage::Table => {
-                out.extend_from_slice(&self.table.encode());
-                self.sealer.seal(TABLE_PART, out, 0)?;
-                let footer = Footer {
-                    pages: self.table.fences.len() as u32,
-                    filter_length: self.filter_length,
-                    table_length: out.len() as u64,
-                };
-                out.extend_from_slice(&footer.encode());
-                Ok(false)
-            }
+/// How many of the sorted fences come before. Prefixes are uniform, so the search begins where the
+/// prefix would be if they were exactly so, and widens from there: a step or two for honest
+/// prefixes, logarithmically many for any.
+fn partition_near(fences: &[u64], prefix: u64, before: impl Fn(u64) -> bool) -> usize {
+    let is_before = |place: usize| fences.get(place).is_some_and(|fence| before(*fence));
+    let guess = match (fences.first(), fences.last()) {
+        (Some(first), Some(last)) if last > first => {
+            let share = (prefix.clamp(*first, *last) - first) as f64 / (last - first) as f64;
+            ((fences.len() - 1) as f64 * share) as usize
         }
+        _ => 0,
+    };
+    let (mut low, mut high, mut step) = (0, fences.len(), 1);
+    if is_before(guess) {
+        low = guess + 1;
+        while low + step <= fences.len() && is_before(low + step - 1) {
+            low += step;
+            step *= 2;
+        }
+        high = high.min(low + step);
+    } else {
+        high = high.min(guess);
+        while high >= step && !is_before(high - step) {
+            high -= step;
+            step *= 2;
+        }
+        low = high.saturating_sub(step).max(low);
     }
+    let within = fences.get(low..high).unwrap_or_default();
+    low + within.partition_point(|fence| before(*fence))
+}
 
-    fn push(&mut self, entry: Entry, out: &mut Vec<u8>) -> Result<()> {
-        if self.last == Some(entry) {
-            return Ok(());
-        }
-        if self.last > Some(entry) {
-            return Err(Error::invalid("index entries are not in order"));
-        }
-        self.last = Some(entry);
-        self.filter.insert(entry.prefix);
-        self.page.push(entry);
-        self.table.entries += 1;
-        if self.page.len() == PAGE_ENTRIES { self.flush_page(out) } else { Ok(()) }
-    }
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
 
-    fn flush_page(&mut self, out: &mut Vec<u8>) -> Result<()> {
-        let Some(first) = self.page.first() else {
-            return Ok(());
-        };
-        let part = self.table.fences.len() as u32;
-        self.table.fences.push(first.prefix);
-        let start = out.len();
-        out.extend_from_slice(&index_run::encode_page(&self.page));
-        self.sealer.seal(part, out, start)?;
-        self.page.clear();
-        Ok(())
+    proptest! {
+        #[test]
+        fn the_widening_search_finds_what_a_plain_one_finds(
+            mut fences in prop::collection::vec(prop_oneof![0..20u64, any::<u64>()], 0..60),
+            prefix in prop_oneof![0..20u64, any::<u64>()],
+        ) {
+            fences.sort_unstable();
+            for prefix in fences.iter().copied().chain([prefix]) {
+                let end = fences.partition_point(|fence| *fence <= prefix);
+                let start = fences.partition_point(|fence| *fence < prefix).saturating_sub(1);
+                prop_assert_eq!(pages_among(&fences, prefix), start.min(end)..end);
+            }
+        }
     }
 }

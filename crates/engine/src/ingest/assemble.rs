@@ -5,7 +5,7 @@
 
 use super::read::{FileEnd, Message, Part};
 use super::walk::Item;
-use crate::chunk_store::StreamWriter;
+use crate::chunk_store::{ChunkBatch, StreamWriter};
 use crate::job::Job;
 use crate::tree::directory::{DirectoryBuilder, OwnerNames};
 use crate::tree::file_map::FileMapBuilder;
@@ -172,7 +172,7 @@ impl Assembler<'_> {
                 None => self.next_message()?,
             };
             let Some(part) = open.message.parts.get_mut(open.part) else {
-                self.recycle();
+                self.cursor.message = None;
                 continue;
             };
             open.part += 1;
@@ -199,31 +199,25 @@ impl Assembler<'_> {
     fn next_message(&mut self) -> Result<&mut OpenMessage> {
         let stopped = || Error::new(ErrorKind::Interrupted, "reading has stopped");
         let results = self.cursor.results.as_ref().ok_or_else(stopped)?;
-        let message = match results.recv() {
+        let mut message = match results.recv() {
             Ok(message) => message,
             Err(_) => {
                 self.job.interrupt.check()?;
                 return Err(Error::new(ErrorKind::Io, "a reading thread has stopped"));
             }
         };
-        let slices = message.chunks();
-        self.stream.put_data(&message.fingerprints, |position| slices[position])?;
+        let batch = ChunkBatch {
+            places: message.places(),
+            buffer: std::mem::take(&mut message.buffer),
+            fingerprints: message.fingerprints.clone(),
+        };
+        let spare = &self.spare;
+        self.stream.put_data(batch, &mut |buffer| recycle(spare, buffer))?;
         Ok(self.cursor.message.insert(OpenMessage { message, part: 0, chunk: 0 }))
     }
 
-    fn recycle(&mut self) {
-        if let Some(mut open) = self.cursor.message.take() {
-            // A stage that still read this buffer would store poison and be found out (R39).
-            if cfg!(debug_assertions) {
-                open.message.buffer.fill(0xa5);
-            }
-            // A full pool keeps what it has; the buffer is freed.
-            let _ = self.spare.try_send(open.message.buffer);
-        }
-    }
-
     fn end_job(&mut self) {
-        self.recycle();
+        self.cursor.message = None;
         if self.cursor.results.take().is_some() {
             // Nobody waits for permits once the walk has ended.
             let _ = self.permits.try_send(());
@@ -241,6 +235,16 @@ impl Assembler<'_> {
         self.job.observer.problem(&path::display(path), error);
         None
     }
+}
+
+/// Gives a buffer back to the readers.
+fn recycle(spare: &Sender<Vec<u8>>, mut buffer: Vec<u8>) {
+    // A stage that still read this buffer would store poison and be found out (R39).
+    if cfg!(debug_assertions) {
+        buffer.fill(0xa5);
+    }
+    // A full pool keeps what it has; the buffer is freed.
+    let _ = spare.try_send(buffer);
 }
 
 /// The names of users and groups on this machine.

@@ -15,7 +15,7 @@ use super::stream::{self, PathsContext, StreamContext, StreamOutcome};
 use super::{BackupOptions, BackupReport, ParentChoice, Selection, Source, attributes};
 use crate::check::findings;
 use crate::chunk_store::{ChunkStore, ChunkStoreOptions, StreamWriter};
-use crate::index::{FingerprintIndex, rebuild};
+use crate::index::{FingerprintIndex, merge, rebuild};
 use crate::job::Job;
 use crate::repository::Repository;
 use crate::session::{Commit, Snapshot, SnapshotList, WriterSession, epoch};
@@ -24,6 +24,7 @@ use crate::tree::{TreeReader, path};
 use onefold_format::layout;
 use onefold_format::node::{Entry, EntryKind, Node, Reference, Time, Totals};
 use onefold_format::record::{RECORD_VERSION, SnapshotKind, SnapshotRecord, Summary};
+use onefold_policy::lookup::DeviceCosts;
 use onefold_types::{ContainerId, Error, ErrorKind, Fingerprint, Level, Result, SessionId};
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -77,6 +78,7 @@ struct Ready {
     store: Arc<ChunkStore>,
     /// Whether the parent's chunks must be looked up one by one.
     distrust_parent: bool,
+    device_costs: Option<DeviceCosts>,
 }
 
 /// A finished tree.
@@ -193,13 +195,15 @@ impl Backup<'_> {
         if let Some(session) = &mut session {
             session.declare_ready()?;
         }
-        let index = self.open_index()?;
-        let present = rebuild::list_containers(self.repository)?;
-        let missing = index.covered().into_iter().filter(|id| !present.contains(id));
+        let (index, present) = self.open_index()?;
+        let missing = rebuild::difference(&index.covered(), &present);
         let condemned = avoid.len();
         avoid.extend(missing);
         avoid.extend(findings::load_findings(self.repository)?);
         let distrust_parent = avoid.len() > condemned;
+        let choice = self.options.lookup;
+        let (lookup, device_costs) =
+            choice.strategy(self.repository, &present, self.options.device_costs)?;
         let store_options = ChunkStoreOptions {
             compression: match self.options.compression {
                 Some(compression) => compression,
@@ -207,6 +211,8 @@ impl Backup<'_> {
             },
             threads: self.options.threads,
             filter: self.options.filter,
+            lookup,
+            index_kind: self.options.index_kind,
             dry_run,
         };
         let store = ChunkStore::open(self.repository, index, avoid, store_options)?;
@@ -214,21 +220,28 @@ impl Backup<'_> {
             let totals = &parent.record.summary;
             self.job.progress.set_totals(totals.files, totals.bytes);
         }
-        Ok(Ready { session, parent, heads: list.heads, store, distrust_parent })
+        Ok(Ready { session, parent, heads: list.heads, store, distrust_parent, device_costs })
     }
 
-    /// Opens the index; what a crashed session left unindexed is replayed first (S1.14).
-    fn open_index(&self) -> Result<FingerprintIndex> {
-        let mut index = FingerprintIndex::open(self.repository)?;
+    /// Opens the index; what a crashed session left unindexed is replayed first (S1.14). Returns
+    /// the names of the containers in the store, too.
+    fn open_index(&self) -> Result<(FingerprintIndex, Vec<ContainerId>)> {
+        let mode = self.options.lookup.index_mode();
+        let mut index = FingerprintIndex::open_with(self.repository, mode)?;
+        // After the index was opened: what it covers was there before, or is missing.
+        let present = rebuild::container_names(self.repository)?;
         if !self.options.dry_run {
             let (quiet, _) = Job::unattended();
             let quiet = Job { interrupt: self.job.interrupt.clone(), ..quiet };
-            let replayed = rebuild::replay(self.repository, &index, &quiet)?;
+            let kind = self.options.index_kind.unwrap_or_else(|| index.kind());
+            merge::remove_superseded(self.repository, &index)?;
+            let replayed =
+                rebuild::replay_containers(self.repository, &index, &present, kind, &quiet)?;
             if replayed.containers > 0 {
                 index.refresh(self.repository)?;
             }
         }
-        Ok(index)
+        Ok((index, present))
     }
 
     fn choose_parent(&self, list: &SnapshotList, names: &[String]) -> Result<Option<Snapshot>> {
@@ -255,7 +268,8 @@ impl Backup<'_> {
         build: impl FnOnce(&StreamContext<'_>, &mut [StreamWriter]) -> Result<Tree>,
     ) -> Result<Tree> {
         let streams = self.options.streams.max(1);
-        let mut writers: Vec<StreamWriter> = (0..streams).map(|_| store.stream()).collect();
+        let mut writers: Vec<StreamWriter> =
+            (0..streams).map(|_| store.stream()).collect::<Result<_>>()?;
         let context = StreamContext {
             repository: self.repository,
             job: self.job,
@@ -294,12 +308,13 @@ impl Backup<'_> {
         tree: &Tree,
         names: &[String],
     ) -> Result<Option<BackupReport>> {
-        let Ready { session, parent, heads, store, .. } = ready;
+        let Ready { session, parent, heads, store, device_costs, .. } = ready;
         let parent_id = parent.as_ref().map(|parent| parent.id);
         let mut report = BackupReport {
             parent: parent_id,
             summary: tree.summary,
-            filter: store.filter_counters(),
+            lookup: store.lookup_report(),
+            device_costs,
             ..BackupReport::default()
         };
         let totals = store.totals();

@@ -21,6 +21,7 @@ use rustix::fs::{Mode, OFlags};
 use std::ffi::CString;
 use std::fs::File;
 use std::io::Read;
+use std::ops::Range;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
@@ -120,11 +121,11 @@ pub fn run(
 }
 
 impl Message {
-    /// The bytes of its chunks, in order.
+    /// Where its chunks lie in the buffer, in order.
     #[must_use]
-    pub fn chunks(&self) -> Vec<&[u8]> {
+    pub fn places(&self) -> Vec<Range<usize>> {
         let of_data = |part: &Part| match part {
-            Part::Data { start, length } => Some(&self.buffer[*start..*start + *length]),
+            Part::Data { start, length } => Some(*start..*start + *length),
             Part::Hole { .. } | Part::End(_) => None,
         };
         self.parts.iter().filter_map(of_data).collect()
@@ -271,7 +272,9 @@ impl FileReader<'_> {
         self.unchunked = 0;
         let mut message = std::mem::replace(&mut self.message, next);
         let mut fingerprints = Vec::with_capacity(message.parts.len());
-        self.repository.fingerprinter().data_batch(&message.chunks(), &mut fingerprints);
+        let places = message.places();
+        let chunks: Vec<&[u8]> = places.into_iter().map(|place| &message.buffer[place]).collect();
+        self.repository.fingerprinter().data_batch(&chunks, &mut fingerprints);
         message.fingerprints = fingerprints;
         let stopped = |_| Error::new(ErrorKind::Interrupted, "the backup has stopped");
         self.results.send(message).map_err(stopped)

@@ -2,16 +2,14 @@
 
 use crate::check::items;
 use crate::steps::*;
-use onefold_crypto::Purpose;
+use onefold_crypto::{Purpose, TAG_BYTES};
 use onefold_engine::Repository;
 use onefold_engine::check::{self, ReadData};
 use onefold_engine::container::reader;
 use onefold_engine::index::fingerprint_index::list_runs;
-use onefold_engine::index::rebuild;
 use onefold_engine::index::run::{Run, write_run};
-use onefold_format::index_run::{
-    Entry, FILTER_PART, FILTER_PIECE_WORDS, Footer, PAGE_STORED_BYTES,
-};
+use onefold_engine::index::{FingerprintIndex, merge, rebuild};
+use onefold_format::index_run::{Entry, HOOK_PART, IndexKind, PIECE_PART, Piece};
 use onefold_format::layout;
 use onefold_store::MemoryStore;
 use onefold_types::ContainerId;
@@ -40,32 +38,57 @@ fn rewrite_index(
     entries.sort_unstable();
     change(&mut entries);
     entries.sort_unstable();
-    let count = entries.len() as u64;
     let mut entries = entries.into_iter();
-    write_run(repository, containers, Vec::new(), count, &mut || Ok(entries.next())).unwrap();
+    write_run(repository, None, containers, Vec::new(), &mut || Ok(entries.next())).unwrap();
 }
 
 #[test]
-fn a_summary_vector_that_forgot_entries_is_noticed() {
-    let (memory, repository) = create();
-    save(&repository, &items());
-    assert!(check_with(&repository, ReadData::None).is_clean());
-    let id = list_runs(&repository).unwrap()[0];
-    let run = Run::open(&repository, id).unwrap();
-    assert!(run.filter_bytes() <= FILTER_PIECE_WORDS * 8, "one piece");
-    let mut empty = vec![0; run.filter_bytes()];
-    let sealer = repository.vault().object(Purpose::IndexRun, &id.0).unwrap();
-    sealer.seal(FILTER_PART, &mut empty, 0).unwrap();
-    memory.corrupt(&key(layout::index_run(id)), |bytes| {
-        let footer = Footer::decode(bytes, bytes.len() as u64).unwrap();
-        let start = footer.pages as usize * PAGE_STORED_BYTES;
-        bytes[start..start + empty.len()].copy_from_slice(&empty);
-    });
-    let report = check_with(&repository, ReadData::None);
-    assert_eq!(report.problems.len(), 1, "{report:?}");
-    assert!(report.damaged_paths.is_empty(), "no data is lost: {report:?}");
-    check::repair_index(&repository, &job()).unwrap();
-    assert!(check_with(&repository, ReadData::None).is_clean());
+fn a_filter_that_forgot_entries_is_noticed() {
+    for number in [PIECE_PART, HOOK_PART] {
+        let (memory, repository) = create();
+        save(&repository, &items());
+        assert!(check_with(&repository, ReadData::None).is_clean());
+        let id = list_runs(&repository).unwrap()[0];
+        let table = Run::open(&repository, id).unwrap().table;
+        let starts = table.starts();
+        let (offset, length) = match number {
+            PIECE_PART => (table.piece_offset(&starts, 0), table.piece_lengths[0]),
+            _ => (table.hook_offset(&starts, 0), table.hook_lengths[0]),
+        };
+        // A filter of the same length that knows next to nothing.
+        let mut plain = Vec::new();
+        let (seed, segment_cells, cells) = (1, 1, vec![0xa5; length as usize - TAG_BYTES - 17]);
+        let first_cells = cells.len() as u32 - 2;
+        Piece::Fuse { seed, segment_cells, first_cells, cells: &cells }.encode(&mut plain);
+        let sealer = repository.vault().object(Purpose::IndexRun, &id.0).unwrap();
+        sealer.seal(number, &mut plain, 0).unwrap();
+        assert_eq!(plain.len(), length as usize);
+        memory.corrupt(&key(layout::index_run(id)), |bytes| {
+            bytes[offset as usize..][..plain.len()].copy_from_slice(&plain);
+        });
+        let report = check_with(&repository, ReadData::None);
+        assert_eq!(report.problems.len(), 1, "{report:?}");
+        assert!(report.damaged_paths.is_empty(), "no data is lost: {report:?}");
+        check::repair_index(&repository, None, &job()).unwrap();
+        assert!(check_with(&repository, ReadData::None).is_clean());
+    }
+}
+
+#[test]
+fn an_index_of_any_kind_is_sound_and_its_repair_keeps_the_kind() {
+    for kind in IndexKind::ALL {
+        let (memory, repository) = create();
+        save(&repository, &items());
+        let index = FingerprintIndex::open(&repository).unwrap();
+        merge::merge(&repository, Some(kind), index.runs()).unwrap();
+        assert!(check_with(&repository, ReadData::None).is_clean(), "{kind}");
+        let id = list_runs(&repository).unwrap()[0];
+        memory.corrupt(&key(layout::index_run(id)), |bytes| bytes[9] ^= 4);
+        assert!(!check_with(&repository, ReadData::None).is_clean(), "{kind}");
+        check::repair_index(&repository, None, &job()).unwrap();
+        assert!(check_with(&repository, ReadData::None).is_clean(), "{kind}");
+        assert_eq!(FingerprintIndex::open(&repository).unwrap().kind(), kind);
+    }
 }
 
 #[test]
@@ -80,7 +103,7 @@ fn a_lost_index_is_a_note_and_can_be_made_anew() {
     assert!(report.is_clean(), "every chunk is there: {report:?}");
     assert_eq!(report.notes.len(), 1);
     assert_eq!(memory.operations(), before, "a check does not mend the index");
-    let repaired = check::repair_index(&repository, &job()).unwrap();
+    let repaired = check::repair_index(&repository, None, &job()).unwrap();
     assert_eq!(repaired.containers, containers(&repository).len() as u64);
     assert_eq!(check_all(&repository).notes, [""; 0]);
 }
@@ -101,7 +124,7 @@ fn r12_r13_r33_repairing_the_index_is_safe_at_every_step() {
     let plan = check::plan_index_repair(&repository, &job()).unwrap();
     assert_eq!((plan.runs.len(), plan.containers), (3, containers(&repository).len() as u64));
     let before = memory.operations();
-    check::execute_index_repair(&repository, &plan, &job()).unwrap();
+    check::execute_index_repair(&repository, &plan, None, &job()).unwrap();
     assert!(check_all(&repository).is_clean());
     for n in before..=memory.operations() {
         let state = memory.state_after(n);
@@ -136,7 +159,7 @@ fn r16_an_index_that_differs_from_the_containers_is_noticed() {
         let report = check_with(&repository, ReadData::None);
         assert_eq!(report.is_clean(), is_clean, "{what}: {report:?}");
         assert!(report.damaged_paths.is_empty(), "{what}: {report:?}");
-        check::repair_index(&repository, &job()).unwrap();
+        check::repair_index(&repository, None, &job()).unwrap();
         let report = check_with(&repository, ReadData::None);
         assert!(report.is_clean(), "{what}, repaired: {report:?}");
     }

@@ -1,30 +1,29 @@
-//! The index against a naive one: look-ups, merging, rebuilding, and what they cost.
+//! The index against a naive one: look-ups, merging, rebuilding.
 
-use crate::ingest::{create, in_memory, memory, open, options, paths, random_bytes, save};
+use crate::ingest::{create, in_memory, open, options, paths, random_bytes, save};
 use onefold_engine::index::{FingerprintIndex, merge, rebuild, run};
 use onefold_engine::{Job, Repository};
-use onefold_format::index_run::{Entry, PAGE_ENTRIES};
+use onefold_format::index_run::{Entry, IndexKind, PAGE_ENTRIES};
 use onefold_format::layout;
-use onefold_store::layers::{Counting, Operation};
-use onefold_store::{Blobs, Key, Store};
+use onefold_store::{Blobs, Key};
 use onefold_types::environment::SeededRandomness;
 use onefold_types::{ContainerId, Fingerprint, RunId};
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 
 type Oracle = BTreeMap<u64, BTreeSet<ContainerId>>;
 
-fn fingerprint(prefix: u64) -> Fingerprint {
+pub fn fingerprint(prefix: u64) -> Fingerprint {
     let mut fingerprint = Fingerprint([7; 32]);
     let bytes: Vec<u8> = (0..8).map(|byte| (prefix >> (56 - 8 * byte)) as u8).collect();
     fingerprint.0[..8].copy_from_slice(&bytes);
     fingerprint
 }
 
-/// Writes a run of `count` random entries over `containers` and adds them to the oracle. Prefixes
-/// come from a small range, so that many are equal, within and across runs and pages.
+/// Writes a run of `count` random entries over some containers and adds them to the oracle.
+/// Prefixes come from a small range, so that many are equal, within and across runs and pages.
 fn write_run(
     repository: &Repository,
+    kind: IndexKind,
     randomness: &SeededRandomness,
     count: usize,
     range: u64,
@@ -45,36 +44,76 @@ fn write_run(
     }
     let mut entries = entries.into_iter();
     let next = &mut || Ok(entries.next());
-    run::write_run(repository, containers, Vec::new(), count as u64, next).unwrap()
+    run::write_run(repository, Some(kind), containers, Vec::new(), next).unwrap()
 }
 
+/// Signatures may name a container too many, once in 8,000 questions; nothing else may.
 fn assert_equal(repository: &Repository, oracle: &Oracle, range: u64) {
     let mut index = FingerprintIndex::open(repository).unwrap();
-    assert!(index.problems().is_empty());
+    let mut too_many = 0;
     for step in 0..range {
-        let prefix = step * (u64::MAX / range);
-        let found = index.locate(repository, &fingerprint(prefix), &mut 0).unwrap();
-        let mut expected: Vec<_> = oracle.get(&prefix).into_iter().flatten().copied().collect();
-        expected.reverse();
-        assert_eq!(found, expected, "newest first, each once");
-        if !found.is_empty() {
-            assert!(index.may_contain(&fingerprint(prefix)));
+        let fingerprint = fingerprint(step * (u64::MAX / range));
+        let mut found = index.locate(repository, &fingerprint, &mut 0).unwrap();
+        assert!(found.windows(2).all(|pair| pair[0] > pair[1]), "newest first, each once");
+        let expected = oracle.get(&fingerprint.prefix()).cloned().unwrap_or_default();
+        assert!(expected.iter().all(|id| found.contains(id)), "{expected:?} in {found:?}");
+        if !expected.is_empty() {
+            assert!(index.may_contain(repository, &fingerprint).unwrap());
         }
+        found.retain(|id| !expected.contains(id));
+        too_many += found.len();
     }
+    let has_signatures = index.runs().iter().any(|run| run.kind() == IndexKind::Signature);
+    assert!(too_many == 0 || has_signatures && too_many < 2 + range as usize / 500, "{too_many}");
+    assert!(index.problems().is_empty());
 }
 
 #[test]
 fn r22_the_index_answers_like_a_naive_one_whatever_the_collisions() {
     let cases = [(1, 0, 10), (2, 1, 10), (3, 5000, 7), (4, 3000, 3000), (5, 341, 2)];
-    for (seed, count, range) in cases {
+    for kind in IndexKind::ALL {
+        for (seed, count, range) in cases {
+            let (_, store) = in_memory();
+            let repository = create(&store, &options());
+            let randomness = SeededRandomness::new(seed);
+            let mut oracle = Oracle::new();
+            for _ in 0..3 {
+                write_run(&repository, kind, &randomness, count, range, &mut oracle);
+            }
+            assert_equal(&repository, &oracle, range);
+        }
+    }
+}
+
+#[test]
+fn r22_a_chunk_in_more_containers_than_fit_on_pages_and_pieces_is_found_in_all() {
+    for kind in IndexKind::ALL {
         let (_, store) = in_memory();
         let repository = create(&store, &options());
-        let randomness = SeededRandomness::new(seed);
-        let mut oracle = Oracle::new();
-        for _ in 0..3 {
-            write_run(&repository, &randomness, count, range, &mut oracle);
+        let randomness = SeededRandomness::new(11);
+        let mut containers: Vec<ContainerId> =
+            (0..60 * PAGE_ENTRIES).map(|_| ContainerId::random(&randomness)).collect();
+        containers.sort_unstable();
+        // Two chunks that are everywhere, over more than a piece of signatures.
+        let both = [7u64 << 40, 9 << 40];
+        let entries = both.iter().flat_map(|&prefix| {
+            (0..containers.len() as u32).map(move |container| Entry { prefix, container })
+        });
+        let mut entries = entries.collect::<Vec<_>>().into_iter();
+        let next = &mut || Ok(entries.next());
+        run::write_run(&repository, Some(kind), containers.clone(), Vec::new(), next).unwrap();
+        let mut index = FingerprintIndex::open(&repository).unwrap();
+        for prefix in both {
+            let found = index.locate(&repository, &fingerprint(prefix), &mut 0).unwrap();
+            assert!(found.iter().eq(containers.iter().rev()), "{kind}");
+            let mut newest = Vec::new();
+            let questions = [fingerprint(prefix)];
+            index.locate_batch(&repository, &questions, &mut newest, &mut 0).unwrap();
+            assert_eq!(newest[0].first(), containers.last(), "{kind}");
         }
-        assert_equal(&repository, &oracle, range);
+        for prefix in [0, 8 << 40, 10 << 40] {
+            assert_eq!(index.locate(&repository, &fingerprint(prefix), &mut 0).unwrap(), []);
+        }
     }
 }
 
@@ -85,9 +124,10 @@ fn r6_merging_any_of_the_runs_changes_no_answer() {
         let repository = create(&store, &options());
         let randomness = SeededRandomness::new(seed);
         let mut oracle = Oracle::new();
-        for _ in 0..6 {
+        for number in 0..6 {
             let count = randomness.below(2000) as usize;
-            write_run(&repository, &randomness, count, 500, &mut oracle);
+            let kind = IndexKind::ALL[number % 3];
+            write_run(&repository, kind, &randomness, count, 500, &mut oracle);
         }
         // Merge random subsets until one run is left.
         loop {
@@ -97,10 +137,37 @@ fn r6_merging_any_of_the_runs_changes_no_answer() {
                 break;
             }
             let count = 2 + randomness.below(runs.len() as u64 - 1) as usize;
-            merge::merge(&repository, &runs[..count]).unwrap();
+            let kind = IndexKind::ALL[randomness.below(3) as usize];
+            merge::merge(&repository, Some(kind), &runs[..count]).unwrap();
             assert_equal(&repository, &oracle, 500);
         }
     }
+}
+
+#[test]
+fn new_runs_are_of_the_kind_of_the_largest_unless_told_otherwise() {
+    let (_, store) = in_memory();
+    let repository = create(&store, &options());
+    let kinds = || {
+        let index = FingerprintIndex::open(&repository).unwrap();
+        index.runs().iter().map(run::Run::kind).collect::<Vec<_>>()
+    };
+    let write = |kind, count: u64| {
+        let entries = (0..count).map(|n| n << 30).collect();
+        let container = ContainerId::random(&SeededRandomness::new(count));
+        run::write_run_of(&repository, kind, vec![(container, entries)]).unwrap();
+    };
+    assert_eq!(FingerprintIndex::open(&repository).unwrap().kind(), IndexKind::Fuse);
+    write(None, 10);
+    write(Some(IndexKind::Signature), 1000);
+    write(None, 2000);
+    write(Some(IndexKind::Bloom), 1500);
+    let (fuse, signature) = (IndexKind::Fuse, IndexKind::Signature);
+    assert_eq!(kinds(), [fuse, signature, IndexKind::Bloom, signature]);
+    let index = FingerprintIndex::open(&repository).unwrap();
+    assert_eq!(index.kind(), signature);
+    merge::merge(&repository, None, index.runs()).unwrap();
+    assert_eq!(kinds(), [signature]);
 }
 
 #[test]
@@ -109,19 +176,20 @@ fn r16_a_merge_that_crashes_before_the_old_runs_are_deleted_changes_nothing() {
     let repository = create(&store, &options());
     let randomness = SeededRandomness::new(9);
     let mut oracle = Oracle::new();
-    let first = write_run(&repository, &randomness, 1000, 300, &mut oracle);
-    write_run(&repository, &randomness, 1000, 300, &mut oracle);
+    let kind = IndexKind::default();
+    let first = write_run(&repository, kind, &randomness, 1000, 300, &mut oracle);
+    write_run(&repository, kind, &randomness, 1000, 300, &mut oracle);
     let key = Key::new(layout::index_run(first)).unwrap();
     let bytes = memory.get(&key).unwrap();
     let index = FingerprintIndex::open(&repository).unwrap();
     let entries = index.entries();
-    merge::merge(&repository, index.runs()).unwrap();
+    merge::merge(&repository, None, index.runs()).unwrap();
     memory.put(&key, &bytes).unwrap();
     let merged = FingerprintIndex::open(&repository).unwrap();
     assert_eq!(merged.runs().len(), 1, "the old run is superseded");
     assert_eq!(merged.superseded(), [first]);
-    merge::merge_if_due(&repository).unwrap();
-    assert!(memory.get(&key).is_err(), "and removed by the next merge");
+    merge::remove_superseded(&repository, &merged).unwrap();
+    assert!(memory.get(&key).is_err(), "and removed by the next backup");
     assert!(merged.entries() <= entries);
     assert_equal(&repository, &oracle, 300);
 }
@@ -132,35 +200,14 @@ fn a_store_with_many_backups_has_few_runs() {
     let repository = create(&store, &options());
     let randomness = SeededRandomness::new(5);
     let mut oracle = Oracle::new();
-    for _ in 0..100 {
-        write_run(&repository, &randomness, 50, 4000, &mut oracle);
-        merge::merge_if_due(&repository).unwrap();
+    for number in 0..100 {
+        let kind = IndexKind::ALL[number % 3];
+        write_run(&repository, kind, &randomness, 50, 4000, &mut oracle);
+        merge::merge_if_due(&repository, None).unwrap();
     }
     let runs = FingerprintIndex::open(&repository).unwrap().runs().len();
     assert!(runs <= 12, "{runs}");
     assert_equal(&repository, &oracle, 4000);
-}
-
-#[test]
-fn a_look_up_reads_one_page() {
-    let (memory, store) = in_memory();
-    let plain = create(&store, &options());
-    let randomness = SeededRandomness::new(6);
-    let count = 20 * PAGE_ENTRIES;
-    write_run(&plain, &randomness, count, u64::MAX, &mut Oracle::new());
-    let counting = Arc::new(Counting::new(memory));
-    let shared: Arc<dyn Store> = Arc::clone(&counting) as Arc<dyn Store>;
-    let repository = open(&shared);
-    let mut index = FingerprintIndex::open(&repository).unwrap();
-    counting.take();
-    let mut reads = 0;
-    for _ in 0..200 {
-        index.locate(&repository, &fingerprint(randomness.next_u64()), &mut reads).unwrap();
-    }
-    // New chunks: almost none reaches the device, 2.4 % by the formula of S1.13.
-    assert!(reads < 20, "{reads}");
-    let operations = counting.take().total(Operation::GetRange);
-    assert_eq!(operations.calls, reads, "each counted read is one request");
 }
 
 #[test]
@@ -187,19 +234,6 @@ fn r12_a_deleted_index_is_rebuilt_from_the_containers() {
     // The next backup finds everything again.
     let again = save(&open(&store), paths(source.path()));
     assert_eq!(again.summary.chunks_new, 0);
-}
-
-#[test]
-fn summary_vectors_stay_within_their_share_of_memory() {
-    let (_, store) = in_memory();
-    let repository = create(&store, &options());
-    let randomness = SeededRandomness::new(8);
-    for _ in 0..4 {
-        write_run(&repository, &randomness, 100_000, u64::MAX, &mut Oracle::new());
-    }
-    let index = FingerprintIndex::open(&repository).unwrap();
-    let bytes: usize = index.runs().iter().map(run::Run::filter_bytes).sum();
-    assert!(bytes >= 4 * 100_000 && bytes <= memory().summary_vector_bytes, "{bytes}");
 }
 
 #[test]

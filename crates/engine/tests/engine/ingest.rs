@@ -6,13 +6,14 @@ use onefold_engine::ingest::{
     BackupOptions, BackupReport, ParentChoice, Selection, Source, backup,
 };
 use onefold_engine::job::{Collected, Observer};
+use onefold_engine::look_up::LookupChoice;
 use onefold_engine::patterns::Patterns;
 use onefold_engine::repository::Password;
 use onefold_engine::session::SnapshotList;
 use onefold_engine::tree::TreeReader;
 use onefold_engine::{Environment, InitOptions, Interrupt, Job, MemoryPlan, Repository, restore};
 use onefold_format::node::{Entry, EntryKind};
-use onefold_policy::accelerated_filter::FilterConfiguration;
+use onefold_policy::accelerated_filter::{FilterConfiguration, FilterOrder};
 use onefold_store::{MemoryStore, Store};
 use onefold_types::environment::{Randomness, SeededRandomness};
 use onefold_types::{Error, ErrorKind, SessionId};
@@ -70,6 +71,9 @@ pub fn backup_options() -> BackupOptions {
         dry_run: false,
         skip_if_unchanged: false,
         filter: FilterConfiguration::ALL[3],
+        lookup: LookupChoice::Eager(FilterOrder::CacheFirst),
+        device_costs: None,
+        index_kind: None,
         program: "test".into(),
     }
 }

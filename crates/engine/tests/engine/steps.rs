@@ -6,7 +6,7 @@
 
 use onefold_crypto::{KdfCost, Suite};
 use onefold_engine::check::{self, CheckOptions, CheckReport, ReadData, findings};
-use onefold_engine::chunk_store::{ChunkStore, ChunkStoreOptions, StreamWriter};
+use onefold_engine::chunk_store::{ChunkBatch, ChunkStore, ChunkStoreOptions, StreamWriter};
 use onefold_engine::index::FingerprintIndex;
 use onefold_engine::repository::Password;
 use onefold_engine::session::{Commit, SnapshotList, WriterSession};
@@ -16,9 +16,11 @@ use onefold_engine::{Environment, InitOptions, Job, MemoryPlan, Repository};
 use onefold_format::codec::Compression;
 use onefold_format::node::{Entry, EntryKind, Extent, Reference, Time};
 use onefold_format::record::{RECORD_VERSION, SnapshotKind, SnapshotRecord, Summary};
+use onefold_policy::accelerated_filter::FilterOrder;
+use onefold_policy::lookup::LookupStrategy;
 use onefold_store::{Blobs, Key, MemoryStore, Store};
 use onefold_types::environment::{Clock, Randomness, SeededRandomness};
-use onefold_types::{ContainerId, Result, SessionId, limits};
+use onefold_types::{ContainerId, Fingerprint, Result, SessionId, limits};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -118,10 +120,22 @@ pub fn chunk_store_avoiding(
         compression: repository.compression().unwrap(),
         threads: 1,
         filter: Default::default(),
+        lookup: LookupStrategy::Eager(FilterOrder::CacheFirst),
+        index_kind: None,
         dry_run: false,
     };
     let index = FingerprintIndex::open(repository).unwrap();
     ChunkStore::open(repository, index, avoid, options).unwrap()
+}
+
+/// Hands one chunk to a stream.
+pub fn put_chunk(stream: &mut StreamWriter, fingerprint: Fingerprint, bytes: &[u8]) {
+    let batch = ChunkBatch {
+        buffer: bytes.to_vec(),
+        places: vec![0..bytes.len()],
+        fingerprints: vec![fingerprint],
+    };
+    stream.put_data(batch, &mut |_| {}).unwrap();
 }
 
 /// Stores one file in chunks of equal size.
@@ -133,7 +147,7 @@ pub fn put_file(
     let mut map = FileMapBuilder::default();
     for chunk in bytes.chunks(CHUNK_BYTES) {
         let fingerprint = repository.fingerprinter().data(chunk);
-        stream.put_data(&[fingerprint], |_| chunk).unwrap();
+        put_chunk(stream, fingerprint, chunk);
         let extent = Extent { fingerprint, length: chunk.len() as u64 };
         map.push(extent, stream).unwrap();
     }
@@ -186,7 +200,7 @@ pub fn put_tree(
     items: &[Item],
 ) -> Directory {
     let store = chunk_store(repository, session);
-    let mut stream = store.stream();
+    let mut stream = store.stream().unwrap();
     let root = put_directory(repository, &mut stream, items);
     stream.finish().unwrap();
     store.finish().unwrap();
@@ -196,7 +210,7 @@ pub fn put_tree(
 /// Stores whatever `build` puts into a stream; it is durable and indexed afterwards.
 pub fn put_with<T>(repository: &Arc<Repository>, build: impl FnOnce(&mut StreamWriter) -> T) -> T {
     let store = chunk_store_avoiding(repository, BTreeSet::new());
-    let mut stream = store.stream();
+    let mut stream = store.stream().unwrap();
     let built = build(&mut stream);
     stream.finish().unwrap();
     store.finish().unwrap();
@@ -286,5 +300,6 @@ pub fn names(store: &dyn Blobs, top: &str) -> Vec<String> {
 }
 
 pub fn containers(repository: &Repository) -> BTreeSet<ContainerId> {
-    onefold_engine::index::rebuild::list_containers(repository).unwrap()
+    let names = onefold_engine::index::rebuild::container_names(repository).unwrap();
+    names.into_iter().collect()
 }

@@ -304,7 +304,7 @@ fn r24_a_session_that_lost_a_container_cannot_commit() {
     let repository = create_on(Arc::clone(&faulty) as _, onefold_crypto::Suite::Aes256Gcm);
     let session = WriterSession::begin(&repository).unwrap();
     let store = chunk_store(&repository, &session);
-    let mut stream = store.stream();
+    let mut stream = store.stream().unwrap();
     put_directory(&repository, &mut stream, &[file("f", 1, 100_000)]);
     let finished = stream.finish().and_then(|()| store.finish().map(|_| ()));
     assert_eq!(finished.unwrap_err().kind(), ErrorKind::NoSpace);

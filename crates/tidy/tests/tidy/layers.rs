@@ -15,6 +15,7 @@ const LAYERS: [(&str, u8); 10] = [
     ("onefold-engine", 2),
     ("onefold-cli", 4),
     ("onefold-benchmark", 4),
+    ("onefold-lab", 4),
     ("onefold-tidy", 4),
 ];
 

@@ -1,14 +1,15 @@
 //! Small stores built by hand, for trees that no backup would write.
 
 use onefold_crypto::{KdfCost, Suite};
-use onefold_engine::chunk_store::{ChunkStore, ChunkStoreOptions, StreamWriter};
+use onefold_engine::chunk_store::{ChunkBatch, ChunkStore, ChunkStoreOptions, StreamWriter};
 use onefold_engine::index::FingerprintIndex;
 use onefold_engine::tree::directory::{DirectoryBuilder, NoNames, OwnerNames};
 use onefold_engine::tree::file_map::FileMapBuilder;
 use onefold_engine::{Environment, InitOptions, MemoryPlan, Repository};
 use onefold_format::codec::Compression;
 use onefold_format::node::{Entry, EntryKind, Extent, Reference, Time};
-use onefold_policy::accelerated_filter::FilterConfiguration;
+use onefold_policy::accelerated_filter::{FilterConfiguration, FilterOrder};
+use onefold_policy::lookup::LookupStrategy;
 use onefold_store::{MemoryStore, Store};
 use onefold_types::environment::{Randomness, SeededRandomness};
 use onefold_types::{ContainerId, limits};
@@ -140,11 +141,13 @@ pub fn store_tree_avoiding(
         compression: Compression::Zstd(1),
         threads: 1,
         filter: FilterConfiguration::ALL[3],
+        lookup: LookupStrategy::Eager(FilterOrder::CacheFirst),
+        index_kind: None,
         dry_run: false,
     };
     let index = FingerprintIndex::open(repository).unwrap();
     let store = ChunkStore::open(repository, index, avoid, options).unwrap();
-    let mut stream = store.stream();
+    let mut stream = store.stream().unwrap();
     let mut root = Item::directory(b"", items);
     store_item(&mut root, repository, names, &mut stream);
     stream.finish().unwrap();
@@ -194,7 +197,12 @@ fn store_file(
         };
         for chunk in bytes.chunks(chunk_bytes) {
             let fingerprint = repository.fingerprinter().data(chunk);
-            stream.put_data(&[fingerprint], |_| chunk).unwrap();
+            let batch = ChunkBatch {
+                buffer: chunk.to_vec(),
+                places: vec![0..chunk.len()],
+                fingerprints: vec![fingerprint],
+            };
+            stream.put_data(batch, &mut |_| {}).unwrap();
             let length = chunk.len() as u64;
             let extent = Extent { fingerprint, length };
             map.push(extent, stream).unwrap();

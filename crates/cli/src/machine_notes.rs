@@ -1,0 +1,112 @@
+//! What this machine remembers of a store: what its device costs, and how the last backup looked
+//! chunks up.
+//!
+//! Notes are a convenience. They lie in the user's cache directory, one small JSON file for each
+//! store; losing them costs a measurement of a few milliseconds. A note that cannot be read or
+//! written is passed over in silence: no backup fails or warns for it.
+//!
+//! The directory is `$ONEFOLD_CACHE_DIR`, else `$XDG_CACHE_HOME/onefold`, else
+//! `~/.cache/onefold`.
+
+use onefold_engine::Repository;
+use onefold_policy::lookup::DeviceCosts;
+use serde::{Deserialize, Serialize};
+use std::path::PathBuf;
+
+/// Where notes are kept instead of the usual place.
+pub const VARIABLE: &str = "ONEFOLD_CACHE_DIR";
+/// A sane note is far smaller.
+const LENGTH_MAX_BYTES: u64 = 64 << 10;
+/// Accesses of the device from which on their mean is believed.
+const ACCESSES_MIN: u64 = 256;
+
+/// What is remembered.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MachineNotes {
+    /// What one read of the device takes.
+    pub device_read_ns: Option<u64>,
+    /// What one access of memory takes.
+    pub memory_access_ns: Option<u64>,
+    /// How the last backup looked chunks up and why, in one paragraph.
+    pub explanation: Option<String>,
+}
+
+impl MachineNotes {
+    /// The notes on a store; empty ones if there are none.
+    pub fn load(repository: &Repository) -> Self {
+        let Some(path) = path_of(repository) else {
+            return Self::default();
+        };
+        let small = std::fs::metadata(&path).is_ok_and(|it| it.len() <= LENGTH_MAX_BYTES);
+        let read = if small { std::fs::read(&path).ok() } else { None };
+        read.and_then(|bytes| serde_json::from_slice(&bytes).ok()).unwrap_or_default()
+    }
+
+    /// Keeps the notes.
+    pub fn save(&self, repository: &Repository) {
+        let Some(path) = path_of(repository) else {
+            return;
+        };
+        // Another backup of this store may save its notes at the same time: each writes a file of
+        // its own, and the last one to rename wins.
+        let draft = path.with_extension(std::process::id().to_string());
+        let written = || -> std::io::Result<()> {
+            if let Some(directory) = path.parent() {
+                std::fs::create_dir_all(directory)?;
+            }
+            std::fs::write(&draft, serde_json::to_vec(self)?)?;
+            std::fs::rename(&draft, &path)
+        };
+        if written().is_err() {
+            // What is not remembered is measured again next time.
+            let _ = std::fs::remove_file(&draft);
+        }
+    }
+
+    /// The costs, if both are known.
+    pub fn costs(&self) -> Option<DeviceCosts> {
+        match (self.device_read_ns, self.memory_access_ns) {
+            (Some(device_read_ns), Some(memory_access_ns)) => {
+                Some(DeviceCosts { device_read_ns, memory_access_ns })
+            }
+            _ => None,
+        }
+    }
+
+    /// Takes over the costs that a backup assumed; what it saw of the device itself counts more.
+    pub fn remember(&mut self, assumed: DeviceCosts, accesses: u64, mean_ns: Option<u64>) {
+        let seen = mean_ns.filter(|_| accesses >= ACCESSES_MIN);
+        self.device_read_ns = Some(seen.unwrap_or(assumed.device_read_ns).max(1));
+        self.memory_access_ns = Some(assumed.memory_access_ns.max(1));
+    }
+}
+
+fn path_of(repository: &Repository) -> Option<PathBuf> {
+    let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty());
+    let directory = match variable(VARIABLE) {
+        Some(directory) => PathBuf::from(directory),
+        None => match variable("XDG_CACHE_HOME") {
+            Some(cache) => PathBuf::from(cache).join("onefold"),
+            None => PathBuf::from(variable("HOME")?).join(".cache").join("onefold"),
+        },
+    };
+    Some(directory.join(format!("{}.json", repository.store_id())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_backup_saw_counts_once_it_saw_enough() {
+        let assumed = DeviceCosts { device_read_ns: 100, memory_access_ns: 5 };
+        let mut notes = MachineNotes::default();
+        assert_eq!(notes.costs(), None);
+        notes.remember(assumed, ACCESSES_MIN - 1, Some(900));
+        assert_eq!(notes.costs(), Some(assumed));
+        notes.remember(assumed, ACCESSES_MIN, Some(900));
+        assert_eq!(notes.device_read_ns, Some(900));
+        notes.remember(assumed, 0, None);
+        assert_eq!(notes.device_read_ns, Some(100));
+    }
+}

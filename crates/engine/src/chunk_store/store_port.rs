@@ -1,0 +1,95 @@
+//! The index as look-up policies see it, with the protocol's rule W5 built in.
+//!
+//! A hit counts only if the container may be used and its metadata section was read from the
+//! container itself, in this session. Accesses of the device are timed, so that the choice of a
+//! strategy rests on what this store's device costs now, caches of the system included.
+
+use crate::container::reader;
+use crate::index::FingerprintIndex;
+use crate::repository::Repository;
+use onefold_policy::ports::IndexPort;
+use onefold_types::{ContainerId, Fingerprint, Result};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// The index of a session.
+pub struct StorePort {
+    /// The store.
+    pub repository: Arc<Repository>,
+    /// Its index.
+    pub index: FingerprintIndex,
+    /// Containers that may not be relied upon: condemned, damaged or gone.
+    pub avoid: BTreeSet<ContainerId>,
+    /// How long the device took.
+    pub timing: DeviceTiming,
+}
+
+/// What accesses of the device cost so far.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct DeviceTiming {
+    /// Accesses.
+    pub accesses: u64,
+    /// The time they took together.
+    pub elapsed: Duration,
+}
+
+impl DeviceTiming {
+    /// The mean, in nanoseconds; `None` before anything was read.
+    #[must_use]
+    pub fn mean_ns(&self) -> Option<u64> {
+        let mean = self.elapsed.as_nanos().checked_div(u128::from(self.accesses))?;
+        u64::try_from(mean).ok()
+    }
+
+    fn add(&mut self, accesses: u64, started: Instant) {
+        if accesses > 0 {
+            self.accesses += accesses;
+            self.elapsed += started.elapsed();
+        }
+    }
+}
+
+impl IndexPort for StorePort {
+    fn locate(
+        &mut self,
+        fingerprints: &[Fingerprint],
+        found: &mut Vec<Vec<ContainerId>>,
+        reads: &mut u64,
+    ) -> Result<()> {
+        let (started, before) = (Instant::now(), *reads);
+        self.index.locate_batch(&self.repository, fingerprints, found, reads)?;
+        self.timing.add(reads.saturating_sub(before), started);
+        Ok(())
+    }
+
+    fn container_fingerprints(
+        &mut self,
+        container: ContainerId,
+    ) -> Result<Option<Arc<[Fingerprint]>>> {
+        if self.avoid.contains(&container) {
+            return Ok(None);
+        }
+        let started = Instant::now();
+        let section = reader::read_section(&self.repository, container);
+        self.timing.add(1, started);
+        match section {
+            Ok(section) => Ok(Some(section.chunks.iter().map(|chunk| chunk.fingerprint).collect())),
+            // Gone or damaged: its chunks are stored again (R20).
+            Err(error) if error.is_damage() => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn may_contain(&mut self, fingerprint: &Fingerprint) -> Result<bool> {
+        self.index.may_contain(&self.repository, fingerprint)
+    }
+
+    fn bucket_of(&self, fingerprint: &Fingerprint) -> u32 {
+        self.index.bucket_of(fingerprint)
+    }
+
+    fn bucket_count(&self) -> u32 {
+        self.index.bucket_count()
+    }
+}

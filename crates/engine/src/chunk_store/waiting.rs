@@ -1,0 +1,200 @@
+//! Chunks of one stream that wait for their verdict, in stream order.
+//!
+//! A lazy look-up answers late and out of order (S0.9), but chunks must stand in containers in
+//! stream order (S1.16). Whole batches therefore wait here with the buffer that holds their bytes,
+//! and leave from the front as far as every chunk is decided; an eager look-up decides a batch at
+//! once and it never stays.
+//!
+//! Invariants: tickets number the chunks of a stream without gaps; a chunk is released once, in
+//! order, and only if it is new; a buffer is given back when its last chunk has been released.
+//!
+//! Nothing that waits here is promised to anybody: a session commits only after everything has been
+//! decided and stored, and a session that dies leaves no trace of it (SX.4).
+
+use onefold_types::{Fingerprint, Result};
+use std::collections::VecDeque;
+use std::ops::Range;
+
+/// Chunks of a stream, in order, with the buffer that holds their bytes.
+#[derive(Debug, Default)]
+pub struct ChunkBatch {
+    /// The bytes of all chunks, and whatever else is in the buffer.
+    pub buffer: Vec<u8>,
+    /// Where in the buffer each chunk lies.
+    pub places: Vec<Range<usize>>,
+    /// Their fingerprints.
+    pub fingerprints: Vec<Fingerprint>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Decision {
+    Open,
+    Present,
+    New,
+}
+
+#[derive(Debug)]
+struct Waiting {
+    batch: ChunkBatch,
+    first_ticket: u64,
+    decisions: Vec<Decision>,
+    /// Chunks released so far.
+    released: usize,
+}
+
+/// The queue of one stream.
+#[derive(Debug, Default)]
+pub struct WaitingChunks {
+    batches: VecDeque<Waiting>,
+    next_ticket: u64,
+    bytes: usize,
+}
+
+impl WaitingChunks {
+    /// Appends a batch; returns the tickets of its chunks.
+    pub fn push(&mut self, batch: ChunkBatch) -> Range<u64> {
+        let count = batch.fingerprints.len().min(batch.places.len());
+        let first_ticket = self.next_ticket;
+        self.next_ticket += count as u64;
+        self.bytes += batch.buffer.capacity();
+        let decisions = vec![Decision::Open; count];
+        self.batches.push_back(Waiting { batch, first_ticket, decisions, released: 0 });
+        first_ticket..self.next_ticket
+    }
+
+    /// Bytes of the buffers that wait.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// The ticket below which everything must be decided for the buffers to fit into `bytes_max`.
+    #[must_use]
+    pub fn ticket_to_fit(&self, bytes_max: usize) -> u64 {
+        let mut bytes = self.bytes;
+        let mut waiting = self.batches.iter();
+        let mut ticket = 0;
+        while bytes > bytes_max
+            && let Some(oldest) = waiting.next()
+        {
+            bytes -= oldest.batch.buffer.capacity();
+            ticket = oldest.first_ticket + oldest.decisions.len() as u64;
+        }
+        ticket
+    }
+
+    /// The fingerprint of a chunk that has not been released.
+    #[must_use]
+    pub fn fingerprint(&self, ticket: u64) -> Option<&Fingerprint> {
+        let (batch, position) = self.place_of(ticket)?;
+        self.batches.get(batch)?.batch.fingerprints.get(position)
+    }
+
+    /// Says whether a chunk is new.
+    pub fn decide(&mut self, ticket: u64, is_new: bool) {
+        let Some((batch, position)) = self.place_of(ticket) else {
+            return;
+        };
+        let waiting = self.batches.get_mut(batch);
+        if let Some(decision) = waiting.and_then(|waiting| waiting.decisions.get_mut(position)) {
+            *decision = if is_new { Decision::New } else { Decision::Present };
+        }
+    }
+
+    /// Hands every new chunk at the front to `store`, up to the first that is not decided, and
+    /// empty buffers to `spare`. After an error the queue is not to be used any more.
+    pub fn release(
+        &mut self,
+        mut store: impl FnMut(&Fingerprint, &[u8]) -> Result<()>,
+        spare: &mut dyn FnMut(Vec<u8>),
+    ) -> Result<()> {
+        while let Some(front) = self.batches.front_mut() {
+            while let Some(decision) = front.decisions.get(front.released) {
+                match decision {
+                    Decision::Open => return Ok(()),
+                    Decision::Present => {}
+                    Decision::New => {
+                        let place = front.batch.places[front.released].clone();
+                        let fingerprint = &front.batch.fingerprints[front.released];
+                        store(fingerprint, &front.batch.buffer[place])?;
+                    }
+                }
+                front.released += 1;
+            }
+            if let Some(done) = self.batches.pop_front() {
+                self.bytes -= done.batch.buffer.capacity();
+                spare(done.batch.buffer);
+            }
+        }
+        Ok(())
+    }
+
+    fn place_of(&self, ticket: u64) -> Option<(usize, usize)> {
+        let after = self.batches.partition_point(|waiting| waiting.first_ticket <= ticket);
+        let batch = after.checked_sub(1)?;
+        let waiting = self.batches.get(batch)?;
+        let position = usize::try_from(ticket - waiting.first_ticket).ok()?;
+        (position < waiting.decisions.len()).then_some((batch, position))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn batch(names: &[u8]) -> ChunkBatch {
+        ChunkBatch {
+            buffer: names.to_vec(),
+            places: (0..names.len()).map(|at| at..at + 1).collect(),
+            fingerprints: names.iter().map(|&name| Fingerprint([name; 32])).collect(),
+        }
+    }
+
+    fn released(queue: &mut WaitingChunks) -> (Vec<u8>, usize) {
+        let (mut stored, mut buffers) = (Vec::new(), 0);
+        let store = |fingerprint: &Fingerprint, bytes: &[u8]| {
+            assert_eq!(fingerprint.0[0], bytes[0]);
+            stored.extend_from_slice(bytes);
+            Ok(())
+        };
+        queue.release(store, &mut |_| buffers += 1).unwrap();
+        (stored, buffers)
+    }
+
+    #[test]
+    fn chunks_leave_in_stream_order_whatever_the_order_of_verdicts() {
+        let mut queue = WaitingChunks::default();
+        assert_eq!(queue.push(batch(b"abc")), 0..3);
+        assert_eq!(queue.push(batch(b"")), 3..3);
+        assert_eq!(queue.push(batch(b"de")), 3..5);
+        queue.decide(4, true);
+        queue.decide(2, true);
+        assert_eq!(released(&mut queue), (vec![], 0));
+        queue.decide(0, true);
+        assert_eq!(released(&mut queue), (b"a".to_vec(), 0));
+        queue.decide(1, false);
+        assert_eq!(released(&mut queue), (b"c".to_vec(), 2));
+        assert_eq!(queue.fingerprint(3), Some(&Fingerprint([b'd'; 32])));
+        assert_eq!(queue.fingerprint(5), None);
+        queue.decide(3, false);
+        assert_eq!(released(&mut queue), (b"e".to_vec(), 1));
+        assert_eq!(queue.bytes(), 0);
+        queue.decide(3, true);
+        assert_eq!(released(&mut queue), (vec![], 0));
+    }
+
+    #[test]
+    fn buffers_count_until_they_leave() {
+        let mut queue = WaitingChunks::default();
+        queue.push(batch(b"abcd"));
+        queue.push(batch(b"ef"));
+        let all = queue.bytes();
+        assert!(all >= 6);
+        assert_eq!(queue.ticket_to_fit(all), 0);
+        assert_eq!(queue.ticket_to_fit(all - 1), 4);
+        assert_eq!(queue.ticket_to_fit(0), 6);
+        (0..4).for_each(|ticket| queue.decide(ticket, false));
+        released(&mut queue);
+        assert!(queue.bytes() >= 2 && queue.bytes() < all);
+    }
+}

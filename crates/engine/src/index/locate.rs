@@ -1,0 +1,239 @@
+//! Look-ups: from fingerprints to the containers that may hold them.
+//!
+//! All questions of a batch are put in the order of the index. Each run answers what it can from
+//! memory: that it knows nothing, or, if it has signatures, the containers. The pages that are left
+//! to be read are then neighbours, and those that lie within one bucket are read with one request,
+//! however many questions fall into it (S0.5: one bucket, one access).
+//!
+//! A run with a page that cannot be read is passed over from then on: the index is derived, and
+//! what the run knew is found again in the containers.
+
+use super::fingerprint_index::FingerprintIndex;
+use super::run::Run;
+use super::{IndexMode, run};
+use crate::repository::Repository;
+use onefold_format::index_run::{Entry, PAGE_STORED_BYTES, is_hook};
+use onefold_types::{ContainerId, ErrorKind, Fingerprint, Result};
+use std::ops::Range;
+
+/// Which instances of a chunk are wanted.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Instances {
+    /// All of them.
+    All,
+    /// Some, the newest among them: enough to know that the chunk is there.
+    Newest,
+}
+
+/// Pages that may hold a prefix, and the number of the question.
+struct Wanted {
+    pages: Range<usize>,
+    prefix: u64,
+    question: usize,
+}
+
+impl FingerprintIndex {
+    /// The containers that may hold the fingerprint, all of them, newest first; counts accesses to
+    /// pages in `reads`.
+    pub fn locate(
+        &mut self,
+        repository: &Repository,
+        fingerprint: &Fingerprint,
+        reads: &mut u64,
+    ) -> Result<Vec<ContainerId>> {
+        let mut found = Vec::with_capacity(1);
+        let questions = std::slice::from_ref(fingerprint);
+        self.locate_instances(repository, questions, Instances::All, &mut found, reads)?;
+        Ok(found.pop().unwrap_or_default())
+    }
+
+    /// Appends for each fingerprint the containers that may hold it, newest first: all, or at least
+    /// the newest. `reads` grows by one for each request for pages; neighbouring pages are read
+    /// with one.
+    pub fn locate_batch(
+        &mut self,
+        repository: &Repository,
+        fingerprints: &[Fingerprint],
+        found: &mut Vec<Vec<ContainerId>>,
+        reads: &mut u64,
+    ) -> Result<()> {
+        self.locate_instances(repository, fingerprints, Instances::Newest, found, reads)
+    }
+
+    /// The containers that may hold a prefix, in no order, by the runs that can be read. Others
+    /// stay in use: for a check, which has its own way to what they cover.
+    pub fn locate_where_readable(
+        &mut self,
+        repository: &Repository,
+        prefix: u64,
+    ) -> Result<Vec<ContainerId>> {
+        let mut found = [Vec::new()];
+        for position in 0..self.runs.len() {
+            let questions = [(prefix, 0)];
+            match self.ask_run(repository, position, &questions, Instances::All, &mut found, &mut 0)
+            {
+                Ok(()) => {}
+                Err(error) if error.is_damage() || error.kind() == ErrorKind::Io => {}
+                Err(error) => return Err(error),
+            }
+        }
+        let [found] = found;
+        Ok(found)
+    }
+
+    fn locate_instances(
+        &mut self,
+        repository: &Repository,
+        fingerprints: &[Fingerprint],
+        instances: Instances,
+        found: &mut Vec<Vec<ContainerId>>,
+        reads: &mut u64,
+    ) -> Result<()> {
+        let before = found.len();
+        let sampled = self.mode == IndexMode::Sampled;
+        let mut questions: Vec<(u64, usize)> = fingerprints
+            .iter()
+            .map(Fingerprint::prefix)
+            .zip(0..)
+            .filter(|(prefix, _)| !sampled || is_hook(*prefix))
+            .collect();
+        questions.sort_unstable();
+        let outcome = self.with_refresh(repository, |index| {
+            found.truncate(before);
+            found.resize_with(before + fingerprints.len(), Vec::new);
+            let found = found.get_mut(before..).unwrap_or_default();
+            index.ask_all_runs(repository, &questions, instances, found, reads)
+        });
+        if outcome.is_err() {
+            found.truncate(before);
+        }
+        for containers in found.iter_mut().skip(before).filter(|list| list.len() > 1) {
+            containers.sort_unstable_by(|a, b| b.cmp(a));
+            containers.dedup();
+        }
+        outcome
+    }
+
+    fn ask_all_runs(
+        &mut self,
+        repository: &Repository,
+        questions: &[(u64, usize)],
+        instances: Instances,
+        found: &mut [Vec<ContainerId>],
+        reads: &mut u64,
+    ) -> Result<()> {
+        let mut position = 0;
+        while position < self.runs.len() {
+            match self.ask_run(repository, position, questions, instances, found, reads) {
+                Ok(()) => position += 1,
+                Err(error) if error.kind() == ErrorKind::Damaged => self.reject(position, &error),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    fn ask_run(
+        &mut self,
+        repository: &Repository,
+        position: usize,
+        questions: &[(u64, usize)],
+        instances: Instances,
+        found: &mut [Vec<ContainerId>],
+        reads: &mut u64,
+    ) -> Result<()> {
+        let wanted = self.ask_memory(repository, position, questions, instances, found)?;
+        read_wanted(repository, &self.runs[position], self.bucket_pages, &wanted, found, reads)
+    }
+
+    /// Answers from memory what can be, and notes the pages to be read for the rest.
+    fn ask_memory(
+        &mut self,
+        repository: &Repository,
+        position: usize,
+        questions: &[(u64, usize)],
+        instances: Instances,
+        found: &mut [Vec<ContainerId>],
+    ) -> Result<Vec<Wanted>> {
+        let (mut wanted, mut ordinals) = (Vec::new(), Vec::new());
+        for &(prefix, question) in questions {
+            for piece in self.runs[position].pieces_for(prefix) {
+                if !self.piece_may_contain(repository, position, piece, prefix)? {
+                    continue;
+                }
+                let run = &self.runs[position];
+                let containers = &mut found[question];
+                let has_more = run.instances(piece, prefix, &mut ordinals, containers);
+                if has_more.is_none_or(|more| more && instances == Instances::All) {
+                    wanted.push(Wanted { pages: run.pages_for(piece, prefix), prefix, question });
+                }
+            }
+        }
+        Ok(wanted)
+    }
+}
+
+/// Reads the wanted pages, which rise, those of one bucket with one request.
+fn read_wanted(
+    repository: &Repository,
+    run: &Run,
+    bucket_pages: u32,
+    wanted: &[Wanted],
+    found: &mut [Vec<ContainerId>],
+    reads: &mut u64,
+) -> Result<()> {
+    let mut reader =
+        PageReader { run, sealed: Vec::new(), pages: 0..0, page: None, entries: Vec::new() };
+    let mut rest = wanted;
+    while let Some(first) = rest.first() {
+        let start = first.pages.start;
+        let piece = start / run.table.pages_per_piece as usize;
+        let limit = run.table.pages_of(piece).end.min(start + bucket_pages as usize);
+        let count = 1 + rest[1..].iter().take_while(|other| other.pages.start < limit).count();
+        let (group, others) = rest.split_at(count);
+        let end = group.iter().map(|one| one.pages.end).max().unwrap_or(start);
+        *reads += 1;
+        reader.read(repository, start..end)?;
+        for one in group {
+            for page in one.pages.clone() {
+                reader.find(page, one.prefix, &mut found[one.question])?;
+            }
+        }
+        rest = others;
+    }
+    Ok(())
+}
+
+/// Pages read with one request, of which those that are wanted are opened, in rising order.
+struct PageReader<'a> {
+    run: &'a run::Run,
+    sealed: Vec<u8>,
+    pages: Range<usize>,
+    page: Option<usize>,
+    entries: Vec<Entry>,
+}
+
+impl PageReader<'_> {
+    fn read(&mut self, repository: &Repository, pages: Range<usize>) -> Result<()> {
+        self.page = None;
+        self.pages = pages.clone();
+        self.run.read_pages(repository, pages, &mut self.sealed)
+    }
+
+    fn find(&mut self, page: usize, prefix: u64, found: &mut Vec<ContainerId>) -> Result<()> {
+        if self.page != Some(page) {
+            let start = (page - self.pages.start) * PAGE_STORED_BYTES;
+            let sealed = self.sealed.get(start..start + PAGE_STORED_BYTES).unwrap_or_default();
+            self.entries.clear();
+            self.page = None;
+            self.run.open_page(page, &mut sealed.to_vec(), &mut self.entries)?;
+            self.page = Some(page);
+        }
+        let start = self.entries.partition_point(|entry| entry.prefix < prefix);
+        let instances = self.entries.iter().skip(start);
+        for entry in instances.take_while(|entry| entry.prefix == prefix) {
+            found.push(self.run.container(*entry)?);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,141 @@
+//! Every way of looking up, through the whole of a backup.
+
+use crate::ingest::{
+    assert_tree_equal, backup_options, create, in_memory, make_tree, open, options, paths,
+    random_bytes, stream,
+};
+use onefold_crypto::Suite;
+use onefold_engine::chunk_store::{ChunkBatch, ChunkStore, ChunkStoreOptions};
+use onefold_engine::index::FingerprintIndex;
+use onefold_engine::ingest::{BackupOptions, BackupReport, ParentChoice, Source, backup};
+use onefold_engine::look_up::LookupChoice;
+use onefold_engine::{InitOptions, Job, Repository};
+use onefold_format::codec::Compression;
+use onefold_format::index_run::IndexKind;
+use onefold_policy::accelerated_filter::FilterConfiguration;
+use onefold_policy::lookup::{LazyParameters, LookupStrategy};
+use onefold_types::limits;
+use std::collections::BTreeSet;
+use std::fs;
+use std::sync::Arc;
+
+const EXACT: [&str; 6] = [
+    "auto",
+    "eager",
+    "eager,filter-first",
+    "lazy",
+    "lazy,ring=1,bucket=1",
+    "lazy,ring=64,bucket=65536",
+];
+
+fn save_with(
+    repository: &Arc<Repository>,
+    source: Source,
+    lookup: LookupChoice,
+    index_kind: Option<IndexKind>,
+) -> BackupReport {
+    let options = BackupOptions {
+        lookup,
+        index_kind,
+        // Every file is read: the point is what look-ups find.
+        parent: ParentChoice::None,
+        ..backup_options()
+    };
+    backup(repository, source, &options, &Job::unattended().0).unwrap()
+}
+
+#[test]
+fn every_exact_strategy_stores_the_same_chunks_on_every_kind_of_index() {
+    let source = tempfile::tempdir().unwrap();
+    make_tree(source.path());
+    let mut expected = None;
+    for kind in [IndexKind::Bloom, IndexKind::Fuse, IndexKind::Signature] {
+        for choice in EXACT {
+            let choice: LookupChoice = choice.parse().unwrap();
+            let (_, store) = in_memory();
+            // Unkeyed, so that every store cuts alike.
+            create(&store, &InitOptions { suite: Suite::None, ..options() });
+            let save = || {
+                let repository = open(&store);
+                let report = save_with(&repository, paths(source.path()), choice, Some(kind));
+                assert_tree_equal(&repository, report.snapshot.unwrap(), source.path());
+                report.summary
+            };
+            let first = save();
+            let again = save();
+            assert_eq!(again.chunks_new, 0, "{kind} {choice}");
+            fs::write(source.path().join("d0/added"), random_bytes(5, 300_000)).unwrap();
+            let third = save();
+            fs::remove_file(source.path().join("d0/added")).unwrap();
+            let stored = (first.chunks, first.chunks_new, third.chunks, third.chunks_new);
+            assert_eq!(*expected.get_or_insert(stored), stored, "{kind} {choice}");
+        }
+    }
+}
+
+#[test]
+fn sampled_look_ups_lose_space_at_most() {
+    let (_, store) = in_memory();
+    // One chunk of 32 is a hook: containers of the usual size hold sixteen and more of them.
+    create(&store, &InitOptions { container_size_bytes: 4 * limits::MIB, ..options() });
+    let bytes = random_bytes(8, 12 * limits::MIB);
+    let choice: LookupChoice = "sampled".parse().unwrap();
+    let save = || save_with(&open(&store), stream("file", &bytes), choice, None);
+    let first = save();
+    let again = save();
+    assert!(first.summary.bytes_new >= bytes.len() as u64);
+    let lost = again.summary.bytes_new;
+    assert!(lost <= bytes.len() as u64 / 50, "{lost} of {:?}", again.lookup);
+    for report in [first, again] {
+        let content = crate::ingest::content_at(
+            &open(&store),
+            report.snapshot.unwrap(),
+            std::path::Path::new("/file"),
+        );
+        assert_eq!(content, bytes);
+    }
+}
+
+#[test]
+fn chunks_that_wait_stay_within_their_share_of_memory() {
+    let (_, store) = in_memory();
+    let repository = create(&store, &options());
+    let strategy = LookupStrategy::Lazy(LazyParameters {
+        ring_length: 65_536,
+        bucket_threshold: 65_536,
+        buffer_max: 65_536,
+    });
+    let open_store = || {
+        let options = ChunkStoreOptions {
+            compression: Compression::None,
+            threads: 1,
+            // Without the vector every chunk has to wait, new ones too.
+            filter: FilterConfiguration { summary_vector: false, ..Default::default() },
+            lookup: strategy.clone(),
+            index_kind: None,
+            dry_run: false,
+        };
+        let index = FingerprintIndex::open(&repository).unwrap();
+        ChunkStore::open(&repository, index, BTreeSet::new(), options).unwrap()
+    };
+    let limit = repository.memory().waiting_chunks_bytes;
+    let store = open_store();
+    let mut stream = store.stream().unwrap();
+    let (mut given_back, mut handed_in) = (0, 0);
+    for seed in 0..(limit * 3 / limits::MIB) as u64 {
+        let buffer = random_bytes(seed, limits::MIB);
+        let places: Vec<_> = (0..128).map(|n| n * 8192..(n + 1) * 8192).collect();
+        let fingerprinter = repository.fingerprinter();
+        let fingerprints =
+            places.iter().map(|place| fingerprinter.data(&buffer[place.clone()])).collect();
+        handed_in += buffer.len();
+        let batch = ChunkBatch { buffer, places, fingerprints };
+        stream.put_data(batch, &mut |buffer| given_back += buffer.len()).unwrap();
+        assert!(handed_in - given_back <= limit + limits::MIB, "{handed_in} {given_back}");
+    }
+    assert!(handed_in > given_back, "some wait");
+    stream.finish().unwrap();
+    let totals = store.finish().unwrap();
+    assert_eq!(totals.chunks_new, totals.chunks);
+    assert_eq!(totals.bytes_new, handed_in as u64);
+}

@@ -1,0 +1,123 @@
+//! The experiments: one file each, with the claim, the run and the explanation.
+//!
+//! An experiment takes a [`Setting`] and fills a [`Report`]. Its tiny form makes the same statements
+//! about smaller traces and runs in a second or two; it is there to show that the statements still
+//! hold, not to be quoted.
+
+mod aged;
+mod auto;
+mod bucket_threshold_sweep;
+mod chunking;
+mod filter_size_sweep;
+mod four_configurations;
+mod lookup_devices;
+mod ring_sweep;
+mod sampled;
+mod signature_index;
+mod sweep;
+
+use crate::device::Device;
+use crate::report::{Claim, Report};
+use onefold_types::{Error, Result};
+use std::path::PathBuf;
+
+/// Under which conditions experiments are run.
+#[derive(Clone, Debug, Default)]
+pub struct Setting {
+    /// Whether in seconds.
+    pub tiny: bool,
+    /// Directories of real data, one for each version.
+    pub data: Option<PathBuf>,
+    /// Devices of this machine, measured.
+    pub measured: Vec<Device>,
+    /// This program, for measurements that need a process of their own.
+    pub program: Option<PathBuf>,
+}
+
+impl Setting {
+    /// All devices, slowest first.
+    #[must_use]
+    pub fn devices(&self) -> Vec<Device> {
+        let mut devices = Device::modelled();
+        devices.extend(self.measured.iter().cloned());
+        devices.sort_by_key(|device| std::cmp::Reverse(device.read_ns));
+        devices
+    }
+}
+
+/// An experiment.
+#[derive(Clone, Copy)]
+pub struct Experiment {
+    /// What it claims.
+    pub claim: Claim,
+    run: fn(&Setting, &mut Report) -> Result<()>,
+}
+
+impl Experiment {
+    /// Every experiment.
+    pub const ALL: [Self; 10] = [
+        lookup_devices::EXPERIMENT,
+        ring_sweep::EXPERIMENT,
+        bucket_threshold_sweep::EXPERIMENT,
+        filter_size_sweep::EXPERIMENT,
+        four_configurations::EXPERIMENT,
+        chunking::EXPERIMENT,
+        signature_index::EXPERIMENT,
+        sampled::EXPERIMENT,
+        aged::EXPERIMENT,
+        auto::EXPERIMENT,
+    ];
+
+    /// The experiments that a name means: one, or all of them.
+    ///
+    /// # Errors
+    /// There is none of that name.
+    pub fn named(name: &str) -> Result<Vec<Self>> {
+        if name == "all" {
+            return Ok(Self::ALL.to_vec());
+        }
+        let found = Self::ALL.into_iter().find(|experiment| experiment.claim.name == name);
+        found.map(|experiment| vec![experiment]).ok_or_else(|| {
+            let names = Self::ALL.map(|experiment| experiment.claim.name).join(", ");
+            Error::invalid(format!("'{name}' is not an experiment; choose all or one of {names}"))
+        })
+    }
+
+    /// Runs it.
+    ///
+    /// # Errors
+    /// It could not be run; that a claim does not hold is no error.
+    pub fn run(&self, setting: &Setting) -> Result<Report> {
+        let mut report = Report::new(self.claim, setting.tiny, setting.data.is_some());
+        (self.run)(setting, &mut report)?;
+        Ok(report)
+    }
+}
+
+/// Nanoseconds as seconds for each million look-ups, which is how results of different sizes
+/// compare.
+fn seconds_per_million(nanoseconds: u64, lookups: u64) -> f64 {
+    nanoseconds as f64 / 1e9 / (lookups.max(1) as f64 / 1e6)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn experiments_are_found_by_name() {
+        assert_eq!(Experiment::named("all").unwrap().len(), Experiment::ALL.len());
+        let one = Experiment::named("ring-sweep").unwrap();
+        assert_eq!((one.len(), one[0].claim.name), (1, "ring-sweep"));
+        let message = Experiment::named("nothing").map(|_| ()).unwrap_err().to_string();
+        assert!(message.contains("lookup-devices, ring-sweep"), "{message}");
+    }
+
+    #[test]
+    fn devices_come_slowest_first() {
+        let measured = vec![Device::new("this machine's disk", 200_000).unwrap()];
+        let setting = Setting { measured, ..Setting::default() };
+        let names: Vec<String> = setting.devices().into_iter().map(|device| device.name).collect();
+        assert_eq!(names[..3], ["HDD", "remote store", "this machine's disk"]);
+    }
+}

@@ -1,0 +1,155 @@
+//! The size of the Bloom filter: S0 gives it 1 MB for 26 million chunks, less than one bit for each
+//! unique one (S0.29). What would more have changed?
+
+use super::sweep::device;
+use super::{Experiment, Setting, seconds_per_million};
+use crate::parallel;
+use crate::report::{Cell, Claim, LineChart, Report, Scale, Series, Table};
+use crate::simulation::index::Summary;
+use crate::simulation::{IndexSetup, Outcome, Setup};
+use crate::source::generator::Preset;
+use crate::trace::Summary as Totals;
+use crate::workload::{Workload, eager};
+use onefold_policy::lookup::LookupStrategy;
+use onefold_types::Result;
+
+const EXPLANATION: &str = "";
+
+/// The experiment.
+pub const EXPERIMENT: Experiment = Experiment {
+    claim: Claim {
+        name: "filter-size-sweep",
+        claim: "Below about four bits for each unique chunk the filter lets most new chunks pass, \
+                and each of them is an access of the device.",
+        items: "S0.29, S1.12, S1.13",
+        tolerance: "False positives follow (1 - e^(-kn/m))^k averaged over the growing store, \
+                    within a tenth of all new chunks; at 8 bits they are below 3 %; device \
+                    accesses fall with every doubling.",
+        explanation: EXPLANATION,
+    },
+    run,
+};
+
+const BITS: [f64; 7] = [0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0];
+const HASHES: u32 = 4;
+
+fn run(setting: &Setting, report: &mut Report) -> Result<()> {
+    let workload = Workload::generated(Preset::Mirror, setting.tiny)?;
+    let unique = Totals::of(&*workload.trace)?.total().chunks_new;
+    let [(_, eager), _] = eager();
+    let lazy = workload.lazy(if setting.tiny { 8 } else { 16 });
+    let mut setups = Vec::new();
+    for strategy in [eager, lazy] {
+        setups.extend(BITS.map(|bits| with_filter(&workload, strategy, bits, unique)));
+    }
+    let run = |setup: &Setup| setup.run(&*workload.trace);
+    let outcomes = parallel::map(&setups, parallel::threads(), run)?;
+    let (eager, lazy) = outcomes.split_at(BITS.len());
+    tables(setting, report, unique, eager, lazy)?;
+    checks(report, unique, eager);
+    let devices = ["HDD", "SATA SSD", "Optane SSD"];
+    let mut series = Vec::new();
+    for name in devices {
+        let device = device(setting, name)?;
+        for (what, outcomes) in [("eager", eager), ("lazy", lazy)] {
+            let time = |outcome: &Outcome| {
+                seconds_per_million(outcome.stages(&device).total_ns(), outcome.total().chunks)
+            };
+            let points = BITS.into_iter().zip(outcomes.iter().map(time)).collect();
+            series.push(Series::new(format!("{name}, {what}"), points));
+        }
+    }
+    let title = "Look-up time by size of the Bloom filter";
+    let chart = LineChart::new(title, "bits for each unique chunk", "s / million look-ups", series);
+    report.lines("time", &chart.scaled(Scale::Log, Scale::Log))
+}
+
+/// The filter has its final size from the start, as in the paper; the index keeps nothing in memory
+/// that could do the filter's work.
+fn with_filter(workload: &Workload, strategy: LookupStrategy, bits: f64, keys: u64) -> Setup {
+    let setup = workload.setup(strategy);
+    let summary = Some(Summary { keys, bits_per_key: bits, hashes: HASHES });
+    let index = IndexSetup { memory_bytes: 0, single_run: true, summary, ..setup.index };
+    Setup { index, ..setup }
+}
+
+/// The share of new chunks that a filter lets pass, averaged while it fills from none to all keys.
+fn expected_share(bits_per_key: f64) -> f64 {
+    const STEPS: u32 = 1000;
+    let hashes = f64::from(HASHES);
+    let sum: f64 = (0..STEPS)
+        .map(|step| (f64::from(step) + 0.5) / f64::from(STEPS))
+        .map(|filled| (1.0 - (-hashes * filled / bits_per_key).exp()).powf(hashes))
+        .sum();
+    sum / f64::from(STEPS)
+}
+
+fn tables(
+    setting: &Setting,
+    report: &mut Report,
+    unique: u64,
+    eager: &[Outcome],
+    lazy: &[Outcome],
+) -> Result<()> {
+    let columns = [
+        "bits for each unique chunk",
+        "new chunks let pass, %",
+        "by the formula, %",
+        "eager: device accesses",
+        "lazy: device accesses",
+        "eager on HDD, s",
+        "lazy on HDD, s",
+        "eager on SATA SSD, s",
+        "lazy on SATA SSD, s",
+    ];
+    let caption = "Times in seconds for each million look-ups";
+    let mut table = Table::new("filters", caption, columns);
+    let (hdd, sata) = (device(setting, "HDD")?, device(setting, "SATA SSD")?);
+    for ((bits, eager), lazy) in BITS.iter().zip(eager).zip(lazy) {
+        let chunks = eager.total().chunks;
+        let seconds = |outcome: &Outcome, device| {
+            Cell::real(seconds_per_million(outcome.stages(device).total_ns(), chunks), 3)
+        };
+        let passed = eager.total().counters.summary_false_positives;
+        table.row([
+            Cell::real(*bits, 2),
+            Cell::percent(passed as f64 / unique.max(1) as f64, 2),
+            Cell::percent(expected_share(*bits), 2),
+            Cell::count(eager.total().counters.device_reads()),
+            Cell::count(lazy.total().counters.device_reads()),
+            seconds(eager, &hdd),
+            seconds(lazy, &hdd),
+            seconds(eager, &sata),
+            seconds(lazy, &sata),
+        ]);
+    }
+    report.table(table);
+    Ok(())
+}
+
+fn checks(report: &mut Report, unique: u64, eager: &[Outcome]) {
+    let passed: Vec<f64> = eager
+        .iter()
+        .map(|one| one.total().counters.summary_false_positives as f64 / unique.max(1) as f64)
+        .collect();
+    let worst = BITS.iter().zip(&passed).map(|(bits, share)| (share - expected_share(*bits)).abs());
+    let worst = worst.fold(0.0, f64::max);
+    report.check(
+        "false positives follow the formula",
+        worst < 0.1,
+        format!("off by {:.1} points at most", worst * 100.0),
+    );
+    let at_eight = BITS.iter().zip(&passed).find(|(bits, _)| **bits == 8.0);
+    let at_eight = at_eight.map_or(1.0, |(_, share)| *share);
+    report.check(
+        "at 8 bits less than 3 % of new chunks pass",
+        at_eight < 0.03,
+        format!("{:.2} %", at_eight * 100.0),
+    );
+    let reads: Vec<u64> = eager.iter().map(|one| one.total().counters.device_reads()).collect();
+    report.check(
+        "device accesses fall with every doubling",
+        reads.is_sorted_by(|a, b| a >= b) && reads.first() > reads.last(),
+        reads.iter().map(u64::to_string).collect::<Vec<_>>().join(", "),
+    );
+}

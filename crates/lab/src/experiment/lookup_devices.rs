@@ -1,0 +1,356 @@
+//! Eager against lazy look-up on every device: Table 4, Figures 5 and 6 and inequality (8) of S0,
+//! with the SATA SSD that the paper left out.
+
+use super::{Experiment, Setting, seconds_per_million};
+use crate::device::{DRAM_NS, Device};
+use crate::parallel;
+use crate::report::{BarChart, Cell, Claim, Report, Table};
+use crate::simulation::Outcome;
+use crate::source::generator::Preset;
+use crate::workload::{Workload, eager};
+use onefold_chunking::ChunkerKind;
+use onefold_policy::cost_model::{CorrectedTerms, ModelTerms};
+use onefold_policy::lookup::{DeviceCosts, LookupStrategy};
+use onefold_types::Result;
+
+const EXPLANATION: &str = "";
+
+/// The experiment.
+pub const EXPERIMENT: Experiment = Experiment {
+    claim: Claim {
+        name: "lookup-devices",
+        claim: "Lazy look-up wins on a hard disk and loses on fast devices; where inequality (8) \
+                names the wrong winner, the corrected model names the right one.",
+        items: "S0.15, S0.22, S0.23, S0.24, S0.25, S0.28c, S0.28d, S0.31, S0.32",
+        tolerance: "Lazy takes at most 0.7 of eager's time on the HDD (paper: 0.50) and more than \
+                    eager's on PM (paper: 1.49); PM takes at most 10 % of the HDD's time; the \
+                    corrected model names the winner on every device.",
+        explanation: EXPLANATION,
+    },
+    run,
+};
+
+/// Seconds of Table 4: device; eager's filter, cache and disk; lazy's filter, pre-lookup, disk and
+/// post-lookup.
+const TABLE_4: [(&str, [f64; 3], [f64; 4]); 3] = [
+    ("HDD", [8.81, 3.05, 167.63], [10.53, 1.57, 69.36, 8.72]),
+    ("Optane SSD", [13.68, 3.57, 1.0], [11.74, 1.72, 0.62, 8.69]),
+    ("PM", [11.26, 3.28, 0.998], [11.37, 1.73, 0.993, 9.03]),
+];
+/// The right side of (8) as the paper measured it (S0.24).
+const PAPERS_RIGHT_SIDE: f64 = 554.06;
+/// Which of the strategies is eager as S0 has it, and which lazy.
+const EAGER: usize = 0;
+const LAZY: usize = 2;
+
+/// Lazy time over eager time in Table 4.
+fn papers_ratio(device: &Device) -> Option<f64> {
+    let (_, eager, lazy) = TABLE_4.iter().find(|(name, ..)| *name == device.name)?;
+    Some(lazy.iter().sum::<f64>() / eager.iter().sum::<f64>())
+}
+
+struct Compared {
+    workload: String,
+    names: Vec<String>,
+    outcomes: Vec<Outcome>,
+}
+
+impl Compared {
+    fn seconds(&self, place: usize, device: &Device) -> f64 {
+        self.outcomes.get(place).map_or(f64::NAN, |outcome| {
+            seconds_per_million(outcome.stages(device).total_ns(), outcome.total().chunks)
+        })
+    }
+
+    fn lazy_over_eager(&self, device: &Device) -> f64 {
+        self.seconds(LAZY, device) / self.seconds(EAGER, device)
+    }
+}
+
+fn run(setting: &Setting, report: &mut Report) -> Result<()> {
+    let mut workloads = vec![Workload::generated(Preset::Mirror, setting.tiny)?];
+    if let Some(data) = &setting.data {
+        workloads.push(Workload::real(data, ChunkerKind::Rabin, 4096)?);
+    }
+    let mut compared = Vec::new();
+    for workload in &workloads {
+        compared.push(compare(setting, workload)?);
+    }
+    for one in &compared {
+        winners(setting, report, one);
+        model(setting, report, one);
+    }
+    if let Some(mirror) = compared.first() {
+        checks(setting, report, mirror);
+        plot(report, mirror)?;
+    }
+    compared.iter().for_each(|one| stages(setting, report, one));
+    compared.iter().for_each(|one| counters(report, one));
+    Ok(())
+}
+
+fn compare(setting: &Setting, workload: &Workload) -> Result<Compared> {
+    let threshold = if setting.tiny { 8 } else { 16 };
+    let lazy = workload.lazy(threshold);
+    let mut strategies: Vec<(String, LookupStrategy)> =
+        eager().into_iter().map(|(name, strategy)| (name.to_owned(), strategy)).collect();
+    strategies.push(("lazy".to_owned(), lazy));
+    if let LookupStrategy::Lazy(parameters) = lazy {
+        strategies.push(("lazy, second look".into(), LookupStrategy::SecondLook(parameters)));
+    }
+    // Which device it believes in changes what it does: one run for each.
+    for device in setting.devices() {
+        strategies.push((format!("auto on {}", device.name), workload.auto(&device)));
+    }
+    let run = |(_, strategy): &(String, LookupStrategy)| workload.run(*strategy);
+    let outcomes = parallel::map(&strategies, parallel::threads(), run)?;
+    let names = strategies.into_iter().map(|(name, _)| name).collect();
+    Ok(Compared { workload: workload.name().to_owned(), names, outcomes })
+}
+
+/// The strategies whose results mean something on a device.
+fn shown<'a>(one: &'a Compared, device: &Device) -> impl Iterator<Item = (usize, &'a str)> {
+    let own = format!("auto on {}", device.name);
+    let names = one.names.iter().map(String::as_str).enumerate();
+    names.filter(move |(_, name)| !name.starts_with("auto on") || **name == *own)
+}
+
+fn winners(setting: &Setting, report: &mut Report, one: &Compared) {
+    let columns = [
+        "device",
+        "eager s",
+        "eager, cache first s",
+        "lazy s",
+        "second look s",
+        "auto s",
+        "lazy / eager",
+        "paper's lazy / eager",
+        "time / HDD's, eager",
+    ];
+    let file = format!("winners-{}", one.workload.replace(' ', "-"));
+    let caption = format!("{}: virtual seconds for each million look-ups", one.workload);
+    let mut table = Table::new(file, caption, columns);
+    let devices = setting.devices();
+    let hdd = devices.first().map_or(f64::NAN, |device| one.seconds(EAGER, device));
+    for device in &devices {
+        let mut row = vec![Cell::text(device.name.clone())];
+        row.extend(shown(one, device).map(|(place, _)| Cell::real(one.seconds(place, device), 4)));
+        row.extend([
+            Cell::real(one.lazy_over_eager(device), 3),
+            papers_ratio(device).map_or(Cell::Missing, |ratio| Cell::real(ratio, 3)),
+            Cell::real(one.seconds(EAGER, device) / hdd, 4),
+        ]);
+        table.row(row);
+    }
+    report.table(table);
+}
+
+/// (8) with its terms, and the corrected model, against what really costs less.
+fn model(setting: &Setting, report: &mut Report, one: &Compared) {
+    let (Some(eager), Some(lazy)) = (one.outcomes.get(EAGER), one.outcomes.get(LAZY)) else {
+        return;
+    };
+    let (eager, lazy) = (eager.total().counters, lazy.total().counters);
+    let terms = ModelTerms::new(&eager, &lazy);
+    let file = format!("terms-{}", one.workload.replace(' ', "-"));
+    let caption = format!("{}: the terms of inequality (8), live", one.workload);
+    let mut table = Table::new(file, caption, ["term", "value", "paper's"]);
+    let values = [
+        ("F_Dup", terms.duplicates, 0),
+        ("R_cache, eager", terms.cache_rate_eager(), 4),
+        ("R_first, lazy", terms.first_cache_rate_lazy(), 4),
+        ("R_second, lazy", terms.second_cache_rate_lazy(), 4),
+        ("F_cache^post", terms.post_lookups, 0),
+        ("F_disk, eager", terms.device_accesses_eager, 0),
+        ("F_disk, lazy", terms.device_accesses_lazy, 0),
+    ];
+    for (name, value, decimals) in values {
+        table.row([Cell::text(name), Cell::real(value, decimals)]);
+    }
+    let right = terms.right_side().unwrap_or(f64::NAN);
+    table.row([
+        Cell::text("right side of (8)"),
+        Cell::real(right, 2),
+        Cell::real(PAPERS_RIGHT_SIDE, 2),
+    ]);
+    let corrected = [CorrectedTerms::new(&eager), CorrectedTerms::new(&lazy)];
+    let [eager_terms, lazy_terms] = &corrected;
+    let even = lazy_terms.break_even_ratio(eager_terms).unwrap_or(f64::NAN);
+    table.row([Cell::text("break-even ratio, corrected model"), Cell::real(even, 2)]);
+    report.table(table);
+    predictions(setting, report, one, &terms, &corrected);
+}
+
+fn predictions(
+    setting: &Setting,
+    report: &mut Report,
+    one: &Compared,
+    terms: &ModelTerms,
+    [eager, lazy]: &[CorrectedTerms; 2],
+) {
+    let columns = [
+        "device",
+        "V_disk / V_DRAM",
+        "(8) as printed",
+        "(8) without division",
+        "corrected model",
+        "really",
+        "(8) is",
+    ];
+    let file = format!("predictions-{}", one.workload.replace(' ', "-"));
+    let caption = format!("{}: who wins, lazy or eager", one.workload);
+    let mut table = Table::new(file, caption, columns);
+    let name = |lazy: bool| Cell::text(if lazy { "lazy" } else { "eager" });
+    let mut wrong = Vec::new();
+    for device in setting.devices() {
+        let costs = DeviceCosts { device_read_ns: device.read_ns, memory_access_ns: DRAM_NS };
+        let printed = terms.lazy_wins_as_printed(&costs);
+        let corrected = lazy.time_ns(&costs) < eager.time_ns(&costs);
+        let really = one.lazy_over_eager(&device) < 1.0;
+        if corrected != really {
+            wrong.push(device.name.clone());
+        }
+        table.row([
+            Cell::text(device.name.clone()),
+            Cell::real(device.ratio(), 2),
+            name(printed),
+            name(terms.lazy_wins(&costs)),
+            name(corrected),
+            name(really),
+            Cell::text(if printed == really { "right" } else { "**wrong**" }),
+        ]);
+    }
+    report.table(table);
+    report.check(
+        format!("{}: the corrected model names the winner on every device", one.workload),
+        wrong.is_empty(),
+        if wrong.is_empty() { "all right".to_owned() } else { format!("wrong: {wrong:?}") },
+    );
+}
+
+fn checks(setting: &Setting, report: &mut Report, mirror: &Compared) {
+    let devices = setting.devices();
+    let ratio = |name: &str| {
+        let device = devices.iter().find(|device| device.name == name);
+        device.map_or(f64::NAN, |device| mirror.lazy_over_eager(device))
+    };
+    let (hdd, pm) = (ratio("HDD"), ratio("PM"));
+    report.check(
+        "lazy look-up wins on the hard disk",
+        hdd <= 0.7,
+        format!("{hdd:.3} of eager's time, paper 0.502"),
+    );
+    report.check(
+        "lazy look-up loses on persistent memory",
+        pm > 1.0,
+        format!("{pm:.3} of eager's time, paper 1.488"),
+    );
+    let seconds = |name: &str| {
+        let device = devices.iter().find(|device| device.name == name);
+        device.map_or(f64::NAN, |device| mirror.seconds(EAGER, device))
+    };
+    let share = seconds("PM") / seconds("HDD");
+    report.check(
+        "persistent memory takes at most 10 % of the hard disk's time",
+        share <= 0.1,
+        format!("{:.2} %", share * 100.0),
+    );
+}
+
+/// Table 4, with the SATA SSD and the strategies that the paper did not have.
+fn stages(setting: &Setting, report: &mut Report, one: &Compared) {
+    let columns = [
+        "device",
+        "strategy",
+        "filter s",
+        "cache s",
+        "device s",
+        "post-lookup s",
+        "upkeep s",
+        "total s",
+        "paper's total s",
+    ];
+    let file = format!("stages-{}", one.workload.replace(' ', "-"));
+    let caption = format!(
+        "{}: seconds of each stage for a million look-ups (Table 4; the paper's seconds are for its \
+         26 million)",
+        one.workload
+    );
+    let mut table = Table::new(file, caption, columns);
+    for device in setting.devices() {
+        let paper = TABLE_4.iter().find(|(name, ..)| *name == device.name);
+        for (place, name) in shown(one, &device) {
+            let Some(outcome) = one.outcomes.get(place) else {
+                continue;
+            };
+            let chunks = outcome.total().chunks;
+            let stages = outcome.stages(&device);
+            let seconds = |ns| Cell::real(seconds_per_million(ns, chunks), 4);
+            let papers = paper.and_then(|(_, eager, lazy)| match place {
+                EAGER => Some(eager.iter().sum::<f64>()),
+                LAZY => Some(lazy.iter().sum::<f64>()),
+                _ => None,
+            });
+            table.row([
+                Cell::text(device.name.clone()),
+                Cell::text(name),
+                seconds(stages.filter_ns),
+                seconds(stages.cache_ns),
+                seconds(stages.device_ns),
+                seconds(stages.post_ns),
+                seconds(stages.upkeep_ns),
+                seconds(stages.total_ns()),
+                papers.map_or(Cell::Missing, |papers| Cell::real(papers, 2)),
+            ]);
+        }
+    }
+    report.table(table);
+}
+
+fn plot(report: &mut Report, one: &Compared) -> Result<()> {
+    for device in Device::modelled() {
+        let bars = shown(one, &device).filter_map(|(place, name)| {
+            let outcome = one.outcomes.get(place)?;
+            let chunks = outcome.total().chunks;
+            let stages = outcome.stages(&device);
+            let parts = [
+                stages.filter_ns,
+                stages.cache_ns,
+                stages.device_ns,
+                stages.post_ns,
+                stages.upkeep_ns,
+            ];
+            let name = if name.starts_with("auto") { "auto" } else { name };
+            Some((name.to_owned(), parts.map(|ns| seconds_per_million(ns, chunks)).into()))
+        });
+        let parts = ["filter", "cache", "device", "post-lookup", "upkeep"];
+        let chart = BarChart {
+            title: format!("Look-up time by stage, {} (Fig. 6)", device.name),
+            y_label: "seconds for a million look-ups".into(),
+            parts: parts.map(str::to_owned).into(),
+            bars: bars.collect(),
+        };
+        report.bars(&format!("stages-{}", device.name.to_lowercase().replace(' ', "-")), &chart)?;
+    }
+    Ok(())
+}
+
+/// Everything that was counted, so that other questions can be put to the same run.
+fn counters(report: &mut Report, one: &Compared) {
+    let mut columns = vec!["counter".to_owned()];
+    columns.extend(one.names.iter().cloned());
+    let file = format!("counters-{}", one.workload.replace(' ', "-"));
+    let mut table = Table::new(file, format!("{}: all counters", one.workload), columns);
+    let all: Vec<_> = one.outcomes.iter().map(|one| one.total().counters.named()).collect();
+    let names = all.first().map(|first| first.iter().map(|(name, _)| *name).collect::<Vec<_>>());
+    for (place, name) in names.unwrap_or_default().into_iter().enumerate() {
+        let mut row = vec![Cell::text(name)];
+        row.extend(
+            all.iter().map(|named| {
+                named.get(place).map_or(Cell::Missing, |(_, value)| Cell::count(*value))
+            }),
+        );
+        table.row(row);
+    }
+    report.table(table);
+}

@@ -1,0 +1,115 @@
+//! The length of the locality ring: Figures 7 and 8 and Table 5 of S0.
+
+use super::sweep::{Sweep, device};
+use super::{Experiment, Setting};
+use crate::report::{Cell, Claim, Report, Table};
+use crate::source::generator::Preset;
+use crate::workload::Workload;
+use onefold_types::Result;
+
+const EXPLANATION: &str = "";
+
+/// The experiment.
+pub const EXPERIMENT: Experiment = Experiment {
+    claim: Claim {
+        name: "ring-sweep",
+        claim: "Longer rings trade device accesses for post-lookups, so the best ring is shorter \
+                the faster the device is.",
+        items: "S0.16, S0.21, S0.26, S0.27, S0.28b",
+        tolerance: "Device accesses fall and post-lookups rise from the shortest to the longest \
+                    ring; the filter's share is the same for all; no faster device has a longer \
+                    best ring than the HDD.",
+        explanation: EXPLANATION,
+    },
+    run,
+};
+
+/// S0.21; one is added, which is lazy look-up without post-lookups (S0.16).
+const RINGS: [usize; 11] = [1, 2, 4, 8, 16, 32, 64, 256, 512, 1024, 2048];
+/// Table 5: device, best ring, seconds.
+const TABLE_5: [(&str, u64, f64); 3] =
+    [("HDD", 512, 68.82), ("Optane SSD", 64, 19.22), ("PM", 32, 18.44)];
+
+fn run(setting: &Setting, report: &mut Report) -> Result<()> {
+    let workload = Workload::generated(Preset::Mirror, setting.tiny)?;
+    let longest = workload.container_chunks;
+    let rings: Vec<usize> = RINGS.into_iter().filter(|ring| *ring <= longest).collect();
+    let threshold = if setting.tiny { 8 } else { 16 };
+    let sweep = Sweep::run(&workload, &rings, |ring| workload.lazy_with(ring, threshold))?;
+    best_rings(setting, report, &sweep)?;
+    shape(setting, report, &sweep)?;
+    report.table(sweep.stage_table(setting, "stages", "ring"));
+    let title = "Lazy look-up by length of the locality ring (Fig. 7b, 8a)";
+    sweep.plot(setting, report, "total", title, "ring length")?;
+    for (name, file) in
+        [("HDD", "stages-hdd"), ("Optane SSD", "stages-optane"), ("PM", "stages-pm")]
+    {
+        sweep.plot_stages(&device(setting, name)?, report, file, "ring length")?;
+    }
+    Ok(())
+}
+
+fn best_rings(setting: &Setting, report: &mut Report, sweep: &Sweep) -> Result<()> {
+    let columns = [
+        "device",
+        "best ring",
+        "paper's best ring",
+        "time / eager",
+        "paper's time / eager",
+        "time at the longest ring / best",
+    ];
+    let mut table = Table::new("best", "The best ring on each device (Table 5)", columns);
+    // S0.31: what Table 5 gives for the HDD is less than Table 4's device part alone.
+    let eager = [("HDD", 179.49), ("Optane SSD", 18.25), ("PM", 15.54)];
+    for one in setting.devices() {
+        let (ring, time) = sweep.best(&one);
+        let paper = TABLE_5.iter().find(|(name, ..)| *name == one.name);
+        let paper_eager = eager.iter().find(|(name, _)| *name == one.name);
+        let longest = sweep.totals(&one).last().map_or(f64::NAN, |(_, time)| *time);
+        table.row([
+            Cell::text(one.name.clone()),
+            Cell::count(ring as u64),
+            paper.map_or(Cell::Missing, |(_, ring, _)| Cell::count(*ring)),
+            Cell::real(time / sweep.eager_total(&one), 3),
+            paper
+                .zip(paper_eager)
+                .map_or(Cell::Missing, |((.., best), (_, eager))| Cell::real(best / eager, 3)),
+            Cell::real(longest / time, 3),
+        ]);
+    }
+    report.table(table);
+    let slowest = sweep.best(&device(setting, "HDD")?).0;
+    let bests: Vec<String> =
+        setting.devices().iter().map(|one| format!("{} {}", one.name, sweep.best(one).0)).collect();
+    let none_longer = setting.devices().iter().all(|one| sweep.best(one).0 <= slowest);
+    report.check("no device has a longer best ring than the HDD", none_longer, bests.join(", "));
+    Ok(())
+}
+
+fn shape(setting: &Setting, report: &mut Report, sweep: &Sweep) -> Result<()> {
+    let reads = sweep.device_reads();
+    let (first, last) = (reads.first().copied(), reads.last().copied());
+    report.check(
+        "device accesses fall from the shortest to the longest ring",
+        first > last,
+        format!("{} to {}", first.unwrap_or_default(), last.unwrap_or_default()),
+    );
+    let posts: Vec<u64> =
+        sweep.outcomes.iter().map(|outcome| outcome.total().counters.post_lookups).collect();
+    report.check(
+        "post-lookups rise from the shortest to the longest ring",
+        posts.first() < posts.last(),
+        format!("{:?} to {:?}", posts.first(), posts.last())
+            .replace(['S', 'o', 'm', 'e', '(', ')'], ""),
+    );
+    let hdd = device(setting, "HDD")?;
+    let mut filters: Vec<u64> =
+        sweep.outcomes.iter().map(|outcome| outcome.stages(&hdd).filter_ns).collect();
+    filters.dedup();
+    report.check(
+        "the filter takes the same time with every ring",
+        filters.len() == 1,
+        format!("{} different times", filters.len()),
+    );
+    Ok(())
+}

@@ -1,0 +1,27 @@
+//! The laboratory: the product's own policies and index, driven by traces, on modelled devices.
+//!
+//! | module | holds |
+//! | --- | --- |
+//! | [`trace`] | what a store is asked to do: generations of streams, chunk by chunk |
+//! | [`source`] | traces out of directories, parameters and `.hash.anon` files |
+//! | [`crawl`] | writes such files from a directory; analyses them |
+//! | [`simulation`] | a store without bytes: the real policies, the real index |
+//! | [`device`] | latencies, measured or published, and the virtual clock |
+//! | [`workload`], [`experiment`] | the papers' claims, run again |
+//! | [`index_memory`] | the memory of a large index, by the process |
+//! | [`replay`] | somebody's own trace, with every strategy |
+//! | [`report`] | Markdown, CSV, SVG |
+
+#![forbid(unsafe_code)]
+
+pub mod crawl;
+pub mod device;
+pub mod experiment;
+pub mod index_memory;
+pub mod parallel;
+pub mod replay;
+pub mod report;
+pub mod simulation;
+pub mod source;
+pub mod trace;
+pub mod workload;

@@ -1,0 +1,13 @@
+//! Where traces come from.
+//!
+//! | module | makes a trace of |
+//! | --- | --- |
+//! | [`tree`] | real directories, consecutive versions, cut by the real chunkers |
+//! | [`generator`] | parameters: streams, lineages, changes, deletions |
+//! | [`content`] | the bytes that belong to a generated chunk |
+//! | [`fsl`] | `.hash.anon` files, which this module also writes |
+
+pub mod content;
+pub mod fsl;
+pub mod generator;
+pub mod tree;

@@ -1,0 +1,314 @@
+//! Lazy look-up: chunks wait until many of them can be located with one access of the device.
+//!
+//! Algorithm: S0, algorithm 2 (after Ma et al., "Lazy Exact Deduplication").
+//!
+//! 1. A chunk the summary vector does not know is new.
+//! 2. Pre-lookup: a chunk in the cache is a duplicate.
+//! 3. Any other chunk waits in a bucket; buckets are those of the on-device index. A bucket that
+//!    reaches its threshold is located with one question. What the index does not know is new;
+//! 4. what it knows is a duplicate, and its container enters the cache. Post-lookup: the waiting
+//!    chunks of the same locality ring are looked for in the cache and leave without an access.
+//!
+//! A ring takes so many stream neighbours that passed the summary vector; each has its rank, the
+//! position at which it arrived in the ring. Chunks the summary vector refused have a rank too and
+//! are in no ring, and chunks found by the pre-lookup have a place in both, so that ranks tell how
+//! far apart two chunks of the stream are (S0.6, S0.7). Post-lookups use that: if the chunk of
+//! rank `r` is the `p`-th of the `n` in its container, the container's chunks would have the ranks
+//! from `r - p` to `r - p + n - 1`, and only what waits there is looked for.
+//!
+//! What S0 leaves open: a second chunk like one that waits joins it and gets its verdict (S0.9);
+//! when the buffer is full, the fullest bucket is located as it is. A waiting chunk whose container
+//! has entered the cache since it arrived is found there before a container is read for it.
+//!
+//! With a second look, which S0 does not have, the chunks of a bucket are looked for in the cache
+//! once more *before* the bucket is located. Chunks that the post-lookups of another ring could not
+//! reach then cost one access of memory, where S0 spends one of the device; without it, lazy
+//! look-up reads more than eager if rings are short or the index has more buckets than chunks wait.
+//!
+//! Invariants: a chunk is in one bucket from when it starts to wait until it has its verdict; a
+//! bucket is located with at most one question; post-lookups never touch the device.
+
+use super::buckets::Buckets;
+use super::parameters::LazyParameters;
+use super::waiting::{Entry, NO_SLOT, Waiting};
+use crate::accelerated_filter::{AcceleratedFilter, Found, Verdict};
+use crate::ports::IndexPort;
+use onefold_types::{Fingerprint, Result};
+
+/// The lazy look-ups of one stream.
+#[derive(Debug)]
+pub(super) struct Lazy {
+    parameters: LazyParameters,
+    second_look: bool,
+    waiting: Waiting,
+    buckets: Buckets,
+    ring: Ring,
+    /// The bucket being resolved, and its fingerprints.
+    members: Vec<u32>,
+    questions: Vec<Fingerprint>,
+}
+
+/// The ring being filled.
+#[derive(Debug, Default)]
+struct Ring {
+    number: u32,
+    /// The rank of the next chunk.
+    rank: u32,
+    /// Chunks in the ring.
+    members: usize,
+}
+
+impl Ring {
+    /// The ranks that are left run out only if almost nothing passes the summary vector.
+    fn next_rank(&mut self) -> u32 {
+        if self.rank == u32::MAX {
+            self.close();
+        }
+        self.rank += 1;
+        self.rank - 1
+    }
+
+    fn close(&mut self) {
+        *self = Self { number: self.number.wrapping_add(1), ..Self::default() };
+    }
+}
+
+impl Lazy {
+    pub(super) fn new(parameters: &LazyParameters, second_look: bool) -> Self {
+        Self {
+            parameters: *parameters,
+            second_look,
+            waiting: Waiting::new(),
+            buckets: Buckets::new(),
+            ring: Ring::default(),
+            members: Vec::new(),
+            questions: Vec::new(),
+        }
+    }
+
+    pub(super) fn waiting(&self) -> usize {
+        self.waiting.len()
+    }
+
+    /// Different fingerprints that wait.
+    pub(super) fn distinct_waiting(&self) -> usize {
+        self.waiting.distinct()
+    }
+
+    /// Lets a chunk wait together with one like it; `false` if none waits.
+    pub(super) fn join(
+        &mut self,
+        filter: &mut AcceleratedFilter,
+        ticket: u64,
+        fingerprint: &Fingerprint,
+    ) -> bool {
+        let Some(slot) = self.waiting.find(fingerprint) else {
+            return false;
+        };
+        filter.counters_mut().lookups += 1;
+        filter.counters_mut().repeats += 1;
+        self.waiting.join(slot, ticket);
+        true
+    }
+
+    pub(super) fn set_bucket_threshold(&mut self, bucket_threshold: usize) {
+        self.parameters.bucket_threshold = bucket_threshold;
+    }
+
+    pub(super) fn describe(&self) -> String {
+        let LazyParameters { ring_length, bucket_threshold, buffer_max } = self.parameters;
+        let second = if self.second_look { ", with a second look into the cache" } else { "" };
+        format!(
+            "lazily{second}: a chunk that is neither in the cache nor surely new waits until \
+             {bucket_threshold} of its bucket can be located together, or {buffer_max} wait in \
+             all; rings take {ring_length}"
+        )
+    }
+
+    pub(super) fn push(
+        &mut self,
+        filter: &mut AcceleratedFilter,
+        port: &mut dyn IndexPort,
+        ticket: u64,
+        fingerprint: &Fingerprint,
+        resolved: &mut Vec<(u64, Verdict)>,
+    ) -> Result<()> {
+        filter.counters_mut().lookups += 1;
+        let rank = self.ring.next_rank();
+        if !filter.passes_summary(port, fingerprint)? {
+            resolved.push((ticket, Verdict::New));
+            return Ok(());
+        }
+        let ring = self.ring.number;
+        self.ring.members += 1;
+        if self.ring.members >= self.parameters.ring_length {
+            self.ring.close();
+        }
+        if let Some(instance) = filter.look_in_cache(fingerprint) {
+            resolved.push((ticket, Verdict::Duplicate(instance)));
+            return Ok(());
+        }
+        if let Some(slot) = self.waiting.find(fingerprint) {
+            filter.counters_mut().repeats += 1;
+            self.waiting.join(slot, ticket);
+        } else {
+            filter.counters_mut().fingerprints_buffered += 1;
+            let slot = self.waiting.push(fingerprint, ticket, ring, rank);
+            let count = self.buckets.insert(port.bucket_of(fingerprint), slot);
+            if count >= self.parameters.bucket_threshold {
+                return self.resolve_bucket_of(slot, slot, filter, port, resolved);
+            }
+        }
+        while self.waiting.len() >= self.parameters.buffer_max {
+            let Some(slot) = self.buckets.member_of_fullest() else {
+                break;
+            };
+            filter.counters_mut().forced_resolves += 1;
+            self.resolve_bucket_of(slot, NO_SLOT, filter, port, resolved)?;
+        }
+        Ok(())
+    }
+
+    /// Resolves at least all chunks with tickets below `ticket`, oldest bucket first.
+    pub(super) fn drain_before(
+        &mut self,
+        ticket: u64,
+        filter: &mut AcceleratedFilter,
+        port: &mut dyn IndexPort,
+        resolved: &mut Vec<(u64, Verdict)>,
+    ) -> Result<()> {
+        while self.waiting.oldest().is_some_and(|oldest| oldest.ticket < ticket) {
+            filter.counters_mut().forced_resolves += 1;
+            let slot = self.waiting.oldest_slot();
+            self.resolve_bucket_of(slot, NO_SLOT, filter, port, resolved)?;
+        }
+        Ok(())
+    }
+
+    /// Step 3: one question for all chunks of the bucket in which `slot` is. The chunk in `fresh`
+    /// has just been looked for in the cache.
+    fn resolve_bucket_of(
+        &mut self,
+        slot: u32,
+        fresh: u32,
+        filter: &mut AcceleratedFilter,
+        port: &mut dyn IndexPort,
+        resolved: &mut Vec<(u64, Verdict)>,
+    ) -> Result<()> {
+        let mut members = std::mem::take(&mut self.members);
+        self.buckets.take_bucket_of(slot, &mut members);
+        if self.second_look {
+            members.retain(|member| {
+                *member == fresh || !self.leaves_on_second_look(*member, filter, resolved)
+            });
+        }
+        if !members.is_empty() {
+            self.locate_all(&members, fresh, filter, port, resolved)?;
+        }
+        self.members = members;
+        Ok(())
+    }
+
+    fn leaves_on_second_look(
+        &mut self,
+        slot: u32,
+        filter: &mut AcceleratedFilter,
+        resolved: &mut Vec<(u64, Verdict)>,
+    ) -> bool {
+        let Some(entry) = self.waiting.get(slot) else {
+            return true;
+        };
+        let hit = filter.look_in_cache_again(&entry.fingerprint);
+        if let Some(instance) = hit {
+            self.waiting.resolve(slot, Verdict::Duplicate(instance), resolved);
+        }
+        hit.is_some()
+    }
+
+    fn locate_all(
+        &mut self,
+        members: &[u32],
+        fresh: u32,
+        filter: &mut AcceleratedFilter,
+        port: &mut dyn IndexPort,
+        resolved: &mut Vec<(u64, Verdict)>,
+    ) -> Result<()> {
+        self.questions.clear();
+        let entries = members.iter().filter_map(|member| self.waiting.get(*member));
+        self.questions.extend(entries.map(|entry| entry.fingerprint));
+        let counters = filter.counters_mut();
+        counters.buckets_resolved += 1;
+        counters.fingerprints_batched += members.len() as u64;
+        let located = filter.locate(port, &self.questions)?;
+        // A container that is cached already costs nothing, but a chunk is not looked for in the
+        // cache twice while that stays the same.
+        let mut changed = false;
+        for (member, candidates) in members.iter().zip(&located) {
+            // A chunk of this bucket may have left through the post-lookup of another.
+            let entry = self.waiting.get(*member).copied().filter(|entry| entry.is_waiting);
+            let Some(entry) = entry else {
+                continue;
+            };
+            let known_absent = !changed && (self.second_look || *member == fresh);
+            if !known_absent
+                && filter.has_cached_any(candidates)
+                && self.leaves_on_second_look(*member, filter, resolved)
+            {
+                continue;
+            }
+            match filter.first_holder(port, &entry.fingerprint, candidates)? {
+                None => self.waiting.resolve(*member, Verdict::New, resolved),
+                Some(found) => {
+                    if found.prefetched > 0 {
+                        changed = true;
+                        self.look_around(&entry, &found, filter, resolved);
+                    }
+                    let verdict = Verdict::Duplicate(found.instance);
+                    self.waiting.resolve(*member, verdict, resolved);
+                }
+            }
+        }
+        filter.recycle(located);
+        Ok(())
+    }
+
+    /// Step 4, post-lookup: the neighbours that the container just cached can reach.
+    fn look_around(
+        &mut self,
+        hit: &Entry,
+        found: &Found,
+        filter: &mut AcceleratedFilter,
+        resolved: &mut Vec<(u64, Verdict)>,
+    ) {
+        let before = found.instance.position;
+        let after = found.prefetched.saturating_sub(before.saturating_add(1));
+        let ranks = hit.rank.saturating_sub(before)..=hit.rank.saturating_add(after);
+        let reached = |waiting: &Waiting, slot| {
+            let entry = waiting.get(slot)?;
+            (entry.ring == hit.ring && ranks.contains(&entry.rank)).then_some(*entry)
+        };
+        let mut slot = hit.newer;
+        while let Some(entry) = reached(&self.waiting, slot) {
+            self.look_again(slot, &entry.fingerprint, filter, resolved);
+            slot = entry.newer;
+        }
+        slot = hit.older;
+        while let Some(entry) = reached(&self.waiting, slot) {
+            self.look_again(slot, &entry.fingerprint, filter, resolved);
+            slot = entry.older;
+        }
+    }
+
+    fn look_again(
+        &mut self,
+        slot: u32,
+        fingerprint: &Fingerprint,
+        filter: &mut AcceleratedFilter,
+        resolved: &mut Vec<(u64, Verdict)>,
+    ) {
+        if let Some(instance) = filter.look_in_cache_again(fingerprint) {
+            self.buckets.remove(slot);
+            self.waiting.resolve(slot, Verdict::Duplicate(instance), resolved);
+        }
+    }
+}

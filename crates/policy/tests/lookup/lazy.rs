@@ -1,0 +1,422 @@
+//! Lazy look-up: exact, in batches, and with what S0 says about buckets, rings and ranks.
+
+use crate::support::{OracleStore, Outcome, Owner, check_exact, chunks, exact, numbered, shuffled};
+use onefold_policy::lookup::{FilterOrder, LazyParameters, LookupStrategy, StreamLookup};
+use onefold_policy::{AcceleratedFilter, FilterConfiguration, FilterCounters, IndexPort};
+use onefold_types::{ErrorKind, Fingerprint};
+use proptest::prelude::*;
+
+fn lazy(ring_length: usize, bucket_threshold: usize, buffer_max: usize) -> LookupStrategy {
+    LookupStrategy::Lazy(LazyParameters { ring_length, bucket_threshold, buffer_max })
+}
+
+fn second_look(ring_length: usize, bucket_threshold: usize, buffer_max: usize) -> LookupStrategy {
+    LookupStrategy::SecondLook(LazyParameters { ring_length, bucket_threshold, buffer_max })
+}
+
+/// A store whose buckets are the remainders of small numbers.
+fn store_of(buckets: u32, numbers: &[u64]) -> OracleStore {
+    let mut store = OracleStore::new(buckets);
+    store.bucket_of = |fingerprint, buckets| (fingerprint.prefix() % u64::from(buckets)) as u32;
+    store.append(&numbers.iter().map(|number| numbered(*number)).collect::<Vec<_>>());
+    store
+}
+
+#[test]
+fn s0_5_a_full_bucket_is_one_access_with_all_its_fingerprints() {
+    // Fig. 2: with four buckets, 2, 6, 10 and 14 share one.
+    let mut store = store_of(4, &[]);
+    let mut owner = Owner::new(lazy(2048, 4, 100));
+    store.false_positives = 1 << 16;
+    let stream: Vec<Fingerprint> = [1, 2, 3, 6, 5, 10, 8].map(numbered).to_vec();
+    owner.push_all(&mut store, &stream);
+    assert_eq!((store.located.len(), owner.lookup.waiting()), (0, 7));
+    owner.push(&mut store, &numbered(14));
+    assert_eq!(store.located, [[2, 6, 10, 14].map(numbered).to_vec()]);
+    assert_eq!(owner.lookup.waiting(), 4);
+    let counters = owner.counters();
+    assert_eq!((counters.index_page_reads, counters.index_lookups), (1, 4));
+    assert_eq!((counters.buckets_resolved, counters.fingerprints_batched), (1, 4));
+    assert_eq!((counters.forced_resolves, counters.summary_false_positives), (0, 4));
+    assert_eq!(owner.outcome(1), Some(Outcome::New));
+    assert_eq!(owner.outcome(0), None);
+    owner.drain(&mut store);
+    // Of those left, 1 and 5 share a bucket; 3 and 8 are alone in theirs.
+    assert_eq!(store.located[1..], [[1, 5].map(numbered).to_vec(), vec![numbered(3)], vec![
+        numbered(8)
+    ]]);
+    assert_eq!(owner.counters().forced_resolves, 3);
+}
+
+#[test]
+fn s0_4_a_post_lookup_empties_the_buffer_without_the_device() {
+    let numbers: Vec<u64> = (0..100).collect();
+    let mut store = store_of(64, &numbers);
+    let mut owner = Owner::new(lazy(2048, 2, 1000));
+    // 64 falls into the bucket of 0; the others wait, one in each bucket.
+    let stream: Vec<Fingerprint> = (0..65).map(numbered).collect();
+    owner.push_all(&mut store, &stream);
+    assert_eq!(owner.lookup.waiting(), 0);
+    assert_eq!((store.located.len(), store.section_reads), (1, 1));
+    let counters = owner.counters();
+    assert_eq!((counters.post_lookups, counters.post_lookup_hits), (64, 64));
+    assert_eq!((counters.containers_prefetched, counters.index_hits), (1, 1));
+    assert_eq!(counters.device_reads(), 2);
+    // The rest of the container is found by pre-lookups.
+    owner.push_all(&mut store, &(65..100).map(numbered).collect::<Vec<_>>());
+    assert_eq!(owner.counters().cache_hits, 35);
+    assert_eq!(owner.counters().device_reads(), 2);
+}
+
+/// Looks 0 to 9 up, then 64, which is in the bucket of 0; returns how many still wait.
+fn left_waiting(ring_length: usize) -> (usize, FilterCounters) {
+    let mut numbers: Vec<u64> = (0..10).collect();
+    numbers.push(64);
+    let mut store = store_of(64, &numbers);
+    let mut owner = Owner::new(lazy(ring_length, 2, 1000));
+    owner.push_all(&mut store, &numbers.iter().map(|one| numbered(*one)).collect::<Vec<_>>());
+    (owner.lookup.waiting(), owner.counters())
+}
+
+#[test]
+fn s0_6_a_ring_closes_at_its_length_and_post_lookups_stay_within() {
+    // The hit is chunk 0, the oldest of its bucket. Its ring is what came first.
+    for (ring, waiting) in [(2048, 0), (11, 0), (10, 0), (9, 1), (5, 5), (2, 8), (1, 9)] {
+        let (left, counters) = left_waiting(ring);
+        assert_eq!(left, waiting, "ring {ring}");
+        assert_eq!(counters.post_lookups as usize, (ring - 1).min(9) + 1, "ring {ring}");
+    }
+}
+
+#[test]
+fn s0_6_members_of_a_ring_that_the_cache_knows_count_for_its_length() {
+    let numbers: Vec<u64> = (0..200).collect();
+    let mut store = store_of(64, &numbers[..100]);
+    store.append(&numbers[100..].iter().map(|one| numbered(*one)).collect::<Vec<_>>());
+    let mut owner = Owner::new(lazy(8, 2, 1000));
+    // Brings the first container into the cache: a ring of eight is open with two in it.
+    owner.push_all(&mut store, &[0, 64].map(numbered));
+    assert_eq!(owner.lookup.waiting(), 0);
+    // Five hits and 100 fill it; 101 to 103 begin the next, and 165 shares the bucket of 101.
+    owner.push_all(&mut store, &[1, 2, 3, 4, 5, 100, 101, 102, 103, 165].map(numbered));
+    assert_eq!(owner.outcome(7), None, "100 lies in the ring before");
+    assert_eq!(owner.lookup.waiting(), 1);
+    assert_eq!(owner.counters().containers_prefetched, 2);
+}
+
+/// A container of ten, of which 0 and 9 are looked up with `between` new chunks in between; then
+/// 64, which takes 0 to the device.
+fn reached(between: u64, known_between: bool) -> (Option<Outcome>, u64) {
+    let mut numbers: Vec<u64> = (0..10).collect();
+    numbers.push(64);
+    let mut store = store_of(64, &numbers[..10]);
+    store.append(&[numbered(64)]);
+    if known_between {
+        store.false_positives = 1 << 16;
+    }
+    let mut owner = Owner::new(lazy(2048, 2, 1000));
+    owner.push(&mut store, &numbered(0));
+    for new in 0..between {
+        // In buckets of their own: from 16 on.
+        owner.push(&mut store, &numbered(1024 + 16 + new));
+    }
+    owner.push(&mut store, &numbered(9));
+    owner.push(&mut store, &numbered(64));
+    (owner.outcome(1 + between as usize), owner.counters().post_lookups)
+}
+
+#[test]
+fn s0_7_chunks_that_the_filter_refuses_consume_ranks() {
+    // Chunk 9 is nine places behind chunk 0 in the container, and so it is in the stream.
+    assert!(matches!(reached(8, false).0, Some(Outcome::Stored(_))));
+    // With one more in between, the container's ranks end before it. Were ranks not to advance on
+    // refused chunks, it would be looked for, and found.
+    assert_eq!(reached(9, false).0, None);
+    assert_eq!(reached(30, false).0, None);
+    // The same whether those in between wait or were refused.
+    assert!(matches!(reached(8, true).0, Some(Outcome::Stored(_))));
+    assert_eq!(reached(9, true).0, None);
+    // Only what can be reached is looked for.
+    assert_eq!((reached(8, false).1, reached(9, false).1), (1, 0));
+}
+
+#[test]
+fn s0_7_ranks_reach_backwards_as_far_as_the_position_of_the_hit() {
+    // The hit stands last in its container of 20: it reaches the 19 before it and nobody behind.
+    let numbers: Vec<u64> = (0..20).collect();
+    let mut store = store_of(64, &numbers);
+    let mut owner = Owner::new(lazy(2048, 2, 1000));
+    owner.push_all(&mut store, &(0..20).map(numbered).collect::<Vec<_>>());
+    store.false_positives = 1 << 16;
+    owner.push(&mut store, &numbered(30));
+    owner.push(&mut store, &numbered(19 + 64));
+    assert_eq!(owner.lookup.waiting(), 1, "30 is not of this container and waits on");
+    let counters = owner.counters();
+    assert_eq!((counters.post_lookups, counters.post_lookup_hits), (19, 19));
+}
+
+#[test]
+fn s0_9_repeats_in_the_buffer_follow_the_first() {
+    let mut store = store_of(64, &[7]);
+    store.false_positives = 1 << 16;
+    let mut owner = Owner::new(lazy(2048, 2, 100));
+    // 7 is stored, 8 is not; both wait, and three more of each join them.
+    let stream: Vec<Fingerprint> = [7, 8, 8, 7, 7, 8, 8, 7].map(numbered).to_vec();
+    owner.push_all(&mut store, &stream);
+    assert_eq!((owner.lookup.waiting(), store.located.len()), (8, 0), "not a full bucket");
+    owner.drain(&mut store);
+    check_exact(&owner, &store, &stream);
+    let repeated = [2, 5, 6].map(|ticket| owner.outcome(ticket));
+    assert_eq!(repeated, [Some(Outcome::Repeated); 3]);
+    assert_eq!(owner.outcome(1), Some(Outcome::New));
+    assert_eq!(owner.outcome(7), owner.outcome(0));
+    let counters = owner.counters();
+    assert_eq!((counters.repeats, counters.fingerprints_buffered), (6, 2));
+    assert_eq!((counters.index_lookups, counters.duplicates()), (2, 7));
+}
+
+#[test]
+fn s0_9_draining_resolves_everything_and_the_stream_goes_on() {
+    let stored = chunks(1, 5000);
+    let mut store = OracleStore::with(1 << 20, &stored, 500);
+    let mut owner = Owner::new(lazy(2048, 64, 1 << 16));
+    let stream = [stored[..600].to_vec(), chunks(2, 300), stored[600..].to_vec()].concat();
+    owner.push_all(&mut store, &stream[..1000]);
+    assert!(owner.lookup.waiting() > 0);
+    owner.drain(&mut store);
+    assert_eq!((owner.lookup.waiting(), owner.oldest_waiting()), (0, None));
+    owner.drain(&mut store);
+    owner.push_all(&mut store, &stream[1000..]);
+    owner.drain(&mut store);
+    check_exact(&owner, &store, &stream);
+}
+
+#[test]
+fn draining_the_oldest_leaves_the_newest_waiting() {
+    let stored: Vec<_> = chunks(3, 4000).chunks(4).map(|part| part[0]).collect();
+    let mut store = OracleStore::with(1 << 20, &stored, 1);
+    let mut owner = Owner::new(lazy(2048, 64, 1 << 16));
+    owner.push_all(&mut store, &stored);
+    assert_eq!(owner.lookup.waiting(), 1000);
+    owner.drain_before(&mut store, 300);
+    assert_eq!(owner.oldest_waiting(), Some(300));
+    assert!(owner.lookup.waiting() >= 699, "hardly any bucket has two");
+    owner.drain(&mut store);
+    check_exact(&owner, &store, &stored);
+}
+
+#[test]
+fn a_full_buffer_locates_the_fullest_bucket() {
+    let mut store = store_of(8, &[]);
+    store.false_positives = 1 << 16;
+    let mut owner = Owner::new(lazy(2048, 100, 10));
+    // Bucket 3 has four, bucket 1 three, bucket 2 two; the tenth to wait makes room.
+    let stream = [1, 3, 2, 9, 11, 10, 19, 17, 27].map(numbered);
+    owner.push_all(&mut store, &stream);
+    assert_eq!((store.located.len(), owner.lookup.waiting()), (0, 9));
+    owner.push(&mut store, &numbered(4));
+    assert_eq!(store.located, [[3, 11, 19, 27].map(numbered).to_vec()]);
+    assert_eq!((owner.lookup.waiting(), owner.counters().forced_resolves), (6, 1));
+    // Among buckets with equally many, the one that got there first: 2 came before 4.
+    owner.push_all(&mut store, &[33, 12, 34, 5].map(numbered));
+    assert_eq!(store.located[1], [1, 9, 17, 33].map(numbered));
+}
+
+#[test]
+fn a_failing_store_is_an_error() {
+    let mut store = store_of(4, &[2, 6]);
+    store.fails_after = 0;
+    let mut filter = AcceleratedFilter::new(FilterConfiguration::default(), 1 << 20);
+    let mut lookup = StreamLookup::new(&lazy(16, 2, 16)).unwrap();
+    let mut resolved = Vec::new();
+    lookup.push(&mut filter, &mut store, 0, &numbered(2), &mut resolved).unwrap();
+    let error = lookup.push(&mut filter, &mut store, 1, &numbered(6), &mut resolved).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Io);
+    assert!(resolved.is_empty());
+}
+
+#[test]
+fn lazy_with_threshold_1_and_ring_1_does_what_eager_does() {
+    let stored = chunks(4, 20_000);
+    let stream = [shuffled(5, &stored, 16), chunks(6, 5000), shuffled(7, &stored, 300)].concat();
+    let run = |strategy| {
+        let mut store = OracleStore::with(500, &stored, 400);
+        store.false_positives = 600;
+        let mut owner = Owner::with(strategy, FilterConfiguration::default(), 1 << 18);
+        owner.push_all(&mut store, &stream);
+        owner.drain(&mut store);
+        check_exact(&owner, &store, &stream);
+        (owner.outcomes(), store.located, store.section_reads, owner.counters())
+    };
+    let eager = run(LookupStrategy::Eager(FilterOrder::FilterFirst));
+    for strategy in [lazy(1, 1, 100), second_look(1, 1, 100), lazy(1, 2048, 1)] {
+        let lazy = run(strategy);
+        assert_eq!((&lazy.0, &lazy.1, lazy.2), (&eager.0, &eager.1, eager.2));
+        let asked = lazy.3.index_lookups;
+        let expected = FilterCounters {
+            fingerprints_buffered: asked,
+            buckets_resolved: asked,
+            fingerprints_batched: asked,
+            forced_resolves: lazy.3.forced_resolves,
+            post_lookups: lazy.3.post_lookups,
+            ..eager.3
+        };
+        assert_eq!(lazy.3, expected);
+    }
+    assert_eq!(run(lazy(1, 1, 100)).3.post_lookups, 0, "a ring of one has no post-lookups");
+}
+
+#[test]
+fn s0_16_without_a_second_look_short_rings_read_more_than_eager_and_with_it_less() {
+    let stored = chunks(8, 60_000);
+    let stream = shuffled(9, &stored, 200);
+    let reads = |strategy| {
+        let mut store = OracleStore::with(2000, &stored, 1000);
+        exact(strategy, &mut store, &stream).counters().device_reads()
+    };
+    let eager = reads(LookupStrategy::Eager(FilterOrder::FilterFirst));
+    let plain = reads(lazy(16, 16, 8192));
+    let looked_twice = reads(second_look(16, 16, 8192));
+    assert!(plain > eager * 3 / 2, "{plain} {eager}");
+    assert!(looked_twice < eager, "{looked_twice} {eager}");
+}
+
+#[test]
+fn s0_28_larger_thresholds_and_longer_rings_take_fewer_accesses() {
+    let stored = chunks(10, 50_000);
+    let mut stream = shuffled(11, &stored, 64);
+    stream.extend(chunks(12, 20_000));
+    let run = |strategy| {
+        let mut store = OracleStore::with(200, &stored, 500);
+        store.false_positives = 1500;
+        exact(strategy, &mut store, &stream).counters()
+    };
+    let pages = |threshold| run(lazy(65_536, threshold, 1 << 14)).index_page_reads;
+    let by_threshold = [1, 2, 4, 8].map(pages);
+    assert!(by_threshold.is_sorted_by(|a, b| a > b), "{by_threshold:?}");
+    let by_ring = [16, 64, 256, 1024].map(|ring| run(lazy(ring, 4, 1 << 14)));
+    assert!(by_ring.is_sorted_by(|a, b| a.post_lookups < b.post_lookups));
+    let pages: Vec<u64> = by_ring.iter().map(|one| one.index_page_reads).collect();
+    assert!(pages.is_sorted_by(|a, b| a >= b) && pages[0] > pages[3], "{pages:?}");
+    assert!(by_ring.is_sorted_by(|a, b| a.summary_lookups == b.summary_lookups), "S0.26");
+}
+
+#[test]
+fn without_cache_or_filter_batches_still_come_together() {
+    for configuration in FilterConfiguration::ALL {
+        let stored = chunks(13, 2000);
+        let stream = [stored.clone(), chunks(14, 500)].concat();
+        let mut store = OracleStore::with(16, &stored, 250);
+        let mut owner = Owner::with(lazy(64, 8, 1000), configuration, 1 << 20);
+        owner.push_all(&mut store, &stream);
+        owner.drain(&mut store);
+        check_exact(&owner, &store, &stream);
+        let counters = owner.counters();
+        assert_eq!(counters.summary_lookups == 0, !configuration.summary_vector);
+        if !configuration.locality_cache {
+            assert_eq!((counters.cache_lookups, counters.post_lookups), (0, 0));
+            assert_eq!(counters.verification_reads, 2000);
+            let asked = if configuration.summary_vector { 2000 } else { 2500 };
+            assert_eq!(counters.fingerprints_batched, asked);
+            assert!(counters.index_page_reads <= asked / 8 + 16);
+        }
+    }
+}
+
+#[test]
+fn an_index_that_changes_its_buckets_in_between_does_no_harm() {
+    let stored = chunks(15, 4000);
+    let stream = [shuffled(16, &stored, 8), stored.clone()].concat();
+    for strategy in [lazy(512, 8, 600), second_look(512, 8, 600)] {
+        let mut store = OracleStore::with(100, &stored, 200);
+        let mut owner = Owner::with(strategy, FilterConfiguration::default(), 1 << 16);
+        for (part, buckets) in stream.chunks(777).zip([100, 3, 1, 70_000, 9].iter().cycle()) {
+            store.buckets = *buckets;
+            owner.push_all(&mut store, part);
+        }
+        owner.drain(&mut store);
+        check_exact(&owner, &store, &stream);
+    }
+}
+
+#[test]
+fn two_streams_share_a_cache_and_keep_their_own_buffers() {
+    let stored = chunks(17, 3000);
+    let mut store = OracleStore::with(50, &stored, 500);
+    let mut filter = AcceleratedFilter::new(FilterConfiguration::default(), 1 << 20);
+    let mut streams = [0, 1].map(|_| StreamLookup::new(&lazy(2048, 4, 500)).unwrap());
+    let mut verdicts = [Vec::new(), Vec::new()];
+    for (ticket, fingerprint) in stored.iter().enumerate() {
+        for (stream, resolved) in streams.iter_mut().zip(&mut verdicts) {
+            let port: &mut dyn IndexPort = &mut store;
+            stream.push(&mut filter, port, ticket as u64, fingerprint, resolved).unwrap();
+        }
+    }
+    for (stream, resolved) in streams.iter_mut().zip(&mut verdicts) {
+        stream.drain(&mut filter, &mut store, resolved).unwrap();
+        let mut tickets: Vec<u64> = resolved.iter().map(|(ticket, _)| *ticket).collect();
+        tickets.sort_unstable();
+        assert!(tickets.into_iter().eq(0..3000));
+    }
+    assert_eq!(filter.counters().lookups, 6000);
+    assert_eq!(filter.counters().containers_prefetched, 6, "what one brings in serves both");
+}
+
+#[derive(Clone, Debug)]
+struct Case {
+    second_look: bool,
+    parameters: LazyParameters,
+    buckets: u32,
+    false_positives: u64,
+    group: usize,
+    picks: Vec<(usize, usize)>,
+}
+
+fn case() -> impl Strategy<Value = Case> {
+    let parameters = (1..40_usize, 1..12_usize, 1..60_usize).prop_map(|(ring, bucket, buffer)| {
+        LazyParameters { ring_length: ring, bucket_threshold: bucket, buffer_max: buffer }
+    });
+    let picks = prop::collection::vec((0..600_usize, 1..20_usize), 1..60);
+    (any::<bool>(), parameters, 1..50_u32, 0..20_000_u64, 1..60_usize, picks).prop_map(
+        |(second_look, parameters, buckets, false_positives, group, picks)| Case {
+            second_look,
+            parameters,
+            buckets,
+            false_positives,
+            group,
+            picks,
+        },
+    )
+}
+
+proptest! {
+    #[test]
+    fn s0_9_lazy_is_exact_and_bounded_on_any_stream(case in case()) {
+        // Of 600 chunks the first 300 are stored; a stream is any sequence of their runs.
+        let all = chunks(18, 600);
+        let mut store = OracleStore::with(case.buckets, &all[..300], case.group);
+        store.false_positives = case.false_positives;
+        let runs = case.picks.iter();
+        let stream: Vec<Fingerprint> = runs
+            .flat_map(|(start, length)| &all[*start..(start + length).min(600)])
+            .copied()
+            .collect();
+        let strategy = match case.second_look {
+            true => LookupStrategy::SecondLook(case.parameters),
+            false => LookupStrategy::Lazy(case.parameters),
+        };
+        // A cache of a few containers: evictions take part.
+        let mut owner = Owner::with(strategy, FilterConfiguration::default(), 8000);
+        owner.push_all(&mut store, &stream);
+        owner.drain(&mut store);
+        check_exact(&owner, &store, &stream);
+        // One question to the index for each bucket, and never more chunks in it than wait.
+        let counters = owner.counters();
+        prop_assert_eq!(store.located.len() as u64, counters.buckets_resolved);
+        prop_assert!(counters.index_page_reads == counters.buckets_resolved);
+        let batched: usize = store.located.iter().map(Vec::len).sum();
+        prop_assert_eq!(batched as u64, counters.fingerprints_batched);
+        let most = case.parameters.bucket_threshold.min(case.parameters.buffer_max);
+        prop_assert!(store.located.iter().all(|asked| asked.len() <= most));
+    }
+}
