@@ -39,8 +39,9 @@ const QUESTIONS: u64 = 100_000;
 const CREATED_NS: i64 = 1_700_000_000_000_000_000;
 const DATA: &str = "file";
 const STORE: &str = "store";
-const HEAD: &str = "index     | RAM, bytes a chunk | of it asked for | pieces | new, ns | false, % | known, ns | \
-     pages a known one | open, ms CPU | disk, bytes a chunk | backup, ms CPU | backup, MiB peak\n";
+const HEAD: &str = "index     | RAM, bytes a chunk | of it asked for | pieces | new, ns | \
+     false, % | known, ns | pages a known one | open, ms CPU | disk, bytes a chunk | \
+     backup, ms CPU | backup, MiB peak\n";
 
 /// What is measured.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]

@@ -2,9 +2,10 @@
 //!
 //! A stream hands in chunks in order. Each is judged: found in an open or not yet indexed container
 //! of this session (S1.24), or by the look-up strategy (eager, lazy, sampled or chosen by itself;
-//! [`onefold_policy::lookup`]), or new. New chunks go to the stream's own open container. When the chunks that wait for the index reach
-//! their share of memory, and at the end, what is durable is indexed: metadata pack, then run.
-//! An interrupted session thus leaves indexed containers behind, and the next one finds its chunks.
+//! [`onefold_policy::lookup`]), or new. New chunks go to the stream's own open container. When the
+//! chunks that wait for the index reach their share of memory, and at the end, what is durable is
+//! indexed: metadata pack, then run. An interrupted session thus leaves indexed containers behind,
+//! and the next one finds its chunks.
 //!
 //! Invariants:
 //! - a hit counts only if the container may be used (not condemned, not damaged) and its metadata

@@ -1,8 +1,8 @@
 //! The experiments: one file each, with the claim, the run and the explanation.
 //!
-//! An experiment takes a [`Setting`] and fills a [`Report`]. Its tiny form makes the same statements
-//! about smaller traces and runs in a second or two; it is there to show that the statements still
-//! hold, not to be quoted.
+//! An experiment takes a [`Setting`] and fills a [`Report`]. Its tiny form makes the same
+//! statements about smaller traces and runs in a second or two; it is there to show that the
+//! statements still hold, not to be quoted.
 
 mod aged;
 mod auto;

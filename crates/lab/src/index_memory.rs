@@ -83,7 +83,9 @@ pub fn measure(kind: IndexKind, mode: IndexMode, chunks: u64) -> Result<IndexMem
     let mut passed = 0;
     for number in 0..asked {
         let mut fingerprint = Fingerprint::ZERO;
-        for (byte, other) in fingerprint.0.iter_mut().zip(scatter(number).to_be_bytes()) {
+        for (byte, other) in
+            fingerprint.0.iter_mut().zip(scatter(number).swap_bytes().to_le_bytes())
+        {
             *byte = other;
         }
         passed += u64::from(index.may_contain(&fingerprint)?);

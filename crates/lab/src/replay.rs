@@ -82,6 +82,9 @@ mod tests {
         for part in ["chunks", "eager, cache first", "second look", "sampled", "HDD s", "PM s"] {
             assert!(text.contains(part), "{part} is not in\n{text}");
         }
-        assert_eq!(text.matches("100.00").count(), 4, "exact strategies find everything\n{text}");
+        assert!(
+            text.matches("| 100.00 |").count() >= 4,
+            "exact strategies find everything\n{text}"
+        );
     }
 }

@@ -3,10 +3,10 @@
 //! What runs is the product's own: [`StreamLookup`], the filter with its cache, and the index with
 //! its runs, written, merged and opened through the engine. What is left out is the content: a
 //! container is the list of its fingerprints in stream order, and reading one is one access of the
-//! device ([`containers`]). Of the engine's chunk store its rules are kept: a chunk that the session
-//! has judged new is found among the pending ones (S1.24); chunks go into their stream's own open
-//! container in stream order (S1.16, S1.17), however late their verdict came; a container is
-//! indexed once it is closed (S1.5), at the end of a generation or when too many are pending.
+//! device ([`containers`]). Of the engine's chunk store its rules are kept: a chunk that the
+//! session has judged new is found among the pending ones (S1.24); chunks go into their stream's
+//! own open container in stream order (S1.16, S1.17), however late their verdict came; a container
+//! is indexed once it is closed (S1.5), at the end of a generation or when too many are pending.
 //!
 //! Deleting generations runs a mark and sweep now and then ([`collection`]).
 //!
@@ -52,6 +52,9 @@ pub struct Setup {
     pub container_chunks: usize,
     /// New chunks that are not yet in an index run, at most.
     pub pending_max: usize,
+    /// Whether chunks go into containers in stream order, and how many may then be held back in a
+    /// stream because an earlier one has no verdict; without, each goes as soon as it has its own.
+    pub held_max: Option<usize>,
     /// Whether deleted generations are collected.
     pub collection: Option<Collection>,
     /// The index.
@@ -68,6 +71,7 @@ impl Setup {
             cache_bytes,
             container_chunks: 1024,
             pending_max: 1 << 18,
+            held_max: Some(1 << 16),
             collection: None,
             index: IndexSetup::default(),
         }
@@ -87,9 +91,9 @@ impl Setup {
                 CONTAINER_CHUNKS.end()
             )));
         }
-        if self.pending_max == 0 {
+        if self.pending_max == 0 || self.held_max == Some(0) {
             return Err(Error::invalid(
-                "0 pending chunks are impossible; there must be at least 1",
+                "0 pending or held chunks are impossible; there must be at least 1",
             ));
         }
         self.index.validate()?;
@@ -146,8 +150,9 @@ impl<I: Index> IndexPort for Port<I> {
 struct Stream {
     lookup: StreamLookup,
     open: OpenContainer,
-    /// Chunks handed in whose turn to be stored has not come, oldest first.
-    waiting: VecDeque<(Chunk, Option<Stored>)>,
+    /// Chunks handed in of which the first has no verdict, oldest first; of the others, whether
+    /// they are to be stored when their turn comes.
+    waiting: VecDeque<(Chunk, Option<bool>)>,
     /// The ticket of the oldest of them.
     first_ticket: u64,
     /// What the generation refers to.
@@ -155,11 +160,60 @@ struct Stream {
     generation: u32,
 }
 
-/// Whether a chunk with a verdict is to be stored.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Stored {
-    Yes,
-    No,
+/// What verdicts are entered in.
+struct Ledger<'a> {
+    pending: &'a mut PrefixSet,
+    known: &'a PrefixSet,
+    current: &'a mut GenerationOutcome,
+}
+
+impl Ledger<'_> {
+    /// Takes verdicts, and stores what is new, in stream order if chunks may be held for that.
+    fn settle(
+        self,
+        stream: &mut Stream,
+        resolved: &mut Vec<(u64, Verdict)>,
+        containers: &mut Containers,
+        held_max: Option<usize>,
+    ) -> Result<()> {
+        let Self { pending, known, current } = self;
+        for (ticket, verdict) in resolved.drain(..) {
+            let place = ticket.checked_sub(stream.first_ticket).map(|place| place as usize);
+            let slot = place.and_then(|place| stream.waiting.get_mut(place));
+            let Some((chunk, stored @ None)) = slot else {
+                return Err(Error::invalid(format!("a second verdict came for ticket {ticket}")));
+            };
+            let prefix = chunk.fingerprint.prefix();
+            let is_known = known.contains(&prefix);
+            let is_new = match verdict {
+                // Another stream may have judged the same chunk new while this one waited.
+                Verdict::New => pending.insert(prefix),
+                Verdict::Repeated => false,
+                Verdict::Duplicate(_) => {
+                    current.false_duplicates += u64::from(!is_known);
+                    current.found += 1;
+                    false
+                }
+            };
+            if is_new {
+                current.chunks_new += 1;
+                current.bytes_new += u64::from(chunk.length_bytes);
+                current.missed += u64::from(is_known);
+            }
+            if is_new && held_max.is_none() {
+                stream.open.append(chunk.fingerprint, containers);
+            }
+            *stored = Some(is_new && held_max.is_some());
+        }
+        while let Some((chunk, Some(is_stored))) = stream.waiting.front().copied() {
+            stream.waiting.pop_front();
+            stream.first_ticket += 1;
+            if is_stored {
+                stream.open.append(chunk.fingerprint, containers);
+            }
+        }
+        Ok(())
+    }
 }
 
 /// A run of a trace.
@@ -261,6 +315,7 @@ impl<I: Index> Simulation<I> {
         let Some(state) = self.streams.get_mut(&stream) else {
             return Ok(());
         };
+        let Self { filter, port, resolved, .. } = self;
         for chunk in chunks {
             let prefix = chunk.fingerprint.prefix();
             self.current.chunks += 1;
@@ -272,67 +327,28 @@ impl<I: Index> Simulation<I> {
             }
             let ticket = state.first_ticket + state.waiting.len() as u64;
             state.waiting.push_back((*chunk, None));
-            let fingerprint = &chunk.fingerprint;
-            let resolved = &mut self.resolved;
-            state.lookup.push(&mut self.filter, &mut self.port, ticket, fingerprint, resolved)?;
+            state.lookup.push(filter, port, ticket, &chunk.fingerprint, resolved)?;
+            if let Some(held_max) = self.setup.held_max
+                && state.waiting.len() > held_max
+            {
+                // Room for a part, so that this is not needed for every chunk from now on.
+                let ticket = state.first_ticket + (held_max as u64).div_ceil(8);
+                state.lookup.drain_before(ticket, filter, port, resolved)?;
+            }
+            if !resolved.is_empty() {
+                let ledger = Ledger {
+                    pending: &mut self.pending,
+                    known: &self.known,
+                    current: &mut self.current,
+                };
+                ledger.settle(state, resolved, &mut port.containers, self.setup.held_max)?;
+            }
+            let held = state.waiting.len() as u64;
+            self.current.held_max = self.current.held_max.max(held);
             let waiting = state.lookup.waiting() as u64;
             self.current.waiting_max = self.current.waiting_max.max(waiting);
-            if !self.resolved.is_empty() {
-                Self::settle(
-                    state,
-                    &mut self.resolved,
-                    &mut self.pending,
-                    &self.known,
-                    &mut self.current,
-                    &mut self.port.containers,
-                )?;
-            }
         }
         if self.pending.len() >= self.setup.pending_max { self.index() } else { Ok(()) }
-    }
-
-    /// Takes verdicts, and stores in stream order what is new.
-    fn settle(
-        stream: &mut Stream,
-        resolved: &mut Vec<(u64, Verdict)>,
-        pending: &mut PrefixSet,
-        known: &PrefixSet,
-        current: &mut GenerationOutcome,
-        containers: &mut Containers,
-    ) -> Result<()> {
-        for (ticket, verdict) in resolved.drain(..) {
-            let place =
-                ticket.checked_sub(stream.first_ticket).and_then(|p| usize::try_from(p).ok());
-            let slot = place.and_then(|place| stream.waiting.get_mut(place));
-            let Some((chunk, stored @ None)) = slot else {
-                return Err(Error::invalid(format!("a second verdict came for ticket {ticket}")));
-            };
-            let prefix = chunk.fingerprint.prefix();
-            let is_known = known.contains(&prefix);
-            *stored = Some(match verdict {
-                // Another stream may have judged the same chunk new while this one waited.
-                Verdict::New if pending.insert(prefix) => {
-                    current.chunks_new += 1;
-                    current.bytes_new += u64::from(chunk.length_bytes);
-                    current.missed += u64::from(is_known);
-                    Stored::Yes
-                }
-                Verdict::New | Verdict::Repeated => Stored::No,
-                Verdict::Duplicate(_) => {
-                    current.false_duplicates += u64::from(!is_known);
-                    current.found += 1;
-                    Stored::No
-                }
-            });
-        }
-        while let Some((chunk, Some(stored))) = stream.waiting.front().copied() {
-            stream.waiting.pop_front();
-            stream.first_ticket += 1;
-            if stored == Stored::Yes {
-                stream.open.append(chunk.fingerprint, containers);
-            }
-        }
-        Ok(())
     }
 
     fn end(&mut self, number: u32, generation: u32) -> Result<()> {
@@ -340,14 +356,10 @@ impl<I: Index> Simulation<I> {
             return Ok(());
         };
         state.lookup.drain(&mut self.filter, &mut self.port, &mut self.resolved)?;
-        Self::settle(
-            state,
-            &mut self.resolved,
-            &mut self.pending,
-            &self.known,
-            &mut self.current,
-            &mut self.port.containers,
-        )?;
+        let ledger =
+            Ledger { pending: &mut self.pending, known: &self.known, current: &mut self.current };
+        let containers = &mut self.port.containers;
+        ledger.settle(state, &mut self.resolved, containers, self.setup.held_max)?;
         if !state.waiting.is_empty() {
             return Err(Error::invalid("a stream was drained and chunks still wait"));
         }

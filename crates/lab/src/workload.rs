@@ -5,10 +5,10 @@
 //! container. What is fixed in the papers stays as it is: chunks in a container, bits for a key.
 
 use crate::device::Device;
-use crate::simulation::{Collection, IndexSetup, Outcome, Setup};
+use crate::simulation::{Collection, IndexSetup, Outcome, Setup, index};
 use crate::source::generator::{Generator, Preset};
 use crate::source::tree::{self, Layout};
-use crate::trace::Trace;
+use crate::trace::{Joined, Summary, Trace};
 use onefold_chunking::{ChunkerKind, ChunkerParameters};
 use onefold_policy::FilterOrder;
 use onefold_policy::lookup::{
@@ -19,11 +19,15 @@ use std::path::Path;
 
 /// Memory that the locality cache takes for a fingerprint, with room to spare.
 const CACHE_BYTES_PER_FINGERPRINT: usize = 64;
+/// Hash functions of the papers' Bloom filters (S1.13).
+const PAPERS_HASHES: u32 = 4;
 /// Fingerprints in an index page.
 const PAGE_FINGERPRINTS: usize = 340;
 
 /// A trace and the store that it meets.
 pub struct Workload {
+    /// Its name in tables.
+    pub name: String,
     /// The trace.
     pub trace: Box<dyn Trace>,
     /// Chunks of one generation of all streams, nearly.
@@ -32,47 +36,86 @@ pub struct Workload {
     pub container_chunks: usize,
     /// Fingerprints that the cache holds.
     pub cache_fingerprints: usize,
+    /// Fingerprints of a bucket that lazy look-up locates together: such that all buckets hold two
+    /// or three containers' worth.
+    pub bucket_threshold: usize,
     /// Fingerprints that may wait for a verdict in one stream.
     pub buffer_max: usize,
+    /// New chunks that are not yet in an index run, at most.
+    pub pending_max: usize,
+    /// Whether chunks are stored in stream order, as the product does.
+    pub ordered: bool,
     /// Whether generations are deleted.
     pub deletes: bool,
+    /// The index, if not the product's.
+    pub index: IndexSetup,
 }
 
 impl Workload {
-    /// A generated workload; `tiny` ones take part of a second.
+    /// A generated workload on the product's index; `tiny` ones take part of a second.
     ///
     /// # Errors
     /// The scale is impossible.
     pub fn generated(preset: Preset, tiny: bool) -> Result<Self> {
         let chunks = match (preset, tiny) {
-            (Preset::Exchange, false) => 40_000,
+            (Preset::Exchange, false) => 30_000,
             (Preset::Engineering, false) => 100_000,
             (Preset::Mirror, false) => 18_000,
-            (Preset::Aged, false) => 12_000,
+            (Preset::Aged | Preset::Scattered, false) => 10_000,
             (Preset::Primary, false) => 60_000,
-            (Preset::Exchange, true) => 800,
-            (Preset::Engineering, true) => 2000,
-            (Preset::Mirror, true) => 1000,
-            (Preset::Aged, true) => 400,
+            (Preset::Exchange, true) => 2000,
+            (Preset::Engineering, true) => 6000,
+            (Preset::Mirror, true) => 1500,
+            (Preset::Aged | Preset::Scattered, true) => 1500,
             (Preset::Primary, true) => 3000,
         };
         let generator = Generator::preset(preset, chunks)?;
         let parameters = generator.parameters();
         let lineages = (parameters.lineages * parameters.streams) as usize;
+        let deletes = parameters.deletion.is_some();
         let generation_chunks = chunks * lineages;
-        let group = match preset {
-            // S0.8: the prefetched group has 2048 fingerprints.
-            Preset::Mirror => 2048,
+        let container_chunks = match preset {
+            // A generation of a stream fills about half a container, in either form.
+            Preset::Aged | Preset::Scattered if tiny => 128,
+            _ if tiny => 256,
             _ => 1024,
         };
-        Ok(Self {
-            deletes: parameters.deletion.is_some(),
-            trace: Box::new(generator),
-            generation_chunks,
-            container_chunks: if tiny { group / 32 } else { group },
-            cache_fingerprints: cache_for(preset, generation_chunks),
-            buffer_max: buffer_for(generation_chunks),
-        })
+        let cache_fingerprints = match preset {
+            // FAST'08's machine had 8 GB for fulls of 2.4 million chunks.
+            Preset::Exchange | Preset::Engineering => generation_chunks * 4,
+            Preset::Mirror => generation_chunks * 3 / 2,
+            Preset::Aged | Preset::Scattered => generation_chunks / 2,
+            Preset::Primary => generation_chunks / 8,
+        };
+        let trace = Box::new(generator);
+        Ok(Self::new(trace, generation_chunks, container_chunks, cache_fingerprints, deletes))
+    }
+
+    /// The images of S0, looked up as S0 did: in one session, each chunk stored as soon as it has
+    /// its verdict, with groups of 2048 fingerprints (S0.8), on an index that is one table, with a
+    /// Bloom filter of `bits_per_key` bits for each unique chunk and a cache for a fifth of all
+    /// fingerprints (S0.19, S0.20).
+    ///
+    /// # Errors
+    /// The number of bits is impossible.
+    pub fn papers_images(tiny: bool, bits_per_key: f64) -> Result<Self> {
+        let images = Self::generated(Preset::Mirror, tiny)?;
+        let trace = Joined(Generator::preset(Preset::Mirror, if tiny { 1500 } else { 18_000 })?);
+        let totals = Summary::of(&trace)?.total();
+        let container_chunks = if tiny { 256 } else { 2048 };
+        let cache = totals.chunks as usize / 5;
+        let summary =
+            index::Summary { keys: totals.chunks_new, bits_per_key, hashes: PAPERS_HASHES };
+        let index = IndexSetup {
+            memory_bytes: 0,
+            single_run: true,
+            summary: Some(summary),
+            ..IndexSetup::default()
+        };
+        let chunks = images.generation_chunks;
+        let workload = Self::new(Box::new(trace), chunks, container_chunks, cache, false);
+        let name = format!("images, {bits_per_key} bits");
+        Ok(Self { name, index, ordered: false, pending_max: 4 * container_chunks, ..workload })
     }
 
     /// Real directories, cut into chunks of about `average` bytes.
@@ -84,20 +127,36 @@ impl Workload {
         let versions = tree::versions(data)?;
         let trace = tree::read_versions("real data", &versions, &parameters, Layout::Files)?;
         let generation_chunks = trace.chunk_count() / versions.len().max(1);
-        Ok(Self {
-            trace: Box::new(trace),
-            generation_chunks,
-            container_chunks: 1024,
-            cache_fingerprints: generation_chunks / 4,
-            buffer_max: buffer_for(generation_chunks),
-            deletes: false,
-        })
+        let trace = Box::new(trace);
+        Ok(Self::new(trace, generation_chunks, 1024, generation_chunks / 2, false))
     }
 
-    /// The workload's name.
+    fn new(
+        trace: Box<dyn Trace>,
+        generation_chunks: usize,
+        container_chunks: usize,
+        cache_fingerprints: usize,
+        deletes: bool,
+    ) -> Self {
+        Self {
+            name: trace.name().to_owned(),
+            trace,
+            generation_chunks,
+            container_chunks,
+            cache_fingerprints,
+            bucket_threshold: if container_chunks < 1000 { 4 } else { 16 },
+            buffer_max: (generation_chunks / 3).clamp(256, 1 << 16),
+            pending_max: (generation_chunks / 2).max(1 << 12),
+            ordered: true,
+            deletes,
+            index: IndexSetup::default(),
+        }
+    }
+
+    /// The name as part of a file's.
     #[must_use]
-    pub fn name(&self) -> &str {
-        self.trace.name()
+    pub fn file_name(&self) -> String {
+        file_name(&self.name)
     }
 
     /// The setup that goes with the workload; a cache of another size for others.
@@ -106,9 +165,10 @@ impl Workload {
         let group_pages = self.container_chunks.div_ceil(PAGE_FINGERPRINTS) as u32;
         Setup {
             container_chunks: self.container_chunks,
-            pending_max: (self.generation_chunks / 2).max(1 << 12),
+            pending_max: self.pending_max,
+            held_max: self.ordered.then_some(self.buffer_max),
             collection: self.deletes.then(Collection::default),
-            index: IndexSetup { bucket_pages: Some(group_pages), ..IndexSetup::default() },
+            index: IndexSetup { bucket_pages: Some(group_pages), ..self.index.clone() },
             ..Setup::new(strategy, self.cache_bytes(self.cache_fingerprints))
         }
     }
@@ -121,8 +181,16 @@ impl Workload {
 
     /// Lazy look-up as S0 has it by default: rings as long as a container (S0.8).
     #[must_use]
-    pub fn lazy(&self, bucket_threshold: usize) -> LookupStrategy {
-        self.lazy_with(self.container_chunks, bucket_threshold)
+    pub fn lazy(&self) -> LookupStrategy {
+        self.lazy_with(self.container_chunks, self.bucket_threshold)
+    }
+
+    /// The same with a second look.
+    #[must_use]
+    pub fn second_look(&self, bucket_threshold: usize) -> LookupStrategy {
+        let ring_length = self.container_chunks;
+        let buffer_max = self.buffer_max;
+        LookupStrategy::SecondLook(LazyParameters { ring_length, bucket_threshold, buffer_max })
     }
 
     /// Lazy look-up.
@@ -169,17 +237,15 @@ pub fn eager() -> [(&'static str, LookupStrategy); 2] {
     ]
 }
 
-/// The papers' machines had memory for the fingerprints of about a generation (FAST'08: 8 GB for
-/// fulls of 2.4 million chunks; S0: 256 MB for 26 million chunks in all); the aged one has half.
-fn cache_for(preset: Preset, generation_chunks: usize) -> usize {
-    match preset {
-        Preset::Exchange | Preset::Engineering => generation_chunks * 2,
-        Preset::Mirror => generation_chunks * 3 / 2,
-        Preset::Aged => generation_chunks / 2,
-        Preset::Primary => 4096.min(generation_chunks / 8),
+/// A name as part of a file's.
+#[must_use]
+pub fn file_name(name: &str) -> String {
+    let mut file = String::new();
+    for word in name.split(|c: char| !c.is_alphanumeric() && c != '.') {
+        if !word.is_empty() {
+            file.push_str(if file.is_empty() { "" } else { "-" });
+            file.push_str(word);
+        }
     }
-}
-
-fn buffer_for(generation_chunks: usize) -> usize {
-    (generation_chunks / 3).clamp(256, 1 << 16)
+    file
 }

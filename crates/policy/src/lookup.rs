@@ -119,8 +119,8 @@ impl StreamLookup {
         self.drain_before(u64::MAX, filter, port, resolved)
     }
 
-    /// Resolves at least what waits under tickets below `ticket`, for an owner that has to let go of
-    /// its oldest chunks.
+    /// Resolves at least what waits under tickets below `ticket`, for an owner that has to let go
+    /// of its oldest chunks.
     ///
     /// # Errors
     /// The port failed; the stream cannot go on.

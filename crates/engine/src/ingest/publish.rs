@@ -17,6 +17,7 @@ use crate::check::findings;
 use crate::chunk_store::{ChunkStore, ChunkStoreOptions, StreamWriter};
 use crate::index::{FingerprintIndex, merge, rebuild};
 use crate::job::Job;
+use crate::look_up::Chosen;
 use crate::repository::Repository;
 use crate::session::{Commit, Snapshot, SnapshotList, WriterSession, epoch};
 use crate::tree::directory::DirectoryBuilder;
@@ -24,7 +25,6 @@ use crate::tree::{TreeReader, path};
 use onefold_format::layout;
 use onefold_format::node::{Entry, EntryKind, Node, Reference, Time, Totals};
 use onefold_format::record::{RECORD_VERSION, SnapshotKind, SnapshotRecord, Summary};
-use onefold_policy::lookup::DeviceCosts;
 use onefold_types::{ContainerId, Error, ErrorKind, Fingerprint, Level, Result, SessionId};
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -78,7 +78,7 @@ struct Ready {
     store: Arc<ChunkStore>,
     /// Whether the parent's chunks must be looked up one by one.
     distrust_parent: bool,
-    device_costs: Option<DeviceCosts>,
+    chosen: Chosen,
 }
 
 /// A finished tree.
@@ -202,8 +202,7 @@ impl Backup<'_> {
         avoid.extend(findings::load_findings(self.repository)?);
         let distrust_parent = avoid.len() > condemned;
         let choice = self.options.lookup;
-        let (lookup, device_costs) =
-            choice.strategy(self.repository, &present, self.options.device_costs)?;
+        let chosen = choice.strategy(self.repository, &present, self.options.device_costs)?;
         let store_options = ChunkStoreOptions {
             compression: match self.options.compression {
                 Some(compression) => compression,
@@ -211,7 +210,7 @@ impl Backup<'_> {
             },
             threads: self.options.threads,
             filter: self.options.filter,
-            lookup,
+            lookup: chosen.strategy,
             index_kind: self.options.index_kind,
             dry_run,
         };
@@ -220,7 +219,7 @@ impl Backup<'_> {
             let totals = &parent.record.summary;
             self.job.progress.set_totals(totals.files, totals.bytes);
         }
-        Ok(Ready { session, parent, heads: list.heads, store, distrust_parent, device_costs })
+        Ok(Ready { session, parent, heads: list.heads, store, distrust_parent, chosen })
     }
 
     /// Opens the index; what a crashed session left unindexed is replayed first (S1.14). Returns
@@ -308,13 +307,17 @@ impl Backup<'_> {
         tree: &Tree,
         names: &[String],
     ) -> Result<Option<BackupReport>> {
-        let Ready { session, parent, heads, store, device_costs, .. } = ready;
+        let Ready { session, parent, heads, store, chosen, .. } = ready;
+        let mut lookup = store.lookup_report();
+        if let Some(reason) = chosen.reason {
+            lookup.explanation = reason;
+        }
         let parent_id = parent.as_ref().map(|parent| parent.id);
         let mut report = BackupReport {
             parent: parent_id,
             summary: tree.summary,
-            lookup: store.lookup_report(),
-            device_costs,
+            lookup,
+            device_costs: chosen.costs,
             ..BackupReport::default()
         };
         let totals = store.totals();

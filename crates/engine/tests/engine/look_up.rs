@@ -111,7 +111,7 @@ fn chunks_that_wait_stay_within_their_share_of_memory() {
             threads: 1,
             // Without the vector every chunk has to wait, new ones too.
             filter: FilterConfiguration { summary_vector: false, ..Default::default() },
-            lookup: strategy.clone(),
+            lookup: strategy,
             index_kind: None,
             dry_run: false,
         };

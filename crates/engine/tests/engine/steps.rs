@@ -132,7 +132,7 @@ pub fn chunk_store_avoiding(
 pub fn put_chunk(stream: &mut StreamWriter, fingerprint: Fingerprint, bytes: &[u8]) {
     let batch = ChunkBatch {
         buffer: bytes.to_vec(),
-        places: vec![0..bytes.len()],
+        places: std::iter::once(0..bytes.len()).collect(),
         fingerprints: vec![fingerprint],
     };
     stream.put_data(batch, &mut |_| {}).unwrap();

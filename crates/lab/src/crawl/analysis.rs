@@ -251,7 +251,10 @@ mod tests {
     use super::*;
     use crate::source::fsl::{Chunking, File, FslChunk, HashMethod, Header, Version, Writer};
 
-    fn write(path: &Path, files: &[(&str, &[(u64, u8, u8)])]) {
+    /// A file's name and its chunks: length, number, compression ratio.
+    type NamedFile<'a> = (&'a str, &'a [(u64, u8, u8)]);
+
+    fn write(path: &Path, files: &[NamedFile<'_>]) {
         let header =
             Header::new(Version::NEWEST, Chunking::by_content(1, 100), HashMethod::Md5To48, 6);
         let mut writer = Writer::new(std::fs::File::create(path).unwrap(), header).unwrap();

@@ -6,7 +6,7 @@ use crate::parallel;
 use crate::report::{Cell, Claim, LineChart, Report, Scale, Series, Table};
 use crate::simulation::Outcome;
 use crate::source::generator::Preset;
-use crate::workload::{Workload, eager};
+use crate::workload::{Workload, eager, file_name};
 use onefold_chunking::ChunkerKind;
 use onefold_policy::cost_model::{CorrectedTerms, ModelTerms};
 use onefold_policy::lookup::{DeviceCosts, LookupStrategy};
@@ -30,7 +30,7 @@ pub const EXPERIMENT: Experiment = Experiment {
 
 /// Rings, as parts of a container.
 const RING_PARTS: [usize; 2] = [16, 1];
-const THRESHOLDS: [usize; 4] = [2, 8, 32, 128];
+const THRESHOLDS: [usize; 3] = [2, 16, 64];
 
 struct Raced {
     workload: String,
@@ -39,12 +39,12 @@ struct Raced {
 }
 
 fn run(setting: &Setting, report: &mut Report) -> Result<()> {
-    let presets = [Preset::Mirror, Preset::Exchange, Preset::Engineering, Preset::Aged];
-    let presets = if setting.tiny { &presets[..2] } else { &presets[..] };
-    let mut workloads: Vec<Workload> = presets
-        .iter()
-        .map(|preset| Workload::generated(*preset, setting.tiny))
-        .collect::<Result<_>>()?;
+    let mut workloads = vec![Workload::papers_images(setting.tiny, 8.0)?];
+    let presets = [Preset::Exchange, Preset::Engineering, Preset::Aged, Preset::Scattered];
+    let presets = if setting.tiny { &presets[..1] } else { &presets[..] };
+    for preset in presets {
+        workloads.push(Workload::generated(*preset, setting.tiny)?);
+    }
     if let Some(data) = &setting.data {
         workloads.push(Workload::real(data, ChunkerKind::MinCdc, 8192)?);
     }
@@ -73,11 +73,11 @@ fn race(setting: &Setting, workload: &Workload) -> Result<Raced> {
         for threshold in THRESHOLDS {
             let lazy = workload.lazy_with(ring, threshold);
             fixed.push((format!("lazy, ring {ring}, threshold {threshold}"), lazy));
-            if let (1, LookupStrategy::Lazy(parameters)) = (part, lazy) {
-                let name = format!("second look, threshold {threshold}");
-                fixed.push((name, LookupStrategy::SecondLook(parameters)));
-            }
         }
+    }
+    for threshold in [2, 16, 1024] {
+        let second_look = workload.second_look(threshold);
+        fixed.push((format!("second look, threshold {threshold}"), second_look));
     }
     let devices = setting.devices();
     let mut all: Vec<LookupStrategy> = fixed.iter().map(|(_, strategy)| *strategy).collect();
@@ -86,7 +86,7 @@ fn race(setting: &Setting, workload: &Workload) -> Result<Raced> {
     let mut outcomes = parallel::map(&all, parallel::threads(), run)?;
     let auto = outcomes.split_off(fixed.len());
     let fixed = fixed.into_iter().map(|(name, _)| name).zip(outcomes).collect();
-    Ok(Raced { workload: workload.name().to_owned(), fixed, auto })
+    Ok(Raced { workload: workload.name.clone(), fixed, auto })
 }
 
 fn time(outcome: &Outcome, device: &Device) -> f64 {
@@ -213,7 +213,7 @@ fn choices(setting: &Setting, report: &mut Report, one: &Raced) {
         "switches",
         "probes",
     ];
-    let file = format!("choices-{}", one.workload.replace(' ', "-"));
+    let file = format!("choices-{}", file_name(&one.workload));
     let caption = format!("{}: seconds for each million look-ups", one.workload);
     let mut table = Table::new(file, caption, columns);
     let mut words = Vec::new();

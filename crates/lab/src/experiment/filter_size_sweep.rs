@@ -7,7 +7,6 @@ use crate::parallel;
 use crate::report::{Cell, Claim, LineChart, Report, Scale, Series, Table};
 use crate::simulation::index::Summary;
 use crate::simulation::{IndexSetup, Outcome, Setup};
-use crate::source::generator::Preset;
 use crate::trace::Summary as Totals;
 use crate::workload::{Workload, eager};
 use onefold_policy::lookup::LookupStrategy;
@@ -34,13 +33,13 @@ const BITS: [f64; 7] = [0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0];
 const HASHES: u32 = 4;
 
 fn run(setting: &Setting, report: &mut Report) -> Result<()> {
-    let workload = Workload::generated(Preset::Mirror, setting.tiny)?;
+    let mut setups = Vec::new();
+    let workload = Workload::papers_images(setting.tiny, 8.0)?;
     let unique = Totals::of(&*workload.trace)?.total().chunks_new;
     let [(_, eager), _] = eager();
-    let lazy = workload.lazy(if setting.tiny { 8 } else { 16 });
-    let mut setups = Vec::new();
+    let lazy = workload.lazy();
     for strategy in [eager, lazy] {
-        setups.extend(BITS.map(|bits| with_filter(&workload, strategy, bits, unique)));
+        setups.extend(BITS.map(|bits| with_filter(&workload, strategy, bits)));
     }
     let run = |setup: &Setup| setup.run(&*workload.trace);
     let outcomes = parallel::map(&setups, parallel::threads(), run)?;
@@ -64,13 +63,11 @@ fn run(setting: &Setting, report: &mut Report) -> Result<()> {
     report.lines("time", &chart.scaled(Scale::Log, Scale::Log))
 }
 
-/// The filter has its final size from the start, as in the paper; the index keeps nothing in memory
-/// that could do the filter's work.
-fn with_filter(workload: &Workload, strategy: LookupStrategy, bits: f64, keys: u64) -> Setup {
+/// The filter has its final size from the start, as in the paper.
+fn with_filter(workload: &Workload, strategy: LookupStrategy, bits_per_key: f64) -> Setup {
     let setup = workload.setup(strategy);
-    let summary = Some(Summary { keys, bits_per_key: bits, hashes: HASHES });
-    let index = IndexSetup { memory_bytes: 0, single_run: true, summary, ..setup.index };
-    Setup { index, ..setup }
+    let summary = setup.index.summary.map(|summary| Summary { bits_per_key, ..summary });
+    Setup { index: IndexSetup { summary, ..setup.index }, ..setup }
 }
 
 /// The share of new chunks that a filter lets pass, averaged while it fills from none to all keys.

@@ -64,7 +64,9 @@ fn run(setting: &Setting, report: &mut Report) -> Result<()> {
     }
     report.table(table);
     report.table(ratios(&workloads)?);
-    cache_sizes(report, &workloads)?;
+    if !setting.tiny {
+        cache_sizes(report, &workloads)?;
+    }
     generations.into_iter().for_each(|table| report.table(table));
     Ok(())
 }
@@ -99,7 +101,7 @@ fn share(outcomes: &[Outcome], place: usize) -> f64 {
 }
 
 fn papers_share(workload: &Workload, place: usize) -> Option<f64> {
-    let (_, shares) = PAPER.iter().find(|(name, _)| *name == workload.name())?;
+    let (_, shares) = PAPER.iter().find(|(name, _)| *name == workload.name)?;
     shares.get(place).copied()
 }
 
@@ -108,7 +110,7 @@ fn summarise(table: &mut Table, workload: &Workload, outcomes: &[Outcome]) {
     for (place, (outcome, name)) in outcomes.iter().zip(NAMES.into_iter().chain(own)).enumerate() {
         let counters = outcome.total().counters;
         table.row([
-            Cell::text(workload.name()),
+            Cell::text(workload.name.clone()),
             Cell::text(name),
             Cell::count(counters.disk_reads()),
             Cell::real(share(outcomes, place), 2),
@@ -120,7 +122,7 @@ fn summarise(table: &mut Table, workload: &Workload, outcomes: &[Outcome]) {
 }
 
 fn checks(report: &mut Report, workload: &Workload, outcomes: &[Outcome]) {
-    let name = workload.name();
+    let name = &workload.name;
     for (place, configuration) in NAMES.iter().enumerate().skip(1) {
         let Some(paper) = papers_share(workload, place) else {
             continue;
@@ -136,7 +138,7 @@ fn checks(report: &mut Report, workload: &Workload, outcomes: &[Outcome]) {
         let removed = 100.0 - share(outcomes, place);
         report.check(
             format!("{name}: {what} remove at least {least} %"),
-            removed >= least || workload.name() == "real data",
+            removed >= least || workload.name == "real data",
             format!("{removed:.2} %"),
         );
     }
@@ -151,8 +153,8 @@ fn plot(report: &mut Report, workload: &Workload, outcomes: &[Outcome]) -> Resul
         });
         Series::new(name, points.collect())
     });
-    let file = format!("generations-{}", workload.name().replace(' ', "-"));
-    let title = format!("Device reads for each chunk, {}", workload.name());
+    let file = format!("generations-{}", workload.file_name());
+    let title = format!("Device reads for each chunk, {}", workload.name);
     let chart = LineChart::new(&title, "generation", "reads for each chunk", series.collect());
     report.lines(&file, &chart.scaled(Scale::Linear, Scale::Log))
 }
@@ -161,8 +163,8 @@ fn plot(report: &mut Report, workload: &Workload, outcomes: &[Outcome]) -> Resul
 fn by_generation(workload: &Workload, outcomes: &[Outcome]) -> Table {
     let mut columns = vec!["generation".to_owned(), "chunks".into(), "new, %".into()];
     columns.extend(NAMES.map(|name| format!("{name}, reads")));
-    let file = format!("generations-{}", workload.name().replace(' ', "-"));
-    let caption = format!("{}, by generation", workload.name());
+    let file = format!("generations-{}", workload.file_name());
+    let caption = format!("{}, by generation", workload.name);
     let mut table = Table::new(file, caption, columns);
     let last = outcomes.first().map_or(0, |one| one.generations.len());
     for place in (0..last).filter(|place| *place < 3 || (place + 1) % 20 == 0 || place + 1 == last)
@@ -187,13 +189,13 @@ fn ratios(workloads: &[Workload]) -> Result<Table> {
     let mut table = Table::new("ratios", "The workloads (Table 3)", columns);
     for workload in workloads {
         let total = crate::trace::Summary::of(&*workload.trace)?.total();
-        let paper = match workload.name() {
+        let paper = match workload.name.as_str() {
             "exchange" => Cell::real(5.69, 2),
             "engineering" => Cell::real(5.04, 2),
             _ => Cell::Missing,
         };
         table.row([
-            Cell::text(workload.name()),
+            Cell::text(workload.name.clone()),
             Cell::count(total.chunks),
             Cell::real(total.bytes as f64 / 1e9, 2),
             Cell::real(total.ratio(), 2),
@@ -205,7 +207,7 @@ fn ratios(workloads: &[Workload]) -> Result<Table> {
 
 /// The paper does not say how large its cache was (S1.27): what would others have done?
 fn cache_sizes(report: &mut Report, workloads: &[Workload]) -> Result<()> {
-    const SHARES: [f64; 5] = [0.0625, 0.125, 0.25, 1.0, 4.0];
+    const SHARES: [f64; 4] = [0.125, 0.5, 1.0, 4.0];
     let columns = ["workload", "cache, generations", "reads with both, %", "with fuse filter, %"];
     let caption = "Reads by size of the locality cache, in per cent of look-ups";
     let mut table = Table::new("cache-sizes", caption, columns);
@@ -221,7 +223,7 @@ fn cache_sizes(report: &mut Report, workloads: &[Workload]) -> Result<()> {
         let run = |setup: &Setup| setup.run(&*workload.trace);
         let outcomes = parallel::map(&setups, parallel::threads(), run)?;
         for (size, pair) in SHARES.iter().zip(outcomes.chunks(2)) {
-            let mut row = vec![Cell::text(workload.name()), Cell::real(*size, 4)];
+            let mut row = vec![Cell::text(workload.name.clone()), Cell::real(*size, 4)];
             row.extend(pair.iter().map(|outcome| {
                 let total = outcome.total();
                 Cell::percent(total.counters.disk_reads() as f64 / total.chunks.max(1) as f64, 3)

@@ -153,7 +153,7 @@ fn reads(report: &mut Report, workload: &Workload, table: &mut Table) -> Result<
         let by_formula = 8.0 * 0.95 / 65_536.0 * total.chunks_new as f64;
         let is_signature = *kind == IndexKind::Signature;
         table.row([
-            Cell::text(workload.name()),
+            Cell::text(workload.name.clone()),
             Cell::text(kind.to_string()),
             Cell::count(total.chunks),
             Cell::percent(total.duplicates() as f64 / total.chunks.max(1) as f64, 1),
@@ -165,12 +165,12 @@ fn reads(report: &mut Report, workload: &Workload, table: &mut Table) -> Result<
         ]);
         if is_signature {
             report.check(
-                format!("{}: at most 1.5 % of look-ups read the device", workload.name()),
+                format!("{}: at most 1.5 % of look-ups read the device", workload.name),
                 share <= 0.015,
                 format!("{:.3} %, paper about 1 %", share * 100.0),
             );
             report.check(
-                format!("{}: no index page is read and no verdict is wrong", workload.name()),
+                format!("{}: no index page is read and no verdict is wrong", workload.name),
                 counters.index_page_reads == 0 && total.missed + total.false_duplicates == 0,
                 format!("{} pages", counters.index_page_reads),
             );

@@ -201,7 +201,8 @@ impl RealIndex {
         self.refresh()
     }
 
-    /// Requests and bytes that look-ups have sent to the index's objects, since this was last asked.
+    /// Requests and bytes that look-ups have sent to the index's objects, since this was last
+    /// asked.
     pub fn take_requests(&mut self) -> (u64, u64) {
         self.note_requests();
         std::mem::take(&mut self.read)

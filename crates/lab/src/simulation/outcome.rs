@@ -29,6 +29,8 @@ pub struct GenerationOutcome {
     pub false_duplicates: u64,
     /// Fingerprints that waited for a verdict at once, at most, in one stream.
     pub waiting_max: u64,
+    /// Chunks held back at once because an earlier one waited, at most, in one stream.
+    pub held_max: u64,
     /// Bytes of index pages and filters read.
     pub index_bytes: u64,
     /// Memory of the index after it.
@@ -107,6 +109,7 @@ impl Outcome {
             total.missed += one.missed;
             total.false_duplicates += one.false_duplicates;
             total.waiting_max = total.waiting_max.max(one.waiting_max);
+            total.held_max = total.held_max.max(one.held_max);
             total.index_bytes += one.index_bytes;
             total.index_memory_bytes = one.index_memory_bytes;
             total.index_entries = one.index_entries;

@@ -2,7 +2,7 @@ use super::containers::Listed;
 use super::index::Summary;
 use super::*;
 use crate::source::generator::{Deletion, DeletionOrder, Generator, Parameters, Preset};
-use crate::trace::Recorded;
+use crate::trace::{Joined, Recorded};
 use onefold_engine::index::IndexMode;
 use onefold_format::index_run::IndexKind;
 use onefold_policy::FilterOrder;
@@ -139,6 +139,24 @@ fn rest(total: &GenerationOutcome) -> u64 {
 }
 
 #[test]
+fn chunks_are_held_for_order_within_a_bound() {
+    let trace = Joined(aged(1500, 4));
+    let expected = expected_new(&trace);
+    for strategy in [lazy(64, 16, 4096), lazy(64, 512, 4096)] {
+        for held_max in [None, Some(100), Some(5000)] {
+            let setup = Setup { held_max, collection: None, ..setup(strategy) };
+            let outcome = setup.run(&trace).unwrap();
+            let total = outcome.total();
+            assert_eq!(vec![total.chunks_new], expected);
+            assert_eq!((total.missed, total.false_duplicates), (0, 0));
+            if let Some(held_max) = held_max {
+                assert!(total.held_max <= held_max as u64 + 1, "{}", total.held_max);
+            }
+        }
+    }
+}
+
+#[test]
 fn deletions_leave_no_wrong_verdict() {
     let trace = aged(1500, 14);
     let mut stored = BTreeSet::new();
@@ -244,6 +262,7 @@ fn impossible_setups_are_refused_with_the_range() {
         (Setup { container_chunks: 0, ..base() }, "1 to 65536"),
         (Setup { container_chunks: 70_000, ..base() }, "1 to 65536"),
         (Setup { pending_max: 0, ..base() }, "at least 1"),
+        (Setup { held_max: Some(0), ..base() }, "at least 1"),
         (Setup { strategy: lazy(0, 1, 1), ..base() }, "1 to 65536"),
         (
             Setup {

@@ -27,6 +27,9 @@ pub struct Generator {
     parameters: Parameters,
 }
 
+/// Takes a generation's number and its files, each a list of chunk numbers.
+pub type EachGeneration<'a> = dyn FnMut(u32, &[&[u64]]) -> Result<()> + 'a;
+
 impl Generator {
     /// The generator for these parameters.
     ///
@@ -81,11 +84,7 @@ impl Generator {
     ///
     /// # Errors
     /// Those of `each`.
-    pub fn replay_files(
-        &self,
-        stream: u32,
-        each: &mut dyn FnMut(u32, &[&[u64]]) -> Result<()>,
-    ) -> Result<()> {
+    pub fn replay_files(&self, stream: u32, each: &mut EachGeneration<'_>) -> Result<()> {
         let mut work = StreamWork::new(&self.parameters, stream);
         for generation in 0..self.parameters.generations {
             each(generation, &work.next_generation(&self.parameters, generation))?;
@@ -175,7 +174,7 @@ impl StreamWork {
             }
             let full = match parameters.schedule {
                 Schedule::Full => true,
-                Schedule::WeeklyFull { days } => generation % days == 0,
+                Schedule::WeeklyFull { days } => generation.is_multiple_of(days),
             };
             let first = lineage.is_empty();
             lineage.evolve(parameters);

@@ -1,8 +1,8 @@
 //! Real directories as a trace: each directory is one generation, cut by the product's chunkers.
 //!
-//! A directory is read in one of two layouts: file by file, as Onefold does it, or as one archive in
-//! which a header of 512 bytes precedes each file and files are padded to 512 bytes. The archive is
-//! what FAST'08 saw: backup software that does not align files, so that one inserted file shifts
+//! A directory is read in one of two layouts: file by file, as Onefold does it, or as one archive
+//! in which a header of 512 bytes precedes each file and files are padded to 512 bytes. The archive
+//! is what FAST'08 saw: backup software that does not align files, so that one inserted file shifts
 //! all that follow.
 
 use crate::parallel;

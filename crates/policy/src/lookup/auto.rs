@@ -33,58 +33,64 @@ use super::parameters::{AutoParameters, DeviceCosts, LazyParameters, RING_LENGTH
 use crate::accelerated_filter::{
     AcceleratedFilter, FilterConfiguration, FilterCounters, FilterOrder, Verdict,
 };
+use crate::cost_model;
 use crate::ports::IndexPort;
-use estimate::{Mix, Prices, Stretch};
+use estimate::{Mix, Prices, Rates, Stretch, Way};
 use onefold_types::{Fingerprint, Result};
 
-/// The right side of (8) that S0 measured.
-const RIGHT_SIDE_OF_S0: f64 = 554.06;
-/// The ways: eager is the first, the others are lazy with these bucket thresholds.
-const EAGER: usize = 0;
-const THRESHOLDS: [usize; 6] = [0, 2, 4, 16, 64, 1024];
-/// The lazy ways to begin with on slow devices and on fast ones.
-const LAZY_IF_SLOW: usize = 4;
-const LAZY_IF_FAST: usize = 2;
+/// The ways there are.
+const WAYS: [Way; 6] =
+    [Way::Eager, Way::Lazy(2), Way::Lazy(4), Way::Lazy(16), Way::Lazy(64), Way::Lazy(1024)];
 /// What trials may cost in excess, of all costs.
 const TRIAL_SHARE: f64 = 0.02;
 /// Look-ups whose cost trials may take beyond their share, so that they can begin.
 const TRIAL_CREDIT_LOOKUPS: f64 = 2048.0;
+/// Look-ups whose cost it may take in excess to confirm that a way has rightly lost.
+const CONFIRMATION_LOOKUPS: f64 = 256.0;
+/// Windows a trial is expected to last.
+const TRIAL_WINDOWS: f64 = 4.0;
 /// A way takes over if it costs less than this part of what the current one does.
 const TAKES_OVER_BELOW: f64 = 0.97;
-/// Windows after which a way that lost is tried again, at first and at last.
+/// Windows after which a way is tried again: if it promises to win, and if it lost, at first and
+/// at last.
+const PAUSE_IF_PROMISING: u64 = 2;
 const PAUSE_MIN: u64 = 8;
 const PAUSE_MAX: u64 = 1024;
 /// Windows in a stretch at most, unless the buffer has to fill first.
 const STRETCH_WINDOWS_MAX: u64 = 8;
-/// How often a stretch is looked at.
+/// How often in a window a stretch is looked at, and how often one that may be costly.
 const CHECKS_PER_WINDOW: u64 = 8;
+const CHECKS_IF_COSTLY: u64 = 64;
 /// The weight of the newest stretch in what the current way costs.
 const NEWEST_WEIGHT: f64 = 0.25;
-/// A change of the cost by this factor makes all ways due.
+/// A change of the cost by this factor makes all that is known void.
 const CHANGE_FACTOR: f64 = 1.5;
-/// What a way costs that failed so early that nothing could be measured.
-const FAILED: f64 = 4.0;
+/// A trial that showed worse may have met an unusual part of the stream.
+const CORRECTION_MAX: f64 = 4.0;
+/// What a trial that had to be broken off is taken to have shown: so many times the cost.
+const FAILED_FACTOR: f64 = 2.0;
 
 /// What is known of a way that is not in use.
 #[derive(Clone, Copy, Debug)]
 struct Knowledge {
-    /// The cost of a passing chunk, relative to the current way's; `None` before a trial.
-    relative: Option<f64>,
-    /// What the current way cost then, in nanoseconds.
-    then_ns: f64,
+    /// How wrong the estimate from the current way's rates was in a trial: what the variable part
+    /// of the cost was, for each nanosecond expected. `None` before a trial.
+    correction: Option<f64>,
     /// The look-ups that had been made then, and the windows to wait before another trial.
     tried: u64,
     pause: u64,
 }
 
-const UNKNOWN: Knowledge = Knowledge { relative: None, then_ns: 0.0, tried: 0, pause: PAUSE_MIN };
+const UNKNOWN: Knowledge = Knowledge { correction: None, tried: 0, pause: PAUSE_MIN };
 
 /// A way on trial.
 #[derive(Clone, Copy, Debug)]
 struct Trial {
     way: usize,
-    /// What it may cost in excess, in nanoseconds.
+    /// What it may still cost in excess, in nanoseconds.
     excess_max_ns: f64,
+    /// Whether it confirms that another way was right to take over.
+    confirms: bool,
 }
 
 /// The look-ups of one stream, however they cost least.
@@ -93,18 +99,20 @@ pub(super) struct Auto {
     parameters: AutoParameters,
     configuration: FilterConfiguration,
     lazy: Lazy,
+    /// The way in use, as a place in [`WAYS`], and the one on trial.
     current: usize,
     trial: Option<Trial>,
     order: FilterOrder,
     stretch: Stretch,
     next_check: u64,
-    /// Whether the buffer is still filling or emptying after a change, and how it stood last.
+    /// Whether the buffer is still filling or emptying after a change; the chunks that had begun to
+    /// wait at the last check, and that waited.
     settling: bool,
     last_check: (u64, usize),
-    /// What a passing chunk costs the current way, in nanoseconds; `None` before it is known.
-    passing_ns: Option<f64>,
+    /// What happens in the current way; `None` before anything is known.
+    rates: Option<Rates>,
     mix: Mix,
-    knowledge: [Knowledge; THRESHOLDS.len()],
+    knowledge: [Knowledge; WAYS.len()],
     /// Of all stretches that have ended.
     lookups: u64,
     total_ns: f64,
@@ -116,26 +124,25 @@ pub(super) struct Auto {
 
 impl Auto {
     pub(super) fn new(parameters: &AutoParameters) -> Self {
-        let slow = parameters.costs.ratio() > RIGHT_SIDE_OF_S0;
         let lazy = LazyParameters {
             ring_length: *RING_LENGTH_RANGE.end(),
-            bucket_threshold: THRESHOLDS[if slow { LAZY_IF_SLOW } else { LAZY_IF_FAST }],
+            bucket_threshold: 1,
             buffer_max: parameters.buffer_max,
         };
         Self {
             parameters: *parameters,
             configuration: FilterConfiguration::default(),
             lazy: Lazy::new(&lazy, true),
-            current: if slow { LAZY_IF_SLOW } else { EAGER },
+            current: 0,
             trial: None,
             order: FilterOrder::CacheFirst,
             stretch: Stretch::default(),
-            settling: slow,
+            next_check: parameters.window_length as u64 / CHECKS_IF_COSTLY,
+            settling: false,
             last_check: (0, 0),
-            next_check: parameters.window_length as u64 / CHECKS_PER_WINDOW,
-            passing_ns: None,
+            rates: None,
             mix: Mix { passing: 1.0, hits: 1.0 },
-            knowledge: [UNKNOWN; THRESHOLDS.len()],
+            knowledge: [UNKNOWN; WAYS.len()],
             lookups: 0,
             total_ns: 0.0,
             excess_ns: 0.0,
@@ -149,11 +156,7 @@ impl Auto {
     }
 
     pub(super) fn set_costs(&mut self, costs: DeviceCosts) {
-        if costs != self.parameters.costs {
-            self.parameters.costs = costs;
-            self.passing_ns = None;
-            self.knowledge = [UNKNOWN; THRESHOLDS.len()];
-        }
+        self.parameters.costs = costs;
     }
 
     pub(super) fn push(
@@ -165,7 +168,7 @@ impl Auto {
         resolved: &mut Vec<(u64, Verdict)>,
     ) -> Result<()> {
         let before = *filter.counters();
-        if self.way() != EAGER {
+        if self.way() != Way::Eager {
             self.lazy.push(filter, port, ticket, fingerprint, resolved)?;
         } else if self.lazy.waiting() == 0 || !self.lazy.join(filter, ticket, fingerprint) {
             let verdict = filter.judge_in_order(self.order, port, fingerprint)?;
@@ -192,8 +195,8 @@ impl Auto {
     }
 
     /// The way in which chunks are looked up at the moment.
-    fn way(&self) -> usize {
-        self.trial.map_or(self.current, |trial| trial.way)
+    fn way(&self) -> Way {
+        WAYS[self.trial.map_or(self.current, |trial| trial.way)]
     }
 
     fn prices(&self) -> Prices {
@@ -208,59 +211,79 @@ impl Auto {
         resolved: &mut Vec<(u64, Verdict)>,
     ) -> Result<()> {
         self.configuration = filter.configuration();
+        let lookups = self.stretch.counters.lookups;
+        self.next_check = lookups + self.check_interval();
         let waiting = self.lazy.distinct_waiting();
         let excess = self.excess();
-        let failed = self.trial.is_some_and(|trial| excess > trial.excess_max_ns);
-        self.next_check = self.stretch.counters.lookups + self.check_interval();
-        let ends = if self.settling {
-            self.has_settled(waiting)
+        let failed = self.trial.is_some_and(|trial| {
+            excess - self.stretch.error_ns(&self.parameters.costs) > trial.excess_max_ns
+        });
+        let between = self.parameters.window_length as u64 / CHECKS_PER_WINDOW;
+        let whole = lookups.is_multiple_of(between);
+        let ends = if !self.settling {
+            self.is_enough(waiting)
         } else {
-            self.stretch_is_long_enough(waiting)
+            whole && self.has_settled(waiting)
         };
         if !failed && !ends {
             return Ok(());
         }
-        let stretch = self.stretch;
-        self.lookups += stretch.counters.lookups;
-        self.total_ns += stretch.time_ns(&self.parameters.costs);
+        self.lookups += self.stretch.counters.lookups;
+        self.total_ns += self.stretch.time_ns(&self.parameters.costs);
         if let Some(trial) = &mut self.trial {
-            trial.excess_max_ns -= excess;
-            self.excess_ns += excess;
+            trial.excess_max_ns -= excess.max(0.0);
+            self.excess_ns += excess.max(0.0);
         }
         if self.settling && !failed {
             self.begin_stretch(false);
             return Ok(());
         }
-        if self.way() == EAGER {
-            self.eager_counted = Some(stretch.counters);
-        } else {
-            self.lazy_counted = Some(stretch.counters);
-        }
+        self.end_stretch(failed, waiting, filter, port, resolved)
+    }
+
+    fn end_stretch(
+        &mut self,
+        failed: bool,
+        waiting: usize,
+        filter: &mut AcceleratedFilter,
+        port: &mut dyn IndexPort,
+        resolved: &mut Vec<(u64, Verdict)>,
+    ) -> Result<()> {
         let way = self.way();
-        match self.trial.take() {
-            Some(trial) => {
-                self.judge_trial(trial.way, failed, &stretch, waiting, filter, port, resolved)?;
-            }
-            None => self.learn(&stretch, waiting),
+        let counted = Some(self.stretch.counters);
+        match way {
+            Way::Eager => self.eager_counted = counted,
+            Way::Lazy(_) => self.lazy_counted = counted,
         }
-        self.choose_trial(&stretch, waiting, filter);
-        self.begin_stretch(self.way() != way && self.way() != EAGER);
+        match (self.trial.take(), self.stretch.rates(way, waiting)) {
+            (None, Some((rates, mix))) => self.learn(&rates, &mix),
+            (None, None) => self.mix.passing += NEWEST_WEIGHT * (0.0 - self.mix.passing),
+            (Some(trial), rates) => {
+                let before = self.current;
+                let took_over = self.judge_trial(trial.way, failed, rates, filter);
+                let is_cheap = way == Way::Eager || WAYS[before] == Way::Eager;
+                if took_over && is_cheap && !trial.confirms {
+                    self.trial = Some(self.confirmation(before));
+                }
+            }
+        }
+        if self.trial.is_none() {
+            self.choose_trial(filter);
+        }
+        if self.trial.is_none() && WAYS[self.current] == Way::Eager && self.lazy.waiting() > 0 {
+            let before = *filter.counters();
+            self.lazy.drain_before(u64::MAX, filter, port, resolved)?;
+            let spent = *filter.counters() - before;
+            self.total_ns += cost_model::time_ns(&spent, &self.parameters.costs);
+        }
+        self.begin_stretch(self.way() != way && self.way() != Way::Eager);
         Ok(())
     }
 
-    /// Whether about as many chunks enter the buffer as leave it.
-    fn has_settled(&mut self, waiting: usize) -> bool {
-        let entered = self.stretch.counters.fingerprints_buffered;
-        let (entered_before, waiting_before) = std::mem::replace(&mut self.last_check, (entered, waiting));
-        let new = entered.saturating_sub(entered_before);
-        let grown = waiting.abs_diff(waiting_before) as u64;
-        grown <= new / 2 || self.stretch.counters.lookups > 4 * self.parameters.buffer_max as u64
-    }
-
     fn begin_stretch(&mut self, settling: bool) {
-        match THRESHOLDS.get(self.way()) {
-            Some(0) | None => self.order = self.mix.order(&self.prices()),
-            Some(threshold) => self.lazy.set_bucket_threshold(*threshold),
+        match self.way() {
+            Way::Eager => self.order = self.mix.order(&self.prices()),
+            Way::Lazy(threshold) => self.lazy.set_bucket_threshold(threshold),
         }
         self.stretch = Stretch::starting_with(self.lazy.distinct_waiting());
         self.settling = settling;
@@ -269,164 +292,152 @@ impl Auto {
     }
 
     fn check_interval(&self) -> u64 {
-        self.parameters.window_length as u64 / CHECKS_PER_WINDOW
+        let costly = self.rates.is_none() || self.trial.is_some();
+        let checks = if costly { CHECKS_IF_COSTLY } else { CHECKS_PER_WINDOW };
+        self.parameters.window_length as u64 / checks
     }
 
-    fn stretch_is_long_enough(&self, waiting: usize) -> bool {
+    /// Whether about as many chunks leave the buffer as enter it.
+    fn has_settled(&mut self, waiting: usize) -> bool {
+        let entered = self.stretch.counters.fingerprints_buffered;
+        let last = std::mem::replace(&mut self.last_check, (entered, waiting));
+        let grown = waiting.abs_diff(last.1) as u64;
+        let most = 4 * self.parameters.buffer_max as u64;
+        grown <= entered.saturating_sub(last.0) / 2 || self.stretch.counters.lookups > most
+    }
+
+    /// Whether the stretch says what its way costs, or will not say it.
+    fn is_enough(&self, waiting: usize) -> bool {
         let lookups = self.stretch.counters.lookups;
         let window = self.parameters.window_length as u64;
-        // At the very start, anything is better than nothing.
-        let least = if self.passing_ns.is_none() { 0 } else { window };
-        let to_fill = if self.way() == EAGER { 0 } else { 4 * self.parameters.buffer_max as u64 };
-        let most = STRETCH_WINDOWS_MAX * window + to_fill;
+        let to_fill = match self.way() {
+            Way::Eager => 0,
+            Way::Lazy(_) => 4 * self.parameters.buffer_max as u64,
+        };
         let suffices = self.stretch.suffices(&self.parameters.costs, waiting);
-        lookups >= most || (lookups >= least && suffices)
+        if self.rates.is_none() {
+            return suffices || lookups >= window;
+        }
+        (suffices && lookups >= window) || lookups >= STRETCH_WINDOWS_MAX * window + to_fill
     }
 
     /// What the stretch has cost beyond what it would have in the current way.
     fn excess(&self) -> f64 {
-        let Some(passing_ns) = self.passing_ns else {
+        let Some(rates) = &self.rates else {
             return 0.0;
         };
+        let (way, prices) = (WAYS[self.current], self.prices());
+        let mix = self.stretch.mix(self.mix.hits);
+        let expected = mix.cost(way, rates.variable(way, &prices), &prices);
         let lookups = self.stretch.counters.lookups as f64;
-        let mix = Mix { passing: self.stretch.passing() / lookups.max(1.0), ..self.mix };
-        let expected = self.sum(self.current, passing_ns, &mix) * lookups;
-        self.stretch.time_ns(&self.parameters.costs) - expected
-    }
-
-    /// The cost of any chunk, from that of a passing one.
-    fn sum(&self, way: usize, passing_ns: f64, mix: &Mix) -> f64 {
-        let prices = self.prices();
-        if way == EAGER { mix.eager(passing_ns, &prices) } else { mix.lazy(passing_ns, &prices) }
-    }
-
-    /// What a passing chunk of the stretch cost.
-    fn measured(&self, way: usize, stretch: &Stretch, waiting: usize) -> Option<f64> {
-        let prices = self.prices();
-        if way == EAGER { stretch.eager_ns(&prices) } else { stretch.lazy_ns(&prices, waiting) }
-    }
-
-    fn note_mix(&mut self, way: usize, stretch: &Stretch, waiting: usize, weight: f64) {
-        let lookups = stretch.counters.lookups.max(1) as f64;
-        let hits = if way == EAGER {
-            stretch.eager_hits()
-        } else {
-            stretch.eager_at_least(&self.prices(), waiting).map(|(_, hits)| hits)
-        };
-        let approach = |old: f64, new: f64| old + weight * (new - old);
-        self.mix.passing = approach(self.mix.passing, stretch.passing() / lookups);
-        if let Some(hits) = hits {
-            self.mix.hits = approach(self.mix.hits, hits);
-        }
+        self.stretch.time_ns(&self.parameters.costs) - expected * lookups
     }
 
     /// A stretch of the current way has ended.
-    fn learn(&mut self, stretch: &Stretch, waiting: usize) {
-        let weight = if self.passing_ns.is_none() { 1.0 } else { NEWEST_WEIGHT };
-        self.note_mix(self.current, stretch, waiting, weight);
-        let Some(measured) = self.measured(self.current, stretch, waiting) else {
+    fn learn(&mut self, newer: &Rates, mix: &Mix) {
+        let Some(rates) = &mut self.rates else {
+            self.rates = Some(*newer);
+            self.mix = *mix;
             return;
         };
-        let usual = self.passing_ns.unwrap_or(measured);
-        if is_changed(measured, usual) {
-            self.passing_ns = Some(measured);
+        let approach = |old: f64, new: f64| old + NEWEST_WEIGHT * (new - old);
+        self.mix.passing = approach(self.mix.passing, mix.passing);
+        self.mix.hits = approach(self.mix.hits, mix.hits);
+        let (way, prices) =
+            (WAYS[self.current], Prices::new(&self.parameters.costs, self.configuration));
+        let [then, now] =
+            [&*rates, newer].map(|rates| self.mix.cost(way, rates.variable(way, &prices), &prices));
+        if now > then * CHANGE_FACTOR || now * CHANGE_FACTOR < then {
+            *rates = *newer;
+            self.knowledge = [UNKNOWN; WAYS.len()];
         } else {
-            self.passing_ns = Some(usual + NEWEST_WEIGHT * (measured - usual));
-        }
-        let current_ns = self.passing_ns.unwrap_or(measured);
-        for knowledge in &mut self.knowledge {
-            if is_changed(current_ns, knowledge.then_ns) {
-                *knowledge = UNKNOWN;
-            }
+            rates.approach(newer, NEWEST_WEIGHT);
         }
     }
 
-    /// A trial has ended: whichever costs less stays.
+    /// A trial has ended: whether its way takes over.
     fn judge_trial(
         &mut self,
-        way: usize,
+        place: usize,
         failed: bool,
-        stretch: &Stretch,
-        waiting: usize,
+        measured: Option<(Rates, Mix)>,
         filter: &mut AcceleratedFilter,
-        port: &mut dyn IndexPort,
-        resolved: &mut Vec<(u64, Verdict)>,
-    ) -> Result<()> {
-        let Some(current_ns) = self.passing_ns else {
-            return Ok(());
+    ) -> bool {
+        let (Some(current_rates), Some((rates, _))) = (self.rates, measured) else {
+            self.knowledge[place].tried = self.lookups;
+            return false;
         };
-        let mut measured = self.measured(way, stretch, waiting).unwrap_or(current_ns);
+        let (prices, mix) = (self.prices(), self.mix);
+        let (way, current) = (WAYS[place], WAYS[self.current]);
+        let current_variable = current_rates.variable(current, &prices);
+        let mut variable = rates.variable(way, &prices);
         if failed {
-            measured = measured.max(current_ns * FAILED);
+            variable = variable.max(FAILED_FACTOR * current_variable);
         }
-        let relative = measured / current_ns.max(f64::MIN_POSITIVE);
-        let before = self.sum(self.current, current_ns, &self.mix);
-        if self.sum(way, measured, &self.mix) < before * TAKES_OVER_BELOW {
-            for knowledge in &mut self.knowledge {
-                knowledge.relative = knowledge.relative.map(|other| other / relative);
-                knowledge.then_ns *= relative;
-                knowledge.pause = PAUSE_MIN;
-            }
-            self.knowledge[self.current] = Knowledge {
-                relative: Some(1.0 / relative),
-                then_ns: measured,
+        let before = mix.cost(current, current_variable, &prices);
+        let wins = mix.cost(way, variable, &prices) < before * TAKES_OVER_BELOW;
+        if !wins {
+            let expected = current_rates.variable_if(current, way, &prices);
+            self.knowledge[place] = Knowledge {
+                correction: Some(variable / expected.max(1.0)),
                 tried: self.lookups,
-                pause: PAUSE_MIN,
+                pause: (self.knowledge[place].pause * 2).min(PAUSE_MAX),
             };
-            self.current = way;
-            self.passing_ns = Some(measured);
-            filter.counters_mut().strategy_switches += 1;
-            if way == EAGER {
-                let drained = *filter.counters();
-                self.lazy.drain_before(u64::MAX, filter, port, resolved)?;
-                let spent = *filter.counters() - drained;
-                self.total_ns += crate::cost_model::time_ns(&spent, &self.parameters.costs);
-            }
-        } else {
-            self.knowledge[way] = Knowledge {
-                relative: Some(relative),
-                then_ns: current_ns,
-                tried: self.lookups,
-                pause: (self.knowledge[way].pause * 2).min(PAUSE_MAX),
-            };
+            return false;
         }
-        Ok(())
+        // What is known of others was relative to the rates of the way that was current.
+        for (other, knowledge) in WAYS.iter().zip(&mut self.knowledge) {
+            let then = current_rates.variable_if(current, *other, &prices);
+            let now = rates.variable_if(way, *other, &prices);
+            knowledge.correction = knowledge.correction.map(|one| one * then / now.max(1.0));
+            knowledge.pause = PAUSE_MIN;
+        }
+        let now = rates.variable_if(way, current, &prices);
+        let correction = Some(current_variable / now.max(1.0));
+        self.knowledge[self.current] =
+            Knowledge { correction, tried: self.lookups, pause: PAUSE_MIN };
+        self.current = place;
+        self.rates = Some(rates);
+        filter.counters_mut().strategy_switches += 1;
+        true
     }
 
-    /// Whether so long has passed since a way was tried that it may be tried again; soon, if it
-    /// should cost less by now.
-    fn is_due(&self, way: usize) -> bool {
-        let Knowledge { relative, tried, pause, .. } = self.knowledge[way];
-        let windows = match relative {
-            None => 0,
-            Some(relative) if relative < TAKES_OVER_BELOW => PAUSE_MIN / 4,
-            Some(_) => pause,
-        };
-        let pause = windows.saturating_mul(self.parameters.window_length as u64);
-        self.lookups >= tried.saturating_add(pause)
+    /// The way that has just lost is tried again at once: it may have lost only because the stream
+    /// has become cheaper since it was measured.
+    fn confirmation(&self, way: usize) -> Trial {
+        let mean_ns = self.total_ns / self.lookups.max(1) as f64;
+        Trial { way, excess_max_ns: CONFIRMATION_LOOKUPS * mean_ns, confirms: true }
     }
 
     /// Begins the trial that promises most of those that are due, may win, and can be paid for.
-    fn choose_trial(&mut self, stretch: &Stretch, waiting: usize, filter: &mut AcceleratedFilter) {
-        let Some(current_ns) = self.passing_ns else {
+    fn choose_trial(&mut self, filter: &mut AcceleratedFilter) {
+        let Some(rates) = &self.rates else {
             return;
         };
-        let current_sum = self.sum(self.current, current_ns, &self.mix);
+        let (prices, mix, current) = (self.prices(), self.mix, WAYS[self.current]);
+        let now = mix.cost(current, rates.variable(current, &prices), &prices);
         let mean_ns = self.total_ns / self.lookups.max(1) as f64;
         let allowed = TRIAL_SHARE * self.total_ns + TRIAL_CREDIT_LOOKUPS * mean_ns - self.excess_ns;
-        let length = (STRETCH_WINDOWS_MAX / 2) as f64 * self.parameters.window_length as f64;
+        let length = TRIAL_WINDOWS * self.parameters.window_length as f64;
         let mut best: Option<(f64, Trial)> = None;
-        for way in self.ways_by_promise() {
-            if way == self.current || !self.is_due(way) {
+        for (place, way) in WAYS.into_iter().enumerate() {
+            let least = mix.cost(way, rates.least_if(current, way, &prices), &prices);
+            if place == self.current || least >= now * TAKES_OVER_BELOW {
                 continue;
             }
-            let Some(expected) = self.expected(way, current_ns, stretch, waiting) else {
-                continue;
-            };
-            let excess = (expected - current_sum).max(0.0) * length;
-            let better = best.is_none_or(|(sum, _)| expected < sum);
-            if excess <= allowed && better {
-                best = Some((expected, Trial { way, excess_max_ns: allowed.max(2.0 * excess) }));
+            let correction = self.faded_correction(place);
+            let variable = rates.variable_if(current, way, &prices) * correction;
+            let expected = mix.cost(way, variable, &prices);
+            let excess = (expected - now).max(0.0) * length;
+            let promising = expected < now * TAKES_OVER_BELOW;
+            let affordable =
+                excess <= allowed || (promising && allowed > -TRIAL_SHARE * self.total_ns);
+            if self.is_due(place, promising)
+                && affordable
+                && best.is_none_or(|(least, _)| expected < least)
+            {
+                let excess_max_ns = allowed.max(2.0 * excess);
+                best = Some((expected, Trial { way: place, excess_max_ns, confirms: false }));
             }
         }
         if let Some((_, trial)) = best {
@@ -435,53 +446,26 @@ impl Auto {
         }
     }
 
-    /// All ways; of lazy ones not tried yet, the first comes first.
-    fn ways_by_promise(&self) -> [usize; THRESHOLDS.len()] {
-        let eager = self.knowledge[EAGER].relative;
-        let lazy_pays = self.current != EAGER && eager.is_none_or(|eager| eager > CHANGE_FACTOR);
-        if lazy_pays { [EAGER, 4, 5, 3, 2, 1] } else { [EAGER, 2, 1, 3, 4, 5] }
+    /// What a trial showed is worth less the longer ago it was: it fades to its root in a pause.
+    fn faded_correction(&self, place: usize) -> f64 {
+        let Knowledge { correction, tried, pause } = self.knowledge[place];
+        let pauses =
+            (self.lookups - tried) as f64 / (pause * self.parameters.window_length as u64) as f64;
+        correction.unwrap_or(1.0).min(CORRECTION_MAX).powf(0.5_f64.powf(pauses))
     }
 
-    /// What a chunk may cost in another way; `None` if that cannot be less than now.
-    fn expected(
-        &self,
-        way: usize,
-        current_ns: f64,
-        stretch: &Stretch,
-        waiting: usize,
-    ) -> Option<f64> {
-        let prices = self.prices();
-        let current_sum = self.sum(self.current, current_ns, &self.mix);
-        let known = self.knowledge[way].relative.map(|relative| relative * current_ns);
-        let (least, assumed) = if way == EAGER {
-            let (least, _) = stretch.eager_at_least(&prices, waiting)?;
-            (least, least)
-        } else if self.current == EAGER {
-            let least = prices.summary_ns + prices.cache_ns;
-            let nearest = self.nearest_lazy(way).map(|relative| relative * current_ns);
-            let worst = current_ns + self.mix.hits * prices.summary_ns + 2.0 * prices.memory_ns;
-            (least, nearest.unwrap_or(worst))
-        } else {
-            (prices.summary_ns + prices.cache_ns, current_ns)
+    fn is_due(&self, place: usize, promising: bool) -> bool {
+        let Knowledge { correction, tried, pause } = self.knowledge[place];
+        let windows = match (correction, promising) {
+            (None, _) => 0,
+            (Some(_), true) => PAUSE_IF_PROMISING,
+            (Some(_), false) => pause,
         };
-        let may_win = self.sum(way, least, &self.mix) < current_sum * TAKES_OVER_BELOW;
-        may_win.then(|| self.sum(way, known.unwrap_or(assumed), &self.mix))
-    }
-
-    /// How the lazy way with the nearest threshold that was tried did.
-    fn nearest_lazy(&self, way: usize) -> Option<f64> {
-        let tried = (1..THRESHOLDS.len()).filter(|other| *other != self.current);
-        let nearest = tried
-            .filter_map(|other| Some((other.abs_diff(way), self.knowledge[other].relative?)))
-            .min_by_key(|(distance, _)| *distance);
-        nearest.map(|(_, relative)| relative)
+        let window = self.parameters.window_length as u64;
+        self.lookups >= tried.saturating_add(windows.saturating_mul(window))
     }
 
     pub(super) fn report(&self) -> AutoReport {
         AutoReport::new(self)
     }
-}
-
-fn is_changed(now_ns: f64, then_ns: f64) -> bool {
-    now_ns > then_ns * CHANGE_FACTOR || now_ns * CHANGE_FACTOR < then_ns
 }

@@ -1,6 +1,6 @@
 //! Eager look-up: one verdict for each chunk, at once.
 
-use crate::support::{Owner, OracleStore, Outcome, check_exact, chunks, exact};
+use crate::support::{OracleStore, Outcome, Owner, check_exact, chunks, exact};
 use onefold_policy::lookup::{FilterOrder, LookupStrategy, StreamLookup, Verdict};
 use onefold_policy::{AcceleratedFilter, FilterConfiguration, FilterCounters};
 
@@ -29,11 +29,9 @@ fn s0_3_both_orders_give_the_same_verdicts_and_ask_differently() {
         summary_negatives: 4000,
         ..FilterCounters::default()
     };
-    let expected =
-        FilterCounters { cache_lookups: 9000, summary_lookups: 4008, ..common };
+    let expected = FilterCounters { cache_lookups: 9000, summary_lookups: 4008, ..common };
     assert_eq!(cache_first.1, expected);
-    let expected =
-        FilterCounters { cache_lookups: 5000, summary_lookups: 9000, ..common };
+    let expected = FilterCounters { cache_lookups: 5000, summary_lookups: 9000, ..common };
     assert_eq!(filter_first.1, expected);
 }
 

@@ -42,9 +42,10 @@ fn s0_5_a_full_bucket_is_one_access_with_all_its_fingerprints() {
     assert_eq!(owner.outcome(0), None);
     owner.drain(&mut store);
     // Of those left, 1 and 5 share a bucket; 3 and 8 are alone in theirs.
-    assert_eq!(store.located[1..], [[1, 5].map(numbered).to_vec(), vec![numbered(3)], vec![
-        numbered(8)
-    ]]);
+    assert_eq!(
+        store.located[1..],
+        [[1, 5].map(numbered).to_vec(), vec![numbered(3)], vec![numbered(8)]]
+    );
     assert_eq!(owner.counters().forced_resolves, 3);
 }
 

@@ -83,7 +83,9 @@ impl IndexPort for OracleStore {
         buckets.dedup();
         *reads += buckets.len() as u64;
         self.located.push(fingerprints.to_vec());
-        found.extend(fingerprints.iter().map(|one| self.index.get(one).cloned().unwrap_or_default()));
+        found.extend(
+            fingerprints.iter().map(|one| self.index.get(one).cloned().unwrap_or_default()),
+        );
         Ok(())
     }
 
@@ -94,7 +96,7 @@ impl IndexPort for OracleStore {
 
     fn may_contain(&mut self, fingerprint: &Fingerprint) -> Result<bool> {
         self.summary_questions += 1;
-        if self.sampled && fingerprint.prefix() % 32 != 0 {
+        if self.sampled && !fingerprint.prefix().is_multiple_of(32) {
             return Ok(false);
         }
         let chance = fingerprint.prefix().wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 48;
@@ -261,7 +263,7 @@ pub fn chunks(seed: u64, count: usize) -> Vec<Fingerprint> {
 /// The fingerprint that a small number stands for; its prefix is the number.
 pub fn numbered(number: u64) -> Fingerprint {
     let mut bytes = [7; 32];
-    bytes[..8].copy_from_slice(&number.to_be_bytes());
+    bytes[..8].copy_from_slice(&number.swap_bytes().to_le_bytes());
     Fingerprint(bytes)
 }
 

@@ -5,7 +5,7 @@ use serde_json::Value;
 use std::process::Command;
 
 /// Every crate and its layer. A new crate is given one here.
-const LAYERS: [(&str, u8); 10] = [
+const LAYERS: [(&str, u8); 11] = [
     ("onefold-types", 0),
     ("onefold-crypto", 1),
     ("onefold-chunking", 1),

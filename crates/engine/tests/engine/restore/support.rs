@@ -199,7 +199,7 @@ fn store_file(
             let fingerprint = repository.fingerprinter().data(chunk);
             let batch = ChunkBatch {
                 buffer: chunk.to_vec(),
-                places: vec![0..chunk.len()],
+                places: std::iter::once(0..chunk.len()).collect(),
                 fingerprints: vec![fingerprint],
             };
             stream.put_data(batch, &mut |_| {}).unwrap();

@@ -6,7 +6,9 @@ use std::io::Cursor;
 
 const HEADER_BYTES: [usize; 7] = [4176, 4176, 8288, 8288, 8296, 8296, 8296];
 
-fn read(bytes: &[u8]) -> Result<(Header, Vec<(File, Vec<FslChunk>)>)> {
+type FileAndChunks = (File, Vec<FslChunk>);
+
+fn read(bytes: &[u8]) -> Result<(Header, Vec<FileAndChunks>)> {
     let mut reader = Reader::new(bytes, "t.hash.anon")?;
     let mut files = Vec::new();
     while let Some(file) = reader.next_file()? {

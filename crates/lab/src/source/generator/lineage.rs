@@ -1,9 +1,10 @@
 //! One lineage: the data of one client, from generation to generation.
 //!
 //! Files are lists of chunk numbers. A generation is made from the one before in one pass: clusters
-//! of files go or are taken out to be put elsewhere, runs of chunks inside files are overwritten, or
-//! taken out with as many new ones put in elsewhere, and clusters of new files come in. A number is never used for two different
-//! chunks. New chunks may repeat others of the lineage (self-reference), run by run.
+//! of files go or are taken out to be put elsewhere, runs of chunks inside files are overwritten,
+//! or taken out with as many new ones put in elsewhere, and clusters of new files come in. A number
+//! is never used for two different chunks. New chunks may repeat others of the lineage
+//! (self-reference), run by run.
 
 use super::Parameters;
 use crate::source::content::scatter;
@@ -15,6 +16,8 @@ const NUMBER_BITS: u32 = 40;
 #[derive(Clone, Debug)]
 struct File {
     chunks: Vec<u64>,
+    /// Changed often.
+    hot: bool,
     /// Since the last backup.
     changed: bool,
 }
@@ -113,24 +116,44 @@ impl Lineage {
                 let (Some(old), Some(file)) = (fates.get_mut(place), self.files.get(place)) else {
                     break;
                 };
-                if *old == Fate::Stays && chosen < chunks {
-                    *old = fate;
-                    chosen += file.chunks.len();
+                if *old != Fate::Stays || chosen >= chunks {
+                    continue;
                 }
+                // The last file may be larger than what is left to choose: it is taken so often
+                // that the mean is right, or data would shrink from generation to generation.
+                let (length, left) = (file.chunks.len(), chunks - chosen);
+                if length <= left || self.chance(left as f64 / length as f64) {
+                    *old = fate;
+                }
+                chosen += length;
             }
         }
     }
 
     /// Changes runs inside files until `chunks` chunks have changed.
     fn change(&mut self, parameters: &Parameters, chunks: usize) {
+        let hot = (chunks as f64 * parameters.hot_changes).round() as usize;
+        self.change_some(parameters, hot, |file| file.hot);
+        self.change_some(parameters, chunks - hot.min(chunks), |file| {
+            parameters.hot_changes == 0.0 || !file.hot
+        });
+    }
+
+    /// Changes runs inside those files that are meant.
+    fn change_some(
+        &mut self,
+        parameters: &Parameters,
+        chunks: usize,
+        is_meant: impl Fn(&File) -> bool,
+    ) {
         let mut ends = Vec::with_capacity(self.files.len());
         let mut end = 0_u64;
         for file in &self.files {
-            end += file.chunks.len() as u64;
+            end += if is_meant(file) { file.chunks.len() as u64 } else { 0 };
             ends.push(end);
         }
         let mut changed = 0;
-        while changed < chunks {
+        while changed < chunks && end > 0 {
             // Large files are hit more often.
             let drawn = self.random.below(end);
             let place = ends.partition_point(|&end| end <= drawn);
@@ -173,8 +196,9 @@ impl Lineage {
             }
             let length = self.geometric(parameters.file_chunks).min(chunks - made);
             let chunks = self.new_chunks(parameters, length);
+            let hot = self.chance(parameters.hot_files);
             if let Some(last) = clusters.last_mut() {
-                last.push(File { chunks, changed: true });
+                last.push(File { chunks, hot, changed: true });
             }
             made += length;
             room -= 1;

@@ -69,6 +69,10 @@ pub struct Parameters {
     pub cluster_files: f64,
     /// Chunks changed inside files.
     pub changed_share: f64,
+    /// The share of files that are changed often; of those that come, as many are.
+    pub hot_files: f64,
+    /// The share of changes that hit those; without skew, it equals `hot_files`.
+    pub hot_changes: f64,
     /// The mean number of chunks changed in one place.
     pub run_chunks: f64,
     /// Of the changes inside files, the share that takes chunks out in one place and puts new ones
@@ -98,16 +102,25 @@ pub enum Preset {
     Engineering,
     /// S0.20: images of six systems, 5 to 20 versions each, 56 % duplicate, chunks of 4 KiB.
     Mirror,
-    /// Four streams at once, 120 generations, 20 kept, any of them deleted: fragmented.
+    /// Four streams at once, 120 generations, 20 kept, any of them deleted; most changes hit few
+    /// files.
     Aged,
+    /// The same with short changes anywhere: as fragmented as can be.
+    Scattered,
     /// A file server on its first days: half of the data unique (S4.4).
     Primary,
 }
 
 impl Preset {
     /// Every preset.
-    pub const ALL: [Self; 5] =
-        [Self::Exchange, Self::Engineering, Self::Mirror, Self::Aged, Self::Primary];
+    pub const ALL: [Self; 6] = [
+        Self::Exchange,
+        Self::Engineering,
+        Self::Mirror,
+        Self::Aged,
+        Self::Scattered,
+        Self::Primary,
+    ];
 
     fn name(self) -> &'static str {
         match self {
@@ -115,6 +128,7 @@ impl Preset {
             Self::Engineering => "engineering",
             Self::Mirror => "mirror",
             Self::Aged => "aged",
+            Self::Scattered => "scattered",
             Self::Primary => "primary",
         }
     }
@@ -164,6 +178,8 @@ impl Parameters {
             moved_share: 0.005,
             cluster_files: 4.0,
             changed_share: 0.02,
+            hot_files: 0.0,
+            hot_changes: 0.0,
             run_chunks: 8.0,
             shifting_share: 0.5,
             self_reference: 0.0,
@@ -178,12 +194,13 @@ impl Parameters {
             Preset::Engineering => Self::engineering(base),
             Preset::Mirror => Self::mirror(base),
             Preset::Aged => Self::aged(base),
+            Preset::Scattered => Self::scattered(base),
             Preset::Primary => Self::primary(base),
         }
     }
 
-    /// Table 3: 5.69 : 1 before compression, which takes 17 % of each backup to be new, and 2.17 : 1
-    /// by it. A mail database: few large files, changed in many places.
+    /// Table 3: 5.69 : 1 before compression, which takes 17 % of each backup to be new, and 2.17 :
+    /// 1 by it. A mail database: few large files, changed in many places.
     fn exchange(base: Self) -> Self {
         let new = new_share_for(5.69, 135);
         Self {
@@ -229,8 +246,8 @@ impl Parameters {
             generations: 20,
             generations_min: 5,
             file_chunks: 64.0,
-            deleted_share: 0.30,
-            added_share: 0.32,
+            deleted_share: 0.34,
+            added_share: 0.36,
             moved_share: 0.05,
             cluster_files: 3.0,
             changed_share: 0.08,
@@ -243,7 +260,23 @@ impl Parameters {
         }
     }
 
+    /// 4 % new in each generation: whole files, and changes of which 85 % hit a tenth of the files.
     fn aged(base: Self) -> Self {
+        Self {
+            deleted_share: 0.02,
+            added_share: 0.02,
+            moved_share: 0.005,
+            cluster_files: 8.0,
+            changed_share: 0.02,
+            hot_files: 0.10,
+            hot_changes: 0.85,
+            run_chunks: 16.0,
+            ..Self::scattered(base)
+        }
+    }
+
+    /// 4 % new in each generation, most of it in places of about six chunks, anywhere.
+    fn scattered(base: Self) -> Self {
         Self {
             streams: 4,
             generations: 120,
@@ -314,6 +347,8 @@ impl Parameters {
             ("added share", self.added_share, 2.0),
             ("moved share", self.moved_share, 0.9),
             ("changed share", self.changed_share, 0.9),
+            ("share of hot files", self.hot_files, 1.0),
+            ("share of changes in hot files", self.hot_changes, 1.0),
             ("shifting share", self.shifting_share, 1.0),
             ("self-reference", self.self_reference, 1.0),
         ];

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::time::Instant;
 
 fn small(change: impl FnOnce(&mut Parameters)) -> Generator {
-    let mut parameters = Parameters::preset(Preset::Aged, 4000);
+    let mut parameters = Parameters::preset(Preset::Scattered, 4000);
     parameters.generations = 12;
     parameters.generations_min = 12;
     parameters.deletion = None;
@@ -67,6 +67,33 @@ fn self_reference_repeats_and_shifting_keeps_the_size() {
     let summary = Summary::of(&generator).unwrap();
     let last = summary.generations[&11].chunks as f64;
     assert!((last / first - 1.0).abs() < 0.1, "{last}");
+}
+
+#[test]
+fn data_keeps_its_size_over_many_generations() {
+    for preset in [Preset::Exchange, Preset::Aged, Preset::Scattered] {
+        let summary = Summary::of(&Generator::preset(preset, 6000).unwrap()).unwrap();
+        let chunks = |totals: &crate::trace::GenerationTotals| totals.chunks as f64;
+        let first = chunks(&summary.generations[&0]);
+        let mean = summary.generations.values().map(chunks).sum::<f64>();
+        let mean = mean / summary.generations.len() as f64;
+        assert!((mean / first - 1.0).abs() < 0.25, "{preset}: {first}, {mean} on average");
+    }
+}
+
+#[test]
+fn most_changes_hit_hot_files() {
+    let touched = |hot_changes| {
+        let generator = small(|parameters| {
+            parameters.streams = 1;
+            (parameters.deleted_share, parameters.added_share) = (0.0, 0.0);
+            (parameters.hot_files, parameters.hot_changes) = (0.1, hot_changes);
+            parameters.schedule = Schedule::WeeklyFull { days: 12 };
+        });
+        // An incremental backup holds the changed files.
+        Summary::of(&generator).unwrap().generations[&5].chunks
+    };
+    assert!(2 * touched(0.95) < touched(0.0), "{} and {}", touched(0.95), touched(0.0));
 }
 
 #[test]

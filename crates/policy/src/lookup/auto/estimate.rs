@@ -1,12 +1,13 @@
-//! What a way of looking up costs, from what was counted over a stretch of the stream.
+//! What a way of looking up costs, and what another would, from what was counted over a stretch of
+//! the stream.
 //!
 //! Costs are those of the corrected model ([`crate::cost_model`]), for one chunk that passes the
 //! summary vector: what a refused chunk costs is known, and how many are refused is the stream's
-//! doing. A stretch of lazy look-up leaves chunks waiting whose accesses of the device are still to
-//! come; they are taken to cost what those did that have left the buffer.
+//! doing. Each cost has a part that every chunk pays, one question to each helper, and a part that
+//! depends on the stream; only the latter is estimated.
 //!
-//! [`Passing::eager_at_least`] is a bound: eager look-up reads every container that lazy look-up
-//! read, asks the index before each, and asks it for every chunk that turned out to be unknown.
+//! A stretch of lazy look-up leaves chunks waiting whose accesses of the device are still to come;
+//! they are taken to cost what those did that have left the buffer.
 
 use crate::accelerated_filter::{FilterConfiguration, FilterCounters, FilterOrder};
 use crate::cost_model::time_ns;
@@ -14,46 +15,186 @@ use crate::lookup::parameters::DeviceCosts;
 
 /// The error of a stretch's cost that is small enough, relative to the cost.
 const ERROR_MAX: f64 = 0.10;
+/// The part of the cost that may still be to come.
+const UNRESOLVED_MAX: f64 = 0.5;
 /// The largest factor for what is still to come.
 const SCALE_MAX: f64 = 4.0;
+/// Fingerprints that lazy look-up is taken to locate at once, if its threshold lets it.
+const BATCH_ASSUMED: f64 = 8.0;
+/// Accesses of memory it is taken to spend on each chunk that passes, for buffer and post-lookups,
+/// with a large threshold and a small one.
+const WAITING_ASSUMED: f64 = 2.0;
+const WAITING_ASSUMED_LEAST: f64 = 0.1;
 
-/// What accesses cost and which helpers there are.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Prices {
-    /// V_disk, V_DRAM, in nanoseconds.
-    pub(super) device_ns: f64,
-    pub(super) memory_ns: f64,
-    /// A question to the summary vector, a look-up in the cache: nothing if it is switched off.
-    pub(super) summary_ns: f64,
-    pub(super) cache_ns: f64,
+/// A way of looking up: eager, or lazy with a bucket threshold.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Way {
+    Eager,
+    Lazy(usize),
 }
 
-impl Prices {
-    pub(super) fn new(costs: &DeviceCosts, configuration: FilterConfiguration) -> Self {
-        let memory_ns = costs.memory_access_ns as f64;
-        let if_used = |used| if used { memory_ns } else { 0.0 };
-        Self {
-            device_ns: costs.device_read_ns as f64,
-            memory_ns,
-            summary_ns: if_used(configuration.summary_vector),
-            cache_ns: if_used(configuration.locality_cache),
+impl Way {
+    /// Before it has been tried: what it locates at once.
+    fn batch(self) -> f64 {
+        match self {
+            Self::Eager => 1.0,
+            Self::Lazy(threshold) => (threshold as f64).min(BATCH_ASSUMED),
+        }
+    }
+
+    /// Before it has been tried: what it spends on chunks that wait.
+    fn waiting(self) -> f64 {
+        match self {
+            Self::Eager => 0.0,
+            Self::Lazy(threshold) => {
+                (WAITING_ASSUMED * (1.0 - 2.0 / threshold as f64)).max(WAITING_ASSUMED_LEAST)
+            }
         }
     }
 }
 
-/// The share of refused chunks, on which the better order and all sums depend.
+/// What accesses cost, in nanoseconds; a helper that is switched off costs nothing.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Prices {
+    device: f64,
+    memory: f64,
+    summary: f64,
+    cache: f64,
+}
+
+impl Prices {
+    pub(super) fn new(costs: &DeviceCosts, configuration: FilterConfiguration) -> Self {
+        let memory = costs.memory_access_ns as f64;
+        let if_used = |used| if used { memory } else { 0.0 };
+        Self {
+            device: costs.device_read_ns as f64,
+            memory,
+            summary: if_used(configuration.summary_vector),
+            cache: if_used(configuration.locality_cache),
+        }
+    }
+
+    /// What every passing chunk costs. Eager look-up is reckoned with the cache first.
+    fn base(&self, way: Way) -> f64 {
+        match way {
+            Way::Eager => self.cache,
+            Way::Lazy(_) => self.cache + self.summary,
+        }
+    }
+}
+
+/// How much of what happened, for each chunk that passed.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Rates {
+    /// Accesses of the device for the index.
+    pages: f64,
+    /// Containers prefetched, and containers read to check a hint.
+    prefetched: f64,
+    verified: f64,
+    /// Fingerprints put into the cache.
+    filled: f64,
+    /// Chunks the index did not know.
+    misses: f64,
+    /// Chunks that began to wait, and post-lookups.
+    buffered: f64,
+    post_lookups: f64,
+    /// Hits in the cache of chunks that had just arrived.
+    hits: f64,
+}
+
+impl Rates {
+    /// The part of a passing chunk's cost that depends on the stream.
+    pub(super) fn variable(&self, way: Way, prices: &Prices) -> f64 {
+        let device = self.pages + self.prefetched + self.verified;
+        let memory = self.filled + self.buffered + self.post_lookups;
+        let asked = if way == Way::Eager { (1.0 - self.hits) * prices.summary } else { 0.0 };
+        prices.device * device + prices.memory * memory + asked
+    }
+
+    /// The same for another way than the one counted: eager look-up reads every container that lazy
+    /// look-up read, asks the index before each, and asks it for every chunk it does not know.
+    pub(super) fn variable_if(&self, counted: Way, other: Way, prices: &Prices) -> f64 {
+        match (counted, other) {
+            (Way::Lazy(_), Way::Eager) => {
+                let asked = (self.prefetched + self.misses).min(1.0);
+                prices.device * (asked + self.prefetched + self.verified)
+                    + prices.memory * self.filled
+                    + prices.summary * asked
+            }
+            (Way::Eager, Way::Lazy(_)) => {
+                let pages = (1.0 - self.hits) / other.batch();
+                prices.device * (pages + self.prefetched + self.verified)
+                    + prices.memory * (self.filled + other.waiting())
+            }
+            (Way::Lazy(_), Way::Lazy(_)) => {
+                let pages = self.pages * counted.batch() / other.batch();
+                let waiting = self.buffered + self.post_lookups;
+                let waiting = if other.waiting() > counted.waiting() {
+                    waiting.max(other.waiting())
+                } else {
+                    waiting * other.waiting() / counted.waiting()
+                };
+                prices.device * (pages + self.prefetched + self.verified)
+                    + prices.memory * (self.filled + waiting)
+            }
+            (Way::Eager, Way::Eager) => self.variable(counted, prices),
+        }
+    }
+
+    /// The least it can be (S0.16): with a larger threshold, accesses of the device fall and
+    /// accesses of memory rise; and what eager look-up cannot avoid, see above.
+    pub(super) fn least_if(&self, counted: Way, other: Way, prices: &Prices) -> f64 {
+        match (counted, other) {
+            (Way::Lazy(_), Way::Eager) => self.variable_if(counted, other, prices),
+            (Way::Lazy(now), Way::Lazy(then)) if then < now => {
+                let device = self.pages + self.prefetched + self.verified;
+                prices.device * device + prices.memory * self.filled
+            }
+            (Way::Lazy(_), Way::Lazy(_)) => prices.memory * (self.buffered + self.post_lookups),
+            (Way::Eager, _) => 0.0,
+        }
+    }
+
+    /// Hits in the cache under eager look-up.
+    fn eager_hits(&self, counted: Way) -> f64 {
+        match counted {
+            Way::Eager => self.hits,
+            Way::Lazy(_) => (1.0 - self.prefetched - self.misses).max(0.0),
+        }
+    }
+
+    /// Goes a part of the way towards newer rates.
+    pub(super) fn approach(&mut self, newer: &Self, weight: f64) {
+        let pairs = [
+            (&mut self.pages, newer.pages),
+            (&mut self.prefetched, newer.prefetched),
+            (&mut self.verified, newer.verified),
+            (&mut self.filled, newer.filled),
+            (&mut self.misses, newer.misses),
+            (&mut self.buffered, newer.buffered),
+            (&mut self.post_lookups, newer.post_lookups),
+            (&mut self.hits, newer.hits),
+        ];
+        for (old, new) in pairs {
+            *old += weight * (new - *old);
+        }
+    }
+}
+
+/// What the stream consists of.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Mix {
+    /// The share of chunks that pass the summary vector.
     pub(super) passing: f64,
-    /// Hits in the cache for each passing chunk, under eager look-up.
+    /// Hits in the cache for each of them, under eager look-up.
     pub(super) hits: f64,
 }
 
 impl Mix {
-    /// The order that costs less: each spares one helper a question.
+    /// The order that costs less: each spares one helper some questions.
     pub(super) fn order(&self, prices: &Prices) -> FilterOrder {
-        let cache_spared = (1.0 - self.passing) * prices.cache_ns;
-        let summary_spared = self.passing * self.hits * prices.summary_ns;
+        let cache_spared = (1.0 - self.passing) * prices.cache;
+        let summary_spared = self.passing * self.hits * prices.summary;
         if cache_spared > summary_spared {
             FilterOrder::FilterFirst
         } else {
@@ -61,23 +202,19 @@ impl Mix {
         }
     }
 
-    /// The cost of any chunk, from what a passing one costs eager look-up, the cache first.
-    pub(super) fn eager(&self, passing_ns: f64, prices: &Prices) -> f64 {
+    /// The cost of any chunk, from the variable part of a passing one's.
+    pub(super) fn cost(&self, way: Way, variable: f64, prices: &Prices) -> f64 {
+        let passing = self.passing * (prices.base(way) + variable);
         let refused = 1.0 - self.passing;
-        match self.order(prices) {
-            FilterOrder::CacheFirst => {
-                self.passing * passing_ns + refused * (prices.cache_ns + prices.summary_ns)
+        match (way, self.order(prices)) {
+            (Way::Eager, FilterOrder::CacheFirst) => {
+                passing + refused * (prices.cache + prices.summary)
             }
-            FilterOrder::FilterFirst => {
-                self.passing * (passing_ns + self.hits * prices.summary_ns)
-                    + refused * prices.summary_ns
+            (Way::Eager, FilterOrder::FilterFirst) => {
+                passing + (self.passing * self.hits + refused) * prices.summary
             }
+            (Way::Lazy(_), _) => passing + refused * prices.summary,
         }
-    }
-
-    /// The cost of any chunk, from what a passing one costs lazy look-up.
-    pub(super) fn lazy(&self, passing_ns: f64, prices: &Prices) -> f64 {
-        self.passing * passing_ns + (1.0 - self.passing) * prices.summary_ns
     }
 }
 
@@ -98,78 +235,74 @@ impl Stretch {
         time_ns(&self.counters, costs)
     }
 
-    pub(super) fn passing(&self) -> f64 {
+    /// Chunks that passed the summary vector or never came so far.
+    fn passing(&self) -> f64 {
         self.counters.lookups.saturating_sub(self.counters.summary_negatives) as f64
     }
 
-    /// Chunks that left the buffer.
-    fn left(&self, waiting: usize) -> usize {
-        let entered = usize::try_from(self.counters.fingerprints_buffered).unwrap_or(usize::MAX);
-        self.waiting_before.saturating_add(entered).saturating_sub(waiting)
+    /// Chunks that began to wait, and chunks that left the buffer.
+    fn entered_and_left(&self, waiting: usize) -> (u64, u64) {
+        let entered = self.counters.fingerprints_buffered;
+        (
+            entered,
+            (self.waiting_before as u64).saturating_add(entered).saturating_sub(waiting as u64),
+        )
     }
 
-    /// Whether the stretch says what its way costs: accesses of the device come as they like, so
-    /// their number has an error of its square root; and what came into the buffer has left it.
+    /// Whether the stretch says what its way costs.
     pub(super) fn suffices(&self, costs: &DeviceCosts, waiting: usize) -> bool {
+        let (entered, left) = self.entered_and_left(waiting);
+        let later = self.later_ns(costs);
+        let each = if left > 0 { later / left as f64 } else { costs.device_read_ns as f64 };
+        let unresolved = entered.saturating_sub(left) as f64 * each;
+        self.error_ns(costs) <= ERROR_MAX * self.time_ns(costs)
+            && unresolved <= UNRESOLVED_MAX * self.time_ns(costs)
+    }
+
+    /// The standard error of the cost: accesses of the device come as they like, so the error of
+    /// their number is its square root.
+    pub(super) fn error_ns(&self, costs: &DeviceCosts) -> f64 {
         let accesses = self.counters.device_reads().max(1) as f64;
-        let error_ns = accesses.sqrt() * costs.device_read_ns as f64;
-        let entered = usize::try_from(self.counters.fingerprints_buffered).unwrap_or(usize::MAX);
-        error_ns <= ERROR_MAX * self.time_ns(costs) && self.left(waiting) >= entered / 2
+        self.later_ns(costs).max(costs.device_read_ns as f64) / accesses.sqrt()
     }
 
-    /// What a passing chunk cost under eager look-up, as if the cache had come first; `None` if
-    /// none passed.
-    pub(super) fn eager_ns(&self, prices: &Prices) -> Option<f64> {
-        let counters = &self.counters;
+    /// What reading from the device has cost, with what the cache took in.
+    fn later_ns(&self, costs: &DeviceCosts) -> f64 {
+        self.counters.device_reads() as f64 * costs.device_read_ns as f64
+            + self.counters.fingerprints_prefetched as f64 * costs.memory_access_ns as f64
+    }
+
+    /// The share of passing chunks.
+    pub(super) fn mix(&self, hits: f64) -> Mix {
+        Mix { passing: self.passing() / self.counters.lookups.max(1) as f64, hits }
+    }
+
+    /// What happened for each passing chunk, and the mix; no rates if none passed.
+    pub(super) fn rates(&self, way: Way, waiting: usize) -> Option<(Rates, Mix)> {
         let passing = self.passing();
-        let misses = passing - counters.cache_hits as f64;
-        let sum = prices.device_ns * counters.device_reads() as f64
-            + prices.memory_ns * counters.fingerprints_prefetched as f64
-            + prices.cache_ns * passing
-            + prices.summary_ns * misses;
-        (passing > 0.0).then(|| sum / passing)
-    }
-
-    /// Hits in the cache for each passing chunk under eager look-up.
-    pub(super) fn eager_hits(&self) -> Option<f64> {
-        let passing = self.passing();
-        (passing > 0.0).then(|| self.counters.cache_hits as f64 / passing)
-    }
-
-    /// What a passing chunk cost under lazy look-up.
-    pub(super) fn lazy_ns(&self, prices: &Prices, waiting: usize) -> Option<f64> {
-        let counters = &self.counters;
-        let passing = self.passing();
-        let at_once = (prices.summary_ns + prices.cache_ns) * passing
-            + prices.memory_ns * counters.fingerprints_buffered as f64;
-        let later = prices.device_ns * counters.device_reads() as f64
-            + prices.memory_ns * (counters.post_lookups + counters.fingerprints_prefetched) as f64;
-        (passing > 0.0).then(|| (at_once + later * self.scale(waiting)) / passing)
-    }
-
-    /// The least a passing chunk of this stretch, which was looked up lazily, costs under eager
-    /// look-up, and the hits in the cache it would then have at most.
-    pub(super) fn eager_at_least(&self, prices: &Prices, waiting: usize) -> Option<(f64, f64)> {
-        let counters = &self.counters;
-        let passing = self.passing();
-        let scale = self.scale(waiting);
-        let prefetched = counters.containers_prefetched as f64 * scale;
-        let asked = (prefetched + counters.index_misses as f64 * scale).min(passing);
-        let reads = prefetched + asked + counters.verification_reads as f64 * scale;
-        let sum = prices.device_ns * reads
-            + prices.memory_ns * counters.fingerprints_prefetched as f64 * scale
-            + prices.cache_ns * passing
-            + prices.summary_ns * asked;
-        (passing > 0.0).then(|| (sum / passing, 1.0 - asked / passing))
-    }
-
-    fn scale(&self, waiting: usize) -> f64 {
-        let entered = self.counters.fingerprints_buffered as f64;
-        let left = self.left(waiting) as f64;
-        if entered == 0.0 {
-            1.0
-        } else {
-            (entered / left.max(1.0)).clamp(1.0 / SCALE_MAX, SCALE_MAX)
+        if passing <= 0.0 {
+            return None;
         }
+        let (entered, left) = self.entered_and_left(waiting);
+        let scale = match way {
+            Way::Lazy(_) if entered > 0 => {
+                (entered as f64 / left.max(1) as f64).clamp(1.0 / SCALE_MAX, SCALE_MAX)
+            }
+            _ => 1.0,
+        };
+        let counters = &self.counters;
+        let at_once = |count: u64| count as f64 / passing;
+        let later = |count: u64| at_once(count) * scale;
+        let rates = Rates {
+            pages: later(counters.index_page_reads),
+            prefetched: later(counters.containers_prefetched),
+            verified: later(counters.verification_reads),
+            filled: later(counters.fingerprints_prefetched),
+            misses: later(counters.index_misses),
+            buffered: at_once(entered),
+            post_lookups: later(counters.post_lookups),
+            hits: at_once(counters.cache_hits),
+        };
+        Some((rates, self.mix(rates.eager_hits(way))))
     }
 }

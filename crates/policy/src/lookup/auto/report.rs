@@ -1,6 +1,6 @@
 //! What the automatic choice knows and why it chose as it did, for people and for tests.
 
-use super::{Auto, EAGER, THRESHOLDS};
+use super::Auto;
 use crate::accelerated_filter::FilterOrder;
 use crate::lookup::parameters::DeviceCosts;
 
@@ -29,18 +29,17 @@ pub struct AutoReport {
 
 impl AutoReport {
     pub(super) fn new(auto: &Auto) -> Self {
-        let choice = if auto.current == EAGER {
-            Choice::Eager(auto.order)
-        } else {
-            Choice::Lazy { bucket_threshold: THRESHOLDS[auto.current] }
+        let choice = match super::WAYS[auto.current] {
+            super::Way::Eager => Choice::Eager(auto.order),
+            super::Way::Lazy(bucket_threshold) => Choice::Lazy { bucket_threshold },
         };
         let text = format!(
-            "{:?} passing {:?} mix {:?} excess {:.3} know {:?}",
+            "{:?} {:?} {:?} excess {:.3} know {:?}",
             choice,
-            auto.passing_ns,
+            auto.rates,
             auto.mix,
             auto.excess_ns / auto.total_ns,
-            auto.knowledge.map(|k| k.relative.map(|r| (r * 100.0) as i32))
+            auto.knowledge.map(|k| k.correction.map(|r| (r * 100.0) as i32))
         );
         Self { choice, costs: auto.parameters.costs, text }
     }
