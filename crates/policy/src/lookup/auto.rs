@@ -43,6 +43,8 @@ const WAYS: [Way; 6] =
     [Way::Eager, Way::Lazy(2), Way::Lazy(4), Way::Lazy(16), Way::Lazy(64), Way::Lazy(1024)];
 /// What trials may cost in excess, of all costs.
 const TRIAL_SHARE: f64 = 0.02;
+/// What a stretch's cost still counts after the next one.
+const REMEMBERED: f64 = 0.97;
 /// Look-ups whose cost trials may take beyond their share, so that they can begin.
 const TRIAL_CREDIT_LOOKUPS: f64 = 2048.0;
 /// Look-ups whose cost it may take in excess to confirm that a way has rightly lost.
@@ -115,6 +117,8 @@ pub(super) struct Auto {
     knowledge: [Knowledge; WAYS.len()],
     /// Of all stretches that have ended.
     lookups: u64,
+    /// The same, and costs, the older the less.
+    total_lookups: f64,
     total_ns: f64,
     excess_ns: f64,
     /// The newest stretch of eager look-up, and of lazy.
@@ -144,6 +148,7 @@ impl Auto {
             mix: Mix { passing: 1.0, hits: 1.0 },
             knowledge: [UNKNOWN; WAYS.len()],
             lookups: 0,
+            total_lookups: 0.0,
             total_ns: 0.0,
             excess_ns: 0.0,
             eager_counted: None,
@@ -229,7 +234,10 @@ impl Auto {
             return Ok(());
         }
         self.lookups += self.stretch.counters.lookups;
-        self.total_ns += self.stretch.time_ns(&self.parameters.costs);
+        self.total_ns = self.total_ns * REMEMBERED + self.stretch.time_ns(&self.parameters.costs);
+        self.total_lookups =
+            self.total_lookups * REMEMBERED + self.stretch.counters.lookups as f64;
+        self.excess_ns *= REMEMBERED;
         if let Some(trial) = &mut self.trial {
             trial.excess_max_ns -= excess.max(0.0);
             self.excess_ns += excess.max(0.0);
@@ -405,7 +413,7 @@ impl Auto {
     /// The way that has just lost is tried again at once: it may have lost only because the stream
     /// has become cheaper since it was measured.
     fn confirmation(&self, way: usize) -> Trial {
-        let mean_ns = self.total_ns / self.lookups.max(1) as f64;
+        let mean_ns = self.total_ns / self.total_lookups.max(1.0);
         Trial { way, excess_max_ns: CONFIRMATION_LOOKUPS * mean_ns, confirms: true }
     }
 
@@ -416,7 +424,7 @@ impl Auto {
         };
         let (prices, mix, current) = (self.prices(), self.mix, WAYS[self.current]);
         let now = mix.cost(current, rates.variable(current, &prices), &prices);
-        let mean_ns = self.total_ns / self.lookups.max(1) as f64;
+        let mean_ns = self.total_ns / self.total_lookups.max(1.0);
         let allowed = TRIAL_SHARE * self.total_ns + TRIAL_CREDIT_LOOKUPS * mean_ns - self.excess_ns;
         let length = TRIAL_WINDOWS * self.parameters.window_length as f64;
         let mut best: Option<(f64, Trial)> = None;
@@ -428,15 +436,14 @@ impl Auto {
             let correction = self.faded_correction(place);
             let variable = rates.variable_if(current, way, &prices) * correction;
             let expected = mix.cost(way, variable, &prices);
-            let excess = (expected - now).max(0.0) * length;
+            let burst = prices.burst(current, way, self.lazy.distinct_waiting());
+            let excess = (expected - now).max(0.0) * length + burst;
             let promising = expected < now * TAKES_OVER_BELOW;
-            let affordable =
-                excess <= allowed || (promising && allowed > -TRIAL_SHARE * self.total_ns);
             if self.is_due(place, promising)
-                && affordable
+                && (excess <= allowed || (promising && burst == 0.0))
                 && best.is_none_or(|(least, _)| expected < least)
             {
-                let excess_max_ns = allowed.max(2.0 * excess);
+                let excess_max_ns = allowed.max(2.0 * excess).max(CONFIRMATION_LOOKUPS * now);
                 best = Some((expected, Trial { way: place, excess_max_ns, confirms: false }));
             }
         }

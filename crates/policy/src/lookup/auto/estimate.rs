@@ -74,6 +74,17 @@ impl Prices {
         }
     }
 
+    /// What it costs to empty buckets that have more members than a smaller threshold allows,
+    /// beyond what it would have cost when they were full.
+    pub(super) fn burst(&self, now: Way, then: Way, waiting: usize) -> f64 {
+        match (now, then) {
+            (Way::Lazy(now), Way::Lazy(then)) if then < now => {
+                self.device * waiting as f64 * (1.0 / then as f64 - 1.0 / now as f64)
+            }
+            _ => 0.0,
+        }
+    }
+
     /// What every passing chunk costs. Eager look-up is reckoned with the cache first.
     fn base(&self, way: Way) -> f64 {
         match way {
