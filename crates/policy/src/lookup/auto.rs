@@ -235,8 +235,7 @@ impl Auto {
         }
         self.lookups += self.stretch.counters.lookups;
         self.total_ns = self.total_ns * REMEMBERED + self.stretch.time_ns(&self.parameters.costs);
-        self.total_lookups =
-            self.total_lookups * REMEMBERED + self.stretch.counters.lookups as f64;
+        self.total_lookups = self.total_lookups * REMEMBERED + self.stretch.counters.lookups as f64;
         self.excess_ns *= REMEMBERED;
         if let Some(trial) = &mut self.trial {
             trial.excess_max_ns -= excess.max(0.0);
