@@ -38,7 +38,7 @@ pub struct IndexMemory {
 }
 
 impl IndexMemory {
-    /// One line of numbers, for [`IndexMemory::parse`].
+    /// One line of numbers, for `IndexMemory::parse`.
     #[must_use]
     pub fn line(&self) -> String {
         format!(

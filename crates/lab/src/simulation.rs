@@ -3,7 +3,7 @@
 //! What runs is the product's own: [`StreamLookup`], the filter with its cache, and the index with
 //! its runs, written, merged and opened through the engine. What is left out is the content: a
 //! container is the list of its fingerprints in stream order, and reading one is one access of the
-//! device ([`containers`]). Of the engine's chunk store its rules are kept: a chunk that the
+//! device (`containers`). Of the engine's chunk store its rules are kept: a chunk that the
 //! session has judged new is found among the pending ones (S1.24); chunks go into their stream's
 //! own open container in stream order (S1.16, S1.17), however late their verdict came; a container
 //! is indexed once it is closed (S1.5), at the end of a generation or when too many are pending.

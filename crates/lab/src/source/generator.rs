@@ -3,7 +3,7 @@
 //! Model (FAST'08, section 5.3; FAST'17, section 5.1; Tarasov et al., ATC'12): each stream backs up
 //! its own lineages. A lineage is an ordered list of files, a file an ordered list of chunks. From
 //! one generation to the next some files go, some come, some move, and inside others runs of chunks
-//! are overwritten, put in or taken out ([`lineage`]). Lineages share nothing. A backup is a full
+//! are overwritten, put in or taken out (`lineage`). Lineages share nothing. A backup is a full
 //! one, or an incremental one that holds the files changed since the backup before. Streams run at
 //! the same time: their batches alternate at random. Old generations are deleted in some order.
 //!
