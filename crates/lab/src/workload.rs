@@ -19,9 +19,6 @@ use std::path::Path;
 
 /// Memory that the locality cache takes for a fingerprint, with room to spare.
 const CACHE_BYTES_PER_FINGERPRINT: usize = 64;
-/// Chunks of an image of S0: together a twentieth of the paper's 26 million.
-const IMAGE_CHUNKS: usize = 18_000;
-const IMAGE_CHUNKS_TINY: usize = 800;
 /// Hash functions of the papers' Bloom filters (S1.13).
 const PAPERS_HASHES: u32 = 4;
 /// Fingerprints in an index page.
@@ -63,12 +60,12 @@ impl Workload {
         let chunks = match (preset, tiny) {
             (Preset::Exchange, false) => 30_000,
             (Preset::Engineering, false) => 100_000,
-            (Preset::Mirror, false) => IMAGE_CHUNKS,
+            (Preset::Mirror, false) => 18_000,
             (Preset::Aged | Preset::Scattered, false) => 10_000,
             (Preset::Primary, false) => 60_000,
             (Preset::Exchange, true) => 2000,
             (Preset::Engineering, true) => 6000,
-            (Preset::Mirror, true) => IMAGE_CHUNKS_TINY,
+            (Preset::Mirror, true) => 1500,
             (Preset::Aged | Preset::Scattered, true) => 1500,
             (Preset::Primary, true) => 3000,
         };
@@ -103,10 +100,7 @@ impl Workload {
     /// The number of bits is impossible.
     pub fn papers_images(tiny: bool, bits_per_key: f64) -> Result<Self> {
         let images = Self::generated(Preset::Mirror, tiny)?;
-        let trace = Joined(Generator::preset(
-            Preset::Mirror,
-            if tiny { IMAGE_CHUNKS_TINY } else { IMAGE_CHUNKS },
-        )?);
+        let trace = Joined(Generator::preset(Preset::Mirror, if tiny { 1500 } else { 18_000 })?);
         let totals = Summary::of(&trace)?.total();
         let container_chunks = if tiny { 256 } else { 2048 };
         let cache = totals.chunks as usize / 5;
