@@ -11,6 +11,7 @@ use onefold_engine::look_up::LookupChoice;
 use onefold_format::codec::Compression;
 use onefold_format::index_run::IndexKind;
 use onefold_policy::retention::{Count, GroupBy, KeepSpan};
+use onefold_policy::rewrite::RewriteChoice;
 use onefold_policy::selection::TagList;
 use onefold_types::error::Context;
 use onefold_types::{Error, Result};
@@ -84,6 +85,9 @@ pub struct BackupProfile {
     /// How chunks are looked up.
     #[serde(deserialize_with = "optional_text")]
     pub lookup: Option<LookupChoice>,
+    /// Which duplicates are stored again.
+    #[serde(deserialize_with = "optional_text")]
+    pub rewrite: Option<RewriteChoice>,
     /// The kind of index runs written.
     #[serde(deserialize_with = "optional_text")]
     pub index: Option<IndexKind>,

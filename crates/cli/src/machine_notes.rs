@@ -9,6 +9,7 @@
 //! `~/.cache/onefold`.
 
 use onefold_engine::Repository;
+use onefold_engine::look_up::HELD_CHUNK_NS;
 use onefold_policy::lookup::DeviceCosts;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
@@ -67,7 +68,7 @@ impl MachineNotes {
     pub fn costs(&self) -> Option<DeviceCosts> {
         match (self.device_read_ns, self.memory_access_ns) {
             (Some(device_read_ns), Some(memory_access_ns)) => {
-                Some(DeviceCosts { device_read_ns, memory_access_ns })
+                Some(DeviceCosts::new(device_read_ns, memory_access_ns).holding(HELD_CHUNK_NS))
             }
             _ => None,
         }
@@ -99,7 +100,7 @@ mod tests {
 
     #[test]
     fn what_a_backup_saw_counts_once_it_saw_enough() {
-        let assumed = DeviceCosts { device_read_ns: 100, memory_access_ns: 5 };
+        let assumed = DeviceCosts::new(100, 5).holding(HELD_CHUNK_NS);
         let mut notes = MachineNotes::default();
         assert_eq!(notes.costs(), None);
         notes.remember(assumed, ACCESSES_MIN - 1, Some(900));

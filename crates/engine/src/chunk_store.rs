@@ -26,21 +26,25 @@ use onefold_format::index_run::IndexKind;
 use onefold_format::{layout, metadata_pack};
 use onefold_policy::accelerated_filter::{AcceleratedFilter, FilterConfiguration, FilterCounters};
 use onefold_policy::lookup::{LookupStrategy, StreamLookup, Verdict};
+use onefold_policy::rewrite::RewriteChoice;
 use onefold_store::Key;
 use onefold_types::{ContainerId, Fingerprint, Result, limits};
-use std::collections::{BTreeSet, HashSet};
+use rewriting::Rewriting;
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::hash::{BuildHasherDefault, Hasher};
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use store_port::{DeviceTiming, StorePort};
-use waiting::WaitingChunks;
+use waiting::{Standing, WaitingChunks};
 
+pub mod rewriting;
 pub mod store_port;
 pub mod stream_writer;
 pub mod waiting;
 
+pub use rewriting::{RewriteOptions, RewriteReport};
 pub use stream_writer::StreamWriter;
 pub use waiting::ChunkBatch;
 
@@ -57,6 +61,8 @@ pub struct ChunkStoreOptions {
     pub lookup: LookupStrategy,
     /// The kind of index runs written; `None`: as those that are there.
     pub index_kind: Option<IndexKind>,
+    /// Which duplicates are stored again.
+    pub rewrite: RewriteOptions,
     /// Whether to judge only: nothing is written.
     pub dry_run: bool,
 }
@@ -70,6 +76,10 @@ pub struct StoredTotals {
     pub chunks_new: u64,
     /// Their plain bytes.
     pub bytes_new: u64,
+    /// Chunks stored again for locality.
+    pub chunks_rewritten: u64,
+    /// Their plain bytes.
+    pub bytes_rewritten: u64,
     /// Bytes of the containers written.
     pub bytes_stored: u64,
     /// Containers written.
@@ -81,6 +91,8 @@ struct Counters {
     chunks: AtomicU64,
     chunks_new: AtomicU64,
     bytes_new: AtomicU64,
+    chunks_rewritten: AtomicU64,
+    bytes_rewritten: AtomicU64,
     bytes_stored: AtomicU64,
     containers: AtomicU64,
 }
@@ -94,6 +106,7 @@ pub struct ChunkStore {
     lookup: LookupStrategy,
     index_kind: Option<IndexKind>,
     waiting_bytes_max: usize,
+    rewrite: RewriteOptions,
     dry_run: bool,
 }
 
@@ -104,13 +117,16 @@ struct Shared {
     resolved: Vec<(u64, Verdict)>,
     elapsed: Duration,
     explanation: String,
+    rewriting: RewriteReport,
+    /// Whether all cached instances of a duplicate are of interest.
+    wants_holders: bool,
 }
 
 /// A chunk's verdict.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 struct Decided {
     ticket: u64,
-    is_new: bool,
+    standing: Standing,
 }
 
 /// How the look-ups of a session went.
@@ -155,11 +171,14 @@ impl ChunkStore {
                 index,
                 avoid,
                 timing: DeviceTiming::default(),
+                payloads: HashMap::new(),
             },
             pending: HashSet::default(),
             resolved: Vec::new(),
             elapsed: Duration::ZERO,
             explanation: String::new(),
+            rewriting: RewriteReport::default(),
+            wants_holders: options.rewrite.choice != RewriteChoice::None,
         };
         Ok(Arc::new(Self {
             repository: Arc::clone(repository),
@@ -169,13 +188,19 @@ impl ChunkStore {
             lookup: options.lookup,
             index_kind: options.index_kind,
             waiting_bytes_max: repository.memory().waiting_chunks_bytes,
+            rewrite: options.rewrite,
             dry_run: options.dry_run,
         }))
     }
 
     /// A new stream with open containers of its own.
     pub fn stream(self: &Arc<Self>) -> Result<StreamWriter> {
-        StreamWriter::new(Arc::clone(self))
+        self.stream_of(1)
+    }
+
+    /// One of so many streams.
+    pub fn stream_of(self: &Arc<Self>, streams: usize) -> Result<StreamWriter> {
+        StreamWriter::new(Arc::clone(self), streams)
     }
 
     /// Whether the store holds the chunk in a container that may be relied upon.
@@ -201,6 +226,8 @@ impl ChunkStore {
             chunks: get(&self.counters.chunks),
             chunks_new: get(&self.counters.chunks_new),
             bytes_new: get(&self.counters.bytes_new),
+            chunks_rewritten: get(&self.counters.chunks_rewritten),
+            bytes_rewritten: get(&self.counters.bytes_rewritten),
             bytes_stored: get(&self.counters.bytes_stored),
             containers: get(&self.counters.containers),
         }
@@ -216,6 +243,12 @@ impl ChunkStore {
             elapsed: shared.elapsed,
             explanation: shared.explanation.clone(),
         }
+    }
+
+    /// What rewriting did.
+    #[must_use]
+    pub fn rewrite_report(&self) -> RewriteReport {
+        self.lock().rewriting.clone()
     }
 
     fn new_lookup(&self) -> Result<StreamLookup> {
@@ -238,7 +271,7 @@ impl ChunkStore {
                 continue;
             };
             if shared.pending.contains(fingerprint) {
-                decided.push(Decided { ticket, is_new: false });
+                decided.push(Decided { ticket, standing: Standing::Fresh });
                 continue;
             }
             let Shared { filter, port, resolved, .. } = &mut *shared;
@@ -268,7 +301,6 @@ impl ChunkStore {
 
     /// Judges one chunk at once; `true` if it is new and must be stored by the caller.
     fn judge_one(&self, fingerprint: &Fingerprint) -> Result<bool> {
-        self.counters.chunks.fetch_add(1, Ordering::Relaxed);
         let mut shared = self.lock();
         let Shared { filter, port, pending, .. } = &mut *shared;
         let is_new = !pending.contains(fingerprint)
@@ -286,9 +318,31 @@ impl ChunkStore {
         if full && !self.dry_run { self.index(self.context.log.take_durable()?) } else { Ok(()) }
     }
 
-    fn note_end(&self, lookup: &StreamLookup) {
+    fn note_end(&self, lookup: &StreamLookup, rewriting: &Rewriting) {
         let mut shared = self.lock();
         shared.explanation = lookup.explain(shared.filter.counters());
+        rewriting.report(&mut shared.rewriting);
+    }
+
+    /// Makes a duplicate pending that is stored again; `false` if it is pending already.
+    fn claim(&self, fingerprint: &Fingerprint) -> bool {
+        self.lock().pending.insert(*fingerprint)
+    }
+
+    /// Plain bytes of a container's chunks; 0 if the session has not met it.
+    fn payload_bytes(&self, container: &ContainerId) -> u64 {
+        let known = self.lock().port.payloads.get(container).copied();
+        let before = || self.rewrite.parameters.history.as_ref()?.get(container);
+        known.or_else(|| before().map(|usage| usage.payload_bytes)).unwrap_or(0)
+    }
+
+    fn count_rewritten(&self, bytes: usize) {
+        self.counters.chunks_rewritten.fetch_add(1, Ordering::Relaxed);
+        self.counters.bytes_rewritten.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+
+    fn count_chunk(&self) {
+        self.counters.chunks.fetch_add(1, Ordering::Relaxed);
     }
 
     fn count_new(&self, bytes: usize) {
@@ -318,8 +372,14 @@ impl ChunkStore {
         merge::merge_if_due(&self.repository, self.index_kind)?;
         let mut shared = self.lock();
         shared.port.index.refresh(&self.repository)?;
-        for fingerprint in durable.iter().flat_map(|container| &container.fingerprints) {
-            shared.pending.remove(fingerprint);
+        for container in durable {
+            for fingerprint in &container.fingerprints {
+                shared.pending.remove(fingerprint);
+            }
+            // What was stored again must not be found in its old place and stored a third time.
+            if shared.wants_holders {
+                shared.filter.note_container(container.id, container.fingerprints.into());
+            }
         }
         Ok(())
     }
@@ -333,12 +393,28 @@ impl Shared {
     /// Turns verdicts into decisions. A chunk that was judged new becomes pending; if a chunk like
     /// it has become pending while this one waited, in this stream or another, it is no longer new.
     fn settle(&mut self, waiting: &WaitingChunks, decided: &mut Vec<Decided>) {
-        for (ticket, verdict) in self.resolved.drain(..) {
-            let is_new = match (verdict, waiting.fingerprint(ticket)) {
-                (Verdict::New, Some(fingerprint)) => self.pending.insert(*fingerprint),
-                _ => false,
+        for (ticket, verdict) in std::mem::take(&mut self.resolved) {
+            let standing = match (verdict, waiting.fingerprint(ticket)) {
+                (Verdict::New, Some(fingerprint)) if self.pending.insert(*fingerprint) => {
+                    Standing::New
+                }
+                // What has been stored again while it waited is not old any more.
+                (Verdict::Duplicate(_), Some(fingerprint))
+                    if self.wants_holders && self.pending.contains(fingerprint) =>
+                {
+                    Standing::Fresh
+                }
+                (Verdict::Duplicate(instance), Some(fingerprint)) => {
+                    let mut holders = Vec::new();
+                    if self.wants_holders {
+                        self.filter.holders(fingerprint, &mut holders);
+                        holders.retain(|holder| *holder != instance.container);
+                    }
+                    Standing::Old(instance.container, holders)
+                }
+                _ => Standing::Fresh,
             };
-            decided.push(Decided { ticket, is_new });
+            decided.push(Decided { ticket, standing });
         }
     }
 }

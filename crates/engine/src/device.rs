@@ -5,6 +5,7 @@
 //! it included and caches of the system included, and a read at a random place of a table larger
 //! than the processor's caches. Medians, so that one slow access decides nothing.
 
+use crate::look_up::HELD_CHUNK_NS;
 use crate::repository::Repository;
 use onefold_format::layout;
 use onefold_policy::lookup::DeviceCosts;
@@ -42,7 +43,7 @@ pub fn measure(repository: &Repository, containers: &[ContainerId]) -> Result<De
     let middle = elapsed.get(elapsed.len() / 2).copied();
     let device_read_ns =
         middle.map_or(DEVICE_DEFAULT_NS, |ns| u64::try_from(ns).unwrap_or(u64::MAX));
-    Ok(DeviceCosts { device_read_ns, memory_access_ns: measure_memory() })
+    Ok(DeviceCosts::new(device_read_ns, measure_memory()).holding(HELD_CHUNK_NS))
 }
 
 /// The mean of reads that each depend on the one before.

@@ -18,7 +18,7 @@
 //!
 //! Data flows one way. A stage that cannot go on closes its channels, and the others stop.
 
-use crate::chunk_store::LookupReport;
+use crate::chunk_store::{LookupReport, RewriteReport};
 use crate::job::Job;
 use crate::look_up::LookupChoice;
 use crate::patterns::Patterns;
@@ -28,6 +28,7 @@ use onefold_format::index_run::IndexKind;
 use onefold_format::record::Summary;
 use onefold_policy::accelerated_filter::FilterConfiguration;
 use onefold_policy::lookup::DeviceCosts;
+use onefold_policy::rewrite::RewriteChoice;
 use onefold_types::{Result, SessionId};
 use std::io::Read;
 use std::path::PathBuf;
@@ -119,6 +120,8 @@ pub struct BackupOptions {
     pub filter: FilterConfiguration,
     /// How chunks are looked up.
     pub lookup: LookupChoice,
+    /// Which duplicates are stored again, so that restores stay fast.
+    pub rewrite: RewriteChoice,
     /// What this store's device is known to cost; `None`: it is measured if need be.
     pub device_costs: Option<DeviceCosts>,
     /// The kind of index runs written; `None`: as those that are there.
@@ -138,6 +141,8 @@ pub struct BackupReport {
     pub summary: Summary,
     /// How look-ups went.
     pub lookup: LookupReport,
+    /// What was stored again.
+    pub rewrite: RewriteReport,
     /// What the device was taken to cost, where the strategy asked.
     pub device_costs: Option<DeviceCosts>,
     /// How often a collector made it start over.

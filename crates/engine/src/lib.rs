@@ -43,6 +43,7 @@ pub mod job;
 pub mod look_up;
 pub mod memory;
 pub mod patterns;
+pub mod placement;
 pub mod repository;
 pub mod restore;
 pub mod retention;

@@ -18,10 +18,7 @@ use std::str::FromStr;
 /// What it costs to let a chunk wait: its buffer is not used again while it is warm, and memory
 /// that is touched for the first time takes its place. Measured as the difference between lazy and
 /// eager backups of data set A, by chunk.
-const WAITING_COST_NS: u64 = 800;
-/// Lazy look-up saves at most this many accesses of the device for a thousand chunks: what eager
-/// look-up takes for the index on data set A.
-const SAVED_ACCESSES_PER_MILLE: u64 = 5;
+pub const HELD_CHUNK_NS: u64 = 800;
 /// Fingerprints that may wait however small their share of memory is.
 const WAITING_MIN: usize = 64;
 
@@ -73,7 +70,8 @@ impl LookupChoice {
                     Some(costs) => costs,
                     None => device::measure(repository, containers)?,
                 };
-                return Ok(Chosen::by_costs(costs, buffer_max));
+                let strategy = LookupStrategy::Auto(AutoParameters::new(costs, buffer_max));
+                return Ok(Chosen { strategy, costs: Some(costs) });
             }
             Self::Eager(order) => LookupStrategy::Eager(order),
             Self::Lazy { ring_length, bucket_threshold } => {
@@ -92,42 +90,17 @@ impl LookupChoice {
                 })
             }
         };
-        Ok(Chosen { strategy, costs: None, reason: None })
+        Ok(Chosen { strategy, costs: None })
     }
 }
 
 /// What a choice comes to.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Chosen {
     /// How chunks are looked up.
     pub strategy: LookupStrategy,
     /// What the device was taken to cost, if that was asked.
     pub costs: Option<DeviceCosts>,
-    /// Why, if it is not for the strategy to say.
-    pub reason: Option<String>,
-}
-
-impl Chosen {
-    /// S0's inequality is about look-ups alone. Here chunks wait with their data, which has a price
-    /// of its own, so that on a fast device lazy look-up cannot win, whatever the stream. On any
-    /// other the strategy finds out.
-    fn by_costs(costs: DeviceCosts, buffer_max: usize) -> Self {
-        let saved_ns = costs.device_read_ns.saturating_mul(SAVED_ACCESSES_PER_MILLE) / 1000;
-        if saved_ns > WAITING_COST_NS {
-            let strategy = LookupStrategy::Auto(AutoParameters::new(costs, buffer_max));
-            return Self { strategy, costs: Some(costs), reason: None };
-        }
-        let reason = format!(
-            "Chunks are looked up eagerly, each as it comes: an access of this store's device \
-             takes {} microseconds ({} times an access of memory), so waiting for others to ask \
-             for several at once would save {saved_ns} nanoseconds a chunk at most, and cost \
-             about {WAITING_COST_NS} for the memory in which chunks wait.",
-            costs.device_read_ns / 1000,
-            costs.device_read_ns / costs.memory_access_ns.max(1),
-        );
-        let strategy = LookupStrategy::Eager(FilterOrder::CacheFirst);
-        Self { strategy, costs: Some(costs), reason: Some(reason) }
-    }
 }
 
 impl FromStr for LookupChoice {
@@ -192,21 +165,6 @@ fn option(out: &mut fmt::Formatter<'_>, name: &str, value: Option<usize>) -> fmt
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn chunks_wait_only_where_the_device_is_slow_enough_to_pay_for_it() {
-        for fast in [DeviceCosts::SATA_SSD, DeviceCosts::OPTANE_SSD, DeviceCosts::MEMORY] {
-            let chosen = Chosen::by_costs(fast, 1000);
-            assert_eq!(chosen.strategy, LookupStrategy::Eager(FilterOrder::CacheFirst));
-            assert!(chosen.reason.is_some());
-        }
-        let remote = DeviceCosts { device_read_ns: 1_000_000, memory_access_ns: 100 };
-        for slow in [DeviceCosts::HARD_DISK, remote] {
-            let chosen = Chosen::by_costs(slow, 1000);
-            assert_eq!(chosen.strategy, LookupStrategy::Auto(AutoParameters::new(slow, 1000)));
-            assert_eq!(chosen.reason, None);
-        }
-    }
 
     #[test]
     fn words_and_choices_round_trip() {

@@ -23,6 +23,8 @@ pub struct MemoryPlan {
     pub pending_chunks_max: usize,
     /// Buffers of chunks whose look-up has not been decided yet (S0.9).
     pub waiting_chunks_bytes: usize,
+    /// Duplicates of which it is not decided yet whether they are stored again (S2.18).
+    pub rewrite_candidates_bytes: usize,
     /// Files or batches being read at once.
     pub read_jobs_max: usize,
     /// File bytes whose restore is planned as one.
@@ -50,7 +52,8 @@ impl MemoryPlan {
             section_cache_bytes: divisible / 8,
             frame_cache_bytes: (divisible / 16).clamp(2 * limits::MIB, 64 * limits::MIB),
             pending_chunks_max: (divisible / 8 / 160).clamp(1 << 13, 1 << 20),
-            waiting_chunks_bytes: (divisible / 8).clamp(2 * limits::MIB, 256 * limits::MIB),
+            waiting_chunks_bytes: (divisible / 16).clamp(2 * limits::MIB, 256 * limits::MIB),
+            rewrite_candidates_bytes: (divisible / 16).clamp(2 * limits::MIB, 64 * limits::MIB),
             read_jobs_max: 4,
             restore_window_chunks: (divisible / 4 / 96).clamp(1 << 14, 1 << 22),
             check_buffer_bytes: (divisible / 16).clamp(limits::MIB, 64 * limits::MIB),
@@ -73,7 +76,8 @@ mod tests {
                 + plan.check_buffer_bytes
                 + plan.pending_chunks_max * 160
                 // A process restores or backs up, never both.
-                + plan.waiting_chunks_bytes.max(plan.restore_window_chunks * 96);
+                + (plan.waiting_chunks_bytes + plan.rewrite_candidates_bytes)
+                    .max(plan.restore_window_chunks * 96);
             assert!(sum <= plan.limit_bytes, "{mebibytes} MiB: {sum}");
         }
         assert!(MemoryPlan::new(limits::MEMORY_LIMIT_MIN_BYTES - 1).is_err());

@@ -18,7 +18,7 @@
 mod merge;
 
 use crate::check::findings;
-use crate::chunk_store::{ChunkStore, ChunkStoreOptions};
+use crate::chunk_store::{ChunkStore, ChunkStoreOptions, RewriteOptions};
 use crate::find::walk_with;
 use crate::index::FingerprintIndex;
 use crate::job::Job;
@@ -249,6 +249,7 @@ fn build(
             filter: FilterConfiguration::default(),
             lookup: LookupStrategy::Eager(FilterOrder::CacheFirst),
             index_kind: None,
+            rewrite: RewriteOptions::none(),
             dry_run: false,
         },
     )?;

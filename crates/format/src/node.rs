@@ -1,6 +1,6 @@
 //! Tree nodes: chunks of level 1 and up, which hold references to other chunks.
 //!
-//! Every node begins with a version byte (1) and a kind byte:
+//! Every node begins with a version byte (2) and a kind byte:
 //!
 //! | kind | node | children |
 //! | --- | --- | --- |
@@ -8,26 +8,35 @@
 //! | 2 | [`DirectoryLeaf`]: directory entries, sorted by name | file contents, directories |
 //! | 3 | [`DirectoryMap`]: the leaves of a large directory | directory leaves |
 //! | 4 | [`Transform`]: content that is a reversible function of other content | any |
-//! | 5 | [`Placement`]: where the chunks of a tree lay when it was written (advisory) | none |
+//! | 5 | [`PlacementPage`]: where chunks of a tree lay when it was written (advisory) | none |
+//! | 6 | [`PlacementMap`]: the pages of a tree's placement | pages, uses |
+//! | 7 | [`ContainerUses`]: how much of each container a tree uses (advisory) | none |
 //!
 //! Nodes name chunks by fingerprint only, so equal content has equal trees; where a chunk lies is
 //! the index's business. A node's level is one more than its highest child's.
 
 use crate::wire::{Reader, Writer};
-use onefold_types::{ContainerId, Error, ErrorKind, Fingerprint, Level, Result};
+use onefold_types::{Error, ErrorKind, Fingerprint, Level, Result};
 
 mod directory;
+mod placement;
 
 pub use directory::{
     DirectoryLeaf, DirectoryMap, DirectoryPart, Entry, EntryKind, Owner, Time, Totals,
 };
 
-const VERSION: u8 = 1;
+pub use placement::{
+    ContainerUses, PlacementMap, PlacementPage, PlacementPart, PlacementRun, UseOfContainer,
+};
+
+const VERSION: u8 = 2;
 const KIND_FILE_MAP: u8 = 1;
 const KIND_DIRECTORY_LEAF: u8 = 2;
 const KIND_DIRECTORY_MAP: u8 = 3;
 const KIND_TRANSFORM: u8 = 4;
-const KIND_PLACEMENT: u8 = 5;
+const KIND_PLACEMENT_PAGE: u8 = 5;
+const KIND_PLACEMENT_MAP: u8 = 6;
+const KIND_CONTAINER_USES: u8 = 7;
 
 /// A chunk and its height: enough to fetch it and to know how to read it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
@@ -69,16 +78,6 @@ pub struct Transform {
     pub length: u64,
 }
 
-/// Where the chunks of a tree lay when it was written: runs of (container, chunks) in the order in
-/// which a walk of the tree meets them. Never trusted over a fingerprint.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Placement {
-    /// The containers that runs refer to by number.
-    pub containers: Vec<ContainerId>,
-    /// (place in `containers`, number of chunks).
-    pub runs: Vec<(u32, u64)>,
-}
-
 /// Any node.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Node {
@@ -91,7 +90,11 @@ pub enum Node {
     /// Computed content.
     Transform(Transform),
     /// Advisory locations.
-    Placement(Placement),
+    PlacementPage(PlacementPage),
+    /// The pages of advisory locations.
+    PlacementMap(PlacementMap),
+    /// How much of each container is used.
+    ContainerUses(ContainerUses),
 }
 
 impl Node {
@@ -117,9 +120,17 @@ impl Node {
                 writer.u8(KIND_TRANSFORM);
                 encode_transform(transform, &mut writer);
             }
-            Self::Placement(placement) => {
-                writer.u8(KIND_PLACEMENT);
-                encode_placement(placement, &mut writer);
+            Self::PlacementPage(page) => {
+                writer.u8(KIND_PLACEMENT_PAGE);
+                placement::encode_page(page, &mut writer);
+            }
+            Self::PlacementMap(map) => {
+                writer.u8(KIND_PLACEMENT_MAP);
+                placement::encode_map(map, &mut writer);
+            }
+            Self::ContainerUses(uses) => {
+                writer.u8(KIND_CONTAINER_USES);
+                placement::encode_uses(uses, &mut writer);
             }
         }
         writer.into_bytes()
@@ -138,7 +149,15 @@ impl Node {
                 Self::DirectoryMap(directory::decode_map(&mut reader)?)
             }
             (VERSION, KIND_TRANSFORM) => Self::Transform(decode_transform(&mut reader)?),
-            (VERSION, KIND_PLACEMENT) => Self::Placement(decode_placement(&mut reader)?),
+            (VERSION, KIND_PLACEMENT_PAGE) => {
+                Self::PlacementPage(placement::decode_page(&mut reader)?)
+            }
+            (VERSION, KIND_PLACEMENT_MAP) => {
+                Self::PlacementMap(placement::decode_map(&mut reader)?)
+            }
+            (VERSION, KIND_CONTAINER_USES) => {
+                Self::ContainerUses(placement::decode_uses(&mut reader)?)
+            }
             _ => {
                 return Err(Error::new(
                     ErrorKind::NewerFormat,
@@ -165,7 +184,11 @@ impl Node {
             Self::Transform(transform) => {
                 transform.sources.iter().for_each(|&(source, _)| each(source));
             }
-            Self::Placement(_) => {}
+            Self::PlacementMap(map) => {
+                map.parts.iter().for_each(|part| each(part.page));
+                map.uses.iter().for_each(|uses| each(*uses));
+            }
+            Self::PlacementPage(_) | Self::ContainerUses(_) => {}
         }
     }
 }
@@ -229,33 +252,6 @@ fn decode_transform(reader: &mut Reader<'_>) -> Result<Transform> {
         sources.push((decode_reference(reader)?, reader.varint()?));
     }
     Ok(Transform { method, parameters, sources, length })
-}
-
-fn encode_placement(placement: &Placement, writer: &mut Writer) {
-    writer.varint(placement.containers.len() as u64);
-    placement.containers.iter().for_each(|id| writer.raw(&id.0));
-    writer.varint(placement.runs.len() as u64);
-    for (container, chunks) in &placement.runs {
-        writer.varint(u64::from(*container));
-        writer.varint(*chunks);
-    }
-}
-
-fn decode_placement(reader: &mut Reader<'_>) -> Result<Placement> {
-    let count = reader.count(16)?;
-    let containers =
-        (0..count).map(|_| reader.id().map(ContainerId)).collect::<Result<Vec<_>>>()?;
-    let runs = reader.count(2)?;
-    let runs = (0..runs)
-        .map(|_| {
-            let container = reader.varint_u32()?;
-            if container as usize >= count {
-                return Err(reader.damaged("a run lies in no container"));
-            }
-            Ok((container, reader.varint()?))
-        })
-        .collect::<Result<Vec<_>>>()?;
-    Ok(Placement { containers, runs })
 }
 
 fn encode_reference(reference: &Reference, writer: &mut Writer) {

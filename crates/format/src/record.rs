@@ -160,6 +160,15 @@ pub struct Summary {
     pub chunks_new: u64,
     /// Plain bytes of new chunks, tree nodes included.
     pub bytes_new: u64,
+    /// Duplicates stored again for locality.
+    pub chunks_rewritten: u64,
+    /// Their plain bytes.
+    pub bytes_rewritten: u64,
+    /// Containers that hold the data chunks; 0: not known.
+    pub containers: u64,
+    /// Reads of containers that restoring everything takes with 32 MiB of memory, about; 0: not
+    /// known.
+    pub container_reads: u64,
     /// Bytes added to the store's containers.
     pub bytes_stored: u64,
     /// Sources that could not be read.

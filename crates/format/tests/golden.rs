@@ -1,6 +1,6 @@
 //! Frozen bytes of every structure: what a released version wrote, every later one must read.
 //!
-//! The files in `tests/golden/v1` are compared in both directions: values encode to these bytes,
+//! The files in `tests/golden/v2` are compared in both directions: values encode to these bytes,
 //! and these bytes decode to the values. Where an encoder may rightly yield other bytes (a
 //! compressor of another version), only decoding is checked. `UPDATE_EXPECT=1` writes files that
 //! are missing or differ; it is for formats that no release has written yet.
@@ -10,8 +10,9 @@ use onefold_format::configuration::{ChunkerSettings, Configuration};
 use onefold_format::container::{self, ChunkDescriptor, Delta, FrameDescriptor, MetadataSection};
 use onefold_format::index_run::{self, Piece, Table};
 use onefold_format::node::{
-    DirectoryLeaf, DirectoryMap, DirectoryPart, Entry, EntryKind, Extent, FileMap, Node, Placement,
-    Reference, Time, Totals, Transform,
+    ContainerUses, DirectoryLeaf, DirectoryMap, DirectoryPart, Entry, EntryKind, Extent, FileMap,
+    Node, PlacementMap, PlacementPage, PlacementPart, PlacementRun, Reference, Time, Totals,
+    Transform, UseOfContainer,
 };
 use onefold_format::record::{
     self, Damage, Epoch, Note, Outcome, Plan, SnapshotKind, SnapshotRecord, Summary,
@@ -245,7 +246,7 @@ fn entries() -> Vec<Entry> {
         Entry {
             mode: 0o2755,
             content: Some(reference(0x20, 3)),
-            totals: Totals { entries: 12, bytes: 345_678 },
+            totals: Totals { entries: 12, bytes: 345_678, chunks: 40 },
             ..entry(b"directory", EntryKind::Directory)
         },
         entry(b"empty", EntryKind::File),
@@ -259,6 +260,7 @@ fn entries() -> Vec<Entry> {
             device: 77,
             size: 5000,
             sparse: true,
+            chunks: 1,
             content: Some(reference(0x30, 0)),
             xattrs: vec![
                 (b"system.posix_acl_access".to_vec(), vec![2, 0, 0, 0]),
@@ -276,7 +278,7 @@ fn directory_map() -> DirectoryMap {
     let part = |byte, first_name: &[u8], entries, bytes| DirectoryPart {
         leaf: reference(byte, 2),
         first_name: first_name.to_vec(),
-        totals: Totals { entries, bytes },
+        totals: Totals { entries, bytes, chunks: 2 * entries },
     };
     DirectoryMap { parts: vec![part(1, b"a", 3, 4), part(2, b"b", 0, 0)] }
 }
@@ -299,16 +301,35 @@ fn every_kind_of_node_is_frozen() {
         sources: vec![(reference(1, 0), 500), (reference(2, 1), 70_000)],
         length: 1234,
     };
-    let placement = Placement {
+    let run = |container, chunks, bytes| PlacementRun { container, chunks, bytes };
+    let placement_page = PlacementPage {
         containers: vec![ContainerId(id(1)), ContainerId(id(2))],
-        runs: vec![(0, 5), (1, 300), (0, 1)],
+        runs: vec![run(Some(0), 5, 40_000), run(Some(1), 300, 1 << 21), run(None, 1, 100)],
     };
+    let reference = |byte| Reference { fingerprint: fingerprint(byte), level: Level(1) };
+    let placement_map = PlacementMap {
+        parts: vec![
+            PlacementPart { page: reference(3), chunks: 306 },
+            PlacementPart { page: reference(4), chunks: 1 },
+        ],
+        uses: vec![reference(5)],
+    };
+    let used = |byte, referred_bytes, payload_bytes, spans| UseOfContainer {
+        container: ContainerId(id(byte)),
+        referred_bytes,
+        payload_bytes,
+        spans,
+    };
+    let container_uses =
+        ContainerUses { containers: vec![used(1, 40_000, 1 << 22, 1), used(2, 1 << 21, 0, 300)] };
     let nodes = [
         ("node-file-map.bin", Node::FileMap(file_map)),
         ("node-directory-leaf.bin", Node::DirectoryLeaf(leaf)),
         ("node-directory-map.bin", Node::DirectoryMap(directory_map())),
         ("node-transform.bin", Node::Transform(transform)),
-        ("node-placement.bin", Node::Placement(placement)),
+        ("node-placement-page.bin", Node::PlacementPage(placement_page)),
+        ("node-placement-map.bin", Node::PlacementMap(placement_map)),
+        ("node-container-uses.bin", Node::ContainerUses(container_uses)),
     ];
     for (name, node) in nodes {
         let bytes = check(name, &node.encode());
@@ -344,6 +365,10 @@ fn snapshot() -> SnapshotRecord {
             chunks: 9,
             chunks_new: 10,
             bytes_new: 11,
+            chunks_rewritten: 3,
+            bytes_rewritten: 30_000,
+            containers: 70,
+            container_reads: 90,
             bytes_stored: 12,
             errors: 13,
         },

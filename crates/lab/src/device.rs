@@ -12,6 +12,7 @@
 pub mod measure;
 
 use onefold_policy::FilterCounters;
+use onefold_policy::lookup::DeviceCosts;
 use onefold_types::{Error, Result};
 
 /// The latency of main memory in nanoseconds (S0.17).
@@ -28,6 +29,9 @@ pub struct Device {
     pub read_ns: u64,
     /// Bytes that it moves in a second, where the bytes of an access count.
     pub bytes_per_second: Option<u64>,
+    /// What it costs to hold a chunk with its data, in nanoseconds; zero in S0's model, where
+    /// fingerprints come alone.
+    pub held_chunk_ns: u64,
 }
 
 impl Device {
@@ -42,7 +46,7 @@ impl Device {
                 "a device latency of {read_ns} ns is impossible; it must be 1 to {HOUR_NS}"
             )));
         }
-        Ok(Self { name: name.into(), read_ns, bytes_per_second: None })
+        Ok(Self { name: name.into(), read_ns, bytes_per_second: None, held_chunk_ns: 0 })
     }
 
     /// The devices of S0.17, slowest first, and the remote store.
@@ -60,8 +64,21 @@ impl Device {
             name: name.to_owned(),
             read_ns,
             bytes_per_second: None,
+            held_chunk_ns: 0,
         };
         devices.map(device).into()
+    }
+
+    /// The same device where chunks come with their data, as in a backup.
+    #[must_use]
+    pub fn holding(self, held_chunk_ns: u64) -> Self {
+        Self { held_chunk_ns, ..self }
+    }
+
+    /// What look-ups cost on it.
+    #[must_use]
+    pub fn costs(&self) -> DeviceCosts {
+        DeviceCosts::new(self.read_ns, DRAM_NS).holding(self.held_chunk_ns)
     }
 
     /// The left side of inequality (8): latency of the device over latency of memory.
@@ -96,6 +113,8 @@ pub struct Accesses {
     pub post: u64,
     /// Fingerprints put into a buffer or into the cache: S0's model leaves them out.
     pub upkeep: u64,
+    /// Chunks held with their data until others before them had been judged.
+    pub held: u64,
 }
 
 impl Accesses {
@@ -109,6 +128,7 @@ impl Accesses {
             cache: counters.cache_lookups,
             post: counters.post_lookups,
             upkeep: counters.fingerprints_buffered + counters.fingerprints_prefetched,
+            held: counters.chunks_held,
         }
     }
 }
@@ -126,6 +146,8 @@ pub struct Stages {
     pub post_ns: u64,
     /// Filling buffer and cache.
     pub upkeep_ns: u64,
+    /// Holding chunks with their data.
+    pub held_ns: u64,
 }
 
 impl Stages {
@@ -138,13 +160,14 @@ impl Stages {
             device_ns: device.access_ns(accesses.device, accesses.device_bytes),
             post_ns: accesses.post.saturating_mul(DRAM_NS),
             upkeep_ns: accesses.upkeep.saturating_mul(DRAM_NS),
+            held_ns: accesses.held.saturating_mul(device.held_chunk_ns),
         }
     }
 
     /// All stages together.
     #[must_use]
     pub fn total_ns(&self) -> u64 {
-        let memory = [self.filter_ns, self.cache_ns, self.post_ns, self.upkeep_ns];
+        let memory = [self.filter_ns, self.cache_ns, self.post_ns, self.upkeep_ns, self.held_ns];
         memory.into_iter().fold(self.device_ns, u64::saturating_add)
     }
 }

@@ -10,11 +10,17 @@ mod bucket_threshold_sweep;
 mod chunking;
 mod filter_size_sweep;
 mod four_configurations;
+mod generations_restore;
 mod lookup_devices;
+mod ratio_curves;
+mod rewrite_grid;
 mod ring_sweep;
 mod sampled;
 mod signature_index;
 mod sweep;
+mod threshold_sweep;
+mod versions_restore;
+mod window_size;
 
 use crate::device::Device;
 use crate::report::{Claim, Report};
@@ -55,7 +61,7 @@ pub struct Experiment {
 
 impl Experiment {
     /// Every experiment.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 16] = [
         lookup_devices::EXPERIMENT,
         ring_sweep::EXPERIMENT,
         bucket_threshold_sweep::EXPERIMENT,
@@ -66,7 +72,33 @@ impl Experiment {
         sampled::EXPERIMENT,
         aged::EXPERIMENT,
         auto::EXPERIMENT,
+        window_size::EXPERIMENT,
+        threshold_sweep::EXPERIMENT,
+        ratio_curves::EXPERIMENT,
+        rewrite_grid::EXPERIMENT,
+        versions_restore::EXPERIMENT,
+        generations_restore::EXPERIMENT,
     ];
+
+    /// Those about rewriting and restoring.
+    const RESTORE: [Self; 6] = [
+        window_size::EXPERIMENT,
+        threshold_sweep::EXPERIMENT,
+        ratio_curves::EXPERIMENT,
+        rewrite_grid::EXPERIMENT,
+        versions_restore::EXPERIMENT,
+        generations_restore::EXPERIMENT,
+    ];
+
+    /// Where its report goes if nobody says otherwise.
+    #[must_use]
+    pub fn reports(&self) -> &'static str {
+        let is_named = |one: &Self| one.claim.name == self.claim.name;
+        match Self::RESTORE.iter().any(is_named) {
+            true => "experiments/restore",
+            false => "experiments/lookup",
+        }
+    }
 
     /// The experiments that a name means: one, or all of them.
     ///

@@ -6,6 +6,7 @@
 //! | [`source`] | traces out of directories, parameters and `.hash.anon` files |
 //! | [`crawl`] | writes such files from a directory; analyses them |
 //! | [`simulation`] | a store without bytes: the real policies, the real index |
+//! | [`rewriting`] | rewriting and restoring on modelled containers |
 //! | [`device`] | latencies, measured or published, and the virtual clock |
 //! | [`workload`], [`experiment`] | the papers' claims, run again |
 //! | [`index_memory`] | the memory of a large index, by the process |
@@ -21,6 +22,7 @@ pub mod index_memory;
 pub mod parallel;
 pub mod replay;
 pub mod report;
+pub mod rewriting;
 pub mod simulation;
 pub mod source;
 pub mod trace;

@@ -16,8 +16,6 @@ use onefold_types::{Error, Result};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-/// Where reports go if nobody says otherwise.
-const REPORTS: &str = "experiments/lookup";
 /// A file system in memory, where there is one.
 const MEMORY: &str = "/dev/shm";
 /// What is measured of a device: bytes to read from, and reads.
@@ -82,8 +80,8 @@ struct RunArgs {
     /// Real data: a directory with one directory for each version
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
-    /// Where reports go, each in a directory of its own [default: experiments/lookup; with --tiny
-    /// no report is written]
+    /// Where reports go, each in a directory of its own [default: experiments/lookup or
+    /// experiments/restore; with --tiny no report is written]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
 }
@@ -173,19 +171,17 @@ fn run(args: &RunArgs) -> Result<bool> {
         measured: if args.tiny { Vec::new() } else { measured()? },
         program: std::env::current_exe().ok(),
     };
-    let out = match &args.out {
-        None if args.tiny => None,
-        None => Some(PathBuf::from(REPORTS)),
-        Some(directory) => Some(directory.clone()),
-    };
     let mut all_hold = true;
     for experiment in experiments {
         let report = experiment.run(&setting)?;
         show(&report);
         all_hold &= report.holds();
-        if let Some(out) = &out {
-            report.write(&out.join(report.name()))?;
-        }
+        let out = match &args.out {
+            None if args.tiny => continue,
+            None => Path::new(experiment.reports()),
+            Some(directory) => directory,
+        };
+        report.write(&out.join(report.name()))?;
     }
     Ok(all_hold)
 }

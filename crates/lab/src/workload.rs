@@ -11,9 +11,7 @@ use crate::source::tree::{self, Layout};
 use crate::trace::{Joined, Summary, Trace};
 use onefold_chunking::{ChunkerKind, ChunkerParameters};
 use onefold_policy::FilterOrder;
-use onefold_policy::lookup::{
-    AutoParameters, DeviceCosts, LazyParameters, LookupStrategy, SampledParameters,
-};
+use onefold_policy::lookup::{AutoParameters, LazyParameters, LookupStrategy, SampledParameters};
 use onefold_types::Result;
 use std::path::Path;
 
@@ -210,10 +208,7 @@ impl Workload {
     /// Look-up that chooses for this device.
     #[must_use]
     pub fn auto(&self, device: &Device) -> LookupStrategy {
-        let costs = DeviceCosts {
-            device_read_ns: device.read_ns,
-            memory_access_ns: crate::device::DRAM_NS,
-        };
+        let costs = device.costs();
         let window = (self.generation_chunks / 8).clamp(256, 4096);
         let parameters = AutoParameters::new(costs, self.buffer_max);
         LookupStrategy::Auto(AutoParameters { window_length: window, ..parameters })
@@ -248,4 +243,43 @@ pub fn file_name(name: &str) -> String {
         }
     }
     file
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_setup_is_possible() {
+        for tiny in [true, false] {
+            for preset in Preset::ALL {
+                let workload = Workload::generated(preset, tiny).unwrap();
+                let strategies = [workload.lazy(), workload.second_look(1024), workload.sampled()];
+                for strategy in strategies {
+                    workload.setup(strategy).validate().unwrap();
+                }
+                for device in Device::modelled() {
+                    workload.setup(workload.auto(&device)).validate().unwrap();
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn the_images_are_those_of_the_paper() {
+        let images = Workload::papers_images(true, 0.7).unwrap();
+        let total = Summary::of(&*images.trace).unwrap().total();
+        assert!((1.0 - total.new_share() - 0.5638).abs() < 0.05, "{}", total.new_share());
+        let summary = images.index.summary.unwrap();
+        assert_eq!(summary.keys, total.chunks_new);
+        assert!(images.index.single_run && !images.ordered);
+        assert!(Workload::papers_images(true, 0.0).unwrap().run(images.lazy()).is_err());
+    }
+
+    #[test]
+    fn names_become_files() {
+        assert_eq!(file_name("images, 0.7 bits"), "images-0.7-bits");
+        assert_eq!(file_name("real data"), "real-data");
+        assert_eq!(file_name("--"), "");
+    }
 }

@@ -32,6 +32,7 @@ use crate::locality_cache::LocalityCache;
 use crate::ports::{IndexPort, Instance};
 use onefold_types::{ContainerId, Error, Fingerprint, Result};
 use std::slice;
+use std::sync::Arc;
 
 /// Which helper a chunk meets first.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Hash)]
@@ -179,6 +180,20 @@ impl AcceleratedFilter {
     /// condemned or found damaged.
     pub fn forget_container(&mut self, container: ContainerId) {
         self.cache.remove(container);
+    }
+
+    /// Appends the containers in the cache that hold the chunk, newest first.
+    pub fn holders(&self, fingerprint: &Fingerprint, found: &mut Vec<ContainerId>) {
+        if self.configuration.locality_cache {
+            self.cache.holders(fingerprint, found);
+        }
+    }
+
+    /// Lets a container into the cache that the owner has just written.
+    pub fn note_container(&mut self, container: ContainerId, fingerprints: Arc<[Fingerprint]>) {
+        if self.configuration.locality_cache && self.cache.insert(container, fingerprints) {
+            self.counters.evictions = self.cache.evictions();
+        }
     }
 
     pub(crate) fn counters_mut(&mut self) -> &mut FilterCounters {

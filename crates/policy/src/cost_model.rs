@@ -18,6 +18,8 @@
 //! - T_bloom is taken to be equal. It is not if eager look-up asks the cache first.
 //! - Putting chunks into the buffer, and fingerprints into the cache, is free.
 //! - Prefetches and reads that check a hint are accesses of the device like any other.
+//! - In a backup a chunk waits with its data, and so does every chunk behind it: memory that is
+//!   touched for the first time takes the place of a buffer that is still warm.
 //!
 //! [`CorrectedTerms`] counts all of these. Its time is a sum of counts and costs, so it can be
 //! computed for any stretch of a stream, whichever strategy it was looked up with.
@@ -144,6 +146,8 @@ pub struct CorrectedTerms {
     pub device_accesses: f64,
     /// Accesses of memory: [`FilterCounters::memory_accesses`].
     pub memory_accesses: f64,
+    /// Chunks held with their data: [`FilterCounters::chunks_held`].
+    pub chunks_held: f64,
 }
 
 impl CorrectedTerms {
@@ -153,6 +157,7 @@ impl CorrectedTerms {
         Self {
             device_accesses: counters.device_reads() as f64,
             memory_accesses: counters.memory_accesses() as f64,
+            chunks_held: counters.chunks_held as f64,
         }
     }
 
@@ -161,14 +166,19 @@ impl CorrectedTerms {
     pub fn time_ns(&self, costs: &DeviceCosts) -> f64 {
         self.device_accesses * costs.device_read_ns as f64
             + self.memory_accesses * costs.memory_access_ns as f64
+            + self.chunks_held * costs.held_chunk_ns as f64
     }
 
     /// The ratio V_disk/V_DRAM above which `self` costs less than `other`, if it takes fewer
-    /// accesses of the device; what (8) is for lazy against eager.
+    /// accesses of the device; what (8) is for lazy against eager. Holding a chunk is worth
+    /// `costs.held_chunk_ns / costs.memory_access_ns` accesses of memory.
     #[must_use]
-    pub fn break_even_ratio(&self, other: &Self) -> Option<f64> {
+    pub fn break_even_ratio(&self, other: &Self, costs: &DeviceCosts) -> Option<f64> {
         let saved = other.device_accesses - self.device_accesses;
-        (saved > 0.0).then(|| (self.memory_accesses - other.memory_accesses) / saved)
+        let held = costs.held_chunk_ns as f64 / costs.memory_access_ns.max(1) as f64;
+        let added = self.memory_accesses - other.memory_accesses
+            + held * (self.chunks_held - other.chunks_held);
+        (saved > 0.0).then(|| added / saved)
     }
 }
 

@@ -66,6 +66,8 @@ counters! {
     post_lookup_hits,
     /// Chunks that had to wait in a buffer for their verdict.
     fingerprints_buffered,
+    /// Chunks that came while one of their stream waited, whose owner holds their data until then.
+    chunks_held,
     /// Chunks equal to one that waited already.
     repeats,
     /// Chunks for which the index was asked.

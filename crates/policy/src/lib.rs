@@ -17,6 +17,8 @@
 //! | [`accelerated_filter`] | whether a chunk is a duplicate | FAST'08, section 4.4 |
 //! | [`lookup`] | when a chunk is judged: at once, late in batches, by samples, or whatever costs least | S0, sections 2 to 4 |
 //! | [`cost_model`] | what that costs, and which way costs less | S0, section 4 |
+//! | [`restore_plan`] | which containers a restore reads when, and what each read serves | FAST'13, FAST'18, Belady |
+//! | [`rewrite`] | which duplicates are stored again | FAST'19 |
 //! | [`retention`] | which snapshots are kept | the `keep` rules of restic's `forget` |
 //! | [`selection`] | which snapshot a reference means | the reference forms of restic |
 
@@ -30,7 +32,9 @@ pub mod locality_cache;
 pub mod lookup;
 mod place_table;
 pub mod ports;
+pub mod restore_plan;
 pub mod retention;
+pub mod rewrite;
 pub mod selection;
 pub mod signature_table;
 pub mod summary_vector;

@@ -130,6 +130,36 @@ impl LocalityCache {
         Some(Instance { container, position: place.position })
     }
 
+    /// Appends all cached containers that hold the chunk, newest first; does not count as a use.
+    pub fn holders(&self, fingerprint: &Fingerprint, found: &mut Vec<ContainerId>) {
+        let start = found.len();
+        let groups = &self.groups;
+        self.table.find(hash_of(fingerprint.prefix()), |place| {
+            let group = groups.get(place.slot as usize);
+            let array = group.and_then(|group| group.fingerprints.as_deref());
+            let holds =
+                array.and_then(|array| array.get(place.position as usize)) == Some(fingerprint);
+            if let (true, Some(group)) = (holds, group) {
+                found.push(group.container);
+            }
+            false
+        });
+        // Names are ordered by time. A container may hold a chunk twice.
+        found[start..].sort_unstable_by(|a, b| b.cmp(a));
+        found.dedup();
+    }
+
+    /// Where this cached container holds the chunk; does not count as a use.
+    #[must_use]
+    pub fn position_in(&self, container: ContainerId, fingerprint: &Fingerprint) -> Option<u32> {
+        let slot = self.slot_of(container)?;
+        let array = self.group_fingerprints(slot)?;
+        let place = self.table.find(hash_of(fingerprint.prefix()), |place| {
+            place.slot == slot && array.get(place.position as usize) == Some(fingerprint)
+        })?;
+        Some(place.position)
+    }
+
     /// Whether the container is cached; does not count as a use.
     #[must_use]
     pub fn contains_container(&self, container: ContainerId) -> bool {

@@ -93,16 +93,24 @@ impl StreamLookup {
         fingerprint: &Fingerprint,
         resolved: &mut Vec<(u64, Verdict)>,
     ) -> Result<()> {
-        match &mut self.kind {
+        let waiting = match &mut self.kind {
             Kind::Eager(order) => {
                 let verdict = filter.judge_in_order(*order, port, fingerprint)?;
                 resolved.push((ticket, verdict));
-                Ok(())
+                return Ok(());
             }
-            Kind::Lazy(lazy) => lazy.push(filter, port, ticket, fingerprint, resolved),
-            Kind::Sampled(sampled) => sampled.push(filter, port, ticket, fingerprint, resolved),
-            Kind::Auto(auto) => auto.push(filter, port, ticket, fingerprint, resolved),
-        }
+            Kind::Lazy(lazy) => {
+                lazy.push(filter, port, ticket, fingerprint, resolved)?;
+                lazy.waiting()
+            }
+            Kind::Sampled(sampled) => {
+                sampled.push(filter, port, ticket, fingerprint, resolved)?;
+                sampled.waiting()
+            }
+            Kind::Auto(auto) => return auto.push(filter, port, ticket, fingerprint, resolved),
+        };
+        filter.counters_mut().chunks_held += u64::from(waiting > 0);
+        Ok(())
     }
 
     /// Resolves everything that waits: at the end of the stream, before a sync, under memory

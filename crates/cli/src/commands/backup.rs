@@ -1,6 +1,7 @@
 //! `backup`: saves files, directories or a stream as a snapshot.
 
 mod look_up;
+mod rewriting;
 mod sources;
 
 use crate::context::{Access, Context, host_name, program, user_name};
@@ -15,6 +16,7 @@ use onefold_engine::job::Interrupt;
 use onefold_engine::look_up::LookupChoice;
 use onefold_format::codec::Compression;
 use onefold_policy::accelerated_filter::FilterConfiguration;
+use onefold_policy::rewrite::RewriteChoice;
 use onefold_policy::selection::{SnapshotFilter, SnapshotReference};
 use onefold_types::{Error, Result};
 use serde_json::json;
@@ -79,6 +81,8 @@ pub struct BackupArguments {
     streams: Option<NonZeroUsize>,
     #[command(flatten)]
     look_up: look_up::LookUpArguments,
+    #[command(flatten)]
+    rewriting: rewriting::RewriteArguments,
 }
 
 /// What to leave out.
@@ -173,9 +177,11 @@ impl BackupArguments {
             lookup: LookupChoice::default(),
             device_costs: None,
             index_kind: None,
+            rewrite: RewriteChoice::None,
             program: program(),
         };
         self.look_up.apply(context, repository, &mut options);
+        self.rewriting.apply(context, &mut options);
         Ok(options)
     }
 
@@ -256,6 +262,7 @@ fn describe(
         counted(found.chunks_new, "new chunk"),
         human(found.bytes_stored)
     ))?;
+    rewriting::describe(context, report)?;
     if let Some(parent) = report.parent {
         output.note(&format!("compared with snapshot {}", parent.short()))?;
     }
@@ -289,6 +296,7 @@ fn describe(
             "errors": problems,
             "restarts": report.fenced,
             "lookups": look_up::fields(report),
+            "rewriting": rewriting::fields(report),
             "seconds": report.elapsed.as_secs_f64(),
         }),
     )

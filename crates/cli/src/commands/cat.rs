@@ -203,10 +203,33 @@ fn node_value(node: &Node) -> Value {
                 "sources": sources.collect::<Vec<_>>(),
             })
         }
-        Node::Placement(placement) => json!({
-            "kind": "placement",
-            "containers": placement.containers.iter().map(ToString::to_string).collect::<Vec<_>>(),
-            "runs": placement.runs,
+        Node::PlacementPage(page) => json!({
+            "kind": "placement-page",
+            "runs": page.runs.iter().map(|run| json!({
+                "container": run.container
+                    .and_then(|place| page.containers.get(place as usize))
+                    .map(ToString::to_string),
+                "chunks": run.chunks,
+                "bytes": run.bytes,
+            })).collect::<Vec<_>>(),
+        }),
+        Node::PlacementMap(map) => json!({
+            "kind": "placement-map",
+            "parts": map.parts.iter().map(|part| {
+                let mut fields = reference_value(part.page);
+                fields["chunks"] = part.chunks.into();
+                fields
+            }).collect::<Vec<_>>(),
+            "uses": map.uses.iter().map(|uses| reference_value(*uses)).collect::<Vec<_>>(),
+        }),
+        Node::ContainerUses(uses) => json!({
+            "kind": "container-uses",
+            "containers": uses.containers.iter().map(|one| json!({
+                "container": one.container.to_string(),
+                "referred_bytes": one.referred_bytes,
+                "payload_bytes": one.payload_bytes,
+                "spans": one.spans,
+            })).collect::<Vec<_>>(),
         }),
     }
 }

@@ -136,7 +136,7 @@ impl<'a> Trees<'a> {
     /// Whether a reference leads to recorded chunk locations.
     pub fn is_placement(&mut self, reference: Reference) -> Result<bool> {
         let node = self.resolver.node(reference)?;
-        Ok(matches!(node, FoundNode::Node(Node::Placement(_), _) | FoundNode::Unknown))
+        Ok(matches!(node, FoundNode::Node(Node::PlacementMap(_), _) | FoundNode::Unknown))
     }
 
     fn state_of(&mut self, child: Child) -> Result<State> {
@@ -392,8 +392,7 @@ fn describe(node: Node) -> Result<Option<(Facts, Vec<Child>)>> {
             facts.kind = Kind::Directory;
             for part in &map.parts {
                 let totals = &mut facts.totals;
-                totals.entries = totals.entries.saturating_add(part.totals.entries);
-                totals.bytes = totals.bytes.saturating_add(part.totals.bytes);
+                totals.add_totals(&part.totals);
                 children
                     .push(Child { reference: part.leaf, expected: Expected::Leaf(part.totals) });
             }
@@ -404,7 +403,9 @@ fn describe(node: Node) -> Result<Option<(Facts, Vec<Child>)>> {
                 "the store holds transformed content; use a newer onefold",
             ));
         }
-        Node::Placement(_) => return Ok(None),
+        Node::PlacementPage(_) | Node::PlacementMap(_) | Node::ContainerUses(_) => {
+            return Ok(None);
+        }
     }
     Ok(Some((facts, children)))
 }

@@ -6,10 +6,11 @@
 
 use crate::container::reader;
 use crate::index::FingerprintIndex;
+use crate::placement::reader::USES_MAX;
 use crate::repository::Repository;
 use onefold_policy::ports::IndexPort;
 use onefold_types::{ContainerId, Fingerprint, Result};
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -23,6 +24,8 @@ pub struct StorePort {
     pub avoid: BTreeSet<ContainerId>,
     /// How long the device took.
     pub timing: DeviceTiming,
+    /// Plain bytes of the containers read.
+    pub payloads: HashMap<ContainerId, u64>,
 }
 
 /// What accesses of the device cost so far.
@@ -74,7 +77,13 @@ impl IndexPort for StorePort {
         let section = reader::read_section(&self.repository, container);
         self.timing.add(1, started);
         match section {
-            Ok(section) => Ok(Some(section.chunks.iter().map(|chunk| chunk.fingerprint).collect())),
+            Ok(section) => {
+                if self.payloads.len() < USES_MAX {
+                    let bytes = section.chunks.iter().map(|chunk| u64::from(chunk.length)).sum();
+                    self.payloads.insert(container, bytes);
+                }
+                Ok(Some(section.chunks.iter().map(|chunk| chunk.fingerprint).collect()))
+            }
             // Gone or damaged: its chunks are stored again (R20).
             Err(error) if error.is_damage() => Ok(None),
             Err(error) => Err(error),

@@ -1,14 +1,21 @@
-//! One stream on its way into the store: chunks wait for their verdicts, new ones go to the
-//! stream's own open containers, in stream order.
+//! One stream on its way into the store: chunks wait for their verdicts, duplicates for the decision
+//! whether they are stored again, new ones go to the stream's own open containers.
+//!
+//! ```text
+//! put_data ─▶ waiting (look-up) ─▶ rewriting ─▶ open container ─▶ placement
+//! ```
 //!
 //! Concurrency: owned by its stream's thread; what streams share is behind the chunk store's lock,
 //! taken once a batch.
 
-use super::waiting::{ChunkBatch, WaitingChunks};
+use super::rewriting::Rewriting;
+use super::waiting::{ChunkBatch, Released, Standing, WaitingChunks};
 use super::{ChunkStore, Decided};
 use crate::container::open::OpenContainer;
+use crate::placement::{PlacementRecorder, RecordedPlacement};
 use onefold_policy::lookup::StreamLookup;
-use onefold_types::{Error, Fingerprint, Level, Result, limits};
+use onefold_types::{ContainerId, Error, Fingerprint, Level, Result, limits};
+use std::ops::Range;
 use std::sync::Arc;
 
 /// One stream's writer.
@@ -19,31 +26,76 @@ pub struct StreamWriter {
     lookup: StreamLookup,
     waiting: WaitingChunks,
     decided: Vec<Decided>,
+    rewriting: Rewriting,
+    placement: Option<PlacementRecorder>,
 }
 
 impl StreamWriter {
-    pub(super) fn new(store: Arc<ChunkStore>) -> Result<Self> {
+    pub(super) fn new(store: Arc<ChunkStore>, streams: usize) -> Result<Self> {
+        let candidates_bytes = store.repository.memory().rewrite_candidates_bytes;
         Ok(Self {
             data: OpenContainer::new(Arc::clone(&store.context)),
             nodes: OpenContainer::new(Arc::clone(&store.context)),
             lookup: store.new_lookup()?,
             waiting: WaitingChunks::default(),
             decided: Vec::new(),
+            rewriting: Rewriting::new(store.rewrite.share(streams, candidates_bytes))?,
+            placement: None,
             store,
         })
     }
 
+    /// Records where the stream's chunks lie from now on; before the first chunk.
+    pub fn record_placement(&mut self, recorder: PlacementRecorder) {
+        self.placement = Some(recorder);
+    }
+
     /// Takes the next data chunks of the stream and stores those that are new, at once or when the
-    /// look-up has decided. Buffers that are no longer needed go to `spare`.
-    pub fn put_data(&mut self, batch: ChunkBatch, spare: &mut dyn FnMut(Vec<u8>)) -> Result<()> {
+    /// look-up has decided. Buffers that are no longer needed go to `spare`. Returns the tickets of
+    /// the chunks.
+    pub fn put_data(
+        &mut self,
+        batch: ChunkBatch,
+        spare: &mut dyn FnMut(Vec<u8>),
+    ) -> Result<Range<u64>> {
+        if let Some(placement) = &mut self.placement {
+            batch.places.iter().for_each(|place| placement.expect(place.len() as u32));
+        }
         let tickets = self.waiting.push(batch);
-        self.store.judge(&mut self.lookup, &self.waiting, tickets, &mut self.decided)?;
+        self.store.judge(&mut self.lookup, &self.waiting, tickets.clone(), &mut self.decided)?;
         self.apply_decided();
         let ticket = self.waiting.ticket_to_fit(self.store.waiting_bytes_max);
         if ticket > 0 {
             self.drain_before(ticket)?;
         }
-        self.release(spare)
+        self.release(spare)?;
+        Ok(tickets)
+    }
+
+    /// All chunks below the ticket that were not discarded are part of the tree.
+    pub fn confirm(&mut self, ticket: u64) -> Result<()> {
+        let Some(mut placement) = self.placement.take() else {
+            return Ok(());
+        };
+        placement.confirm(ticket);
+        let advanced = placement.advance(&mut |level, bytes| self.put_advice(level, bytes));
+        self.placement = Some(placement);
+        advanced
+    }
+
+    /// These chunks are not part of the tree.
+    pub fn discard(&mut self, tickets: Range<u64>) {
+        if let Some(placement) = &mut self.placement {
+            placement.discard(tickets);
+        }
+    }
+
+    /// A file of so many chunks that stands before a chunk of the stream was kept unread; `place` is
+    /// where it stands in the parent's tree.
+    pub fn keep(&mut self, before: u64, place: Option<u64>, chunks: u64) {
+        if let Some(placement) = &mut self.placement {
+            placement.keep(before, place, chunks);
+        }
     }
 
     /// Stores a tree node unless it is there already; returns its name.
@@ -52,6 +104,7 @@ impl StreamWriter {
             return Err(Error::invalid("a tree node is too large or at level 0"));
         }
         let fingerprint = self.store.repository.fingerprinter().node(bytes);
+        self.store.count_chunk();
         if self.store.judge_one(&fingerprint)? {
             self.store.count_new(bytes.len());
             if !self.store.dry_run {
@@ -61,13 +114,35 @@ impl StreamWriter {
         Ok(fingerprint)
     }
 
+    /// Stores a node of the placement, which is no part of what was backed up and not counted.
+    fn put_advice(&mut self, level: Level, bytes: &[u8]) -> Result<Fingerprint> {
+        let fingerprint = self.store.repository.fingerprinter().node(bytes);
+        if self.store.judge_one(&fingerprint)? && !self.store.dry_run {
+            self.nodes.append(fingerprint, level, bytes)?;
+        }
+        Ok(fingerprint)
+    }
+
     /// Decides all chunks that still wait and closes the stream's containers.
-    pub fn finish(mut self) -> Result<()> {
+    pub fn finish(mut self) -> Result<RecordedPlacement> {
         self.drain_before(u64::MAX)?;
         self.release(&mut |_| {})?;
-        self.store.note_end(&self.lookup);
+        self.finish_rewriting()?;
+        self.store.note_end(&self.lookup, &self.rewriting);
         self.data.finish()?;
-        self.nodes.finish()
+        let recorded = match self.placement.take() {
+            Some(placement) => {
+                let payloads = self.data.take_payloads();
+                let store = Arc::clone(&self.store);
+                let payload = |id: &ContainerId| {
+                    payloads.get(id).copied().unwrap_or_else(|| store.payload_bytes(id))
+                };
+                placement.finish(&payload, &mut |level, bytes| self.put_advice(level, bytes))?
+            }
+            None => RecordedPlacement::default(),
+        };
+        self.nodes.finish()?;
+        Ok(recorded)
     }
 
     /// Has everything decided that waits under a ticket below this one.
@@ -79,20 +154,67 @@ impl StreamWriter {
     }
 
     fn apply_decided(&mut self) {
-        for Decided { ticket, is_new } in self.decided.drain(..) {
-            self.waiting.decide(ticket, is_new);
+        for Decided { ticket, standing } in self.decided.drain(..) {
+            self.waiting.decide(ticket, standing);
         }
     }
 
     fn release(&mut self, spare: &mut dyn FnMut(Vec<u8>)) -> Result<()> {
-        let Self { store, data, waiting, .. } = self;
-        let append = |fingerprint: &Fingerprint, bytes: &[u8]| {
-            store.count_new(bytes.len());
-            match store.dry_run {
-                true => Ok(()),
-                false => data.append(*fingerprint, Level::DATA, bytes),
+        let Self { store, data, waiting, rewriting, placement, .. } = self;
+        let take = |chunk: &Released<'_>| {
+            if *chunk.standing == Standing::New {
+                store.count_new(chunk.bytes.len());
+                let container = append(store, data, chunk.fingerprint, chunk.bytes)?;
+                if let Some(placement) = placement.as_mut() {
+                    placement.place(chunk.ticket, container);
+                }
             }
+            rewriting.push(
+                chunk,
+                &mut |ticket, container| place(placement, ticket, container),
+                &mut |fingerprint, bytes| store_again(store, data, fingerprint, bytes),
+            )
         };
-        waiting.release(append, spare)
+        waiting.release(take, spare)
+    }
+
+    fn finish_rewriting(&mut self) -> Result<()> {
+        let Self { store, data, rewriting, placement, .. } = self;
+        rewriting.finish(
+            &mut |ticket, container| place(placement, ticket, container),
+            &mut |fingerprint, bytes| store_again(store, data, fingerprint, bytes),
+        )
+    }
+}
+
+fn place(placement: &mut Option<PlacementRecorder>, ticket: u64, container: Option<ContainerId>) {
+    if let Some(placement) = placement {
+        placement.place(ticket, container);
+    }
+}
+
+/// Stores a duplicate again; the container, unless the session has stored it already.
+fn store_again(
+    store: &ChunkStore,
+    data: &mut OpenContainer,
+    fingerprint: &Fingerprint,
+    bytes: &[u8],
+) -> Result<Option<ContainerId>> {
+    if !store.claim(fingerprint) {
+        return Ok(None);
+    }
+    store.count_rewritten(bytes.len());
+    append(store, data, fingerprint, bytes)
+}
+
+fn append(
+    store: &ChunkStore,
+    data: &mut OpenContainer,
+    fingerprint: &Fingerprint,
+    bytes: &[u8],
+) -> Result<Option<ContainerId>> {
+    match store.dry_run {
+        true => Ok(None),
+        false => data.append(*fingerprint, Level::DATA, bytes).map(Some),
     }
 }

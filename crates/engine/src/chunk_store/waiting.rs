@@ -6,12 +6,12 @@
 //! once and it never stays.
 //!
 //! Invariants: tickets number the chunks of a stream without gaps; a chunk is released once, in
-//! order, and only if it is new; a buffer is given back when its last chunk has been released.
+//! order, with its standing; a buffer is given back when its last chunk has been released.
 //!
 //! Nothing that waits here is promised to anybody: a session commits only after everything has been
 //! decided and stored, and a session that dies leaves no trace of it (SX.4).
 
-use onefold_types::{Fingerprint, Result};
+use onefold_types::{ContainerId, Fingerprint, Result};
 use std::collections::VecDeque;
 use std::ops::Range;
 
@@ -26,18 +26,35 @@ pub struct ChunkBatch {
     pub fingerprints: Vec<Fingerprint>,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Decision {
-    Open,
-    Present,
+/// Where a chunk stands, as look-up says.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Standing {
+    /// The store does not hold it.
     New,
+    /// In a container that this session is writing.
+    Fresh,
+    /// In this container, and in these others as far as is known without asking the device.
+    Old(ContainerId, Vec<ContainerId>),
+}
+
+/// A chunk that leaves the queue.
+#[derive(Debug)]
+pub struct Released<'a> {
+    /// Its place in the stream.
+    pub ticket: u64,
+    /// Its name.
+    pub fingerprint: &'a Fingerprint,
+    /// Its bytes.
+    pub bytes: &'a [u8],
+    /// Where it stands.
+    pub standing: &'a Standing,
 }
 
 #[derive(Debug)]
 struct Waiting {
     batch: ChunkBatch,
     first_ticket: u64,
-    decisions: Vec<Decision>,
+    standings: Vec<Option<Standing>>,
     /// Chunks released so far.
     released: usize,
 }
@@ -57,8 +74,8 @@ impl WaitingChunks {
         let first_ticket = self.next_ticket;
         self.next_ticket += count as u64;
         self.bytes += batch.buffer.capacity();
-        let decisions = vec![Decision::Open; count];
-        self.batches.push_back(Waiting { batch, first_ticket, decisions, released: 0 });
+        let standings = vec![None; count];
+        self.batches.push_back(Waiting { batch, first_ticket, standings, released: 0 });
         first_ticket..self.next_ticket
     }
 
@@ -78,7 +95,7 @@ impl WaitingChunks {
             && let Some(oldest) = waiting.next()
         {
             bytes -= oldest.batch.buffer.capacity();
-            ticket = oldest.first_ticket + oldest.decisions.len() as u64;
+            ticket = oldest.first_ticket + oldest.standings.len() as u64;
         }
         ticket
     }
@@ -90,35 +107,35 @@ impl WaitingChunks {
         self.batches.get(batch)?.batch.fingerprints.get(position)
     }
 
-    /// Says whether a chunk is new.
-    pub fn decide(&mut self, ticket: u64, is_new: bool) {
+    /// Says where a chunk stands.
+    pub fn decide(&mut self, ticket: u64, standing: Standing) {
         let Some((batch, position)) = self.place_of(ticket) else {
             return;
         };
         let waiting = self.batches.get_mut(batch);
-        if let Some(decision) = waiting.and_then(|waiting| waiting.decisions.get_mut(position)) {
-            *decision = if is_new { Decision::New } else { Decision::Present };
+        if let Some(place) = waiting.and_then(|waiting| waiting.standings.get_mut(position)) {
+            *place = Some(standing);
         }
     }
 
-    /// Hands every new chunk at the front to `store`, up to the first that is not decided, and
-    /// empty buffers to `spare`. After an error the queue is not to be used any more.
+    /// Hands every chunk at the front to `take`, up to the first that is not decided, and empty
+    /// buffers to `spare`. After an error the queue is not to be used any more.
     pub fn release(
         &mut self,
-        mut store: impl FnMut(&Fingerprint, &[u8]) -> Result<()>,
+        mut take: impl FnMut(&Released<'_>) -> Result<()>,
         spare: &mut dyn FnMut(Vec<u8>),
     ) -> Result<()> {
         while let Some(front) = self.batches.front_mut() {
-            while let Some(decision) = front.decisions.get(front.released) {
-                match decision {
-                    Decision::Open => return Ok(()),
-                    Decision::Present => {}
-                    Decision::New => {
-                        let place = front.batch.places[front.released].clone();
-                        let fingerprint = &front.batch.fingerprints[front.released];
-                        store(fingerprint, &front.batch.buffer[place])?;
-                    }
-                }
+            while let Some(standing) = front.standings.get(front.released) {
+                let Some(standing) = standing else {
+                    return Ok(());
+                };
+                take(&Released {
+                    ticket: front.first_ticket + front.released as u64,
+                    fingerprint: &front.batch.fingerprints[front.released],
+                    bytes: &front.batch.buffer[front.batch.places[front.released].clone()],
+                    standing,
+                })?;
                 front.released += 1;
             }
             if let Some(done) = self.batches.pop_front() {
@@ -134,7 +151,7 @@ impl WaitingChunks {
         let batch = after.checked_sub(1)?;
         let waiting = self.batches.get(batch)?;
         let position = usize::try_from(ticket - waiting.first_ticket).ok()?;
-        (position < waiting.decisions.len()).then_some((batch, position))
+        (position < waiting.standings.len()).then_some((batch, position))
     }
 }
 
@@ -152,12 +169,14 @@ mod tests {
 
     fn released(queue: &mut WaitingChunks) -> (Vec<u8>, usize) {
         let (mut stored, mut buffers) = (Vec::new(), 0);
-        let store = |fingerprint: &Fingerprint, bytes: &[u8]| {
-            assert_eq!(fingerprint.0[0], bytes[0]);
-            stored.extend_from_slice(bytes);
+        let take = |chunk: &Released<'_>| {
+            assert_eq!(chunk.fingerprint.0[0], chunk.bytes[0]);
+            if *chunk.standing == Standing::New {
+                stored.extend_from_slice(chunk.bytes);
+            }
             Ok(())
         };
-        queue.release(store, &mut |_| buffers += 1).unwrap();
+        queue.release(take, &mut |_| buffers += 1).unwrap();
         (stored, buffers)
     }
 
@@ -167,19 +186,19 @@ mod tests {
         assert_eq!(queue.push(batch(b"abc")), 0..3);
         assert_eq!(queue.push(batch(b"")), 3..3);
         assert_eq!(queue.push(batch(b"de")), 3..5);
-        queue.decide(4, true);
-        queue.decide(2, true);
+        queue.decide(4, Standing::New);
+        queue.decide(2, Standing::New);
         assert_eq!(released(&mut queue), (vec![], 0));
-        queue.decide(0, true);
+        queue.decide(0, Standing::New);
         assert_eq!(released(&mut queue), (b"a".to_vec(), 0));
-        queue.decide(1, false);
+        queue.decide(1, Standing::Fresh);
         assert_eq!(released(&mut queue), (b"c".to_vec(), 2));
         assert_eq!(queue.fingerprint(3), Some(&Fingerprint([b'd'; 32])));
         assert_eq!(queue.fingerprint(5), None);
-        queue.decide(3, false);
+        queue.decide(3, Standing::Fresh);
         assert_eq!(released(&mut queue), (b"e".to_vec(), 1));
         assert_eq!(queue.bytes(), 0);
-        queue.decide(3, true);
+        queue.decide(3, Standing::New);
         assert_eq!(released(&mut queue), (vec![], 0));
     }
 
@@ -193,7 +212,7 @@ mod tests {
         assert_eq!(queue.ticket_to_fit(all), 0);
         assert_eq!(queue.ticket_to_fit(all - 1), 4);
         assert_eq!(queue.ticket_to_fit(0), 6);
-        (0..4).for_each(|ticket| queue.decide(ticket, false));
+        (0..4).for_each(|ticket| queue.decide(ticket, Standing::Fresh));
         released(&mut queue);
         assert!(queue.bytes() >= 2 && queue.bytes() < all);
     }

@@ -10,13 +10,14 @@
 use super::frame::{FrameChunk, PlainFrame, SealedFrame};
 use super::frame_pool::{FramePool, Pending};
 use super::log::{ContainerLog, FinishedContainer};
+use crate::placement::reader::USES_MAX;
 use onefold_crypto::{ObjectSealer, Purpose, Vault};
 use onefold_format::container::{
     self, BodyChecksum, ChunkDescriptor, Footer, FrameDescriptor, METADATA_PART, MetadataSection,
 };
 use onefold_types::environment::{Clock, Randomness};
 use onefold_types::{ContainerId, Fingerprint, Level, Result, limits};
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 /// Frames of one container that may be in the pool at once.
@@ -47,6 +48,10 @@ pub struct OpenContainer {
     /// Buffers of sealed frames, to be filled again.
     spare: Vec<Vec<u8>>,
     body: Option<Body>,
+    /// The name of the container that the next chunks go to, once there is one.
+    id: Option<ContainerId>,
+    /// Plain bytes of the containers finished.
+    payloads: HashMap<ContainerId, u64>,
 }
 
 /// The part of an open container that has been handed to the pool.
@@ -65,11 +70,24 @@ impl OpenContainer {
     /// Nothing yet; the first chunk opens a container.
     #[must_use]
     pub fn new(context: Arc<ContainerContext>) -> Self {
-        Self { context, frame: PlainFrame::default(), spare: Vec::new(), body: None }
+        Self {
+            context,
+            frame: PlainFrame::default(),
+            spare: Vec::new(),
+            body: None,
+            id: None,
+            payloads: HashMap::new(),
+        }
     }
 
-    /// Appends a chunk.
-    pub fn append(&mut self, fingerprint: Fingerprint, level: Level, bytes: &[u8]) -> Result<()> {
+    /// Appends a chunk; returns the container that it goes to.
+    pub fn append(
+        &mut self,
+        fingerprint: Fingerprint,
+        level: Level,
+        bytes: &[u8],
+    ) -> Result<ContainerId> {
+        let id = self.name();
         if self.frame.bytes.capacity() == 0 {
             self.frame.bytes = self.spare.pop().unwrap_or_default();
             self.frame.bytes.reserve(self.context.frame_bytes + limits::CHUNK_SIZE_MAX_BYTES / 16);
@@ -79,7 +97,19 @@ impl OpenContainer {
         if self.frame.bytes.len() >= self.context.frame_bytes {
             self.submit_frame()?;
         }
-        Ok(())
+        Ok(id)
+    }
+
+    fn name(&mut self) -> ContainerId {
+        let context = &self.context;
+        *self.id.get_or_insert_with(|| {
+            ContainerId::ordered(context.clock.now_ns(), &*context.randomness)
+        })
+    }
+
+    /// Plain bytes of the containers finished so far.
+    pub fn take_payloads(&mut self) -> HashMap<ContainerId, u64> {
+        std::mem::take(&mut self.payloads)
     }
 
     /// Seals what there is and hands the container to the log.
@@ -97,7 +127,10 @@ impl OpenContainer {
         let frame = std::mem::take(&mut self.frame);
         let mut body = match self.body.take() {
             Some(body) => body,
-            None => Body::open(&self.context)?,
+            None => {
+                let id = self.name();
+                Body::open(&self.context, id)?
+            }
         };
         let (part, sealer) = (body.frames_submitted, Arc::clone(&body.sealer));
         body.plain_submitted_bytes += frame.bytes.len();
@@ -128,13 +161,16 @@ impl OpenContainer {
         while !body.in_flight.is_empty() {
             self.collect_one(&mut body)?;
         }
+        self.id = None;
+        if self.payloads.len() < USES_MAX {
+            self.payloads.insert(body.id, body.plain_collected_bytes as u64);
+        }
         self.context.log.append(body.finish()?)
     }
 }
 
 impl Body {
-    fn open(context: &ContainerContext) -> Result<Self> {
-        let id = ContainerId::ordered(context.clock.now_ns(), &*context.randomness);
+    fn open(context: &ContainerContext, id: ContainerId) -> Result<Self> {
         let sealer = Arc::new(context.vault.object(Purpose::Container, &id.0)?);
         let mut bytes = Vec::with_capacity(context.target_bytes + 2 * limits::MIB);
         bytes.extend_from_slice(&container::encode_header(id));

@@ -41,8 +41,10 @@ pub struct Assembler<'a> {
     pub names: &'a SystemNames,
     /// Where messages come from at the moment.
     pub cursor: Cursor,
-    /// Content of files that have several names.
-    pub linked: HashMap<(u64, u64), Option<Reference>>,
+    /// Content and chunks of files that have several names.
+    pub linked: HashMap<(u64, u64), (Option<Reference>, u64)>,
+    /// The ticket behind the last chunk that a file has taken.
+    pub taken: u64,
 }
 
 /// The messages of one job after the other.
@@ -56,6 +58,7 @@ struct OpenMessage {
     message: Message,
     part: usize,
     chunk: usize,
+    first_ticket: u64,
 }
 
 impl Assembler<'_> {
@@ -108,7 +111,8 @@ impl Assembler<'_> {
                 self.cursor.results = Some(results);
                 Ok(None)
             }
-            Item::Keep(entry) => {
+            Item::Keep(entry, place) => {
+                self.stream.keep(self.taken, Some(place), entry.chunks);
                 self.summary.files_unchanged += 1;
                 self.count_file(&entry);
                 Ok(Some(entry))
@@ -118,14 +122,17 @@ impl Assembler<'_> {
                 Ok(Some(entry))
             }
             Item::Linked { path, mut entry } => {
-                let Some(content) = self.linked.get(&(entry.device, entry.inode)) else {
+                let Some(&(content, chunks)) = self.linked.get(&(entry.device, entry.inode)) else {
                     let error = Error::new(ErrorKind::Source, "its first name could not be read");
                     return Ok(self.problem(&path, &error));
                 };
-                entry.content = *content;
+                entry.content = content;
+                entry.chunks = chunks;
                 if entry.content.is_none() {
                     entry.size = 0;
                 }
+                // A restore makes a link of it and reads nothing.
+                self.stream.keep(self.taken, None, chunks);
                 self.count_file(&entry);
                 Ok(Some(entry))
             }
@@ -136,17 +143,23 @@ impl Assembler<'_> {
 
     fn read(&mut self, path: &[u8], entry: Entry, known: bool) -> Result<Option<Entry>> {
         let mut file = FileMapBuilder::default();
+        let first = self.taken;
         let end = self.contents(&mut file)?;
         let end = match end {
             Ok(end) => end,
-            Err(error) => return Ok(self.problem(path, &error)),
+            Err(error) => {
+                self.stream.discard(first..self.taken);
+                return Ok(self.problem(path, &error));
+            }
         };
+        self.stream.confirm(self.taken)?;
         let length = file.length();
         let content = file.finish(self.stream)?;
         let mut entry = end.entry.unwrap_or(Entry { size: length, ..entry });
         entry.content = content;
+        entry.chunks = self.taken - first;
         if entry.links > 1 {
-            self.linked.insert((entry.device, entry.inode), content);
+            self.linked.insert((entry.device, entry.inode), (content, entry.chunks));
         }
         if end.changed_while_read {
             let error = Error::new(ErrorKind::Source, "it changed while it was read");
@@ -180,7 +193,9 @@ impl Assembler<'_> {
                 Part::Data { length, .. } => {
                     let fingerprint = open.message.fingerprints[open.chunk];
                     open.chunk += 1;
+                    let taken = open.first_ticket + open.chunk as u64;
                     let length = *length as u64;
+                    self.taken = taken;
                     file.push(Extent { fingerprint, length }, self.stream)?;
                 }
                 Part::Hole { length } => {
@@ -212,8 +227,12 @@ impl Assembler<'_> {
             fingerprints: message.fingerprints.clone(),
         };
         let spare = &self.spare;
-        self.stream.put_data(batch, &mut |buffer| recycle(spare, buffer))?;
-        Ok(self.cursor.message.insert(OpenMessage { message, part: 0, chunk: 0 }))
+        let tickets = self.stream.put_data(batch, &mut |buffer| recycle(spare, buffer))?;
+        // Chunks that no file has taken.
+        self.stream.discard(self.taken..tickets.start);
+        self.taken = tickets.start;
+        let first_ticket = tickets.start;
+        Ok(self.cursor.message.insert(OpenMessage { message, part: 0, chunk: 0, first_ticket }))
     }
 
     fn end_job(&mut self) {

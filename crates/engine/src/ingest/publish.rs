@@ -14,10 +14,11 @@ use super::source_tree::{self, SourceTree};
 use super::stream::{self, PathsContext, StreamContext, StreamOutcome};
 use super::{BackupOptions, BackupReport, ParentChoice, Selection, Source, attributes};
 use crate::check::findings;
-use crate::chunk_store::{ChunkStore, ChunkStoreOptions, StreamWriter};
+use crate::chunk_store::{ChunkStore, ChunkStoreOptions, RewriteOptions, StreamWriter};
 use crate::index::{FingerprintIndex, merge, rebuild};
 use crate::job::Job;
 use crate::look_up::Chosen;
+use crate::placement::{PlacementReader, PlacementRecorder, RecordedPlacement};
 use crate::repository::Repository;
 use crate::session::{Commit, Snapshot, SnapshotList, WriterSession, epoch};
 use crate::tree::directory::DirectoryBuilder;
@@ -25,6 +26,7 @@ use crate::tree::{TreeReader, path};
 use onefold_format::layout;
 use onefold_format::node::{Entry, EntryKind, Node, Reference, Time, Totals};
 use onefold_format::record::{RECORD_VERSION, SnapshotKind, SnapshotRecord, Summary};
+use onefold_policy::rewrite::{Before, Expected, RewriteChoice, RewriteParameters};
 use onefold_types::{ContainerId, Error, ErrorKind, Fingerprint, Level, Result, SessionId};
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -32,6 +34,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
+/// A restore into files reads each container once, so a container that is not needed at all any
+/// more is worth many that are needed in one place less.
+const WHOLE_WORTH: f64 = 1000.0;
 /// Sessions tried before a backup that is fenced again and again gives up.
 const SESSIONS_MAX: u32 = 16;
 
@@ -85,6 +90,7 @@ struct Ready {
 struct Tree {
     root: Reference,
     summary: Summary,
+    placement: RecordedPlacement,
 }
 
 impl Backup<'_> {
@@ -94,7 +100,8 @@ impl Backup<'_> {
         loop {
             let ready = self.begin(&names, true)?;
             let parent_root = ready.parent.as_ref().map(|parent| parent.record.root);
-            let built = self.with_streams(&ready.store, |context, writers| {
+            let records = source_tree::are_in_tree_order(&sources);
+            let built = self.with_streams(&ready, records, |context, writers| {
                 let next_source = AtomicUsize::new(0);
                 let next = || {
                     let number = next_source.fetch_add(1, Ordering::Relaxed);
@@ -112,7 +119,7 @@ impl Backup<'_> {
                 };
                 let mut outcomes = run_streams(context, &paths, writers)?;
                 let root = place(&tree, &mut outcomes.done, &mut writers[0])?.reference;
-                Ok(Tree { root, summary: outcomes.summary })
+                Ok((root, outcomes.summary))
             });
             let (ready, tree) = self.keep_or_abandon(ready, built)?;
             if tree.summary.files + tree.summary.directories + tree.summary.others == 0
@@ -139,16 +146,16 @@ impl Backup<'_> {
         }
         let names = vec![format!("/{}", path::display(&components.join(&b'/')))];
         let ready = self.begin(&names, false)?;
-        let built = self.with_streams(&ready.store, |context, writers| {
+        let built = self.with_streams(&ready, true, |context, writers| {
             let mut outcome = read(context, &mut writers[0])?;
             let entry = outcome.done.pop().and_then(|done| done.entry);
             let entry = entry.ok_or_else(|| {
                 Error::new(ErrorKind::Source, "the stream could not be read; nothing was saved")
             })?;
             let root = nest(&components, entry, &mut writers[0])?;
-            Ok(Tree { root, summary: outcome.summary })
+            Ok((root, outcome.summary))
         });
-        let (mut ready, tree) = self.keep_or_abandon(ready, built)?;
+        let (mut ready, mut tree) = self.keep_or_abandon(ready, built)?;
         loop {
             if let Some(report) = self.publish(ready, &tree, &names)? {
                 return Ok(report);
@@ -156,6 +163,7 @@ impl Backup<'_> {
             // Fenced. The stream is gone; what it stored may have been condemned.
             ready = self.begin(&names, false)?;
             let mut reader = TreeReader::open(self.repository)?;
+            tree.placement = RecordedPlacement::default();
             if !tree_present(&ready.store, &mut reader, tree.root)? {
                 self.abandon(ready);
                 return Err(Error::new(
@@ -212,6 +220,7 @@ impl Backup<'_> {
             filter: self.options.filter,
             lookup: chosen.strategy,
             index_kind: self.options.index_kind,
+            rewrite: self.rewrite_options(&list, parent.as_ref()),
             dry_run,
         };
         let store = ChunkStore::open(self.repository, index, avoid, store_options)?;
@@ -263,25 +272,69 @@ impl Backup<'_> {
     /// is indexed even if building failed, so that the next backup finds it.
     fn with_streams(
         &self,
-        store: &Arc<ChunkStore>,
-        build: impl FnOnce(&StreamContext<'_>, &mut [StreamWriter]) -> Result<Tree>,
+        ready: &Ready,
+        records: bool,
+        build: impl FnOnce(&StreamContext<'_>, &mut [StreamWriter]) -> Result<(Reference, Summary)>,
     ) -> Result<Tree> {
+        let store = &ready.store;
         let streams = self.options.streams.max(1);
         let mut writers: Vec<StreamWriter> =
-            (0..streams).map(|_| store.stream()).collect::<Result<_>>()?;
+            (0..streams).map(|_| store.stream_of(streams)).collect::<Result<_>>()?;
+        if let [only] = writers.as_mut_slice()
+            && records
+        {
+            let parent = ready.parent.as_ref();
+            only.record_placement(PlacementRecorder::new(self.placement_of(parent)));
+        }
         let context = StreamContext {
             repository: self.repository,
             job: self.job,
             threads: self.options.threads.div_ceil(streams),
         };
         let built = build(&context, &mut writers);
-        let mut stored = writers.into_iter().try_for_each(StreamWriter::finish);
+        let mut placement = RecordedPlacement::default();
+        let mut stored = writers.into_iter().try_for_each(|writer| {
+            placement = writer.finish()?;
+            Ok(())
+        });
         if !self.options.dry_run {
             stored = stored.and_then(|()| store.finish().map(|_| ()));
         }
-        let tree = built?;
+        let (root, summary) = built?;
         stored?;
-        Ok(tree)
+        Ok(Tree { root, summary, placement })
+    }
+
+    /// The placement of a snapshot; one that cannot be read only costs time.
+    fn placement_of(&self, snapshot: Option<&Snapshot>) -> Option<PlacementReader> {
+        PlacementReader::open(self.repository, snapshot?.record.placement?).ok()
+    }
+
+    /// What rewriting may do, and what it knows of the snapshots before (S2.11).
+    fn rewrite_options(&self, list: &SnapshotList, parent: Option<&Snapshot>) -> RewriteOptions {
+        let choice = self.options.rewrite;
+        if choice == RewriteChoice::None {
+            return RewriteOptions::none();
+        }
+        let history = self.placement_of(parent).and_then(|mut placement| placement.uses().ok());
+        let mut before = Before::default();
+        for snapshot in list.visible() {
+            let summary = &snapshot.record.summary;
+            before.unique_chunks += summary.chunks_new;
+            before.rewritten_chunks += summary.chunks_rewritten;
+        }
+        let parameters = RewriteParameters {
+            container_bytes: self.repository.configuration().container_size_bytes as u64,
+            expected: parent.map(|parent| Expected {
+                chunks: parent.record.summary.chunks,
+                unique_chunks: parent.record.summary.chunks_new,
+            }),
+            before: Some(before),
+            history: history.map(Arc::new),
+            whole_worth: WHOLE_WORTH,
+            ..RewriteParameters::default()
+        };
+        RewriteOptions { choice, parameters }
     }
 
     fn keep_or_abandon(&self, ready: Ready, built: Result<Tree>) -> Result<(Ready, Tree)> {
@@ -308,15 +361,13 @@ impl Backup<'_> {
         names: &[String],
     ) -> Result<Option<BackupReport>> {
         let Ready { session, parent, heads, store, chosen, .. } = ready;
-        let mut lookup = store.lookup_report();
-        if let Some(reason) = chosen.reason {
-            lookup.explanation = reason;
-        }
+        let lookup = store.lookup_report();
         let parent_id = parent.as_ref().map(|parent| parent.id);
         let mut report = BackupReport {
             parent: parent_id,
             summary: tree.summary,
             lookup,
+            rewrite: store.rewrite_report(),
             device_costs: chosen.costs,
             ..BackupReport::default()
         };
@@ -324,6 +375,10 @@ impl Backup<'_> {
         report.summary.chunks = totals.chunks;
         report.summary.chunks_new = totals.chunks_new;
         report.summary.bytes_new = totals.bytes_new;
+        report.summary.chunks_rewritten = totals.chunks_rewritten;
+        report.summary.bytes_rewritten = totals.bytes_rewritten;
+        report.summary.containers = tree.placement.containers;
+        report.summary.container_reads = tree.placement.container_reads;
         report.summary.bytes_stored = totals.bytes_stored;
         let Some(session) = session else {
             return Ok(Some(report));
@@ -336,7 +391,7 @@ impl Backup<'_> {
         // Hits may lie in containers and runs that other writers have not made durable yet.
         self.repository.store().settle(layout::CONTAINERS)?;
         self.repository.store().settle(layout::INDEX)?;
-        let record = self.record(tree.root, report.summary, parent_id, heads, names);
+        let record = self.record(tree, report.summary, parent_id, heads, names);
         match session.commit(record)? {
             Commit::Saved(id) => {
                 report.snapshot = Some(id);
@@ -351,7 +406,7 @@ impl Backup<'_> {
 
     fn record(
         &self,
-        root: Reference,
+        tree: &Tree,
         summary: Summary,
         parent: Option<SessionId>,
         predecessors: Vec<SessionId>,
@@ -361,7 +416,7 @@ impl Backup<'_> {
         SnapshotRecord {
             version: RECORD_VERSION,
             kind: SnapshotKind::Backup,
-            root,
+            root: tree.root,
             started_ns: options.time_ns.unwrap_or(self.started_ns),
             finished_ns: self.repository.environment().clock.now_ns(),
             host: options.host.clone(),
@@ -374,7 +429,7 @@ impl Backup<'_> {
             predecessors,
             program: options.program.clone(),
             summary,
-            placement: None,
+            placement: tree.placement.placement,
         }
     }
 }

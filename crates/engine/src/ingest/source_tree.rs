@@ -5,6 +5,7 @@
 //! absolute. Directories between the root and a source hold only what leads to sources. A source
 //! below another source is part of it.
 
+use crate::tree::path;
 use onefold_types::error::Context;
 use onefold_types::{Error, ErrorKind, Result};
 use std::collections::BTreeMap;
@@ -45,6 +46,15 @@ pub fn arrange(paths: &[PathBuf]) -> Result<(SourceTree, Vec<PlacedSource>)> {
         insert(&mut root, &components, path, &mut sources)?;
     }
     Ok((root, sources))
+}
+
+/// Whether the walk meets the sources in the order in which the tree has them.
+#[must_use]
+pub fn are_in_tree_order(sources: &[PlacedSource]) -> bool {
+    let components = |source: &PlacedSource| -> Vec<Vec<u8>> {
+        path::components(&source.place).map(<[u8]>::to_vec).collect()
+    };
+    sources.windows(2).all(|pair| components(&pair[0]) < components(&pair[1]))
 }
 
 /// Components with the path on disk that each of them stands for, and the source's path.

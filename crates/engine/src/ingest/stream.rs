@@ -189,6 +189,7 @@ fn assemble(
         names: &names,
         cursor: Cursor::default(),
         linked: HashMap::new(),
+        taken: 0,
     };
     let mut done = Vec::new();
     assembler.run(items, &mut done)?;

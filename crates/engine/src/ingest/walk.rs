@@ -58,8 +58,8 @@ pub enum Item {
         /// Whether the parent snapshot has a file of this name.
         known: bool,
     },
-    /// A file that is the parent's.
-    Keep(Entry),
+    /// A file that is the parent's, and the place of its first chunk in the parent's tree.
+    Keep(Entry, u64),
     /// A further name of a file met before.
     Linked {
         /// Its path, for messages.
@@ -114,6 +114,9 @@ struct Batch {
     results: Sender<Message>,
 }
 
+/// An entry of the parent, and the place of its first chunk in the parent's tree.
+type Known = (Entry, u64);
+
 /// The parent's directory at the place being walked, if it has one.
 type ParentDirectory = Option<DirectoryCursor>;
 
@@ -141,7 +144,7 @@ impl<'a> Walk<'a> {
         self.send(Item::SourceDone(number))
     }
 
-    fn top(&mut self, source: &PlacedSource, above: Option<Entry>) -> Result<()> {
+    fn top(&mut self, source: &PlacedSource, above: Option<Known>) -> Result<()> {
         let on_disk = source.path.as_path();
         let stat = rustix::fs::lstat(on_disk)
             .map_err(|errno| Error::io(on_disk.display().to_string(), errno.into()))?;
@@ -263,20 +266,21 @@ impl<'a> Walk<'a> {
         name: &OsStr,
         place: &[u8],
         mut entry: Entry,
-        known: Option<Entry>,
+        known: Option<Known>,
     ) -> Result<()> {
         if entry.kind != EntryKind::File {
             self.other(directory, name, &mut entry)?;
             return self.send(Item::Other(entry));
         }
-        if let Some(known) = &known
+        if let Some((known, place)) = &known
             && attributes::is_same_state(known, &entry)
             && self.may_keep(known)
         {
             entry.content = known.content;
             entry.xattrs.clone_from(&known.xattrs);
             entry.sparse = known.sparse;
-            return self.send(Item::Keep(entry));
+            entry.chunks = known.chunks;
+            return self.send(Item::Keep(entry, *place));
         }
         if entry.links > 1 {
             if self.linked.contains(&(entry.device, entry.inode)) {
@@ -401,16 +405,17 @@ impl<'a> Walk<'a> {
     }
 
     /// The parent's entry at a place; what cannot be read of the parent only costs time.
-    fn parent_of(&mut self, root: Option<Reference>, place: &[u8]) -> Option<Entry> {
-        self.parent.as_mut()?.resolve(root?, place).ok()
+    fn parent_of(&mut self, root: Option<Reference>, place: &[u8]) -> Option<Known> {
+        self.parent.as_mut()?.resolve_place(root?, place).ok()
     }
 
-    fn parent_directory(&mut self, directory: Option<&Entry>) -> ParentDirectory {
-        let directory = directory.filter(|entry| entry.kind == EntryKind::Directory)?;
-        self.parent.as_mut()?.cursor(directory.content?).ok()
+    fn parent_directory(&mut self, directory: Option<&Known>) -> ParentDirectory {
+        let (directory, place) =
+            directory.filter(|(entry, _)| entry.kind == EntryKind::Directory)?;
+        self.parent.as_mut()?.cursor(directory.content?, *place).ok()
     }
 
-    fn known(&mut self, parent: &mut ParentDirectory, name: &[u8]) -> Option<Entry> {
+    fn known(&mut self, parent: &mut ParentDirectory, name: &[u8]) -> Option<Known> {
         self.parent.as_mut()?.find(parent.as_mut()?, name).ok().flatten()
     }
 

@@ -102,10 +102,7 @@ fn totals_of(reader: &mut TreeReader, directory: Reference) -> Result<Totals> {
     match reader.node(directory)? {
         Node::DirectoryLeaf(leaf) => leaf.entries.iter().for_each(|entry| totals.add(entry)),
         Node::DirectoryMap(map) => {
-            for part in &map.parts {
-                totals.entries = totals.entries.saturating_add(part.totals.entries);
-                totals.bytes = totals.bytes.saturating_add(part.totals.bytes);
-            }
+            map.parts.iter().for_each(|part| totals.add_totals(&part.totals));
         }
         _ => return Err(Error::damaged("the root is no directory")),
     }

@@ -19,6 +19,9 @@ use onefold_types::{ContainerId, Error, ErrorKind, Fingerprint, Result};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+/// Room for a few sections and frames.
+const SMALL_CACHE_BYTES: usize = 1 << 20;
+
 /// Where a chunk was found.
 #[derive(Clone, Debug)]
 pub struct Location {
@@ -72,12 +75,29 @@ impl ChunkReader {
     /// A reader over an index that is open already.
     pub fn with_index(repository: &Arc<Repository>, index: FingerprintIndex) -> Result<Self> {
         let memory = repository.memory();
+        Self::with_caches(repository, index, memory.section_cache_bytes, memory.frame_cache_bytes)
+    }
+
+    /// A reader that keeps next to nothing: for few chunks that lie together.
+    pub fn with_small_caches(
+        repository: &Arc<Repository>,
+        index: FingerprintIndex,
+    ) -> Result<Self> {
+        Self::with_caches(repository, index, SMALL_CACHE_BYTES, SMALL_CACHE_BYTES)
+    }
+
+    fn with_caches(
+        repository: &Arc<Repository>,
+        index: FingerprintIndex,
+        section_bytes: usize,
+        frame_bytes: usize,
+    ) -> Result<Self> {
         Ok(Self {
             repository: Arc::clone(repository),
             index,
-            cache: LocalityCache::new(memory.section_cache_bytes / 2),
-            sections: Sized::new(memory.section_cache_bytes / 2),
-            frames: Sized::new(memory.frame_cache_bytes),
+            cache: LocalityCache::new(section_bytes / 2),
+            sections: Sized::new(section_bytes / 2),
+            frames: Sized::new(frame_bytes),
             unusable: BTreeSet::new(),
             replayed: false,
             opener: FrameOpener::new()?,
@@ -109,6 +129,30 @@ impl ChunkReader {
         self.unusable.insert(container);
         self.cache.remove(container);
         self.sections.remove(&container);
+    }
+
+    /// Finds a chunk where a placement says it is; `None` if it is not there. Nothing else is asked.
+    pub fn locate_in(
+        &mut self,
+        container: ContainerId,
+        fingerprint: &Fingerprint,
+    ) -> Result<Option<Location>> {
+        let Some(section) = self.section(container)? else {
+            return Ok(None);
+        };
+        if !self.cache.contains_container(container) {
+            let fingerprints = section.chunks.iter().map(|chunk| chunk.fingerprint).collect();
+            self.cache.insert(container, fingerprints);
+        }
+        let position = match self.cache.position_in(container, fingerprint) {
+            Some(position) => Some(position as usize),
+            // The section alone exceeds the cache.
+            None if !self.cache.contains_container(container) => {
+                section.chunks.iter().position(|chunk| chunk.fingerprint == *fingerprint)
+            }
+            None => None,
+        };
+        Ok(position.map(|position| Location { container, section, position: position as u32 }))
     }
 
     /// Finds a chunk.

@@ -58,10 +58,13 @@ impl DirectoryBuilder {
     /// Appends an entry; names must rise.
     pub fn push(
         &mut self,
-        entry: Entry,
+        mut entry: Entry,
         names: &dyn OwnerNames,
         stream: &mut StreamWriter,
     ) -> Result<()> {
+        if entry.content.is_some_and(|content| content.level == Level::DATA) {
+            entry.chunks = 1;
+        }
         let xattrs: usize =
             entry.xattrs.iter().map(|(name, value)| name.len() + value.len() + 8).sum();
         let size = ENTRY_ESTIMATE_BYTES + entry.name.len() + entry.target.len() + xattrs;
@@ -106,8 +109,7 @@ impl DirectoryBuilder {
         let node = Node::DirectoryLeaf(DirectoryLeaf { entries, users, groups });
         let fingerprint = stream.put_node(level, &node.encode())?;
         let leaf = Reference { fingerprint, level };
-        self.totals.entries = self.totals.entries.saturating_add(totals.entries);
-        self.totals.bytes = self.totals.bytes.saturating_add(totals.bytes);
+        self.totals.add_totals(&totals);
         self.parts.push(DirectoryPart { leaf, first_name, totals });
         Ok(())
     }

@@ -15,10 +15,26 @@ use std::sync::Arc;
 
 /// One part of a directory at a time.
 pub struct DirectoryCursor {
-    /// The first name and the leaf of every part; empty for a directory of one leaf.
-    parts: Vec<(Vec<u8>, Reference)>,
+    /// The first name, the leaf and the first chunk of every part; empty for a directory of one
+    /// leaf.
+    parts: Vec<(Vec<u8>, Reference, u64)>,
     loaded: Option<usize>,
     entries: Vec<Entry>,
+    /// The first chunk of each entry.
+    places: Vec<u64>,
+}
+
+impl DirectoryCursor {
+    /// Holds a leaf whose first chunk has this place in the tree.
+    fn hold(&mut self, entries: Vec<Entry>, first_chunk: u64) {
+        let mut place = first_chunk;
+        self.places.clear();
+        for entry in &entries {
+            self.places.push(place);
+            place = place.saturating_add(entry.chunks).saturating_add(entry.totals.chunks);
+        }
+        self.entries = entries;
+    }
 }
 
 /// Reads the trees of one store. Used by one thread at a time.
@@ -93,47 +109,65 @@ impl TreeReader {
         Ok(entries)
     }
 
-    /// A cursor over a directory, for looking up names in rising order.
-    pub fn cursor(&mut self, directory: Reference) -> Result<DirectoryCursor> {
-        Ok(match self.node(directory)? {
-            Node::DirectoryLeaf(leaf) => {
-                DirectoryCursor { parts: Vec::new(), loaded: None, entries: leaf.entries }
-            }
+    /// A cursor over a directory, for looking up names in rising order. `first_chunk` is the place
+    /// in the tree's order of its first chunk.
+    pub fn cursor(&mut self, directory: Reference, first_chunk: u64) -> Result<DirectoryCursor> {
+        let mut cursor = DirectoryCursor {
+            parts: Vec::new(),
+            loaded: None,
+            entries: Vec::new(),
+            places: Vec::new(),
+        };
+        match self.node(directory)? {
+            Node::DirectoryLeaf(leaf) => cursor.hold(leaf.entries, first_chunk),
             Node::DirectoryMap(map) => {
-                let parts = map.parts.into_iter().map(|part| (part.first_name, part.leaf));
-                DirectoryCursor { parts: parts.collect(), loaded: None, entries: Vec::new() }
+                let mut place = first_chunk;
+                for part in map.parts {
+                    cursor.parts.push((part.first_name, part.leaf, place));
+                    place = place.saturating_add(part.totals.chunks);
+                }
             }
             _ => return Err(not_a_directory(directory)),
-        })
+        }
+        Ok(cursor)
     }
 
-    /// The entry of a name. Names that rise from call to call read every part of a large directory
-    /// once, and only one part is held.
-    pub fn find(&mut self, cursor: &mut DirectoryCursor, name: &[u8]) -> Result<Option<Entry>> {
-        let above = cursor.parts.partition_point(|(first, _)| first.as_slice() <= name);
+    /// The entry of a name and the place of its first chunk in the tree's order. Names that rise
+    /// from call to call read every part of a large directory once, and only one part is held.
+    pub fn find(
+        &mut self,
+        cursor: &mut DirectoryCursor,
+        name: &[u8],
+    ) -> Result<Option<(Entry, u64)>> {
+        let above = cursor.parts.partition_point(|(first, ..)| first.as_slice() <= name);
         if let Some(wanted) = above.checked_sub(1)
             && cursor.loaded != Some(wanted)
         {
-            let leaf = cursor.parts[wanted].1;
+            let (_, leaf, first_chunk) = cursor.parts[wanted];
             let Node::DirectoryLeaf(node) = self.node(leaf)? else {
                 return Err(not_a_directory(leaf));
             };
-            cursor.entries = node.entries;
+            cursor.hold(node.entries, first_chunk);
             cursor.loaded = Some(wanted);
         }
         let found = cursor.entries.binary_search_by(|entry| entry.name.as_slice().cmp(name));
-        Ok(found.ok().map(|position| cursor.entries[position].clone()))
+        Ok(found.ok().map(|at| (cursor.entries[at].clone(), cursor.places[at])))
     }
 
     /// The entry of a name in a directory.
     pub fn entry(&mut self, directory: Reference, name: &[u8]) -> Result<Option<Entry>> {
-        let mut cursor = self.cursor(directory)?;
-        self.find(&mut cursor, name)
+        let mut cursor = self.cursor(directory, 0)?;
+        Ok(self.find(&mut cursor, name)?.map(|(entry, _)| entry))
     }
 
     /// The entry at a path below `root`; for the root itself an entry with an empty name.
     pub fn resolve(&mut self, root: Reference, wanted: &[u8]) -> Result<Entry> {
-        let mut entry = root_entry(root);
+        self.resolve_place(root, wanted).map(|(entry, _)| entry)
+    }
+
+    /// The same, and the place of its first chunk in the tree's order.
+    pub fn resolve_place(&mut self, root: Reference, wanted: &[u8]) -> Result<(Entry, u64)> {
+        let (mut entry, mut place) = (root_entry(root), 0);
         let mut walked = Vec::new();
         for name in path::components(wanted) {
             let missing = |walked: &[u8]| {
@@ -144,10 +178,11 @@ impl TreeReader {
                 (EntryKind::Directory, Some(directory)) => directory,
                 _ => return Err(missing(&walked)),
             };
-            entry = self.entry(directory, name)?.ok_or_else(|| missing(&walked))?;
+            let mut cursor = self.cursor(directory, place)?;
+            (entry, place) = self.find(&mut cursor, name)?.ok_or_else(|| missing(&walked))?;
             walked = path::join(&walked, name);
         }
-        Ok(entry)
+        Ok((entry, place))
     }
 
     /// Calls `each` with the chunks and holes of a file, in order.

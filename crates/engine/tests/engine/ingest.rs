@@ -74,6 +74,7 @@ pub fn backup_options() -> BackupOptions {
         lookup: LookupChoice::Eager(FilterOrder::CacheFirst),
         device_costs: None,
         index_kind: None,
+        rewrite: onefold_policy::rewrite::RewriteChoice::None,
         program: "test".into(),
     }
 }

@@ -122,6 +122,7 @@ pub fn chunk_store_avoiding(
         filter: Default::default(),
         lookup: LookupStrategy::Eager(FilterOrder::CacheFirst),
         index_kind: None,
+        rewrite: onefold_engine::chunk_store::RewriteOptions::none(),
         dry_run: false,
     };
     let index = FingerprintIndex::open(repository).unwrap();

@@ -306,7 +306,7 @@ fn r24_a_session_that_lost_a_container_cannot_commit() {
     let store = chunk_store(&repository, &session);
     let mut stream = store.stream().unwrap();
     put_directory(&repository, &mut stream, &[file("f", 1, 100_000)]);
-    let finished = stream.finish().and_then(|()| store.finish().map(|_| ()));
+    let finished = stream.finish().and_then(|_| store.finish().map(|_| ()));
     assert_eq!(finished.unwrap_err().kind(), ErrorKind::NoSpace);
     assert!(names(&memory, "index").is_empty(), "nothing is indexed that is not durable");
 }

@@ -6,11 +6,12 @@
 //!        difference to the entry before, nanoseconds), ctimes (same), inodes (signed difference),
 //!        devices, sizes, flags (u8)
 //!        then for each entry that has them, in order: content reference, link target, device
-//!        number, totals (entries, bytes)
+//!        number, totals (entries, bytes, chunks), chunks of a file whose content is a map
 //!        extended attributes: varint entries with some; for each: varint entry, varint pairs,
 //!        (counted name, counted value)
 //!        user names, group names: varint count, (varint id, counted name)
-//! map:   varint parts; for each: reference, counted first name, varint entries, varint bytes
+//! map:   varint parts; for each: reference, counted first name, varint entries, varint bytes,
+//!        varint chunks
 //! ```
 //!
 //! Columns put like values side by side, which is what makes a directory small once compressed.
@@ -67,6 +68,8 @@ pub struct Totals {
     pub entries: u64,
     /// The sizes of all files.
     pub bytes: u64,
+    /// The data chunks of all files.
+    pub chunks: u64,
 }
 
 /// A directory entry: everything that restoring needs, and what tells a changed file.
@@ -96,6 +99,8 @@ pub struct Entry {
     pub size: u64,
     /// Whether the file took fewer blocks than its size.
     pub sparse: bool,
+    /// Data chunks of a file, repeated ones counted, holes not.
+    pub chunks: u64,
     /// The content of a file that is not empty, or of a directory.
     pub content: Option<Reference>,
     /// The target of a symbolic link.
@@ -178,6 +183,7 @@ pub(super) fn encode_leaf(leaf: &DirectoryLeaf, writer: &mut Writer) {
                 writer.varint(entry.device_number);
             }
             EntryKind::Directory => encode_totals(entry.totals, writer),
+            EntryKind::File if is_mapped(entry) => writer.varint(entry.chunks),
             _ => {}
         }
     }
@@ -271,6 +277,8 @@ fn decode_contents(entries: &mut [Entry], reader: &mut Reader<'_>) -> Result<()>
                 entry.device_number = reader.varint()?;
             }
             EntryKind::Directory => entry.totals = decode_totals(reader)?,
+            EntryKind::File if is_mapped(entry) => entry.chunks = reader.varint()?,
+            EntryKind::File => entry.chunks = u64::from(entry.content.is_some()),
             _ => {}
         }
         let holds_content = matches!(entry.kind, EntryKind::File | EntryKind::Directory);
@@ -327,7 +335,7 @@ pub(super) fn encode_map(map: &DirectoryMap, writer: &mut Writer) {
 }
 
 pub(super) fn decode_map(reader: &mut Reader<'_>) -> Result<DirectoryMap> {
-    let count = reader.count(37)?;
+    let count = reader.count(38)?;
     let mut parts: Vec<DirectoryPart> = Vec::with_capacity(count);
     for _ in 0..count {
         let leaf = decode_reference(reader)?;
@@ -343,10 +351,16 @@ pub(super) fn decode_map(reader: &mut Reader<'_>) -> Result<DirectoryMap> {
 fn encode_totals(totals: Totals, writer: &mut Writer) {
     writer.varint(totals.entries);
     writer.varint(totals.bytes);
+    writer.varint(totals.chunks);
+}
+
+/// Whether a file has more than one chunk, or holes.
+fn is_mapped(entry: &Entry) -> bool {
+    entry.content.is_some_and(|content| content.level.is_node())
 }
 
 fn decode_totals(reader: &mut Reader<'_>) -> Result<Totals> {
-    Ok(Totals { entries: reader.varint()?, bytes: reader.varint()? })
+    Ok(Totals { entries: reader.varint()?, bytes: reader.varint()?, chunks: reader.varint()? })
 }
 
 fn encode_times(times: impl Iterator<Item = Time> + Clone, writer: &mut Writer) {
@@ -375,9 +389,17 @@ fn decode_times<'a>(
 }
 
 impl Totals {
+    /// Adds other totals.
+    pub fn add_totals(&mut self, other: &Self) {
+        self.entries = self.entries.saturating_add(other.entries);
+        self.bytes = self.bytes.saturating_add(other.bytes);
+        self.chunks = self.chunks.saturating_add(other.chunks);
+    }
+
     /// Adds what `entry` contributes to the directory that holds it.
     pub fn add(&mut self, entry: &Entry) {
         self.entries = self.entries.saturating_add(entry.totals.entries).saturating_add(1);
         self.bytes = self.bytes.saturating_add(entry.totals.bytes).saturating_add(entry.size);
+        self.chunks = self.chunks.saturating_add(entry.totals.chunks).saturating_add(entry.chunks);
     }
 }

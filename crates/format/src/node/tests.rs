@@ -1,4 +1,5 @@
 use super::*;
+use onefold_types::ContainerId;
 use proptest::prelude::*;
 
 fn reference(byte: u8, level: u16) -> Reference {
@@ -19,6 +20,7 @@ fn leaf() -> DirectoryLeaf {
         device: 77,
         size: 5000,
         sparse: true,
+        chunks: 3,
         content: Some(reference(1, 1)),
         xattrs: vec![(b"user.x".to_vec(), vec![0, 255]), (b"user.y".to_vec(), vec![])],
         ..Entry::default()
@@ -28,7 +30,7 @@ fn leaf() -> DirectoryLeaf {
         kind: EntryKind::Directory,
         modified: time(-5, 0),
         content: Some(reference(2, 3)),
-        totals: Totals { entries: 9, bytes: 1 << 50 },
+        totals: Totals { entries: 9, bytes: 1 << 50, chunks: 10 },
         ..Entry::default()
     };
     let symlink = Entry {
@@ -67,7 +69,7 @@ fn nodes() -> Vec<Node> {
             parts: vec![DirectoryPart {
                 leaf: reference(4, 1),
                 first_name: b"a".to_vec(),
-                totals: Totals { entries: 3, bytes: 4 },
+                totals: Totals { entries: 3, bytes: 4, chunks: 2 },
             }],
         }),
         Node::Transform(Transform {
@@ -76,9 +78,24 @@ fn nodes() -> Vec<Node> {
             sources: vec![(reference(5, 0), 100)],
             length: 20,
         }),
-        Node::Placement(Placement {
+        Node::PlacementPage(PlacementPage {
             containers: vec![ContainerId([8; 16])],
-            runs: vec![(0, 1000), (0, 1)],
+            runs: vec![
+                PlacementRun { container: Some(0), chunks: 1000, bytes: 1 << 23 },
+                PlacementRun { container: None, chunks: 1, bytes: 9 },
+            ],
+        }),
+        Node::PlacementMap(PlacementMap {
+            parts: vec![PlacementPart { page: reference(6, 1), chunks: 1001 }],
+            uses: vec![reference(7, 1)],
+        }),
+        Node::ContainerUses(ContainerUses {
+            containers: vec![UseOfContainer {
+                container: ContainerId([8; 16]),
+                referred_bytes: 1 << 20,
+                payload_bytes: 0,
+                spans: 3,
+            }],
         }),
     ]
 }
@@ -108,7 +125,7 @@ fn references_skip_holes_and_keep_levels() {
             seen.push((reference.fingerprint.0[0], reference.level.0))
         });
     }
-    assert_eq!(seen, [(1, 2), (1, 1), (2, 3), (4, 1), (5, 0)]);
+    assert_eq!(seen, [(1, 2), (1, 1), (2, 3), (4, 1), (5, 0), (6, 1), (7, 1)]);
 }
 
 #[test]
@@ -137,7 +154,7 @@ fn disorder_and_contradictions_are_refused() {
 
 #[test]
 fn unknown_kinds_mean_a_newer_format() {
-    for bytes in [[1, 99], [2, 1]] {
+    for bytes in [[2, 99], [3, 1]] {
         assert_eq!(Node::decode(&bytes).unwrap_err().kind(), ErrorKind::NewerFormat);
     }
 }

@@ -9,9 +9,18 @@ use crate::simulation::{IndexSetup, Outcome, Setup};
 use crate::source::generator::Preset;
 use crate::workload::{Workload, eager};
 use onefold_engine::index::IndexMode;
+use onefold_engine::look_up::HELD_CHUNK_NS;
 use onefold_types::Result;
 
-const EXPLANATION: &str = "";
+const EXPLANATION: &str = "\
+    After 100 generations the data that a stream backs up lies in hundreds of containers, in \
+    pieces of some 16 chunks (`aged`) or 6 (`scattered`). Judged at once, each piece costs an \
+    index read and a container that soon has to leave the cache again: eager look-up is down to \
+    91 and 69 %. Chunks that wait and are located together read each container once for all of \
+    them, and the second look keeps those that waited from being asked for in vain; 99 % is kept \
+    on `aged` and 98.6 % on `scattered`, with a cache of half a generation. The price is memory \
+    for the chunks that wait: the table says how many are needed. DDFS names the problem and \
+    leaves it (S1.41); rewriting, which attacks the fragmentation itself, is another issue's.";
 
 /// The experiment.
 pub const EXPERIMENT: Experiment = Experiment {
@@ -57,8 +66,9 @@ fn candidates(workload: &Workload) -> (Vec<String>, Vec<Setup>) {
     }
     named.push(("lazy".to_owned(), workload.setup(workload.lazy())));
     named.push(("second look".to_owned(), workload.setup(workload.second_look(1024))));
-    for device in Device::modelled().iter().filter(|device| device.name != "DRAM") {
-        let setup = workload.setup(workload.auto(device));
+    for device in Device::modelled().into_iter().filter(|device| device.name != "DRAM") {
+        let device = device.holding(HELD_CHUNK_NS);
+        let setup = workload.setup(workload.auto(&device));
         named.push((format!("auto on {}", device.name), setup));
     }
     let sampled = workload.setup(workload.sampled());

@@ -13,7 +13,13 @@ use onefold_policy::FilterOrder;
 use onefold_policy::lookup::LookupStrategy;
 use onefold_types::Result;
 
-const EXPLANATION: &str = "";
+const EXPLANATION: &str = "\
+    As in the paper, files that an insertion shifts have nothing in common at fixed boundaries, \
+    and data aligned at mailboxes keeps about two thirds of its duplicates. The paper's ratios \
+    are higher because its backups were many more (135 and 100). Real trees read file by file \
+    hold little that shifts, so fixed chunks come closer there than in an archive. The look-up \
+    techniques do not care how chunks were cut (S1.40): the share of look-ups that read the \
+    device is the same within a factor of two.";
 
 /// The experiment.
 pub const EXPERIMENT: Experiment = Experiment {
@@ -104,7 +110,8 @@ fn cases(setting: &Setting) -> Result<Vec<Case>> {
         parameters.schedule = crate::source::generator::Schedule::Full;
         // As many chunks as in the paper's mailboxes cannot be changed within so few generations.
         if aligned {
-            parameters.file_chunks = 24.0;
+            parameters.file_chunks = 12.0;
+            parameters.shifting_share = 0.4;
             (parameters.added_share, parameters.deleted_share) = (0.01, 0.01);
             (parameters.changed_share, parameters.moved_share) = (0.05, 0.0);
             parameters.run_chunks = 4.0;

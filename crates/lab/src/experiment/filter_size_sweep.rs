@@ -12,7 +12,12 @@ use crate::workload::{Workload, eager};
 use onefold_policy::lookup::LookupStrategy;
 use onefold_types::Result;
 
-const EXPLANATION: &str = "";
+const EXPLANATION: &str = "\
+    The 1 MB that S0 gives its Bloom filter is 0.7 bits for each unique chunk: about 60 % of the \
+    new chunks pass (S0.29). Every one of them is an access for eager look-up and a sixteenth of \
+    one for lazy, which is why lazy look-up seems to win by a factor of 10 there; from 8 bits on \
+    the filter has done the work already and lazy look-up reads more than eager. Bits are \
+    cheaper than batches.";
 
 /// The experiment.
 pub const EXPERIMENT: Experiment = Experiment {

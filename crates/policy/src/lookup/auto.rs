@@ -26,7 +26,7 @@
 mod estimate;
 mod report;
 
-pub use report::{AutoReport, Choice};
+pub use report::{AutoReport, Candidate, Choice};
 
 use super::lazy::Lazy;
 use super::parameters::{AutoParameters, DeviceCosts, LazyParameters, RING_LENGTH_RANGE};
@@ -39,12 +39,11 @@ use estimate::{Mix, Prices, Rates, Stretch, Way};
 use onefold_types::{Fingerprint, Result};
 
 /// The ways there are.
-const WAYS: [Way; 6] =
-    [Way::Eager, Way::Lazy(2), Way::Lazy(4), Way::Lazy(16), Way::Lazy(64), Way::Lazy(1024)];
+const WAYS: [Way; 2] = [Way::Eager, Way::Lazy(1024)];
 /// What trials may cost in excess, of all costs.
 const TRIAL_SHARE: f64 = 0.02;
 /// What a stretch's cost still counts after the next one.
-const REMEMBERED: f64 = 0.97;
+const REMEMBERED: f64 = 0.99;
 /// Look-ups whose cost trials may take beyond their share, so that they can begin.
 const TRIAL_CREDIT_LOOKUPS: f64 = 2048.0;
 /// Look-ups whose cost it may take in excess to confirm that a way has rightly lost.
@@ -59,7 +58,7 @@ const PAUSE_IF_PROMISING: u64 = 2;
 const PAUSE_MIN: u64 = 8;
 const PAUSE_MAX: u64 = 1024;
 /// Windows in a stretch at most, unless the buffer has to fill first.
-const STRETCH_WINDOWS_MAX: u64 = 8;
+const STRETCH_WINDOWS_MAX: u64 = 4;
 /// How often in a window a stretch is looked at, and how often one that may be costly.
 const CHECKS_PER_WINDOW: u64 = 8;
 const CHECKS_IF_COSTLY: u64 = 64;
@@ -124,6 +123,8 @@ pub(super) struct Auto {
     /// The newest stretch of eager look-up, and of lazy.
     eager_counted: Option<FilterCounters>,
     lazy_counted: Option<FilterCounters>,
+    trials: u64,
+    switches: u64,
 }
 
 impl Auto {
@@ -153,6 +154,8 @@ impl Auto {
             excess_ns: 0.0,
             eager_counted: None,
             lazy_counted: None,
+            trials: 0,
+            switches: 0,
         }
     }
 
@@ -179,6 +182,7 @@ impl Auto {
             let verdict = filter.judge_in_order(self.order, port, fingerprint)?;
             resolved.push((ticket, verdict));
         }
+        filter.counters_mut().chunks_held += u64::from(self.lazy.waiting() > 0);
         self.stretch.counters.add_difference(filter.counters(), &before);
         if self.stretch.counters.lookups >= self.next_check {
             self.check(filter, port, resolved)?;
@@ -216,20 +220,13 @@ impl Auto {
         resolved: &mut Vec<(u64, Verdict)>,
     ) -> Result<()> {
         self.configuration = filter.configuration();
-        let lookups = self.stretch.counters.lookups;
-        self.next_check = lookups + self.check_interval();
+        self.next_check = self.stretch.counters.lookups + self.check_interval();
         let waiting = self.lazy.distinct_waiting();
         let excess = self.excess();
         let failed = self.trial.is_some_and(|trial| {
             excess - self.stretch.error_ns(&self.parameters.costs) > trial.excess_max_ns
         });
-        let between = self.parameters.window_length as u64 / CHECKS_PER_WINDOW;
-        let whole = lookups.is_multiple_of(between);
-        let ends = if !self.settling {
-            self.is_enough(waiting)
-        } else {
-            whole && self.has_settled(waiting)
-        };
+        let ends = if self.settling { self.has_settled(waiting) } else { self.is_enough(waiting) };
         if !failed && !ends {
             return Ok(());
         }
@@ -306,10 +303,14 @@ impl Auto {
 
     /// Whether about as many chunks leave the buffer as enter it.
     fn has_settled(&mut self, waiting: usize) -> bool {
+        let between = self.parameters.window_length as u64 / CHECKS_PER_WINDOW;
+        if !self.stretch.counters.lookups.is_multiple_of(between) {
+            return false;
+        }
         let entered = self.stretch.counters.fingerprints_buffered;
         let last = std::mem::replace(&mut self.last_check, (entered, waiting));
         let grown = waiting.abs_diff(last.1) as u64;
-        let most = 4 * self.parameters.buffer_max as u64;
+        let most = self.parameters.buffer_max as u64;
         grown <= entered.saturating_sub(last.0) / 2 || self.stretch.counters.lookups > most
     }
 
@@ -319,7 +320,7 @@ impl Auto {
         let window = self.parameters.window_length as u64;
         let to_fill = match self.way() {
             Way::Eager => 0,
-            Way::Lazy(_) => 4 * self.parameters.buffer_max as u64,
+            Way::Lazy(_) => self.parameters.buffer_max as u64,
         };
         let suffices = self.stretch.suffices(&self.parameters.costs, waiting);
         if self.rates.is_none() {
@@ -357,6 +358,7 @@ impl Auto {
         if now > then * CHANGE_FACTOR || now * CHANGE_FACTOR < then {
             *rates = *newer;
             self.knowledge = [UNKNOWN; WAYS.len()];
+            (self.eager_counted, self.lazy_counted) = (None, None);
         } else {
             rates.approach(newer, NEWEST_WEIGHT);
         }
@@ -406,6 +408,7 @@ impl Auto {
         self.current = place;
         self.rates = Some(rates);
         filter.counters_mut().strategy_switches += 1;
+        self.switches += 1;
         true
     }
 
@@ -416,25 +419,36 @@ impl Auto {
         Trial { way, excess_max_ns: CONFIRMATION_LOOKUPS * mean_ns, confirms: true }
     }
 
+    /// What a look-up should cost in a way; `None` before anything is known.
+    fn expected(&self, place: usize) -> Option<f64> {
+        let (rates, prices) = (self.rates.as_ref()?, self.prices());
+        let (way, current) = (WAYS[place], WAYS[self.current]);
+        let variable = if place == self.current {
+            rates.variable(current, &prices)
+        } else {
+            rates.variable_if(current, way, &prices) * self.faded_correction(place)
+        };
+        Some(self.mix.cost(way, variable, &prices))
+    }
+
     /// Begins the trial that promises most of those that are due, may win, and can be paid for.
     fn choose_trial(&mut self, filter: &mut AcceleratedFilter) {
-        let Some(rates) = &self.rates else {
+        let (Some(rates), Some(now)) = (&self.rates, self.expected(self.current)) else {
             return;
         };
-        let (prices, mix, current) = (self.prices(), self.mix, WAYS[self.current]);
-        let now = mix.cost(current, rates.variable(current, &prices), &prices);
+        let (prices, current) = (self.prices(), WAYS[self.current]);
         let mean_ns = self.total_ns / self.total_lookups.max(1.0);
         let allowed = TRIAL_SHARE * self.total_ns + TRIAL_CREDIT_LOOKUPS * mean_ns - self.excess_ns;
         let length = TRIAL_WINDOWS * self.parameters.window_length as f64;
         let mut best: Option<(f64, Trial)> = None;
         for (place, way) in WAYS.into_iter().enumerate() {
-            let least = mix.cost(way, rates.least_if(current, way, &prices), &prices);
+            let least = self.mix.cost(way, rates.least_if(current, way, &prices), &prices);
             if place == self.current || least >= now * TAKES_OVER_BELOW {
                 continue;
             }
-            let correction = self.faded_correction(place);
-            let variable = rates.variable_if(current, way, &prices) * correction;
-            let expected = mix.cost(way, variable, &prices);
+            let Some(expected) = self.expected(place) else {
+                continue;
+            };
             let burst = prices.burst(current, way, self.lazy.distinct_waiting());
             let excess = (expected - now).max(0.0) * length + burst;
             let promising = expected < now * TAKES_OVER_BELOW;
@@ -448,6 +462,7 @@ impl Auto {
         }
         if let Some((_, trial)) = best {
             filter.counters_mut().probes += 1;
+            self.trials += 1;
             self.trial = Some(trial);
         }
     }

@@ -71,13 +71,16 @@ impl Default for SampledParameters {
     }
 }
 
-/// What accesses cost, in nanoseconds.
+/// What look-ups cost, in nanoseconds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct DeviceCosts {
     /// One access of the index's device (V_disk of S0).
     pub device_read_ns: u64,
     /// One access of memory beyond the processor's caches (V_DRAM of S0).
     pub memory_access_ns: u64,
+    /// That a chunk is held with its data until others before it have been judged; zero where
+    /// fingerprints come alone, as in S0.
+    pub held_chunk_ns: u64,
 }
 
 impl DeviceCosts {
@@ -92,8 +95,20 @@ impl DeviceCosts {
     /// An index in memory.
     pub const MEMORY: Self = Self::of_table_1(130);
 
+    /// Where fingerprints wait alone.
+    #[must_use]
+    pub const fn new(device_read_ns: u64, memory_access_ns: u64) -> Self {
+        Self { device_read_ns, memory_access_ns, held_chunk_ns: 0 }
+    }
+
+    /// The same where chunks wait with their data.
+    #[must_use]
+    pub const fn holding(self, held_chunk_ns: u64) -> Self {
+        Self { held_chunk_ns, ..self }
+    }
+
     const fn of_table_1(device_read_ns: u64) -> Self {
-        Self { device_read_ns, memory_access_ns: 130 }
+        Self::new(device_read_ns, 130)
     }
 
     /// V_disk/V_DRAM, the left side of inequality (8).
@@ -106,7 +121,7 @@ impl DeviceCosts {
 /// Look-up that chooses by itself.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct AutoParameters {
-    /// What accesses cost.
+    /// What look-ups cost.
     pub costs: DeviceCosts,
     /// Fingerprints that wait at most, 1 to 2^24, whatever is chosen.
     pub buffer_max: usize,
@@ -140,7 +155,7 @@ impl LookupStrategy {
                 check("the length of a segment", sampled.segment_length, SEGMENT_LENGTH_RANGE)
             }
             Self::Auto(auto) => {
-                let DeviceCosts { device_read_ns, memory_access_ns } = auto.costs;
+                let DeviceCosts { device_read_ns, memory_access_ns, .. } = auto.costs;
                 check("the cost of a device access in ns", device_read_ns, COST_RANGE_NS)?;
                 check("the cost of a memory access in ns", memory_access_ns, COST_RANGE_NS)?;
                 check("the number of waiting fingerprints", auto.buffer_max, BUFFER_MAX_RANGE)?;

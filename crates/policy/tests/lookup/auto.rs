@@ -1,1 +1,211 @@
-//! stub
+//! The automatic choice: right on every device and workload, in a deterministic simulation.
+
+#![allow(clippy::disallowed_types, reason = "a simulation's index is not a policy")]
+
+use crate::support::{OracleStore, chunks, exact, shuffled};
+use onefold_policy::cost_model::time_ns;
+use onefold_policy::lookup::auto::Choice;
+use onefold_policy::lookup::{
+    AutoParameters, AutoReport, DeviceCosts, FilterOrder, LazyParameters, LookupStrategy,
+    StreamLookup,
+};
+use onefold_policy::{AcceleratedFilter, FilterConfiguration, FilterCounters, IndexPort};
+use onefold_types::{ContainerId, Fingerprint, Result};
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// As measured in backups.
+const HELD_CHUNK_NS: u64 = 800;
+const CHUNKS_STORED: usize = 60_000;
+const CHUNKS_PER_CONTAINER: usize = 256;
+const BUFFER_MAX: usize = 4096;
+const CACHE_SMALL_BYTES: usize = 1 << 20;
+const CACHE_LARGE_BYTES: usize = 8 << 20;
+const DEVICES: [DeviceCosts; 5] = [
+    DeviceCosts::HARD_DISK,
+    DeviceCosts::SATA_SSD,
+    DeviceCosts::OPTANE_SSD,
+    DeviceCosts::PERSISTENT_MEMORY,
+    DeviceCosts::MEMORY,
+];
+
+/// A store that answers fast: every access of the device is an entry in the counters, no more.
+struct Model {
+    containers: Vec<Arc<[Fingerprint]>>,
+    index: HashMap<u64, usize>,
+    buckets: u32,
+}
+
+impl Model {
+    fn new(stored: &[Fingerprint], buckets: u32) -> Self {
+        let containers: Vec<Arc<[Fingerprint]>> =
+            stored.chunks(CHUNKS_PER_CONTAINER).map(Arc::from).collect();
+        let numbered = containers.iter().enumerate();
+        let entries = numbered.flat_map(|(number, container)| {
+            container.iter().map(move |fingerprint| (fingerprint.prefix(), number))
+        });
+        Self { index: entries.collect(), containers, buckets }
+    }
+}
+
+impl IndexPort for Model {
+    fn locate(
+        &mut self,
+        fingerprints: &[Fingerprint],
+        found: &mut Vec<Vec<ContainerId>>,
+        reads: &mut u64,
+    ) -> Result<()> {
+        *reads += 1;
+        found.extend(fingerprints.iter().map(|fingerprint| {
+            let number = self.index.get(&fingerprint.prefix());
+            number.map(|number| ContainerId((*number as u128).to_le_bytes())).into_iter().collect()
+        }));
+        Ok(())
+    }
+
+    fn container_fingerprints(&mut self, name: ContainerId) -> Result<Option<Arc<[Fingerprint]>>> {
+        Ok(self.containers.get(u128::from_le_bytes(name.0) as usize).cloned())
+    }
+
+    /// Four of a thousand new chunks pass, as with a binary fuse filter.
+    fn may_contain(&mut self, fingerprint: &Fingerprint) -> Result<bool> {
+        let passes = fingerprint.prefix().wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56 == 0;
+        Ok(passes || self.index.contains_key(&fingerprint.prefix()))
+    }
+
+    fn bucket_of(&self, fingerprint: &Fingerprint) -> u32 {
+        ((u128::from(fingerprint.prefix()) * u128::from(self.buckets)) >> 64) as u32
+    }
+
+    fn bucket_count(&self) -> u32 {
+        self.buckets
+    }
+}
+
+fn run(
+    strategy: &LookupStrategy,
+    model: &mut Model,
+    cache_bytes: usize,
+    stream: &[Fingerprint],
+) -> (FilterCounters, StreamLookup) {
+    let mut filter = AcceleratedFilter::new(FilterConfiguration::default(), cache_bytes);
+    let mut lookup = StreamLookup::new(strategy).unwrap();
+    let mut resolved = Vec::new();
+    let mut verdicts = 0;
+    for (ticket, fingerprint) in (0..).zip(stream) {
+        lookup.push(&mut filter, model, ticket, fingerprint, &mut resolved).unwrap();
+        verdicts += resolved.len();
+        resolved.clear();
+    }
+    lookup.drain(&mut filter, model, &mut resolved).unwrap();
+    assert_eq!(verdicts + resolved.len(), stream.len());
+    (*filter.counters(), lookup)
+}
+
+fn auto(costs: DeviceCosts) -> LookupStrategy {
+    LookupStrategy::Auto(AutoParameters::new(costs, BUFFER_MAX))
+}
+
+/// What a user could choose instead.
+fn fixed_choices() -> Vec<LookupStrategy> {
+    let parameters = |ring_length, bucket_threshold| LazyParameters {
+        ring_length,
+        bucket_threshold,
+        buffer_max: BUFFER_MAX,
+    };
+    let mut choices = vec![
+        LookupStrategy::Eager(FilterOrder::CacheFirst),
+        LookupStrategy::Eager(FilterOrder::FilterFirst),
+    ];
+    let lazy = [(32, 4), (256, 4), (256, 32), (2048, 2), (2048, 16), (8192, 128)];
+    choices.extend(lazy.map(|(ring, bucket)| LookupStrategy::Lazy(parameters(ring, bucket))));
+    let second = [2, 4, 16, 64, 1024];
+    choices.extend(second.map(|bucket| LookupStrategy::SecondLook(parameters(65_536, bucket))));
+    choices
+}
+
+/// Checks that `auto` costs at most five per cent more than the best of these on every device.
+fn compare(what: &str, buckets: u32, cache_bytes: usize, stream: &[Fingerprint]) {
+    let mut model = Model::new(&chunks(1, CHUNKS_STORED), buckets);
+    let fixed: Vec<(LookupStrategy, FilterCounters)> = fixed_choices()
+        .into_iter()
+        .map(|strategy| (strategy, run(&strategy, &mut model, cache_bytes, stream).0))
+        .collect();
+    for costs in DEVICES.map(|costs| costs.holding(HELD_CHUNK_NS)) {
+        let cost = |counters| time_ns(counters, &costs) / stream.len() as f64;
+        let (best, counters) =
+            fixed.iter().min_by(|a, b| cost(&a.1).total_cmp(&cost(&b.1))).unwrap();
+        let (own, lookup) = run(&auto(costs), &mut model, cache_bytes, stream);
+        let relative = cost(&own) / cost(counters);
+        let told = lookup.explain(&own);
+        assert!(relative <= 1.05, "{what}, {costs:?}: {relative:.3} of {best:?}; {told}");
+    }
+}
+
+fn stored() -> Vec<Fingerprint> {
+    chunks(1, CHUNKS_STORED)
+}
+
+/// Each pass over what is stored in its own order of runs.
+fn passes(count: u64, run_length: usize) -> Vec<Fingerprint> {
+    let all = stored();
+    (0..count).flat_map(|seed| shuffled(10 + seed, &all, run_length)).collect()
+}
+
+/// Runs of stored chunks with new ones in between.
+fn interleaved(known: &[Fingerprint], run_length: usize, new: usize) -> Vec<Fingerprint> {
+    let fresh = chunks(2, known.len() / run_length * new + new);
+    let runs = known.chunks(run_length).zip(fresh.chunks(new));
+    runs.flat_map(|(run, new)| [run, new].concat()).collect()
+}
+
+#[test]
+fn auto_is_right_on_new_data() {
+    compare("new", 500, CACHE_SMALL_BYTES, &chunks(3, 500_000));
+    compare("new, many buckets", 100_000, CACHE_SMALL_BYTES, &chunks(3, 300_000));
+}
+
+#[test]
+fn auto_is_right_on_the_same_data_again() {
+    let stream: Vec<Fingerprint> = (0..6).flat_map(|_| stored()).collect();
+    compare("order, small cache", 500, CACHE_SMALL_BYTES, &stream);
+    compare("order, large cache", 500, CACHE_LARGE_BYTES, &stream);
+    compare("order, many buckets", 100_000, CACHE_SMALL_BYTES, &stream);
+}
+
+#[test]
+fn auto_is_right_on_long_runs() {
+    compare("runs of 200, small cache", 500, CACHE_SMALL_BYTES, &passes(6, 200));
+    compare("runs of 200, large cache", 500, CACHE_LARGE_BYTES, &passes(6, 200));
+    compare("runs of 50, small cache", 500, CACHE_SMALL_BYTES, &passes(6, 50));
+}
+
+#[test]
+fn auto_is_right_on_short_runs() {
+    compare("runs of 10, small cache", 500, CACHE_SMALL_BYTES, &passes(6, 10));
+    compare("runs of 10, large cache", 500, CACHE_LARGE_BYTES, &passes(6, 10));
+    compare("runs of 10, many buckets", 100_000, CACHE_SMALL_BYTES, &passes(6, 10));
+}
+
+#[test]
+fn auto_is_right_on_single_chunks() {
+    compare("singles, small cache", 500, CACHE_SMALL_BYTES, &passes(4, 1));
+    compare("singles, large cache", 500, CACHE_LARGE_BYTES, &passes(6, 1));
+}
+
+#[test]
+fn auto_is_right_on_mixtures() {
+    let known = passes(5, 64);
+    compare("64 known, 64 new", 500, CACHE_SMALL_BYTES, &interleaved(&known, 64, 64));
+    compare("8 known, 56 new", 500, CACHE_SMALL_BYTES, &interleaved(&known[..80_000], 8, 56));
+    let known: Vec<Fingerprint> = (0..5).flat_map(|_| stored()).collect();
+    compare("1000 known, 1000 new", 500, CACHE_SMALL_BYTES, &interleaved(&known, 1000, 1000));
+}
+
+#[test]
+fn auto_adapts_when_the_stream_changes() {
+    let known = passes(2, 10);
+    let ordered: Vec<Fingerprint> = (0..2).flat_map(|_| stored()).collect();
+    let stream = [chunks(4, 120_000), ordered, known, chunks(5, 120_000)].concat();
+    compare("phases", 500, CACHE_SMALL_BYTES, &stream);
+}

@@ -14,7 +14,7 @@ fn impossible_parameters_are_refused_with_the_valid_range() {
     let auto = AutoParameters::new(DeviceCosts::SATA_SSD, 1000);
     let costs = |device_read_ns, memory_access_ns| {
         LookupStrategy::Auto(AutoParameters {
-            costs: DeviceCosts { device_read_ns, memory_access_ns },
+            costs: DeviceCosts::new(device_read_ns, memory_access_ns),
             ..auto
         })
     };
@@ -51,7 +51,7 @@ fn impossible_parameters_are_refused_with_the_valid_range() {
 
 #[test]
 fn the_ends_of_the_ranges_and_the_defaults_are_accepted() {
-    let costs = DeviceCosts { device_read_ns: 1, memory_access_ns: 3_600_000_000_000 };
+    let costs = DeviceCosts::new(1, 3_600_000_000_000);
     let strategies = [
         lazy(1, 1, 1),
         lazy(65_536, 65_536, 1 << 24),

@@ -143,6 +143,7 @@ pub fn store_tree_avoiding(
         filter: FilterConfiguration::ALL[3],
         lookup: LookupStrategy::Eager(FilterOrder::CacheFirst),
         index_kind: None,
+        rewrite: onefold_engine::chunk_store::RewriteOptions::none(),
         dry_run: false,
     };
     let index = FingerprintIndex::open(repository).unwrap();

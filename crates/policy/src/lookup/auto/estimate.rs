@@ -60,6 +60,7 @@ pub(super) struct Prices {
     memory: f64,
     summary: f64,
     cache: f64,
+    held: f64,
 }
 
 impl Prices {
@@ -71,6 +72,7 @@ impl Prices {
             memory,
             summary: if_used(configuration.summary_vector),
             cache: if_used(configuration.locality_cache),
+            held: costs.held_chunk_ns as f64,
         }
     }
 
@@ -224,7 +226,8 @@ impl Mix {
             (Way::Eager, FilterOrder::FilterFirst) => {
                 passing + (self.passing * self.hits + refused) * prices.summary
             }
-            (Way::Lazy(_), _) => passing + refused * prices.summary,
+            // Some chunk waits nearly always, so all are held.
+            (Way::Lazy(_), _) => passing + refused * prices.summary + prices.held,
         }
     }
 }

@@ -1,0 +1,206 @@
+//! Rewriting in the pipeline: duplicates wait here until a policy has decided whether they are
+//! stored again (FAST'19, section 4; [`onefold_policy::rewrite`]).
+//!
+//! ```text
+//! look-up ──chunks in stream order──▶ rewriting ──new and rewritten chunks──▶ open container
+//!                                        └─ the bytes of undecided duplicates, one copy of each
+//! ```
+//!
+//! New chunks pass at once. A duplicate's bytes are copied when it has to wait, so buffers of the
+//! reading threads go back whatever is undecided. What is decided to be stored again is appended to
+//! the stream's open container then, among the new chunks of that moment, as the paper has it.
+//!
+//! Invariants: a chunk is stored again only if the session has not stored it yet; nothing refers to
+//! a decision, because trees name fingerprints only: a session that dies with undecided chunks has
+//! lost nothing, and one that ends decides everything first (S2.30).
+//!
+//! Memory: the copies stay within their share of the limit ([`RewriteParameters`]); the policy
+//! decides early rather than exceed it.
+
+use onefold_policy::rewrite::{
+    Decided, Decision, Expected, RewriteChoice, RewriteCounters, RewriteParameters, Standing,
+    StreamChunk, StreamRewriter,
+};
+use onefold_types::{ContainerId, Fingerprint, Result};
+use std::collections::HashMap;
+
+use super::waiting;
+
+/// Which duplicates a session stores again.
+#[derive(Clone, Debug, Default)]
+pub struct RewriteOptions {
+    /// The policy.
+    pub choice: RewriteChoice,
+    /// What it knows and may use; the memory for candidates is set by the chunk store.
+    pub parameters: RewriteParameters,
+}
+
+impl RewriteOptions {
+    /// Nothing is stored again.
+    #[must_use]
+    pub fn none() -> Self {
+        Self { choice: RewriteChoice::None, parameters: RewriteParameters::default() }
+    }
+
+    /// What one of several streams may do.
+    #[must_use]
+    pub fn share(&self, streams: usize, candidates_bytes_max: usize) -> Self {
+        let streams = streams.max(1) as u64;
+        let mut shared = self.clone();
+        shared.parameters.candidates_bytes_max = candidates_bytes_max as u64 / streams;
+        if let Some(expected) = &mut shared.parameters.expected {
+            *expected = Expected {
+                chunks: expected.chunks / streams,
+                unique_chunks: expected.unique_chunks / streams,
+            };
+        }
+        if let Some(before) = &mut shared.parameters.before {
+            before.unique_chunks /= streams;
+            before.rewritten_chunks /= streams;
+        }
+        shared
+    }
+}
+
+/// What rewriting did in a session.
+#[derive(Clone, Debug, Default)]
+pub struct RewriteReport {
+    /// The policy.
+    pub choice: Option<RewriteChoice>,
+    /// Its counters, one set for each stream.
+    pub streams: Vec<RewriteCounters>,
+}
+
+struct Candidate {
+    bytes: Vec<u8>,
+    /// Undecided places of the stream.
+    places: u32,
+}
+
+/// The rewriting of one stream.
+pub struct Rewriting {
+    choice: RewriteChoice,
+    rewriter: StreamRewriter,
+    candidates: HashMap<Fingerprint, Candidate>,
+    undecided: HashMap<u64, Fingerprint>,
+    decided: Vec<Decided>,
+    instances: Vec<ContainerId>,
+}
+
+impl Rewriting {
+    /// Nothing seen yet.
+    pub fn new(options: RewriteOptions) -> Result<Self> {
+        Ok(Self {
+            choice: options.choice,
+            rewriter: StreamRewriter::new(&options.choice, options.parameters)?,
+            candidates: HashMap::new(),
+            undecided: HashMap::new(),
+            decided: Vec::new(),
+            instances: Vec::new(),
+        })
+    }
+
+    /// Takes the next chunk of the stream. What is decided now is told to `place` (ticket and
+    /// container, where it is known), and what is to be stored again is handed to `store`.
+    pub fn push(
+        &mut self,
+        chunk: &waiting::Released<'_>,
+        place: &mut dyn FnMut(u64, Option<ContainerId>),
+        store: &mut dyn FnMut(&Fingerprint, &[u8]) -> Result<Option<ContainerId>>,
+    ) -> Result<()> {
+        let standing = match chunk.standing {
+            waiting::Standing::New => Standing::Unique,
+            waiting::Standing::Fresh => {
+                place(chunk.ticket, None);
+                Standing::Fresh
+            }
+            waiting::Standing::Old(container, _) if self.choice == RewriteChoice::None => {
+                place(chunk.ticket, Some(*container));
+                return Ok(());
+            }
+            waiting::Standing::Old(container, others) => {
+                self.instances.clear();
+                self.instances.push(*container);
+                self.instances.extend(others);
+                self.instances.sort_unstable_by(|a, b| b.cmp(a));
+                Standing::Old(&self.instances)
+            }
+        };
+        if self.choice == RewriteChoice::None {
+            return Ok(());
+        }
+        let is_old = matches!(standing, Standing::Old(_));
+        let size_bytes = u32::try_from(chunk.bytes.len()).unwrap_or(u32::MAX);
+        let (ticket, fingerprint) = (chunk.ticket, *chunk.fingerprint);
+        self.rewriter
+            .push(&StreamChunk { ticket, fingerprint, size_bytes, standing }, &mut self.decided);
+        if is_old && !self.decided.iter().any(|decided| decided.ticket == ticket) {
+            self.undecided.insert(ticket, fingerprint);
+            let candidate = self
+                .candidates
+                .entry(fingerprint)
+                .or_insert_with(|| Candidate { bytes: chunk.bytes.to_vec(), places: 0 });
+            candidate.places += 1;
+        }
+        self.apply(Some(chunk), place, store)
+    }
+
+    /// Decides everything that waits.
+    pub fn finish(
+        &mut self,
+        place: &mut dyn FnMut(u64, Option<ContainerId>),
+        store: &mut dyn FnMut(&Fingerprint, &[u8]) -> Result<Option<ContainerId>>,
+    ) -> Result<()> {
+        self.rewriter.finish(&mut self.decided);
+        self.apply(None, place, store)
+    }
+
+    /// Adds what was done to a report.
+    pub fn report(&self, report: &mut RewriteReport) {
+        report.choice = Some(self.choice);
+        report.streams.push(*self.rewriter.counters());
+    }
+
+    fn apply(
+        &mut self,
+        current: Option<&waiting::Released<'_>>,
+        place: &mut dyn FnMut(u64, Option<ContainerId>),
+        store: &mut dyn FnMut(&Fingerprint, &[u8]) -> Result<Option<ContainerId>>,
+    ) -> Result<()> {
+        let mut decided = std::mem::take(&mut self.decided);
+        for Decided { ticket, decision } in decided.drain(..) {
+            match decision {
+                Decision::Keep(container) => place(ticket, Some(container)),
+                Decision::Share => place(ticket, None),
+                Decision::Rewrite => {
+                    let waiting = self.undecided.get(&ticket);
+                    let known = waiting.and_then(|name| self.candidates.get_key_value(name));
+                    let container = match (known, current) {
+                        (Some((name, candidate)), _) => store(name, &candidate.bytes)?,
+                        (None, Some(now)) if now.ticket == ticket => {
+                            store(now.fingerprint, now.bytes)?
+                        }
+                        _ => None,
+                    };
+                    place(ticket, container);
+                }
+            }
+            self.release(ticket);
+        }
+        self.decided = decided;
+        Ok(())
+    }
+
+    /// Lets go of a decided place, and of the bytes with the last place of its chunk.
+    fn release(&mut self, ticket: u64) {
+        let Some(fingerprint) = self.undecided.remove(&ticket) else {
+            return;
+        };
+        if let Some(candidate) = self.candidates.get_mut(&fingerprint) {
+            candidate.places -= 1;
+            if candidate.places == 0 {
+                self.candidates.remove(&fingerprint);
+            }
+        }
+    }
+}

@@ -1,0 +1,152 @@
+//! Reads placements: the runs of any stretch of a snapshot's chunks.
+//!
+//! One page is held at a time, so reading on costs a page's read every few thousand runs, and
+//! reading elsewhere costs one. Whatever is wrong with a placement makes it silent, never wrong:
+//! what cannot be read has no known container.
+
+use crate::index::FingerprintIndex;
+use crate::repository::Repository;
+use crate::tree::chunk_reader::ChunkReader;
+use onefold_format::node::{Node, PlacementMap, PlacementPage, PlacementPart, Reference};
+use onefold_policy::rewrite::{ContainerUse, Usage};
+use onefold_types::{ContainerId, Error, Result};
+use std::sync::Arc;
+
+/// Containers whose use is remembered, at most.
+pub const USES_MAX: usize = 1 << 18;
+
+/// Neighbouring chunks in one container.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Run {
+    /// The container; `None`: not known.
+    pub container: Option<ContainerId>,
+    /// How many chunks.
+    pub chunks: u64,
+    /// Their plain bytes.
+    pub bytes: u64,
+}
+
+/// Reads one snapshot's placement.
+pub struct PlacementReader {
+    chunks: ChunkReader,
+    map: PlacementMap,
+    /// The first chunk of each page, and the number of all chunks.
+    starts: Vec<u64>,
+    /// The page held, its number, the run last asked for, and that run's first chunk.
+    page: PlacementPage,
+    number: Option<usize>,
+    run: usize,
+    run_start: u64,
+}
+
+impl PlacementReader {
+    /// Opens a placement.
+    ///
+    /// Errors: it cannot be read, or is none.
+    pub fn open(repository: &Arc<Repository>, placement: Reference) -> Result<Self> {
+        let index = FingerprintIndex::open(repository)?;
+        // Few containers hold nodes, and pages are read in order: the smallest caches do.
+        let mut chunks = ChunkReader::with_small_caches(repository, index)?;
+        let Node::PlacementMap(map) = Node::decode(&chunks.read(&placement.fingerprint)?)? else {
+            return Err(Error::damaged("a snapshot's placement is none"));
+        };
+        let mut starts = Vec::with_capacity(map.parts.len() + 1);
+        let mut start = 0u64;
+        for part in &map.parts {
+            starts.push(start);
+            start = start.saturating_add(part.chunks);
+        }
+        starts.push(start);
+        let page = PlacementPage::default();
+        Ok(Self { chunks, map, starts, page, number: None, run: 0, run_start: 0 })
+    }
+
+    /// Chunks that the placement covers.
+    #[must_use]
+    pub fn chunks(&self) -> u64 {
+        self.starts.last().copied().unwrap_or(0)
+    }
+
+    /// The rest of the run that the chunk at `place` of the tree is in; `None` behind the end.
+    pub fn run_at(&mut self, place: u64) -> Result<Option<Run>> {
+        if place >= self.chunks() {
+            return Ok(None);
+        }
+        let number = self.starts.partition_point(|start| *start <= place) - 1;
+        if self.number != Some(number) {
+            self.load(number)?;
+        }
+        if place < self.run_start {
+            (self.run, self.run_start) = (0, self.starts[number]);
+        }
+        while let Some(run) = self.page.runs.get(self.run) {
+            let end = self.run_start.saturating_add(run.chunks);
+            if place < end {
+                let chunks = end - place;
+                let bytes = u128::from(run.bytes) * u128::from(chunks) / u128::from(run.chunks);
+                let container =
+                    run.container.and_then(|at| self.page.containers.get(at as usize).copied());
+                return Ok(Some(Run { container, chunks, bytes: bytes as u64 }));
+            }
+            self.run += 1;
+            self.run_start = end;
+        }
+        Err(Error::damaged("a page of a placement is shorter than its map says"))
+    }
+
+    /// Calls `each` with the runs of `chunks` chunks from `place` on; what is not covered has no
+    /// known container.
+    pub fn runs(&mut self, place: u64, chunks: u64, each: &mut dyn FnMut(Run)) {
+        let (mut place, mut left) = (place, chunks);
+        while left > 0 {
+            let Ok(Some(mut run)) = self.run_at(place) else {
+                return each(Run { container: None, chunks: left, bytes: 0 });
+            };
+            if run.chunks > left {
+                run.bytes =
+                    (u128::from(run.bytes) * u128::from(left) / u128::from(run.chunks)) as u64;
+                run.chunks = left;
+            }
+            each(run);
+            place += run.chunks;
+            left -= run.chunks;
+        }
+    }
+
+    /// How the snapshot used each container.
+    pub fn uses(&mut self) -> Result<ContainerUse> {
+        let mut uses = ContainerUse::new();
+        for reference in self.map.uses.clone() {
+            let bytes = self.chunks.read(&reference.fingerprint)?;
+            let Node::ContainerUses(node) = Node::decode(&bytes)? else {
+                return Err(Error::damaged("part of a snapshot's placement is of another kind"));
+            };
+            for one in node.containers {
+                if uses.len() >= USES_MAX {
+                    return Ok(uses);
+                }
+                let usage = Usage {
+                    referred_bytes: one.referred_bytes,
+                    payload_bytes: one.payload_bytes,
+                    spans: one.spans,
+                };
+                uses.insert(one.container, usage);
+            }
+        }
+        Ok(uses)
+    }
+
+    fn load(&mut self, number: usize) -> Result<()> {
+        let PlacementPart { page, .. } = self.map.parts[number];
+        let Node::PlacementPage(page) = Node::decode(&self.chunks.read(&page.fingerprint)?)? else {
+            return Err(Error::damaged("part of a snapshot's placement is of another kind"));
+        };
+        if page.runs.iter().any(|run| run.chunks == 0) {
+            return Err(Error::damaged("a placement holds a run of nothing"));
+        }
+        self.page = page;
+        self.number = Some(number);
+        (self.run, self.run_start) = (0, self.starts[number]);
+        Ok(())
+    }
+}

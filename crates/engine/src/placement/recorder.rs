@@ -1,0 +1,300 @@
+//! Records a placement while a backup runs.
+//!
+//! Chunks are put in stream order, but rewriting decides late and out of order, and the tree takes
+//! them only when their file turned out readable. So each chunk of the stream has a place in a
+//! queue, by its ticket; it leaves the front once its container is known *and* its file is part of
+//! the tree. Stretches of the parent's placement (files kept unread) stand in between.
+//!
+//! Memory: the queue holds what is undecided or of unfinished files, up to [`QUEUE_MAX`] chunks; a
+//! file that is longer is taken to be readable. If it then is not, the placement ends there. Pages
+//! are written as they fill; of each container a record of some sixty bytes is kept, for at most
+//! [`USES_MAX`] containers.
+
+use super::reader::{PlacementReader, Run, USES_MAX};
+use onefold_format::node::{
+    ContainerUses, Node, PlacementMap, PlacementPage, PlacementPart, PlacementRun, Reference,
+    UseOfContainer,
+};
+use onefold_policy::rewrite::ContainerUse;
+use onefold_types::{ContainerId, Level, Result};
+use std::collections::{HashMap, VecDeque};
+use std::ops::Range;
+
+/// Chunks that may wait.
+const QUEUE_MAX: usize = 1 << 20;
+/// Runs in a page.
+const PAGE_RUNS: usize = 4096;
+/// Containers in a node of uses.
+const USES_IN_NODE: usize = 2048;
+
+/// Stores a node of the placement.
+pub type PutNode<'a> = dyn FnMut(Level, &[u8]) -> Result<onefold_types::Fingerprint> + 'a;
+
+/// A finished placement.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct RecordedPlacement {
+    /// The map; `None` if nothing was recorded.
+    pub placement: Option<Reference>,
+    /// Containers that hold the chunks.
+    pub containers: u64,
+    /// Reads of containers, with 32 MiB of memory, about.
+    pub container_reads: u64,
+}
+
+/// A chunk of the stream on its way.
+#[derive(Clone, Copy, Debug)]
+struct Slot {
+    size_bytes: u32,
+    state: State,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum State {
+    Undecided,
+    In(ContainerId),
+    Unknown,
+    /// Not part of the tree.
+    Dropped,
+}
+
+/// A stretch of the parent's placement that stands before a chunk of the stream.
+#[derive(Clone, Copy, Debug)]
+struct Kept {
+    before: u64,
+    place: Option<u64>,
+    chunks: u64,
+}
+
+/// The placement of one stream's tree.
+pub struct PlacementRecorder {
+    parent: Option<PlacementReader>,
+    queue: VecDeque<Slot>,
+    /// The ticket of the front of the queue.
+    front: u64,
+    /// Chunks below this ticket are part of the tree or dropped.
+    confirmed: u64,
+    kept: VecDeque<Kept>,
+    page: PlacementPage,
+    page_chunks: u64,
+    places: HashMap<ContainerId, u32>,
+    map: PlacementMap,
+    uses: ContainerUse,
+    /// Whether something is missing from here on.
+    ended: bool,
+}
+
+impl PlacementRecorder {
+    /// Nothing recorded. Kept files are looked up in the parent's placement.
+    #[must_use]
+    pub fn new(parent: Option<PlacementReader>) -> Self {
+        Self {
+            parent,
+            queue: VecDeque::new(),
+            front: 0,
+            confirmed: 0,
+            kept: VecDeque::new(),
+            page: PlacementPage::default(),
+            page_chunks: 0,
+            places: HashMap::new(),
+            map: PlacementMap::default(),
+            uses: ContainerUse::new(),
+            ended: false,
+        }
+    }
+
+    /// The next chunk of the stream, under the next ticket.
+    pub fn expect(&mut self, size_bytes: u32) {
+        self.queue.push_back(Slot { size_bytes, state: State::Undecided });
+    }
+
+    /// Where a chunk lies.
+    pub fn place(&mut self, ticket: u64, container: Option<ContainerId>) {
+        let state = container.map_or(State::Unknown, State::In);
+        if let Some(slot) = self.slot(ticket)
+            && slot.state == State::Undecided
+        {
+            slot.state = state;
+        }
+    }
+
+    /// All chunks below the ticket that were not dropped are part of the tree.
+    pub fn confirm(&mut self, ticket: u64) {
+        self.confirmed = self.confirmed.max(ticket);
+    }
+
+    /// These chunks are not part of the tree: their file could not be read to its end.
+    pub fn discard(&mut self, tickets: Range<u64>) {
+        if tickets.start < self.front && tickets.start < tickets.end {
+            self.ended = true;
+        }
+        for ticket in tickets.start.max(self.front)..tickets.end {
+            if let Some(slot) = self.slot(ticket) {
+                slot.state = State::Dropped;
+            }
+        }
+        self.confirm(tickets.end);
+    }
+
+    /// A file of so many chunks was kept unread: it stands in the parent's tree from `place` on.
+    pub fn keep(&mut self, before: u64, place: Option<u64>, chunks: u64) {
+        if chunks == 0 {
+            return;
+        }
+        if let Some(last) = self.kept.back_mut()
+            && last.before == before
+            && last.place.map(|start| start + last.chunks) == place
+        {
+            last.chunks += chunks;
+            return;
+        }
+        self.kept.push_back(Kept { before, place, chunks });
+    }
+
+    /// Takes what is decided and confirmed from the front; full pages are stored.
+    pub fn advance(&mut self, put: &mut PutNode<'_>) -> Result<()> {
+        loop {
+            if let Some(kept) = self.kept.front()
+                && kept.before <= self.front
+            {
+                let kept = *kept;
+                self.kept.pop_front();
+                self.take_over(kept, put)?;
+                continue;
+            }
+            let takes = self.front < self.confirmed || self.queue.len() > QUEUE_MAX;
+            let Some(slot) = self.queue.front().filter(|_| takes).copied() else {
+                return Ok(());
+            };
+            let (chunks, bytes) = (1, u64::from(slot.size_bytes));
+            match slot.state {
+                State::Undecided => return Ok(()),
+                State::Dropped => {}
+                State::Unknown => self.append(Run { container: None, chunks, bytes }, put)?,
+                State::In(container) => {
+                    self.append(Run { container: Some(container), chunks, bytes }, put)?;
+                }
+            }
+            self.queue.pop_front();
+            self.front += 1;
+        }
+    }
+
+    /// Stores the rest. What is still undecided has no known container. `payload_bytes` says what a
+    /// container holds, where that is known.
+    pub fn finish(
+        mut self,
+        payload_bytes: &dyn Fn(&ContainerId) -> u64,
+        put: &mut PutNode<'_>,
+    ) -> Result<RecordedPlacement> {
+        for slot in &mut self.queue {
+            if slot.state == State::Undecided {
+                slot.state = State::Unknown;
+            }
+        }
+        self.confirmed = u64::MAX;
+        self.advance(put)?;
+        for kept in std::mem::take(&mut self.kept) {
+            self.take_over(kept, put)?;
+        }
+        self.close_page(put)?;
+        if self.map.parts.is_empty() {
+            return Ok(RecordedPlacement::default());
+        }
+        let mut recorded = RecordedPlacement::default();
+        // Of containers that only kept files refer to, the parent's placement knows.
+        let before = self.parent.as_mut().and_then(|parent| parent.uses().ok());
+        let payload_of = |container: &ContainerId| match payload_bytes(container) {
+            0 => before
+                .as_ref()
+                .and_then(|uses| uses.get(container))
+                .map_or(0, |it| it.payload_bytes),
+            known => known,
+        };
+        let all: Vec<UseOfContainer> = self
+            .uses
+            .iter()
+            .map(|(container, usage)| UseOfContainer {
+                container,
+                referred_bytes: usage.referred_bytes,
+                payload_bytes: payload_of(&container),
+                spans: usage.spans,
+            })
+            .collect();
+        for containers in all.chunks(USES_IN_NODE) {
+            let node = Node::ContainerUses(ContainerUses { containers: containers.to_vec() });
+            let fingerprint = put(Level(1), &node.encode())?;
+            self.map.uses.push(Reference { fingerprint, level: Level(1) });
+        }
+        recorded.containers = all.len() as u64;
+        recorded.container_reads = all.iter().map(|one| u64::from(one.spans)).sum();
+        let map = Node::PlacementMap(std::mem::take(&mut self.map));
+        let fingerprint = put(Level(2), &map.encode())?;
+        recorded.placement = Some(Reference { fingerprint, level: Level(2) });
+        Ok(recorded)
+    }
+
+    fn slot(&mut self, ticket: u64) -> Option<&mut Slot> {
+        let at = usize::try_from(ticket.checked_sub(self.front)?).ok()?;
+        self.queue.get_mut(at)
+    }
+
+    fn take_over(&mut self, kept: Kept, put: &mut PutNode<'_>) -> Result<()> {
+        let Kept { place, chunks, .. } = kept;
+        let (Some(place), Some(mut parent)) = (place, self.parent.take()) else {
+            return self.append(Run { container: None, chunks, bytes: 0 }, put);
+        };
+        let mut result = Ok(());
+        parent.runs(place, chunks, &mut |run| {
+            if result.is_ok() {
+                result = self.append(run, put);
+            }
+        });
+        self.parent = Some(parent);
+        result
+    }
+
+    fn append(&mut self, run: Run, put: &mut PutNode<'_>) -> Result<()> {
+        if self.ended {
+            return Ok(());
+        }
+        if let Some(container) = run.container
+            && (self.uses.len() < USES_MAX || self.uses.get(&container).is_some())
+        {
+            self.uses.refer_run(container, run.bytes);
+        }
+        let container = run.container.map(|container| {
+            let next = self.page.containers.len() as u32;
+            let place = *self.places.entry(container).or_insert(next);
+            if place == next {
+                self.page.containers.push(container);
+            }
+            place
+        });
+        self.page_chunks += run.chunks;
+        match self.page.runs.last_mut() {
+            Some(last) if last.container == container => {
+                last.chunks += run.chunks;
+                last.bytes = last.bytes.saturating_add(run.bytes);
+            }
+            _ => self.page.runs.push(PlacementRun {
+                container,
+                chunks: run.chunks,
+                bytes: run.bytes,
+            }),
+        }
+        if self.page.runs.len() >= PAGE_RUNS { self.close_page(put) } else { Ok(()) }
+    }
+
+    fn close_page(&mut self, put: &mut PutNode<'_>) -> Result<()> {
+        let page = std::mem::take(&mut self.page);
+        self.places.clear();
+        let chunks = std::mem::take(&mut self.page_chunks);
+        if chunks == 0 {
+            return Ok(());
+        }
+        let fingerprint = put(Level(1), &Node::PlacementPage(page).encode())?;
+        let page = Reference { fingerprint, level: Level(1) };
+        self.map.parts.push(PlacementPart { page, chunks });
+        Ok(())
+    }
+}

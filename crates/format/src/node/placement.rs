@@ -1,0 +1,150 @@
+//! Placements: where the chunks of a tree lay when it was written, and how much of each container
+//! the tree uses. Advisory: never trusted over a fingerprint (SX.2, SX.3).
+//!
+//! ```text
+//! page:  varint containers, their ids; varint runs; then for each: varint container (its place in
+//!        the list plus one; 0: not known), varint chunks, varint bytes
+//! map:   varint parts; for each: reference of the page, varint chunks
+//!        varint uses; for each: reference of the node
+//! uses:  varint containers; for each: id, varint bytes referred to, varint plain bytes in it
+//!        (0: not known), varint spans
+//! ```
+//!
+//! Runs follow the order in which a walk of the tree meets data chunks: entries by name, the chunks
+//! of a file in their order, holes passed over. A tree says how many chunks each entry has
+//! ([`super::Entry::chunks`], [`super::Totals::chunks`]), so any place of it is a place in the runs.
+
+use super::{Reference, decode_reference, encode_reference};
+use crate::wire::{Reader, Writer};
+use onefold_types::{ContainerId, Result};
+
+/// Chunks that follow each other in the tree and lie in one container.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PlacementRun {
+    /// The container's place in the page's list; `None`: not known.
+    pub container: Option<u32>,
+    /// How many chunks.
+    pub chunks: u64,
+    /// Their plain bytes.
+    pub bytes: u64,
+}
+
+/// A stretch of a placement.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct PlacementPage {
+    /// The containers that runs refer to.
+    pub containers: Vec<ContainerId>,
+    /// The runs.
+    pub runs: Vec<PlacementRun>,
+}
+
+/// A page and how much of the tree it covers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PlacementPart {
+    /// The page.
+    pub page: Reference,
+    /// The chunks of its runs.
+    pub chunks: u64,
+}
+
+/// The placement of a tree.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct PlacementMap {
+    /// Its pages, in order.
+    pub parts: Vec<PlacementPart>,
+    /// Nodes that say how much of each container is used.
+    pub uses: Vec<Reference>,
+}
+
+/// How a tree uses one container.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct UseOfContainer {
+    /// The container.
+    pub container: ContainerId,
+    /// Plain bytes of its chunks that the tree refers to.
+    pub referred_bytes: u64,
+    /// Plain bytes of all its chunks; 0: not known.
+    pub payload_bytes: u64,
+    /// Separate places of the tree where it is used.
+    pub spans: u32,
+}
+
+/// How a tree uses some of its containers.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct ContainerUses {
+    /// The containers, ascending.
+    pub containers: Vec<UseOfContainer>,
+}
+
+pub(super) fn encode_page(page: &PlacementPage, writer: &mut Writer) {
+    writer.varint(page.containers.len() as u64);
+    page.containers.iter().for_each(|id| writer.raw(&id.0));
+    writer.varint(page.runs.len() as u64);
+    for run in &page.runs {
+        writer.varint(run.container.map_or(0, |place| u64::from(place) + 1));
+        writer.varint(run.chunks);
+        writer.varint(run.bytes);
+    }
+}
+
+pub(super) fn decode_page(reader: &mut Reader<'_>) -> Result<PlacementPage> {
+    let count = reader.count(16)?;
+    let containers =
+        (0..count).map(|_| reader.id().map(ContainerId)).collect::<Result<Vec<_>>>()?;
+    let runs = reader.count(3)?;
+    let runs = (0..runs)
+        .map(|_| {
+            let container = reader.varint_u32()?.checked_sub(1);
+            if container.is_some_and(|place| place as usize >= count) {
+                return Err(reader.damaged("a run lies in no container"));
+            }
+            Ok(PlacementRun { container, chunks: reader.varint()?, bytes: reader.varint()? })
+        })
+        .collect::<Result<Vec<_>>>()?;
+    Ok(PlacementPage { containers, runs })
+}
+
+pub(super) fn encode_map(map: &PlacementMap, writer: &mut Writer) {
+    writer.varint(map.parts.len() as u64);
+    for part in &map.parts {
+        encode_reference(&part.page, writer);
+        writer.varint(part.chunks);
+    }
+    writer.varint(map.uses.len() as u64);
+    map.uses.iter().for_each(|uses| encode_reference(uses, writer));
+}
+
+pub(super) fn decode_map(reader: &mut Reader<'_>) -> Result<PlacementMap> {
+    let parts = reader.count(34)?;
+    let parts = (0..parts)
+        .map(|_| Ok(PlacementPart { page: decode_reference(reader)?, chunks: reader.varint()? }))
+        .collect::<Result<Vec<_>>>()?;
+    let uses = reader.count(33)?;
+    let uses = (0..uses).map(|_| decode_reference(reader)).collect::<Result<Vec<_>>>()?;
+    Ok(PlacementMap { parts, uses })
+}
+
+pub(super) fn encode_uses(uses: &ContainerUses, writer: &mut Writer) {
+    writer.varint(uses.containers.len() as u64);
+    for one in &uses.containers {
+        writer.raw(&one.container.0);
+        writer.varint(one.referred_bytes);
+        writer.varint(one.payload_bytes);
+        writer.varint(u64::from(one.spans));
+    }
+}
+
+pub(super) fn decode_uses(reader: &mut Reader<'_>) -> Result<ContainerUses> {
+    let count = reader.count(19)?;
+    let containers = (0..count)
+        .map(|_| {
+            Ok(UseOfContainer {
+                container: reader.id().map(ContainerId)?,
+                referred_bytes: reader.varint()?,
+                payload_bytes: reader.varint()?,
+                spans: reader.varint_u32()?,
+            })
+        })
+        .collect::<Result<Vec<_>>>()?;
+    Ok(ContainerUses { containers })
+}

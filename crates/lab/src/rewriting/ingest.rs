@@ -1,0 +1,384 @@
+//! The modelled store, and a version's way into it.
+//!
+//! A version is one session with one open container. A chunk that is new goes into it; so does one
+//! that is stored again, when that is decided, which is up to a window later: containers are in
+//! the order of decisions, as in the product. The newest containers of the session are not in the
+//! index yet: what lies there is fresh and never stored again. All others are old, those of the
+//! same session too.
+
+use super::Sizes;
+use super::policy::Policy;
+use super::versions::{Version, Versions};
+use onefold_policy::restore_plan::PlanChunk;
+use onefold_policy::rewrite::{
+    Before, ContainerUse, Decided, Decision, Expected, RewriteCounters, Standing, StreamChunk,
+    StreamRewriter,
+};
+use onefold_types::{ContainerId, Error, Result};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// A version in the store.
+#[derive(Clone, Debug)]
+pub struct StoredVersion {
+    /// The stream.
+    pub stream: u32,
+    /// The generation.
+    pub generation: u32,
+    /// Bytes of the version.
+    pub bytes: u64,
+    /// Bytes that it added to the store.
+    pub stored_bytes: u64,
+    /// Which container each place refers to.
+    pub recipe: Vec<PlanChunk>,
+    /// What rewriting did.
+    pub counters: RewriteCounters,
+}
+
+/// A workload in the store.
+#[derive(Clone, Debug, Default)]
+pub struct Stored {
+    /// The versions.
+    pub versions: Vec<StoredVersion>,
+    /// For each container its bytes.
+    pub container_bytes: Vec<u64>,
+}
+
+impl Stored {
+    /// Bytes of all versions for each byte stored.
+    #[must_use]
+    pub fn ratio(&self) -> f64 {
+        let bytes: u64 = self.versions.iter().map(|version| version.bytes).sum();
+        bytes as f64 / self.stored_bytes().max(1) as f64
+    }
+
+    /// Bytes of all containers.
+    #[must_use]
+    pub fn stored_bytes(&self) -> u64 {
+        self.container_bytes.iter().sum()
+    }
+
+    /// The share of the deduplication ratio of `none` that this store has lost.
+    #[must_use]
+    pub fn loss(&self, none: &Self) -> f64 {
+        1.0 - self.ratio() / none.ratio()
+    }
+}
+
+/// Ingests all versions of a workload.
+///
+/// # Errors
+/// The policy's parameters are out of range, or it broke its promises.
+pub fn ingest(versions: &Versions, sizes: Sizes, policy: &Policy) -> Result<Stored> {
+    let mut ingest = Ingest::new(versions, sizes);
+    for version in &versions.versions {
+        ingest.write(version, policy)?;
+    }
+    Ok(ingest.stored)
+}
+
+/// What is known of a stream before its next version.
+#[derive(Clone)]
+struct History {
+    /// Of the last version.
+    expected: Expected,
+    /// Of all versions.
+    totals: Before,
+    /// How the last version used the containers.
+    used: Arc<ContainerUse>,
+}
+
+impl Default for History {
+    fn default() -> Self {
+        let expected = Expected { chunks: 0, unique_chunks: 0 };
+        Self { expected, totals: Before::default(), used: Arc::new(ContainerUse::new()) }
+    }
+}
+
+/// A store that versions are written to one by one, if need be by different policies.
+#[derive(Clone)]
+pub struct Ingest<'a> {
+    versions: &'a Versions,
+    sizes: Sizes,
+    stored: Stored,
+    /// For each chunk the containers that hold it, newest first.
+    instances: Vec<Vec<ContainerId>>,
+    /// For each stream what is known of its versions so far.
+    before: BTreeMap<u32, History>,
+    /// The first container of the session.
+    session: u32,
+}
+
+impl<'a> Ingest<'a> {
+    /// An empty store.
+    #[must_use]
+    pub fn new(versions: &'a Versions, sizes: Sizes) -> Self {
+        Self {
+            versions,
+            sizes,
+            stored: Stored::default(),
+            instances: vec![Vec::new(); versions.chunks.len()],
+            before: BTreeMap::new(),
+            session: 0,
+        }
+    }
+
+    /// What is in the store.
+    #[must_use]
+    pub fn stored(&self) -> &Stored {
+        &self.stored
+    }
+
+    /// Writes a version in a session of its own.
+    ///
+    /// # Errors
+    /// The policy's parameters are out of range, or it broke its promises.
+    pub fn write(&mut self, version: &Version, policy: &Policy) -> Result<()> {
+        let mut parameters = policy.parameters(self.sizes);
+        if let Some(History { expected, totals, used }) = self.before.get(&version.stream) {
+            parameters.expected = Some(*expected);
+            parameters.before = policy.remembers.then_some(*totals);
+            parameters.history = Some(Arc::clone(used));
+        }
+        let mut rewriter = StreamRewriter::new(&policy.choice, parameters)?;
+        let before_bytes = self.stored.stored_bytes();
+        let recipe = self.recipe(version, &mut rewriter)?;
+        let counters = *rewriter.counters();
+        let used = Arc::new(self.used_by(&recipe));
+        let before = self.before.entry(version.stream).or_default();
+        before.expected = Expected { chunks: counters.chunks, unique_chunks: counters.unique };
+        before.totals.unique_chunks += counters.unique;
+        before.totals.rewritten_chunks += counters.rewritten;
+        before.used = used;
+        self.stored.versions.push(StoredVersion {
+            stream: version.stream,
+            generation: version.generation,
+            bytes: self.versions.bytes(version),
+            stored_bytes: self.stored.stored_bytes() - before_bytes,
+            recipe,
+            counters,
+        });
+        Ok(())
+    }
+
+    fn recipe(
+        &mut self,
+        version: &Version,
+        rewriter: &mut StreamRewriter,
+    ) -> Result<Vec<PlanChunk>> {
+        self.session = self.next_container();
+        let mut recipe = Vec::with_capacity(version.chunks.len());
+        let mut decided = Vec::new();
+        let mut waiting = 0;
+        for (ticket, &chunk) in (0..).zip(&version.chunks) {
+            let size_bytes = self.versions.size_bytes(chunk);
+            let container = self.push(rewriter, ticket, chunk, &mut decided)?;
+            waiting += usize::from(container.is_none());
+            let container = container.unwrap_or(WAITING);
+            recipe.push(PlanChunk { container, chunk, size_bytes });
+            waiting -= decided.len().min(waiting);
+            self.apply(&mut recipe, &mut decided)?;
+        }
+        rewriter.finish(&mut decided);
+        if waiting != decided.len() {
+            return Err(broken("a chunk was not decided, or twice"));
+        }
+        self.apply(&mut recipe, &mut decided)?;
+        Ok(recipe)
+    }
+
+    fn next_container(&self) -> u32 {
+        self.stored.container_bytes.len() as u32
+    }
+    /// Hands a chunk to the rewriter; returns its container unless that waits for a decision.
+    fn push(
+        &mut self,
+        rewriter: &mut StreamRewriter,
+        ticket: u64,
+        chunk: u32,
+        decided: &mut Vec<Decided>,
+    ) -> Result<Option<u32>> {
+        let (fingerprint, size_bytes) =
+            *self.versions.chunks.get(chunk as usize).ok_or_else(|| broken("no such chunk"))?;
+        let instances = self.instances.get(chunk as usize).map_or(&[][..], Vec::as_slice);
+        let newest = instances.first().map(number_of);
+        let standing = match newest {
+            None => Standing::Unique,
+            Some(container) if self.is_fresh(container) => Standing::Fresh,
+            Some(_) => Standing::Old(instances),
+        };
+        rewriter.push(&StreamChunk { ticket, fingerprint, size_bytes, standing }, decided);
+        Ok(match standing {
+            Standing::Unique => Some(self.store(chunk)),
+            Standing::Fresh => newest,
+            Standing::Old(_) => None,
+        })
+    }
+
+    fn is_fresh(&self, container: u32) -> bool {
+        let next = self.next_container();
+        container >= self.session && container + self.sizes.fresh_containers >= next
+    }
+
+    /// Appends a chunk to the open container.
+    fn store(&mut self, chunk: u32) -> u32 {
+        let size_bytes = u64::from(self.versions.size_bytes(chunk));
+        let is_first = self.next_container() == self.session;
+        let containers = &mut self.stored.container_bytes;
+        match containers.last_mut() {
+            Some(bytes) if !is_first && *bytes + size_bytes <= self.sizes.container_bytes => {
+                *bytes += size_bytes;
+            }
+            _ => containers.push(size_bytes),
+        }
+        let container = containers.len() as u32 - 1;
+        if let Some(instances) = self.instances.get_mut(chunk as usize) {
+            instances.insert(0, name_of(container));
+        }
+        container
+    }
+
+    fn apply(&mut self, recipe: &mut [PlanChunk], decided: &mut Vec<Decided>) -> Result<()> {
+        for Decided { ticket, decision } in decided.drain(..) {
+            let place = recipe.get_mut(ticket as usize).filter(|place| place.container == WAITING);
+            let place = place.ok_or_else(|| broken("a decision on what does not wait"))?;
+            let newest = self.instances.get(place.chunk as usize).and_then(|held| held.first());
+            place.container = match (decision, newest) {
+                (Decision::Keep(container), _) => number_of(&container),
+                (Decision::Rewrite, _) => self.store(place.chunk),
+                (Decision::Share, Some(newest)) => number_of(newest),
+                (Decision::Share, None) => return Err(broken("a share of nothing")),
+            };
+        }
+        Ok(())
+    }
+
+    /// How a recipe uses the containers.
+    fn used_by(&self, recipe: &[PlanChunk]) -> ContainerUse {
+        let mut used = ContainerUse::new();
+        let mut seen = vec![false; self.versions.chunks.len()];
+        for place in recipe {
+            let seen = seen.get_mut(place.chunk as usize);
+            let is_first = seen.is_some_and(|seen| !std::mem::replace(seen, true));
+            used.refer(name_of(place.container), place.size_bytes, is_first);
+        }
+        let containers: Vec<ContainerId> = used.iter().map(|(container, _)| container).collect();
+        for container in containers {
+            let bytes = self.stored.container_bytes.get(number_of(&container) as usize);
+            used.set_payload(container, bytes.copied().unwrap_or_default());
+        }
+        used
+    }
+}
+
+/// Stands for a container in places that wait for their decision.
+const WAITING: u32 = u32::MAX;
+
+/// A container's name; names rise with the numbers, as the product's do with time.
+fn name_of(container: u32) -> ContainerId {
+    let mut bytes = [0; 16];
+    if let Some(first) = bytes.first_chunk_mut::<4>() {
+        *first = container.to_le_bytes();
+        first.reverse();
+    }
+    ContainerId(bytes)
+}
+
+fn number_of(name: &ContainerId) -> u32 {
+    name.0.first_chunk::<4>().map_or(0, |bytes| u32::from_le_bytes(*bytes).swap_bytes())
+}
+
+fn broken(what: &str) -> Error {
+    Error::invalid(format!("the rewriting policy broke a promise: {what}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rewriting::policy::Kind;
+    use onefold_policy::rewrite::{RewriteChoice, RewriteLimits};
+    use onefold_types::Fingerprint;
+
+    /// A store of four versions of 64 chunks of 4 KiB in containers of eight: the first is new, of
+    /// the second every eighth chunk, the third refers to the first, the fourth to both.
+    fn versions() -> Versions {
+        let chunk = |number: u32| {
+            let mut bytes = [0; 32];
+            bytes[..4].copy_from_slice(&(number.wrapping_mul(0x9e37_79b9)).to_be_bytes());
+            (Fingerprint(bytes), 4096)
+        };
+        let second = |place: u32| if place % 8 == 0 { 64 + place / 8 } else { place };
+        let version = |generation, of: &dyn Fn(u32) -> u32| Version {
+            stream: 0,
+            generation,
+            chunks: (0..64).map(of).collect(),
+        };
+        Versions {
+            name: "t".into(),
+            chunks: (0..72).map(chunk).collect(),
+            versions: vec![
+                version(0, &|place| place),
+                version(1, &second),
+                version(2, &|place| place),
+                version(3, &second),
+            ],
+        }
+    }
+
+    fn sizes() -> Sizes {
+        Sizes { container_bytes: 8 * 4096, memory_containers: 2, fresh_containers: 2 }
+    }
+
+    fn containers(version: &StoredVersion) -> Vec<u32> {
+        version.recipe.iter().map(|place| place.container).collect()
+    }
+
+    #[test]
+    fn without_rewriting_nothing_is_stored_twice() {
+        let stored = ingest(&versions(), sizes(), &Kind::None.with_loss(0.0)).unwrap();
+        assert_eq!(stored.container_bytes, [8 * 4096; 9]);
+        assert!((stored.ratio() - 4.0 * 64.0 / 72.0).abs() < 1e-9);
+        assert_eq!(containers(&stored.versions[0])[..9], [0, 0, 0, 0, 0, 0, 0, 0, 1]);
+        assert_eq!(containers(&stored.versions[1])[..9], [8, 0, 0, 0, 0, 0, 0, 0, 8]);
+        assert_eq!(stored.versions.iter().map(|one| one.stored_bytes / 4096).sum::<u64>(), 72);
+        assert_eq!((stored.versions[1].counters.unique, stored.versions[1].counters.kept), (8, 56));
+    }
+
+    #[test]
+    fn what_is_stored_again_is_referred_to() {
+        let limits = RewriteLimits { threshold: Some(1000), ..RewriteLimits::default() };
+        let everything = Policy::new(RewriteChoice::Window(limits));
+        // Room for all candidates, or some would have to be kept.
+        let everything = Policy { candidates_containers: 10, ..everything };
+        let stored = ingest(&versions(), sizes(), &everything).unwrap();
+        assert!((stored.ratio() - 1.0).abs() < 1e-9, "{}", stored.ratio());
+        assert_eq!(stored.container_bytes.len(), 32);
+        for (number, version) in stored.versions.iter().enumerate() {
+            let session = number as u32 * 8..(number as u32 + 1) * 8;
+            assert!(containers(version).iter().all(|container| session.contains(container)));
+        }
+    }
+
+    #[test]
+    fn every_policy_leaves_recipes_that_can_be_restored() {
+        for kind in Kind::ALL {
+            let stored = ingest(&versions(), sizes(), &kind.with_loss(0.07)).unwrap();
+            for version in &stored.versions {
+                assert_eq!(version.recipe.len(), 64);
+                let count = stored.container_bytes.len() as u32;
+                assert!(containers(version).iter().all(|container| *container < count));
+            }
+        }
+    }
+
+    #[test]
+    fn a_session_may_have_a_policy_of_its_own() {
+        let versions = versions();
+        let mut ingest = Ingest::new(&versions, sizes());
+        ingest.write(&versions.versions[0], &Kind::None.with_loss(0.0)).unwrap();
+        let other = ingest.clone();
+        ingest.write(&versions.versions[2], &Kind::None.with_loss(0.0)).unwrap();
+        assert_eq!(ingest.stored().versions[1].stored_bytes, 0);
+        assert_eq!(other.stored().versions.len(), 1);
+    }
+}

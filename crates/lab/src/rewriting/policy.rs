@@ -1,0 +1,168 @@
+//! The ways of rewriting side by side, at an equal loss.
+//!
+//! A loss that is asked for is a limit, and policies use more or less of it; capping cannot be
+//! asked for one at all. To compare what they make of equal space, the parameter of each is sought
+//! by bisection until its loss over all versions is the one wanted, or just below.
+
+use super::Sizes;
+use super::ingest::{Stored, ingest};
+use super::versions::Versions;
+use onefold_policy::rewrite::{RewriteChoice, RewriteLimits, RewriteParameters};
+use onefold_types::Result;
+
+/// Trials of a bisection.
+const TRIALS: u32 = 8;
+
+/// A way of rewriting.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Policy {
+    /// The choice.
+    pub choice: RewriteChoice,
+    /// Containers of the window.
+    pub window_containers: usize,
+    /// Containers' worth of candidates.
+    pub candidates_containers: u64,
+    /// Whether a loss is that of all versions together, so that what one does not lose another may.
+    pub remembers: bool,
+}
+
+impl Policy {
+    /// With the window and the memory of S2.32.
+    #[must_use]
+    pub fn new(choice: RewriteChoice) -> Self {
+        Self { choice, window_containers: 8, candidates_containers: 5, remembers: true }
+    }
+
+    /// The parameters of S2.32 for containers of this size.
+    #[must_use]
+    pub fn parameters(&self, sizes: Sizes) -> RewriteParameters {
+        RewriteParameters {
+            container_bytes: sizes.container_bytes,
+            candidates_bytes_max: self.candidates_containers * sizes.container_bytes,
+            window_containers: self.window_containers,
+            ..RewriteParameters::default()
+        }
+    }
+}
+
+/// A way of rewriting with one free parameter.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kind {
+    /// None.
+    None,
+    /// By a level.
+    Capping,
+    /// By a loss.
+    Flexible,
+    /// By a loss.
+    Window,
+    /// By a loss.
+    History,
+    /// By a loss.
+    Auto,
+}
+
+impl Kind {
+    /// All, the paper's first.
+    pub const ALL: [Self; 6] =
+        [Self::None, Self::Capping, Self::Flexible, Self::Window, Self::History, Self::Auto];
+
+    /// The name in tables; the paper's, where it has one.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Capping => "capping",
+            Self::Flexible => "FCRC",
+            Self::Window => "LBW",
+            Self::History => "history",
+            Self::Auto => "auto",
+        }
+    }
+
+    /// The policy that is asked for this loss; capping and none know none.
+    #[must_use]
+    pub fn with_loss(self, loss: f64) -> Policy {
+        let limits = RewriteLimits::loss(loss);
+        Policy::new(match self {
+            Self::None => RewriteChoice::None,
+            Self::Capping => RewriteChoice::Capping { level: None },
+            Self::Flexible => RewriteChoice::Flexible(limits),
+            Self::Window => RewriteChoice::Window(limits),
+            Self::History => RewriteChoice::History(limits),
+            Self::Auto => RewriteChoice::Auto(limits),
+        })
+    }
+
+    /// Ingests such that the loss against `none` is `loss` or a little less.
+    ///
+    /// # Errors
+    /// Those of the ingest.
+    pub fn at_loss(
+        self,
+        versions: &Versions,
+        sizes: Sizes,
+        none: &Stored,
+        loss: f64,
+    ) -> Result<(Policy, Stored)> {
+        if self == Self::None {
+            return Ok((self.with_loss(0.0), none.clone()));
+        }
+        // The least and the greatest parameter that may be right: more of it loses more.
+        let (mut least, mut most) = match self {
+            Self::Capping => (-f64::from(CAPPING_LEVEL_MAX), 0.0),
+            _ => (0.0, (4.0 * loss).min(0.9)),
+        };
+        let mut best = (self.of_parameter(least), none.clone());
+        for trial in 0..TRIALS {
+            let parameter = match (self, trial) {
+                (Self::Capping, _) => ((least + most) / 2.0).floor(),
+                (_, 0) => loss,
+                _ => (least + most) / 2.0,
+            };
+            if parameter <= least && trial > 0 {
+                break;
+            }
+            let policy = self.of_parameter(parameter);
+            let stored = ingest(versions, sizes, &policy)?;
+            if stored.loss(none) <= loss {
+                least = parameter;
+                best = (policy, stored);
+            } else {
+                most = parameter;
+            }
+        }
+        Ok(best)
+    }
+
+    fn of_parameter(self, parameter: f64) -> Policy {
+        match self {
+            Self::Capping => Policy::new(RewriteChoice::Capping { level: Some(-parameter as u32) }),
+            _ => self.with_loss(parameter),
+        }
+    }
+}
+
+/// The capping level at which nothing is capped: a segment of the paper has five containers' worth
+/// of chunks.
+const CAPPING_LEVEL_MAX: u32 = 256;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rewriting::workloads;
+
+    #[test]
+    fn losses_are_made_equal_from_below() {
+        let versions = workloads::papers_example(true).unwrap();
+        let sizes = Sizes::PAPER;
+        let none = ingest(&versions, sizes, &Kind::None.with_loss(0.0)).unwrap();
+        for kind in [Kind::None, Kind::Capping, Kind::Flexible, Kind::Window] {
+            let (policy, stored) = kind.at_loss(&versions, sizes, &none, 0.07).unwrap();
+            let loss = stored.loss(&none);
+            assert!((0.0..=0.07).contains(&loss), "{}: {loss}", kind.name());
+            let least = if kind == Kind::None { 0.0 } else { 0.03 };
+            assert!(loss >= least, "{}: {loss} with {}", kind.name(), policy.choice);
+        }
+    }
+}

@@ -1,0 +1,43 @@
+//! Optimal container cache: the container that is needed last leaves.
+//!
+//! Belady's rule (1966), which needs to know the future; a recipe is the future. No cache of whole
+//! containers of equal size reads less. Containers differ a little in size, for which no fast rule
+//! is optimal, so the least recently used rule is tried as well, and the better of the two is
+//! taken: this engine never reads more than the container cache of the same memory.
+
+use super::container_cache;
+use super::layout::{Layout, NEVER};
+use super::served::Served;
+use std::collections::BTreeSet;
+
+/// With a cache of that many bytes; one container is always held.
+pub(super) fn serve(layout: &Layout, memory_bytes: u64) -> Served {
+    let optimal = serve_by_next_use(layout, memory_bytes);
+    let recent = container_cache::serve(layout, memory_bytes);
+    if recent.reads() < optimal.reads() { recent } else { optimal }
+}
+
+fn serve_by_next_use(layout: &Layout, memory_bytes: u64) -> Served {
+    let next_uses = layout.next_uses(&layout.containers, layout.container_numbers.len());
+    let mut served = Served::new(layout.len());
+    // Containers in memory by the place that needs them next. All these places differ.
+    let mut cached: BTreeSet<(u32, u32)> = BTreeSet::new();
+    let mut cached_bytes = 0;
+    let mut reads = vec![0; layout.container_numbers.len()];
+    for (place, &container) in layout.containers.iter().enumerate() {
+        if !cached.remove(&(place as u32, container)) {
+            reads[container as usize] = served.read(container);
+            cached_bytes += layout.container_bytes[container as usize];
+            while cached_bytes > memory_bytes {
+                let Some((_, last)) = cached.pop_last() else { break };
+                cached_bytes -= layout.container_bytes[last as usize];
+            }
+        }
+        served.serve(reads[container as usize]);
+        match next_uses[place] {
+            NEVER => cached_bytes -= layout.container_bytes[container as usize],
+            next => _ = cached.insert((next, container)),
+        }
+    }
+    served
+}

@@ -1,0 +1,280 @@
+//! Rewriting: which duplicates of a stream are stored again, so that restoring it reads fewer
+//! containers.
+//!
+//! | module | policy | after |
+//! | --- | --- | --- |
+//! | `capping` | a segment refers to the containers that it uses most | FAST'13; FAST'19, section 2.2 |
+//! | `flexible` | a segment refers to containers it uses often enough (FCRC) | FAST'19, section 3.2 |
+//! | `history` | what the previous version used sparsely is stored again (HAR) | ATC'14 |
+//! | `look_back_window` | a sliding window refers to containers it uses often enough (LBW) | FAST'19, sections 4 and 5 |
+//! | `combined` | whatever saves most reads for its bytes, by history and window: the default | this project |
+//!
+//! A [`StreamRewriter`] sees the chunks of one stream, in order, after look-up. It holds no chunk:
+//! from the moment a duplicate is pushed until it is decided the owner holds its bytes, one copy of
+//! equal chunks (the rewrite-candidate cache of S2.18), and the policy counts them.
+//!
+//! Invariants: each chunk that stands in old containers gets exactly one decision, at the latest
+//! from [`StreamRewriter::finish`]; a chunk is kept only in a container among its own instances;
+//! [`Decision::Share`] follows a [`Decision::Rewrite`] of an equal chunk; the same chunks get the
+//! same decisions every time. Whatever is decided, the stream can be restored: what a session that
+//! dies had not decided, nothing refers to.
+//!
+//! Memory: what is waiting, some hundred bytes for each chunk of a segment or of the window; for
+//! `history` and `combined` also some fifty bytes for each container of the history.
+
+mod bounds;
+mod capping;
+mod combined;
+mod container_use;
+mod counters;
+mod flexible;
+mod history;
+mod instances;
+mod look_back_window;
+mod parameters;
+mod recipe_cache;
+mod segment;
+mod slots;
+
+pub use container_use::{ContainerUse, SPAN_BYTES, Usage};
+pub use counters::RewriteCounters;
+pub use parameters::{Before, Expected, RewriteChoice, RewriteLimits, RewriteParameters};
+
+use combined::Combined;
+use flexible::Flexible;
+use history::History;
+use look_back_window::LookBackWindow;
+use onefold_types::{ContainerId, Fingerprint, Result};
+use parameters::LEVEL_DEFAULT;
+use segment::Segment;
+
+/// Where a chunk of the stream stands before rewriting.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Standing<'a> {
+    /// New: it goes into the active container anyway.
+    Unique,
+    /// In a container that this session is writing and that is not in the index yet: never
+    /// rewritten, costs no read of an old container. So is a chunk whose [`Decision::Rewrite`] the
+    /// owner has got already.
+    Fresh,
+    /// In old containers: all known instances, newest first, never empty. Which one is referred to
+    /// is the policy's choice (S2.21).
+    Old(&'a [ContainerId]),
+}
+
+/// A chunk of the stream, after look-up.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct StreamChunk<'a> {
+    /// The owner's name for this place of the stream; tickets rise.
+    pub ticket: u64,
+    /// The chunk.
+    pub fingerprint: Fingerprint,
+    /// Its plain size.
+    pub size_bytes: u32,
+    /// Where it is.
+    pub standing: Standing<'a>,
+}
+
+/// What becomes of a chunk in old containers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Decision {
+    /// Refer to the instance in this old container.
+    Keep(ContainerId),
+    /// Store it again: the owner appends it to the active container now. Exactly one ticket for
+    /// each stored copy.
+    Rewrite,
+    /// An equal chunk of the stream was rewritten: refer to that copy, store nothing.
+    Share,
+}
+
+/// The decision on one place of the stream.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Decided {
+    /// The place.
+    pub ticket: u64,
+    /// What becomes of its chunk.
+    pub decision: Decision,
+}
+
+/// The rewriting of one stream.
+#[derive(Debug)]
+pub struct StreamRewriter {
+    kind: Kind,
+    counters: RewriteCounters,
+}
+
+#[derive(Debug)]
+enum Kind {
+    None,
+    History(Box<History>),
+    Segments(Box<Segments>),
+    Window(Box<LookBackWindow>),
+    Combined(Box<Combined>),
+}
+
+impl StreamRewriter {
+    /// A stream that starts with nothing waiting. Limits of the choice come before those of the
+    /// parameters.
+    ///
+    /// # Errors
+    /// A parameter is out of range (`Invalid`); the message names the range.
+    pub fn new(choice: &RewriteChoice, parameters: RewriteParameters) -> Result<Self> {
+        let level_asked = parameters.reads_max;
+        let parameters = parameters.with(choice);
+        parameters.validate()?;
+        let kind = match choice {
+            RewriteChoice::None => Kind::None,
+            RewriteChoice::Capping { level } => {
+                let asked = level_asked.map(|reads| reads as u32);
+                let level = level.or(asked).unwrap_or(LEVEL_DEFAULT);
+                Kind::Segments(Box::new(Segments::new(&parameters, Ranking::Capping(level))))
+            }
+            RewriteChoice::Flexible(_) => {
+                let flexible = Flexible::new(&parameters);
+                Kind::Segments(Box::new(Segments::new(&parameters, Ranking::Flexible(flexible))))
+            }
+            RewriteChoice::Window(_) => Kind::Window(Box::new(LookBackWindow::new(&parameters))),
+            RewriteChoice::History(_) => Kind::History(Box::new(History::new(&parameters))),
+            RewriteChoice::Auto(_) => Kind::Combined(Box::new(Combined::new(parameters))),
+        };
+        Ok(Self { kind, counters: RewriteCounters::default() })
+    }
+
+    /// Hands in the next chunk of the stream. Decisions that fall now are appended to `decided`,
+    /// in any order of their tickets: only chunks that stand in old containers get one.
+    ///
+    /// A chunk of which no instance is named is stored: [`Decision::Rewrite`].
+    pub fn push(&mut self, chunk: &StreamChunk<'_>, decided: &mut Vec<Decided>) {
+        let counters = &mut self.counters;
+        counters.see(chunk);
+        let at_once = match (&mut self.kind, chunk.standing) {
+            (_, Standing::Old(&[])) => Some(Decision::Rewrite),
+            (Kind::None, Standing::Old(&[newest, ..])) => Some(Decision::Keep(newest)),
+            (Kind::History(history), Standing::Old(instances)) => {
+                history.decide(instances, counters)
+            }
+            (Kind::None | Kind::History(_), Standing::Unique | Standing::Fresh) => None,
+            (Kind::Segments(segments), _) => {
+                segments.push(chunk, decided, counters);
+                None
+            }
+            (Kind::Window(window), _) => {
+                window.push(chunk, decided, counters);
+                None
+            }
+            (Kind::Combined(combined), _) => {
+                combined.push(chunk, decided, counters);
+                None
+            }
+        };
+        if let Some(decision) = at_once {
+            counters.note(&decision, chunk.size_bytes);
+            decided.push(Decided { ticket: chunk.ticket, decision });
+        }
+    }
+
+    /// Decides at least what waits under tickets below `ticket`, for an owner that has to let go
+    /// of its oldest chunks.
+    pub fn decide_below(&mut self, ticket: u64, decided: &mut Vec<Decided>) {
+        let counters = &mut self.counters;
+        match &mut self.kind {
+            Kind::None | Kind::History(_) => {}
+            Kind::Segments(segments) => segments.decide_below(ticket, decided, counters),
+            Kind::Window(window) => window.decide_below(ticket, decided, counters),
+            Kind::Combined(combined) => combined.decide_below(ticket, decided, counters),
+        }
+    }
+
+    /// Decides everything that waits, by the same rules (S2.30). The stream can go on afterwards.
+    pub fn finish(&mut self, decided: &mut Vec<Decided>) {
+        let counters = &mut self.counters;
+        match &mut self.kind {
+            Kind::None | Kind::History(_) => {}
+            Kind::Segments(segments) => segments.finish(decided, counters),
+            Kind::Window(window) => window.finish(decided, counters),
+            Kind::Combined(combined) => combined.finish(decided, counters),
+        }
+    }
+
+    /// Chunks that wait for a decision.
+    #[must_use]
+    pub fn waiting(&self) -> u64 {
+        match &self.kind {
+            Kind::None | Kind::History(_) => 0,
+            Kind::Segments(segments) => segments.segment.waiting(),
+            Kind::Window(window) => window.waiting(),
+            Kind::Combined(combined) => combined.waiting(),
+        }
+    }
+
+    /// What was done so far.
+    #[must_use]
+    pub fn counters(&self) -> &RewriteCounters {
+        &self.counters
+    }
+}
+
+/// A policy that decides segment by segment.
+#[derive(Debug)]
+struct Segments {
+    segment: Segment,
+    segment_bytes: u64,
+    candidates_bytes_max: u64,
+    ranking: Ranking,
+}
+
+#[derive(Debug)]
+enum Ranking {
+    Capping(u32),
+    Flexible(Flexible),
+}
+
+impl Segments {
+    fn new(parameters: &RewriteParameters, ranking: Ranking) -> Self {
+        Self {
+            segment: Segment::default(),
+            segment_bytes: parameters.segment_bytes(),
+            candidates_bytes_max: parameters.candidates_bytes_max,
+            ranking,
+        }
+    }
+
+    fn push(
+        &mut self,
+        chunk: &StreamChunk<'_>,
+        decided: &mut Vec<Decided>,
+        counters: &mut RewriteCounters,
+    ) {
+        self.segment.push(chunk, counters);
+        if self.segment.stream_bytes() >= self.segment_bytes {
+            self.finish(decided, counters);
+        } else if self.segment.candidates_bytes() > self.candidates_bytes_max {
+            counters.forced += self.segment.waiting();
+            self.finish(decided, counters);
+        }
+    }
+
+    fn decide_below(
+        &mut self,
+        ticket: u64,
+        decided: &mut Vec<Decided>,
+        counters: &mut RewriteCounters,
+    ) {
+        if self.segment.oldest_ticket().is_some_and(|oldest| oldest < ticket) {
+            counters.forced += self.segment.waiting();
+            self.finish(decided, counters);
+        }
+    }
+
+    fn finish(&mut self, decided: &mut Vec<Decided>, counters: &mut RewriteCounters) {
+        if self.segment.stream_bytes() == 0 {
+            return;
+        }
+        let uses = self.segment.rank();
+        let rewritten = match &mut self.ranking {
+            Ranking::Capping(level) => capping::beyond(*level, &uses),
+            Ranking::Flexible(flexible) => flexible.below(&uses, counters),
+        };
+        self.segment.decide(&rewritten, decided, counters);
+    }
+}

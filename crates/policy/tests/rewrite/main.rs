@@ -1,0 +1,9 @@
+//! Which duplicates are stored again, and what that gains: by hand, at random, and over versions.
+
+mod choice;
+mod examples;
+mod invariants;
+mod limits;
+mod model;
+mod support;
+mod versions;
