@@ -20,6 +20,8 @@ pub const VARIABLE: &str = "ONEFOLD_CACHE_DIR";
 const LENGTH_MAX_BYTES: u64 = 64 << 10;
 /// Accesses of the device from which on their mean is believed.
 const ACCESSES_MIN: u64 = 256;
+/// Bytes from which on a restore is believed.
+const RESTORE_BYTES_MIN: u64 = 16 << 20;
 
 /// What is remembered.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -28,6 +30,8 @@ pub struct MachineNotes {
     pub device_read_ns: Option<u64>,
     /// What one access of memory takes.
     pub memory_access_ns: Option<u64>,
+    /// Nanoseconds that the last restores took for each MiB of opened frames, reads included.
+    pub restore_mib_ns: Option<u64>,
     /// How the last backup looked chunks up and why, in one paragraph.
     pub explanation: Option<String>,
 }
@@ -71,6 +75,24 @@ impl MachineNotes {
                 Some(DeviceCosts::new(device_read_ns, memory_access_ns).holding(HELD_CHUNK_NS))
             }
             _ => None,
+        }
+    }
+
+    /// What a restore should take that reads containers so many times and opens frames of so many
+    /// bytes; `None` before the first restore. Reads of a slow device come on top of what was seen
+    /// of a cached one only where they take longer than opening.
+    #[must_use]
+    pub fn predicted_restore_ns(&self, container_reads: u64, bytes_opened: u64) -> Option<u64> {
+        let opening = (bytes_opened >> 20).saturating_mul(self.restore_mib_ns?);
+        let reading = container_reads.saturating_mul(self.device_read_ns.unwrap_or(0));
+        Some(opening.max(reading))
+    }
+
+    /// Takes over what a restore took.
+    pub fn remember_restore(&mut self, bytes: u64, elapsed_ns: u64) {
+        // A small restore says more about starting up.
+        if bytes >= RESTORE_BYTES_MIN {
+            self.restore_mib_ns = Some((elapsed_ns / (bytes >> 20)).max(1));
         }
     }
 

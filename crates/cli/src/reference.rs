@@ -2,6 +2,7 @@
 
 use crate::output::Output;
 use onefold_engine::Repository;
+use onefold_engine::placement::PlacedItem;
 use onefold_engine::session::{Snapshot, SnapshotList};
 use onefold_engine::tree::TreeReader;
 use onefold_format::node::{Entry, EntryKind, Reference};
@@ -127,11 +128,24 @@ impl Snapshots {
         location: &Location,
         filter: &SnapshotFilter,
     ) -> Result<(&Snapshot, Entry)> {
-        let snapshot = self.resolve(&location.snapshot, filter)?;
-        let entry = TreeReader::open(repository)?
-            .resolve(snapshot.record.root, &location.path)
-            .context(|| format!("snapshot {}", snapshot.id.short()))?;
+        let (snapshot, entry, _) = self.locate_placed(repository, location, filter)?;
         Ok((snapshot, entry))
+    }
+
+    /// The same, and where the entry stands in the snapshot's placement.
+    pub fn locate_placed(
+        &self,
+        repository: &Arc<Repository>,
+        location: &Location,
+        filter: &SnapshotFilter,
+    ) -> Result<(&Snapshot, Entry, Option<PlacedItem>)> {
+        let snapshot = self.resolve(&location.snapshot, filter)?;
+        let (entry, first_chunk) = TreeReader::open(repository)?
+            .resolve_place(snapshot.record.root, &location.path)
+            .context(|| format!("snapshot {}", snapshot.id.short()))?;
+        let placement = snapshot.record.placement;
+        let placed = placement.map(|placement| PlacedItem { placement, first_chunk });
+        Ok((snapshot, entry, placed))
     }
 }
 

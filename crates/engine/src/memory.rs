@@ -29,6 +29,8 @@ pub struct MemoryPlan {
     pub read_jobs_max: usize,
     /// File bytes whose restore is planned as one.
     pub restore_window_chunks: usize,
+    /// Chunks that a dump has read before their turn.
+    pub stash_bytes: usize,
     /// Entries that a check keeps for containers that no index run covers.
     pub check_buffer_bytes: usize,
 }
@@ -56,6 +58,7 @@ impl MemoryPlan {
             rewrite_candidates_bytes: (divisible / 16).clamp(2 * limits::MIB, 64 * limits::MIB),
             read_jobs_max: 4,
             restore_window_chunks: (divisible / 4 / 96).clamp(1 << 14, 1 << 22),
+            stash_bytes: (divisible / 8).clamp(2 * limits::MIB, 256 * limits::MIB),
             check_buffer_bytes: (divisible / 16).clamp(limits::MIB, 64 * limits::MIB),
         })
     }

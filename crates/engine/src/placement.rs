@@ -20,5 +20,5 @@ pub mod reader;
 pub mod recorder;
 
 pub use overview::Overview;
-pub use reader::{PlacementReader, Run};
+pub use reader::{Guide, PlacedItem, PlacementReader, Run};
 pub use recorder::{PlacementRecorder, RecordedPlacement};

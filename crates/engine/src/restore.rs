@@ -10,7 +10,8 @@
 //! | `extents`, `existing` | a file's recipe; a file on disk compared with it |
 //! | `target`, `output`, `item`, `metadata` | directories, files, other items, attributes |
 //! | `delete` | what is not in the snapshot |
-//! | `dump` | a file to a stream |
+//! | `dump`, `stash` | a file to a stream, in order |
+//! | `plan` | what a restore would read |
 //!
 //! Algorithm: forward assembly over a window of chunk references (FAST'19, section 2; S2.8) whose
 //! size is a share of the memory limit. The planner walks the tree in order and makes directories;
@@ -36,16 +37,22 @@ mod files;
 mod item;
 mod metadata;
 mod output;
+mod plan;
 mod relocate;
 mod rounds;
+mod stash;
 mod target;
 mod walk;
 mod window;
 
+pub use plan::PlanReport;
+
 use crate::job::Job;
 use crate::patterns::Patterns;
+use crate::placement::PlacedItem;
 use crate::repository::Repository;
 use onefold_format::node::Entry;
+use onefold_policy::restore_plan::RestoreEngine;
 use onefold_types::Result;
 use std::io::Write;
 use std::path::PathBuf;
@@ -85,6 +92,29 @@ pub struct RestoreOptions {
     pub exclude: Patterns,
     /// Threads that read and write.
     pub threads: usize,
+    /// What is read when.
+    pub engine: RestoreEngine,
+    /// Where the item stands in its snapshot's placement, if that has one.
+    pub placed: Option<PlacedItem>,
+}
+
+/// How to dump a file.
+#[derive(Clone, Copy, Debug)]
+pub struct DumpOptions {
+    /// The first byte.
+    pub offset: u64,
+    /// Bytes at most.
+    pub length: u64,
+    /// What is read when; `None`: what does best within the memory limit.
+    pub engine: Option<RestoreEngine>,
+    /// Where the file stands in its snapshot's placement, if that has one.
+    pub placed: Option<PlacedItem>,
+}
+
+impl Default for DumpOptions {
+    fn default() -> Self {
+        Self { offset: 0, length: u64::MAX, engine: None, placed: None }
+    }
 }
 
 /// What a restore did.
@@ -110,6 +140,14 @@ pub struct RestoreReport {
     pub errors: u64,
     /// Containers of which something was read.
     pub containers: u64,
+    /// Reads of containers: one that is read in two windows, or twice by the plan, counts twice.
+    pub container_reads: u64,
+    /// Plain bytes of the frames opened.
+    pub bytes_opened: u64,
+    /// Chunks found where the placement said.
+    pub chunks_guided: u64,
+    /// Chunks for which the index was asked.
+    pub chunks_looked_up: u64,
     /// Stored bytes read.
     pub bytes_read: u64,
 }
@@ -131,14 +169,23 @@ pub fn restore(
     walk::run(repository, root, options, job)
 }
 
-/// Writes a file's bytes from `offset` on, at most `length`, to `out`; returns how many it wrote.
+/// Writes a file's bytes from an offset on to `out`; returns how many it wrote.
 pub fn dump(
     repository: &Arc<Repository>,
     file: &Entry,
-    offset: u64,
-    length: u64,
+    options: &DumpOptions,
     out: &mut dyn Write,
     job: &Job,
 ) -> Result<u64> {
-    dump::dump(repository, file, offset, length, out, job)
+    dump::dump(repository, file, options, out, job)
+}
+
+/// What a restore would read, without reading it.
+pub fn plan(
+    repository: &Arc<Repository>,
+    root: &Entry,
+    options: &RestoreOptions,
+    job: &Job,
+) -> Result<PlanReport> {
+    plan::plan(repository, root, options, job)
 }

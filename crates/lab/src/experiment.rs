@@ -146,6 +146,15 @@ mod tests {
     }
 
     #[test]
+    fn reports_go_where_their_question_is_answered() {
+        let reports = |name| Experiment::named(name).unwrap()[0].reports();
+        assert_eq!(reports("ring-sweep"), "experiments/lookup");
+        assert_eq!(reports("rewrite-grid"), "experiments/restore");
+        let restore = Experiment::ALL.iter().filter(|one| one.reports().ends_with("restore"));
+        assert_eq!(restore.count(), Experiment::RESTORE.len());
+    }
+
+    #[test]
     fn devices_come_slowest_first() {
         let measured = vec![Device::new("this machine's disk", 200_000).unwrap()];
         let setting = Setting { measured, ..Setting::default() };

@@ -77,7 +77,8 @@ struct RunArgs {
     /// Small traces, seconds in all, no real data: shows that the claims still hold
     #[arg(long, conflicts_with = "data")]
     tiny: bool,
-    /// Real data: a directory with one directory for each version
+    /// Real data: a directory with one directory, or (rewriting and restoring) one trace
+    /// (.hash.anon), for each version
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
     /// Where reports go, each in a directory of its own [default: experiments/lookup or

@@ -8,8 +8,11 @@ use crate::place;
 use crate::reference::{Location, Snapshots};
 use crate::size::ByteSize;
 use clap::Args;
+use onefold_engine::placement::PlacedItem;
+use onefold_engine::restore::DumpOptions;
 use onefold_engine::{Job, Repository, restore};
 use onefold_format::node::{Entry, EntryKind};
+use onefold_policy::restore_plan::RestoreEngine;
 use onefold_types::error::Context as _;
 use onefold_types::{Error, Result};
 use serde_json::json;
@@ -40,6 +43,10 @@ pub struct DumpArguments {
     /// Only LENGTH bytes from OFFSET on; no LENGTH means up to the end
     #[arg(long, value_name = "OFFSET:LENGTH")]
     range: Option<Range>,
+    /// What is read when: optimal-chunks, forward, adaptive, container-cache, chunk-cache or optimal,
+    /// each with ,memory=BYTES [default: optimal-chunks within the memory limit]
+    #[arg(long, value_name = "ENGINE")]
+    engine: Option<RestoreEngine>,
     /// Write into this file instead of standard output
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
@@ -92,7 +99,7 @@ pub fn run(context: &Context, arguments: &DumpArguments) -> Result<Outcome> {
     let repository = context.open(Access::Read)?;
     let snapshots = Snapshots::load(&repository, &context.output)?;
     let filter = arguments.filter.filter();
-    let (_, file) = snapshots.locate(&repository, &location, &filter)?;
+    let (_, file, placed) = snapshots.locate_placed(&repository, &location, &filter)?;
     if file.kind != EntryKind::File {
         return Err(Error::invalid(format!(
             "'{}' is not a regular file; use 'restore' for everything else",
@@ -104,6 +111,8 @@ pub fn run(context: &Context, arguments: &DumpArguments) -> Result<Outcome> {
         repository: &repository,
         file: &file,
         range: arguments.range.unwrap_or(Range { offset: 0, length: u64::MAX }),
+        engine: arguments.engine,
+        placed,
     };
     match &arguments.output {
         None => {
@@ -128,12 +137,15 @@ struct Source<'a> {
     repository: &'a Arc<Repository>,
     file: &'a Entry,
     range: Range,
+    engine: Option<RestoreEngine>,
+    placed: Option<PlacedItem>,
 }
 
 impl Source<'_> {
     fn write_to(&self, out: &mut dyn Write, job: &Job) -> Result<u64> {
         let Range { offset, length } = self.range;
-        restore::dump(self.repository, self.file, offset, length, out, job)
+        let options = DumpOptions { offset, length, engine: self.engine, placed: self.placed };
+        restore::dump(self.repository, self.file, &options, out, job)
     }
 
     /// Writes a file; half a file is taken away again, so that none is mistaken for a whole one.

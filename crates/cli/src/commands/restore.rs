@@ -1,7 +1,10 @@
 //! `restore`: files and directories of a snapshot, back on disk.
 
+mod plan;
+
 use crate::context::{Access, Context};
 use crate::exit::Outcome;
+use crate::machine_notes::MachineNotes;
 use crate::options::FilterArguments;
 use crate::place;
 use crate::reference::{Location, Snapshots};
@@ -10,6 +13,7 @@ use crate::time;
 use clap::{Args, ValueEnum};
 use onefold_engine::patterns::Patterns;
 use onefold_engine::restore::{self, Overwrite, RestoreOptions, RestoreReport};
+use onefold_policy::restore_plan::RestoreEngine;
 use onefold_types::Result;
 use serde_json::json;
 use std::ffi::OsString;
@@ -32,8 +36,8 @@ pub struct RestoreArguments {
     #[arg(value_name = "SNAPSHOT[:PATH]")]
     location: OsString,
     /// The directory to restore into; made if it does not exist
-    #[arg(short, long, value_name = "DIR")]
-    target: PathBuf,
+    #[arg(short, long, value_name = "DIR", required_unless_present = "plan")]
+    target: Option<PathBuf>,
     /// Restore only what matches (may be repeated)
     #[arg(short, long, value_name = "PATTERN")]
     include: Vec<String>,
@@ -61,6 +65,14 @@ pub struct RestoreArguments {
     /// Only say what would be done
     #[arg(short = 'n', long)]
     dry_run: bool,
+    /// Only say what would be read: containers, frames, bytes, and how long it will take
+    #[arg(long)]
+    plan: bool,
+    /// What is read when: direct (each container once), or as for outputs written in order:
+    /// forward, adaptive, container-cache, chunk-cache, optimal, optimal-chunks, each with
+    /// ,memory=BYTES [default: direct]
+    #[arg(long, value_name = "ENGINE")]
+    engine: Option<RestoreEngine>,
     #[command(flatten)]
     filter: FilterArguments,
 }
@@ -80,7 +92,7 @@ enum OverwriteWhen {
 impl RestoreArguments {
     fn options(&self, threads: usize) -> Result<RestoreOptions> {
         Ok(RestoreOptions {
-            target: self.target.clone(),
+            target: self.target.clone().unwrap_or_default(),
             overwrite: match self.overwrite {
                 OverwriteWhen::IfChanged => Overwrite::IfChanged,
                 OverwriteWhen::IfDifferent => Overwrite::IfDifferent,
@@ -94,6 +106,8 @@ impl RestoreArguments {
             include: Patterns::build(&self.include, &self.iinclude)?,
             exclude: Patterns::build(&self.exclude, &self.iexclude)?,
             threads,
+            engine: self.engine.unwrap_or(RestoreEngine::Direct),
+            placed: None,
         })
     }
 }
@@ -101,16 +115,28 @@ impl RestoreArguments {
 /// Runs the command.
 pub fn run(context: &Context, arguments: &RestoreArguments) -> Result<Outcome> {
     let location = Location::parse(&arguments.location)?;
-    let options = arguments.options(context.threads)?;
-    place::refuse_target(&options.target, &context.store_path()?)?;
+    let mut options = arguments.options(context.threads)?;
+    if !arguments.plan {
+        place::refuse_target(&options.target, &context.store_path()?)?;
+    }
     let repository = context.open(Access::Read)?;
     let snapshots = Snapshots::load(&repository, &context.output)?;
     let filter = arguments.filter.filter();
-    let (snapshot, root) = snapshots.locate(&repository, &location, &filter)?;
+    let (snapshot, root, placed) = snapshots.locate_placed(&repository, &location, &filter)?;
+    options.placed = placed;
+    if arguments.plan {
+        return plan::run(context, &repository, snapshot, &root, &options);
+    }
     let begun = Instant::now();
     let running = context.start_job("restoring")?;
     let report = restore::restore(&repository, &root, &options, &running.job)?;
     let problems = running.finish().max(report.errors);
+    if problems == 0 && !options.dry_run && !options.verify {
+        let mut notes = MachineNotes::load(&repository);
+        let elapsed_ns = u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        notes.remember_restore(report.bytes_opened, elapsed_ns);
+        notes.save(&repository);
+    }
     let fields = json!({
         "snapshot": snapshot.id.to_string(),
         "target": options.target.display().to_string(),
@@ -125,6 +151,10 @@ pub fn run(context: &Context, arguments: &RestoreArguments) -> Result<Outcome> {
         "deleted": report.deleted,
         "errors": problems,
         "containers": report.containers,
+        "container_reads": report.container_reads,
+        "bytes_opened": report.bytes_opened,
+        "chunks_guided": report.chunks_guided,
+        "chunks_looked_up": report.chunks_looked_up,
         "bytes_read": report.bytes_read,
         "seconds": begun.elapsed().as_secs_f64(),
     });

@@ -2,17 +2,20 @@
 
 use crate::context::{Access, Context};
 use crate::exit::Outcome;
+use crate::machine_notes::MachineNotes;
 use crate::options::FilterArguments;
 use crate::reference::{Snapshots, candidate};
 use crate::size::{counted, human};
 use crate::table::Table;
 use crate::time;
 use clap::Args;
+use onefold_engine::placement::Overview;
 use onefold_engine::session::Snapshot;
 use onefold_policy::retention::{GroupBy, GroupKey};
 use onefold_types::Result;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 /// Arguments of `snapshots`.
 #[derive(Args, Debug)]
@@ -35,6 +38,7 @@ pub struct SnapshotsArguments {
 pub fn run(context: &Context, arguments: &SnapshotsArguments) -> Result<Outcome> {
     let repository = context.open(Access::Read)?;
     let snapshots = Snapshots::load(&repository, &context.output)?;
+    let notes = MachineNotes::load(&repository);
     let filter = arguments.filter.filter();
     let wanted = snapshots.list.snapshots.iter().filter(|snapshot| {
         (arguments.all || !snapshot.hidden) && filter.matches(&candidate(snapshot))
@@ -45,10 +49,15 @@ pub fn run(context: &Context, arguments: &SnapshotsArguments) -> Result<Outcome>
         if arguments.group_by.is_some() {
             context.output.row(&format!("\n{}:", describe(key)))?;
         }
-        print_table(context, members)?;
+        print_table(context, members, &notes)?;
     }
     for snapshot in groups.iter().flat_map(|(_, members)| members) {
-        context.output.message("snapshot", fields(snapshot))?;
+        let mut fields = fields(snapshot);
+        let overview = Overview::of(&snapshot.record.summary);
+        let predicted = overview.and_then(|it| predicted(&it, &notes));
+        fields["speed_factor"] = overview.map(|it| it.speed_factor()).into();
+        fields["predicted_restore_seconds"] = predicted.map(|it| it.as_secs_f64()).into();
+        context.output.message("snapshot", fields)?;
     }
     let shown: usize = groups.iter().map(|(_, members)| members.len()).sum();
     context.output.note(&counted(shown as u64, "snapshot"))?;
@@ -123,8 +132,16 @@ pub fn describe(key: &GroupKey) -> String {
     }
 }
 
-fn print_table(context: &Context, members: &[&Snapshot]) -> Result<()> {
-    let mut table = Table::new(&["ID", "Time", "Host", "Tags", "Paths", "Size"]);
+/// How long restoring a snapshot takes, as far as this machine knows.
+pub fn predicted(overview: &Overview, notes: &MachineNotes) -> Option<Duration> {
+    let opened = overview.bytes.max(1);
+    notes.predicted_restore_ns(overview.container_reads, opened).map(Duration::from_nanos)
+}
+
+fn print_table(context: &Context, members: &[&Snapshot], notes: &MachineNotes) -> Result<()> {
+    let columns =
+        ["ID", "Time", "Host", "Tags", "Paths", "Size", "Containers", "Factor", "Restore"];
+    let mut table = Table::new(&columns);
     for snapshot in members {
         let record = &snapshot.record;
         let mut tags = record.tags.join(",");
@@ -134,6 +151,8 @@ fn print_table(context: &Context, members: &[&Snapshot]) -> Result<()> {
                 tags.push_str(mark);
             }
         }
+        let overview = Overview::of(&record.summary);
+        let unknown = || "-".to_owned();
         let mut paths = record.paths.iter();
         table.row(vec![
             snapshot.id.short(),
@@ -142,9 +161,12 @@ fn print_table(context: &Context, members: &[&Snapshot]) -> Result<()> {
             tags,
             paths.next().cloned().unwrap_or_default(),
             human(record.summary.bytes),
+            overview.map_or_else(unknown, |it| it.containers.to_string()),
+            overview.map_or_else(unknown, |it| format!("{:.2}", it.speed_factor())),
+            overview.and_then(|it| predicted(&it, notes)).map_or_else(unknown, time::span),
         ]);
         for path in paths {
-            let mut cells = vec![String::new(); 6];
+            let mut cells = vec![String::new(); columns.len()];
             cells[4].clone_from(path);
             table.row(cells);
         }

@@ -1,13 +1,20 @@
 //! `stats`: sizes, ratios, and what the index costs.
 
+use super::snapshots;
 use crate::context::{Access, Context};
 use crate::exit::Outcome;
 use crate::machine_notes::MachineNotes;
+use crate::reference::Snapshots;
 use crate::size::{counted, human};
+use crate::time;
 use clap::Args;
+use onefold_engine::placement::Overview;
+use onefold_engine::session::Snapshot;
 use onefold_engine::statistics::{self, Statistics};
 use onefold_types::Result;
+use onefold_types::SessionId;
 use serde_json::json;
+use std::time::Duration;
 
 /// Arguments of `stats`.
 #[derive(Args, Debug)]
@@ -53,12 +60,67 @@ pub fn run(context: &Context, _: &StatsArguments) -> Result<Outcome> {
     let ratios = Ratios::of(&found);
     let notes = MachineNotes::load(&repository);
     describe(context, &found, &ratios)?;
+    let snapshots = Snapshots::load(&repository, &context.output)?;
+    let restores = restores(&snapshots, &notes);
+    describe_restores(context, &restores)?;
     if let Some(explanation) = &notes.explanation {
         context.output.row("")?;
         context.output.row(explanation)?;
     }
-    context.output.message("statistics", fields(&found, &ratios, &notes))?;
+    let mut fields = fields(&found, &ratios, &notes);
+    fields["restores"] = restores.iter().map(Restore::fields).collect();
+    context.output.message("statistics", fields)?;
     Ok(Outcome::with_problems(problems))
+}
+
+/// What restoring a snapshot takes.
+struct Restore {
+    snapshot: SessionId,
+    overview: Overview,
+    predicted: Option<Duration>,
+}
+
+impl Restore {
+    fn fields(&self) -> serde_json::Value {
+        json!({
+            "snapshot": self.snapshot.to_string(),
+            "containers": self.overview.containers,
+            "container_reads": self.overview.container_reads,
+            "speed_factor": self.overview.speed_factor(),
+            "predicted_restore_seconds": self.predicted.map(|it| it.as_secs_f64()),
+        })
+    }
+}
+
+/// Restores of the snapshots whose placement was recorded, oldest first.
+fn restores(snapshots: &Snapshots, notes: &MachineNotes) -> Vec<Restore> {
+    let of = |snapshot: &Snapshot| {
+        let overview = Overview::of(&snapshot.record.summary)?;
+        let predicted = snapshots::predicted(&overview, notes);
+        Some(Restore { snapshot: snapshot.id, overview, predicted })
+    };
+    snapshots.list.visible().filter_map(of).collect()
+}
+
+/// The oldest and the newest, which show whether restores age.
+fn describe_restores(context: &Context, restores: &[Restore]) -> Result<()> {
+    let ends = match restores {
+        [] => return Ok(()),
+        [only] => vec![only],
+        [oldest, .., newest] => vec![oldest, newest],
+    };
+    for restore in ends {
+        let Restore { overview, predicted, .. } = restore;
+        let time = predicted.map_or(String::new(), |it| format!(", about {}", time::span(it)));
+        context.output.row(&format!(
+            "{:<28} {} in {}, speed factor {:.2}{time}",
+            format!("restoring {}", restore.snapshot.short()),
+            human(overview.bytes),
+            counted(overview.containers, "container"),
+            overview.speed_factor(),
+        ))?;
+    }
+    Ok(())
 }
 
 fn describe(context: &Context, found: &Statistics, ratios: &Ratios) -> Result<()> {

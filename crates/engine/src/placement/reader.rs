@@ -15,6 +15,37 @@ use std::sync::Arc;
 /// Containers whose use is remembered, at most.
 pub const USES_MAX: usize = 1 << 18;
 
+/// An item of a snapshot whose placement is known: where to look first when it is restored.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PlacedItem {
+    /// The snapshot's placement.
+    pub placement: Reference,
+    /// The place of the item's first chunk in the snapshot.
+    pub first_chunk: u64,
+}
+
+/// Says where the chunks of an item are likely to be, or nothing.
+pub struct Guide(Option<PlacementReader>);
+
+impl Guide {
+    /// A guide to an item; without a readable placement it knows nothing.
+    #[must_use]
+    pub fn new(repository: &Arc<Repository>, item: Option<PlacedItem>) -> Self {
+        Self(item.and_then(|item| PlacementReader::open(repository, item.placement).ok()))
+    }
+
+    /// The container that held the chunk at this place of the snapshot.
+    pub fn container_at(&mut self, place: u64) -> Option<ContainerId> {
+        match self.0.as_mut()?.run_at(place) {
+            Ok(run) => run?.container,
+            Err(_) => {
+                self.0 = None;
+                None
+            }
+        }
+    }
+}
+
 /// Neighbouring chunks in one container.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Run {

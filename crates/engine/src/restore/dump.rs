@@ -1,162 +1,200 @@
 //! Dump: a file's bytes, or a range of them, to a stream (S1.4).
 //!
-//! The file is taken in batches of [`BATCH_BYTES`]. A batch is fetched like a small window, each
-//! frame read and opened once by one of two threads, put together in memory, and written in order.
-//! Nothing is written of a batch before all of it was verified.
+//! Algorithm: the output has to be written in order, so what is read early must wait in memory. A
+//! stretch of the file's recipe is located; a restore engine plans which containers are read when
+//! ([`onefold_policy::restore_plan`]; S2.8); the reads are done in its order, a few at a time by
+//! several threads; what they give waits in the stash until its turn. Nothing is written that was
+//! not verified.
+//!
+//! Memory: half of a restore's window for the recipe, and [`MemoryPlan::stash_bytes`] for what
+//! waits, beyond which only the reads that are done together go ([`TOGETHER_BYTES`]).
+//!
+//! [`MemoryPlan::stash_bytes`]: crate::memory::MemoryPlan::stash_bytes
 
+use super::DumpOptions;
 use super::extents::ExtentWalk;
-use super::fetch::{self, Sink, Workspace};
+use super::fetch::{self, Lost, Workspace};
 use super::relocate::Relocator;
-use super::window::Window;
+use super::stash::Stash;
+use super::window::{Piece, SortedWindow, Window};
 use crate::job::Job;
+use crate::placement::Guide;
 use crate::repository::Repository;
-use crate::tree::TreeReader;
+use crate::tree::{Location, TreeReader};
 use onefold_format::node::{Entry, EntryKind, Extent};
+use onefold_policy::restore_plan::RestoreEngine;
 use onefold_types::error::Context;
 use onefold_types::{Error, Result, limits};
+use std::collections::VecDeque;
 use std::io::Write;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::ops::Range;
+use std::sync::Arc;
 
-/// File bytes put together in memory: many frames, so that few are opened for two batches.
-const BATCH_BYTES: u64 = 8 * limits::MIB as u64;
+/// Bytes wanted from reads that are done together: work for several threads.
+const TOGETHER_BYTES: u64 = 4 * limits::MIB as u64;
 /// Threads that read and open frames.
 const THREADS: usize = 2;
 
-/// Writes the bytes of `file` from `offset` on, at most `length`; returns how many it wrote.
+/// Writes the bytes of `file` to `out`; returns how many it wrote.
 pub fn dump(
     repository: &Arc<Repository>,
     file: &Entry,
-    offset: u64,
-    length: u64,
+    options: &DumpOptions,
     out: &mut dyn Write,
     job: &Job,
 ) -> Result<u64> {
     if file.kind != EntryKind::File {
         return Err(Error::invalid("only files can be dumped"));
     }
-    let end = offset.saturating_add(length).min(file.size);
-    if offset >= end {
+    let end = options.offset.saturating_add(options.length).min(file.size);
+    if options.offset >= end {
         return Ok(0);
     }
-    job.progress.set_totals(1, end - offset);
+    job.progress.set_totals(1, end - options.offset);
+    let memory = repository.memory();
+    let memory_bytes = memory.stash_bytes as u64;
+    // Of a part of a file it is not known how many chunks stand before it.
+    let place = options.placed.filter(|_| options.offset == 0).map(|placed| placed.first_chunk);
     let mut dumping = Dumping {
         repository,
         reader: TreeReader::open(repository)?,
         relocator: Relocator::default(),
+        guide: Guide::new(repository, options.placed),
+        place,
         job,
+        engine: options.engine.unwrap_or(RestoreEngine::OptimalChunks { memory_bytes }),
+        out,
         end,
-        position: offset,
-        batch: Vec::new(),
+        position: options.offset,
+        next: None,
+        holes: VecDeque::new(),
         workspace: Workspace::default(),
-        buffer: Buffer(Mutex::default()),
+        stash: Stash::default(),
     };
-    let mut walk = ExtentWalk::new(file.content, file.size)?.starting_at(offset);
-    let mut batch_bytes = 0;
-    while dumping.position < end {
+    let mut walk = ExtentWalk::new(file.content, file.size)?.starting_at(options.offset);
+    let mut window = Window::default();
+    let mut covered = options.offset;
+    while covered < end {
         job.interrupt.check()?;
         match walk.next(&mut dumping.reader)? {
-            Some((start, _)) if start >= end => dumping.flush(out)?,
-            Some((start, extent)) if extent.is_hole() => {
-                dumping.flush(out)?;
-                dumping.zeros((start + extent.length).min(end), out)?;
-                batch_bytes = 0;
-            }
+            None => return Err(Error::damaged("the file's tree is shorter than its entry")),
             Some((start, extent)) => {
-                dumping.batch.push((start, extent));
-                batch_bytes += extent.length;
-                if batch_bytes >= BATCH_BYTES {
-                    dumping.flush(out)?;
-                    batch_bytes = 0;
-                }
-            }
-            None => {
-                dumping.flush(out)?;
-                if dumping.position < end {
-                    return Err(Error::damaged("the file's tree is shorter than its entry"));
-                }
+                covered = start.saturating_add(extent.length);
+                dumping.add(&mut window, start, extent)?;
             }
         }
+        if window.cost() >= memory.restore_window_chunks / 2 {
+            dumping.run(std::mem::take(&mut window))?;
+        }
     }
-    dumping.flush(out)?;
+    dumping.run(window)?;
     job.progress.add(1, 0);
-    Ok(end - offset)
+    Ok(end - options.offset)
 }
 
 struct Dumping<'a> {
     repository: &'a Arc<Repository>,
     reader: TreeReader,
     relocator: Relocator,
+    guide: Guide,
+    /// The place in the snapshot of the next chunk, if it is known.
+    place: Option<u64>,
     job: &'a Job,
+    engine: RestoreEngine,
+    out: &'a mut dyn Write,
     end: u64,
+    /// The bytes before have been written.
     position: u64,
-    batch: Vec<(u64, Extent)>,
+    /// Where the next extent to be written begins.
+    next: Option<u64>,
+    /// Runs of zeros that are still to be written: start and end.
+    holes: VecDeque<(u64, u64)>,
     workspace: Workspace,
-    buffer: Buffer,
+    stash: Stash,
 }
 
 impl Dumping<'_> {
-    fn zeros(&mut self, end: u64, out: &mut dyn Write) -> Result<()> {
-        static ZEROS: [u8; 65536] = [0; 65536];
-        while self.position < end {
-            self.job.interrupt.check()?;
-            let part = (end - self.position).min(ZEROS.len() as u64);
-            out.write_all(&ZEROS[..part as usize]).context(|| "writing the output")?;
-            self.position += part;
-            self.job.progress.add(0, part);
-        }
-        Ok(())
-    }
-
-    /// Fetches and writes the batch.
-    fn flush(&mut self, out: &mut dyn Write) -> Result<()> {
-        let batch = std::mem::take(&mut self.batch);
-        let Some(&(start, _)) = batch.first() else {
+    fn add(&mut self, window: &mut Window, start: u64, extent: Extent) -> Result<()> {
+        self.next.get_or_insert(start);
+        if extent.is_hole() {
+            self.holes.push_back((start, start.saturating_add(extent.length)));
             return Ok(());
-        };
-        let bytes: u64 = batch.iter().map(|(_, extent)| extent.length).sum();
-        let mut window = Window::default();
-        for (offset, extent) in &batch {
-            if extent.length > limits::CHUNK_SIZE_MAX_BYTES as u64 {
-                return Err(Error::damaged("a chunk is longer than any chunk can be"));
+        }
+        if extent.length > limits::CHUNK_SIZE_MAX_BYTES as u64 {
+            return Err(Error::damaged("a chunk is longer than any chunk can be"));
+        }
+        let location = self.locate(&extent)?;
+        window.push(&location, 0, start, extent.length)
+    }
+
+    fn locate(&mut self, extent: &Extent) -> Result<Location> {
+        let place = self.place;
+        self.place = place.map(|place| place + 1);
+        if let Some(container) = place.and_then(|place| self.guide.container_at(place))
+            && let Some(location) =
+                self.reader.chunks().locate_in(container, &extent.fingerprint)?
+            && !self.relocator.is_bad(&location)
+        {
+            return Ok(location);
+        }
+        let location = self.reader.chunks().locate(&extent.fingerprint)?;
+        match self.relocator.is_bad(&location) {
+            false => Ok(location),
+            true => self.relocate(extent, "it was unreadable before"),
+        }
+    }
+
+    /// Reads a window in the engine's order and writes it.
+    fn run(&mut self, window: Window) -> Result<()> {
+        let sorted = window.arrange(&self.engine)?;
+        let mut first = 0;
+        while first < sorted.reads.len() {
+            let mut last = first;
+            let mut wanted = 0;
+            while last < sorted.reads.len() && wanted < TOGETHER_BYTES {
+                wanted += wanted_bytes(&sorted, last);
+                last += 1;
             }
-            let location = self.reader.chunks().locate(&extent.fingerprint)?;
-            let location = match self.relocator.is_bad(&location) {
-                false => location,
-                true => self.relocate(extent, "it was unreadable before")?,
-            };
-            window.push(&location, 0, offset - start, extent.length)?;
+            self.fetch(&sorted, first..last)?;
+            self.write()?;
+            first = last;
         }
-        // Every byte is replaced, so what the last batch left need not be cleared.
-        self.buffer.lock().resize(bytes as usize, 0);
-        while !window.is_empty() {
-            window = self.fetch(window)?;
+        self.write()
+    }
+
+    fn fetch(&mut self, sorted: &SortedWindow, reads: Range<usize>) -> Result<()> {
+        let (distinct, repeats) = without_repeats(sorted, reads);
+        let mut window = distinct;
+        loop {
+            let lost = fetch::fetch(
+                self.repository,
+                &window,
+                &self.stash,
+                THREADS,
+                &self.workspace,
+                self.job,
+            )?
+            .lost;
+            if lost.is_empty() {
+                break;
+            }
+            window = self.find_again(&window, lost)?.sort();
         }
-        let from = (self.position - start) as usize;
-        let to = (self.end.min(start + bytes) - start) as usize;
-        out.write_all(&self.buffer.lock()[from..to]).context(|| "writing the output")?;
-        self.job.progress.add(0, (to - from) as u64);
-        self.position = start + to as u64;
+        for (from, length, to) in repeats {
+            if !self.stash.share(from, length as usize, to) {
+                return Err(Error::damaged("a chunk was not where it was just put"));
+            }
+        }
         Ok(())
     }
 
-    /// Fetches a window; what was lost is the next one.
-    fn fetch(&mut self, window: Window) -> Result<Window> {
-        let sorted = window.sort();
-        let fetched = fetch::fetch(
-            self.repository,
-            &sorted,
-            &self.buffer,
-            THREADS,
-            &self.workspace,
-            self.job,
-        )?;
+    /// A window of what was lost, from other containers.
+    fn find_again(&mut self, window: &SortedWindow, lost: Vec<Lost>) -> Result<Window> {
+        self.relocator.refresh(self.repository)?;
         let mut again = Window::default();
-        if !fetched.lost.is_empty() {
-            self.relocator.refresh(self.repository)?;
-        }
-        for lost in fetched.lost {
-            let piece = sorted.pieces[lost.piece];
-            let frame = sorted.frames[piece.frame as usize];
+        for lost in lost {
+            let piece = window.pieces[lost.piece];
+            let frame = window.frames[piece.frame as usize];
             self.relocator.add_bad(frame.container, frame.part, piece.chunk_offset);
             let extent = Extent { fingerprint: piece.fingerprint, length: u64::from(piece.length) };
             let location = self.relocate(&extent, &lost.reason.1)?;
@@ -165,31 +203,81 @@ impl Dumping<'_> {
         Ok(again)
     }
 
-    fn relocate(&mut self, extent: &Extent, reason: &str) -> Result<crate::tree::Location> {
+    fn relocate(&mut self, extent: &Extent, reason: &str) -> Result<Location> {
         self.relocator.locate(self.repository, &extent.fingerprint)?.ok_or_else(|| {
             Error::damaged(format!("chunk {} can be read nowhere: {reason}", extent.fingerprint))
         })
     }
-}
 
-/// A batch while it is put together.
-struct Buffer(Mutex<Vec<u8>>);
-
-impl Buffer {
-    fn lock(&self) -> MutexGuard<'_, Vec<u8>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Sink for Buffer {
-    fn wants(&self, _output: u32) -> bool {
-        true
-    }
-
-    fn deliver(&self, _output: u32, offset: u64, bytes: &[u8], _pieces: u64) -> Result<()> {
-        let mut buffer = self.lock();
-        let start = offset as usize;
-        buffer[start..start + bytes.len()].copy_from_slice(bytes);
+    /// Writes as far as there are bytes.
+    fn write(&mut self) -> Result<()> {
+        while let Some(start) = self.next.filter(|start| *start < self.end) {
+            self.job.interrupt.check()?;
+            if let Some(&(_, hole_end)) = self.holes.front().filter(|hole| hole.0 == start) {
+                self.holes.pop_front();
+                self.zeros(hole_end.min(self.end))?;
+                self.next = Some(hole_end);
+                continue;
+            }
+            let (position, end) = (self.position, self.end);
+            let out = &mut *self.out;
+            let length = self.stash.take(start, &mut |bytes| {
+                // The first extent may begin before the range does.
+                let from = (position - start) as usize;
+                let to = (end - start).min(bytes.len() as u64) as usize;
+                out.write_all(&bytes[from..to]).context(|| "writing the output")
+            })?;
+            if length == 0 {
+                return Ok(());
+            }
+            let written = (start + length).min(end) - position;
+            self.job.progress.add(0, written);
+            self.position += written;
+            self.next = Some(start + length);
+        }
         Ok(())
     }
+
+    fn zeros(&mut self, end: u64) -> Result<()> {
+        static ZEROS: [u8; 65536] = [0; 65536];
+        while self.position < end {
+            self.job.interrupt.check()?;
+            let part = (end - self.position).min(ZEROS.len() as u64);
+            self.out.write_all(&ZEROS[..part as usize]).context(|| "writing the output")?;
+            self.position += part;
+            self.job.progress.add(0, part);
+        }
+        Ok(())
+    }
+}
+
+fn wanted_bytes(sorted: &SortedWindow, read: usize) -> u64 {
+    let frames = &sorted.reads[read];
+    let pieces = &sorted.pieces[sorted.starts[frames.start]..sorted.starts[frames.end]];
+    pieces.iter().map(|piece| u64::from(piece.length)).sum()
+}
+
+/// A place whose bytes another place has: from, length, to.
+type Repeat = (u64, u64, u64);
+
+/// Some reads of a window with each chunk once, and the places of the chunks that come again.
+fn without_repeats(sorted: &SortedWindow, reads: Range<usize>) -> (SortedWindow, Vec<Repeat>) {
+    let (mut window, mut repeats) = (SortedWindow::default(), Vec::new());
+    for frames in &sorted.reads[reads] {
+        let first = window.frames.len();
+        for frame in frames.clone() {
+            let number = window.frames.len() as u32;
+            window.frames.push(sorted.frames[frame]);
+            window.starts.push(window.pieces.len());
+            let pieces = &sorted.pieces[sorted.starts[frame]..sorted.starts[frame + 1]];
+            for same in pieces.chunk_by(|a, b| a.chunk_offset == b.chunk_offset) {
+                window.pieces.push(Piece { frame: number, ..same[0] });
+                let (from, length) = (same[0].file_offset, u64::from(same[0].length));
+                repeats.extend(same[1..].iter().map(|piece| (from, length, piece.file_offset)));
+            }
+        }
+        window.reads.push(first..window.frames.len());
+    }
+    window.starts.push(window.pieces.len());
+    (window, repeats)
 }

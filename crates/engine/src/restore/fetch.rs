@@ -56,8 +56,8 @@ pub struct Workspace(Mutex<Vec<Scratch>>);
 struct Work<'a, S> {
     repository: &'a Repository,
     window: &'a SortedWindow,
-    /// The frames of each container.
-    containers: Vec<Range<usize>>,
+    /// The frames of each read of a container.
+    containers: &'a [Range<usize>],
     sink: &'a S,
     job: &'a Job,
     workspace: &'a Workspace,
@@ -76,15 +76,20 @@ pub fn fetch<S: Sink>(
     workspace: &Workspace,
     job: &Job,
 ) -> Result<Fetched> {
-    let mut containers: Vec<Range<usize>> = Vec::new();
-    for (place, frame) in window.frames.iter().enumerate() {
-        match containers.last_mut() {
-            Some(last) if window.frames[last.start].container == frame.container => {
-                last.end = place + 1;
-            }
-            _ => containers.push(place..place + 1),
-        }
-    }
+    fetch_reads(repository, window, 0..window.reads.len(), sink, threads, workspace, job)
+}
+
+/// The same for some of the window's reads.
+pub fn fetch_reads<S: Sink>(
+    repository: &Repository,
+    window: &SortedWindow,
+    reads: Range<usize>,
+    sink: &S,
+    threads: usize,
+    workspace: &Workspace,
+    job: &Job,
+) -> Result<Fetched> {
+    let containers = &window.reads[reads];
     let threads = threads.clamp(1, containers.len().max(1));
     let work = Work {
         repository,

@@ -323,6 +323,8 @@ impl Restorer<'_> {
         }
         self.links.remember(entry, directory, Some(Arc::clone(&file)));
         let sparse = self.options.sparse || entry.sparse;
+        // Only the parts that differ of a file that is there: their places are not known.
+        let mut place = matches!(parts, Parts::All(_)).then_some(self.place);
         self.current = Some((Arc::clone(&file), None));
         let mut fetched = 0u64;
         while !file.has_failed() {
@@ -333,7 +335,8 @@ impl Restorer<'_> {
                 }
                 Ok(Some((offset, extent))) => {
                     fetched += extent.length;
-                    self.add_piece(&file, offset, extent)?;
+                    self.add_piece(&file, offset, extent, place)?;
+                    place = place.map(|place| place + 1);
                 }
                 Ok(None) => break,
                 Err(error) if error.kind() == ErrorKind::Interrupted => return Err(error),
@@ -346,10 +349,16 @@ impl Restorer<'_> {
         file.settle(&self.shared, 1)
     }
 
-    fn add_piece(&mut self, file: &Arc<OutputFile>, offset: u64, extent: Extent) -> Result<()> {
+    fn add_piece(
+        &mut self,
+        file: &Arc<OutputFile>,
+        offset: u64,
+        extent: Extent,
+        place: Option<u64>,
+    ) -> Result<()> {
         let located = match extent.length > limits::CHUNK_SIZE_MAX_BYTES as u64 {
             true => Err(Error::damaged("a chunk is longer than any chunk can be")),
-            false => self.locate(&extent),
+            false => self.locate(&extent, place),
         };
         let number = self.current_number();
         let pushed =
@@ -376,8 +385,17 @@ impl Restorer<'_> {
         })
     }
 
-    fn locate(&mut self, extent: &Extent) -> Result<Location> {
+    /// Where a chunk is: where the placement says, else where the index says.
+    fn locate(&mut self, extent: &Extent, place: Option<u64>) -> Result<Location> {
         let fingerprint = &extent.fingerprint;
+        if let Some(container) = place.and_then(|place| self.guide.container_at(place))
+            && let Some(location) = self.reader.chunks().locate_in(container, fingerprint)?
+            && !self.relocator.is_bad(&location)
+        {
+            self.report.chunks_guided += 1;
+            return Ok(location);
+        }
+        self.report.chunks_looked_up += 1;
         let known = match self.reader.chunks().locate(fingerprint) {
             Ok(location) if !self.relocator.is_bad(&location) => return Ok(location),
             Ok(_) => Error::damaged(format!("chunk {fingerprint} can be read nowhere")),

@@ -18,12 +18,15 @@ impl Restorer<'_> {
     pub(super) fn run_window(&mut self) -> Result<()> {
         let mut window = std::mem::take(&mut self.window);
         while !window.is_empty() {
-            let sorted = window.sort();
+            let sorted = window.arrange(&self.options.engine)?;
             let sink = FileSink { shared: &self.shared, files: &self.outputs };
             let threads = self.options.threads;
             let fetched =
                 fetch::fetch(self.repository, &sorted, &sink, threads, &self.workspace, self.job)?;
             self.report.bytes_read += fetched.bytes_read;
+            self.report.container_reads += sorted.reads.len() as u64;
+            let opened = sorted.frames.iter().map(|frame| u64::from(frame.descriptor.plain_length));
+            self.report.bytes_opened += opened.sum::<u64>();
             self.containers.extend(sorted.frames.iter().map(|frame| frame.container));
             window = self.relocate(&sorted, fetched.lost)?;
         }

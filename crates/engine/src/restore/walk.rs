@@ -15,6 +15,7 @@ use super::target::{Directory, is_type};
 use super::window::Window;
 use super::{Overwrite, RestoreOptions, RestoreReport};
 use crate::job::Job;
+use crate::placement::Guide;
 use crate::repository::Repository;
 use crate::tree::{TreeReader, path};
 use onefold_format::node::{DirectoryPart, Entry, EntryKind, Node, Reference};
@@ -48,6 +49,9 @@ pub struct Restorer<'a> {
     pub(super) owners: OwnerMap,
     stack: Vec<Level>,
     path: Vec<u8>,
+    /// Where chunks are likely to be, and the place in the snapshot of the next one.
+    pub(super) guide: Guide,
+    pub(super) place: u64,
 }
 
 /// A directory whose attributes are still to be set.
@@ -66,6 +70,8 @@ struct Level {
     entries: std::vec::IntoIter<Entry>,
     parts: std::vec::IntoIter<DirectoryPart>,
     path_length: usize,
+    /// The place in the snapshot behind its chunks.
+    place_end: u64,
     /// Whether everything in it is selected.
     included: bool,
     /// Whether all of its entries could be read.
@@ -116,6 +122,8 @@ pub fn run(
         deleter,
         stack: Vec::new(),
         path: b"/".to_vec(),
+        guide: Guide::new(repository, options.placed),
+        place: options.placed.map_or(0, |placed| placed.first_chunk),
     };
     job.progress.set_totals(root.totals.entries, root.totals.bytes.max(root.size));
     let result = restorer.all(root, target, created);
@@ -173,6 +181,7 @@ impl Restorer<'_> {
             entries: Vec::new().into_iter(),
             parts: Vec::new().into_iter(),
             path_length: 0,
+            place_end: u64::MAX,
             included: self.options.include.is_empty() || !is_directory,
             whole: is_directory,
         };
@@ -248,6 +257,7 @@ impl Restorer<'_> {
             return Ok(());
         };
         level.extra.remove(&entry.name);
+        let place_end = self.place.saturating_add(entry.chunks).saturating_add(entry.totals.chunks);
         let above_included = level.included;
         let path_length = self.path.len();
         if !self.path.ends_with(b"/") {
@@ -264,7 +274,7 @@ impl Restorer<'_> {
         if out {
             // Passed over.
         } else if is_directory {
-            if self.descend(entry, path_length, included) {
+            if self.descend(entry, path_length, included, place_end) {
                 // The path stays until the level is left.
                 return Ok(());
             }
@@ -274,11 +284,18 @@ impl Restorer<'_> {
             result = self.other(&entry);
         }
         self.path.truncate(path_length);
+        self.place = place_end;
         result
     }
 
     /// Goes down into a directory; `false` if there is no way.
-    fn descend(&mut self, entry: Entry, path_length: usize, included: bool) -> bool {
+    fn descend(
+        &mut self,
+        entry: Entry,
+        path_length: usize,
+        included: bool,
+        place_end: u64,
+    ) -> bool {
         if self.stack.len() > limits::DEPTH_MAX {
             let error = Error::new(ErrorKind::LimitExceeded, "it is nested too deep");
             let item = self.here();
@@ -295,6 +312,7 @@ impl Restorer<'_> {
             entries: Vec::new().into_iter(),
             parts: Vec::new().into_iter(),
             path_length,
+            place_end,
             included,
             whole: true,
             extra: BTreeSet::new(),
@@ -467,6 +485,7 @@ impl Restorer<'_> {
             }
         }
         self.path.truncate(level.path_length.max(1));
+        self.place = level.place_end;
     }
 
     fn delete_extra(&mut self, directory: &Arc<Directory>, name: &[u8]) {

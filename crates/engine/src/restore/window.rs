@@ -1,8 +1,10 @@
 //! A window: the chunks that are restored as one, and the frames that hold them.
 //!
-//! Chunks are collected in the order of the files, then sorted by container, frame and place, so
-//! that each frame is read and opened exactly once per window, however many files need it and
-//! however often (FAST'19's forward assembly with the window as the assembly area; S2.8).
+//! Chunks are collected in the order of the files. Files can be written anywhere, so their window is
+//! sorted by container, frame and place, and each frame is read and opened exactly once per window,
+//! however many files need it and however often (forward assembly with the window as the assembly
+//! area; S2.8). For an output that has to be written in order, or where it is asked for, an engine of
+//! [`onefold_policy::restore_plan`] says what is read when.
 //!
 //! Memory: a piece takes 56 bytes; a frame about as much with its table entry, so [`Window::cost`]
 //! counts both as one. Metadata sections are not kept: of them a window copies only the
@@ -10,8 +12,10 @@
 
 use crate::tree::Location;
 use onefold_format::container::FrameDescriptor;
+use onefold_policy::restore_plan::{ContainerSizes, PlanChunk, RestoreEngine};
 use onefold_types::{ContainerId, Error, Fingerprint, Result};
 use std::collections::HashMap;
+use std::ops::Range;
 
 /// One chunk wanted at one place.
 #[derive(Clone, Copy, Debug)]
@@ -50,15 +54,17 @@ pub struct Window {
     last: Option<(ContainerId, u32, u32)>,
 }
 
-/// Pieces in the order in which they are stored.
+/// Pieces in the order in which they are to be read.
 #[derive(Default)]
 pub struct SortedWindow {
     /// Sorted by frame, then by place in the frame.
     pub pieces: Vec<Piece>,
-    /// Sorted by container, then by place in the container.
+    /// Read after read; within one, by place in the container.
     pub frames: Vec<NeededFrame>,
     /// For each frame its first piece, and the number of pieces at the end.
     pub starts: Vec<usize>,
+    /// The frames of each read of a container.
+    pub reads: Vec<Range<usize>>,
 }
 
 impl Window {
@@ -125,7 +131,54 @@ impl Window {
         Ok(place)
     }
 
-    /// Puts everything in stored order.
+    /// Puts everything in the order in which an engine reads it.
+    pub fn arrange(self, engine: &RestoreEngine) -> Result<SortedWindow> {
+        if *engine == RestoreEngine::Direct {
+            return Ok(self.sort());
+        }
+        let plan = engine.plan(&self.recipe(), ContainerSizes(&[]))?;
+        let mut sorted = SortedWindow::default();
+        for read in &plan.reads {
+            let mut wanted: Vec<Piece> =
+                plan.places_of(read).iter().map(|&place| self.pieces[place as usize]).collect();
+            let part = |piece: &Piece| self.frames[piece.frame as usize].part;
+            wanted.sort_unstable_by_key(|piece| (part(piece), piece.chunk_offset));
+            let first = sorted.frames.len();
+            for same in wanted.chunk_by(|a, b| a.frame == b.frame) {
+                let frame = sorted.frames.len() as u32;
+                sorted.frames.push(self.frames[same[0].frame as usize]);
+                sorted.starts.push(sorted.pieces.len());
+                sorted.pieces.extend(same.iter().map(|piece| Piece { frame, ..*piece }));
+            }
+            sorted.reads.push(first..sorted.frames.len());
+        }
+        sorted.starts.push(sorted.pieces.len());
+        Ok(sorted)
+    }
+
+    /// Reads of containers that an engine would do.
+    pub fn count_reads(&self, engine: &RestoreEngine) -> Result<u64> {
+        let plan = engine.plan(&self.recipe(), ContainerSizes(&[]))?;
+        Ok(plan.reads.len() as u64)
+    }
+
+    /// The window as a plan's recipe: containers and chunks by numbers, in the order of the output.
+    fn recipe(&self) -> Vec<PlanChunk> {
+        let (mut containers, mut chunks) = (HashMap::new(), HashMap::new());
+        let number_of = |frame: u32, containers: &mut HashMap<ContainerId, u32>| {
+            let next = containers.len() as u32;
+            *containers.entry(self.frames[frame as usize].container).or_insert(next)
+        };
+        let place_of = |piece: &Piece| {
+            let next = chunks.len() as u32;
+            let chunk = *chunks.entry((piece.frame, piece.chunk_offset)).or_insert(next);
+            let container = number_of(piece.frame, &mut containers);
+            PlanChunk { container, chunk, size_bytes: piece.length }
+        };
+        self.pieces.iter().map(place_of).collect()
+    }
+
+    /// Puts everything in stored order: each container is read once.
     #[must_use]
     pub fn sort(mut self) -> SortedWindow {
         let mut order: Vec<u32> = (0..self.frames.len() as u32).collect();
@@ -150,6 +203,15 @@ impl Window {
             }
         }
         starts.push(self.pieces.len());
-        SortedWindow { pieces: self.pieces, frames, starts }
+        let mut reads: Vec<Range<usize>> = Vec::new();
+        for (place, frame) in frames.iter().enumerate() {
+            match reads.last_mut() {
+                Some(last) if frames[last.start].container == frame.container => {
+                    last.end = place + 1;
+                }
+                _ => reads.push(place..place + 1),
+            }
+        }
+        SortedWindow { pieces: self.pieces, frames, starts, reads }
     }
 }

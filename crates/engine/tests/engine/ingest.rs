@@ -9,6 +9,7 @@ use onefold_engine::job::{Collected, Observer};
 use onefold_engine::look_up::LookupChoice;
 use onefold_engine::patterns::Patterns;
 use onefold_engine::repository::Password;
+use onefold_engine::restore::DumpOptions;
 use onefold_engine::session::SnapshotList;
 use onefold_engine::tree::TreeReader;
 use onefold_engine::{Environment, InitOptions, Interrupt, Job, MemoryPlan, Repository, restore};
@@ -139,7 +140,7 @@ pub fn content_at(repository: &Arc<Repository>, id: SessionId, path: &Path) -> V
     let entry = entry_at(repository, id, path);
     let mut bytes = Vec::new();
     let (job, _) = Job::unattended();
-    restore::dump(repository, &entry, 0, u64::MAX, &mut bytes, &job).unwrap();
+    restore::dump(repository, &entry, &DumpOptions::default(), &mut bytes, &job).unwrap();
     bytes
 }
 

@@ -12,6 +12,7 @@ use onefold_engine::patterns::Patterns;
 use onefold_engine::restore::{Overwrite, RestoreOptions, RestoreReport, restore};
 use onefold_engine::{Job, Repository};
 use onefold_format::node::Entry;
+use onefold_policy::restore_plan::RestoreEngine;
 use onefold_store::Blobs;
 use onefold_types::{ContainerId, ErrorKind};
 use std::path::Path;
@@ -29,6 +30,8 @@ fn options(target: &Path) -> RestoreOptions {
         include: Patterns::none(),
         exclude: Patterns::none(),
         threads: 2,
+        engine: RestoreEngine::Direct,
+        placed: None,
     }
 }
 

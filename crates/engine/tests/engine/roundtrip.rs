@@ -10,6 +10,7 @@ use onefold_engine::restore::{Overwrite, RestoreOptions, restore};
 use onefold_engine::session::SnapshotList;
 use onefold_engine::tree::TreeReader;
 use onefold_engine::{Job, Repository};
+use onefold_policy::restore_plan::RestoreEngine;
 use onefold_store::Store;
 use onefold_store::layers::{Fault, Faulty, Operation};
 use onefold_types::environment::SeededRandomness;
@@ -102,6 +103,8 @@ fn restore_to(repository: &Arc<Repository>, id: SessionId, source: &Path, target
         include: Patterns::none(),
         exclude: Patterns::none(),
         threads: 2,
+        engine: RestoreEngine::Direct,
+        placed: None,
     };
     let (job, problems) = Job::unattended();
     let report = restore(repository, &entry, &options, &job).unwrap();

@@ -14,18 +14,17 @@ use onefold_policy::restore_plan::RestoreEngine;
 use onefold_types::Result;
 
 const EXPLANATION: &str = "\
-    The paper's order LBW > FCRC > capping is not found. FCRC is ahead of LBW with forward \
-    assembly on every workload that is fragmented: the area is filled from where it begins, which \
-    is what a segment models, and a window that slides lets containers pass that are used all the \
-    time, a little. With the rolling area and ALACC the two are level. Capping is behind on the \
-    mean and, as versions-restore shows, ahead of both in the last version. What matters more \
-    than the policy is the engine: with the same memory, keeping exactly the chunks that the \
-    recipe needs next (optimal-chunks) restores without any rewriting faster than forward \
-    assembly does with 7 % of the ratio given up on most workloads, and ALACC comes close to it. \
-    An output that can be written anywhere (direct) reads each container once, and rewriting only \
-    adds to what it has to read. `asked` is the loss that was asked for: a loss is a share of \
-    what a version adds, of which the first version is the most and rewrites nothing, so it is \
-    greater than what is lost.";
+    The paper's order LBW > FCRC > capping is a matter of the engine. With forward assembly FCRC \
+    is ahead of LBW wherever small pieces lie all over: the area is filled from where it begins, \
+    which is what a segment models, and a window that slides lets containers pass that are used \
+    all the time, a little, by chunks of theirs that it has kept before. With ALACC, which holds \
+    what is needed soon wherever it comes from, LBW is level or ahead. What matters more than the \
+    policy is the engine: with the same memory, keeping exactly the chunks that the recipe needs \
+    next (optimal-chunks) gains about as much without any rewriting as rewriting gains with \
+    forward assembly, and ALACC comes close to it. An output that can be written anywhere \
+    (direct) reads each container once, and rewriting can only add to that. `asked` is the loss \
+    asked for; the policies count chunks, keep below what they may spend so far, and end a little \
+    under it.";
 
 /// The experiment.
 pub const EXPERIMENT: Experiment = Experiment {
@@ -97,9 +96,10 @@ fn run(setting: &Setting, report: &mut Report) -> Result<()> {
     report.table(summary(&grid, &engines));
     for (versions, outcomes) in workloads.iter().zip(outcomes.chunks(Kind::ALL.len())) {
         let caption = format!("{}: mean speed factor of ten versions", versions.name);
-        report.table(table(&versions.name, caption, &engines, outcomes, |one| one.0));
+        let file = file_name(&versions.name);
+        report.table(table(&file, caption, &engines, outcomes, |one| one.0));
         let caption = format!("{}: speed factor of the last version", versions.name);
-        let file = format!("{}-last", versions.name);
+        let file = format!("{file}-last");
         report.table(table(&file, caption, &engines, outcomes, |one| one.1));
     }
     Ok(())

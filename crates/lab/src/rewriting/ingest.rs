@@ -304,10 +304,10 @@ mod tests {
     fn versions() -> Versions {
         let chunk = |number: u32| {
             let mut bytes = [0; 32];
-            bytes[..4].copy_from_slice(&(number.wrapping_mul(0x9e37_79b9)).to_be_bytes());
+            bytes[..4].copy_from_slice(&number.wrapping_mul(0x9e37_79b9).to_le_bytes());
             (Fingerprint(bytes), 4096)
         };
-        let second = |place: u32| if place % 8 == 0 { 64 + place / 8 } else { place };
+        let second = |place: u32| if place.is_multiple_of(8) { 64 + place / 8 } else { place };
         let version = |generation, of: &dyn Fn(u32) -> u32| Version {
             stream: 0,
             generation,

@@ -108,31 +108,12 @@ impl Kind {
         if self == Self::None {
             return Ok((self.with_loss(0.0), none.clone()));
         }
-        // The least and the greatest parameter that may be right: more of it loses more.
-        let (mut least, mut most) = match self {
-            Self::Capping => (-f64::from(CAPPING_LEVEL_MAX), 0.0),
-            _ => (0.0, (4.0 * loss).min(0.9)),
+        // More of the parameter loses more.
+        let range = match self {
+            Self::Capping => Search { least: -CAPPING_LEVEL_MAX, most: 0.0, step: 1.0 },
+            _ => Search::by_loss(loss),
         };
-        let mut best = (self.of_parameter(least), none.clone());
-        for trial in 0..TRIALS {
-            let parameter = match (self, trial) {
-                (Self::Capping, _) => ((least + most) / 2.0).floor(),
-                (_, 0) => loss,
-                _ => (least + most) / 2.0,
-            };
-            if parameter <= least && trial > 0 {
-                break;
-            }
-            let policy = self.of_parameter(parameter);
-            let stored = ingest(versions, sizes, &policy)?;
-            if stored.loss(none) <= loss {
-                least = parameter;
-                best = (policy, stored);
-            } else {
-                most = parameter;
-            }
-        }
-        Ok(best)
+        range.at_loss(versions, sizes, none, loss, &|parameter| self.of_parameter(parameter))
     }
 
     fn of_parameter(self, parameter: f64) -> Policy {
@@ -143,9 +124,60 @@ impl Kind {
     }
 }
 
-/// The capping level at which nothing is capped: a segment of the paper has five containers' worth
-/// of chunks.
-const CAPPING_LEVEL_MAX: u32 = 256;
+/// A capping level that is as good as none.
+const CAPPING_LEVEL_MAX: f64 = 256.0;
+
+/// A search for the parameter of a policy.
+#[derive(Clone, Copy, Debug)]
+pub struct Search {
+    /// A parameter that loses little enough.
+    least: f64,
+    /// One that loses too much.
+    most: f64,
+    /// The least difference that makes one.
+    step: f64,
+}
+
+impl Search {
+    /// For parameters that are losses asked for.
+    #[must_use]
+    pub fn by_loss(loss: f64) -> Self {
+        Self { least: 0.0, most: (4.0 * loss).min(0.9), step: 1e-4 }
+    }
+
+    /// The policy whose loss against `none` is `loss` or a little less.
+    ///
+    /// # Errors
+    /// Those of the ingest.
+    pub fn at_loss(
+        self,
+        versions: &Versions,
+        sizes: Sizes,
+        none: &Stored,
+        loss: f64,
+        of: &dyn Fn(f64) -> Policy,
+    ) -> Result<(Policy, Stored)> {
+        let Self { mut least, mut most, step } = self;
+        let mut best = (of(least), none.clone());
+        for trial in 0..TRIALS {
+            let is_loss = step < 1.0;
+            let middle = if trial == 0 && is_loss { 1.2 * loss } else { (least + most) / 2.0 };
+            let parameter = (middle / step).floor() * step;
+            if parameter <= least {
+                break;
+            }
+            let policy = of(parameter);
+            let stored = ingest(versions, sizes, &policy)?;
+            if stored.loss(none) <= loss {
+                least = parameter;
+                best = (policy, stored);
+            } else {
+                most = parameter;
+            }
+        }
+        Ok(best)
+    }
+}
 
 #[cfg(test)]
 mod tests {

@@ -99,7 +99,7 @@ mod tests {
     fn once(chunks: u32) -> Versions {
         let chunk = |number: u32| {
             let mut bytes = [0; 32];
-            bytes[..4].copy_from_slice(&number.to_be_bytes());
+            bytes[..4].copy_from_slice(&number.to_le_bytes());
             (Fingerprint(bytes), 4096)
         };
         let version = Version { stream: 0, generation: 0, chunks: (0..chunks).collect() };

@@ -6,11 +6,13 @@
 //! file that is overwritten here and there to homes whose files wander about.
 
 use super::versions::Versions;
+use crate::source::fsl::FslTrace;
 use crate::source::generator::{Generator, Parameters, Preset};
 use crate::source::tree::{self, Layout};
 use onefold_chunking::{ChunkerKind, ChunkerParameters};
 use onefold_types::Result;
-use std::path::Path;
+use onefold_types::error::Context;
+use std::path::{Path, PathBuf};
 
 /// Versions of each.
 pub const VERSIONS: u32 = 10;
@@ -23,9 +25,11 @@ const CHUNKS_TINY: usize = 30_000;
 /// Those of the tiny form.
 const NAMES_TINY: [&str; 3] = ["mail", "homes-2", "strays"];
 
-/// Names and parameters of the generated workloads.
-fn parameters(chunks: usize) -> [Parameters; 7] {
-    let base = Parameters {
+/// What all generated workloads have in common.
+fn base(chunks: usize, name: &str, seed: u64) -> Parameters {
+    Parameters {
+        name: name.to_owned(),
+        seed,
         generations: VERSIONS,
         generations_min: VERSIONS,
         streams: 1,
@@ -34,8 +38,11 @@ fn parameters(chunks: usize) -> [Parameters; 7] {
         chunk_max_bytes: 6144,
         self_reference: 0.0,
         ..Parameters::preset(Preset::Scattered, chunks)
-    };
-    let named = |name: &str, seed: u64| Parameters { name: name.to_owned(), seed, ..base.clone() };
+    }
+}
+
+/// Workloads whose changes stay together.
+fn together(chunks: usize) -> [Parameters; 3] {
     [
         // One mail database: few large files, overwritten in stretches.
         Parameters {
@@ -45,7 +52,7 @@ fn parameters(chunks: usize) -> [Parameters; 7] {
             cluster_files: 1.0,
             changed_share: 0.05,
             run_chunks: 32.0,
-            ..named("mail", 1)
+            ..base(chunks, "mail", 1)
         },
         // Source code: small files come and go together, some change.
         Parameters {
@@ -56,7 +63,7 @@ fn parameters(chunks: usize) -> [Parameters; 7] {
             cluster_files: 8.0,
             changed_share: 0.03,
             run_chunks: 2.0,
-            ..named("code", 2)
+            ..base(chunks, "code", 2)
         },
         // Few hot files.
         Parameters {
@@ -65,15 +72,21 @@ fn parameters(chunks: usize) -> [Parameters; 7] {
             changed_share: 0.04,
             run_chunks: 16.0,
             moved_share: 0.02,
-            ..named("hot", 3)
+            ..base(chunks, "hot", 3)
         },
+    ]
+}
+
+/// Workloads in which a container holds a few chunks of many places.
+fn torn(chunks: usize) -> [Parameters; 4] {
+    [
         // Homes whose files are moved about, in two degrees.
         Parameters {
             file_chunks: 16.0,
             moved_share: 0.01,
             cluster_files: 1.0,
             changed_share: 0.04,
-            ..named("homes-1", 4)
+            ..base(chunks, "homes-1", 4)
         },
         Parameters {
             file_chunks: 6.0,
@@ -81,7 +94,7 @@ fn parameters(chunks: usize) -> [Parameters; 7] {
             cluster_files: 1.0,
             changed_share: 0.04,
             run_chunks: 3.0,
-            ..named("homes-2", 5)
+            ..base(chunks, "homes-2", 5)
         },
         // Data that is copied from place to place, in pieces and in very small ones, and had been
         // for long when the first version was stored.
@@ -91,7 +104,7 @@ fn parameters(chunks: usize) -> [Parameters; 7] {
             changed_share: 0.06,
             run_chunks: 8.0,
             self_reference: 0.05,
-            ..named("clones", 6)
+            ..base(chunks, "clones", 6)
         },
         Parameters {
             generations: VERSIONS + HISTORY,
@@ -99,9 +112,14 @@ fn parameters(chunks: usize) -> [Parameters; 7] {
             changed_share: 0.04,
             run_chunks: 2.0,
             self_reference: 0.03,
-            ..named("strays", 7)
+            ..base(chunks, "strays", 7)
         },
     ]
+}
+
+/// The parameters of all generated workloads.
+fn parameters(chunks: usize) -> impl Iterator<Item = Parameters> {
+    together(chunks).into_iter().chain(torn(chunks))
 }
 
 /// The generated workloads.
@@ -110,8 +128,7 @@ fn parameters(chunks: usize) -> [Parameters; 7] {
 /// None that the parameters do not rule out.
 pub fn generated(tiny: bool) -> Result<Vec<Versions>> {
     let chunks = if tiny { CHUNKS_TINY } else { CHUNKS };
-    let all = parameters(chunks).into_iter();
-    let chosen = all.filter(|one| !tiny || NAMES_TINY.contains(&one.name.as_str()));
+    let chosen = parameters(chunks).filter(|one| !tiny || NAMES_TINY.contains(&one.name.as_str()));
     chosen.map(of_parameters).collect()
 }
 
@@ -132,7 +149,7 @@ fn of_parameters(parameters: Parameters) -> Result<Versions> {
 /// None that the parameters do not rule out.
 pub fn papers_example(tiny: bool) -> Result<Versions> {
     let chunks = if tiny { CHUNKS_TINY } else { CHUNKS };
-    let [.., example, _, _] = parameters(chunks);
+    let [_, example, ..] = torn(chunks);
     of_parameters(example)
 }
 
@@ -151,8 +168,20 @@ pub fn all(tiny: bool, data: Option<&Path>) -> Result<Vec<Versions>> {
 /// The name of real versions.
 pub const REAL: &str = "real data";
 
-/// Real versions, cut into chunks of about 4 KiB.
+/// Real versions: traces (`.hash.anon`) in the order of their names, or else directories, cut into
+/// chunks of about 4 KiB.
 fn real(data: &Path) -> Result<Versions> {
+    let what = || format!("listing {}", data.display());
+    let mut traces: Vec<PathBuf> = Vec::new();
+    for entry in std::fs::read_dir(data).context(what)? {
+        let path = entry.context(what)?.path();
+        let is_trace = path.to_string_lossy().ends_with(".hash.anon");
+        traces.extend(is_trace.then_some(path));
+    }
+    if !traces.is_empty() {
+        traces.sort_unstable();
+        return Versions::of(REAL, &FslTrace::new(REAL, traces));
+    }
     let parameters = ChunkerParameters::with_average(ChunkerKind::FastCdc, 4096)?;
     let trace = tree::read_versions(REAL, &tree::versions(data)?, &parameters, Layout::Files)?;
     Versions::of(REAL, &trace)
@@ -161,12 +190,14 @@ fn real(data: &Path) -> Result<Versions> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::crawl::{self, Options};
+    use onefold_engine::environment::SystemClock;
 
     #[test]
     fn the_workloads_are_as_the_paper_describes_its_own() {
         let workloads = generated(true).unwrap();
         assert_eq!(workloads.len(), NAMES_TINY.len());
-        assert!(parameters(CHUNKS).len() >= 6);
+        assert!(parameters(CHUNKS).count() >= 6);
         for one in &workloads {
             assert_eq!(one.versions.len(), VERSIONS as usize, "{}", one.name);
             assert!(one.seen_share() >= 0.93, "{}: {}", one.name, one.seen_share());
@@ -179,5 +210,31 @@ mod tests {
         }
         let example = papers_example(true).unwrap();
         assert!(workloads.iter().any(|one| one.name == example.name));
+    }
+
+    #[test]
+    fn real_versions_are_directories_or_traces() {
+        let place = tempfile::tempdir().unwrap();
+        let (data, traces) = (place.path().join("data"), place.path().join("traces"));
+        std::fs::create_dir(&traces).unwrap();
+        let mut words: String = (0..40_000).map(|number| format!("{number} ")).collect();
+        for version in ["v1", "v2"] {
+            let root = data.join(version);
+            std::fs::create_dir_all(&root).unwrap();
+            std::fs::write(root.join("words"), &words).unwrap();
+            words.push_str("more");
+            let options = Options::new(ChunkerKind::FastCdc, 4096).unwrap();
+            let trace = traces.join(format!("{version}.hash.anon"));
+            crawl::crawl(&root, &trace, &options, &SystemClock).unwrap();
+        }
+        let read = |data: &Path| real(data).unwrap();
+        for versions in [read(&data), read(&traces)] {
+            let counts: Vec<usize> =
+                versions.versions.iter().map(|version| version.chunks.len()).collect();
+            assert!(counts.len() == 2 && counts[0] > 30, "{counts:?}");
+            assert!(versions.seen_share() > 0.9 && versions.seen_share() < 1.0);
+        }
+        assert!(real(&place.path().join("absent")).unwrap_err().to_string().contains("absent"));
+        assert!(all(true, Some(&data)).unwrap().last().unwrap().name == REAL);
     }
 }

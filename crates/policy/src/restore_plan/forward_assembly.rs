@@ -6,9 +6,9 @@
 //! cache, and no memory holds what is not needed. When the area is full it is written out, and the
 //! next M bytes begin.
 //!
-//! Rolling (the way of destor, the testbed): what is at the front and filled is written out at once,
-//! and the area takes up as much of the recipe at its end. It then has its full length where a
-//! read happens, for the same memory. Ours: a place that enters it is filled at once if its chunk
+//! Rolling (the way of destor, the testbed): what is at the front and filled is written out at
+//! once, and the area takes up as much of the recipe at its end. It then has its full length where
+//! a read happens, for the same memory. Ours: a place that enters it is filled at once if its chunk
 //! is in the area already.
 
 use super::layout::{Layout, NEVER};

@@ -9,41 +9,75 @@
 
 use super::layout::{Layout, NEVER};
 use super::served::Served;
-use std::collections::BTreeSet;
+use std::collections::BinaryHeap;
 
 /// With a cache of that many bytes; the chunk just read is always held.
 pub(super) fn serve(layout: &Layout, memory_bytes: u64) -> Served {
     let next_uses = layout.next_uses(&layout.copies, layout.copy_bytes.len());
-    let mut served = Served::new(layout.len());
-    // The place that needs each copy next, and copies in memory by that place.
     let mut next_of = layout.first_uses();
-    let mut cached: BTreeSet<(u32, u32)> = BTreeSet::new();
-    let mut cached_bytes = 0;
+    let mut held = Held::new(layout);
+    let mut served = Served::new(layout.len());
     let mut reads = vec![0; layout.copy_bytes.len()];
     for (place, (&container, &copy)) in layout.containers.iter().zip(&layout.copies).enumerate() {
-        if !cached.contains(&(place as u32, copy)) {
+        if !held.for_places[place] {
             let read = served.read(container);
             for brought in layout.copies_of(container) {
-                let next = next_of[brought as usize];
-                if next != NEVER && cached.insert((next, brought)) {
+                if held.insert(next_of[brought as usize]) {
                     reads[brought as usize] = read;
-                    cached_bytes += u64::from(layout.copy_bytes[brought as usize]);
                 }
             }
         }
         served.serve(reads[copy as usize]);
-        while cached_bytes > memory_bytes && cached.len() > 1 {
-            let Some((_, last)) = cached.pop_last() else { break };
-            cached_bytes -= u64::from(layout.copy_bytes[last as usize]);
-        }
-        cached.remove(&(place as u32, copy));
-        let next = next_uses[place];
-        next_of[copy as usize] = next;
-        if next == NEVER {
-            cached_bytes -= u64::from(layout.copy_bytes[copy as usize]);
-        } else {
-            cached.insert((next, copy));
-        }
+        held.shrink_to(memory_bytes, place);
+        held.remove(place);
+        next_of[copy as usize] = next_uses[place];
+        held.insert(next_uses[place]);
     }
     served
+}
+
+/// The chunks in memory. A chunk is known by the next place that needs it, which needs no other.
+struct Held<'a> {
+    layout: &'a Layout,
+    /// Whether the chunk for a place is in memory, as the next place that needs it.
+    for_places: Vec<bool>,
+    /// These places, and some for which it is no longer.
+    farthest: BinaryHeap<u32>,
+    bytes: u64,
+}
+
+impl<'a> Held<'a> {
+    fn new(layout: &'a Layout) -> Self {
+        let for_places = vec![false; layout.len()];
+        Self { layout, for_places, farthest: BinaryHeap::new(), bytes: 0 }
+    }
+
+    /// False if the chunk is in memory already or no place needs it.
+    fn insert(&mut self, place: u32) -> bool {
+        if place == NEVER || self.for_places[place as usize] {
+            return false;
+        }
+        self.for_places[place as usize] = true;
+        self.farthest.push(place);
+        self.bytes += self.layout.bytes_at(place as usize);
+        true
+    }
+
+    fn remove(&mut self, place: usize) {
+        if std::mem::take(&mut self.for_places[place]) {
+            self.bytes -= self.layout.bytes_at(place);
+        }
+    }
+
+    /// Lets go of chunks, but not of the one for the place that is served.
+    fn shrink_to(&mut self, bytes: u64, served: usize) {
+        while self.bytes > bytes {
+            let Some(&last) = self.farthest.peek() else { break };
+            if last as usize == served {
+                break;
+            }
+            self.farthest.pop();
+            self.remove(last as usize);
+        }
+    }
 }

@@ -2,12 +2,10 @@
 
 #![allow(clippy::disallowed_types, reason = "a simulation's index is not a policy")]
 
-use crate::support::{OracleStore, chunks, exact, shuffled};
+use crate::support::{chunks, shuffled};
 use onefold_policy::cost_model::time_ns;
-use onefold_policy::lookup::auto::Choice;
 use onefold_policy::lookup::{
-    AutoParameters, AutoReport, DeviceCosts, FilterOrder, LazyParameters, LookupStrategy,
-    StreamLookup,
+    AutoParameters, DeviceCosts, FilterOrder, LazyParameters, LookupStrategy, StreamLookup,
 };
 use onefold_policy::{AcceleratedFilter, FilterConfiguration, FilterCounters, IndexPort};
 use onefold_types::{ContainerId, Fingerprint, Result};

@@ -4,7 +4,7 @@ use super::support::{CHUNK_BYTES, Item, in_memory, random_bytes, store_tree, sto
 use super::{containers, data_containers, options, restore_cleanly, restore_with_problems};
 use onefold_engine::Job;
 use onefold_engine::container::reader::read_section;
-use onefold_engine::restore::{Overwrite, RestoreOptions, dump};
+use onefold_engine::restore::{DumpOptions, Overwrite, RestoreOptions, dump};
 use onefold_engine::tree::TreeReader;
 use onefold_engine::tree::directory::NoNames;
 use onefold_format::container::HEADER_BYTES;
@@ -147,10 +147,10 @@ fn dump_uses_other_instances_and_else_fails() {
     spoil(&memory, old[0]);
     let (job, _) = Job::unattended();
     let mut out = Vec::new();
-    let error = dump(&repository, &entry, 0, u64::MAX, &mut out, &job).unwrap_err();
+    let error = dump(&repository, &entry, &DumpOptions::default(), &mut out, &job).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Damaged);
     store_tree_avoiding(&repository, tree(), old.into_iter().collect(), &NoNames);
     let mut out = Vec::new();
-    dump(&repository, &entry, 0, u64::MAX, &mut out, &job).unwrap();
+    dump(&repository, &entry, &DumpOptions::default(), &mut out, &job).unwrap();
     assert!(out == random_bytes(3, 3_000_000));
 }

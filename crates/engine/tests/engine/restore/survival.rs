@@ -4,7 +4,7 @@ use super::support::{
     Item, Part, in_memory, random_bytes, repository_with_memory, store_tree, store_tree_avoiding,
 };
 use super::{data_containers, options, patterns, restore_cleanly};
-use onefold_engine::restore::{RestoreOptions, dump, restore};
+use onefold_engine::restore::{DumpOptions, RestoreOptions, dump, restore};
 use onefold_engine::tree::directory::OwnerNames;
 use onefold_engine::{Job, Repository};
 use onefold_format::node::{Entry, EntryKind, Time};
@@ -363,7 +363,8 @@ fn a_target_that_is_a_file_is_refused() {
 fn dumped(repository: &Arc<Repository>, entry: &Entry, offset: u64, length: u64) -> Vec<u8> {
     let mut out = Vec::new();
     let (job, _) = Job::unattended();
-    let count = dump(repository, entry, offset, length, &mut out, &job).unwrap();
+    let options = DumpOptions { offset, length, ..DumpOptions::default() };
+    let count = dump(repository, entry, &options, &mut out, &job).unwrap();
     assert_eq!(count, out.len() as u64);
     out
 }

@@ -1,0 +1,195 @@
+//! The plan of a restore: what would be read, without reading it.
+//!
+//! Source: FAST'19, section 6 (speed factor). The tree is walked and every chunk located as a restore
+//! does it; windows are then arranged, by the engine asked for and by all others with the memory of
+//! S2.32, and counted.
+
+use super::RestoreOptions;
+use super::extents::ExtentWalk;
+use super::window::Window;
+use crate::job::Job;
+use crate::placement::Guide;
+use crate::repository::Repository;
+use crate::tree::{TreeReader, path};
+use onefold_format::node::{Entry, EntryKind, Extent};
+use onefold_policy::restore_plan::RestoreEngine;
+use onefold_policy::rewrite::SPAN_BYTES;
+use onefold_types::{ContainerId, Error, Result};
+use std::collections::HashSet;
+use std::sync::Arc;
+
+/// What a restore would read.
+#[derive(Clone, Debug, Default)]
+pub struct PlanReport {
+    /// Files.
+    pub files: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Their data chunks.
+    pub chunks: u64,
+    /// Containers that hold them.
+    pub containers: u64,
+    /// Reads of containers by the engine asked for.
+    pub container_reads: u64,
+    /// Frames to be opened.
+    pub frames: u64,
+    /// Stored bytes to be read.
+    pub bytes_read: u64,
+    /// Plain bytes in those frames.
+    pub bytes_opened: u64,
+    /// Reads of containers that each engine would do with [`SPAN_BYTES`] of memory.
+    pub engines: Vec<(RestoreEngine, u64)>,
+    /// Chunks found where the placement said.
+    pub chunks_guided: u64,
+    /// Chunks that are in no readable container.
+    pub chunks_missing: u64,
+}
+
+/// Plans the restore of what lies below `root`.
+pub fn plan(
+    repository: &Arc<Repository>,
+    root: &Entry,
+    options: &RestoreOptions,
+    job: &Job,
+) -> Result<PlanReport> {
+    let engines = RestoreEngine::with_memory(SPAN_BYTES).map(|engine| (engine, 0));
+    let mut planner = Planner {
+        reader: TreeReader::open(repository)?,
+        guide: Guide::new(repository, options.placed),
+        place: options.placed.map_or(0, |placed| placed.first_chunk),
+        options,
+        job,
+        window: Window::default(),
+        window_chunks_max: repository.memory().restore_window_chunks,
+        containers: HashSet::new(),
+        report: PlanReport { engines: engines.to_vec(), ..PlanReport::default() },
+    };
+    job.progress.set_totals(root.totals.entries, root.totals.bytes.max(root.size));
+    let included = options.include.is_empty() || root.kind != EntryKind::Directory;
+    planner.entry(root, b"/", included)?;
+    planner.run_window()?;
+    planner.report.containers = planner.containers.len() as u64;
+    Ok(planner.report)
+}
+
+struct Planner<'a> {
+    reader: TreeReader,
+    guide: Guide,
+    place: u64,
+    options: &'a RestoreOptions,
+    job: &'a Job,
+    window: Window,
+    window_chunks_max: usize,
+    containers: HashSet<ContainerId>,
+    report: PlanReport,
+}
+
+impl Planner<'_> {
+    /// Directories are nested as deep as limits allow, which recursion survives.
+    fn entry(&mut self, entry: &Entry, at: &[u8], included: bool) -> Result<()> {
+        self.job.interrupt.check()?;
+        let first = self.place;
+        match (entry.kind, entry.content) {
+            (EntryKind::Directory, Some(content)) => {
+                for child in self.reader.entries(content)? {
+                    let here = path::join(at, &child.name);
+                    let is_directory = child.kind == EntryKind::Directory;
+                    let matches = |patterns: &crate::patterns::Patterns| {
+                        !patterns.is_empty() && patterns.matches(&here, is_directory, false)
+                    };
+                    let inside = included || matches(&self.options.include);
+                    if matches(&self.options.exclude) || (!inside && !is_directory) {
+                        let chunks = child.chunks.saturating_add(child.totals.chunks);
+                        self.place = self.place.saturating_add(chunks);
+                        continue;
+                    }
+                    self.entry(&child, &here, inside)?;
+                }
+            }
+            (EntryKind::File, Some(_)) => self.file(entry)?,
+            _ => {}
+        }
+        let chunks = entry.chunks.saturating_add(entry.totals.chunks);
+        if chunks > 0 {
+            self.place = first.saturating_add(chunks);
+        }
+        Ok(())
+    }
+
+    fn file(&mut self, entry: &Entry) -> Result<()> {
+        self.report.files += 1;
+        self.report.bytes += entry.size;
+        self.job.progress.add(1, entry.size);
+        let mut walk = ExtentWalk::new(entry.content, entry.size)?;
+        while let Some((offset, extent)) = walk.next(&mut self.reader)? {
+            if !extent.is_hole() {
+                self.chunk(offset, &extent)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn chunk(&mut self, offset: u64, extent: &Extent) -> Result<()> {
+        self.report.chunks += 1;
+        let container = self.guide.container_at(self.place);
+        self.place += 1;
+        let chunks = self.reader.chunks();
+        let guided = match container {
+            Some(container) => chunks.locate_in(container, &extent.fingerprint)?,
+            None => None,
+        };
+        let location = match guided {
+            Some(location) => {
+                self.report.chunks_guided += 1;
+                location
+            }
+            None => match chunks.locate(&extent.fingerprint) {
+                Ok(location) => location,
+                Err(error) if error.is_damage() => {
+                    self.report.chunks_missing += 1;
+                    return Ok(());
+                }
+                Err(error) => return Err(error),
+            },
+        };
+        self.containers.insert(location.container);
+        self.window.push(&location, 0, offset, extent.length)?;
+        if self.window.cost() >= self.window_chunks_max {
+            self.run_window()?;
+        }
+        Ok(())
+    }
+
+    fn run_window(&mut self) -> Result<()> {
+        let window = std::mem::take(&mut self.window);
+        for (engine, reads) in &mut self.report.engines {
+            *reads += window.count_reads(engine)?;
+        }
+        let sorted = window.arrange(&self.options.engine)?;
+        self.report.container_reads += sorted.reads.len() as u64;
+        self.report.frames += sorted.frames.len() as u64;
+        for frame in &sorted.frames {
+            self.report.bytes_read += u64::from(frame.descriptor.stored_length);
+            self.report.bytes_opened += u64::from(frame.descriptor.plain_length);
+        }
+        Ok(())
+    }
+}
+
+impl PlanReport {
+    /// MB restored for each read of a container.
+    #[must_use]
+    pub fn speed_factor(&self) -> f64 {
+        self.bytes as f64 / f64::from(1 << 20) / self.container_reads.max(1) as f64
+    }
+
+    /// An error if something cannot be restored.
+    pub fn check(&self) -> Result<()> {
+        match self.chunks_missing {
+            0 => Ok(()),
+            missing => Err(Error::damaged(format!(
+                "{missing} chunks are in no readable container; run 'onefold check'"
+            ))),
+        }
+    }
+}

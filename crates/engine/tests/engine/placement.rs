@@ -1,0 +1,519 @@
+//! Placements: what they say is so, whatever happened to the tree, and they may be lost.
+
+use crate::ingest::{in_memory, open, random_bytes};
+use crate::rewriting::{Versions, rewriting, save, save_with, sources, unkeyed};
+use crate::steps::{check_all, chunk_store_avoiding, put_with};
+use onefold_engine::chunk_store::ChunkBatch;
+use onefold_engine::container::reader::read_section;
+use onefold_engine::index::rebuild::container_names;
+use onefold_engine::ingest::{BackupOptions, BackupReport, backup};
+use onefold_engine::placement::{Overview, PlacementReader, PlacementRecorder};
+use onefold_engine::session::{Commit, SnapshotList, WriterSession};
+use onefold_engine::tree::TreeReader;
+use onefold_engine::{Job, Repository};
+use onefold_format::node::{
+    Entry, EntryKind, Node, PlacementMap, PlacementPage, PlacementPart, PlacementRun, Reference,
+};
+use onefold_format::record::SnapshotRecord;
+use onefold_store::Store;
+use onefold_types::{ContainerId, Fingerprint, Level, SessionId};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+fn record_of(repository: &Arc<Repository>, id: SessionId) -> SnapshotRecord {
+    SnapshotList::load(repository).unwrap().get(id).unwrap().record.clone()
+}
+
+fn reader_of(repository: &Arc<Repository>, id: SessionId) -> PlacementReader {
+    let placement = record_of(repository, id).placement.expect("a placement was recorded");
+    PlacementReader::open(repository, placement).unwrap()
+}
+
+/// Data chunks of a tree in its order, with their sizes.
+struct Walked {
+    reader: TreeReader,
+    chunks: Vec<(Vec<u8>, Fingerprint, u64)>,
+}
+
+impl Walked {
+    fn of(repository: &Arc<Repository>, root: Reference) -> Self {
+        let reader = TreeReader::open(repository).unwrap();
+        let mut walked = Self { reader, chunks: Vec::new() };
+        let counted = walked.directory(root, b"");
+        assert_eq!(counted, walked.chunks.len() as u64);
+        walked
+    }
+
+    /// Walks a directory; the chunks that its entries claim to have.
+    fn directory(&mut self, directory: Reference, above: &[u8]) -> u64 {
+        let mut counted = 0;
+        for entry in self.reader.entries(directory).unwrap() {
+            let path = [above, b"/", entry.name.as_slice()].concat();
+            let before = self.chunks.len();
+            match entry.kind {
+                EntryKind::Directory => {
+                    let below = self.directory(entry.content.unwrap(), &path);
+                    assert_eq!(entry.totals.chunks, below, "{}", path.escape_ascii());
+                    counted += below;
+                }
+                EntryKind::File => {
+                    self.file(&entry, &path);
+                    let found = (self.chunks.len() - before) as u64;
+                    assert_eq!(entry.chunks, found, "{}", path.escape_ascii());
+                    counted += entry.chunks;
+                }
+                _ => assert_eq!(entry.chunks, 0),
+            }
+        }
+        counted
+    }
+
+    fn file(&mut self, entry: &Entry, path: &[u8]) {
+        let Some(content) = entry.content else { return };
+        let chunks = &mut self.chunks;
+        let mut each = |extent: onefold_format::node::Extent| {
+            if !extent.is_hole() {
+                chunks.push((path.to_vec(), extent.fingerprint, extent.length));
+            }
+            Ok(())
+        };
+        self.reader.extents(content, entry.size, &mut each).unwrap();
+    }
+}
+
+/// Compares a snapshot's placement with the containers, chunk by chunk; returns how many chunks
+/// have a known place and how many have none.
+fn assert_places(repository: &Arc<Repository>, id: SessionId) -> (u64, u64) {
+    let walked = Walked::of(repository, record_of(repository, id).root);
+    let mut reader = reader_of(repository, id);
+    let total = walked.chunks.len() as u64;
+    assert_eq!(reader.chunks(), total, "the runs cover the tree, no more and no less");
+    assert_eq!(reader.run_at(total).unwrap(), None);
+    let mut places = Vec::new();
+    reader.runs(0, total, &mut |run| {
+        places.extend((0..run.chunks).map(|_| run.container));
+    });
+    assert_eq!(places.len() as u64, total);
+    let mut sections: BTreeMap<ContainerId, BTreeSet<Fingerprint>> = BTreeMap::new();
+    let (mut known, mut unknown) = (0, 0);
+    for (number, ((path, fingerprint, _), place)) in walked.chunks.iter().zip(places).enumerate() {
+        // Any place of the tree can be asked for by itself.
+        if number % 37 == 0 {
+            assert_eq!(reader.run_at(number as u64).unwrap().unwrap().container, place);
+        }
+        let Some(container) = place else {
+            unknown += 1;
+            continue;
+        };
+        let section = sections.entry(container).or_insert_with(|| {
+            let section = read_section(repository, container).unwrap();
+            section.chunks.iter().map(|chunk| chunk.fingerprint).collect()
+        });
+        let path = path.escape_ascii();
+        assert!(section.contains(fingerprint), "chunk {number}, of {path}, is not in {container}");
+        known += 1;
+    }
+    assert_uses(repository, id, &sections.keys().copied().collect());
+    (known, unknown)
+}
+
+/// The recorded use names the containers of the runs and knows what is in them.
+fn assert_uses(repository: &Arc<Repository>, id: SessionId, expected: &BTreeSet<ContainerId>) {
+    let uses = reader_of(repository, id).uses().unwrap();
+    let named: BTreeSet<ContainerId> = uses.iter().map(|(id, _)| id).collect();
+    assert_eq!(named, *expected);
+    for (container, usage) in uses.iter() {
+        let section = read_section(repository, container).unwrap();
+        let payload: u64 = section.chunks.iter().map(|chunk| u64::from(chunk.length)).sum();
+        assert_eq!(usage.payload_bytes, payload, "plain bytes in {container}");
+        assert!(usage.spans >= 1 && usage.referred_bytes > 0);
+    }
+    let summary = record_of(repository, id).summary;
+    let overview = Overview::of(&summary).unwrap();
+    assert_eq!(overview.containers, expected.len() as u64);
+    assert_eq!(
+        overview.container_reads,
+        uses.iter().map(|(_, one)| u64::from(one.spans)).sum::<u64>()
+    );
+    assert!(overview.speed_factor() > 0.0);
+}
+
+fn save_tree(store: &Arc<dyn Store>, path: &Path) -> (BackupReport, SessionId) {
+    let report = save(&open(store), path, &rewriting("auto"));
+    let id = report.snapshot.unwrap();
+    (report, id)
+}
+
+fn new_store() -> Arc<dyn Store> {
+    let (_, store) = in_memory();
+    crate::ingest::create(&store, &unkeyed());
+    store
+}
+
+#[test]
+fn sx_2_every_chunk_is_where_the_placement_says() {
+    for choice in ["none", "capping,level=2", "flexible,loss=7", "window,loss=7", "auto,loss=7"] {
+        for lookup in ["eager", "lazy", "lazy,ring=64,bucket=65536"] {
+            let mut versions = Versions::new(4, 600_000);
+            let store = new_store();
+            for _ in 0..4 {
+                versions.write_next();
+                let options =
+                    BackupOptions { lookup: lookup.parse().unwrap(), ..rewriting(choice) };
+                let report = save(&open(&store), versions.path(), &options);
+                let (known, unknown) = assert_places(&open(&store), report.snapshot.unwrap());
+                assert!(known > 200, "{choice} {lookup}: {known}");
+                // No chunk stands twice in these trees.
+                assert_eq!(unknown, 0, "{choice} {lookup}");
+            }
+        }
+    }
+}
+
+#[test]
+fn the_runs_of_a_first_backup_hold_the_bytes_of_its_files() {
+    let mut versions = Versions::new(3, 500_000);
+    versions.write_next();
+    let store = new_store();
+    let (report, id) = save_tree(&store, versions.path());
+    let mut reader = reader_of(&open(&store), id);
+    let chunks = reader.chunks();
+    let mut bytes = 0;
+    reader.runs(0, chunks, &mut |run| bytes += run.bytes);
+    assert_eq!(bytes, report.summary.bytes);
+    let uses = reader.uses().unwrap();
+    assert_eq!(uses.iter().map(|(_, one)| one.referred_bytes).sum::<u64>(), bytes);
+    assert_eq!(uses.iter().map(|(_, one)| one.payload_bytes).sum::<u64>(), bytes);
+}
+
+#[test]
+fn an_unchanged_tree_has_the_same_placement_and_adds_no_chunk() {
+    let mut versions = Versions::new(4, 600_000);
+    let store = new_store();
+    for _ in 0..3 {
+        versions.write_next();
+        save_tree(&store, versions.path());
+    }
+    let (_, first) = save_tree(&store, versions.path());
+    let containers = container_names(&open(&store)).unwrap().len();
+    let (report, second) = save_tree(&store, versions.path());
+    assert_eq!(report.summary.files_unchanged, 4);
+    assert_eq!((report.summary.chunks_new, report.summary.bytes_stored), (0, 0));
+    let repository = open(&store);
+    assert_eq!(container_names(&repository).unwrap().len(), containers);
+    let (first, second) = (record_of(&repository, first), record_of(&repository, second));
+    assert_eq!(first.placement, second.placement);
+    assert!(second.placement.is_some());
+    assert_eq!(first.summary.containers, second.summary.containers);
+    assert_eq!(first.summary.container_reads, second.summary.container_reads);
+}
+
+/// Many small files and some large ones, in several directories.
+fn make_mixed(root: &Path) {
+    for directory in 0..4u64 {
+        let path = root.join(format!("d{directory}/below"));
+        fs::create_dir_all(&path).unwrap();
+        for number in 0..25u64 {
+            let seed = directory * 100 + number;
+            let bytes = random_bytes(5000 + seed, 300 + number as usize * 2500);
+            fs::write(path.join(format!("s{number:02}")), bytes).unwrap();
+        }
+        let large = random_bytes(9000 + directory, 400_000);
+        fs::write(root.join(format!("d{directory}/large")), large).unwrap();
+        fs::write(root.join(format!("d{directory}/empty")), "").unwrap();
+        symlink("nowhere", root.join(format!("d{directory}/link"))).unwrap();
+    }
+    crate::ingest::settle_times(root);
+}
+
+fn change_mixed(root: &Path) {
+    for number in [3, 4, 11] {
+        let path = root.join(format!("d1/below/s{number:02}"));
+        let mut bytes = fs::read(&path).unwrap();
+        bytes.splice(100..100, *b"inserted");
+        fs::write(&path, bytes).unwrap();
+    }
+    let path = root.join("d2/large");
+    let mut bytes = fs::read(&path).unwrap();
+    bytes[200_000..200_010].fill(7);
+    fs::write(&path, bytes).unwrap();
+    fs::remove_file(root.join("d0/below/s07")).unwrap();
+    fs::remove_dir_all(root.join("d3/below")).unwrap();
+    fs::write(root.join("d0/below/s07new"), random_bytes(1, 60_000)).unwrap();
+    fs::write(root.join("a"), random_bytes(2, 90_000)).unwrap();
+    fs::write(root.join("d1/b"), random_bytes(3, 70_000)).unwrap();
+    fs::rename(root.join("d0/large"), root.join("d2/moved")).unwrap();
+    let mut sparse = vec![0; 600_000];
+    sparse[300_000..350_000].copy_from_slice(&random_bytes(4, 50_000));
+    fs::write(root.join("d2/sparse"), sparse).unwrap();
+    crate::ingest::settle_times(root);
+}
+
+/// A backup, another of the changed tree, and a third over the runs that were taken over.
+fn assert_places_of_three_backups(links: bool) {
+    for choice in ["none", "auto,loss=7", "capping,level=1"] {
+        let source = tempfile::tempdir().unwrap();
+        make_mixed(source.path());
+        let at = |name: &str| source.path().join(name);
+        let store = new_store();
+        let first = save(&open(&store), source.path(), &rewriting(choice));
+        assert_places(&open(&store), first.snapshot.unwrap());
+        change_mixed(source.path());
+        if links {
+            fs::hard_link(at("d1/large"), at("d1/large-twin")).unwrap();
+            fs::hard_link(at("d1/b"), at("d2/b-twin")).unwrap();
+            crate::ingest::settle_times(source.path());
+        }
+        let second = save(&open(&store), source.path(), &rewriting(choice));
+        assert!(second.summary.files_unchanged > 60, "{:?}", second.summary);
+        assert!(second.summary.files_new >= 4 && second.summary.files_changed >= 4);
+        let (known, unknown) = assert_places(&open(&store), second.snapshot.unwrap());
+        // Unknown are the chunks of further names, and repeats of what the session was writing.
+        assert!(known > 3 * unknown, "{choice}: {known} {unknown}");
+        fs::write(at("d1/c"), random_bytes(9, 50_000)).unwrap();
+        fs::remove_file(at("a")).unwrap();
+        crate::ingest::settle_times(source.path());
+        let third = save(&open(&store), source.path(), &rewriting(choice));
+        let (known, unknown) = assert_places(&open(&store), third.snapshot.unwrap());
+        assert!(known > 3 * unknown, "{choice}: {known} {unknown}");
+    }
+}
+
+#[test]
+fn kept_changed_new_and_deleted_files_keep_their_right_places() {
+    assert_places_of_three_backups(false);
+}
+
+#[test]
+fn a_directory_of_several_leaves_keeps_its_places() {
+    let source = tempfile::tempdir().unwrap();
+    let directory = source.path().join("d");
+    fs::create_dir(&directory).unwrap();
+    for number in 0..6000u64 {
+        let name = format!("a-rather-long-name-so-that-leaves-fill-up-{number:05}");
+        fs::write(directory.join(name), number.to_le_bytes()).unwrap();
+    }
+    crate::ingest::settle_times(source.path());
+    let store = new_store();
+    let (_, first) = save_tree(&store, source.path());
+    assert_eq!(assert_places(&open(&store), first), (6000, 0));
+    let name = |number: u64| {
+        directory.join(format!("a-rather-long-name-so-that-leaves-fill-up-{number:05}"))
+    };
+    fs::remove_file(name(17)).unwrap();
+    fs::write(name(3333), "changed").unwrap();
+    fs::write(directory.join("a-new"), "new").unwrap();
+    fs::write(directory.join("z-new"), "new as well").unwrap();
+    crate::ingest::settle_times(source.path());
+    let (report, second) = save_tree(&store, source.path());
+    assert_eq!(report.summary.files_unchanged, 5998);
+    assert_eq!(assert_places(&open(&store), second), (6001, 0));
+}
+
+#[test]
+fn several_sources_and_one_that_cannot_be_read_have_right_places() {
+    let source = tempfile::tempdir().unwrap();
+    make_mixed(source.path());
+    let store = new_store();
+    let at = |name: &str| source.path().join(name);
+    // A regular file that opens and cannot be read.
+    let unreadable = PathBuf::from("/proc/self/mem");
+    let paths = [at("d0"), at("d1"), unreadable, at("d3")];
+    let (job, problems) = Job::unattended();
+    let mut ids = Vec::new();
+    for _ in 0..2 {
+        let options = rewriting("auto");
+        let report = backup(&open(&store), sources(&paths), &options, &job).unwrap();
+        assert_eq!(report.summary.errors, 1);
+        ids.push(report.snapshot.unwrap());
+        fs::write(at("d1/new"), random_bytes(6, 100_000)).unwrap();
+        fs::write(at("d0/below/s00"), random_bytes(7, 30_000)).unwrap();
+        crate::ingest::settle_times(source.path());
+    }
+    assert_eq!(problems.0.lock().unwrap().len(), 2);
+    for id in ids {
+        // The unreadable source stands apart, so the walk may not follow the tree's order; then
+        // nothing is recorded. What is recorded is right.
+        if record_of(&open(&store), id).placement.is_some() {
+            assert_eq!(assert_places(&open(&store), id).1, 0);
+        }
+    }
+}
+
+#[test]
+fn several_sources_in_the_order_of_the_tree_are_recorded_in_any_order_of_naming() {
+    let source = tempfile::tempdir().unwrap();
+    make_mixed(source.path());
+    let at = |name: &str| source.path().join(name);
+    let store = new_store();
+    let paths = [at("d0"), at("d1/below"), at("d3")];
+    let report = save_with(&open(&store), sources(&paths), &rewriting("auto"));
+    let id = report.snapshot.unwrap();
+    // Shorter places are walked first: "d3" before "d1/below", which is not the tree's order.
+    assert_eq!(record_of(&open(&store), id).placement, None);
+    for paths in [[at("d0"), at("d1"), at("d3")], [at("d0"), at("d1"), at("d2")]] {
+        let report = save_with(&open(&store), sources(&paths), &rewriting("auto"));
+        let (known, unknown) = assert_places(&open(&store), report.snapshot.unwrap());
+        assert!(known > 300, "{known}");
+        assert_eq!(unknown, 0);
+    }
+}
+
+#[test]
+fn files_without_permission_in_the_middle_of_a_batch_leave_the_others_in_place() {
+    if rustix::process::geteuid().is_root() {
+        return;
+    }
+    use std::os::unix::fs::PermissionsExt;
+    let source = tempfile::tempdir().unwrap();
+    make_mixed(source.path());
+    for number in [5, 6, 20] {
+        let path = source.path().join(format!("d1/below/s{number:02}"));
+        fs::set_permissions(path, fs::Permissions::from_mode(0)).unwrap();
+    }
+    let store = new_store();
+    let (job, _) = Job::unattended();
+    let paths = [source.path().to_path_buf()];
+    let report = backup(&open(&store), sources(&paths), &rewriting("auto"), &job).unwrap();
+    assert_eq!(report.summary.errors, 3);
+    assert_eq!(assert_places(&open(&store), report.snapshot.unwrap()).1, 0);
+}
+
+fn batch(repository: &Repository, seeds: std::ops::Range<u64>) -> (ChunkBatch, Vec<Fingerprint>) {
+    let mut batch = ChunkBatch::default();
+    for seed in seeds {
+        let bytes = random_bytes(seed, 5000);
+        batch.places.push(batch.buffer.len()..batch.buffer.len() + bytes.len());
+        batch.fingerprints.push(repository.fingerprinter().data(&bytes));
+        batch.buffer.extend(bytes);
+    }
+    let fingerprints = batch.fingerprints.clone();
+    (batch, fingerprints)
+}
+
+#[test]
+fn chunks_of_a_file_that_was_left_out_are_not_in_the_placement() {
+    let store = new_store();
+    let repository = open(&store);
+    let store = chunk_store_avoiding(&repository, BTreeSet::new());
+    let mut writer = store.stream().unwrap();
+    writer.record_placement(PlacementRecorder::new(None));
+    let mut kept = Vec::new();
+    for number in 0..6u64 {
+        let (chunks, fingerprints) = batch(&repository, number * 40..(number + 1) * 40);
+        let tickets = writer.put_data(chunks, &mut |_| {}).unwrap();
+        // Half of every third batch belongs to a file that broke off.
+        if number % 3 == 1 {
+            let broken = tickets.start + 10..tickets.start + 30;
+            writer.confirm(broken.start).unwrap();
+            writer.discard(broken);
+            kept.extend_from_slice(&fingerprints[..10]);
+            kept.extend_from_slice(&fingerprints[30..]);
+        } else {
+            kept.extend(fingerprints);
+        }
+        writer.confirm(tickets.end).unwrap();
+        // A further name of a file: its chunks have no place of their own.
+        writer.keep(tickets.end, None, 2);
+        kept.extend([Fingerprint::ZERO; 2]);
+    }
+    let recorded = writer.finish().unwrap();
+    store.finish().unwrap();
+    let placement = recorded.placement.unwrap();
+    let mut reader = PlacementReader::open(&repository, placement).unwrap();
+    assert_eq!(reader.chunks(), kept.len() as u64);
+    let mut places = Vec::new();
+    reader.runs(0, kept.len() as u64, &mut |run| {
+        places.extend((0..run.chunks).map(|_| run.container));
+    });
+    for (fingerprint, place) in kept.iter().zip(places) {
+        match place {
+            None => assert!(fingerprint.is_zero()),
+            Some(container) => {
+                let section = read_section(&repository, container).unwrap();
+                assert!(section.chunks.iter().any(|chunk| chunk.fingerprint == *fingerprint));
+            }
+        }
+    }
+}
+
+fn damaged_placements(repository: &Arc<Repository>, root: Reference) -> Vec<(Reference, bool)> {
+    let missing = |seed: u8| Reference { fingerprint: Fingerprint([seed; 32]), level: Level(1) };
+    let lost_page = Node::PlacementMap(PlacementMap {
+        parts: vec![PlacementPart { page: missing(7), chunks: 100_000 }],
+        uses: vec![missing(8)],
+    });
+    let empty_page = Node::PlacementPage(PlacementPage {
+        containers: vec![ContainerId([3; 16])],
+        runs: vec![
+            PlacementRun { container: Some(0), chunks: 0, bytes: 0 },
+            PlacementRun { container: Some(0), chunks: 50, bytes: 400_000 },
+        ],
+    });
+    put_with(repository, |stream| {
+        let mut put = |level, node: &Node| {
+            let fingerprint = stream.put_node(Level(level), &node.encode()).unwrap();
+            Reference { fingerprint, level: Level(level) }
+        };
+        let page = put(1, &empty_page);
+        let of_empty = Node::PlacementMap(PlacementMap {
+            parts: vec![PlacementPart { page, chunks: 100_000 }],
+            uses: vec![page],
+        });
+        vec![
+            // Whether a check can tell from the map alone.
+            (Reference { level: Level(2), ..missing(9) }, true),
+            (root, true),
+            (page, true),
+            (put(2, &lost_page), false),
+            (put(2, &of_empty), false),
+        ]
+    })
+}
+
+#[test]
+fn sx_3_a_damaged_or_missing_placement_costs_time_and_nothing_else() {
+    let mut versions = Versions::new(3, 500_000);
+    let (memory, store) = in_memory();
+    crate::ingest::create(&store, &unkeyed());
+    versions.write_next();
+    let (_, first) = save_tree(&store, versions.path());
+    let healthy = record_of(&open(&store), first);
+    let start = memory.clone_state();
+    let count = damaged_placements(&open(&store), healthy.root).len();
+    for number in 0..count {
+        let memory = start.clone_state();
+        let store: Arc<dyn Store> = Arc::new(memory);
+        let repository = open(&store);
+        let (placement, is_told) = damaged_placements(&repository, healthy.root)[number];
+        let session = WriterSession::begin(&repository).unwrap();
+        let predecessors = SnapshotList::load(&repository).unwrap().heads;
+        let record = SnapshotRecord { placement: Some(placement), predecessors, ..healthy.clone() };
+        let Commit::Saved(damaged) = session.commit(record).unwrap() else { panic!("fenced") };
+        let checked = check_all(&open(&store));
+        assert!(checked.is_clean(), "{number}: {checked:?}");
+        assert_eq!(checked.notes.len(), usize::from(is_told), "{number}: {:?}", checked.notes);
+        versions.assert_restores(&open(&store), damaged, 0);
+        // All files are kept: their places are taken over as far as they are known.
+        for choice in ["auto", "history,loss=7", "none"] {
+            let report = save(&open(&store), versions.path(), &rewriting(choice));
+            assert_eq!(report.summary.files_unchanged, 3);
+            versions.assert_restores(&open(&store), report.snapshot.unwrap(), 0);
+        }
+        fs::write(versions.path().join("d/new"), random_bytes(11, 80_000)).unwrap();
+        let report = save(&open(&store), versions.path(), &rewriting("auto,loss=7"));
+        versions.assert_restores(&open(&store), report.snapshot.unwrap(), 0);
+        let checked = check_all(&open(&store));
+        assert!(checked.is_clean(), "{number}: {checked:?}");
+        fs::remove_file(versions.path().join("d/new")).unwrap();
+    }
+}
+
+#[test]
+fn a_further_name_of_a_file_does_not_lose_the_places_of_the_files_behind_it() {
+    assert_places_of_three_backups(true);
+}
+
