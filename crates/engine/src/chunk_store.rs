@@ -20,12 +20,15 @@ use crate::container::frame_pool::FramePool;
 use crate::container::log::{ContainerLog, DurableContainer};
 use crate::container::open::ContainerContext;
 use crate::index::{FingerprintIndex, merge, run};
+use crate::placement::FrameId;
 use crate::repository::Repository;
 use onefold_format::codec::Compression;
 use onefold_format::index_run::IndexKind;
 use onefold_format::{layout, metadata_pack};
+use onefold_policy::SummaryVector;
 use onefold_policy::accelerated_filter::{AcceleratedFilter, FilterConfiguration, FilterCounters};
 use onefold_policy::lookup::{LookupStrategy, StreamLookup, Verdict};
+use onefold_policy::ports::Instance;
 use onefold_policy::rewrite::RewriteChoice;
 use onefold_store::Key;
 use onefold_types::{ContainerId, Fingerprint, Result, limits};
@@ -47,6 +50,9 @@ pub mod waiting;
 pub use rewriting::{RewriteOptions, RewriteReport};
 pub use stream_writer::StreamWriter;
 pub use waiting::ChunkBatch;
+
+/// Chunks stored again up to which hardly another is taken for one of them, in a megabyte.
+const STORED_AGAIN_KEYS: u64 = 1 << 20;
 
 /// How a session stores its chunks.
 #[derive(Clone, Debug)]
@@ -120,6 +126,10 @@ struct Shared {
     rewriting: RewriteReport,
     /// Whether all cached instances of a duplicate are of interest.
     wants_holders: bool,
+    holders: Vec<Instance>,
+    /// What this session has stored again. It may name a chunk too many, which is then left where it
+    /// is.
+    stored_again: SummaryVector,
 }
 
 /// A chunk's verdict.
@@ -171,7 +181,7 @@ impl ChunkStore {
                 index,
                 avoid,
                 timing: DeviceTiming::default(),
-                payloads: HashMap::new(),
+                frames: HashMap::new(),
             },
             pending: HashSet::default(),
             resolved: Vec::new(),
@@ -179,6 +189,8 @@ impl ChunkStore {
             explanation: String::new(),
             rewriting: RewriteReport::default(),
             wants_holders: options.rewrite.choice != RewriteChoice::None,
+            holders: Vec::new(),
+            stored_again: SummaryVector::with_capacity(STORED_AGAIN_KEYS, 8, 4)?,
         };
         Ok(Arc::new(Self {
             repository: Arc::clone(repository),
@@ -271,7 +283,7 @@ impl ChunkStore {
                 continue;
             };
             if shared.pending.contains(fingerprint) {
-                decided.push(Decided { ticket, standing: Standing::Fresh });
+                decided.push(Decided { ticket, standing: Standing::Fresh(None) });
                 continue;
             }
             let Shared { filter, port, resolved, .. } = &mut *shared;
@@ -324,16 +336,20 @@ impl ChunkStore {
         rewriting.report(&mut shared.rewriting);
     }
 
-    /// Makes a duplicate pending that is stored again; `false` if it is pending already.
+    /// Makes a duplicate pending that is stored again; `false` if the session has stored it.
     fn claim(&self, fingerprint: &Fingerprint) -> bool {
-        self.lock().pending.insert(*fingerprint)
+        let mut shared = self.lock();
+        let Shared { pending, stored_again, .. } = &mut *shared;
+        if stored_again.contains(fingerprint.prefix()) || !pending.insert(*fingerprint) {
+            return false;
+        }
+        stored_again.insert(fingerprint.prefix());
+        true
     }
 
-    /// Plain bytes of a container's chunks; 0 if the session has not met it.
-    fn payload_bytes(&self, container: &ContainerId) -> u64 {
-        let known = self.lock().port.payloads.get(container).copied();
-        let before = || self.rewrite.parameters.history.as_ref()?.get(container);
-        known.or_else(|| before().map(|usage| usage.payload_bytes)).unwrap_or(0)
+    /// Plain bytes of a frame's chunks; 0 if the session has not met its container.
+    fn payload_bytes(&self, frame: &FrameId) -> u64 {
+        self.lock().port.payload_bytes(frame)
     }
 
     fn count_rewritten(&self, bytes: usize) {
@@ -377,6 +393,7 @@ impl ChunkStore {
                 shared.pending.remove(fingerprint);
             }
             // What was stored again must not be found in its old place and stored a third time.
+            shared.port.note_frames(container.id, container.frames);
             if shared.wants_holders {
                 shared.filter.note_container(container.id, container.fingerprints.into());
             }
@@ -390,6 +407,26 @@ impl ChunkStore {
 }
 
 impl Shared {
+    /// Where a duplicate stands. What the session has stored again is not old any more, or it would
+    /// be stored a third time.
+    fn standing_of(&mut self, instance: &Instance, fingerprint: &Fingerprint) -> Standing {
+        let frame = self.port.frame_of(instance);
+        if !self.wants_holders {
+            return Standing::Old(frame, Vec::new());
+        }
+        self.holders.clear();
+        self.filter.holders(fingerprint, &mut self.holders);
+        if self.stored_again.contains(fingerprint.prefix()) {
+            if self.pending.contains(fingerprint) {
+                return Standing::Fresh(None);
+            }
+            let newest = self.holders.first().map(|newest| self.port.frame_of(newest));
+            return Standing::Fresh(newest.max(Some(frame)));
+        }
+        self.holders.retain(|other| other.container != instance.container);
+        Standing::Old(frame, self.holders.iter().map(|one| self.port.frame_of(one)).collect())
+    }
+
     /// Turns verdicts into decisions. A chunk that was judged new becomes pending; if a chunk like
     /// it has become pending while this one waited, in this stream or another, it is no longer new.
     fn settle(&mut self, waiting: &WaitingChunks, decided: &mut Vec<Decided>) {
@@ -398,21 +435,10 @@ impl Shared {
                 (Verdict::New, Some(fingerprint)) if self.pending.insert(*fingerprint) => {
                     Standing::New
                 }
-                // What has been stored again while it waited is not old any more.
-                (Verdict::Duplicate(_), Some(fingerprint))
-                    if self.wants_holders && self.pending.contains(fingerprint) =>
-                {
-                    Standing::Fresh
-                }
                 (Verdict::Duplicate(instance), Some(fingerprint)) => {
-                    let mut holders = Vec::new();
-                    if self.wants_holders {
-                        self.filter.holders(fingerprint, &mut holders);
-                        holders.retain(|holder| *holder != instance.container);
-                    }
-                    Standing::Old(instance.container, holders)
+                    self.standing_of(&instance, fingerprint)
                 }
-                _ => Standing::Fresh,
+                _ => Standing::Fresh(None),
             };
             decided.push(Decided { ticket, standing });
         }

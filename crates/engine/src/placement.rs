@@ -1,9 +1,9 @@
 //! Placements: where the chunks of a snapshot lay when it was written (design, section 6).
 //!
 //! Trees name fingerprints only. A placement says besides, for a whole snapshot in the order of its
-//! tree, which container each chunk was found or put into, as runs. It is advice: a restore looks
+//! tree, which frame of which container each chunk was found or put into, as runs. It is advice: a restore looks
 //! there first and needs no index while the advice is fresh; what is not there is looked up. It is
-//! also what the next backup's rewriting knows of this one (how much of each container it used),
+//! also what the next backup's rewriting knows of this one (how much of each frame it used),
 //! and what the restore's plan and its predicted time are computed from.
 //!
 //! | module | holds |
@@ -11,6 +11,7 @@
 //! | [`recorder`] | records a placement while a backup runs |
 //! | [`reader`] | finds the runs of any stretch of a snapshot |
 //! | [`overview`] | what a placement says about a restore |
+//! | [`unit`] | frames or containers: what a restore reads as a whole |
 //!
 //! A file that is kept unread takes over its runs from the parent's placement; the tree's chunk
 //! counts say where they stand there.
@@ -18,7 +19,9 @@
 pub mod overview;
 pub mod reader;
 pub mod recorder;
+pub mod unit;
 
 pub use overview::Overview;
 pub use reader::{Guide, PlacedItem, PlacementReader, Run};
 pub use recorder::{PlacementRecorder, RecordedPlacement};
+pub use unit::{FrameId, Unit};

@@ -301,10 +301,14 @@ fn every_kind_of_node_is_frozen() {
         sources: vec![(reference(1, 0), 500), (reference(2, 1), 70_000)],
         length: 1234,
     };
-    let run = |container, chunks, bytes| PlacementRun { container, chunks, bytes };
+    let run = |container, frame, chunks, bytes| PlacementRun { container, frame, chunks, bytes };
     let placement_page = PlacementPage {
         containers: vec![ContainerId(id(1)), ContainerId(id(2))],
-        runs: vec![run(Some(0), 5, 40_000), run(Some(1), 300, 1 << 21), run(None, 1, 100)],
+        runs: vec![
+            run(Some(0), 0, 5, 40_000),
+            run(Some(1), 300, 300, 1 << 21),
+            run(None, 0, 1, 100),
+        ],
     };
     let reference = |byte| Reference { fingerprint: fingerprint(byte), level: Level(1) };
     let placement_map = PlacementMap {
@@ -316,6 +320,7 @@ fn every_kind_of_node_is_frozen() {
     };
     let used = |byte, referred_bytes, payload_bytes, spans| UseOfContainer {
         container: ContainerId(id(byte)),
+        frame: u16::from(byte),
         referred_bytes,
         payload_bytes,
         spans,

@@ -182,8 +182,8 @@ impl AcceleratedFilter {
         self.cache.remove(container);
     }
 
-    /// Appends the containers in the cache that hold the chunk, newest first.
-    pub fn holders(&self, fingerprint: &Fingerprint, found: &mut Vec<ContainerId>) {
+    /// Appends the instances of the chunk in the cache, newest container first.
+    pub fn holders(&self, fingerprint: &Fingerprint, found: &mut Vec<Instance>) {
         if self.configuration.locality_cache {
             self.cache.holders(fingerprint, found);
         }

@@ -130,8 +130,8 @@ impl LocalityCache {
         Some(Instance { container, position: place.position })
     }
 
-    /// Appends all cached containers that hold the chunk, newest first; does not count as a use.
-    pub fn holders(&self, fingerprint: &Fingerprint, found: &mut Vec<ContainerId>) {
+    /// Appends all cached instances of the chunk, newest container first; does not count as a use.
+    pub fn holders(&self, fingerprint: &Fingerprint, found: &mut Vec<Instance>) {
         let start = found.len();
         let groups = &self.groups;
         self.table.find(hash_of(fingerprint.prefix()), |place| {
@@ -140,13 +140,14 @@ impl LocalityCache {
             let holds =
                 array.and_then(|array| array.get(place.position as usize)) == Some(fingerprint);
             if let (true, Some(group)) = (holds, group) {
-                found.push(group.container);
+                let (container, position) = (group.container, place.position);
+                found.push(Instance { container, position });
             }
             false
         });
         // Names are ordered by time. A container may hold a chunk twice.
         found[start..].sort_unstable_by(|a, b| b.cmp(a));
-        found.dedup();
+        found.dedup_by_key(|instance| instance.container);
     }
 
     /// Where this cached container holds the chunk; does not count as a use.

@@ -209,6 +209,7 @@ fn node_value(node: &Node) -> Value {
                 "container": run.container
                     .and_then(|place| page.containers.get(place as usize))
                     .map(ToString::to_string),
+                "frame": run.frame,
                 "chunks": run.chunks,
                 "bytes": run.bytes,
             })).collect::<Vec<_>>(),
@@ -226,6 +227,7 @@ fn node_value(node: &Node) -> Value {
             "kind": "container-uses",
             "containers": uses.containers.iter().map(|one| json!({
                 "container": one.container.to_string(),
+                "frame": one.frame,
                 "referred_bytes": one.referred_bytes,
                 "payload_bytes": one.payload_bytes,
                 "spans": one.spans,

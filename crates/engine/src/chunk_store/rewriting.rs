@@ -17,6 +17,7 @@
 //! Memory: the copies stay within their share of the limit ([`RewriteParameters`]); the policy
 //! decides early rather than exceed it.
 
+use crate::placement::{FrameId, Unit};
 use onefold_policy::rewrite::{
     Decided, Decision, Expected, RewriteChoice, RewriteCounters, RewriteParameters, Standing,
     StreamChunk, StreamRewriter,
@@ -33,21 +34,31 @@ pub struct RewriteOptions {
     pub choice: RewriteChoice,
     /// What it knows and may use; the memory for candidates is set by the chunk store.
     pub parameters: RewriteParameters,
+    /// What it counts references by; the history is in the same unit.
+    pub unit: Unit,
 }
 
 impl RewriteOptions {
     /// Nothing is stored again.
     #[must_use]
     pub fn none() -> Self {
-        Self { choice: RewriteChoice::None, parameters: RewriteParameters::default() }
+        Self { choice: RewriteChoice::None, ..Self::default() }
     }
 
-    /// What one of several streams may do.
+    /// What one of several streams may do: all of them together hold at most
+    /// `candidates_bytes_max`.
     #[must_use]
-    pub fn share(&self, streams: usize, candidates_bytes_max: usize) -> Self {
+    pub fn share(
+        &self,
+        streams: usize,
+        candidates_bytes_max: usize,
+        chunk_bytes_max: usize,
+    ) -> Self {
         let streams = streams.max(1) as u64;
         let mut shared = self.clone();
-        shared.parameters.candidates_bytes_max = candidates_bytes_max as u64 / streams;
+        // A policy makes room once there is too much: by one chunk.
+        let room = candidates_bytes_max as u64 / streams;
+        shared.parameters.candidates_bytes_max = room.saturating_sub(chunk_bytes_max as u64);
         if let Some(expected) = &mut shared.parameters.expected {
             *expected = Expected {
                 chunks: expected.chunks / streams,
@@ -82,10 +93,24 @@ pub struct Rewriting {
     choice: RewriteChoice,
     rewriter: StreamRewriter,
     candidates: HashMap<Fingerprint, Candidate>,
-    undecided: HashMap<u64, Fingerprint>,
+    undecided: HashMap<u64, Undecided>,
     decided: Vec<Decided>,
-    instances: Vec<ContainerId>,
+    /// The instances of the newest chunk, and their names to the policy.
+    instances: Vec<FrameId>,
+    names: Vec<ContainerId>,
+    unit: Unit,
 }
+
+/// A duplicate of which it is not decided whether it is stored again.
+struct Undecided {
+    fingerprint: Fingerprint,
+    instances: Box<[FrameId]>,
+}
+
+/// Tells where a chunk of the stream lies now.
+type Place<'a> = dyn FnMut(u64, Option<FrameId>) + 'a;
+/// Stores a duplicate again; where, unless it has been stored already.
+type Store<'a> = dyn FnMut(&Fingerprint, &[u8]) -> Result<Option<FrameId>> + 'a;
 
 impl Rewriting {
     /// Nothing seen yet.
@@ -97,6 +122,8 @@ impl Rewriting {
             undecided: HashMap::new(),
             decided: Vec::new(),
             instances: Vec::new(),
+            names: Vec::new(),
+            unit: options.unit,
         })
     }
 
@@ -105,25 +132,28 @@ impl Rewriting {
     pub fn push(
         &mut self,
         chunk: &waiting::Released<'_>,
-        place: &mut dyn FnMut(u64, Option<ContainerId>),
-        store: &mut dyn FnMut(&Fingerprint, &[u8]) -> Result<Option<ContainerId>>,
+        place: &mut Place<'_>,
+        store: &mut Store<'_>,
     ) -> Result<()> {
         let standing = match chunk.standing {
             waiting::Standing::New => Standing::Unique,
-            waiting::Standing::Fresh => {
-                place(chunk.ticket, None);
+            waiting::Standing::Fresh(frame) => {
+                place(chunk.ticket, *frame);
                 Standing::Fresh
             }
             waiting::Standing::Old(container, _) if self.choice == RewriteChoice::None => {
                 place(chunk.ticket, Some(*container));
                 return Ok(());
             }
-            waiting::Standing::Old(container, others) => {
+            waiting::Standing::Old(frame, others) => {
                 self.instances.clear();
-                self.instances.push(*container);
+                self.instances.push(*frame);
                 self.instances.extend(others);
-                self.instances.sort_unstable_by(|a, b| b.cmp(a));
-                Standing::Old(&self.instances)
+                let name = |frame: &FrameId| self.unit.name_of(*frame);
+                self.instances.sort_unstable_by_key(|frame| std::cmp::Reverse(name(frame)));
+                self.names.clear();
+                self.names.extend(self.instances.iter().map(name));
+                Standing::Old(&self.names)
             }
         };
         if self.choice == RewriteChoice::None {
@@ -135,7 +165,8 @@ impl Rewriting {
         self.rewriter
             .push(&StreamChunk { ticket, fingerprint, size_bytes, standing }, &mut self.decided);
         if is_old && !self.decided.iter().any(|decided| decided.ticket == ticket) {
-            self.undecided.insert(ticket, fingerprint);
+            let instances = self.instances.as_slice().into();
+            self.undecided.insert(ticket, Undecided { fingerprint, instances });
             let candidate = self
                 .candidates
                 .entry(fingerprint)
@@ -146,11 +177,7 @@ impl Rewriting {
     }
 
     /// Decides everything that waits.
-    pub fn finish(
-        &mut self,
-        place: &mut dyn FnMut(u64, Option<ContainerId>),
-        store: &mut dyn FnMut(&Fingerprint, &[u8]) -> Result<Option<ContainerId>>,
-    ) -> Result<()> {
+    pub fn finish(&mut self, place: &mut Place<'_>, store: &mut Store<'_>) -> Result<()> {
         self.rewriter.finish(&mut self.decided);
         self.apply(None, place, store)
     }
@@ -164,25 +191,33 @@ impl Rewriting {
     fn apply(
         &mut self,
         current: Option<&waiting::Released<'_>>,
-        place: &mut dyn FnMut(u64, Option<ContainerId>),
-        store: &mut dyn FnMut(&Fingerprint, &[u8]) -> Result<Option<ContainerId>>,
+        place: &mut Place<'_>,
+        store: &mut Store<'_>,
     ) -> Result<()> {
         let mut decided = std::mem::take(&mut self.decided);
         for Decided { ticket, decision } in decided.drain(..) {
             match decision {
-                Decision::Keep(container) => place(ticket, Some(container)),
+                Decision::Keep(name) => {
+                    let instances = match self.undecided.get(&ticket) {
+                        Some(undecided) => &*undecided.instances,
+                        None => &self.instances,
+                    };
+                    let kept = instances.iter().find(|frame| self.unit.name_of(**frame) == name);
+                    place(ticket, kept.copied());
+                }
                 Decision::Share => place(ticket, None),
                 Decision::Rewrite => {
                     let waiting = self.undecided.get(&ticket);
-                    let known = waiting.and_then(|name| self.candidates.get_key_value(name));
-                    let container = match (known, current) {
+                    let known =
+                        waiting.and_then(|it| self.candidates.get_key_value(&it.fingerprint));
+                    let frame = match (known, current) {
                         (Some((name, candidate)), _) => store(name, &candidate.bytes)?,
                         (None, Some(now)) if now.ticket == ticket => {
                             store(now.fingerprint, now.bytes)?
                         }
                         _ => None,
                     };
-                    place(ticket, container);
+                    place(ticket, frame);
                 }
             }
             self.release(ticket);
@@ -193,7 +228,7 @@ impl Rewriting {
 
     /// Lets go of a decided place, and of the bytes with the last place of its chunk.
     fn release(&mut self, ticket: u64) {
-        let Some(fingerprint) = self.undecided.remove(&ticket) else {
+        let Some(Undecided { fingerprint, .. }) = self.undecided.remove(&ticket) else {
             return;
         };
         if let Some(candidate) = self.candidates.get_mut(&fingerprint) {

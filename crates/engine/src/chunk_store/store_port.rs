@@ -6,13 +6,17 @@
 
 use crate::container::reader;
 use crate::index::FingerprintIndex;
-use crate::placement::reader::USES_MAX;
+use crate::placement::FrameId;
 use crate::repository::Repository;
-use onefold_policy::ports::IndexPort;
+use onefold_format::container::{FrameDescriptor, MetadataSection};
+use onefold_policy::ports::{IndexPort, Instance};
 use onefold_types::{ContainerId, Fingerprint, Result};
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+
+/// Containers whose frames are remembered; some two hundred bytes each.
+const CONTAINERS_MAX: usize = 1 << 15;
 
 /// The index of a session.
 pub struct StorePort {
@@ -24,8 +28,57 @@ pub struct StorePort {
     pub avoid: BTreeSet<ContainerId>,
     /// How long the device took.
     pub timing: DeviceTiming,
-    /// Plain bytes of the containers read.
-    pub payloads: HashMap<ContainerId, u64>,
+    /// The frames of the containers read.
+    pub frames: HashMap<ContainerId, Box<[FrameExtent]>>,
+}
+
+/// A frame of a container.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct FrameExtent {
+    /// The position of its first chunk in the metadata section.
+    pub first: u32,
+    /// Its plain bytes.
+    pub plain_bytes: u32,
+}
+
+/// The frames of a container.
+#[must_use]
+pub fn frames_of(section: &MetadataSection) -> Box<[FrameExtent]> {
+    let mut first = 0;
+    let extent = |(number, frame): (usize, &FrameDescriptor)| {
+        let chunks = &section.chunks[first as usize..];
+        let extent = FrameExtent { first, plain_bytes: frame.plain_length };
+        first += chunks.iter().take_while(|chunk| chunk.frame as usize == number).count() as u32;
+        extent
+    };
+    section.frames.iter().enumerate().map(extent).collect()
+}
+
+impl StorePort {
+    /// The frame that an instance lies in; the first one if that is not known.
+    #[must_use]
+    pub fn frame_of(&self, instance: &Instance) -> FrameId {
+        let container = instance.container;
+        let frame = self.frames.get(&container).map_or(0, |frames| {
+            frames.partition_point(|frame| frame.first <= instance.position).saturating_sub(1)
+        });
+        FrameId { container, frame: u16::try_from(frame).unwrap_or(u16::MAX) }
+    }
+
+    /// Plain bytes of a frame; 0 if that is not known.
+    #[must_use]
+    pub fn payload_bytes(&self, frame: &FrameId) -> u64 {
+        let frames = self.frames.get(&frame.container);
+        let extent = frames.and_then(|frames| frames.get(usize::from(frame.frame)));
+        extent.map_or(0, |extent| u64::from(extent.plain_bytes))
+    }
+
+    /// Remembers the frames of a container.
+    pub fn note_frames(&mut self, container: ContainerId, frames: Box<[FrameExtent]>) {
+        if self.frames.len() < CONTAINERS_MAX {
+            self.frames.insert(container, frames);
+        }
+    }
 }
 
 /// What accesses of the device cost so far.
@@ -78,10 +131,7 @@ impl IndexPort for StorePort {
         self.timing.add(1, started);
         match section {
             Ok(section) => {
-                if self.payloads.len() < USES_MAX {
-                    let bytes = section.chunks.iter().map(|chunk| u64::from(chunk.length)).sum();
-                    self.payloads.insert(container, bytes);
-                }
+                self.note_frames(container, frames_of(&section));
                 Ok(Some(section.chunks.iter().map(|chunk| chunk.fingerprint).collect()))
             }
             // Gone or damaged: its chunks are stored again (R20).

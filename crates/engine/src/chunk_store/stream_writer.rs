@@ -12,9 +12,9 @@ use super::rewriting::Rewriting;
 use super::waiting::{ChunkBatch, Released, Standing, WaitingChunks};
 use super::{ChunkStore, Decided};
 use crate::container::open::OpenContainer;
-use crate::placement::{PlacementRecorder, RecordedPlacement};
+use crate::placement::{FrameId, PlacementRecorder, RecordedPlacement};
 use onefold_policy::lookup::StreamLookup;
-use onefold_types::{ContainerId, Error, Fingerprint, Level, Result, limits};
+use onefold_types::{Error, Fingerprint, Level, Result, limits};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -33,13 +33,15 @@ pub struct StreamWriter {
 impl StreamWriter {
     pub(super) fn new(store: Arc<ChunkStore>, streams: usize) -> Result<Self> {
         let candidates_bytes = store.repository.memory().rewrite_candidates_bytes;
+        let chunk_bytes = store.repository.configuration().chunker.size_max_bytes;
+        let rewrite = store.rewrite.share(streams, candidates_bytes, chunk_bytes);
         Ok(Self {
             data: OpenContainer::new(Arc::clone(&store.context)),
             nodes: OpenContainer::new(Arc::clone(&store.context)),
             lookup: store.new_lookup()?,
             waiting: WaitingChunks::default(),
             decided: Vec::new(),
-            rewriting: Rewriting::new(store.rewrite.share(streams, candidates_bytes))?,
+            rewriting: Rewriting::new(rewrite)?,
             placement: None,
             store,
         })
@@ -134,8 +136,8 @@ impl StreamWriter {
             Some(placement) => {
                 let payloads = self.data.take_payloads();
                 let store = Arc::clone(&self.store);
-                let payload = |id: &ContainerId| {
-                    payloads.get(id).copied().unwrap_or_else(|| store.payload_bytes(id))
+                let payload = |frame: &FrameId| {
+                    payloads.get(frame).copied().unwrap_or_else(|| store.payload_bytes(frame))
                 };
                 placement.finish(&payload, &mut |level, bytes| self.put_advice(level, bytes))?
             }
@@ -164,14 +166,12 @@ impl StreamWriter {
         let take = |chunk: &Released<'_>| {
             if *chunk.standing == Standing::New {
                 store.count_new(chunk.bytes.len());
-                let container = append(store, data, chunk.fingerprint, chunk.bytes)?;
-                if let Some(placement) = placement.as_mut() {
-                    placement.place(chunk.ticket, container);
-                }
+                let frame = append(store, data, chunk.fingerprint, chunk.bytes)?;
+                place(placement, chunk.ticket, frame);
             }
             rewriting.push(
                 chunk,
-                &mut |ticket, container| place(placement, ticket, container),
+                &mut |ticket, frame| place(placement, ticket, frame),
                 &mut |fingerprint, bytes| store_again(store, data, fingerprint, bytes),
             )
         };
@@ -181,25 +181,25 @@ impl StreamWriter {
     fn finish_rewriting(&mut self) -> Result<()> {
         let Self { store, data, rewriting, placement, .. } = self;
         rewriting.finish(
-            &mut |ticket, container| place(placement, ticket, container),
+            &mut |ticket, frame| place(placement, ticket, frame),
             &mut |fingerprint, bytes| store_again(store, data, fingerprint, bytes),
         )
     }
 }
 
-fn place(placement: &mut Option<PlacementRecorder>, ticket: u64, container: Option<ContainerId>) {
+fn place(placement: &mut Option<PlacementRecorder>, ticket: u64, frame: Option<FrameId>) {
     if let Some(placement) = placement {
-        placement.place(ticket, container);
+        placement.place(ticket, frame);
     }
 }
 
-/// Stores a duplicate again; the container, unless the session has stored it already.
+/// Stores a duplicate again; where, unless the session has stored it already.
 fn store_again(
     store: &ChunkStore,
     data: &mut OpenContainer,
     fingerprint: &Fingerprint,
     bytes: &[u8],
-) -> Result<Option<ContainerId>> {
+) -> Result<Option<FrameId>> {
     if !store.claim(fingerprint) {
         return Ok(None);
     }
@@ -212,7 +212,7 @@ fn append(
     data: &mut OpenContainer,
     fingerprint: &Fingerprint,
     bytes: &[u8],
-) -> Result<Option<ContainerId>> {
+) -> Result<Option<FrameId>> {
     match store.dry_run {
         true => Ok(None),
         false => data.append(*fingerprint, Level::DATA, bytes).map(Some),

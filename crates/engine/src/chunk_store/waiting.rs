@@ -11,7 +11,8 @@
 //! Nothing that waits here is promised to anybody: a session commits only after everything has been
 //! decided and stored, and a session that dies leaves no trace of it (SX.4).
 
-use onefold_types::{ContainerId, Fingerprint, Result};
+use crate::placement::FrameId;
+use onefold_types::{Fingerprint, Result};
 use std::collections::VecDeque;
 use std::ops::Range;
 
@@ -31,10 +32,10 @@ pub struct ChunkBatch {
 pub enum Standing {
     /// The store does not hold it.
     New,
-    /// In a container that this session is writing.
-    Fresh,
-    /// In this container, and in these others as far as is known without asking the device.
-    Old(ContainerId, Vec<ContainerId>),
+    /// In a container that this session is writing or has written; where, if that is known.
+    Fresh(Option<FrameId>),
+    /// In this frame, and in these others as far as is known without asking the device.
+    Old(FrameId, Vec<FrameId>),
 }
 
 /// A chunk that leaves the queue.
@@ -191,11 +192,11 @@ mod tests {
         assert_eq!(released(&mut queue), (vec![], 0));
         queue.decide(0, Standing::New);
         assert_eq!(released(&mut queue), (b"a".to_vec(), 0));
-        queue.decide(1, Standing::Fresh);
+        queue.decide(1, Standing::Fresh(None));
         assert_eq!(released(&mut queue), (b"c".to_vec(), 2));
         assert_eq!(queue.fingerprint(3), Some(&Fingerprint([b'd'; 32])));
         assert_eq!(queue.fingerprint(5), None);
-        queue.decide(3, Standing::Fresh);
+        queue.decide(3, Standing::Fresh(None));
         assert_eq!(released(&mut queue), (b"e".to_vec(), 1));
         assert_eq!(queue.bytes(), 0);
         queue.decide(3, Standing::New);
@@ -212,7 +213,7 @@ mod tests {
         assert_eq!(queue.ticket_to_fit(all), 0);
         assert_eq!(queue.ticket_to_fit(all - 1), 4);
         assert_eq!(queue.ticket_to_fit(0), 6);
-        (0..4).for_each(|ticket| queue.decide(ticket, Standing::Fresh));
+        (0..4).for_each(|ticket| queue.decide(ticket, Standing::Fresh(None)));
         released(&mut queue);
         assert!(queue.bytes() >= 2 && queue.bytes() < all);
     }

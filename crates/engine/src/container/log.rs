@@ -8,6 +8,7 @@
 //! Invariant: after a failure nothing more is appended and every later call fails, so a session
 //! whose container was lost cannot commit (R24, R27).
 
+use crate::chunk_store::store_port::FrameExtent;
 use crossbeam_channel::{Receiver, Sender, bounded};
 use onefold_format::container::FOOTER_BYTES;
 use onefold_format::layout;
@@ -26,6 +27,8 @@ pub struct FinishedContainer {
     pub sealed_section: Vec<u8>,
     /// The fingerprints in it, in order.
     pub fingerprints: Vec<Fingerprint>,
+    /// Its frames.
+    pub frames: Box<[FrameExtent]>,
 }
 
 /// A container that is durable but not yet in an index run.
@@ -34,6 +37,8 @@ pub struct DurableContainer {
     pub id: ContainerId,
     /// The fingerprints in it, in order.
     pub fingerprints: Vec<Fingerprint>,
+    /// Its frames.
+    pub frames: Box<[FrameExtent]>,
     /// Its metadata section, for a metadata pack.
     pub sealed_section: Vec<u8>,
     /// The object's length.
@@ -132,6 +137,7 @@ fn run(store: &dyn Store, inbox: &Receiver<Message>, state: &Mutex<State>) {
                     Ok(()) => state.durable.push(DurableContainer {
                         id: container.id,
                         fingerprints: container.fingerprints,
+                        frames: container.frames,
                         sealed_section: container.sealed_section,
                         bytes: container.bytes.len() as u64,
                     }),

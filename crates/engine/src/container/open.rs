@@ -10,6 +10,8 @@
 use super::frame::{FrameChunk, PlainFrame, SealedFrame};
 use super::frame_pool::{FramePool, Pending};
 use super::log::{ContainerLog, FinishedContainer};
+use crate::chunk_store::store_port::frames_of;
+use crate::placement::FrameId;
 use crate::placement::reader::USES_MAX;
 use onefold_crypto::{ObjectSealer, Purpose, Vault};
 use onefold_format::container::{
@@ -50,8 +52,8 @@ pub struct OpenContainer {
     body: Option<Body>,
     /// The name of the container that the next chunks go to, once there is one.
     id: Option<ContainerId>,
-    /// Plain bytes of the containers finished.
-    payloads: HashMap<ContainerId, u64>,
+    /// Plain bytes of the frames of the containers finished.
+    payloads: HashMap<FrameId, u64>,
 }
 
 /// The part of an open container that has been handed to the pool.
@@ -80,14 +82,16 @@ impl OpenContainer {
         }
     }
 
-    /// Appends a chunk; returns the container that it goes to.
+    /// Appends a chunk; returns the frame that it goes to.
     pub fn append(
         &mut self,
         fingerprint: Fingerprint,
         level: Level,
         bytes: &[u8],
-    ) -> Result<ContainerId> {
-        let id = self.name();
+    ) -> Result<FrameId> {
+        let submitted = self.body.as_ref().map_or(0, |body| body.frames_submitted);
+        let frame = u16::try_from(submitted).unwrap_or(u16::MAX);
+        let id = FrameId { container: self.name(), frame };
         if self.frame.bytes.capacity() == 0 {
             self.frame.bytes = self.spare.pop().unwrap_or_default();
             self.frame.bytes.reserve(self.context.frame_bytes + limits::CHUNK_SIZE_MAX_BYTES / 16);
@@ -107,8 +111,8 @@ impl OpenContainer {
         })
     }
 
-    /// Plain bytes of the containers finished so far.
-    pub fn take_payloads(&mut self) -> HashMap<ContainerId, u64> {
+    /// Plain bytes of the frames of the containers finished so far.
+    pub fn take_payloads(&mut self) -> HashMap<FrameId, u64> {
         std::mem::take(&mut self.payloads)
     }
 
@@ -163,7 +167,11 @@ impl OpenContainer {
         }
         self.id = None;
         if self.payloads.len() < USES_MAX {
-            self.payloads.insert(body.id, body.plain_collected_bytes as u64);
+            let container = body.id;
+            let frames = (0..u16::MAX).zip(&body.section.frames);
+            self.payloads.extend(frames.map(|(frame, extent)| {
+                (FrameId { container, frame }, u64::from(extent.plain_length))
+            }));
         }
         self.context.log.append(body.finish()?)
     }
@@ -239,6 +247,7 @@ impl Body {
             bytes: self.bytes,
             sealed_section: section,
             fingerprints,
+            frames: frames_of(&self.section),
         })
     }
 }

@@ -18,7 +18,7 @@ use crate::chunk_store::{ChunkStore, ChunkStoreOptions, RewriteOptions, StreamWr
 use crate::index::{FingerprintIndex, merge, rebuild};
 use crate::job::Job;
 use crate::look_up::Chosen;
-use crate::placement::{PlacementReader, PlacementRecorder, RecordedPlacement};
+use crate::placement::{PlacementReader, PlacementRecorder, RecordedPlacement, Unit};
 use crate::repository::Repository;
 use crate::session::{Commit, Snapshot, SnapshotList, WriterSession, epoch};
 use crate::tree::directory::DirectoryBuilder;
@@ -26,6 +26,7 @@ use crate::tree::{TreeReader, path};
 use onefold_format::layout;
 use onefold_format::node::{Entry, EntryKind, Node, Reference, Time, Totals};
 use onefold_format::record::{RECORD_VERSION, SnapshotKind, SnapshotRecord, Summary};
+use onefold_policy::lookup::DeviceCosts;
 use onefold_policy::rewrite::{Before, Expected, RewriteChoice, RewriteParameters};
 use onefold_types::{ContainerId, Error, ErrorKind, Fingerprint, Level, Result, SessionId};
 use std::collections::BTreeSet;
@@ -211,6 +212,7 @@ impl Backup<'_> {
         let distrust_parent = avoid.len() > condemned;
         let choice = self.options.lookup;
         let chosen = choice.strategy(self.repository, &present, self.options.device_costs)?;
+        let costs = chosen.costs.or(self.options.device_costs);
         let store_options = ChunkStoreOptions {
             compression: match self.options.compression {
                 Some(compression) => compression,
@@ -220,7 +222,7 @@ impl Backup<'_> {
             filter: self.options.filter,
             lookup: chosen.strategy,
             index_kind: self.options.index_kind,
-            rewrite: self.rewrite_options(&list, parent.as_ref()),
+            rewrite: self.rewrite_options(&list, parent.as_ref(), costs),
             dry_run,
         };
         let store = ChunkStore::open(self.repository, index, avoid, store_options)?;
@@ -311,12 +313,18 @@ impl Backup<'_> {
     }
 
     /// What rewriting may do, and what it knows of the snapshots before (S2.11).
-    fn rewrite_options(&self, list: &SnapshotList, parent: Option<&Snapshot>) -> RewriteOptions {
+    fn rewrite_options(
+        &self,
+        list: &SnapshotList,
+        parent: Option<&Snapshot>,
+        costs: Option<DeviceCosts>,
+    ) -> RewriteOptions {
         let choice = self.options.rewrite;
         if choice == RewriteChoice::None {
             return RewriteOptions::none();
         }
-        let history = self.placement_of(parent).and_then(|mut placement| placement.uses().ok());
+        let unit = Unit::for_device(costs.map_or(0, |costs| costs.device_read_ns));
+        let history = self.placement_of(parent).and_then(|mut placement| placement.uses(unit).ok());
         let mut before = Before::default();
         for snapshot in list.visible() {
             let summary = &snapshot.record.summary;
@@ -334,7 +342,7 @@ impl Backup<'_> {
             whole_worth: WHOLE_WORTH,
             ..RewriteParameters::default()
         };
-        RewriteOptions { choice, parameters }
+        RewriteOptions { choice, parameters, unit }
     }
 
     fn keep_or_abandon(&self, ready: Ready, built: Result<Tree>) -> Result<(Ready, Tree)> {

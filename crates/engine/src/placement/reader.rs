@@ -4,6 +4,7 @@
 //! reading elsewhere costs one. Whatever is wrong with a placement makes it silent, never wrong:
 //! what cannot be read has no known container.
 
+use super::unit::{FrameId, Unit};
 use crate::index::FingerprintIndex;
 use crate::repository::Repository;
 use crate::tree::chunk_reader::ChunkReader;
@@ -46,11 +47,13 @@ impl Guide {
     }
 }
 
-/// Neighbouring chunks in one container.
+/// Neighbouring chunks in one frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Run {
     /// The container; `None`: not known.
     pub container: Option<ContainerId>,
+    /// The frame's number in it.
+    pub frame: u16,
     /// How many chunks.
     pub chunks: u64,
     /// Their plain bytes.
@@ -117,7 +120,8 @@ impl PlacementReader {
                 let bytes = u128::from(run.bytes) * u128::from(chunks) / u128::from(run.chunks);
                 let container =
                     run.container.and_then(|at| self.page.containers.get(at as usize).copied());
-                return Ok(Some(Run { container, chunks, bytes: bytes as u64 }));
+                let (frame, bytes) = (run.frame, bytes as u64);
+                return Ok(Some(Run { container, frame, chunks, bytes }));
             }
             self.run += 1;
             self.run_start = end;
@@ -131,7 +135,7 @@ impl PlacementReader {
         let (mut place, mut left) = (place, chunks);
         while left > 0 {
             let Ok(Some(mut run)) = self.run_at(place) else {
-                return each(Run { container: None, chunks: left, bytes: 0 });
+                return each(Run { container: None, frame: 0, chunks: left, bytes: 0 });
             };
             if run.chunks > left {
                 run.bytes =
@@ -144,8 +148,8 @@ impl PlacementReader {
         }
     }
 
-    /// How the snapshot used each container.
-    pub fn uses(&mut self) -> Result<ContainerUse> {
+    /// How the snapshot used each frame or container, by the names of [`Unit::name_of`].
+    pub fn uses(&mut self, unit: Unit) -> Result<ContainerUse> {
         let mut uses = ContainerUse::new();
         for reference in self.map.uses.clone() {
             let bytes = self.chunks.read(&reference.fingerprint)?;
@@ -156,12 +160,15 @@ impl PlacementReader {
                 if uses.len() >= USES_MAX {
                     return Ok(uses);
                 }
+                let name = unit.name_of(FrameId { container: one.container, frame: one.frame });
+                // Of a container several frames add up.
+                let known = uses.get(&name).unwrap_or_default();
                 let usage = Usage {
-                    referred_bytes: one.referred_bytes,
-                    payload_bytes: one.payload_bytes,
-                    spans: one.spans,
+                    referred_bytes: known.referred_bytes.saturating_add(one.referred_bytes),
+                    payload_bytes: known.payload_bytes.saturating_add(one.payload_bytes),
+                    spans: known.spans.max(one.spans),
                 };
-                uses.insert(one.container, usage);
+                uses.insert(name, usage);
             }
         }
         Ok(uses)

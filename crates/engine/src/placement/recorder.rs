@@ -7,10 +7,11 @@
 //!
 //! Memory: the queue holds what is undecided or of unfinished files, up to [`QUEUE_MAX`] chunks; a
 //! file that is longer is taken to be readable. If it then is not, the placement ends there. Pages
-//! are written as they fill; of each container a record of some sixty bytes is kept, for at most
-//! [`USES_MAX`] containers.
+//! are written as they fill; of each frame and container a record is kept, some 150 bytes together,
+//! for at most [`USES_MAX`] of either.
 
 use super::reader::{PlacementReader, Run, USES_MAX};
+use super::unit::{FrameId, Unit};
 use onefold_format::node::{
     ContainerUses, Node, PlacementMap, PlacementPage, PlacementPart, PlacementRun, Reference,
     UseOfContainer,
@@ -51,7 +52,7 @@ struct Slot {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum State {
     Undecided,
-    In(ContainerId),
+    In(FrameId),
     Unknown,
     /// Not part of the tree.
     Dropped,
@@ -78,7 +79,11 @@ pub struct PlacementRecorder {
     page_chunks: u64,
     places: HashMap<ContainerId, u32>,
     map: PlacementMap,
+    /// How containers are used, and how frames are: the latter by their names, with what these
+    /// stand for.
     uses: ContainerUse,
+    frame_uses: ContainerUse,
+    frames: HashMap<ContainerId, FrameId>,
     /// Whether something is missing from here on.
     ended: bool,
 }
@@ -98,6 +103,8 @@ impl PlacementRecorder {
             places: HashMap::new(),
             map: PlacementMap::default(),
             uses: ContainerUse::new(),
+            frame_uses: ContainerUse::new(),
+            frames: HashMap::new(),
             ended: false,
         }
     }
@@ -108,8 +115,8 @@ impl PlacementRecorder {
     }
 
     /// Where a chunk lies.
-    pub fn place(&mut self, ticket: u64, container: Option<ContainerId>) {
-        let state = container.map_or(State::Unknown, State::In);
+    pub fn place(&mut self, ticket: u64, frame: Option<FrameId>) {
+        let state = frame.map_or(State::Unknown, State::In);
         if let Some(slot) = self.slot(ticket)
             && slot.state == State::Undecided
         {
@@ -169,9 +176,11 @@ impl PlacementRecorder {
             match slot.state {
                 State::Undecided => return Ok(()),
                 State::Dropped => {}
-                State::Unknown => self.append(Run { container: None, chunks, bytes }, put)?,
-                State::In(container) => {
-                    self.append(Run { container: Some(container), chunks, bytes }, put)?;
+                State::Unknown => {
+                    self.append(Run { container: None, frame: 0, chunks, bytes }, put)?;
+                }
+                State::In(FrameId { container, frame }) => {
+                    self.append(Run { container: Some(container), frame, chunks, bytes }, put)?;
                 }
             }
             self.queue.pop_front();
@@ -180,10 +189,10 @@ impl PlacementRecorder {
     }
 
     /// Stores the rest. What is still undecided has no known container. `payload_bytes` says what a
-    /// container holds, where that is known.
+    /// frame holds, where that is known.
     pub fn finish(
         mut self,
-        payload_bytes: &dyn Fn(&ContainerId) -> u64,
+        payload_bytes: &dyn Fn(&FrameId) -> u64,
         put: &mut PutNode<'_>,
     ) -> Result<RecordedPlacement> {
         for slot in &mut self.queue {
@@ -201,23 +210,24 @@ impl PlacementRecorder {
             return Ok(RecordedPlacement::default());
         }
         let mut recorded = RecordedPlacement::default();
-        // Of containers that only kept files refer to, the parent's placement knows.
-        let before = self.parent.as_mut().and_then(|parent| parent.uses().ok());
-        let payload_of = |container: &ContainerId| match payload_bytes(container) {
-            0 => before
-                .as_ref()
-                .and_then(|uses| uses.get(container))
-                .map_or(0, |it| it.payload_bytes),
+        // Of frames that only kept files refer to, the parent's placement knows.
+        let before = self.parent.as_mut().and_then(|parent| parent.uses(Unit::Frame).ok());
+        let payload_of = |name: &ContainerId, frame: &FrameId| match payload_bytes(frame) {
+            0 => before.as_ref().and_then(|uses| uses.get(name)).map_or(0, |it| it.payload_bytes),
             known => known,
         };
         let all: Vec<UseOfContainer> = self
-            .uses
+            .frame_uses
             .iter()
-            .map(|(container, usage)| UseOfContainer {
-                container,
-                referred_bytes: usage.referred_bytes,
-                payload_bytes: payload_of(&container),
-                spans: usage.spans,
+            .filter_map(|(name, usage)| {
+                let frame = self.frames.get(&name)?;
+                Some(UseOfContainer {
+                    container: frame.container,
+                    frame: frame.frame,
+                    referred_bytes: usage.referred_bytes,
+                    payload_bytes: payload_of(&name, frame),
+                    spans: usage.spans,
+                })
             })
             .collect();
         for containers in all.chunks(USES_IN_NODE) {
@@ -225,8 +235,8 @@ impl PlacementRecorder {
             let fingerprint = put(Level(1), &node.encode())?;
             self.map.uses.push(Reference { fingerprint, level: Level(1) });
         }
-        recorded.containers = all.len() as u64;
-        recorded.container_reads = all.iter().map(|one| u64::from(one.spans)).sum();
+        recorded.containers = self.uses.len() as u64;
+        recorded.container_reads = self.uses.iter().map(|(_, one)| u64::from(one.spans)).sum();
         let map = Node::PlacementMap(std::mem::take(&mut self.map));
         let fingerprint = put(Level(2), &map.encode())?;
         recorded.placement = Some(Reference { fingerprint, level: Level(2) });
@@ -241,7 +251,7 @@ impl PlacementRecorder {
     fn take_over(&mut self, kept: Kept, put: &mut PutNode<'_>) -> Result<()> {
         let Kept { place, chunks, .. } = kept;
         let (Some(place), Some(mut parent)) = (place, self.parent.take()) else {
-            return self.append(Run { container: None, chunks, bytes: 0 }, put);
+            return self.append(Run { container: None, frame: 0, chunks, bytes: 0 }, put);
         };
         let mut result = Ok(());
         parent.runs(place, chunks, &mut |run| {
@@ -257,10 +267,8 @@ impl PlacementRecorder {
         if self.ended {
             return Ok(());
         }
-        if let Some(container) = run.container
-            && (self.uses.len() < USES_MAX || self.uses.get(&container).is_some())
-        {
-            self.uses.refer_run(container, run.bytes);
+        if let Some(container) = run.container {
+            self.note_use(FrameId { container, frame: run.frame }, run.bytes);
         }
         let container = run.container.map(|container| {
             let next = self.page.containers.len() as u32;
@@ -272,17 +280,31 @@ impl PlacementRecorder {
         });
         self.page_chunks += run.chunks;
         match self.page.runs.last_mut() {
-            Some(last) if last.container == container => {
+            Some(last) if last.container == container && last.frame == run.frame => {
                 last.chunks += run.chunks;
                 last.bytes = last.bytes.saturating_add(run.bytes);
             }
             _ => self.page.runs.push(PlacementRun {
                 container,
+                frame: run.frame,
                 chunks: run.chunks,
                 bytes: run.bytes,
             }),
         }
         if self.page.runs.len() >= PAGE_RUNS { self.close_page(put) } else { Ok(()) }
+    }
+
+    fn note_use(&mut self, frame: FrameId, bytes: u64) {
+        let known = self.uses.get(&frame.container).is_some();
+        if known || self.uses.len() < USES_MAX {
+            self.uses.refer_run(frame.container, bytes);
+        }
+        let name = Unit::Frame.name_of(frame);
+        let known = self.frame_uses.get(&name).is_some();
+        if known || self.frame_uses.len() < USES_MAX {
+            self.frame_uses.refer_run(name, bytes);
+            self.frames.entry(name).or_insert(frame);
+        }
     }
 
     fn close_page(&mut self, put: &mut PutNode<'_>) -> Result<()> {

@@ -3,11 +3,11 @@
 //!
 //! ```text
 //! page:  varint containers, their ids; varint runs; then for each: varint container (its place in
-//!        the list plus one; 0: not known), varint chunks, varint bytes
+//!        the list plus one; 0: not known), varint frame, varint chunks, varint bytes
 //! map:   varint parts; for each: reference of the page, varint chunks
 //!        varint uses; for each: reference of the node
-//! uses:  varint containers; for each: id, varint bytes referred to, varint plain bytes in it
-//!        (0: not known), varint spans
+//! uses:  varint frames; for each: id of the container, varint frame, varint bytes referred to,
+//!        varint plain bytes in it (0: not known), varint spans
 //! ```
 //!
 //! Runs follow the order in which a walk of the tree meets data chunks: entries by name, the chunks
@@ -18,11 +18,13 @@ use super::{Reference, decode_reference, encode_reference};
 use crate::wire::{Reader, Writer};
 use onefold_types::{ContainerId, Result};
 
-/// Chunks that follow each other in the tree and lie in one container.
+/// Chunks that follow each other in the tree and lie in one frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PlacementRun {
     /// The container's place in the page's list; `None`: not known.
     pub container: Option<u32>,
+    /// The frame's number in it.
+    pub frame: u16,
     /// How many chunks.
     pub chunks: u64,
     /// Their plain bytes.
@@ -56,11 +58,13 @@ pub struct PlacementMap {
     pub uses: Vec<Reference>,
 }
 
-/// How a tree uses one container.
+/// How a tree uses one frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct UseOfContainer {
     /// The container.
     pub container: ContainerId,
+    /// The frame's number in it.
+    pub frame: u16,
     /// Plain bytes of its chunks that the tree refers to.
     pub referred_bytes: u64,
     /// Plain bytes of all its chunks; 0: not known.
@@ -69,10 +73,10 @@ pub struct UseOfContainer {
     pub spans: u32,
 }
 
-/// How a tree uses some of its containers.
+/// How a tree uses some of its frames.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct ContainerUses {
-    /// The containers, ascending.
+    /// The frames, ascending.
     pub containers: Vec<UseOfContainer>,
 }
 
@@ -82,6 +86,7 @@ pub(super) fn encode_page(page: &PlacementPage, writer: &mut Writer) {
     writer.varint(page.runs.len() as u64);
     for run in &page.runs {
         writer.varint(run.container.map_or(0, |place| u64::from(place) + 1));
+        writer.varint(u64::from(run.frame));
         writer.varint(run.chunks);
         writer.varint(run.bytes);
     }
@@ -91,17 +96,26 @@ pub(super) fn decode_page(reader: &mut Reader<'_>) -> Result<PlacementPage> {
     let count = reader.count(16)?;
     let containers =
         (0..count).map(|_| reader.id().map(ContainerId)).collect::<Result<Vec<_>>>()?;
-    let runs = reader.count(3)?;
+    let runs = reader.count(4)?;
     let runs = (0..runs)
         .map(|_| {
             let container = reader.varint_u32()?.checked_sub(1);
             if container.is_some_and(|place| place as usize >= count) {
                 return Err(reader.damaged("a run lies in no container"));
             }
-            Ok(PlacementRun { container, chunks: reader.varint()?, bytes: reader.varint()? })
+            Ok(PlacementRun {
+                container,
+                frame: decode_frame(reader)?,
+                chunks: reader.varint()?,
+                bytes: reader.varint()?,
+            })
         })
         .collect::<Result<Vec<_>>>()?;
     Ok(PlacementPage { containers, runs })
+}
+
+fn decode_frame(reader: &mut Reader<'_>) -> Result<u16> {
+    reader.varint_max(u64::from(u16::MAX)).map(|frame| frame as u16)
 }
 
 pub(super) fn encode_map(map: &PlacementMap, writer: &mut Writer) {
@@ -128,6 +142,7 @@ pub(super) fn encode_uses(uses: &ContainerUses, writer: &mut Writer) {
     writer.varint(uses.containers.len() as u64);
     for one in &uses.containers {
         writer.raw(&one.container.0);
+        writer.varint(u64::from(one.frame));
         writer.varint(one.referred_bytes);
         writer.varint(one.payload_bytes);
         writer.varint(u64::from(one.spans));
@@ -135,11 +150,12 @@ pub(super) fn encode_uses(uses: &ContainerUses, writer: &mut Writer) {
 }
 
 pub(super) fn decode_uses(reader: &mut Reader<'_>) -> Result<ContainerUses> {
-    let count = reader.count(19)?;
+    let count = reader.count(20)?;
     let containers = (0..count)
         .map(|_| {
             Ok(UseOfContainer {
                 container: reader.id().map(ContainerId)?,
+                frame: decode_frame(reader)?,
                 referred_bytes: reader.varint()?,
                 payload_bytes: reader.varint()?,
                 spans: reader.varint_u32()?,

@@ -81,8 +81,8 @@ fn nodes() -> Vec<Node> {
         Node::PlacementPage(PlacementPage {
             containers: vec![ContainerId([8; 16])],
             runs: vec![
-                PlacementRun { container: Some(0), chunks: 1000, bytes: 1 << 23 },
-                PlacementRun { container: None, chunks: 1, bytes: 9 },
+                PlacementRun { container: Some(0), frame: 15, chunks: 1000, bytes: 1 << 23 },
+                PlacementRun { container: None, frame: 0, chunks: 1, bytes: 9 },
             ],
         }),
         Node::PlacementMap(PlacementMap {
@@ -92,6 +92,7 @@ fn nodes() -> Vec<Node> {
         Node::ContainerUses(ContainerUses {
             containers: vec![UseOfContainer {
                 container: ContainerId([8; 16]),
+                frame: 2,
                 referred_bytes: 1 << 20,
                 payload_bytes: 0,
                 spans: 3,

@@ -39,7 +39,7 @@ use estimate::{Mix, Prices, Rates, Stretch, Way};
 use onefold_types::{Fingerprint, Result};
 
 /// The ways there are.
-const WAYS: [Way; 2] = [Way::Eager, Way::Lazy(1024)];
+const WAYS: [Way; 3] = [Way::Eager, Way::Lazy(8), Way::Lazy(1024)];
 /// What trials may cost in excess, of all costs.
 const TRIAL_SHARE: f64 = 0.02;
 /// What a stretch's cost still counts after the next one.

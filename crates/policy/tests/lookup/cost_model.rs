@@ -77,7 +77,7 @@ fn s0_23_the_published_times_name_the_published_winners_but_not_their_right_side
     let [_, cache, disk, _, pre, disk_lazy, post] = TABLE_4[0];
     let added = (pre + post - cache) / 130e-9;
     let saved = (disk - disk_lazy) / 11_494e-6;
-    assert!((added / saved - 6531.0).abs() < 10.0, "{}", added / saved);
+    assert!((added / saved - 6514.0).abs() < 1.0, "{}", added / saved);
 }
 
 #[test]
