@@ -127,8 +127,8 @@ struct Shared {
     /// Whether all cached instances of a duplicate are of interest.
     wants_holders: bool,
     holders: Vec<Instance>,
-    /// What this session has stored again. It may name a chunk too many, which is then left where it
-    /// is.
+    /// What this session has stored again. It may name a chunk too many, which is then left where
+    /// it is.
     stored_again: SummaryVector,
 }
 

@@ -8,6 +8,7 @@
 //!
 //! | module | stage |
 //! | --- | --- |
+//! | [`rewriting`] | what rewriting may do, and what it knows |
 //! | [`source_tree`] | where each source path stands in the snapshot |
 //! | [`walk`] | directories in the order of names; unchanged files are recognised here |
 //! | [`read`] | files to chunks with fingerprints, on several threads |
@@ -39,6 +40,7 @@ pub mod assemble;
 pub mod attributes;
 pub mod publish;
 pub mod read;
+pub mod rewriting;
 pub mod source_tree;
 pub mod stream;
 pub mod walk;

@@ -1,10 +1,10 @@
 //! Placements: where the chunks of a snapshot lay when it was written (design, section 6).
 //!
 //! Trees name fingerprints only. A placement says besides, for a whole snapshot in the order of its
-//! tree, which frame of which container each chunk was found or put into, as runs. It is advice: a restore looks
-//! there first and needs no index while the advice is fresh; what is not there is looked up. It is
-//! also what the next backup's rewriting knows of this one (how much of each frame it used),
-//! and what the restore's plan and its predicted time are computed from.
+//! tree, which frame of which container each chunk was found or put into, as runs. It is advice: a
+//! restore looks there first and needs no index while the advice is fresh; what is not there is
+//! looked up. It is also what the next backup's rewriting knows of this one (how much of each frame
+//! it used), and what the restore's plan and its predicted time are computed from.
 //!
 //! | module | holds |
 //! | --- | --- |

@@ -203,6 +203,15 @@ fn node_value(node: &Node) -> Value {
                 "sources": sources.collect::<Vec<_>>(),
             })
         }
+        Node::PlacementPage(_) | Node::PlacementMap(_) | Node::ContainerUses(_) => {
+            placement_value(node)
+        }
+    }
+}
+
+/// A node of a placement.
+fn placement_value(node: &Node) -> Value {
+    match node {
         Node::PlacementPage(page) => json!({
             "kind": "placement-page",
             "runs": page.runs.iter().map(|run| json!({
@@ -233,5 +242,6 @@ fn node_value(node: &Node) -> Value {
                 "spans": one.spans,
             })).collect::<Vec<_>>(),
         }),
+        _ => Value::Null,
     }
 }

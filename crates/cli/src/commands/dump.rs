@@ -43,8 +43,8 @@ pub struct DumpArguments {
     /// Only LENGTH bytes from OFFSET on; no LENGTH means up to the end
     #[arg(long, value_name = "OFFSET:LENGTH")]
     range: Option<Range>,
-    /// What is read when: optimal-chunks, forward, adaptive, container-cache, chunk-cache or optimal,
-    /// each with ,memory=BYTES [default: optimal-chunks within the memory limit]
+    /// What is read when: optimal-chunks, forward, adaptive, container-cache, chunk-cache or
+    /// optimal, each with ,memory=BYTES [default: optimal-chunks within the memory limit]
     #[arg(long, value_name = "ENGINE")]
     engine: Option<RestoreEngine>,
     /// Write into this file instead of standard output

@@ -1,5 +1,5 @@
-//! One stream on its way into the store: chunks wait for their verdicts, duplicates for the decision
-//! whether they are stored again, new ones go to the stream's own open containers.
+//! One stream on its way into the store: chunks wait for their verdicts, duplicates for the
+//! decision whether they are stored again, new ones go to the stream's own open containers.
 //!
 //! ```text
 //! put_data ─▶ waiting (look-up) ─▶ rewriting ─▶ open container ─▶ placement
@@ -92,8 +92,8 @@ impl StreamWriter {
         }
     }
 
-    /// A file of so many chunks that stands before a chunk of the stream was kept unread; `place` is
-    /// where it stands in the parent's tree.
+    /// A file of so many chunks that stands before a chunk of the stream was kept unread; `place`
+    /// is where it stands in the parent's tree.
     pub fn keep(&mut self, before: u64, place: Option<u64>, chunks: u64) {
         if let Some(placement) = &mut self.placement {
             placement.keep(before, place, chunks);

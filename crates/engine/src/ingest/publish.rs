@@ -12,13 +12,13 @@
 use super::assemble::{Assembled, SystemNames};
 use super::source_tree::{self, SourceTree};
 use super::stream::{self, PathsContext, StreamContext, StreamOutcome};
-use super::{BackupOptions, BackupReport, ParentChoice, Selection, Source, attributes};
+use super::{BackupOptions, BackupReport, ParentChoice, Selection, Source, attributes, rewriting};
 use crate::check::findings;
-use crate::chunk_store::{ChunkStore, ChunkStoreOptions, RewriteOptions, StreamWriter};
+use crate::chunk_store::{ChunkStore, ChunkStoreOptions, StreamWriter};
 use crate::index::{FingerprintIndex, merge, rebuild};
 use crate::job::Job;
 use crate::look_up::Chosen;
-use crate::placement::{PlacementReader, PlacementRecorder, RecordedPlacement, Unit};
+use crate::placement::{PlacementRecorder, RecordedPlacement};
 use crate::repository::Repository;
 use crate::session::{Commit, Snapshot, SnapshotList, WriterSession, epoch};
 use crate::tree::directory::DirectoryBuilder;
@@ -26,8 +26,6 @@ use crate::tree::{TreeReader, path};
 use onefold_format::layout;
 use onefold_format::node::{Entry, EntryKind, Node, Reference, Time, Totals};
 use onefold_format::record::{RECORD_VERSION, SnapshotKind, SnapshotRecord, Summary};
-use onefold_policy::lookup::DeviceCosts;
-use onefold_policy::rewrite::{Before, Expected, RewriteChoice, RewriteParameters};
 use onefold_types::{ContainerId, Error, ErrorKind, Fingerprint, Level, Result, SessionId};
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -35,9 +33,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
-/// A restore into files reads each container once, so a container that is not needed at all any
-/// more is worth many that are needed in one place less.
-const WHOLE_WORTH: f64 = 1000.0;
 /// Sessions tried before a backup that is fenced again and again gives up.
 const SESSIONS_MAX: u32 = 16;
 
@@ -222,7 +217,13 @@ impl Backup<'_> {
             filter: self.options.filter,
             lookup: chosen.strategy,
             index_kind: self.options.index_kind,
-            rewrite: self.rewrite_options(&list, parent.as_ref(), costs),
+            rewrite: rewriting::options(
+                self.repository,
+                self.options.rewrite,
+                &list,
+                parent.as_ref(),
+                costs,
+            ),
             dry_run,
         };
         let store = ChunkStore::open(self.repository, index, avoid, store_options)?;
@@ -286,7 +287,10 @@ impl Backup<'_> {
             && records
         {
             let parent = ready.parent.as_ref();
-            only.record_placement(PlacementRecorder::new(self.placement_of(parent)));
+            only.record_placement(PlacementRecorder::new(rewriting::placement_of(
+                self.repository,
+                parent,
+            )));
         }
         let context = StreamContext {
             repository: self.repository,
@@ -305,44 +309,6 @@ impl Backup<'_> {
         let (root, summary) = built?;
         stored?;
         Ok(Tree { root, summary, placement })
-    }
-
-    /// The placement of a snapshot; one that cannot be read only costs time.
-    fn placement_of(&self, snapshot: Option<&Snapshot>) -> Option<PlacementReader> {
-        PlacementReader::open(self.repository, snapshot?.record.placement?).ok()
-    }
-
-    /// What rewriting may do, and what it knows of the snapshots before (S2.11).
-    fn rewrite_options(
-        &self,
-        list: &SnapshotList,
-        parent: Option<&Snapshot>,
-        costs: Option<DeviceCosts>,
-    ) -> RewriteOptions {
-        let choice = self.options.rewrite;
-        if choice == RewriteChoice::None {
-            return RewriteOptions::none();
-        }
-        let unit = Unit::for_device(costs.map_or(0, |costs| costs.device_read_ns));
-        let history = self.placement_of(parent).and_then(|mut placement| placement.uses(unit).ok());
-        let mut before = Before::default();
-        for snapshot in list.visible() {
-            let summary = &snapshot.record.summary;
-            before.unique_chunks += summary.chunks_new;
-            before.rewritten_chunks += summary.chunks_rewritten;
-        }
-        let parameters = RewriteParameters {
-            container_bytes: self.repository.configuration().container_size_bytes as u64,
-            expected: parent.map(|parent| Expected {
-                chunks: parent.record.summary.chunks,
-                unique_chunks: parent.record.summary.chunks_new,
-            }),
-            before: Some(before),
-            history: history.map(Arc::new),
-            whole_worth: WHOLE_WORTH,
-            ..RewriteParameters::default()
-        };
-        RewriteOptions { choice, parameters, unit }
     }
 
     fn keep_or_abandon(&self, ready: Ready, built: Result<Tree>) -> Result<(Ready, Tree)> {

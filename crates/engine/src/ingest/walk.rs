@@ -341,13 +341,16 @@ impl<'a> Walk<'a> {
             let results = self.open_job()?;
             self.batch = Some(Batch { tasks: Vec::new(), bytes: 0, items: 0, results });
         }
-        self.send(item)?;
+        // Before its item, which may be the one that closes the batch.
         if let Some(batch) = &mut self.batch {
             batch.tasks.push(task);
             batch.bytes += size;
-            if batch.tasks.len() >= BATCH_FILES_MAX || batch.bytes >= MESSAGE_BYTES as u64 {
-                self.close_batch()?;
-            }
+        }
+        self.send(item)?;
+        if let Some(batch) = &self.batch
+            && (batch.tasks.len() >= BATCH_FILES_MAX || batch.bytes >= MESSAGE_BYTES as u64)
+        {
+            self.close_batch()?;
         }
         Ok(())
     }

@@ -250,7 +250,10 @@ impl PlacementRecorder {
 
     fn take_over(&mut self, kept: Kept, put: &mut PutNode<'_>) -> Result<()> {
         let Kept { place, chunks, .. } = kept;
-        let (Some(place), Some(mut parent)) = (place, self.parent.take()) else {
+        let Some(place) = place else {
+            return self.append(Run { container: None, frame: 0, chunks, bytes: 0 }, put);
+        };
+        let Some(mut parent) = self.parent.take() else {
             return self.append(Run { container: None, frame: 0, chunks, bytes: 0 }, put);
         };
         let mut result = Ok(());

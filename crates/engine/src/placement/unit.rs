@@ -1,10 +1,10 @@
 //! What a restore reads as a whole, and what rewriting therefore counts by.
 //!
-//! FAST'19 counts references by container, because its restores read whole containers. Here a restore
-//! reads and opens frames of about 256 KiB, so on a device without long seeks it is the *frame* that
-//! is used well or badly: a container of which a restore needs a third may hold frames that it needs
-//! whole and others that it need not touch. On a device that seeks, a read of a container costs
-//! more than all its frames, and containers are counted.
+//! FAST'19 counts references by container, because its restores read whole containers. Here a
+//! restore reads and opens frames of about 256 KiB, so on a device without long seeks it is the
+//! *frame* that is used well or badly: a container of which a restore needs a third may hold frames
+//! that it needs whole and others that it need not touch. On a device that seeks, a read of a
+//! container costs more than all its frames, and containers are counted.
 //!
 //! Policies know containers by name only. A frame gets a name of its own, made of its container's:
 //! the last two bytes, which are random, give way to the frame's number, so that names are ordered

@@ -1,8 +1,8 @@
 //! The plan of a restore: what would be read, without reading it.
 //!
-//! Source: FAST'19, section 6 (speed factor). The tree is walked and every chunk located as a restore
-//! does it; windows are then arranged, by the engine asked for and by all others with the memory of
-//! S2.32, and counted.
+//! Source: FAST'19, section 6 (speed factor). The tree is walked and every chunk located as a
+//! restore does it; windows are then arranged, by the engine asked for and by all others with the
+//! memory of S2.32, and counted.
 
 use super::RestoreOptions;
 use super::extents::ExtentWalk;

@@ -1,10 +1,10 @@
 //! A window: the chunks that are restored as one, and the frames that hold them.
 //!
-//! Chunks are collected in the order of the files. Files can be written anywhere, so their window is
-//! sorted by container, frame and place, and each frame is read and opened exactly once per window,
-//! however many files need it and however often (forward assembly with the window as the assembly
-//! area; S2.8). For an output that has to be written in order, or where it is asked for, an engine of
-//! [`onefold_policy::restore_plan`] says what is read when.
+//! Chunks are collected in the order of the files. Files can be written anywhere, so their window
+//! is sorted by container, frame and place, and each frame is read and opened exactly once per
+//! window, however many files need it and however often (forward assembly with the window as the
+//! assembly area; S2.8). For an output that has to be written in order, or where it is asked for,
+//! an engine of [`onefold_policy::restore_plan`] says what is read when.
 //!
 //! Memory: a piece takes 56 bytes; a frame about as much with its table entry, so [`Window::cost`]
 //! counts both as one. Metadata sections are not kept: of them a window copies only the

@@ -131,7 +131,8 @@ impl ChunkReader {
         self.sections.remove(&container);
     }
 
-    /// Finds a chunk where a placement says it is; `None` if it is not there. Nothing else is asked.
+    /// Finds a chunk where a placement says it is; `None` if it is not there. Nothing else is
+    /// asked.
     pub fn locate_in(
         &mut self,
         container: ContainerId,

@@ -196,6 +196,34 @@ fn only_what_changed_is_read_and_stored() {
     assert_tree_equal(&repository, report.snapshot.unwrap(), source.path());
 }
 
+/// Changed files are read in batches, and a batch is closed after so many items, most of which may
+/// be files that are kept: whichever item closes it, no file of the batch may be left behind.
+#[test]
+fn the_item_that_closes_a_batch_may_be_a_file_that_is_read() {
+    let source = tempfile::tempdir().unwrap();
+    let at = |number: usize| source.path().join(format!("f{number:04}"));
+    (0..1200).for_each(|number| fs::write(at(number), number.to_string()).unwrap());
+    settle_times(source.path());
+    let (_, store) = in_memory();
+    let repository = create(&store, &options());
+    save(&repository, paths(source.path()));
+    // The batch opens with the first file; one of the others is the item that fills it up.
+    let changed: Vec<usize> = [0].into_iter().chain(1015..1035).collect();
+    changed.iter().for_each(|number| fs::write(at(*number), format!("new {number}")).unwrap());
+    settle_times(source.path());
+    for last in [1021, 1022, 1023, 1024, 1025] {
+        fs::write(at(last), format!("newer {last}")).unwrap();
+        fs::write(at(0), format!("newer {last}")).unwrap();
+        settle_times(source.path());
+        let report = save(&repository, paths(source.path()));
+        assert!(report.summary.files_changed >= 2, "{:?}", report.summary);
+        for number in [0, 1, last - 1, last, last + 1] {
+            let content = content_at(&repository, report.snapshot.unwrap(), &at(number));
+            assert_eq!(content, fs::read(at(number)).unwrap(), "{number} after {last}");
+        }
+    }
+}
+
 #[test]
 fn a_file_changed_within_the_time_stamp_granularity_is_read_again() {
     let source = tempfile::tempdir().unwrap();

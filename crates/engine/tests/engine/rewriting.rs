@@ -27,7 +27,7 @@ use std::sync::Arc;
 const LOSS: f64 = 0.07;
 /// Chunks that may be stored again for each new one at that loss.
 const RATE: f64 = LOSS / (1.0 - LOSS);
-/// The chunk that makes the limit full is counted before something is decided for it.
+/// One chunk is held however little room there is.
 const CHUNK_MAX: u64 = 12 * limits::KIB as u64;
 /// Every policy; the last five store something again.
 const POLICIES: [&str; 6] = [
@@ -45,7 +45,6 @@ pub struct Versions {
     directory: tempfile::TempDir,
     files: Vec<Vec<u8>>,
     randomness: SeededRandomness,
-    number: u64,
     /// The content of each version.
     pub history: Vec<Vec<Vec<u8>>>,
 }
@@ -56,7 +55,6 @@ impl Versions {
             directory: tempfile::tempdir().unwrap(),
             files: (0..files as u64).map(|seed| random_bytes(1000 + seed, file_bytes)).collect(),
             randomness: SeededRandomness::new(77),
-            number: 0,
             history: Vec::new(),
         }
     }
@@ -71,23 +69,34 @@ impl Versions {
 
     /// Writes the next version: the first as made, later ones changed once in about 64 KiB.
     pub fn write_next(&mut self) {
+        self.write_some(|_| true);
+    }
+
+    /// The same, with these files changed and the others left alone.
+    pub fn write_some(&mut self, changes: impl Fn(usize) -> bool) {
         fs::create_dir_all(self.path().join("d")).unwrap();
-        if self.number > 0 {
-            for file in &mut self.files {
-                let mut at = self.randomness.below(64 * 1024) as usize;
-                while at + 100 < file.len() {
-                    let patch = random_bytes(self.randomness.below(1 << 40), 100);
-                    file[at..at + 100].copy_from_slice(&patch);
-                    at += 32 * 1024 + self.randomness.below(64 * 1024) as usize;
-                }
+        let is_first = self.history.is_empty();
+        for number in 0..self.files.len() {
+            if !is_first && !changes(number) {
+                continue;
             }
-        }
-        self.number += 1;
-        for (number, bytes) in self.files.iter().enumerate() {
-            fs::write(self.file(number), bytes).unwrap();
+            if !is_first {
+                self.change(number);
+            }
+            fs::write(self.file(number), &self.files[number]).unwrap();
         }
         self.history.push(self.files.clone());
         crate::ingest::settle_times(self.path());
+    }
+
+    fn change(&mut self, number: usize) {
+        let file = &mut self.files[number];
+        let mut at = self.randomness.below(64 * 1024) as usize;
+        while at + 100 < file.len() {
+            let patch = random_bytes(self.randomness.below(1 << 40), 100);
+            file[at..at + 100].copy_from_slice(&patch);
+            at += 32 * 1024 + self.randomness.below(64 * 1024) as usize;
+        }
     }
 
     /// Whether a snapshot holds what a version held.
@@ -290,14 +299,35 @@ fn s2_30_every_policy_restores_every_version_and_keeps_to_the_loss() {
 }
 
 #[test]
+fn s2_11_the_loss_holds_where_most_files_are_kept_unread() {
+    for choice in POLICIES.iter().filter(|choice| choice.contains("loss")) {
+        let mut versions = Versions::new(6, 500_000);
+        let (_, store) = in_memory();
+        crate::ingest::create(&store, &unkeyed());
+        let mut reports = Vec::new();
+        for version in 0..10 {
+            versions.write_some(|number| number % 3 == version % 3);
+            reports.push(save(&open(&store), versions.path(), &rewriting(choice)));
+        }
+        assert!(reports.iter().skip(1).all(|report| report.summary.files_unchanged == 4));
+        assert_within_loss(choice, &reports);
+        let repository = open(&store);
+        for (version, report) in reports.iter().enumerate() {
+            versions.assert_restores(&repository, report.snapshot.unwrap(), version);
+        }
+        assert!(check_all(&repository).is_clean());
+    }
+}
+
+#[test]
 fn s2_18_candidates_stay_within_however_little_memory() {
-    for bytes in [0, 1, 10_000, 100_000, 400_000] {
+    for bytes in [0, 10_000, 400_000] {
         let memory = MemoryPlan { rewrite_candidates_bytes: bytes, ..plan() };
         for choice in &POLICIES[1..] {
             let (reports, _) = run_versions(choice, memory);
             for counters in reports.iter().flat_map(|report| &report.rewrite.streams) {
                 let peak = counters.candidates_bytes_peak;
-                assert!(peak <= bytes as u64 + CHUNK_MAX, "{choice}: {peak} of {bytes} bytes");
+                assert!(peak <= CHUNK_MAX.max(bytes as u64), "{choice}: {peak} of {bytes} bytes");
             }
         }
     }
@@ -322,13 +352,13 @@ fn s2_18_two_streams_share_the_memory_and_still_restore() {
                 assert_eq!(report.rewrite.streams.len(), 2);
                 let peaks = report.rewrite.streams.iter().map(|one| one.candidates_bytes_peak);
                 let together: u64 = peaks.sum();
-                let limit = bytes as u64 + 2 * CHUNK_MAX;
-                assert!(together <= limit, "{choice}: {together} of {bytes}");
+                assert!(together <= bytes as u64, "{choice}: {together} of {bytes}");
                 rewritten += report.summary.chunks_rewritten;
                 saved.push(report.snapshot.unwrap());
             }
-            // With hardly any room all may be decided before its time, for keeping.
-            assert!(rewritten > 0 || bytes == 100_000, "{choice}");
+            // How two threads share the work differs; capping with room always finds something.
+            let is_sure = choice.starts_with("capping") && bytes > 100_000;
+            assert!(rewritten > 0 || !is_sure, "{choice}");
             let repository = open(&store);
             for (version, id) in saved.iter().enumerate() {
                 trees.iter().for_each(|tree| tree.assert_restores(&repository, *id, version));
@@ -408,7 +438,8 @@ fn third_times_of_twin_streams(memory: MemoryPlan) -> BTreeMap<String, usize> {
             *third.entry((*choice).to_owned()).or_default() += count;
             versions.assert_restores(&repository, report.snapshot.unwrap(), version);
         }
-        assert!(rewritten > 0, "{choice}");
+        // How two threads share the work differs; capping always finds something.
+        assert!(rewritten > 0 || !choice.starts_with("capping"), "{choice}");
     }
     third
 }
@@ -416,6 +447,17 @@ fn third_times_of_twin_streams(memory: MemoryPlan) -> BTreeMap<String, usize> {
 #[test]
 fn two_streams_of_equal_content_store_a_chunk_again_once() {
     let third = third_times_of_twin_streams(plan());
+    assert!(third.values().all(|count| *count == 0), "{third:?}");
+}
+
+#[test]
+fn a_chunk_stored_again_is_not_stored_a_third_time_once_it_is_indexed() {
+    // With room for few pending chunks what was stored again is indexed, and met again, before the
+    // stream ends; with hardly any cache it is met in the index.
+    let hardly_any = MemoryPlan { pending_chunks_max: 40, locality_cache_bytes: 20_000, ..plan() };
+    let third = third_times_of_far_copies(hardly_any);
+    assert!(third.values().all(|count| *count == 0), "{third:?}");
+    let third = third_times_of_twin_streams(MemoryPlan { pending_chunks_max: 40, ..plan() });
     assert!(third.values().all(|count| *count == 0), "{third:?}");
 }
 

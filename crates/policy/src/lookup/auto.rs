@@ -6,10 +6,12 @@
 //! way costs now. Ways that are not in use are tried now and then: a *trial* is a stretch looked up
 //! in another way, and the way that costs less stays.
 //!
-//! - The ways: eager, in the better order; lazy with a second look, with bucket thresholds from a
-//!   ladder. Rings are as long as they can be, because ranks bound the post-lookups (S0.7) and the
-//!   second look makes up for what they miss.
-//! - The start is S0's: its measured right side of (8), 554, against the ratio of the costs.
+//! - The ways: eager, in the better order; lazy with a second look, with a bucket threshold so
+//!   large that a full buffer decides. Rings are as long as they can be, because ranks bound the
+//!   post-lookups (S0.7) and the second look makes up for what they miss. Smaller thresholds were
+//!   ways once: with the second look they hardly ever cost less, and every further way has to be
+//!   learnt about.
+//! - The start is eager look-up, which lets nothing wait.
 //! - Streams change between old data and new. Chunks the summary vector refuses cost the same
 //!   whenever they come, so what is compared is the cost of chunks that pass, at the same mix.
 //! - What a way costs at least follows from the counters of another (S0.16): eager takes an access
@@ -39,7 +41,7 @@ use estimate::{Mix, Prices, Rates, Stretch, Way};
 use onefold_types::{Fingerprint, Result};
 
 /// The ways there are.
-const WAYS: [Way; 3] = [Way::Eager, Way::Lazy(8), Way::Lazy(1024)];
+const WAYS: [Way; 2] = [Way::Eager, Way::Lazy(1024)];
 /// What trials may cost in excess, of all costs.
 const TRIAL_SHARE: f64 = 0.02;
 /// What a stretch's cost still counts after the next one.

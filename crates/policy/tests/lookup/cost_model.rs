@@ -187,7 +187,8 @@ proptest! {
             device_accesses_lazy: lazy,
         };
         let costs = DeviceCosts::new(device_read_ns, memory_access_ns);
-        let (eager_ns, lazy_ns) = (terms.eager_time_ns(&costs, 7.0), terms.lazy_time_ns(&costs, 7.0));
+        let eager_ns = terms.eager_time_ns(&costs, 7.0);
+        let lazy_ns = terms.lazy_time_ns(&costs, 7.0);
         // Away from equality, where rounding decides.
         if (eager_ns - lazy_ns).abs() > 1e-6 * eager_ns.max(lazy_ns) {
             prop_assert_eq!(terms.lazy_wins(&costs), eager_ns > lazy_ns);
