@@ -134,7 +134,13 @@ fn run_once(
     if let Some(snapshot) = list.snapshots.last() {
         let entry = TreeReader::open(&repository)?.resolve(snapshot.record.root, b"/data")?;
         let before = cpu_seconds();
-        restore::dump(&repository, &entry, 0, u64::MAX, &mut io::sink(), &job)?;
+        restore::dump(
+            &repository,
+            &entry,
+            &restore::DumpOptions::default(),
+            &mut io::sink(),
+            &job,
+        )?;
         back.measured.push(bytes.len() as f64 / 1e6 / (cpu_seconds() - before));
     }
     Ok((stored_bytes, share))

@@ -38,7 +38,9 @@ mod slots;
 
 pub use container_use::{ContainerUse, SPAN_BYTES, Usage};
 pub use counters::RewriteCounters;
-pub use parameters::{Before, Expected, RewriteChoice, RewriteLimits, RewriteParameters};
+pub use parameters::{
+    Before, Expected, LOSS_DEFAULT, RewriteChoice, RewriteLimits, RewriteParameters,
+};
 
 use combined::Combined;
 use flexible::Flexible;

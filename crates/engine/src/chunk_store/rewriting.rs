@@ -19,11 +19,12 @@
 
 use crate::placement::{FrameId, Unit};
 use onefold_policy::rewrite::{
-    Decided, Decision, Expected, RewriteChoice, RewriteCounters, RewriteParameters, Standing,
-    StreamChunk, StreamRewriter,
+    ContainerUse, Decided, Decision, Expected, RewriteChoice, RewriteCounters, RewriteParameters,
+    Standing, StreamChunk, StreamRewriter,
 };
 use onefold_types::{ContainerId, Fingerprint, Result};
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use super::waiting;
 
@@ -99,6 +100,8 @@ pub struct Rewriting {
     instances: Vec<FrameId>,
     names: Vec<ContainerId>,
     unit: Unit,
+    /// How the previous version used frames or containers, for policies that go by that.
+    history: Option<Arc<ContainerUse>>,
 }
 
 /// A duplicate of which it is not decided whether it is stored again.
@@ -115,6 +118,12 @@ type Store<'a> = dyn FnMut(&Fingerprint, &[u8]) -> Result<Option<FrameId>> + 'a;
 impl Rewriting {
     /// Nothing seen yet.
     pub fn new(options: RewriteOptions) -> Result<Self> {
+        let history = match options.choice {
+            RewriteChoice::Auto(_) | RewriteChoice::History(_) => {
+                options.parameters.history.clone()
+            }
+            _ => None,
+        };
         Ok(Self {
             choice: options.choice,
             rewriter: StreamRewriter::new(&options.choice, options.parameters)?,
@@ -124,6 +133,7 @@ impl Rewriting {
             instances: Vec::new(),
             names: Vec::new(),
             unit: options.unit,
+            history,
         })
     }
 
@@ -153,7 +163,13 @@ impl Rewriting {
                 self.instances.sort_unstable_by_key(|frame| std::cmp::Reverse(name(frame)));
                 self.names.clear();
                 self.names.extend(self.instances.iter().map(name));
-                Standing::Old(&self.names)
+                match self.well_used() {
+                    Some(frame) => {
+                        place(chunk.ticket, Some(frame));
+                        Standing::Fresh
+                    }
+                    None => Standing::Old(&self.names),
+                }
             }
         };
         if self.choice == RewriteChoice::None {
@@ -174,6 +190,17 @@ impl Rewriting {
             candidate.places += 1;
         }
         self.apply(Some(chunk), place, store)
+    }
+
+    /// An instance in a frame or container that the previous version used well. It is read whatever
+    /// becomes of this chunk, for files that are kept unread among others, so that storing the chunk
+    /// again would gain nothing.
+    fn well_used(&self) -> Option<FrameId> {
+        let history = self.history.as_ref()?;
+        let place = self.names.iter().position(|name| {
+            history.get(name).and_then(|usage| usage.is_sparse()) == Some(false)
+        })?;
+        self.instances.get(place).copied()
     }
 
     /// Decides everything that waits.

@@ -10,9 +10,10 @@
 //! one finds it; it commits nothing.
 
 use super::assemble::{Assembled, SystemNames};
+use super::rewriting::{self, ScatteredFiles};
 use super::source_tree::{self, SourceTree};
 use super::stream::{self, PathsContext, StreamContext, StreamOutcome};
-use super::{BackupOptions, BackupReport, ParentChoice, Selection, Source, attributes, rewriting};
+use super::{BackupOptions, BackupReport, ParentChoice, Selection, Source, attributes};
 use crate::check::findings;
 use crate::chunk_store::{ChunkStore, ChunkStoreOptions, StreamWriter};
 use crate::index::{FingerprintIndex, merge, rebuild};
@@ -79,6 +80,8 @@ struct Ready {
     store: Arc<ChunkStore>,
     /// Whether the parent's chunks must be looked up one by one.
     distrust_parent: bool,
+    /// Which of the parent's files are read again although they have not changed.
+    scattered: ScatteredFiles,
     chosen: Chosen,
 }
 
@@ -103,8 +106,9 @@ impl Backup<'_> {
                     let number = next_source.fetch_add(1, Ordering::Relaxed);
                     (number < sources.len()).then_some(number)
                 };
-                let keep = |reader: &mut TreeReader, entry: &Entry| {
-                    !ready.distrust_parent || all_present(&ready.store, reader, entry)
+                let keep = |reader: &mut TreeReader, entry: &Entry, place: u64| {
+                    !ready.scattered.is_worth_reading(entry, place)
+                        && (!ready.distrust_parent || all_present(&ready.store, reader, entry))
                 };
                 let paths = PathsContext {
                     sources: &sources,
@@ -208,6 +212,9 @@ impl Backup<'_> {
         let choice = self.options.lookup;
         let chosen = choice.strategy(self.repository, &present, self.options.device_costs)?;
         let costs = chosen.costs.or(self.options.device_costs);
+        let parts = (self.repository, self.options.rewrite);
+        let rewrite = rewriting::options(parts, &list, parent.as_ref(), costs);
+        let scattered = ScatteredFiles::new(self.repository, parent.as_ref(), &rewrite);
         let store_options = ChunkStoreOptions {
             compression: match self.options.compression {
                 Some(compression) => compression,
@@ -217,13 +224,7 @@ impl Backup<'_> {
             filter: self.options.filter,
             lookup: chosen.strategy,
             index_kind: self.options.index_kind,
-            rewrite: rewriting::options(
-                self.repository,
-                self.options.rewrite,
-                &list,
-                parent.as_ref(),
-                costs,
-            ),
+            rewrite,
             dry_run,
         };
         let store = ChunkStore::open(self.repository, index, avoid, store_options)?;
@@ -231,7 +232,8 @@ impl Backup<'_> {
             let totals = &parent.record.summary;
             self.job.progress.set_totals(totals.files, totals.bytes);
         }
-        Ok(Ready { session, parent, heads: list.heads, store, distrust_parent, chosen })
+        let heads = list.heads;
+        Ok(Ready { session, parent, heads, store, distrust_parent, scattered, chosen })
     }
 
     /// Opens the index; what a crashed session left unindexed is replayed first (S1.14). Returns

@@ -94,7 +94,8 @@ pub struct WalkContext<'a> {
     /// Counts entries that could not be read.
     pub errors: &'a AtomicU64,
     /// Whether a file of the parent may be kept: tells if all its chunks can be relied upon.
-    pub keep: &'a (dyn Fn(&mut TreeReader, &Entry) -> bool + Sync),
+    /// The place of its first chunk in the parent's tree comes with it.
+    pub keep: &'a (dyn Fn(&mut TreeReader, &Entry, u64) -> bool + Sync),
 }
 
 /// The walk over some sources.
@@ -274,7 +275,7 @@ impl<'a> Walk<'a> {
         }
         if let Some((known, place)) = &known
             && attributes::is_same_state(known, &entry)
-            && self.may_keep(known)
+            && self.may_keep(known, *place)
         {
             entry.content = known.content;
             entry.xattrs.clone_from(&known.xattrs);
@@ -422,8 +423,8 @@ impl<'a> Walk<'a> {
         self.parent.as_mut()?.find(parent.as_mut()?, name).ok().flatten()
     }
 
-    fn may_keep(&mut self, known: &Entry) -> bool {
-        self.parent.as_mut().is_some_and(|reader| (self.context.keep)(reader, known))
+    fn may_keep(&mut self, known: &Entry, place: u64) -> bool {
+        self.parent.as_mut().is_some_and(|reader| (self.context.keep)(reader, known, place))
     }
 }
 

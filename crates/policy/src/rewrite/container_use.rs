@@ -25,6 +25,15 @@ pub struct Usage {
     pub spans: u32,
 }
 
+impl Usage {
+    /// Whether less than half of the container was used (HAR's threshold); `None` if its payload is
+    /// not known.
+    #[must_use]
+    pub fn is_sparse(&self) -> Option<bool> {
+        (self.payload_bytes > 0).then_some(self.referred_bytes < self.payload_bytes / 2)
+    }
+}
+
 /// How a version used the containers.
 #[derive(Clone, Debug)]
 pub struct ContainerUse {
