@@ -35,12 +35,14 @@ mod parameters;
 mod recipe_cache;
 mod segment;
 mod slots;
+mod targets;
 
 pub use container_use::{ContainerUse, SPAN_BYTES, Usage};
 pub use counters::RewriteCounters;
 pub use parameters::{
     Before, Expected, LOSS_DEFAULT, RewriteChoice, RewriteLimits, RewriteParameters,
 };
+pub use targets::sparsest;
 
 use combined::Combined;
 use flexible::Flexible;

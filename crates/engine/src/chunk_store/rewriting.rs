@@ -23,7 +23,7 @@ use onefold_policy::rewrite::{
     Standing, StreamChunk, StreamRewriter,
 };
 use onefold_types::{ContainerId, Fingerprint, Result};
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use super::waiting;
@@ -37,6 +37,9 @@ pub struct RewriteOptions {
     pub parameters: RewriteParameters,
     /// What it counts references by; the history is in the same unit.
     pub unit: Unit,
+    /// The frames or containers to be emptied, if the stream is only what has changed: then nothing
+    /// else is stored again.
+    pub targets: Option<Arc<BTreeSet<ContainerId>>>,
 }
 
 impl RewriteOptions {
@@ -102,6 +105,7 @@ pub struct Rewriting {
     unit: Unit,
     /// How the previous version used frames or containers, for policies that go by that.
     history: Option<Arc<ContainerUse>>,
+    targets: Option<Arc<BTreeSet<ContainerId>>>,
 }
 
 /// A duplicate of which it is not decided whether it is stored again.
@@ -134,6 +138,7 @@ impl Rewriting {
             names: Vec::new(),
             unit: options.unit,
             history,
+            targets: options.targets,
         })
     }
 
@@ -163,11 +168,13 @@ impl Rewriting {
                 self.instances.sort_unstable_by_key(|frame| std::cmp::Reverse(name(frame)));
                 self.names.clear();
                 self.names.extend(self.instances.iter().map(name));
-                match self.well_used() {
+                match self.kept_by_history() {
                     Some(frame) => {
                         place(chunk.ticket, Some(frame));
                         Standing::Fresh
                     }
+                    // Without an instance that counts, a duplicate is as good as new.
+                    None if self.targets.is_some() => Standing::Old(&[]),
                     None => Standing::Old(&self.names),
                 }
             }
@@ -192,14 +199,18 @@ impl Rewriting {
         self.apply(Some(chunk), place, store)
     }
 
-    /// An instance in a frame or container that the previous version used well. It is read whatever
-    /// becomes of this chunk, for files that are kept unread among others, so that storing the chunk
-    /// again would gain nothing.
-    fn well_used(&self) -> Option<FrameId> {
-        let history = self.history.as_ref()?;
-        let place = self.names.iter().position(|name| {
-            history.get(name).and_then(|usage| usage.is_sparse()) == Some(false)
-        })?;
+    /// An instance in a frame or container that the previous version used well, or that is not to
+    /// be emptied. It is read whatever becomes of this chunk, for files that are kept unread among
+    /// others, so that storing the chunk again would gain nothing.
+    fn kept_by_history(&self) -> Option<FrameId> {
+        let stays = |name: &ContainerId| match (&self.targets, &self.history) {
+            (Some(targets), _) => !targets.contains(name),
+            (None, Some(history)) => {
+                history.get(name).and_then(|usage| usage.is_sparse()) == Some(false)
+            }
+            (None, None) => false,
+        };
+        let place = self.names.iter().position(stays)?;
         self.instances.get(place).copied()
     }
 

@@ -5,8 +5,9 @@
 //! says how much of each frame or container it used.
 //!
 //! Files that have not changed are not read, so nothing of them could ever be stored again, and a
-//! frame of which only they need a little would be read by every restore for ever. Such files are
-//! therefore read again, as far as the loss leaves room to store again what they hold there
+//! frame of which only they need a little would be read by every restore for ever. Where the parent
+//! kept most of its files unread, frames to be emptied are therefore chosen beforehand
+//! ([`onefold_policy::rewrite::sparsest`]), and files that have something there are read again
 //! ([`ScatteredFiles`]). An idea of this project.
 
 use crate::chunk_store::RewriteOptions;
@@ -16,13 +17,18 @@ use crate::session::{Snapshot, SnapshotList};
 use onefold_format::node::Entry;
 use onefold_policy::lookup::DeviceCosts;
 use onefold_policy::rewrite::{
-    Before, ContainerUse, Expected, LOSS_DEFAULT, RewriteChoice, RewriteParameters,
+    Before, Expected, LOSS_DEFAULT, RewriteChoice, RewriteParameters, sparsest,
 };
+use onefold_types::ContainerId;
+use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// A restore into files reads each container once, so a container that is not needed at all any
 /// more is worth many that are needed in one place less.
 const WHOLE_WORTH: f64 = 1000.0;
+/// Of a snapshot at most this part is read again in one backup, or so many bytes of a small one.
+const READ_AGAIN_PART: u64 = 4;
+const READ_AGAIN_MIN: u64 = 64 << 20;
 
 /// The placement of a snapshot; one that cannot be read only costs time.
 pub fn placement_of(
@@ -62,60 +68,63 @@ pub fn options(
         whole_worth: WHOLE_WORTH,
         ..RewriteParameters::default()
     };
-    RewriteOptions { choice, parameters, unit }
+    let targets = targets(list, choice, &parameters, parent);
+    RewriteOptions { choice, parameters, unit, targets: targets.map(Arc::new) }
 }
 
-/// Files of the parent that lie scattered in frames of which little is needed.
+/// The frames or containers to be emptied, if the stream will only be what has changed: if the
+/// parent's was.
+fn targets(
+    list: &SnapshotList,
+    choice: RewriteChoice,
+    parameters: &RewriteParameters,
+    parent: Option<&Snapshot>,
+) -> Option<BTreeSet<ContainerId>> {
+    let by_history = matches!(choice, RewriteChoice::Auto(_) | RewriteChoice::History(_));
+    let history = parameters.history.as_ref().filter(|_| by_history)?;
+    let summary = &parent?.record.summary;
+    if summary.bytes_read > summary.bytes / 2 {
+        return None;
+    }
+    let loss = choice.limits().loss_max.unwrap_or(LOSS_DEFAULT);
+    let (mut unique_bytes, mut rewritten_bytes) = (0u64, 0u64);
+    for snapshot in list.visible() {
+        unique_bytes = unique_bytes.saturating_add(snapshot.record.summary.bytes_new);
+        rewritten_bytes = rewritten_bytes.saturating_add(snapshot.record.summary.bytes_rewritten);
+    }
+    let allowed_bytes = (unique_bytes as f64 * loss / (1.0 - loss)) as u64;
+    Some(sparsest(history, allowed_bytes.saturating_sub(rewritten_bytes)))
+}
+
+/// Files of the parent that have something in frames or containers that are to be emptied.
 pub struct ScatteredFiles(Option<Mutex<Scattered>>);
 
 struct Scattered {
     placement: PlacementReader,
-    history: Arc<ContainerUse>,
+    targets: Arc<BTreeSet<ContainerId>>,
     unit: Unit,
     /// Bytes that may still be read again.
     bytes_left: u64,
 }
 
 impl ScatteredFiles {
-    /// The files of a parent, if rewriting goes by history and may store something again.
+    /// The files of a parent.
     #[must_use]
     pub fn new(
         repository: &Arc<Repository>,
         parent: Option<&Snapshot>,
         rewrite: &RewriteOptions,
     ) -> Self {
-        Self(Self::of(repository, parent, rewrite).map(Mutex::new))
+        let of = || {
+            let targets = rewrite.targets.clone().filter(|targets| !targets.is_empty())?;
+            let bytes_left = (parent?.record.summary.bytes / READ_AGAIN_PART).max(READ_AGAIN_MIN);
+            let placement = placement_of(repository, parent)?;
+            Some(Mutex::new(Scattered { placement, targets, unit: rewrite.unit, bytes_left }))
+        };
+        Self(of())
     }
 
-    fn of(
-        repository: &Arc<Repository>,
-        parent: Option<&Snapshot>,
-        rewrite: &RewriteOptions,
-    ) -> Option<Scattered> {
-        let by_history =
-            matches!(rewrite.choice, RewriteChoice::Auto(_) | RewriteChoice::History(_));
-        let history = rewrite.parameters.history.clone().filter(|_| by_history)?;
-        let sparse_bytes: u64 = history
-            .iter()
-            .filter(|(_, usage)| usage.is_sparse() == Some(true))
-            .map(|(_, usage)| usage.referred_bytes)
-            .sum();
-        let loss = rewrite.choice.limits().loss_max.unwrap_or(LOSS_DEFAULT);
-        let before = rewrite.parameters.before.unwrap_or_default();
-        let allowed = (before.unique_chunks as f64 * loss / (1.0 - loss)) as u64;
-        let chunks = allowed.saturating_sub(before.rewritten_chunks);
-        let chunk_bytes = repository.chunker().size_avg_bytes() as u64;
-        // A file is read whole for the part of it that is scattered: half of it at least.
-        let bytes_left = chunks.saturating_mul(chunk_bytes).min(sparse_bytes).saturating_mul(2);
-        if bytes_left == 0 {
-            return None;
-        }
-        let placement = placement_of(repository, parent)?;
-        Some(Scattered { placement, history, unit: rewrite.unit, bytes_left })
-    }
-
-    /// Whether an unchanged file should be read again: most of it lies in frames of which the parent
-    /// needs little.
+    /// Whether an unchanged file should be read again.
     #[must_use]
     pub fn is_worth_reading(&self, file: &Entry, place: u64) -> bool {
         let Some(scattered) = &self.0 else {
@@ -130,22 +139,16 @@ impl Scattered {
         if file.chunks == 0 || file.size > self.bytes_left {
             return false;
         }
-        let Self { placement, history, unit, .. } = self;
-        let mut sparse_bytes = 0;
+        let Self { placement, targets, unit, .. } = self;
+        let mut is_in_target = false;
         placement.runs(place, file.chunks, &mut |run| {
-            let Some(container) = run.container else {
-                return;
-            };
-            let name = unit.name_of(FrameId { container, frame: run.frame });
-            let usage = history.get(&name);
-            if usage.and_then(|usage| usage.is_sparse()) == Some(true) {
-                sparse_bytes += run.bytes;
-            }
+            is_in_target |= run.container.is_some_and(|container| {
+                targets.contains(&unit.name_of(FrameId { container, frame: run.frame }))
+            });
         });
-        let is_worth_it = sparse_bytes > file.size / 2;
-        if is_worth_it {
+        if is_in_target {
             self.bytes_left -= file.size;
         }
-        is_worth_it
+        is_in_target
     }
 }

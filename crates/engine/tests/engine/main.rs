@@ -12,6 +12,7 @@ mod placement;
 mod restore;
 mod rewriting;
 mod roundtrip;
+mod scattered;
 mod steps;
 mod synthesis;
 mod walks;
