@@ -11,7 +11,7 @@
 //! | [`recorder`] | records a placement while a backup runs |
 //! | [`reader`] | finds the runs of any stretch of a snapshot |
 //! | [`overview`] | what a placement says about a restore |
-//! | [`unit`] | frames or containers: what a restore reads as a whole |
+//! | [`mod@unit`] | frames or containers: what a restore reads as a whole |
 //!
 //! A file that is kept unread takes over its runs from the parent's placement; the tree's chunk
 //! counts say where they stand there.

@@ -5,7 +5,7 @@
 //! queue, by its ticket; it leaves the front once its container is known *and* its file is part of
 //! the tree. Stretches of the parent's placement (files kept unread) stand in between.
 //!
-//! Memory: the queue holds what is undecided or of unfinished files, up to [`QUEUE_MAX`] chunks; a
+//! Memory: the queue holds what is undecided or of unfinished files, up to a million chunks; a
 //! file that is longer is taken to be readable. If it then is not, the placement ends there. Pages
 //! are written as they fill; of each frame and container a record is kept, some 150 bytes together,
 //! for at most [`USES_MAX`] of either.

@@ -7,7 +7,7 @@
 //! not verified.
 //!
 //! Memory: half of a restore's window for the recipe, and [`MemoryPlan::stash_bytes`] for what
-//! waits, beyond which only the reads that are done together go ([`TOGETHER_BYTES`]).
+//! waits, beyond which only the reads that are done together go (4 MiB).
 //!
 //! [`MemoryPlan::stash_bytes`]: crate::memory::MemoryPlan::stash_bytes
 

@@ -1,0 +1,79 @@
+#!/usr/bin/env bash
+# Fifty generations of one tree in one store of each tool; the newest restored from a cold cache.
+#
+#   fifty-generations.sh ONEFOLD TREE WORK [GENERATIONS]
+#
+# Needs root (caches are dropped), GNU time, python3, and whichever of restic, rustic and borg is to
+# be compared. Writes WORK/restores.txt (generation, tool, wall, user and system seconds),
+# WORK/plans.txt (generation, store, MB, plan as JSON) and WORK/sizes.txt.
+set -euo pipefail
+onefold=$(realpath "$1") tree=$(realpath "$2") work=$3 generations=${4:-50}
+here=$(dirname "$(realpath "$0")")
+export ONEFOLD_PASSWORD=x RESTIC_PASSWORD=x RUSTIC_PASSWORD=x BORG_PASSPHRASE=x
+export ONEFOLD_CACHE_DIR=$work/cache BORG_RELOCATED_REPO_ACCESS_IS_OK=yes
+rm -rf "$work"
+mkdir -p "$work"
+cp -a "$tree" "$work/tree"
+declare -A ways=([none]=none [default]=auto [loss-8]=auto,loss=8)
+peers=()
+for tool in restic rustic borg; do
+    command -v $tool >/dev/null && peers+=("$tool")
+done
+for way in "${!ways[@]}"; do "$onefold" -q -r "$work/$way" init; done
+for tool in "${peers[@]}"; do
+    case $tool in
+    restic) restic -q -r "$work/restic" init ;;
+    rustic) rustic -r "$work/rustic" init >/dev/null 2>&1 ;;
+    borg) borg init -e repokey-blake2 "$work/borg" >/dev/null 2>&1 ;;
+    esac
+done
+
+save() {
+    cd "$work/tree"
+    for way in "${!ways[@]}"; do "$onefold" -q -r "$work/$way" backup . --rewrite "${ways[$way]}"; done
+    for tool in "${peers[@]}"; do
+        case $tool in
+        restic) restic -q -r "$work/restic" backup . >/dev/null ;;
+        rustic) rustic -r "$work/rustic" backup . >/dev/null 2>&1 ;;
+        borg) borg create -C lz4 "$work/borg::g$1" . ;;
+        esac
+    done
+}
+
+timed() {
+    local generation=$1 name=$2
+    shift 2
+    rm -rf "$work/out"
+    mkdir -p "$work/out"
+    sync
+    echo 3 >/proc/sys/vm/drop_caches
+    (cd "$work/out" && /usr/bin/time -f "%e %U %S" -o "$work/time" "$@" >/dev/null 2>&1)
+    echo "$generation $name $(tail -1 "$work/time")" >>"$work/restores.txt"
+}
+
+measure() {
+    local generation=$1 store
+    rm -rf "$work/alone"
+    "$onefold" -q -r "$work/alone" init
+    (cd "$work/tree" && "$onefold" -q -r "$work/alone" backup . --rewrite none)
+    for store in "${!ways[@]}" alone; do
+        echo "$generation $store $(du -sm "$work/$store" | cut -f1)" \
+            "$("$onefold" --json -r "$work/$store" restore latest --plan | tail -1)" >>"$work/plans.txt"
+        timed "$generation" "$store" "$onefold" -q -r "$work/$store" restore latest -t "$work/out/t"
+    done
+    for tool in "${peers[@]}"; do
+        case $tool in
+        restic) timed "$generation" restic restic -q -r "$work/restic" restore latest --target "$work/out/t" ;;
+        rustic) timed "$generation" rustic rustic -r "$work/rustic" restore latest "$work/out/t" ;;
+        borg) timed "$generation" borg borg extract "$work/borg::g$generation" ;;
+        esac
+    done
+}
+
+for generation in $(seq 0 "$generations"); do
+    [ "$generation" = 0 ] || python3 "$here/edit.py" "$work/tree" "$generation"
+    save "$generation"
+    if [ $((generation % 10)) = 0 ]; then measure "$generation"; fi
+done
+cd "$work"
+du -sm "${!ways[@]}" "${peers[@]}" >sizes.txt
