@@ -106,6 +106,8 @@ pub struct Rewriting {
     /// How the previous version used frames or containers, for policies that go by that.
     history: Option<Arc<ContainerUse>>,
     targets: Option<Arc<BTreeSet<ContainerId>>>,
+    /// Whether history keeps what is in the frame last asked about: chunks of a frame come together.
+    last_kept: Option<(FrameId, bool)>,
 }
 
 /// A duplicate of which it is not decided whether it is stored again.
@@ -139,6 +141,7 @@ impl Rewriting {
             unit: options.unit,
             history,
             targets: options.targets,
+            last_kept: None,
         })
     }
 
@@ -159,6 +162,12 @@ impl Rewriting {
             waiting::Standing::Old(container, _) if self.choice == RewriteChoice::None => {
                 place(chunk.ticket, Some(*container));
                 return Ok(());
+            }
+            waiting::Standing::Old(frame, others)
+                if others.is_empty() && self.is_kept_alone(*frame) =>
+            {
+                place(chunk.ticket, Some(*frame));
+                Standing::Fresh
             }
             waiting::Standing::Old(frame, others) => {
                 self.instances.clear();
@@ -203,15 +212,30 @@ impl Rewriting {
     /// be emptied. It is read whatever becomes of this chunk, for files that are kept unread among
     /// others, so that storing the chunk again would gain nothing.
     fn kept_by_history(&self) -> Option<FrameId> {
-        let stays = |name: &ContainerId| match (&self.targets, &self.history) {
+        let place = self.names.iter().position(|name| self.stays(name))?;
+        self.instances.get(place).copied()
+    }
+
+    fn stays(&self, name: &ContainerId) -> bool {
+        match (&self.targets, &self.history) {
             (Some(targets), _) => !targets.contains(name),
             (None, Some(history)) => {
                 history.get(name).and_then(|usage| usage.is_sparse()) == Some(false)
             }
             (None, None) => false,
-        };
-        let place = self.names.iter().position(stays)?;
-        self.instances.get(place).copied()
+        }
+    }
+
+    /// The same for the only instance there is.
+    fn is_kept_alone(&mut self, frame: FrameId) -> bool {
+        match self.last_kept {
+            Some((last, kept)) if last == frame => kept,
+            _ => {
+                let kept = self.stays(&self.unit.name_of(frame));
+                self.last_kept = Some((frame, kept));
+                kept
+            }
+        }
     }
 
     /// Decides everything that waits.

@@ -212,8 +212,8 @@ impl Backup<'_> {
         let choice = self.options.lookup;
         let chosen = choice.strategy(self.repository, &present, self.options.device_costs)?;
         let costs = chosen.costs.or(self.options.device_costs);
-        let parts = (self.repository, self.options.rewrite);
-        let rewrite = rewriting::options(parts, &list, parent.as_ref(), costs);
+        let before = (names, parent.as_ref());
+        let rewrite = rewriting::options(self.repository, self.options, &list, before, costs);
         let scattered = ScatteredFiles::new(self.repository, parent.as_ref(), &rewrite);
         let store_options = ChunkStoreOptions {
             compression: match self.options.compression {

@@ -10,6 +10,7 @@
 //! ([`onefold_policy::rewrite::sparsest`]), and files that have something there are read again
 //! ([`ScatteredFiles`]). An idea of this project.
 
+use super::BackupOptions;
 use crate::chunk_store::RewriteOptions;
 use crate::placement::{FrameId, PlacementReader, Unit};
 use crate::repository::Repository;
@@ -40,17 +41,20 @@ pub fn placement_of(
 
 /// What rewriting may do, and what it knows of the snapshots before (S2.11).
 pub fn options(
-    (repository, choice): (&Arc<Repository>, RewriteChoice),
+    repository: &Arc<Repository>,
+    options: &BackupOptions,
     list: &SnapshotList,
-    parent: Option<&Snapshot>,
+    (names, parent): (&[String], Option<&Snapshot>),
     costs: Option<DeviceCosts>,
 ) -> RewriteOptions {
+    let choice = options.rewrite;
     if choice == RewriteChoice::None {
         return RewriteOptions::none();
     }
     let unit = Unit::for_device(costs.map_or(0, |costs| costs.device_read_ns));
+    let previous = parent.or_else(|| previous_version(list, &options.host, names));
     let history =
-        placement_of(repository, parent).and_then(|mut placement| placement.uses(unit).ok());
+        placement_of(repository, previous).and_then(|mut placement| placement.uses(unit).ok());
     let mut before = Before::default();
     for snapshot in list.visible() {
         let summary = &snapshot.record.summary;
@@ -59,9 +63,9 @@ pub fn options(
     }
     let parameters = RewriteParameters {
         container_bytes: repository.configuration().container_size_bytes as u64,
-        expected: parent.map(|parent| Expected {
-            chunks: parent.record.summary.chunks,
-            unique_chunks: parent.record.summary.chunks_new,
+        expected: previous.map(|previous| Expected {
+            chunks: previous.record.summary.chunks,
+            unique_chunks: previous.record.summary.chunks_new,
         }),
         before: Some(before),
         history: history.map(Arc::new),
@@ -70,6 +74,20 @@ pub fn options(
     };
     let targets = targets(list, choice, &parameters, parent);
     RewriteOptions { choice, parameters, unit, targets: targets.map(Arc::new) }
+}
+
+/// What is most likely the version before, where there is no parent: a stream has none, and neither
+/// has a tree that has moved.
+fn previous_version<'a>(
+    list: &'a SnapshotList,
+    host: &str,
+    names: &[String],
+) -> Option<&'a Snapshot> {
+    let newest = |is_same: &dyn Fn(&Snapshot) -> bool| {
+        let same = |snapshot: &&Snapshot| snapshot.record.host == host && is_same(snapshot);
+        list.visible().filter(same).last()
+    };
+    newest(&|snapshot| snapshot.record.paths == names).or_else(|| newest(&|_| true))
 }
 
 /// The frames or containers to be emptied, if the stream will only be what has changed: if the
