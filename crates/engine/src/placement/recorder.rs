@@ -23,10 +23,15 @@ use std::ops::Range;
 
 /// Chunks that may wait.
 const QUEUE_MAX: usize = 1 << 20;
-/// Runs in a page.
-const PAGE_RUNS: usize = 4096;
-/// Containers in a node of uses.
-const USES_IN_NODE: usize = 2048;
+/// Runs in a page: at least, at most, and one run in so many behind the least ends it. Pages are cut
+/// where their content says so, or one run more would make all pages behind it new.
+const PAGE_RUNS_MIN: usize = 512;
+const PAGE_RUNS_MAX: usize = 4096;
+const PAGE_CUT_ONE_IN: u32 = 512;
+/// The same for frames in a node of uses.
+const USES_MIN: usize = 256;
+const USES_IN_NODE_MAX: usize = 2048;
+const USES_CUT_ONE_IN: u32 = 256;
 
 /// Stores a node of the placement.
 pub type PutNode<'a> = dyn FnMut(Level, &[u8]) -> Result<onefold_types::Fingerprint> + 'a;
@@ -230,7 +235,15 @@ impl PlacementRecorder {
                 })
             })
             .collect();
-        for containers in all.chunks(USES_IN_NODE) {
+        let mut rest = all.as_slice();
+        while !rest.is_empty() {
+            let cuts = |one: &UseOfContainer| {
+                is_cut(FrameId { container: one.container, frame: one.frame }, USES_CUT_ONE_IN)
+            };
+            let most = rest.len().min(USES_IN_NODE_MAX);
+            let cut = rest[..most].iter().skip(USES_MIN).position(cuts);
+            let (containers, after) = rest.split_at(cut.map_or(most, |at| at + USES_MIN + 1));
+            rest = after;
             let node = Node::ContainerUses(ContainerUses { containers: containers.to_vec() });
             let fingerprint = put(Level(1), &node.encode())?;
             self.map.uses.push(Reference { fingerprint, level: Level(1) });
@@ -273,6 +286,9 @@ impl PlacementRecorder {
         if let Some(container) = run.container {
             self.note_use(FrameId { container, frame: run.frame }, run.bytes);
         }
+        if self.ends_page(&run) {
+            self.close_page(put)?;
+        }
         let container = run.container.map(|container| {
             let next = self.page.containers.len() as u32;
             let place = *self.places.entry(container).or_insert(next);
@@ -294,7 +310,24 @@ impl PlacementRecorder {
                 bytes: run.bytes,
             }),
         }
-        if self.page.runs.len() >= PAGE_RUNS { self.close_page(put) } else { Ok(()) }
+        Ok(())
+    }
+
+    /// Whether the page ends before this run: the last one is complete, and is a cut.
+    fn ends_page(&self, next: &Run) -> bool {
+        let Some(last) = self.page.runs.last() else {
+            return false;
+        };
+        let container =
+            last.container.and_then(|place| self.page.containers.get(place as usize).copied());
+        let goes_on = container == next.container && last.frame == next.frame;
+        let runs = self.page.runs.len();
+        let cuts = || {
+            container.is_some_and(|container| {
+                is_cut(FrameId { container, frame: last.frame }, PAGE_CUT_ONE_IN)
+            })
+        };
+        !goes_on && (runs >= PAGE_RUNS_MAX || (runs >= PAGE_RUNS_MIN && cuts()))
     }
 
     fn note_use(&mut self, frame: FrameId, bytes: u64) {
@@ -322,4 +355,11 @@ impl PlacementRecorder {
         self.map.parts.push(PlacementPart { page, chunks });
         Ok(())
     }
+}
+
+/// Whether a frame ends a node, one in so many: its container's name is random at its end.
+fn is_cut(frame: FrameId, one_in: u32) -> bool {
+    let [.., a, b, c, d] = frame.container.0;
+    let mixed = u32::from_le_bytes([a, b, c, d]) ^ u32::from(frame.frame).wrapping_mul(0x9e37_79b9);
+    mixed.is_multiple_of(one_in)
 }
