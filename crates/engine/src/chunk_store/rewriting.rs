@@ -106,7 +106,8 @@ pub struct Rewriting {
     /// How the previous version used frames or containers, for policies that go by that.
     history: Option<Arc<ContainerUse>>,
     targets: Option<Arc<BTreeSet<ContainerId>>>,
-    /// Whether history keeps what is in the frame last asked about: chunks of a frame come together.
+    /// Whether history keeps what is in the frame last asked about: chunks of a frame come
+    /// together.
     last_kept: Option<(FrameId, bool)>,
 }
 

@@ -23,8 +23,8 @@ use std::ops::Range;
 
 /// Chunks that may wait.
 const QUEUE_MAX: usize = 1 << 20;
-/// Runs in a page: at least, at most, and one run in so many behind the least ends it. Pages are cut
-/// where their content says so, or one run more would make all pages behind it new.
+/// Runs in a page: at least, at most, and one run in so many behind the least ends it. Pages are
+/// cut where their content says so, or one run more would make all pages behind it new.
 const PAGE_RUNS_MIN: usize = 512;
 const PAGE_RUNS_MAX: usize = 4096;
 const PAGE_CUT_ONE_IN: u32 = 512;

@@ -47,8 +47,8 @@ fn plan(store: &Arc<dyn Store>, id: SessionId) -> PlanReport {
     restore::plan(&repository, &root, &options, &Job::unattended().0).unwrap()
 }
 
-/// Versions of a tree; the store, and the reports. In the second and third four of five files change
-/// wholly, later it is one file.
+/// Versions of a tree; the store, and the reports. In the second and third four of five files
+/// change wholly, later it is one file.
 fn versions(choice: &str) -> (Arc<dyn Store>, Vec<BackupReport>) {
     let source = tempfile::tempdir().unwrap();
     let (_, store) = in_memory();
@@ -80,8 +80,8 @@ fn files_left_behind_in_frames_of_which_little_is_needed_are_gathered() {
         reports.iter().map(|report| report.summary.files_unchanged).collect()
     };
     assert_eq!(unchanged(&plain), [0, kept, kept, all - 1, all - 1, all - 1]);
-    // The fourth version is the first of which little is read; after it, those that were left behind
-    // are read again, and then left alone.
+    // The fourth version is the first of which little is read; after it, those that were left
+    // behind are read again, and then left alone.
     assert_eq!(unchanged(&reports), [0, kept, kept, all - 1, all - 1 - kept, all - 1]);
     let rewritten = |version: usize| reports[version].summary.bytes_rewritten;
     assert_eq!(rewritten(4), kept * FILE_BYTES as u64);

@@ -12,7 +12,8 @@
 //!
 //! Runs follow the order in which a walk of the tree meets data chunks: entries by name, the chunks
 //! of a file in their order, holes passed over. A tree says how many chunks each entry has
-//! ([`super::Entry::chunks`], [`super::Totals::chunks`]), so any place of it is a place in the runs.
+//! ([`super::Entry::chunks`], [`super::Totals::chunks`]), so any place of it is a place in the
+//! runs.
 
 use super::{Reference, decode_reference, encode_reference};
 use crate::wire::{Reader, Writer};

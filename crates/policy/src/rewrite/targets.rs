@@ -2,10 +2,10 @@
 //!
 //! An algorithm of this project, after HAR (ATC'14, section 4). If most files are not read because
 //! they have not changed, the stream says nothing about who else needs a container; only the
-//! history does. A container that is not emptied wholly is read as before, so the loss is best spent
-//! on whole containers: the sparsest first, each with everything that the previous version needed of
-//! it, until what may be stored again is used up. Who reads the stream then has to read all files
-//! that have something there.
+//! history does. A container that is not emptied wholly is read as before, so the loss is best
+//! spent on whole containers: the sparsest first, each with everything that the previous version
+//! needed of it, until what may be stored again is used up. Who reads the stream then has to read
+//! all files that have something there.
 
 use super::container_use::{ContainerUse, Usage};
 use onefold_types::ContainerId;
