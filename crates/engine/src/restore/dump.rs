@@ -34,6 +34,8 @@ use std::sync::Arc;
 const TOGETHER_BYTES: u64 = 4 * limits::MIB as u64;
 /// Threads that read and open frames.
 const THREADS: usize = 2;
+/// Of the memory limit an engine that was asked for may have this part.
+const ENGINE_MEMORY_PART: u64 = 4;
 
 /// Writes the bytes of `file` to `out`; returns how many it wrote.
 pub fn dump(
@@ -53,6 +55,9 @@ pub fn dump(
     job.progress.set_totals(1, end - options.offset);
     let memory = repository.memory();
     let memory_bytes = memory.stash_bytes as u64;
+    if let Some(engine) = &options.engine {
+        check_engine(engine, memory.limit_bytes as u64)?;
+    }
     // Of a part of a file it is not known how many chunks stand before it.
     let place = options.placed.filter(|_| options.offset == 0).map(|placed| placed.first_chunk);
     let mut dumping = Dumping {
@@ -90,6 +95,25 @@ pub fn dump(
     dumping.run(window)?;
     job.progress.add(1, 0);
     Ok(end - options.offset)
+}
+
+/// Whether an engine that was asked for can write in order within the memory limit.
+fn check_engine(engine: &RestoreEngine, limit_bytes: u64) -> Result<()> {
+    if !engine.is_sequential() {
+        return Err(Error::invalid(
+            "the engine 'direct' is for files, which can be written anywhere; a stream needs \
+             another",
+        ));
+    }
+    let most = limit_bytes / ENGINE_MEMORY_PART;
+    if engine.memory_bytes() > most {
+        return Err(Error::invalid(format!(
+            "the engine is to have {} bytes of memory, and may have {most} of the limit of \
+             {limit_bytes}; raise --memory",
+            engine.memory_bytes()
+        )));
+    }
+    Ok(())
 }
 
 struct Dumping<'a> {

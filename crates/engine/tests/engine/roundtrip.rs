@@ -196,3 +196,38 @@ fn r34_nothing_is_acknowledged_before_the_device_has_it() {
         assert!(SnapshotList::load(&open(&store)).unwrap().snapshots.is_empty());
     }
 }
+
+#[test]
+fn a_stream_is_dumped_the_same_by_every_engine_and_never_beyond_the_memory_limit() {
+    let (_, store) = crate::ingest::in_memory();
+    let repository = crate::ingest::create(&store, &crate::ingest::options());
+    // Repeats near and far, and zeros.
+    let part = crate::ingest::random_bytes(7, 700_000);
+    let other = crate::ingest::random_bytes(8, 900_000);
+    let zeros = vec![0; 300_000];
+    let bytes = [&part[..], &other, &zeros, &part, &part[100_000..], &zeros, &other].concat();
+    let source = crate::ingest::stream("data", &bytes);
+    let id = crate::ingest::save(&repository, source).snapshot.unwrap();
+    let entry = crate::ingest::entry_at(&repository, id, std::path::Path::new("/data"));
+    let (job, _) = Job::unattended();
+    let dump = |engine: Option<&str>| {
+        let engine = engine.map(|engine| engine.parse().unwrap());
+        let options = onefold_engine::restore::DumpOptions {
+            engine,
+            ..onefold_engine::restore::DumpOptions::default()
+        };
+        let mut out = Vec::new();
+        onefold_engine::restore::dump(&repository, &entry, &options, &mut out, &job).map(|_| out)
+    };
+    assert_eq!(dump(None).unwrap(), bytes);
+    for name in
+        ["forward", "adaptive", "container-cache", "chunk-cache", "optimal", "optimal-chunks"]
+    {
+        let engine = format!("{name},memory=300000");
+        assert_eq!(dump(Some(&engine)).unwrap(), bytes, "{engine}");
+    }
+    for refused in ["direct", "forward,memory=1G"] {
+        let error = dump(Some(refused)).unwrap_err();
+        assert_eq!(error.kind(), onefold_types::ErrorKind::Invalid, "{refused}: {error}");
+    }
+}
