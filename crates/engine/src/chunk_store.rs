@@ -124,12 +124,11 @@ struct Shared {
     elapsed: Duration,
     explanation: String,
     rewriting: RewriteReport,
-    /// Whether all cached instances of a duplicate are of interest.
-    wants_holders: bool,
+    /// All cached instances of a duplicate; of interest to rewriting only.
     holders: Vec<Instance>,
-    /// What this session has stored again. It may name a chunk too many, which is then left where
-    /// it is.
-    stored_again: SummaryVector,
+    /// What this session has stored again; `None` if it rewrites nothing. It may name a chunk too
+    /// many, which is then left where it is.
+    stored_again: Option<SummaryVector>,
 }
 
 /// A chunk's verdict.
@@ -188,9 +187,11 @@ impl ChunkStore {
             elapsed: Duration::ZERO,
             explanation: String::new(),
             rewriting: RewriteReport::default(),
-            wants_holders: options.rewrite.choice != RewriteChoice::None,
             holders: Vec::new(),
-            stored_again: SummaryVector::with_capacity(STORED_AGAIN_KEYS, 8, 4)?,
+            stored_again: match options.rewrite.choice {
+                RewriteChoice::None => None,
+                _ => Some(SummaryVector::with_capacity(STORED_AGAIN_KEYS, 8, 4)?),
+            },
         };
         Ok(Arc::new(Self {
             repository: Arc::clone(repository),
@@ -340,6 +341,9 @@ impl ChunkStore {
     fn claim(&self, fingerprint: &Fingerprint) -> bool {
         let mut shared = self.lock();
         let Shared { pending, stored_again, .. } = &mut *shared;
+        let Some(stored_again) = stored_again else {
+            return false;
+        };
         if stored_again.contains(fingerprint.prefix()) || !pending.insert(*fingerprint) {
             return false;
         }
@@ -392,9 +396,9 @@ impl ChunkStore {
             for fingerprint in &container.fingerprints {
                 shared.pending.remove(fingerprint);
             }
-            // What was stored again must not be found in its old place and stored a third time.
             shared.port.note_frames(container.id, container.frames);
-            if shared.wants_holders {
+            // What was stored again must not be found in its old place and stored a third time.
+            if shared.stored_again.is_some() {
                 shared.filter.note_container(container.id, container.fingerprints.into());
             }
         }
@@ -411,12 +415,12 @@ impl Shared {
     /// be stored a third time.
     fn standing_of(&mut self, instance: &Instance, fingerprint: &Fingerprint) -> Standing {
         let frame = self.port.frame_of(instance);
-        if !self.wants_holders {
+        let Some(stored_again) = &self.stored_again else {
             return Standing::Old(frame, Vec::new());
-        }
+        };
         self.holders.clear();
         self.filter.holders(fingerprint, &mut self.holders);
-        if self.stored_again.contains(fingerprint.prefix()) {
+        if stored_again.contains(fingerprint.prefix()) {
             if self.pending.contains(fingerprint) {
                 return Standing::Fresh(None);
             }
@@ -430,7 +434,8 @@ impl Shared {
     /// Turns verdicts into decisions. A chunk that was judged new becomes pending; if a chunk like
     /// it has become pending while this one waited, in this stream or another, it is no longer new.
     fn settle(&mut self, waiting: &WaitingChunks, decided: &mut Vec<Decided>) {
-        for (ticket, verdict) in std::mem::take(&mut self.resolved) {
+        let mut resolved = std::mem::take(&mut self.resolved);
+        for (ticket, verdict) in resolved.drain(..) {
             let standing = match (verdict, waiting.fingerprint(ticket)) {
                 (Verdict::New, Some(fingerprint)) if self.pending.insert(*fingerprint) => {
                     Standing::New
@@ -442,6 +447,8 @@ impl Shared {
             };
             decided.push(Decided { ticket, standing });
         }
+        // An eager look-up settles chunk by chunk: the empty list's room serves the next one.
+        self.resolved = resolved;
     }
 }
 

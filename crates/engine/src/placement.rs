@@ -10,17 +10,20 @@
 //! | --- | --- |
 //! | [`recorder`] | records a placement while a backup runs |
 //! | [`reader`] | finds the runs of any stretch of a snapshot |
+//! | [`earlier`] | the snapshot before, as a backup uses it |
 //! | [`overview`] | what a placement says about a restore |
 //! | [`mod@unit`] | frames or containers: what a restore reads as a whole |
 //!
 //! A file that is kept unread takes over its runs from the parent's placement; the tree's chunk
 //! counts say where they stand there.
 
+pub mod earlier;
 pub mod overview;
 pub mod reader;
 pub mod recorder;
 pub mod unit;
 
+pub use earlier::EarlierPlacement;
 pub use overview::Overview;
 pub use reader::{Guide, PlacedItem, PlacementReader, Run};
 pub use recorder::{PlacementRecorder, RecordedPlacement};

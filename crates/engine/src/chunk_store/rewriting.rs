@@ -17,6 +17,7 @@
 //! Memory: the copies stay within their share of the limit ([`RewriteParameters`]); the policy
 //! decides early rather than exceed it.
 
+use super::waiting;
 use crate::placement::{FrameId, Unit};
 use onefold_policy::rewrite::{
     ContainerUse, Decided, Decision, Expected, RewriteChoice, RewriteCounters, RewriteParameters,
@@ -25,8 +26,6 @@ use onefold_policy::rewrite::{
 use onefold_types::{ContainerId, Fingerprint, Result};
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
-
-use super::waiting;
 
 /// Which duplicates a session stores again.
 #[derive(Clone, Debug, Default)]

@@ -19,7 +19,7 @@ use crate::chunk_store::{ChunkStore, ChunkStoreOptions, StreamWriter};
 use crate::index::{FingerprintIndex, merge, rebuild};
 use crate::job::Job;
 use crate::look_up::Chosen;
-use crate::placement::{PlacementRecorder, RecordedPlacement};
+use crate::placement::{EarlierPlacement, PlacementRecorder, RecordedPlacement};
 use crate::repository::Repository;
 use crate::session::{Commit, Snapshot, SnapshotList, WriterSession, epoch};
 use crate::tree::directory::DirectoryBuilder;
@@ -82,6 +82,8 @@ struct Ready {
     distrust_parent: bool,
     /// Which of the parent's files are read again although they have not changed.
     scattered: ScatteredFiles,
+    /// The parent's placement, if it has been opened.
+    earlier: Option<EarlierPlacement>,
     chosen: Chosen,
 }
 
@@ -97,17 +99,18 @@ impl Backup<'_> {
         let (tree, sources) = source_tree::arrange(paths)?;
         let names = paths.iter().map(|path| absolute(path)).collect::<Vec<_>>();
         loop {
-            let ready = self.begin(&names, true)?;
+            let mut ready = self.begin(&names, true)?;
             let parent_root = ready.parent.as_ref().map(|parent| parent.record.root);
             let records = source_tree::are_in_tree_order(&sources);
-            let built = self.with_streams(&ready, records, |context, writers| {
+            let recorder = self.recorder(&mut ready, records);
+            let built = self.with_streams(&ready, recorder, |context, writers| {
                 let next_source = AtomicUsize::new(0);
                 let next = || {
                     let number = next_source.fetch_add(1, Ordering::Relaxed);
                     (number < sources.len()).then_some(number)
                 };
                 let keep = |reader: &mut TreeReader, entry: &Entry, place: u64| {
-                    !ready.scattered.is_worth_reading(entry, place)
+                    !ready.scattered.is_worth_reading(reader, entry, place)
                         && (!ready.distrust_parent || all_present(&ready.store, reader, entry))
                 };
                 let paths = PathsContext {
@@ -145,8 +148,9 @@ impl Backup<'_> {
             return Err(Error::invalid("the stream needs a file name"));
         }
         let names = vec![format!("/{}", path::display(&components.join(&b'/')))];
-        let ready = self.begin(&names, false)?;
-        let built = self.with_streams(&ready, true, |context, writers| {
+        let mut ready = self.begin(&names, false)?;
+        let recorder = self.recorder(&mut ready, true);
+        let built = self.with_streams(&ready, recorder, |context, writers| {
             let mut outcome = read(context, &mut writers[0])?;
             let entry = outcome.done.pop().and_then(|done| done.entry);
             let entry = entry.ok_or_else(|| {
@@ -213,8 +217,10 @@ impl Backup<'_> {
         let chosen = choice.strategy(self.repository, &present, self.options.device_costs)?;
         let costs = chosen.costs.or(self.options.device_costs);
         let before = (names, parent.as_ref());
-        let rewrite = rewriting::options(self.repository, self.options, &list, before, costs);
-        let scattered = ScatteredFiles::new(self.repository, parent.as_ref(), &rewrite);
+        let (rewrite, earlier) =
+            rewriting::options(self.repository, self.options, &list, before, costs);
+        let earlier = earlier.filter(|_| parent.is_some());
+        let scattered = ScatteredFiles::new(parent.as_ref(), earlier.as_ref(), &rewrite);
         let store_options = ChunkStoreOptions {
             compression: match self.options.compression {
                 Some(compression) => compression,
@@ -233,7 +239,7 @@ impl Backup<'_> {
             self.job.progress.set_totals(totals.files, totals.bytes);
         }
         let heads = list.heads;
-        Ok(Ready { session, parent, heads, store, distrust_parent, scattered, chosen })
+        Ok(Ready { session, parent, heads, store, distrust_parent, scattered, earlier, chosen })
     }
 
     /// Opens the index; what a crashed session left unindexed is replayed first (S1.14). Returns
@@ -273,26 +279,29 @@ impl Backup<'_> {
         }
     }
 
+    /// What records the placement of the only stream, if its chunks come in the tree's order.
+    fn recorder(&self, ready: &mut Ready, in_tree_order: bool) -> Option<PlacementRecorder> {
+        if self.options.streams > 1 || !in_tree_order {
+            return None;
+        }
+        let open = || rewriting::placement_of(self.repository, ready.parent.as_ref());
+        Some(PlacementRecorder::new(ready.earlier.take().or_else(open)))
+    }
+
     /// Runs `build` over the session's streams, then makes everything durable (W6). What is durable
     /// is indexed even if building failed, so that the next backup finds it.
     fn with_streams(
         &self,
         ready: &Ready,
-        records: bool,
+        recorder: Option<PlacementRecorder>,
         build: impl FnOnce(&StreamContext<'_>, &mut [StreamWriter]) -> Result<(Reference, Summary)>,
     ) -> Result<Tree> {
         let store = &ready.store;
         let streams = self.options.streams.max(1);
         let mut writers: Vec<StreamWriter> =
             (0..streams).map(|_| store.stream_of(streams)).collect::<Result<_>>()?;
-        if let [only] = writers.as_mut_slice()
-            && records
-        {
-            let parent = ready.parent.as_ref();
-            only.record_placement(PlacementRecorder::new(rewriting::placement_of(
-                self.repository,
-                parent,
-            )));
+        if let ([only], Some(recorder)) = (writers.as_mut_slice(), recorder) {
+            only.record_placement(recorder);
         }
         let context = StreamContext {
             repository: self.repository,

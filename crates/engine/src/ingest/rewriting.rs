@@ -12,9 +12,10 @@
 
 use super::BackupOptions;
 use crate::chunk_store::RewriteOptions;
-use crate::placement::{FrameId, PlacementReader, Unit};
+use crate::placement::{EarlierPlacement, FrameId, PlacementReader, Unit};
 use crate::repository::Repository;
 use crate::session::{Snapshot, SnapshotList};
+use crate::tree::TreeReader;
 use onefold_format::node::Entry;
 use onefold_policy::lookup::DeviceCosts;
 use onefold_policy::rewrite::{
@@ -35,45 +36,64 @@ const READ_AGAIN_MIN: u64 = 64 << 20;
 pub fn placement_of(
     repository: &Arc<Repository>,
     snapshot: Option<&Snapshot>,
-) -> Option<PlacementReader> {
-    PlacementReader::open(repository, snapshot?.record.placement?).ok()
+) -> Option<EarlierPlacement> {
+    EarlierPlacement::open(repository, snapshot?.record.placement?).ok()
 }
 
-/// What rewriting may do, and what it knows of the snapshots before (S2.11).
+/// What rewriting may do, and what it knows of the snapshots before (S2.11); the placement of the
+/// previous version, if it was opened for that.
 pub fn options(
     repository: &Arc<Repository>,
     options: &BackupOptions,
     list: &SnapshotList,
     (names, parent): (&[String], Option<&Snapshot>),
     costs: Option<DeviceCosts>,
-) -> RewriteOptions {
+) -> (RewriteOptions, Option<EarlierPlacement>) {
     let choice = options.rewrite;
     if choice == RewriteChoice::None {
-        return RewriteOptions::none();
+        return (RewriteOptions::none(), None);
     }
     let unit = Unit::for_device(costs.map_or(0, |costs| costs.device_read_ns));
     let previous = parent.or_else(|| previous_version(list, &options.host, names));
-    let history =
-        placement_of(repository, previous).and_then(|mut placement| placement.uses(unit).ok());
-    let mut before = Before::default();
-    for snapshot in list.visible() {
-        let summary = &snapshot.record.summary;
-        before.unique_chunks += summary.chunks_new;
-        before.rewritten_chunks += summary.chunks_rewritten;
-    }
+    let mut earlier = placement_of(repository, previous);
+    let history = earlier.as_mut().and_then(|earlier| earlier.uses(unit).ok());
+    let stored = StoredBefore::of(list);
     let parameters = RewriteParameters {
         container_bytes: repository.configuration().container_size_bytes as u64,
         expected: previous.map(|previous| Expected {
             chunks: previous.record.summary.chunks,
             unique_chunks: previous.record.summary.chunks_new,
         }),
-        before: Some(before),
-        history: history.map(Arc::new),
+        before: Some(stored.chunks),
+        history,
         whole_worth: WHOLE_WORTH,
         ..RewriteParameters::default()
     };
-    let targets = targets(list, choice, &parameters, parent);
-    RewriteOptions { choice, parameters, unit, targets: targets.map(Arc::new) }
+    let targets = targets(&stored, choice, &parameters, parent);
+    (RewriteOptions { choice, parameters, unit, targets: targets.map(Arc::new) }, earlier)
+}
+
+/// What all visible snapshots together stored, as far as the loss counts it.
+#[derive(Default)]
+struct StoredBefore {
+    chunks: Before,
+    unique_bytes: u64,
+    rewritten_bytes: u64,
+}
+
+impl StoredBefore {
+    fn of(list: &SnapshotList) -> Self {
+        let mut sum = Self::default();
+        for snapshot in list.visible() {
+            let summary = &snapshot.record.summary;
+            let add = |to: &mut u64, more| *to = to.saturating_add(more);
+            add(&mut sum.chunks.unique_chunks, summary.chunks_new);
+            add(&mut sum.chunks.rewritten_chunks, summary.chunks_rewritten);
+            add(&mut sum.unique_bytes, summary.bytes_new);
+            add(&mut sum.rewritten_bytes, summary.bytes_rewritten);
+        }
+        sum
+    }
 }
 
 /// What is most likely the version before, where there is no parent: a stream has none, and neither
@@ -93,7 +113,7 @@ fn previous_version<'a>(
 /// The frames or containers to be emptied, if the stream will only be what has changed: if the
 /// parent's was.
 fn targets(
-    list: &SnapshotList,
+    stored: &StoredBefore,
     choice: RewriteChoice,
     parameters: &RewriteParameters,
     parent: Option<&Snapshot>,
@@ -105,13 +125,8 @@ fn targets(
         return None;
     }
     let loss = choice.limits().loss_max.unwrap_or(LOSS_DEFAULT);
-    let (mut unique_bytes, mut rewritten_bytes) = (0u64, 0u64);
-    for snapshot in list.visible() {
-        unique_bytes = unique_bytes.saturating_add(snapshot.record.summary.bytes_new);
-        rewritten_bytes = rewritten_bytes.saturating_add(snapshot.record.summary.bytes_rewritten);
-    }
-    let allowed_bytes = (unique_bytes as f64 * loss / (1.0 - loss)) as u64;
-    Some(sparsest(history, allowed_bytes.saturating_sub(rewritten_bytes)))
+    let allowed_bytes = (stored.unique_bytes as f64 * loss / (1.0 - loss)) as u64;
+    Some(sparsest(history, allowed_bytes.saturating_sub(stored.rewritten_bytes)))
 }
 
 /// Files of the parent that have something in frames or containers that are to be emptied.
@@ -126,40 +141,42 @@ struct Scattered {
 }
 
 impl ScatteredFiles {
-    /// The files of a parent.
+    /// The files of a parent, whose placement is `earlier`.
     #[must_use]
     pub fn new(
-        repository: &Arc<Repository>,
         parent: Option<&Snapshot>,
+        earlier: Option<&EarlierPlacement>,
         rewrite: &RewriteOptions,
     ) -> Self {
         let of = || {
             let targets = rewrite.targets.clone().filter(|targets| !targets.is_empty())?;
             let bytes_left = (parent?.record.summary.bytes / READ_AGAIN_PART).max(READ_AGAIN_MIN);
-            let placement = placement_of(repository, parent)?;
+            let placement = earlier?.reader();
             Some(Mutex::new(Scattered { placement, targets, unit: rewrite.unit, bytes_left }))
         };
         Self(of())
     }
 
-    /// Whether an unchanged file should be read again.
+    /// Whether an unchanged file should be read again. The placement is read through the reader of
+    /// the walk.
     #[must_use]
-    pub fn is_worth_reading(&self, file: &Entry, place: u64) -> bool {
+    pub fn is_worth_reading(&self, reader: &mut TreeReader, file: &Entry, place: u64) -> bool {
         let Some(scattered) = &self.0 else {
             return false;
         };
-        scattered.lock().unwrap_or_else(PoisonError::into_inner).is_worth_reading(file, place)
+        let mut scattered = scattered.lock().unwrap_or_else(PoisonError::into_inner);
+        scattered.is_worth_reading(reader, file, place)
     }
 }
 
 impl Scattered {
-    fn is_worth_reading(&mut self, file: &Entry, place: u64) -> bool {
+    fn is_worth_reading(&mut self, reader: &mut TreeReader, file: &Entry, place: u64) -> bool {
         if file.chunks == 0 || file.size > self.bytes_left {
             return false;
         }
         let Self { placement, targets, unit, .. } = self;
         let mut is_in_target = false;
-        placement.runs(place, file.chunks, &mut |run| {
+        placement.runs(reader.chunks(), place, file.chunks, &mut |run| {
             is_in_target |= run.container.is_some_and(|container| {
                 targets.contains(&unit.name_of(FrameId { container, frame: run.frame }))
             });

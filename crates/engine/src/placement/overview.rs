@@ -2,9 +2,10 @@
 //!
 //! Source: FAST'19, section 1 (speed factor: MB restored for each container read), with the reads
 //! that forward assembly over [`SPAN_BYTES`] of memory takes (S2.25), counted while the backup ran.
+//!
+//! [`SPAN_BYTES`]: onefold_policy::rewrite::SPAN_BYTES
 
 use onefold_format::record::Summary;
-use onefold_policy::rewrite::SPAN_BYTES;
 
 /// A snapshot's restore at a glance.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -14,6 +15,8 @@ pub struct Overview {
     /// Containers that hold its chunks.
     pub containers: u64,
     /// Reads of containers with [`SPAN_BYTES`] of memory.
+    ///
+    /// [`SPAN_BYTES`]: onefold_policy::rewrite::SPAN_BYTES
     pub container_reads: u64,
 }
 
@@ -28,21 +31,9 @@ impl Overview {
         })
     }
 
-    /// Memory for which the reads were counted.
-    #[must_use]
-    pub fn memory_bytes() -> u64 {
-        SPAN_BYTES
-    }
-
     /// MB restored for each container read (S2.2).
     #[must_use]
     pub fn speed_factor(&self) -> f64 {
         self.bytes as f64 / f64::from(1 << 20) / self.container_reads.max(1) as f64
-    }
-
-    /// How long reading takes on a device on which a container takes so long, in nanoseconds.
-    #[must_use]
-    pub fn read_ns(&self, container_ns: u64) -> u64 {
-        self.container_reads.saturating_mul(container_ns)
     }
 }

@@ -3,15 +3,19 @@
 //! One page is held at a time, so reading on costs a page's read every few thousand runs, and
 //! reading elsewhere costs one. Whatever is wrong with a placement makes it silent, never wrong:
 //! what cannot be read has no known container.
+//!
+//! Nodes are read through the chunk reader of whoever asks, because opening an index costs more
+//! than a placement saves. A page takes the room of one frame in that reader's cache, every few
+//! thousand runs.
 
 use super::unit::{FrameId, Unit};
-use crate::index::FingerprintIndex;
-use crate::repository::Repository;
+use crate::tree::Location;
 use crate::tree::chunk_reader::ChunkReader;
-use onefold_format::node::{Node, PlacementMap, PlacementPage, PlacementPart, Reference};
+use onefold_format::node::{
+    Node, PlacementMap, PlacementPage, PlacementPart, Reference, UseOfContainer,
+};
 use onefold_policy::rewrite::{ContainerUse, Usage};
-use onefold_types::{ContainerId, Error, Result};
-use std::sync::Arc;
+use onefold_types::{ContainerId, Error, Fingerprint, Result};
 
 /// Containers whose use is remembered, at most.
 pub const USES_MAX: usize = 1 << 18;
@@ -31,13 +35,33 @@ pub struct Guide(Option<PlacementReader>);
 impl Guide {
     /// A guide to an item; without a readable placement it knows nothing.
     #[must_use]
-    pub fn new(repository: &Arc<Repository>, item: Option<PlacedItem>) -> Self {
-        Self(item.and_then(|item| PlacementReader::open(repository, item.placement).ok()))
+    pub fn new(nodes: &mut ChunkReader, item: Option<PlacedItem>) -> Self {
+        Self(item.and_then(|item| PlacementReader::open(nodes, item.placement).ok()))
+    }
+
+    /// Where a chunk is, and whether the placement knew: it is asked first if the chunk's place in
+    /// the snapshot is known, and then the index. Only that may name an instance that `is_bad`.
+    ///
+    /// Errors: `Damaged` if no readable container holds it.
+    pub fn locate(
+        &mut self,
+        nodes: &mut ChunkReader,
+        place: Option<u64>,
+        fingerprint: &Fingerprint,
+        is_bad: &dyn Fn(&Location) -> bool,
+    ) -> Result<(Location, bool)> {
+        if let Some(container) = place.and_then(|place| self.container_at(nodes, place))
+            && let Some(location) = nodes.locate_in(container, fingerprint)?
+            && !is_bad(&location)
+        {
+            return Ok((location, true));
+        }
+        Ok((nodes.locate(fingerprint)?, false))
     }
 
     /// The container that held the chunk at this place of the snapshot.
-    pub fn container_at(&mut self, place: u64) -> Option<ContainerId> {
-        match self.0.as_mut()?.run_at(place) {
+    fn container_at(&mut self, nodes: &mut ChunkReader, place: u64) -> Option<ContainerId> {
+        match self.0.as_mut()?.run_at(nodes, place) {
             Ok(run) => run?.container,
             Err(_) => {
                 self.0 = None;
@@ -61,8 +85,8 @@ pub struct Run {
 }
 
 /// Reads one snapshot's placement.
+#[derive(Clone)]
 pub struct PlacementReader {
-    chunks: ChunkReader,
     map: PlacementMap,
     /// The first chunk of each page, and the number of all chunks.
     starts: Vec<u64>,
@@ -77,11 +101,9 @@ impl PlacementReader {
     /// Opens a placement.
     ///
     /// Errors: it cannot be read, or is none.
-    pub fn open(repository: &Arc<Repository>, placement: Reference) -> Result<Self> {
-        let index = FingerprintIndex::open(repository)?;
-        // Few containers hold nodes, and pages are read in order: the smallest caches do.
-        let mut chunks = ChunkReader::with_small_caches(repository, index)?;
-        let Node::PlacementMap(map) = Node::decode(&chunks.read(&placement.fingerprint)?)? else {
+    pub fn open(nodes: &mut ChunkReader, placement: Reference) -> Result<Self> {
+        let bytes = nodes.read_advice(&placement.fingerprint)?;
+        let Node::PlacementMap(map) = Node::decode(&bytes)? else {
             return Err(Error::damaged("a snapshot's placement is none"));
         };
         let mut starts = Vec::with_capacity(map.parts.len() + 1);
@@ -92,7 +114,7 @@ impl PlacementReader {
         }
         starts.push(start);
         let page = PlacementPage::default();
-        Ok(Self { chunks, map, starts, page, number: None, run: 0, run_start: 0 })
+        Ok(Self { map, starts, page, number: None, run: 0, run_start: 0 })
     }
 
     /// Chunks that the placement covers.
@@ -102,13 +124,13 @@ impl PlacementReader {
     }
 
     /// The rest of the run that the chunk at `place` of the tree is in; `None` behind the end.
-    pub fn run_at(&mut self, place: u64) -> Result<Option<Run>> {
+    pub fn run_at(&mut self, nodes: &mut ChunkReader, place: u64) -> Result<Option<Run>> {
         if place >= self.chunks() {
             return Ok(None);
         }
         let number = self.starts.partition_point(|start| *start <= place) - 1;
         if self.number != Some(number) {
-            self.load(number)?;
+            self.load(nodes, number)?;
         }
         if place < self.run_start {
             (self.run, self.run_start) = (0, self.starts[number]);
@@ -131,10 +153,16 @@ impl PlacementReader {
 
     /// Calls `each` with the runs of `chunks` chunks from `place` on; what is not covered has no
     /// known container.
-    pub fn runs(&mut self, place: u64, chunks: u64, each: &mut dyn FnMut(Run)) {
+    pub fn runs(
+        &mut self,
+        nodes: &mut ChunkReader,
+        place: u64,
+        chunks: u64,
+        each: &mut dyn FnMut(Run),
+    ) {
         let (mut place, mut left) = (place, chunks);
         while left > 0 {
-            let Ok(Some(mut run)) = self.run_at(place) else {
+            let Ok(Some(mut run)) = self.run_at(nodes, place) else {
                 return each(Run { container: None, frame: 0, chunks: left, bytes: 0 });
             };
             if run.chunks > left {
@@ -149,34 +177,36 @@ impl PlacementReader {
     }
 
     /// How the snapshot used each frame or container, by the names of [`Unit::name_of`].
-    pub fn uses(&mut self, unit: Unit) -> Result<ContainerUse> {
-        let mut uses = ContainerUse::new();
-        for reference in self.map.uses.clone() {
-            let bytes = self.chunks.read(&reference.fingerprint)?;
-            let Node::ContainerUses(node) = Node::decode(&bytes)? else {
-                return Err(Error::damaged("part of a snapshot's placement is of another kind"));
-            };
-            for one in node.containers {
-                if uses.len() >= USES_MAX {
-                    return Ok(uses);
-                }
-                let name = unit.name_of(FrameId { container: one.container, frame: one.frame });
-                // Of a container several frames add up.
-                let known = uses.get(&name).unwrap_or_default();
-                let usage = Usage {
-                    referred_bytes: known.referred_bytes.saturating_add(one.referred_bytes),
-                    payload_bytes: known.payload_bytes.saturating_add(one.payload_bytes),
-                    spans: known.spans.max(one.spans),
-                };
-                uses.insert(name, usage);
-            }
-        }
+    pub fn uses(&self, nodes: &mut ChunkReader, unit: Unit) -> Result<ContainerUse> {
+        let [uses] = self.uses_by(nodes, [unit])?;
         Ok(uses)
     }
 
-    fn load(&mut self, number: usize) -> Result<()> {
+    /// The same by several units, read once.
+    pub fn uses_by<const N: usize>(
+        &self,
+        nodes: &mut ChunkReader,
+        units: [Unit; N],
+    ) -> Result<[ContainerUse; N]> {
+        let mut all = units.map(|_| ContainerUse::new());
+        for reference in &self.map.uses {
+            let bytes = nodes.read_advice(&reference.fingerprint)?;
+            let Node::ContainerUses(node) = Node::decode(&bytes)? else {
+                return Err(Error::damaged("part of a snapshot's placement is of another kind"));
+            };
+            for one in &node.containers {
+                for (uses, unit) in all.iter_mut().zip(units) {
+                    add_use(uses, unit, one);
+                }
+            }
+        }
+        Ok(all)
+    }
+
+    fn load(&mut self, nodes: &mut ChunkReader, number: usize) -> Result<()> {
         let PlacementPart { page, .. } = self.map.parts[number];
-        let Node::PlacementPage(page) = Node::decode(&self.chunks.read(&page.fingerprint)?)? else {
+        let bytes = nodes.read_advice(&page.fingerprint)?;
+        let Node::PlacementPage(page) = Node::decode(&bytes)? else {
             return Err(Error::damaged("part of a snapshot's placement is of another kind"));
         };
         if page.runs.iter().any(|run| run.chunks == 0) {
@@ -187,4 +217,20 @@ impl PlacementReader {
         (self.run, self.run_start) = (0, self.starts[number]);
         Ok(())
     }
+}
+
+/// Adds the use of a frame, unless there are as many already as are remembered.
+fn add_use(uses: &mut ContainerUse, unit: Unit, one: &UseOfContainer) {
+    if uses.len() >= USES_MAX {
+        return;
+    }
+    let name = unit.name_of(FrameId { container: one.container, frame: one.frame });
+    // Of a container several frames add up.
+    let known = uses.get(&name).unwrap_or_default();
+    let usage = Usage {
+        referred_bytes: known.referred_bytes.saturating_add(one.referred_bytes),
+        payload_bytes: known.payload_bytes.saturating_add(one.payload_bytes),
+        spans: known.spans.max(one.spans),
+    };
+    uses.insert(name, usage);
 }

@@ -10,7 +10,8 @@
 //! are written as they fill; of each frame and container a record is kept, some 150 bytes together,
 //! for at most [`USES_MAX`] of either.
 
-use super::reader::{PlacementReader, Run, USES_MAX};
+use super::earlier::EarlierPlacement;
+use super::reader::{Run, USES_MAX};
 use super::unit::{FrameId, Unit};
 use onefold_format::node::{
     ContainerUses, Node, PlacementMap, PlacementPage, PlacementPart, PlacementRun, Reference,
@@ -73,7 +74,7 @@ struct Kept {
 
 /// The placement of one stream's tree.
 pub struct PlacementRecorder {
-    parent: Option<PlacementReader>,
+    parent: Option<EarlierPlacement>,
     queue: VecDeque<Slot>,
     /// The ticket of the front of the queue.
     front: u64,
@@ -96,7 +97,7 @@ pub struct PlacementRecorder {
 impl PlacementRecorder {
     /// Nothing recorded. Kept files are looked up in the parent's placement.
     #[must_use]
-    pub fn new(parent: Option<PlacementReader>) -> Self {
+    pub fn new(parent: Option<EarlierPlacement>) -> Self {
         Self {
             parent,
             queue: VecDeque::new(),

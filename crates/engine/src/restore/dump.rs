@@ -60,11 +60,13 @@ pub fn dump(
     }
     // Of a part of a file it is not known how many chunks stand before it.
     let place = options.placed.filter(|_| options.offset == 0).map(|placed| placed.first_chunk);
+    let mut reader = TreeReader::open(repository)?;
+    let guide = Guide::new(reader.chunks(), options.placed);
     let mut dumping = Dumping {
         repository,
-        reader: TreeReader::open(repository)?,
+        reader,
         relocator: Relocator::default(),
-        guide: Guide::new(repository, options.placed),
+        guide,
         place,
         job,
         engine: options.engine.unwrap_or(RestoreEngine::OptimalChunks { memory_bytes }),
@@ -154,15 +156,10 @@ impl Dumping<'_> {
     fn locate(&mut self, extent: &Extent) -> Result<Location> {
         let place = self.place;
         self.place = place.map(|place| place + 1);
-        if let Some(container) = place.and_then(|place| self.guide.container_at(place))
-            && let Some(location) =
-                self.reader.chunks().locate_in(container, &extent.fingerprint)?
-            && !self.relocator.is_bad(&location)
-        {
-            return Ok(location);
-        }
-        let location = self.reader.chunks().locate(&extent.fingerprint)?;
-        match self.relocator.is_bad(&location) {
+        let Self { guide, reader, relocator, .. } = self;
+        let is_bad = |location: &Location| relocator.is_bad(location);
+        let (location, _) = guide.locate(reader.chunks(), place, &extent.fingerprint, &is_bad)?;
+        match is_bad(&location) {
             false => Ok(location),
             true => self.relocate(extent, "it was unreadable before"),
         }

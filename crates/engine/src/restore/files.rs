@@ -388,16 +388,15 @@ impl Restorer<'_> {
     /// Where a chunk is: where the placement says, else where the index says.
     fn locate(&mut self, extent: &Extent, place: Option<u64>) -> Result<Location> {
         let fingerprint = &extent.fingerprint;
-        if let Some(container) = place.and_then(|place| self.guide.container_at(place))
-            && let Some(location) = self.reader.chunks().locate_in(container, fingerprint)?
-            && !self.relocator.is_bad(&location)
-        {
-            self.report.chunks_guided += 1;
-            return Ok(location);
+        let Self { guide, reader, relocator, report, .. } = self;
+        let is_bad = |location: &Location| relocator.is_bad(location);
+        let located = guide.locate(reader.chunks(), place, fingerprint, &is_bad);
+        match &located {
+            Ok((_, true)) => report.chunks_guided += 1,
+            _ => report.chunks_looked_up += 1,
         }
-        self.report.chunks_looked_up += 1;
-        let known = match self.reader.chunks().locate(fingerprint) {
-            Ok(location) if !self.relocator.is_bad(&location) => return Ok(location),
+        let known = match located {
+            Ok((location, _)) if !is_bad(&location) => return Ok(location),
             Ok(_) => Error::damaged(format!("chunk {fingerprint} can be read nowhere")),
             Err(error) if error.is_damage() => error,
             Err(error) => return Err(error),

@@ -3,17 +3,23 @@
 //! Source: FAST'19, section 6 (speed factor). The tree is walked and every chunk located as a
 //! restore does it; windows are then arranged, by the engine asked for and by all others with the
 //! memory of S2.32, and counted.
+//!
+//! The walk has a stack of its own and holds one leaf of each directory on the way, as every walk
+//! over a snapshot does (see [`crate::find`]).
 
 use super::RestoreOptions;
 use super::extents::ExtentWalk;
 use super::window::Window;
+use crate::find::{DirectoryCursor, check_depth};
 use crate::job::Job;
+use crate::patterns::Patterns;
 use crate::placement::Guide;
 use crate::repository::Repository;
 use crate::tree::{TreeReader, path};
 use onefold_format::node::{Entry, EntryKind, Extent};
 use onefold_policy::restore_plan::RestoreEngine;
 use onefold_policy::rewrite::SPAN_BYTES;
+use onefold_types::error::Context;
 use onefold_types::{ContainerId, Error, Result};
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -53,9 +59,11 @@ pub fn plan(
     job: &Job,
 ) -> Result<PlanReport> {
     let engines = RestoreEngine::with_memory(SPAN_BYTES).map(|engine| (engine, 0));
+    let mut reader = TreeReader::open(repository)?;
+    let guide = Guide::new(reader.chunks(), options.placed);
     let mut planner = Planner {
-        reader: TreeReader::open(repository)?,
-        guide: Guide::new(repository, options.placed),
+        reader,
+        guide,
         place: options.placed.map_or(0, |placed| placed.first_chunk),
         options,
         job,
@@ -65,8 +73,11 @@ pub fn plan(
         report: PlanReport { engines: engines.to_vec(), ..PlanReport::default() },
     };
     job.progress.set_totals(root.totals.entries, root.totals.bytes.max(root.size));
-    let included = options.include.is_empty() || root.kind != EntryKind::Directory;
-    planner.entry(root, b"/", included)?;
+    match root.kind {
+        EntryKind::Directory if root.content.is_some() => planner.tree(root)?,
+        EntryKind::File if root.content.is_some() => planner.file(root)?,
+        _ => {}
+    }
     planner.run_window()?;
     planner.report.containers = planner.containers.len() as u64;
     Ok(planner.report)
@@ -84,35 +95,61 @@ struct Planner<'a> {
     report: PlanReport,
 }
 
+/// A directory on the way down.
+struct Level {
+    path: Vec<u8>,
+    cursor: DirectoryCursor,
+    /// Whether everything in it is selected.
+    included: bool,
+    /// The place in the snapshot behind its chunks.
+    place_end: u64,
+}
+
 impl Planner<'_> {
-    /// Directories are nested as deep as limits allow, which recursion survives.
-    fn entry(&mut self, entry: &Entry, at: &[u8], included: bool) -> Result<()> {
-        self.job.interrupt.check()?;
-        let first = self.place;
-        match (entry.kind, entry.content) {
-            (EntryKind::Directory, Some(content)) => {
-                for child in self.reader.entries(content)? {
-                    let here = path::join(at, &child.name);
-                    let is_directory = child.kind == EntryKind::Directory;
-                    let matches = |patterns: &crate::patterns::Patterns| {
-                        !patterns.is_empty() && patterns.matches(&here, is_directory, false)
-                    };
-                    let inside = included || matches(&self.options.include);
-                    if matches(&self.options.exclude) || (!inside && !is_directory) {
-                        let chunks = child.chunks.saturating_add(child.totals.chunks);
-                        self.place = self.place.saturating_add(chunks);
-                        continue;
-                    }
-                    self.entry(&child, &here, inside)?;
-                }
+    fn tree(&mut self, root: &Entry) -> Result<()> {
+        let mut stack = Vec::new();
+        let included = self.options.include.is_empty();
+        self.descend(&mut stack, root, (Vec::new(), included, u64::MAX))?;
+        while let Some(level) = stack.last_mut() {
+            self.job.interrupt.check()?;
+            let next = level.cursor.next(&mut self.reader);
+            let Some(entry) = next.context(|| path::display(&level.path))? else {
+                self.place = level.place_end;
+                stack.pop();
+                continue;
+            };
+            let here = path::join(&level.path, &entry.name);
+            let chunks = entry.chunks.saturating_add(entry.totals.chunks);
+            let place_end = self.place.saturating_add(chunks);
+            let is_directory = entry.kind == EntryKind::Directory;
+            let matches = |patterns: &Patterns| {
+                !patterns.is_empty() && patterns.matches(&here, is_directory, false)
+            };
+            let included = level.included || matches(&self.options.include);
+            let is_out = matches(&self.options.exclude) || (!included && !is_directory);
+            if is_directory && !is_out && entry.content.is_some() {
+                check_depth(stack.len(), &here)?;
+                self.descend(&mut stack, &entry, (here, included, place_end))?;
+                continue;
             }
-            (EntryKind::File, Some(_)) => self.file(entry)?,
-            _ => {}
+            if entry.kind == EntryKind::File && !is_out && entry.content.is_some() {
+                self.file(&entry)?;
+            }
+            // What is passed over has its places as well.
+            self.place = place_end;
         }
-        let chunks = entry.chunks.saturating_add(entry.totals.chunks);
-        if chunks > 0 {
-            self.place = first.saturating_add(chunks);
-        }
+        Ok(())
+    }
+
+    fn descend(
+        &mut self,
+        stack: &mut Vec<Level>,
+        directory: &Entry,
+        (path, included, place_end): (Vec<u8>, bool, u64),
+    ) -> Result<()> {
+        let cursor = DirectoryCursor::of(&mut self.reader, directory);
+        let cursor = cursor.context(|| path::display(&path))?;
+        stack.push(Level { path, cursor, included, place_end });
         Ok(())
     }
 
@@ -131,26 +168,20 @@ impl Planner<'_> {
 
     fn chunk(&mut self, offset: u64, extent: &Extent) -> Result<()> {
         self.report.chunks += 1;
-        let container = self.guide.container_at(self.place);
+        let place = Some(self.place);
         self.place += 1;
-        let chunks = self.reader.chunks();
-        let guided = match container {
-            Some(container) => chunks.locate_in(container, &extent.fingerprint)?,
-            None => None,
-        };
-        let location = match guided {
-            Some(location) => {
-                self.report.chunks_guided += 1;
+        let nodes = self.reader.chunks();
+        let located = self.guide.locate(nodes, place, &extent.fingerprint, &|_| false);
+        let location = match located {
+            Ok((location, guided)) => {
+                self.report.chunks_guided += u64::from(guided);
                 location
             }
-            None => match chunks.locate(&extent.fingerprint) {
-                Ok(location) => location,
-                Err(error) if error.is_damage() => {
-                    self.report.chunks_missing += 1;
-                    return Ok(());
-                }
-                Err(error) => return Err(error),
-            },
+            Err(error) if error.is_damage() => {
+                self.report.chunks_missing += 1;
+                return Ok(());
+            }
+            Err(error) => return Err(error),
         };
         self.containers.insert(location.container);
         self.window.push(&location, 0, offset, extent.length)?;
@@ -162,9 +193,7 @@ impl Planner<'_> {
 
     fn run_window(&mut self) -> Result<()> {
         let window = std::mem::take(&mut self.window);
-        for (engine, reads) in &mut self.report.engines {
-            *reads += window.count_reads(engine)?;
-        }
+        window.count_reads(&mut self.report.engines)?;
         let sorted = window.arrange(&self.options.engine)?;
         self.report.container_reads += sorted.reads.len() as u64;
         self.report.frames += sorted.frames.len() as u64;

@@ -102,11 +102,13 @@ pub fn run(
         false => None,
     };
     let shared = Shared::new(job);
+    let mut reader = TreeReader::open(repository)?;
+    let guide = Guide::new(reader.chunks(), options.placed);
     let mut restorer = Restorer {
         repository,
         options,
         job,
-        reader: TreeReader::open(repository)?,
+        reader,
         relocator: Relocator::default(),
         owners: OwnerMap::new(shared.applier.is_privileged()),
         shared,
@@ -122,7 +124,7 @@ pub fn run(
         deleter,
         stack: Vec::new(),
         path: b"/".to_vec(),
-        guide: Guide::new(repository, options.placed),
+        guide,
         place: options.placed.map_or(0, |placed| placed.first_chunk),
     };
     job.progress.set_totals(root.totals.entries, root.totals.bytes.max(root.size));

@@ -156,10 +156,13 @@ impl Window {
         Ok(sorted)
     }
 
-    /// Reads of containers that an engine would do.
-    pub fn count_reads(&self, engine: &RestoreEngine) -> Result<u64> {
-        let plan = engine.plan(&self.recipe(), ContainerSizes(&[]))?;
-        Ok(plan.reads.len() as u64)
+    /// Adds to each engine's number the reads of containers that it would do.
+    pub fn count_reads(&self, engines: &mut [(RestoreEngine, u64)]) -> Result<()> {
+        let recipe = self.recipe();
+        for (engine, reads) in engines {
+            *reads += engine.plan(&recipe, ContainerSizes(&[]))?.reads.len() as u64;
+        }
+        Ok(())
     }
 
     /// The window as a plan's recipe: containers and chunks by numbers, in the order of the output.

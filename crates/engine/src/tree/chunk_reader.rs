@@ -240,6 +240,15 @@ impl ChunkReader {
         }
     }
 
+    /// Reads a chunk that is advice only. If it cannot be read, nothing else suffers: its container
+    /// stays in use for what is needed, and the index is not replayed.
+    pub fn read_advice(&mut self, fingerprint: &Fingerprint) -> Result<Vec<u8>> {
+        match self.locate_known(fingerprint)? {
+            Some(location) => self.read_at(&location),
+            None => Err(Error::damaged(format!("chunk {fingerprint} is not where it was"))),
+        }
+    }
+
     fn read_at(&mut self, location: &Location) -> Result<Vec<u8>> {
         let chunk = *location.descriptor();
         let frame = self.frame(location)?;

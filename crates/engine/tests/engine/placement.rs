@@ -1,6 +1,7 @@
 //! Placements: what they say is so, whatever happened to the tree, and they may be lost.
 
 mod advice;
+mod cost;
 
 use crate::ingest::{in_memory, open, random_bytes};
 use crate::rewriting::{Versions, rewriting, save, save_with, sources, unkeyed};
@@ -10,14 +11,15 @@ use onefold_engine::container::reader::read_section;
 use onefold_engine::index::rebuild::container_names;
 use onefold_engine::ingest::{BackupOptions, BackupReport, backup};
 use onefold_engine::job::Observer;
-use onefold_engine::placement::{FrameId, Overview, PlacementReader, PlacementRecorder, Unit};
+use onefold_engine::placement::{FrameId, Overview, PlacementReader, PlacementRecorder, Run, Unit};
 use onefold_engine::session::SnapshotList;
 use onefold_engine::tree::TreeReader;
 use onefold_engine::{InitOptions, Interrupt, Job, Repository};
 use onefold_format::node::{Entry, EntryKind, Reference};
 use onefold_format::record::SnapshotRecord;
+use onefold_policy::rewrite::ContainerUse;
 use onefold_store::Store;
-use onefold_types::{ContainerId, Error, Fingerprint, SessionId, limits};
+use onefold_types::{ContainerId, Error, Fingerprint, Result, SessionId, limits};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -28,9 +30,39 @@ fn record_of(repository: &Arc<Repository>, id: SessionId) -> SnapshotRecord {
     SnapshotList::load(repository).unwrap().get(id).unwrap().record.clone()
 }
 
-fn reader_of(repository: &Arc<Repository>, id: SessionId) -> PlacementReader {
+/// A placement with a reader of its own.
+struct Placement {
+    nodes: TreeReader,
+    reader: PlacementReader,
+}
+
+impl Placement {
+    fn open(repository: &Arc<Repository>, placement: Reference) -> Result<Self> {
+        let mut nodes = TreeReader::open(repository)?;
+        let reader = PlacementReader::open(nodes.chunks(), placement)?;
+        Ok(Self { nodes, reader })
+    }
+
+    fn chunks(&self) -> u64 {
+        self.reader.chunks()
+    }
+
+    fn run_at(&mut self, place: u64) -> Result<Option<Run>> {
+        self.reader.run_at(self.nodes.chunks(), place)
+    }
+
+    fn runs(&mut self, place: u64, chunks: u64, each: &mut dyn FnMut(Run)) {
+        self.reader.runs(self.nodes.chunks(), place, chunks, each);
+    }
+
+    fn uses(&mut self, unit: Unit) -> Result<ContainerUse> {
+        self.reader.uses(self.nodes.chunks(), unit)
+    }
+}
+
+fn reader_of(repository: &Arc<Repository>, id: SessionId) -> Placement {
     let placement = record_of(repository, id).placement.expect("a placement was recorded");
-    PlacementReader::open(repository, placement).unwrap()
+    Placement::open(repository, placement).unwrap()
 }
 
 /// Data chunks of a tree in its order, with their sizes.
@@ -459,7 +491,7 @@ fn chunks_of_a_file_that_was_left_out_are_not_in_the_placement() {
     let recorded = writer.finish().unwrap();
     store.finish().unwrap();
     let placement = recorded.placement.unwrap();
-    let mut reader = PlacementReader::open(&repository, placement).unwrap();
+    let mut reader = Placement::open(&repository, placement).unwrap();
     assert_eq!(reader.chunks(), kept.len() as u64);
     let mut places = Vec::new();
     reader.runs(0, kept.len() as u64, &mut |run| {

@@ -1,11 +1,12 @@
 //! Walking, comparing, forgetting and counting.
 
+use crate::rewriting::restore_options;
 use crate::steps::*;
 use onefold_crypto::Suite;
 use onefold_engine::difference::{Change, DifferenceTotals, difference};
 use onefold_engine::session::SnapshotList;
 use onefold_engine::tree::directory::{DirectoryBuilder, NoNames};
-use onefold_engine::{Repository, find, retention, statistics};
+use onefold_engine::{Repository, find, restore, retention, statistics};
 use onefold_format::node::{Entry, EntryKind, Reference};
 use onefold_store::MemoryStore;
 use onefold_store::layers::{Counting, Operation};
@@ -75,6 +76,10 @@ fn a_walk_refuses_to_go_too_deep() {
     assert_eq!(walked(&repository, root, b"").len(), limits::DEPTH_MAX - 1);
     let root = deepest(limits::DEPTH_MAX);
     let result = find::walk(&repository, root, &job(), &mut |_, _| Ok(true));
+    assert_eq!(result.unwrap_err().kind(), ErrorKind::LimitExceeded);
+    let top = Entry { content: Some(root), ..entry("", EntryKind::Directory) };
+    let options = restore_options(std::path::Path::new("/nowhere"));
+    let result = restore::plan(&repository, &top, &options, &job());
     assert_eq!(result.unwrap_err().kind(), ErrorKind::LimitExceeded);
     // A check goes on where a walk refuses: the tree is sound.
     save_root(&repository, root);

@@ -1,0 +1,203 @@
+//! What placements cost and spare: openings of the index, and how plans count by them.
+
+use super::{make_mixed, new_store, record_of, save_tree};
+use crate::ingest::{create, open, random_bytes};
+use crate::rewriting::{restore_options, rewriting, save, unkeyed};
+use crate::steps::put_with;
+use onefold_engine::ingest::{BackupOptions, ParentChoice};
+use onefold_engine::patterns::Patterns;
+use onefold_engine::placement::PlacedItem;
+use onefold_engine::restore::{DumpOptions, PlanReport, RestoreOptions, dump, plan, restore};
+use onefold_engine::tree::TreeReader;
+use onefold_engine::{InitOptions, Job, Repository};
+use onefold_format::layout;
+use onefold_format::node::{Entry, EntryKind, Node, PlacementMap, Reference};
+use onefold_format::record::SnapshotRecord;
+use onefold_store::layers::{Counting, Operation};
+use onefold_store::{Key, MemoryStore, Store};
+use onefold_types::{Level, limits};
+use std::fs;
+use std::sync::Arc;
+
+fn placed(record: &SnapshotRecord) -> Option<PlacedItem> {
+    record.placement.map(|placement| PlacedItem { placement, first_chunk: 0 })
+}
+
+fn top(root: Reference) -> Entry {
+    Entry { kind: EntryKind::Directory, content: Some(root), ..Entry::default() }
+}
+
+/// How often the index is listed, as it is whenever it is opened.
+fn openings(counting: &Counting<MemoryStore>, run: &mut dyn FnMut()) -> u64 {
+    counting.take();
+    run();
+    counting.take().of("index", Operation::ListNames).calls
+}
+
+#[test]
+fn a_backup_opens_the_index_once_for_the_walk_and_once_for_the_placement_before_it() {
+    let source = tempfile::tempdir().unwrap();
+    make_mixed(source.path());
+    let start = MemoryStore::new();
+    let store: Arc<dyn Store> = Arc::new(start.clone());
+    create(&store, &unkeyed());
+    save_tree(&store, source.path());
+    fs::write(source.path().join("d1/new"), random_bytes(8, 60_000)).unwrap();
+    crate::ingest::settle_times(source.path());
+    // Always from the same state, so that merges list the index equally often.
+    let count = |options: &BackupOptions| {
+        let counting = Arc::new(Counting::new(start.clone_state()));
+        let store = Arc::clone(&counting) as Arc<dyn Store>;
+        let mut unchanged = 0;
+        let openings = openings(&counting, &mut || {
+            let repository = open(&store);
+            unchanged = save(&repository, source.path(), options).summary.files_unchanged;
+        });
+        (openings, unchanged)
+    };
+    let alone = BackupOptions { parent: ParentChoice::None, ..rewriting("none") };
+    let (without_parent, unchanged) = count(&alone);
+    assert_eq!(unchanged, 0);
+    for choice in ["none", "capping,level=2", "auto", "auto,loss=20", "history,loss=20"] {
+        let (openings, unchanged) = count(&rewriting(choice));
+        assert!(unchanged > 100, "{choice}: {unchanged}");
+        assert_eq!(openings, without_parent + 2, "{choice}");
+    }
+}
+
+#[test]
+fn a_placement_costs_restores_dumps_and_plans_no_index() {
+    let source = tempfile::tempdir().unwrap();
+    make_mixed(source.path());
+    let counting = Arc::new(Counting::new(MemoryStore::new()));
+    let store = Arc::clone(&counting) as Arc<dyn Store>;
+    create(&store, &unkeyed());
+    let (_, id) = save_tree(&store, source.path());
+    let repository = open(&store);
+    let record = record_of(&repository, id);
+    let path = source.path().join("d1/large");
+    let name = std::os::unix::ffi::OsStrExt::as_bytes(path.as_os_str());
+    let mut reader = TreeReader::open(&repository).unwrap();
+    let (file, first_chunk) = reader.resolve_place(record.root, name).unwrap();
+    let job = Job::unattended().0;
+    for is_placed in [false, true] {
+        let placed = placed(&record).filter(|_| is_placed);
+        let target = tempfile::tempdir().unwrap();
+        let options = RestoreOptions { placed, ..restore_options(target.path()) };
+        let of_restore = openings(&counting, &mut || {
+            let report = restore(&repository, &top(record.root), &options, &job).unwrap();
+            assert_eq!(
+                (report.chunks_looked_up == 0, report.chunks_guided > 0),
+                (is_placed, is_placed)
+            );
+        });
+        let of_plan = openings(&counting, &mut || {
+            let report = plan(&repository, &top(record.root), &options, &job).unwrap();
+            assert_eq!(report.chunks_guided == report.chunks, is_placed);
+        });
+        let placed = placed.map(|item| PlacedItem { first_chunk, ..item });
+        let options = DumpOptions { offset: 0, length: u64::MAX, engine: None, placed };
+        let of_dump = openings(&counting, &mut || {
+            let mut bytes = Vec::new();
+            dump(&repository, &file, &options, &mut bytes, &job).unwrap();
+            assert_eq!(bytes, fs::read(&path).unwrap());
+        });
+        assert_eq!((of_restore, of_plan, of_dump), (1, 1, 1));
+    }
+}
+
+fn planned(
+    repository: &Arc<Repository>,
+    record: &SnapshotRecord,
+    lists: [&[&str]; 2],
+) -> PlanReport {
+    let patterns = |list: &[&str]| {
+        let lines: Vec<String> = list.iter().map(|line| (*line).to_owned()).collect();
+        Patterns::build(&lines, &[]).unwrap()
+    };
+    let options = RestoreOptions {
+        placed: placed(record),
+        include: patterns(lists[0]),
+        exclude: patterns(lists[1]),
+        ..restore_options(std::path::Path::new("/nowhere"))
+    };
+    plan(repository, &top(record.root), &options, &Job::unattended().0).unwrap()
+}
+
+#[test]
+fn a_plan_counts_the_places_of_what_it_passes_over() {
+    let source = tempfile::tempdir().unwrap();
+    make_mixed(source.path());
+    let store = new_store();
+    let (report, id) = save_tree(&store, source.path());
+    let repository = open(&store);
+    let record = record_of(&repository, id);
+    let all = planned(&repository, &record, [&[], &[]]);
+    // The four empty files need no chunk.
+    assert_eq!((all.files + 4, all.bytes), (report.summary.files, report.summary.bytes));
+    assert_eq!((all.chunks_guided, all.chunks_missing), (all.chunks, 0));
+    let containers = all.containers;
+    let lists: [[&[&str]; 2]; 5] = [
+        [&[], &["s1*"]],
+        [&[], &["d1", "large"]],
+        [&["s20"], &[]],
+        [&["d2"], &["below"]],
+        [&["d2", "s03"], &["s0*", "empty"]],
+    ];
+    for lists in lists {
+        let some = planned(&repository, &record, lists);
+        assert!(some.chunks > 0 && some.chunks < all.chunks, "{lists:?}: {some:?}");
+        // A place that was off would name another container, and the chunk would not be in it.
+        assert_eq!(some.chunks_guided, some.chunks, "{lists:?}");
+        assert!(some.containers <= containers);
+    }
+}
+
+#[test]
+fn a_damaged_placement_does_not_take_the_nodes_beside_it_away() {
+    let memory = MemoryStore::new();
+    let store: Arc<dyn Store> = Arc::new(memory.clone());
+    create(&store, &InitOptions { container_size_bytes: limits::MIB, ..unkeyed() });
+    let source = tempfile::tempdir().unwrap();
+    fs::write(source.path().join("file"), random_bytes(5, 50_000)).unwrap();
+    let (_, id) = save_tree(&store, source.path());
+    let repository = open(&store);
+    let record = record_of(&repository, id);
+    // A tree and a placement in one container, in frames of their own.
+    let (root, placement) = put_with(&repository, |stream| {
+        let file = TreeReader::open(&repository).unwrap();
+        let root = copied_root(file, record.root);
+        let put = |stream: &mut onefold_engine::chunk_store::StreamWriter, level, bytes: &[u8]| {
+            let fingerprint = stream.put_node(Level(level), bytes).unwrap();
+            Reference { fingerprint, level: Level(level) }
+        };
+        let root = put(stream, root.0.0, &root.1);
+        for seed in 0..8 {
+            put(stream, 1, &random_bytes(seed, limits::FRAME_PLAIN_TARGET_BYTES / 4));
+        }
+        let map = Node::PlacementMap(PlacementMap::default());
+        (root, put(stream, 2, &map.encode()))
+    });
+    let mut reader = TreeReader::open(&repository).unwrap();
+    let of_root = reader.chunks().locate(&root.fingerprint).unwrap();
+    let of_placement = reader.chunks().locate(&placement.fingerprint).unwrap();
+    assert_eq!(of_root.container, of_placement.container);
+    let frame = of_placement.descriptor().frame;
+    assert_ne!(of_root.descriptor().frame, frame);
+    let start = of_placement.section.frames[frame as usize].offset as usize;
+    let key = Key::new(layout::container(of_placement.container)).unwrap();
+    assert!(memory.corrupt(&key, |bytes| bytes[start + 5] ^= 1));
+    let repository = open(&store);
+    let placed = Some(PlacedItem { placement, first_chunk: 0 });
+    let target = tempfile::tempdir().unwrap();
+    let options = RestoreOptions { placed, ..restore_options(target.path()) };
+    let report = restore(&repository, &top(root), &options, &Job::unattended().0).unwrap();
+    assert_eq!((report.errors, report.files, report.chunks_guided), (0, 1, 0));
+}
+
+/// The root of a tree with another time in it, so that it is a node of its own.
+fn copied_root(mut reader: TreeReader, root: Reference) -> (Level, Vec<u8>) {
+    let Node::DirectoryLeaf(mut leaf) = reader.node(root).unwrap() else { panic!("a leaf") };
+    leaf.entries[0].modified.seconds += 1;
+    (root.level, Node::DirectoryLeaf(leaf).encode())
+}
