@@ -19,18 +19,16 @@
 use crate::container::frame_pool::FramePool;
 use crate::container::log::{ContainerLog, DurableContainer};
 use crate::container::open::ContainerContext;
-use crate::index::{FingerprintIndex, merge, run};
+use crate::index::{FingerprintIndex, append};
 use crate::placement::FrameId;
 use crate::repository::Repository;
 use onefold_format::codec::Compression;
 use onefold_format::index_run::IndexKind;
-use onefold_format::{layout, metadata_pack};
 use onefold_policy::SummaryVector;
 use onefold_policy::accelerated_filter::{AcceleratedFilter, FilterConfiguration, FilterCounters};
 use onefold_policy::lookup::{LookupStrategy, StreamLookup, Verdict};
 use onefold_policy::ports::Instance;
 use onefold_policy::rewrite::RewriteChoice;
-use onefold_store::Key;
 use onefold_types::{ContainerId, Fingerprint, Result, limits};
 use rewriting::Rewriting;
 use std::collections::{BTreeSet, HashMap, HashSet};
@@ -375,21 +373,11 @@ impl ChunkStore {
         if durable.is_empty() {
             return Ok(());
         }
-        let mut pack = metadata_pack::begin();
-        let mut containers = Vec::with_capacity(durable.len());
         for container in &durable {
-            metadata_pack::append(&mut pack, container.id, &container.sealed_section);
-            let prefixes = container.fingerprints.iter().map(Fingerprint::prefix).collect();
-            containers.push((container.id, prefixes));
             self.counters.bytes_stored.fetch_add(container.bytes, Ordering::Relaxed);
             self.counters.containers.fetch_add(1, Ordering::Relaxed);
         }
-        let environment = self.repository.environment();
-        let pack_id = ContainerId::ordered(environment.clock.now_ns(), &*environment.randomness);
-        let key = Key::new(layout::metadata_pack(pack_id))?;
-        self.repository.store().put(&key, &pack.into_bytes())?;
-        run::write_run_of(&self.repository, self.index_kind, containers)?;
-        merge::merge_if_due(&self.repository, self.index_kind)?;
+        append::append(&self.repository, self.index_kind, &durable)?;
         let mut shared = self.lock();
         shared.port.index.refresh(&self.repository)?;
         for container in durable {
@@ -454,7 +442,7 @@ impl Shared {
 
 /// Fingerprints are uniform already: their first eight bytes are the hash.
 #[derive(Default)]
-struct PrefixHasher(u64);
+pub struct PrefixHasher(u64);
 
 impl Hasher for PrefixHasher {
     fn finish(&self) -> u64 {
@@ -465,6 +453,10 @@ impl Hasher for PrefixHasher {
         if let Some(prefix) = bytes.first_chunk::<8>() {
             self.0 ^= u64::from_le_bytes(*prefix);
         }
+    }
+
+    fn write_u64(&mut self, prefix: u64) {
+        self.0 ^= prefix;
     }
 
     fn write_usize(&mut self, _length: usize) {}

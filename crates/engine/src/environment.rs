@@ -34,3 +34,50 @@ impl Environment {
         Self { randomness: Arc::new(OsRandomness), clock: Arc::new(SystemClock) }
     }
 }
+
+/// This process as other processes of the machine may find it: machine, boot, number.
+#[must_use]
+pub fn process_name() -> String {
+    format!("{} {}", boot_name(), std::process::id())
+}
+
+/// Whether the process of this name is known to be gone: only one of this machine can be. A number
+/// may be in use again, so `false` proves nothing.
+#[must_use]
+pub fn process_is_gone(name: &str) -> bool {
+    let Some((boot, number)) = name.rsplit_once(' ') else {
+        return false;
+    };
+    let (Ok(number), true) = (number.parse::<u32>(), boot == boot_name()) else {
+        return false;
+    };
+    std::path::Path::new("/proc/self").exists()
+        && !std::path::Path::new(&format!("/proc/{number}")).exists()
+}
+
+/// The machine's name and the name of its boot, which differs in every container of processes that
+/// is a machine to itself.
+fn boot_name() -> String {
+    let node = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    let space = std::fs::read_link("/proc/self/ns/pid").unwrap_or_default();
+    format!("{node}/{}/{}", boot.trim(), space.display())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_process_of_this_boot_is_known_to_be_gone() {
+        let own = process_name();
+        assert!(!process_is_gone(&own));
+        let (boot, _) = own.rsplit_once(' ').unwrap();
+        let mut child = std::process::Command::new("true").spawn().unwrap();
+        let gone = format!("{boot} {}", child.id());
+        child.wait().unwrap();
+        assert!(process_is_gone(&gone));
+        assert!(!process_is_gone("another/boot 1"));
+        assert!(!process_is_gone("writer"));
+    }
+}

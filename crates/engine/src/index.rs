@@ -2,17 +2,20 @@
 //!
 //! | module | holds |
 //! | --- | --- |
+//! | [`append`] | durable containers into the index |
 //! | [`run`] | one immutable sorted run: opening, what it knows, reading its pages |
 //! | [`run_writer`] | writing a run, page by page |
 //! | [`piece`] | what stands in memory for some pages of a run |
 //! | [`fingerprint_index`] | all runs of a store, and the memory they share |
 //! | [`locate`] | look-ups, one by one and in batches |
+//! | [`scan`] | all entries in the order of fingerprints |
 //! | [`merge`] | many runs into one, in bounded memory |
 //! | [`rebuild`] | the index out of the containers themselves |
 //!
 //! The index is derived state and a hint: any of it may be deleted and is rebuilt from the
 //! containers. A hit counts only once the container's own metadata section confirms it.
 
+pub mod append;
 pub mod fingerprint_index;
 pub mod locate;
 pub mod merge;
@@ -20,6 +23,7 @@ pub mod piece;
 pub mod rebuild;
 pub mod run;
 pub mod run_writer;
+pub mod scan;
 
 pub use fingerprint_index::FingerprintIndex;
 

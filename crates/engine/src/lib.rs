@@ -11,6 +11,7 @@
 //! | [`tree`] | directories and files as Merkle trees: building, reading, walking |
 //! | [`ingest`] | backup: source, read, chunk, fingerprint, look up, pack, publish |
 //! | [`restore`] | the way back, to files or to a stream |
+//! | [`collection`] | garbage collection: mark, select, copy, settle, delete |
 //! | [`check`], [`difference`], [`find`], [`retention`], [`synthesis`], [`statistics`] | the rest |
 //! | [`memory`], [`job`], [`environment`] | what all of them share |
 //!
@@ -25,6 +26,8 @@
 //! - **backup beside restore, list or check**: readers see decided outcomes only, and objects that
 //!   never change.
 //! - **forget beside restore**: a snapshot forgotten meanwhile is reported as such.
+//! - **collection beside anything**: see [`collection`]; a backup avoids what is condemned, a reader
+//!   looks elsewhere for what has moved.
 //! - **index merge beside anything**: whoever misses a run opens the index again.
 //!
 //! There is no lock, hence none to break: objects are immutable, names fresh, decisions made once
@@ -32,6 +35,7 @@
 
 pub mod check;
 pub mod chunk_store;
+pub mod collection;
 pub mod container;
 pub mod device;
 pub mod difference;

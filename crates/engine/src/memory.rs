@@ -33,6 +33,10 @@ pub struct MemoryPlan {
     pub stash_bytes: usize,
     /// Entries that a check keeps for containers that no index run covers.
     pub check_buffer_bytes: usize,
+    /// What a collection marks live chunks in.
+    pub marks_bytes: usize,
+    /// Chunks that a collection copies in one go.
+    pub copied_chunks_max: usize,
 }
 
 impl MemoryPlan {
@@ -60,6 +64,9 @@ impl MemoryPlan {
             restore_window_chunks: (divisible / 4 / 96).clamp(1 << 14, 1 << 22),
             stash_bytes: (divisible / 8).clamp(2 * limits::MIB, 256 * limits::MIB),
             check_buffer_bytes: (divisible / 16).clamp(limits::MIB, 64 * limits::MIB),
+            // A collection uses no locality cache beyond the reader's, and waits for nothing.
+            marks_bytes: divisible / 3,
+            copied_chunks_max: (divisible / 12 / 96).clamp(1 << 12, 1 << 22),
         })
     }
 }

@@ -44,6 +44,8 @@ pub const DAMAGE: &str = "damage";
 pub const PLANS: &str = "plans";
 /// Decided epochs.
 pub const EPOCHS: &str = "epochs";
+/// Decided sweeps.
+pub const SWEEPS: &str = "sweeps";
 /// Finished epochs.
 pub const FINISHED: &str = "finished";
 
@@ -126,6 +128,12 @@ pub fn epoch(number: u64) -> String {
     format!("{EPOCHS}/{number}")
 }
 
+/// Where it is decided which of an epoch's condemned containers are deleted.
+#[must_use]
+pub fn sweep(number: u64) -> String {
+    format!("{SWEEPS}/{number}")
+}
+
 /// Where an epoch is declared finished.
 #[must_use]
 pub fn finished(number: u64) -> String {
@@ -136,6 +144,16 @@ pub fn finished(number: u64) -> String {
 #[must_use]
 pub fn last_component(name: &str) -> &str {
     name.rsplit('/').next().unwrap_or(name)
+}
+
+/// The session that the name of one of its objects is about, and the epoch it is ready for, if the
+/// object says so.
+#[must_use]
+pub fn session_of(name: &str) -> Option<(SessionId, Option<u64>)> {
+    let mut parts = name.rsplit('/');
+    let (last, session) = (parts.next()?, parts.next()?.parse().ok()?);
+    let ready = last.strip_prefix("ready-").and_then(|number| number.parse().ok());
+    Some((session, ready))
 }
 
 /// The snapshot that a mark's name is about.
@@ -158,5 +176,8 @@ mod tests {
         let container_name = container(ContainerId([0xcd; 16]));
         assert!(container_name.starts_with("containers/cd/cdcd"));
         assert_eq!(last_component(&container_name).len(), 32);
+        assert_eq!(session_of(&session_ready(id, 7)), Some((id, Some(7))));
+        assert_eq!(session_of(&session_announced(id)), Some((id, None)));
+        assert_eq!(session_of("sessions/nonsense"), None);
     }
 }

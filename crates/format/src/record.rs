@@ -249,6 +249,16 @@ pub struct Epoch {
     pub plan: PlanId,
 }
 
+/// The value of a sweep: which of an epoch's condemned containers are deleted. The others are kept,
+/// because a chunk of theirs is needed and could not be copied.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Sweep {
+    /// The containers, rising.
+    #[serde(with = "texts")]
+    pub deleted: Vec<ContainerId>,
+}
+
 /// The value of a tombstone or a mark: who did it, and when.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -339,6 +349,8 @@ mod tests {
         assert_eq!(decode::<Plan>(&encode(&plan).unwrap(), "plan").unwrap(), plan);
         let epoch = Epoch { plan: PlanId([6; 16]) };
         assert_eq!(decode::<Epoch>(&encode(&epoch).unwrap(), "epoch").unwrap(), epoch);
+        let sweep = Sweep { deleted: vec![ContainerId([7; 16])] };
+        assert_eq!(decode::<Sweep>(&encode(&sweep).unwrap(), "sweep").unwrap(), sweep);
     }
 
     #[test]

@@ -17,6 +17,7 @@
 //! | [`accelerated_filter`] | whether a chunk is a duplicate | FAST'08, section 4.4 |
 //! | [`lookup`] | when a chunk is judged: at once, late in batches, by samples, or whatever costs least | S0, sections 2 to 4 |
 //! | [`cost_model`] | what that costs, and which way costs less | S0, section 4 |
+//! | [`collection`] | which chunks are live, and which containers are cleaned | FAST'17, section 3 |
 //! | [`restore_plan`] | which containers a restore reads when, and what each read serves | FAST'13, FAST'18, Belady |
 //! | [`rewrite`] | which duplicates are stored again | FAST'19 |
 //! | [`retention`] | which snapshots are kept | the `keep` rules of restic's `forget` |
@@ -25,6 +26,7 @@
 #![forbid(unsafe_code)]
 
 pub mod accelerated_filter;
+pub mod collection;
 pub mod cost_model;
 mod filter_counters;
 pub mod fuse_filter;

@@ -130,6 +130,12 @@ impl ContainerId {
         }
         id
     }
+
+    /// When the container was named, in milliseconds since 1970, by its writer's clock.
+    #[must_use]
+    pub fn created_ms(&self) -> i64 {
+        self.0.iter().take(6).fold(0, |sum, byte| sum << 8 | i64::from(*byte))
+    }
 }
 
 #[cfg(test)]

@@ -124,6 +124,12 @@ impl FingerprintIndex {
         &self.runs
     }
 
+    /// The runs in use, smallest first, for whoever wants them alone.
+    #[must_use]
+    pub fn into_runs(self) -> Vec<Run> {
+        self.runs
+    }
+
     /// The number of entries in all runs.
     #[must_use]
     pub fn entries(&self) -> u64 {

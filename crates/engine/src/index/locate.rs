@@ -60,6 +60,17 @@ impl FingerprintIndex {
         self.locate_instances(repository, fingerprints, Instances::Newest, found, reads)
     }
 
+    /// Appends for each fingerprint all containers that may hold it, newest first.
+    pub fn locate_all(
+        &mut self,
+        repository: &Repository,
+        fingerprints: &[Fingerprint],
+        found: &mut Vec<Vec<ContainerId>>,
+        reads: &mut u64,
+    ) -> Result<()> {
+        self.locate_instances(repository, fingerprints, Instances::All, found, reads)
+    }
+
     /// The containers that may hold a prefix, in no order, by the runs that can be read. Others
     /// stay in use: for a check, which has its own way to what they cover.
     pub fn locate_where_readable(

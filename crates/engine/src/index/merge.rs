@@ -11,23 +11,19 @@
 //! Two processes may merge the same runs at once; the next merge drops the repeats.
 
 use super::fingerprint_index::FingerprintIndex;
+use super::scan::EntryScan;
 use super::run::{self, Run};
 use super::run_writer;
 use crate::repository::Repository;
-use onefold_format::index_run::{Entry, IndexKind, PAGE_STORED_BYTES};
+use onefold_format::index_run::IndexKind;
 use onefold_format::layout;
 use onefold_store::Key;
 use onefold_types::{ContainerId, Result, RunId};
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
 
 /// Runs that a store may have before a backup merges some.
 const RUNS_MAX: usize = 6;
 /// Runs are merged with the next larger one while that is at most this much larger.
 const SIZE_RATIO_MAX: u64 = 3;
-
-/// Pages of an input that are read with one request.
-const PAGES_PER_READ: usize = 16;
 
 /// Merges what is due; returns how many runs became one, or zero. Without a kind, the merged run is
 /// of that of the largest one there is. Few runs are left alone without looking into them.
@@ -78,84 +74,29 @@ fn due_runs(runs: &[Run]) -> usize {
 
 /// Merges `runs` into one and deletes them.
 pub fn merge(repository: &Repository, kind: Option<IndexKind>, runs: &[Run]) -> Result<RunId> {
+    merge_without(repository, kind, runs, &[])
+}
+
+/// Merges `runs` into one that does not know the containers of `dropped`, which rise, and deletes
+/// them.
+pub fn merge_without(
+    repository: &Repository,
+    kind: Option<IndexKind>,
+    runs: &[Run],
+    dropped: &[ContainerId],
+) -> Result<RunId> {
     let mut containers: Vec<ContainerId> =
         runs.iter().flat_map(|run| run.table.containers.iter().copied()).collect();
     containers.sort_unstable();
     containers.dedup();
+    containers.retain(|id| dropped.binary_search(id).is_err());
     let replaced = runs.iter().map(|run| run.id).collect();
-    let mut cursors =
-        runs.iter().map(|run| Cursor::new(run, &containers)).collect::<Result<Vec<_>>>()?;
-    let mut heap = BinaryHeap::with_capacity(cursors.len());
-    for (number, cursor) in cursors.iter_mut().enumerate() {
-        if let Some(entry) = cursor.next(repository)? {
-            heap.push(Reverse((entry, number)));
-        }
-    }
-    let mut next = || {
-        let Some(Reverse((entry, number))) = heap.pop() else {
-            return Ok(None);
-        };
-        if let Some(following) = cursors[number].next(repository)? {
-            heap.push(Reverse((following, number)));
-        }
-        Ok(Some(entry))
-    };
-    let merged = run::write_run(repository, kind, containers, replaced, &mut next)?;
+    let mut scan = EntryScan::start(repository, runs, &containers, 0)?;
+    let mut next = || scan.next(repository);
+    let merged = run::write_run(repository, kind, containers.clone(), replaced, &mut next)?;
+    drop(scan);
     for run in runs {
         repository.store().delete(&Key::new(layout::index_run(run.id))?)?;
     }
     Ok(merged)
-}
-
-/// Reads the entries of a run in order, with container ordinals of the merged run.
-struct Cursor<'a> {
-    run: &'a Run,
-    ordinals: Vec<u32>,
-    /// The next page.
-    page: usize,
-    sealed: Vec<u8>,
-    entries: Vec<Entry>,
-    position: usize,
-}
-
-impl<'a> Cursor<'a> {
-    fn new(run: &'a Run, containers: &[ContainerId]) -> Result<Self> {
-        let ordinals = run
-            .table
-            .containers
-            .iter()
-            .map(|id| containers.partition_point(|other| other < id) as u32)
-            .collect();
-        let (sealed, entries) = (Vec::new(), Vec::new());
-        Ok(Self { run, ordinals, page: 0, sealed, entries, position: 0 })
-    }
-
-    fn next(&mut self, repository: &Repository) -> Result<Option<Entry>> {
-        while self.position == self.entries.len() {
-            if self.page == self.run.table.fences.len() {
-                return Ok(None);
-            }
-            self.read(repository)?;
-        }
-        self.position += 1;
-        Ok(self.entries.get(self.position - 1).copied())
-    }
-
-    /// Reads the next pages of a piece.
-    fn read(&mut self, repository: &Repository) -> Result<()> {
-        let piece = self.page / self.run.table.pages_per_piece as usize;
-        let end = self.run.table.pages_of(piece).end.min(self.page + PAGES_PER_READ);
-        self.run.read_pages(repository, self.page..end, &mut self.sealed)?;
-        self.entries.clear();
-        self.position = 0;
-        for sealed in self.sealed.chunks_mut(PAGE_STORED_BYTES) {
-            self.run.open_page(self.page, sealed, &mut self.entries)?;
-            self.page += 1;
-        }
-        for entry in &mut self.entries {
-            self.run.container(*entry)?;
-            entry.container = self.ordinals[entry.container as usize];
-        }
-        Ok(())
-    }
 }

@@ -101,6 +101,37 @@ impl SnapshotList {
     }
 }
 
+/// The snapshots that were forgotten for good, by authentic tombstones.
+pub fn tombstones(repository: &Repository) -> Result<BTreeSet<SessionId>> {
+    authentic_names(repository, Kind::Tombstone, &mut Vec::new())
+}
+
+/// Every committed session that is not in `forgotten`, hidden or not. Sessions in `passed` were
+/// read before and are left out.
+///
+/// Errors: a record that cannot be read, or one that others name and that is missing. What it
+/// refers to is unknown, so whoever deletes must not go on.
+pub fn committed_but(
+    repository: &Repository,
+    forgotten: &BTreeSet<SessionId>,
+    passed: &BTreeSet<SessionId>,
+) -> Result<Vec<(SessionId, SnapshotRecord)>> {
+    let (mut committed, mut named) = (Vec::new(), BTreeSet::new());
+    let decided: BTreeSet<SessionId> = decided_sessions(repository)?.into_iter().collect();
+    for id in decided.iter().filter(|id| !forgotten.contains(id) && !passed.contains(id)) {
+        if let Some(Outcome::Committed(record)) = read_outcome(repository, *id)? {
+            named.extend(record.predecessors.iter().copied());
+            committed.push((*id, *record));
+        }
+    }
+    match named.iter().find(|id| !decided.contains(id)) {
+        None => Ok(committed),
+        Some(id) => Err(Error::damaged(format!(
+            "snapshot {id} existed and is missing now: its record was removed from the store"
+        ))),
+    }
+}
+
 /// Reads how a session ended, if it has.
 pub fn read_outcome(repository: &Repository, id: SessionId) -> Result<Option<Outcome>> {
     let key = Key::new(layout::outcome(id))?;

@@ -9,6 +9,7 @@
 
 use super::epoch::{self, Epoch};
 use super::snapshots;
+use crate::environment::process_name;
 use crate::repository::Repository;
 use onefold_crypto::Purpose;
 use onefold_format::layout;
@@ -42,7 +43,7 @@ impl WriterSession {
         let id = SessionId::random(&*environment.randomness);
         let note = Note {
             time_ns: environment.clock.now_ns(),
-            by: "writer".to_owned(),
+            by: process_name(),
             reason: String::new(),
         };
         let bytes = record::encode(&note)?;

@@ -180,6 +180,16 @@ impl ChunkReader {
         Err(Error::damaged(format!("chunk {fingerprint} is in no readable container")))
     }
 
+    /// Appends for each fingerprint all containers that the index names for it, newest first.
+    pub fn locate_all(
+        &mut self,
+        fingerprints: &[Fingerprint],
+        found: &mut Vec<Vec<ContainerId>>,
+    ) -> Result<()> {
+        let pages = &mut self.counters.index_pages;
+        self.index.locate_all(&self.repository, fingerprints, found, pages)
+    }
+
     fn locate_known(&mut self, fingerprint: &Fingerprint) -> Result<Option<Location>> {
         if let Some(instance) = self.cache.lookup(fingerprint) {
             let (container, position) = (instance.container, instance.position);
@@ -204,7 +214,7 @@ impl ChunkReader {
     }
 
     /// The section of a container, or `None` if the container cannot be used.
-    fn section(&mut self, container: ContainerId) -> Result<Option<Arc<MetadataSection>>> {
+    pub fn section(&mut self, container: ContainerId) -> Result<Option<Arc<MetadataSection>>> {
         if self.unusable.contains(&container) {
             return Ok(None);
         }
@@ -249,7 +259,10 @@ impl ChunkReader {
         }
     }
 
-    fn read_at(&mut self, location: &Location) -> Result<Vec<u8>> {
+    /// Reads a chunk where it was found, and verifies it against its name.
+    ///
+    /// Errors: `Damaged` or `NotFound` if it cannot be read there.
+    pub fn read_at(&mut self, location: &Location) -> Result<Vec<u8>> {
         let chunk = *location.descriptor();
         let frame = self.frame(location)?;
         let start = chunk.offset as usize;

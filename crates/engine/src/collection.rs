@@ -1,0 +1,183 @@
+//! Garbage collection: space that no snapshot needs is given back, beside everything else.
+//!
+//! | module | holds |
+//! | --- | --- |
+//! | [`survey`] | all containers, and a scan over their metadata sections |
+//! | [`mark`] | which chunks are live, by one of four algorithms; how live containers are |
+//! | [`analysis`] | perfect hashes over the index and over the nodes |
+//! | [`enumeration`] | from snapshots to the chunks they need: depth first, or level by level |
+//! | [`live_set`] | the forms that marks take in memory |
+//! | [`copy`] | live chunks out of condemned containers |
+//! | [`settle`] | sessions that know too little: waited for, or fenced |
+//! | [`cleaning`] | deleting, and what has to be tidied up after |
+//! | [`collector`] | the steps G1 to G8 around all that |
+//!
+//! # Algorithm
+//! FAST'17, section 3, under the protocol (docs/PROTOCOL.md): mark, select, copy, then decide what
+//! is condemned; let every running session learn of it or fence it; mark again what was committed
+//! meanwhile, and rescue it; only then delete. A collection is cut into rounds, each an epoch of its
+//! own, so that what is copied in one go fits into memory.
+//!
+//! # Invariants
+//! - Nothing is deleted but by the decided sweep of an epoch, after this collector's own second
+//!   mark (G5).
+//! - A record that cannot be read, a node that is missing, sums that do not agree: the collection
+//!   stops before anything is condemned, and says so.
+//! - No rule depends on time; times decide when to fence and what to leave alone this time.
+//!
+//! # Concurrency
+//! Backups, restores and forgets run throughout, and so may other collectors, of which whoever
+//! comes later finishes what is open.
+
+pub mod analysis;
+pub mod cleaning;
+pub mod collector;
+pub mod copy;
+pub mod enumeration;
+pub mod live_set;
+pub mod mark;
+mod parallel;
+pub mod settle;
+pub mod survey;
+
+use crate::job::Job;
+use crate::repository::Repository;
+use mark::MarkReport;
+use onefold_policy::collection::select::Selection;
+use onefold_types::{ContainerId, Error, Result};
+use std::str::FromStr;
+use std::sync::Arc;
+use std::time::Duration;
+
+pub use onefold_policy::collection::select::SpaceGoal;
+
+/// How live chunks are found.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum MarkAlgorithm {
+    /// Whichever fits into memory.
+    #[default]
+    Auto,
+    /// Every snapshot, depth first, into a filter (LGC).
+    Logical,
+    /// Level by level, into a filter (PGC).
+    Physical,
+    /// Level by level, into a bit for each fingerprint (PGC+).
+    PhysicalPlus,
+    /// Level by level, into a set of prefixes.
+    Exact,
+}
+
+impl MarkAlgorithm {
+    /// The name.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::Logical => "lgc",
+            Self::Physical => "pgc",
+            Self::PhysicalPlus => "pgc+",
+            Self::Exact => "exact",
+        }
+    }
+}
+
+impl FromStr for MarkAlgorithm {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        let all =
+            [Self::Auto, Self::Logical, Self::Physical, Self::PhysicalPlus, Self::Exact];
+        all.into_iter().find(|algorithm| algorithm.name() == text).ok_or_else(|| {
+            Error::invalid(format!("'{text}' is no way to mark: auto, exact, lgc, pgc or pgc+"))
+        })
+    }
+}
+
+/// How to collect.
+#[derive(Clone, Debug)]
+pub struct CollectOptions {
+    /// How much to free.
+    pub goal: SpaceGoal,
+    /// How live chunks are found.
+    pub algorithm: MarkAlgorithm,
+    /// How long running sessions may take to end or to renew before they are fenced.
+    pub patience: Duration,
+    /// Threads.
+    pub threads: usize,
+    /// After so long no further round is begun; what is decided is finished.
+    pub duration_max: Option<Duration>,
+    /// Mark and plan, and stop there (S3.32).
+    pub mark_only: bool,
+    /// Bytes for marks instead of the share of the memory limit: for experiments.
+    pub marks_bytes: Option<usize>,
+}
+
+impl Default for CollectOptions {
+    fn default() -> Self {
+        Self {
+            goal: SpaceGoal::default(),
+            algorithm: MarkAlgorithm::Auto,
+            patience: Duration::from_secs(600),
+            threads: 2,
+            duration_max: None,
+            mark_only: false,
+            marks_bytes: None,
+        }
+    }
+}
+
+/// What a collection did, or would do.
+#[derive(Clone, Debug, Default)]
+pub struct CollectReport {
+    /// The epoch of another collector that was finished first.
+    pub taken_over: Option<u64>,
+    /// How marking went; of the last time if it was done several times.
+    pub mark: MarkReport,
+    /// Live snapshots.
+    pub snapshots: u64,
+    /// Snapshots that were forgotten for good.
+    pub forgotten: u64,
+    /// Containers before.
+    pub containers: u64,
+    /// Their bytes.
+    pub stored_bytes: u64,
+    /// Containers left alone because a running backup may be at them.
+    pub containers_in_use: u64,
+    /// What was chosen in the first round; in a plan all there is to do.
+    pub selection: Option<Selection>,
+    /// Epochs that were decided and finished.
+    pub epochs: u64,
+    /// Containers deleted, or to be deleted.
+    pub deleted_containers: u64,
+    /// Their bytes.
+    pub deleted_bytes: u64,
+    /// Chunks copied.
+    pub copied_chunks: u64,
+    /// Bytes of the containers written.
+    pub copied_bytes: u64,
+    /// Containers that were kept although condemned, and why.
+    pub kept: Vec<(ContainerId, String)>,
+    /// Sessions that were fenced.
+    pub fenced: u64,
+    /// How long each phase took, rounds together.
+    pub phases: Vec<(&'static str, Duration)>,
+    /// Whether the time allowed was over before all was done.
+    pub out_of_time: bool,
+}
+
+impl CollectReport {
+    /// Bytes that the store shrank by, containers alone.
+    #[must_use]
+    pub fn freed_bytes(&self) -> u64 {
+        self.deleted_bytes.saturating_sub(self.copied_bytes)
+    }
+}
+
+/// Collects garbage.
+pub fn collect(
+    repository: &Arc<Repository>,
+    options: &CollectOptions,
+    job: &Job,
+) -> Result<CollectReport> {
+    collector::Collector::new(repository, options, job).run()
+}

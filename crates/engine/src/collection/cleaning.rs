@@ -1,0 +1,130 @@
+//! What is left to do once it is decided what goes: delete, forget, tidy up (G6 to G8).
+//!
+//! Order: containers, then their entries in the index, then the mark that the epoch is finished. A
+//! finished epoch is no longer avoided by writers, so nothing of it may be left to delete. Packs of
+//! metadata sections and findings about deleted containers are copies and notes; they go last.
+//!
+//! Every step may be repeated, by any number of collectors at once.
+
+use crate::check::findings;
+use crate::index::{FingerprintIndex, append, merge};
+use crate::job::Job;
+use crate::repository::Repository;
+use onefold_format::{layout, metadata_pack};
+use onefold_store::Key;
+use onefold_types::{ContainerId, ErrorKind, Result};
+
+/// Tries to rewrite the index while others merge it.
+const TRIES_MAX: usize = 8;
+/// Bytes after which a rewritten pack is closed.
+const PACK_BYTES: usize = 4 << 20;
+/// Packs below this size are put together when there are many.
+const PACK_SMALL_BYTES: u64 = 1 << 18;
+/// So many small packs may be.
+const PACKS_SMALL_MAX: usize = 16;
+
+/// Deletes containers (G6).
+pub fn delete_containers(
+    repository: &Repository,
+    condemned: &[ContainerId],
+    job: &Job,
+) -> Result<()> {
+    job.progress.set_current("deleting");
+    job.progress.set_totals(condemned.len() as u64, 0);
+    for id in condemned {
+        job.interrupt.check()?;
+        repository.store().delete(&Key::new(layout::container(*id))?)?;
+        job.progress.add(1, 0);
+    }
+    // A container that comes back after a power loss would be garbage that the index does not know.
+    repository.store().settle(layout::CONTAINERS)
+}
+
+/// Rewrites the index runs that know one of these containers, which rise (G7).
+pub fn purge_index(repository: &Repository, deleted: &[ContainerId], job: &Job) -> Result<()> {
+    job.progress.set_current("the index");
+    for _ in 0..TRIES_MAX {
+        job.interrupt.check()?;
+        let index = FingerprintIndex::open(repository)?;
+        merge::remove_superseded(repository, &index)?;
+        let mut stale = index.into_runs();
+        stale.retain(|run| {
+            run.table.containers.iter().any(|id| deleted.binary_search(id).is_ok())
+        });
+        if stale.is_empty() {
+            return Ok(());
+        }
+        match merge::merge_without(repository, None, &stale, deleted) {
+            Ok(_) => return Ok(()),
+            // Another process has merged and deleted one of them.
+            Err(error) if error.kind() == ErrorKind::NotFound => {}
+            // A run that cannot be read is made anew from the containers that exist.
+            Err(error) if error.is_damage() => {
+                crate::check::repair_index(repository, None, job)?;
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    // Stale entries are hints that nobody trusts; the next collection drops them.
+    Ok(())
+}
+
+/// Rewrites packs of which much is of containers that are gone, and puts small ones together.
+/// Returns how many packs were replaced.
+pub fn rewrite_packs(repository: &Repository, present: &[ContainerId], job: &Job) -> Result<u64> {
+    job.progress.set_current("metadata packs");
+    let mut small = 0;
+    let mut packs = Vec::new();
+    repository.store().list(layout::METADATA, &mut |listed| {
+        small += usize::from(listed.size_bytes < PACK_SMALL_BYTES);
+        packs.push((listed.key, listed.size_bytes));
+        Ok(())
+    })?;
+    packs.sort_unstable();
+    let mut out = metadata_pack::begin();
+    let (mut out_bytes, mut replaced) = (0, Vec::new());
+    let flush = |out: &mut onefold_format::wire::Writer, replaced: &mut Vec<Key>| -> Result<()> {
+        let full = std::mem::replace(out, metadata_pack::begin());
+        append::put_pack(repository, &full.into_bytes())?;
+        replaced.drain(..).try_for_each(|key| repository.store().delete(&key))
+    };
+    let mut count = 0;
+    for (key, size_bytes) in packs {
+        job.interrupt.check()?;
+        let Ok(bytes) = repository.store().get(&key) else { continue };
+        let Ok(records) = metadata_pack::read(&bytes) else { continue };
+        let live = |id: &ContainerId| present.binary_search(id).is_ok();
+        let kept: Vec<_> = records.iter().filter(|(id, _)| live(id)).collect();
+        let is_small = size_bytes < PACK_SMALL_BYTES && small > PACKS_SMALL_MAX;
+        // Rewriting a pack for a few dead records would cost more than they do.
+        if kept.len() * 4 > records.len() * 3 && !is_small {
+            continue;
+        }
+        count += 1;
+        for (id, section) in kept {
+            metadata_pack::append(&mut out, *id, section);
+            out_bytes += section.len();
+        }
+        replaced.push(key);
+        if out_bytes >= PACK_BYTES {
+            flush(&mut out, &mut replaced)?;
+            out_bytes = 0;
+        }
+    }
+    match out_bytes {
+        0 => replaced.into_iter().try_for_each(|key| repository.store().delete(&key))?,
+        _ => flush(&mut out, &mut replaced)?,
+    }
+    Ok(count)
+}
+
+/// Removes the findings about containers that are gone.
+pub fn remove_findings(repository: &Repository, deleted: &[ContainerId]) -> Result<()> {
+    for id in findings::load_findings(repository)? {
+        if deleted.binary_search(&id).is_ok() {
+            repository.store().delete(&Key::new(layout::damage(id))?)?;
+        }
+    }
+    Ok(())
+}
+

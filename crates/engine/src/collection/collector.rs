@@ -1,0 +1,581 @@
+//! One collector: the steps G1 to G8 (docs/PROTOCOL.md), round after round.
+//!
+//! A round condemns as many of the chosen containers as have live chunks that fit into memory. What
+//! was marked at first stays good for all rounds: its tombstones are older than those of a later
+//! epoch need be, which only keeps more, and snapshots committed since are marked in every G5.
+//!
+//! If another collector decides an epoch first, its plan is finished and everything begins anew. A
+//! collection that is interrupted after G3 leaves an open epoch: backups go on, and the next
+//! collection takes it over.
+
+use super::cleaning;
+use super::copy::{CopyForward, Gathered, Rescued, gather};
+use super::enumeration;
+use super::live_set::Marks;
+use super::mark::{MarkReport, Marker};
+use super::settle;
+use super::survey::{Survey, Surveyed};
+use super::{CollectOptions, CollectReport};
+use crate::check::findings;
+use crate::index::{FingerprintIndex, merge, rebuild};
+use crate::job::Job;
+use crate::repository::Repository;
+use crate::session::epoch::{self, DecidedEpoch, Newest};
+use crate::session::snapshots;
+use crate::tree::TreeReader;
+use onefold_format::node::Reference;
+use onefold_format::record::{Plan, SnapshotRecord};
+use onefold_policy::collection::select::{ContainerLiveness, select};
+use onefold_types::{ContainerId, Error, ErrorKind, Fingerprint, PlanId, Result, SessionId};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Instant;
+
+/// Times that a collection begins anew because others are ahead.
+const TRIES_MAX: usize = 16;
+/// Containers younger than the oldest running backup by this much are not left alone: clocks of
+/// different machines differ. Only preference rests on it.
+const CLOCK_DIFFERENCE_MS: i64 = 60_000;
+/// Newest snapshots, each of another source, whose order copies follow.
+const ORDERED_SNAPSHOTS_MAX: usize = 8;
+
+/// Collects the garbage of one store.
+pub struct Collector<'a> {
+    repository: &'a Arc<Repository>,
+    options: &'a CollectOptions,
+    job: &'a Job,
+    started: Instant,
+    report: CollectReport,
+}
+
+/// What is known after marking.
+struct Marked {
+    /// The newest epoch when marking began, which was finished.
+    epoch: u64,
+    /// Plans listed before that was read.
+    older_plans: Vec<PlanId>,
+    /// The tombstones seen ("T").
+    tombstones: BTreeSet<SessionId>,
+    /// The snapshots marked so far.
+    snapshots: BTreeMap<SessionId, SnapshotRecord>,
+    marks: Marks,
+    liveness: BTreeMap<ContainerId, ContainerLiveness>,
+    /// Chosen and not yet condemned, those with the fewest live chunks first.
+    chosen: Vec<ContainerId>,
+}
+
+/// A round's condemned containers.
+struct Round {
+    condemned: Vec<ContainerId>,
+    stored_bytes: BTreeMap<ContainerId, u64>,
+}
+
+impl<'a> Collector<'a> {
+    /// A collector that has done nothing yet.
+    #[must_use]
+    pub fn new(repository: &'a Arc<Repository>, options: &'a CollectOptions, job: &'a Job) -> Self {
+        let report = CollectReport::default();
+        Self { repository, options, job, started: Instant::now(), report }
+    }
+
+    /// Collects until everything chosen is gone.
+    pub fn run(mut self) -> Result<CollectReport> {
+        if !self.options.mark_only {
+            settle::fence_abandoned(self.repository)?;
+        }
+        for _ in 0..TRIES_MAX {
+            let epoch_before = self.finish_open()?;
+            match self.attempt() {
+                Ok(true) => return self.tidied(),
+                Ok(false) => {}
+                // What was missing may have been another collector's to delete.
+                Err(error) if error.is_damage() && self.is_overtaken(epoch_before)? => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Err(Error::new(ErrorKind::Fenced, "other collections are at work all the time; try later"))
+    }
+
+    fn is_overtaken(&self, epoch: u64) -> Result<bool> {
+        Ok(epoch::newest(self.repository)? != Newest::Finished(epoch))
+    }
+
+    /// Takes over an epoch that is open (G1); returns the newest epoch, which is finished, unless
+    /// nothing may be written.
+    fn finish_open(&mut self) -> Result<u64> {
+        for _ in 0..TRIES_MAX {
+            match epoch::newest(self.repository)? {
+                Newest::Finished(number) => return Ok(number),
+                Newest::Open(decided) => {
+                    self.report.taken_over = Some(decided.number);
+                    if self.options.mark_only {
+                        return Ok(decided.number);
+                    }
+                    self.take_over(&decided)?;
+                }
+            }
+        }
+        Err(Error::new(ErrorKind::Fenced, "other collections are at work all the time; try later"))
+    }
+
+    /// Marks, chooses and goes through all rounds; `false` if another collector was faster.
+    fn attempt(&mut self) -> Result<bool> {
+        let mut marked = self.mark()?;
+        if self.options.mark_only {
+            return Ok(true);
+        }
+        while !marked.chosen.is_empty() {
+            if self.options.duration_max.is_some_and(|most| self.started.elapsed() >= most) {
+                self.report.out_of_time = true;
+                break;
+            }
+            if !self.round(&mut marked)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// G1: what is live, and how live every container is.
+    fn mark(&mut self) -> Result<Marked> {
+        let older_plans = epoch::plan_names(self.repository)?;
+        let (epoch, mut barred) = match epoch::newest(self.repository)? {
+            Newest::Finished(number) => (number, BTreeSet::new()),
+            // Only looked at: what is condemned already is not there to be chosen.
+            Newest::Open(decided) => {
+                (decided.number, decided.plan.condemned.into_iter().collect::<BTreeSet<_>>())
+            }
+        };
+        let tombstones = snapshots::tombstones(self.repository)?;
+        let live = self.committed_but(&tombstones, &BTreeSet::new())?;
+        barred.extend(findings::load_findings(self.repository)?);
+        let (index, mut survey) = self.survey(!self.options.mark_only)?;
+        let oldest = settle::oldest_start_ns(self.repository)?;
+        let oldest_ms = oldest.map(|ns| ns / 1_000_000 - CLOCK_DIFFERENCE_MS);
+        let in_use = |container: &Surveyed| {
+            oldest_ms.is_some_and(|oldest| container.id.created_ms() >= oldest)
+        };
+        survey.bar(|container| {
+            barred.contains(&container.id) || !container.indexed || in_use(container)
+        });
+        self.report.containers = survey.containers.len() as u64;
+        self.report.stored_bytes = survey.stored_bytes();
+        self.report.snapshots = live.len() as u64;
+        self.report.forgotten = tombstones.len() as u64;
+        let left_alone = survey.containers.iter().filter(|container| in_use(container));
+        self.report.containers_in_use = left_alone.count() as u64;
+        let (marks, liveness) = self.run_marker(&index, &survey, &live)?;
+        let selection = select(&liveness, self.options.goal, None);
+        let liveness: BTreeMap<_, _> =
+            liveness.into_iter().map(|container| (container.container, container)).collect();
+        let mut chosen = selection.condemned.clone();
+        chosen.sort_by_key(|id| liveness.get(id).map(|container| container.live_chunks));
+        if self.options.mark_only {
+            self.report.deleted_containers = chosen.len() as u64;
+            self.report.deleted_bytes = stored_bytes(&liveness, &chosen);
+            self.report.copied_bytes = selection.copied_bytes_stored;
+        }
+        self.report.selection = Some(selection);
+        Ok(Marked { epoch, older_plans, tombstones, snapshots: live, marks, liveness, chosen })
+    }
+
+    fn committed_but(
+        &self,
+        forgotten: &BTreeSet<SessionId>,
+        passed: &BTreeSet<SessionId>,
+    ) -> Result<BTreeMap<SessionId, SnapshotRecord>> {
+        let committed = snapshots::committed_but(self.repository, forgotten, passed);
+        let committed = committed
+            .map_err(|error| error.context("nothing was collected, for fear of losing snapshots"));
+        Ok(committed?.into_iter().collect())
+    }
+
+    /// Opens the index, then lists the containers. What crashed sessions left unindexed is indexed,
+    /// so that it can be collected, unless a session that is running may be about to do so.
+    fn survey(&self, mend: bool) -> Result<(FingerprintIndex, Survey)> {
+        let mut index = FingerprintIndex::open(self.repository)?;
+        if mend && settle::undecided(self.repository)?.is_empty() {
+            merge::remove_superseded(self.repository, &index)?;
+            let present = rebuild::container_names(self.repository)?;
+            let kind = index.kind();
+            let (quiet, _) = Job::unattended();
+            let quiet = Job { interrupt: self.job.interrupt.clone(), ..quiet };
+            let added =
+                rebuild::replay_containers(self.repository, &index, &present, kind, &quiet)?;
+            if added.containers > 0 {
+                index.refresh(self.repository)?;
+            }
+        }
+        let survey = Survey::take(self.repository, &index.covered())?;
+        Ok((index, survey))
+    }
+
+    fn run_marker(
+        &mut self,
+        index: &FingerprintIndex,
+        survey: &Survey,
+        live: &BTreeMap<SessionId, SnapshotRecord>,
+    ) -> Result<(Marks, Vec<ContainerLiveness>)> {
+        let mut seed = [0; 8];
+        self.repository.environment().randomness.fill(&mut seed);
+        let memory_bytes = self.repository.memory().marks_bytes;
+        let mut marker = Marker {
+            repository: self.repository,
+            index,
+            survey,
+            threads: self.options.threads,
+            seed: u64::from_le_bytes(seed),
+            memory_bytes: self.options.marks_bytes.unwrap_or(memory_bytes),
+            job: self.job,
+            report: MarkReport::default(),
+        };
+        let made = marker.run(self.options.algorithm, &roots_of(live.values()));
+        self.report.mark = marker.report;
+        made.map_err(|error| match error.is_damage() {
+            true => self.naming_snapshots(error, live),
+            false => error,
+        })
+    }
+
+    /// Says which snapshots are touched by damage.
+    fn naming_snapshots(&self, error: Error, live: &BTreeMap<SessionId, SnapshotRecord>) -> Error {
+        let mut touched = Vec::new();
+        for (id, record) in live {
+            let Ok(mut reader) = TreeReader::open(self.repository) else {
+                return error;
+            };
+            let roots = roots_of([record]);
+            let walked = enumeration::logical(&mut reader, &roots, self.job, &mut |_| {});
+            if walked.is_err_and(|error| error.is_damage()) {
+                touched.push(id.short());
+            }
+        }
+        match touched.is_empty() {
+            true => error,
+            false => error.context(format!("snapshot(s) {} are damaged", touched.join(", "))),
+        }
+    }
+
+    /// One epoch: G2 to G8. `false` if another collector decided it.
+    fn round(&mut self, marked: &mut Marked) -> Result<bool> {
+        let round = self.condemn(marked)?;
+        if round.condemned.is_empty() {
+            return Ok(true);
+        }
+        let plan = Plan {
+            condemned: round.condemned.clone(),
+            tombstones: marked.tombstones.iter().copied().collect(),
+        };
+        let number = marked.epoch + 1;
+        let older = std::mem::take(&mut marked.older_plans);
+        let decided = epoch::publish(self.repository, number, plan, &older)?;
+        let Some(decided) = decided.filter(|decided| decided.plan.condemned == round.condemned)
+        else {
+            return Ok(false);
+        };
+        marked.older_plans = vec![decided.plan_id];
+        marked.epoch = number;
+        self.settle(number)?;
+        let kept = match self.remark(marked, &round) {
+            Ok(kept) => kept,
+            Err(error) => return Err(self.give_up(number, error)),
+        };
+        let sweep = without(&round.condemned, &kept);
+        self.report.kept.extend(kept);
+        let deleted = epoch::decide_sweep(self.repository, number, sweep)?;
+        self.complete(number, &deleted, &round.stored_bytes)?;
+        Ok(true)
+    }
+
+    /// G2: takes containers to condemn, and copies what is live in them and nowhere else.
+    fn condemn(&mut self, marked: &mut Marked) -> Result<Round> {
+        let started = Instant::now();
+        let chunks_max = self.repository.memory().copied_chunks_max as u64;
+        let mut chunks = 0;
+        let mut condemned = Vec::new();
+        while let Some(id) = marked.chosen.first().copied() {
+            chunks += marked.liveness.get(&id).map_or(0, |one| u64::from(one.live_chunks));
+            if chunks > chunks_max && !condemned.is_empty() {
+                break;
+            }
+            marked.chosen.remove(0);
+            condemned.push(id);
+        }
+        condemned.sort_unstable();
+        let (_, survey) = self.survey(false)?;
+        let (gathered, live_in) = self.gather(&survey, &condemned, &marked.marks)?;
+        match self.copy(&survey, &condemned, gathered, &marked.snapshots) {
+            Ok(rescued) => match rescued.kept.first() {
+                None => self.count_copied(&rescued),
+                Some((id, problem)) => {
+                    return Err(Error::damaged(format!(
+                        "container {id} holds a chunk that is needed and cannot be read \
+                         ({problem}); nothing was deleted. 'onefold check --read-data' notes the \
+                         damage, and collections then leave the container alone"
+                    )));
+                }
+            },
+            // Delete first what needs no copying; there is room for the rest then.
+            Err(error) if error.kind() == ErrorKind::NoSpace => {
+                condemned.retain(|id| !live_in.contains(id));
+                if condemned.is_empty() {
+                    return Err(error);
+                }
+                let mut again: Vec<ContainerId> = live_in.into_iter().collect();
+                again.append(&mut marked.chosen);
+                marked.chosen = again;
+            }
+            Err(error) => return Err(error),
+        }
+        self.phase("copy", started);
+        let stored_bytes =
+            condemned.iter().map(|id| (*id, stored_bytes(&marked.liveness, &[*id]))).collect();
+        Ok(Round { condemned, stored_bytes })
+    }
+
+    /// The live chunks of containers, and which of the containers have some.
+    fn gather(
+        &self,
+        survey: &Survey,
+        condemned: &[ContainerId],
+        marks: &Marks,
+    ) -> Result<(Gathered, BTreeSet<ContainerId>)> {
+        let (mut gathered, mut live_in) = (Gathered::new(), BTreeSet::new());
+        let wanted = |container: &Surveyed| condemned.binary_search(&container.id).is_ok();
+        survey.scan(self.repository, &wanted, self.job, &mut |ordinal, section| {
+            if let Some(container) = survey.containers.get(ordinal) {
+                let is_live = |chunk: &Fingerprint| marks.contains(chunk.prefix());
+                if gather(&mut gathered, container.id, section, is_live) {
+                    live_in.insert(container.id);
+                }
+            }
+            Ok(())
+        })?;
+        Ok((gathered, live_in))
+    }
+
+    fn copy(
+        &self,
+        survey: &Survey,
+        condemned: &[ContainerId],
+        mut gathered: Gathered,
+        snapshots: &BTreeMap<SessionId, SnapshotRecord>,
+    ) -> Result<Rescued> {
+        let (repository, job, threads) = (self.repository, self.job, self.options.threads);
+        let copier = CopyForward { repository, survey, condemned, threads, job };
+        copier.drop_held_elsewhere(&mut gathered)?;
+        self.rank(&mut gathered, snapshots)?;
+        copier.run(gathered)
+    }
+
+    /// Puts chunks in the order in which the newest snapshot of every source needs them.
+    fn rank(
+        &self,
+        gathered: &mut Gathered,
+        snapshots: &BTreeMap<SessionId, SnapshotRecord>,
+    ) -> Result<()> {
+        if gathered.is_empty() {
+            return Ok(());
+        }
+        let mut newest: Vec<&SnapshotRecord> = snapshots.values().collect();
+        newest.sort_by_key(|record| std::cmp::Reverse(record.started_ns));
+        let mut sources = BTreeSet::new();
+        newest.retain(|record| sources.insert((record.host.clone(), record.paths.clone())));
+        newest.truncate(ORDERED_SNAPSHOTS_MAX);
+        let mut reader = TreeReader::open(self.repository)?;
+        let mut next = 0;
+        let roots = roots_of(newest);
+        enumeration::logical(&mut reader, &roots, self.job, &mut |fingerprint| {
+            if let Some(spot) = gathered.get_mut(fingerprint)
+                && spot.rank == u32::MAX
+                && next < u32::MAX
+            {
+                spot.rank = next;
+                next += 1;
+            }
+        })?;
+        Ok(())
+    }
+
+    fn settle(&mut self, number: u64) -> Result<()> {
+        let started = Instant::now();
+        let settled = settle::settle(self.repository, number, self.options.patience, self.job)?;
+        self.report.fenced += settled.fenced;
+        self.phase("settle", started);
+        Ok(())
+    }
+
+    /// G5: marks what was committed since, and rescues what it needs. Returns the containers that
+    /// must be kept.
+    fn remark(&mut self, marked: &mut Marked, round: &Round) -> Result<Kept> {
+        let started = Instant::now();
+        let passed: BTreeSet<SessionId> = marked.snapshots.keys().copied().collect();
+        let new = self.committed_but(&marked.tombstones, &passed)?;
+        if new.is_empty() {
+            return Ok(Kept::new());
+        }
+        let mut reader = TreeReader::open(self.repository)?;
+        let marks = &mut marked.marks;
+        let each = &mut |chunk: &Fingerprint| marks.insert(chunk.prefix());
+        enumeration::logical(&mut reader, &roots_of(new.values()), self.job, each)?;
+        marked.snapshots.extend(new);
+        let kept = self.rescue(&round.condemned, &marked.marks, &marked.snapshots)?;
+        self.phase("second mark", started);
+        Ok(kept)
+    }
+
+    /// Copies what is live in condemned containers and nowhere else; what cannot be copied is kept
+    /// where it is.
+    fn rescue(
+        &mut self,
+        condemned: &[ContainerId],
+        marks: &Marks,
+        snapshots: &BTreeMap<SessionId, SnapshotRecord>,
+    ) -> Result<Kept> {
+        let mut kept = Kept::new();
+        // So many containers that what is live in them is sure to fit.
+        for batch in condemned.chunks(CONTAINERS_PER_RESCUE) {
+            self.job.interrupt.check()?;
+            let (_, survey) = self.survey(false)?;
+            let (gathered, live_in) = self.gather(&survey, batch, marks)?;
+            let (repository, job, threads) = (self.repository, self.job, self.options.threads);
+            let copier = CopyForward { repository, survey: &survey, condemned, threads, job };
+            let mut gathered = gathered;
+            copier.drop_held_elsewhere(&mut gathered)?;
+            self.rank(&mut gathered, snapshots)?;
+            match copier.run(gathered) {
+                Ok(rescued) => {
+                    self.count_copied(&rescued);
+                    kept.extend(rescued.kept);
+                }
+                Err(error) if error.kind() == ErrorKind::NoSpace => {
+                    kept.extend(live_in.into_iter().map(|id| (id, error.to_string())));
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(kept)
+    }
+
+    /// Ends an epoch in which something was found damaged after it was decided: everything that it
+    /// condemned is kept, so that it does not stay open for ever.
+    fn give_up(&self, number: u64, error: Error) -> Error {
+        if !error.is_damage() {
+            return error;
+        }
+        let ended = epoch::decide_sweep(self.repository, number, Vec::new())
+            .and_then(|deleted| match deleted.is_empty() {
+                true => epoch::finish(self.repository, number),
+                false => Ok(()),
+            });
+        match ended {
+            Ok(()) => error.context("nothing was deleted"),
+            Err(_) => error,
+        }
+    }
+
+    /// G4 to G8 of an epoch that this collector did not decide, or did not finish.
+    fn take_over(&mut self, decided: &DecidedEpoch) -> Result<()> {
+        let number = decided.number;
+        let sizes = self.sizes_of(&decided.plan.condemned)?;
+        if let Some(deleted) = epoch::decided_sweep(self.repository, number)? {
+            return self.complete(number, &deleted, &sizes);
+        }
+        self.settle(number)?;
+        let kept = match self.mark_for(decided) {
+            Ok(kept) => kept,
+            Err(error) => return Err(self.give_up(number, error)),
+        };
+        let sweep = without(&decided.plan.condemned, &kept);
+        self.report.kept.extend(kept);
+        let deleted = epoch::decide_sweep(self.repository, number, sweep)?;
+        self.complete(number, &deleted, &sizes)
+    }
+
+    /// G5 for another collector's plan: everything is marked, against the plan's own tombstones.
+    fn mark_for(&mut self, decided: &DecidedEpoch) -> Result<Kept> {
+        let tombstones = decided.plan.tombstones.iter().copied().collect();
+        let live = self.committed_but(&tombstones, &BTreeSet::new())?;
+        let (index, survey) = self.survey(false)?;
+        let (marks, _) = self.run_marker(&index, &survey, &live)?;
+        drop(index);
+        self.rescue(&decided.plan.condemned, &marks, &live)
+    }
+
+    fn sizes_of(&self, ids: &[ContainerId]) -> Result<BTreeMap<ContainerId, u64>> {
+        let survey = Survey::take(self.repository, &[])?;
+        let size = |id: &ContainerId| {
+            let container = survey.ordinal(*id).and_then(|at| survey.containers.get(at));
+            (*id, container.map_or(0, |container| container.stored_bytes))
+        };
+        Ok(ids.iter().map(size).collect())
+    }
+
+    /// G6 to G8.
+    fn complete(
+        &mut self,
+        number: u64,
+        deleted: &[ContainerId],
+        sizes: &BTreeMap<ContainerId, u64>,
+    ) -> Result<()> {
+        let started = Instant::now();
+        let mut deleted = deleted.to_vec();
+        deleted.sort_unstable();
+        cleaning::delete_containers(self.repository, &deleted, self.job)?;
+        cleaning::purge_index(self.repository, &deleted, self.job)?;
+        cleaning::remove_findings(self.repository, &deleted)?;
+        epoch::finish(self.repository, number)?;
+        self.report.epochs += 1;
+        self.report.deleted_containers += deleted.len() as u64;
+        self.report.deleted_bytes += deleted.iter().filter_map(|id| sizes.get(id)).sum::<u64>();
+        self.phase("delete", started);
+        Ok(())
+    }
+
+    /// Tidies up what is left over, and reports.
+    fn tidied(mut self) -> Result<CollectReport> {
+        if !self.options.mark_only {
+            let started = Instant::now();
+            settle::remove_decided(self.repository)?;
+            let present = rebuild::container_names(self.repository)?;
+            cleaning::rewrite_packs(self.repository, &present, self.job)?;
+            self.phase("tidy", started);
+        }
+        Ok(self.report)
+    }
+
+    fn count_copied(&mut self, rescued: &Rescued) {
+        self.report.copied_chunks += rescued.chunks;
+        self.report.copied_bytes += rescued.stored_bytes;
+    }
+
+    fn phase(&mut self, name: &'static str, started: Instant) {
+        let elapsed = started.elapsed();
+        match self.report.phases.iter_mut().find(|(known, _)| *known == name) {
+            Some((_, sum)) => *sum += elapsed,
+            None => self.report.phases.push((name, elapsed)),
+        }
+    }
+}
+
+/// Containers that stay although they are condemned, and why.
+type Kept = BTreeMap<ContainerId, String>;
+
+/// Condemned containers whose live chunks are rescued in one go.
+const CONTAINERS_PER_RESCUE: usize = 256;
+
+/// What of the condemned is deleted, rising.
+fn without(condemned: &[ContainerId], kept: &Kept) -> Vec<ContainerId> {
+    condemned.iter().copied().filter(|id| !kept.contains_key(id)).collect()
+}
+
+fn roots_of<'r>(records: impl IntoIterator<Item = &'r SnapshotRecord>) -> Vec<Reference> {
+    records.into_iter().flat_map(|record| [Some(record.root), record.placement]).flatten().collect()
+}
+
+fn stored_bytes(
+    liveness: &BTreeMap<ContainerId, ContainerLiveness>,
+    ids: &[ContainerId],
+) -> u64 {
+    ids.iter().filter_map(|id| liveness.get(id)).map(|container| container.stored_bytes).sum()
+}

@@ -1,0 +1,243 @@
+//! Copying forward: what is live in condemned containers, and nowhere else, goes into new ones.
+//!
+//! # Algorithm
+//! 1. *Gather*: the live chunks of the condemned containers, by full fingerprint, as many as memory
+//!    allows (S3.12).
+//! 2. *Drop what is held elsewhere*: the index is asked for all instances; one counts if its
+//!    container is in the list read in this step, is indexed, is not condemned, and its own section
+//!    names the fingerprint. Duplicates are thus removed dynamically (S3.25, S3.26), and exactly:
+//!    what a filter or a hash took for the kept instance plays no part.
+//! 3. *Order*: chunks that the newest snapshots need come in the order in which they need them,
+//!    all others in the order in which they lie. Restores of the newest then find together what
+//!    they need together, instead of what happened to be condemned together.
+//! 4. *Copy*: read, verified, compressed, sealed, opened and compared as any new chunk is; durable,
+//!    then indexed (protocol, G2 and G5).
+//!
+//! # Invariants
+//! A chunk that could not be copied names its container in [`Rescued::kept`]; nobody may delete
+//! that.
+
+use super::survey::Survey;
+use crate::container::frame_pool::FramePool;
+use crate::container::log::ContainerLog;
+use crate::container::open::{ContainerContext, OpenContainer};
+use crate::index::{FingerprintIndex, append};
+use crate::job::Job;
+use crate::repository::Repository;
+use crate::tree::chunk_reader::{ChunkReader, Location};
+use onefold_format::container::MetadataSection;
+use onefold_types::{ContainerId, Fingerprint, Level, Result, limits};
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::sync::Arc;
+
+/// Where a live chunk of a condemned container lies.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Spot {
+    /// The container.
+    pub container: ContainerId,
+    /// The chunk's place in the section.
+    pub position: u32,
+    /// When the newest snapshots need it; what they do not need comes last.
+    pub rank: u32,
+}
+
+/// Live chunks of condemned containers.
+pub type Gathered = HashMap<Fingerprint, Spot>;
+
+/// What copying did.
+#[derive(Clone, Debug, Default)]
+pub struct Rescued {
+    /// Chunks copied.
+    pub chunks: u64,
+    /// Their plain bytes.
+    pub bytes: u64,
+    /// Containers written.
+    pub containers: u64,
+    /// Their bytes.
+    pub stored_bytes: u64,
+    /// Containers with a live chunk that could not be read, and why.
+    pub kept: Vec<(ContainerId, String)>,
+}
+
+/// Adds the chunks of a container that `is_live` names; of several instances the one in the newest
+/// container stays. Whether there was any.
+pub fn gather(
+    gathered: &mut Gathered,
+    container: ContainerId,
+    section: &MetadataSection,
+    is_live: impl Fn(&Fingerprint) -> bool,
+) -> bool {
+    let mut any = false;
+    for (position, chunk) in (0..).zip(&section.chunks) {
+        if is_live(&chunk.fingerprint) {
+            any = true;
+            let spot = Spot { container, position, rank: u32::MAX };
+            let known = gathered.entry(chunk.fingerprint).or_insert(spot);
+            if known.container < container {
+                *known = spot;
+            }
+        }
+    }
+    any
+}
+
+/// Copies chunks out of condemned containers.
+pub struct CopyForward<'a> {
+    /// The store.
+    pub repository: &'a Arc<Repository>,
+    /// The containers there are, read in this step.
+    pub survey: &'a Survey,
+    /// Those that are condemned, rising.
+    pub condemned: &'a [ContainerId],
+    /// Threads that compress.
+    pub threads: usize,
+    /// Stops it, and shows how far it is.
+    pub job: &'a Job,
+}
+
+impl CopyForward<'_> {
+    /// Drops the chunks that a container outside the condemned holds.
+    pub fn drop_held_elsewhere(&self, gathered: &mut Gathered) -> Result<()> {
+        if gathered.is_empty() {
+            return Ok(());
+        }
+        let index = FingerprintIndex::open(self.repository)?;
+        let mut reader = ChunkReader::with_index(self.repository, index)?;
+        let held = self.held_elsewhere(gathered, &mut reader)?;
+        gathered.retain(|fingerprint, _| !held.contains(fingerprint));
+        Ok(())
+    }
+
+    /// Copies chunks, in the order of their ranks. When it returns, copies are durable and indexed.
+    ///
+    /// Errors: `NoSpace` and others of the store; what was copied before is garbage then, or held
+    /// twice.
+    pub fn run(&self, gathered: Gathered) -> Result<Rescued> {
+        let mut rescued = Rescued::default();
+        if gathered.is_empty() {
+            return Ok(rescued);
+        }
+        let index = FingerprintIndex::open(self.repository)?;
+        let mut reader = ChunkReader::with_index(self.repository, index)?;
+        let mut order: Vec<(Fingerprint, Spot)> = gathered.into_iter().collect();
+        order.sort_unstable_by_key(|(_, spot)| (spot.rank, spot.container, spot.position));
+        self.copy(&order, &mut reader, &mut rescued)?;
+        Ok(rescued)
+    }
+
+    /// Those of the chunks that a container outside the condemned holds.
+    fn held_elsewhere(
+        &self,
+        gathered: &Gathered,
+        reader: &mut ChunkReader,
+    ) -> Result<HashSet<Fingerprint>> {
+        let mut fingerprints: Vec<Fingerprint> = gathered.keys().copied().collect();
+        fingerprints.sort_unstable_by_key(Fingerprint::prefix);
+        let mut by_container: Vec<(ContainerId, Fingerprint)> = Vec::new();
+        let mut found = Vec::new();
+        for batch in fingerprints.chunks(1 << 14) {
+            self.job.interrupt.check()?;
+            found.clear();
+            reader.locate_all(batch, &mut found)?;
+            for (fingerprint, containers) in batch.iter().zip(&found) {
+                let outside = containers.iter().filter(|id| self.is_holder(**id));
+                by_container.extend(outside.map(|id| (*id, *fingerprint)));
+            }
+        }
+        by_container.sort_unstable();
+        let mut held = HashSet::new();
+        for group in by_container.chunk_by(|a, b| a.0 == b.0) {
+            let Some((container, _)) = group.first() else { continue };
+            if let Some(section) = reader.section(*container)? {
+                let names: HashSet<&Fingerprint> =
+                    section.chunks.iter().map(|chunk| &chunk.fingerprint).collect();
+                let here = group.iter().map(|(_, fingerprint)| fingerprint);
+                held.extend(here.filter(|fingerprint| names.contains(fingerprint)));
+            }
+        }
+        Ok(held)
+    }
+
+    fn is_holder(&self, id: ContainerId) -> bool {
+        let known = self.survey.ordinal(id).and_then(|at| self.survey.containers.get(at));
+        known.is_some_and(|container| container.indexed)
+            && self.condemned.binary_search(&id).is_err()
+    }
+
+    fn copy(
+        &self,
+        order: &[(Fingerprint, Spot)],
+        reader: &mut ChunkReader,
+        rescued: &mut Rescued,
+    ) -> Result<()> {
+        let context = self.open_log()?;
+        let mut data = OpenContainer::new(Arc::clone(&context));
+        let mut nodes = OpenContainer::new(Arc::clone(&context));
+        self.job.progress.set_current("copying");
+        self.job.progress.set_totals(order.len() as u64, 0);
+        let mut unreadable: BTreeSet<ContainerId> = BTreeSet::new();
+        for (fingerprint, spot) in order {
+            self.job.interrupt.check()?;
+            let (bytes, level) = match self.read(fingerprint, spot, reader) {
+                Ok(read) => read,
+                Err(error) if error.is_damage() => {
+                    if unreadable.insert(spot.container) {
+                        rescued.kept.push((spot.container, error.to_string()));
+                    }
+                    continue;
+                }
+                Err(error) => return Err(error),
+            };
+            let open = if level.is_node() { &mut nodes } else { &mut data };
+            open.append(*fingerprint, level, &bytes)?;
+            rescued.chunks += 1;
+            rescued.bytes += bytes.len() as u64;
+            self.job.progress.add(1, bytes.len() as u64);
+        }
+        data.finish()?;
+        nodes.finish()?;
+        let durable = context.log.settle()?;
+        rescued.containers += durable.len() as u64;
+        rescued.stored_bytes += durable.iter().map(|container| container.bytes).sum::<u64>();
+        append::append(self.repository, None, &durable)
+    }
+
+    fn read(
+        &self,
+        fingerprint: &Fingerprint,
+        spot: &Spot,
+        reader: &mut ChunkReader,
+    ) -> Result<(Vec<u8>, Level)> {
+        let located = reader.section(spot.container)?.map(|section| Location {
+            container: spot.container,
+            section,
+            position: spot.position,
+        });
+        if let Some(location) = located {
+            match reader.read_at(&location) {
+                Ok(bytes) => return Ok((bytes, location.descriptor().level)),
+                Err(error) if error.is_damage() => reader.set_unusable(spot.container),
+                Err(error) => return Err(error),
+            }
+        }
+        // Another condemned container may have it, or another collector is ahead.
+        let location = reader.locate(fingerprint)?;
+        Ok((reader.read_at(&location)?, location.descriptor().level))
+    }
+
+    fn open_log(&self) -> Result<Arc<ContainerContext>> {
+        let environment = self.repository.environment();
+        let compression = self.repository.compression()?;
+        let fingerprinter = self.repository.fingerprinter();
+        Ok(Arc::new(ContainerContext {
+            vault: Arc::clone(self.repository.vault()),
+            randomness: Arc::clone(&environment.randomness),
+            clock: Arc::clone(&environment.clock),
+            pool: Arc::new(FramePool::start(self.threads, compression, fingerprinter)?),
+            log: Arc::new(ContainerLog::start(self.repository.shared_store())?),
+            target_bytes: self.repository.configuration().container_size_bytes,
+            frame_bytes: limits::FRAME_PLAIN_TARGET_BYTES,
+        }))
+    }
+}
+

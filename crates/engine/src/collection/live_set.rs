@@ -1,0 +1,143 @@
+//! What is marked: which chunks live snapshots need, as far as memory allows to know.
+//!
+//! Every form answers by a fingerprint's eight-byte prefix, never denies what was marked, and may
+//! take a dead chunk for a live one: an exact set once in 2^64 pairs, a filter by its false positives (S3.9), a perfect hash where
+//! two fingerprints share a prefix or one was not there when the hash was made (S3.22), a filter
+//! that was told to attend to some chunks only for all others (S3.15).
+
+use crate::chunk_store::PrefixHasher;
+use onefold_policy::collection::focus::{CandidateFilter, Focus};
+use onefold_policy::collection::live_filter::LiveFilter;
+use onefold_policy::collection::mark_vector::MarkVector;
+use onefold_policy::collection::perfect_hash::PerfectHash;
+use std::collections::HashMap;
+use std::hash::BuildHasherDefault;
+
+/// Bytes that an exact set takes for each chunk, room to grow included.
+pub const EXACT_BYTES_PER_CHUNK: usize = 36;
+
+/// Which chunks are attended to; all others count as live without being noted.
+pub enum Attention {
+    /// All.
+    Whole,
+    /// A sample, to choose candidates by (S3.15).
+    Sample(Focus),
+    /// Those of the candidate containers (S3.15).
+    Candidates(CandidateFilter),
+}
+
+impl Attention {
+    /// Whether the chunk is attended to.
+    #[must_use]
+    pub fn admits(&self, prefix: u64) -> bool {
+        match self {
+            Self::Whole => true,
+            Self::Sample(focus) => focus.admits(prefix),
+            Self::Candidates(filter) => filter.admits(prefix),
+        }
+    }
+}
+
+/// The marked chunks.
+pub enum LiveSet {
+    /// Every prefix, while all of them fit into memory; and which were met by the selection.
+    Exact(HashMap<u64, bool, BuildHasherDefault<PrefixHasher>>),
+    /// LGC and PGC: the Live Bloom filter.
+    Filter {
+        /// The filter.
+        filter: LiveFilter,
+        /// What it is about.
+        attention: Attention,
+    },
+    /// PGC+: a bit for each fingerprint of the index.
+    Perfect {
+        /// From prefixes to positions.
+        hash: PerfectHash,
+        /// A bit for each position.
+        bits: MarkVector,
+    },
+}
+
+impl LiveSet {
+    /// Marks a chunk.
+    pub fn insert(&mut self, prefix: u64) {
+        match self {
+            Self::Exact(prefixes) => {
+                prefixes.entry(prefix).or_default();
+            }
+            Self::Filter { filter, attention } => {
+                if attention.admits(prefix) {
+                    filter.insert(prefix);
+                }
+            }
+            // A chunk that came after the hash was made is in no container that it is asked about.
+            Self::Perfect { hash, bits } => {
+                if let Some(position) = hash.position(prefix) {
+                    bits.set(position);
+                }
+            }
+        }
+    }
+
+    /// Whether the chunk may be needed; `false` is certain.
+    #[must_use]
+    pub fn contains(&self, prefix: u64) -> bool {
+        match self {
+            Self::Exact(prefixes) => prefixes.contains_key(&prefix),
+            Self::Filter { filter, attention } => {
+                !attention.admits(prefix) || filter.contains(prefix)
+            }
+            Self::Perfect { hash, bits } => {
+                hash.position(prefix).is_some_and(|position| bits.get(position))
+            }
+        }
+    }
+
+    /// Memory taken, in bytes.
+    #[must_use]
+    pub fn bytes_used(&self) -> usize {
+        match self {
+            Self::Exact(prefixes) => prefixes.capacity() * EXACT_BYTES_PER_CHUNK / 2,
+            Self::Filter { filter, attention } => {
+                let candidates = match attention {
+                    Attention::Candidates(candidates) => candidates.bytes_used(),
+                    _ => 0,
+                };
+                filter.bytes_used() + candidates
+            }
+            Self::Perfect { hash, bits } => hash.bytes_used() + bits.bytes_used(),
+        }
+    }
+}
+
+/// The marked chunks, and those among them that are known to be lost.
+pub struct Marks {
+    /// The marked chunks.
+    pub set: LiveSet,
+    /// Prefixes, rising, that the index knows in missing containers only.
+    lost: Vec<u64>,
+    /// References to those.
+    pub lost_references: u64,
+}
+
+impl Marks {
+    /// Nothing is marked yet; `lost` rises.
+    #[must_use]
+    pub fn new(set: LiveSet, lost: Vec<u64>) -> Self {
+        Self { set, lost, lost_references: 0 }
+    }
+
+    /// Marks a chunk.
+    pub fn insert(&mut self, prefix: u64) {
+        self.set.insert(prefix);
+        if !self.lost.is_empty() && self.lost.binary_search(&prefix).is_ok() {
+            self.lost_references += 1;
+        }
+    }
+
+    /// Whether the chunk may be needed; `false` is certain.
+    #[must_use]
+    pub fn contains(&self, prefix: u64) -> bool {
+        self.set.contains(prefix)
+    }
+}

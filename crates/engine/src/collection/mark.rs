@@ -1,0 +1,441 @@
+//! Marking: which chunks are live, and how live every container is.
+//!
+//! | algorithm | live chunks in | walks | of several instances the newest, by |
+//! | --- | --- | --- | --- |
+//! | `lgc` (S3.8 to S3.15) | a Bloom filter | every snapshot, depth first | a second filter |
+//! | `pgc` (S3.17 to S3.21) | a Bloom filter | levels, breadth first | a second filter |
+//! | `pgc+` (S3.22 to S3.27) | a bit for each fingerprint, by a perfect hash | levels | counters |
+//! | `exact` | the prefixes themselves | levels | the order of the scan |
+//!
+//! `auto` takes `exact` while that fits into the memory for marks, then `pgc+`, then `pgc` in two
+//! rounds: a sample of the fingerprints chooses candidates, and only their chunks are attended to in
+//! the second round (S3.15, S3.23). What is live never depends on the choice; how much that is dead
+//! is taken for live does.
+
+use super::MarkAlgorithm;
+use super::analysis::{self, NODE_TABLE_BYTES_PER_NODE, NodeTable};
+use super::enumeration::{self, EnumerationCounters};
+use super::live_set::{Attention, EXACT_BYTES_PER_CHUNK, LiveSet, Marks};
+use super::survey::{ScanCounters, Survey, Surveyed};
+use crate::index::FingerprintIndex;
+use crate::index::scan::EntryScan;
+use crate::job::Job;
+use crate::repository::Repository;
+use crate::tree::TreeReader;
+use onefold_format::container::MetadataSection;
+use onefold_format::node::Reference;
+use onefold_policy::collection::duplicates::{
+    ContainerCounts, DeadFilter, DuplicateCounters, unique_live_chunks,
+};
+use onefold_policy::collection::focus::{CandidateFilter, Focus, candidate_chunks_max};
+use onefold_policy::collection::live_filter::{LiveFilter, LiveInstances};
+use onefold_policy::collection::mark_vector::MarkVector;
+use onefold_policy::collection::select::ContainerLiveness;
+use onefold_types::{ContainerId, Error, ErrorKind, Fingerprint, Result};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Bits that the Live and the Live Instance filter take for a chunk together.
+const FILTER_BITS_PER_CHUNK: f64 = 16.0;
+/// Bits that a perfect hash and its vector take for a chunk, about.
+const PERFECT_BITS_PER_CHUNK: f64 = 2.8;
+/// Dead chunks that the Dead filter is made for, of all: "the ratio is 1 to 10" (section 3.4.2).
+const DEAD_SHARE: u64 = 4;
+
+/// What marking took.
+#[derive(Clone, Debug, Default)]
+pub struct MarkReport {
+    /// Which algorithm.
+    pub algorithm: MarkAlgorithm,
+    /// Rounds: two if memory was short.
+    pub rounds: u32,
+    /// The phases in order, and how long each took.
+    pub phases: Vec<(&'static str, Duration)>,
+    /// Snapshots walked.
+    pub snapshots: u64,
+    /// What enumerating took.
+    pub enumeration: EnumerationCounters,
+    /// How metadata sections were read.
+    pub scan: ScanCounters,
+    /// Entries of the index.
+    pub index_entries: u64,
+    /// Memory of what was marked in, at its largest.
+    pub memory_bytes: u64,
+}
+
+/// Marks what the roots need.
+pub struct Marker<'a> {
+    /// The store.
+    pub repository: &'a Arc<Repository>,
+    /// Its index, as it was when the survey was taken.
+    pub index: &'a FingerprintIndex,
+    /// Its containers.
+    pub survey: &'a Survey,
+    /// Threads.
+    pub threads: usize,
+    /// Makes the filters of this run others than those of the last (S3.13).
+    pub seed: u64,
+    /// Bytes for marks.
+    pub memory_bytes: usize,
+    /// Stops it, and shows how far it is.
+    pub job: &'a Job,
+    /// What it took.
+    pub report: MarkReport,
+}
+
+/// What of several instances of a live chunk is kept, as far as known.
+enum Instances {
+    /// What the filter has (S3.10).
+    Filter(LiveInstances),
+    /// Estimated from counters (S3.24).
+    Counters(DuplicateCounters),
+    /// The first that a scan meets.
+    FirstMet,
+}
+
+impl Marker<'_> {
+    /// The algorithm that fits, if the choice is left open.
+    #[must_use]
+    pub fn resolve(&self, wanted: MarkAlgorithm) -> MarkAlgorithm {
+        let entries = self.index.entries() as usize;
+        let perfect_bytes = entries as f64 * PERFECT_BITS_PER_CHUNK / 8.0;
+        let fits_perfect = perfect_bytes <= self.memory_bytes as f64 * 0.75;
+        match wanted {
+            MarkAlgorithm::Auto if entries * EXACT_BYTES_PER_CHUNK <= self.memory_bytes => {
+                MarkAlgorithm::Exact
+            }
+            MarkAlgorithm::Auto | MarkAlgorithm::PhysicalPlus if fits_perfect => {
+                MarkAlgorithm::PhysicalPlus
+            }
+            MarkAlgorithm::Auto | MarkAlgorithm::PhysicalPlus => MarkAlgorithm::Physical,
+            other => other,
+        }
+    }
+
+    /// Marks, and tells how live every eligible container is.
+    pub fn run(
+        &mut self,
+        wanted: MarkAlgorithm,
+        roots: &[Reference],
+    ) -> Result<(Marks, Vec<ContainerLiveness>)> {
+        let mut algorithm = self.resolve(wanted);
+        self.report.index_entries = self.index.entries();
+        self.report.snapshots = roots.len() as u64;
+        let lost = self.lost_prefixes()?;
+        let mut made = self.whole_or_focused(algorithm, roots, &lost);
+        if wanted == MarkAlgorithm::Auto
+            && made.as_ref().is_err_and(|error| error.kind() == ErrorKind::LimitExceeded)
+        {
+            // Too many nodes for a table of them: walk the trees instead.
+            algorithm = MarkAlgorithm::Logical;
+            made = self.whole_or_focused(algorithm, roots, &lost);
+        }
+        self.report.algorithm = algorithm;
+        made
+    }
+
+    fn whole_or_focused(
+        &mut self,
+        algorithm: MarkAlgorithm,
+        roots: &[Reference],
+        lost: &[u64],
+    ) -> Result<(Marks, Vec<ContainerLiveness>)> {
+        let filters = matches!(algorithm, MarkAlgorithm::Logical | MarkAlgorithm::Physical);
+        let entries = self.index.entries();
+        let focus = Focus::plan(entries, FILTER_BITS_PER_CHUNK, self.memory_bytes, self.seed);
+        if !filters || focus.is_whole() {
+            self.report.rounds = 1;
+            let (marks, instances) = self.mark(algorithm, roots, Attention::Whole, lost)?;
+            return self.judge(marks, instances, &|container| container.eligible);
+        }
+        self.report.rounds = 2;
+        let (marks, instances) = self.mark(algorithm, roots, Attention::Sample(focus), lost)?;
+        let (_, sampled) = self.judge(marks, instances, &|container| container.eligible)?;
+        let candidates = self.candidates(sampled)?;
+        let is_candidate = |container: &Surveyed| {
+            candidates.binary_search(&container.id).is_ok() && container.eligible
+        };
+        let chunks = candidate_chunks_max(self.memory_bytes);
+        let mut filter = CandidateFilter::with_memory(chunks, self.memory_bytes, self.seed)?;
+        let add = &mut |_, section: &MetadataSection| {
+            section.chunks.iter().for_each(|chunk| filter.insert(chunk.fingerprint.prefix()));
+            Ok(())
+        };
+        self.survey.scan(self.repository, &is_candidate, self.job, add)?;
+        let attention = Attention::Candidates(filter);
+        let (marks, instances) = self.mark(algorithm, roots, attention, lost)?;
+        self.judge(marks, instances, &is_candidate)
+    }
+
+    /// The containers that are most dead by the sample, as many as memory allows, rising.
+    fn candidates(
+        &self,
+        mut sampled: Vec<ContainerLiveness>,
+    ) -> Result<Vec<ContainerId>> {
+        sampled.retain(|container| !container.is_wholly_live());
+        sampled.sort_by(|a, b| a.live_share().total_cmp(&b.live_share()));
+        // A sample knows a share of the chunks; a container has so many on average.
+        let containers = self.survey.containers.len().max(1) as u64;
+        let chunks_each = self.index.entries().div_ceil(containers).max(1);
+        let count = candidate_chunks_max(self.memory_bytes) / chunks_each;
+        sampled.truncate(usize::try_from(count).unwrap_or(usize::MAX).max(1));
+        let mut ids: Vec<_> = sampled.into_iter().map(|container| container.container).collect();
+        ids.sort_unstable();
+        Ok(ids)
+    }
+
+    fn mark(
+        &mut self,
+        algorithm: MarkAlgorithm,
+        roots: &[Reference],
+        attention: Attention,
+        lost: &[u64],
+    ) -> Result<(Marks, Instances)> {
+        let analysis = Instant::now();
+        let (set, counters) = self.empty_set(algorithm, attention)?;
+        let table = match algorithm {
+            MarkAlgorithm::Logical => None,
+            _ => Some(self.node_table()?),
+        };
+        self.phase("analysis", analysis);
+        let enumeration = Instant::now();
+        let mut marks = Marks::new(set, lost.to_vec());
+        self.job.progress.set_current("snapshots");
+        let walked = match &table {
+            Some(table) => enumeration::physical(
+                self.repository,
+                self.survey,
+                table,
+                roots,
+                &mut marks,
+                self.threads,
+                self.job,
+            )?,
+            None => {
+                self.job.progress.set_totals(roots.len() as u64, 0);
+                let mut reader = TreeReader::open(self.repository)?;
+                let each = &mut |chunk: &Fingerprint| marks.insert(chunk.prefix());
+                enumeration::logical(&mut reader, roots, self.job, each)?
+            }
+        };
+        self.report.enumeration.add(&walked);
+        self.phase("enumeration", enumeration);
+        let nodes_bytes = table.as_ref().map_or(0, NodeTable::bytes_used);
+        drop(table);
+        let instances = match (&marks.set, counters) {
+            (LiveSet::Filter { .. }, _) => Instances::Filter(self.filter(&marks)?),
+            (_, Some(counters)) => Instances::Counters(counters),
+            _ => Instances::FirstMet,
+        };
+        let instance_bytes = match &instances {
+            Instances::Filter(filter) => filter.bytes_used(),
+            Instances::Counters(counters) => counters.bytes_used(),
+            Instances::FirstMet => 0,
+        };
+        let bytes = marks.set.bytes_used() + nodes_bytes.max(instance_bytes);
+        self.report.memory_bytes = self.report.memory_bytes.max(bytes as u64);
+        Ok((marks, instances))
+    }
+
+    fn empty_set(
+        &self,
+        algorithm: MarkAlgorithm,
+        attention: Attention,
+    ) -> Result<(LiveSet, Option<DuplicateCounters>)> {
+        self.job.progress.set_current("the index");
+        match algorithm {
+            MarkAlgorithm::PhysicalPlus => {
+                let (hash, counters) = analysis::hash_index(
+                    self.repository,
+                    self.index,
+                    self.survey,
+                    self.threads,
+                    self.job,
+                )?;
+                let bits = MarkVector::new(hash.positions())?;
+                Ok((LiveSet::Perfect { hash, bits }, Some(counters)))
+            }
+            MarkAlgorithm::Exact | MarkAlgorithm::Auto => {
+                Ok((LiveSet::Exact(Default::default()), None))
+            }
+            MarkAlgorithm::Logical | MarkAlgorithm::Physical => {
+                let entries = self.index.entries();
+                let filter = LiveFilter::with_memory(entries, self.memory_bytes / 2, self.seed)?;
+                Ok((LiveSet::Filter { filter, attention }, None))
+            }
+        }
+    }
+
+    fn node_table(&mut self) -> Result<NodeTable> {
+        self.job.progress.set_current("metadata sections");
+        let nodes_max = self.memory_bytes / 2 / NODE_TABLE_BYTES_PER_NODE;
+        let (table, scan) =
+            NodeTable::build(self.repository, self.survey, nodes_max.max(1 << 16), self.job)?;
+        self.count_scan(scan);
+        Ok(table)
+    }
+
+    /// The Filter phase: of the instances of each live chunk, the one in the newest container
+    /// (S3.10).
+    fn filter(&mut self, marks: &Marks) -> Result<LiveInstances> {
+        let started = Instant::now();
+        self.job.progress.set_current("instances");
+        let ids = self.survey.ids();
+        let entries = self.index.entries();
+        let mut instances =
+            LiveInstances::with_memory(entries, self.memory_bytes / 2, self.seed.rotate_left(32))?;
+        let mut scan = EntryScan::start(self.repository, self.index.runs(), &ids, 0)?;
+        let mut group = Vec::new();
+        while let Some(prefix) = scan.next_group(self.repository, None, &mut group)? {
+            if let Some(newest) = group.last().and_then(|ordinal| ids.get(*ordinal as usize))
+                && marks.contains(prefix)
+            {
+                instances.insert(prefix, *newest);
+            }
+        }
+        self.phase("filter", started);
+        Ok(instances)
+    }
+
+    /// The first half of the Select phase: the liveness of every container wanted (S3.11, S3.24).
+    fn judge(
+        &mut self,
+        mut marks: Marks,
+        instances: Instances,
+        wanted: &dyn Fn(&Surveyed) -> bool,
+    ) -> Result<(Marks, Vec<ContainerLiveness>)> {
+        if marks.lost_references > 0 {
+            return Err(self.lost_error(marks.lost_references));
+        }
+        let started = Instant::now();
+        let mut judge = Judge {
+            dead: DeadFilter::new(self.index.entries() / DEAD_SHARE)?,
+            survey: self.survey,
+            liveness: Vec::with_capacity(self.survey.containers.len()),
+        };
+        self.job.progress.set_current("containers");
+        self.job.progress.set_totals(self.survey.containers.len() as u64, 0);
+        let scan = self.survey.scan(
+            self.repository,
+            wanted,
+            self.job,
+            &mut |ordinal, section| {
+                judge.container(ordinal, section, &mut marks, &instances);
+                Ok(())
+            },
+        )?;
+        self.count_scan(scan);
+        let mut liveness = judge.liveness;
+        liveness.sort_unstable_by_key(|container| container.container);
+        self.phase("select", started);
+        Ok((marks, liveness))
+    }
+
+    /// Prefixes, rising, of chunks that the index knows in containers that are missing, and nowhere
+    /// else.
+    fn lost_prefixes(&self) -> Result<Vec<u64>> {
+        let covered = self.index.covered();
+        let missing = self.survey.missing(&covered);
+        if missing.is_empty() {
+            return Ok(Vec::new());
+        }
+        let mut scan = EntryScan::start(self.repository, self.index.runs(), &covered, 0)?;
+        let (mut lost, mut group) = (Vec::new(), Vec::new());
+        while let Some(prefix) = scan.next_group(self.repository, None, &mut group)? {
+            let gone = |ordinal: &u32| {
+                covered.get(*ordinal as usize).is_none_or(|id| missing.contains(id))
+            };
+            if group.iter().all(gone) {
+                lost.push(prefix);
+            }
+        }
+        Ok(lost)
+    }
+
+    fn lost_error(&self, references: u64) -> Error {
+        let missing = self.survey.missing(&self.index.covered());
+        let names: Vec<String> = missing.iter().take(5).map(ToString::to_string).collect();
+        Error::damaged(format!(
+            "snapshots refer {references} times to chunks of containers that are missing ({}{}); \
+             nothing was collected, run 'onefold check'",
+            names.join(", "),
+            if missing.len() > names.len() { ", ..." } else { "" }
+        ))
+    }
+
+    fn phase(&mut self, name: &'static str, started: Instant) {
+        self.report.phases.push((name, started.elapsed()));
+    }
+
+    fn count_scan(&mut self, scan: ScanCounters) {
+        self.report.scan.packs += scan.packs;
+        self.report.scan.sections += scan.sections;
+    }
+}
+
+/// Judges containers, newest first.
+struct Judge<'a> {
+    dead: DeadFilter,
+    survey: &'a Survey,
+    liveness: Vec<ContainerLiveness>,
+}
+
+impl Judge<'_> {
+    fn container(
+        &mut self,
+        ordinal: usize,
+        section: &MetadataSection,
+        marks: &mut Marks,
+        instances: &Instances,
+    ) {
+        let Some(container) = self.survey.containers.get(ordinal) else {
+            return;
+        };
+        let mut judged = ContainerLiveness {
+            container: container.id,
+            stored_bytes: container.stored_bytes,
+            plain_bytes: 0,
+            live_bytes: 0,
+            chunks: 0,
+            live_chunks: 0,
+        };
+        let mut counts = ContainerCounts::default();
+        for chunk in &section.chunks {
+            let prefix = chunk.fingerprint.prefix();
+            if let LiveSet::Filter { attention: attention @ Attention::Sample(_), .. } = &marks.set
+                && !attention.admits(prefix)
+            {
+                continue;
+            }
+            judged.chunks += 1;
+            judged.plain_bytes += u64::from(chunk.length);
+            let is_kept = match (instances, &mut marks.set) {
+                (Instances::Filter(filter), _) => filter.contains(prefix, container.id),
+                (Instances::FirstMet, LiveSet::Exact(prefixes)) => {
+                    prefixes.get_mut(&prefix).is_some_and(|met| !std::mem::replace(met, true))
+                }
+                (_, set) => {
+                    let is_live = set.contains(prefix);
+                    if !is_live {
+                        counts.dead += 1;
+                        counts.dead_duplicates += u32::from(self.dead.note_dead(prefix));
+                    }
+                    is_live
+                }
+            };
+            if is_kept {
+                judged.live_chunks += 1;
+                judged.live_bytes += u64::from(chunk.length);
+            }
+        }
+        if let Instances::Counters(duplicates) = instances {
+            counts.chunks = judged.chunks;
+            let superseded = duplicates.superseded(ordinal as u32);
+            let unique = unique_live_chunks(counts, superseded);
+            let share = f64::from(unique) / f64::from(judged.live_chunks.max(1));
+            judged.live_bytes = (judged.live_bytes as f64 * share) as u64;
+            judged.live_chunks = unique;
+        }
+        self.liveness.push(judged);
+    }
+}

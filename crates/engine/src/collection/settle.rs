@@ -1,0 +1,151 @@
+//! Settling an epoch: no session may still commit what it did not know to be condemned (G4).
+//!
+//! A session without an outcome that has not declared itself ready for the epoch is *old*. A
+//! collector waits for old sessions to end or to renew themselves (W8), and fences those that do
+//! not in time, or whose process is known to be gone. Time and process names decide only when to
+//! fence: a session that is fenced wrongly starts over and loses nothing but time.
+
+use crate::environment::process_is_gone;
+use crate::job::Job;
+use crate::repository::Repository;
+use onefold_crypto::Purpose;
+use onefold_format::layout;
+use onefold_format::record::{self, Note, Outcome};
+use onefold_store::Key;
+use onefold_types::{Result, SessionId};
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+/// How long to wait before sessions are listed again.
+const PAUSE: Duration = Duration::from_millis(200);
+
+/// What settling did.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Settled {
+    /// Sessions that were old at first.
+    pub old: u64,
+    /// Sessions that had to be fenced.
+    pub fenced: u64,
+}
+
+/// Returns once no session is old for this epoch. Sessions get `patience` to end or renew.
+pub fn settle(
+    repository: &Repository,
+    epoch: u64,
+    patience: Duration,
+    job: &Job,
+) -> Result<Settled> {
+    let started = Instant::now();
+    let mut settled = Settled::default();
+    loop {
+        let old = old_sessions(repository, epoch)?;
+        settled.old = settled.old.max(old.len() as u64);
+        let mut left = 0;
+        for id in old {
+            match started.elapsed() >= patience || is_abandoned(repository, id)? {
+                true => settled.fenced += u64::from(fence(repository, id)?),
+                false => left += 1,
+            }
+        }
+        if left == 0 {
+            return Ok(settled);
+        }
+        job.progress.set_current("waiting for running backups");
+        job.interrupt.check()?;
+        std::thread::sleep(PAUSE.min(patience.saturating_sub(started.elapsed())));
+    }
+}
+
+/// Sessions that are undecided, and the newest epoch that each is ready for.
+pub fn undecided(repository: &Repository) -> Result<BTreeMap<SessionId, Option<u64>>> {
+    let mut sessions: BTreeMap<SessionId, Option<u64>> = BTreeMap::new();
+    repository.store().list_names(layout::SESSIONS, &mut |name| {
+        if let Some((id, ready)) = layout::session_of(name) {
+            let newest = sessions.entry(id).or_default();
+            *newest = (*newest).max(ready);
+        }
+        Ok(())
+    })?;
+    let mut left = BTreeMap::new();
+    for (id, ready) in sessions {
+        if !is_decided(repository, id)? {
+            left.insert(id, ready);
+        }
+    }
+    Ok(left)
+}
+
+fn is_decided(repository: &Repository, id: SessionId) -> Result<bool> {
+    Ok(repository.store().decided(&Key::new(layout::outcome(id))?)?.is_some())
+}
+
+fn old_sessions(repository: &Repository, epoch: u64) -> Result<Vec<SessionId>> {
+    let undecided = undecided(repository)?;
+    // Never ready is old: it may hold an older epoch than it will declare.
+    let is_old = |ready: &Option<u64>| ready.is_none_or(|ready| ready < epoch);
+    Ok(undecided.iter().filter(|(_, ready)| is_old(ready)).map(|(id, _)| *id).collect())
+}
+
+/// When the oldest undecided session was announced, in nanoseconds since 1970; `None` if there is
+/// none. One whose announcement cannot be read counts as old as can be.
+pub fn oldest_start_ns(repository: &Repository) -> Result<Option<i64>> {
+    let mut oldest = None;
+    for id in undecided(repository)?.into_keys() {
+        let start = read_announcement(repository, id).map_or(0, |note| note.time_ns);
+        oldest = Some(oldest.map_or(start, |oldest: i64| oldest.min(start)));
+    }
+    Ok(oldest)
+}
+
+fn read_announcement(repository: &Repository, id: SessionId) -> Result<Note> {
+    let sealed = repository.store().get(&Key::new(layout::session_announced(id))?)?;
+    let bytes = repository.vault().open_record(Purpose::Session, &id.0, &sealed)?;
+    record::decode(&bytes, "session")
+}
+
+fn is_abandoned(repository: &Repository, id: SessionId) -> Result<bool> {
+    match read_announcement(repository, id) {
+        Ok(note) => Ok(process_is_gone(&note.by)),
+        // Decided and removed meanwhile, or never whole.
+        Err(error) if error.is_damage() => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// Fences the sessions of processes that are known to be gone.
+pub fn fence_abandoned(repository: &Repository) -> Result<u64> {
+    let mut fenced = 0;
+    for id in undecided(repository)?.into_keys() {
+        if is_abandoned(repository, id)? {
+            fenced += u64::from(fence(repository, id)?);
+        }
+    }
+    Ok(fenced)
+}
+
+/// Gives a session up; `false` if it had ended by itself.
+fn fence(repository: &Repository, id: SessionId) -> Result<bool> {
+    let bytes = record::encode(&Outcome::Fenced)?;
+    let randomness = &*repository.environment().randomness;
+    let sealed = repository.vault().seal_record(Purpose::Outcome, &id.0, &bytes, randomness)?;
+    let won = repository.store().decide(&Key::new(layout::outcome(id))?, &sealed)?;
+    Ok(won == sealed)
+}
+
+/// Removes the objects of sessions that are decided: nobody needs them any more.
+pub fn remove_decided(repository: &Repository) -> Result<u64> {
+    let mut names = Vec::new();
+    repository.store().list_names(layout::SESSIONS, &mut |name| {
+        names.push(name.to_owned());
+        Ok(())
+    })?;
+    let mut removed = 0;
+    for name in names {
+        let Some((id, _)) = layout::session_of(&name) else { continue };
+        if is_decided(repository, id)? {
+            repository.store().delete(&Key::new(name)?)?;
+            removed += 1;
+        }
+    }
+    Ok(removed)
+}

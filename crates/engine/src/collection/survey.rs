@@ -1,0 +1,164 @@
+//! What there is: all containers with their sizes, and a scan over their metadata sections.
+//!
+//! The scan reads the metadata packs, newest first, as long sequential reads, and then the
+//! containers that no pack has, one by one (S3.4, S3.21). A pack is trusted because each section is
+//! sealed under its container's name; that a container exists is told by the list alone.
+//!
+//! Memory: some 64 bytes a container; a section or a pack at a time.
+
+use crate::container::reader;
+use crate::index::rebuild;
+use crate::job::Job;
+use crate::repository::Repository;
+use onefold_format::container::MetadataSection;
+use onefold_format::{layout, metadata_pack};
+use onefold_store::Key;
+use onefold_types::{ContainerId, ErrorKind, Result};
+use std::collections::BTreeSet;
+
+/// Fewer than one in so many containers are read one by one: packs hold all of them.
+const FEW: usize = 16;
+
+/// A container of the store.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Surveyed {
+    /// Its name.
+    pub id: ContainerId,
+    /// Its length.
+    pub stored_bytes: u64,
+    /// Whether the index covers it: only then does it count as a holder of chunks.
+    pub indexed: bool,
+    /// Whether it may be condemned.
+    pub eligible: bool,
+}
+
+/// All containers of a store, in the order of their names.
+#[derive(Clone, Debug, Default)]
+pub struct Survey {
+    /// The containers, rising.
+    pub containers: Vec<Surveyed>,
+}
+
+/// How a scan read the sections.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct ScanCounters {
+    /// Packs read.
+    pub packs: u64,
+    /// Sections read from containers.
+    pub sections: u64,
+}
+
+impl Survey {
+    /// Lists the containers; `covered` are those that the index knows, rising.
+    pub fn take(repository: &Repository, covered: &[ContainerId]) -> Result<Self> {
+        let mut containers = Vec::new();
+        repository.store().list(layout::CONTAINERS, &mut |listed| {
+            if let Ok(id) = layout::last_component(listed.key.as_str()).parse::<ContainerId>() {
+                let indexed = covered.binary_search(&id).is_ok();
+                let stored_bytes = listed.size_bytes;
+                containers.push(Surveyed { id, stored_bytes, indexed, eligible: true });
+            }
+            Ok(())
+        })?;
+        containers.sort_unstable_by_key(|container| container.id);
+        containers.dedup_by_key(|container| container.id);
+        Ok(Self { containers })
+    }
+
+    /// The place of a container.
+    #[must_use]
+    pub fn ordinal(&self, id: ContainerId) -> Option<usize> {
+        self.containers.binary_search_by_key(&id, |container| container.id).ok()
+    }
+
+    /// The names of all containers, rising.
+    #[must_use]
+    pub fn ids(&self) -> Vec<ContainerId> {
+        self.containers.iter().map(|container| container.id).collect()
+    }
+
+    /// Bytes of all containers.
+    #[must_use]
+    pub fn stored_bytes(&self) -> u64 {
+        self.containers.iter().map(|container| container.stored_bytes).sum()
+    }
+
+    /// Calls `each` with the section of every container that `wanted` names, each once, about
+    /// newest first. Containers that have vanished are passed over.
+    ///
+    /// Errors: `Damaged` with the container's name if a section can be read nowhere.
+    pub fn scan(
+        &self,
+        repository: &Repository,
+        wanted: &dyn Fn(&Surveyed) -> bool,
+        job: &Job,
+        each: &mut dyn FnMut(usize, &MetadataSection) -> Result<()>,
+    ) -> Result<ScanCounters> {
+        let mut left: Vec<bool> = self.containers.iter().map(wanted).collect();
+        let mut counters = ScanCounters::default();
+        let count = left.iter().filter(|wanted| **wanted).count();
+        if count * FEW >= left.len() {
+            self.scan_packs(repository, &mut left, job, &mut counters, each)?;
+        }
+        let rest = left.iter().enumerate().rev().filter(|(_, left)| **left);
+        for (ordinal, container) in rest.map(|(at, _)| (at, &self.containers[at])) {
+            job.interrupt.check()?;
+            match reader::read_section(repository, container.id) {
+                Ok(section) => {
+                    counters.sections += 1;
+                    each(ordinal, &section)?;
+                }
+                Err(error) if error.kind() == ErrorKind::NotFound => {}
+                Err(error) => return Err(error),
+            }
+            job.progress.add(1, 0);
+        }
+        Ok(counters)
+    }
+
+    fn scan_packs(
+        &self,
+        repository: &Repository,
+        left: &mut [bool],
+        job: &Job,
+        counters: &mut ScanCounters,
+        each: &mut dyn FnMut(usize, &MetadataSection) -> Result<()>,
+    ) -> Result<()> {
+        for name in rebuild::list_packs(repository)?.iter().rev() {
+            job.interrupt.check()?;
+            let bytes = match repository.store().get(&Key::new(name.as_str())?) {
+                Ok(bytes) => bytes,
+                // Replaced by another collector since it was listed.
+                Err(error) if error.kind() == ErrorKind::NotFound => continue,
+                Err(error) => return Err(error),
+            };
+            counters.packs += 1;
+            // What is wrong with a pack costs speed only: its containers are read one by one.
+            for (id, sealed) in metadata_pack::read(&bytes).unwrap_or_default().into_iter().rev() {
+                let Some(ordinal) = self.ordinal(id).filter(|ordinal| left[*ordinal]) else {
+                    continue;
+                };
+                let section = reader::open_section(repository, id, &mut sealed.to_vec());
+                if let Ok(section) = section {
+                    left[ordinal] = false;
+                    each(ordinal, &section)?;
+                    job.progress.add(1, 0);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Bars containers from being condemned.
+    pub fn bar(&mut self, barred: impl Fn(&Surveyed) -> bool) {
+        for container in &mut self.containers {
+            container.eligible &= !barred(container);
+        }
+    }
+
+    /// The index's containers that are not in the store.
+    #[must_use]
+    pub fn missing(&self, covered: &[ContainerId]) -> BTreeSet<ContainerId> {
+        covered.iter().copied().filter(|id| self.ordinal(*id).is_none()).collect()
+    }
+}
