@@ -10,6 +10,7 @@ use crate::output::{Listener, Output};
 use crate::password::{self, PasswordSource};
 use crate::progress::{self, Display};
 use onefold_engine::{Environment, Interrupt, Job, MemoryPlan, Repository};
+use onefold_store::layers::{ThrottleLimits, Throttled};
 use onefold_store::{LocalStore, Store};
 use onefold_types::error::Context as _;
 use onefold_types::{Error, ErrorKind, Result, limits};
@@ -131,8 +132,20 @@ impl Context {
 
     /// Opens the store.
     pub fn open(&self, access: Access) -> Result<Arc<Repository>> {
+        self.open_throttled(access, ThrottleLimits::default())
+    }
+
+    /// Opens the store so that no more than this is used of the device.
+    pub fn open_throttled(
+        &self,
+        access: Access,
+        limits: ThrottleLimits,
+    ) -> Result<Arc<Repository>> {
         let path = self.store_path()?;
-        let store = self.open_store(&path, access)?;
+        let mut store = self.open_store(&path, access)?;
+        if limits != ThrottleLimits::default() {
+            store = Arc::new(Throttled::new(store, limits));
+        }
         let profile_source = self.profile.password_source()?;
         Repository::open(
             store,

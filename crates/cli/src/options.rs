@@ -115,6 +115,9 @@ pub enum Command {
     Forget(commands::forget::ForgetArguments),
     /// Bring hidden snapshots back
     Undelete(commands::undelete::UndeleteArguments),
+    /// Free the space of what no snapshot needs any more
+    #[command(visible_aliases = ["collect", "prune"])]
+    Gc(commands::gc::GcArguments),
     /// Verify the store
     Check(commands::check::CheckArguments),
     /// Show sizes and ratios

@@ -85,8 +85,7 @@ impl FromStr for MarkAlgorithm {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self> {
-        let all =
-            [Self::Auto, Self::Logical, Self::Physical, Self::PhysicalPlus, Self::Exact];
+        let all = [Self::Auto, Self::Logical, Self::Physical, Self::PhysicalPlus, Self::Exact];
         all.into_iter().find(|algorithm| algorithm.name() == text).ok_or_else(|| {
             Error::invalid(format!("'{text}' is no way to mark: auto, exact, lgc, pgc or pgc+"))
         })

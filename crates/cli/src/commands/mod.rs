@@ -9,6 +9,7 @@ pub mod diff;
 pub mod dump;
 pub mod find;
 pub mod forget;
+pub mod gc;
 pub mod init;
 pub mod key;
 pub mod ls;
@@ -49,6 +50,7 @@ fn dispatch(context: &Context, command: Command) -> Result<Outcome> {
         Command::Synthesize(arguments) => synthesize::run(context, &arguments),
         Command::Forget(arguments) => forget::run(context, &arguments),
         Command::Undelete(arguments) => undelete::run(context, &arguments),
+        Command::Gc(arguments) => gc::run(context, &arguments),
         Command::Check(arguments) => check::run(context, &arguments),
         Command::Stats(arguments) => stats::run(context, &arguments),
         Command::Key(arguments) => key::run(context, &arguments),

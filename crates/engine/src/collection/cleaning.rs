@@ -48,9 +48,7 @@ pub fn purge_index(repository: &Repository, deleted: &[ContainerId], job: &Job) 
         let index = FingerprintIndex::open(repository)?;
         merge::remove_superseded(repository, &index)?;
         let mut stale = index.into_runs();
-        stale.retain(|run| {
-            run.table.containers.iter().any(|id| deleted.binary_search(id).is_ok())
-        });
+        stale.retain(|run| run.table.containers.iter().any(|id| deleted.binary_search(id).is_ok()));
         if stale.is_empty() {
             return Ok(());
         }
@@ -127,4 +125,3 @@ pub fn remove_findings(repository: &Repository, deleted: &[ContainerId]) -> Resu
     }
     Ok(())
 }
-

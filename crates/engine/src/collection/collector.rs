@@ -463,11 +463,12 @@ impl<'a> Collector<'a> {
         if !error.is_damage() {
             return error;
         }
-        let ended = epoch::decide_sweep(self.repository, number, Vec::new())
-            .and_then(|deleted| match deleted.is_empty() {
+        let ended = epoch::decide_sweep(self.repository, number, Vec::new()).and_then(|deleted| {
+            match deleted.is_empty() {
                 true => epoch::finish(self.repository, number),
                 false => Ok(()),
-            });
+            }
+        });
         match ended {
             Ok(()) => error.context("nothing was deleted"),
             Err(_) => error,
@@ -573,9 +574,6 @@ fn roots_of<'r>(records: impl IntoIterator<Item = &'r SnapshotRecord>) -> Vec<Re
     records.into_iter().flat_map(|record| [Some(record.root), record.placement]).flatten().collect()
 }
 
-fn stored_bytes(
-    liveness: &BTreeMap<ContainerId, ContainerLiveness>,
-    ids: &[ContainerId],
-) -> u64 {
+fn stored_bytes(liveness: &BTreeMap<ContainerId, ContainerLiveness>, ids: &[ContainerId]) -> u64 {
     ids.iter().filter_map(|id| liveness.get(id)).map(|container| container.stored_bytes).sum()
 }

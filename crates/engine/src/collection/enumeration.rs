@@ -12,8 +12,8 @@
 //! every level, or the collection stops before anything is condemned.
 
 use super::analysis::NodeTable;
-use super::parallel::for_each_in_parallel;
 use super::live_set::Marks;
+use super::parallel::for_each_in_parallel;
 use super::survey::Survey;
 use crate::index::FingerprintIndex;
 use crate::job::Job;

@@ -168,10 +168,7 @@ impl Marker<'_> {
     }
 
     /// The containers that are most dead by the sample, as many as memory allows, rising.
-    fn candidates(
-        &self,
-        mut sampled: Vec<ContainerLiveness>,
-    ) -> Result<Vec<ContainerId>> {
+    fn candidates(&self, mut sampled: Vec<ContainerLiveness>) -> Result<Vec<ContainerId>> {
         sampled.retain(|container| !container.is_wholly_live());
         sampled.sort_by(|a, b| a.live_share().total_cmp(&b.live_share()));
         // A sample knows a share of the chunks; a container has so many on average.
@@ -315,15 +312,11 @@ impl Marker<'_> {
         };
         self.job.progress.set_current("containers");
         self.job.progress.set_totals(self.survey.containers.len() as u64, 0);
-        let scan = self.survey.scan(
-            self.repository,
-            wanted,
-            self.job,
-            &mut |ordinal, section| {
+        let scan =
+            self.survey.scan(self.repository, wanted, self.job, &mut |ordinal, section| {
                 judge.container(ordinal, section, &mut marks, &instances);
                 Ok(())
-            },
-        )?;
+            })?;
         self.count_scan(scan);
         let mut liveness = judge.liveness;
         liveness.sort_unstable_by_key(|container| container.container);

@@ -3,16 +3,13 @@
 use onefold_types::{Error, ErrorKind, Result};
 
 /// Runs the same work on several threads and returns all results.
-pub fn in_parallel<T: Send>(
-    threads: usize,
-    work: impl Fn() -> Result<T> + Sync,
-) -> Vec<Result<T>> {
+pub fn in_parallel<T: Send>(threads: usize, work: impl Fn() -> Result<T> + Sync) -> Vec<Result<T>> {
     std::thread::scope(|scope| {
         let helpers: Vec<_> = (1..threads.max(1)).map(|_| scope.spawn(&work)).collect();
         let mut results = vec![work()];
-        results.extend(helpers.into_iter().map(|helper| {
-            helper.join().unwrap_or_else(|_| Err(stopped()))
-        }));
+        results.extend(
+            helpers.into_iter().map(|helper| helper.join().unwrap_or_else(|_| Err(stopped()))),
+        );
         results
     })
 }

@@ -11,9 +11,9 @@
 //! Two processes may merge the same runs at once; the next merge drops the repeats.
 
 use super::fingerprint_index::FingerprintIndex;
-use super::scan::EntryScan;
 use super::run::{self, Run};
 use super::run_writer;
+use super::scan::EntryScan;
 use crate::repository::Repository;
 use onefold_format::index_run::IndexKind;
 use onefold_format::layout;

@@ -130,7 +130,8 @@ pub fn publish(
     let plan_id = PlanId::random(&*repository.environment().randomness);
     let key = Key::new(layout::plan(plan_id))?;
     repository.store().put(&key, &seal(repository, &plan_id.0, record::encode(&plan))?)?;
-    let epoch = seal(repository, &epoch_name(number), record::encode(&record::Epoch { plan: plan_id }))?;
+    let epoch =
+        seal(repository, &epoch_name(number), record::encode(&record::Epoch { plan: plan_id }))?;
     let won = repository.store().decide(&Key::new(layout::epoch(number))?, &epoch)?;
     let won = open_epoch(repository, number, &won)?;
     if won != plan_id {

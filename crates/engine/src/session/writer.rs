@@ -41,11 +41,8 @@ impl WriterSession {
     pub fn begin(repository: &Arc<Repository>) -> Result<Self> {
         let environment = repository.environment();
         let id = SessionId::random(&*environment.randomness);
-        let note = Note {
-            time_ns: environment.clock.now_ns(),
-            by: process_name(),
-            reason: String::new(),
-        };
+        let note =
+            Note { time_ns: environment.clock.now_ns(), by: process_name(), reason: String::new() };
         let bytes = record::encode(&note)?;
         let sealed = repository.vault().seal_record(
             Purpose::Session,

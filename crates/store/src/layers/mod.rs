@@ -5,6 +5,7 @@
 //! | [`Counting`] | calls, errors and bytes per operation and top-level name |
 //! | [`Faulty`] | scripted or seeded faults, lying acknowledgements and a full device |
 //! | [`Latency`] | the time a modelled device would take, on a virtual clock |
+//! | [`Throttled`] | a bound on bytes a second and on the share of the time that the caller works |
 //! | [`Caching`] | a bounded cache of small objects and ranges |
 //!
 //! Each is generic over the store below, which may be an `Arc<dyn Store>`, and passes the
@@ -14,11 +15,13 @@ mod caching;
 mod counting;
 mod faulty;
 mod latency;
+mod throttled;
 
 pub use caching::Caching;
 pub use counting::{Count, Counting, Counts};
 pub use faulty::{Call, Fault, Faulty};
 pub use latency::{DeviceModel, Latency};
+pub use throttled::{ThrottleLimits, Throttled};
 
 /// The operations of a store, as layers tell them apart.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]

@@ -1,0 +1,324 @@
+//! `gc`: frees the space of what no snapshot needs, beside running backups and restores.
+
+use crate::context::{Access, Context};
+use crate::exit::Outcome;
+use crate::size::{ByteSize, counted, human};
+use crate::table::Table;
+use crate::time;
+use clap::Args;
+use onefold_engine::collection::{self, CollectOptions, CollectReport, MarkAlgorithm, SpaceGoal};
+use onefold_policy::collection::select::{CLASS_NAMES, UNUSED_SHARE_DEFAULT};
+use onefold_store::layers::ThrottleLimits;
+use onefold_types::{Error, Result};
+use serde_json::json;
+use std::cell::RefCell;
+use std::str::FromStr;
+use std::time::Duration;
+
+const AFTER_HELP: &str = "\
+Backups, restores and forgets may run meanwhile, and so may other collections. What 'forget' has
+hidden stays until it is forgotten with --final. A collection that is stopped is taken over by the
+next one; nothing is lost.
+
+GOALS
+  5%      leave at most that much unused beside what is in use (the default)
+  10GiB   free that much, if there is that much
+  dead    delete only what needs no copying
+  all     free everything
+
+EXAMPLES
+  onefold gc --dry-run
+  onefold gc --max-io 50MiB --max-duration 2h
+  onefold forget --keep-daily 7 --final && onefold gc";
+
+/// Arguments of `gc`.
+#[derive(Args, Debug)]
+#[command(after_help = AFTER_HELP)]
+pub struct GcArguments {
+    /// Only show what would be done
+    #[arg(short = 'n', long)]
+    dry_run: bool,
+    /// Find what is live and stop there: shows what marking costs
+    #[arg(long, conflicts_with = "dry_run")]
+    mark_only: bool,
+    /// How much to free
+    #[arg(long, value_name = "GOAL", default_value = "5%")]
+    space_goal: Goal,
+    /// How what is live is found: auto, exact, lgc, pgc or pgc+
+    #[arg(long, value_name = "HOW", default_value = "auto")]
+    mark: MarkAlgorithm,
+    #[command(flatten)]
+    bounds: BoundArguments,
+}
+
+/// What a collection may use.
+#[derive(Args, Clone, Copy, Debug)]
+pub struct BoundArguments {
+    /// How long running backups may take to take notice before they have to start over
+    #[arg(long, value_name = "DURATION", default_value = "10m", value_parser = parse_duration)]
+    pub wait: Duration,
+    /// Begin nothing new after this time; the next collection goes on
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
+    pub max_duration: Option<Duration>,
+    /// Bytes to read and write a second, at most
+    #[arg(long, value_name = "SIZE")]
+    pub max_io: Option<ByteSize>,
+    /// Share of the time to work, at most, such as 25%
+    #[arg(long, value_name = "PERCENT%", value_parser = parse_share)]
+    pub max_cpu: Option<f64>,
+}
+
+impl BoundArguments {
+    /// The bounds of the store's layer.
+    #[must_use]
+    pub fn limits(&self) -> ThrottleLimits {
+        ThrottleLimits {
+            bytes_per_second: self.max_io.map(|size| size.0),
+            work_share: self.max_cpu,
+        }
+    }
+}
+
+/// A space goal as a user says it.
+#[derive(Clone, Copy, PartialEq, Debug)]
+struct Goal(SpaceGoal);
+
+impl FromStr for Goal {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        let wrong =
+            || Error::invalid(format!("'{text}' is no goal; write it like 5%, 10GiB, dead or all"));
+        Ok(Self(match text {
+            "dead" => SpaceGoal::DeadOnly,
+            "all" => SpaceGoal::Everything,
+            _ if text.ends_with('%') => {
+                let number = text.trim_end_matches('%').trim().parse::<f64>();
+                let percent = number.ok().filter(|percent| percent.is_finite() && *percent >= 0.0);
+                SpaceGoal::Unused(percent.ok_or_else(wrong)? / 100.0)
+            }
+            _ => SpaceGoal::Free(text.parse::<ByteSize>().map_err(|_| wrong())?.0),
+        }))
+    }
+}
+
+fn parse_duration(text: &str) -> Result<Duration> {
+    let wrong =
+        || Error::invalid(format!("'{text}' is not a length of time; write it like 90s or 2h"));
+    let span: jiff::SignedDuration = text.parse().map_err(|_| wrong())?;
+    Duration::try_from(span).map_err(|_| wrong())
+}
+
+fn parse_share(text: &str) -> Result<f64> {
+    match text.trim_end_matches('%').trim().parse::<f64>() {
+        Ok(percent) if percent > 0.0 && percent <= 100.0 => Ok(percent / 100.0),
+        _ => Err(Error::invalid(format!("'{text}' is not a share; write it like 25%"))),
+    }
+}
+
+/// Runs the command.
+pub fn run(context: &Context, arguments: &GcArguments) -> Result<Outcome> {
+    let looks_only = arguments.dry_run || arguments.mark_only;
+    let options = CollectOptions {
+        goal: arguments.space_goal.0,
+        algorithm: arguments.mark,
+        patience: arguments.bounds.wait,
+        threads: context.threads,
+        duration_max: arguments.bounds.max_duration,
+        mark_only: looks_only,
+        ..CollectOptions::default()
+    };
+    let access = if looks_only { Access::Read } else { Access::Write };
+    let report = collect(context, access, &options, arguments.bounds.limits())?;
+    if arguments.dry_run {
+        print_plan(context, &report, arguments.space_goal.0)?;
+    } else {
+        summarize(context, &report, arguments.mark_only)?;
+    }
+    context.output.message("summary", fields(&report, looks_only))?;
+    match report.kept.is_empty() {
+        true => Ok(Outcome::Complete),
+        false => Ok(Outcome::Partial),
+    }
+}
+
+/// Collects; works at zero bytes free.
+pub fn collect(
+    context: &Context,
+    access: Access,
+    options: &CollectOptions,
+    limits: ThrottleLimits,
+) -> Result<CollectReport> {
+    let repository = context.open_throttled(access, limits)?;
+    let running = context.start_job("collecting")?;
+    let report = RefCell::new(CollectReport::default());
+    let work = || {
+        *report.borrow_mut() = collection::collect(&repository, options, &running.job)?;
+        Ok(())
+    };
+    match access {
+        Access::Write => context.with_reserve(work)?,
+        _ => work()?,
+    }
+    running.finish();
+    Ok(report.into_inner())
+}
+
+fn print_plan(context: &Context, report: &CollectReport, goal: SpaceGoal) -> Result<()> {
+    let output = &context.output;
+    if let Some(epoch) = report.taken_over {
+        output.note(&format!("epoch {epoch} is open; a collection would finish it first"))?;
+    }
+    let Some(selection) = &report.selection else {
+        return Ok(());
+    };
+    let mut table = Table::new(&["CONTAINERS", "COUNT", "STORED", "UNUSED"]);
+    for (name, class) in CLASS_NAMES.iter().zip(&selection.classes) {
+        table.row(vec![
+            (*name).to_owned(),
+            class.containers.to_string(),
+            human(class.stored_bytes),
+            human(class.dead_bytes_stored),
+        ]);
+    }
+    if !output.style().quiet {
+        table.print(output)?;
+    }
+    let left = match goal {
+        SpaceGoal::Unused(share) if (share - UNUSED_SHARE_DEFAULT).abs() < 1e-9 => " (goal: 5%)",
+        _ => "",
+    };
+    output.note(&format!(
+        "\nwould delete {} ({}) and copy about {} of them{left}; nothing was changed",
+        counted(report.deleted_containers, "container"),
+        human(report.deleted_bytes),
+        human(report.copied_bytes),
+    ))
+}
+
+fn summarize(context: &Context, report: &CollectReport, mark_only: bool) -> Result<()> {
+    let output = &context.output;
+    for (id, problem) in &report.kept {
+        output.warning(&format!("container {id} was kept: {problem}"));
+    }
+    if output.style().verbose || mark_only {
+        print_phases(context, report)?;
+    }
+    if mark_only {
+        return Ok(());
+    }
+    if let Some(epoch) = report.taken_over {
+        output.note(&format!("finished epoch {epoch} for a collection that had stopped"))?;
+    }
+    if report.fenced > 0 {
+        let fenced = counted(report.fenced, "session");
+        output.note(&format!("{fenced} that had stopped or took too long must start over"))?;
+    }
+    if report.containers_in_use > 0 {
+        let in_use = counted(report.containers_in_use, "container");
+        output.note(&format!("{in_use} may be in use by a running backup and were left alone"))?;
+    }
+    if report.out_of_time {
+        output.note("the time was over before all was done; the next collection goes on")?;
+    }
+    if report.deleted_containers == 0 {
+        return output.note("nothing to collect");
+    }
+    output.note(&format!(
+        "deleted {} ({}), copied {} of them: {} freed",
+        counted(report.deleted_containers, "container"),
+        human(report.deleted_bytes),
+        human(report.copied_bytes),
+        human(report.freed_bytes()),
+    ))
+}
+
+fn print_phases(context: &Context, report: &CollectReport) -> Result<()> {
+    let output = &context.output;
+    let mark = &report.mark;
+    output.note(&format!(
+        "marked {} in {} of {} by {} ({} of memory, {})",
+        counted(mark.enumeration.nodes, "tree node"),
+        counted(mark.snapshots, "root"),
+        counted(report.snapshots, "snapshot"),
+        mark.algorithm.name(),
+        human(mark.memory_bytes),
+        counted(u64::from(mark.rounds), "round"),
+    ))?;
+    for (phase, elapsed) in mark.phases.iter().chain(&report.phases) {
+        output.note(&format!("  {phase:<12} {}", time::span(*elapsed)))?;
+    }
+    Ok(())
+}
+
+fn fields(report: &CollectReport, looks_only: bool) -> serde_json::Value {
+    let milliseconds = |phases: &[(&'static str, Duration)]| {
+        phases
+            .iter()
+            .map(|(name, elapsed)| json!([name, elapsed.as_secs_f64() * 1e3]))
+            .collect::<Vec<_>>()
+    };
+    let classes = report.selection.iter().flat_map(|selection| {
+        CLASS_NAMES.iter().zip(&selection.classes).map(|(name, class)| {
+            json!({
+                "class": name,
+                "containers": class.containers,
+                "bytes_stored": class.stored_bytes,
+                "bytes_unused": class.dead_bytes_stored,
+            })
+        })
+    });
+    let mark = &report.mark;
+    json!({
+        "dry_run": looks_only,
+        "snapshots": report.snapshots,
+        "containers": report.containers,
+        "bytes_stored": report.stored_bytes,
+        "classes": classes.collect::<Vec<_>>(),
+        "liveness_tenths": report.selection.as_ref().map(|selection| selection.histogram),
+        "deleted_containers": report.deleted_containers,
+        "deleted_bytes": report.deleted_bytes,
+        "copied_chunks": report.copied_chunks,
+        "copied_bytes": report.copied_bytes,
+        "freed_bytes": report.freed_bytes(),
+        "epochs": report.epochs,
+        "taken_over": report.taken_over,
+        "fenced_sessions": report.fenced,
+        "containers_in_use": report.containers_in_use,
+        "kept": report.kept.iter().map(|(id, why)| json!([id.to_string(), why]))
+            .collect::<Vec<_>>(),
+        "out_of_time": report.out_of_time,
+        "mark": {
+            "algorithm": mark.algorithm.name(),
+            "rounds": mark.rounds,
+            "nodes": mark.enumeration.nodes,
+            "references": mark.enumeration.references,
+            "sections_read": mark.enumeration.sections + mark.scan.sections,
+            "frames_read": mark.enumeration.frames,
+            "packs_read": mark.scan.packs,
+            "index_entries": mark.index_entries,
+            "memory_bytes": mark.memory_bytes,
+            "phases_ms": milliseconds(&mark.phases),
+        },
+        "phases_ms": milliseconds(&report.phases),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn goals_bounds_and_times_are_read_as_people_write_them() {
+        let goal = |text: &str| text.parse::<Goal>().map(|goal| goal.0);
+        assert_eq!(goal("5%").unwrap(), SpaceGoal::Unused(0.05));
+        assert_eq!(goal("dead").unwrap(), SpaceGoal::DeadOnly);
+        assert_eq!(goal("all").unwrap(), SpaceGoal::Everything);
+        assert_eq!(goal("2GiB").unwrap(), SpaceGoal::Free(2 << 30));
+        assert!(goal("-1%").is_err() && goal("lots").is_err());
+        assert_eq!(parse_duration("2h").unwrap(), Duration::from_secs(7200));
+        assert!(parse_duration("-1s").is_err() && parse_duration("soon").is_err());
+        assert_eq!(parse_share("25%").unwrap(), 0.25);
+        assert!(parse_share("0%").is_err() && parse_share("101%").is_err());
+    }
+}
