@@ -30,6 +30,7 @@ use onefold_policy::lookup::{LookupStrategy, StreamLookup, Verdict};
 use onefold_policy::ports::Instance;
 use onefold_policy::rewrite::RewriteChoice;
 use onefold_types::{ContainerId, Fingerprint, Result, limits};
+use reliance::Reliance;
 use rewriting::Rewriting;
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::hash::{BuildHasherDefault, Hasher};
@@ -40,6 +41,7 @@ use std::time::{Duration, Instant};
 use store_port::{DeviceTiming, StorePort};
 use waiting::{Standing, WaitingChunks};
 
+pub mod reliance;
 pub mod rewriting;
 pub mod store_port;
 pub mod stream_writer;
@@ -118,6 +120,7 @@ struct Shared {
     filter: AcceleratedFilter,
     port: StorePort,
     pending: HashSet<Fingerprint, BuildHasherDefault<PrefixHasher>>,
+    reliance: Reliance,
     resolved: Vec<(u64, Verdict)>,
     elapsed: Duration,
     explanation: String,
@@ -169,6 +172,7 @@ impl ChunkStore {
             log,
             target_bytes: repository.configuration().container_size_bytes,
             frame_bytes: limits::FRAME_PLAIN_TARGET_BYTES,
+            named: Mutex::default(),
         };
         let cache_bytes = repository.memory().locality_cache_bytes;
         let shared = Shared {
@@ -181,6 +185,7 @@ impl ChunkStore {
                 frames: HashMap::new(),
             },
             pending: HashSet::default(),
+            reliance: Reliance::default(),
             resolved: Vec::new(),
             elapsed: Duration::ZERO,
             explanation: String::new(),
@@ -217,9 +222,34 @@ impl ChunkStore {
     /// Whether the store holds the chunk in a container that may be relied upon.
     pub fn is_present(&self, fingerprint: &Fingerprint) -> Result<bool> {
         let mut shared = self.lock();
-        let Shared { filter, port, pending, .. } = &mut *shared;
-        Ok(pending.contains(fingerprint)
-            || matches!(filter.judge(port, fingerprint)?, Verdict::Duplicate(_)))
+        Ok(shared.pending.contains(fingerprint) || shared.is_duplicate(fingerprint)?)
+    }
+
+    /// Leaves containers that were condemned meanwhile (W8): finds what was found in them again
+    /// elsewhere, and avoids them from now on. `false` if that cannot be done; nothing has changed
+    /// then.
+    pub fn leave(&self, condemned: &BTreeSet<ContainerId>) -> Result<bool> {
+        let mut shared = self.lock();
+        if self.context.has_named(condemned) {
+            return Ok(false);
+        }
+        let Some(chunks) = shared.reliance.chunks_in(condemned) else {
+            return Ok(false);
+        };
+        shared.port.index.refresh(&self.repository)?;
+        let before: Vec<ContainerId> =
+            condemned.iter().filter(|id| shared.port.avoid.insert(**id)).copied().collect();
+        condemned.iter().for_each(|id| shared.filter.forget_container(*id));
+        for fingerprint in &chunks {
+            let is_elsewhere =
+                shared.pending.contains(fingerprint) || shared.is_duplicate(fingerprint)?;
+            if !is_elsewhere {
+                before.iter().for_each(|id| _ = shared.port.avoid.remove(id));
+                return Ok(false);
+            }
+        }
+        shared.reliance.leave(condemned);
+        Ok(true)
     }
 
     /// Indexes what is left, once all streams have finished; then everything is durable (W6).
@@ -313,11 +343,9 @@ impl ChunkStore {
     /// Judges one chunk at once; `true` if it is new and must be stored by the caller.
     fn judge_one(&self, fingerprint: &Fingerprint) -> Result<bool> {
         let mut shared = self.lock();
-        let Shared { filter, port, pending, .. } = &mut *shared;
-        let is_new = !pending.contains(fingerprint)
-            && !matches!(filter.judge(port, fingerprint)?, Verdict::Duplicate(_));
+        let is_new = !shared.pending.contains(fingerprint) && !shared.is_duplicate(fingerprint)?;
         if is_new {
-            pending.insert(*fingerprint);
+            shared.pending.insert(*fingerprint);
         }
         self.index_if_full(shared)?;
         Ok(is_new)
@@ -399,6 +427,15 @@ impl ChunkStore {
 }
 
 impl Shared {
+    /// Judges a chunk at once, and relies on what was found.
+    fn is_duplicate(&mut self, fingerprint: &Fingerprint) -> Result<bool> {
+        let Verdict::Duplicate(instance) = self.filter.judge(&mut self.port, fingerprint)? else {
+            return Ok(false);
+        };
+        self.reliance.note(instance.container, fingerprint);
+        Ok(true)
+    }
+
     /// Where a duplicate stands. What the session has stored again is not old any more, or it would
     /// be stored a third time.
     fn standing_of(&mut self, instance: &Instance, fingerprint: &Fingerprint) -> Standing {
@@ -429,6 +466,7 @@ impl Shared {
                     Standing::New
                 }
                 (Verdict::Duplicate(instance), Some(fingerprint)) => {
+                    self.reliance.note(instance.container, fingerprint);
                     self.standing_of(&instance, fingerprint)
                 }
                 _ => Standing::Fresh(None),

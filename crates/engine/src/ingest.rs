@@ -15,6 +15,7 @@
 //! | [`assemble`] | chunks to the store, files and directories to nodes, in stream order |
 //! | [`stream`] | one pipeline of the stages above |
 //! | [`attributes`] | what the file system says about an entry |
+//! | [`renewal`] | a newer epoch is taken notice of (W8) |
 //! | [`publish`] | the session around it: parent, commit, starting over when fenced |
 //!
 //! Data flows one way. A stage that cannot go on closes its channels, and the others stop.
@@ -40,6 +41,7 @@ pub mod assemble;
 pub mod attributes;
 pub mod publish;
 pub mod read;
+pub mod renewal;
 pub mod rewriting;
 pub mod source_tree;
 pub mod stream;

@@ -28,7 +28,7 @@ use crate::tree::chunk_reader::{ChunkReader, Location};
 use onefold_format::container::MetadataSection;
 use onefold_types::{ContainerId, Fingerprint, Level, Result, limits};
 use std::collections::{BTreeSet, HashMap, HashSet};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 /// Where a live chunk of a condemned container lies.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -237,6 +237,7 @@ impl CopyForward<'_> {
             log: Arc::new(ContainerLog::start(self.repository.shared_store())?),
             target_bytes: self.repository.configuration().container_size_bytes,
             frame_bytes: limits::FRAME_PLAIN_TARGET_BYTES,
+            named: Mutex::default(),
         }))
     }
 }

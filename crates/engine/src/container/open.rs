@@ -19,8 +19,8 @@ use onefold_format::container::{
 };
 use onefold_types::environment::{Clock, Randomness};
 use onefold_types::{ContainerId, Fingerprint, Level, Result, limits};
-use std::collections::{HashMap, VecDeque};
-use std::sync::Arc;
+use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// Frames of one container that may be in the pool at once.
 const FRAMES_IN_FLIGHT_MAX: usize = 4;
@@ -41,6 +41,17 @@ pub struct ContainerContext {
     pub target_bytes: usize,
     /// Plain bytes after which a frame is sealed.
     pub frame_bytes: usize,
+    /// The containers that were named so far.
+    pub named: Mutex<Vec<ContainerId>>,
+}
+
+impl ContainerContext {
+    /// Whether one of these containers is of this session.
+    #[must_use]
+    pub fn has_named(&self, containers: &BTreeSet<ContainerId>) -> bool {
+        let named = self.named.lock().unwrap_or_else(PoisonError::into_inner);
+        named.iter().any(|id| containers.contains(id))
+    }
 }
 
 /// The containers that one stream fills, one after the other.
@@ -107,7 +118,9 @@ impl OpenContainer {
     fn name(&mut self) -> ContainerId {
         let context = &self.context;
         *self.id.get_or_insert_with(|| {
-            ContainerId::ordered(context.clock.now_ns(), &*context.randomness)
+            let id = ContainerId::ordered(context.clock.now_ns(), &*context.randomness);
+            context.named.lock().unwrap_or_else(PoisonError::into_inner).push(id);
+            id
         })
     }
 

@@ -10,6 +10,7 @@
 //! one finds it; it commits nothing.
 
 use super::assemble::{Assembled, SystemNames};
+use super::renewal;
 use super::rewriting::{self, ScatteredFiles};
 use super::source_tree::{self, SourceTree};
 use super::stream::{self, PathsContext, StreamContext, StreamOutcome};
@@ -30,8 +31,8 @@ use onefold_format::record::{RECORD_VERSION, SnapshotKind, SnapshotRecord, Summa
 use onefold_types::{ContainerId, Error, ErrorKind, Fingerprint, Level, Result, SessionId};
 use std::collections::BTreeSet;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 /// Sessions tried before a backup that is fenced again and again gives up.
@@ -74,7 +75,7 @@ struct Backup<'a> {
 /// A session that is ready, with what it may rely on.
 struct Ready {
     /// `None` in a dry run.
-    session: Option<WriterSession>,
+    session: Option<Mutex<WriterSession>>,
     parent: Option<Snapshot>,
     heads: Vec<SessionId>,
     store: Arc<ChunkStore>,
@@ -239,6 +240,7 @@ impl Backup<'_> {
             self.job.progress.set_totals(totals.files, totals.bytes);
         }
         let heads = list.heads;
+        let session = session.map(Mutex::new);
         Ok(Ready { session, parent, heads, store, distrust_parent, scattered, earlier, chosen })
     }
 
@@ -308,18 +310,21 @@ impl Backup<'_> {
             job: self.job,
             threads: self.options.threads.div_ceil(streams),
         };
-        let built = build(&context, &mut writers);
-        let mut placement = RecordedPlacement::default();
-        let mut stored = writers.into_iter().try_for_each(|writer| {
-            placement = writer.finish()?;
-            Ok(())
-        });
-        if !self.options.dry_run {
-            stored = stored.and_then(|()| store.finish().map(|_| ()));
-        }
-        let (root, summary) = built?;
-        stored?;
-        Ok(Tree { root, summary, placement })
+        let parent = ready.parent.as_ref().map(|parent| parent.id);
+        renewal::while_renewing(ready.session.as_ref(), parent, store, || {
+            let built = build(&context, &mut writers);
+            let mut placement = RecordedPlacement::default();
+            let mut stored = writers.into_iter().try_for_each(|writer| {
+                placement = writer.finish()?;
+                Ok(())
+            });
+            if !self.options.dry_run {
+                stored = stored.and_then(|()| store.finish().map(|_| ()));
+            }
+            let (root, summary) = built?;
+            stored?;
+            Ok(Tree { root, summary, placement })
+        })
     }
 
     fn keep_or_abandon(&self, ready: Ready, built: Result<Tree>) -> Result<(Ready, Tree)> {
@@ -333,7 +338,7 @@ impl Backup<'_> {
     }
 
     fn abandon(&self, ready: Ready) {
-        if let Some(session) = ready.session {
+        if let Some(session) = ready.session.and_then(|session| session.into_inner().ok()) {
             session.abandon();
         }
     }
@@ -365,6 +370,8 @@ impl Backup<'_> {
         report.summary.containers = tree.placement.containers;
         report.summary.container_reads = tree.placement.container_reads;
         report.summary.bytes_stored = totals.bytes_stored;
+        let session =
+            session.map(|session| session.into_inner().unwrap_or_else(PoisonError::into_inner));
         let Some(session) = session else {
             return Ok(Some(report));
         };

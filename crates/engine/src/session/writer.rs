@@ -1,4 +1,4 @@
-//! A writer's session (protocol, W1 to W4 and W7).
+//! A writer's session (protocol, W1 to W4, W7 and W8).
 //!
 //! The type makes the order of the steps the only possible one: [`WriterSession::begin`] announces
 //! and then reads the epoch; [`WriterSession::check_parent`] can only come after that; and
@@ -24,7 +24,8 @@ pub struct WriterSession {
     repository: Arc<Repository>,
     id: SessionId,
     epoch: Epoch,
-    ready: bool,
+    /// The epochs that it declared itself ready for.
+    ready: Vec<u64>,
 }
 
 /// How a commit went.
@@ -52,7 +53,7 @@ impl WriterSession {
         )?;
         repository.store().put(&Key::new(layout::session_announced(id))?, &sealed)?;
         let epoch = epoch::read_newest(repository)?;
-        Ok(Self { repository: Arc::clone(repository), id, epoch, ready: false })
+        Ok(Self { repository: Arc::clone(repository), id, epoch, ready: Vec::new() })
     }
 
     /// The session's name.
@@ -80,13 +81,36 @@ impl WriterSession {
     pub fn declare_ready(&mut self) -> Result<()> {
         let key = Key::new(layout::session_ready(self.id, self.epoch.number))?;
         self.repository.store().put(&key, &[])?;
-        self.ready = true;
+        self.ready.push(self.epoch.number);
         Ok(())
+    }
+
+    /// Takes notice of a newer epoch (W8), so that no collector has to fence this session: reads
+    /// what it condemns, checks the parent again, lets `leave` find every chunk that the session
+    /// found in a condemned container again elsewhere and avoid these from now on, and declares
+    /// the session ready. `false` if there is no newer epoch, or if that cannot be done; the
+    /// session goes on as it was.
+    pub fn renew(
+        &mut self,
+        parent: Option<SessionId>,
+        leave: impl FnOnce(&BTreeSet<ContainerId>) -> Result<bool>,
+    ) -> Result<bool> {
+        if epoch::newest_number(&self.repository)? <= self.epoch.number {
+            return Ok(false);
+        }
+        let newest = epoch::read_newest(&self.repository)?;
+        let is_live = parent.map_or(Ok(true), |parent| self.check_parent(parent))?;
+        if !is_live || !leave(&newest.avoid)? {
+            return Ok(false);
+        }
+        self.epoch = newest;
+        self.declare_ready()?;
+        Ok(true)
     }
 
     /// Decides the outcome (W7). Everything the record refers to must be durable and indexed.
     pub fn commit(mut self, record: SnapshotRecord) -> Result<Commit> {
-        if !self.ready {
+        if self.ready.is_empty() {
             self.declare_ready()?;
         }
         let bytes = record::encode(&Outcome::Committed(Box::new(record)))?;
@@ -129,9 +153,8 @@ impl WriterSession {
 
     /// Removes the session's objects; they are needed only while it is undecided.
     fn clean_up(&self) {
-        let names =
-            [layout::session_ready(self.id, self.epoch.number), layout::session_announced(self.id)];
-        for name in names {
+        let ready = self.ready.iter().map(|epoch| layout::session_ready(self.id, *epoch));
+        for name in ready.chain([layout::session_announced(self.id)]) {
             // What stays behind is removed by the next collector: the outcome is decided.
             let _ = Key::new(name).and_then(|key| self.repository.store().delete(&key));
         }
