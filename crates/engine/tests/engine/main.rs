@@ -9,6 +9,7 @@ mod index_damage;
 mod ingest;
 mod look_up;
 mod placement;
+mod renewal;
 mod restore;
 mod rewriting;
 mod roundtrip;
