@@ -7,9 +7,10 @@
 //!    container is in the list read in this step, is indexed, is not condemned, and its own section
 //!    names the fingerprint. Duplicates are thus removed dynamically (S3.25, S3.26), and exactly:
 //!    what a filter or a hash took for the kept instance plays no part.
-//! 3. *Order*: chunks that the newest snapshots need come in the order in which they need them,
-//!    all others in the order in which they lie. Restores of the newest then find together what
-//!    they need together, instead of what happened to be condemned together.
+//! 3. *Order*: frames come in the order in which the newest snapshots need them, each read once;
+//!    what the newest need goes into other containers than what only older ones need. Restores of
+//!    the newest then find together what they need together, instead of what happened to be
+//!    condemned together.
 //! 4. *Copy*: read, verified, compressed, sealed, opened and compared as any new chunk is; durable,
 //!    then indexed (protocol, G2 and G5).
 //!
@@ -27,7 +28,7 @@ use crate::repository::Repository;
 use crate::tree::chunk_reader::{ChunkReader, Location};
 use onefold_format::container::MetadataSection;
 use onefold_types::{ContainerId, Fingerprint, Level, Result, limits};
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::{Arc, Mutex};
 
 /// Where a live chunk of a condemned container lies.
@@ -35,6 +36,8 @@ use std::sync::{Arc, Mutex};
 pub struct Spot {
     /// The container.
     pub container: ContainerId,
+    /// The frame in it.
+    pub frame: u32,
     /// The chunk's place in the section.
     pub position: u32,
     /// When the newest snapshots need it; what they do not need comes last.
@@ -71,7 +74,7 @@ pub fn gather(
     for (position, chunk) in (0..).zip(&section.chunks) {
         if is_live(&chunk.fingerprint) {
             any = true;
-            let spot = Spot { container, position, rank: u32::MAX };
+            let spot = Spot { container, frame: chunk.frame, position, rank: u32::MAX };
             let known = gathered.entry(chunk.fingerprint).or_insert(spot);
             if known.container < container {
                 *known = spot;
@@ -108,7 +111,8 @@ impl CopyForward<'_> {
         Ok(())
     }
 
-    /// Copies chunks, in the order of their ranks. When it returns, copies are durable and indexed.
+    /// Copies chunks, frame by frame in the order of the frames' lowest ranks. When it returns,
+    /// copies are durable and indexed.
     ///
     /// Errors: `NoSpace` and others of the store; what was copied before is garbage then, or held
     /// twice.
@@ -119,9 +123,14 @@ impl CopyForward<'_> {
         }
         let index = FingerprintIndex::open(self.repository)?;
         let mut reader = ChunkReader::with_index(self.repository, index)?;
-        let mut order: Vec<(Fingerprint, Spot)> = gathered.into_iter().collect();
-        order.sort_unstable_by_key(|(_, spot)| (spot.rank, spot.container, spot.position));
-        self.copy(&order, &mut reader, &mut rescued)?;
+        let mut frames: BTreeMap<(ContainerId, u32), Vec<(Fingerprint, Spot)>> = BTreeMap::new();
+        for (fingerprint, spot) in gathered {
+            frames.entry((spot.container, spot.frame)).or_default().push((fingerprint, spot));
+        }
+        let mut frames: Vec<Vec<(Fingerprint, Spot)>> = frames.into_values().collect();
+        // Stable: frames that no newest snapshot needs stay in the order in which they lie.
+        frames.sort_by_key(|frame| frame.iter().map(|(_, spot)| spot.rank).min());
+        self.copy(frames, &mut reader, &mut rescued)?;
         Ok(rescued)
     }
 
@@ -166,36 +175,44 @@ impl CopyForward<'_> {
 
     fn copy(
         &self,
-        order: &[(Fingerprint, Spot)],
+        frames: Vec<Vec<(Fingerprint, Spot)>>,
         reader: &mut ChunkReader,
         rescued: &mut Rescued,
     ) -> Result<()> {
         let context = self.open_log()?;
-        let mut data = OpenContainer::new(Arc::clone(&context));
-        let mut nodes = OpenContainer::new(Arc::clone(&context));
+        // What the newest snapshots need, what only older ones need, and tree nodes.
+        let mut open = [(); 3].map(|()| OpenContainer::new(Arc::clone(&context)));
         self.job.progress.set_current("copying");
-        self.job.progress.set_totals(order.len() as u64, 0);
+        self.job.progress.set_totals(frames.iter().map(|frame| frame.len() as u64).sum(), 0);
         let mut unreadable: BTreeSet<ContainerId> = BTreeSet::new();
-        for (fingerprint, spot) in order {
+        for mut frame in frames {
             self.job.interrupt.check()?;
-            let (bytes, level) = match self.read(fingerprint, spot, reader) {
-                Ok(read) => read,
-                Err(error) if error.is_damage() => {
-                    if unreadable.insert(spot.container) {
-                        rescued.kept.push((spot.container, error.to_string()));
+            frame.sort_unstable_by_key(|(_, spot)| spot.position);
+            for (fingerprint, spot) in &frame {
+                let (bytes, level) = match self.read(fingerprint, spot, reader) {
+                    Ok(read) => read,
+                    Err(error) if error.is_damage() => {
+                        if unreadable.insert(spot.container) {
+                            rescued.kept.push((spot.container, error.to_string()));
+                        }
+                        continue;
                     }
-                    continue;
+                    Err(error) => return Err(error),
+                };
+                let kind = match (level.is_node(), spot.rank) {
+                    (true, _) => 2,
+                    (false, u32::MAX) => 1,
+                    _ => 0,
+                };
+                if let Some(open) = open.get_mut(kind) {
+                    open.append(*fingerprint, level, &bytes)?;
                 }
-                Err(error) => return Err(error),
-            };
-            let open = if level.is_node() { &mut nodes } else { &mut data };
-            open.append(*fingerprint, level, &bytes)?;
-            rescued.chunks += 1;
-            rescued.bytes += bytes.len() as u64;
-            self.job.progress.add(1, bytes.len() as u64);
+                rescued.chunks += 1;
+                rescued.bytes += bytes.len() as u64;
+                self.job.progress.add(1, bytes.len() as u64);
+            }
         }
-        data.finish()?;
-        nodes.finish()?;
+        open.iter_mut().try_for_each(OpenContainer::finish)?;
         let durable = context.log.settle()?;
         rescued.containers += durable.len() as u64;
         rescued.stored_bytes += durable.iter().map(|container| container.bytes).sum::<u64>();
