@@ -122,7 +122,7 @@ impl CopyForward<'_> {
             return Ok(rescued);
         }
         let index = FingerprintIndex::open(self.repository)?;
-        let mut reader = ChunkReader::with_index(self.repository, index)?;
+        let mut reader = ChunkReader::with_small_frame_cache(self.repository, index)?;
         let mut frames: BTreeMap<(ContainerId, u32), Vec<(Fingerprint, Spot)>> = BTreeMap::new();
         for (fingerprint, spot) in gathered {
             frames.entry((spot.container, spot.frame)).or_default().push((fingerprint, spot));

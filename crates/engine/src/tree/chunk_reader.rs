@@ -86,6 +86,15 @@ impl ChunkReader {
         Self::with_caches(repository, index, SMALL_CACHE_BYTES, SMALL_CACHE_BYTES)
     }
 
+    /// A reader for chunks of many containers, of which each frame is read once.
+    pub fn with_small_frame_cache(
+        repository: &Arc<Repository>,
+        index: FingerprintIndex,
+    ) -> Result<Self> {
+        let section_bytes = repository.memory().section_cache_bytes;
+        Self::with_caches(repository, index, section_bytes, SMALL_CACHE_BYTES)
+    }
+
     fn with_caches(
         repository: &Arc<Repository>,
         index: FingerprintIndex,
