@@ -185,7 +185,7 @@ fn sizes(text: &mut String, context: &Context<'_>, results: &Results) -> std::fm
     header(text, context)?;
     // The unchanged re-run stores the last generation once more, but nothing new.
     let data = context.data.total_bytes() as f64;
-    for layout in [Layout::Trees, Layout::Stream] {
+    for layout in [Layout::Trees, Layout::Collected, Layout::Stream] {
         row(text, context, &format!("{}, bytes", layout.name()), |tool| {
             let bytes = stored_bytes(results, tool, layout)?;
             Some(format!("{bytes:.0} ({:.2})", data / bytes))
@@ -272,7 +272,9 @@ fn commands(text: &mut String, context: &Context<'_>) -> std::fmt::Result {
         for (name, value) in tool.environment {
             writeln!(text, "{name}={}", values.fill(value))?;
         }
-        for line in tool.init.iter().chain(&[tool.backup, tool.restore, tool.check]) {
+        let tended = tool.forget.iter().chain(tool.collect);
+        let measured = [tool.backup, tool.restore, tool.check];
+        for line in tool.init.iter().chain(&measured).chain(tended) {
             writeln!(text, "{}", command_line(tool, line, &values))?;
         }
         let stream = command_line(tool, tool.stream, &values);
@@ -343,7 +345,7 @@ mod tests {
                     usage,
                 });
             }
-            for layout in [Layout::Trees, Layout::Stream] {
+            for layout in [Layout::Trees, Layout::Collected, Layout::Stream] {
                 results.sizes.push(Size { run: 1, tool, layout, bytes: ms * 100_000 });
             }
             results.verifications.push(Verification { run: 1, tool, differences: vec![] });

@@ -21,19 +21,28 @@ pub enum Operation {
     Restore,
     /// Everything stored read and verified.
     Check,
+    /// Half of the snapshots forgotten.
+    Forget,
+    /// The space of what was forgotten freed.
+    Collect,
+    /// The last generation brought back after that.
+    RestoreCollected,
     /// All generations as one stream, into a repository of its own.
     Stream,
 }
 
 impl Operation {
     /// Every operation, in the order of a run.
-    pub const ALL: [Operation; 7] = [
+    pub const ALL: [Operation; 10] = [
         Operation::Init,
         Operation::First,
         Operation::Increment,
         Operation::Unchanged,
         Operation::Restore,
         Operation::Check,
+        Operation::Forget,
+        Operation::Collect,
+        Operation::RestoreCollected,
         Operation::Stream,
     ];
 
@@ -46,6 +55,9 @@ impl Operation {
             Operation::Unchanged => "unchanged re-run",
             Operation::Restore => "restore",
             Operation::Check => "check",
+            Operation::Forget => "forget half",
+            Operation::Collect => "collect",
+            Operation::RestoreCollected => "restore after that",
             Operation::Stream => "stream",
         }
     }
@@ -56,6 +68,8 @@ impl Operation {
 pub enum Layout {
     /// Generation by generation.
     Trees,
+    /// Generation by generation, half of them forgotten and collected.
+    Collected,
     /// As one stream.
     Stream,
 }
@@ -65,6 +79,7 @@ impl Layout {
     pub fn name(self) -> &'static str {
         match self {
             Layout::Trees => "trees",
+            Layout::Collected => "half collected",
             Layout::Stream => "stream",
         }
     }

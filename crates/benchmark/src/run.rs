@@ -67,6 +67,7 @@ impl<'a> Site<'a> {
             source: String::new(),
             target: String::new(),
             snapshot: String::new(),
+            kept: String::new(),
         }
     }
 
@@ -89,11 +90,23 @@ impl<'a> Site<'a> {
     }
 
     fn init(&self) -> io::Result<Usage> {
+        self.all(self.found.tool.init, &self.values())
+    }
+
+    fn all(&self, lines: &[Line], values: &Values) -> io::Result<Usage> {
         let mut total = Usage::default();
-        for line in self.found.tool.init {
-            total = total.and(self.execute(line, &self.root.join("home"), &self.values(), None)?);
+        for line in lines {
+            total = total.and(self.execute(line, &self.root.join("home"), values, None)?);
         }
         Ok(total)
+    }
+
+    fn forget(&self, kept: usize) -> io::Result<Usage> {
+        self.all(self.found.tool.forget, &Values { kept: kept.to_string(), ..self.values() })
+    }
+
+    fn collect(&self) -> io::Result<Usage> {
+        self.all(self.found.tool.collect, &self.values())
     }
 
     fn backup(&self, generation: &Generation, snapshot: &str) -> io::Result<Usage> {
@@ -157,7 +170,16 @@ impl<'a> Run<'a, '_> {
             self.restore(site, last, &again)?;
         }
         self.each(&mut sites, Operation::Check, None, Site::check)?;
-        self.sizes(&sites, Layout::Trees)
+        self.sizes(&sites, Layout::Trees)?;
+        // Every generation and the last one once more; half of them stay.
+        let kept = (data.generations.len() + 1) / 2;
+        self.each(&mut sites, Operation::Forget, None, |site| site.forget(kept))?;
+        self.each(&mut sites, Operation::Collect, None, Site::collect)?;
+        self.sizes(&sites, Layout::Collected)?;
+        for site in &mut sites {
+            self.verify(site, last, &again)?;
+        }
+        Ok(())
     }
 
     fn streams(&mut self) -> io::Result<()> {
@@ -200,13 +222,28 @@ impl<'a> Run<'a, '_> {
     }
 
     fn restore(&mut self, site: &mut Site<'_>, last: &Generation, from: &str) -> io::Result<()> {
+        self.restore_as(site, last, from, Operation::Restore)
+    }
+
+    /// Restores what must have survived a collection.
+    fn verify(&mut self, site: &mut Site<'_>, last: &Generation, from: &str) -> io::Result<()> {
+        self.restore_as(site, last, from, Operation::RestoreCollected)
+    }
+
+    fn restore_as(
+        &mut self,
+        site: &mut Site<'_>,
+        last: &Generation,
+        from: &str,
+        operation: Operation,
+    ) -> io::Result<()> {
         if site.failed {
             return Ok(());
         }
         let target = TempDir::with_prefix_in("onefold-benchmark-", self.plan.restores)?;
         rustix::fs::sync();
         let outcome = site.restore(last, from, target.path());
-        self.record(site, Operation::Restore, Some(last), outcome)?;
+        self.record(site, operation, Some(last), outcome)?;
         if site.failed {
             return Ok(());
         }

@@ -16,6 +16,8 @@ pub enum Metric {
     IncrementRate,
     /// MB of a repository after everything is stored.
     Stored(Layout),
+    /// Bytes left by a collection of half the snapshots, as a share of those before.
+    Left,
     /// The largest resident set in any operation, in MiB.
     Peak,
 }
@@ -75,6 +77,8 @@ pub const CRITERIA: &[Criterion] = &[
     criterion("stored, stream", Metric::Stored(Layout::Stream), "MB", Goal::RatioAtMost(0.6)),
     criterion("restore", Metric::Cpu(Operation::Restore), "CPU s", Goal::RatioAtMost(0.5)),
     criterion("check", Metric::Cpu(Operation::Check), "CPU s", Goal::RatioAtMost(0.5)),
+    criterion("collection", Metric::Cpu(Operation::Collect), "CPU s", Goal::RatioAtMost(0.5)),
+    criterion("left after it", Metric::Left, "of before", Goal::RatioAtMost(1.0)),
     criterion("peak memory", Metric::Peak, "MiB", Goal::AtMost(100.0)),
     criterion("init", Metric::Cpu(Operation::Init), "CPU s", Goal::None),
     criterion("stream", Metric::Cpu(Operation::Stream), "CPU s", Goal::None),
@@ -145,6 +149,10 @@ pub fn value(results: &Results, tool: &str, metric: Metric, increment_bytes: u64
             (cpu > 0.0).then(|| increment_bytes as f64 / 1e6 / cpu)
         }
         Metric::Stored(layout) => Some(stored_bytes(results, tool, layout)? / 1e6),
+        Metric::Left => {
+            let before = stored_bytes(results, tool, Layout::Trees)?;
+            Some(stored_bytes(results, tool, Layout::Collected)? / before)
+        }
         Metric::Peak => {
             let mut peaks: BTreeMap<usize, f64> = BTreeMap::new();
             for m in results.measurements.iter().filter(|m| m.tool == tool) {

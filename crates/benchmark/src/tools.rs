@@ -1,7 +1,7 @@
 //! The tools that are compared, as data: how each is called, and nothing else.
 //!
-//! A command line is a list of arguments in which `{repository}`, `{home}`, `{source}`, `{target}`
-//! and `{snapshot}` are filled in. To follow a change of a tool's command line, edit its row here.
+//! A command line is a list of arguments in which `{repository}`, `{home}`, `{source}`, `{target}`,
+//! `{snapshot}` and `{kept}` are filled in. To follow a change of a tool's command line, edit its row here.
 //! Backups run in the source directory, restores in the (empty) target directory, and everything
 //! else in the tool's own home directory.
 
@@ -36,6 +36,10 @@ pub struct Tool {
     pub restore: Line,
     /// Reads and verifies all stored data.
     pub check: Line,
+    /// Forgets all snapshots but the newest `{kept}`; the commands are measured together.
+    pub forget: &'static [Line],
+    /// Frees the space of what was forgotten; the commands are measured together.
+    pub collect: &'static [Line],
     /// Stores standard input as one file.
     pub stream: Line,
 }
@@ -73,6 +77,8 @@ pub const TOOLS: &[Tool] = &[
         backup: &["backup", "."],
         restore: &["restore", "latest", "--target", "{target}"],
         check: &["check", "--read-data"],
+        forget: &[&["forget", "--final", "--group-by", "host", "--keep-last", "{kept}"]],
+        collect: &[&["gc"]],
         stream: &["backup", "--stdin", "--stdin-filename", "all.tar"],
     },
     Tool {
@@ -89,6 +95,8 @@ pub const TOOLS: &[Tool] = &[
         backup: &["backup", "."],
         restore: &["restore", "latest", "--target", "{target}"],
         check: &["check", "--read-data"],
+        forget: &[&["forget", "--group-by", "host", "--keep-last", "{kept}"]],
+        collect: &[&["prune"]],
         stream: &["backup", "--stdin", "--stdin-filename", "all.tar"],
     },
     Tool {
@@ -101,6 +109,8 @@ pub const TOOLS: &[Tool] = &[
         backup: &["create", "-C", "lz4", "::{snapshot}", "."],
         restore: &["extract", "::{snapshot}"],
         check: &["check", "--verify-data"],
+        forget: &[&["prune", "--keep-last", "{kept}"]],
+        collect: &[&["compact"]],
         stream: &["create", "-C", "lz4", "::stream", "-"],
     },
     Tool {
@@ -113,6 +123,8 @@ pub const TOOLS: &[Tool] = &[
         backup: &["create", "-C", "zstd,1", "::{snapshot}", "."],
         restore: &["extract", "::{snapshot}"],
         check: &["check", "--verify-data"],
+        forget: &[&["prune", "--keep-last", "{kept}"]],
+        collect: &[&["compact"]],
         stream: &["create", "-C", "zstd,1", "::stream", "-"],
     },
     Tool {
@@ -134,6 +146,11 @@ pub const TOOLS: &[Tool] = &[
         backup: &["snapshot", "create", "."],
         restore: &["restore", "--snapshot-time", "latest", "{source}", "{target}"],
         check: &["snapshot", "verify", "--verify-files-percent=100"],
+        forget: &[
+            &["policy", "set", "--global", "--keep-latest", "{kept}", "--keep-hourly", "0"],
+            &["snapshot", "expire", "--all", "--delete"],
+        ],
+        collect: &[&["maintenance", "run", "--full", "--safety=none"]],
         stream: &["snapshot", "create", "--stdin-file=all.tar", "{home}"],
     },
     Tool {
@@ -151,6 +168,8 @@ pub const TOOLS: &[Tool] = &[
         backup: &["backup", "."],
         restore: &["restore", "latest", "{target}"],
         check: &["check", "--read-data"],
+        forget: &[&["forget", "--group-by", "host", "--keep-last", "{kept}"]],
+        collect: &[&["prune", "--instant-delete"]],
         stream: &["backup", "-"],
     },
 ];
@@ -168,6 +187,8 @@ pub struct Values {
     pub target: String,
     /// The name of the snapshot.
     pub snapshot: String,
+    /// How many snapshots are kept when the others are forgotten.
+    pub kept: String,
 }
 
 impl Values {
@@ -179,6 +200,7 @@ impl Values {
             source: "$SOURCE".into(),
             target: "$TARGET".into(),
             snapshot: "$SNAPSHOT".into(),
+            kept: "$KEPT".into(),
         }
     }
 
@@ -190,6 +212,7 @@ impl Values {
             .replace("{source}", &self.source)
             .replace("{target}", &self.target)
             .replace("{snapshot}", &self.snapshot)
+            .replace("{kept}", &self.kept)
     }
 }
 
@@ -286,7 +309,8 @@ mod tests {
         let values = Values::for_display();
         for tool in TOOLS {
             let lines = [tool.backup, tool.restore, tool.check, tool.stream];
-            let arguments = tool.init.iter().copied().chain(lines).flatten().copied();
+            let lists = [tool.init, tool.forget, tool.collect].into_iter().flatten().copied();
+            let arguments = lists.chain(lines).flatten().copied();
             let settings = COMMON_ENVIRONMENT.iter().chain(tool.environment).map(|(_, v)| *v);
             for template in arguments.chain(settings) {
                 assert!(!values.fill(template).contains('{'), "{}: {template}", tool.label);
