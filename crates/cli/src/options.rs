@@ -118,6 +118,8 @@ pub enum Command {
     /// Free the space of what no snapshot needs any more
     #[command(visible_aliases = ["collect", "prune"])]
     Gc(commands::gc::GcArguments),
+    /// Do whatever is due: collect, merge the index, verify a sample
+    Maintain(commands::maintain::MaintainArguments),
     /// Verify the store
     Check(commands::check::CheckArguments),
     /// Show sizes and ratios

@@ -10,6 +10,7 @@
 //! | [`copy`] | live chunks out of condemned containers |
 //! | [`settle`] | sessions that know too little: waited for, or fenced |
 //! | [`cleaning`] | deleting, and what has to be tidied up after |
+//! | [`due`] | whether there is anything to collect |
 //! | [`collector`] | the steps G1 to G8 around all that |
 //!
 //! # Algorithm
@@ -33,6 +34,7 @@ pub mod analysis;
 pub mod cleaning;
 pub mod collector;
 pub mod copy;
+pub mod due;
 pub mod enumeration;
 pub mod live_set;
 pub mod mark;
@@ -49,6 +51,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
+pub use due::{Due, due};
 pub use onefold_policy::collection::select::SpaceGoal;
 
 /// How live chunks are found.

@@ -48,6 +48,21 @@ pub fn forget_final(repository: &Repository, snapshots: &[SessionId], by: &str) 
     Ok(())
 }
 
+/// Forgets for good what was hidden before this moment; returns how many snapshots that were.
+/// Those on hold stay.
+pub fn forget_hidden_before(repository: &Repository, moment_ns: i64, by: &str) -> Result<u64> {
+    let since = snapshots::hidden_since(repository)?;
+    let list = SnapshotList::load(repository)?;
+    let is_due = |snapshot: &&Snapshot| {
+        let hidden = since.get(&snapshot.id).is_some_and(|since| *since < moment_ns);
+        snapshot.hidden && hidden && !snapshot.record.hold
+    };
+    let due: Vec<SessionId> =
+        list.snapshots.iter().filter(is_due).map(|snapshot| snapshot.id).collect();
+    forget_final(repository, &due, by)?;
+    Ok(due.len() as u64)
+}
+
 /// The snapshots as retention and selection look at them.
 #[must_use]
 pub fn candidates(list: &SnapshotList, include_hidden: bool) -> Vec<Candidate> {

@@ -1,12 +1,13 @@
 //! `gc`: frees the space of what no snapshot needs, beside running backups and restores.
 
-use crate::context::{Access, Context};
+use crate::context::{Access, Context, host_name, user_name};
 use crate::exit::Outcome;
 use crate::size::{ByteSize, counted, human};
 use crate::table::Table;
 use crate::time;
 use clap::Args;
 use onefold_engine::collection::{self, CollectOptions, CollectReport, MarkAlgorithm, SpaceGoal};
+use onefold_engine::retention;
 use onefold_policy::collection::select::{CLASS_NAMES, UNUSED_SHARE_DEFAULT};
 use onefold_store::layers::ThrottleLimits;
 use onefold_types::{Error, Result};
@@ -66,6 +67,9 @@ pub struct BoundArguments {
     /// Share of the time to work, at most, such as 25%
     #[arg(long, value_name = "PERCENT%", value_parser = parse_share)]
     pub max_cpu: Option<f64>,
+    /// First forget for good what has been hidden for so long, such as 30d
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
+    pub forget_hidden: Option<Duration>,
 }
 
 impl BoundArguments {
@@ -77,6 +81,27 @@ impl BoundArguments {
             work_share: self.max_cpu,
         }
     }
+}
+
+/// Forgets for good what has been hidden for longer than the arguments allow.
+pub fn forget_hidden(context: &Context, bounds: &BoundArguments) -> Result<()> {
+    let Some(span) = bounds.forget_hidden else {
+        return Ok(());
+    };
+    let repository = context.open(Access::Write)?;
+    let by = format!("{}@{}", user_name(), host_name());
+    let span_ns = i64::try_from(span.as_nanos()).unwrap_or(i64::MAX);
+    let moment_ns = repository.environment().clock.now_ns().saturating_sub(span_ns);
+    context.with_reserve(|| {
+        let forgotten = retention::forget_hidden_before(&repository, moment_ns, &by)?;
+        match forgotten {
+            0 => Ok(()),
+            _ => context.output.note(&format!(
+                "forgot {} for good that had been hidden",
+                counted(forgotten, "snapshot")
+            )),
+        }
+    })
 }
 
 /// A space goal as a user says it.
@@ -105,7 +130,10 @@ impl FromStr for Goal {
 fn parse_duration(text: &str) -> Result<Duration> {
     let wrong =
         || Error::invalid(format!("'{text}' is not a length of time; write it like 90s or 2h"));
-    let span: jiff::SignedDuration = text.parse().map_err(|_| wrong())?;
+    let span: jiff::Span = text.parse().map_err(|_| wrong())?;
+    // A day is a day of 24 hours here, whatever a time zone makes of it.
+    let relative = jiff::SpanRelativeTo::days_are_24_hours();
+    let span = span.to_duration(relative).map_err(|_| wrong())?;
     Duration::try_from(span).map_err(|_| wrong())
 }
 
@@ -128,6 +156,9 @@ pub fn run(context: &Context, arguments: &GcArguments) -> Result<Outcome> {
         mark_only: looks_only,
         ..CollectOptions::default()
     };
+    if !looks_only {
+        forget_hidden(context, &arguments.bounds)?;
+    }
     let access = if looks_only { Access::Read } else { Access::Write };
     let report = collect(context, access, &options, arguments.bounds.limits())?;
     if arguments.dry_run {
@@ -196,7 +227,8 @@ fn print_plan(context: &Context, report: &CollectReport, goal: SpaceGoal) -> Res
     ))
 }
 
-fn summarize(context: &Context, report: &CollectReport, mark_only: bool) -> Result<()> {
+/// Says what a collection did.
+pub fn summarize(context: &Context, report: &CollectReport, mark_only: bool) -> Result<()> {
     let output = &context.output;
     for (id, problem) in &report.kept {
         output.warning(&format!("container {id} was kept: {problem}"));
@@ -251,7 +283,8 @@ fn print_phases(context: &Context, report: &CollectReport) -> Result<()> {
     Ok(())
 }
 
-fn fields(report: &CollectReport, looks_only: bool) -> serde_json::Value {
+/// The same for programs.
+pub fn fields(report: &CollectReport, looks_only: bool) -> serde_json::Value {
     let milliseconds = |phases: &[(&'static str, Duration)]| {
         phases
             .iter()
@@ -317,6 +350,7 @@ mod tests {
         assert_eq!(goal("2GiB").unwrap(), SpaceGoal::Free(2 << 30));
         assert!(goal("-1%").is_err() && goal("lots").is_err());
         assert_eq!(parse_duration("2h").unwrap(), Duration::from_secs(7200));
+        assert_eq!(parse_duration("30d").unwrap(), Duration::from_secs(30 * 86_400));
         assert!(parse_duration("-1s").is_err() && parse_duration("soon").is_err());
         assert_eq!(parse_share("25%").unwrap(), 0.25);
         assert!(parse_share("0%").is_err() && parse_share("101%").is_err());

@@ -112,15 +112,20 @@ fn is_abandoned(repository: &Repository, id: SessionId) -> Result<bool> {
     }
 }
 
-/// Fences the sessions of processes that are known to be gone.
-pub fn fence_abandoned(repository: &Repository) -> Result<u64> {
-    let mut fenced = 0;
+/// The undecided sessions of processes that are known to be gone.
+pub fn abandoned(repository: &Repository) -> Result<Vec<SessionId>> {
+    let mut abandoned = Vec::new();
     for id in undecided(repository)?.into_keys() {
         if is_abandoned(repository, id)? {
-            fenced += u64::from(fence(repository, id)?);
+            abandoned.push(id);
         }
     }
-    Ok(fenced)
+    Ok(abandoned)
+}
+
+/// Fences the sessions of processes that are known to be gone.
+pub fn fence_abandoned(repository: &Repository) -> Result<()> {
+    abandoned(repository)?.into_iter().try_for_each(|id| fence(repository, id).map(|_| ()))
 }
 
 /// Gives a session up; `false` if it had ended by itself.

@@ -64,7 +64,7 @@ pub fn newest(repository: &Repository) -> Result<Newest> {
         if number == 0 || is_finished(repository, number)? {
             return Ok(Newest::Finished(number));
         }
-        match read_decided(repository, number) {
+        match decided_plan(repository, number) {
             Ok(decided) => return Ok(Newest::Open(decided)),
             Err(error) if error.kind() == ErrorKind::NotFound => {}
             Err(error) => return Err(error.context(format!("epoch {number}"))),
@@ -94,7 +94,10 @@ pub fn is_finished(repository: &Repository, number: u64) -> Result<bool> {
     }
 }
 
-fn read_decided(repository: &Repository, number: u64) -> Result<DecidedEpoch> {
+/// An epoch and its plan.
+///
+/// Errors: `NotFound` if the epoch is not decided, or its plan was removed since.
+pub fn decided_plan(repository: &Repository, number: u64) -> Result<DecidedEpoch> {
     let sealed = repository.store().decided(&Key::new(layout::epoch(number))?)?;
     let missing = || Error::new(ErrorKind::NotFound, "the epoch is not decided");
     let plan_id = open_epoch(repository, number, &sealed.ok_or_else(missing)?)?;

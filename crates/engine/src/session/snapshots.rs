@@ -194,6 +194,34 @@ pub fn unhide(repository: &Repository, id: SessionId) -> Result<bool> {
     Ok(!names.is_empty())
 }
 
+/// When each hidden snapshot was hidden last, in nanoseconds since 1970. Marks that do not open
+/// with the store's key count for nothing.
+pub fn hidden_since(repository: &Repository) -> Result<BTreeMap<SessionId, i64>> {
+    let mut names = Vec::new();
+    repository.store().list_names(layout::MARKS, &mut |name| {
+        names.push(name.to_owned());
+        Ok(())
+    })?;
+    let mut since: BTreeMap<SessionId, i64> = BTreeMap::new();
+    for name in names {
+        let Ok(id) = layout::marked_snapshot(&name) else { continue };
+        let sealed = match repository.store().get(&Key::new(name)?) {
+            Ok(sealed) => sealed,
+            Err(error) if error.kind() == ErrorKind::NotFound => continue,
+            Err(error) => return Err(error),
+        };
+        let note = repository
+            .vault()
+            .open_record(Purpose::Mark, &id.0, &sealed)
+            .and_then(|bytes| record::decode::<Note>(&bytes, "mark"));
+        if let Ok(note) = note {
+            let newest = since.entry(id).or_insert(note.time_ns);
+            *newest = note.time_ns.max(*newest);
+        }
+    }
+    Ok(since)
+}
+
 fn seal_note(
     repository: &Repository,
     purpose: Purpose,

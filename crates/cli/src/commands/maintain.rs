@@ -1,0 +1,119 @@
+//! `maintain`: does whatever is due, in one command for a timer.
+//!
+//! Safe to run from several machines at once: each step is, and what another has done is not due
+//! any more.
+
+use crate::commands::gc::{self, BoundArguments};
+use crate::context::{Access, Context};
+use crate::exit::Outcome;
+use crate::size::counted;
+use clap::Args;
+use onefold_engine::check::{self, CheckOptions, ReadData};
+use onefold_engine::collection::{self, CollectOptions, Due};
+use onefold_engine::index::merge;
+use onefold_types::{Error, Result};
+use serde_json::json;
+
+const AFTER_HELP: &str = "\
+A collection is due if snapshots were forgotten for good since the last one, if one was stopped, or
+if a backup was. Start it from as many machines as you like.
+
+EXAMPLES
+  onefold maintain
+  onefold maintain --max-io 20MiB --check-sample 5%";
+
+/// Arguments of `maintain`.
+#[derive(Args, Debug)]
+#[command(after_help = AFTER_HELP)]
+pub struct MaintainArguments {
+    /// How much of the data to read and verify; 0% for structure only
+    #[arg(long, value_name = "PERCENT%", default_value = "2%", value_parser = parse_sample)]
+    check_sample: f64,
+    #[command(flatten)]
+    bounds: BoundArguments,
+}
+
+fn parse_sample(text: &str) -> Result<f64> {
+    match text.trim_end_matches('%').trim().parse::<f64>() {
+        Ok(percent) if (0.0..=100.0).contains(&percent) => Ok(percent),
+        _ => Err(Error::invalid(format!("'{text}' is not a share; write it like 2%"))),
+    }
+}
+
+/// Runs the command.
+pub fn run(context: &Context, arguments: &MaintainArguments) -> Result<Outcome> {
+    let output = &context.output;
+    gc::forget_hidden(context, &arguments.bounds)?;
+    let repository = context.open_throttled(Access::Write, arguments.bounds.limits())?;
+    let due = collection::due(&repository)?;
+    let mut outcome = Outcome::Complete;
+    match due {
+        None => output.note("collection: not due")?,
+        Some(due) => {
+            output.note(&format!("collection: {}", reason(due)))?;
+            let options = CollectOptions {
+                patience: arguments.bounds.wait,
+                threads: context.threads,
+                duration_max: arguments.bounds.max_duration,
+                ..CollectOptions::default()
+            };
+            let limits = arguments.bounds.limits();
+            let report = gc::collect(context, Access::Write, &options, limits)?;
+            gc::summarize(context, &report, false)?;
+            output.message("collection", gc::fields(&report, false))?;
+            if !report.kept.is_empty() {
+                outcome = Outcome::Partial;
+            }
+        }
+    }
+    let merged = merge::merge_if_due(&repository, None)?;
+    output.note(&match merged {
+        0 => "index: not due".to_owned(),
+        runs => format!("index: merged {}", counted(runs as u64, "run")),
+    })?;
+    let is_sound = check_sample(context, arguments, &repository)?;
+    output.message(
+        "summary",
+        json!({
+            "collected": due.is_some(),
+            "index_runs_merged": merged,
+            "check_clean": is_sound,
+        }),
+    )?;
+    Ok(if is_sound { outcome } else { Outcome::Failed })
+}
+
+fn reason(due: Due) -> String {
+    match due {
+        Due::Unfinished { epoch } => format!("epoch {epoch} was not finished"),
+        Due::Forgotten { snapshots } => {
+            format!("{} forgotten since the last one", counted(snapshots, "snapshot"))
+        }
+        Due::Abandoned { sessions } => {
+            format!("{} stopped without an end", counted(sessions, "backup"))
+        }
+    }
+}
+
+fn check_sample(
+    context: &Context,
+    arguments: &MaintainArguments,
+    repository: &std::sync::Arc<onefold_engine::Repository>,
+) -> Result<bool> {
+    let read_data = match arguments.check_sample {
+        none if none <= 0.0 => ReadData::None,
+        all if all >= 100.0 => ReadData::All,
+        percent => ReadData::Sample(percent),
+    };
+    let options = CheckOptions { read_data, threads: context.threads, record_findings: true };
+    let running = context.start_job("checking")?;
+    let report = check::check(repository, options, &running.job)?;
+    let problems = running.finish();
+    let is_sound = report.is_clean() && problems == 0;
+    let looked_at = counted(report.containers, "container");
+    match is_sound {
+        true => context.output.note(&format!("check: {looked_at}, no problems found"))?,
+        false => context.output.warning("check: the store is damaged; run 'onefold check'"),
+    }
+    Ok(is_sound)
+}
