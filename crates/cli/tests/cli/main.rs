@@ -12,6 +12,7 @@
 //! | [`references`] | names of snapshots |
 //! | [`looking`] | ls, find, diff, dump, cat, stats |
 
+mod collecting;
 mod exit_codes;
 mod first_use;
 mod forgetting;
