@@ -23,11 +23,12 @@ use crate::repository::Repository;
 use crate::session::epoch::{self, DecidedEpoch, Newest};
 use crate::session::snapshots;
 use crate::tree::TreeReader;
+use onefold_format::layout;
 use onefold_format::node::Reference;
 use onefold_format::record::{Plan, SnapshotRecord};
 use onefold_policy::collection::select::{ContainerLiveness, select};
 use onefold_types::{ContainerId, Error, ErrorKind, Fingerprint, PlanId, Result, SessionId};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -61,7 +62,7 @@ struct Marked {
     marks: Marks,
     liveness: BTreeMap<ContainerId, ContainerLiveness>,
     /// Chosen and not yet condemned, those with the fewest live chunks first.
-    chosen: Vec<ContainerId>,
+    chosen: VecDeque<ContainerId>,
 }
 
 /// A round's condemned containers.
@@ -150,13 +151,15 @@ impl<'a> Collector<'a> {
         let live = self.committed_but(&tombstones, &BTreeSet::new())?;
         barred.extend(findings::load_findings(self.repository)?);
         let (index, mut survey) = self.survey(!self.options.mark_only)?;
-        let oldest = settle::oldest_start_ns(self.repository)?;
+        let oldest = settle::oldest_running_ns(self.repository)?;
         let oldest_ms = oldest.map(|ns| ns / 1_000_000 - CLOCK_DIFFERENCE_MS);
         let in_use = |container: &Surveyed| {
             oldest_ms.is_some_and(|oldest| container.id.created_ms() >= oldest)
         };
         survey.bar(|container| {
-            barred.contains(&container.id) || !container.indexed || in_use(container)
+            // A plan is made without indexing first; what is not indexed then is garbage.
+            let unknown = !container.indexed && !self.options.mark_only;
+            barred.contains(&container.id) || unknown || in_use(container)
         });
         self.report.containers = survey.containers.len() as u64;
         self.report.stored_bytes = survey.stored_bytes();
@@ -176,6 +179,7 @@ impl<'a> Collector<'a> {
             self.report.copied_bytes = selection.copied_bytes_stored;
         }
         self.report.selection = Some(selection);
+        let chosen = chosen.into();
         Ok(Marked { epoch, older_plans, tombstones, snapshots: live, marks, liveness, chosen })
     }
 
@@ -190,11 +194,11 @@ impl<'a> Collector<'a> {
         Ok(committed?.into_iter().collect())
     }
 
-    /// Opens the index, then lists the containers. What crashed sessions left unindexed is indexed,
-    /// so that it can be collected, unless a session that is running may be about to do so.
+    /// Opens the index, then lists the containers. What crashed sessions left unindexed is indexed
+    /// if that is asked for, so that it can be told from what is needed.
     fn survey(&self, mend: bool) -> Result<(FingerprintIndex, Survey)> {
         let mut index = FingerprintIndex::open(self.repository)?;
-        if mend && settle::undecided(self.repository)?.is_empty() {
+        if mend {
             merge::remove_superseded(self.repository, &index)?;
             let present = rebuild::container_names(self.repository)?;
             let kind = index.kind();
@@ -268,9 +272,7 @@ impl<'a> Collector<'a> {
         };
         let number = marked.epoch + 1;
         let older = std::mem::take(&mut marked.older_plans);
-        let decided = epoch::publish(self.repository, number, plan, &older)?;
-        let Some(decided) = decided.filter(|decided| decided.plan.condemned == round.condemned)
-        else {
+        let Some(decided) = epoch::publish(self.repository, number, plan, &older)? else {
             return Ok(false);
         };
         marked.older_plans = vec![decided.plan_id];
@@ -280,9 +282,7 @@ impl<'a> Collector<'a> {
             Ok(kept) => kept,
             Err(error) => return Err(self.give_up(number, error)),
         };
-        let sweep = without(&round.condemned, &kept);
-        self.report.kept.extend(kept);
-        let deleted = epoch::decide_sweep(self.repository, number, sweep)?;
+        let deleted = self.sweep(number, &round.condemned, kept)?;
         self.complete(number, &deleted, &round.stored_bytes)?;
         Ok(true)
     }
@@ -293,12 +293,12 @@ impl<'a> Collector<'a> {
         let chunks_max = self.repository.memory().copied_chunks_max as u64;
         let mut chunks = 0;
         let mut condemned = Vec::new();
-        while let Some(id) = marked.chosen.first().copied() {
+        while let Some(id) = marked.chosen.front().copied() {
             chunks += marked.liveness.get(&id).map_or(0, |one| u64::from(one.live_chunks));
             if chunks > chunks_max && !condemned.is_empty() {
                 break;
             }
-            marked.chosen.remove(0);
+            marked.chosen.pop_front();
             condemned.push(id);
         }
         condemned.sort_unstable();
@@ -321,9 +321,7 @@ impl<'a> Collector<'a> {
                 if condemned.is_empty() {
                     return Err(error);
                 }
-                let mut again: Vec<ContainerId> = live_in.into_iter().collect();
-                again.append(&mut marked.chosen);
-                marked.chosen = again;
+                live_in.into_iter().for_each(|id| marked.chosen.push_front(id));
             }
             Err(error) => return Err(error),
         }
@@ -487,9 +485,7 @@ impl<'a> Collector<'a> {
             Ok(kept) => kept,
             Err(error) => return Err(self.give_up(number, error)),
         };
-        let sweep = without(&decided.plan.condemned, &kept);
-        self.report.kept.extend(kept);
-        let deleted = epoch::decide_sweep(self.repository, number, sweep)?;
+        let deleted = self.sweep(number, &decided.plan.condemned, kept)?;
         self.complete(number, &deleted, &sizes)
     }
 
@@ -497,10 +493,25 @@ impl<'a> Collector<'a> {
     fn mark_for(&mut self, decided: &DecidedEpoch) -> Result<Kept> {
         let tombstones = decided.plan.tombstones.iter().copied().collect();
         let live = self.committed_but(&tombstones, &BTreeSet::new())?;
-        let (index, survey) = self.survey(false)?;
+        let (index, survey) = self.survey(true)?;
         let (marks, _) = self.run_marker(&index, &survey, &live)?;
         drop(index);
         self.rescue(&decided.plan.condemned, &marks, &live)
+    }
+
+    /// Decides what of the condemned is deleted; returns what was decided, by whomever. What holds
+    /// the needed chunks instead is made durable first: seen is not yet durable.
+    fn sweep(
+        &mut self,
+        number: u64,
+        condemned: &[ContainerId],
+        kept: Kept,
+    ) -> Result<Vec<ContainerId>> {
+        self.repository.store().settle(layout::CONTAINERS)?;
+        self.repository.store().settle(layout::INDEX)?;
+        let deleted = condemned.iter().copied().filter(|id| !kept.contains_key(id)).collect();
+        self.report.kept.extend(kept);
+        epoch::decide_sweep(self.repository, number, deleted)
     }
 
     fn sizes_of(&self, ids: &[ContainerId]) -> Result<BTreeMap<ContainerId, u64>> {
@@ -564,11 +575,6 @@ type Kept = BTreeMap<ContainerId, String>;
 
 /// Condemned containers whose live chunks are rescued in one go.
 const CONTAINERS_PER_RESCUE: usize = 256;
-
-/// What of the condemned is deleted, rising.
-fn without(condemned: &[ContainerId], kept: &Kept) -> Vec<ContainerId> {
-    condemned.iter().copied().filter(|id| !kept.contains_key(id)).collect()
-}
 
 fn roots_of<'r>(records: impl IntoIterator<Item = &'r SnapshotRecord>) -> Vec<Reference> {
     records.into_iter().flat_map(|record| [Some(record.root), record.placement]).flatten().collect()

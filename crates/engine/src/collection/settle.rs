@@ -86,12 +86,16 @@ fn old_sessions(repository: &Repository, epoch: u64) -> Result<Vec<SessionId>> {
     Ok(undecided.iter().filter(|(_, ready)| is_old(ready)).map(|(id, _)| *id).collect())
 }
 
-/// When the oldest undecided session was announced, in nanoseconds since 1970; `None` if there is
-/// none. One whose announcement cannot be read counts as old as can be.
-pub fn oldest_start_ns(repository: &Repository) -> Result<Option<i64>> {
+/// When the oldest session was announced that may still be running, in nanoseconds since 1970;
+/// `None` if there is none. One whose announcement cannot be read counts as old as can be.
+pub fn oldest_running_ns(repository: &Repository) -> Result<Option<i64>> {
     let mut oldest = None;
     for id in undecided(repository)?.into_keys() {
-        let start = read_announcement(repository, id).map_or(0, |note| note.time_ns);
+        let start = match read_announcement(repository, id) {
+            Ok(note) if process_is_gone(&note.by) => continue,
+            Ok(note) => note.time_ns,
+            Err(_) => 0,
+        };
         oldest = Some(oldest.map_or(start, |oldest: i64| oldest.min(start)));
     }
     Ok(oldest)

@@ -119,8 +119,8 @@ pub fn read_plan(repository: &Repository, id: PlanId) -> Result<record::Plan> {
     record::decode(&bytes, "plan")
 }
 
-/// Puts a plan (G2) and decides the epoch (G3); returns the plan that won, which may be another
-/// collector's, or `None` if that one is over already. A plan that lost is dropped entirely.
+/// Puts a plan (G2) and decides the epoch (G3). `None`: another collector's plan won, and this one
+/// was dropped entirely.
 ///
 /// `older` are the plans listed *before* the newest epoch was read: whoever put one of them knew no
 /// newer epoch, so it was for this one or one before, and once this one is decided nobody needs it.
@@ -133,25 +133,18 @@ pub fn publish(
     let plan_id = PlanId::random(&*repository.environment().randomness);
     let key = Key::new(layout::plan(plan_id))?;
     repository.store().put(&key, &seal(repository, &plan_id.0, record::encode(&plan))?)?;
-    let epoch =
-        seal(repository, &epoch_name(number), record::encode(&record::Epoch { plan: plan_id }))?;
-    let won = repository.store().decide(&Key::new(layout::epoch(number))?, &epoch)?;
+    let epoch = record::encode(&record::Epoch { plan: plan_id });
+    let sealed = seal(repository, &epoch_name(number), epoch)?;
+    let won = repository.store().decide(&Key::new(layout::epoch(number))?, &sealed)?;
     let won = open_epoch(repository, number, &won)?;
-    if won != plan_id {
-        repository.store().delete(&key)?;
-    }
     for id in older.iter().filter(|id| **id != won) {
         repository.store().delete(&Key::new(layout::plan(*id))?)?;
     }
     if won == plan_id {
         return Ok(Some(DecidedEpoch { number, plan_id, plan }));
     }
-    match read_plan(repository, won) {
-        Ok(plan) => Ok(Some(DecidedEpoch { number, plan_id: won, plan })),
-        // Decided by another collector, and finished and superseded since.
-        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(error),
-    }
+    repository.store().delete(&key)?;
+    Ok(None)
 }
 
 /// The names of all plans in the store.
