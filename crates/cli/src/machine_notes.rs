@@ -105,15 +105,20 @@ impl MachineNotes {
 }
 
 fn path_of(repository: &Repository) -> Option<PathBuf> {
+    Some(directory()?.join(format!("{}.json", repository.store_id())))
+}
+
+/// The directory of this user's caches, whether there is one or not yet.
+#[must_use]
+pub fn directory() -> Option<PathBuf> {
     let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty());
-    let directory = match variable(VARIABLE) {
+    Some(match variable(VARIABLE) {
         Some(directory) => PathBuf::from(directory),
         None => match variable("XDG_CACHE_HOME") {
             Some(cache) => PathBuf::from(cache).join("onefold"),
             None => PathBuf::from(variable("HOME")?).join(".cache").join("onefold"),
         },
-    };
-    Some(directory.join(format!("{}.json", repository.store_id())))
+    })
 }
 
 #[cfg(test)]

@@ -3,10 +3,12 @@
 //! | module | holds |
 //! | --- | --- |
 //! | [`survey`] | all containers, and a scan over their metadata sections |
-//! | [`mark`] | which chunks are live, by one of four algorithms; how live containers are |
+//! | [`mark`] | which chunks are live, by one of five algorithms; how live containers are |
 //! | [`analysis`] | perfect hashes over the index and over the nodes |
 //! | [`enumeration`] | from snapshots to the chunks they need: depth first, or level by level |
-//! | [`live_set`] | the forms that marks take in memory |
+//! | [`partitioned`] | the same in scratch files, in memory that does not depend on the store |
+//! | [`spill`], [`level_queue`], [`spilled_live`] | its sets: records, nodes that are due, marks |
+//! | [`live_set`] | the forms that marks take |
 //! | [`copy`] | live chunks out of condemned containers |
 //! | [`settle`] | sessions that know too little: waited for, or fenced |
 //! | [`cleaning`] | deleting, and what has to be tidied up after |
@@ -16,8 +18,8 @@
 //! # Algorithm
 //! FAST'17, section 3, under the protocol (docs/PROTOCOL.md): mark, select, copy, then decide what
 //! is condemned; let every running session learn of it or fence it; mark again what was committed
-//! meanwhile, and rescue it; only then delete. A collection is cut into rounds, each an epoch of its
-//! own, so that what is copied in one go fits into memory.
+//! meanwhile, and rescue it; only then delete. A collection is cut into rounds, each an epoch of
+//! its own, so that what is copied in one go fits into memory.
 //!
 //! # Invariants
 //! - Nothing is deleted but by the decided sweep of an epoch, after this collector's own second
@@ -36,10 +38,14 @@ pub mod collector;
 pub mod copy;
 pub mod due;
 pub mod enumeration;
+pub mod level_queue;
 pub mod live_set;
 pub mod mark;
 mod parallel;
+pub mod partitioned;
 pub mod settle;
+pub mod spill;
+pub mod spilled_live;
 pub mod survey;
 
 use crate::job::Job;
@@ -47,6 +53,7 @@ use crate::repository::Repository;
 use mark::MarkReport;
 use onefold_policy::collection::select::Selection;
 use onefold_types::{ContainerId, Error, Result};
+use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -68,6 +75,8 @@ pub enum MarkAlgorithm {
     PhysicalPlus,
     /// Level by level, into a set of prefixes.
     Exact,
+    /// Level by level, into scratch files.
+    Partitioned,
 }
 
 impl MarkAlgorithm {
@@ -80,6 +89,7 @@ impl MarkAlgorithm {
             Self::Physical => "pgc",
             Self::PhysicalPlus => "pgc+",
             Self::Exact => "exact",
+            Self::Partitioned => "partitioned",
         }
     }
 }
@@ -88,9 +98,12 @@ impl FromStr for MarkAlgorithm {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self> {
-        let all = [Self::Auto, Self::Logical, Self::Physical, Self::PhysicalPlus, Self::Exact];
-        all.into_iter().find(|algorithm| algorithm.name() == text).ok_or_else(|| {
-            Error::invalid(format!("'{text}' is no way to mark: auto, exact, lgc, pgc or pgc+"))
+        let in_memory = [Self::Logical, Self::Physical, Self::PhysicalPlus, Self::Exact];
+        let mut all = [Self::Auto, Self::Partitioned].into_iter().chain(in_memory);
+        all.find(|algorithm| algorithm.name() == text).ok_or_else(|| {
+            Error::invalid(format!(
+                "'{text}' is no way to mark: auto, exact, lgc, partitioned, pgc or pgc+"
+            ))
         })
     }
 }
@@ -112,6 +125,8 @@ pub struct CollectOptions {
     pub mark_only: bool,
     /// Bytes for marks instead of the share of the memory limit: for experiments.
     pub marks_bytes: Option<usize>,
+    /// Where scratch files are, if any are needed, instead of the system's directory for them.
+    pub scratch: Option<PathBuf>,
 }
 
 impl Default for CollectOptions {
@@ -124,6 +139,7 @@ impl Default for CollectOptions {
             duration_max: None,
             mark_only: false,
             marks_bytes: None,
+            scratch: None,
         }
     }
 }

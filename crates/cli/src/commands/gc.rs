@@ -2,6 +2,7 @@
 
 use crate::context::{Access, Context, host_name, user_name};
 use crate::exit::Outcome;
+use crate::machine_notes;
 use crate::size::{ByteSize, counted, human};
 use crate::table::Table;
 use crate::time;
@@ -13,6 +14,7 @@ use onefold_store::layers::ThrottleLimits;
 use onefold_types::{Error, Result};
 use serde_json::json;
 use std::cell::RefCell;
+use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -45,7 +47,7 @@ pub struct GcArguments {
     /// How much to free
     #[arg(long, value_name = "GOAL", default_value = "5%")]
     space_goal: Goal,
-    /// How what is live is found: auto, exact, lgc, pgc or pgc+
+    /// How what is live is found: auto, exact, lgc, partitioned, pgc or pgc+
     #[arg(long, value_name = "HOW", default_value = "auto")]
     mark: MarkAlgorithm,
     #[command(flatten)]
@@ -154,6 +156,7 @@ pub fn run(context: &Context, arguments: &GcArguments) -> Result<Outcome> {
         threads: context.threads,
         duration_max: arguments.bounds.max_duration,
         mark_only: looks_only,
+        scratch: scratch(),
         ..CollectOptions::default()
     };
     if !looks_only {
@@ -171,6 +174,12 @@ pub fn run(context: &Context, arguments: &GcArguments) -> Result<Outcome> {
         true => Ok(Outcome::Complete),
         false => Ok(Outcome::Partial),
     }
+}
+
+/// Scratch files go beside this user's caches, which are more likely on a disk than what the system
+/// has for temporary files; without caches they go there.
+fn scratch() -> Option<PathBuf> {
+    machine_notes::directory().filter(|directory| directory.is_dir())
 }
 
 /// Collects; works at zero bytes free.
@@ -269,12 +278,13 @@ fn print_phases(context: &Context, report: &CollectReport) -> Result<()> {
     let output = &context.output;
     let mark = &report.mark;
     output.note(&format!(
-        "marked {} in {} of {} by {} ({} of memory, {})",
+        "marked {} in {} of {} by {} ({} of memory, {} spilled, {})",
         counted(mark.enumeration.nodes, "tree node"),
         counted(mark.snapshots, "root"),
         counted(report.snapshots, "snapshot"),
         mark.algorithm.name(),
         human(mark.memory_bytes),
+        human(mark.spilled_bytes),
         counted(u64::from(mark.rounds), "round"),
     ))?;
     for (phase, elapsed) in mark.phases.iter().chain(&report.phases) {
@@ -331,6 +341,7 @@ pub fn fields(report: &CollectReport, looks_only: bool) -> serde_json::Value {
             "packs_read": mark.scan.packs,
             "index_entries": mark.index_entries,
             "memory_bytes": mark.memory_bytes,
+            "spilled_bytes": mark.spilled_bytes,
             "phases_ms": milliseconds(&mark.phases),
         },
         "phases_ms": milliseconds(&report.phases),

@@ -11,7 +11,7 @@
 use super::cleaning;
 use super::copy::{CopyForward, Gathered, Rescued, gather};
 use super::enumeration;
-use super::live_set::Marks;
+use super::live_set::{CONTAINERS_PER_QUESTION, Marks};
 use super::mark::{MarkReport, Marker};
 use super::settle;
 use super::survey::{Survey, Surveyed};
@@ -140,7 +140,7 @@ impl<'a> Collector<'a> {
     /// G1: what is live, and how live every container is.
     fn mark(&mut self) -> Result<Marked> {
         let older_plans = epoch::plan_names(self.repository)?;
-        let (epoch, mut barred) = match epoch::newest(self.repository)? {
+        let (epoch, barred) = match epoch::newest(self.repository)? {
             Newest::Finished(number) => (number, BTreeSet::new()),
             // Only looked at: what is condemned already is not there to be chosen.
             Newest::Open(decided) => {
@@ -149,7 +149,6 @@ impl<'a> Collector<'a> {
         };
         let tombstones = snapshots::tombstones(self.repository)?;
         let live = self.committed_but(&tombstones, &BTreeSet::new())?;
-        barred.extend(findings::load_findings(self.repository)?);
         let (index, mut survey) = self.survey(!self.options.mark_only)?;
         let oldest = settle::oldest_running_ns(self.repository)?;
         let oldest_ms = oldest.map(|ns| ns / 1_000_000 - CLOCK_DIFFERENCE_MS);
@@ -159,7 +158,7 @@ impl<'a> Collector<'a> {
         survey.bar(|container| {
             // A plan is made without indexing first; what is not indexed then is garbage.
             let unknown = !container.indexed && !self.options.mark_only;
-            barred.contains(&container.id) || unknown || in_use(container)
+            barred.contains(&container.id) || unknown || !container.sound || in_use(container)
         });
         self.report.containers = survey.containers.len() as u64;
         self.report.stored_bytes = survey.stored_bytes();
@@ -210,7 +209,8 @@ impl<'a> Collector<'a> {
                 index.refresh(self.repository)?;
             }
         }
-        let survey = Survey::take(self.repository, &index.covered())?;
+        let mut survey = Survey::take(self.repository, &index.covered())?;
+        survey.distrust(&findings::load_findings(self.repository)?);
         Ok((index, survey))
     }
 
@@ -230,6 +230,7 @@ impl<'a> Collector<'a> {
             threads: self.options.threads,
             seed: u64::from_le_bytes(seed),
             memory_bytes: self.options.marks_bytes.unwrap_or(memory_bytes),
+            scratch: self.options.scratch.clone().unwrap_or_else(std::env::temp_dir),
             job: self.job,
             report: MarkReport::default(),
         };
@@ -249,7 +250,7 @@ impl<'a> Collector<'a> {
                 return error;
             };
             let roots = roots_of([record]);
-            let walked = enumeration::logical(&mut reader, &roots, self.job, &mut |_| {});
+            let walked = enumeration::logical(&mut reader, &roots, self.job, &mut |_| Ok(()));
             if walked.is_err_and(|error| error.is_damage()) {
                 touched.push(id.short());
             }
@@ -291,11 +292,14 @@ impl<'a> Collector<'a> {
     fn condemn(&mut self, marked: &mut Marked) -> Result<Round> {
         let started = Instant::now();
         let chunks_max = self.repository.memory().copied_chunks_max as u64;
-        let mut chunks = 0;
+        let asked_max = marked.marks.prepared_max();
+        let (mut chunks, mut asked) = (0, 0);
         let mut condemned = Vec::new();
         while let Some(id) = marked.chosen.front().copied() {
-            chunks += marked.liveness.get(&id).map_or(0, |one| u64::from(one.live_chunks));
-            if chunks > chunks_max && !condemned.is_empty() {
+            let one = marked.liveness.get(&id);
+            chunks += one.map_or(0, |one| u64::from(one.live_chunks));
+            asked += one.map_or(0, |one| u64::from(one.chunks));
+            if (chunks > chunks_max || asked > asked_max) && !condemned.is_empty() {
                 break;
             }
             marked.chosen.pop_front();
@@ -303,6 +307,7 @@ impl<'a> Collector<'a> {
         }
         condemned.sort_unstable();
         let (_, survey) = self.survey(false)?;
+        marked.marks.prepare(self.repository, &survey, &condemned, self.job)?;
         let (gathered, live_in) = self.gather(&survey, &condemned, &marked.marks)?;
         match self.copy(&survey, &condemned, gathered, &marked.snapshots) {
             Ok(rescued) => match rescued.kept.first() {
@@ -391,6 +396,7 @@ impl<'a> Collector<'a> {
                 spot.rank = next;
                 next += 1;
             }
+            Ok(())
         })?;
         Ok(())
     }
@@ -417,7 +423,7 @@ impl<'a> Collector<'a> {
         let each = &mut |chunk: &Fingerprint| marks.insert(chunk.prefix());
         enumeration::logical(&mut reader, &roots_of(new.values()), self.job, each)?;
         marked.snapshots.extend(new);
-        let kept = self.rescue(&round.condemned, &marked.marks, &marked.snapshots)?;
+        let kept = self.rescue(&round.condemned, &mut marked.marks, &marked.snapshots)?;
         self.phase("second mark", started);
         Ok(kept)
     }
@@ -427,14 +433,20 @@ impl<'a> Collector<'a> {
     fn rescue(
         &mut self,
         condemned: &[ContainerId],
-        marks: &Marks,
+        marks: &mut Marks,
         snapshots: &BTreeMap<SessionId, SnapshotRecord>,
     ) -> Result<Kept> {
         let mut kept = Kept::new();
+        let (mut prepared, mut left) = (0, condemned);
         // So many containers that what is live in them is sure to fit.
         for batch in condemned.chunks(CONTAINERS_PER_RESCUE) {
             self.job.interrupt.check()?;
             let (_, survey) = self.survey(false)?;
+            if prepared == 0 {
+                prepared = marks.prepare(self.repository, &survey, left, self.job)?;
+            }
+            prepared = prepared.saturating_sub(batch.len());
+            left = left.get(batch.len()..).unwrap_or_default();
             let (gathered, live_in) = self.gather(&survey, batch, marks)?;
             let (repository, job, threads) = (self.repository, self.job, self.options.threads);
             let copier = CopyForward { repository, survey: &survey, condemned, threads, job };
@@ -494,9 +506,9 @@ impl<'a> Collector<'a> {
         let tombstones = decided.plan.tombstones.iter().copied().collect();
         let live = self.committed_but(&tombstones, &BTreeSet::new())?;
         let (index, survey) = self.survey(true)?;
-        let (marks, _) = self.run_marker(&index, &survey, &live)?;
+        let (mut marks, _) = self.run_marker(&index, &survey, &live)?;
         drop(index);
-        self.rescue(&decided.plan.condemned, &marks, &live)
+        self.rescue(&decided.plan.condemned, &mut marks, &live)
     }
 
     /// Decides what of the condemned is deleted; returns what was decided, by whomever. What holds
@@ -574,7 +586,7 @@ impl<'a> Collector<'a> {
 type Kept = BTreeMap<ContainerId, String>;
 
 /// Condemned containers whose live chunks are rescued in one go.
-const CONTAINERS_PER_RESCUE: usize = 256;
+const CONTAINERS_PER_RESCUE: usize = CONTAINERS_PER_QUESTION;
 
 fn roots_of<'r>(records: impl IntoIterator<Item = &'r SnapshotRecord>) -> Vec<Reference> {
     records.into_iter().flat_map(|record| [Some(record.root), record.placement]).flatten().collect()

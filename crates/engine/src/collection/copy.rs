@@ -169,7 +169,7 @@ impl CopyForward<'_> {
 
     fn is_holder(&self, id: ContainerId) -> bool {
         let known = self.survey.ordinal(id).and_then(|at| self.survey.containers.get(at));
-        known.is_some_and(|container| container.indexed)
+        known.is_some_and(|container| container.indexed && container.sound)
             && self.condemned.binary_search(&id).is_err()
     }
 

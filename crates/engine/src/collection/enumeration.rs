@@ -58,7 +58,7 @@ pub fn logical(
     reader: &mut TreeReader,
     roots: &[Reference],
     job: &Job,
-    each: &mut dyn FnMut(&Fingerprint),
+    each: &mut dyn FnMut(&Fingerprint) -> Result<()>,
 ) -> Result<EnumerationCounters> {
     let mut counters = EnumerationCounters::default();
     let before = reader.chunks().counters();
@@ -67,7 +67,7 @@ pub fn logical(
         left.push(*root);
         while let Some(reference) = left.pop() {
             counters.references += 1;
-            each(&reference.fingerprint);
+            each(&reference.fingerprint)?;
             if reference.level.is_node() {
                 job.interrupt.check()?;
                 counters.nodes += 1;
@@ -149,7 +149,7 @@ fn refer(table: &NodeTable, shared: &Shared<'_>, children: &[Reference]) -> Resu
     let (live, checksums, counters) = &mut *guard;
     for child in children {
         counters.references += 1;
-        live.insert(child.fingerprint.prefix());
+        live.insert(child.fingerprint.prefix())?;
         if child.level.is_node() {
             let is_first = table.refer(&child.fingerprint).ok_or_else(|| {
                 Error::damaged(format!(

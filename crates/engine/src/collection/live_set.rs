@@ -1,20 +1,29 @@
 //! What is marked: which chunks live snapshots need, as far as memory allows to know.
 //!
 //! Every form answers by a fingerprint's eight-byte prefix, never denies what was marked, and may
-//! take a dead chunk for a live one: an exact set once in 2^64 pairs, a filter by its false positives (S3.9), a perfect hash where
-//! two fingerprints share a prefix or one was not there when the hash was made (S3.22), a filter
-//! that was told to attend to some chunks only for all others (S3.15).
+//! take a dead chunk for a live one: an exact set once in 2^64 pairs, a filter by its false
+//! positives (S3.9), a perfect hash where two fingerprints share a prefix or one was not there when
+//! the hash was made (S3.22), a filter that was told to attend to some chunks only for all others
+//! (S3.15), and marks in scratch files for all that was not asked about beforehand
+//! ([`Marks::prepare`]).
 
+use super::spilled_live::SpilledLive;
+use super::survey::{Survey, Surveyed};
 use crate::chunk_store::PrefixHasher;
+use crate::job::Job;
+use crate::repository::Repository;
 use onefold_policy::collection::focus::{CandidateFilter, Focus};
 use onefold_policy::collection::live_filter::LiveFilter;
 use onefold_policy::collection::mark_vector::MarkVector;
 use onefold_policy::collection::perfect_hash::PerfectHash;
+use onefold_types::{ContainerId, Result};
 use std::collections::HashMap;
 use std::hash::BuildHasherDefault;
 
 /// Bytes that an exact set takes for each chunk, room to grow included.
 pub const EXACT_BYTES_PER_CHUNK: usize = 36;
+/// Containers whose chunks are asked about before the room for more is looked at.
+pub const CONTAINERS_PER_QUESTION: usize = 256;
 
 /// Which chunks are attended to; all others count as live without being noted.
 pub enum Attention {
@@ -56,12 +65,17 @@ pub enum LiveSet {
         /// A bit for each position.
         bits: MarkVector,
     },
+    /// Every prefix, in scratch files.
+    Partitioned(Box<SpilledLive>),
 }
 
 impl LiveSet {
     /// Marks a chunk.
-    pub fn insert(&mut self, prefix: u64) {
+    ///
+    /// Errors: those of scratch files, if there are any.
+    pub fn insert(&mut self, prefix: u64) -> Result<()> {
         match self {
+            Self::Partitioned(live) => return live.insert(prefix),
             Self::Exact(prefixes) => {
                 prefixes.entry(prefix).or_default();
             }
@@ -77,6 +91,7 @@ impl LiveSet {
                 }
             }
         }
+        Ok(())
     }
 
     /// Whether the chunk may be needed; `false` is certain.
@@ -90,6 +105,7 @@ impl LiveSet {
             Self::Perfect { hash, bits } => {
                 hash.position(prefix).is_some_and(|position| bits.get(position))
             }
+            Self::Partitioned(live) => live.contains(prefix),
         }
     }
 
@@ -106,6 +122,7 @@ impl LiveSet {
                 filter.bytes_used() + candidates
             }
             Self::Perfect { hash, bits } => hash.bytes_used() + bits.bytes_used(),
+            Self::Partitioned(live) => live.bytes_used(),
         }
     }
 }
@@ -128,11 +145,52 @@ impl Marks {
     }
 
     /// Marks a chunk.
-    pub fn insert(&mut self, prefix: u64) {
-        self.set.insert(prefix);
+    ///
+    /// Errors: those of scratch files, if there are any.
+    pub fn insert(&mut self, prefix: u64) -> Result<()> {
         if !self.lost.is_empty() && self.lost.binary_search(&prefix).is_ok() {
             self.lost_references += 1;
         }
+        self.set.insert(prefix)
+    }
+
+    /// How many chunks can be prepared for.
+    #[must_use]
+    pub fn prepared_max(&self) -> u64 {
+        match &self.set {
+            LiveSet::Partitioned(live) => live.asked_max() as u64,
+            _ => u64::MAX,
+        }
+    }
+
+    /// Prepares for questions about the chunks of the first of `containers`, which rise: as many as
+    /// there is room for, at least [`CONTAINERS_PER_QUESTION`] and a multiple of them; says how
+    /// many. All other chunks count as live afterwards. Only marks in scratch files need it.
+    pub fn prepare(
+        &mut self,
+        repository: &Repository,
+        survey: &Survey,
+        containers: &[ContainerId],
+        job: &Job,
+    ) -> Result<usize> {
+        let LiveSet::Partitioned(live) = &mut self.set else {
+            return Ok(containers.len());
+        };
+        let mut asked = live.take_room();
+        let mut prepared = 0;
+        for some in containers.chunks(CONTAINERS_PER_QUESTION) {
+            if asked.len() >= live.asked_max() {
+                break;
+            }
+            let wanted = |container: &Surveyed| some.binary_search(&container.id).is_ok();
+            survey.scan(repository, &wanted, job, &mut |_, section| {
+                asked.extend(section.chunks.iter().map(|chunk| chunk.fingerprint.prefix()));
+                Ok(())
+            })?;
+            prepared += some.len();
+        }
+        live.answer(asked)?;
+        Ok(prepared)
     }
 
     /// Whether the chunk may be needed; `false` is certain.

@@ -6,16 +6,19 @@
 //! | `pgc` (S3.17 to S3.21) | a Bloom filter | levels, breadth first | a second filter |
 //! | `pgc+` (S3.22 to S3.27) | a bit for each fingerprint, by a perfect hash | levels | counters |
 //! | `exact` | the prefixes themselves | levels | the order of the scan |
+//! | `partitioned` | the prefixes, in scratch files | levels | the order of the index |
 //!
-//! `auto` takes `exact` while that fits into the memory for marks, then `pgc+`, then `pgc` in two
-//! rounds: a sample of the fingerprints chooses candidates, and only their chunks are attended to in
-//! the second round (S3.15, S3.23). What is live never depends on the choice; how much that is dead
-//! is taken for live does.
+//! `auto` takes `exact` while that fits into the memory for marks, then `pgc+`, then `partitioned`,
+//! which always fits. `lgc` and `pgc` that do not fit take two rounds: a sample of the fingerprints
+//! chooses candidates, and only their chunks are attended to in the second round (S3.15, S3.23).
+//! What is live never depends on the choice; how much that is dead is taken for live does.
 
 use super::MarkAlgorithm;
 use super::analysis::{self, NODE_TABLE_BYTES_PER_NODE, NodeTable};
 use super::enumeration::{self, EnumerationCounters};
 use super::live_set::{Attention, EXACT_BYTES_PER_CHUNK, LiveSet, Marks};
+use super::partitioned::Partitioned;
+use super::spill::Scratch;
 use super::survey::{ScanCounters, Survey, Surveyed};
 use crate::index::FingerprintIndex;
 use crate::index::scan::EntryScan;
@@ -32,6 +35,7 @@ use onefold_policy::collection::live_filter::{LiveFilter, LiveInstances};
 use onefold_policy::collection::mark_vector::MarkVector;
 use onefold_policy::collection::select::ContainerLiveness;
 use onefold_types::{ContainerId, Error, ErrorKind, Fingerprint, Result};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -61,6 +65,8 @@ pub struct MarkReport {
     pub index_entries: u64,
     /// Memory of what was marked in, at its largest.
     pub memory_bytes: u64,
+    /// Bytes written to scratch files.
+    pub spilled_bytes: u64,
 }
 
 /// Marks what the roots need.
@@ -77,6 +83,8 @@ pub struct Marker<'a> {
     pub seed: u64,
     /// Bytes for marks.
     pub memory_bytes: usize,
+    /// Where scratch files are, if any are needed.
+    pub scratch: PathBuf,
     /// Stops it, and shows how far it is.
     pub job: &'a Job,
     /// What it took.
@@ -107,7 +115,8 @@ impl Marker<'_> {
             MarkAlgorithm::Auto | MarkAlgorithm::PhysicalPlus if fits_perfect => {
                 MarkAlgorithm::PhysicalPlus
             }
-            MarkAlgorithm::Auto | MarkAlgorithm::PhysicalPlus => MarkAlgorithm::Physical,
+            MarkAlgorithm::Auto => MarkAlgorithm::Partitioned,
+            MarkAlgorithm::PhysicalPlus => MarkAlgorithm::Physical,
             other => other,
         }
     }
@@ -126,8 +135,8 @@ impl Marker<'_> {
         if wanted == MarkAlgorithm::Auto
             && made.as_ref().is_err_and(|error| error.kind() == ErrorKind::LimitExceeded)
         {
-            // Too many nodes for a table of them: walk the trees instead.
-            algorithm = MarkAlgorithm::Logical;
+            // Too many nodes for a table of them.
+            algorithm = MarkAlgorithm::Partitioned;
             made = self.whole_or_focused(algorithm, roots, &lost);
         }
         self.report.algorithm = algorithm;
@@ -140,6 +149,9 @@ impl Marker<'_> {
         roots: &[Reference],
         lost: &[u64],
     ) -> Result<(Marks, Vec<ContainerLiveness>)> {
+        if algorithm == MarkAlgorithm::Partitioned {
+            return self.partitioned(roots, lost);
+        }
         let filters = matches!(algorithm, MarkAlgorithm::Logical | MarkAlgorithm::Physical);
         let entries = self.index.entries();
         let focus = Focus::plan(entries, FILTER_BITS_PER_CHUNK, self.memory_bytes, self.seed);
@@ -165,6 +177,42 @@ impl Marker<'_> {
         let attention = Attention::Candidates(filter);
         let (marks, instances) = self.mark(algorithm, roots, attention, lost)?;
         self.judge(marks, instances, &is_candidate)
+    }
+
+    /// Everything in scratch files.
+    fn partitioned(
+        &mut self,
+        roots: &[Reference],
+        lost: &[u64],
+    ) -> Result<(Marks, Vec<ContainerLiveness>)> {
+        self.report.rounds = 1;
+        let scratch = Scratch::new(self.scratch.clone());
+        let (repository, index, survey, job) = (self.repository, self.index, self.survey, self.job);
+        let bytes = self.memory_bytes;
+        let mut parts = Partitioned::new(repository, index, survey, job, &scratch, bytes);
+        let analysis = Instant::now();
+        self.job.progress.set_current("metadata sections");
+        self.job.progress.set_totals(self.survey.containers.len() as u64, 0);
+        let (nodes, scan) = parts.scan()?;
+        self.count_scan(scan);
+        self.phase("analysis", analysis);
+        let enumeration = Instant::now();
+        self.job.progress.set_current("snapshots");
+        let mut marks = parts.marks(lost.to_vec());
+        let walked = parts.walk(&nodes, roots, &mut marks)?;
+        drop(nodes);
+        self.report.enumeration.add(&walked);
+        self.phase("enumeration", enumeration);
+        if marks.lost_references > 0 {
+            return Err(self.lost_error(marks.lost_references));
+        }
+        let select = Instant::now();
+        self.job.progress.set_current("instances");
+        let liveness = parts.judge(&mut marks)?;
+        self.phase("select", select);
+        self.report.memory_bytes = self.report.memory_bytes.max(scratch.peak_bytes() as u64);
+        self.report.spilled_bytes += scratch.spilled_bytes();
+        Ok((marks, liveness))
     }
 
     /// The containers that are most dead by the sample, as many as memory allows, rising.
@@ -252,7 +300,8 @@ impl Marker<'_> {
                 let bits = MarkVector::new(hash.positions())?;
                 Ok((LiveSet::Perfect { hash, bits }, Some(counters)))
             }
-            MarkAlgorithm::Exact | MarkAlgorithm::Auto => {
+            // That in scratch files has sets of its own.
+            MarkAlgorithm::Exact | MarkAlgorithm::Auto | MarkAlgorithm::Partitioned => {
                 Ok((LiveSet::Exact(Default::default()), None))
             }
             MarkAlgorithm::Logical | MarkAlgorithm::Physical => {

@@ -28,6 +28,9 @@ pub struct Surveyed {
     pub stored_bytes: u64,
     /// Whether the index covers it: only then does it count as a holder of chunks.
     pub indexed: bool,
+    /// Whether nothing bad was found about it: a damaged container is no holder either, and what it
+    /// may still hold alone is left to it.
+    pub sound: bool,
     /// Whether it may be condemned.
     pub eligible: bool,
 }
@@ -56,7 +59,8 @@ impl Survey {
             if let Ok(id) = layout::last_component(listed.key.as_str()).parse::<ContainerId>() {
                 let indexed = covered.binary_search(&id).is_ok();
                 let stored_bytes = listed.size_bytes;
-                containers.push(Surveyed { id, stored_bytes, indexed, eligible: true });
+                let (sound, eligible) = (true, true);
+                containers.push(Surveyed { id, stored_bytes, indexed, sound, eligible });
             }
             Ok(())
         })?;
@@ -147,6 +151,13 @@ impl Survey {
             }
         }
         Ok(())
+    }
+
+    /// Notes the containers that something bad was found about.
+    pub fn distrust(&mut self, findings: &BTreeSet<ContainerId>) {
+        for container in &mut self.containers {
+            container.sound &= !findings.contains(&container.id);
+        }
     }
 
     /// Bars containers from being condemned.

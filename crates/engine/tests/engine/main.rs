@@ -2,6 +2,7 @@
 
 mod check;
 mod check_index;
+mod collection_partitioned;
 mod faults;
 mod index;
 mod index_cost;
