@@ -33,6 +33,8 @@ use std::time::Instant;
 
 /// Times that a collection begins anew because others are ahead.
 const TRIES_MAX: usize = 16;
+/// Times that a collection begins anew because something vanished while it was read.
+const VANISHED_MAX: usize = 3;
 /// Containers younger than the oldest running backup by this much are not left alone: clocks of
 /// different machines differ. Only preference rests on it.
 const CLOCK_DIFFERENCE_MS: i64 = 60_000;
@@ -83,6 +85,7 @@ impl<'a> Collector<'a> {
         if !self.options.mark_only {
             settle::fence_abandoned(self.repository)?;
         }
+        let mut vanished = 0;
         for _ in 0..TRIES_MAX {
             let epoch_before = self.finish_open()?;
             match self.attempt() {
@@ -90,6 +93,10 @@ impl<'a> Collector<'a> {
                 Ok(false) => {}
                 // What was missing may have been another collector's to delete.
                 Err(error) if error.is_damage() && self.is_overtaken(epoch_before)? => {}
+                // A backup may have merged runs of the index while they were read.
+                Err(error) if error.kind() == ErrorKind::NotFound && vanished < VANISHED_MAX => {
+                    vanished += 1;
+                }
                 Err(error) => return Err(error),
             }
         }
@@ -120,7 +127,9 @@ impl<'a> Collector<'a> {
 
     /// Marks, chooses and goes through all rounds; `false` if another collector was faster.
     fn attempt(&mut self) -> Result<bool> {
-        let mut marked = self.mark()?;
+        let Some(mut marked) = self.mark()? else {
+            return Ok(false);
+        };
         if self.options.mark_only {
             return Ok(true);
         }
@@ -136,11 +145,13 @@ impl<'a> Collector<'a> {
         Ok(true)
     }
 
-    /// G1: what is live, and how live every container is.
-    fn mark(&mut self) -> Result<Marked> {
+    /// G1: what is live, and how live every container is. `None` if another collector has decided
+    /// an epoch since the last one was seen to be finished: epochs must not overlap.
+    fn mark(&mut self) -> Result<Option<Marked>> {
         let older_plans = epoch::plan_names(self.repository)?;
         let (epoch, mut barred) = match epoch::newest(self.repository)? {
             Newest::Finished(number) => (number, BTreeSet::new()),
+            Newest::Open(_) if !self.options.mark_only => return Ok(None),
             // Only looked at: what is condemned already is not there to be chosen.
             Newest::Open(decided) => {
                 (decided.number, decided.plan.condemned.into_iter().collect::<BTreeSet<_>>())
@@ -152,8 +163,10 @@ impl<'a> Collector<'a> {
         let (index, mut survey) = self.survey(!self.options.mark_only)?;
         let oldest = settle::oldest_start_ns(self.repository)?;
         let oldest_ms = oldest.map(|ns| ns / 1_000_000 - CLOCK_DIFFERENCE_MS);
+        // Whoever has no patience fences running backups at once, and waits for none of them.
+        let is_patient = !self.options.patience.is_zero();
         let in_use = |container: &Surveyed| {
-            oldest_ms.is_some_and(|oldest| container.id.created_ms() >= oldest)
+            is_patient && oldest_ms.is_some_and(|oldest| container.id.created_ms() >= oldest)
         };
         survey.bar(|container| {
             barred.contains(&container.id) || !container.indexed || in_use(container)
@@ -176,7 +189,8 @@ impl<'a> Collector<'a> {
             self.report.copied_bytes = selection.copied_bytes_stored;
         }
         self.report.selection = Some(selection);
-        Ok(Marked { epoch, older_plans, tombstones, snapshots: live, marks, liveness, chosen })
+        let snapshots = live;
+        Ok(Some(Marked { epoch, older_plans, tombstones, snapshots, marks, liveness, chosen }))
     }
 
     fn committed_but(
@@ -194,7 +208,10 @@ impl<'a> Collector<'a> {
     /// so that it can be collected, unless a session that is running may be about to do so.
     fn survey(&self, mend: bool) -> Result<(FingerprintIndex, Survey)> {
         let mut index = FingerprintIndex::open(self.repository)?;
-        if mend && settle::undecided(self.repository)?.is_empty() {
+        let may_mend = || -> Result<bool> {
+            Ok(self.options.patience.is_zero() || settle::undecided(self.repository)?.is_empty())
+        };
+        if mend && may_mend()? {
             merge::remove_superseded(self.repository, &index)?;
             let present = rebuild::container_names(self.repository)?;
             let kind = index.kind();
@@ -268,21 +285,16 @@ impl<'a> Collector<'a> {
         };
         let number = marked.epoch + 1;
         let older = std::mem::take(&mut marked.older_plans);
-        let decided = epoch::publish(self.repository, number, plan, &older)?;
-        let Some(decided) = decided.filter(|decided| decided.plan.condemned == round.condemned)
-        else {
+        let decided = epoch::publish(self.repository, number, plan.clone(), &older)?;
+        // A plan that condemns the same may still know older tombstones, which G5 must go by.
+        let Some(decided) = decided.filter(|decided| decided.plan == plan) else {
             return Ok(false);
         };
         marked.older_plans = vec![decided.plan_id];
         marked.epoch = number;
         self.settle(number)?;
-        let kept = match self.remark(marked, &round) {
-            Ok(kept) => kept,
-            Err(error) => return Err(self.give_up(number, error)),
-        };
-        let sweep = without(&round.condemned, &kept);
-        self.report.kept.extend(kept);
-        let deleted = epoch::decide_sweep(self.repository, number, sweep)?;
+        let remark = &mut |this: &mut Self| this.remark(marked, &round);
+        let deleted = self.sweep(number, &round.condemned, remark)?;
         self.complete(number, &deleted, &round.stored_bytes)?;
         Ok(true)
     }
@@ -405,6 +417,37 @@ impl<'a> Collector<'a> {
         Ok(())
     }
 
+    /// Marks again, and decides what is deleted (the end of G5).
+    ///
+    /// What `remark` misses may have been another collector's to delete, which has decided the
+    /// sweep then, after its own G5; or a run of the index that was merged meanwhile.
+    fn sweep(
+        &mut self,
+        number: u64,
+        condemned: &[ContainerId],
+        remark: &mut dyn FnMut(&mut Self) -> Result<Kept>,
+    ) -> Result<Vec<ContainerId>> {
+        let mut tries = 0;
+        let kept = loop {
+            tries += 1;
+            match remark(self) {
+                Ok(kept) => break kept,
+                Err(error) if error.is_damage() => {
+                    if let Some(deleted) = epoch::decided_sweep(self.repository, number)? {
+                        return Ok(deleted);
+                    }
+                    if error.kind() != ErrorKind::NotFound || tries >= TRIES_MAX {
+                        return Err(self.give_up(number, error));
+                    }
+                }
+                Err(error) => return Err(error),
+            }
+        };
+        let sweep = without(condemned, &kept);
+        self.report.kept.extend(kept);
+        epoch::decide_sweep(self.repository, number, sweep)
+    }
+
     /// G5: marks what was committed since, and rescues what it needs. Returns the containers that
     /// must be kept.
     fn remark(&mut self, marked: &mut Marked, round: &Round) -> Result<Kept> {
@@ -418,8 +461,11 @@ impl<'a> Collector<'a> {
         let marks = &mut marked.marks;
         let each = &mut |chunk: &Fingerprint| marks.insert(chunk.prefix());
         enumeration::logical(&mut reader, &roots_of(new.values()), self.job, each)?;
-        marked.snapshots.extend(new);
-        let kept = self.rescue(&round.condemned, &marked.marks, &marked.snapshots)?;
+        let mut snapshots = marked.snapshots.clone();
+        snapshots.extend(new);
+        let kept = self.rescue(&round.condemned, &marked.marks, &snapshots)?;
+        // Only now: whoever tries again must rescue again.
+        marked.snapshots = snapshots;
         self.phase("second mark", started);
         Ok(kept)
     }
@@ -460,14 +506,12 @@ impl<'a> Collector<'a> {
     /// Ends an epoch in which something was found damaged after it was decided: everything that it
     /// condemned is kept, so that it does not stay open for ever.
     fn give_up(&self, number: u64, error: Error) -> Error {
-        if !error.is_damage() {
-            return error;
-        }
-        let ended = epoch::decide_sweep(self.repository, number, Vec::new())
-            .and_then(|deleted| match deleted.is_empty() {
+        let ended = epoch::decide_sweep(self.repository, number, Vec::new()).and_then(|deleted| {
+            match deleted.is_empty() {
                 true => epoch::finish(self.repository, number),
                 false => Ok(()),
-            });
+            }
+        });
         match ended {
             Ok(()) => error.context("nothing was deleted"),
             Err(_) => error,
@@ -482,13 +526,8 @@ impl<'a> Collector<'a> {
             return self.complete(number, &deleted, &sizes);
         }
         self.settle(number)?;
-        let kept = match self.mark_for(decided) {
-            Ok(kept) => kept,
-            Err(error) => return Err(self.give_up(number, error)),
-        };
-        let sweep = without(&decided.plan.condemned, &kept);
-        self.report.kept.extend(kept);
-        let deleted = epoch::decide_sweep(self.repository, number, sweep)?;
+        let remark = &mut |this: &mut Self| this.mark_for(decided);
+        let deleted = self.sweep(number, &decided.plan.condemned, remark)?;
         self.complete(number, &deleted, &sizes)
     }
 
@@ -573,9 +612,6 @@ fn roots_of<'r>(records: impl IntoIterator<Item = &'r SnapshotRecord>) -> Vec<Re
     records.into_iter().flat_map(|record| [Some(record.root), record.placement]).flatten().collect()
 }
 
-fn stored_bytes(
-    liveness: &BTreeMap<ContainerId, ContainerLiveness>,
-    ids: &[ContainerId],
-) -> u64 {
+fn stored_bytes(liveness: &BTreeMap<ContainerId, ContainerLiveness>, ids: &[ContainerId]) -> u64 {
     ids.iter().filter_map(|id| liveness.get(id)).map(|container| container.stored_bytes).sum()
 }
