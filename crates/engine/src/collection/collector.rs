@@ -34,6 +34,8 @@ use std::time::Instant;
 
 /// Times that a collection begins anew because others are ahead.
 const TRIES_MAX: usize = 16;
+/// Times that a collection begins anew because something vanished while it was read.
+const VANISHED_MAX: usize = 3;
 /// Containers younger than the oldest running backup by this much are not left alone: clocks of
 /// different machines differ. Only preference rests on it.
 const CLOCK_DIFFERENCE_MS: i64 = 60_000;
@@ -84,6 +86,7 @@ impl<'a> Collector<'a> {
         if !self.options.mark_only {
             settle::fence_abandoned(self.repository)?;
         }
+        let mut vanished = 0;
         for _ in 0..TRIES_MAX {
             let epoch_before = self.finish_open()?;
             match self.attempt() {
@@ -91,6 +94,10 @@ impl<'a> Collector<'a> {
                 Ok(false) => {}
                 // What was missing may have been another collector's to delete.
                 Err(error) if error.is_damage() && self.is_overtaken(epoch_before)? => {}
+                // A backup may have merged runs of the index while they were read.
+                Err(error) if error.kind() == ErrorKind::NotFound && vanished < VANISHED_MAX => {
+                    vanished += 1;
+                }
                 Err(error) => return Err(error),
             }
         }
@@ -121,7 +128,9 @@ impl<'a> Collector<'a> {
 
     /// Marks, chooses and goes through all rounds; `false` if another collector was faster.
     fn attempt(&mut self) -> Result<bool> {
-        let mut marked = self.mark()?;
+        let Some(mut marked) = self.mark()? else {
+            return Ok(false);
+        };
         if self.options.mark_only {
             return Ok(true);
         }
@@ -137,11 +146,13 @@ impl<'a> Collector<'a> {
         Ok(true)
     }
 
-    /// G1: what is live, and how live every container is.
-    fn mark(&mut self) -> Result<Marked> {
+    /// G1: what is live, and how live every container is. `None` if another collector has decided
+    /// an epoch since the last one was seen to be finished: epochs must not overlap.
+    fn mark(&mut self) -> Result<Option<Marked>> {
         let older_plans = epoch::plan_names(self.repository)?;
         let (epoch, barred) = match epoch::newest(self.repository)? {
             Newest::Finished(number) => (number, BTreeSet::new()),
+            Newest::Open(_) if !self.options.mark_only => return Ok(None),
             // Only looked at: what is condemned already is not there to be chosen.
             Newest::Open(decided) => {
                 (decided.number, decided.plan.condemned.into_iter().collect::<BTreeSet<_>>())
@@ -152,8 +163,10 @@ impl<'a> Collector<'a> {
         let (index, mut survey) = self.survey(!self.options.mark_only)?;
         let oldest = settle::oldest_running_ns(self.repository)?;
         let oldest_ms = oldest.map(|ns| ns / 1_000_000 - CLOCK_DIFFERENCE_MS);
+        // Whoever has no patience fences running backups at once, and waits for none of them.
+        let is_patient = !self.options.patience.is_zero();
         let in_use = |container: &Surveyed| {
-            oldest_ms.is_some_and(|oldest| container.id.created_ms() >= oldest)
+            is_patient && oldest_ms.is_some_and(|oldest| container.id.created_ms() >= oldest)
         };
         survey.bar(|container| {
             // A plan is made without indexing first; what is not indexed then is garbage.
@@ -178,8 +191,8 @@ impl<'a> Collector<'a> {
             self.report.copied_bytes = selection.copied_bytes_stored;
         }
         self.report.selection = Some(selection);
-        let chosen = chosen.into();
-        Ok(Marked { epoch, older_plans, tombstones, snapshots: live, marks, liveness, chosen })
+        let (snapshots, chosen) = (live, chosen.into());
+        Ok(Some(Marked { epoch, older_plans, tombstones, snapshots, marks, liveness, chosen }))
     }
 
     fn committed_but(
@@ -279,11 +292,8 @@ impl<'a> Collector<'a> {
         marked.older_plans = vec![decided.plan_id];
         marked.epoch = number;
         self.settle(number)?;
-        let kept = match self.remark(marked, &round) {
-            Ok(kept) => kept,
-            Err(error) => return Err(self.give_up(number, error)),
-        };
-        let deleted = self.sweep(number, &round.condemned, kept)?;
+        let remark = &mut |this: &mut Self| this.remark(marked, &round);
+        let deleted = self.sweep(number, &round.condemned, remark)?;
         self.complete(number, &deleted, &round.stored_bytes)?;
         Ok(true)
     }
@@ -409,6 +419,40 @@ impl<'a> Collector<'a> {
         Ok(())
     }
 
+    /// Marks again, and decides what is deleted (the end of G5).
+    ///
+    /// What `remark` misses may have been another collector's to delete, which has decided the
+    /// sweep then, after its own G5; or a run of the index that was merged meanwhile.
+    fn sweep(
+        &mut self,
+        number: u64,
+        condemned: &[ContainerId],
+        remark: &mut dyn FnMut(&mut Self) -> Result<Kept>,
+    ) -> Result<Vec<ContainerId>> {
+        let mut tries = 0;
+        let kept = loop {
+            tries += 1;
+            match remark(self) {
+                Ok(kept) => break kept,
+                Err(error) if error.is_damage() => {
+                    if let Some(deleted) = epoch::decided_sweep(self.repository, number)? {
+                        return Ok(deleted);
+                    }
+                    if error.kind() != ErrorKind::NotFound || tries >= TRIES_MAX {
+                        return Err(self.give_up(number, error));
+                    }
+                }
+                Err(error) => return Err(error),
+            }
+        };
+        // What holds the needed chunks instead must be durable: seen is not yet durable.
+        self.repository.store().settle(layout::CONTAINERS)?;
+        self.repository.store().settle(layout::INDEX)?;
+        let sweep = condemned.iter().copied().filter(|id| !kept.contains_key(id)).collect();
+        self.report.kept.extend(kept);
+        epoch::decide_sweep(self.repository, number, sweep)
+    }
+
     /// G5: marks what was committed since, and rescues what it needs. Returns the containers that
     /// must be kept.
     fn remark(&mut self, marked: &mut Marked, round: &Round) -> Result<Kept> {
@@ -422,8 +466,11 @@ impl<'a> Collector<'a> {
         let marks = &mut marked.marks;
         let each = &mut |chunk: &Fingerprint| marks.insert(chunk.prefix());
         enumeration::logical(&mut reader, &roots_of(new.values()), self.job, each)?;
-        marked.snapshots.extend(new);
-        let kept = self.rescue(&round.condemned, &mut marked.marks, &marked.snapshots)?;
+        let mut snapshots = marked.snapshots.clone();
+        snapshots.extend(new);
+        let kept = self.rescue(&round.condemned, &mut marked.marks, &snapshots)?;
+        // Only now: whoever tries again must rescue again.
+        marked.snapshots = snapshots;
         self.phase("second mark", started);
         Ok(kept)
     }
@@ -470,9 +517,6 @@ impl<'a> Collector<'a> {
     /// Ends an epoch in which something was found damaged after it was decided: everything that it
     /// condemned is kept, so that it does not stay open for ever.
     fn give_up(&self, number: u64, error: Error) -> Error {
-        if !error.is_damage() {
-            return error;
-        }
         let ended = epoch::decide_sweep(self.repository, number, Vec::new()).and_then(|deleted| {
             match deleted.is_empty() {
                 true => epoch::finish(self.repository, number),
@@ -493,11 +537,8 @@ impl<'a> Collector<'a> {
             return self.complete(number, &deleted, &sizes);
         }
         self.settle(number)?;
-        let kept = match self.mark_for(decided) {
-            Ok(kept) => kept,
-            Err(error) => return Err(self.give_up(number, error)),
-        };
-        let deleted = self.sweep(number, &decided.plan.condemned, kept)?;
+        let remark = &mut |this: &mut Self| this.mark_for(decided);
+        let deleted = self.sweep(number, &decided.plan.condemned, remark)?;
         self.complete(number, &deleted, &sizes)
     }
 
@@ -506,24 +547,20 @@ impl<'a> Collector<'a> {
         let tombstones = decided.plan.tombstones.iter().copied().collect();
         let live = self.committed_but(&tombstones, &BTreeSet::new())?;
         let (index, survey) = self.survey(true)?;
+        let is_unknown = |id: &ContainerId| {
+            let container = survey.ordinal(*id).and_then(|at| survey.containers.get(at));
+            container.is_some_and(|container| !container.indexed && container.sound)
+        };
+        if let Some(id) = decided.plan.condemned.iter().find(|id| is_unknown(id)) {
+            // Some marks say nothing about chunks that the index did not know.
+            return Err(Error::new(
+                ErrorKind::NotFound,
+                format!("container {id} is condemned and not in the index; run 'onefold check'"),
+            ));
+        }
         let (mut marks, _) = self.run_marker(&index, &survey, &live)?;
         drop(index);
         self.rescue(&decided.plan.condemned, &mut marks, &live)
-    }
-
-    /// Decides what of the condemned is deleted; returns what was decided, by whomever. What holds
-    /// the needed chunks instead is made durable first: seen is not yet durable.
-    fn sweep(
-        &mut self,
-        number: u64,
-        condemned: &[ContainerId],
-        kept: Kept,
-    ) -> Result<Vec<ContainerId>> {
-        self.repository.store().settle(layout::CONTAINERS)?;
-        self.repository.store().settle(layout::INDEX)?;
-        let deleted = condemned.iter().copied().filter(|id| !kept.contains_key(id)).collect();
-        self.report.kept.extend(kept);
-        epoch::decide_sweep(self.repository, number, deleted)
     }
 
     fn sizes_of(&self, ids: &[ContainerId]) -> Result<BTreeMap<ContainerId, u64>> {

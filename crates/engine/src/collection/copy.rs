@@ -19,6 +19,7 @@
 //! that.
 
 use super::survey::Survey;
+use crate::check::findings;
 use crate::container::frame_pool::FramePool;
 use crate::container::log::ContainerLog;
 use crate::container::open::{ContainerContext, OpenContainer};
@@ -153,6 +154,9 @@ impl CopyForward<'_> {
                 by_container.extend(outside.map(|id| (*id, *fingerprint)));
             }
         }
+        // What a check found damaged may have a section that reads well, and holds nothing for sure.
+        let damaged = findings::load_findings(self.repository)?;
+        by_container.retain(|(id, _)| !damaged.contains(id));
         by_container.sort_unstable();
         let mut held = HashSet::new();
         for group in by_container.chunk_by(|a, b| a.0 == b.0) {

@@ -72,10 +72,23 @@ impl FingerprintIndex {
 
     /// Opens the index again: new runs appear, replaced ones go.
     pub fn refresh(&mut self, repository: &Repository) -> Result<()> {
+        // What a run that has vanished since it was listed held is in one that was not listed yet:
+        // without that the index would be partial (R13).
+        for _ in 0..RETRIES_MAX {
+            if self.refresh_once(repository)? {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// As [`FingerprintIndex::refresh`]; `false` if a run vanished meanwhile.
+    fn refresh_once(&mut self, repository: &Repository) -> Result<bool> {
         let mut known: Vec<Run> = std::mem::take(&mut self.runs);
         self.memory_bytes = 0;
         self.problems.clear();
         let mut runs = Vec::new();
+        let mut is_whole = true;
         for id in list_runs(repository)? {
             if self.rejected.contains(&id) {
                 continue;
@@ -87,7 +100,7 @@ impl FingerprintIndex {
             match Run::open(repository, id) {
                 Ok(run) => runs.push(run),
                 // Replaced and deleted since it was listed.
-                Err(error) if error.kind() == ErrorKind::NotFound => {}
+                Err(error) if error.kind() == ErrorKind::NotFound => is_whole = false,
                 Err(error) if error.kind() == ErrorKind::Damaged => {
                     self.problems.push(error.to_string());
                 }
@@ -103,7 +116,7 @@ impl FingerprintIndex {
         self.runs = runs;
         self.budget_bytes = repository.memory().summary_vector_bytes;
         self.memory_bytes = self.runs.iter().map(Run::memory_bytes).sum();
-        Ok(())
+        Ok(is_whole)
     }
 
     /// What was wrong with runs that could not be used, or not wholly.

@@ -22,12 +22,13 @@ use crate::job::Job;
 use crate::look_up::Chosen;
 use crate::placement::{EarlierPlacement, PlacementRecorder, RecordedPlacement};
 use crate::repository::Repository;
+use crate::session::snapshots::read_outcome;
 use crate::session::{Commit, Snapshot, SnapshotList, WriterSession, epoch};
 use crate::tree::directory::DirectoryBuilder;
 use crate::tree::{TreeReader, path};
 use onefold_format::layout;
 use onefold_format::node::{Entry, EntryKind, Node, Reference, Time, Totals};
-use onefold_format::record::{RECORD_VERSION, SnapshotKind, SnapshotRecord, Summary};
+use onefold_format::record::{Outcome, RECORD_VERSION, SnapshotKind, SnapshotRecord, Summary};
 use onefold_types::{ContainerId, Error, ErrorKind, Fingerprint, Level, Result, SessionId};
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -125,6 +126,11 @@ impl Backup<'_> {
                 let root = place(&tree, &mut outcomes.done, &mut writers[0])?.reference;
                 Ok((root, outcomes.summary))
             });
+            if self.was_fenced(&ready, &built) {
+                self.abandon(ready);
+                self.fenced += 1;
+                continue;
+            }
             let (ready, tree) = self.keep_or_abandon(ready, built)?;
             if tree.summary.files + tree.summary.directories + tree.summary.others == 0
                 && tree.summary.errors > 0
@@ -335,6 +341,17 @@ impl Backup<'_> {
                 Err(error)
             }
         }
+    }
+
+    /// Whether something is missing because a collector fenced the session and then deleted what
+    /// it had stored: the backup starts over then, as if it had learnt of it at the commit.
+    fn was_fenced(&self, ready: &Ready, built: &Result<Tree>) -> bool {
+        let is_missing = built.as_ref().is_err_and(Error::is_damage);
+        let fenced = |session: &Mutex<WriterSession>| {
+            let id = session.lock().unwrap_or_else(PoisonError::into_inner).id();
+            matches!(read_outcome(self.repository, id), Ok(Some(Outcome::Fenced)))
+        };
+        is_missing && ready.session.as_ref().is_some_and(fenced)
     }
 
     fn abandon(&self, ready: Ready) {

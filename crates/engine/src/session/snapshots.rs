@@ -57,6 +57,7 @@ impl SnapshotList {
                 Err(error) => return Err(error),
             }
         }
+        list.complete(repository, &mut outcomes)?;
         list.check_chain(&outcomes);
         for (id, outcome) in outcomes {
             if let Outcome::Committed(record) = outcome
@@ -79,6 +80,37 @@ impl SnapshotList {
     #[must_use]
     pub fn get(&self, id: SessionId) -> Option<&Snapshot> {
         self.snapshots.iter().find(|snapshot| snapshot.id == id)
+    }
+
+    /// Adds what other records name and the list did not show: it may be read name by name, and
+    /// show a later record without an earlier one.
+    fn complete(
+        &mut self,
+        repository: &Repository,
+        outcomes: &mut BTreeMap<SessionId, Outcome>,
+    ) -> Result<()> {
+        let named = |outcome: &Outcome| match outcome {
+            Outcome::Committed(record) => record.predecessors.clone(),
+            Outcome::Fenced => Vec::new(),
+        };
+        let mut left: Vec<SessionId> = outcomes.values().flat_map(named).collect();
+        let mut asked = BTreeSet::new();
+        while let Some(id) = left.pop() {
+            if outcomes.contains_key(&id) || !asked.insert(id) {
+                continue;
+            }
+            match read_outcome(repository, id) {
+                Ok(Some(outcome)) => {
+                    left.extend(named(&outcome));
+                    outcomes.insert(id, outcome);
+                }
+                Ok(None) => {}
+                // Reported already.
+                Err(error) if error.is_damage() => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
     }
 
     fn check_chain(&mut self, outcomes: &BTreeMap<SessionId, Outcome>) {
@@ -124,12 +156,15 @@ pub fn committed_but(
             committed.push((*id, *record));
         }
     }
-    match named.iter().find(|id| !decided.contains(id)) {
-        None => Ok(committed),
-        Some(id) => Err(Error::damaged(format!(
-            "snapshot {id} existed and is missing now: its record was removed from the store"
-        ))),
+    for id in named.iter().filter(|id| !decided.contains(id)) {
+        // A list may be read name by name, and show a later one without an earlier one.
+        if read_outcome(repository, *id)?.is_none() {
+            return Err(Error::damaged(format!(
+                "snapshot {id} existed and is missing now: its record was removed from the store"
+            )));
+        }
     }
+    Ok(committed)
 }
 
 /// Reads how a session ended, if it has.

@@ -1,0 +1,16 @@
+//! Garbage collection: what it frees, what it must not, and everything at once with everything.
+//!
+//! [`schedule`] and [`world`] make a model of the store's users out of the real code: actors whose
+//! every step is chosen. Its tests explore which step of whom may come when ([`model`]), and show
+//! that the model notices what goes wrong when a rule of the protocol is broken ([`canaries`]).
+
+#[path = "../engine/steps.rs"]
+mod steps;
+
+mod basics;
+mod canaries;
+mod causes;
+mod marking;
+mod model;
+mod schedule;
+mod world;

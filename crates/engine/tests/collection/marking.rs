@@ -1,0 +1,112 @@
+//! All ways of marking, against each other and against a plain walk.
+
+use crate::basics::Saved;
+use crate::steps::*;
+use crate::world::*;
+use onefold_crypto::Suite;
+use onefold_engine::Repository;
+use onefold_engine::collection::enumeration::logical;
+use onefold_engine::collection::{CollectOptions, MarkAlgorithm, collect};
+use onefold_engine::container::reader;
+use onefold_engine::session::{SnapshotList, WriterSession};
+use onefold_engine::synthesis::{SynthesisOptions, fastcopy};
+use onefold_engine::tree::TreeReader;
+use onefold_types::Fingerprint;
+use onefold_types::environment::SeededRandomness;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+const NAMES: [&str; 6] = ["a", "b", "c", "d", "e", "f"];
+
+/// Some snapshots of random files, of which some are alike, some are copies, some were forgotten,
+/// and some never committed.
+fn random_store(seed: u64) -> Saved {
+    let randomness = SeededRandomness::new(seed);
+    let below = |bound: u64| randomness.below(bound);
+    let mut saved = Saved::new(Suite::None);
+    let mut ids = Vec::new();
+    for _ in 0..6 + below(6) {
+        match below(6) {
+            0 if !ids.is_empty() => {
+                let source: onefold_types::SessionId = ids[below(ids.len() as u64) as usize];
+                if let Some(content) = saved.contents.get(&source).cloned() {
+                    let options = SynthesisOptions::default();
+                    let id = fastcopy(&saved.repository, source, &options, &job()).unwrap();
+                    saved.contents.insert(id, content);
+                    ids.push(id);
+                }
+            }
+            1 => {
+                // Stored and never committed; another process would have to fence it.
+                let session = WriterSession::begin(&saved.repository).unwrap();
+                put_tree(&saved.repository, &session, &[file("lost", 500 + below(9), 40_000)]);
+            }
+            _ => {
+                let count = 1 + below(6) as usize;
+                let of = |name| (name, below(12), 1 + below(90_000) as usize);
+                let files: Vec<_> = NAMES[..count].iter().copied().map(of).collect();
+                ids.push(saved.save(&files));
+            }
+        }
+    }
+    let forgotten: Vec<_> = ids.into_iter().filter(|_| below(2) == 0).collect();
+    saved.forget(&forgotten);
+    saved
+}
+
+fn live_chunks(repository: &Arc<Repository>) -> BTreeSet<Fingerprint> {
+    let list = SnapshotList::load(repository).unwrap();
+    let roots: Vec<_> = list.snapshots.iter().map(|snapshot| snapshot.record.root).collect();
+    let mut live = BTreeSet::new();
+    let mut trees = TreeReader::open(repository).unwrap();
+    logical(&mut trees, &roots, &job(), &mut |chunk| {
+        live.insert(*chunk);
+        Ok(())
+    })
+    .unwrap();
+    live
+}
+
+fn stored_chunks(repository: &Arc<Repository>) -> BTreeSet<Fingerprint> {
+    let section = |id| reader::read_section(repository, id).unwrap();
+    let all = containers(repository).into_iter().map(section);
+    all.flat_map(|section| section.chunks.iter().map(|chunk| chunk.fingerprint).collect::<Vec<_>>())
+        .collect()
+}
+
+#[test]
+fn all_algorithms_keep_the_same() {
+    let algorithms = [
+        (MarkAlgorithm::Exact, None),
+        (MarkAlgorithm::Logical, None),
+        (MarkAlgorithm::Physical, None),
+        (MarkAlgorithm::PhysicalPlus, None),
+        // Too little for all chunks: a sample first, then the candidates.
+        (MarkAlgorithm::Logical, Some(64)),
+        (MarkAlgorithm::Physical, Some(64)),
+    ];
+    let mut two_rounds = 0;
+    for seed in 0..12 {
+        let store = random_store(seed);
+        let live = live_chunks(&store.repository);
+        for (algorithm, marks_bytes) in algorithms {
+            let memory = store.memory.clone_state();
+            let repository = reopen(&memory, 3000 + seed);
+            let copy = Saved { memory, repository, contents: store.contents.clone() };
+            let options = CollectOptions { algorithm, marks_bytes, ..collect_options() };
+            let report = collect(&copy.repository, &options, &job())
+                .unwrap_or_else(|error| panic!("{algorithm:?} {marks_bytes:?} {seed}: {error}"));
+            assert_eq!(report.mark.algorithm, algorithm);
+            two_rounds += u64::from(report.mark.rounds == 2);
+            copy.assert_whole();
+            assert_eq!(live_chunks(&copy.repository), live, "{algorithm:?} {seed}");
+            let stored = stored_chunks(&copy.repository);
+            assert!(live.is_subset(&stored));
+            if algorithm == MarkAlgorithm::Exact {
+                assert_eq!(stored, live, "no dead chunk is left, seed {seed}");
+                assert!(wholly_dead(&copy.repository).is_empty());
+            }
+        }
+    }
+    assert!(two_rounds > 12, "{two_rounds} collections were short of memory");
+}
