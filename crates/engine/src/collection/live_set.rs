@@ -109,6 +109,16 @@ impl LiveSet {
         }
     }
 
+    /// Frees the candidate filter once everything is marked, so that two filters are in memory at
+    /// once and no more (S3.15). From then on only chunks of candidates may be asked about.
+    pub fn drop_candidates(&mut self) {
+        if let Self::Filter { attention, .. } = self
+            && matches!(attention, Attention::Candidates(_))
+        {
+            *attention = Attention::Whole;
+        }
+    }
+
     /// Memory taken, in bytes.
     #[must_use]
     pub fn bytes_used(&self) -> usize {

@@ -265,8 +265,9 @@ impl Marker<'_> {
         };
         self.report.enumeration.add(&walked);
         self.phase("enumeration", enumeration);
-        let nodes_bytes = table.as_ref().map_or(0, NodeTable::bytes_used);
+        let walked_bytes = table.as_ref().map_or(0, NodeTable::bytes_used) + marks.set.bytes_used();
         drop(table);
+        marks.set.drop_candidates();
         let instances = match (&marks.set, counters) {
             (LiveSet::Filter { .. }, _) => Instances::Filter(self.filter(&marks)?),
             (_, Some(counters)) => Instances::Counters(counters),
@@ -277,7 +278,7 @@ impl Marker<'_> {
             Instances::Counters(counters) => counters.bytes_used(),
             Instances::FirstMet => 0,
         };
-        let bytes = marks.set.bytes_used() + nodes_bytes.max(instance_bytes);
+        let bytes = walked_bytes.max(marks.set.bytes_used() + instance_bytes);
         self.report.memory_bytes = self.report.memory_bytes.max(bytes as u64);
         Ok((marks, instances))
     }

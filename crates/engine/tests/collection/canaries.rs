@@ -449,8 +449,8 @@ fn canary_keep_undecided_loses_a_chunk() {
             Segment::Until(1, Put, "plans"),
             Segment::Run(1, 2),
             Segment::End(0),
-            // The full one has looked for holders before the other one's copy is indexed.
-            Segment::Until(1, Put, "index"),
+            // The full one has looked for holders before the other one's copy is there.
+            Segment::Until(1, Put, "containers"),
             Segment::Until(2, Put, "containers"),
             Segment::Until(1, Delete, "containers"),
             Segment::Until(2, Put, "finished"),
