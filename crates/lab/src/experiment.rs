@@ -10,6 +10,12 @@ mod bucket_threshold_sweep;
 mod chunking;
 mod filter_size_sweep;
 mod four_configurations;
+mod gc_compression;
+mod gc_files;
+mod gc_fullness;
+mod gc_liveness;
+mod gc_memory;
+mod gc_phases;
 mod generations_restore;
 mod lookup_devices;
 mod ratio_curves;
@@ -61,7 +67,7 @@ pub struct Experiment {
 
 impl Experiment {
     /// Every experiment.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 22] = [
         lookup_devices::EXPERIMENT,
         ring_sweep::EXPERIMENT,
         bucket_threshold_sweep::EXPERIMENT,
@@ -78,6 +84,22 @@ impl Experiment {
         rewrite_grid::EXPERIMENT,
         versions_restore::EXPERIMENT,
         generations_restore::EXPERIMENT,
+        gc_compression::EXPERIMENT,
+        gc_files::EXPERIMENT,
+        gc_fullness::EXPERIMENT,
+        gc_phases::EXPERIMENT,
+        gc_liveness::EXPERIMENT,
+        gc_memory::EXPERIMENT,
+    ];
+
+    /// Those about collecting garbage.
+    const COLLECTION: [Self; 6] = [
+        gc_compression::EXPERIMENT,
+        gc_files::EXPERIMENT,
+        gc_fullness::EXPERIMENT,
+        gc_phases::EXPERIMENT,
+        gc_liveness::EXPERIMENT,
+        gc_memory::EXPERIMENT,
     ];
 
     /// Those about rewriting and restoring.
@@ -94,9 +116,12 @@ impl Experiment {
     #[must_use]
     pub fn reports(&self) -> &'static str {
         let is_named = |one: &Self| one.claim.name == self.claim.name;
-        match Self::RESTORE.iter().any(is_named) {
-            true => "experiments/restore",
-            false => "experiments/lookup",
+        if Self::RESTORE.iter().any(is_named) {
+            "experiments/restore"
+        } else if Self::COLLECTION.iter().any(is_named) {
+            "experiments/collection"
+        } else {
+            "experiments/lookup"
         }
     }
 
@@ -150,6 +175,7 @@ mod tests {
         let reports = |name| Experiment::named(name).unwrap()[0].reports();
         assert_eq!(reports("ring-sweep"), "experiments/lookup");
         assert_eq!(reports("rewrite-grid"), "experiments/restore");
+        assert_eq!(reports("gc-memory"), "experiments/collection");
         let restore = Experiment::ALL.iter().filter(|one| one.reports().ends_with("restore"));
         assert_eq!(restore.count(), Experiment::RESTORE.len());
     }

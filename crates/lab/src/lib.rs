@@ -7,6 +7,7 @@
 //! | [`crawl`] | writes such files from a directory; analyses them |
 //! | [`simulation`] | a store without bytes: the real policies, the real index |
 //! | [`rewriting`] | rewriting and restoring on modelled containers |
+//! | [`collection`] | whole collections of real stores in memory, on a modelled disk |
 //! | [`device`] | latencies, measured or published, and the virtual clock |
 //! | [`workload`], [`experiment`] | the papers' claims, run again |
 //! | [`index_memory`] | the memory of a large index, by the process |
@@ -15,6 +16,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod collection;
 pub mod crawl;
 pub mod device;
 pub mod experiment;

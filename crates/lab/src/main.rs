@@ -81,8 +81,8 @@ struct RunArgs {
     /// (.hash.anon), for each version
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
-    /// Where reports go, each in a directory of its own [default: experiments/lookup or
-    /// experiments/restore; with --tiny no report is written]
+    /// Where reports go, each in a directory of its own [default: experiments/lookup,
+    /// experiments/restore or experiments/collection; with --tiny no report is written]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
 }
