@@ -172,7 +172,7 @@ impl<'a> Run<'a, '_> {
         self.each(&mut sites, Operation::Check, None, Site::check)?;
         self.sizes(&sites, Layout::Trees)?;
         // Every generation and the last one once more; half of them stay.
-        let kept = (data.generations.len() + 1) / 2;
+        let kept = data.generations.len().div_ceil(2);
         self.each(&mut sites, Operation::Forget, None, |site| site.forget(kept))?;
         self.each(&mut sites, Operation::Collect, None, Site::collect)?;
         self.sizes(&sites, Layout::Collected)?;
