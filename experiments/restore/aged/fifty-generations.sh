@@ -4,10 +4,12 @@
 #   fifty-generations.sh ONEFOLD TREE WORK [GENERATIONS]
 #
 # Needs root (caches are dropped), GNU time, python3, and whichever of restic, rustic and borg is to
-# be compared. Writes WORK/restores.txt (generation, tool, wall, user and system seconds),
-# WORK/plans.txt (generation, store, MB, plan as JSON) and WORK/sizes.txt.
+# be compared. Writes WORK/restores.txt (generation, tool, wall, user and system seconds; the newest
+# as the store ages), WORK/curve.txt (the same; generations out of the final stores), WORK/plans.txt
+# (generation, store, MB, plan as JSON) and WORK/sizes.txt.
 set -euo pipefail
 onefold=$(realpath "$1") tree=$(realpath "$2") work=$3 generations=${4:-50}
+curve=restores.txt
 here=$(dirname "$(realpath "$0")")
 export ONEFOLD_PASSWORD=x RESTIC_PASSWORD=x RUSTIC_PASSWORD=x BORG_PASSPHRASE=x
 export ONEFOLD_CACHE_DIR=$work/cache BORG_RELOCATED_REPO_ACCESS_IS_OK=yes
@@ -48,7 +50,46 @@ timed() {
     sync
     echo 3 >/proc/sys/vm/drop_caches
     (cd "$work/out" && /usr/bin/time -f "%e %U %S" -o "$work/time" "$@" >/dev/null 2>&1)
-    echo "$generation $name $(tail -1 "$work/time")" >>"$work/restores.txt"
+    echo "$generation $name $(tail -1 "$work/time")" >>"$work/$curve"
+}
+
+# The name that a tool gives to a generation, oldest first.
+snapshot() {
+    local generation=$1 name=$2
+    case $name in
+    borg) echo "g$generation" ;;
+    restic) restic -q -r "$work/restic" snapshots --json | python3 -c "
+import json, sys
+all = sorted(json.load(sys.stdin), key=lambda one: one['time'])
+print(all[$generation]['id'])" ;;
+    rustic) rustic -r "$work/rustic" snapshots --json 2>/dev/null | python3 -c "
+import json, sys
+groups = json.load(sys.stdin)
+all = [one for group in groups for one in (group[1] if isinstance(group, list) else group['snapshots'])]
+print(sorted(all, key=lambda one: one['time'])[$generation]['id'])" ;;
+    *) "$onefold" --json -r "$work/$name" snapshots | python3 -c "
+import json, sys
+all = [json.loads(line) for line in sys.stdin]
+print([one['id'] for one in all if one['message_type'] == 'snapshot'][$generation])" ;;
+    esac
+}
+
+# Restores one generation out of every store.
+restore_all() {
+    local generation=$1 store tool
+    for store in "${!ways[@]}"; do
+        timed "$generation" "$store" "$onefold" -q -r "$work/$store" \
+            restore "$(snapshot "$generation" "$store")" -t "$work/out/t"
+    done
+    for tool in "${peers[@]}"; do
+        case $tool in
+        restic) timed "$generation" restic restic -q -r "$work/restic" \
+            restore "$(snapshot "$generation" restic)" --target "$work/out/t" ;;
+        rustic) timed "$generation" rustic rustic -r "$work/rustic" \
+            restore "$(snapshot "$generation" rustic)" "$work/out/t" ;;
+        borg) timed "$generation" borg borg extract "$work/borg::g$generation" ;;
+        esac
+    done
 }
 
 measure() {
@@ -59,21 +100,19 @@ measure() {
     for store in "${!ways[@]}" alone; do
         echo "$generation $store $(du -sm "$work/$store" | cut -f1)" \
             "$("$onefold" --json -r "$work/$store" restore latest --plan | tail -1)" >>"$work/plans.txt"
-        timed "$generation" "$store" "$onefold" -q -r "$work/$store" restore latest -t "$work/out/t"
     done
-    for tool in "${peers[@]}"; do
-        case $tool in
-        restic) timed "$generation" restic restic -q -r "$work/restic" restore latest --target "$work/out/t" ;;
-        rustic) timed "$generation" rustic rustic -r "$work/rustic" restore latest "$work/out/t" ;;
-        borg) timed "$generation" borg borg extract "$work/borg::g$generation" ;;
-        esac
-    done
+    timed "$generation" alone "$onefold" -q -r "$work/alone" restore latest -t "$work/out/t"
 }
 
 for generation in $(seq 0 "$generations"); do
     [ "$generation" = 0 ] || python3 "$here/edit.py" "$work/tree" "$generation"
     save "$generation"
-    if [ $((generation % 10)) = 0 ]; then measure "$generation"; fi
+    if [ $((generation % 10)) = 0 ]; then
+        measure "$generation"
+        restore_all "$generation"
+    fi
 done
+curve=curve.txt
+for generation in $(seq 0 5 "$generations"); do restore_all "$generation"; done
 cd "$work"
 du -sm "${!ways[@]}" "${peers[@]}" >sizes.txt

@@ -8,6 +8,8 @@
 //! collection that is interrupted after G3 leaves an open epoch: backups go on, and the next
 //! collection takes it over.
 
+mod second_mark;
+
 use super::cleaning;
 use super::copy::{CopyForward, Gathered, Rescued, gather};
 use super::enumeration;
@@ -20,10 +22,9 @@ use crate::check::findings;
 use crate::index::{FingerprintIndex, merge, rebuild};
 use crate::job::Job;
 use crate::repository::Repository;
-use crate::session::epoch::{self, DecidedEpoch, Newest};
+use crate::session::epoch::{self, Newest};
 use crate::session::snapshots;
 use crate::tree::TreeReader;
-use onefold_format::layout;
 use onefold_format::node::Reference;
 use onefold_format::record::{Plan, SnapshotRecord};
 use onefold_policy::collection::select::{ContainerLiveness, select};
@@ -59,6 +60,8 @@ struct Marked {
     older_plans: Vec<PlanId>,
     /// The tombstones seen ("T").
     tombstones: BTreeSet<SessionId>,
+    /// The sessions whose outcomes were read so far.
+    known: BTreeSet<SessionId>,
     /// The snapshots marked so far.
     snapshots: BTreeMap<SessionId, SnapshotRecord>,
     marks: Marks,
@@ -159,7 +162,8 @@ impl<'a> Collector<'a> {
             }
         };
         let tombstones = snapshots::tombstones(self.repository)?;
-        let live = self.committed_but(&tombstones, &BTreeSet::new())?;
+        let mut known = BTreeSet::new();
+        let live = self.committed_but(&tombstones, &mut known)?;
         let (index, mut survey) = self.survey(!self.options.mark_only)?;
         let oldest = settle::oldest_running_ns(self.repository)?;
         let oldest_ms = oldest.map(|ns| ns / 1_000_000 - CLOCK_DIFFERENCE_MS);
@@ -192,15 +196,24 @@ impl<'a> Collector<'a> {
         }
         self.report.selection = Some(selection);
         let (snapshots, chosen) = (live, chosen.into());
-        Ok(Some(Marked { epoch, older_plans, tombstones, snapshots, marks, liveness, chosen }))
+        Ok(Some(Marked {
+            epoch,
+            older_plans,
+            tombstones,
+            known,
+            snapshots,
+            marks,
+            liveness,
+            chosen,
+        }))
     }
 
     fn committed_but(
         &self,
         forgotten: &BTreeSet<SessionId>,
-        passed: &BTreeSet<SessionId>,
+        known: &mut BTreeSet<SessionId>,
     ) -> Result<BTreeMap<SessionId, SnapshotRecord>> {
-        let committed = snapshots::committed_but(self.repository, forgotten, passed);
+        let committed = snapshots::committed_but(self.repository, forgotten, known);
         let committed = committed
             .map_err(|error| error.context("nothing was collected, for fear of losing snapshots"));
         Ok(committed?.into_iter().collect())
@@ -419,150 +432,6 @@ impl<'a> Collector<'a> {
         Ok(())
     }
 
-    /// Marks again, and decides what is deleted (the end of G5).
-    ///
-    /// What `remark` misses may have been another collector's to delete, which has decided the
-    /// sweep then, after its own G5; or a run of the index that was merged meanwhile.
-    fn sweep(
-        &mut self,
-        number: u64,
-        condemned: &[ContainerId],
-        remark: &mut dyn FnMut(&mut Self) -> Result<Kept>,
-    ) -> Result<Vec<ContainerId>> {
-        let mut tries = 0;
-        let kept = loop {
-            tries += 1;
-            match remark(self) {
-                Ok(kept) => break kept,
-                Err(error) if error.is_damage() => {
-                    if let Some(deleted) = epoch::decided_sweep(self.repository, number)? {
-                        return Ok(deleted);
-                    }
-                    if error.kind() != ErrorKind::NotFound || tries >= TRIES_MAX {
-                        return Err(self.give_up(number, error));
-                    }
-                }
-                Err(error) => return Err(error),
-            }
-        };
-        // What holds the needed chunks instead must be durable: seen is not yet durable.
-        self.repository.store().settle(layout::CONTAINERS)?;
-        self.repository.store().settle(layout::INDEX)?;
-        let sweep = condemned.iter().copied().filter(|id| !kept.contains_key(id)).collect();
-        self.report.kept.extend(kept);
-        epoch::decide_sweep(self.repository, number, sweep)
-    }
-
-    /// G5: marks what was committed since, and rescues what it needs. Returns the containers that
-    /// must be kept.
-    fn remark(&mut self, marked: &mut Marked, round: &Round) -> Result<Kept> {
-        let started = Instant::now();
-        let passed: BTreeSet<SessionId> = marked.snapshots.keys().copied().collect();
-        let new = self.committed_but(&marked.tombstones, &passed)?;
-        if new.is_empty() {
-            return Ok(Kept::new());
-        }
-        let mut reader = TreeReader::open(self.repository)?;
-        let marks = &mut marked.marks;
-        let each = &mut |chunk: &Fingerprint| marks.insert(chunk.prefix());
-        enumeration::logical(&mut reader, &roots_of(new.values()), self.job, each)?;
-        let mut snapshots = marked.snapshots.clone();
-        snapshots.extend(new);
-        let kept = self.rescue(&round.condemned, &mut marked.marks, &snapshots)?;
-        // Only now: whoever tries again must rescue again.
-        marked.snapshots = snapshots;
-        self.phase("second mark", started);
-        Ok(kept)
-    }
-
-    /// Copies what is live in condemned containers and nowhere else; what cannot be copied is kept
-    /// where it is.
-    fn rescue(
-        &mut self,
-        condemned: &[ContainerId],
-        marks: &mut Marks,
-        snapshots: &BTreeMap<SessionId, SnapshotRecord>,
-    ) -> Result<Kept> {
-        let mut kept = Kept::new();
-        let (mut prepared, mut left) = (0, condemned);
-        // So many containers that what is live in them is sure to fit.
-        for batch in condemned.chunks(CONTAINERS_PER_RESCUE) {
-            self.job.interrupt.check()?;
-            let (_, survey) = self.survey(false)?;
-            if prepared == 0 {
-                prepared = marks.prepare(self.repository, &survey, left, self.job)?;
-            }
-            prepared = prepared.saturating_sub(batch.len());
-            left = left.get(batch.len()..).unwrap_or_default();
-            let (gathered, live_in) = self.gather(&survey, batch, marks)?;
-            let (repository, job, threads) = (self.repository, self.job, self.options.threads);
-            let copier = CopyForward { repository, survey: &survey, condemned, threads, job };
-            let mut gathered = gathered;
-            copier.drop_held_elsewhere(&mut gathered)?;
-            self.rank(&mut gathered, snapshots)?;
-            match copier.run(gathered) {
-                Ok(rescued) => {
-                    self.count_copied(&rescued);
-                    kept.extend(rescued.kept);
-                }
-                Err(error) if error.kind() == ErrorKind::NoSpace => {
-                    kept.extend(live_in.into_iter().map(|id| (id, error.to_string())));
-                }
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(kept)
-    }
-
-    /// Ends an epoch in which something was found damaged after it was decided: everything that it
-    /// condemned is kept, so that it does not stay open for ever.
-    fn give_up(&self, number: u64, error: Error) -> Error {
-        let ended = epoch::decide_sweep(self.repository, number, Vec::new()).and_then(|deleted| {
-            match deleted.is_empty() {
-                true => epoch::finish(self.repository, number),
-                false => Ok(()),
-            }
-        });
-        match ended {
-            Ok(()) => error.context("nothing was deleted"),
-            Err(_) => error,
-        }
-    }
-
-    /// G4 to G8 of an epoch that this collector did not decide, or did not finish.
-    fn take_over(&mut self, decided: &DecidedEpoch) -> Result<()> {
-        let number = decided.number;
-        let sizes = self.sizes_of(&decided.plan.condemned)?;
-        if let Some(deleted) = epoch::decided_sweep(self.repository, number)? {
-            return self.complete(number, &deleted, &sizes);
-        }
-        self.settle(number)?;
-        let remark = &mut |this: &mut Self| this.mark_for(decided);
-        let deleted = self.sweep(number, &decided.plan.condemned, remark)?;
-        self.complete(number, &deleted, &sizes)
-    }
-
-    /// G5 for another collector's plan: everything is marked, against the plan's own tombstones.
-    fn mark_for(&mut self, decided: &DecidedEpoch) -> Result<Kept> {
-        let tombstones = decided.plan.tombstones.iter().copied().collect();
-        let live = self.committed_but(&tombstones, &BTreeSet::new())?;
-        let (index, survey) = self.survey(true)?;
-        let is_unknown = |id: &ContainerId| {
-            let container = survey.ordinal(*id).and_then(|at| survey.containers.get(at));
-            container.is_some_and(|container| !container.indexed && container.sound)
-        };
-        if let Some(id) = decided.plan.condemned.iter().find(|id| is_unknown(id)) {
-            // Some marks say nothing about chunks that the index did not know.
-            return Err(Error::new(
-                ErrorKind::NotFound,
-                format!("container {id} is condemned and not in the index; run 'onefold check'"),
-            ));
-        }
-        let (mut marks, _) = self.run_marker(&index, &survey, &live)?;
-        drop(index);
-        self.rescue(&decided.plan.condemned, &mut marks, &live)
-    }
-
     fn sizes_of(&self, ids: &[ContainerId]) -> Result<BTreeMap<ContainerId, u64>> {
         let survey = Survey::take(self.repository, &[])?;
         let size = |id: &ContainerId| {
@@ -599,7 +468,11 @@ impl<'a> Collector<'a> {
             let started = Instant::now();
             settle::remove_decided(self.repository)?;
             let present = rebuild::container_names(self.repository)?;
-            cleaning::rewrite_packs(self.repository, &present, self.job)?;
+            match cleaning::rewrite_packs(self.repository, &present, self.job) {
+                // What was to be freed is free; packs are copies and can wait.
+                Err(error) if error.kind() != ErrorKind::NoSpace => return Err(error),
+                _ => {}
+            }
             self.phase("tidy", started);
         }
         Ok(self.report)

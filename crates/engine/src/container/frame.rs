@@ -127,14 +127,27 @@ pub fn verify_chunks(
     fingerprinter: &Fingerprinter,
 ) -> Result<()> {
     let mut rest = plain;
-    let mut data = Vec::with_capacity(chunks.len());
+    let mut slices = Vec::with_capacity(chunks.len());
     for chunk in chunks {
         let (bytes, after) = rest
             .split_at_checked(chunk.length as usize)
             .ok_or_else(|| Error::damaged("a chunk reaches beyond its frame"))?;
         rest = after;
+        slices.push(bytes);
+    }
+    verify_slices(&slices, chunks, fingerprinter)
+}
+
+/// Fails unless the bytes of every chunk have the fingerprint it is named by.
+pub fn verify_slices(
+    slices: &[&[u8]],
+    chunks: &[FrameChunk],
+    fingerprinter: &Fingerprinter,
+) -> Result<()> {
+    let mut data = Vec::with_capacity(chunks.len());
+    for (bytes, chunk) in slices.iter().zip(chunks) {
         if !chunk.level.is_node() {
-            data.push(bytes);
+            data.push(*bytes);
         } else if fingerprinter.node(bytes) != chunk.fingerprint {
             return Err(wrong_fingerprint(&chunk.fingerprint));
         }

@@ -138,24 +138,27 @@ pub fn tombstones(repository: &Repository) -> Result<BTreeSet<SessionId>> {
     authentic_names(repository, Kind::Tombstone, &mut Vec::new())
 }
 
-/// Every committed session that is not in `forgotten`, hidden or not. Sessions in `passed` were
-/// read before and are left out.
+/// Every committed session that is not in `forgotten`, hidden or not. Sessions in `known` were read
+/// before and are left out; those that were read are added to it, fenced ones too.
 ///
 /// Errors: a record that cannot be read, or one that others name and that is missing. What it
 /// refers to is unknown, so whoever deletes must not go on.
 pub fn committed_but(
     repository: &Repository,
     forgotten: &BTreeSet<SessionId>,
-    passed: &BTreeSet<SessionId>,
+    known: &mut BTreeSet<SessionId>,
 ) -> Result<Vec<(SessionId, SnapshotRecord)>> {
     let (mut committed, mut named) = (Vec::new(), BTreeSet::new());
     let decided: BTreeSet<SessionId> = decided_sessions(repository)?.into_iter().collect();
-    for id in decided.iter().filter(|id| !forgotten.contains(id) && !passed.contains(id)) {
+    let (before, mut read) = (&*known, Vec::new());
+    for id in decided.iter().filter(|id| !forgotten.contains(id) && !before.contains(id)) {
         if let Some(Outcome::Committed(record)) = read_outcome(repository, *id)? {
             named.extend(record.predecessors.iter().copied());
             committed.push((*id, *record));
         }
+        read.push(*id);
     }
+    known.extend(read);
     for id in named.iter().filter(|id| !decided.contains(id)) {
         // A list may be read name by name, and show a later one without an earlier one.
         if read_outcome(repository, *id)?.is_none() {

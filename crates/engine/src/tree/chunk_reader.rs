@@ -292,7 +292,8 @@ impl ChunkReader {
         Ok(bytes.to_vec())
     }
 
-    fn frame(&mut self, location: &Location) -> Result<Arc<Vec<u8>>> {
+    /// The plain bytes of the frame that a chunk is in, authentic and not yet verified by name.
+    pub fn frame(&mut self, location: &Location) -> Result<Arc<Vec<u8>>> {
         let part = location.descriptor().frame;
         let key = (location.container, part);
         if let Some(frame) = self.frames.get(&key) {
