@@ -19,7 +19,8 @@ use std::str::FromStr;
 use std::time::Duration;
 
 const AFTER_HELP: &str = "\
-Backups, restores and forgets may run meanwhile, and so may other collections. What 'forget' has
+Backups, restores and forgets may run meanwhile, and so may other collections; they come first on the
+processor. What 'forget' has
 hidden stays until it is forgotten with --final. A collection that is stopped is taken over by the
 next one; nothing is lost.
 
@@ -33,6 +34,9 @@ EXAMPLES
   onefold gc --dry-run
   onefold gc --max-io 50MiB --max-duration 2h
   onefold forget --keep-daily 7 --final && onefold gc";
+
+/// The priority of who can wait.
+const LEAST_PRIORITY: i32 = 19;
 
 /// Arguments of `gc`.
 #[derive(Args, Debug)]
@@ -148,6 +152,7 @@ fn parse_share(text: &str) -> Result<f64> {
 
 /// Runs the command.
 pub fn run(context: &Context, arguments: &GcArguments) -> Result<Outcome> {
+    step_back();
     let looks_only = arguments.dry_run || arguments.mark_only;
     let options = CollectOptions {
         goal: arguments.space_goal.0,
@@ -180,6 +185,12 @@ pub fn run(context: &Context, arguments: &GcArguments) -> Result<Outcome> {
 /// has for temporary files; without caches they go there.
 fn scratch() -> Option<PathBuf> {
     machine_notes::directory().filter(|directory| directory.is_dir())
+}
+
+/// Steps back behind everything else that wants the processor: threads started later do the same.
+pub fn step_back() {
+    // Where it is not allowed the collection is merely less polite.
+    let _ = rustix::process::setpriority_process(None, LEAST_PRIORITY);
 }
 
 /// Collects; works at zero bytes free.

@@ -42,6 +42,7 @@ fn parse_sample(text: &str) -> Result<f64> {
 
 /// Runs the command.
 pub fn run(context: &Context, arguments: &MaintainArguments) -> Result<Outcome> {
+    gc::step_back();
     let output = &context.output;
     gc::forget_hidden(context, &arguments.bounds)?;
     let repository = context.open_throttled(Access::Write, arguments.bounds.limits())?;

@@ -13,7 +13,7 @@
 
 use super::analysis::NodeTable;
 use super::live_set::Marks;
-use super::parallel::for_each_in_parallel;
+use super::parallel::{for_each_in_parallel, in_parallel};
 use super::survey::Survey;
 use crate::index::FingerprintIndex;
 use crate::job::Job;
@@ -29,6 +29,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 /// Containers of a level from which another thread is worth opening the index for.
 const CONTAINERS_PER_THREAD: usize = 8;
+
+/// Prefixes that a thread collects before it marks them.
+const PREFIXES_AT_ONCE: usize = 4096;
 
 /// What enumerating took.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -85,6 +88,51 @@ pub fn logical(
     let after = reader.chunks().counters();
     counters.sections = after.sections - before.sections;
     counters.frames = after.frames - before.frames;
+    Ok(counters)
+}
+
+/// Depth first from every root, several snapshots at once (S3.14), into the marks.
+pub fn logical_into(
+    repository: &Arc<Repository>,
+    roots: &[Reference],
+    marks: &mut Marks,
+    threads: usize,
+    job: &Job,
+) -> Result<EnumerationCounters> {
+    let marks = Mutex::new(marks);
+    let (next, readers) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    let work = || -> Result<EnumerationCounters> {
+        // The memory plan has room for two readers with whole caches.
+        let mut reader = match readers.fetch_add(1, Ordering::Relaxed) {
+            0 | 1 => TreeReader::open(repository)?,
+            _ => {
+                let index = FingerprintIndex::open(repository)?;
+                TreeReader::new(ChunkReader::with_small_caches(repository, index)?)
+            }
+        };
+        let mut counters = EnumerationCounters::default();
+        let mut prefixes = Vec::with_capacity(PREFIXES_AT_ONCE);
+        let flush = |prefixes: &mut Vec<u64>| -> Result<()> {
+            let mut marks = marks.lock().unwrap_or_else(PoisonError::into_inner);
+            prefixes.drain(..).try_for_each(|prefix| marks.insert(prefix))
+        };
+        while let Some(root) = roots.get(next.fetch_add(1, Ordering::Relaxed)) {
+            let walked = logical(&mut reader, std::slice::from_ref(root), job, &mut |chunk| {
+                prefixes.push(chunk.prefix());
+                match prefixes.len() >= PREFIXES_AT_ONCE {
+                    true => flush(&mut prefixes),
+                    false => Ok(()),
+                }
+            })?;
+            counters.add(&walked);
+        }
+        flush(&mut prefixes)?;
+        Ok(counters)
+    };
+    let mut counters = EnumerationCounters::default();
+    for walked in in_parallel(threads.min(roots.len()), work) {
+        counters.add(&walked?);
+    }
     Ok(counters)
 }
 

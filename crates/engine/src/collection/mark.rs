@@ -24,7 +24,6 @@ use crate::index::FingerprintIndex;
 use crate::index::scan::EntryScan;
 use crate::job::Job;
 use crate::repository::Repository;
-use crate::tree::TreeReader;
 use onefold_format::container::MetadataSection;
 use onefold_format::node::Reference;
 use onefold_policy::collection::duplicates::{
@@ -34,7 +33,7 @@ use onefold_policy::collection::focus::{CandidateFilter, Focus, candidate_chunks
 use onefold_policy::collection::live_filter::{LiveFilter, LiveInstances};
 use onefold_policy::collection::mark_vector::MarkVector;
 use onefold_policy::collection::select::ContainerLiveness;
-use onefold_types::{ContainerId, Error, ErrorKind, Fingerprint, Result};
+use onefold_types::{ContainerId, Error, ErrorKind, Result};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -258,9 +257,8 @@ impl Marker<'_> {
             )?,
             None => {
                 self.job.progress.set_totals(roots.len() as u64, 0);
-                let mut reader = TreeReader::open(self.repository)?;
-                let each = &mut |chunk: &Fingerprint| marks.insert(chunk.prefix());
-                enumeration::logical(&mut reader, roots, self.job, each)?
+                let (threads, job) = (self.threads, self.job);
+                enumeration::logical_into(self.repository, roots, &mut marks, threads, job)?
             }
         };
         self.report.enumeration.add(&walked);
