@@ -1,7 +1,8 @@
 //! The tools that are compared, as data: how each is called, and nothing else.
 //!
 //! A command line is a list of arguments in which `{repository}`, `{home}`, `{source}`, `{target}`,
-//! `{snapshot}` and `{kept}` are filled in. To follow a change of a tool's command line, edit its row here.
+//! `{snapshot}` and `{kept}` are filled in. To follow a change of a tool's command line, edit its
+//! row here.
 //! Backups run in the source directory, restores in the (empty) target directory, and everything
 //! else in the tool's own home directory.
 

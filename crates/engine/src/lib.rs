@@ -26,8 +26,8 @@
 //! - **backup beside restore, list or check**: readers see decided outcomes only, and objects that
 //!   never change.
 //! - **forget beside restore**: a snapshot forgotten meanwhile is reported as such.
-//! - **collection beside anything**: see [`collection`]; a backup avoids what is condemned, a reader
-//!   looks elsewhere for what has moved.
+//! - **collection beside anything**: see [`collection`]; a backup avoids what is condemned, and a
+//!   reader looks elsewhere for what has moved.
 //! - **index merge beside anything**: whoever misses a run opens the index again.
 //!
 //! There is no lock, hence none to break: objects are immutable, names fresh, decisions made once

@@ -156,7 +156,7 @@ impl CopyForward<'_> {
                 by_container.extend(outside.map(|id| (*id, *fingerprint)));
             }
         }
-        // What a check found damaged may have a section that reads well, and holds nothing for sure.
+        // What a check found damaged may have a section that reads well; it holds nothing for sure.
         let damaged = findings::load_findings(self.repository)?;
         by_container.retain(|(id, _)| !damaged.contains(id));
         by_container.sort_unstable();
