@@ -14,6 +14,7 @@
 //! | [`read`] | files to chunks with fingerprints, on several threads |
 //! | [`assemble`] | chunks to the store, files and directories to nodes, in stream order |
 //! | [`stream`] | one pipeline of the stages above |
+//! | [`top`] | the directories that lead to the sources |
 //! | [`attributes`] | what the file system says about an entry |
 //! | [`renewal`] | a newer epoch is taken notice of (W8) |
 //! | [`publish`] | the session around it: parent, commit, starting over when fenced |
@@ -45,6 +46,7 @@ pub mod renewal;
 pub mod rewriting;
 pub mod source_tree;
 pub mod stream;
+pub mod top;
 pub mod walk;
 
 /// What to back up.

@@ -19,8 +19,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 const AFTER_HELP: &str = "\
-Backups, restores and forgets may run meanwhile, and so may other collections; they come first on the
-processor. What 'forget' has
+Backups, restores and forgets may run meanwhile and come first; so may other collections. What 'forget' has
 hidden stays until it is forgotten with --final. A collection that is stopped is taken over by the
 next one; nothing is lost.
 
@@ -183,7 +182,7 @@ pub fn run(context: &Context, arguments: &GcArguments) -> Result<Outcome> {
 
 /// Scratch files go beside this user's caches, which are more likely on a disk than what the system
 /// has for temporary files; without caches they go there.
-fn scratch() -> Option<PathBuf> {
+pub fn scratch() -> Option<PathBuf> {
     machine_notes::directory().filter(|directory| directory.is_dir())
 }
 

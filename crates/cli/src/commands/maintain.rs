@@ -56,6 +56,7 @@ pub fn run(context: &Context, arguments: &MaintainArguments) -> Result<Outcome> 
                 patience: arguments.bounds.wait,
                 threads: context.threads,
                 duration_max: arguments.bounds.max_duration,
+                scratch: gc::scratch(),
                 ..CollectOptions::default()
             };
             let limits = arguments.bounds.limits();

@@ -146,7 +146,27 @@ impl<'a> Collector<'a> {
                 return Ok(false);
             }
         }
-        Ok(true)
+        self.fence_vanished(&marked)
+    }
+
+    /// If something was left alone because of sessions that are undecided: decides an epoch that
+    /// condemns nothing. Running backups take notice of it at once, and those that have vanished,
+    /// on whatever machine, are fenced. `false` if there were any: what they left can go now.
+    fn fence_vanished(&mut self, marked: &Marked) -> Result<bool> {
+        if self.report.containers_in_use == 0 || self.report.out_of_time {
+            return Ok(true);
+        }
+        let tombstones = marked.tombstones.iter().copied().collect();
+        let plan = Plan { condemned: Vec::new(), tombstones };
+        let number = marked.epoch + 1;
+        let Some(_) = epoch::publish(self.repository, number, plan, &marked.older_plans)? else {
+            return Ok(false);
+        };
+        let before = self.report.fenced;
+        self.settle(number)?;
+        epoch::decide_sweep(self.repository, number, Vec::new())?;
+        self.complete(number, &[], &BTreeMap::new())?;
+        Ok(self.report.fenced == before)
     }
 
     /// G1: what is live, and how live every container is. `None` if another collector has decided

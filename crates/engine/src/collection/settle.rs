@@ -87,14 +87,15 @@ fn old_sessions(repository: &Repository, epoch: u64) -> Result<Vec<SessionId>> {
 }
 
 /// When the oldest session was announced that may still be running, in nanoseconds since 1970;
-/// `None` if there is none. One whose announcement cannot be read counts as old as can be.
+/// `None` if there is none that tells. What it is for is preference, not safety.
 pub fn oldest_running_ns(repository: &Repository) -> Result<Option<i64>> {
     let mut oldest = None;
     for id in undecided(repository)?.into_keys() {
         let start = match read_announcement(repository, id) {
             Ok(note) if process_is_gone(&note.by) => continue,
             Ok(note) => note.time_ns,
-            Err(_) => 0,
+            Err(error) if error.is_damage() => continue,
+            Err(error) => return Err(error),
         };
         oldest = Some(oldest.map_or(start, |oldest: i64| oldest.min(start)));
     }

@@ -9,12 +9,12 @@
 //! A backup that fails or is interrupted leaves what is durable behind, indexed, so that the next
 //! one finds it; it commits nothing.
 
-use super::assemble::{Assembled, SystemNames};
 use super::renewal;
 use super::rewriting::{self, ScatteredFiles};
-use super::source_tree::{self, SourceTree};
+use super::source_tree;
 use super::stream::{self, PathsContext, StreamContext, StreamOutcome};
-use super::{BackupOptions, BackupReport, ParentChoice, Selection, Source, attributes};
+use super::top::{nest, place};
+use super::{BackupOptions, BackupReport, ParentChoice, Selection, Source};
 use crate::check::findings;
 use crate::chunk_store::{ChunkStore, ChunkStoreOptions, StreamWriter};
 use crate::index::{FingerprintIndex, merge, rebuild};
@@ -24,10 +24,9 @@ use crate::placement::{EarlierPlacement, PlacementRecorder, RecordedPlacement};
 use crate::repository::Repository;
 use crate::session::snapshots::read_outcome;
 use crate::session::{Commit, Snapshot, SnapshotList, WriterSession, epoch};
-use crate::tree::directory::DirectoryBuilder;
 use crate::tree::{TreeReader, path};
 use onefold_format::layout;
-use onefold_format::node::{Entry, EntryKind, Node, Reference, Time, Totals};
+use onefold_format::node::{Entry, Node, Reference};
 use onefold_format::record::{Outcome, RECORD_VERSION, SnapshotKind, SnapshotRecord, Summary};
 use onefold_types::{ContainerId, Error, ErrorKind, Fingerprint, Level, Result, SessionId};
 use std::collections::BTreeSet;
@@ -479,96 +478,6 @@ fn add(sum: &mut Summary, other: &Summary) {
     sum.files_unchanged += other.files_unchanged;
     sum.bytes_read += other.bytes_read;
     sum.errors += other.errors;
-}
-
-/// A directory that holds sources or leads to some.
-struct Placed {
-    reference: Reference,
-    totals: Totals,
-    /// The newest time of change in it.
-    newest: Time,
-}
-
-/// Builds the directories that lead to the sources, and the root.
-fn place(
-    tree: &SourceTree,
-    done: &mut Vec<Assembled>,
-    writer: &mut StreamWriter,
-) -> Result<Placed> {
-    // A source at the root is the root, whatever name it has on disk.
-    if let Some(Entry { content: Some(reference), modified, totals, .. }) =
-        tree.source.and_then(|number| take_source(done, number))
-    {
-        return Ok(Placed { reference, totals, newest: modified });
-    }
-    let names = SystemNames::default();
-    let mut builder = DirectoryBuilder::default();
-    let mut newest = Time::default();
-    for (name, child) in &tree.children {
-        let entry = match child.source {
-            Some(number) => take_source(done, number),
-            None => Some(directory_above(child, name, done, writer)?),
-        };
-        if let Some(entry) = entry {
-            newest = newest.max(entry.modified);
-            builder.push(entry, &names, writer)?;
-        }
-    }
-    let directory = builder.finish(&names, writer)?;
-    Ok(Placed { reference: directory.reference, totals: directory.totals, newest })
-}
-
-/// A directory that leads to sources. Other things in it change its own time without concerning
-/// the snapshot, so it bears that of the newest source: unchanged sources give an unchanged tree.
-fn directory_above(
-    tree: &SourceTree,
-    name: &[u8],
-    done: &mut Vec<Assembled>,
-    writer: &mut StreamWriter,
-) -> Result<Entry> {
-    let stat = tree.path.as_ref().and_then(|path| rustix::fs::stat(path).ok());
-    let mut entry = match stat {
-        Some(stat) => attributes::entry_of(name.to_vec(), &stat),
-        None => Entry { name: name.to_vec(), mode: 0o755, links: 1, ..Entry::default() },
-    };
-    let placed = place(tree, done, writer)?;
-    entry.kind = EntryKind::Directory;
-    entry.size = 0;
-    entry.content = Some(placed.reference);
-    entry.totals = placed.totals;
-    entry.modified = placed.newest;
-    Ok(entry)
-}
-
-fn take_source(done: &mut Vec<Assembled>, number: usize) -> Option<Entry> {
-    let position = done.iter().position(|assembled| assembled.source == number)?;
-    done.swap_remove(position).entry
-}
-
-/// Wraps an entry into the directories of its path; returns the root.
-fn nest(components: &[Vec<u8>], entry: Entry, writer: &mut StreamWriter) -> Result<Reference> {
-    let names = SystemNames::default();
-    let mut entry = entry;
-    for (position, name) in components.iter().enumerate().rev() {
-        entry.name.clone_from(name);
-        let modified = entry.modified;
-        let mut builder = DirectoryBuilder::default();
-        builder.push(entry, &names, writer)?;
-        let directory = builder.finish(&names, writer)?;
-        if position == 0 {
-            return Ok(directory.reference);
-        }
-        entry = Entry {
-            kind: EntryKind::Directory,
-            mode: 0o700,
-            links: 1,
-            modified,
-            content: Some(directory.reference),
-            totals: directory.totals,
-            ..Entry::default()
-        };
-    }
-    Err(Error::invalid("the stream needs a file name"))
 }
 
 /// Whether every chunk of a file can be relied upon; anything unreadable means no.

@@ -1,13 +1,18 @@
 //! Backups during which a collector condemns what they rely on (protocol, W8, and fencing).
 
 use crate::ingest::*;
-use onefold_engine::collection::{CollectOptions, CollectReport, SpaceGoal, collect};
+use onefold_crypto::Purpose;
+use onefold_engine::collection::{
+    CollectOptions, CollectReport, MarkAlgorithm, SpaceGoal, collect,
+};
 use onefold_engine::environment::SystemClock;
 use onefold_engine::ingest::{Source, backup};
 use onefold_engine::job::Observer;
 use onefold_engine::repository::Password;
+use onefold_engine::session::SnapshotList;
 use onefold_engine::{Environment, Interrupt, Job, Repository, retention};
-use onefold_store::Store;
+use onefold_format::{layout, record};
+use onefold_store::{Key, Store};
 use onefold_types::environment::{Clock, ManualClock};
 use onefold_types::{Error, ErrorKind, SessionId};
 use std::fs;
@@ -176,4 +181,53 @@ fn a_stream_whose_chunks_were_collected_is_not_saved_and_says_so() {
     let error = backup(&open(&store), source, &backup_options(), &job).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Fenced, "{error}");
     assert!(collect_all(&open(&store), Duration::ZERO).kept.is_empty());
+}
+
+#[test]
+fn a_backup_that_vanished_on_another_machine_is_fenced_and_what_it_left_is_collected() {
+    let Stage { store, both, kept, .. } = stage();
+    let repository = open(&store);
+    // Everything in the store is younger than this session, and no process of that name is known.
+    let vanished = SessionId([7; 16]);
+    let note =
+        record::Note { time_ns: 1, by: "elsewhere/boot 1".to_owned(), reason: String::new() };
+    let sealed = repository
+        .vault()
+        .seal_record(
+            Purpose::Session,
+            &vanished.0,
+            &record::encode(&note).unwrap(),
+            &*repository.environment().randomness,
+        )
+        .unwrap();
+    let key = Key::new(layout::session_announced(vanished)).unwrap();
+    repository.store().put(&key, &sealed).unwrap();
+    retention::forget_final(&repository, &[both], "test").unwrap();
+    let report = collect_all(&repository, Duration::from_millis(300));
+    assert_eq!(report.fenced, 1);
+    assert!(report.deleted_containers > 0, "{report:?}");
+    assert!(repository.store().size(&key).is_err(), "its announcement goes, too");
+    let left = SnapshotList::load(&repository).unwrap().snapshots;
+    let name = Path::new("kept");
+    assert!(left.iter().any(|one| content_at(&repository, one.id, name) == kept));
+}
+
+#[test]
+fn s3_23_pgc_plus_without_the_memory_for_its_bits_marks_in_two_rounds() {
+    let Stage { store, both, kept, .. } = stage();
+    let repository = open(&store);
+    retention::forget_final(&repository, &[both], "test").unwrap();
+    let options = CollectOptions {
+        goal: SpaceGoal::Everything,
+        algorithm: MarkAlgorithm::PhysicalPlus,
+        patience: Duration::ZERO,
+        marks_bytes: Some(64),
+        ..CollectOptions::default()
+    };
+    let (job, _) = Job::unattended();
+    let report = collect(&repository, &options, &job).unwrap();
+    assert_eq!((report.mark.algorithm, report.mark.rounds), (MarkAlgorithm::Physical, 2));
+    let left = SnapshotList::load(&repository).unwrap().snapshots;
+    assert_eq!(left.len(), 1);
+    assert!(content_at(&repository, left[0].id, Path::new("kept")) == kept);
 }

@@ -1,8 +1,8 @@
 //! The second mark of an epoch, and what follows from it (G5), by whoever decided the epoch or by
 //! whoever takes it over.
 //!
-//! The collector that decided the epoch marks only what was committed since its first mark; one that
-//! takes over marks everything, against the plan's own tombstones. What is live in a condemned
+//! The collector that decided the epoch marks only what was committed since its first mark; one
+//! that takes over marks everything, against the plan's own tombstones. What is live in a condemned
 //! container and nowhere else is rescued, or its container is kept. The sweep is decided in every
 //! epoch, so that no two collectors delete different containers.
 
