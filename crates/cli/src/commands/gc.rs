@@ -19,9 +19,9 @@ use std::str::FromStr;
 use std::time::Duration;
 
 const AFTER_HELP: &str = "\
-Backups, restores and forgets may run meanwhile and come first; so may other collections. What 'forget' has
-hidden stays until it is forgotten with --final. A collection that is stopped is taken over by the
-next one; nothing is lost.
+Backups, restores and forgets may run meanwhile and come first; so may other collections. What
+'forget' has hidden stays until it is forgotten with --final. A collection that is stopped is taken
+over by the next one; nothing is lost.
 
 GOALS
   5%      leave at most that much unused beside what is in use (the default)

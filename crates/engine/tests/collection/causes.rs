@@ -343,8 +343,15 @@ fn what_a_vanished_session_left_is_freed_by_whoever_has_no_patience() {
     for step in 0..=scenario.steps()[0] {
         scenario.must_hold(&[Segment::Run(0, step), Segment::Crash(0)], false);
     }
-    let patient = CollectOptions { patience: std::time::Duration::MAX, ..collect_options() };
     let run =
         scenario.world.run(&scenario.actors, &[Segment::Run(0, 20), Segment::Crash(0)], false);
-    collect(&reopen(&run.store, 3_000_000), &patient, &job()).unwrap();
+    // Whoever has some leaves it alone at first, waits for it in vain, and frees it then.
+    let patience = std::time::Duration::from_millis(300);
+    let patient = CollectOptions { patience, ..collect_options() };
+    let began = std::time::Instant::now();
+    let report = collect(&reopen(&run.store, 3_000_000), &patient, &job()).unwrap();
+    assert!(began.elapsed() >= patience);
+    assert_eq!(report.fenced, 1, "{report:?}");
+    assert!(report.deleted_containers > 0, "{report:?}");
+    assert_eq!(report.containers_in_use, 0, "{report:?}");
 }
