@@ -1,9 +1,10 @@
-//! Whole collections of the product, on stores in memory whose device is modelled.
+//! Whole collections and restores of the product, on stores in memory whose device is modelled.
 //!
 //! | module | holds |
 //! | --- | --- |
 //! | [`bench`] | a store that can be copied, and what a collection of it took |
 //! | [`load`] | the load generator: lineages of files, written by the engine, aged by collections |
+//! | [`restores`] | whole restores, timed by devices of every class at once |
 //! | [`tables`] | what the experiments' reports have in common |
 //!
 //! FAST'17, section 4.2: the same store, to the byte, is collected by every algorithm (S3.35). The
@@ -16,4 +17,5 @@
 
 pub mod bench;
 pub mod load;
+pub mod restores;
 pub mod tables;

@@ -19,6 +19,7 @@ mod gc_phases;
 mod generations_restore;
 mod lookup_devices;
 mod ratio_curves;
+mod restore_devices;
 mod rewrite_grid;
 mod ring_sweep;
 mod sampled;
@@ -67,7 +68,7 @@ pub struct Experiment {
 
 impl Experiment {
     /// Every experiment.
-    pub const ALL: [Self; 22] = [
+    pub const ALL: [Self; 23] = [
         lookup_devices::EXPERIMENT,
         ring_sweep::EXPERIMENT,
         bucket_threshold_sweep::EXPERIMENT,
@@ -84,6 +85,7 @@ impl Experiment {
         rewrite_grid::EXPERIMENT,
         versions_restore::EXPERIMENT,
         generations_restore::EXPERIMENT,
+        restore_devices::EXPERIMENT,
         gc_compression::EXPERIMENT,
         gc_files::EXPERIMENT,
         gc_fullness::EXPERIMENT,
@@ -103,13 +105,14 @@ impl Experiment {
     ];
 
     /// Those about rewriting and restoring.
-    const RESTORE: [Self; 6] = [
+    const RESTORE: [Self; 7] = [
         window_size::EXPERIMENT,
         threshold_sweep::EXPERIMENT,
         ratio_curves::EXPERIMENT,
         rewrite_grid::EXPERIMENT,
         versions_restore::EXPERIMENT,
         generations_restore::EXPERIMENT,
+        restore_devices::EXPERIMENT,
     ];
 
     /// Where its report goes if nobody says otherwise.

@@ -7,11 +7,12 @@
 //! | [`crawl`] | writes such files from a directory; analyses them |
 //! | [`simulation`] | a store without bytes: the real policies, the real index |
 //! | [`rewriting`] | rewriting and restoring on modelled containers |
-//! | [`collection`] | whole collections of real stores in memory, on a modelled disk |
+//! | [`collection`] | whole collections and restores of real stores in memory, on modelled devices |
 //! | [`device`] | latencies, measured or published, and the virtual clock |
 //! | [`workload`], [`experiment`] | the papers' claims, run again |
 //! | [`index_memory`] | the memory of a large index, by the process |
 //! | [`replay`] | somebody's own trace, with every strategy |
+//! | [`points`] | a plot out of lines that a script measured |
 //! | [`report`] | Markdown, CSV, SVG |
 
 #![forbid(unsafe_code)]
@@ -22,6 +23,7 @@ pub mod device;
 pub mod experiment;
 pub mod index_memory;
 pub mod parallel;
+pub mod points;
 pub mod replay;
 pub mod report;
 pub mod rewriting;

@@ -9,6 +9,7 @@ use onefold_lab::crawl::analysis::Analysis;
 use onefold_lab::crawl::{self, Options};
 use onefold_lab::device::{Device, measure};
 use onefold_lab::experiment::{Experiment, Setting};
+use onefold_lab::points::{self, Labels};
 use onefold_lab::report::Report;
 use onefold_lab::source::fsl::{FslTrace, Version};
 use onefold_lab::{index_memory, replay};
@@ -55,6 +56,8 @@ enum Commands {
         #[arg(value_name = "DIR")]
         directory: PathBuf,
     },
+    /// Draws points, one line for each series
+    Plot(PlotArgs),
     /// Measures the memory of an index, in bytes: counted, grown by; asked, passed; ms to open
     IndexMemory {
         /// What the index keeps in memory
@@ -112,6 +115,25 @@ struct CrawlArgs {
     anonymous: bool,
 }
 
+#[derive(Args)]
+struct PlotArgs {
+    /// Lines of x, series and y; what follows in a line is passed over
+    #[arg(value_name = "FILE")]
+    points: PathBuf,
+    /// The title
+    #[arg(long)]
+    title: String,
+    /// The name of the horizontal axis
+    #[arg(long, value_name = "LABEL")]
+    x: String,
+    /// The name of the vertical axis
+    #[arg(long, value_name = "LABEL")]
+    y: String,
+    /// The plot to write
+    #[arg(long, value_name = "FILE.svg")]
+    out: PathBuf,
+}
+
 fn main() -> ExitCode {
     match perform(Cli::parse().command) {
         Ok(true) => ExitCode::SUCCESS,
@@ -155,6 +177,10 @@ fn perform(command: Commands) -> Result<bool> {
                 "median {} ns, 99th percentile {} ns, {} reads {way}",
                 measured.median_ns, measured.high_ns, measured.reads
             );
+        }
+        Commands::Plot(args) => {
+            let labels = Labels { title: &args.title, x: &args.x, y: &args.y };
+            points::plot(&args.points, labels, &args.out)?;
         }
         Commands::IndexMemory { kind, sampled, chunks } => {
             let mode = if sampled { IndexMode::Sampled } else { IndexMode::Exact };
@@ -228,12 +254,13 @@ mod tests {
 
     #[test]
     fn impossible_arguments_are_refused() {
-        let refused: [&[&str]; 6] = [
+        let refused: [&[&str]; 7] = [
             &["run"],
             &["run", "auto", "--tiny", "--data", "x"],
             &["analyse"],
             &["crawl", "only-one"],
             &["crawl", "a", "b", "--chunker", "magic"],
+            &["plot", "points", "--title", "t", "--x", "x", "--y", "y"],
             &["index-memory", "--kind", "magic", "--chunks", "1"],
         ];
         for line in refused {

@@ -123,6 +123,12 @@ impl Bench {
         Ok(Self { repository: Arc::new(repository), device, objects, environment, memory })
     }
 
+    /// The objects without their layers, and the environment that they were made in.
+    #[must_use]
+    pub fn parts(&self) -> (&MemoryStore, &Environment) {
+        (&self.objects, &self.environment)
+    }
+
     /// Marks, and stops there.
     ///
     /// # Errors

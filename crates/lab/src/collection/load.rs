@@ -35,6 +35,8 @@ use std::sync::Arc;
 
 /// Threads that compress while a load is written.
 const THREADS: usize = 2;
+/// The name of a generation's image, behind all directories.
+pub const IMAGE: &str = "image";
 /// Chunk numbers whose files stand together in a directory.
 const NEIGHBOURS: u64 = 64;
 
@@ -54,6 +56,8 @@ struct Client {
     lineage: Lineage,
     parent: Option<SessionId>,
     known: HashMap<Vec<u64>, Content>,
+    /// Where images are wanted: every chunk that was ever stored.
+    image: Option<HashMap<u64, Extent>>,
 }
 
 /// A file's content in the store.
@@ -86,10 +90,19 @@ impl Load {
                 lineage: Lineage::new(generator.parameters(), u64::from(number)),
                 parent: None,
                 known: HashMap::new(),
+                image: None,
             })
             .collect();
         let directories = directories.max(1);
         Ok(Self { generator, lineages, directories, generation: 0, snapshots: Vec::new() })
+    }
+
+    /// Adds to every snapshot a file that holds the bytes of all others, in their order: a disk's
+    /// image, for what is about one long stream.
+    #[must_use]
+    pub fn with_images(mut self) -> Self {
+        self.lineages.iter_mut().for_each(|client| client.image = Some(HashMap::new()));
+        self
     }
 
     /// Plain bytes of all live snapshots.
@@ -236,6 +249,8 @@ impl Client {
         let mut known = HashMap::with_capacity(self.known.len());
         let mut root = DirectoryBuilder::default();
         let mut open: Option<(u64, DirectoryBuilder)> = None;
+        let mut image = FileMapBuilder::default();
+        let mut image_chunks = 0;
         for ((directory, name), chunks) in named(&mut self.lineage, directories) {
             if open.as_ref().is_none_or(|(number, _)| *number != directory) {
                 close(open.take(), &mut root, stream)?;
@@ -243,25 +258,25 @@ impl Client {
             }
             let content = match self.known.remove(&chunks) {
                 Some(content) => content,
-                None => file(repository, generator, &chunks, stream)?,
+                None => file(repository, generator, &chunks, stream, self.image.as_mut())?,
             };
-            let entry = Entry {
-                name: name.into_bytes(),
-                kind: EntryKind::File,
-                mode: 0o644,
-                links: 1,
-                inode: chunks.first().copied().unwrap_or_default(),
-                size: content.bytes,
-                chunks: chunks.len() as u64,
-                content: content.reference,
-                ..Entry::default()
-            };
+            for extent in chunks.iter().filter_map(|number| self.image.as_ref()?.get(number)) {
+                image.push(*extent, stream)?;
+                image_chunks += 1;
+            }
+            let inode = chunks.first().copied().unwrap_or_default();
+            let entry = file_entry(name, inode, content, chunks.len() as u64);
             known.insert(chunks, content);
             if let Some((_, builder)) = &mut open {
                 builder.push(entry, &NoNames, stream)?;
             }
         }
         close(open, &mut root, stream)?;
+        if self.image.is_some() {
+            let bytes = image.length();
+            let content = Content { reference: image.finish(stream)?, bytes };
+            root.push(file_entry(IMAGE.into(), u64::MAX, content, image_chunks), &NoNames, stream)?;
+        }
         self.known = known;
         root.finish(&NoNames, stream)
     }
@@ -277,6 +292,20 @@ fn named(lineage: &mut Lineage, directories: u64) -> BTreeMap<(u64, String), Vec
         files.insert((place % directories, name), chunks.to_vec());
     }
     files
+}
+
+fn file_entry(name: String, inode: u64, content: Content, chunks: u64) -> Entry {
+    Entry {
+        name: name.into_bytes(),
+        kind: EntryKind::File,
+        mode: 0o644,
+        links: 1,
+        inode,
+        size: content.bytes,
+        chunks,
+        content: content.reference,
+        ..Entry::default()
+    }
 }
 
 fn close(
@@ -300,12 +329,13 @@ fn close(
     root.push(entry, &NoNames, stream)
 }
 
-/// Stores a file's chunks and its maps.
+/// Stores a file's chunks and its maps; remembers the chunks where images are wanted.
 fn file(
     repository: &Repository,
     generator: &Generator,
     chunks: &[u64],
     stream: &mut StreamWriter,
+    mut extents: Option<&mut HashMap<u64, Extent>>,
 ) -> Result<Content> {
     let mut map = FileMapBuilder::default();
     let mut batch = ChunkBatch::default();
@@ -314,7 +344,11 @@ fn file(
         generator.append_bytes(*number, &mut batch.buffer)?;
         let bytes = batch.buffer.get(start..).unwrap_or_default();
         let fingerprint = repository.fingerprinter().data(bytes);
-        map.push(Extent { fingerprint, length: bytes.len() as u64 }, stream)?;
+        let extent = Extent { fingerprint, length: bytes.len() as u64 };
+        map.push(extent, stream)?;
+        if let Some(extents) = &mut extents {
+            extents.insert(*number, extent);
+        }
         batch.places.push(start..batch.buffer.len());
         batch.fingerprints.push(fingerprint);
     }
