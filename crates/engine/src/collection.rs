@@ -12,7 +12,7 @@
 //! | [`copy`] | live chunks out of condemned containers |
 //! | [`settle`] | sessions that know too little: waited for, or fenced |
 //! | [`cleaning`] | deleting, and what has to be tidied up after |
-//! | [`due`] | whether there is anything to collect |
+//! | [`mod@due`] | whether there is anything to collect |
 //! | [`collector`] | the steps G1 to G8 around all that |
 //!
 //! # Algorithm
