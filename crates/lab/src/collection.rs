@@ -2,7 +2,7 @@
 //!
 //! | module | holds |
 //! | --- | --- |
-//! | [`bench`] | a store that can be copied, and what a collection of it took |
+//! | [`mod@bench`] | a store that can be copied, and what a collection of it took |
 //! | [`load`] | the load generator: lineages of files, written by the engine, aged by collections |
 //! | [`restores`] | whole restores, timed by devices of every class at once |
 //! | [`tables`] | what the experiments' reports have in common |
