@@ -9,6 +9,7 @@
 //! | [`partitioned`] | the same in scratch files, in memory that does not depend on the store |
 //! | [`spill`], [`level_queue`], [`spilled_live`] | its sets: records, nodes that are due, marks |
 //! | [`live_set`] | the forms that marks take |
+//! | [`gathered`] | what is live in condemned containers, by frame |
 //! | [`copy`] | live chunks out of condemned containers |
 //! | [`settle`] | sessions that know too little: waited for, or fenced |
 //! | [`cleaning`] | deleting, and what has to be tidied up after |
@@ -38,6 +39,7 @@ pub mod collector;
 pub mod copy;
 pub mod due;
 pub mod enumeration;
+pub mod gathered;
 pub mod level_queue;
 pub mod live_set;
 pub mod mark;
@@ -171,7 +173,9 @@ pub struct CollectReport {
     pub deleted_bytes: u64,
     /// Chunks copied.
     pub copied_chunks: u64,
-    /// Bytes of the containers written.
+    /// Frames copied as they were, chunks and all.
+    pub frames_carried: u64,
+    /// Bytes of the containers written; in a plan at most, about.
     pub copied_bytes: u64,
     /// Containers that were kept although condemned, and why.
     pub kept: Vec<(ContainerId, String)>,

@@ -239,7 +239,7 @@ fn print_plan(context: &Context, report: &CollectReport, goal: SpaceGoal) -> Res
         _ => "",
     };
     output.note(&format!(
-        "\nwould delete {} ({}) and copy about {} of them{left}; nothing was changed",
+        "\nwould delete {} ({}) and copy up to about {} of them{left}; nothing was changed",
         counted(report.deleted_containers, "container"),
         human(report.deleted_bytes),
         human(report.copied_bytes),
@@ -332,6 +332,7 @@ pub fn fields(report: &CollectReport, looks_only: bool) -> serde_json::Value {
         "deleted_containers": report.deleted_containers,
         "deleted_bytes": report.deleted_bytes,
         "copied_chunks": report.copied_chunks,
+        "frames_carried": report.frames_carried,
         "copied_bytes": report.copied_bytes,
         "freed_bytes": report.freed_bytes(),
         "epochs": report.epochs,

@@ -11,8 +11,9 @@
 mod second_mark;
 
 use super::cleaning;
-use super::copy::{CopyForward, Gathered, Rescued, gather};
+use super::copy::{CopyForward, Rescued};
 use super::enumeration;
+use super::gathered::Gathered;
 use super::live_set::{CONTAINERS_PER_QUESTION, Marks};
 use super::mark::{MarkReport, Marker};
 use super::settle;
@@ -68,6 +69,20 @@ struct Marked {
     liveness: BTreeMap<ContainerId, ContainerLiveness>,
     /// Chosen and not yet condemned, those with the fewest live chunks first.
     chosen: VecDeque<ContainerId>,
+    /// Bytes live in those, and dead bytes that may come along with them.
+    live_left_bytes: u64,
+    dead_left_bytes: u64,
+}
+
+impl Marked {
+    /// A round's part of the dead bytes that may come along, by its part of the live ones.
+    fn take_dead(&mut self, live_bytes: u64) -> u64 {
+        let part = live_bytes as f64 / self.live_left_bytes.max(1) as f64;
+        let dead = (self.dead_left_bytes as f64 * part.min(1.0)) as u64;
+        self.live_left_bytes = self.live_left_bytes.saturating_sub(live_bytes);
+        self.dead_left_bytes -= dead;
+        dead
+    }
 }
 
 /// A round's condemned containers.
@@ -212,8 +227,11 @@ impl<'a> Collector<'a> {
         if self.options.mark_only {
             self.report.deleted_containers = chosen.len() as u64;
             self.report.deleted_bytes = stored_bytes(&liveness, &chosen);
-            self.report.copied_bytes = selection.copied_bytes_stored;
+            self.report.copied_bytes =
+                selection.copied_bytes_stored + selection.carried_dead_max_bytes;
         }
+        let live_left_bytes = selection.copied_bytes_stored;
+        let dead_left_bytes = selection.carried_dead_max_bytes;
         self.report.selection = Some(selection);
         let (snapshots, chosen) = (live, chosen.into());
         Ok(Some(Marked {
@@ -225,6 +243,8 @@ impl<'a> Collector<'a> {
             marks,
             liveness,
             chosen,
+            live_left_bytes,
+            dead_left_bytes,
         }))
     }
 
@@ -336,23 +356,26 @@ impl<'a> Collector<'a> {
         let started = Instant::now();
         let chunks_max = self.repository.memory().copied_chunks_max as u64;
         let asked_max = marked.marks.prepared_max();
-        let (mut chunks, mut asked) = (0, 0);
+        let (mut chunks, mut asked, mut live_bytes) = (0, 0, 0);
         let mut condemned = Vec::new();
         while let Some(id) = marked.chosen.front().copied() {
             let one = marked.liveness.get(&id);
             chunks += one.map_or(0, |one| u64::from(one.live_chunks));
             asked += one.map_or(0, |one| u64::from(one.chunks));
+            let more_bytes = one.map_or(0, ContainerLiveness::live_bytes_stored);
             if (chunks > chunks_max || asked > asked_max) && !condemned.is_empty() {
                 break;
             }
             marked.chosen.pop_front();
             condemned.push(id);
+            live_bytes += more_bytes;
         }
         condemned.sort_unstable();
         let (_, survey) = self.survey(false)?;
         marked.marks.prepare(self.repository, &survey, &condemned, self.job)?;
         let (gathered, live_in) = self.gather(&survey, &condemned, &marked.marks)?;
-        match self.copy(&survey, &condemned, gathered, &marked.snapshots) {
+        let dead_max_bytes = marked.take_dead(live_bytes);
+        match self.copy(&survey, &condemned, gathered, dead_max_bytes, &marked.snapshots) {
             Ok(rescued) => match rescued.kept.first() {
                 None => self.count_copied(&rescued),
                 Some((id, problem)) => {
@@ -386,12 +409,12 @@ impl<'a> Collector<'a> {
         condemned: &[ContainerId],
         marks: &Marks,
     ) -> Result<(Gathered, BTreeSet<ContainerId>)> {
-        let (mut gathered, mut live_in) = (Gathered::new(), BTreeSet::new());
+        let (mut gathered, mut live_in) = (Gathered::default(), BTreeSet::new());
         let wanted = |container: &Surveyed| condemned.binary_search(&container.id).is_ok();
         survey.scan(self.repository, &wanted, self.job, &mut |ordinal, section| {
             if let Some(container) = survey.containers.get(ordinal) {
                 let is_live = |chunk: &Fingerprint| marks.contains(chunk.prefix());
-                if gather(&mut gathered, container.id, section, is_live) {
+                if gathered.add(container.id, section, is_live) {
                     live_in.insert(container.id);
                 }
             }
@@ -405,13 +428,14 @@ impl<'a> Collector<'a> {
         survey: &Survey,
         condemned: &[ContainerId],
         mut gathered: Gathered,
+        dead_max_bytes: u64,
         snapshots: &BTreeMap<SessionId, SnapshotRecord>,
     ) -> Result<Rescued> {
         let (repository, job, threads) = (self.repository, self.job, self.options.threads);
         let copier = CopyForward { repository, survey, condemned, threads, job };
         copier.drop_held_elsewhere(&mut gathered)?;
         self.rank(&mut gathered, snapshots)?;
-        copier.run(gathered)
+        copier.run(gathered, dead_max_bytes)
     }
 
     /// Puts chunks in the order in which the newest snapshot of every source needs them.
@@ -432,7 +456,7 @@ impl<'a> Collector<'a> {
         let mut next = 0;
         let roots = roots_of(newest);
         enumeration::logical(&mut reader, &roots, self.job, &mut |fingerprint| {
-            if let Some(spot) = gathered.get_mut(fingerprint)
+            if let Some(spot) = gathered.chunks.get_mut(fingerprint)
                 && spot.rank == u32::MAX
                 && next < u32::MAX
             {
@@ -501,6 +525,7 @@ impl<'a> Collector<'a> {
     fn count_copied(&mut self, rescued: &Rescued) {
         self.report.copied_chunks += rescued.chunks;
         self.report.copied_bytes += rescued.stored_bytes;
+        self.report.frames_carried += rescued.frames_carried;
     }
 
     fn phase(&mut self, name: &'static str, started: Instant) {

@@ -2,7 +2,7 @@
 //!
 //! # Algorithm
 //! 1. *Gather*: the live chunks of the condemned containers, by full fingerprint, as many as memory
-//!    allows (S3.12).
+//!    allows ([`super::gathered`]).
 //! 2. *Drop what is held elsewhere*: the index is asked for all instances; one counts if its
 //!    container is in the list read in this step, is indexed, is not condemned, and its own section
 //!    names the fingerprint. Duplicates are thus removed dynamically (S3.25, S3.26), and exactly:
@@ -11,13 +11,16 @@
 //!    what the newest need goes into other containers than what only older ones need. Restores of
 //!    the newest then find together what they need together, instead of what happened to be
 //!    condemned together.
-//! 4. *Copy*: read, verified, compressed, sealed, opened and compared as any new chunk is; durable,
-//!    then indexed (protocol, G2 and G5).
+//! 4. *Copy*: frames that are nearly all live as they are, opened and sealed again for their new
+//!    place; of all others the live chunks, read, verified, compressed, sealed, opened and compared
+//!    as any new chunk is. Durable, then indexed (protocol, G2 and G5).
 //!
 //! # Invariants
 //! A chunk that could not be copied names its container in [`Rescued::kept`]; nobody may delete
-//! that.
+//! that. What comes along dead is held by the new container like all else in it: named by its
+//! section and the index, and free to be used again.
 
+use super::gathered::{Gathered, LiveFrame, Spot};
 use super::survey::Survey;
 use crate::check::findings;
 use crate::container::frame::{FrameChunk, verify_slices};
@@ -31,24 +34,8 @@ use crate::tree::chunk_reader::{ChunkReader, Location};
 use onefold_format::container::{ChunkDescriptor, MetadataSection};
 use onefold_types::{ContainerId, Fingerprint, Level, Result, limits};
 use std::borrow::Cow;
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::HashSet;
 use std::sync::{Arc, Mutex};
-
-/// Where a live chunk of a condemned container lies.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Spot {
-    /// The container.
-    pub container: ContainerId,
-    /// The frame in it.
-    pub frame: u32,
-    /// The chunk's place in the section.
-    pub position: u32,
-    /// When the newest snapshots need it; what they do not need comes last.
-    pub rank: u32,
-}
-
-/// Live chunks of condemned containers.
-pub type Gathered = HashMap<Fingerprint, Spot>;
 
 /// What copying did.
 #[derive(Clone, Debug, Default)]
@@ -61,30 +48,10 @@ pub struct Rescued {
     pub containers: u64,
     /// Their bytes.
     pub stored_bytes: u64,
+    /// Frames copied as they were.
+    pub frames_carried: u64,
     /// Containers with a live chunk that could not be read, and why.
     pub kept: Vec<(ContainerId, String)>,
-}
-
-/// Adds the chunks of a container that `is_live` names; of several instances the one in the newest
-/// container stays. Whether there was any.
-pub fn gather(
-    gathered: &mut Gathered,
-    container: ContainerId,
-    section: &MetadataSection,
-    is_live: impl Fn(&Fingerprint) -> bool,
-) -> bool {
-    let mut any = false;
-    for (position, chunk) in (0..).zip(&section.chunks) {
-        if is_live(&chunk.fingerprint) {
-            any = true;
-            let spot = Spot { container, frame: chunk.frame, position, rank: u32::MAX };
-            let known = gathered.entry(chunk.fingerprint).or_insert(spot);
-            if known.container < container {
-                *known = spot;
-            }
-        }
-    }
-    any
 }
 
 /// Copies chunks out of condemned containers.
@@ -110,30 +77,23 @@ impl CopyForward<'_> {
         let index = FingerprintIndex::open(self.repository)?;
         let mut reader = ChunkReader::with_index(self.repository, index)?;
         let held = self.held_elsewhere(gathered, &mut reader)?;
-        gathered.retain(|fingerprint, _| !held.contains(fingerprint));
+        gathered.chunks.retain(|fingerprint, _| !held.contains(fingerprint));
         Ok(())
     }
 
-    /// Copies chunks, frame by frame in the order of the frames' lowest ranks. When it returns,
-    /// copies are durable and indexed.
+    /// Copies chunks, frame by frame; at most `dead_max_bytes` stored bytes that are dead come
+    /// along. When it returns, copies are durable and indexed.
     ///
     /// Errors: `NoSpace` and others of the store; what was copied before is garbage then, or held
     /// twice.
-    pub fn run(&self, gathered: Gathered) -> Result<Rescued> {
+    pub fn run(&self, gathered: Gathered, dead_max_bytes: u64) -> Result<Rescued> {
         let mut rescued = Rescued::default();
         if gathered.is_empty() {
             return Ok(rescued);
         }
         let index = FingerprintIndex::open(self.repository)?;
         let mut reader = ChunkReader::with_small_frame_cache(self.repository, index)?;
-        let mut frames: BTreeMap<(ContainerId, u32), Vec<(Fingerprint, Spot)>> = BTreeMap::new();
-        for (fingerprint, spot) in gathered {
-            frames.entry((spot.container, spot.frame)).or_default().push((fingerprint, spot));
-        }
-        let mut frames: Vec<Vec<(Fingerprint, Spot)>> = frames.into_values().collect();
-        // Stable: frames that no newest snapshot needs stay in the order in which they lie.
-        frames.sort_by_key(|frame| frame.iter().map(|(_, spot)| spot.rank).min());
-        self.copy(frames, &mut reader, &mut rescued)?;
+        self.copy(gathered.into_frames(dead_max_bytes), &mut reader, &mut rescued)?;
         Ok(rescued)
     }
 
@@ -143,7 +103,7 @@ impl CopyForward<'_> {
         gathered: &Gathered,
         reader: &mut ChunkReader,
     ) -> Result<HashSet<Fingerprint>> {
-        let mut fingerprints: Vec<Fingerprint> = gathered.keys().copied().collect();
+        let mut fingerprints: Vec<Fingerprint> = gathered.chunks.keys().copied().collect();
         fingerprints.sort_unstable_by_key(Fingerprint::prefix);
         let mut by_container: Vec<(ContainerId, Fingerprint)> = Vec::new();
         let mut found = Vec::new();
@@ -181,46 +141,18 @@ impl CopyForward<'_> {
 
     fn copy(
         &self,
-        frames: Vec<Vec<(Fingerprint, Spot)>>,
+        frames: Vec<LiveFrame>,
         reader: &mut ChunkReader,
         rescued: &mut Rescued,
     ) -> Result<()> {
         let context = self.open_log()?;
-        // What the newest snapshots need, what only older ones need, and tree nodes.
-        let mut open = [(); 3].map(|()| OpenContainer::new(Arc::clone(&context)));
+        let mut open: [_; KINDS] = [(); KINDS].map(|()| OpenContainer::new(Arc::clone(&context)));
         self.job.progress.set_current("copying");
-        self.job.progress.set_totals(frames.iter().map(|frame| frame.len() as u64).sum(), 0);
-        let mut unreadable: BTreeSet<ContainerId> = BTreeSet::new();
-        for mut frame in frames {
+        self.job.progress.set_totals(frames.iter().map(|frame| frame.chunks.len() as u64).sum(), 0);
+        for frame in frames {
             self.job.interrupt.check()?;
-            frame.sort_unstable_by_key(|(_, spot)| spot.position);
-            let whole = frame.first().and_then(|(_, spot)| self.open_frame(spot, &frame, reader));
-            for (fingerprint, spot) in &frame {
-                let read = match whole.as_ref().and_then(|whole| whole.chunk(spot)) {
-                    Some(chunk) => Ok(chunk),
-                    None => self.read(fingerprint, spot, reader),
-                };
-                let (bytes, level) = match read {
-                    Ok((bytes, level)) => (bytes, level),
-                    Err(error) if error.is_damage() => {
-                        if unreadable.insert(spot.container) {
-                            rescued.kept.push((spot.container, error.to_string()));
-                        }
-                        continue;
-                    }
-                    Err(error) => return Err(error),
-                };
-                let kind = match (level.is_node(), spot.rank) {
-                    (true, _) => 2,
-                    (false, u32::MAX) => 1,
-                    _ => 0,
-                };
-                if let Some(open) = open.get_mut(kind) {
-                    open.append(*fingerprint, level, &bytes)?;
-                }
-                rescued.chunks += 1;
-                rescued.bytes += bytes.len() as u64;
-                self.job.progress.add(1, bytes.len() as u64);
+            if !(frame.carried && self.carry(&frame, reader, &mut open, rescued)?) {
+                self.copy_chunks(&frame, reader, &mut open, rescued)?;
             }
         }
         open.iter_mut().try_for_each(OpenContainer::finish)?;
@@ -230,15 +162,83 @@ impl CopyForward<'_> {
         append::append(self.repository, None, &durable)
     }
 
+    /// Copies a frame as it is; `false` if it cannot be read: its chunks are copied one by one
+    /// then, from wherever they are.
+    fn carry(
+        &self,
+        frame: &LiveFrame,
+        reader: &mut ChunkReader,
+        open: &mut [OpenContainer; KINDS],
+        rescued: &mut Rescued,
+    ) -> Result<bool> {
+        let Some((_, first)) = frame.chunks.first() else {
+            return Ok(true);
+        };
+        let (container, position) = (first.container, first.position);
+        let Some(section) = reader.section(container)? else {
+            return Ok(false);
+        };
+        let location = Location { container, section, position };
+        let level = location.descriptor().level;
+        let coded = match reader.coded_frame(&location) {
+            Ok(coded) => coded,
+            Err(error) if error.is_damage() => return Ok(false),
+            Err(error) => return Err(error),
+        };
+        let rank = frame.chunks.iter().map(|(_, spot)| spot.rank).min();
+        open[kind(level, rank.unwrap_or(u32::MAX))].carry(coded)?;
+        rescued.frames_carried += 1;
+        self.count(rescued, &frame.chunks);
+        Ok(true)
+    }
+
+    /// Copies the live chunks of a frame.
+    fn copy_chunks(
+        &self,
+        frame: &LiveFrame,
+        reader: &mut ChunkReader,
+        open: &mut [OpenContainer; KINDS],
+        rescued: &mut Rescued,
+    ) -> Result<()> {
+        let whole = self.open_frame(&frame.chunks, reader);
+        for chunk in &frame.chunks {
+            let (fingerprint, spot) = chunk;
+            let read = match whole.as_ref().and_then(|whole| whole.chunk(spot)) {
+                Some(chunk) => Ok(chunk),
+                None => self.read(fingerprint, spot, reader),
+            };
+            let (bytes, level) = match read {
+                Ok(read) => read,
+                Err(error) if error.is_damage() => {
+                    if rescued.kept.iter().all(|(kept, _)| *kept != spot.container) {
+                        rescued.kept.push((spot.container, error.to_string()));
+                    }
+                    continue;
+                }
+                Err(error) => return Err(error),
+            };
+            open[kind(level, spot.rank)].append(*fingerprint, level, &bytes)?;
+            self.count(rescued, std::slice::from_ref(chunk));
+        }
+        Ok(())
+    }
+
+    fn count(&self, rescued: &mut Rescued, chunks: &[(Fingerprint, Spot)]) {
+        let bytes = chunks.iter().map(|(_, spot)| u64::from(spot.length)).sum();
+        rescued.chunks += chunks.len() as u64;
+        rescued.bytes += bytes;
+        self.job.progress.add(chunks.len() as u64, bytes);
+    }
+
     /// Opens a frame and verifies the wanted chunks in it together, which costs a fraction of
     /// verifying them one by one. `None` if anything is wrong with it: they are read one by one
     /// then, wherever they are.
     fn open_frame(
         &self,
-        spot: &Spot,
         wanted: &[(Fingerprint, Spot)],
         reader: &mut ChunkReader,
     ) -> Option<WholeFrame> {
+        let (_, spot) = wanted.first()?;
         let section = reader.section(spot.container).ok()??;
         let location = Location {
             container: spot.container,
@@ -300,6 +300,18 @@ impl CopyForward<'_> {
             frame_bytes: limits::FRAME_PLAIN_TARGET_BYTES,
             named: Mutex::default(),
         }))
+    }
+}
+
+/// Containers that are filled at once: what the newest snapshots need, what only older ones need,
+/// and tree nodes.
+const KINDS: usize = 3;
+
+fn kind(level: Level, rank: u32) -> usize {
+    match (level.is_node(), rank) {
+        (true, _) => 2,
+        (false, u32::MAX) => 1,
+        _ => 0,
     }
 }
 

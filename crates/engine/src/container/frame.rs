@@ -4,7 +4,7 @@
 //! fingerprint is computed again. Only then does a frame count as stored, so that a fault in the
 //! compressor, the cipher or memory is found while the source is still at hand (R37, R38).
 
-use onefold_crypto::{Fingerprinter, ObjectSealer};
+use onefold_crypto::{Fingerprinter, ObjectSealer, TAG_BYTES};
 use onefold_format::codec::{Codec, Compression, Compressor, Decompressor};
 use onefold_types::{Error, Fingerprint, Level, Result};
 
@@ -43,6 +43,19 @@ pub struct SealedFrame {
     pub spare: Vec<u8>,
 }
 
+/// A frame out of another container: authentic, and coded as it was.
+#[derive(Debug)]
+pub struct CodedFrame {
+    /// The coded bytes.
+    pub bytes: Vec<u8>,
+    /// How they are coded.
+    pub codec: Codec,
+    /// Length before coding.
+    pub plain_length: u32,
+    /// The chunks in it, all of them, back to back.
+    pub chunks: Vec<FrameChunk>,
+}
+
 /// Seals frames; one for each thread, because it keeps working memory.
 pub struct FrameSealer {
     compressor: Compressor,
@@ -74,6 +87,27 @@ impl FrameSealer {
         })?;
         plain.clear();
         Ok(SealedFrame { bytes, plain_length: plain_length as u32, codec, chunks, spare: plain })
+    }
+
+    /// Seals a frame as part `part` as it is coded, then opens it again and compares. What it holds
+    /// was verified when it was first sealed, and its tag since says that it is the same.
+    pub fn carry(
+        &mut self,
+        frame: CodedFrame,
+        part: u32,
+        sealer: &ObjectSealer,
+    ) -> Result<SealedFrame> {
+        let CodedFrame { bytes: coded, codec, plain_length, chunks } = frame;
+        let mut bytes = Vec::with_capacity(coded.len() + TAG_BYTES);
+        bytes.extend_from_slice(&coded);
+        sealer.seal(part, &mut bytes, 0)?;
+        sealer.open_into(part, &bytes, &mut self.opener.coded)?;
+        if self.opener.coded != coded {
+            return Err(Error::damaged(
+                "a frame read back otherwise than it was written (faulty memory?)",
+            ));
+        }
+        Ok(SealedFrame { bytes, plain_length, codec, chunks, spare: Vec::new() })
     }
 }
 
@@ -204,6 +238,30 @@ mod tests {
             let opened = opener.open(&mut sealed.bytes, 7, sealed.codec, length, &sealer).unwrap();
             assert_eq!(opened, expected);
         }
+    }
+
+    #[test]
+    fn a_frame_that_is_carried_stays_coded_and_moves_to_its_new_place() {
+        let key = MasterKey::from_bytes([1; 32]);
+        let fingerprinter = Fingerprinter::new(HashKind::Blake3, Some(&key));
+        let vault = Vault::new(Some(&key));
+        let from = vault.object(Purpose::Container, &[2; 16]).unwrap();
+        let to = vault.object(Purpose::Container, &[3; 16]).unwrap();
+        let mut sealer = FrameSealer::new(Compression::Zstd(3)).unwrap();
+        let plain = frame(&fingerprinter);
+        let (expected, chunks) = (plain.bytes.clone(), plain.chunks.clone());
+        let sealed = sealer.seal(plain, 7, &from, &fingerprinter).unwrap();
+        let mut coded = Vec::new();
+        from.open_into(7, &sealed.bytes, &mut coded).unwrap();
+        let (codec, plain_length) = (sealed.codec, sealed.plain_length);
+        let moved = CodedFrame { bytes: coded, codec, plain_length, chunks };
+        let mut carried = sealer.carry(moved, 4, &to).unwrap();
+        assert_eq!(carried.bytes.len(), sealed.bytes.len());
+        assert!(from.open(7, &mut carried.bytes.clone()).is_err());
+        let mut opener = FrameOpener::new().unwrap();
+        let opened = opener.open(&mut carried.bytes, 4, codec, expected.len(), &to).unwrap();
+        assert_eq!(opened, expected);
+        verify_chunks(opened, &carried.chunks, &fingerprinter).unwrap();
     }
 
     #[test]

@@ -4,7 +4,7 @@
 //! a channel of its own for the result; whoever assembles the container waits on these channels in
 //! order, so that frames stand in a container in stream order whichever thread sealed them.
 
-use super::frame::{FrameSealer, PlainFrame, SealedFrame};
+use super::frame::{CodedFrame, FrameSealer, PlainFrame, SealedFrame};
 use crossbeam_channel::{Receiver, Sender, bounded};
 use onefold_crypto::{Fingerprinter, ObjectSealer};
 use onefold_format::codec::Compression;
@@ -12,8 +12,13 @@ use onefold_types::{Error, ErrorKind, Result};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
+enum Work {
+    Seal(PlainFrame),
+    Carry(CodedFrame),
+}
+
 struct Task {
-    frame: PlainFrame,
+    work: Work,
     part: u32,
     sealer: Arc<ObjectSealer>,
     done: Sender<Result<SealedFrame>>,
@@ -51,8 +56,11 @@ impl FramePool {
             let thread = std::thread::Builder::new().name(format!("seal-{number}"));
             let run = move || {
                 for task in inbox {
-                    let Task { frame, part, sealer: object, done } = task;
-                    let sealed = sealer.seal(frame, part, &object, &fingerprinter);
+                    let Task { work, part, sealer: object, done } = task;
+                    let sealed = match work {
+                        Work::Seal(frame) => sealer.seal(frame, part, &object, &fingerprinter),
+                        Work::Carry(frame) => sealer.carry(frame, part, &object),
+                    };
                     // Nobody waits any more if the session has failed; then nothing is lost.
                     let _ = done.send(sealed);
                 }
@@ -66,8 +74,22 @@ impl FramePool {
 
     /// Hands a frame to the threads; waits while all of them are busy.
     pub fn seal(&self, frame: PlainFrame, part: u32, sealer: Arc<ObjectSealer>) -> Result<Pending> {
+        self.hand_in(Work::Seal(frame), part, sealer)
+    }
+
+    /// Hands a frame that is coded already to the threads; waits while all of them are busy.
+    pub fn carry(
+        &self,
+        frame: CodedFrame,
+        part: u32,
+        sealer: Arc<ObjectSealer>,
+    ) -> Result<Pending> {
+        self.hand_in(Work::Carry(frame), part, sealer)
+    }
+
+    fn hand_in(&self, work: Work, part: u32, sealer: Arc<ObjectSealer>) -> Result<Pending> {
         let (done, pending) = bounded(1);
-        let task = Task { frame, part, sealer, done };
+        let task = Task { work, part, sealer, done };
         let tasks = self.tasks.as_ref().ok_or_else(stopped)?;
         tasks.send(task).map_err(|_| stopped())?;
         Ok(Pending(pending))

@@ -7,7 +7,7 @@
 //!
 //! Concurrency: owned by its stream's thread.
 
-use super::frame::{FrameChunk, PlainFrame, SealedFrame};
+use super::frame::{CodedFrame, FrameChunk, PlainFrame, SealedFrame};
 use super::frame_pool::{FramePool, Pending};
 use super::log::{ContainerLog, FinishedContainer};
 use crate::chunk_store::store_port::frames_of;
@@ -140,18 +140,37 @@ impl OpenContainer {
         }
     }
 
+    /// Appends a frame of another container as it is coded. It goes before the frame that is being
+    /// filled, whose number [`OpenContainer::append`] has told too low then.
+    pub fn carry(&mut self, frame: CodedFrame) -> Result<()> {
+        let mut body = self.open_body()?;
+        body.plain_submitted_bytes += frame.plain_length as usize;
+        let (part, sealer) = (body.frames_submitted, Arc::clone(&body.sealer));
+        body.in_flight.push_back(self.context.pool.carry(frame, part, sealer)?);
+        self.submitted(body)
+    }
+
     fn submit_frame(&mut self) -> Result<()> {
         let frame = std::mem::take(&mut self.frame);
-        let mut body = match self.body.take() {
-            Some(body) => body,
-            None => {
-                let id = self.name();
-                Body::open(&self.context, id)?
-            }
-        };
+        let mut body = self.open_body()?;
         let (part, sealer) = (body.frames_submitted, Arc::clone(&body.sealer));
         body.plain_submitted_bytes += frame.bytes.len();
         body.in_flight.push_back(self.context.pool.seal(frame, part, sealer)?);
+        self.submitted(body)
+    }
+
+    fn open_body(&mut self) -> Result<Body> {
+        match self.body.take() {
+            Some(body) => Ok(body),
+            None => {
+                let id = self.name();
+                Body::open(&self.context, id)
+            }
+        }
+    }
+
+    /// Goes on after another frame was handed to the pool.
+    fn submitted(&mut self, mut body: Body) -> Result<()> {
         body.frames_submitted += 1;
         if body.in_flight.len() > FRAMES_IN_FLIGHT_MAX {
             self.collect_one(&mut body)?;

@@ -7,7 +7,7 @@
 //! opened again and what it does not cover is replayed (protocol, R1), once; only a chunk that is
 //! nowhere after that is reported, by name.
 
-use crate::container::frame::FrameOpener;
+use crate::container::frame::{CodedFrame, FrameChunk, FrameOpener};
 use crate::container::reader::{self, FrameReader};
 use crate::index::{FingerprintIndex, rebuild};
 use crate::job::Job;
@@ -307,6 +307,36 @@ impl ChunkReader {
         let plain = Arc::new(plain);
         self.frames.insert(key, Arc::clone(&plain), plain.len());
         Ok(plain)
+    }
+
+    /// The frame that a chunk is in, authentic, as it is coded, with all chunks that it holds.
+    ///
+    /// Errors: `Damaged` or `NotFound` if it cannot be read, or its chunks do not lie in it back to
+    /// back.
+    pub fn coded_frame(&mut self, location: &Location) -> Result<CodedFrame> {
+        let part = location.descriptor().frame;
+        let descriptor = location.section.frames[part as usize];
+        let mut chunks = Vec::new();
+        let mut end = 0;
+        for chunk in location.section.chunks.iter().filter(|chunk| chunk.frame == part) {
+            if chunk.offset != end {
+                return Err(Error::damaged("chunks do not lie back to back in their frame"));
+            }
+            let ChunkDescriptor { fingerprint, length, level, .. } = *chunk;
+            chunks.push(FrameChunk { fingerprint, length, level });
+            end = end.saturating_add(length);
+        }
+        if end != descriptor.plain_length {
+            return Err(Error::damaged("chunks do not fill their frame"));
+        }
+        self.counters.frames += 1;
+        let frames = FrameReader::new(&self.repository, location.container)?;
+        let mut bytes = Vec::new();
+        frames.read(&self.repository, &[descriptor], &mut bytes)?;
+        let coded_length = frames.open_coded(part, &mut bytes)?;
+        bytes.truncate(coded_length);
+        let (codec, plain_length) = (descriptor.codec, descriptor.plain_length);
+        Ok(CodedFrame { bytes, codec, plain_length, chunks })
     }
 }
 

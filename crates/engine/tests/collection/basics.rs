@@ -225,3 +225,43 @@ fn r28_a_full_store_still_frees_what_is_wholly_dead() {
     assert!(after.len() < before.len());
     saved.assert_whole();
 }
+
+#[test]
+fn frames_are_carried_and_what_is_dead_in_them_can_be_used_again() {
+    for suite in [Suite::None, Suite::Aes256Gcm] {
+        let mut saved = Saved::new(suite);
+        let all = [("a", 1, 60_000), ("b", 2, 60_000), ("c", 3, 60_000), ("d", 4, 60_000)];
+        let first = saved.save(&all);
+        saved.save(&all[..3]);
+        saved.forget(&[first]);
+        let before = stored_bytes(&saved);
+        // About a third as much is dead as is live: more than half of what may stay, and not all.
+        let goal = |share| CollectOptions { goal: SpaceGoal::Unused(share), ..collect_options() };
+        let left_alone = collect(&saved.repository, &goal(0.9), &job()).unwrap();
+        assert_eq!((left_alone.frames_carried, left_alone.copied_chunks), (0, 0));
+        let report = collect(&saved.repository, &goal(0.5), &job()).unwrap();
+        assert_eq!(report.frames_carried, 1, "{report:?}");
+        assert!(stored_bytes(&saved) + 60_000 > before);
+        saved.assert_whole();
+        let carried = stored_bytes(&saved);
+        saved.save(&all);
+        let again = stored_bytes(&saved) - carried;
+        assert!(again < 10_000, "{again} bytes: the fourth file was stored again");
+        saved.assert_whole();
+        let all = CollectOptions { goal: SpaceGoal::Everything, ..collect_options() };
+        let oldest = *saved.contents.keys().next().unwrap();
+        saved.forget(&[oldest]);
+        collect(&saved.repository, &all, &job()).unwrap();
+        saved.assert_whole();
+    }
+}
+
+fn stored_bytes(saved: &Saved) -> u64 {
+    let mut bytes = 0;
+    let add = &mut |listed: onefold_store::Listed| {
+        bytes += listed.size_bytes;
+        Ok(())
+    };
+    saved.memory.list(layout::CONTAINERS, add).unwrap();
+    bytes
+}

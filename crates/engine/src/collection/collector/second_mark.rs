@@ -101,7 +101,7 @@ impl Collector<'_> {
             let mut gathered = gathered;
             copier.drop_held_elsewhere(&mut gathered)?;
             self.rank(&mut gathered, snapshots)?;
-            match copier.run(gathered) {
+            match copier.run(gathered, 0) {
                 Ok(rescued) => {
                     self.count_copied(&rescued);
                     kept.extend(rescued.kept);
