@@ -8,7 +8,7 @@ use crate::steps::*;
 use crate::world::*;
 use onefold_engine::collection::{CollectOptions, SpaceGoal};
 use onefold_engine::session::snapshots::read_outcome;
-use onefold_engine::session::{Commit, WriterSession};
+use onefold_engine::session::{Commit, SnapshotList, WriterSession};
 use onefold_engine::tree::directory::Directory;
 use onefold_format::layout;
 use onefold_format::record::Outcome;
@@ -197,6 +197,53 @@ fn canary_blind_parent_loses_a_chunk() {
             false => Answer::Honest,
         })
     }));
+}
+
+/// Reuses all of `p`, and renews itself before it commits (W8).
+fn reuses_and_renews(checks_parent: bool) -> Task {
+    Arc::new(move |world, repository| {
+        let list = SnapshotList::load(repository)?;
+        let parents = list.snapshots.iter().filter(|one| one.record.description == "p");
+        let Some((parent, mut record)) = parents.map(|one| (one.id, one.record.clone())).next()
+        else {
+            return Ok(());
+        };
+        let mut session = WriterSession::begin(repository)?;
+        if !session.check_parent(parent)? {
+            session.abandon();
+            return Ok(());
+        }
+        session.declare_ready()?;
+        session.renew(checks_parent.then_some(parent), |_| Ok(true))?;
+        record.description = world.describe("p");
+        session.commit(record).map(drop)
+    })
+}
+
+#[test]
+fn canary_upgrade_parent_unchecked_loses_a_chunk() {
+    let scenario = |checks_parent| {
+        let tasks = [reuses_and_renews(checks_parent), forgets("p"), collects()];
+        Scenario::new(live_parent(), tasks)
+    };
+    // The writer is ready for no epoch; the parent is forgotten, an epoch decided; it renews.
+    let segments = [
+        Segment::Until(0, Put, "sessions"),
+        Segment::Run(0, 1),
+        Segment::Until(0, Put, "sessions"),
+        Segment::Run(0, 1),
+        Segment::End(1),
+        Segment::Until(2, Decide, "epochs"),
+        Segment::Run(2, 1),
+        Segment::Until(2, ListNames, "sessions"),
+        Segment::Until(0, Decide, "outcomes"),
+        Segment::End(2),
+        Segment::End(0),
+    ];
+    is_caught_by(&scenario(false), &segments);
+    let honest = scenario(true);
+    honest.must_hold(&segments, false);
+    in_parallel(400, |seed| honest.must_hold(&random_segments(seed as u64, 3), false));
 }
 
 #[test]
