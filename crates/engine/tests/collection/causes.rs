@@ -7,17 +7,23 @@ use crate::steps::*;
 use crate::world::*;
 use onefold_crypto::Suite;
 use onefold_engine::check::ReadData;
-use onefold_engine::collection::{CollectOptions, collect};
+use onefold_engine::collection::{CollectOptions, SpaceGoal, collect};
+use onefold_engine::container::frame_pool::FramePool;
+use onefold_engine::container::log::ContainerLog;
+use onefold_engine::container::open::{ContainerContext, OpenContainer};
 use onefold_engine::container::reader;
-use onefold_engine::index::{FingerprintIndex, merge};
+use onefold_engine::index::{FingerprintIndex, append, merge};
+use onefold_engine::tree::chunk_reader::ChunkReader;
 use onefold_engine::{Environment, Repository, retention};
 use onefold_format::codec::Compression;
+use onefold_format::container::MetadataSection;
 use onefold_format::layout;
-use onefold_store::MemoryStore;
 use onefold_store::layers::Operation::*;
+use onefold_store::{Blobs, MemoryStore};
+use onefold_types::ContainerId;
 use onefold_types::environment::{Clock, SeededRandomness};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 
 /// A clock that jumps to and fro by years.
 struct LyingClock(SeededRandomness);
@@ -79,7 +85,7 @@ fn r5_a_collector_that_is_frozen_anywhere_changes_nothing_when_it_resumes() {
 }
 
 #[test]
-fn r7_r9_a_backup_that_is_frozen_anywhere_starts_over_or_is_whole() {
+fn r3_r7_r9_a_backup_that_is_frozen_anywhere_starts_over_or_is_whole() {
     for task in [backs_up("x", "x"), reuses("p", "pq")] {
         let scenario = Scenario::new(world(), [task, forgets("pq"), collects(), collects()]);
         for step in 0..=scenario.steps()[0] {
@@ -197,6 +203,63 @@ fn r14_a_chunk_that_is_stored_several_times_survives() {
     assert!(seen.values().all(|count| *count == 1), "one instance of each is left");
 }
 
+#[test]
+fn r14_a_chunk_that_a_container_holds_twice_survives() {
+    for (goal, carried) in [(SpaceGoal::Everything, 0), (SpaceGoal::Unused(0.6), 1)] {
+        let mut saved = Saved::new(Suite::Aes256Gcm);
+        let mixed = saved.save(&[("a", 1, 110_000), ("b", 2, 30_000)]);
+        saved.save(&[("a", 1, 110_000)]);
+        saved.forget(&[mixed]);
+        hold_some_twice(&saved);
+        let options = CollectOptions { goal, ..collect_options() };
+        let report = collect(&reopen(&saved.memory, 5), &options, &job()).unwrap();
+        assert!(report.deleted_containers > 0 && report.copied_chunks > 0, "{report:?}");
+        assert_eq!(report.frames_carried, carried, "{report:?}");
+        saved.assert_whole();
+        // And once more, from what the first one left.
+        collect(&reopen(&saved.memory, 6), &collect_options(), &job()).unwrap();
+        saved.assert_whole();
+    }
+}
+
+/// Puts the chunks of the only data container, the first two twice, into one container instead.
+fn hold_some_twice(saved: &Saved) {
+    let repository = &saved.repository;
+    let sections = containers(repository).into_iter().map(|id| (id, section_of(repository, id)));
+    let is_data = |section: &MetadataSection| !section.chunks[0].level.is_node();
+    let mut data = sections.filter(|(_, section)| is_data(section));
+    let (old, section) = data.next().unwrap();
+    assert!(data.next().is_none());
+    let environment = repository.environment();
+    let fingerprinter = repository.fingerprinter();
+    let context = Arc::new(ContainerContext {
+        vault: Arc::clone(repository.vault()),
+        randomness: Arc::clone(&environment.randomness),
+        clock: Arc::clone(&environment.clock),
+        pool: Arc::new(FramePool::start(1, Compression::None, fingerprinter).unwrap()),
+        log: Arc::new(ContainerLog::start(repository.shared_store()).unwrap()),
+        target_bytes: 1 << 20,
+        frame_bytes: 1 << 20,
+        named: Mutex::default(),
+    });
+    let mut open = OpenContainer::new(Arc::clone(&context));
+    let mut reader = ChunkReader::open(repository).unwrap();
+    for (place, chunk) in section.chunks.iter().enumerate() {
+        let bytes = reader.read(&chunk.fingerprint).unwrap();
+        for _ in 0..if place < 2 { 2 } else { 1 } {
+            open.append(chunk.fingerprint, chunk.level, &bytes).unwrap();
+        }
+    }
+    open.finish().unwrap();
+    let durable = context.log.settle().unwrap();
+    append::append(repository, None, &durable).unwrap();
+    saved.memory.remove(&key(layout::container(old)));
+}
+
+fn section_of(repository: &Repository, id: ContainerId) -> MetadataSection {
+    reader::read_section(repository, id).unwrap()
+}
+
 /// Saves files in a session that is told to rely on no container.
 fn put_with_nothing_known(
     memory: &MemoryStore,
@@ -224,8 +287,16 @@ fn r15_copies_of_every_codec_are_the_same_bytes() {
     }
 }
 
-/// Frames of one codec are copied into frames of another: the store's own one.
+/// Frames of one codec are copied into frames of another, the store's own one, or carried as they
+/// are.
 fn copies_between(suite: Suite, from: Compression, to: Compression) {
+    // A bit more than half as much is dead as is live.
+    for (goal, carried) in [(SpaceGoal::Everything, 0), (SpaceGoal::Unused(0.8), 1)] {
+        copies_toward(goal, carried, suite, from, to);
+    }
+}
+
+fn copies_toward(goal: SpaceGoal, carried: u64, suite: Suite, from: Compression, to: Compression) {
     let memory = MemoryStore::new();
     let options = onefold_engine::InitOptions {
         container_size_bytes: 128 * 1024,
@@ -252,8 +323,10 @@ fn copies_between(suite: Suite, from: Compression, to: Compression) {
     std::fs::remove_file(root.path().join("gone")).unwrap();
     let kept = save("kept").unwrap();
     retention::forget_final(&repository, &[both], "me").unwrap();
-    let report = collect(&repository, &collect_options(), &job()).unwrap();
+    let options = CollectOptions { goal, ..collect_options() };
+    let report = collect(&repository, &options, &job()).unwrap();
     assert!(report.copied_chunks > 0, "{from:?} to {to:?}: {report:?}");
+    assert_eq!(report.frames_carried, carried, "{from:?} to {to:?}: {report:?}");
     let content = content_of(&reopen(&memory, 3), kept).unwrap();
     assert!(content[&b"kept"[..]] == text);
     assert!(check_all(&repository).is_clean());
@@ -266,6 +339,40 @@ fn r17_a_reader_that_was_open_before_reads_on_after_a_collection() {
         let segments = [Segment::Run(0, step), Segment::End(1), Segment::End(2), Segment::End(0)];
         scenario.must_hold(&segments, false);
     }
+}
+
+#[test]
+fn r19_what_the_index_forgets_or_remembers_in_vain_changes_nothing_that_is_live() {
+    let remaining = |spoil: fn(&MemoryStore)| {
+        let mut saved = Saved::versions(Suite::None);
+        let before = saved.memory.clone_state();
+        spoil(&saved.memory);
+        saved.repository = reopen(&saved.memory, 5);
+        collect(&saved.repository, &collect_options(), &job()).unwrap();
+        saved.assert_whole();
+        assert!(wholly_dead(&saved.repository).is_empty());
+        // Entries of containers that are gone come back, as after a crash before they were dropped.
+        for name in names(&before, "index").into_iter().map(key) {
+            if saved.memory.size(&name).is_err() {
+                saved.memory.put(&name, &before.get(&name).unwrap()).unwrap();
+            }
+        }
+        saved.repository = reopen(&saved.memory, 6);
+        let again = collect(&saved.repository, &collect_options(), &job()).unwrap();
+        assert_eq!(again.deleted_containers, 0, "{again:?}");
+        saved.assert_whole();
+        names(&saved.memory, "containers").len()
+    };
+    let honest = remaining(|_| {});
+    let some = |memory: &MemoryStore| {
+        let every_other = names(memory, "index").into_iter().step_by(2);
+        assert!(every_other.map(|name| memory.remove(&key(name))).all(|removed| removed));
+    };
+    assert_eq!(remaining(some), honest);
+    let all = |memory: &MemoryStore| {
+        assert!(names(memory, "index").into_iter().all(|name| memory.remove(&key(name))));
+    };
+    assert_eq!(remaining(all), honest);
 }
 
 #[test]

@@ -127,7 +127,7 @@ fn a_backup_of_what_is_garbage_beside_a_collection_in_every_order_of_two_switche
 }
 
 #[test]
-fn a_crash_at_every_step_of_any_of_two_leaves_work_that_the_next_one_ends() {
+fn r8_a_crash_at_every_step_of_any_of_two_leaves_work_that_the_next_one_ends() {
     let scenario = Scenario::new(world(), [backs_up("x", "x"), collects(), collects()]);
     let steps = scenario.steps();
     let mut all = Vec::new();

@@ -263,6 +263,7 @@ fn bytes_to_free(containers: &[ContainerLiveness], goal: SpaceGoal) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::collection::duplicates::DuplicateCounters;
     use proptest::prelude::*;
 
     /// A container of 100 plain bytes in 50 stored ones, `live` of the plain ones live.
@@ -357,6 +358,10 @@ mod tests {
         assert!(condemned(&select(&all, SpaceGoal::DeadOnly, None)).is_empty());
         assert!(!condemned(&select(&all, SpaceGoal::Everything, None)).contains(&4));
         assert_eq!(excess.dead_bytes_stored(), 0);
+    }
+
+    #[test]
+    fn r19_counts_and_sums_beyond_32_and_64_bits_do_not_wrap() {
         let huge = ContainerLiveness {
             stored_bytes: u64::MAX,
             plain_bytes: u64::MAX,
@@ -365,6 +370,25 @@ mod tests {
         };
         let selection = select(&[huge, huge], SpaceGoal::Everything, None);
         assert_eq!((selection.dead_bytes_stored, selection.histogram[9]), (2, 2));
+        assert_eq!(selection.copied_bytes_stored, u64::MAX);
+        // 2^33 bytes in each, and more chunks together than 32 bits count.
+        let large = ContainerLiveness {
+            stored_bytes: 1 << 33,
+            plain_bytes: 1 << 34,
+            live_bytes: 1 << 33,
+            chunks: u32::MAX,
+            live_chunks: u32::MAX / 2,
+            ..container(1, 0)
+        };
+        let selection = select(&[large, large, large], SpaceGoal::Everything, None);
+        assert_eq!(selection.dead_bytes_stored, 3 << 32);
+        assert_eq!(selection.copied_bytes_stored, 3 << 32);
+        let mut counters = DuplicateCounters::new(2).unwrap();
+        counters.note_group(&[0, 1]).unwrap();
+        for _ in 0..40 {
+            counters.merge(&counters.clone()).unwrap();
+        }
+        assert_eq!((counters.superseded(0), counters.superseded(1)), (u32::MAX, 0));
     }
 
     fn any_container() -> impl Strategy<Value = (u64, u32, u32)> {
