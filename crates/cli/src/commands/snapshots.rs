@@ -9,8 +9,9 @@ use crate::size::{counted, human};
 use crate::table::Table;
 use crate::time;
 use clap::Args;
+use onefold_engine::Repository;
 use onefold_engine::placement::Overview;
-use onefold_engine::session::Snapshot;
+use onefold_engine::session::{Snapshot, epoch};
 use onefold_policy::retention::{GroupBy, GroupKey};
 use onefold_types::Result;
 use serde_json::{Value, json};
@@ -61,6 +62,7 @@ pub fn run(context: &Context, arguments: &SnapshotsArguments) -> Result<Outcome>
     }
     let shown: usize = groups.iter().map(|(_, members)| members.len()).sum();
     context.output.note(&counted(shown as u64, "snapshot"))?;
+    note_moves(context, &repository)?;
     let hidden = snapshots.list.snapshots.iter().filter(|s| s.hidden).count();
     if hidden > 0 && !arguments.all {
         let line =
@@ -130,6 +132,17 @@ pub fn describe(key: &GroupKey) -> String {
         true => "all snapshots".to_owned(),
         false => parts.join(", "),
     }
+}
+
+/// Says, once chunks may have been moved, that restores are described as of the backups.
+pub fn note_moves(context: &Context, repository: &Repository) -> Result<()> {
+    if epoch::newest_number(repository)? == 0 {
+        return Ok(());
+    }
+    context.output.note(
+        "containers, factor and time are those at the time of the backup; 'restore --plan' shows \
+         what a restore takes since chunks were moved by a collection",
+    )
 }
 
 /// How long restoring a snapshot takes, as far as this machine knows.

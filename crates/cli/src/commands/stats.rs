@@ -63,6 +63,7 @@ pub fn run(context: &Context, _: &StatsArguments) -> Result<Outcome> {
     let snapshots = Snapshots::load(&repository, &context.output)?;
     let restores = restores(&snapshots, &notes);
     describe_restores(context, &restores)?;
+    snapshots::note_moves(context, &repository)?;
     if let Some(explanation) = &notes.explanation {
         context.output.row("")?;
         context.output.row(explanation)?;

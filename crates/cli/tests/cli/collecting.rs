@@ -40,6 +40,10 @@ fn what_is_hidden_stays_and_what_is_forgotten_for_good_goes() {
     assert_eq!(hidden.message("summary")["deleted_containers"], 0);
     sandbox.run(&["forget", "--final", &first]).expect(0);
 
+    let says_old = |command: &str| {
+        sandbox.run(&[command]).expect(0).stdout.contains("at the time of the backup")
+    };
+    assert!(!says_old("snapshots") && !says_old("stats"));
     let before = stored_bytes(&sandbox);
     let plan = sandbox.run(&["--json", "gc", "--dry-run"]).expect(0).message("summary");
     assert_eq!(stored_bytes(&sandbox), before, "a plan changes nothing");
@@ -50,6 +54,7 @@ fn what_is_hidden_stays_and_what_is_forgotten_for_good_goes() {
     let freed = done["freed_bytes"].as_u64().unwrap();
     assert!(freed >= 1_000_000, "{done}");
     assert_eq!(stored_bytes(&sandbox), before - freed);
+    assert!(says_old("snapshots") && says_old("stats"), "what restores take was moved meanwhile");
 
     let place = format!("latest:{}", sandbox.arg("source"));
     sandbox.run(&["restore", &place, "-t", &sandbox.arg("out")]).expect(0);
