@@ -165,6 +165,10 @@ impl Backup<'_> {
             let root = nest(&components, entry, &mut writers[0])?;
             Ok((root, outcome.summary))
         });
+        if self.was_fenced(&ready, &built) {
+            self.abandon(ready);
+            return Err(stream_lost());
+        }
         let (mut ready, mut tree) = self.keep_or_abandon(ready, built)?;
         loop {
             if let Some(report) = self.publish(ready, &tree, &names)? {
@@ -176,11 +180,7 @@ impl Backup<'_> {
             tree.placement = RecordedPlacement::default();
             if !tree_present(&ready.store, &mut reader, tree.root)? {
                 self.abandon(ready);
-                return Err(Error::new(
-                    ErrorKind::Fenced,
-                    "a collector removed part of the stream before it was saved, and a stream \
-                     cannot be read again; nothing was saved, run the backup again",
-                ));
+                return Err(stream_lost());
             }
         }
     }
@@ -503,6 +503,14 @@ fn tree_present(store: &ChunkStore, reader: &mut TreeReader, root: Reference) ->
         node.references(&mut |child| left.push(child));
     }
     Ok(true)
+}
+
+fn stream_lost() -> Error {
+    Error::new(
+        ErrorKind::Fenced,
+        "a collector removed part of the stream before it was saved, and a stream cannot be read \
+         again; nothing was saved, run the backup again",
+    )
 }
 
 fn absolute(source: &std::path::Path) -> String {

@@ -103,7 +103,9 @@ fn r10_a_collection_at_any_step_of_a_stream_saves_it_whole_or_says_that_it_is_no
         let segments = [Segment::Run(0, step), Segment::End(1), Segment::End(2), Segment::End(0)];
         let mut run = scenario.world.run(&scenario.actors, &segments, false);
         // What a stream stored before it was fenced may be gone; it says so and saves nothing.
-        run.problems.retain(|problem| !problem.starts_with("actor 0"));
+        run.problems.retain(|problem| {
+            !(problem.starts_with("actor 0") && problem.contains("nothing was saved"))
+        });
         scenario.world.verify(&mut run);
         assert!(run.problems.is_empty(), "{:?} {segments:?}", run.problems);
     }
