@@ -12,7 +12,7 @@ use onefold_format::codec::Compression;
 use onefold_format::index_run::IndexKind;
 use onefold_policy::retention::{Count, GroupBy, KeepSpan};
 use onefold_policy::rewrite::RewriteChoice;
-use onefold_policy::selection::TagList;
+use onefold_policy::tag_list::TagList;
 use onefold_types::error::Context;
 use onefold_types::{Error, Result};
 use serde::{Deserialize, Deserializer, de};

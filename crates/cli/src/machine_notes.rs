@@ -9,7 +9,7 @@
 //! `~/.cache/onefold`.
 
 use onefold_engine::Repository;
-use onefold_engine::look_up::HELD_CHUNK_NS;
+use onefold_engine::device::HELD_CHUNK_NS;
 use onefold_policy::lookup::DeviceCosts;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;

@@ -4,7 +4,8 @@ use crate::commands;
 use crate::size::ByteSize;
 use clap::builder::styling::{AnsiColor, Styles};
 use clap::{Args, Parser, Subcommand};
-use onefold_policy::selection::{SnapshotFilter, TagList};
+use onefold_policy::selection::SnapshotFilter;
+use onefold_policy::tag_list::TagList;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 

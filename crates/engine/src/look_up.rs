@@ -15,10 +15,6 @@ use onefold_types::{ContainerId, Error, Result};
 use std::fmt;
 use std::str::FromStr;
 
-/// What it costs to let a chunk wait: its buffer is not used again while it is warm, and memory
-/// that is touched for the first time takes its place. Measured as the difference between lazy and
-/// eager backups of data set A, by chunk.
-pub const HELD_CHUNK_NS: u64 = 800;
 /// Fingerprints that may wait however small their share of memory is.
 const WAITING_MIN: usize = 64;
 

@@ -22,6 +22,7 @@
 //! | [`rewrite`] | which duplicates are stored again | FAST'19 |
 //! | [`retention`] | which snapshots are kept | the `keep` rules of restic's `forget` |
 //! | [`selection`] | which snapshot a reference means | the reference forms of restic |
+//! | [`tag_list`] | whether a snapshot carries the tags that these two ask for | comma lists, as in restic |
 
 #![forbid(unsafe_code)]
 
@@ -40,6 +41,7 @@ pub mod rewrite;
 pub mod selection;
 pub mod signature_table;
 pub mod summary_vector;
+pub mod tag_list;
 
 pub use accelerated_filter::{
     AcceleratedFilter, FilterConfiguration, FilterCounters, FilterOrder, Verdict,

@@ -28,7 +28,7 @@ mod policy;
 
 pub use policy::{Count, GroupBy, KeepPolicy, KeepSpan, Period};
 
-use crate::selection::TagList;
+use crate::tag_list::TagList;
 use jiff::tz::TimeZone;
 use jiff::{Timestamp, Zoned};
 use onefold_types::{Error, ErrorKind, Result, SessionId};

@@ -1,9 +1,8 @@
 //! What references and filters mean, by tables.
 
 use onefold_policy::retention::Candidate;
-use onefold_policy::selection::{
-    SnapshotFilter, SnapshotReference, TagList, parse_reference_path, resolve,
-};
+use onefold_policy::selection::{SnapshotFilter, SnapshotReference, parse_reference_path, resolve};
+use onefold_policy::tag_list::TagList;
 use onefold_types::{ErrorKind, Result, SessionId};
 use proptest::prelude::*;
 

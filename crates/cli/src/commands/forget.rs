@@ -19,7 +19,8 @@ use onefold_policy::retention::{
     Candidate, Count, Decision, GroupBy, GroupPlan, KeepPolicy, KeepSpan, RetentionRequest,
     plan_retention,
 };
-use onefold_policy::selection::{SnapshotFilter, SnapshotReference, TagList};
+use onefold_policy::selection::{SnapshotFilter, SnapshotReference};
+use onefold_policy::tag_list::TagList;
 use onefold_types::{Error, Result, SessionId};
 use serde_json::json;
 

@@ -8,8 +8,8 @@ use crate::report::{Cell, Claim, LineChart, Report, Scale, Series, Table};
 use crate::simulation::{IndexSetup, Outcome, Setup};
 use crate::source::generator::Preset;
 use crate::workload::{Workload, eager};
+use onefold_engine::device::HELD_CHUNK_NS;
 use onefold_engine::index::IndexMode;
-use onefold_engine::look_up::HELD_CHUNK_NS;
 use onefold_types::Result;
 
 const EXPLANATION: &str = "\

@@ -8,7 +8,7 @@ use crate::simulation::Outcome;
 use crate::source::generator::Preset;
 use crate::workload::{Workload, eager, file_name};
 use onefold_chunking::ChunkerKind;
-use onefold_engine::look_up::HELD_CHUNK_NS;
+use onefold_engine::device::HELD_CHUNK_NS;
 use onefold_policy::cost_model::{CorrectedTerms, ModelTerms};
 use onefold_policy::lookup::LookupStrategy;
 use onefold_types::Result;

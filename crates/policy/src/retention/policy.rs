@@ -3,7 +3,7 @@
 //! Invariant: text that is not understood completely is an error. A rule that was silently dropped
 //! or shortened would remove snapshots that its author meant to keep.
 
-use crate::selection::TagList;
+use crate::tag_list::TagList;
 use jiff::{Span, Zoned};
 use onefold_types::{Error, Result, SessionId};
 use std::fmt;
