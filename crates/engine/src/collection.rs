@@ -110,6 +110,16 @@ impl FromStr for MarkAlgorithm {
     }
 }
 
+/// In which order live chunks are copied.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum CopyOrder {
+    /// As the newest snapshots need them; what these need apart from what only older ones need.
+    #[default]
+    Newest,
+    /// Container after container, and all data together.
+    AsTheyLie,
+}
+
 /// How to collect.
 #[derive(Clone, Debug)]
 pub struct CollectOptions {
@@ -127,6 +137,8 @@ pub struct CollectOptions {
     pub mark_only: bool,
     /// Bytes for marks instead of the share of the memory limit: for experiments.
     pub marks_bytes: Option<usize>,
+    /// In which order live chunks are copied: for experiments.
+    pub order: CopyOrder,
     /// Where scratch files are, if any are needed, instead of the system's directory for them.
     pub scratch: Option<PathBuf>,
 }
@@ -141,6 +153,7 @@ impl Default for CollectOptions {
             duration_max: None,
             mark_only: false,
             marks_bytes: None,
+            order: CopyOrder::default(),
             scratch: None,
         }
     }

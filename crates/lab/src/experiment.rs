@@ -14,6 +14,7 @@ mod gc_compression;
 mod gc_files;
 mod gc_fullness;
 mod gc_liveness;
+mod gc_locality;
 mod gc_memory;
 mod gc_phases;
 mod generations_restore;
@@ -68,7 +69,7 @@ pub struct Experiment {
 
 impl Experiment {
     /// Every experiment.
-    pub const ALL: [Self; 23] = [
+    pub const ALL: [Self; 24] = [
         lookup_devices::EXPERIMENT,
         ring_sweep::EXPERIMENT,
         bucket_threshold_sweep::EXPERIMENT,
@@ -92,16 +93,18 @@ impl Experiment {
         gc_phases::EXPERIMENT,
         gc_liveness::EXPERIMENT,
         gc_memory::EXPERIMENT,
+        gc_locality::EXPERIMENT,
     ];
 
     /// Those about collecting garbage.
-    const COLLECTION: [Self; 6] = [
+    const COLLECTION: [Self; 7] = [
         gc_compression::EXPERIMENT,
         gc_files::EXPERIMENT,
         gc_fullness::EXPERIMENT,
         gc_phases::EXPERIMENT,
         gc_liveness::EXPERIMENT,
         gc_memory::EXPERIMENT,
+        gc_locality::EXPERIMENT,
     ];
 
     /// Those about rewriting and restoring.

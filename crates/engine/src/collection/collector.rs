@@ -18,7 +18,7 @@ use super::live_set::{CONTAINERS_PER_QUESTION, Marks};
 use super::mark::{MarkReport, Marker};
 use super::settle;
 use super::survey::{Survey, Surveyed};
-use super::{CollectOptions, CollectReport};
+use super::{CollectOptions, CollectReport, CopyOrder};
 use crate::check::findings;
 use crate::index::{FingerprintIndex, merge, rebuild};
 use crate::job::Job;
@@ -438,13 +438,14 @@ impl<'a> Collector<'a> {
         copier.run(gathered, dead_max_bytes)
     }
 
-    /// Puts chunks in the order in which the newest snapshot of every source needs them.
+    /// Puts chunks in the order in which the newest snapshot of every source needs them, unless
+    /// they are to stay as they lie.
     fn rank(
         &self,
         gathered: &mut Gathered,
         snapshots: &BTreeMap<SessionId, SnapshotRecord>,
     ) -> Result<()> {
-        if gathered.is_empty() {
+        if gathered.is_empty() || self.options.order == CopyOrder::AsTheyLie {
             return Ok(());
         }
         let mut newest: Vec<&SnapshotRecord> = snapshots.values().collect();

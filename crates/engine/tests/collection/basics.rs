@@ -4,7 +4,7 @@ use crate::steps::*;
 use crate::world::*;
 use onefold_crypto::Suite;
 use onefold_engine::Repository;
-use onefold_engine::collection::{CollectOptions, SpaceGoal, collect};
+use onefold_engine::collection::{CollectOptions, CopyOrder, SpaceGoal, collect};
 use onefold_engine::container::reader;
 use onefold_engine::retention;
 use onefold_engine::session::SnapshotList;
@@ -252,6 +252,17 @@ fn frames_are_carried_and_what_is_dead_in_them_can_be_used_again() {
         let oldest = *saved.contents.keys().next().unwrap();
         saved.forget(&[oldest]);
         collect(&saved.repository, &all, &job()).unwrap();
+        saved.assert_whole();
+    }
+}
+
+#[test]
+fn copies_are_whole_in_either_order() {
+    for order in [CopyOrder::Newest, CopyOrder::AsTheyLie] {
+        let saved = Saved::versions(Suite::None);
+        let options = CollectOptions { order, ..everything() };
+        let report = collect(&saved.repository, &options, &job()).unwrap();
+        assert!(report.copied_chunks > 0 && report.kept.is_empty(), "{order:?}");
         saved.assert_whole();
     }
 }

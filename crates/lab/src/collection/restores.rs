@@ -11,17 +11,18 @@ use onefold_engine::job::Job;
 use onefold_engine::memory::MemoryPlan;
 use onefold_engine::patterns::Patterns;
 use onefold_engine::repository::{Password, Repository};
-use onefold_engine::restore::{self, DumpOptions, Overwrite, RestoreOptions};
+use onefold_engine::restore::{self, DumpOptions, Overwrite, PlanReport, RestoreOptions};
 use onefold_engine::session::SnapshotList;
 use onefold_engine::tree::TreeReader;
 use onefold_format::layout;
+use onefold_format::node::Entry;
 use onefold_policy::restore_plan::RestoreEngine;
 use onefold_store::layers::{Counting, Counts, DeviceModel, Latency, Operation};
 use onefold_store::{MemoryStore, Store};
 use onefold_types::error::Context;
 use onefold_types::{Error, ErrorKind, Result, SessionId};
 use std::io::{self, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// Where files are restored to, so that no disk of this machine has a say.
@@ -144,15 +145,7 @@ pub fn restore(
 ) -> Result<Restoring> {
     let device = Arc::new(Counting::new(stacked(objects.clone_state())));
     let store: Arc<dyn Store> = Arc::clone(&device) as _;
-    let password = || Ok(Password::default());
-    let repository = Repository::open(store, password, environment.clone(), memory)?;
-    let repository = Arc::new(repository);
-    let list = SnapshotList::load(&repository)?;
-    let missing = || Error::new(ErrorKind::NotFound, "the snapshot has gone");
-    let root = list.get(snapshot).ok_or_else(missing)?.record.root;
-    let image = format!("/{IMAGE}");
-    let path = if output == Output::Stream { image.as_bytes() } else { b"/" };
-    let entry = TreeReader::open(&repository)?.resolve(root, path)?;
+    let (repository, entry) = open(store, environment, memory, snapshot, output)?;
     let target = tempfile::tempdir_in(if Path::new(MEMORY).is_dir() { MEMORY } else { "." })
         .context(|| "making a directory to restore into")?;
     device.take();
@@ -161,19 +154,8 @@ pub fn restore(
     let (job, _) = Job::unattended();
     let (bytes, containers) = match output {
         Output::Files => {
-            let options = RestoreOptions {
-                target: target.path().join("files"),
-                overwrite: Overwrite::IfChanged,
-                delete: false,
-                sparse: false,
-                verify: false,
-                dry_run: false,
-                include: Patterns::none(),
-                exclude: Patterns::build(&[image], &[])?,
-                threads: THREADS,
-                engine: engine.unwrap_or(RestoreEngine::Direct),
-                placed: None,
-            };
+            let engine = engine.unwrap_or(RestoreEngine::Direct);
+            let options = options(target.path().join("files"), engine)?;
             let report = restore::restore(&repository, &entry, &options, &job)?;
             if report.errors > 0 {
                 return Err(Error::damaged(format!("{} items were not restored", report.errors)));
@@ -202,6 +184,60 @@ pub fn restore(
         data_reads: data.calls,
         data_bytes: data.bytes,
         device_seconds,
+    })
+}
+
+/// Plans the restore of all files of a snapshot as the product restores them.
+///
+/// # Errors
+/// Those of a restore.
+pub fn plan_files(
+    objects: &MemoryStore,
+    environment: &Environment,
+    memory: MemoryPlan,
+    snapshot: SessionId,
+) -> Result<PlanReport> {
+    let store: Arc<dyn Store> = Arc::new(objects.clone_state());
+    let (repository, entry) = open(store, environment, memory, snapshot, Output::Files)?;
+    let options = options(PathBuf::new(), RestoreEngine::Direct)?;
+    let (job, _) = Job::unattended();
+    restore::plan(&repository, &entry, &options, &job)
+}
+
+/// Opens a store and finds what is to be restored.
+fn open(
+    store: Arc<dyn Store>,
+    environment: &Environment,
+    memory: MemoryPlan,
+    snapshot: SessionId,
+    output: Output,
+) -> Result<(Arc<Repository>, Entry)> {
+    let password = || Ok(Password::default());
+    let repository = Repository::open(store, password, environment.clone(), memory)?;
+    let repository = Arc::new(repository);
+    let list = SnapshotList::load(&repository)?;
+    let missing = || Error::new(ErrorKind::NotFound, "the snapshot has gone");
+    let root = list.get(snapshot).ok_or_else(missing)?.record.root;
+    let image = format!("/{IMAGE}");
+    let path = if output == Output::Stream { image.as_bytes() } else { b"/" };
+    let entry = TreeReader::open(&repository)?.resolve(root, path)?;
+    Ok((repository, entry))
+}
+
+/// Options for all files but the image.
+fn options(target: PathBuf, engine: RestoreEngine) -> Result<RestoreOptions> {
+    Ok(RestoreOptions {
+        target,
+        overwrite: Overwrite::IfChanged,
+        delete: false,
+        sparse: false,
+        verify: false,
+        dry_run: false,
+        include: Patterns::none(),
+        exclude: Patterns::build(&[format!("/{IMAGE}")], &[])?,
+        threads: THREADS,
+        engine,
+        placed: None,
     })
 }
 

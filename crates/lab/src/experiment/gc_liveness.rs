@@ -10,10 +10,12 @@ use onefold_policy::collection::select::Selection;
 use onefold_types::{Result, limits};
 
 const EXPLANATION: &str = "\
-    Containers of the first generation stay mostly live and those of forgotten generations die \
-    as wholes where files come and go as wholes. Short changes anywhere leave containers half \
-    live: what replaced them is spread over later ones. Bimodality is a property of the load and \
-    of the policy, not of the store; the selection does not rest on it.";
+    Hardly any container is dead, whatever changes: what a generation adds stays in use until it \
+    is changed or deleted in turn, and that happens piece by piece (likely). 74 to 100 % of what \
+    is dead lies in containers that are half or mostly live. Which generations are kept matters \
+    more than what changes: 28 to 36 % of the containers are at the ends if the last quarter is \
+    kept, 71 to 78 % if every other one is, and those are nearly all live. Bimodality is a \
+    property of the load and of the policy, not of the store; the selection does not rest on it.";
 
 /// The experiment.
 pub const EXPERIMENT: Experiment = Experiment {
