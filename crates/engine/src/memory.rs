@@ -29,7 +29,7 @@ pub struct MemoryPlan {
     pub read_jobs_max: usize,
     /// File bytes whose restore is planned as one.
     pub restore_window_chunks: usize,
-    /// Chunks that a dump has read before their turn.
+    /// Chunks that a dump has read before their turn: it makes little use of the other shares.
     pub stash_bytes: usize,
     /// Entries that a check keeps for containers that no index run covers.
     pub check_buffer_bytes: usize,
@@ -62,7 +62,7 @@ impl MemoryPlan {
             rewrite_candidates_bytes: (divisible / 16).clamp(2 * limits::MIB, 64 * limits::MIB),
             read_jobs_max: 4,
             restore_window_chunks: (divisible / 4 / 96).clamp(1 << 14, 1 << 22),
-            stash_bytes: (divisible / 8).clamp(2 * limits::MIB, 256 * limits::MIB),
+            stash_bytes: (limit_bytes / 4).min(1024 * limits::MIB),
             check_buffer_bytes: (divisible / 16).clamp(limits::MIB, 64 * limits::MIB),
             // A collection uses no locality cache beyond the reader's, and waits for nothing.
             marks_bytes: divisible / 3,
@@ -89,6 +89,12 @@ mod tests {
                 + (plan.waiting_chunks_bytes + plan.rewrite_candidates_bytes)
                     .max(plan.restore_window_chunks * 96);
             assert!(sum <= plan.limit_bytes, "{mebibytes} MiB: {sum}");
+            let of_a_dump = plan.locality_cache_bytes / 2
+                + plan.section_cache_bytes
+                + plan.frame_cache_bytes
+                + plan.restore_window_chunks / 2 * 96
+                + plan.stash_bytes;
+            assert!(of_a_dump <= plan.limit_bytes / 4 * 3, "{mebibytes} MiB: {of_a_dump}");
         }
         assert!(MemoryPlan::new(limits::MEMORY_LIMIT_MIN_BYTES - 1).is_err());
     }

@@ -6,6 +6,7 @@
 //! | `files` | what is to be written of each file, hard links |
 //! | `rounds` | a full window: fetch, find other instances of what was lost, finish |
 //! | `window`, `fetch` | chunks in stored order; workers that open each frame once |
+//! | [`request_costs`] | what requests cost here, and how far one reaches |
 //! | `relocate` | other instances of unreadable chunks |
 //! | `extents`, `existing` | a file's recipe; a file on disk compared with it |
 //! | `target`, `output`, `item`, `metadata` | directories, files, other items, attributes |
@@ -39,6 +40,7 @@ mod metadata;
 mod output;
 mod plan;
 mod relocate;
+pub mod request_costs;
 mod rounds;
 mod stash;
 mod target;
@@ -54,6 +56,7 @@ use crate::repository::Repository;
 use onefold_format::node::Entry;
 use onefold_policy::restore_plan::RestoreEngine;
 use onefold_types::Result;
+use request_costs::Reach;
 use std::io::Write;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -96,6 +99,8 @@ pub struct RestoreOptions {
     pub engine: RestoreEngine,
     /// Where the item stands in its snapshot's placement, if that has one.
     pub placed: Option<PlacedItem>,
+    /// How far requests reach; `None`: as far as pays on this device, learnt while reading.
+    pub reach: Option<Reach>,
 }
 
 /// How to dump a file.
@@ -109,11 +114,13 @@ pub struct DumpOptions {
     pub engine: Option<RestoreEngine>,
     /// Where the file stands in its snapshot's placement, if that has one.
     pub placed: Option<PlacedItem>,
+    /// As [`RestoreOptions::reach`].
+    pub reach: Option<Reach>,
 }
 
 impl Default for DumpOptions {
     fn default() -> Self {
-        Self { offset: 0, length: u64::MAX, engine: None, placed: None }
+        Self { offset: 0, length: u64::MAX, engine: None, placed: None, reach: None }
     }
 }
 

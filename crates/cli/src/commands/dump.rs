@@ -144,7 +144,8 @@ struct Source<'a> {
 impl Source<'_> {
     fn write_to(&self, out: &mut dyn Write, job: &Job) -> Result<u64> {
         let Range { offset, length } = self.range;
-        let options = DumpOptions { offset, length, engine: self.engine, placed: self.placed };
+        let options =
+            DumpOptions { offset, length, engine: self.engine, placed: self.placed, reach: None };
         restore::dump(self.repository, self.file, &options, out, job)
     }
 

@@ -108,6 +108,7 @@ impl RestoreArguments {
             threads,
             engine: self.engine.unwrap_or(RestoreEngine::Direct),
             placed: None,
+            reach: None,
         })
     }
 }

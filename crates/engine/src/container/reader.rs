@@ -83,15 +83,19 @@ impl FrameReader {
         })
     }
 
-    /// Reads neighbouring frames with one request; `sealed` then holds them back to back.
+    /// Reads frames, in the order of their places, and whatever lies between them with one request.
+    /// `sealed` then begins with the first of them, and each lies in it as it does in the container.
     pub fn read(
         &self,
         repository: &Repository,
         frames: &[FrameDescriptor],
         sealed: &mut Vec<u8>,
     ) -> Result<()> {
-        let length: usize = frames.iter().map(|frame| frame.stored_length as usize).sum();
         let offset = frames.first().map_or(HEADER_BYTES as u64, |frame| frame.offset);
+        let end = frames
+            .last()
+            .map_or(offset, |frame| frame.offset.saturating_add(u64::from(frame.stored_length)));
+        let length = usize::try_from(end.saturating_sub(offset)).unwrap_or(usize::MAX);
         sealed.resize(length, 0);
         repository.store().get_range(&self.key, offset, sealed)
     }

@@ -8,8 +8,6 @@
 //!
 //! Memory: half of a restore's window for the recipe, and [`MemoryPlan::stash_bytes`] for what
 //! waits, beyond which only the reads that are done together go (4 MiB).
-//!
-//! [`MemoryPlan::stash_bytes`]: crate::memory::MemoryPlan::stash_bytes
 
 use super::DumpOptions;
 use super::extents::ExtentWalk;
@@ -18,6 +16,7 @@ use super::relocate::Relocator;
 use super::stash::Stash;
 use super::window::{Piece, SortedWindow, Window};
 use crate::job::Job;
+use crate::memory::MemoryPlan;
 use crate::placement::Guide;
 use crate::repository::Repository;
 use crate::tree::{Location, TreeReader};
@@ -34,8 +33,6 @@ use std::sync::Arc;
 const TOGETHER_BYTES: u64 = 4 * limits::MIB as u64;
 /// Threads that read and open frames.
 const THREADS: usize = 2;
-/// Of the memory limit an engine that was asked for may have this part.
-const ENGINE_MEMORY_PART: u64 = 4;
 
 /// Writes the bytes of `file` to `out`; returns how many it wrote.
 pub fn dump(
@@ -56,7 +53,7 @@ pub fn dump(
     let memory = repository.memory();
     let memory_bytes = memory.stash_bytes as u64;
     if let Some(engine) = &options.engine {
-        check_engine(engine, memory.limit_bytes as u64)?;
+        check_engine(engine, memory)?;
     }
     // Of a part of a file it is not known how many chunks stand before it.
     let place = options.placed.filter(|_| options.offset == 0).map(|placed| placed.first_chunk);
@@ -75,7 +72,7 @@ pub fn dump(
         position: options.offset,
         next: None,
         holes: VecDeque::new(),
-        workspace: Workspace::default(),
+        workspace: Workspace::new(options.reach),
         stash: Stash::default(),
     };
     let mut walk = ExtentWalk::new(file.content, file.size)?.starting_at(options.offset);
@@ -100,15 +97,15 @@ pub fn dump(
 }
 
 /// Whether an engine that was asked for can write in order within the memory limit.
-fn check_engine(engine: &RestoreEngine, limit_bytes: u64) -> Result<()> {
+fn check_engine(engine: &RestoreEngine, memory: &MemoryPlan) -> Result<()> {
     if !engine.is_sequential() {
         return Err(Error::invalid(
             "the engine 'direct' is for files, which can be written anywhere; a stream needs \
              another",
         ));
     }
-    let most = limit_bytes / ENGINE_MEMORY_PART;
-    if engine.memory_bytes() > most {
+    let (most, limit_bytes) = (memory.stash_bytes, memory.limit_bytes);
+    if engine.memory_bytes() > most as u64 {
         return Err(Error::invalid(format!(
             "the engine is to have {} bytes of memory, and may have {most} of the limit of \
              {limit_bytes}; raise --memory",

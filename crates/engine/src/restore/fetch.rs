@@ -1,8 +1,9 @@
 //! The workers that read, open, verify and deliver the frames of a window.
 //!
-//! Algorithm: the unit of work is a container. Its needed frames that lie side by side are read
-//! with one request of at most [`READ_MAX_BYTES`]; each is opened once; the fingerprints of all
-//! chunks wanted from it are computed in one batch, and only then are their bytes delivered.
+//! Algorithm: the unit of work is a container. Its needed frames that lie side by side, or so close
+//! that reading on costs less than asking again ([`super::request_costs`]), are read with one
+//! request; each is opened once; the fingerprints of all chunks
+//! wanted from it are computed in one batch, and only then are their bytes delivered.
 //! Pieces that are neighbours both in the frame and in the output are delivered as one.
 //!
 //! Invariants: no byte reaches a sink before its chunk's fingerprint was computed and compared; a
@@ -11,18 +12,17 @@
 //! Concurrency: workers take containers from a shared counter; a fault of the sink or an interrupt
 //! stops all of them before their next frame. Between frames a worker holds no lock.
 
+use super::request_costs::{Reach, RequestCosts};
 use super::window::{Piece, SortedWindow};
 use crate::container::frame::FrameOpener;
 use crate::container::reader::FrameReader;
 use crate::job::Job;
 use crate::repository::Repository;
-use onefold_types::{Error, ErrorKind, Fingerprint, Result, limits};
+use onefold_types::{Error, ErrorKind, Fingerprint, Result};
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-
-/// Stored bytes read at once: enough to amortise a request, little enough to stay in a cache.
-const READ_MAX_BYTES: usize = limits::MIB;
+use std::time::Instant;
 
 /// Where verified bytes go. An error is the end of the whole job.
 pub trait Sink: Sync {
@@ -49,9 +49,26 @@ pub struct Fetched {
     pub bytes_read: u64,
 }
 
-/// Working memory of the workers, kept from one window to the next.
+/// What workers keep from one window to the next: working memory, and what requests cost.
 #[derive(Default)]
-pub struct Workspace(Mutex<Vec<Scratch>>);
+pub struct Workspace {
+    scratch: Mutex<Vec<Scratch>>,
+    costs: Mutex<RequestCosts>,
+    /// How far requests reach, if it is not to be learnt.
+    reach: Option<Reach>,
+}
+
+impl Workspace {
+    /// A workspace whose requests reach so far; as far as pays if nothing is said.
+    #[must_use]
+    pub fn new(reach: Option<Reach>) -> Self {
+        Self { reach, ..Self::default() }
+    }
+
+    fn reach(&self) -> Reach {
+        self.reach.unwrap_or_else(|| lock(&self.costs).reach())
+    }
+}
 
 struct Work<'a, S> {
     repository: &'a Repository,
@@ -156,7 +173,7 @@ impl Scratch {
 
 impl<S: Sink> Work<'_, S> {
     fn run(&self) -> Result<()> {
-        let kept = lock(&self.workspace.0).pop();
+        let kept = lock(&self.workspace.scratch).pop();
         let mut scratch = match kept {
             Some(scratch) => scratch,
             None => Scratch::new()?,
@@ -165,7 +182,7 @@ impl<S: Sink> Work<'_, S> {
         if result.is_err() {
             self.stop.store(true, Ordering::Relaxed);
         }
-        lock(&self.workspace.0).push(scratch);
+        lock(&self.workspace.scratch).push(scratch);
         result
     }
 
@@ -182,15 +199,14 @@ impl<S: Sink> Work<'_, S> {
 
     fn container(&self, frames: Range<usize>, scratch: &mut Scratch) -> Result<()> {
         let reader = FrameReader::new(self.repository, self.window.frames[frames.start].container)?;
+        let reach = self.workspace.reach();
         let mut start = frames.start;
         while start < frames.end && !self.stop.load(Ordering::Relaxed) {
             let mut end = start + 1;
-            let mut bytes = self.stored_length(start);
-            while end < frames.end && self.follows(end) {
-                bytes += self.stored_length(end);
-                if bytes > READ_MAX_BYTES {
-                    break;
-                }
+            while end < frames.end
+                && self.gap_before(end).is_some_and(|gap| gap <= reach.gap_bytes_max)
+                && self.span(start, end) <= reach.read_bytes_max
+            {
                 end += 1;
             }
             self.neighbours(&reader, start..end, scratch)?;
@@ -199,18 +215,23 @@ impl<S: Sink> Work<'_, S> {
         Ok(())
     }
 
-    fn stored_length(&self, frame: usize) -> usize {
-        self.window.frames[frame].descriptor.stored_length as usize
+    /// Where the frame ends in its container.
+    fn end_of(&self, frame: usize) -> u64 {
+        let descriptor = &self.window.frames[frame].descriptor;
+        descriptor.offset.saturating_add(u64::from(descriptor.stored_length))
     }
 
-    /// Whether the frame lies right behind the one before it.
-    fn follows(&self, frame: usize) -> bool {
-        let (before, this) = (&self.window.frames[frame - 1], &self.window.frames[frame]);
-        let end = before.descriptor.offset + u64::from(before.descriptor.stored_length);
-        end == this.descriptor.offset
+    /// Bytes between the frame and the one before it; `None` if it does not lie behind that.
+    fn gap_before(&self, frame: usize) -> Option<u64> {
+        self.window.frames[frame].descriptor.offset.checked_sub(self.end_of(frame - 1))
     }
 
-    /// Reads frames that lie side by side, and delivers what is wanted from them.
+    /// Bytes from the beginning of one frame to the end of another.
+    fn span(&self, first: usize, last: usize) -> u64 {
+        self.end_of(last).saturating_sub(self.window.frames[first].descriptor.offset)
+    }
+
+    /// Reads frames with one request, and delivers what is wanted from them.
     fn neighbours(
         &self,
         reader: &FrameReader,
@@ -220,6 +241,7 @@ impl<S: Sink> Work<'_, S> {
         let mut sealed = std::mem::take(&mut scratch.sealed);
         let descriptors: Vec<_> =
             self.window.frames[frames.clone()].iter().map(|frame| frame.descriptor).collect();
+        let began = Instant::now();
         if let Err(error) = reader.read(self.repository, &descriptors, &mut sealed) {
             scratch.sealed = sealed;
             if frames.len() == 1 {
@@ -231,15 +253,16 @@ impl<S: Sink> Work<'_, S> {
                 .into_iter()
                 .try_for_each(|frame| self.neighbours(reader, frame..frame + 1, scratch));
         }
+        lock(&self.workspace.costs).note(sealed.len(), began.elapsed());
         self.bytes_read.fetch_add(sealed.len() as u64, Ordering::Relaxed);
-        let mut rest = sealed.as_mut_slice();
+        let first = descriptors.first().map_or(0, |frame| frame.offset);
         let mut result = Ok(());
         for (frame, descriptor) in frames.zip(&descriptors) {
             if self.stop.load(Ordering::Relaxed) {
                 break;
             }
-            let (bytes, after) = rest.split_at_mut(descriptor.stored_length as usize);
-            rest = after;
+            let start = (descriptor.offset - first) as usize;
+            let bytes = &mut sealed[start..start + descriptor.stored_length as usize];
             result =
                 self.job.interrupt.check().and_then(|()| self.frame(reader, frame, bytes, scratch));
             if result.is_err() {

@@ -113,7 +113,7 @@ pub fn run(
         owners: OwnerMap::new(shared.applier.is_privileged()),
         shared,
         window: Window::default(),
-        workspace: Workspace::default(),
+        workspace: Workspace::new(options.reach),
         outputs: Vec::new(),
         current: None,
         links: Links::default(),

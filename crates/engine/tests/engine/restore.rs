@@ -32,6 +32,7 @@ fn options(target: &Path) -> RestoreOptions {
         threads: 2,
         engine: RestoreEngine::Direct,
         placed: None,
+        reach: None,
     }
 }
 

@@ -202,6 +202,7 @@ pub fn restore_options(target: &Path) -> RestoreOptions {
         threads: 2,
         engine: RestoreEngine::Direct,
         placed: None,
+        reach: None,
     }
 }
 

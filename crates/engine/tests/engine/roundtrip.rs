@@ -105,6 +105,7 @@ fn restore_to(repository: &Arc<Repository>, id: SessionId, source: &Path, target
         threads: 2,
         engine: RestoreEngine::Direct,
         placed: None,
+        reach: None,
     };
     let (job, problems) = Job::unattended();
     let report = restore(repository, &entry, &options, &job).unwrap();

@@ -43,6 +43,7 @@ fn plan(store: &Arc<dyn Store>, id: SessionId) -> PlanReport {
         threads: 1,
         engine: RestoreEngine::Direct,
         placed: None,
+        reach: None,
     };
     restore::plan(&repository, &root, &options, &Job::unattended().0).unwrap()
 }

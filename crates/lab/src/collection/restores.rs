@@ -11,6 +11,7 @@ use onefold_engine::job::Job;
 use onefold_engine::memory::MemoryPlan;
 use onefold_engine::patterns::Patterns;
 use onefold_engine::repository::{Password, Repository};
+use onefold_engine::restore::request_costs::{Reach, RequestCosts};
 use onefold_engine::restore::{self, DumpOptions, Overwrite, PlanReport, RestoreOptions};
 use onefold_engine::session::SnapshotList;
 use onefold_engine::tree::TreeReader;
@@ -24,6 +25,7 @@ use onefold_types::{Error, ErrorKind, Result, SessionId};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Where files are restored to, so that no disk of this machine has a say.
 const MEMORY: &str = "/dev/shm";
@@ -36,6 +38,20 @@ pub struct DeviceClass {
     pub name: &'static str,
     /// What it charges.
     pub model: DeviceModel,
+}
+
+impl DeviceClass {
+    /// How far requests of a restore reach once it knows this device.
+    #[must_use]
+    pub fn reach(&self) -> Reach {
+        let DeviceModel { read_ns, read_bytes_per_second, .. } = self.model;
+        let mut costs = RequestCosts::default();
+        for bytes in (1..=100).map(|number| number * 5000) {
+            let ns = read_ns + bytes * 1_000_000_000 / read_bytes_per_second;
+            costs.note(bytes as usize, Duration::from_nanos(ns));
+        }
+        costs.reach()
+    }
 }
 
 /// One of each class, slowest read first.
@@ -142,6 +158,7 @@ pub fn restore(
     snapshot: SessionId,
     output: Output,
     engine: Option<RestoreEngine>,
+    reach: Reach,
 ) -> Result<Restoring> {
     let device = Arc::new(Counting::new(stacked(objects.clone_state())));
     let store: Arc<dyn Store> = Arc::clone(&device) as _;
@@ -155,7 +172,8 @@ pub fn restore(
     let (bytes, containers) = match output {
         Output::Files => {
             let engine = engine.unwrap_or(RestoreEngine::Direct);
-            let options = options(target.path().join("files"), engine)?;
+            let mut options = options(target.path().join("files"), engine)?;
+            options.reach = Some(reach);
             let report = restore::restore(&repository, &entry, &options, &job)?;
             if report.errors > 0 {
                 return Err(Error::damaged(format!("{} items were not restored", report.errors)));
@@ -163,7 +181,7 @@ pub fn restore(
             (report.bytes_written, report.containers)
         }
         Output::Stream => {
-            let options = DumpOptions { engine, ..DumpOptions::default() };
+            let options = DumpOptions { engine, reach: Some(reach), ..DumpOptions::default() };
             (restore::dump(&repository, &entry, &options, &mut Nowhere, &job)?, 0)
         }
     };
@@ -238,6 +256,7 @@ fn options(target: PathBuf, engine: RestoreEngine) -> Result<RestoreOptions> {
         threads: THREADS,
         engine,
         placed: None,
+        reach: Some(Reach::NEAR),
     })
 }
 
@@ -296,7 +315,9 @@ mod tests {
         }
         let (newest, twice) = *load.snapshots.last().unwrap();
         let (objects, environment) = bench.parts();
-        let run = |output, engine| restore(objects, environment, memory, newest, output, engine);
+        let run = |output, engine| {
+            restore(objects, environment, memory, newest, output, engine, Reach::NEAR)
+        };
         for output in Output::ALL {
             for engine in RestoreEngine::with_memory(memory.stash_bytes as u64) {
                 if output == Output::Stream && !engine.is_sequential() {

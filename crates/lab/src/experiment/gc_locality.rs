@@ -8,6 +8,7 @@ use crate::report::{Cell, Claim, LineChart, Report, Series, Table};
 use crate::source::generator::{Parameters, Preset};
 use onefold_engine::collection::{CollectOptions, CopyOrder, MarkAlgorithm};
 use onefold_engine::memory::MemoryPlan;
+use onefold_engine::restore::request_costs::Reach;
 use onefold_policy::restore_plan::RestoreEngine;
 use onefold_types::{Result, limits};
 
@@ -160,7 +161,8 @@ impl Newest {
                 |engine: &RestoreEngine| matches!(engine, RestoreEngine::OptimalChunks { .. });
             let reads = plan.engines.iter().filter(|(engine, _)| is_stream(engine));
             self.stream_reads += reads.map(|(_, reads)| reads).sum::<u64>();
-            let took = restore(objects, environment, memory, *snapshot, Output::Files, None)?;
+            let took =
+                restore(objects, environment, memory, *snapshot, Output::Files, None, Reach::NEAR)?;
             self.requests += took.data_reads;
             for (sum, more) in self.device_seconds.iter_mut().zip(took.device_seconds) {
                 *sum += more;

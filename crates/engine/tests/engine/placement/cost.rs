@@ -7,6 +7,7 @@ use crate::steps::put_with;
 use onefold_engine::ingest::{BackupOptions, ParentChoice};
 use onefold_engine::patterns::Patterns;
 use onefold_engine::placement::PlacedItem;
+use onefold_engine::restore::request_costs::Reach;
 use onefold_engine::restore::{DumpOptions, PlanReport, RestoreOptions, dump, plan, restore};
 use onefold_engine::tree::TreeReader;
 use onefold_engine::{InitOptions, Job, Repository};
@@ -96,7 +97,7 @@ fn a_placement_costs_restores_dumps_and_plans_no_index() {
             assert_eq!(report.chunks_guided == report.chunks, is_placed);
         });
         let placed = placed.map(|item| PlacedItem { first_chunk, ..item });
-        let options = DumpOptions { offset: 0, length: u64::MAX, engine: None, placed };
+        let options = DumpOptions { placed, ..DumpOptions::default() };
         let of_dump = openings(&counting, &mut || {
             let mut bytes = Vec::new();
             dump(&repository, &file, &options, &mut bytes, &job).unwrap();
@@ -200,4 +201,45 @@ fn copied_root(mut reader: TreeReader, root: Reference) -> (Level, Vec<u8>) {
     let Node::DirectoryLeaf(mut leaf) = reader.node(root).unwrap() else { panic!("a leaf") };
     leaf.entries[0].modified.seconds += 1;
     (root.level, Node::DirectoryLeaf(leaf).encode())
+}
+
+#[test]
+fn frames_that_lie_close_are_read_with_one_request_where_that_pays() {
+    let source = tempfile::tempdir().unwrap();
+    for number in 0..24u64 {
+        // Half of a byte is random: two frames and a gap fit into one request.
+        let bytes: Vec<u8> = random_bytes(number, 200_000).iter().map(|byte| byte & 15).collect();
+        fs::write(source.path().join(format!("f{number:02}")), bytes).unwrap();
+    }
+    let counting = Arc::new(Counting::new(MemoryStore::new()));
+    let store = Arc::clone(&counting) as Arc<dyn Store>;
+    create(&store, &InitOptions { container_size_bytes: 4 * limits::MIB, ..unkeyed() });
+    let (_, id) = save_tree(&store, source.path());
+    let repository = open(&store);
+    let root = record_of(&repository, id).root;
+    let wanted: Vec<String> = (0..24).step_by(4).map(|number| format!("f{number:02}")).collect();
+    let cost = |reach| {
+        let target = tempfile::tempdir().unwrap();
+        let options = RestoreOptions {
+            include: Patterns::build(&wanted, &[]).unwrap(),
+            reach,
+            ..restore_options(target.path())
+        };
+        counting.take();
+        let report = restore(&repository, &top(root), &options, &Job::unattended().0).unwrap();
+        let requests = counting.take().of("containers", Operation::GetRange).calls;
+        for name in &wanted {
+            let bytes = fs::read(source.path().join(name)).unwrap();
+            let below = source.path().strip_prefix("/").unwrap().join(name);
+            assert!(fs::read(target.path().join(below)).unwrap() == bytes, "{name}");
+        }
+        (requests, report.bytes_read)
+    };
+    let (apart, needed) = cost(Some(Reach::NEAR));
+    let (together, with_gaps) = cost(Some(Reach::FAR));
+    assert!(together * 3 <= apart * 2, "{together} requests instead of {apart}");
+    assert!(with_gaps > needed && with_gaps < 24 * 200_000, "{with_gaps} {needed}");
+    // What is learnt restores the same; memory does not seek.
+    let (learnt, _) = cost(None);
+    assert!(learnt <= apart && learnt >= together, "{learnt}");
 }
