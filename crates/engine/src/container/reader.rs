@@ -83,8 +83,8 @@ impl FrameReader {
         })
     }
 
-    /// Reads frames, in the order of their places, and whatever lies between them with one request.
-    /// `sealed` then begins with the first of them, and each lies in it as it does in the container.
+    /// Reads frames, in the order of their places, and whatever lies between them, with one
+    /// request. `sealed` begins with the first of them then, and holds each at its distance.
     pub fn read(
         &self,
         repository: &Repository,

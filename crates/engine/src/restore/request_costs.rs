@@ -4,9 +4,9 @@
 //! requests made so far, of which older ones count less and less. To read on through a gap costs
 //! its bytes; to ask anew costs an access, so a gap of `access / pace` bytes costs the same either
 //! way. Half of that is read: bytes that nobody needs cost the processor something as well, and
-//! the fit is rough. A request is as long as four accesses take, within limits. On a disk that seeks
-//! that is a whole container, on flash a piece that stays in the processor's cache, and nobody has
-//! to say which it is.
+//! the fit is rough. A request is as long as four accesses take, within limits. On a disk that
+//! seeks that is a whole container, on flash a piece that stays in the processor's cache, and
+//! nobody has to say which it is.
 //!
 //! Invariants: [`Reach::NEAR`] before [`REQUESTS_MIN`] requests of different lengths were seen, and
 //! never farther than [`Reach::FAR`]. What is restored does not depend on it.
