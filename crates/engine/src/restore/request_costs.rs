@@ -8,7 +8,7 @@
 //! seeks that is a whole container, on flash a piece that stays in the processor's cache, and
 //! nobody has to say which it is.
 //!
-//! Invariants: [`Reach::NEAR`] before [`REQUESTS_MIN`] requests of different lengths were seen, and
+//! Invariants: [`Reach::NEAR`] before a dozen (`REQUESTS_MIN`) requests of different lengths were seen, and
 //! never farther than [`Reach::FAR`]. What is restored does not depend on it.
 
 use onefold_types::limits;
