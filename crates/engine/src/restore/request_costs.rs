@@ -8,8 +8,8 @@
 //! seeks that is a whole container, on flash a piece that stays in the processor's cache, and
 //! nobody has to say which it is.
 //!
-//! Invariants: [`Reach::NEAR`] before a dozen (`REQUESTS_MIN`) requests of different lengths were seen, and
-//! never farther than [`Reach::FAR`]. What is restored does not depend on it.
+//! Invariants: [`Reach::NEAR`] before a dozen requests of different lengths were seen, and never
+//! farther than [`Reach::FAR`]. What is restored does not depend on it.
 
 use onefold_types::limits;
 use std::time::Duration;
