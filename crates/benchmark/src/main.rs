@@ -1,8 +1,9 @@
 //! Onefold measured against its peers, on the same data, in the same run.
 //!
 //! `peers` measures, `kernels` measures the engine alone, `index` its index at any size,
-//! `install-peers` brings the peers to this machine. The method and the meaning of the figures of
-//! the first are in `experiments/peers/README.md`.
+//! `install-peers` brings the peers to this machine. `soak` measures nothing: it looks for
+//! failures of the whole program under everything at once (docs/TESTING.md). The method and the
+//! meaning of the figures of the first are in `experiments/peers/README.md`.
 
 mod compare;
 mod dataset;
@@ -14,6 +15,7 @@ mod measure;
 mod report;
 mod results;
 mod run;
+mod soak;
 mod targets;
 mod tools;
 
@@ -34,7 +36,7 @@ const MEMORY: &str = "/dev/shm";
 const RUNS: &str = "experiments/peers/runs";
 
 #[derive(Parser)]
-#[command(version, about = "Measures Onefold against its peers")]
+#[command(version, about = "Measures Onefold against its peers, and soaks it")]
 struct Cli {
     #[command(subcommand)]
     command: Commands,
@@ -52,6 +54,8 @@ enum Commands {
     },
     /// Measures the fingerprint index: memory, look-ups, opening a large store
     Index(index::IndexArgs),
+    /// Runs thousands of commands at once on stores that it disturbs, and compares what is restored
+    Soak(soak::SoakArgs),
     /// Installs the peers through this machine's package managers
     InstallPeers {
         /// Where programs go if the package manager lets one choose
@@ -99,6 +103,7 @@ fn main() -> ExitCode {
             print!("{table}");
             true
         }),
+        Commands::Soak(args) => soak::run(&args),
         Commands::InstallPeers { prefix } => {
             let outcomes = install::install_peers(&prefix);
             outcomes.iter().for_each(|line| println!("{line}"));

@@ -9,6 +9,7 @@ use crate::options::GlobalOptions;
 use crate::output::{Listener, Output};
 use crate::password::{self, PasswordSource};
 use crate::progress::{self, Display};
+use crate::reserve;
 use onefold_engine::{Environment, Interrupt, Job, MemoryPlan, Repository};
 use onefold_store::layers::{ThrottleLimits, Throttled};
 use onefold_store::{LocalStore, Store};
@@ -17,10 +18,6 @@ use onefold_types::{Error, ErrorKind, Result, limits};
 use rustix::fs::Access as AccessMode;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-
-/// Room set aside in every store, so that snapshots can be forgotten when the device is full: some
-/// dozens of small records.
-pub const RESERVE_BYTES: u64 = 256 * limits::KIB as u64;
 
 /// All environment variables the program knows.
 const VARIABLES: [&str; 10] = [
@@ -142,21 +139,27 @@ impl Context {
         limits: ThrottleLimits,
     ) -> Result<Arc<Repository>> {
         let path = self.store_path()?;
-        let mut store = self.open_store(&path, access)?;
+        let local = Arc::new(self.open_store(&path, access)?);
+        let mut store: Arc<dyn Store> = Arc::clone(&local) as _;
         if limits != ThrottleLimits::default() {
             store = Arc::new(Throttled::new(store, limits));
         }
         let profile_source = self.profile.password_source()?;
-        Repository::open(
+        let repository = Repository::open(
             store,
             || password::current(self.password.as_ref(), profile_source.as_ref()),
             Environment::system(),
             self.memory,
-        )
-        .map(Arc::new)
+        )?;
+        if access == Access::Write {
+            // Neither keeps a command from its work: a device may be too full for a reserve.
+            let _ = local.remove_stale_temporaries();
+            let _ = reserve::fill(&local, repository.configuration().container_size_bytes);
+        }
+        Ok(Arc::new(repository))
     }
 
-    fn open_store(&self, path: &Path, access: Access) -> Result<Arc<dyn Store>> {
+    fn open_store(&self, path: &Path, access: Access) -> Result<LocalStore> {
         let refused = |why: &str| {
             Err(Error::new(
                 ErrorKind::ReadOnly,
@@ -166,35 +169,38 @@ impl Context {
         let writable = rustix::fs::access(path, AccessMode::WRITE_OK);
         match (access, self.options.read_only, writable) {
             (Access::Write, true, _) => refused("--read-only is given"),
-            (Access::Read, true, _) | (Access::Read, _, Err(_)) => {
-                Ok(Arc::new(LocalStore::open_read_only(path)?))
-            }
+            (Access::Read, true, _) | (Access::Read, _, Err(_)) => LocalStore::open_read_only(path),
             // Only these two speak of writing; for all others opening has the better words.
             (Access::Write, _, Err(rustix::io::Errno::ROFS)) => {
                 refused("it is on a file system that is mounted read-only")
             }
             (Access::Write, _, Err(rustix::io::Errno::ACCESS)) => refused("permission denied"),
-            (Access::Write, ..) => {
-                let store = LocalStore::open(path)?;
-                // Neither keeps a command from its work: a device may be too full for a reserve.
-                let _ = store.remove_stale_temporaries();
-                let _ = store.ensure_reserve(RESERVE_BYTES);
-                Ok(Arc::new(store))
-            }
-            _ => Ok(Arc::new(LocalStore::open(path)?)),
+            _ => LocalStore::open(path),
         }
     }
 
-    /// Runs `work`; if the device is full, gives back the room set aside for that day and runs it
-    /// again. For commands that must work at zero bytes free (R28).
-    pub fn with_reserve(&self, work: impl Fn() -> Result<()>) -> Result<()> {
-        match work() {
-            Err(error) if error.kind() == ErrorKind::NoSpace => {
-                LocalStore::open(self.store_path()?)?.release_reserve()?;
-                work()
+    /// Runs `work`; while the device is full, gives back a piece of the room set aside for that day
+    /// and runs it again. For small things that must work at zero bytes free (R28).
+    pub fn with_reserve(
+        &self,
+        repository: &Repository,
+        work: impl Fn() -> Result<()>,
+    ) -> Result<()> {
+        loop {
+            match work() {
+                Err(error) if error.kind() == ErrorKind::NoSpace => {
+                    if !self.give_up_reserve(repository, reserve::User::Forgetting)? {
+                        return Err(error);
+                    }
+                }
+                other => return other,
             }
-            other => other,
         }
+    }
+
+    /// Gives a piece of the room set aside back to the device; `false` if there is no more.
+    pub fn give_up_reserve(&self, repository: &Repository, user: reserve::User) -> Result<bool> {
+        reserve::give_up(&LocalStore::open(self.store_path()?)?, repository, user)
     }
 
     /// Whether the store was or would be opened for reading only.

@@ -26,6 +26,7 @@ mod password;
 mod place;
 mod progress;
 mod reference;
+mod reserve;
 mod size;
 mod table;
 mod time;

@@ -116,6 +116,8 @@ pub enum Command {
     Forget(commands::forget::ForgetArguments),
     /// Bring hidden snapshots back
     Undelete(commands::undelete::UndeleteArguments),
+    /// Make a snapshot of a tree whose record is lost
+    Recover(commands::recover::RecoverArguments),
     /// Free the space of what no snapshot needs any more
     #[command(visible_aliases = ["collect", "prune"])]
     Gc(commands::gc::GcArguments),

@@ -7,10 +7,17 @@
 //! ```text
 //! { "version": 1, "kdf": "argon2id", "memory_kib": 12288, "passes": 3, "lanes": 1,
 //!   "salt": hex(16 bytes), "nonce": hex(12 bytes), "wrapped": hex(32 bytes + 16 bytes tag),
-//!   "label": "user@host", "created_ns": 0 }
+//!   "checksum": hex(16 bytes), "label": "user@host", "created_ns": 0 }
 //! ```
 //!
 //! The store's name is authenticated along with the wrapped key: a slot opens only its own store.
+//!
+//! The checksum tells a slot that has rotten from a wrong password, which look alike otherwise:
+//! either way a key is derived that opens nothing. It is the first 16 bytes of BLAKE3 over
+//! `version`, `kdf`, `memory_kib`, `passes`, `lanes`, `salt`, `nonce` and `wrapped`: numbers as
+//! four bytes, little-endian; everything else (hexadecimal text decoded) as its length in eight
+//! bytes, little-endian, and its bytes. Label and time are for display, so they are not covered.
+//! The checksum proves nothing about who wrote the slot, and tells nothing about the password.
 
 use crate::master_key::MasterKey;
 use aws_lc_rs::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
@@ -20,6 +27,8 @@ use serde::{Deserialize, Serialize};
 use zeroize::Zeroizing;
 
 const VERSION: u32 = 1;
+const KDF: &str = "argon2id";
+const CHECKSUM_BYTES: usize = 16;
 /// A slot that asks for more memory than this is refused, so that a hostile slot cannot exhaust us.
 const MEMORY_MAX_KIB: u32 = 1 << 20;
 const PASSES_MAX: u32 = 64;
@@ -55,6 +64,7 @@ pub struct KeySlot {
     salt: String,
     nonce: String,
     wrapped: String,
+    checksum: String,
     /// Whom the slot belongs to, for display.
     pub label: String,
     /// When the slot was made, in nanoseconds since 1970.
@@ -81,26 +91,28 @@ impl KeySlot {
             &mut wrapped,
         )
         .map_err(|_| Error::invalid("cannot wrap the master key"))?;
-        Ok(Self {
+        let mut slot = Self {
             version: VERSION,
-            kdf: "argon2id".to_owned(),
+            kdf: KDF.to_owned(),
             memory_kib: cost.memory_kib,
             passes: cost.passes,
             lanes: cost.lanes,
             salt: hex::encode(salt),
             nonce: hex::encode(nonce),
             wrapped: hex::encode(wrapped),
+            checksum: String::new(),
             label: String::new(),
             created_ns: 0,
-        })
+        };
+        slot.checksum = slot.computed_checksum()?;
+        Ok(slot)
     }
 
     /// The master key, if `password` is the slot's.
     pub fn open(&self, password: &[u8], store: StoreId) -> Result<MasterKey> {
-        let damaged = |_| Error::damaged("the key slot is not well formed");
-        let salt: Vec<u8> = hex::decode(&self.salt).map_err(damaged)?;
-        let nonce = hex::decode(&self.nonce).map_err(damaged)?;
-        let mut wrapped = Zeroizing::new(hex::decode(&self.wrapped).map_err(damaged)?);
+        let salt = decoded(&self.salt)?;
+        let nonce = decoded(&self.nonce)?;
+        let mut wrapped = Zeroizing::new(decoded(&self.wrapped)?);
         let nonce = Nonce::try_assume_unique_for_key(&nonce)
             .map_err(|_| Error::damaged("the key slot's nonce has the wrong length"))?;
         let key = wrapping_key(password, &salt, self.cost())?;
@@ -116,6 +128,12 @@ impl KeySlot {
         KdfCost { memory_kib: self.memory_kib, passes: self.passes, lanes: self.lanes }
     }
 
+    /// Whether both hold the same, apart from what is for display.
+    #[must_use]
+    pub fn wraps_like(&self, other: &Self) -> bool {
+        self.checksum == other.checksum
+    }
+
     /// The slot as stored.
     pub fn to_bytes(&self) -> Result<Vec<u8>> {
         let mut bytes = serde_json::to_vec_pretty(self)
@@ -124,18 +142,65 @@ impl KeySlot {
         Ok(bytes)
     }
 
-    /// Reads a stored slot.
+    /// Reads a stored slot. What has rotten is `Damaged`: a slot that is read and does not open has
+    /// another password.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self> {
-        let slot: Self = serde_json::from_slice(bytes)
-            .map_err(|error| Error::damaged(format!("the key slot is not well formed: {error}")))?;
-        if slot.version > VERSION || slot.kdf != "argon2id" {
-            return Err(Error::new(
-                ErrorKind::NewerFormat,
-                "the key slot was written by a newer version of onefold; use that version",
-            ));
+        let slot = Self::salvage(bytes)?;
+        if slot.checksum != slot.computed_checksum()? {
+            return Err(Error::damaged("the key slot's checksum does not hold"));
+        }
+        if slot.kdf != KDF {
+            return Err(newer());
         }
         Ok(slot)
     }
+
+    /// Reads a stored slot although its checksum may not hold: it may still open, if nothing but
+    /// the checksum has rotten.
+    pub fn salvage(bytes: &[u8]) -> Result<Self> {
+        let damaged = |error| Error::damaged(format!("the key slot is not well formed: {error}"));
+        // The version comes before the fields: those of a newer slot are unknown.
+        let head: Head = serde_json::from_slice(bytes).map_err(damaged)?;
+        if head.version > u64::from(VERSION) {
+            return Err(newer());
+        }
+        serde_json::from_slice(bytes).map_err(damaged)
+    }
+
+    fn computed_checksum(&self) -> Result<String> {
+        fn count(hasher: &mut blake3::Hasher, bytes: &[u8]) {
+            hasher.update(&(bytes.len() as u64).to_le_bytes()).update(bytes);
+        }
+        let mut hasher = blake3::Hasher::new();
+        hasher.update(&self.version.to_le_bytes());
+        count(&mut hasher, self.kdf.as_bytes());
+        for number in [self.memory_kib, self.passes, self.lanes] {
+            hasher.update(&number.to_le_bytes());
+        }
+        for text in [&self.salt, &self.nonce, &self.wrapped] {
+            count(&mut hasher, &decoded(text)?);
+        }
+        let mut checksum = [0; CHECKSUM_BYTES];
+        hasher.finalize_xof().fill(&mut checksum);
+        Ok(hex::encode(checksum))
+    }
+}
+
+/// What every version of a slot has.
+#[derive(Deserialize)]
+struct Head {
+    version: u64,
+}
+
+fn newer() -> Error {
+    Error::new(
+        ErrorKind::NewerFormat,
+        "the key slot was written by a newer version of onefold; use that version",
+    )
+}
+
+fn decoded(text: &str) -> Result<Vec<u8>> {
+    hex::decode(text).map_err(|_| Error::damaged("the key slot is not well formed"))
 }
 
 fn wrapping_key(password: &[u8], salt: &[u8], cost: KdfCost) -> Result<LessSafeKey> {
@@ -184,9 +249,11 @@ mod tests {
         let (slot, _, store) = slot();
         let text = String::from_utf8(slot.to_bytes().unwrap()).unwrap();
         let greedy = text.replace("\"memory_kib\": 64", "\"memory_kib\": 4000000000");
-        let error = KeySlot::from_bytes(greedy.as_bytes()).unwrap().open(b"secret", store);
-        assert_eq!(error.err().unwrap().kind(), ErrorKind::Damaged);
-        let newer = text.replace("\"version\": 1", "\"version\": 2");
+        let error = KeySlot::from_bytes(greedy.as_bytes()).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Damaged);
+        let greedy = KeySlot::salvage(greedy.as_bytes()).unwrap().open(b"secret", store);
+        assert_eq!(greedy.err().unwrap().kind(), ErrorKind::Damaged);
+        let newer = text.replace("\"version\": 1", "\"version\": 2, \"more\": []");
         assert_eq!(
             KeySlot::from_bytes(newer.as_bytes()).unwrap_err().kind(),
             ErrorKind::NewerFormat
@@ -194,6 +261,41 @@ mod tests {
         for length in 0..text.len() - 2 {
             assert!(KeySlot::from_bytes(&text.as_bytes()[..length]).is_err());
         }
+    }
+
+    #[test]
+    fn the_checksum_is_over_the_bytes_that_the_format_names() {
+        let (slot, _, _) = slot();
+        let text = |bytes: &[u8]| [&(bytes.len() as u64).to_le_bytes(), bytes].concat();
+        let field = |text: &str| hex::decode(text).unwrap();
+        let mut bytes = [1, 0, 0, 0].to_vec();
+        bytes.extend(text(b"argon2id"));
+        bytes.extend([64, 0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0]);
+        for it in [&slot.salt, &slot.nonce, &slot.wrapped] {
+            bytes.extend(text(&field(it)));
+        }
+        assert_eq!(slot.checksum, blake3::hash(&bytes).to_hex()[..32]);
+    }
+
+    #[test]
+    fn what_is_damaged_is_told_from_what_is_newer() {
+        let (slot, key, store) = slot();
+        let text = String::from_utf8(slot.to_bytes().unwrap()).unwrap();
+        let kind = |text: &str| KeySlot::from_bytes(text.as_bytes()).unwrap_err().kind();
+        let more = text.replace("\"version\": 1", "\"version\": 1, \"more\": []");
+        assert_eq!(kind(&more), ErrorKind::Damaged);
+        assert_eq!(kind("{ \"version\": 7 }"), ErrorKind::NewerFormat);
+        let mut other = slot.clone();
+        other.kdf = "scrypt".into();
+        let unsure = String::from_utf8(other.to_bytes().unwrap()).unwrap();
+        assert_eq!(kind(&unsure), ErrorKind::Damaged);
+        other.checksum = other.computed_checksum().unwrap();
+        let sure = String::from_utf8(other.to_bytes().unwrap()).unwrap();
+        assert_eq!(kind(&sure), ErrorKind::NewerFormat);
+        let rotten = text.replace(&slot.checksum, &"0".repeat(32));
+        assert_eq!(kind(&rotten), ErrorKind::Damaged);
+        let opened = KeySlot::salvage(rotten.as_bytes()).unwrap().open(b"secret", store);
+        assert_eq!(opened.unwrap().as_bytes(), key.as_bytes());
     }
 
     #[test]

@@ -56,6 +56,10 @@ pub enum Purpose {
     Session = 8,
     /// The configuration's authenticity tag.
     Configuration = 9,
+    /// What became of marks.
+    Fate = 10,
+    /// Doubts about what snapshots rely on.
+    Doubt = 11,
 }
 
 /// Seals and opens everything in one store.

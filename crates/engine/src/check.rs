@@ -2,12 +2,14 @@
 //!
 //! | module | holds |
 //! | --- | --- |
-//! | `foundation` | configuration, key slots, epoch: what must be readable before anything else |
+//! | `foundation` | configuration, key slots: what must be readable before anything else |
+//! | `decisions` | outcomes, tombstones, epochs, sweeps, fates, each with its second copy |
 //! | `containers` | every container: structure, and as much of its data as asked for |
 //! | `index` | index runs and metadata packs against the containers |
 //! | `resolver` | where a chunk lies, told without relying on anything damaged |
 //! | `trees` | every reference of every snapshot, each distinct node once |
 //! | `paths` | damage in terms of snapshots and paths |
+//! | `roots` | trees that no record refers to, if records are lost |
 //! | [`findings`] | what later backups must know about damage |
 //! | `repair` | a new index out of the containers |
 //!
@@ -19,10 +21,13 @@
 //! walked. Only if a reference has no sound instance are they walked a second time, for paths.
 //!
 //! # Invariants
-//! - A check that finds nothing wrong writes nothing; findings are the only objects it ever writes,
-//!   and they are written last.
+//! - A check that finds nothing wrong writes nothing. What it ever writes are second copies of
+//!   decisions that have lost one, and, last, findings and doubts.
 //! - A record that is authentic but newer than this program is never damage (R26): the check ends
 //!   with that error, and nothing has been written.
+//! - A chunk that is missing and of which nothing tells where it was raises a doubt, so that later
+//!   backups look for every chunk of their parents; a check that finds all snapshots whole removes
+//!   the doubts that it found at its start ([`crate::session::doubts`]).
 //! - A damaged container is an error until every chunk that snapshots need of it has a sound
 //!   instance elsewhere (R20); after that it is reported as healed.
 //!
@@ -31,12 +36,14 @@
 //! in a fresh index before it counts as lost, and snapshots forgotten meanwhile are passed over.
 
 mod containers;
+mod decisions;
 pub mod findings;
 mod foundation;
 mod index;
 mod paths;
 mod repair;
 mod resolver;
+mod roots;
 mod trees;
 
 pub use repair::{
@@ -45,9 +52,13 @@ pub use repair::{
 
 use crate::job::Job;
 use crate::repository::Repository;
-use crate::session::{Snapshot, SnapshotList, snapshots};
+use crate::session::doubts::{self, Doubts};
+use crate::session::tombstones::{self, Forgotten};
+use crate::session::{Snapshot, SnapshotList};
 use findings::Findings;
-use onefold_types::{ContainerId, Error, Result, SessionId};
+use onefold_format::layout;
+use onefold_format::node::{Reference, Totals};
+use onefold_types::{ContainerId, Error, ErrorKind, Result, SessionId};
 use resolver::Resolver;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -96,6 +107,17 @@ pub struct DamagedPath {
     pub problem: String,
 }
 
+/// The top of a tree that no record refers to: what a snapshot whose record is lost may have been.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct LostRoot {
+    /// The root.
+    pub root: Reference,
+    /// Entries and bytes below it.
+    pub totals: Totals,
+    /// Whether everything below it can be restored.
+    pub is_whole: bool,
+}
+
 /// What a check found.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct CheckReport {
@@ -119,6 +141,8 @@ pub struct CheckReport {
     pub damaged_paths_more: u64,
     /// Everything else that is wrong: records, index runs, packs.
     pub problems: Vec<String>,
+    /// Trees that no record refers to, looked for if records are lost, the largest first.
+    pub roots: Vec<LostRoot>,
     /// What is untidy but harmless, and will be mended by itself.
     pub notes: Vec<String>,
 }
@@ -141,22 +165,88 @@ pub fn check(
 ) -> Result<CheckReport> {
     validate(options.read_data)?;
     let mut report = CheckReport::default();
+    let doubts = Doubts::load(repository)?;
     let list = SnapshotList::load(repository)?;
     report.problems.extend(list.problems.iter().cloned());
     foundation::check(repository, &mut report)?;
+    decisions::check(repository, options.record_findings, &mut report)?;
     let findings = Findings::load(repository)?;
     report.problems.extend(findings.problems.iter().cloned());
 
     let survey = containers::survey(repository, options, &findings.ids, job, &mut report)?;
-    let coverage = index::check_runs(repository, &survey, job, &mut report)?;
-    index::check_packs(repository, &survey, job, &mut report)?;
+    if list.snapshots.is_empty() && !survey.contents.is_empty() && has_no_past(repository)? {
+        report.problems.push(format!(
+            "there are {} container(s), and no record of any snapshot, not even of a forgotten \
+             one: if the directory '{}' was lost, bring it back from a copy of the store",
+            survey.contents.len(),
+            layout::OUTCOMES
+        ));
+    }
+    let mut coverage = index::check_runs(repository, &survey, job, &mut report)?;
+    index::check_packs(repository, &survey, job, &mut coverage, &mut report)?;
 
     let resolver = Resolver::new(repository, survey, coverage)?;
     let mut trees = Trees::new(resolver, repository.memory().restore_window_chunks, job);
     check_snapshots(repository, &list.snapshots, &mut trees, &mut report)?;
+    if !list.lost.is_empty() {
+        report.roots = roots::find(repository, &list.snapshots, &mut trees)?;
+    }
     report.problems.append(&mut trees.problems);
+    let is_blind = trees.resolver.is_blind();
+    let unlocated = trees.unlocated;
     settle(repository, trees, &findings, options.record_findings, &mut report)?;
+    if options.record_findings {
+        settle_doubts(repository, &list, &doubts, (unlocated, is_blind), &mut report)?;
+    }
     Ok(report)
+}
+
+/// Whether nothing tells that there ever was a snapshot.
+fn has_no_past(repository: &Repository) -> Result<bool> {
+    Ok(Forgotten::load(repository)?.ids.is_empty())
+}
+
+/// Raises a doubt if something is missing that no finding names; removes those that were there when
+/// the check began, if every snapshot is whole.
+fn settle_doubts(
+    repository: &Repository,
+    list: &SnapshotList,
+    doubts: &Doubts,
+    (unlocated, is_blind): (bool, bool),
+    report: &mut CheckReport,
+) -> Result<()> {
+    let is_whole = report.damaged_paths.is_empty() && !is_blind;
+    if is_whole && !doubts.is_empty() {
+        let count = doubts.count();
+        return match doubts.remove(repository) {
+            Ok(()) => {
+                report.notes.push(format!(
+                    "every snapshot is whole: {count} doubt(s) about the index were removed"
+                ));
+                Ok(())
+            }
+            Err(error) if error.kind() == ErrorKind::ReadOnly => Ok(()),
+            Err(error) => Err(error),
+        };
+    }
+    let damaged: BTreeSet<SessionId> =
+        report.damaged_paths.iter().map(|damaged| damaged.snapshot).collect();
+    let is_trusted =
+        |id: &SessionId| list.get(*id).is_some_and(|snapshot| !doubts.concern(&snapshot.record));
+    if unlocated && damaged.iter().any(is_trusted) {
+        match doubts::raise(repository, "chunks are missing, and nothing tells where they were") {
+            Ok(()) => report.notes.push(
+                "later backups look for every chunk of the snapshots that are damaged, and store \
+                 again what is missing"
+                    .to_owned(),
+            ),
+            Err(error) if matches!(error.kind(), ErrorKind::ReadOnly | ErrorKind::NoSpace) => {
+                report.notes.push(format!("the damage could not be noted: {error}"));
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
 }
 
 fn validate(read_data: ReadData) -> Result<()> {
@@ -183,7 +273,7 @@ fn check_snapshots(
     for snapshot in snapshots {
         report.snapshots += 1;
         if !trees.is_whole(snapshot.record.root)? {
-            if snapshots::is_forgotten(repository, snapshot.id)? {
+            if tombstones::is_forgotten(repository, snapshot.id)? {
                 let short = snapshot.id.short();
                 let note = format!("snapshot {short} was forgotten while it was checked");
                 report.notes.push(note);
@@ -216,6 +306,10 @@ fn settle(
     let Trees { resolver, mut needed, unlocated, .. } = trees;
     let survey = resolver.survey;
     let absent_named: BTreeSet<ContainerId> = resolver.coverage.named_absent;
+    // Nothing else tells where the missing chunks were.
+    if unlocated {
+        needed.extend(resolver.coverage.lost);
+    }
     let mut damaged: Vec<(ContainerId, String)> = Vec::new();
     for (id, damage) in &survey.damaged {
         // What an unreadable container held is not known; it may have been what is missing now.
@@ -254,7 +348,9 @@ fn settle(
     if record {
         let is_over = |id: &ContainerId| {
             let gone = !survey.exists(*id) && !absent_named.contains(id) && !needed.contains(id);
-            gone || survey.verified_whole.contains(id) && !survey.damaged.contains_key(id)
+            // What is missing may have been in it.
+            gone && !unlocated
+                || survey.verified_whole.contains(id) && !survey.damaged.contains_key(id)
         };
         for id in findings.ids.iter().filter(|id| is_over(id)) {
             findings::remove(repository, *id, &mut report.notes)?;

@@ -41,6 +41,7 @@ use std::time::{Duration, Instant};
 use store_port::{DeviceTiming, StorePort};
 use waiting::{Standing, WaitingChunks};
 
+pub mod presence;
 pub mod reliance;
 pub mod rewriting;
 pub mod store_port;

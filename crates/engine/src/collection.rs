@@ -11,6 +11,7 @@
 //! | [`live_set`] | the forms that marks take |
 //! | [`gathered`] | what is live in condemned containers, by frame |
 //! | [`copy`] | live chunks out of condemned containers |
+//! | [`read_back`] | copies, read as a reader reads them before they count |
 //! | [`settle`] | sessions that know too little: waited for, or fenced |
 //! | [`cleaning`] | deleting, and what has to be tidied up after |
 //! | [`mod@due`] | whether there is anything to collect |
@@ -20,7 +21,7 @@
 //! FAST'17, section 3, under the protocol (docs/PROTOCOL.md): mark, select, copy, then decide what
 //! is condemned; let every running session learn of it or fence it; mark again what was committed
 //! meanwhile, and rescue it; only then delete. A collection is cut into rounds, each an epoch of
-//! its own, so that what is copied in one go fits into memory.
+//! its own, so that what is copied in one go fits into memory, and on the device.
 //!
 //! # Invariants
 //! - Nothing is deleted but by the decided sweep of an epoch, after this collector's own second
@@ -45,6 +46,7 @@ pub mod live_set;
 pub mod mark;
 mod parallel;
 pub mod partitioned;
+pub mod read_back;
 pub mod settle;
 pub mod spill;
 pub mod spilled_live;
@@ -139,6 +141,8 @@ pub struct CollectOptions {
     pub marks_bytes: Option<usize>,
     /// In which order live chunks are copied: for experiments.
     pub order: CopyOrder,
+    /// Whether a store with containers and without a record of any snapshot is emptied.
+    pub allow_empty: bool,
     /// Where scratch files are, if any are needed, instead of the system's directory for them.
     pub scratch: Option<PathBuf>,
 }
@@ -154,9 +158,21 @@ impl Default for CollectOptions {
             mark_only: false,
             marks_bytes: None,
             order: CopyOrder::default(),
+            allow_empty: false,
             scratch: None,
         }
     }
+}
+
+/// What a collection would have freed if there had been room for the copies.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct LeftForLackOfRoom {
+    /// Containers.
+    pub containers: u64,
+    /// Their bytes.
+    pub stored_bytes: u64,
+    /// How many of them are unused, about.
+    pub dead_bytes: u64,
 }
 
 /// What a collection did, or would do.
@@ -198,9 +214,30 @@ pub struct CollectReport {
     pub phases: Vec<(&'static str, Duration)>,
     /// Whether the time allowed was over before all was done.
     pub out_of_time: bool,
+    /// What could not be collected because the device is full.
+    pub left: Option<LeftForLackOfRoom>,
 }
 
 impl CollectReport {
+    /// Adds what an earlier collection did, of which this one is the continuation.
+    pub fn add_earlier(&mut self, earlier: Option<&Self>) {
+        let Some(earlier) = earlier else {
+            return;
+        };
+        self.taken_over = earlier.taken_over.or(self.taken_over);
+        self.containers = earlier.containers;
+        self.stored_bytes = earlier.stored_bytes;
+        self.selection = earlier.selection.clone().or_else(|| self.selection.take());
+        self.epochs += earlier.epochs;
+        self.deleted_containers += earlier.deleted_containers;
+        self.deleted_bytes += earlier.deleted_bytes;
+        self.copied_chunks += earlier.copied_chunks;
+        self.frames_carried += earlier.frames_carried;
+        self.copied_bytes += earlier.copied_bytes;
+        self.fenced += earlier.fenced;
+        self.kept.extend(earlier.kept.iter().cloned());
+    }
+
     /// Bytes that the store shrank by, containers alone.
     #[must_use]
     pub fn freed_bytes(&self) -> u64 {

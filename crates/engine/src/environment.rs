@@ -1,9 +1,10 @@
-//! What a process brings to the engine: randomness, time, and who it is.
+//! What a process brings to the engine: randomness, time, when to look for news, and who it is.
 
+use crossbeam_channel::{Receiver, RecvTimeoutError};
 use onefold_crypto::OsRandomness;
 use onefold_types::environment::{Clock, Randomness};
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// The operating system's clock.
 #[derive(Debug, Default, Clone, Copy)]
@@ -18,6 +19,38 @@ impl Clock for SystemClock {
     }
 }
 
+/// Says when a running session looks for what is new. No safety rule depends on it.
+pub trait Ticker: Send + Sync {
+    /// Begins to tick, for one session.
+    fn start(&self) -> Box<dyn Ticks>;
+}
+
+/// The ticks of one session, taken by a thread beside its work.
+pub trait Ticks: Send {
+    /// Waits for the next tick; `false` if there will be none, at the latest when `stopped` has
+    /// lost its sender.
+    fn next(&mut self, stopped: &Receiver<()>) -> bool;
+}
+
+/// Ticks at equal intervals of time.
+#[derive(Debug, Clone, Copy)]
+pub struct Interval(pub Duration);
+
+impl Ticker for Interval {
+    fn start(&self) -> Box<dyn Ticks> {
+        Box::new(*self)
+    }
+}
+
+impl Ticks for Interval {
+    fn next(&mut self, stopped: &Receiver<()>) -> bool {
+        stopped.recv_timeout(self.0) == Err(RecvTimeoutError::Timeout)
+    }
+}
+
+/// How often a session looks for a newer epoch.
+const TICK: Duration = Duration::from_millis(500);
+
 /// Chance and time, as one process sees them.
 #[derive(Clone)]
 pub struct Environment {
@@ -25,13 +58,16 @@ pub struct Environment {
     pub randomness: Arc<dyn Randomness>,
     /// Labels come from here; no safety rule does.
     pub clock: Arc<dyn Clock>,
+    /// When a running session looks for a newer epoch.
+    pub ticker: Arc<dyn Ticker>,
 }
 
 impl Environment {
-    /// The operating system's randomness and clock.
+    /// The operating system's randomness and clock, and ticks twice a second.
     #[must_use]
     pub fn system() -> Self {
-        Self { randomness: Arc::new(OsRandomness), clock: Arc::new(SystemClock) }
+        let ticker = Arc::new(Interval(TICK));
+        Self { randomness: Arc::new(OsRandomness), clock: Arc::new(SystemClock), ticker }
     }
 }
 

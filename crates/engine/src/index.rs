@@ -5,8 +5,10 @@
 //! | [`append`] | durable containers into the index |
 //! | [`run`] | one immutable sorted run: opening, what it knows, reading its pages |
 //! | [`run_writer`] | writing a run, page by page |
+//! | [`read_back`] | a run that was written, compared with what went in |
 //! | [`piece`] | what stands in memory for some pages of a run |
 //! | [`fingerprint_index`] | all runs of a store, and the memory they share |
+//! | [`current`] | an index that catches up with collections when something is missed |
 //! | [`locate`] | look-ups, one by one and in batches |
 //! | [`scan`] | all entries in the order of fingerprints |
 //! | [`merge`] | many runs into one, in bounded memory |
@@ -16,15 +18,18 @@
 //! containers. A hit counts only once the container's own metadata section confirms it.
 
 pub mod append;
+pub mod current;
 pub mod fingerprint_index;
 pub mod locate;
 pub mod merge;
 pub mod piece;
+pub mod read_back;
 pub mod rebuild;
 pub mod run;
 pub mod run_writer;
 pub mod scan;
 
+pub use current::CurrentIndex;
 pub use fingerprint_index::FingerprintIndex;
 
 /// What of the index answers questions.

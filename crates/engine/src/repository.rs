@@ -1,8 +1,10 @@
 //! A store with its configuration and keys: what every operation starts from.
 //!
 //! Opening reads the configuration, asks for a password only if the store is encrypted, and unwraps
-//! the master key with the first slot that opens. Configuration and key slots are stored twice; a
-//! damaged first copy falls back to the second (R30).
+//! the master key with the first slot that opens (`slots`). Configuration and key slots are stored
+//! twice; a damaged first copy falls back to the second (R30).
+
+mod slots;
 
 use crate::environment::Environment;
 use crate::memory::MemoryPlan;
@@ -61,12 +63,14 @@ impl InitOptions {
 }
 
 /// A key slot and its name.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct NamedSlot {
     /// The slot's name.
     pub id: KeyId,
-    /// The slot.
-    pub slot: KeySlot,
+    /// The slot, or why it cannot be read.
+    pub slot: Result<KeySlot>,
+    /// Whether somebody is removing it, or was stopped at that.
+    pub being_removed: bool,
     /// Whether this slot opened the store.
     pub current: bool,
 }
@@ -113,7 +117,7 @@ impl Repository {
             let password =
                 password.ok_or_else(|| Error::invalid("an encrypted store needs a password"))?;
             let slot = new_slot(key, password, store_id, options, &environment)?;
-            current_key = Some(put_slot(&*store, &slot, &environment)?);
+            current_key = Some(slots::put(&*store, &slot, &environment)?);
         }
         let bytes = configuration.encode()?;
         store.put(&Key::new(layout::CONFIGURATION_COPY)?, &bytes)?;
@@ -134,7 +138,7 @@ impl Repository {
         let (master_key, current_key) = match configuration.encryption.as_str() {
             "none" => (None, None),
             "aes-256-gcm" => {
-                let (key, id) = unlock(&*store, &password()?, store_id)?;
+                let (key, id) = slots::unlock(&*store, &password()?, store_id)?;
                 check_authenticity(&configuration, &key)?;
                 (Some(key), Some(id))
             }
@@ -232,17 +236,29 @@ impl Repository {
         &self.memory
     }
 
-    /// All key slots.
+    /// All key slots, those that cannot be read last.
     pub fn keys(&self) -> Result<Vec<NamedSlot>> {
-        let mut slots = list_slots(&*self.store)?
-            .into_iter()
-            .map(|id| {
-                let slot = read_slot(&*self.store, id)?;
-                Ok(NamedSlot { id, slot, current: Some(id) == self.current_key })
-            })
-            .collect::<Result<Vec<_>>>()?;
-        slots.sort_by_key(|named| (named.slot.created_ns, named.id));
-        Ok(slots)
+        let store = &*self.store;
+        let listed = slots::list(store)?;
+        let named = |id: KeyId| NamedSlot {
+            id,
+            slot: slots::read(store, id),
+            being_removed: listed.removals.contains_key(&id),
+            current: Some(id) == self.current_key,
+        };
+        let mut all: Vec<NamedSlot> = listed.slots.iter().map(|id| named(*id)).collect();
+        all.sort_by_key(|named| {
+            let created_ns = named.slot.as_ref().map_or(i64::MAX, |slot| slot.created_ns);
+            (created_ns, named.id)
+        });
+        Ok(all)
+    }
+
+    /// The names of all keys, those whose removal was stopped included.
+    pub fn key_names(&self) -> Result<Vec<KeyId>> {
+        let mut listed = slots::list(&*self.store)?;
+        listed.slots.extend(listed.removals.keys());
+        Ok(listed.slots.into_iter().collect())
     }
 
     /// Adds a password.
@@ -253,35 +269,26 @@ impl Repository {
             KeySlot::create(key, password, self.store_id, cost, &*environment.randomness)?;
         label.clone_into(&mut slot.label);
         slot.created_ns = environment.clock.now_ns();
-        put_slot(&*self.store, &slot, environment)
+        slots::put(&*self.store, &slot, environment)
     }
 
-    /// Removes a password; refused for the last one and for the one in use.
+    /// Removes a password; refused for the last one and for the one in use. Two that remove each
+    /// other's at once: at most one of them does.
     pub fn remove_key(&self, id: KeyId) -> Result<()> {
-        let slots = list_slots(&*self.store)?;
-        if !slots.contains(&id) {
-            return Err(Error::new(ErrorKind::NotFound, format!("there is no key {id}")));
-        }
-        if slots.len() == 1 {
-            return Err(Error::invalid("the last key cannot be removed: the store would be lost"));
-        }
         if self.current_key == Some(id) {
             return Err(Error::invalid("the key in use cannot be removed; open with another one"));
         }
-        self.delete_key(id)
+        slots::remove(&*self.store, id, &self.environment)
     }
 
     /// Replaces the password in use by another; returns the new slot's name.
     pub fn change_key(&self, password: &[u8], cost: KdfCost, label: &str) -> Result<KeyId> {
         let old = self.current_key.ok_or_else(not_encrypted)?;
         let new = self.add_key(password, cost, label)?;
-        self.delete_key(old)?;
+        slots::remove(&*self.store, old, &self.environment).context(|| {
+            format!("the new password was added as key {new}, and the old one was not removed")
+        })?;
         Ok(new)
-    }
-
-    fn delete_key(&self, id: KeyId) -> Result<()> {
-        self.store.delete(&Key::new(layout::key_slot(id))?)?;
-        self.store.delete(&Key::new(layout::key_slot_copy(id))?)
     }
 }
 
@@ -377,51 +384,4 @@ fn new_slot(
     slot.label.clone_from(&options.key_label);
     slot.created_ns = environment.clock.now_ns();
     Ok(slot)
-}
-
-fn put_slot(store: &dyn Store, slot: &KeySlot, environment: &Environment) -> Result<KeyId> {
-    let id = KeyId::random(&*environment.randomness);
-    let bytes = slot.to_bytes()?;
-    store.put(&Key::new(layout::key_slot_copy(id))?, &bytes)?;
-    store.put(&Key::new(layout::key_slot(id))?, &bytes)?;
-    Ok(id)
-}
-
-/// The names of all slots of which at least one copy is left.
-fn list_slots(store: &dyn Store) -> Result<Vec<KeyId>> {
-    let mut ids = Vec::new();
-    store.list_names(layout::KEYS, &mut |name| {
-        let name = layout::last_component(name);
-        ids.extend(name.strip_suffix(".copy").unwrap_or(name).parse::<KeyId>());
-        Ok(())
-    })?;
-    ids.sort_unstable();
-    ids.dedup();
-    Ok(ids)
-}
-
-fn read_slot(store: &dyn Store, id: KeyId) -> Result<KeySlot> {
-    let read = |name: String| KeySlot::from_bytes(&store.get(&Key::new(name)?)?);
-    read(layout::key_slot(id))
-        .or_else(|first| read(layout::key_slot_copy(id)).map_err(|_| first))
-        .context(|| format!("key {id}"))
-}
-
-fn unlock(store: &dyn Store, password: &[u8], id: StoreId) -> Result<(MasterKey, KeyId)> {
-    let slots = list_slots(store)?;
-    let mut problem = None;
-    for slot_id in &slots {
-        match read_slot(store, *slot_id).and_then(|slot| slot.open(password, id)) {
-            Ok(key) => return Ok((key, *slot_id)),
-            Err(error) if error.kind() == ErrorKind::WrongPassword => {}
-            Err(error) => problem = Some(error),
-        }
-    }
-    Err(problem.unwrap_or_else(|| match slots.len() {
-        0 => Error::damaged(format!("{}: all key slots are missing", store.describe())),
-        _ => Error::new(
-            ErrorKind::WrongPassword,
-            format!("wrong password: it opens none of the store's {} key(s)", slots.len()),
-        ),
-    }))
 }

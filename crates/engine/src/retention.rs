@@ -6,7 +6,7 @@
 //! not exist refuses the whole request. Both may be repeated; what is done already is passed over.
 
 use crate::repository::Repository;
-use crate::session::{Snapshot, SnapshotList, snapshots};
+use crate::session::{Snapshot, SnapshotList, marks, tombstones};
 use onefold_policy::retention::Candidate;
 use onefold_types::{Error, ErrorKind, Result, SessionId};
 
@@ -15,7 +15,7 @@ pub fn forget(repository: &Repository, snapshots: &[SessionId], by: &str) -> Res
     let list = SnapshotList::load(repository)?;
     for snapshot in select(&list, snapshots)? {
         if !snapshot.hidden {
-            snapshots::hide(repository, snapshot.id, by, "forget")?;
+            marks::hide(repository, snapshot.id, by, "forget")?;
         }
     }
     Ok(())
@@ -29,38 +29,45 @@ pub fn undelete(repository: &Repository, snapshots: &[SessionId]) -> Result<u64>
     }
     let mut shown = 0;
     for id in snapshots {
-        shown += u64::from(snapshots::unhide(repository, *id)?);
+        shown += u64::from(marks::take_back(repository, *id)?);
     }
     Ok(shown)
 }
 
-/// Forgets snapshots for good: their space may be collected from now on.
+/// Forgets snapshots for good: their space may be collected from now on. Those that are forgotten
+/// already are passed over, so that what was stopped in the middle can be repeated.
 pub fn forget_final(repository: &Repository, snapshots: &[SessionId], by: &str) -> Result<()> {
     let list = SnapshotList::load(repository)?;
-    let selected = select(&list, snapshots)?;
+    let mut left = Vec::with_capacity(snapshots.len());
+    for id in snapshots {
+        if list.get(*id).is_some() || !tombstones::is_forgotten(repository, *id)? {
+            left.push(*id);
+        }
+    }
+    let selected = select(&list, &left)?;
     for snapshot in &selected {
-        snapshots::decide_tombstone(repository, snapshot.id, by, "forget")?;
+        tombstones::forget(repository, snapshot.id, by, "forget")?;
     }
     for snapshot in selected.iter().filter(|snapshot| snapshot.hidden) {
-        // The tombstone says all there is to say.
-        snapshots::unhide(repository, snapshot.id)?;
+        marks::clear(repository, snapshot.id)?;
     }
     Ok(())
 }
 
 /// Forgets for good what was hidden before this moment; returns how many snapshots that were.
-/// Those on hold stay.
+/// Those on hold stay, and so do those that somebody brings back meanwhile: each mark is looked at
+/// again just before it is made final, and its fate is decided once ([`marks`]).
 pub fn forget_hidden_before(repository: &Repository, moment_ns: i64, by: &str) -> Result<u64> {
-    let since = snapshots::hidden_since(repository)?;
     let list = SnapshotList::load(repository)?;
-    let is_due = |snapshot: &&Snapshot| {
-        let hidden = since.get(&snapshot.id).is_some_and(|since| *since < moment_ns);
-        snapshot.hidden && hidden && !snapshot.record.hold
-    };
-    let due: Vec<SessionId> =
-        list.snapshots.iter().filter(is_due).map(|snapshot| snapshot.id).collect();
-    forget_final(repository, &due, by)?;
-    Ok(due.len() as u64)
+    let mut forgotten = 0;
+    for snapshot in list.snapshots.iter().filter(|one| one.hidden && !one.record.hold) {
+        if marks::make_final(repository, snapshot.id, moment_ns)? {
+            tombstones::forget(repository, snapshot.id, by, "hidden long enough")?;
+            marks::clear(repository, snapshot.id)?;
+            forgotten += 1;
+        }
+    }
+    Ok(forgotten)
 }
 
 /// The snapshots as retention and selection look at them.

@@ -3,13 +3,23 @@
 //! | module | holds |
 //! | --- | --- |
 //! | [`writer`] | a writer's session: W1 to W4 and W7 |
+//! | [`decided`] | names that are decided once, and their second copies |
 //! | [`epoch`] | the newest epoch and what it condemns |
-//! | [`snapshots`] | the authenticated list of snapshots, marks and tombstones |
+//! | [`snapshots`] | the authenticated list of snapshots |
+//! | [`tombstones`] | what is forgotten for good |
+//! | [`marks`] | what is hidden until it is brought back |
+//! | [`evidence`] | what proves that outcomes existed |
+//! | [`doubts`] | whether what a parent refers to is relied upon unread |
 //!
 //! Rule numbers (W1, F1, ...) are those of docs/PROTOCOL.md.
 
+pub mod decided;
+pub mod doubts;
 pub mod epoch;
+pub mod evidence;
+pub mod marks;
 pub mod snapshots;
+pub mod tombstones;
 pub mod writer;
 
 pub use snapshots::{Snapshot, SnapshotList};

@@ -5,6 +5,7 @@
 //! full is a union of directories: each part is a layer, layers are merged in the order of names,
 //! and new directory nodes are built only where two layers meet; every subtree that one layer alone
 //! provides is referenced by its fingerprint and not looked at. File data is never touched.
+//! [`recover`] makes a snapshot of a tree that no record refers to any more.
 //!
 //! # Invariants
 //! - Every snapshot used is a parent in the sense of the protocol: it is seen to be live after the
@@ -16,6 +17,9 @@
 //! As for a backup: own session, own containers, own index run.
 
 mod merge;
+mod recover;
+
+pub use recover::recover;
 
 use crate::check::findings;
 use crate::chunk_store::{ChunkStore, ChunkStoreOptions, RewriteOptions};
@@ -23,15 +27,16 @@ use crate::find::walk_with;
 use crate::index::FingerprintIndex;
 use crate::job::Job;
 use crate::repository::Repository;
+use crate::session::snapshots::read_outcome;
 use crate::session::{Commit, SnapshotList, WriterSession};
 use crate::tree::directory::Directory;
 use crate::tree::{TreeReader, path};
 use merge::{Merge, layer_of};
 use onefold_format::node::{Entry, EntryKind, Time};
-use onefold_format::record::{RECORD_VERSION, SnapshotKind, SnapshotRecord, Summary};
+use onefold_format::record::{Outcome, RECORD_VERSION, SnapshotKind, SnapshotRecord, Summary};
 use onefold_policy::accelerated_filter::{FilterConfiguration, FilterOrder};
 use onefold_policy::lookup::LookupStrategy;
-use onefold_types::{Error, ErrorKind, Result, SessionId};
+use onefold_types::{ContainerId, DoubtId, Error, ErrorKind, Result, SessionId};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -122,6 +127,7 @@ pub fn synthesize(
             parent: Some(first.snapshot),
             summary,
             placement: None,
+            doubts: doubts_of(&list, parts),
             ..newest.clone()
         };
         Ok(complete(repository, &list, record, options))
@@ -144,8 +150,14 @@ fn until_saved(
                 }
             }
             Err(error) => {
+                // What it had stored went with the epoch that fenced it: it has come too late, as
+                // if it had learnt of that at the commit.
+                let was_fenced = error.is_damage()
+                    && matches!(read_outcome(repository, session.id()), Ok(Some(Outcome::Fenced)));
                 session.abandon();
-                return Err(error);
+                if !was_fenced {
+                    return Err(error);
+                }
             }
         }
     }
@@ -168,6 +180,14 @@ fn live_after_begin(
         }
     }
     SnapshotList::load(repository)
+}
+
+/// The doubts that none of the parts is concerned by: chunks are taken over unseen.
+fn doubts_of(list: &SnapshotList, parts: &[Part]) -> Vec<DoubtId> {
+    let mut records = parts.iter().filter_map(|part| list.get(part.snapshot));
+    let mut named = records.next().map_or(Vec::new(), |first| first.record.doubts.clone());
+    records.for_each(|other| named.retain(|id| other.record.doubts.contains(id)));
+    named
 }
 
 fn not_live(id: SessionId) -> Error {
@@ -228,6 +248,29 @@ fn paths_of(list: &SnapshotList, parts: &[Part]) -> Vec<String> {
     paths.into_iter().collect()
 }
 
+/// Containers that the session must not rely upon.
+fn avoided(repository: &Repository, session: &WriterSession) -> Result<BTreeSet<ContainerId>> {
+    let mut avoid = session.avoid().clone();
+    avoid.extend(findings::load_findings(repository)?);
+    Ok(avoid)
+}
+
+fn chunk_store(
+    repository: &Arc<Repository>,
+    avoid: BTreeSet<ContainerId>,
+) -> Result<Arc<ChunkStore>> {
+    let options = ChunkStoreOptions {
+        compression: repository.compression()?,
+        threads: THREADS,
+        filter: FilterConfiguration::default(),
+        lookup: LookupStrategy::Eager(FilterOrder::CacheFirst),
+        index_kind: None,
+        rewrite: RewriteOptions::none(),
+        dry_run: false,
+    };
+    ChunkStore::open(repository, FingerprintIndex::open(repository)?, avoid, options)
+}
+
 /// Builds the tree; when this returns, it is durable and indexed.
 fn build(
     repository: &Arc<Repository>,
@@ -237,22 +280,7 @@ fn build(
     options: &SynthesisOptions,
     job: &Job,
 ) -> Result<(Directory, Summary)> {
-    let mut avoid = session.avoid().clone();
-    avoid.extend(findings::load_findings(repository)?);
-    let store = ChunkStore::open(
-        repository,
-        FingerprintIndex::open(repository)?,
-        avoid,
-        ChunkStoreOptions {
-            compression: repository.compression()?,
-            threads: THREADS,
-            filter: FilterConfiguration::default(),
-            lookup: LookupStrategy::Eager(FilterOrder::CacheFirst),
-            index_kind: None,
-            rewrite: RewriteOptions::none(),
-            dry_run: false,
-        },
-    )?;
+    let store = chunk_store(repository, avoided(repository, session)?)?;
     let mut reader = TreeReader::open(repository)?;
     let mut layers = Vec::with_capacity(parts.len());
     for part in parts {

@@ -144,7 +144,9 @@ mod tests {
     #[test]
     fn a_newer_store_is_named_as_such_even_with_unknown_fields() {
         let text = String::from_utf8(configuration().encode().unwrap()).unwrap();
-        let newer = text.replace("\"format_version\": 2", "\"format_version\": 9, \"new\": 1");
+        let own = format!("\"format_version\": {}", crate::FORMAT_VERSION);
+        let newer = text.replace(&own, "\"format_version\": 9, \"new\": 1");
+        assert_ne!(newer, text);
         let error = Configuration::decode(newer.as_bytes()).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::NewerFormat);
     }

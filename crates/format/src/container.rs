@@ -341,9 +341,15 @@ impl MetadataSection {
 }
 
 /// Codes a plain metadata section for sealing.
+///
+/// Errors: `LimitExceeded` if no reader would take it.
 pub fn code_metadata(plain: &[u8]) -> Result<Vec<u8>> {
+    let length = u32::try_from(plain.len()).unwrap_or(u32::MAX);
+    if length as usize > limits::METADATA_SECTION_MAX_BYTES {
+        return Err(Error::new(ErrorKind::LimitExceeded, "a metadata section is too long"));
+    }
     let mut coded = vec![0];
-    coded.extend_from_slice(&(plain.len() as u32).to_le_bytes());
+    coded.extend_from_slice(&length.to_le_bytes());
     // Fingerprints do not compress; level 1 takes what there is in the other columns.
     let mut compressor = crate::codec::Compressor::new(crate::codec::Compression::Zstd(1))?;
     coded[0] = compressor.compress(plain, &mut coded)?.code();
@@ -424,6 +430,9 @@ fn decode_sketches(bytes: &[u8], chunks: usize) -> Result<Vec<(u32, [u8; SKETCH_
 
 fn decode_frames(reader: &mut Reader<'_>) -> Result<(Vec<FrameDescriptor>, Vec<u64>)> {
     let count = reader.count(4)?;
+    if count > limits::CONTAINER_CHUNKS_MAX {
+        return Err(reader.damaged("it lists more frames than a container has chunks"));
+    }
     let (mut frames, mut chunks_per_frame) = (Vec::with_capacity(count), Vec::with_capacity(count));
     let mut offset = HEADER_BYTES as u64;
     for _ in 0..count {

@@ -4,6 +4,7 @@
 //! config                          configuration, readable without a key
 //! config.copy                     the same bytes again (R30)
 //! keys/<key id>                   key slots;  keys/<key id>.copy  the same bytes again
+//! keys/<key id>.removed.<id>      somebody is removing the key slot
 //! containers/<2 digits>/<id>      containers, sharded by the last byte of their name
 //! metadata/<id>                   packs of metadata sections, for sequential scans
 //! index/<run id>                  index runs
@@ -12,11 +13,14 @@
 //! outcomes/<s>                    decision: committed (the snapshot) or fenced
 //! tombstones/<s>                  decision: forgotten for good
 //! marks/<s>.<id>                  reversible mark: hidden by forget until undelete
+//! fates/<mark id>                 decision: the mark was taken back, or made final
 //! damage/<container id>           finding: do not rely on this container
+//! doubts/<id>                     doubt: something may be missing that nothing names
 //! plans/<id>  epochs/<n>  sweeps/<n>  finished/<n>     collection (protocol, section 3)
+//! copies/<decision>               the value of a decision again, by the decision's own name
 //! ```
 
-use onefold_types::{ContainerId, Error, KeyId, PlanId, Result, RunId, SessionId};
+use onefold_types::{ContainerId, DoubtId, Error, KeyId, MarkId, PlanId, Result, RunId, SessionId};
 
 /// The configuration.
 pub const CONFIGURATION: &str = "config";
@@ -38,8 +42,12 @@ pub const OUTCOMES: &str = "outcomes";
 pub const TOMBSTONES: &str = "tombstones";
 /// Reversible marks on snapshots.
 pub const MARKS: &str = "marks";
+/// What became of marks.
+pub const FATES: &str = "fates";
 /// Findings about containers.
 pub const DAMAGE: &str = "damage";
+/// Doubts about what snapshots rely on.
+pub const DOUBTS: &str = "doubts";
 /// Collector plans.
 pub const PLANS: &str = "plans";
 /// Decided epochs.
@@ -48,6 +56,8 @@ pub const EPOCHS: &str = "epochs";
 pub const SWEEPS: &str = "sweeps";
 /// Finished epochs.
 pub const FINISHED: &str = "finished";
+/// Second copies of what was decided.
+pub const COPIES: &str = "copies";
 
 /// Where a container lies.
 #[must_use]
@@ -80,6 +90,12 @@ pub fn key_slot_copy(id: KeyId) -> String {
     format!("{KEYS}/{id}.copy")
 }
 
+/// Where somebody says that a key slot is being removed; `removal` makes the name fresh.
+#[must_use]
+pub fn key_removal(id: KeyId, removal: KeyId) -> String {
+    format!("{KEYS}/{id}.removed.{removal}")
+}
+
 /// Where a session announces itself.
 #[must_use]
 pub fn session_announced(id: SessionId) -> String {
@@ -104,10 +120,28 @@ pub fn tombstone(id: SessionId) -> String {
     format!("{TOMBSTONES}/{id}")
 }
 
-/// Where a reversible mark on a snapshot lies; `mark` makes the name fresh.
+/// Where a reversible mark on a snapshot lies.
 #[must_use]
-pub fn mark(id: SessionId, mark: SessionId) -> String {
+pub fn mark(id: SessionId, mark: MarkId) -> String {
     format!("{MARKS}/{id}.{mark}")
+}
+
+/// Where it is decided what became of a mark.
+#[must_use]
+pub fn fate(mark: MarkId) -> String {
+    format!("{FATES}/{mark}")
+}
+
+/// Where a doubt lies.
+#[must_use]
+pub fn doubt(id: DoubtId) -> String {
+    format!("{DOUBTS}/{id}")
+}
+
+/// Where the second copy of a decision lies, or where those below a directory of decisions do.
+#[must_use]
+pub fn copy_of(name: &str) -> String {
+    format!("{COPIES}/{name}")
 }
 
 /// Where a finding about a container lies.
@@ -156,12 +190,12 @@ pub fn session_of(name: &str) -> Option<(SessionId, Option<u64>)> {
     Some((session, ready))
 }
 
-/// The snapshot that a mark's name is about.
-pub fn marked_snapshot(name: &str) -> Result<SessionId> {
-    let (snapshot, _) = last_component(name)
+/// The snapshot that a mark's name is about, and the mark itself.
+pub fn mark_of(name: &str) -> Result<(SessionId, MarkId)> {
+    let (snapshot, mark) = last_component(name)
         .split_once('.')
         .ok_or_else(|| Error::damaged(format!("'{name}' is not the name of a mark")))?;
-    snapshot.parse()
+    Ok((snapshot.parse()?, mark.parse()?))
 }
 
 #[cfg(test)]
@@ -171,8 +205,10 @@ mod tests {
     #[test]
     fn names_can_be_read_back() {
         let id = SessionId([0xab; 16]);
-        assert_eq!(marked_snapshot(&mark(id, SessionId([1; 16]))).unwrap(), id);
-        assert!(marked_snapshot("marks/nonsense").is_err());
+        let one = MarkId([1; 16]);
+        assert_eq!(mark_of(&mark(id, one)).unwrap(), (id, one));
+        assert!(mark_of("marks/nonsense").is_err());
+        assert_eq!(copy_of(&outcome(id)), format!("copies/outcomes/{id}"));
         let container_name = container(ContainerId([0xcd; 16]));
         assert!(container_name.starts_with("containers/cd/cdcd"));
         assert_eq!(last_component(&container_name).len(), 32);

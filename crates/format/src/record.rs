@@ -1,16 +1,18 @@
-//! Small records: snapshots, plans, marks, tombstones and findings.
+//! Small records: snapshots, plans, marks, tombstones, findings and doubts.
 //!
 //! All are JSON, because they are few, people look at them (`onefold cat`), and fields are added
 //! over time; the engine seals them before they are stored. Unknown fields are kept out: a record
 //! with fields this version does not know carries a higher `version` and is refused.
 
 use crate::node::Reference;
-use onefold_types::{ContainerId, Error, ErrorKind, Level, PlanId, Result, SessionId, limits};
+use onefold_types::{
+    ContainerId, DoubtId, Error, ErrorKind, Level, PlanId, Result, SessionId, limits,
+};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 /// The version of every record that this module writes.
-pub const RECORD_VERSION: u32 = 1;
+pub const RECORD_VERSION: u32 = 2;
 
 /// A value that is written as text: names and fingerprints.
 mod text {
@@ -216,6 +218,10 @@ pub struct SnapshotRecord {
     /// Advisory locations of the tree's chunks, if they were recorded.
     #[serde(with = "optional_reference")]
     pub placement: Option<Reference>,
+    /// The doubts that the writer knew: every chunk of the snapshot was looked up after they were
+    /// raised, so they do not concern it.
+    #[serde(with = "texts")]
+    pub doubts: Vec<DoubtId>,
 }
 
 /// How a session ended, decided once (protocol, W7 and G4).
@@ -235,9 +241,17 @@ pub struct Plan {
     /// The condemned containers ("D" in the protocol).
     #[serde(with = "texts")]
     pub condemned: Vec<ContainerId>,
-    /// The tombstones seen ("T").
+    /// The tombstones seen ("T"): of whatever an earlier plan knew to be forgotten as well.
     #[serde(with = "texts")]
     pub tombstones: Vec<SessionId>,
+    /// How many sessions were known to have an outcome. Outcomes are never removed, so fewer than
+    /// that are a loss.
+    pub outcomes: u64,
+    /// Stored bytes of containers that are unused once the plan is carried out, about; what is left
+    /// alone because a backup may be at it counts, what is damaged does not.
+    pub unused_bytes: u64,
+    /// Stored bytes of all containers then, about.
+    pub stored_bytes: u64,
 }
 
 /// The value of an epoch: the plan that won.
@@ -259,14 +273,65 @@ pub struct Sweep {
     pub deleted: Vec<ContainerId>,
 }
 
-/// The value of a tombstone or a mark: who did it, and when.
+/// Who announced a session, and when.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Note {
     /// When, in nanoseconds since 1970.
     pub time_ns: i64,
+    /// The machine and process.
+    pub by: String,
+    /// Why.
+    pub reason: String,
+}
+
+/// The value of a tombstone: the snapshot is forgotten for good.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Tombstone {
+    /// When, in nanoseconds since 1970.
+    pub time_ns: i64,
     /// The machine and user.
     pub by: String,
+    /// Why.
+    pub reason: String,
+    /// Whether the session's outcome could not be read any more and was given up: a tombstone is
+    /// evidence of an outcome otherwise.
+    pub given_up: bool,
+}
+
+/// A reversible mark: the snapshot is hidden, unless the mark's fate says that it was taken back.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Mark {
+    /// The snapshot.
+    #[serde(with = "text")]
+    pub snapshot: SessionId,
+    /// When, in nanoseconds since 1970.
+    pub time_ns: i64,
+    /// The machine and user.
+    pub by: String,
+    /// Why.
+    pub reason: String,
+}
+
+/// What became of a mark, decided once: hiding is taken back, or made final, never both.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", tag = "fate")]
+pub enum Fate {
+    /// It was taken back: it hides nothing any more, whoever puts it where again.
+    TakenBack,
+    /// It was turned into a tombstone.
+    MadeFinal,
+}
+
+/// A doubt: chunks may be missing without anything to name them by. What a snapshot refers to is
+/// reused unread only if the snapshot names the doubt.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Doubt {
+    /// When it was raised, in nanoseconds since 1970.
+    pub time_ns: i64,
     /// Why.
     pub reason: String,
 }
@@ -282,9 +347,16 @@ pub struct Damage {
 }
 
 /// A record as bytes, ready for sealing.
+///
+/// Errors: `LimitExceeded` if no reader would take it.
 pub fn encode<T: Serialize>(record: &T) -> Result<Vec<u8>> {
-    serde_json::to_vec(record)
-        .map_err(|error| Error::invalid(format!("cannot write the record: {error}")))
+    let bytes = serde_json::to_vec(record)
+        .map_err(|error| Error::invalid(format!("cannot write the record: {error}")))?;
+    if bytes.len() > limits::RECORD_MAX_BYTES {
+        let message = format!("a record of {} bytes is longer than any may be", bytes.len());
+        return Err(Error::new(ErrorKind::LimitExceeded, message));
+    }
+    Ok(bytes)
 }
 
 /// Reads a record; `what` names it in errors.
@@ -335,6 +407,7 @@ mod tests {
             program: "onefold".into(),
             summary: Summary::default(),
             placement: None,
+            doubts: vec![DoubtId([8; 16])],
         }
     }
 
@@ -344,23 +417,42 @@ mod tests {
             let bytes = encode(&outcome).unwrap();
             assert_eq!(decode::<Outcome>(&bytes, "outcome").unwrap(), outcome);
         }
-        let plan =
-            Plan { condemned: vec![ContainerId([4; 16])], tombstones: vec![SessionId([5; 16])] };
+        let plan = Plan {
+            condemned: vec![ContainerId([4; 16])],
+            tombstones: vec![SessionId([5; 16])],
+            outcomes: 3,
+            unused_bytes: 6,
+            stored_bytes: 7,
+        };
         assert_eq!(decode::<Plan>(&encode(&plan).unwrap(), "plan").unwrap(), plan);
         let epoch = Epoch { plan: PlanId([6; 16]) };
         assert_eq!(decode::<Epoch>(&encode(&epoch).unwrap(), "epoch").unwrap(), epoch);
         let sweep = Sweep { deleted: vec![ContainerId([7; 16])] };
         assert_eq!(decode::<Sweep>(&encode(&sweep).unwrap(), "sweep").unwrap(), sweep);
+        for fate in [Fate::TakenBack, Fate::MadeFinal] {
+            assert_eq!(decode::<Fate>(&encode(&fate).unwrap(), "fate").unwrap(), fate);
+        }
+    }
+
+    #[test]
+    fn r57_a_record_that_no_reader_takes_is_not_written() {
+        let of = |bytes: usize| Note { time_ns: 1, by: "b".repeat(bytes), reason: String::new() };
+        let rest = encode(&of(0)).unwrap().len();
+        let largest = encode(&of(limits::RECORD_MAX_BYTES - rest)).unwrap();
+        assert_eq!(largest.len(), limits::RECORD_MAX_BYTES);
+        decode::<Note>(&largest, "note").unwrap();
+        let error = encode(&of(limits::RECORD_MAX_BYTES - rest + 1)).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::LimitExceeded);
     }
 
     #[test]
     fn r26_a_newer_record_is_not_damage() {
         let bytes = encode(&Outcome::Committed(Box::new(snapshot()))).unwrap();
         let text = String::from_utf8(bytes).unwrap();
-        let newer = text.replace("\"version\":1", "\"version\":2,\"surprise\":true");
+        let newer = text.replace("\"version\":2", "\"version\":3,\"surprise\":true");
         let error = decode::<Outcome>(newer.as_bytes(), "outcome").unwrap_err();
         assert_eq!(error.kind(), ErrorKind::NewerFormat);
-        let damaged = text.replace("\"version\":1", "\"version\":1,\"surprise\":true");
+        let damaged = text.replace("\"version\":2", "\"version\":2,\"surprise\":true");
         let error = decode::<Outcome>(damaged.as_bytes(), "outcome").unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Damaged);
     }

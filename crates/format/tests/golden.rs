@@ -1,6 +1,6 @@
 //! Frozen bytes of every structure: what a released version wrote, every later one must read.
 //!
-//! The files in `tests/golden/v2` are compared in both directions: values encode to these bytes,
+//! The files in `tests/golden/v3` are compared in both directions: values encode to these bytes,
 //! and these bytes decode to the values. Where an encoder may rightly yield other bytes (a
 //! compressor of another version), only decoding is checked. `UPDATE_EXPECT=1` writes files that
 //! are missing or differ; it is for formats that no release has written yet.
@@ -15,10 +15,11 @@ use onefold_format::node::{
     Transform, UseOfContainer,
 };
 use onefold_format::record::{
-    self, Damage, Epoch, Note, Outcome, Plan, SnapshotKind, SnapshotRecord, Summary,
+    self, Damage, Doubt, Epoch, Fate, Mark, Note, Outcome, Plan, SnapshotKind, SnapshotRecord,
+    Summary, Sweep, Tombstone,
 };
 use onefold_format::{FORMAT_VERSION, metadata_pack};
-use onefold_types::{ContainerId, Fingerprint, Level, PlanId, RunId, SessionId};
+use onefold_types::{ContainerId, DoubtId, Fingerprint, Level, PlanId, RunId, SessionId};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::fmt::Debug;
@@ -378,6 +379,7 @@ fn snapshot() -> SnapshotRecord {
             errors: 13,
         },
         placement: Some(reference(5, 1)),
+        doubts: vec![DoubtId(id(10)), DoubtId(id(11))],
     }
 }
 
@@ -393,6 +395,7 @@ fn every_record_is_frozen() {
         parent: None,
         predecessors: Vec::new(),
         placement: None,
+        doubts: Vec::new(),
         ..snapshot()
     };
     check_record("outcome-committed.json", &Outcome::Committed(Box::new(snapshot())));
@@ -401,6 +404,9 @@ fn every_record_is_frozen() {
     let plan = Plan {
         condemned: vec![ContainerId(id(6)), ContainerId(id(7))],
         tombstones: vec![SessionId(id(8))],
+        outcomes: 12,
+        unused_bytes: 1_000_000,
+        stored_bytes: 70_000_000,
     };
     check_record("plan.json", &plan);
     let epoch = Epoch { plan: PlanId(id(9)) };
@@ -409,6 +415,17 @@ fn every_record_is_frozen() {
     check_record("note.json", &note);
     let damage = Damage { time_ns: 6, problem: "a seal does not hold".into() };
     check_record("damage.json", &damage);
+    let sweep = Sweep { deleted: vec![ContainerId(id(6))] };
+    check_record("sweep.json", &sweep);
+    let (time_ns, by, reason) = (7, "user@host".to_owned(), "forget".to_owned());
+    let mark =
+        Mark { snapshot: SessionId(id(12)), time_ns, by: by.clone(), reason: reason.clone() };
+    check_record("mark.json", &mark);
+    check_record("tombstone.json", &Tombstone { time_ns, by, reason, given_up: true });
+    check_record("fate-taken-back.json", &Fate::TakenBack);
+    check_record("fate-made-final.json", &Fate::MadeFinal);
+    let doubt = Doubt { time_ns: 8, reason: "the index was made anew".into() };
+    check_record("doubt.json", &doubt);
 }
 
 #[test]

@@ -118,11 +118,14 @@ pub trait Blobs: Send + Sync {
     fn size(&self, key: &Key) -> Result<u64>;
 
     /// Shows every object below the directory `prefix` (the whole store if it is empty), in any
-    /// order. Objects deleted meanwhile may be missing; a missing directory is empty.
+    /// order. Objects deleted meanwhile may be missing; a missing directory is empty. A listing is
+    /// whole or fails: nothing else is passed over.
     ///
     /// # Errors
     ///
-    /// `Invalid` for a prefix that no key can have; whatever `each` returns ends the listing.
+    /// `Invalid` for a prefix that no key can have; whatever `each` returns ends the listing. Those
+    /// of the device, never `NotFound`; also where a name exists and leads to neither an object nor
+    /// a directory, or `prefix` to an object, if the store can tell.
     fn list(&self, prefix: &str, each: &mut dyn FnMut(Listed) -> Result<()>) -> Result<()>;
 
     /// Like [`Blobs::list`], names only: cheap for a million objects.
@@ -151,6 +154,16 @@ pub trait Blobs: Send + Sync {
     fn settle(&self, prefix: &str) -> Result<()> {
         key::check_prefix(prefix)
     }
+
+    /// How many bytes still fit, about; `None` if nobody can tell. Others write meanwhile, and
+    /// objects take more room than their bytes: work is planned by it, and nothing rests on it.
+    ///
+    /// # Errors
+    ///
+    /// Those of the device.
+    fn free_bytes(&self) -> Result<Option<u64>> {
+        Ok(None)
+    }
 }
 
 /// Names that are decided once.
@@ -168,7 +181,8 @@ pub trait Decisions: Send + Sync {
     ///
     /// # Errors
     ///
-    /// Those of the device.
+    /// Those of the device; also where the name exists and leads to no object, if the store can
+    /// tell.
     fn decided(&self, key: &Key) -> Result<Option<Vec<u8>>>;
 
     /// Shows every name decided below the directory `prefix`, in any order.

@@ -45,6 +45,9 @@ macro_rules! forward {
             fn settle(&self, prefix: &str) -> Result<()> {
                 (**self).settle(prefix)
             }
+            fn free_bytes(&self) -> Result<Option<u64>> {
+                (**self).free_bytes()
+            }
         }
 
         impl<T: Decisions + ?Sized> Decisions for $pointer<T> {

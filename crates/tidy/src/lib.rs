@@ -8,10 +8,12 @@
 //! | [`files`] | the files of the project |
 //! | [`source`] | Rust source taken apart: code, comments, functions |
 //! | [`markdown`] | tables and links of documents |
+//! | [`mutants`] | the list of mutants, which the program of that name runs |
 //!
 //! Invariant: a check reads and never writes, with one exception: `UPDATE_EXPECT=1` refreshes the
 //! last line of docs/FORMAT.md.
 
 pub mod files;
 pub mod markdown;
+pub mod mutants;
 pub mod source;

@@ -96,6 +96,16 @@ id!(
     "snapshot"
 );
 id!(
+    /// Names a reversible mark on a snapshot.
+    MarkId,
+    "mark"
+);
+id!(
+    /// Names a doubt about what snapshots rely on.
+    DoubtId,
+    "doubt"
+);
+id!(
     /// Names an index run.
     RunId,
     "run"

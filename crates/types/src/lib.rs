@@ -21,5 +21,5 @@ pub mod limits;
 
 pub use error::{Error, ErrorKind, Result};
 pub use fingerprint::Fingerprint;
-pub use ids::{ContainerId, KeyId, PlanId, RunId, SessionId, StoreId};
+pub use ids::{ContainerId, DoubtId, KeyId, MarkId, PlanId, RunId, SessionId, StoreId};
 pub use level::Level;

@@ -22,8 +22,12 @@ pub const FRAME_PLAIN_MAX_BYTES: usize = 4 * MIB + CHUNK_SIZE_MAX_BYTES;
 pub const CONTAINER_TARGET_BYTES: usize = 4 * MIB;
 /// The largest container target a store may be created with.
 pub const CONTAINER_TARGET_MAX_BYTES: usize = 256 * MIB;
-/// Chunks after which a container is closed whatever its size.
+/// Chunks that a container holds at most, whatever its size. As no frame is empty, it bounds its
+/// frames as well, so that their numbers fit into sixteen bits.
 pub const CONTAINER_CHUNKS_MAX: usize = 1 << 16;
+/// Chunks after which a writer finishes a container, so that a process with little memory can hold
+/// what it lists.
+pub const CONTAINER_CHUNKS_TARGET: usize = CONTAINER_CHUNKS_MAX / 2;
 /// The largest metadata section, before compression.
 pub const METADATA_SECTION_MAX_BYTES: usize = 64 * MIB;
 
@@ -42,6 +46,8 @@ pub const DEPTH_MAX: usize = 4096;
 
 /// The largest small record: snapshot, plan, mark, key slot or configuration.
 pub const RECORD_MAX_BYTES: usize = 64 * MIB;
+/// The largest table of an index run, as stored.
+pub const RUN_TABLE_MAX_BYTES: usize = 256 * MIB;
 
 /// The smallest memory limit a process accepts.
 pub const MEMORY_LIMIT_MIN_BYTES: usize = 48 * MIB;
@@ -49,6 +55,9 @@ pub const MEMORY_LIMIT_MIN_BYTES: usize = 48 * MIB;
 pub const MEMORY_LIMIT_DEFAULT_BYTES: usize = 256 * MIB;
 
 const _: () = assert!(FRAME_PLAIN_TARGET_BYTES + CHUNK_SIZE_MAX_BYTES <= FRAME_PLAIN_MAX_BYTES);
+const _: () = assert!(CONTAINER_CHUNKS_MAX - 1 <= u16::MAX as usize);
+// In a section, a chunk takes at most 41 bytes and a frame, of which there are no more, at most 14.
+const _: () = assert!(CONTAINER_CHUNKS_MAX * 64 <= METADATA_SECTION_MAX_BYTES / 2);
 const _: () = assert!(CONTAINER_TARGET_BYTES <= CONTAINER_TARGET_MAX_BYTES);
 const _: () = assert!(
     DIRECTORY_LEAF_TARGET_BYTES + XATTRS_MAX_BYTES + 2 * SYMLINK_TARGET_MAX_BYTES <= NODE_MAX_BYTES

@@ -73,7 +73,7 @@ pub fn run(context: &Context, arguments: &CatArguments) -> Result<Outcome> {
         }
         Object::Key { key } => {
             let named = super::key::find(&repository, key)?;
-            let mut value = to_value(&named.slot)?;
+            let mut value = to_value(&named.slot?)?;
             value["id"] = named.id.to_string().into();
             ("key_slot", value)
         }

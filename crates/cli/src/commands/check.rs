@@ -157,6 +157,26 @@ fn print_problems(context: &Context, report: &CheckReport) -> Result<()> {
         });
         output.message("problem", fields)?;
     }
+    for found in &report.roots {
+        let (tree, totals) = (found.root.fingerprint, found.totals);
+        let state = match found.is_whole {
+            true => "whole",
+            false => "damaged",
+        };
+        output.row(&format!(
+            "tree {tree} ({}, {}, {state}) is in no record that can be read; 'onefold recover \
+             {tree}' makes a snapshot of it",
+            counted(totals.entries, "item"),
+            human(totals.bytes)
+        ))?;
+        let fields = json!({
+            "tree": tree.to_string(),
+            "items": totals.entries,
+            "bytes": totals.bytes,
+            "whole": found.is_whole,
+        });
+        output.message("lost_tree", fields)?;
+    }
     for id in &report.healed_containers {
         output
             .note(&format!("container {id} was damaged; all it is needed for is stored again"))?;

@@ -13,7 +13,7 @@ use crate::table::Table;
 use crate::time;
 use clap::Args;
 use jiff::tz::TimeZone;
-use onefold_engine::session::Snapshot;
+use onefold_engine::session::{Snapshot, tombstones};
 use onefold_engine::{Repository, retention};
 use onefold_policy::retention::{
     Candidate, Count, Decision, GroupBy, GroupPlan, KeepPolicy, KeepSpan, RetentionRequest,
@@ -21,7 +21,7 @@ use onefold_policy::retention::{
 };
 use onefold_policy::selection::{SnapshotFilter, SnapshotReference};
 use onefold_policy::tag_list::TagList;
-use onefold_types::{Error, Result, SessionId};
+use onefold_types::{Error, ErrorKind, Result, SessionId};
 use serde_json::json;
 
 const AFTER_HELP: &str = "\
@@ -55,6 +55,10 @@ pub struct ForgetArguments {
     /// Accept that nothing remains of a group
     #[arg(long)]
     allow_empty_group: bool,
+    /// Give up a snapshot whose record is lost, so that collections go on without it (may be
+    /// repeated)
+    #[arg(long, value_name = "ID", conflicts_with_all = ["snapshots", "for_good"])]
+    give_up: Vec<String>,
     // Last, because its heading holds for whatever follows.
     #[command(flatten)]
     keep: KeepArguments,
@@ -188,7 +192,7 @@ fn filter_of(arguments: &FilterArguments, profile: &ForgetProfile) -> SnapshotFi
 /// Runs the command.
 pub fn run(context: &Context, arguments: &ForgetArguments) -> Result<Outcome> {
     let by_name = !arguments.snapshots.is_empty();
-    if by_name && arguments.keep.is_given() {
+    if (by_name || !arguments.give_up.is_empty()) && arguments.keep.is_given() {
         return Err(Error::invalid(
             "snapshots and a policy are given; forget either by name or by policy",
         ));
@@ -199,11 +203,66 @@ pub fn run(context: &Context, arguments: &ForgetArguments) -> Result<Outcome> {
     };
     let repository = context.open(access)?;
     let all = Snapshots::load(&repository, &context.output)?;
+    if !arguments.give_up.is_empty() {
+        return give_up(context, &repository, &all, arguments);
+    }
     let chosen = match by_name {
         true => choose_by_name(context, &all, arguments)?,
         false => choose_by_policy(context, &repository, &all, arguments)?,
     };
     execute(context, &repository, &chosen, arguments)
+}
+
+/// Gives up sessions whose records are lost. All are looked up before the first is given up.
+fn give_up(
+    context: &Context,
+    repository: &Repository,
+    all: &Snapshots,
+    arguments: &ForgetArguments,
+) -> Result<Outcome> {
+    let mut chosen = Vec::new();
+    for beginning in &arguments.give_up {
+        let mut found = all.list.lost.iter();
+        let mut matching = found
+            .by_ref()
+            .filter(|id| !beginning.is_empty() && id.to_string().starts_with(beginning));
+        match (matching.next(), matching.next()) {
+            (Some(id), None) => chosen.push(*id),
+            (None, _) => {
+                return Err(Error::new(
+                    ErrorKind::NotFound,
+                    format!(
+                        "no record that is lost has an id that begins with '{beginning}'; \
+                         'onefold check' names those that are"
+                    ),
+                ));
+            }
+            _ => {
+                return Err(Error::invalid(format!(
+                    "several records that are lost have ids that begin with '{beginning}'"
+                )));
+            }
+        }
+    }
+    let count = counted(chosen.len() as u64, "snapshot");
+    if arguments.dry_run {
+        context.output.note(&format!("would give up {count}; nothing was changed"))?;
+    } else {
+        let by = format!("{}@{}", user_name(), host_name());
+        context.with_reserve(repository, || {
+            chosen.iter().try_for_each(|id| tombstones::give_up(repository, *id, &by))
+        })?;
+        let line = format!("gave up {count}: whatever their records named may be collected");
+        context.output.note(&line)?;
+    }
+    context.output.message(
+        "summary",
+        json!({
+            "given_up": chosen.iter().map(ToString::to_string).collect::<Vec<_>>(),
+            "dry_run": arguments.dry_run,
+        }),
+    )?;
+    Ok(Outcome::Complete)
 }
 
 fn choose_by_name(
@@ -327,7 +386,7 @@ fn execute(
     let count = counted(chosen.len() as u64, "snapshot");
     if !arguments.dry_run && !chosen.is_empty() {
         let by = format!("{}@{}", user_name(), host_name());
-        context.with_reserve(|| match arguments.for_good {
+        context.with_reserve(repository, || match arguments.for_good {
             true => retention::forget_final(repository, chosen, &by),
             false => retention::forget(repository, chosen, &by),
         })?;

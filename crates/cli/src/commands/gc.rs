@@ -3,6 +3,7 @@
 use crate::context::{Access, Context, host_name, user_name};
 use crate::exit::Outcome;
 use crate::machine_notes;
+use crate::reserve;
 use crate::size::{ByteSize, counted, human};
 use crate::table::Table;
 use crate::time;
@@ -11,9 +12,8 @@ use onefold_engine::collection::{self, CollectOptions, CollectReport, MarkAlgori
 use onefold_engine::retention;
 use onefold_policy::collection::select::{CLASS_NAMES, UNUSED_SHARE_DEFAULT};
 use onefold_store::layers::ThrottleLimits;
-use onefold_types::{Error, Result};
+use onefold_types::{Error, ErrorKind, Result};
 use serde_json::json;
-use std::cell::RefCell;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
@@ -53,6 +53,9 @@ pub struct GcArguments {
     /// How what is live is found: auto, exact, lgc, partitioned, pgc or pgc+
     #[arg(long, value_name = "HOW", default_value = "auto")]
     mark: MarkAlgorithm,
+    /// Empty a store that has no record of any snapshot, not even of a forgotten one
+    #[arg(long)]
+    allow_empty: bool,
     #[command(flatten)]
     bounds: BoundArguments,
 }
@@ -97,7 +100,7 @@ pub fn forget_hidden(context: &Context, bounds: &BoundArguments) -> Result<()> {
     let by = format!("{}@{}", user_name(), host_name());
     let span_ns = i64::try_from(span.as_nanos()).unwrap_or(i64::MAX);
     let moment_ns = repository.environment().clock.now_ns().saturating_sub(span_ns);
-    context.with_reserve(|| {
+    context.with_reserve(&repository, || {
         let forgotten = retention::forget_hidden_before(&repository, moment_ns, &by)?;
         match forgotten {
             0 => Ok(()),
@@ -160,6 +163,7 @@ pub fn run(context: &Context, arguments: &GcArguments) -> Result<Outcome> {
         threads: context.threads,
         duration_max: arguments.bounds.max_duration,
         mark_only: looks_only,
+        allow_empty: arguments.allow_empty,
         scratch: scratch(),
         ..CollectOptions::default()
     };
@@ -174,9 +178,14 @@ pub fn run(context: &Context, arguments: &GcArguments) -> Result<Outcome> {
         summarize(context, &report, arguments.mark_only)?;
     }
     context.output.message("summary", fields(&report, looks_only))?;
-    match report.kept.is_empty() {
-        true => Ok(Outcome::Complete),
-        false => Ok(Outcome::Partial),
+    Ok(outcome_of(&report))
+}
+
+/// Partial if something stays that was to go.
+pub fn outcome_of(report: &CollectReport) -> Outcome {
+    match report.kept.is_empty() && report.left.is_none() {
+        true => Outcome::Complete,
+        false => Outcome::Partial,
     }
 }
 
@@ -192,7 +201,8 @@ pub fn step_back() {
     let _ = rustix::process::setpriority_process(None, LEAST_PRIORITY);
 }
 
-/// Collects; works at zero bytes free.
+/// Collects; works at zero bytes free: whenever it cannot go on for lack of room it gets a piece of
+/// what is set aside, until there is no more.
 pub fn collect(
     context: &Context,
     access: Access,
@@ -201,17 +211,34 @@ pub fn collect(
 ) -> Result<CollectReport> {
     let repository = context.open_throttled(access, limits)?;
     let running = context.start_job("collecting")?;
-    let report = RefCell::new(CollectReport::default());
-    let work = || {
-        *report.borrow_mut() = collection::collect(&repository, options, &running.job)?;
-        Ok(())
-    };
-    match access {
-        Access::Write => context.with_reserve(work)?,
-        _ => work()?,
+    let mut done: Option<CollectReport> = None;
+    loop {
+        let problem = match collection::collect(&repository, options, &running.job) {
+            Ok(mut report) => {
+                report.add_earlier(done.as_ref());
+                let is_over = report.left.is_none();
+                done = Some(report);
+                if is_over {
+                    break;
+                }
+                None
+            }
+            Err(error) if error.kind() == ErrorKind::NoSpace => Some(error),
+            Err(error) => return Err(error),
+        };
+        let may_go_on = access == Access::Write
+            && context.give_up_reserve(&repository, reserve::User::Collecting)?;
+        match (may_go_on, problem) {
+            (true, _) => {}
+            // What was freed before is not undone; that something is left is said in the report.
+            (false, Some(error)) if done.as_ref().is_none_or(|done| done.left.is_none()) => {
+                return Err(error);
+            }
+            (false, _) => break,
+        }
     }
     running.finish();
-    Ok(report.into_inner())
+    Ok(done.unwrap_or_default())
 }
 
 fn print_plan(context: &Context, report: &CollectReport, goal: SpaceGoal) -> Result<()> {
@@ -272,7 +299,15 @@ pub fn summarize(context: &Context, report: &CollectReport, mark_only: bool) -> 
     if report.out_of_time {
         output.note("the time was over before all was done; the next collection goes on")?;
     }
-    if report.deleted_containers == 0 {
+    if let Some(left) = report.left {
+        output.warning(&format!(
+            "the device is full: {} of {} ({} unused) could not be collected; make room on it and \
+             collect again",
+            counted(left.containers, "container"),
+            human(left.stored_bytes),
+            human(left.dead_bytes),
+        ));
+    } else if report.deleted_containers == 0 {
         return output.note("nothing to collect");
     }
     output.note(&format!(
@@ -342,6 +377,11 @@ pub fn fields(report: &CollectReport, looks_only: bool) -> serde_json::Value {
         "kept": report.kept.iter().map(|(id, why)| json!([id.to_string(), why]))
             .collect::<Vec<_>>(),
         "out_of_time": report.out_of_time,
+        "left_for_lack_of_room": report.left.map(|left| json!({
+            "containers": left.containers,
+            "bytes_stored": left.stored_bytes,
+            "bytes_unused": left.dead_bytes,
+        })),
         "mark": {
             "algorithm": mark.algorithm.name(),
             "rounds": mark.rounds,

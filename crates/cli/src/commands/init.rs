@@ -1,8 +1,9 @@
 //! `init`: makes a new store.
 
-use crate::context::{Context, RESERVE_BYTES};
+use crate::context::Context;
 use crate::exit::Outcome;
 use crate::place;
+use crate::reserve;
 use crate::size::ByteSize;
 use clap::Args;
 use onefold_chunking::{ChunkerKind, ChunkerParameters};
@@ -124,10 +125,12 @@ pub fn run(context: &Context, arguments: &InitArguments) -> Result<Outcome> {
     };
     make_parents(&path)?;
     let store = Arc::new(LocalStore::create(&path)?);
-    store.ensure_reserve(RESERVE_BYTES)?;
+    let local = Arc::clone(&store);
     let password = password.as_ref().map(|password| password.as_slice());
     let repository =
         Repository::create(store, &options, password, Environment::system(), context.memory)?;
+    // A device may be too full for a reserve; later commands try again.
+    let _ = reserve::fill(&local, options.container_size_bytes);
     report(context, &path, &repository)
 }
 

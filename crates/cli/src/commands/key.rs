@@ -73,8 +73,8 @@ pub fn run(context: &Context, arguments: &KeyArguments) -> Result<Outcome> {
         }
         KeyAction::Remove { key } => {
             let repository = open_encrypted(context)?;
-            let id = find(&repository, key)?.id;
-            repository.remove_key(id)?;
+            let id = the_one(repository.key_names()?, key, |id| *id)?;
+            context.with_reserve(&repository, || repository.remove_key(id))?;
             report(context, id, "key_removed", "removed")?;
         }
         KeyAction::Passwd(arguments) => {
@@ -98,12 +98,17 @@ fn open_encrypted(context: &Context) -> Result<std::sync::Arc<Repository>> {
 
 /// The key whose id begins like this.
 pub fn find(repository: &Repository, beginning: &str) -> Result<NamedSlot> {
-    let mut found = repository.keys()?;
-    found.retain(|named| !beginning.is_empty() && named.id.to_string().starts_with(beginning));
-    match found.len() {
-        1 => Ok(found.remove(0)),
-        0 => Err(Error::new(ErrorKind::NotFound, format!("there is no key '{beginning}'"))),
-        count => Err(Error::invalid(format!("'{beginning}' begins the names of {count} keys"))),
+    the_one(repository.keys()?, beginning, |named| named.id)
+}
+
+fn the_one<T>(mut all: Vec<T>, beginning: &str, id_of: impl Fn(&T) -> KeyId) -> Result<T> {
+    all.retain(|one| !beginning.is_empty() && id_of(one).to_string().starts_with(beginning));
+    match (all.pop(), all.len()) {
+        (Some(one), 0) => Ok(one),
+        (None, _) => Err(Error::new(ErrorKind::NotFound, format!("there is no key '{beginning}'"))),
+        (_, more) => {
+            Err(Error::invalid(format!("'{beginning}' begins the names of {} keys", more + 1)))
+        }
     }
 }
 
@@ -118,17 +123,32 @@ fn list(context: &Context) -> Result<()> {
     let repository = context.open(Access::Read)?;
     let mut table = Table::new(&["", "ID", "Created", "Label"]);
     for named in repository.keys()? {
+        let mut notes = Vec::new();
+        if named.being_removed {
+            notes.push("(being removed)");
+        }
+        let (created_ns, label) = match &named.slot {
+            Ok(slot) => (Some(slot.created_ns), slot.label.as_str()),
+            Err(problem) => {
+                context.output.warning(&problem.to_string());
+                notes.push("(cannot be read)");
+                (None, "")
+            }
+        };
+        let label_shown = [&[label], notes.as_slice()].concat().join(" ");
         table.row(vec![
             if named.current { "*" } else { "" }.to_owned(),
             named.id.short(),
-            time::local(named.slot.created_ns),
-            named.slot.label.clone(),
+            created_ns.map(time::local).unwrap_or_default(),
+            label_shown.trim().to_owned(),
         ]);
         let fields = json!({
             "key": named.id.to_string(),
-            "created": time::universal(named.slot.created_ns),
-            "label": named.slot.label,
+            "created": created_ns.map(time::universal),
+            "label": label,
             "current": named.current,
+            "readable": named.slot.is_ok(),
+            "being_removed": named.being_removed,
         });
         context.output.message("key", fields)?;
     }

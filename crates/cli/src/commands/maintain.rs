@@ -6,7 +6,7 @@
 use crate::commands::gc::{self, BoundArguments};
 use crate::context::{Access, Context};
 use crate::exit::Outcome;
-use crate::size::counted;
+use crate::size::{counted, human};
 use clap::Args;
 use onefold_engine::check::{self, CheckOptions, ReadData};
 use onefold_engine::collection::{self, CollectOptions, Due};
@@ -15,8 +15,9 @@ use onefold_types::{Error, Result};
 use serde_json::json;
 
 const AFTER_HELP: &str = "\
-A collection is due if snapshots were forgotten for good since the last one, if one was stopped, or
-if a backup was. Start it from as many machines as you like.
+A collection is due if snapshots were forgotten for good since the last one, if that has left more
+unused than it would now, if one was stopped, or if a backup was. Start it from as many machines as
+you like.
 
 EXAMPLES
   onefold maintain
@@ -63,9 +64,7 @@ pub fn run(context: &Context, arguments: &MaintainArguments) -> Result<Outcome> 
             let report = gc::collect(context, Access::Write, &options, limits)?;
             gc::summarize(context, &report, false)?;
             output.message("collection", gc::fields(&report, false))?;
-            if !report.kept.is_empty() {
-                outcome = Outcome::Partial;
-            }
+            outcome = gc::outcome_of(&report);
         }
     }
     let merged = merge::merge_if_due(&repository, None)?;
@@ -91,6 +90,11 @@ fn reason(due: Due) -> String {
         Due::Forgotten { snapshots } => {
             format!("{} forgotten since the last one", counted(snapshots, "snapshot"))
         }
+        Due::Unused { unused_bytes, stored_bytes } => format!(
+            "{} of {} may be unused since the last one",
+            human(unused_bytes),
+            human(stored_bytes)
+        ),
         Due::Abandoned { sessions } => {
             format!("{} stopped without an end", counted(sessions, "backup"))
         }

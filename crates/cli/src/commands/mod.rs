@@ -14,6 +14,7 @@ pub mod init;
 pub mod key;
 pub mod ls;
 pub mod maintain;
+pub mod recover;
 pub mod restore;
 pub mod snapshots;
 pub mod stats;
@@ -51,6 +52,7 @@ fn dispatch(context: &Context, command: Command) -> Result<Outcome> {
         Command::Synthesize(arguments) => synthesize::run(context, &arguments),
         Command::Forget(arguments) => forget::run(context, &arguments),
         Command::Undelete(arguments) => undelete::run(context, &arguments),
+        Command::Recover(arguments) => recover::run(context, &arguments),
         Command::Gc(arguments) => gc::run(context, &arguments),
         Command::Maintain(arguments) => maintain::run(context, &arguments),
         Command::Check(arguments) => check::run(context, &arguments),

@@ -4,7 +4,7 @@ use crate::context::{Access, Context};
 use crate::exit::Outcome;
 use crate::reference::Snapshots;
 use clap::Args;
-use onefold_engine::session::snapshots;
+use onefold_engine::session::marks;
 use onefold_policy::selection::SnapshotReference;
 use onefold_types::{Error, Result, SessionId};
 use serde_json::json;
@@ -36,7 +36,7 @@ pub fn run(context: &Context, arguments: &UndeleteArguments) -> Result<Outcome> 
         .collect::<Result<_>>()?;
     let mut problems = 0;
     for id in wanted {
-        if snapshots::unhide(&repository, id)? {
+        if marks::take_back(&repository, id)? {
             output.note(&format!("snapshot {} is back", id.short()))?;
             output.message("undeleted", json!({ "snapshot": id.to_string() }))?;
         } else {

@@ -9,6 +9,7 @@
 //! | [`streams`] | standard input and commands |
 //! | [`forgetting`] | policies, refusals, and the way back |
 //! | [`profiles`] | the configuration file and the environment |
+//! | [`full_devices`] | real file systems without a byte left |
 //! | [`references`] | names of snapshots |
 //! | [`looking`] | ls, find, diff, dump, cat, stats |
 
@@ -16,8 +17,10 @@ mod collecting;
 mod exit_codes;
 mod first_use;
 mod forgetting;
+mod full_devices;
 mod json;
 mod looking;
+mod losses;
 mod profiles;
 mod references;
 mod sources;

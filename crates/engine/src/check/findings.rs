@@ -56,7 +56,7 @@ pub fn load_findings(repository: &Repository) -> Result<BTreeSet<ContainerId>> {
 
 /// Records that a container must not be relied upon. A store that cannot be written is no reason
 /// to fail a check: its report says the same.
-pub(super) fn record(
+pub(crate) fn record(
     repository: &Repository,
     id: ContainerId,
     problem: &str,

@@ -1,28 +1,20 @@
-//! What must be readable before anything else: configuration, key slots, and the newest epoch.
+//! What must be readable before anything else: configuration and key slots.
 //!
-//! All of these exist twice or can be derived, so a damaged one does not stop the check; it is
+//! All of these exist twice, so a damaged one does not stop the check; it is
 //! named, because the second copy is all that is left (R30).
 
 use super::CheckReport;
 use crate::repository::Repository;
-use crate::session::epoch;
 use onefold_crypto::KeySlot;
 use onefold_format::layout;
 use onefold_store::Key;
 use onefold_types::{Error, ErrorKind, KeyId, Result};
 use std::collections::BTreeMap;
 
-/// Checks configuration, key slots and epoch.
+/// Checks configuration and key slots.
 pub fn check(repository: &Repository, report: &mut CheckReport) -> Result<()> {
     check_configuration(repository, report)?;
-    check_keys(repository, report)?;
-    match epoch::read_newest(repository) {
-        Err(error) if error.is_damage() => {
-            report.problems.push(format!("the newest epoch: {error}"));
-            Ok(())
-        }
-        other => other.map(|_| ()),
-    }
+    check_keys(repository, report)
 }
 
 fn check_configuration(repository: &Repository, report: &mut CheckReport) -> Result<()> {
@@ -45,13 +37,20 @@ fn check_configuration(repository: &Repository, report: &mut CheckReport) -> Res
     Ok(())
 }
 
-/// Every slot has two names with the same bytes. One alone is what an interrupted key command
-/// leaves; one that cannot be read, or two that differ, is damage.
+/// Every slot has two names with the same bytes. One alone, or an intent to remove it, is what an
+/// interrupted key command leaves; one that cannot be read, or two that differ, is damage.
 fn check_keys(repository: &Repository, report: &mut CheckReport) -> Result<()> {
     let mut slots: BTreeMap<KeyId, Vec<String>> = BTreeMap::new();
     let mut stray = Vec::new();
     repository.store().list_names(layout::KEYS, &mut |name| {
         let last = layout::last_component(name);
+        if let Some((id, _)) = last.split_once(".removed.") {
+            stray.push(format!(
+                "the removal of key {id} is going on or was stopped; 'onefold key remove' finishes \
+                 it"
+            ));
+            return Ok(());
+        }
         match last.strip_suffix(".copy").unwrap_or(last).parse() {
             Ok(id) => {
                 let names: &mut Vec<String> = slots.entry(id).or_default();

@@ -17,8 +17,9 @@ use crate::index::rebuild::list_packs;
 use crate::index::run::Run;
 use crate::job::Job;
 use crate::repository::Repository;
+use crate::session::{decided, epoch};
 use onefold_format::index_run::{self, Entry};
-use onefold_format::metadata_pack;
+use onefold_format::{layout, metadata_pack};
 use onefold_store::Key;
 use onefold_types::{ContainerId, Error, ErrorKind, Result, RunId};
 use std::collections::{BTreeMap, BTreeSet};
@@ -33,6 +34,9 @@ pub struct Coverage {
     pub covered: BTreeSet<ContainerId>,
     /// Containers that runs name and the store does not hold.
     pub named_absent: BTreeSet<ContainerId>,
+    /// Containers that metadata packs describe, that the store does not hold, and that no
+    /// collection has deleted: they were lost.
+    pub lost: BTreeSet<ContainerId>,
 }
 
 /// Checks every run.
@@ -176,15 +180,17 @@ fn wrong(id: RunId, problem: &str) -> Error {
 }
 
 /// Checks that every record of every pack is the section of its container. A pack is a copy, so a
-/// fault in one costs speed, not data.
+/// fault in one costs speed, not data. Containers that packs describe and that are gone without any
+/// collection having deleted them go to the coverage as lost.
 pub fn check_packs(
     repository: &Repository,
     survey: &Survey,
     job: &Job,
+    coverage: &mut Coverage,
     report: &mut CheckReport,
 ) -> Result<()> {
     job.progress.set_current("metadata packs");
-    let mut stale = 0u64;
+    let mut stale = BTreeSet::new();
     for name in list_packs(repository)? {
         job.interrupt.check()?;
         let bytes = match repository.store().get(&Key::new(name.as_str())?) {
@@ -211,7 +217,7 @@ pub fn check_packs(
                 // Of a container that was deleted, as long as it is authentic.
                 None => match reader::open_section(repository, container, &mut sealed.to_vec()) {
                     Ok(_) => {
-                        stale += 1;
+                        stale.insert(container);
                         false
                     }
                     Err(_) => true,
@@ -226,10 +232,35 @@ pub fn check_packs(
         }
     }
     report.problems.truncate(LINES_MAX);
-    if stale > 0 {
-        report
-            .notes
-            .push(format!("metadata packs still describe {stale} container(s) that were deleted"));
+    let count = stale.len();
+    coverage.lost = never_swept(repository, stale)?;
+    let deleted = count - coverage.lost.len();
+    if deleted > 0 {
+        report.notes.push(format!(
+            "metadata packs still describe {deleted} container(s) that were deleted"
+        ));
     }
     Ok(())
+}
+
+/// Those of the containers that no sweep names. Sweeps are never removed; if one cannot be read,
+/// nothing can be told.
+fn never_swept(
+    repository: &Repository,
+    mut absent: BTreeSet<ContainerId>,
+) -> Result<BTreeSet<ContainerId>> {
+    if absent.is_empty() {
+        return Ok(absent);
+    }
+    for name in decided::names(repository, layout::SWEEPS)? {
+        let Ok(number) = name.parse() else { continue };
+        match epoch::decided_sweep(repository, number) {
+            Ok(deleted) => deleted.unwrap_or_default().iter().for_each(|id| {
+                absent.remove(id);
+            }),
+            Err(error) if error.is_damage() => return Ok(BTreeSet::new()),
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(absent)
 }

@@ -324,7 +324,8 @@ impl<'a> Trees<'a> {
     }
 }
 
-fn key_of(fingerprint: &Fingerprint) -> u128 {
+/// 128 bits of a name, by which a node is remembered.
+pub fn key_of(fingerprint: &Fingerprint) -> u128 {
     let mut bytes = [0; 16];
     bytes.copy_from_slice(&fingerprint.0[..16]);
     u128::from_le_bytes(bytes)

@@ -10,7 +10,7 @@ use crate::placement::FrameId;
 use crate::repository::Repository;
 use onefold_format::container::{FrameDescriptor, MetadataSection};
 use onefold_policy::ports::{IndexPort, Instance};
-use onefold_types::{ContainerId, Fingerprint, Result};
+use onefold_types::{ContainerId, ErrorKind, Fingerprint, Result};
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -134,8 +134,9 @@ impl IndexPort for StorePort {
                 self.note_frames(container, frames_of(&section));
                 Ok(Some(section.chunks.iter().map(|chunk| chunk.fingerprint).collect()))
             }
-            // Gone or damaged: its chunks are stored again (R20).
-            Err(error) if error.is_damage() => Ok(None),
+            // Gone, damaged, or not to be read just now: its chunks are stored again (R20), which
+            // is always safe.
+            Err(error) if error.is_damage() || error.kind() == ErrorKind::Io => Ok(None),
             Err(error) => Err(error),
         }
     }

@@ -13,8 +13,10 @@ use super::waiting::{ChunkBatch, Released, Standing, WaitingChunks};
 use super::{ChunkStore, Decided};
 use crate::container::open::OpenContainer;
 use crate::placement::{FrameId, PlacementRecorder, RecordedPlacement};
+use onefold_format::node::Node;
 use onefold_policy::lookup::StreamLookup;
-use onefold_types::{Error, Fingerprint, Level, Result, limits};
+use onefold_types::error::Context;
+use onefold_types::{Error, ErrorKind, Fingerprint, Level, Result, limits};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -80,7 +82,7 @@ impl StreamWriter {
             return Ok(());
         };
         placement.confirm(ticket);
-        let advanced = placement.advance(&mut |level, bytes| self.put_advice(level, bytes));
+        let advanced = placement.advance(&mut |level, node| self.put_advice(level, node));
         self.placement = Some(placement);
         advanced
     }
@@ -100,27 +102,49 @@ impl StreamWriter {
         }
     }
 
-    /// Stores a tree node unless it is there already; returns its name.
+    /// Stores a tree node unless it is there already; returns its name. A new one is decoded from
+    /// its bytes as a reader does, and compared, before it counts.
+    pub fn put_tree_node(&mut self, level: Level, node: &Node) -> Result<Fingerprint> {
+        let bytes = node.encode();
+        self.store_node(level, &bytes, true, || read_back(level, node, &bytes))
+    }
+
+    /// Stores the bytes of a tree node as they are, unless they are there already.
     pub fn put_node(&mut self, level: Level, bytes: &[u8]) -> Result<Fingerprint> {
-        if bytes.len() > limits::NODE_MAX_BYTES || !level.is_node() {
-            return Err(Error::invalid("a tree node is too large or at level 0"));
-        }
-        let fingerprint = self.store.repository.fingerprinter().node(bytes);
-        self.store.count_chunk();
-        if self.store.judge_one(&fingerprint)? {
-            self.store.count_new(bytes.len());
-            if !self.store.dry_run {
-                self.nodes.append(fingerprint, level, bytes)?;
-            }
-        }
-        Ok(fingerprint)
+        self.store_node(level, bytes, true, || Ok(()))
     }
 
     /// Stores a node of the placement, which is no part of what was backed up and not counted.
-    fn put_advice(&mut self, level: Level, bytes: &[u8]) -> Result<Fingerprint> {
+    fn put_advice(&mut self, level: Level, node: &Node) -> Result<Fingerprint> {
+        let bytes = node.encode();
+        self.store_node(level, &bytes, false, || read_back(level, node, &bytes))
+    }
+
+    fn store_node(
+        &mut self,
+        level: Level,
+        bytes: &[u8],
+        is_counted: bool,
+        verify: impl FnOnce() -> Result<()>,
+    ) -> Result<Fingerprint> {
+        if bytes.len() > limits::NODE_MAX_BYTES || !level.is_node() {
+            return Err(Error::new(
+                ErrorKind::LimitExceeded,
+                format!("a tree node of {} bytes at level {} is impossible", bytes.len(), level.0),
+            ));
+        }
         let fingerprint = self.store.repository.fingerprinter().node(bytes);
-        if self.store.judge_one(&fingerprint)? && !self.store.dry_run {
-            self.nodes.append(fingerprint, level, bytes)?;
+        if is_counted {
+            self.store.count_chunk();
+        }
+        if self.store.judge_one(&fingerprint)? {
+            verify()?;
+            if is_counted {
+                self.store.count_new(bytes.len());
+            }
+            if !self.store.dry_run {
+                self.nodes.append(fingerprint, level, bytes)?;
+            }
         }
         Ok(fingerprint)
     }
@@ -139,7 +163,7 @@ impl StreamWriter {
                 let payload = |frame: &FrameId| {
                     payloads.get(frame).copied().unwrap_or_else(|| store.payload_bytes(frame))
                 };
-                placement.finish(&payload, &mut |level, bytes| self.put_advice(level, bytes))?
+                placement.finish(&payload, &mut |level, node| self.put_advice(level, node))?
             }
             None => RecordedPlacement::default(),
         };
@@ -184,6 +208,18 @@ impl StreamWriter {
             &mut |ticket, frame| place(placement, ticket, frame),
             &mut |fingerprint, bytes| store_again(store, data, fingerprint, bytes),
         )
+    }
+}
+
+/// Fails unless the bytes of a node say what it says, to a reader as well.
+fn read_back(level: Level, node: &Node, bytes: &[u8]) -> Result<()> {
+    let what = || "a tree node that was to be stored";
+    let again = Node::decode(bytes).context(what)?;
+    let mut is_above_all = true;
+    again.references(&mut |child| is_above_all &= child.level < level);
+    match again == *node && is_above_all {
+        true => Ok(()),
+        false => Err(Error::damaged("it reads back otherwise than it was written").context(what())),
     }
 }
 

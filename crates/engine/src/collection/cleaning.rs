@@ -40,19 +40,20 @@ pub fn delete_containers(
     repository.store().settle(layout::CONTAINERS)
 }
 
-/// Rewrites the index runs that know one of these containers, which rise (G7).
-pub fn purge_index(repository: &Repository, deleted: &[ContainerId], job: &Job) -> Result<()> {
+/// Rewrites the index runs that know one of these containers, which rise (G7): what was deleted,
+/// and what was missing before.
+pub fn purge_index(repository: &Repository, gone: &[ContainerId], job: &Job) -> Result<()> {
     job.progress.set_current("the index");
     for _ in 0..TRIES_MAX {
         job.interrupt.check()?;
         let index = FingerprintIndex::open(repository)?;
         merge::remove_superseded(repository, &index)?;
         let mut stale = index.into_runs();
-        stale.retain(|run| run.table.containers.iter().any(|id| deleted.binary_search(id).is_ok()));
+        stale.retain(|run| run.table.containers.iter().any(|id| gone.binary_search(id).is_ok()));
         if stale.is_empty() {
             return Ok(());
         }
-        match merge::merge_without(repository, None, &stale, deleted) {
+        match merge::merge_without(repository, None, &stale, gone) {
             Ok(_) => return Ok(()),
             // Another process has merged and deleted one of them.
             Err(error) if error.kind() == ErrorKind::NotFound => {}
@@ -63,21 +64,26 @@ pub fn purge_index(repository: &Repository, deleted: &[ContainerId], job: &Job) 
             Err(error) => return Err(error),
         }
     }
-    // Stale entries are hints that nobody trusts; the next collection drops them.
+    // Stale entries are hints that nobody trusts; the next collection finds them to be missing.
     Ok(())
 }
 
 /// Rewrites packs of which much is of containers that are gone, and puts small ones together.
-/// Returns how many packs were replaced.
+/// Returns how many packs were replaced. One that cannot be read stays: what is wrong with it costs
+/// speed only.
 pub fn rewrite_packs(repository: &Repository, present: &[ContainerId], job: &Job) -> Result<u64> {
     job.progress.set_current("metadata packs");
     let mut small = 0;
     let mut packs = Vec::new();
-    repository.store().list(layout::METADATA, &mut |listed| {
+    let listed = repository.store().list(layout::METADATA, &mut |listed| {
         small += usize::from(listed.size_bytes < PACK_SMALL_BYTES);
         packs.push((listed.key, listed.size_bytes));
         Ok(())
-    })?;
+    });
+    if listed.is_err() {
+        // Packs are copies, and can wait.
+        return Ok(0);
+    }
     packs.sort_unstable();
     let mut out = metadata_pack::begin();
     let (mut out_bytes, mut replaced) = (0, Vec::new());

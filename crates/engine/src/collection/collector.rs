@@ -1,13 +1,17 @@
 //! One collector: the steps G1 to G8 (docs/PROTOCOL.md), round after round.
 //!
-//! A round condemns as many of the chosen containers as have live chunks that fit into memory. What
-//! was marked at first stays good for all rounds: its tombstones are older than those of a later
-//! epoch need be, which only keeps more, and snapshots committed since are marked in every G5.
+//! A round condemns as many of the chosen containers as have live chunks that fit into memory and,
+//! when room is short, on the device (`rounds`). What was marked at first stays good for all
+//! rounds: its tombstones are older than those of a later epoch need be, which only keeps more, and
+//! snapshots committed since are marked in every G5.
 //!
 //! If another collector decides an epoch first, its plan is finished and everything begins anew. A
 //! collection that is interrupted after G3 leaves an open epoch: backups go on, and the next
 //! collection takes it over.
 
+mod account;
+mod missing;
+mod rounds;
 mod second_mark;
 
 use super::cleaning;
@@ -23,13 +27,19 @@ use crate::check::findings;
 use crate::index::{FingerprintIndex, merge, rebuild};
 use crate::job::Job;
 use crate::repository::Repository;
-use crate::session::epoch::{self, Newest};
+use crate::session::epoch::{self, DecidedEpoch, Newest};
+use crate::session::evidence::Evidence;
+use crate::session::marks::Marks as HiddenMarks;
 use crate::session::snapshots;
+use crate::session::tombstones::Forgotten;
 use crate::tree::TreeReader;
+use account::Account;
+use missing::Missing;
 use onefold_format::node::Reference;
-use onefold_format::record::{Plan, SnapshotRecord};
+use onefold_format::record::SnapshotRecord;
 use onefold_policy::collection::select::{ContainerLiveness, select};
 use onefold_types::{ContainerId, Error, ErrorKind, Fingerprint, PlanId, Result, SessionId};
+use rounds::Rounds;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Instant;
@@ -63,15 +73,20 @@ struct Marked {
     tombstones: BTreeSet<SessionId>,
     /// The sessions whose outcomes were read so far.
     known: BTreeSet<SessionId>,
+    /// How many sessions had one.
+    outcomes: u64,
     /// The snapshots marked so far.
     snapshots: BTreeMap<SessionId, SnapshotRecord>,
     marks: Marks,
+    missing: Missing,
     liveness: BTreeMap<ContainerId, ContainerLiveness>,
     /// Chosen and not yet condemned, those with the fewest live chunks first.
     chosen: VecDeque<ContainerId>,
     /// Bytes live in those, and dead bytes that may come along with them.
     live_left_bytes: u64,
     dead_left_bytes: u64,
+    rounds: Rounds,
+    account: Account,
 }
 
 impl Marked {
@@ -86,6 +101,7 @@ impl Marked {
 }
 
 /// A round's condemned containers.
+#[derive(Default)]
 struct Round {
     condemned: Vec<ContainerId>,
     stored_bytes: BTreeMap<ContainerId, u64>,
@@ -132,12 +148,22 @@ impl<'a> Collector<'a> {
         for _ in 0..TRIES_MAX {
             match epoch::newest(self.repository)? {
                 Newest::Finished(number) => return Ok(number),
+                Newest::Open(DecidedEpoch { number, .. }) | Newest::Lost { number, .. }
+                    if self.options.mark_only =>
+                {
+                    self.report.taken_over = Some(number);
+                    return Ok(number);
+                }
                 Newest::Open(decided) => {
                     self.report.taken_over = Some(decided.number);
-                    if self.options.mark_only {
-                        return Ok(decided.number);
-                    }
                     self.take_over(&decided)?;
+                }
+                Newest::Lost { number, .. } => {
+                    self.report.taken_over = Some(number);
+                    let deleted = epoch::end_lost(self.repository, number)?;
+                    if !deleted.is_empty() {
+                        self.complete(number, &deleted, &self.sizes_of(&deleted)?)?;
+                    }
                 }
             }
         }
@@ -152,7 +178,7 @@ impl<'a> Collector<'a> {
         if self.options.mark_only {
             return Ok(true);
         }
-        while !marked.chosen.is_empty() {
+        while !marked.chosen.is_empty() || marked.rounds.has_leavings() {
             if self.options.duration_max.is_some_and(|most| self.started.elapsed() >= most) {
                 self.report.out_of_time = true;
                 break;
@@ -161,64 +187,45 @@ impl<'a> Collector<'a> {
                 return Ok(false);
             }
         }
-        self.fence_vanished(&marked)
-    }
-
-    /// If something was left alone because of sessions that are undecided: decides an epoch that
-    /// condemns nothing. Running backups take notice of it at once, and those that have vanished,
-    /// on whatever machine, are fenced. `false` if there were any: what they left can go now.
-    fn fence_vanished(&mut self, marked: &Marked) -> Result<bool> {
-        if self.report.containers_in_use == 0 || self.report.out_of_time {
-            return Ok(true);
+        match self.drop_missing(&marked) {
+            // Names are hints; the next collection drops them.
+            Err(error) if error.kind() == ErrorKind::NoSpace => {}
+            other => other?,
         }
-        let tombstones = marked.tombstones.iter().copied().collect();
-        let plan = Plan { condemned: Vec::new(), tombstones };
-        let number = marked.epoch + 1;
-        let Some(_) = epoch::publish(self.repository, number, plan, &marked.older_plans)? else {
-            return Ok(false);
-        };
-        let before = self.report.fenced;
-        self.settle(number)?;
-        epoch::decide_sweep(self.repository, number, Vec::new())?;
-        self.complete(number, &[], &BTreeMap::new())?;
-        Ok(self.report.fenced == before)
+        self.finish_account(&marked)
     }
 
     /// G1: what is live, and how live every container is. `None` if another collector has decided
     /// an epoch since the last one was seen to be finished: epochs must not overlap.
     fn mark(&mut self) -> Result<Option<Marked>> {
+        self.report.left = None;
         let older_plans = epoch::plan_names(self.repository)?;
         let (epoch, barred) = match epoch::newest(self.repository)? {
             Newest::Finished(number) => (number, BTreeSet::new()),
-            Newest::Open(_) if !self.options.mark_only => return Ok(None),
+            Newest::Open(_) | Newest::Lost { .. } if !self.options.mark_only => return Ok(None),
+            Newest::Lost { number, .. } => (number, BTreeSet::new()),
             // Only looked at: what is condemned already is not there to be chosen.
             Newest::Open(decided) => {
                 (decided.number, decided.plan.condemned.into_iter().collect::<BTreeSet<_>>())
             }
         };
-        let tombstones = snapshots::tombstones(self.repository)?;
+        let forgotten = Forgotten::load(self.repository)?;
+        let marks = HiddenMarks::load(self.repository)?;
+        let evidence = Evidence::of(&forgotten, &marks);
+        let tombstones = forgotten.ids;
         let mut known = BTreeSet::new();
-        let live = self.committed_but(&tombstones, &mut known)?;
-        let (index, mut survey) = self.survey(!self.options.mark_only)?;
-        let oldest = settle::oldest_running_ns(self.repository)?;
-        let oldest_ms = oldest.map(|ns| ns / 1_000_000 - CLOCK_DIFFERENCE_MS);
-        // Whoever has no patience fences running backups at once, and waits for none of them.
-        let is_patient = !self.options.patience.is_zero();
-        let in_use = |container: &Surveyed| {
-            is_patient && oldest_ms.is_some_and(|oldest| container.id.created_ms() >= oldest)
-        };
-        survey.bar(|container| {
-            // A plan is made without indexing first; what is not indexed then is garbage.
-            let unknown = !container.indexed && !self.options.mark_only;
-            barred.contains(&container.id) || unknown || !container.sound || in_use(container)
-        });
-        self.report.containers = survey.containers.len() as u64;
-        self.report.stored_bytes = survey.stored_bytes();
+        let (live, outcomes) = self.committed_but(&tombstones, evidence, &mut known)?;
+        let mut rounds = Rounds::default();
+        let (index, mut survey) = self.survey_in_room(&mut rounds)?;
+        if live.is_empty() && tombstones.is_empty() {
+            self.refuse_to_empty(&survey)?;
+        }
+        let missing = Missing::note(self.repository, &index, &survey)?;
         self.report.snapshots = live.len() as u64;
         self.report.forgotten = tombstones.len() as u64;
-        let left_alone = survey.containers.iter().filter(|container| in_use(container));
-        self.report.containers_in_use = left_alone.count() as u64;
+        self.bar(&mut survey, &barred)?;
         let (marks, liveness) = self.run_marker(&index, &survey, &live)?;
+        let account = Account::new(&survey, &liveness);
         let selection = select(&liveness, self.options.goal, None);
         let liveness: BTreeMap<_, _> =
             liveness.into_iter().map(|container| (container.container, container)).collect();
@@ -239,24 +246,70 @@ impl<'a> Collector<'a> {
             older_plans,
             tombstones,
             known,
+            outcomes,
             snapshots,
             marks,
+            missing,
             liveness,
             chosen,
             live_left_bytes,
             dead_left_bytes,
+            rounds,
+            account,
         }))
     }
 
+    /// Bars what must not be condemned: `barred`, what is damaged or not in the index, and what a
+    /// running backup may be at.
+    fn bar(&mut self, survey: &mut Survey, barred: &BTreeSet<ContainerId>) -> Result<()> {
+        let oldest = settle::oldest_running_ns(self.repository)?;
+        let oldest_ms = oldest.map(|ns| ns / 1_000_000 - CLOCK_DIFFERENCE_MS);
+        // Whoever has no patience fences running backups at once, and waits for none of them.
+        let is_patient = !self.options.patience.is_zero();
+        let in_use = |container: &Surveyed| {
+            is_patient && oldest_ms.is_some_and(|oldest| container.id.created_ms() >= oldest)
+        };
+        survey.bar(|container| {
+            // A plan is made without indexing first; what is not indexed then is garbage.
+            let unknown = !container.indexed && !self.options.mark_only;
+            barred.contains(&container.id) || unknown || !container.sound || in_use(container)
+        });
+        self.report.containers = survey.containers.len() as u64;
+        self.report.stored_bytes = survey.stored_bytes();
+        let left_alone = survey.containers.iter().filter(|container| in_use(container));
+        self.report.containers_in_use = left_alone.count() as u64;
+        Ok(())
+    }
+
+    /// The committed sessions that are not forgotten, and how many have an outcome at all.
     fn committed_but(
         &self,
         forgotten: &BTreeSet<SessionId>,
+        evidence: Evidence,
         known: &mut BTreeSet<SessionId>,
-    ) -> Result<BTreeMap<SessionId, SnapshotRecord>> {
-        let committed = snapshots::committed_but(self.repository, forgotten, known);
-        let committed = committed
-            .map_err(|error| error.context("nothing was collected, for fear of losing snapshots"));
-        Ok(committed?.into_iter().collect())
+    ) -> Result<(BTreeMap<SessionId, SnapshotRecord>, u64)> {
+        let committed = snapshots::committed_but(self.repository, forgotten, evidence, known)
+            .map_err(|error| {
+                error.context("nothing was collected, for fear of losing snapshots")
+            })?;
+        Ok((committed.snapshots.into_iter().collect(), committed.outcomes))
+    }
+
+    /// A store with containers in which nothing was ever saved is more likely one that has lost its
+    /// records (rule D4), unless a backup is running that may have stored them all.
+    fn refuse_to_empty(&self, survey: &Survey) -> Result<()> {
+        let oldest_ms = settle::oldest_running_ns(self.repository)?.map(|ns| ns / 1_000_000);
+        let is_older = |one: &Surveyed| oldest_ms.is_none_or(|ms| one.id.created_ms() < ms);
+        if self.options.allow_empty || !survey.containers.iter().any(is_older) {
+            return Ok(());
+        }
+        Err(Error::damaged(format!(
+            "the store holds {} container(s), and no record of any snapshot, not even of a \
+             forgotten one; nothing was collected. If the directory 'outcomes' was lost, bring it \
+             back from a copy of the store; if nothing was ever saved here but by backups that \
+             were stopped, run 'onefold gc --allow-empty'",
+            survey.containers.len()
+        )))
     }
 
     /// Opens the index, then lists the containers. What crashed sessions left unindexed is indexed
@@ -333,11 +386,8 @@ impl<'a> Collector<'a> {
         if round.condemned.is_empty() {
             return Ok(true);
         }
-        let plan = Plan {
-            condemned: round.condemned.clone(),
-            tombstones: marked.tombstones.iter().copied().collect(),
-        };
-        let number = marked.epoch + 1;
+        let plan = marked.plan(round.condemned.clone());
+        let number = epoch::next_number(marked.epoch)?;
         let older = std::mem::take(&mut marked.older_plans);
         let Some(decided) = epoch::publish(self.repository, number, plan, &older)? else {
             return Ok(false);
@@ -351,33 +401,27 @@ impl<'a> Collector<'a> {
         Ok(true)
     }
 
-    /// G2: takes containers to condemn, and copies what is live in them and nowhere else.
+    /// G2: takes containers to condemn, and copies what is live in them and nowhere else. None if
+    /// there is no room for that.
     fn condemn(&mut self, marked: &mut Marked) -> Result<Round> {
         let started = Instant::now();
-        let chunks_max = self.repository.memory().copied_chunks_max as u64;
-        let asked_max = marked.marks.prepared_max();
-        let (mut chunks, mut asked, mut live_bytes) = (0, 0, 0);
-        let mut condemned = Vec::new();
-        while let Some(id) = marked.chosen.front().copied() {
-            let one = marked.liveness.get(&id);
-            chunks += one.map_or(0, |one| u64::from(one.live_chunks));
-            asked += one.map_or(0, |one| u64::from(one.chunks));
-            let more_bytes = one.map_or(0, ContainerLiveness::live_bytes_stored);
-            if (chunks > chunks_max || asked > asked_max) && !condemned.is_empty() {
-                break;
-            }
-            marked.chosen.pop_front();
-            condemned.push(id);
-            live_bytes += more_bytes;
+        let taken = self.take(marked)?;
+        let condemned = &taken.condemned;
+        if condemned.is_empty() {
+            return Ok(Round::default());
         }
-        condemned.sort_unstable();
         let (_, survey) = self.survey(false)?;
-        marked.marks.prepare(self.repository, &survey, &condemned, self.job)?;
-        let (gathered, live_in) = self.gather(&survey, &condemned, &marked.marks)?;
-        let dead_max_bytes = marked.take_dead(live_bytes);
-        match self.copy(&survey, &condemned, gathered, dead_max_bytes, &marked.snapshots) {
+        marked.marks.prepare(self.repository, &survey, condemned, self.job)?;
+        let (gathered, _) = self.gather(&survey, condemned, &marked.marks)?;
+        let dead_max_bytes = marked.take_dead(taken.live_bytes);
+        let mut stored = Vec::new();
+        let snapshots = &marked.snapshots;
+        match self.copy(&survey, condemned, gathered, dead_max_bytes, snapshots, &mut stored) {
             Ok(rescued) => match rescued.kept.first() {
-                None => self.count_copied(&rescued),
+                None => {
+                    self.count_copied(&rescued);
+                    marked.settle_account(&taken, dead_max_bytes, rescued.stored_bytes);
+                }
                 Some((id, problem)) => {
                     return Err(Error::damaged(format!(
                         "container {id} holds a chunk that is needed and cannot be read \
@@ -386,20 +430,19 @@ impl<'a> Collector<'a> {
                     )));
                 }
             },
-            // Delete first what needs no copying; there is room for the rest then.
             Err(error) if error.kind() == ErrorKind::NoSpace => {
-                condemned.retain(|id| !live_in.contains(id));
-                if condemned.is_empty() {
-                    return Err(error);
-                }
-                live_in.into_iter().for_each(|id| marked.chosen.push_front(id));
+                self.put_back(marked, &taken, dead_max_bytes);
+                marked.rounds.failed(&taken, stored);
+                return Ok(Round::default());
             }
             Err(error) => return Err(error),
         }
+        marked.rounds.succeeded(&taken);
         self.phase("copy", started);
+        // What a failed round has left behind counts for nothing: its copies were not counted.
         let stored_bytes =
             condemned.iter().map(|id| (*id, stored_bytes(&marked.liveness, &[*id]))).collect();
-        Ok(Round { condemned, stored_bytes })
+        Ok(Round { condemned: taken.condemned, stored_bytes })
     }
 
     /// The live chunks of containers, and which of the containers have some.
@@ -430,12 +473,13 @@ impl<'a> Collector<'a> {
         mut gathered: Gathered,
         dead_max_bytes: u64,
         snapshots: &BTreeMap<SessionId, SnapshotRecord>,
+        stored: &mut Vec<ContainerId>,
     ) -> Result<Rescued> {
         let (repository, job, threads) = (self.repository, self.job, self.options.threads);
         let copier = CopyForward { repository, survey, condemned, threads, job };
         copier.drop_held_elsewhere(&mut gathered)?;
         self.rank(&mut gathered, snapshots)?;
-        copier.run(gathered, dead_max_bytes)
+        copier.run(gathered, dead_max_bytes, stored)
     }
 
     /// Puts chunks in the order in which the newest snapshot of every source needs them, unless

@@ -13,7 +13,9 @@
 //!    condemned together.
 //! 4. *Copy*: frames that are nearly all live as they are, opened and sealed again for their new
 //!    place; of all others the live chunks, read, verified, compressed, sealed, opened and compared
-//!    as any new chunk is. Durable, then indexed (protocol, G2 and G5).
+//!    as any new chunk is.
+//! 5. *Read back*: the new containers, once they are durable, are read whole and every chunk in
+//!    them is verified ([`super::read_back`]); then they are indexed (protocol, G2 and G5).
 //!
 //! # Invariants
 //! A chunk that could not be copied names its container in [`Rescued::kept`]; nobody may delete
@@ -21,6 +23,7 @@
 //! section and the index, and free to be used again.
 
 use super::gathered::{Gathered, LiveFrame, Spot};
+use super::read_back::{self, HandedIn};
 use super::survey::Survey;
 use crate::check::findings;
 use crate::container::frame::{FrameChunk, verify_slices};
@@ -82,18 +85,37 @@ impl CopyForward<'_> {
     }
 
     /// Copies chunks, frame by frame; at most `dead_max_bytes` stored bytes that are dead come
-    /// along. When it returns, copies are durable and indexed.
+    /// along. When it returns, copies are durable, were read back and are indexed.
     ///
-    /// Errors: `NoSpace` and others of the store; what was copied before is garbage then, or held
-    /// twice.
-    pub fn run(&self, gathered: Gathered, dead_max_bytes: u64) -> Result<Rescued> {
+    /// Errors: `NoSpace` and others of the store, `Damaged` if a copy does not read back; what was
+    /// copied is garbage then, or held twice. The containers written are added to `stored` then.
+    pub fn run(
+        &self,
+        gathered: Gathered,
+        dead_max_bytes: u64,
+        stored: &mut Vec<ContainerId>,
+    ) -> Result<Rescued> {
         let mut rescued = Rescued::default();
         if gathered.is_empty() {
             return Ok(rescued);
         }
         let index = FingerprintIndex::open(self.repository)?;
         let mut reader = ChunkReader::with_small_frame_cache(self.repository, index)?;
-        self.copy(gathered.into_frames(dead_max_bytes), &mut reader, &mut rescued)?;
+        let context = self.open_log()?;
+        let frames = gathered.into_frames(dead_max_bytes);
+        let handed_in = match self.copy(frames, &context, &mut reader, &mut rescued) {
+            Ok(handed_in) => handed_in,
+            Err(error) => {
+                stored.extend(context.log.stored());
+                return Err(error);
+            }
+        };
+        let durable = context.log.settle()?;
+        rescued.containers += durable.len() as u64;
+        rescued.stored_bytes += durable.iter().map(|container| container.bytes).sum::<u64>();
+        read_back::verify(self.repository, &durable, &handed_in, self.threads, self.job)
+            .and_then(|()| append::append(self.repository, None, &durable))
+            .inspect_err(|_| stored.extend(durable.iter().map(|container| container.id)))?;
         Ok(rescued)
     }
 
@@ -142,24 +164,24 @@ impl CopyForward<'_> {
     fn copy(
         &self,
         frames: Vec<LiveFrame>,
+        context: &Arc<ContainerContext>,
         reader: &mut ChunkReader,
         rescued: &mut Rescued,
-    ) -> Result<()> {
-        let context = self.open_log()?;
-        let mut open: [_; KINDS] = [(); KINDS].map(|()| OpenContainer::new(Arc::clone(&context)));
+    ) -> Result<HandedIn> {
+        let open = [(); KINDS].map(|()| OpenContainer::new(Arc::clone(context)));
         self.job.progress.set_current("copying");
         self.job.progress.set_totals(frames.iter().map(|frame| frame.chunks.len() as u64).sum(), 0);
+        let mut copies = Copies { open, handed_in: HandedIn::default() };
         for frame in frames {
             self.job.interrupt.check()?;
-            if !(frame.carried && self.carry(&frame, reader, &mut open, rescued)?) {
-                self.copy_chunks(&frame, reader, &mut open, rescued)?;
+            if !(frame.carried && self.carry(&frame, reader, &mut copies, rescued)?) {
+                self.copy_chunks(&frame, reader, &mut copies, rescued)?;
             }
         }
+        let Copies { mut open, handed_in } = copies;
         open.iter_mut().try_for_each(OpenContainer::finish)?;
-        let durable = context.log.settle()?;
-        rescued.containers += durable.len() as u64;
-        rescued.stored_bytes += durable.iter().map(|container| container.bytes).sum::<u64>();
-        append::append(self.repository, None, &durable)
+        context.log.wait()?;
+        Ok(handed_in)
     }
 
     /// Copies a frame as it is; `false` if it cannot be read: its chunks are copied one by one
@@ -168,7 +190,7 @@ impl CopyForward<'_> {
         &self,
         frame: &LiveFrame,
         reader: &mut ChunkReader,
-        open: &mut [OpenContainer; KINDS],
+        copies: &mut Copies,
         rescued: &mut Rescued,
     ) -> Result<bool> {
         let Some((_, first)) = frame.chunks.first() else {
@@ -186,7 +208,9 @@ impl CopyForward<'_> {
             Err(error) => return Err(error),
         };
         let rank = frame.chunks.iter().map(|(_, spot)| spot.rank).min();
-        open[kind(level, rank.unwrap_or(u32::MAX))].carry(coded)?;
+        copies.handed_in.chunks += coded.chunks.len();
+        copies.handed_in.live.extend(frame.chunks.iter().map(|(fingerprint, _)| *fingerprint));
+        copies.open[kind(level, rank.unwrap_or(u32::MAX))].carry(coded)?;
         rescued.frames_carried += 1;
         self.count(rescued, &frame.chunks);
         Ok(true)
@@ -197,7 +221,7 @@ impl CopyForward<'_> {
         &self,
         frame: &LiveFrame,
         reader: &mut ChunkReader,
-        open: &mut [OpenContainer; KINDS],
+        copies: &mut Copies,
         rescued: &mut Rescued,
     ) -> Result<()> {
         let whole = self.open_frame(&frame.chunks, reader);
@@ -217,7 +241,9 @@ impl CopyForward<'_> {
                 }
                 Err(error) => return Err(error),
             };
-            open[kind(level, spot.rank)].append(*fingerprint, level, &bytes)?;
+            copies.open[kind(level, spot.rank)].append(*fingerprint, level, &bytes)?;
+            copies.handed_in.chunks += 1;
+            copies.handed_in.live.push(*fingerprint);
             self.count(rescued, std::slice::from_ref(chunk));
         }
         Ok(())
@@ -306,6 +332,12 @@ impl CopyForward<'_> {
 /// Containers that are filled at once: what the newest snapshots need, what only older ones need,
 /// and tree nodes.
 const KINDS: usize = 3;
+
+/// Containers that are being filled, and what went into them.
+struct Copies {
+    open: [OpenContainer; KINDS],
+    handed_in: HandedIn,
+}
 
 fn kind(level: Level, rank: u32) -> usize {
     match (level.is_node(), rank) {

@@ -1,9 +1,12 @@
-//! Whether a collection is due: told by what has happened since the last one, not by a clock.
+//! Whether a collection is due: told by what has happened since the last one, and by what it has
+//! written into its plan about what it left; not by a clock.
 
 use super::settle;
 use crate::repository::Repository;
 use crate::session::epoch::{self, Newest};
-use crate::session::snapshots;
+use crate::session::tombstones::Forgotten;
+use onefold_format::record::Plan;
+use onefold_policy::collection::select::UNUSED_SHARE_DEFAULT;
 use onefold_types::Result;
 use std::collections::BTreeSet;
 
@@ -20,6 +23,13 @@ pub enum Due {
         /// How many.
         snapshots: u64,
     },
+    /// The last collection has left more unused than a collection would.
+    Unused {
+        /// Stored bytes that are unused, about.
+        unused_bytes: u64,
+        /// Of how many.
+        stored_bytes: u64,
+    },
     /// Backups have stopped without an end.
     Abandoned {
         /// How many.
@@ -31,19 +41,32 @@ pub enum Due {
 pub fn due(repository: &Repository) -> Result<Option<Due>> {
     let number = match epoch::newest(repository)? {
         Newest::Open(decided) => return Ok(Some(Due::Unfinished { epoch: decided.number })),
+        Newest::Lost { number, .. } => return Ok(Some(Due::Unfinished { epoch: number })),
         Newest::Finished(number) => number,
     };
-    let tombstones = snapshots::tombstones(repository)?;
+    let tombstones = Forgotten::load(repository)?.ids;
     // A plan is removed only by the next one; without it nothing is known of the last collection.
-    let seen: BTreeSet<_> = match epoch::decided_plan(repository, number) {
-        Ok(decided) => decided.plan.tombstones.into_iter().collect(),
-        Err(error) if error.is_damage() => BTreeSet::new(),
+    let newest = match epoch::decided_plan(repository, number) {
+        Ok(decided) => decided.plan,
+        Err(error) if error.is_damage() => Plan::default(),
         Err(error) => return Err(error),
     };
+    let seen: BTreeSet<_> = newest.tombstones.into_iter().collect();
     let forgotten = tombstones.difference(&seen).count() as u64;
     if forgotten > 0 {
         return Ok(Some(Due::Forgotten { snapshots: forgotten }));
     }
+    let (unused_bytes, stored_bytes) = (newest.unused_bytes, newest.stored_bytes);
+    if exceeds_goal(unused_bytes, stored_bytes) {
+        return Ok(Some(Due::Unused { unused_bytes, stored_bytes }));
+    }
     let sessions = settle::abandoned(repository)?.len() as u64;
     Ok((sessions > 0).then_some(Due::Abandoned { sessions }))
+}
+
+/// Whether so much is unused that a collection with the default goal would free some of it.
+#[must_use]
+pub fn exceeds_goal(unused_bytes: u64, stored_bytes: u64) -> bool {
+    let used_bytes = stored_bytes.saturating_sub(unused_bytes);
+    unused_bytes > (used_bytes as f64 * UNUSED_SHARE_DEFAULT) as u64
 }

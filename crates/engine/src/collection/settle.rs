@@ -8,6 +8,7 @@
 use crate::environment::process_is_gone;
 use crate::job::Job;
 use crate::repository::Repository;
+use crate::session::decided::DecidedName;
 use onefold_crypto::Purpose;
 use onefold_format::layout;
 use onefold_format::record::{self, Note, Outcome};
@@ -18,6 +19,8 @@ use std::time::{Duration, Instant};
 
 /// How long to wait before sessions are listed again.
 const PAUSE: Duration = Duration::from_millis(200);
+/// Lists taken until two in a row show the same sessions (rule D3).
+const LISTS_MAX: usize = 8;
 
 /// What settling did.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -59,13 +62,20 @@ pub fn settle(
 /// Sessions that are undecided, and the newest epoch that each is ready for.
 pub fn undecided(repository: &Repository) -> Result<BTreeMap<SessionId, Option<u64>>> {
     let mut sessions: BTreeMap<SessionId, Option<u64>> = BTreeMap::new();
-    repository.store().list_names(layout::SESSIONS, &mut |name| {
-        if let Some((id, ready)) = layout::session_of(name) {
-            let newest = sessions.entry(id).or_default();
-            *newest = (*newest).max(ready);
+    // Listed until nothing new appears: a session that a list misses would never be waited for.
+    for _ in 0..LISTS_MAX {
+        let before = sessions.clone();
+        repository.store().list_names(layout::SESSIONS, &mut |name| {
+            if let Some((id, ready)) = layout::session_of(name) {
+                let newest = sessions.entry(id).or_default();
+                *newest = (*newest).max(ready);
+            }
+            Ok(())
+        })?;
+        if sessions == before {
+            break;
         }
-        Ok(())
-    })?;
+    }
     let mut left = BTreeMap::new();
     for (id, ready) in sessions {
         if !is_decided(repository, id)? {
@@ -76,7 +86,7 @@ pub fn undecided(repository: &Repository) -> Result<BTreeMap<SessionId, Option<u
 }
 
 fn is_decided(repository: &Repository, id: SessionId) -> Result<bool> {
-    Ok(repository.store().decided(&Key::new(layout::outcome(id))?)?.is_some())
+    DecidedName::outcome(id).is_decided(repository)
 }
 
 fn old_sessions(repository: &Repository, epoch: u64) -> Result<Vec<SessionId>> {
@@ -136,10 +146,12 @@ pub fn fence_abandoned(repository: &Repository) -> Result<()> {
 /// Gives a session up; `false` if it had ended by itself.
 fn fence(repository: &Repository, id: SessionId) -> Result<bool> {
     let bytes = record::encode(&Outcome::Fenced)?;
-    let randomness = &*repository.environment().randomness;
-    let sealed = repository.vault().seal_record(Purpose::Outcome, &id.0, &bytes, randomness)?;
-    let won = repository.store().decide(&Key::new(layout::outcome(id))?, &sealed)?;
-    Ok(won == sealed)
+    match DecidedName::outcome(id).decide(repository, &bytes) {
+        Ok(decision) => Ok(decision.is_own),
+        // It is decided, whatever it says: the session cannot commit any more.
+        Err(error) if error.is_damage() => Ok(false),
+        Err(error) => Err(error),
+    }
 }
 
 /// Removes the objects of sessions that are decided: nobody needs them any more.

@@ -128,16 +128,14 @@ impl Survey {
         counters: &mut ScanCounters,
         each: &mut dyn FnMut(usize, &MetadataSection) -> Result<()>,
     ) -> Result<()> {
-        for name in rebuild::list_packs(repository)?.iter().rev() {
+        // What is wrong with a pack, or with all of them, costs speed only: their containers are
+        // read one by one. Another collector may also have replaced it since it was listed.
+        for name in rebuild::list_packs(repository).unwrap_or_default().iter().rev() {
             job.interrupt.check()?;
-            let bytes = match repository.store().get(&Key::new(name.as_str())?) {
-                Ok(bytes) => bytes,
-                // Replaced by another collector since it was listed.
-                Err(error) if error.kind() == ErrorKind::NotFound => continue,
-                Err(error) => return Err(error),
+            let Ok(bytes) = repository.store().get(&Key::new(name.as_str())?) else {
+                continue;
             };
             counters.packs += 1;
-            // What is wrong with a pack costs speed only: its containers are read one by one.
             for (id, sealed) in metadata_pack::read(&bytes).unwrap_or_default().into_iter().rev() {
                 let Some(ordinal) = self.ordinal(id).filter(|ordinal| left[*ordinal]) else {
                     continue;

@@ -3,7 +3,8 @@
 //! One thread puts containers, so that streams go on while the device works. Order (protocol, W6;
 //! design, section 4): containers, then packs of their metadata sections, then an index run, then
 //! the commit. Nothing is indexed before its container is durable (R21), and a container counts as
-//! durable only once the store shows it at its full length with its footer in place (R35).
+//! durable only once the store shows it at its full length and gives the metadata section and the
+//! footer back as they were put (R35): without these nothing in it can be used.
 //!
 //! Invariant: after a failure nothing more is appended and every later call fails, so a session
 //! whose container was lost cannot commit (R24, R27).
@@ -85,10 +86,25 @@ impl ContainerLog {
 
     /// Waits until everything appended so far is durable, and takes it.
     pub fn settle(&self) -> Result<Vec<DurableContainer>> {
+        self.wait()?;
+        self.take_durable()
+    }
+
+    /// Waits until everything appended so far is durable.
+    pub fn wait(&self) -> Result<()> {
         let (done, wait) = bounded(1);
         self.send(Message::Barrier(done))?;
         wait.recv().map_err(|_| stopped())?;
-        self.take_durable()
+        self.check()
+    }
+
+    /// The names of what has become durable of all that was appended, although something else could
+    /// not be stored; nothing is taken.
+    #[must_use]
+    pub fn stored(&self) -> Vec<ContainerId> {
+        // What failed is known to the caller; a log that has stopped has nothing under way.
+        let _ = self.wait();
+        lock(&self.state).durable.iter().map(|container| container.id).collect()
     }
 
     /// Takes what has become durable so far.
@@ -151,9 +167,12 @@ fn run(store: &dyn Store, inbox: &Receiver<Message>, state: &Mutex<State>) {
 fn store_container(store: &dyn Store, container: &FinishedContainer) -> Result<()> {
     let key = Key::new(layout::container(container.id))?;
     store.put(&key, &container.bytes)?;
-    let (size, tail) = store.get_tail(&key, FOOTER_BYTES)?;
-    let footer = &container.bytes[container.bytes.len() - FOOTER_BYTES..];
-    if size != container.bytes.len() as u64 || tail != footer {
+    let tail_bytes = container.sealed_section.len() + FOOTER_BYTES;
+    let (size, tail) = store.get_tail(&key, tail_bytes)?;
+    if size != container.bytes.len() as u64
+        || tail.len() != tail_bytes
+        || !container.bytes.ends_with(&tail)
+    {
         return Err(Error::damaged(format!(
             "the store acknowledged container {} but holds other bytes; do not trust this device",
             container.id

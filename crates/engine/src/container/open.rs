@@ -5,6 +5,12 @@
 //! over to the log. Each stream has two open containers, one for data and one for tree nodes, so
 //! that listing a snapshot reads no data and a scan by level meets few containers (FAST'17, 4.2).
 //!
+//! Invariants: the chunks of a container, those in the frame being filled included, are counted
+//! where they are admitted, and the container is finished before they would exceed
+//! [`limits::CONTAINER_CHUNKS_TARGET`]; only a single frame that is carried may hold more, up to
+//! [`limits::CONTAINER_CHUNKS_MAX`]. A finished metadata section is read back as a reader reads it,
+//! and handed on only if it says what was put in: without it no frame can be used (R57).
+//!
 //! Concurrency: owned by its stream's thread.
 
 use super::frame::{CodedFrame, FrameChunk, PlainFrame, SealedFrame};
@@ -17,13 +23,24 @@ use onefold_crypto::{ObjectSealer, Purpose, Vault};
 use onefold_format::container::{
     self, BodyChecksum, ChunkDescriptor, Footer, FrameDescriptor, METADATA_PART, MetadataSection,
 };
+use onefold_store::OBJECT_MAX_BYTES;
 use onefold_types::environment::{Clock, Randomness};
-use onefold_types::{ContainerId, Fingerprint, Level, Result, limits};
+use onefold_types::error::Context;
+use onefold_types::{ContainerId, Error, ErrorKind, Fingerprint, Level, Result, limits};
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Frames of one container that may be in the pool at once.
 const FRAMES_IN_FLIGHT_MAX: usize = 4;
+
+// What is in the pool when the target is reached comes on top.
+const _: () = assert!(
+    limits::CONTAINER_TARGET_MAX_BYTES
+        + (FRAMES_IN_FLIGHT_MAX + 1) * (limits::FRAME_PLAIN_MAX_BYTES + 16)
+        + limits::METADATA_SECTION_MAX_BYTES
+        + 128
+        <= OBJECT_MAX_BYTES
+);
 
 /// What an open container needs of its session.
 pub struct ContainerContext {
@@ -75,6 +92,7 @@ struct Body {
     section: MetadataSection,
     in_flight: VecDeque<Pending>,
     frames_submitted: u32,
+    chunks_submitted: usize,
     plain_submitted_bytes: usize,
     plain_collected_bytes: usize,
 }
@@ -100,19 +118,37 @@ impl OpenContainer {
         level: Level,
         bytes: &[u8],
     ) -> Result<FrameId> {
+        let length = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
+        if length as usize > limits::CHUNK_SIZE_MAX_BYTES {
+            return Err(too_much("a chunk is longer than any may be"));
+        }
+        self.admit(1)?;
         let submitted = self.body.as_ref().map_or(0, |body| body.frames_submitted);
-        let frame = u16::try_from(submitted).unwrap_or(u16::MAX);
+        let frame = u16::try_from(submitted).map_err(|_| too_much("too many frames"))?;
         let id = FrameId { container: self.name(), frame };
         if self.frame.bytes.capacity() == 0 {
             self.frame.bytes = self.spare.pop().unwrap_or_default();
             self.frame.bytes.reserve(self.context.frame_bytes + limits::CHUNK_SIZE_MAX_BYTES / 16);
         }
         self.frame.bytes.extend_from_slice(bytes);
-        self.frame.chunks.push(FrameChunk { fingerprint, length: bytes.len() as u32, level });
+        self.frame.chunks.push(FrameChunk { fingerprint, length, level });
         if self.frame.bytes.len() >= self.context.frame_bytes {
             self.submit_frame()?;
         }
         Ok(id)
+    }
+
+    /// Finishes the container if it should not take so many chunks more.
+    fn admit(&mut self, chunks: usize) -> Result<()> {
+        if chunks > limits::CONTAINER_CHUNKS_MAX {
+            return Err(too_much("a frame holds more chunks than a container may"));
+        }
+        let submitted = self.body.as_ref().map_or(0, |body| body.chunks_submitted);
+        let held = submitted + self.frame.chunks.len();
+        match held + chunks <= limits::CONTAINER_CHUNKS_TARGET {
+            true => Ok(()),
+            false => self.finish(),
+        }
     }
 
     fn name(&mut self) -> ContainerId {
@@ -143,7 +179,9 @@ impl OpenContainer {
     /// Appends a frame of another container as it is coded. It goes before the frame that is being
     /// filled, whose number [`OpenContainer::append`] has told too low then.
     pub fn carry(&mut self, frame: CodedFrame) -> Result<()> {
+        self.admit(frame.chunks.len())?;
         let mut body = self.open_body()?;
+        body.chunks_submitted += frame.chunks.len();
         body.plain_submitted_bytes += frame.plain_length as usize;
         let (part, sealer) = (body.frames_submitted, Arc::clone(&body.sealer));
         body.in_flight.push_back(self.context.pool.carry(frame, part, sealer)?);
@@ -154,6 +192,7 @@ impl OpenContainer {
         let frame = std::mem::take(&mut self.frame);
         let mut body = self.open_body()?;
         let (part, sealer) = (body.frames_submitted, Arc::clone(&body.sealer));
+        body.chunks_submitted += frame.chunks.len();
         body.plain_submitted_bytes += frame.bytes.len();
         body.in_flight.push_back(self.context.pool.seal(frame, part, sealer)?);
         self.submitted(body)
@@ -175,9 +214,7 @@ impl OpenContainer {
         if body.in_flight.len() > FRAMES_IN_FLIGHT_MAX {
             self.collect_one(&mut body)?;
         }
-        if body.expected_bytes() >= self.context.target_bytes
-            || body.section.chunks.len() >= limits::CONTAINER_CHUNKS_MAX / 2
-        {
+        if body.expected_bytes() >= self.context.target_bytes {
             return self.finish_body(body);
         }
         self.body = Some(body);
@@ -200,7 +237,7 @@ impl OpenContainer {
         self.id = None;
         if self.payloads.len() < USES_MAX {
             let container = body.id;
-            let frames = (0..u16::MAX).zip(&body.section.frames);
+            let frames = (0..=u16::MAX).zip(&body.section.frames);
             self.payloads.extend(frames.map(|(frame, extent)| {
                 (FrameId { container, frame }, u64::from(extent.plain_length))
             }));
@@ -221,6 +258,7 @@ impl Body {
             section: MetadataSection::default(),
             in_flight: VecDeque::new(),
             frames_submitted: 0,
+            chunks_submitted: 0,
             plain_submitted_bytes: 0,
             plain_collected_bytes: 0,
         })
@@ -263,15 +301,15 @@ impl Body {
     fn finish(mut self) -> Result<FinishedContainer> {
         let mut section = container::code_metadata(&self.section.encode())?;
         self.sealer.seal(METADATA_PART, &mut section, 0)?;
+        let what = || format!("the metadata section of the new container {}", self.id);
+        self.read_back(&section).context(what)?;
+        let metadata_length =
+            u32::try_from(section.len()).map_err(|_| too_much("a metadata section is too long"))?;
         let metadata_offset = self.bytes.len() as u64;
         self.bytes.extend_from_slice(&section);
         let mut checksum = BodyChecksum::default();
         checksum.update(&self.bytes);
-        let footer = Footer {
-            metadata_offset,
-            metadata_length: section.len() as u32,
-            body_crc: checksum.finish(),
-        };
+        let footer = Footer { metadata_offset, metadata_length, body_crc: checksum.finish() };
         self.bytes.extend_from_slice(&footer.encode());
         let fingerprints = self.section.chunks.iter().map(|chunk| chunk.fingerprint).collect();
         Ok(FinishedContainer {
@@ -282,4 +320,18 @@ impl Body {
             frames: frames_of(&self.section),
         })
     }
+
+    /// Opens and decodes the sealed metadata section as a reader does, and compares.
+    fn read_back(&self, sealed: &[u8]) -> Result<()> {
+        let mut coded = Vec::new();
+        self.sealer.open_into(METADATA_PART, sealed, &mut coded)?;
+        match container::decode_metadata(&coded)? == self.section {
+            true => Ok(()),
+            false => Err(Error::damaged("it reads back otherwise than it was written")),
+        }
+    }
+}
+
+fn too_much(what: &str) -> Error {
+    Error::new(ErrorKind::LimitExceeded, what)
 }

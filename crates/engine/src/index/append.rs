@@ -1,4 +1,7 @@
-//! Makes durable containers findable: a pack of their metadata sections, then an index run (W6).
+//! Makes durable containers findable: packs of their metadata sections, then an index run (W6).
+//!
+//! A pack is decoded before it is put, and read back afterwards; so is a run
+//! ([`super::read_back`]).
 
 use super::{merge, run};
 use crate::container::log::DurableContainer;
@@ -6,9 +9,14 @@ use crate::repository::Repository;
 use onefold_format::index_run::IndexKind;
 use onefold_format::{layout, metadata_pack};
 use onefold_store::Key;
-use onefold_types::{ContainerId, Fingerprint, Result};
+use onefold_types::{ContainerId, Error, ErrorKind, Fingerprint, Result, limits};
 
-/// Writes a metadata pack and an index run for containers that are durable, and merges runs if that
+/// Bytes after which a pack is closed: far below the largest object of any store.
+const PACK_BYTES: usize = 32 * limits::MIB;
+/// Times that a pack is put that another process takes away before it was read back.
+const TRIES_MAX: usize = 3;
+
+/// Writes metadata packs and an index run for containers that are durable, and merges runs if that
 /// is due.
 pub fn append(
     repository: &Repository,
@@ -18,22 +26,60 @@ pub fn append(
     if durable.is_empty() {
         return Ok(());
     }
-    let mut pack = metadata_pack::begin();
     let mut containers = Vec::with_capacity(durable.len());
-    for container in durable {
+    let mut pack = metadata_pack::begin();
+    let mut packed = 0;
+    for (number, container) in durable.iter().enumerate() {
         metadata_pack::append(&mut pack, container.id, &container.sealed_section);
         let prefixes = container.fingerprints.iter().map(Fingerprint::prefix).collect();
         containers.push((container.id, prefixes));
+        if pack.len() >= PACK_BYTES || number + 1 == durable.len() {
+            let pack = std::mem::replace(&mut pack, metadata_pack::begin()).into_bytes();
+            let records = durable.get(packed..=number).unwrap_or_default();
+            compare(&pack, records)?;
+            put_pack(repository, &pack)?;
+            packed = number + 1;
+        }
     }
-    put_pack(repository, &pack.into_bytes())?;
     run::write_run_of(repository, kind, containers)?;
-    merge::merge_if_due(repository, kind)?;
-    Ok(())
+    match merge::merge_if_due(repository, kind) {
+        // Merging saves time later; a full device can do without.
+        Err(error) if error.kind() != ErrorKind::NoSpace => Err(error),
+        _ => Ok(()),
+    }
 }
 
-/// Puts a metadata pack under a fresh name.
+/// Fails unless a pack says what went in.
+fn compare(pack: &[u8], containers: &[DurableContainer]) -> Result<()> {
+    let records = metadata_pack::read(pack)?;
+    let expected = containers.iter().map(|one| (one.id, one.sealed_section.as_slice()));
+    match records.into_iter().eq(expected) {
+        true => Ok(()),
+        false => Err(Error::damaged("a metadata pack does not say what went in (faulty memory?)")),
+    }
+}
+
+/// Puts a metadata pack under a fresh name, and reads it back.
 pub fn put_pack(repository: &Repository, pack: &[u8]) -> Result<()> {
+    metadata_pack::read(pack)?;
     let environment = repository.environment();
-    let id = ContainerId::ordered(environment.clock.now_ns(), &*environment.randomness);
-    repository.store().put(&Key::new(layout::metadata_pack(id))?, pack)
+    let mut outcome = Ok(());
+    for _ in 0..TRIES_MAX {
+        let id = ContainerId::ordered(environment.clock.now_ns(), &*environment.randomness);
+        let key = Key::new(layout::metadata_pack(id))?;
+        repository.store().put(&key, pack)?;
+        match repository.store().get(&key) {
+            Ok(bytes) if bytes == pack => return Ok(()),
+            Ok(_) => {
+                return Err(Error::damaged(
+                    "the store acknowledged a metadata pack but holds other bytes; do not trust \
+                     this device",
+                ));
+            }
+            // A collector that puts small packs together was faster; or it was never there.
+            Err(error) if error.kind() == ErrorKind::NotFound => outcome = Err(error),
+            Err(error) => return Err(error),
+        }
+    }
+    outcome
 }

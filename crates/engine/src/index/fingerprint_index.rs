@@ -8,7 +8,10 @@
 //!
 //! Concurrency: runs are immutable; another process may merge runs and delete the old ones at any
 //! time. Whoever misses a run opens the index again ([`FingerprintIndex::refresh`]) and
-//! finds the same entries in the merged one.
+//! finds the same entries in the merged one. A listing may be read in parts, and one that is read
+//! around a merge may show neither the old runs nor the new one; so the runs are listed until two
+//! listings agree. Whoever misses a chunk asks whether the list of runs has changed
+//! ([`super::current`]).
 
 use super::IndexMode;
 use super::run::{Answer, Part, Run};
@@ -34,6 +37,8 @@ pub struct FingerprintIndex {
     rejected: BTreeSet<RunId>,
     /// Runs that another one has replaced and that a stopped merge left behind.
     superseded: Vec<RunId>,
+    /// The names of all runs when the index was opened last; `None` before.
+    listed: Option<Vec<RunId>>,
     budget_bytes: usize,
     /// Of everything that runs keep in memory.
     memory_bytes: usize,
@@ -49,6 +54,7 @@ impl Default for FingerprintIndex {
             problems: Vec::new(),
             rejected: BTreeSet::new(),
             superseded: Vec::new(),
+            listed: None,
             budget_bytes: 0,
             memory_bytes: 0,
             piece_loads: 0,
@@ -75,21 +81,39 @@ impl FingerprintIndex {
         // What a run that has vanished since it was listed held is in one that was not listed yet:
         // without that the index would be partial (R13).
         for _ in 0..RETRIES_MAX {
-            if self.refresh_once(repository)? {
-                break;
+            let listed = list_runs(repository)?;
+            let is_whole = self.open_runs(repository, &listed)?;
+            self.listed = Some(listed);
+            if is_whole {
+                return Ok(());
             }
         }
-        Ok(())
+        Err(changing())
     }
 
-    /// As [`FingerprintIndex::refresh`]; `false` if a run vanished meanwhile.
-    fn refresh_once(&mut self, repository: &Repository) -> Result<bool> {
+    /// Opens the index again if there are other runs than when it was opened last; says whether.
+    pub fn refresh_if_changed(&mut self, repository: &Repository) -> Result<bool> {
+        let has_changed = self.listed.as_ref() != Some(&list_runs(repository)?);
+        if has_changed {
+            self.refresh(repository)?;
+        }
+        Ok(has_changed)
+    }
+
+    /// The names of all runs when the index was opened last, rising.
+    #[must_use]
+    pub fn listed(&self) -> &[RunId] {
+        self.listed.as_deref().unwrap_or_default()
+    }
+
+    /// Opens these runs; `false` if one has vanished.
+    fn open_runs(&mut self, repository: &Repository, listed: &[RunId]) -> Result<bool> {
         let mut known: Vec<Run> = std::mem::take(&mut self.runs);
         self.memory_bytes = 0;
         self.problems.clear();
         let mut runs = Vec::new();
         let mut is_whole = true;
-        for id in list_runs(repository)? {
+        for id in listed.iter().copied() {
             if self.rejected.contains(&id) {
                 continue;
             }
@@ -339,8 +363,21 @@ impl FingerprintIndex {
     }
 }
 
-/// The names of all runs in the store.
+/// The names of all runs in the store, rising: lists them until two listings agree. What was merged
+/// while one of them was read, and is missing from it for that, shows in the other.
 pub fn list_runs(repository: &Repository) -> Result<Vec<RunId>> {
+    let mut last = None;
+    for _ in 0..RETRIES_MAX {
+        let listed = list_once(repository)?;
+        if last.as_ref() == Some(&listed) {
+            return Ok(listed);
+        }
+        last = Some(listed);
+    }
+    Err(changing())
+}
+
+fn list_once(repository: &Repository) -> Result<Vec<RunId>> {
     let mut ids = Vec::new();
     repository.store().list_names(layout::INDEX, &mut |name| {
         ids.extend(layout::last_component(name).parse::<RunId>());
@@ -348,4 +385,8 @@ pub fn list_runs(repository: &Repository) -> Result<Vec<RunId>> {
     })?;
     ids.sort_unstable();
     Ok(ids)
+}
+
+fn changing() -> Error {
+    Error::new(ErrorKind::Fenced, "the runs of the index change all the time; try again")
 }

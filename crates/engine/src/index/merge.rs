@@ -6,7 +6,8 @@
 //! to the store as they fill, each piece behind its pages, so memory does not depend on the sizes
 //! but for the tables.
 //!
-//! The output names the runs it replaces (R13). It is stored whole before they are deleted, so a
+//! The output names the runs it replaces (R13). It is stored whole and read back before they are
+//! deleted ([`super::read_back`]), so a
 //! reader sees the old runs, or the new one, or both: always the same set of entries (R6, R16).
 //! Two processes may merge the same runs at once; the next merge drops the repeats.
 
@@ -18,7 +19,7 @@ use crate::repository::Repository;
 use onefold_format::index_run::IndexKind;
 use onefold_format::layout;
 use onefold_store::Key;
-use onefold_types::{ContainerId, Result, RunId};
+use onefold_types::{ContainerId, ErrorKind, Result, RunId};
 
 /// Runs that a store may have before a backup merges some.
 const RUNS_MAX: usize = 6;
@@ -42,6 +43,8 @@ pub fn merge_if_due(repository: &Repository, kind: Option<IndexKind>) -> Result<
         // Another process was faster and has deleted what it merged; or a page is damaged, which a
         // look-up or a check will meet and mend.
         Err(error) if error.is_damage() => Ok(0),
+        // As one they would be larger than a reader takes: they stay as they are.
+        Err(error) if error.kind() == ErrorKind::LimitExceeded => Ok(0),
         Err(error) => Err(error),
     }
 }

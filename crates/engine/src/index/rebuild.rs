@@ -2,19 +2,27 @@
 //!
 //! Recovery in the sense of S1.14: what no run covers is replayed from the metadata sections, first
 //! from the metadata packs, which can be read as one sequential scan, then from the containers that
-//! no pack has. Used when the index was deleted or damaged, after a crash, and before a reader
+//! no pack has. Packs are copies: whatever is wrong with one, its containers are read one by one.
+//! Used when the index was deleted or damaged, after a crash, and before a reader
 //! declares a chunk lost.
+//!
+//! What is left of the containers names none that is gone. So before an index can be seen that was
+//! made anew because runs were lost, a doubt is raised (rule D5), unless nothing was ever saved.
+//! That runs were lost shows by their being unreadable, by there being none, or by a metadata pack
+//! that describes a container which no run covers: packs are written just before their runs. What a
+//! crashed backup left behind has neither.
 
 use super::fingerprint_index::FingerprintIndex;
 use super::run;
 use crate::container::reader;
 use crate::job::Job;
 use crate::repository::Repository;
+use crate::session::{decided, doubts};
 use onefold_format::container::MetadataSection;
 use onefold_format::index_run::IndexKind;
 use onefold_format::{layout, metadata_pack};
 use onefold_store::Key;
-use onefold_types::{ContainerId, ErrorKind, Result};
+use onefold_types::{ContainerId, Result};
 use std::collections::BTreeSet;
 
 /// Entries of one run that a replay writes: bounds its memory.
@@ -73,13 +81,25 @@ pub fn replay_containers(
 ) -> Result<Replayed> {
     let mut missing: BTreeSet<ContainerId> =
         difference(present, &index.covered()).into_iter().collect();
-    let mut replay = Replay { repository, kind, entries: 0, containers: Vec::new() };
+    let mut replay =
+        Replay { repository, kind, entries: 0, containers: Vec::new(), has_doubted: false };
     let mut replayed = Replayed::default();
     if missing.is_empty() {
         return Ok(replayed);
     }
     job.progress.set_totals(missing.len() as u64, 0);
-    for name in list_packs(repository)? {
+    if index.runs().is_empty() || !index.problems().is_empty() {
+        replay.doubt()?;
+    }
+    // Copies: what cannot be listed or read costs speed, and the knowledge of what they describe.
+    let packs = match list_packs(repository) {
+        Ok(packs) => packs,
+        Err(_) => {
+            replay.doubt()?;
+            Vec::new()
+        }
+    };
+    for name in packs {
         job.interrupt.check()?;
         replay.take_pack(&name, &mut missing, &mut replayed, job)?;
     }
@@ -112,6 +132,7 @@ struct Replay<'a> {
     kind: IndexKind,
     containers: Vec<(ContainerId, Vec<u64>)>,
     entries: usize,
+    has_doubted: bool,
 }
 
 impl Replay<'_> {
@@ -122,24 +143,34 @@ impl Replay<'_> {
         replayed: &mut Replayed,
         job: &Job,
     ) -> Result<()> {
-        let bytes = match self.repository.store().get(&Key::new(name)?) {
-            Ok(bytes) => bytes,
-            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
-            Err(error) => return Err(error),
+        let Ok(bytes) = self.repository.store().get(&Key::new(name)?) else {
+            return Ok(());
         };
-        // A damaged pack costs speed, not data: its containers are read one by one.
         for (id, sealed) in metadata_pack::read(&bytes).unwrap_or_default() {
             if !missing.contains(&id) {
                 continue;
             }
             let section = reader::open_section(self.repository, id, &mut sealed.to_vec());
             if let Ok(section) = section {
+                self.doubt()?;
                 missing.remove(&id);
                 self.take(id, &section, replayed)?;
                 job.progress.add(1, 0);
             }
         }
         Ok(())
+    }
+
+    /// Raises a doubt, once, if there is anything that it could concern.
+    fn doubt(&mut self) -> Result<()> {
+        if self.has_doubted {
+            return Ok(());
+        }
+        self.has_doubted = true;
+        match decided::names(self.repository, layout::OUTCOMES)?.is_empty() {
+            true => Ok(()),
+            false => doubts::raise(self.repository, "the index, or a part of it, was made anew"),
+        }
     }
 
     fn take(

@@ -82,7 +82,7 @@ impl Run {
         let footer = Footer::decode(&tail, size).context(what)?;
         let length = usize::try_from(footer.table_length)
             .ok()
-            .filter(|&length| length <= limits::RECORD_MAX_BYTES * 4)
+            .filter(|&length| length <= limits::RUN_TABLE_MAX_BYTES)
             .ok_or_else(|| Error::damaged(format!("index run {id}: its table is too long")))?;
         let end = tail.len().saturating_sub(FOOTER_BYTES);
         let mut sealed = match end.checked_sub(length) {

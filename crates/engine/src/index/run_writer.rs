@@ -3,18 +3,21 @@
 //! Pages go to the store as they fill. As soon as all pages of a piece are written, the piece is
 //! made from their entries and follows them; so does, less often, a piece of the hook filter. What
 //! has to be kept is thus the entries of one piece, the hooks of a few, and the table.
+//!
+//! A run counts once it was read back ([`super::read_back`]).
 
 use super::fingerprint_index::list_runs;
 use super::piece::LoadedPiece;
+use super::read_back::{self, EntrySum};
 use crate::repository::Repository;
 use onefold_crypto::{ObjectSealer, Purpose};
 use onefold_format::index_run::{
     self, Entry, FOOTER_BYTES, Footer, HOOK_PART, IndexKind, PAGE_ENTRIES, PAGE_STORED_BYTES,
-    PAGES_MAX, PIECE_PART, TABLE_PART, Table, is_hook,
+    PAGES_MAX, PIECE_MAX_BYTES, PIECE_PART, TABLE_PART, Table, is_hook,
 };
 use onefold_format::layout;
 use onefold_store::Key;
-use onefold_types::{ContainerId, Error, ErrorKind, Result, RunId};
+use onefold_types::{ContainerId, Error, ErrorKind, Result, RunId, limits};
 
 /// Bytes handed to the store at once, about.
 const WRITE_BYTES: usize = 64 * PAGE_STORED_BYTES;
@@ -49,7 +52,9 @@ pub fn write_run_of(
 
 /// Writes a run that covers `containers`, which must rise, and takes over from `replaced`. `next`
 /// gives its entries in rising order; repeats are dropped. Without a kind, the run is of that of
-/// the largest one there is. When it returns, the run is durable.
+/// the largest one there is. When it returns, the run is durable and was read back.
+///
+/// Errors: `LimitExceeded` if no reader would take it; `Damaged` if it does not read back.
 pub fn write_run(
     repository: &Repository,
     kind: Option<IndexKind>,
@@ -83,10 +88,20 @@ pub fn write_run(
         table,
         last: None,
         end: None,
+        sum: EntrySum::default(),
     };
     let key = Key::new(layout::index_run(id))?;
     repository.store().put_pieces(&key, &mut |piece| writer.write(piece, next))?;
-    Ok(id)
+    let RunWriter { table, sum, .. } = writer;
+    match read_back::verify(repository, id, &table, sum) {
+        Ok(()) => Ok(id),
+        Err(error) => {
+            // It may say that it takes over from others. What cannot be deleted is a hint that
+            // whoever reads it finds damaged.
+            let _ = repository.store().delete(&key);
+            Err(error)
+        }
+    }
 }
 
 /// The kind of the largest run there is, by the footers; the default in an empty store.
@@ -122,6 +137,8 @@ struct RunWriter {
     last: Option<Entry>,
     /// The last prefix of the page before.
     end: Option<u64>,
+    /// Over all entries so far.
+    sum: EntrySum,
 }
 
 impl RunWriter {
@@ -154,6 +171,7 @@ impl RunWriter {
             return Err(Error::invalid("index entries are not in order"));
         }
         self.last = Some(entry);
+        self.sum.add(entry);
         self.page.push(entry);
         self.table.entries += 1;
         if self.page.len() < PAGE_ENTRIES {
@@ -162,7 +180,7 @@ impl RunWriter {
         self.flush_page(out)?;
         let pages = self.table.fences.len();
         if pages as u64 >= PAGES_MAX {
-            return Err(Error::new(ErrorKind::LimitExceeded, "an index run is too large"));
+            return Err(too_large());
         }
         let per_piece = self.table.pages_per_piece as usize;
         if pages.is_multiple_of(per_piece) {
@@ -220,13 +238,20 @@ impl RunWriter {
         let start = out.len();
         piece.encode(out);
         self.sealer.seal(part, out, start)?;
-        Ok((out.len() - start) as u32)
+        let length = out.len() - start;
+        if length > PIECE_MAX_BYTES {
+            return Err(too_large());
+        }
+        Ok(length as u32)
     }
 
     fn finish(&mut self, out: &mut Vec<u8>) -> Result<()> {
         let start = out.len();
         out.extend_from_slice(&self.table.encode());
         self.sealer.seal(TABLE_PART, out, start)?;
+        if out.len() - start > limits::RUN_TABLE_MAX_BYTES {
+            return Err(too_large());
+        }
         let footer = Footer {
             pages: self.table.fences.len() as u32,
             pieces_length: self.table.pieces_length(),
@@ -236,4 +261,8 @@ impl RunWriter {
         out.extend_from_slice(&footer.encode());
         Ok(())
     }
+}
+
+fn too_large() -> Error {
+    Error::new(ErrorKind::LimitExceeded, "an index run is too large")
 }

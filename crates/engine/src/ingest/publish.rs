@@ -16,19 +16,20 @@ use super::stream::{self, PathsContext, StreamContext, StreamOutcome};
 use super::top::{nest, place};
 use super::{BackupOptions, BackupReport, ParentChoice, Selection, Source};
 use crate::check::findings;
+use crate::chunk_store::presence::tree_present;
 use crate::chunk_store::{ChunkStore, ChunkStoreOptions, StreamWriter};
 use crate::index::{FingerprintIndex, merge, rebuild};
 use crate::job::Job;
 use crate::look_up::Chosen;
 use crate::placement::{EarlierPlacement, PlacementRecorder, RecordedPlacement};
 use crate::repository::Repository;
+use crate::session::doubts::Doubts;
 use crate::session::snapshots::read_outcome;
 use crate::session::{Commit, Snapshot, SnapshotList, WriterSession, epoch};
 use crate::tree::{TreeReader, path};
-use onefold_format::layout;
-use onefold_format::node::{Entry, Node, Reference};
+use onefold_format::node::{Entry, Reference};
 use onefold_format::record::{Outcome, RECORD_VERSION, SnapshotKind, SnapshotRecord, Summary};
-use onefold_types::{ContainerId, Error, ErrorKind, Fingerprint, Level, Result, SessionId};
+use onefold_types::{ContainerId, Error, ErrorKind, Result, SessionId};
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -78,6 +79,8 @@ struct Ready {
     session: Option<Mutex<WriterSession>>,
     parent: Option<Snapshot>,
     heads: Vec<SessionId>,
+    /// Known before the first chunk was looked up.
+    doubts: Doubts,
     store: Arc<ChunkStore>,
     /// Whether the parent's chunks must be looked up one by one.
     distrust_parent: bool,
@@ -198,7 +201,7 @@ impl Backup<'_> {
         };
         let mut avoid: BTreeSet<ContainerId> = match &session {
             Some(session) => session.avoid().clone(),
-            None => epoch::read_newest(self.repository)?.avoid,
+            None => epoch::condemned(self.repository)?,
         };
         let list = SnapshotList::load(self.repository)?;
         let mut parent = match wants_parent {
@@ -214,11 +217,8 @@ impl Backup<'_> {
             session.declare_ready()?;
         }
         let (index, present) = self.open_index()?;
-        let missing = rebuild::difference(&index.covered(), &present);
-        let condemned = avoid.len();
-        avoid.extend(missing);
-        avoid.extend(findings::load_findings(self.repository)?);
-        let distrust_parent = avoid.len() > condemned;
+        let (doubts, distrust_parent) =
+            self.find_losses(&index, &present, parent.as_ref(), &mut avoid)?;
         let choice = self.options.lookup;
         let chosen = choice.strategy(self.repository, &present, self.options.device_costs)?;
         let costs = chosen.costs.or(self.options.device_costs);
@@ -246,7 +246,36 @@ impl Backup<'_> {
         }
         let heads = list.heads;
         let session = session.map(Mutex::new);
-        Ok(Ready { session, parent, heads, store, distrust_parent, scattered, earlier, chosen })
+        Ok(Ready {
+            session,
+            parent,
+            heads,
+            doubts,
+            store,
+            distrust_parent,
+            scattered,
+            earlier,
+            chosen,
+        })
+    }
+
+    /// Adds containers that are gone or damaged to those that are avoided; returns the doubts, and
+    /// whether the parent's chunks must be looked up one by one.
+    fn find_losses(
+        &self,
+        index: &FingerprintIndex,
+        present: &[ContainerId],
+        parent: Option<&Snapshot>,
+        avoid: &mut BTreeSet<ContainerId>,
+    ) -> Result<(Doubts, bool)> {
+        let condemned = avoid.len();
+        avoid.extend(rebuild::difference(&index.covered(), present));
+        avoid.extend(findings::load_findings(self.repository)?);
+        // After the index was opened, which raises a doubt if it had to be made anew.
+        let doubts = Doubts::load(self.repository)?;
+        let is_doubtful = parent.is_some_and(|parent| doubts.concern(&parent.record));
+        let distrust_parent = avoid.len() > condemned || is_doubtful;
+        Ok((doubts, distrust_parent))
     }
 
     /// Opens the index; what a crashed session left unindexed is replayed first (S1.14). Returns
@@ -316,7 +345,8 @@ impl Backup<'_> {
             threads: self.options.threads.div_ceil(streams),
         };
         let parent = ready.parent.as_ref().map(|parent| parent.id);
-        renewal::while_renewing(ready.session.as_ref(), parent, store, || {
+        let ticker = &*self.repository.environment().ticker;
+        renewal::while_renewing(ticker, ready.session.as_ref(), parent, store, || {
             let built = build(&context, &mut writers);
             let mut placement = RecordedPlacement::default();
             let mut stored = writers.into_iter().try_for_each(|writer| {
@@ -366,7 +396,7 @@ impl Backup<'_> {
         tree: &Tree,
         names: &[String],
     ) -> Result<Option<BackupReport>> {
-        let Ready { session, parent, heads, store, chosen, .. } = ready;
+        let Ready { session, parent, heads, doubts, store, chosen, .. } = ready;
         let lookup = store.lookup_report();
         let parent_id = parent.as_ref().map(|parent| parent.id);
         let mut report = BackupReport {
@@ -396,10 +426,7 @@ impl Backup<'_> {
             session.abandon();
             return Ok(Some(report));
         }
-        // Hits may lie in containers and runs that other writers have not made durable yet.
-        self.repository.store().settle(layout::CONTAINERS)?;
-        self.repository.store().settle(layout::INDEX)?;
-        let record = self.record(tree, report.summary, parent_id, heads, names);
+        let record = self.record(tree, report.summary, parent_id, (heads, &doubts), names);
         match session.commit(record)? {
             Commit::Saved(id) => {
                 report.snapshot = Some(id);
@@ -417,7 +444,7 @@ impl Backup<'_> {
         tree: &Tree,
         summary: Summary,
         parent: Option<SessionId>,
-        predecessors: Vec<SessionId>,
+        (predecessors, doubts): (Vec<SessionId>, &Doubts),
         names: &[String],
     ) -> SnapshotRecord {
         let options = self.options;
@@ -438,6 +465,7 @@ impl Backup<'_> {
             program: options.program.clone(),
             summary,
             placement: tree.placement.placement,
+            doubts: doubts.named(),
         }
     }
 }
@@ -486,23 +514,6 @@ fn all_present(store: &ChunkStore, reader: &mut TreeReader, entry: &Entry) -> bo
         return true;
     };
     tree_present(store, reader, content).unwrap_or(false)
-}
-
-/// Whether the chunk and all below it are in containers that may be relied upon.
-fn tree_present(store: &ChunkStore, reader: &mut TreeReader, root: Reference) -> Result<bool> {
-    let mut seen: BTreeSet<Fingerprint> = BTreeSet::new();
-    let mut left = vec![root];
-    while let Some(reference) = left.pop() {
-        if !store.is_present(&reference.fingerprint)? {
-            return Ok(false);
-        }
-        if reference.level == Level::DATA || !seen.insert(reference.fingerprint) {
-            continue;
-        }
-        let node: Node = reader.node(reference)?;
-        node.references(&mut |child| left.push(child));
-    }
-    Ok(true)
 }
 
 fn stream_lost() -> Error {

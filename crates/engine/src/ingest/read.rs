@@ -205,10 +205,12 @@ impl FileReader<'_> {
         let tar_aware = self.repository.configuration().chunker.tar_aware;
         let mut segmenter = Segmenter::new(tar_aware);
         let window = Segmenter::window_bytes(&**self.repository.chunker());
-        let piece_bytes = expected.saturating_add(1).clamp(window, MESSAGE_BYTES);
         let mut total = 0u64;
         loop {
             self.job.interrupt.check()?;
+            // Just so much that what is cut of it makes a message: twice as much in a buffer would
+            // be too much to wait for its verdicts in little memory.
+            let piece_bytes = (MESSAGE_BYTES + window).saturating_sub(self.filled).max(window);
             let end = self.fill(source, piece_bytes.min(expected.saturating_add(1)))?;
             total += self.cut(&mut segmenter, end) as u64;
             if end {

@@ -162,7 +162,9 @@ impl<'a> Walk<'a> {
         let handle = open_directory(rustix::fs::CWD, directory.as_os_str(), false)?;
         if entry.kind == EntryKind::Directory {
             let parent = self.parent_directory(above.as_ref());
-            return self.directory(Arc::new(handle), &source.place, entry, parent, 0);
+            // Readers count from the root of the snapshot.
+            let depth = path::components(&source.place).count();
+            return self.directory(Arc::new(handle), &source.place, entry, parent, depth);
         }
         self.entry(&Arc::new(handle), file_name, &source.place, entry, above)
     }
@@ -175,7 +177,7 @@ impl<'a> Walk<'a> {
         mut parent: ParentDirectory,
         depth: usize,
     ) -> Result<()> {
-        if depth > limits::DEPTH_MAX {
+        if depth >= limits::DEPTH_MAX {
             return Err(Error::new(ErrorKind::LimitExceeded, "directories are nested too deeply"));
         }
         let names = match self.names(&handle) {
@@ -213,6 +215,8 @@ impl<'a> Walk<'a> {
             }
         }
         names.sort_unstable();
+        // A directory that is changed while it is read may give a name twice.
+        names.dedup();
         let selection = self.context.selection;
         let has =
             |wanted: &[u8]| names.binary_search_by(|name| name.as_slice().cmp(wanted)).is_ok();

@@ -18,7 +18,7 @@ use onefold_format::node::{
     UseOfContainer,
 };
 use onefold_policy::rewrite::ContainerUse;
-use onefold_types::{ContainerId, Level, Result};
+use onefold_types::{ContainerId, Level, Result, limits};
 use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
 
@@ -34,8 +34,17 @@ const USES_MIN: usize = 256;
 const USES_IN_NODE_MAX: usize = 2048;
 const USES_CUT_ONE_IN: u32 = 256;
 
+/// Pages of a placement: a larger tree has none from there on, and its index is asked.
+const PARTS_MAX: usize = 20_000;
+
+// No node can exceed what a reader takes: so many items, of at most so many bytes each.
+const _: () = assert!(PAGE_RUNS_MAX * (16 + 28) + 20 <= limits::NODE_MAX_BYTES);
+const _: () = assert!(USES_IN_NODE_MAX * 44 + 20 <= limits::NODE_MAX_BYTES);
+const _: () =
+    assert!(PARTS_MAX * 45 + (USES_MAX / USES_MIN + 1) * 35 + 20 <= limits::NODE_MAX_BYTES);
+
 /// Stores a node of the placement.
-pub type PutNode<'a> = dyn FnMut(Level, &[u8]) -> Result<onefold_types::Fingerprint> + 'a;
+pub type PutNode<'a> = dyn FnMut(Level, &Node) -> Result<onefold_types::Fingerprint> + 'a;
 
 /// A finished placement.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -246,13 +255,13 @@ impl PlacementRecorder {
             let (containers, after) = rest.split_at(cut.map_or(most, |at| at + USES_MIN + 1));
             rest = after;
             let node = Node::ContainerUses(ContainerUses { containers: containers.to_vec() });
-            let fingerprint = put(Level(1), &node.encode())?;
+            let fingerprint = put(Level(1), &node)?;
             self.map.uses.push(Reference { fingerprint, level: Level(1) });
         }
         recorded.containers = self.uses.len() as u64;
         recorded.container_reads = self.uses.iter().map(|(_, one)| u64::from(one.spans)).sum();
         let map = Node::PlacementMap(std::mem::take(&mut self.map));
-        let fingerprint = put(Level(2), &map.encode())?;
+        let fingerprint = put(Level(2), &map)?;
         recorded.placement = Some(Reference { fingerprint, level: Level(2) });
         Ok(recorded)
     }
@@ -289,6 +298,9 @@ impl PlacementRecorder {
         }
         if self.ends_page(&run) {
             self.close_page(put)?;
+            if self.ended {
+                return Ok(());
+            }
         }
         let container = run.container.map(|container| {
             let next = self.page.containers.len() as u32;
@@ -351,9 +363,10 @@ impl PlacementRecorder {
         if chunks == 0 {
             return Ok(());
         }
-        let fingerprint = put(Level(1), &Node::PlacementPage(page).encode())?;
+        let fingerprint = put(Level(1), &Node::PlacementPage(page))?;
         let page = Reference { fingerprint, level: Level(1) };
         self.map.parts.push(PlacementPart { page, chunks });
+        self.ended |= self.map.parts.len() >= PARTS_MAX;
         Ok(())
     }
 }
@@ -363,4 +376,41 @@ fn is_cut(frame: FrameId, one_in: u32) -> bool {
     let [.., a, b, c, d] = frame.container.0;
     let mixed = u32::from_le_bytes([a, b, c, d]) ^ u32::from(frame.frame).wrapping_mul(0x9e37_79b9);
     mixed.is_multiple_of(one_in)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use onefold_types::Fingerprint;
+
+    /// Puts nothing anywhere; a reader must take every node.
+    fn taken(nodes: &mut Vec<Node>) -> impl FnMut(Level, &Node) -> Result<Fingerprint> + '_ {
+        |_, node| {
+            let bytes = node.encode();
+            assert!(bytes.len() <= limits::NODE_MAX_BYTES);
+            assert_eq!(&Node::decode(&bytes).unwrap(), node);
+            nodes.push(node.clone());
+            Ok(Fingerprint([255; 32]))
+        }
+    }
+
+    #[test]
+    fn r57_a_placement_ends_before_its_map_is_larger_than_its_reader_takes() {
+        let mut recorder = PlacementRecorder::new(None);
+        let page = Reference { fingerprint: Fingerprint([255; 32]), level: Level(u16::MAX) };
+        let part = PlacementPart { page, chunks: u64::MAX >> 20 };
+        recorder.map.parts = vec![part; PARTS_MAX - 1];
+        let mut nodes = Vec::new();
+        let runs = PAGE_RUNS_MAX as u64 * 3;
+        for ticket in 0..runs {
+            recorder.expect(1000);
+            let container = ContainerId([ticket as u8; 16]);
+            recorder.place(ticket, Some(FrameId { container, frame: ticket as u16 }));
+        }
+        recorder.confirm(runs);
+        recorder.advance(&mut taken(&mut nodes)).unwrap();
+        recorder.finish(&|_| u64::MAX, &mut taken(&mut nodes)).unwrap();
+        let Some(Node::PlacementMap(map)) = nodes.last() else { panic!("{nodes:?}") };
+        assert_eq!(map.parts.len(), PARTS_MAX);
+    }
 }

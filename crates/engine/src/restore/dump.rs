@@ -208,7 +208,6 @@ impl Dumping<'_> {
 
     /// A window of what was lost, from other containers.
     fn find_again(&mut self, window: &SortedWindow, lost: Vec<Lost>) -> Result<Window> {
-        self.relocator.refresh(self.repository)?;
         let mut again = Window::default();
         for lost in lost {
             let piece = window.pieces[lost.piece];

@@ -4,12 +4,12 @@
 //! the single instance of the single chunk, and everything else in the container stays in use. The
 //! index is opened apart from the reader's, and only once something was lost.
 //!
-//! If no instance is left, the index is read again and what it does not cover is replayed, once
-//! (protocol, R1): a collection that ran meanwhile may have moved the chunk.
+//! If no instance is left, the index catches up with the collections that ran meanwhile and may
+//! have moved the chunk, as often as there were some (protocol, R1: [`crate::index::current`]).
 
 use crate::container::reader;
-use crate::index::{FingerprintIndex, rebuild};
-use crate::job::Job;
+use crate::index::current::CATCH_UPS_MAX;
+use crate::index::{CurrentIndex, FingerprintIndex};
 use crate::repository::Repository;
 use crate::tree::Location;
 use lru::LruCache;
@@ -23,8 +23,7 @@ const SECTIONS_KEPT: NonZeroUsize = NonZeroUsize::new(16).unwrap();
 
 /// Knows which instances of chunks could not be read, and finds others.
 pub struct Relocator {
-    index: Option<FingerprintIndex>,
-    replayed: bool,
+    index: Option<CurrentIndex>,
     /// Container, frame and place in the frame.
     bad: HashSet<(ContainerId, u32, u32)>,
     sections: LruCache<ContainerId, Arc<MetadataSection>>,
@@ -32,12 +31,7 @@ pub struct Relocator {
 
 impl Default for Relocator {
     fn default() -> Self {
-        Self {
-            index: None,
-            replayed: false,
-            bad: HashSet::new(),
-            sections: LruCache::new(SECTIONS_KEPT),
-        }
+        Self { index: None, bad: HashSet::new(), sections: LruCache::new(SECTIONS_KEPT) }
     }
 }
 
@@ -54,44 +48,28 @@ impl Relocator {
         !self.bad.is_empty() && self.bad.contains(&(location.container, chunk.frame, chunk.offset))
     }
 
-    /// Reads the index again before the next look-up: containers may have been replaced.
-    pub fn refresh(&mut self, repository: &Repository) -> Result<()> {
-        match &mut self.index {
-            Some(index) => index.refresh(repository),
-            None => {
-                self.index = Some(FingerprintIndex::open(repository)?);
-                Ok(())
-            }
-        }
-    }
-
     /// An instance that is not known to be bad; `None` if there is none.
     pub fn locate(
         &mut self,
         repository: &Arc<Repository>,
         fingerprint: &Fingerprint,
     ) -> Result<Option<Location>> {
-        if self.index.is_none() {
-            self.refresh(repository)?;
-        }
-        if let Some(location) = self.locate_indexed(repository, fingerprint)? {
-            return Ok(Some(location));
-        }
-        if self.replayed {
-            return Ok(None);
-        }
-        self.replayed = true;
-        if let Some(index) = &self.index {
-            let (job, _) = Job::unattended();
-            match rebuild::replay(repository, index, &job) {
-                Ok(_) => {}
-                // A store that may not be written is read without mending its index.
-                Err(error) if error.kind() == ErrorKind::ReadOnly => {}
-                Err(error) => return Err(error),
+        for _ in 0..CATCH_UPS_MAX {
+            if let Some(location) = self.locate_indexed(repository, fingerprint)? {
+                return Ok(Some(location));
+            }
+            let has_changed = match &mut self.index {
+                Some(index) => index.catch_up(repository)?,
+                None => {
+                    self.index = Some(CurrentIndex::new(FingerprintIndex::open(repository)?));
+                    true
+                }
+            };
+            if !has_changed {
+                break;
             }
         }
-        self.refresh(repository)?;
-        self.locate_indexed(repository, fingerprint)
+        Ok(None)
     }
 
     fn locate_indexed(
@@ -103,7 +81,7 @@ impl Relocator {
             return Ok(None);
         };
         let mut reads = 0;
-        for container in index.locate(repository, fingerprint, &mut reads)? {
+        for container in index.index.locate(repository, fingerprint, &mut reads)? {
             let section = match self.sections.get(&container) {
                 Some(section) => Arc::clone(section),
                 None => match reader::read_section(repository, container) {
@@ -112,7 +90,8 @@ impl Relocator {
                         self.sections.put(container, Arc::clone(&section));
                         section
                     }
-                    Err(error) if error.is_damage() => continue,
+                    // Another instance may be readable.
+                    Err(error) if error.is_damage() || error.kind() == ErrorKind::Io => continue,
                     Err(error) => return Err(error),
                 },
             };

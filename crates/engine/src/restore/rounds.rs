@@ -48,10 +48,9 @@ impl Restorer<'_> {
             self.relocator.add_bad(frame.container, frame.part, piece.chunk_offset);
             if lost.reason.0 == ErrorKind::NotFound {
                 // The whole container has gone, probably to a collection.
-                self.reader.chunks().set_unusable(frame.container);
+                self.reader.chunks().set_gone(frame.container);
             }
         }
-        self.relocator.refresh(self.repository)?;
         for lost in &lost {
             let piece = window.pieces[lost.piece];
             let file = &self.outputs[piece.output as usize];

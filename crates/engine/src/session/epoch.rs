@@ -4,13 +4,18 @@
 //! condemned containers are deleted (the sweep, G5), and declares it finished (G8). Decisions are
 //! never removed; plans are, once their epoch is over, which is why a vanished plan means that a
 //! newer state is to be read.
+//!
+//! If nothing newer is to be read, the plan is *lost*, and nobody can tell any more what is
+//! condemned. Whoever meets that decides that nothing is deleted (rule D2); every collector of the
+//! epoch obeys, and the epoch is over. If a sweep was decided before, that is what is condemned.
 
+use super::decided::{self, DecidedName};
 use crate::repository::Repository;
 use onefold_crypto::Purpose;
 use onefold_format::{layout, record};
 use onefold_store::Key;
 use onefold_types::error::Context;
-use onefold_types::{ContainerId, Error, ErrorKind, PlanId, Result};
+use onefold_types::{ContainerId, Error, ErrorKind, PlanId, Result, SessionId};
 use std::collections::BTreeSet;
 
 /// Tries before an epoch that keeps changing is reported: each means that a collection finished in
@@ -33,6 +38,13 @@ pub enum Newest {
     Finished(u64),
     /// Somebody has to finish it first (G1).
     Open(DecidedEpoch),
+    /// It is open, and what it condemns cannot be read any more: [`end_lost`].
+    Lost {
+        /// Its number.
+        number: u64,
+        /// What is wrong.
+        problem: String,
+    },
 }
 
 /// An epoch that was decided.
@@ -46,19 +58,41 @@ pub struct DecidedEpoch {
     pub plan: record::Plan,
 }
 
-/// Reads the newest epoch as a writer does (W2).
+/// Reads the newest epoch as a writer does (W2). One whose plan is lost is ended first, so that no
+/// writer waits for anybody.
 pub fn read_newest(repository: &Repository) -> Result<Epoch> {
     Ok(match newest(repository)? {
         Newest::Finished(number) => Epoch { number, avoid: BTreeSet::new() },
         Newest::Open(DecidedEpoch { number, plan, .. }) => {
             Epoch { number, avoid: plan.condemned.into_iter().collect() }
         }
+        Newest::Lost { number, .. } => {
+            Epoch { number, avoid: end_lost(repository, number)?.into_iter().collect() }
+        }
     })
 }
 
-/// Reads the newest epoch. A plan that has vanished means that its epoch is over and a newer state
-/// is to be read.
+/// What is condemned now, for whoever writes nothing.
+pub fn condemned(repository: &Repository) -> Result<BTreeSet<ContainerId>> {
+    Ok(match newest(repository)? {
+        Newest::Open(decided) => decided.plan.condemned.into_iter().collect(),
+        Newest::Finished(_) | Newest::Lost { .. } => BTreeSet::new(),
+    })
+}
+
+/// Ends an epoch whose plan is lost: decides that nothing is deleted. Returns what is deleted all
+/// the same, because that was decided before; then the epoch stays open until somebody has done it.
+pub fn end_lost(repository: &Repository, number: u64) -> Result<Vec<ContainerId>> {
+    let deleted = decide_sweep(repository, number, Vec::new())?;
+    if deleted.is_empty() {
+        finish(repository, number)?;
+    }
+    Ok(deleted)
+}
+
+/// Reads the newest epoch.
 pub fn newest(repository: &Repository) -> Result<Newest> {
+    let mut missed = None;
     for _ in 0..TRIES_MAX {
         let number = newest_number(repository)?;
         if number == 0 || is_finished(repository, number)? {
@@ -66,23 +100,49 @@ pub fn newest(repository: &Repository) -> Result<Newest> {
         }
         match decided_plan(repository, number) {
             Ok(decided) => return Ok(Newest::Open(decided)),
-            Err(error) if error.kind() == ErrorKind::NotFound => {}
+            // A plan is removed only after a later epoch was decided, which the next look shows.
+            Err(error) if error.is_damage() && missed != Some(number) => missed = Some(number),
+            Err(error) if error.is_damage() => {
+                return Ok(Newest::Lost { number, problem: error.to_string() });
+            }
             Err(error) => return Err(error.context(format!("epoch {number}"))),
         }
     }
-    Err(Error::damaged("the newest epoch has no plan; run 'onefold check'"))
+    Err(Error::new(ErrorKind::Fenced, "collections end one after the other; try again"))
 }
 
 /// The number of the newest epoch; 0 before the first collection.
 pub fn newest_number(repository: &Repository) -> Result<u64> {
-    let mut newest = 0;
-    repository.store().list_decided(layout::EPOCHS, &mut |name| {
-        if let Ok(number) = layout::last_component(name).parse() {
-            newest = u64::max(newest, number);
-        }
-        Ok(())
-    })?;
-    Ok(newest)
+    let names = decided::names(repository, layout::EPOCHS)?;
+    // A number has one spelling; another file is no epoch.
+    let number = |name: &String| name.parse::<u64>().ok().filter(|n| n.to_string() == *name);
+    Ok(names.iter().filter_map(number).max().unwrap_or(0))
+}
+
+/// The number of the epoch after this one.
+pub fn next_number(number: u64) -> Result<u64> {
+    number.checked_add(1).ok_or_else(|| {
+        Error::new(ErrorKind::LimitExceeded, format!("there is no epoch after {number}"))
+    })
+}
+
+/// The plan of the newest epoch, open or finished; `None` if there is none, or it cannot be read.
+pub fn newest_plan(repository: &Repository) -> Result<Option<record::Plan>> {
+    let number = newest_number(repository)?;
+    if number == 0 {
+        return Ok(None);
+    }
+    match decided_plan(repository, number) {
+        Ok(decided) => Ok(Some(decided.plan)),
+        Err(error) if error.is_damage() => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// The snapshots that the newest plan knew to be forgotten.
+pub fn newest_tombstones(repository: &Repository) -> Result<BTreeSet<SessionId>> {
+    let plan = newest_plan(repository)?;
+    Ok(plan.map(|plan| plan.tombstones.into_iter().collect()).unwrap_or_default())
 }
 
 /// Whether an epoch was declared finished.
@@ -98,15 +158,10 @@ pub fn is_finished(repository: &Repository, number: u64) -> Result<bool> {
 ///
 /// Errors: `NotFound` if the epoch is not decided, or its plan was removed since.
 pub fn decided_plan(repository: &Repository, number: u64) -> Result<DecidedEpoch> {
-    let sealed = repository.store().decided(&Key::new(layout::epoch(number))?)?;
     let missing = || Error::new(ErrorKind::NotFound, "the epoch is not decided");
-    let plan_id = open_epoch(repository, number, &sealed.ok_or_else(missing)?)?;
+    let bytes = DecidedName::epoch(number).read(repository)?.ok_or_else(missing)?;
+    let plan_id = record::decode::<record::Epoch>(&bytes, "epoch")?.plan;
     Ok(DecidedEpoch { number, plan_id, plan: read_plan(repository, plan_id)? })
-}
-
-fn open_epoch(repository: &Repository, number: u64, sealed: &[u8]) -> Result<PlanId> {
-    let bytes = repository.vault().open_record(Purpose::Plan, &epoch_name(number), sealed)?;
-    record::decode::<record::Epoch>(&bytes, "epoch").map(|epoch| epoch.plan)
 }
 
 /// Reads a collector's plan.
@@ -132,11 +187,18 @@ pub fn publish(
 ) -> Result<Option<DecidedEpoch>> {
     let plan_id = PlanId::random(&*repository.environment().randomness);
     let key = Key::new(layout::plan(plan_id))?;
-    repository.store().put(&key, &seal(repository, &plan_id.0, record::encode(&plan))?)?;
-    let epoch = record::encode(&record::Epoch { plan: plan_id });
-    let sealed = seal(repository, &epoch_name(number), epoch)?;
-    let won = repository.store().decide(&Key::new(layout::epoch(number))?, &sealed)?;
-    let won = open_epoch(repository, number, &won)?;
+    let (bytes, randomness) = (record::encode(&plan)?, &*repository.environment().randomness);
+    let sealed = repository.vault().seal_record(Purpose::Plan, &plan_id.0, &bytes, randomness)?;
+    repository.store().put(&key, &sealed)?;
+    // Nobody could obey a plan that does not read back.
+    if read_plan(repository, plan_id)? != plan {
+        return Err(Error::damaged(format!(
+            "the store acknowledged plan {plan_id} but holds another; do not trust this device"
+        )));
+    }
+    let own = record::encode(&record::Epoch { plan: plan_id })?;
+    let decision = DecidedName::epoch(number).decide(repository, &own)?;
+    let won = record::decode::<record::Epoch>(&decision.record, "epoch")?.plan;
     for id in older.iter().filter(|id| **id != won) {
         repository.store().delete(&Key::new(layout::plan(*id))?)?;
     }
@@ -159,8 +221,7 @@ pub fn plan_names(repository: &Repository) -> Result<Vec<PlanId>> {
 
 /// The sweep of an epoch, if it is decided.
 pub fn decided_sweep(repository: &Repository, number: u64) -> Result<Option<Vec<ContainerId>>> {
-    let sealed = repository.store().decided(&Key::new(layout::sweep(number))?)?;
-    sealed.map(|sealed| open_sweep(repository, number, &sealed)).transpose()
+    DecidedName::sweep(number).read(repository)?.map(|bytes| decode_sweep(&bytes)).transpose()
 }
 
 /// Decides which containers of an epoch are deleted; returns those that were decided, by whomever.
@@ -169,17 +230,12 @@ pub fn decide_sweep(
     number: u64,
     deleted: Vec<ContainerId>,
 ) -> Result<Vec<ContainerId>> {
-    let sealed = seal(repository, &sweep_name(number), record::encode(&record::Sweep { deleted }))?;
-    let won = repository.store().decide(&Key::new(layout::sweep(number))?, &sealed)?;
-    open_sweep(repository, number, &won)
+    let own = record::encode(&record::Sweep { deleted })?;
+    decode_sweep(&DecidedName::sweep(number).decide(repository, &own)?.record)
 }
 
-fn open_sweep(repository: &Repository, number: u64, sealed: &[u8]) -> Result<Vec<ContainerId>> {
-    let bytes = repository
-        .vault()
-        .open_record(Purpose::Plan, &sweep_name(number), sealed)
-        .context(|| format!("sweep {number}"))?;
-    record::decode::<record::Sweep>(&bytes, "sweep").map(|sweep| sweep.deleted)
+fn decode_sweep(bytes: &[u8]) -> Result<Vec<ContainerId>> {
+    record::decode::<record::Sweep>(bytes, "sweep").map(|sweep| sweep.deleted)
 }
 
 /// Declares an epoch finished (G8): everything of it was deleted and dropped from the index.
@@ -189,11 +245,6 @@ pub fn finish(repository: &Repository, number: u64) -> Result<()> {
         Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(()),
         other => other,
     }
-}
-
-fn seal(repository: &Repository, name: &[u8; 16], bytes: Result<Vec<u8>>) -> Result<Vec<u8>> {
-    let randomness = &*repository.environment().randomness;
-    repository.vault().seal_record(Purpose::Plan, name, &bytes?, randomness)
 }
 
 /// The name under which the record of an epoch is sealed.

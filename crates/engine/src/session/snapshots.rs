@@ -5,15 +5,16 @@
 //! so all older outcomes are reachable from the newer ones, and one that was taken away is missed.
 //! Only the very newest ones, which nobody has named yet, can be withheld without trace.
 //!
-//! Marks are reversible: a snapshot with a mark is hidden until `undelete` removes its marks. A
-//! tombstone is final (F1). Marks and tombstones that do not open with the store's key count for
-//! nothing and are reported: to forget takes the key.
+//! A snapshot whose record cannot be read is *lost* (rule D1): it is in no list, it is reported,
+//! and collections stop until its record is back or somebody gives it up.
 
+use super::decided::{self, DecidedName};
+use super::evidence::{Evidence, decided_sessions};
+use super::marks::Marks;
+use super::tombstones::Forgotten;
 use crate::repository::Repository;
-use onefold_crypto::Purpose;
 use onefold_format::layout;
-use onefold_format::record::{self, Note, Outcome, SnapshotRecord};
-use onefold_store::Key;
+use onefold_format::record::{self, Outcome, SnapshotRecord};
 use onefold_types::{Error, ErrorKind, Result, SessionId};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -35,6 +36,8 @@ pub struct SnapshotList {
     pub snapshots: Vec<Snapshot>,
     /// The newest outcomes: those that no other names as its predecessor.
     pub heads: Vec<SessionId>,
+    /// Sessions whose outcome is proved and missing, or cannot be read, and was not given up.
+    pub lost: BTreeSet<SessionId>,
     /// What does not add up: missing, damaged or unauthentic records.
     pub problems: Vec<String>,
 }
@@ -43,27 +46,37 @@ impl SnapshotList {
     /// Lists all snapshots.
     pub fn load(repository: &Repository) -> Result<Self> {
         let mut list = Self::default();
-        let tombstones = authentic_names(repository, Kind::Tombstone, &mut list.problems)?;
-        let marks = authentic_names(repository, Kind::Mark, &mut list.problems)?;
+        let mut forgotten = Forgotten::load(repository)?;
+        list.problems.append(&mut forgotten.problems);
+        let mut marks = Marks::load(repository)?;
+        list.problems.append(&mut marks.problems);
         let mut outcomes = BTreeMap::new();
-        for id in decided_sessions(repository)? {
+        let mut listed = BTreeSet::new();
+        for name in decided::names(repository, layout::OUTCOMES)? {
+            let Ok(id) = name.parse::<SessionId>() else { continue };
+            listed.insert(id);
             match read_outcome(repository, id) {
                 Ok(Some(outcome)) => {
                     outcomes.insert(id, outcome);
                 }
                 Ok(None) => {}
                 Err(error) if error.kind() == ErrorKind::NewerFormat => return Err(error),
-                Err(error) if error.is_damage() => list.problems.push(error.to_string()),
+                Err(_) if forgotten.ids.contains(&id) => {}
+                Err(error) if error.is_damage() => {
+                    list.lost.insert(id);
+                    list.problems.push(error.to_string());
+                }
                 Err(error) => return Err(error),
             }
         }
         list.complete(repository, &mut outcomes)?;
-        list.check_chain(&outcomes);
+        list.find_heads(&outcomes);
+        list.find_missing(repository, &outcomes, &listed, (&forgotten, &marks))?;
         for (id, outcome) in outcomes {
             if let Outcome::Committed(record) = outcome
-                && !tombstones.contains(&id)
+                && !forgotten.ids.contains(&id)
             {
-                let hidden = marks.contains(&id);
+                let hidden = marks.hidden.contains_key(&id);
                 list.snapshots.push(Snapshot { id, record: *record, hidden });
             }
         }
@@ -113,224 +126,95 @@ impl SnapshotList {
         Ok(())
     }
 
-    fn check_chain(&mut self, outcomes: &BTreeMap<SessionId, Outcome>) {
-        let mut named = BTreeSet::new();
-        for outcome in outcomes.values() {
-            if let Outcome::Committed(record) = outcome {
-                named.extend(record.predecessors.iter().copied());
-            }
-        }
-        for id in named.iter().filter(|id| !outcomes.contains_key(id)) {
-            self.problems.push(format!(
-                "snapshot {id} existed and is missing now: its record was removed from the store"
-            ));
-        }
+    fn find_heads(&mut self, outcomes: &BTreeMap<SessionId, Outcome>) {
+        let named: BTreeSet<SessionId> = predecessors(outcomes.values()).collect();
         self.heads = outcomes
             .iter()
             .filter(|(id, outcome)| matches!(outcome, Outcome::Committed(_)) && !named.contains(id))
             .map(|(id, _)| *id)
             .collect();
     }
+
+    /// Looks for outcomes that are proved and not there.
+    fn find_missing(
+        &mut self,
+        repository: &Repository,
+        outcomes: &BTreeMap<SessionId, Outcome>,
+        listed: &BTreeSet<SessionId>,
+        (forgotten, marks): (&Forgotten, &Marks),
+    ) -> Result<()> {
+        let mut evidence = Evidence::of(forgotten, marks);
+        evidence.extend(predecessors(outcomes.values()));
+        let known: BTreeSet<SessionId> = listed.iter().chain(outcomes.keys()).copied().collect();
+        let missing = evidence.missing(repository, &known)?;
+        self.problems.extend(missing.problems());
+        self.lost.extend(missing.sessions);
+        Ok(())
+    }
 }
 
-/// The snapshots that were forgotten for good, by authentic tombstones.
-pub fn tombstones(repository: &Repository) -> Result<BTreeSet<SessionId>> {
-    authentic_names(repository, Kind::Tombstone, &mut Vec::new())
+/// The sessions that committed ones name as their predecessors.
+fn predecessors<'o>(
+    outcomes: impl Iterator<Item = &'o Outcome>,
+) -> impl Iterator<Item = SessionId> {
+    outcomes.flat_map(|outcome| match outcome {
+        Outcome::Committed(record) => record.predecessors.clone(),
+        Outcome::Fenced => Vec::new(),
+    })
+}
+
+/// Committed sessions, and how many sessions have an outcome.
+#[derive(Clone, Debug, Default)]
+pub struct Committed {
+    /// The snapshots.
+    pub snapshots: Vec<(SessionId, SnapshotRecord)>,
+    /// Sessions with an outcome, forgotten and fenced ones included.
+    pub outcomes: u64,
 }
 
 /// Every committed session that is not in `forgotten`, hidden or not. Sessions in `known` were read
-/// before and are left out; those that were read are added to it, fenced ones too.
+/// before and are left out; those that were read are added to it, fenced ones too. `evidence` names
+/// sessions that must have an outcome.
 ///
-/// Errors: a record that cannot be read, or one that others name and that is missing. What it
-/// refers to is unknown, so whoever deletes must not go on.
+/// Errors: a record that cannot be read, or one that is proved and missing. What it refers to is
+/// unknown, so whoever deletes must not go on.
 pub fn committed_but(
     repository: &Repository,
     forgotten: &BTreeSet<SessionId>,
+    mut evidence: Evidence,
     known: &mut BTreeSet<SessionId>,
-) -> Result<Vec<(SessionId, SnapshotRecord)>> {
-    let (mut committed, mut named) = (Vec::new(), BTreeSet::new());
-    let decided: BTreeSet<SessionId> = decided_sessions(repository)?.into_iter().collect();
+) -> Result<Committed> {
+    let mut snapshots = Vec::new();
+    let decided = decided_sessions(repository)?;
+    // Outcomes are never removed: what was read before is evidence, too.
+    evidence.extend(known.iter().copied());
     let (before, mut read) = (&*known, Vec::new());
     for id in decided.iter().filter(|id| !forgotten.contains(id) && !before.contains(id)) {
         if let Some(Outcome::Committed(record)) = read_outcome(repository, *id)? {
-            named.extend(record.predecessors.iter().copied());
-            committed.push((*id, *record));
+            evidence.extend(record.predecessors.iter().copied());
+            snapshots.push((*id, *record));
         }
         read.push(*id);
     }
     known.extend(read);
-    for id in named.iter().filter(|id| !decided.contains(id)) {
-        // A list may be read name by name, and show a later one without an earlier one.
-        if read_outcome(repository, *id)?.is_none() {
-            return Err(Error::damaged(format!(
-                "snapshot {id} existed and is missing now: its record was removed from the store"
-            )));
-        }
-    }
-    Ok(committed)
+    evidence.check(repository, &decided)?;
+    Ok(Committed { snapshots, outcomes: decided.len() as u64 })
 }
 
 /// Reads how a session ended, if it has.
+///
+/// Errors: `Damaged` if it has, and neither copy of its record can be read.
 pub fn read_outcome(repository: &Repository, id: SessionId) -> Result<Option<Outcome>> {
-    let key = Key::new(layout::outcome(id))?;
-    match repository.store().decided(&key)? {
-        Some(sealed) => open_outcome(repository, id, &sealed).map(Some),
-        None => Ok(None),
-    }
-}
-
-/// Opens the record of an outcome.
-pub fn open_outcome(repository: &Repository, id: SessionId, sealed: &[u8]) -> Result<Outcome> {
-    repository
-        .vault()
-        .open_record(Purpose::Outcome, &id.0, sealed)
-        .and_then(|bytes| record::decode(&bytes, "outcome"))
-        .map_err(|error| error.context(format!("snapshot {id}")))
-}
-
-/// Whether a snapshot has been forgotten for good. An unauthentic tombstone counts for nothing.
-pub fn is_forgotten(repository: &Repository, id: SessionId) -> Result<bool> {
-    let key = Key::new(layout::tombstone(id))?;
-    match repository.store().decided(&key)? {
-        Some(sealed) => {
-            Ok(repository.vault().open_record(Purpose::Tombstone, &id.0, &sealed).is_ok())
-        }
-        None => Ok(false),
-    }
-}
-
-/// Forgets a snapshot for good (F1).
-pub fn decide_tombstone(
-    repository: &Repository,
-    id: SessionId,
-    by: &str,
-    reason: &str,
-) -> Result<()> {
-    let sealed = seal_note(repository, Purpose::Tombstone, &id.0, by, reason)?;
-    repository.store().decide(&Key::new(layout::tombstone(id))?, &sealed).map(|_| ())
-}
-
-/// Hides a snapshot until [`unhide`].
-pub fn hide(repository: &Repository, id: SessionId, by: &str, reason: &str) -> Result<()> {
-    let mark = SessionId::random(&*repository.environment().randomness);
-    let sealed = seal_note(repository, Purpose::Mark, &id.0, by, reason)?;
-    repository.store().put(&Key::new(layout::mark(id, mark))?, &sealed)
-}
-
-/// Shows a hidden snapshot again; tells whether it was hidden.
-pub fn unhide(repository: &Repository, id: SessionId) -> Result<bool> {
-    let mut names = Vec::new();
-    repository.store().list_names(layout::MARKS, &mut |name| {
-        if layout::marked_snapshot(name).is_ok_and(|marked| marked == id) {
-            names.push(format!("{}/{}", layout::MARKS, layout::last_component(name)));
-        }
-        Ok(())
-    })?;
-    for name in &names {
-        repository.store().delete(&Key::new(name.as_str())?)?;
-    }
-    Ok(!names.is_empty())
-}
-
-/// When each hidden snapshot was hidden last, in nanoseconds since 1970. Marks that do not open
-/// with the store's key count for nothing.
-pub fn hidden_since(repository: &Repository) -> Result<BTreeMap<SessionId, i64>> {
-    let mut names = Vec::new();
-    repository.store().list_names(layout::MARKS, &mut |name| {
-        names.push(name.to_owned());
-        Ok(())
-    })?;
-    let mut since: BTreeMap<SessionId, i64> = BTreeMap::new();
-    for name in names {
-        let Ok(id) = layout::marked_snapshot(&name) else { continue };
-        let sealed = match repository.store().get(&Key::new(name)?) {
-            Ok(sealed) => sealed,
-            Err(error) if error.kind() == ErrorKind::NotFound => continue,
-            Err(error) => return Err(error),
-        };
-        let note = repository
-            .vault()
-            .open_record(Purpose::Mark, &id.0, &sealed)
-            .and_then(|bytes| record::decode::<Note>(&bytes, "mark"));
-        if let Ok(note) = note {
-            let newest = since.entry(id).or_insert(note.time_ns);
-            *newest = note.time_ns.max(*newest);
-        }
-    }
-    Ok(since)
-}
-
-fn seal_note(
-    repository: &Repository,
-    purpose: Purpose,
-    name: &[u8; 16],
-    by: &str,
-    reason: &str,
-) -> Result<Vec<u8>> {
-    let environment = repository.environment();
-    let note =
-        Note { time_ns: environment.clock.now_ns(), by: by.to_owned(), reason: reason.to_owned() };
-    let bytes = record::encode(&note)?;
-    repository.vault().seal_record(purpose, name, &bytes, &*environment.randomness)
-}
-
-fn decided_sessions(repository: &Repository) -> Result<Vec<SessionId>> {
-    let mut ids = Vec::new();
-    repository.store().list_decided(layout::OUTCOMES, &mut |name| {
-        ids.extend(layout::last_component(name).parse::<SessionId>());
-        Ok(())
-    })?;
-    Ok(ids)
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Kind {
-    Tombstone,
-    Mark,
-}
-
-/// The snapshots that have an authentic tombstone or mark.
-fn authentic_names(
-    repository: &Repository,
-    kind: Kind,
-    problems: &mut Vec<String>,
-) -> Result<BTreeSet<SessionId>> {
-    let store = repository.store();
-    let mut found = Vec::new();
-    match kind {
-        Kind::Tombstone => store.list_decided(layout::TOMBSTONES, &mut |name| {
-            let last = layout::last_component(name);
-            found.push((format!("{}/{last}", layout::TOMBSTONES), last.parse::<SessionId>()));
-            Ok(())
-        })?,
-        Kind::Mark => store.list_names(layout::MARKS, &mut |name| {
-            let last = layout::last_component(name);
-            found.push((format!("{}/{last}", layout::MARKS), layout::marked_snapshot(name)));
-            Ok(())
-        })?,
-    }
-    let mut ids = BTreeSet::new();
-    for (name, id) in found {
-        let Ok(id) = id else { continue };
-        let key = Key::new(name.as_str())?;
-        let (sealed, purpose) = match kind {
-            Kind::Tombstone => (store.decided(&key), Purpose::Tombstone),
-            Kind::Mark => (store.get(&key).map(Some), Purpose::Mark),
-        };
-        match sealed {
-            Ok(None) => {}
-            Err(error) if error.kind() == ErrorKind::NotFound => {}
-            Err(error) => return Err(error),
-            Ok(Some(sealed)) => match repository.vault().open_record(purpose, &id.0, &sealed) {
-                Ok(_) => {
-                    ids.insert(id);
-                }
-                Err(_) => problems
-                    .push(format!("{name} was not written by a holder of the key; it is ignored")),
-            },
-        }
-    }
-    Ok(ids)
+    let decoded = DecidedName::outcome(id)
+        .read(repository)
+        .and_then(|bytes| bytes.map(|bytes| record::decode(&bytes, "outcome")).transpose());
+    decoded.map_err(|error| match error.kind() {
+        ErrorKind::Damaged => error.context(format!(
+            "the record of snapshot {id} is lost (bring the file back from a copy of the store, or \
+             give the snapshot up with 'onefold forget --give-up {id}')"
+        )),
+        _ => error.context(format!("snapshot {id}")),
+    })
 }
 
 /// An error about a snapshot that cannot be read because it was forgotten meanwhile.

@@ -7,15 +7,17 @@
 //! A session never waits for anybody. If a collector fenced it, commit says so and the writer
 //! starts over with a fresh session and looks everything up again.
 
+use super::decided::DecidedName;
 use super::epoch::{self, Epoch};
 use super::snapshots;
+use super::tombstones::{self, Standing};
 use crate::environment::process_name;
 use crate::repository::Repository;
 use onefold_crypto::Purpose;
 use onefold_format::layout;
 use onefold_format::record::{self, Note, Outcome, SnapshotRecord};
 use onefold_store::Key;
-use onefold_types::{ContainerId, Result, SessionId};
+use onefold_types::{ContainerId, ErrorKind, Result, SessionId};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -69,12 +71,14 @@ impl WriterSession {
     }
 
     /// Whether `parent` is committed and not forgotten, so that its subtrees may be reused (W3).
+    /// What cannot be told, because its tombstone cannot be read, counts as forgotten (rule D1).
     pub fn check_parent(&self, parent: SessionId) -> Result<bool> {
-        let committed = matches!(
-            snapshots::read_outcome(&self.repository, parent)?,
-            Some(Outcome::Committed(_))
-        );
-        Ok(committed && !snapshots::is_forgotten(&self.repository, parent)?)
+        let committed = match snapshots::read_outcome(&self.repository, parent) {
+            Ok(outcome) => matches!(outcome, Some(Outcome::Committed(_))),
+            Err(error) if error.kind() == ErrorKind::Damaged => false,
+            Err(error) => return Err(error),
+        };
+        Ok(committed && tombstones::standing(&self.repository, parent)? == Standing::Kept)
     }
 
     /// Declares that the session knows its epoch (W4).
@@ -108,25 +112,24 @@ impl WriterSession {
         Ok(true)
     }
 
-    /// Decides the outcome (W7). Everything the record refers to must be durable and indexed.
+    /// Decides the outcome (W7). Everything the record refers to must be stored and indexed; it is
+    /// made durable here, because hits may lie in containers and runs that other writers have not
+    /// made durable yet.
     pub fn commit(mut self, record: SnapshotRecord) -> Result<Commit> {
         if self.ready.is_empty() {
             self.declare_ready()?;
         }
+        let store = self.repository.store();
+        store.settle(layout::CONTAINERS)?;
+        store.settle(layout::INDEX)?;
         let bytes = record::encode(&Outcome::Committed(Box::new(record)))?;
-        let sealed = self.repository.vault().seal_record(
-            Purpose::Outcome,
-            &self.id.0,
-            &bytes,
-            &*self.repository.environment().randomness,
-        )?;
-        let key = Key::new(layout::outcome(self.id))?;
-        let won = self.repository.store().decide(&key, &sealed)?;
-        let outcome = snapshots::open_outcome(&self.repository, self.id, &won)?;
+        let decision = DecidedName::outcome(self.id).decide(&self.repository, &bytes)?;
         self.clean_up();
-        Ok(match outcome {
-            Outcome::Committed(_) => Commit::Saved(self.id),
-            Outcome::Fenced => Commit::Fenced,
+        // A commit of the same session by another process, such as one that was restored from a
+        // checkpoint of this one, saved what that process had seen.
+        Ok(match decision.is_own {
+            true => Commit::Saved(self.id),
+            false => Commit::Fenced,
         })
     }
 
@@ -134,17 +137,9 @@ impl WriterSession {
     ///
     /// Best effort: a session that stays undecided is fenced by the next collector.
     pub fn abandon(self) {
-        let environment = self.repository.environment();
         let decide = || {
             let bytes = record::encode(&Outcome::Fenced)?;
-            let vault = self.repository.vault();
-            let sealed = vault.seal_record(
-                Purpose::Outcome,
-                &self.id.0,
-                &bytes,
-                &*environment.randomness,
-            )?;
-            self.repository.store().decide(&Key::new(layout::outcome(self.id))?, &sealed)
+            DecidedName::outcome(self.id).decide(&self.repository, &bytes)
         };
         if decide().is_ok() {
             self.clean_up();

@@ -3,14 +3,14 @@
 //! The index gives all containers that may hold a chunk, newest first; a container's own section
 //! decides. Neighbours are likely wanted next, so whole sections and the last frames are kept.
 //!
-//! If a container has gone or is damaged, other instances are tried; if none is left, the index is
-//! opened again and what it does not cover is replayed (protocol, R1), once; only a chunk that is
-//! nowhere after that is reported, by name.
+//! If a container has gone or is damaged, other instances are tried; if none is left, the index
+//! catches up with the collections that ran meanwhile, as often as there were some (protocol, R1:
+//! [`crate::index::current`]); only a chunk that is nowhere after that is reported, by name.
 
 use crate::container::frame::{CodedFrame, FrameChunk, FrameOpener};
 use crate::container::reader::{self, FrameReader};
-use crate::index::{FingerprintIndex, rebuild};
-use crate::job::Job;
+use crate::index::current::CATCH_UPS_MAX;
+use crate::index::{CurrentIndex, FingerprintIndex};
 use crate::repository::Repository;
 use lru::LruCache;
 use onefold_format::container::{ChunkDescriptor, MetadataSection};
@@ -55,12 +55,14 @@ pub struct ReadCounters {
 /// Reads chunks of one store. Used by one thread at a time.
 pub struct ChunkReader {
     repository: Arc<Repository>,
-    index: FingerprintIndex,
+    index: CurrentIndex,
     cache: LocalityCache,
     sections: Sized<ContainerId, Arc<MetadataSection>>,
     frames: Sized<(ContainerId, u32), Arc<Vec<u8>>>,
+    /// Containers that are damaged.
     unusable: BTreeSet<ContainerId>,
-    replayed: bool,
+    /// Containers that were not found; forgotten when the index is opened again.
+    gone: BTreeSet<ContainerId>,
     opener: FrameOpener,
     sealed: Vec<u8>,
     counters: ReadCounters,
@@ -103,12 +105,12 @@ impl ChunkReader {
     ) -> Result<Self> {
         Ok(Self {
             repository: Arc::clone(repository),
-            index,
+            index: CurrentIndex::new(index),
             cache: LocalityCache::new(section_bytes / 2),
             sections: Sized::new(section_bytes / 2),
             frames: Sized::new(frame_bytes),
             unusable: BTreeSet::new(),
-            replayed: false,
+            gone: BTreeSet::new(),
             opener: FrameOpener::new()?,
             sealed: Vec::new(),
             counters: ReadCounters::default(),
@@ -127,15 +129,26 @@ impl ChunkReader {
         self.counters
     }
 
-    /// Containers found gone or damaged so far.
-    #[must_use]
-    pub fn unusable(&self) -> &BTreeSet<ContainerId> {
-        &self.unusable
-    }
-
     /// Passes over a container from now on: a frame of it could not be read.
     pub fn set_unusable(&mut self, container: ContainerId) {
         self.unusable.insert(container);
+        self.drop_cached(container);
+    }
+
+    /// Passes over a container that was not found, until the index is opened again.
+    pub fn set_gone(&mut self, container: ContainerId) {
+        self.gone.insert(container);
+        self.drop_cached(container);
+    }
+
+    fn set_failed(&mut self, container: ContainerId, error: &Error) {
+        match error.kind() {
+            ErrorKind::NotFound => self.set_gone(container),
+            _ => self.set_unusable(container),
+        }
+    }
+
+    fn drop_cached(&mut self, container: ContainerId) {
         self.cache.remove(container);
         self.sections.remove(&container);
     }
@@ -169,22 +182,14 @@ impl ChunkReader {
     ///
     /// Errors: `Damaged` if no readable container holds it.
     pub fn locate(&mut self, fingerprint: &Fingerprint) -> Result<Location> {
-        if let Some(location) = self.locate_known(fingerprint)? {
-            return Ok(location);
-        }
-        if !self.replayed {
-            self.replayed = true;
-            let (job, _) = Job::unattended();
-            self.index.refresh(&self.repository)?;
-            // A store that may not be written is read without mending its index.
-            match rebuild::replay(&self.repository, &self.index, &job) {
-                Ok(_) => self.index.refresh(&self.repository)?,
-                Err(error) if error.kind() == ErrorKind::ReadOnly => {}
-                Err(error) => return Err(error),
-            }
+        for _ in 0..CATCH_UPS_MAX {
             if let Some(location) = self.locate_known(fingerprint)? {
                 return Ok(location);
             }
+            if !self.index.catch_up(&self.repository)? {
+                break;
+            }
+            self.gone.clear();
         }
         Err(Error::damaged(format!("chunk {fingerprint} is in no readable container")))
     }
@@ -196,7 +201,7 @@ impl ChunkReader {
         found: &mut Vec<Vec<ContainerId>>,
     ) -> Result<()> {
         let pages = &mut self.counters.index_pages;
-        self.index.locate_all(&self.repository, fingerprints, found, pages)
+        self.index.index.locate_all(&self.repository, fingerprints, found, pages)
     }
 
     fn locate_known(&mut self, fingerprint: &Fingerprint) -> Result<Option<Location>> {
@@ -207,7 +212,7 @@ impl ChunkReader {
             }
         }
         let pages = &mut self.counters.index_pages;
-        for container in self.index.locate(&self.repository, fingerprint, pages)? {
+        for container in self.index.index.locate(&self.repository, fingerprint, pages)? {
             let Some(section) = self.section(container)? else {
                 continue;
             };
@@ -224,7 +229,7 @@ impl ChunkReader {
 
     /// The section of a container, or `None` if the container cannot be used.
     pub fn section(&mut self, container: ContainerId) -> Result<Option<Arc<MetadataSection>>> {
-        if self.unusable.contains(&container) {
+        if self.unusable.contains(&container) || self.gone.contains(&container) {
             return Ok(None);
         }
         if let Some(section) = self.sections.get(&container) {
@@ -239,7 +244,7 @@ impl ChunkReader {
                 Ok(Some(section))
             }
             Err(error) if error.is_damage() => {
-                self.set_unusable(container);
+                self.set_failed(container, &error);
                 Ok(None)
             }
             Err(error) => Err(error),
@@ -252,8 +257,8 @@ impl ChunkReader {
             let location = self.locate(fingerprint)?;
             match self.read_at(&location) {
                 Ok(bytes) => return Ok(bytes),
-                // The set of unusable containers grows with every turn, so this ends.
-                Err(error) if error.is_damage() => self.set_unusable(location.container),
+                // A container fails once, or once more after the index has changed: this ends.
+                Err(error) if error.is_damage() => self.set_failed(location.container, &error),
                 Err(error) => return Err(error),
             }
         }

@@ -12,6 +12,11 @@ use std::collections::BTreeMap;
 
 /// Bytes that an entry takes besides its variable parts, as an estimate.
 const ENTRY_ESTIMATE_BYTES: usize = 80;
+/// The same estimate for a whole leaf, at most: one that is far off still gives a node that a
+/// reader takes.
+const LEAF_ESTIMATE_MAX_BYTES: usize = limits::NODE_MAX_BYTES / 8 * 3;
+/// Bytes that the names of owners may take in a leaf; those beyond are restored by number.
+const OWNERS_MAX_BYTES: usize = 32 * limits::KIB;
 /// One in this many names may end a leaf that is large enough.
 const CUT_ONE_IN: u64 = 64;
 
@@ -68,6 +73,9 @@ impl DirectoryBuilder {
         let xattrs: usize =
             entry.xattrs.iter().map(|(name, value)| name.len() + value.len() + 8).sum();
         let size = ENTRY_ESTIMATE_BYTES + entry.name.len() + entry.target.len() + xattrs;
+        if !self.entries.is_empty() && self.estimate_bytes + size > LEAF_ESTIMATE_MAX_BYTES {
+            self.flush(names, stream)?;
+        }
         self.estimate_bytes += size;
         let cut = name_hash(&entry.name).is_multiple_of(CUT_ONE_IN);
         self.entries.push(entry);
@@ -92,7 +100,7 @@ impl DirectoryBuilder {
         }
         let level = parent_level(self.parts.iter().map(|part| part.leaf.level))?;
         let node = Node::DirectoryMap(DirectoryMap { parts: self.parts });
-        let fingerprint = stream.put_node(level, &node.encode())?;
+        let fingerprint = stream.put_tree_node(level, &node)?;
         Ok(Directory { reference: Reference { fingerprint, level }, totals: self.totals })
     }
 
@@ -107,7 +115,7 @@ impl DirectoryBuilder {
         let users = owners(entries.iter().map(|entry| entry.uid), |id| names.user(id));
         let groups = owners(entries.iter().map(|entry| entry.gid), |id| names.group(id));
         let node = Node::DirectoryLeaf(DirectoryLeaf { entries, users, groups });
-        let fingerprint = stream.put_node(level, &node.encode())?;
+        let fingerprint = stream.put_tree_node(level, &node)?;
         let leaf = Reference { fingerprint, level };
         self.totals.add_totals(&totals);
         self.parts.push(DirectoryPart { leaf, first_name, totals });
@@ -120,7 +128,19 @@ fn owners(ids: impl Iterator<Item = u32>, name: impl Fn(u32) -> Option<Vec<u8>>)
     for id in ids {
         known.entry(id).or_insert_with(|| name(id));
     }
-    known.into_iter().filter_map(|(id, name)| Some((id, name?))).collect()
+    let mut left_bytes = OWNERS_MAX_BYTES;
+    let mut named = Vec::new();
+    for (id, name) in known {
+        // The most that a number and a length take besides the name.
+        let needed = |name: &Vec<u8>| name.len() + 10;
+        let fits =
+            |name: &Vec<u8>| name.len() <= limits::NAME_MAX_BYTES && needed(name) <= left_bytes;
+        if let Some(name) = name.filter(fits) {
+            left_bytes -= needed(&name);
+            named.push((id, name));
+        }
+    }
+    named
 }
 
 fn parent_level(children: impl Iterator<Item = Level>) -> Result<Level> {

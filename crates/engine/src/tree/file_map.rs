@@ -82,7 +82,7 @@ impl FileMapBuilder {
         let extents = std::mem::take(&mut self.levels[level]);
         let length = extents.iter().map(|extent| extent.length).sum();
         let node = Node::FileMap(FileMap { child_level: level_of(level)?, extents });
-        let fingerprint = stream.put_node(level_of(level + 1)?, &node.encode())?;
+        let fingerprint = stream.put_tree_node(level_of(level + 1)?, &node)?;
         self.push_at(level + 1, Extent { fingerprint, length }, stream)
     }
 }

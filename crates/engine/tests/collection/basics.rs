@@ -78,7 +78,7 @@ impl Saved {
     }
 }
 
-fn everything() -> CollectOptions {
+pub fn everything() -> CollectOptions {
     collect_options()
 }
 
@@ -144,7 +144,7 @@ fn live_containers(saved: &Saved, nodes: bool) -> Vec<ContainerId> {
     containers(&saved.repository).into_iter().filter(|id| !dead.contains(id) && holds(id)).collect()
 }
 
-fn assert_refused(saved: &Saved, names: &str) {
+pub fn assert_refused(saved: &Saved, names: &str) {
     let before = containers(&saved.repository);
     let repository = reopen(&saved.memory, 55);
     let error = collect(&repository, &everything(), &job()).unwrap_err();
@@ -197,10 +197,13 @@ fn a_damaged_or_missing_outcome_stops_a_collection() {
     let saved = Saved::versions(Suite::Aes256Gcm);
     let live = *saved.contents.keys().next().unwrap();
     let outcome = key(layout::outcome(live));
+    let copy = key(layout::copy_of(outcome.as_str()));
     let whole = saved.memory.get(&outcome).unwrap();
     saved.memory.corrupt(&outcome, |bytes| bytes[20] ^= 1);
+    saved.memory.corrupt(&copy, |bytes| bytes[30] ^= 1);
     assert_refused(&saved, &live.short());
     saved.memory.corrupt(&outcome, |bytes| bytes.clone_from(&whole));
+    saved.memory.corrupt(&copy, |bytes| bytes.clone_from(&whole));
     saved.assert_whole();
 
     // Its record is named by a later one.
@@ -208,6 +211,7 @@ fn a_damaged_or_missing_outcome_stops_a_collection() {
     let first = saved.save(&[("a", 1, 50_000)]);
     saved.save(&[("b", 2, 50_000)]);
     saved.memory.remove(&key(layout::outcome(first)));
+    saved.memory.remove(&key(layout::copy_of(&layout::outcome(first))));
     assert_refused(&saved, &first.short());
 }
 

@@ -1,9 +1,11 @@
 //! Root causes of losses elsewhere, as far as they are about collection (docs/TESTING.md).
 
 use crate::basics::Saved;
+use crate::gated::Answer;
 use crate::model::{Scenario, world};
-use crate::schedule::{Answer, Segment};
+use crate::schedule::Segment;
 use crate::steps::*;
+use crate::tasks::*;
 use crate::world::*;
 use onefold_crypto::Suite;
 use onefold_engine::check::ReadData;
@@ -41,6 +43,7 @@ fn r2_nothing_is_lost_by_clocks_that_lie() {
         let environment = Environment {
             randomness: Arc::new(SeededRandomness::new(900 + seed)),
             clock: Arc::new(LyingClock(SeededRandomness::new(seed))),
+            ..environment(seed)
         };
         let store = Arc::new(saved.memory.clone());
         let password = || unreachable!("the store is not encrypted");
@@ -452,8 +455,8 @@ fn what_a_vanished_session_left_is_freed_by_whoever_has_no_patience() {
     for step in 0..=scenario.steps()[0] {
         scenario.must_hold(&[Segment::Run(0, step), Segment::Crash(0)], false);
     }
-    let run =
-        scenario.world.run(&scenario.actors, &[Segment::Run(0, 20), Segment::Crash(0)], false);
+    let stopped = [Segment::Until(0, Decide, "outcomes"), Segment::Crash(0)];
+    let run = scenario.world.run(&scenario.actors, &stopped, false);
     // Whoever has some leaves it alone at first, waits for it in vain, and frees it then.
     let patience = std::time::Duration::from_millis(300);
     let patient = CollectOptions { patience, ..collect_options() };

@@ -2,6 +2,7 @@
 
 use crate::schedule::{Segment, random_segments};
 use crate::steps::*;
+use crate::tasks::*;
 use crate::world::*;
 use onefold_engine::collection::{CollectOptions, MarkAlgorithm};
 use onefold_engine::ingest::{ParentChoice, backup};
@@ -19,29 +20,43 @@ impl Scenario {
     }
 
     /// Runs one schedule; returns what went wrong.
-    pub fn problems(&self, segments: &[Segment], splits_lists: bool) -> Vec<String> {
-        let mut run = self.world.run(&self.actors, segments, splits_lists);
+    pub fn problems(&self, segments: &[Segment], mode: impl Into<Mode>) -> Vec<String> {
+        let mut run = self.world.run(&self.actors, segments, mode);
         self.world.verify(&mut run);
         run.problems
     }
 
     /// Runs one schedule, which must go well.
-    pub fn must_hold(&self, segments: &[Segment], splits_lists: bool) {
-        let mut run = self.world.run(&self.actors, segments, splits_lists);
+    pub fn must_hold(&self, segments: &[Segment], mode: impl Into<Mode>) {
+        let mode = mode.into();
+        let mut run = self.world.run(&self.actors, segments, mode);
         self.world.verify(&mut run);
         assert!(
             run.problems.is_empty(),
-            "{:?}\nschedule: {segments:?}, lists split: {splits_lists}\n{}",
+            "{:?}\nschedule: {segments:?}, {mode:?}\n{}",
             run.problems,
             run.schedule.trace()
         );
     }
 
+    /// Runs a schedule with all actors keeping to the rules; returns what went wrong.
+    pub fn honest_problems(&self, segments: &[Segment]) -> Vec<String> {
+        let actors: Vec<Actor> = self.actors.iter().map(Actor::honest).collect();
+        let mut run = self.world.run(&actors, segments, false);
+        self.world.verify(&mut run);
+        run.problems
+    }
+
     /// How many steps each actor makes if all others come later.
     pub fn steps(&self) -> Vec<usize> {
+        self.steps_in(Mode::default())
+    }
+
+    /// The same on a store of this kind.
+    pub fn steps_in(&self, mode: Mode) -> Vec<usize> {
         let alone = |actor: usize| {
             let segments = [Segment::End(actor)];
-            self.world.run(&self.actors, &segments, false).schedule.steps()[actor]
+            self.world.run(&self.actors, &segments, mode).schedule.steps()[actor]
         };
         (0..self.actors.len()).map(alone).collect()
     }

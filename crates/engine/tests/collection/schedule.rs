@@ -1,20 +1,32 @@
 //! Schedules: which actor makes its next step when, so that a run can be chosen and played again.
 //!
-//! Every actor works on the store through its own [`Gated`] handle, from which each operation that
-//! matters to the protocol waits for the actor's turn. A step is one such operation; between two
-//! steps an actor runs freely, alone. Listings may be split, so that half of the names are read
-//! in a step of their own: the protocol promises that lists may be read name by name.
+//! Every actor works on the store through its own [`Gated`](crate::gated::Gated) handle, from which
+//! each operation that matters to the protocol waits for the actor's turn. A step is one such
+//! operation; between two steps an actor runs freely, alone.
 //!
-//! A crash is an actor all of whose operations fail from some step on. An actor that gets no turn
-//! until all others have ended is frozen, and resumes.
+//! A backup may renew its session (W8) in a second thread, which is an actor of its own: the
+//! *renewer* of actor `a` among `n` is actor `n + a`. Its first step of each renewal is the tick.
+//! It exists while the backup builds its tree. The two share locks, so that one of them may have
+//! the turn and wait for the other: then the other makes a step out of turn.
+//!
+//! A crash is an actor all of whose operations fail from some step on; a power loss is the crash of
+//! all. An actor that gets no turn until all others have ended is frozen, and resumes.
 
-use onefold_format::layout;
+use crossbeam_channel::{Receiver, TryRecvError};
 use onefold_store::layers::Operation;
-use onefold_store::{Blobs, Decisions, Key, Listed, MemoryStore, Store};
 use onefold_types::environment::SeededRandomness;
 use onefold_types::{Error, ErrorKind, Result};
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// After so long without a step a renewal and its backup are taken to wait for each other.
+const STALL: Duration = Duration::from_millis(3);
+/// How often a renewer looks whether its backup has ended.
+const LOOK: Duration = Duration::from_millis(1);
+
+/// What a tick is called among the steps.
+pub const TICK: &str = "tick";
 
 /// A part of a schedule.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -25,8 +37,15 @@ pub enum Segment {
     Until(usize, Operation, &'static str),
     /// The actor's operations fail from now on, until it has ended.
     Crash(usize),
-    /// The actor goes on to its end.
+    /// The actor goes on to its end; a renewer looks no more.
     End(usize),
+    /// All crash, and what was not durable is lost.
+    PowerLoss,
+}
+
+/// One whole renewal by this renewer.
+pub fn renewal(renewer: usize) -> [Segment; 2] {
+    [Segment::Run(renewer, 1), Segment::Until(renewer, Operation::Size, TICK)]
 }
 
 /// What the actor that has its turn may do.
@@ -38,10 +57,17 @@ enum Turn {
 
 struct State {
     segments: VecDeque<Segment>,
+    /// Actors without their renewers.
+    actors: usize,
     actor: usize,
     turn: Turn,
     ended: Vec<bool>,
     crashed: Vec<bool>,
+    /// Whether there is somebody to have a turn; renewers come and go.
+    present: Vec<bool>,
+    /// Whether a renewer is between two ticks.
+    renewing: Vec<bool>,
+    power_lost: bool,
     steps: Vec<usize>,
     trace: Vec<(usize, Operation, String)>,
     /// Rules of the protocol that were seen to be broken.
@@ -56,15 +82,25 @@ impl State {
                 Segment::Run(actor, steps) => (actor, Turn::Steps(steps)),
                 Segment::Until(actor, operation, prefix) => (actor, Turn::Until(operation, prefix)),
                 Segment::Crash(actor) | Segment::End(actor) => (actor, Turn::Free),
+                Segment::PowerLoss => {
+                    self.power_lost = true;
+                    self.crashed.fill(true);
+                    continue;
+                }
             };
-            if self.ended[actor] {
+            if let Segment::Crash(actor) = segment
+                && !self.ended[actor]
+            {
+                self.crashed[actor] = true;
+                self.crashed[self.actors + actor] = true;
+            }
+            if self.ended[actor] || !self.present[actor] {
                 continue;
             }
-            self.crashed[actor] |= matches!(segment, Segment::Crash(_));
             (self.actor, self.turn) = (actor, turn);
             return;
         }
-        if let Some(actor) = self.ended.iter().position(|ended| !ended) {
+        if let Some(actor) = self.ended[..self.actors].iter().position(|ended| !ended) {
             (self.actor, self.turn) = (actor, Turn::Free);
         }
     }
@@ -80,6 +116,24 @@ impl State {
             Turn::Free => true,
         }
     }
+
+    fn note(&mut self, actor: usize, operation: Operation, name: &str) {
+        self.steps[actor] += 1;
+        self.trace.push((actor, operation, name.to_owned()));
+    }
+
+    /// Whether a renewal of the actor's process is under way.
+    fn is_renewing(&self, actor: usize) -> bool {
+        self.renewing[self.actors + actor % self.actors]
+    }
+
+    fn leave(&mut self, actor: usize) {
+        self.present[actor] = false;
+        self.renewing[actor] = false;
+        if self.actor == actor {
+            self.next();
+        }
+    }
 }
 
 /// Who has the turn.
@@ -88,15 +142,23 @@ pub struct Schedule {
     changed: Condvar,
 }
 
+fn crashed() -> Error {
+    Error::new(ErrorKind::Io, "this process has crashed")
+}
+
 impl Schedule {
     pub fn new(actors: usize, segments: &[Segment]) -> Arc<Self> {
         let mut state = State {
             segments: segments.iter().copied().collect(),
+            actors,
             actor: 0,
             turn: Turn::Free,
-            ended: vec![false; actors],
-            crashed: vec![false; actors],
-            steps: vec![0; actors],
+            ended: vec![false; 2 * actors],
+            crashed: vec![false; 2 * actors],
+            present: (0..2 * actors).map(|actor| actor < actors).collect(),
+            renewing: vec![false; 2 * actors],
+            power_lost: false,
+            steps: vec![0; 2 * actors],
             trace: Vec::new(),
             broken: Vec::new(),
         };
@@ -108,24 +170,86 @@ impl Schedule {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Waits for something to happen; whether nothing did for this long.
+    fn wait<'a>(
+        &self,
+        state: MutexGuard<'a, State>,
+        longest: Option<Duration>,
+    ) -> (MutexGuard<'a, State>, bool) {
+        let Some(longest) = longest else {
+            return (self.changed.wait(state).unwrap_or_else(PoisonError::into_inner), false);
+        };
+        let waited = self.changed.wait_timeout(state, longest);
+        let (state, waited) = waited.unwrap_or_else(PoisonError::into_inner);
+        (state, waited.timed_out())
+    }
+
     /// Waits for the actor's turn to make this step.
     pub fn step(&self, actor: usize, operation: Operation, name: &str) -> Result<()> {
         let mut state = self.lock();
         loop {
             if state.crashed[actor] {
-                return Err(Error::new(ErrorKind::Io, "this process has crashed"));
+                return Err(crashed());
             }
             if state.actor == actor {
                 if state.take(operation, name) {
-                    state.steps[actor] += 1;
-                    state.trace.push((actor, operation, name.to_owned()));
+                    state.note(actor, operation, name);
                     return Ok(());
                 }
                 state.next();
                 self.changed.notify_all();
                 continue;
             }
-            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+            let made = state.trace.len();
+            let longest = state.is_renewing(actor).then_some(STALL);
+            let (again, is_still) = self.wait(state, longest);
+            state = again;
+            let is_of_us = state.actor % state.actors == actor % state.actors;
+            if is_still && is_of_us && state.trace.len() == made && !state.crashed[actor] {
+                state.note(actor, operation, name);
+                return Ok(());
+            }
+        }
+    }
+
+    /// A renewer begins to wait for ticks.
+    pub fn enter(&self, renewer: usize) {
+        let mut state = self.lock();
+        state.present[renewer] = !state.ended[renewer];
+    }
+
+    /// A renewer has gone.
+    pub fn leave(&self, renewer: usize) {
+        self.lock().leave(renewer);
+        self.changed.notify_all();
+    }
+
+    /// Waits for a renewer's turn to begin a renewal; `false` if there will be none.
+    pub fn tick(&self, renewer: usize, stopped: &Receiver<()>) -> bool {
+        let mut state = self.lock();
+        state.renewing[renewer] = false;
+        loop {
+            let is_over = stopped.try_recv() == Err(TryRecvError::Disconnected);
+            if is_over || state.crashed[renewer] || state.ended[renewer] {
+                return false;
+            }
+            if state.actor == renewer {
+                if matches!(state.turn, Turn::Free) {
+                    state.ended[renewer] = true;
+                    return false;
+                }
+                if state.take(Operation::Size, TICK) {
+                    state.note(renewer, Operation::Size, TICK);
+                    state.renewing[renewer] = true;
+                    // Whoever waits for the turn of this backup must look out for stalls from now.
+                    self.changed.notify_all();
+                    return true;
+                }
+                state.next();
+                self.changed.notify_all();
+                continue;
+            }
+            (state, _) = self.wait(state, Some(LOOK));
         }
     }
 
@@ -133,6 +257,8 @@ impl Schedule {
     pub fn end(&self, actor: usize) {
         let mut state = self.lock();
         state.ended[actor] = true;
+        let renewer = state.actors + actor;
+        state.ended[renewer] = true;
         if state.actor == actor {
             state.next();
         }
@@ -143,6 +269,20 @@ impl Schedule {
         self.lock().crashed[actor]
     }
 
+    /// Fails if the actor has crashed.
+    pub fn pass(&self, actor: usize) -> Result<()> {
+        if self.has_crashed(actor) { Err(crashed()) } else { Ok(()) }
+    }
+
+    pub fn has_lost_power(&self) -> bool {
+        self.lock().power_lost
+    }
+
+    /// A rule of the protocol was seen to be broken.
+    pub fn breaks(&self, rule: String) {
+        self.lock().broken.push(rule);
+    }
+
     /// Rules of the protocol that were seen to be broken.
     pub fn broken(&self) -> Vec<String> {
         self.lock().broken.clone()
@@ -151,6 +291,16 @@ impl Schedule {
     /// Steps that each actor made.
     pub fn steps(&self) -> Vec<usize> {
         self.lock().steps.clone()
+    }
+
+    /// How many steps like this one were made.
+    pub fn count(&self, is_like: impl Fn(usize, Operation, &str) -> bool) -> usize {
+        let state = self.lock();
+        state
+            .trace
+            .iter()
+            .filter(|(actor, operation, name)| is_like(*actor, *operation, name))
+            .count()
     }
 
     /// What happened, for the message of a test that fails.
@@ -164,165 +314,13 @@ impl Schedule {
     }
 }
 
-/// What a dishonest store answers.
-pub enum Answer {
-    /// The truth.
-    Honest,
-    /// The operation is acknowledged and does nothing.
-    Lost,
-    /// The operation fails.
-    Fails(ErrorKind),
-    /// The operation is done on another store: an older state, or one with things hidden.
-    By(MemoryStore),
-}
-
-/// Answers one actor's operations, given the true store. Canaries are built of these.
-pub type Lie = Box<dyn Fn(Operation, &str, &MemoryStore) -> Answer + Send + Sync>;
-
-/// A store as one actor uses it.
-pub struct Gated {
-    pub store: MemoryStore,
-    pub actor: usize,
-    pub schedule: Arc<Schedule>,
-    pub splits_lists: bool,
-    pub lie: Option<Lie>,
-}
-
-impl Gated {
-    fn wait(&self, operation: Operation, name: &str) -> Result<()> {
-        let fixed = name.starts_with("config") || name.starts_with("keys");
-        // A container may be read on after it was deleted; that it exists is told by its tail.
-        let passes = matches!(operation, Operation::GetRange | Operation::Settle);
-        // Packs of metadata sections are copies that prove nothing.
-        let is_copy = name.starts_with("metadata/");
-        if fixed || passes || is_copy {
-            return match self.schedule.has_crashed(self.actor) {
-                true => Err(Error::new(ErrorKind::Io, "this process has crashed")),
-                false => Ok(()),
-            };
-        }
-        self.schedule.step(self.actor, operation, name)
-    }
-
-    fn answer(&self, operation: Operation, name: &str) -> Result<Option<MemoryStore>> {
-        self.wait(operation, name)?;
-        match self.lie.as_ref().map_or(Answer::Honest, |lie| lie(operation, name, &self.store)) {
-            Answer::Honest => Ok(Some(self.store.clone())),
-            Answer::Lost => Ok(None),
-            Answer::Fails(kind) => Err(Error::new(kind, format!("injected at '{name}'"))),
-            Answer::By(other) => Ok(Some(other)),
-        }
-    }
-
-    fn read<T>(
-        &self,
-        operation: Operation,
-        name: &str,
-        read: impl FnOnce(&MemoryStore) -> Result<T>,
-    ) -> Result<T> {
-        match self.answer(operation, name)? {
-            Some(store) => read(&store),
-            None => Err(Error::new(ErrorKind::NotFound, format!("'{name}' is hidden"))),
-        }
-    }
-
-    /// Epochs must not overlap (G1): what comes of it when they do takes luck to see.
-    fn watch(&self, key: &Key) {
-        let number = key.as_str().strip_prefix("epochs/").and_then(|name| name.parse::<u64>().ok());
-        if let Some(number) = number.filter(|number| *number > 1) {
-            let before = Key::new(layout::finished(number - 1)).unwrap();
-            if self.store.size(&before).is_err() {
-                let actor = self.actor;
-                let text = format!("actor {actor} planned epoch {number} beside the one before");
-                self.schedule.lock().broken.push(text);
-            }
-        }
-    }
-
-    fn listed(&self, operation: Operation, prefix: &str) -> Result<Vec<Listed>> {
-        let list = |store: &MemoryStore| {
-            let mut all = Vec::new();
-            store.list(prefix, &mut |listed| {
-                all.push(listed);
-                Ok(())
-            })?;
-            Ok(all)
-        };
-        let mut first: Vec<Listed> = self.read(operation, prefix, list)?;
-        if self.splits_lists && first.len() > 1 {
-            let middle = first[first.len() / 2].key.clone();
-            first.truncate(first.len() / 2);
-            let second = self.read(operation, prefix, list)?;
-            first.extend(second.into_iter().filter(|listed| listed.key >= middle));
-        }
-        Ok(first)
-    }
-}
-
-impl Blobs for Gated {
-    fn put(&self, key: &Key, bytes: &[u8]) -> Result<()> {
-        match self.answer(Operation::Put, key.as_str())? {
-            Some(store) => store.put(key, bytes),
-            None => Ok(()),
-        }
-    }
-    fn get(&self, key: &Key) -> Result<Vec<u8>> {
-        self.read(Operation::Get, key.as_str(), |store| store.get(key))
-    }
-    fn get_range(&self, key: &Key, offset: u64, buffer: &mut [u8]) -> Result<()> {
-        let read = |store: &MemoryStore| store.get_range(key, offset, buffer);
-        self.read(Operation::GetRange, key.as_str(), read)
-    }
-    fn get_tail(&self, key: &Key, length_bytes: usize) -> Result<(u64, Vec<u8>)> {
-        self.read(Operation::GetTail, key.as_str(), |store| store.get_tail(key, length_bytes))
-    }
-    fn size(&self, key: &Key) -> Result<u64> {
-        self.read(Operation::Size, key.as_str(), |store| store.size(key))
-    }
-    fn list(&self, prefix: &str, each: &mut dyn FnMut(Listed) -> Result<()>) -> Result<()> {
-        self.listed(Operation::List, prefix)?.into_iter().try_for_each(each)
-    }
-    fn list_names(&self, prefix: &str, each: &mut dyn FnMut(&str) -> Result<()>) -> Result<()> {
-        let listed = self.listed(Operation::ListNames, prefix)?;
-        listed.iter().try_for_each(|listed| each(listed.key.as_str()))
-    }
-    fn delete(&self, key: &Key) -> Result<()> {
-        match self.answer(Operation::Delete, key.as_str())? {
-            Some(store) => store.delete(key),
-            None => Ok(()),
-        }
-    }
-    fn settle(&self, prefix: &str) -> Result<()> {
-        self.wait(Operation::Settle, prefix)
-    }
-}
-
-impl Decisions for Gated {
-    fn decide(&self, key: &Key, value: &[u8]) -> Result<Vec<u8>> {
-        let answer = self.answer(Operation::Decide, key.as_str())?;
-        self.watch(key);
-        match answer {
-            Some(store) => store.decide(key, value),
-            None => Ok(value.to_vec()),
-        }
-    }
-    fn decided(&self, key: &Key) -> Result<Option<Vec<u8>>> {
-        self.read(Operation::Decided, key.as_str(), |store| store.decided(key))
-    }
-    fn list_decided(&self, prefix: &str, each: &mut dyn FnMut(&str) -> Result<()>) -> Result<()> {
-        let listed = self.listed(Operation::ListDecided, prefix)?;
-        listed.iter().try_for_each(|listed| each(listed.key.as_str()))
-    }
-}
-
-impl Store for Gated {
-    fn describe(&self) -> String {
-        format!("the store of actor {}", self.actor)
-    }
-}
-
 /// A random schedule: one seed is one schedule.
 pub fn random_segments(seed: u64, actors: usize) -> Vec<Segment> {
+    random_segments_with(seed, actors, &[])
+}
+
+/// A random schedule in which these actors renew their sessions.
+pub fn random_segments_with(seed: u64, actors: usize, renewing: &[usize]) -> Vec<Segment> {
     let randomness = SeededRandomness::new(seed ^ 0x5eed);
     let below = |bound: usize| randomness.below(bound as u64) as usize;
     let mut segments = Vec::new();
@@ -332,6 +330,14 @@ pub fn random_segments(seed: u64, actors: usize) -> Vec<Segment> {
         segments.push(Segment::Run(below(actors), 1 + below(longest)));
         if below(40) == 0 {
             segments.push(Segment::Crash(below(actors)));
+        }
+        // Most renewals are whole: what they look at changes seldom.
+        if !renewing.is_empty() && below(2) == 0 {
+            let renewer = actors + renewing[below(renewing.len())];
+            match below(4) {
+                0 => segments.push(Segment::Run(renewer, 1 + below(8))),
+                _ => segments.extend(renewal(renewer)),
+            }
         }
     }
     // Whoever is left ends in any order.

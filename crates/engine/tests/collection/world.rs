@@ -1,6 +1,8 @@
 //! A small store, the actors that work on it, and what must hold when they have ended.
 
-use crate::schedule::{Gated, Lie, Schedule, Segment};
+use crate::device::{Device, Loss};
+use crate::gated::{Gated, Lie, Turns};
+use crate::schedule::{Schedule, Segment};
 use crate::steps::*;
 use onefold_crypto::Suite;
 use onefold_engine::check::{self, CheckOptions, ReadData};
@@ -11,13 +13,14 @@ use onefold_engine::ingest::{BackupOptions, ParentChoice, Selection, Source, bac
 use onefold_engine::look_up::LookupChoice;
 use onefold_engine::patterns::Patterns;
 use onefold_engine::restore::DumpOptions;
-use onefold_engine::session::{SnapshotList, snapshots};
-use onefold_engine::{InitOptions, Repository, find, restore, retention};
+use onefold_engine::session::{SnapshotList, snapshots, tombstones};
+use onefold_engine::{Environment, InitOptions, MemoryPlan, Repository, find, restore, retention};
 use onefold_format::node::EntryKind;
 use onefold_policy::accelerated_filter::{FilterConfiguration, FilterOrder};
 use onefold_store::MemoryStore;
 use onefold_store::layers::Operation;
 use onefold_types::{ErrorKind, Result, SessionId};
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -38,18 +41,56 @@ pub type Task = Arc<dyn Fn(&World, &Arc<Repository>) -> Result<()> + Send + Sync
 pub struct Actor {
     pub task: Task,
     /// Makes what its store lies about.
-    pub lie: Option<Box<dyn Fn() -> Lie + Send + Sync>>,
+    pub lie: Option<Arc<dyn Fn() -> Lie + Send + Sync>>,
+    /// Whether that is what the rules allow for, as a full device is.
+    pub is_allowed: bool,
+    /// What it does instead when it keeps to the rules.
+    pub honest_task: Option<Task>,
     /// Its clock and its names; its place in the list of actors if it is zero.
     pub seed: u64,
+    /// Whether its backups renew their sessions, whenever it is the renewer's turn.
+    pub renews: bool,
+    /// What it may remember at once.
+    pub memory: MemoryPlan,
 }
 
 impl Actor {
     pub fn new(task: Task) -> Self {
-        Self { task, lie: None, seed: 0 }
+        let memory = memory_plan();
+        let (lie, is_allowed) = (None, false);
+        Self { task, lie, is_allowed, honest_task: None, seed: 0, renews: false, memory }
+    }
+
+    /// Does something else when it keeps to the rules.
+    pub fn instead_of(self, honest_task: Task) -> Self {
+        Self { honest_task: Some(honest_task), ..self }
+    }
+
+    /// The same actor keeping to the rules, on a store that tells the truth.
+    pub fn honest(&self) -> Self {
+        Self {
+            task: Arc::clone(self.honest_task.as_ref().unwrap_or(&self.task)),
+            lie: self.lie.as_ref().filter(|_| self.is_allowed).map(Arc::clone),
+            honest_task: None,
+            ..*self
+        }
+    }
+
+    pub fn renewing(self) -> Self {
+        Self { renews: true, ..self }
+    }
+
+    pub fn remembering(self, memory: MemoryPlan) -> Self {
+        Self { memory, ..self }
     }
 
     pub fn lying(self, lie: impl Fn() -> Lie + Send + Sync + 'static) -> Self {
-        Self { lie: Some(Box::new(lie)), ..self }
+        Self { lie: Some(Arc::new(lie)), ..self }
+    }
+
+    /// Its store fails in ways that every actor has to cope with.
+    pub fn failing(self, lie: impl Fn() -> Lie + Send + Sync + 'static) -> Self {
+        Self { is_allowed: true, ..self.lying(lie) }
     }
 
     pub fn seeded(self, seed: u64) -> Self {
@@ -57,10 +98,39 @@ impl Actor {
     }
 }
 
+/// What the store of a run is like.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Mode {
+    /// Whether lists are read in two parts.
+    pub splits_lists: bool,
+    /// What a power loss leaves; without it everything is durable at once.
+    pub loss: Option<Loss>,
+    /// Whether objects that were opened may be read on after they were deleted.
+    pub reads_on: bool,
+}
+
+impl From<bool> for Mode {
+    fn from(splits_lists: bool) -> Self {
+        Self { splits_lists, ..Self::default() }
+    }
+}
+
+thread_local! {
+    /// What the actor that this thread is was told to be saved.
+    static SAVED: RefCell<Vec<SessionId>> = const { RefCell::new(Vec::new()) };
+}
+
+/// The actor was told that this snapshot is saved: it must be there from now on.
+pub fn is_saved(id: SessionId) {
+    SAVED.with_borrow_mut(|saved| saved.push(id));
+}
+
 /// How a run went.
 pub struct Run {
     pub store: MemoryStore,
     pub schedule: Arc<Schedule>,
+    /// Snapshots that were reported to be saved.
+    pub saved: Vec<SessionId>,
     /// What must not be, or must not be said.
     pub problems: Vec<String>,
 }
@@ -70,6 +140,7 @@ pub struct World {
     base: MemoryStore,
     root: tempfile::TempDir,
     contents: Mutex<BTreeMap<String, Content>>,
+    counts: Mutex<BTreeMap<String, u64>>,
 }
 
 pub fn collect_options() -> CollectOptions {
@@ -134,7 +205,7 @@ impl World {
             true => tempfile::tempdir_in(memory).unwrap(),
             false => tempfile::tempdir().unwrap(),
         };
-        Self { base, root, contents: Mutex::default() }
+        Self { base, root, contents: Mutex::default(), counts: Mutex::default() }
     }
 
     /// The source of this name: a file for each letter, of which equal ones have equal bytes.
@@ -187,32 +258,43 @@ impl World {
         files.to_owned()
     }
 
+    /// What a snapshot with this description must hold.
+    pub fn expected(&self, description: &str) -> Option<Content> {
+        self.contents.lock().unwrap().get(description).cloned()
+    }
+
     pub fn base(&self) -> &MemoryStore {
         &self.base
     }
 
     /// Runs the actors by the schedule and looks what they have left.
-    pub fn run(&self, actors: &[Actor], segments: &[Segment], splits_lists: bool) -> Run {
-        let store = self.base.clone_state();
+    pub fn run(&self, actors: &[Actor], segments: &[Segment], mode: impl Into<Mode>) -> Run {
+        let mode = mode.into();
+        let mut store = self.base.clone_state();
         let schedule = Schedule::new(actors.len(), segments);
-        let problems = Mutex::new(Vec::new());
+        let device = mode.loss.map(|_| Device::default());
+        let (problems, saved) = (Mutex::new(Vec::new()), Mutex::new(Vec::new()));
         std::thread::scope(|scope| {
             for (number, actor) in actors.iter().enumerate() {
-                let (schedule, problems, store) = (&schedule, &problems, store.clone());
+                let (schedule, problems, saved) = (&schedule, &problems, &saved);
+                let gated = Gated {
+                    store: store.clone(),
+                    actor: number,
+                    schedule: Arc::clone(schedule),
+                    splits_lists: mode.splits_lists,
+                    lie: actor.lie.as_ref().map(|make| make()),
+                    device: device.clone(),
+                    opened: mode.reads_on.then(Mutex::default),
+                };
+                let renewer = actor.renews.then_some(actors.len() + number);
+                let seed = if actor.seed == 0 { 1000 + number as u64 } else { actor.seed };
+                let ticker = Arc::new(Turns { schedule: Arc::clone(schedule), renewer });
+                let environment = Environment { ticker, ..environment(LATER + seed) };
                 scope.spawn(move || {
                     let ended = Ending { schedule, number };
-                    let gated = Gated {
-                        store,
-                        actor: number,
-                        schedule: Arc::clone(schedule),
-                        splits_lists,
-                        lie: actor.lie.as_ref().map(|make| make()),
-                    };
-                    let seed = if actor.seed == 0 { 1000 + number as u64 } else { actor.seed };
-                    let seed = LATER + seed;
                     let result = schedule
                         .step(number, Operation::Size, "start")
-                        .and_then(|()| open_on(Arc::new(gated), seed))
+                        .and_then(|()| open_in(Arc::new(gated), environment, actor.memory))
                         .and_then(|repository| (actor.task)(self, &repository));
                     if let Err(error) = result
                         && !schedule.has_crashed(number)
@@ -220,18 +302,51 @@ impl World {
                     {
                         problems.lock().unwrap().push(format!("actor {number}: {error}"));
                     }
+                    saved.lock().unwrap().extend(SAVED.take());
                     drop(ended);
                 });
             }
         });
         let mut problems = problems.into_inner().unwrap();
         problems.extend(schedule.broken());
-        Run { store, schedule, problems }
+        if let (Some(device), Some(loss), true) = (device, mode.loss, schedule.has_lost_power()) {
+            store = device.after_loss(&store, loss);
+        }
+        let is_ready = |actor: usize, operation: Operation, name: &str| {
+            let is_renewer = actor >= actors.len() && operation == Operation::Put;
+            is_renewer && name.starts_with("sessions/")
+        };
+        self.count("renewals", schedule.count(is_ready) as u64);
+        for number in 0..actors.len() {
+            let removes_runs = |actor: usize, operation: Operation, name: &str| {
+                actor == number && operation == Operation::Delete && name.starts_with("index/")
+            };
+            let what = format!("index runs merged by {number}");
+            self.count(&what, schedule.count(removes_runs) as u64);
+        }
+        Run { store, schedule, saved: saved.into_inner().unwrap(), problems }
+    }
+
+    /// Counts what actors did, in all runs together.
+    pub fn count(&self, what: &str, times: u64) {
+        *self.counts.lock().unwrap().entry(what.to_owned()).or_default() += times;
+    }
+
+    /// How often something was done; what never happens tests nothing.
+    pub fn counted(&self, what: &str) -> u64 {
+        self.counts.lock().unwrap().get(what).copied().unwrap_or_default()
     }
 
     /// Everything that must hold after a run.
     pub fn verify(&self, run: &mut Run) {
         self.verify_whole(&run.store, "after the run", &mut run.problems);
+        let repository = reopen(&run.store, LATER + 4001);
+        let list = SnapshotList::load(&repository).unwrap();
+        for id in &run.saved {
+            if list.get(*id).is_none() && !tombstones::is_forgotten(&repository, *id).unwrap() {
+                run.problems.push(format!("{id} was saved and is lost"));
+            }
+        }
         if !run.problems.is_empty() {
             return;
         }
@@ -324,81 +439,17 @@ pub fn wholly_dead(repository: &Arc<Repository>) -> Vec<onefold_types::Container
     }
     let mut live = std::collections::BTreeSet::new();
     let mut trees = onefold_engine::tree::TreeReader::open(repository).unwrap();
-    logical(&mut trees, &roots, &job(), &mut |chunk| {
+    let marked = logical(&mut trees, &roots, &job(), &mut |chunk| {
         live.insert(*chunk);
         Ok(())
-    })
-    .unwrap();
+    });
+    // That something is lost is found elsewhere; nothing is known of the rest then.
+    if marked.is_err() {
+        return Vec::new();
+    }
     let is_dead = |id: &onefold_types::ContainerId| {
         let section = reader::read_section(repository, *id).unwrap();
         !section.chunks.iter().any(|chunk| live.contains(&chunk.fingerprint))
     };
     containers(repository).into_iter().filter(is_dead).collect()
-}
-
-/// Backs a source up without looking at what was saved before.
-pub fn backs_up(name: &'static str, files: &'static str) -> Task {
-    backs_up_from(name, files, ParentChoice::None)
-}
-
-/// Backs a source up by reuse of its newest snapshot.
-pub fn reuses(name: &'static str, files: &'static str) -> Task {
-    backs_up_from(name, files, ParentChoice::Newest)
-}
-
-fn backs_up_from(name: &'static str, files: &'static str, parent: ParentChoice) -> Task {
-    Arc::new(move |world, repository| {
-        let options = backup_options(&world.describe(files), parent);
-        backup(repository, paths(&world.path(name)), &options, &job()).map(drop)
-    })
-}
-
-/// Backs a stream up; the bytes are those of one file.
-pub fn streams(file: &'static str) -> Task {
-    Arc::new(move |world, repository| {
-        let options = backup_options(&world.describe(file), ParentChoice::None);
-        let letter = file.as_bytes()[0];
-        let source = Source::Stream {
-            name: vec![letter],
-            reader: Box::new(std::io::Cursor::new(random_bytes(u64::from(letter), 20_000))),
-            finish: Box::new(|| Ok(())),
-        };
-        backup(repository, source, &options, &job()).map(drop)
-    })
-}
-
-/// Forgets all snapshots with this description that there are when it looks.
-pub fn forgets(files: &'static str) -> Task {
-    Arc::new(move |_, repository| {
-        let list = SnapshotList::load(repository)?;
-        let matching = list.snapshots.iter().filter(|one| one.record.description == files);
-        let ids: Vec<SessionId> = matching.map(|one| one.id).collect();
-        retention::forget_final(repository, &ids, "me")
-    })
-}
-
-pub fn collects() -> Task {
-    collects_with(collect_options())
-}
-
-pub fn collects_with(options: CollectOptions) -> Task {
-    Arc::new(move |_, repository| collect(repository, &options, &job()).map(drop))
-}
-
-/// Reads all snapshots that there are when it begins; one may be forgotten while it reads.
-pub fn restores() -> Task {
-    Arc::new(move |world, repository| {
-        let list = SnapshotList::load(repository)?;
-        for snapshot in &list.snapshots {
-            match content_of(repository, snapshot.id) {
-                Ok(content) => {
-                    let contents = world.contents.lock().unwrap();
-                    assert_eq!(contents.get(&snapshot.record.description), Some(&content));
-                }
-                Err(_) if snapshots::is_forgotten(repository, snapshot.id)? => {}
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(())
-    })
 }

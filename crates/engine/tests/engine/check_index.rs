@@ -105,6 +105,8 @@ fn a_lost_index_is_a_note_and_can_be_made_anew() {
     assert_eq!(memory.operations(), before, "a check does not mend the index");
     let repaired = check::repair_index(&repository, None, &job()).unwrap();
     assert_eq!(repaired.containers, containers(&repository).len() as u64);
+    // That the index was made anew raised a doubt, which the check has settled.
+    assert_eq!(check_all(&repository).notes.len(), 1);
     assert_eq!(check_all(&repository).notes, [""; 0]);
 }
 

@@ -1,7 +1,7 @@
 //! Every way of looking up, through the whole of a backup.
 
 use crate::ingest::{
-    assert_tree_equal, backup_options, create, in_memory, make_tree, open, options, paths,
+    assert_tree_equal, backup_options, create, in_memory, make_tree, memory, open, options, paths,
     random_bytes, stream,
 };
 use onefold_crypto::Suite;
@@ -76,8 +76,12 @@ fn every_exact_strategy_stores_the_same_chunks_on_every_kind_of_index() {
 #[test]
 fn sampled_look_ups_lose_space_at_most() {
     let (_, store) = in_memory();
-    // One chunk of 32 is a hook: containers of the usual size hold sixteen and more of them.
-    create(&store, &InitOptions { container_size_bytes: 4 * limits::MIB, ..options() });
+    // One chunk of 32 is a hook: containers of the usual size hold sixteen and more of them. The
+    // key decides where they are, and is the same in every run.
+    let options = InitOptions { container_size_bytes: 4 * limits::MIB, ..options() };
+    let environment = crate::steps::environment(8);
+    let password = Some(crate::steps::PASSWORD);
+    Repository::create(Arc::clone(&store), &options, password, environment, memory()).unwrap();
     let bytes = random_bytes(8, 12 * limits::MIB);
     let choice: LookupChoice = "sampled".parse().unwrap();
     let save = || save_with(&open(&store), stream("file", &bytes), choice, None);

@@ -1,5 +1,6 @@
 //! Integration tests of the engine: one binary, one module per subject.
 
+mod bounds;
 mod check;
 mod check_index;
 mod collection_partitioned;
@@ -9,7 +10,9 @@ mod index_cost;
 mod index_damage;
 mod ingest;
 mod look_up;
+mod lost;
 mod placement;
+mod read_back;
 mod renewal;
 mod restore;
 mod rewriting;

@@ -63,6 +63,7 @@ pub fn environment(seed: u64) -> Environment {
     Environment {
         randomness: Arc::new(SeededRandomness::new(seed)),
         clock: Arc::new(TickingClock(AtomicI64::new(start_ns))),
+        ..Environment::system()
     }
 }
 
@@ -96,8 +97,16 @@ pub fn create() -> (MemoryStore, Arc<Repository>) {
 }
 
 pub fn open_on(store: Arc<dyn Store>, seed: u64) -> Result<Arc<Repository>> {
+    open_in(store, environment(seed), memory_plan())
+}
+
+pub fn open_in(
+    store: Arc<dyn Store>,
+    environment: Environment,
+    memory: MemoryPlan,
+) -> Result<Arc<Repository>> {
     let password = || Ok(Password::new(PASSWORD.to_vec()));
-    Repository::open(store, password, environment(seed), memory_plan()).map(Arc::new)
+    Repository::open(store, password, environment, memory).map(Arc::new)
 }
 
 /// The same store as another process sees it.
@@ -237,6 +246,7 @@ pub fn record_of(repository: &Repository, root: Reference) -> SnapshotRecord {
         program: "test".into(),
         summary: Summary::default(),
         placement: None,
+        doubts: Vec::new(),
     }
 }
 

@@ -44,8 +44,8 @@ fn a_fastcopy_costs_one_record() {
     let source = save(&repository, &[file("f", 1, 200_000)]);
     let before = memory.operations();
     let copy = fastcopy(&repository, source, &options(), &job()).unwrap();
-    // Announced, ready, outcome, and the first two deleted again.
-    assert_eq!(memory.operations() - before, 5);
+    // Announced, ready, outcome and its copy, and the first two deleted again.
+    assert_eq!(memory.operations() - before, 6);
     let list = SnapshotList::load(&repository).unwrap();
     let (of_source, of_copy) = (list.get(source).unwrap(), list.get(copy).unwrap());
     assert_eq!(of_copy.record.root, of_source.record.root);

@@ -2,10 +2,10 @@
 
 use crate::steps::*;
 use onefold_engine::retention;
-use onefold_engine::session::{SnapshotList, snapshots};
+use onefold_engine::session::{SnapshotList, tombstones};
 use onefold_format::layout;
 use onefold_store::{Blobs, Decisions};
-use onefold_types::SessionId;
+use onefold_types::{MarkId, SessionId};
 
 #[test]
 fn r54_a_tombstone_forged_without_the_key_is_ignored_and_reported() {
@@ -15,7 +15,7 @@ fn r54_a_tombstone_forged_without_the_key_is_ignored_and_reported() {
     let list = SnapshotList::load(&repository).unwrap();
     assert!(list.get(first).is_some());
     assert_eq!(list.problems.len(), 1, "{:?}", list.problems);
-    assert!(!snapshots::is_forgotten(&repository, first).unwrap());
+    assert!(!tombstones::is_forgotten(&repository, first).unwrap());
     assert!(!check_all(&repository).is_clean());
 
     // Neither does the tombstone of one snapshot forget another.
@@ -33,7 +33,7 @@ fn r54_a_tombstone_forged_without_the_key_is_ignored_and_reported() {
 fn r54_a_mark_forged_without_the_key_hides_nothing() {
     let (memory, repository) = create();
     let first = save(&repository, &[file("f", 1, 10)]);
-    let name = layout::mark(first, SessionId([4; 16]));
+    let name = layout::mark(first, MarkId([4; 16]));
     memory.put(&key(name), &[0; 90]).unwrap();
     let list = SnapshotList::load(&repository).unwrap();
     assert!(!list.get(first).unwrap().hidden);
@@ -62,6 +62,8 @@ fn r54_a_removed_outcome_is_missed() {
     for removed in [ids[0], ids[1]] {
         let copy = memory.clone_state();
         assert!(copy.remove(&key(layout::outcome(removed))));
+        assert!(SnapshotList::load(&reopen(&copy, 4)).unwrap().problems.is_empty(), "by its copy");
+        assert!(copy.remove(&key(layout::copy_of(&layout::outcome(removed)))));
         let repository = reopen(&copy, 4);
         let list = SnapshotList::load(&repository).unwrap();
         assert_eq!(list.problems.len(), 1, "{:?}", list.problems);

@@ -7,5 +7,8 @@
 mod steps;
 
 mod crashes;
+mod keys;
+mod keys_model;
+mod leaving;
 mod lists;
 mod sessions;

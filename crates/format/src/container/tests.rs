@@ -106,3 +106,20 @@ proptest! {
         let _ = MetadataSection::decode(&bytes);
     }
 }
+
+#[test]
+fn r57_a_section_that_no_reader_takes_is_not_coded() {
+    let plain = vec![7; limits::METADATA_SECTION_MAX_BYTES + 1];
+    let error = code_metadata(&plain).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::LimitExceeded);
+    code_metadata(&plain[1..]).unwrap();
+    // Empty frames are never written, so there are no more of them than chunks.
+    let frame =
+        FrameDescriptor { offset: 0, stored_length: 16, plain_length: 0, codec: Codec::Raw };
+    let decoded = |frames: usize| {
+        let section = MetadataSection { frames: vec![frame; frames], ..MetadataSection::default() };
+        MetadataSection::decode(&section.encode())
+    };
+    assert!(decoded(limits::CONTAINER_CHUNKS_MAX).is_ok());
+    assert!(decoded(limits::CONTAINER_CHUNKS_MAX + 1).is_err());
+}

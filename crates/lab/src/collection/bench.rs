@@ -99,6 +99,7 @@ impl Bench {
         let environment = Environment {
             randomness: Arc::new(SeededRandomness::new(SEED)),
             clock: Arc::new(TickingClock(AtomicI64::new(1_700_000_000_000_000_000))),
+            ..Environment::system()
         };
         let memory = MemoryPlan::new(memory_bytes)?;
         let options =

@@ -228,6 +228,7 @@ impl Client {
             program: "onefold-lab".into(),
             summary: Summary { bytes, ..Summary::default() },
             placement: None,
+            doubts: Vec::new(),
         };
         match session.commit(record)? {
             Commit::Saved(id) => {

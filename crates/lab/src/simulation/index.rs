@@ -158,6 +158,7 @@ impl RealIndex {
         let environment = Environment {
             randomness: Arc::new(SeededRandomness::new(7)),
             clock: Arc::new(ManualClock::new(0)),
+            ..Environment::system()
         };
         let options =
             InitOptions { suite: onefold_crypto::Suite::None, ..InitOptions::standard()? };

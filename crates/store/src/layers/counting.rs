@@ -155,6 +155,10 @@ impl<S: Store> Blobs for Counting<S> {
     fn settle(&self, prefix: &str) -> Result<()> {
         self.count(Operation::Settle, prefix, self.store.settle(prefix), |()| 0)
     }
+
+    fn free_bytes(&self) -> Result<Option<u64>> {
+        self.store.free_bytes()
+    }
 }
 
 impl<S: Store> Decisions for Counting<S> {

@@ -54,6 +54,8 @@ pub struct Faulty<S> {
     armed: AtomicBool,
     /// Bytes that still fit, if the device is bounded.
     room_bytes: Option<Mutex<u64>>,
+    /// Whether it does not tell how much that is.
+    hides_room: bool,
 }
 
 impl<S: Store> Faulty<S> {
@@ -61,7 +63,7 @@ impl<S: Store> Faulty<S> {
     pub fn scripted(store: S, script: impl Fn(&Call<'_>) -> Fault + Send + Sync + 'static) -> Self {
         let armed = AtomicBool::new(true);
         let script = Box::new(script);
-        Self { store, script, calls: AtomicU64::new(0), armed, room_bytes: None }
+        Self { store, script, calls: AtomicU64::new(0), armed, room_bytes: None, hides_room: false }
     }
 
     /// Fails about `per_thousand` of the calls with one of `kinds`, before or after the work.
@@ -83,6 +85,11 @@ impl<S: Store> Faulty<S> {
         let mut faulty = Self::scripted(store, |_| Fault::None);
         faulty.room_bytes = Some(Mutex::new(room_bytes));
         faulty
+    }
+
+    /// The same device, which does not tell how much room is left.
+    pub fn hiding_room(self) -> Self {
+        Self { hides_room: true, ..self }
     }
 
     /// Calls begun so far.
@@ -238,6 +245,14 @@ impl<S: Store> Blobs for Faulty<S> {
 
     fn settle(&self, prefix: &str) -> Result<()> {
         self.listing(Operation::Settle, prefix, || self.store.settle(prefix))
+    }
+
+    fn free_bytes(&self) -> Result<Option<u64>> {
+        match &self.room_bytes {
+            Some(_) if self.hides_room => Ok(None),
+            Some(room) => Ok(Some(*room.lock().unwrap_or_else(PoisonError::into_inner))),
+            None => self.store.free_bytes(),
+        }
     }
 }
 

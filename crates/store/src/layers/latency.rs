@@ -147,6 +147,10 @@ impl<S: Store> Blobs for Latency<S> {
         self.charge(Operation::Settle, 0);
         self.store.settle(prefix)
     }
+
+    fn free_bytes(&self) -> Result<Option<u64>> {
+        self.store.free_bytes()
+    }
 }
 
 impl<S: Store> Decisions for Latency<S> {

@@ -139,6 +139,10 @@ impl<S: Store> Blobs for Throttled<S> {
     fn settle(&self, prefix: &str) -> Result<()> {
         self.store.settle(prefix)
     }
+
+    fn free_bytes(&self) -> Result<Option<u64>> {
+        self.store.free_bytes()
+    }
 }
 
 impl<S: Store> Decisions for Throttled<S> {

@@ -34,8 +34,9 @@ pub(super) trait Disk: Send + Sync {
     fn remove_directory(&self, path: &str) -> io::Result<()>;
     /// Makes all entries of a directory durable, additions and removals.
     fn sync_directory(&self, directory: &Self::Directory) -> io::Result<()>;
-    /// Shows all entries until `each` returns false. What is neither file nor directory is left
-    /// out, and so is what no key can name.
+    /// Shows all entries that a key can name until `each` returns false. One that vanishes
+    /// meanwhile is left out; one that cannot be looked at, leads nowhere, or is neither file nor
+    /// directory is an error.
     fn entries(&self, path: &str, each: &mut dyn FnMut(&str, EntryKind) -> bool) -> io::Result<()>;
 
     /// Creates a file of a fresh random name in `tmp/`, locked for as long as it is open.
@@ -47,6 +48,10 @@ pub(super) trait Disk: Send + Sync {
     fn write_at(&self, file: &Self::File, bytes: &[u8], offset: u64) -> io::Result<usize>;
     /// Reserves room for the first `size_bytes` bytes and makes the file that long at least.
     fn allocate(&self, file: &Self::File, size_bytes: u64) -> io::Result<()>;
+    /// Cuts a file to this length; what it held beyond is free.
+    fn truncate(&self, file: &Self::File, size_bytes: u64) -> io::Result<()>;
+    /// Bytes that are free to users of the device, and bytes of the whole device.
+    fn room(&self) -> io::Result<(u64, u64)>;
     /// Makes the content of a file durable.
     fn sync_file(&self, file: &Self::File) -> io::Result<()>;
 
@@ -74,4 +79,7 @@ pub(super) trait Disk: Send + Sync {
     fn read_at(&self, file: &Self::File, buffer: &mut [u8], offset: u64) -> io::Result<usize>;
     /// The size of a regular file; `ENOENT` for anything else.
     fn size(&self, path: &str) -> io::Result<u64>;
+    /// Whether there is no entry of this name. `ENOENT` from other calls does not say so: a name
+    /// may exist, or begin with one that exists, and lead nowhere.
+    fn is_absent(&self, path: &str) -> io::Result<bool>;
 }

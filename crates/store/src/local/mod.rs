@@ -34,6 +34,10 @@
 //! name deleted by another process must not seem to exist. `get_range` uses a bounded cache of
 //! open files.
 //!
+//! Listing: what is passed over is what is absent, and nothing else (`reading.rs`). An entry whose
+//! kind cannot be told, a symbolic link that leads nowhere, or a file in the place of a directory
+//! fails the listing, because a collection takes what is not listed for gone.
+//!
 //! Concurrency: any number of threads and processes, also on several hosts if the filesystem gives
 //! exclusive links or renames. Locks inside guard small maps and are never held during a system
 //! call that writes or syncs. `tmp/` may be cleaned at any time: a file whose writer lives is
@@ -43,11 +47,15 @@ mod aligned;
 mod disk;
 mod objects;
 mod reading;
+mod reserve;
+mod settling;
 #[cfg(test)]
 mod simulated;
 mod system_disk;
 #[cfg(test)]
 mod tests_crash;
+#[cfg(test)]
+mod tests_listing;
 #[cfg(test)]
 mod tests_system;
 
@@ -153,13 +161,32 @@ impl LocalStore {
         self.0.ensure_reserve(size_bytes)
     }
 
-    /// Gives the room set aside back to the device; `Ok` if there is none.
+    /// How many bytes are set aside.
     ///
     /// # Errors
     ///
     /// Those of the device.
-    pub fn release_reserve(&self) -> Result<()> {
-        self.0.release_reserve()
+    pub fn reserve_bytes(&self) -> Result<u64> {
+        self.0.reserve_bytes()
+    }
+
+    /// Gives all but `size_bytes` of the room set aside back to the device; `Ok` if there is no
+    /// more than that.
+    ///
+    /// # Errors
+    ///
+    /// Those of the device.
+    pub fn shrink_reserve(&self, size_bytes: u64) -> Result<()> {
+        self.0.shrink_reserve(size_bytes)
+    }
+
+    /// Bytes of the whole device.
+    ///
+    /// # Errors
+    ///
+    /// Those of the device.
+    pub fn device_bytes(&self) -> Result<u64> {
+        self.0.room().map(|(_, total)| total)
     }
 }
 
@@ -212,6 +239,10 @@ impl Blobs for LocalStore {
 
     fn settle(&self, prefix: &str) -> Result<()> {
         self.0.settle(prefix)
+    }
+
+    fn free_bytes(&self) -> Result<Option<u64>> {
+        self.0.room().map(|(free, _)| Some(free))
     }
 }
 

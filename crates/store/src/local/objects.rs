@@ -3,10 +3,10 @@
 //! Invariants: a temporary file is removed on every way out but success; a directory in the cache
 //! has durable entries all the way up; a key among the settled decisions has a durable entry.
 
+use super::TEMPORARY_DIRECTORY;
 use super::aligned::{ALIGNMENT_BYTES, BufferPool};
 use super::disk::{Disk, EntryKind};
 use super::reading::Handle;
-use super::{RESERVE, TEMPORARY_DIRECTORY};
 use crate::lru::Lru;
 use crate::{Key, OBJECT_MAX_BYTES, key};
 use onefold_types::{Error, ErrorKind, Result};
@@ -24,9 +24,9 @@ const SIBLINGS_MAX: usize = 256;
 /// Files kept open for ranged reads.
 const HANDLES_MAX: usize = 64;
 /// Names of settled decisions kept.
-const SETTLED_MAX: usize = 1 << 16;
+pub(super) const SETTLED_MAX: usize = 1 << 16;
 /// How often a directory may vanish under a put before it gives up.
-const NAMING_ATTEMPTS: usize = 16;
+pub(super) const NAMING_ATTEMPTS: usize = 16;
 
 /// The store's files on `disk`.
 pub(super) struct Objects<D: Disk> {
@@ -37,7 +37,7 @@ pub(super) struct Objects<D: Disk> {
     pub(super) handles: Mutex<Lru<Key, Arc<Handle<D>>>>,
     /// Counts deletions, so that a file opened before one is not cached after it.
     pub(super) deletions: AtomicU64,
-    settled: Mutex<HashSet<String>>,
+    pub(super) settled: Mutex<HashSet<String>>,
     buffers: BufferPool,
     /// Set once the disk has said that it cannot rename without replacing.
     links_only: AtomicBool,
@@ -134,15 +134,26 @@ impl<D: Disk> Objects<D> {
         }
     }
 
+    /// Undecided is only what has no entry at all: a name that exists and leads to no object was
+    /// decided, and nobody knows what.
     pub(super) fn decided(&self, key: &Key) -> Result<Option<Vec<u8>>> {
-        match self.get(key) {
-            Ok(value) => {
-                self.settle_decision(key)?;
-                Ok(Some(value))
+        for _ in 0..NAMING_ATTEMPTS {
+            match self.get(key) {
+                Ok(value) => {
+                    self.settle_decision(key)?;
+                    return Ok(Some(value));
+                }
+                Err(error) if error.kind() == ErrorKind::NotFound => {}
+                Err(error) => return Err(error),
             }
-            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(error),
+            let is_absent = self.disk.is_absent(key.as_str());
+            if is_absent.map_err(|error| self.error("reading", key.as_str(), error))? {
+                return Ok(None);
+            }
+            // Or it was decided just now.
         }
+        let message = format!("'{key}' in '{}' exists and leads to no object", self.place);
+        Err(Error::new(ErrorKind::Io, message))
     }
 
     pub(super) fn delete(&self, key: &Key) -> Result<()> {
@@ -161,19 +172,6 @@ impl<D: Disk> Objects<D> {
             lock(&self.directories).remove(directory);
         }
         Ok(())
-    }
-
-    /// Syncs every directory below `prefix`, and those above it.
-    pub(super) fn settle(&self, prefix: &str) -> Result<()> {
-        key::check_prefix(prefix)?;
-        let settle = || -> io::Result<()> {
-            let directory = self.sync_down_to(prefix)?;
-            self.sync_below(prefix, &directory)
-        };
-        match settle() {
-            Err(error) if !is_absence(&error) => Err(self.error("syncing", prefix, error)),
-            _ => Ok(()),
-        }
     }
 
     pub(super) fn remove_stale_temporaries(&self) -> Result<usize> {
@@ -201,34 +199,8 @@ impl<D: Disk> Objects<D> {
         Ok(removed)
     }
 
-    pub(super) fn ensure_reserve(&self, size_bytes: u64) -> Result<()> {
-        self.refuse_unless_writable(RESERVE)?;
-        if self.disk.size(RESERVE).is_ok_and(|size| size >= size_bytes) {
-            return Ok(());
-        }
-        let fill = || -> io::Result<()> {
-            let file = self.disk.open_or_create(RESERVE)?;
-            match self.disk.allocate(&file, size_bytes) {
-                Err(error) if is_unsupported(&error) => self.write_zeros(&file, size_bytes)?,
-                result => result?,
-            }
-            self.disk.sync_file(&file)?;
-            self.sync_directory(&*self.settled_directory("")?)
-        };
-        fill().map_err(|error| self.error("setting room aside in", RESERVE, error))
-    }
-
-    pub(super) fn release_reserve(&self) -> Result<()> {
-        self.refuse_unless_writable(RESERVE)?;
-        match self.disk.remove(RESERVE) {
-            Ok(()) => {}
-            Err(error) if is_absence(&error) => return Ok(()),
-            Err(error) => return Err(self.error("releasing", RESERVE, error)),
-        }
-        // Some filesystems free the blocks only once the removal is durable.
-        self.settled_directory("")
-            .and_then(|root| self.sync_directory(&root))
-            .map_err(|error| self.error("releasing", RESERVE, error))
+    pub(super) fn room(&self) -> Result<(u64, u64)> {
+        self.disk.room().map_err(|error| self.error("asking for room in", "", error))
     }
 
     fn create(&self, key: &Key, bytes: &[u8]) -> Result<()> {
@@ -306,7 +278,12 @@ impl<D: Disk> Objects<D> {
         Ok(written)
     }
 
-    fn write_all(&self, file: &D::File, mut bytes: &[u8], mut offset: u64) -> io::Result<()> {
+    pub(super) fn write_all(
+        &self,
+        file: &D::File,
+        mut bytes: &[u8],
+        mut offset: u64,
+    ) -> io::Result<()> {
         while !bytes.is_empty() {
             match self.disk.write_at(file, bytes, offset) {
                 Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
@@ -317,17 +294,6 @@ impl<D: Disk> Objects<D> {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(error),
             }
-        }
-        Ok(())
-    }
-
-    fn write_zeros(&self, file: &D::File, size_bytes: u64) -> io::Result<()> {
-        let zeros = [0; 1 << 16];
-        let mut offset = 0;
-        while offset < size_bytes {
-            let length = (size_bytes - offset).min(zeros.len() as u64);
-            self.write_all(file, &zeros[..usize::try_from(length).unwrap_or(0)], offset)?;
-            offset += length;
         }
         Ok(())
     }
@@ -391,7 +357,7 @@ impl<D: Disk> Objects<D> {
     /// Opens a directory, made if need be, whose own entry and those of all above it are durable.
     ///
     /// `ENOENT` means that a cached directory was removed; it is no longer cached then.
-    fn settled_directory(&self, path: &str) -> io::Result<Arc<D::Directory>> {
+    pub(super) fn settled_directory(&self, path: &str) -> io::Result<Arc<D::Directory>> {
         if let Some(directory) = lock(&self.directories).get(path) {
             return Ok(Arc::clone(directory));
         }
@@ -408,7 +374,8 @@ impl<D: Disk> Objects<D> {
         // Opened before the sync, so that it is these very directories that the sync settles.
         let mut siblings = Vec::new();
         if !parent.is_empty() && !parent.contains('/') {
-            for sibling in self.subdirectories(parent, SIBLINGS_MAX)? {
+            // They only spare later syncs: none that cannot be listed is missed.
+            for sibling in self.subdirectories(parent, SIBLINGS_MAX).unwrap_or_default() {
                 if sibling != name
                     && let Ok(open) = self.disk.open_directory(&above, &sibling)
                 {
@@ -441,7 +408,7 @@ impl<D: Disk> Objects<D> {
         open
     }
 
-    fn sync_directory(&self, directory: &D::Directory) -> io::Result<()> {
+    pub(super) fn sync_directory(&self, directory: &D::Directory) -> io::Result<()> {
         if self.sync_failed.load(Ordering::SeqCst) {
             return Err(io::Error::other(
                 "an earlier sync of the store failed; check the device and start again",
@@ -452,78 +419,7 @@ impl<D: Disk> Objects<D> {
         })
     }
 
-    /// One sync settles all decisions of the directory that can be seen before it.
-    fn settle_decision(&self, key: &Key) -> Result<()> {
-        if lock(&self.settled).contains(key.as_str()) {
-            return Ok(());
-        }
-        let (path, _) = key.split();
-        let mut names = vec![key.as_str().to_owned()];
-        let mut settle = || -> io::Result<()> {
-            self.disk.entries(path, &mut |name, kind| {
-                if kind == EntryKind::File {
-                    names.push(key::join(path, name));
-                }
-                names.len() < SETTLED_MAX
-            })?;
-            self.sync_down_to(path).map(drop)
-        };
-        settle().map_err(|error| self.error("syncing", key.as_str(), error))?;
-        self.remember_settled(names);
-        Ok(())
-    }
-
-    fn remember_settled(&self, names: impl IntoIterator<Item = String>) {
-        let mut settled = lock(&self.settled);
-        if settled.len() >= SETTLED_MAX {
-            settled.clear();
-        }
-        settled.extend(names);
-    }
-
-    /// Syncs the directory `path` and all above it. They are opened anew: a cached one may have
-    /// been replaced by another process.
-    fn sync_down_to(&self, path: &str) -> io::Result<D::Directory> {
-        let mut directory = self.disk.root()?;
-        for name in path.split('/').filter(|name| !name.is_empty()) {
-            let next = self.disk.open_directory(&directory, name)?;
-            self.sync_directory(&directory)?;
-            directory = next;
-        }
-        self.sync_directory(&directory)?;
-        Ok(directory)
-    }
-
-    fn sync_below(&self, path: &str, directory: &D::Directory) -> io::Result<()> {
-        for name in self.subdirectories(path, usize::MAX)? {
-            let below = key::join(path, &name);
-            if key::check_prefix(&below).is_err() {
-                continue;
-            }
-            match self.disk.open_directory(directory, &name) {
-                Ok(open) => {
-                    self.sync_directory(&open)?;
-                    self.sync_below(&below, &open)?;
-                }
-                Err(error) if is_absence(&error) => {}
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(())
-    }
-
-    fn subdirectories(&self, path: &str, most: usize) -> io::Result<Vec<String>> {
-        let mut names = Vec::new();
-        self.disk.entries(path, &mut |name, kind| {
-            if kind == EntryKind::Directory {
-                names.push(name.to_owned());
-            }
-            names.len() < most
-        })?;
-        Ok(names)
-    }
-
-    fn refuse_unless_writable(&self, name: &str) -> Result<()> {
+    pub(super) fn refuse_unless_writable(&self, name: &str) -> Result<()> {
         if self.writable {
             return Ok(());
         }
@@ -537,8 +433,8 @@ impl<D: Disk> Objects<D> {
         let place = &self.place;
         let advice = match cause.kind() {
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
-                ": no room is left; make room on that device or forget snapshots and collect, \
-                 which works on a full device"
+                ": no room is left on that device. Make some, or forget snapshots for good and run \
+                 'onefold gc': both may use the room that is set aside in the store"
             }
             io::ErrorKind::CrossesDevices => {
                 ": no directory inside a store may lead to another filesystem"
@@ -563,7 +459,7 @@ pub(super) fn is_absence(error: &io::Error) -> bool {
 }
 
 /// The filesystem or kernel does not have the call.
-fn is_unsupported(error: &io::Error) -> bool {
+pub(super) fn is_unsupported(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::InvalidInput | io::ErrorKind::Unsupported)
 }
 

@@ -1,7 +1,9 @@
 //! Reading and listing objects.
 //!
-//! Invariant: the cache of open files holds no file that this process deleted. A file another
-//! process deleted may stay in it, which is why only `get_range` uses it.
+//! Invariants: the cache of open files holds no file that this process deleted. A file another
+//! process deleted may stay in it, which is why only `get_range` uses it. A listing is whole or
+//! fails: nothing but an entry that is absent is passed over, and a directory counts as empty only
+//! if nothing has its name.
 
 use super::disk::{Disk, EntryKind};
 use super::objects::{Objects, is_absence, lock};
@@ -10,6 +12,9 @@ use onefold_types::{Error, ErrorKind, Result};
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+
+/// How often a directory may be found missing and made again while it is listed.
+const LISTING_ATTEMPTS: usize = 16;
 
 /// An open object; immutable, so its size is too.
 pub(super) struct Handle<D: Disk> {
@@ -62,8 +67,9 @@ impl<D: Disk> Objects<D> {
     ) -> Result<()> {
         self.list_names(prefix, &mut |name| match self.disk.size(name) {
             Ok(size_bytes) => each(Listed { key: Key::new(name)?, size_bytes }),
-            Err(error) if is_absence(&error) => Ok(()),
-            Err(error) => Err(self.error("listing", name, error)),
+            // Deleted since its name was read.
+            Err(error) if self.is_gone(name, &error) => Ok(()),
+            Err(error) => Err(self.listing_error(name, error)),
         })
     }
 
@@ -77,6 +83,27 @@ impl<D: Disk> Objects<D> {
     }
 
     fn walk(&self, path: &str, each: &mut dyn FnMut(&str) -> Result<()>) -> Result<()> {
+        let mut tries = 0;
+        loop {
+            tries += 1;
+            match self.walk_once(path, each)? {
+                Ok(()) => return Ok(()),
+                // There is no such directory, or it was removed since its name was read.
+                Err(error) if self.is_gone(path, &error) => return Ok(()),
+                // Made anew since; what was shown of the old one is gone.
+                Err(error)
+                    if error.kind() == io::ErrorKind::NotFound && tries < LISTING_ATTEMPTS => {}
+                Err(error) => return Err(self.listing_error(path, error)),
+            }
+        }
+    }
+
+    /// What `each` says ends it; the inner result is that of reading the directory itself.
+    fn walk_once(
+        &self,
+        path: &str,
+        each: &mut dyn FnMut(&str) -> Result<()>,
+    ) -> Result<io::Result<()>> {
         let mut stopped = Ok(());
         let mut name_buffer = String::new();
         let read = self.disk.entries(path, &mut |name, kind| {
@@ -96,10 +123,17 @@ impl<D: Disk> Objects<D> {
             stopped.is_ok()
         });
         stopped?;
-        match read {
-            Err(error) if !is_absence(&error) => Err(self.error("listing", path, error)),
-            _ => Ok(()),
-        }
+        Ok(read)
+    }
+
+    /// Whether the error says that a name is absent, and it is.
+    pub(super) fn is_gone(&self, path: &str, error: &io::Error) -> bool {
+        error.kind() == io::ErrorKind::NotFound && self.disk.is_absent(path).is_ok_and(|gone| gone)
+    }
+
+    /// Never of the kind that stands for an absence.
+    fn listing_error(&self, path: &str, cause: io::Error) -> Error {
+        self.error("listing", path, cause).with_kind(ErrorKind::Io)
     }
 
     /// Opens by name and keeps the file for later ranged reads.

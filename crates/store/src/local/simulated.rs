@@ -34,6 +34,8 @@ pub(super) struct Behaviour {
     pub(super) no_direct: bool,
     pub(super) short_writes: bool,
     pub(super) capacity_bytes: Option<usize>,
+    /// Listings do not say what an entry is: each one costs another call.
+    pub(super) no_kinds: bool,
     pub(super) lies_about_files: bool,
     pub(super) lies_about_directories: bool,
 }
@@ -83,6 +85,13 @@ pub(super) struct SimulatedDisk {
     world: Arc<Mutex<World>>,
     calls: Mutex<usize>,
     trip: Option<(usize, Trip)>,
+    beside: Mutex<Option<Beside>>,
+}
+
+/// What another process does just before a call of this one.
+struct Beside {
+    call: usize,
+    work: Box<dyn FnOnce() + Send>,
 }
 
 /// An open file; its lock goes when it is dropped.
@@ -233,12 +242,21 @@ impl SimulatedDisk {
     pub(super) fn new(behaviour: Behaviour) -> Self {
         let nodes = vec![Node::Directory(DirectoryNode::default())];
         let world = World { nodes, behaviour, log: Vec::new(), temporaries: 0, writes: 0 };
-        Self { world: Arc::new(Mutex::new(world)), calls: Mutex::new(0), trip: None }
+        Self::of(Arc::new(Mutex::new(world)), None, None)
     }
 
     /// The same disk as another process sees it.
     pub(super) fn process(&self, trip: Option<(usize, Trip)>) -> Self {
-        Self { world: Arc::clone(&self.world), calls: Mutex::new(0), trip }
+        Self::of(Arc::clone(&self.world), trip, None)
+    }
+
+    /// A process beside which another one does some work just before its call of this number.
+    pub(super) fn process_beside(&self, call: usize, work: impl FnOnce() + Send + 'static) -> Self {
+        Self::of(Arc::clone(&self.world), None, Some(Beside { call, work: Box::new(work) }))
+    }
+
+    fn of(world: Arc<Mutex<World>>, trip: Option<(usize, Trip)>, beside: Option<Beside>) -> Self {
+        Self { world, calls: Mutex::new(0), trip, beside: Mutex::new(beside) }
     }
 
     pub(super) fn calls(&self) -> usize {
@@ -292,11 +310,18 @@ impl SimulatedDisk {
         let mut calls = self.calls.lock().unwrap();
         let number = *calls;
         *calls += 1;
+        if let Some(beside) = self.beside.lock().unwrap().take_if(|beside| beside.call == number) {
+            (beside.work)();
+        }
         match self.trip {
             Some((at, Trip::Stop)) if number >= at => fail(EIO),
             Some((at, Trip::Fail(error))) if number == at => fail(error),
             _ => Ok(self.world.lock().unwrap()),
         }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, World> {
+        self.world.lock().unwrap()
     }
 
     fn open_file(&self, node: usize, writer: bool) -> OpenFile {
@@ -368,7 +393,14 @@ impl Disk for SimulatedDisk {
             };
             now.into_iter().map(|(name, node)| (name, kind(node))).collect()
         };
-        entries.iter().take_while(|(name, kind)| each(name, *kind)).for_each(drop);
+        for (name, kind) in entries {
+            if self.lock().behaviour.no_kinds {
+                drop(self.enter()?);
+            }
+            if !each(&name, kind) {
+                break;
+            }
+        }
         Ok(())
     }
 
@@ -434,6 +466,18 @@ impl Disk for SimulatedDisk {
         }
         overwrite(&mut world.file(file.node).now, size_bytes as usize, &[]);
         Ok(())
+    }
+
+    fn truncate(&self, file: &OpenFile, size_bytes: u64) -> io::Result<()> {
+        let mut world = self.enter()?;
+        world.file(file.node).now.truncate(size_bytes as usize);
+        Ok(())
+    }
+
+    fn room(&self) -> io::Result<(u64, u64)> {
+        let world = self.enter()?;
+        let total = world.behaviour.capacity_bytes.unwrap_or(usize::MAX);
+        Ok((total.saturating_sub(world.used_bytes()) as u64, total as u64))
     }
 
     fn sync_file(&self, file: &OpenFile) -> io::Result<()> {
@@ -527,5 +571,10 @@ impl Disk for SimulatedDisk {
         let mut world = self.enter()?;
         let node = world.find_file(path)?;
         Ok(world.file(node).now.len() as u64)
+    }
+
+    fn is_absent(&self, path: &str) -> io::Result<bool> {
+        let found = self.enter()?.find(path);
+        Ok(found.is_err_and(|error| error.kind() == io::ErrorKind::NotFound))
     }
 }

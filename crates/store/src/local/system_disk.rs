@@ -65,13 +65,30 @@ impl SystemDisk {
         Ok(true)
     }
 
-    fn kind_of(&self, directory: BorrowedFd<'_>, name: &std::ffi::CStr) -> Option<EntryKind> {
-        let stat = retry_on_intr(|| rustix::fs::statat(directory, name, AtFlags::empty())).ok()?;
-        match FileType::from_raw_mode(stat.st_mode) {
-            FileType::RegularFile => Some(EntryKind::File),
-            FileType::Directory => Some(EntryKind::Directory),
-            _ => None,
+    fn kind_of(
+        &self,
+        directory: BorrowedFd<'_>,
+        name: &std::ffi::CStr,
+    ) -> io::Result<Option<EntryKind>> {
+        let stat = |flags| retry_on_intr(|| rustix::fs::statat(directory, name, flags));
+        match stat(AtFlags::empty()) {
+            Ok(stat) => kind_from(FileType::from_raw_mode(stat.st_mode), name).map(Some),
+            Err(Errno::NOENT) => match stat(AtFlags::SYMLINK_NOFOLLOW) {
+                // Removed since it was read.
+                Err(Errno::NOENT) => Ok(None),
+                Err(error) => Err(error.into()),
+                Ok(_) => Err(io::Error::other(format!("{name:?} leads nowhere"))),
+            },
+            Err(error) => Err(error.into()),
         }
+    }
+}
+
+fn kind_from(kind: FileType, name: &std::ffi::CStr) -> io::Result<EntryKind> {
+    match kind {
+        FileType::RegularFile => Ok(EntryKind::File),
+        FileType::Directory => Ok(EntryKind::Directory),
+        _ => Err(io::Error::other(format!("{name:?} is neither a file nor a directory"))),
     }
 }
 
@@ -158,12 +175,11 @@ impl Disk for SystemDisk {
                 continue;
             };
             let kind = match entry.file_type() {
-                FileType::RegularFile => Some(EntryKind::File),
-                FileType::Directory => Some(EntryKind::Directory),
+                // The filesystem does not say, or not what it leads to.
                 FileType::Symlink | FileType::Unknown => {
-                    self.kind_of(directory.fd()?, entry.file_name())
+                    self.kind_of(directory.fd()?, entry.file_name())?
                 }
-                _ => None,
+                kind => Some(kind_from(kind, entry.file_name())?),
             };
             if let Some(kind) = kind
                 && !each(name, kind)
@@ -217,6 +233,18 @@ impl Disk for SystemDisk {
     fn allocate(&self, file: &File, size_bytes: u64) -> io::Result<()> {
         let whole = rustix::fs::FallocateFlags::empty();
         Ok(retry_on_intr(|| rustix::fs::fallocate(file, whole, 0, size_bytes))?)
+    }
+
+    fn truncate(&self, file: &File, size_bytes: u64) -> io::Result<()> {
+        retry_on_intr(|| rustix::fs::ftruncate(file, size_bytes))?;
+        // Filesystems that copy on write give blocks back only when all is written.
+        Ok(retry_on_intr(|| rustix::fs::syncfs(file))?)
+    }
+
+    fn room(&self) -> io::Result<(u64, u64)> {
+        let stat = retry_on_intr(|| rustix::fs::fstatvfs(&self.root))?;
+        let bytes = |blocks: u64| blocks.saturating_mul(stat.f_frsize);
+        Ok((bytes(stat.f_bavail), bytes(stat.f_blocks)))
     }
 
     fn sync_file(&self, file: &File) -> io::Result<()> {
@@ -282,5 +310,26 @@ impl Disk for SystemDisk {
             return Err(Errno::NOENT.into());
         }
         Ok(u64::try_from(stat.st_size).unwrap_or(0))
+    }
+
+    fn is_absent(&self, path: &str) -> io::Result<bool> {
+        let stat = |path, flags| retry_on_intr(|| rustix::fs::statat(&self.root, path, flags));
+        let ends = path.match_indices('/').map(|(end, _)| end).chain([path.len()]);
+        let parts = ends.filter_map(|end| path.get(..end)).filter(|part| !part.is_empty());
+        for part in parts {
+            match stat(part, AtFlags::SYMLINK_NOFOLLOW) {
+                Err(Errno::NOENT) => return Ok(true),
+                // The part before is no directory.
+                Err(Errno::NOTDIR) => return Ok(false),
+                Err(error) => return Err(error.into()),
+                // A symbolic link may lead nowhere, and then so does all below it.
+                Ok(_) => match stat(part, AtFlags::empty()) {
+                    Ok(_) => {}
+                    Err(Errno::NOENT) => return Ok(false),
+                    Err(error) => return Err(error.into()),
+                },
+            }
+        }
+        Ok(false)
     }
 }

@@ -253,18 +253,25 @@ fn r28_deleting_and_the_reserve_make_room_on_a_full_device() {
         objects.ensure_reserve(20_000).unwrap();
         objects.ensure_reserve(10_000).unwrap();
         assert_eq!(objects.ensure_reserve(200_000).unwrap_err().kind(), ErrorKind::NoSpace);
-        objects.release_reserve().unwrap();
+        objects.shrink_reserve(0).unwrap();
         objects.ensure_reserve(20_000).unwrap();
         objects.put(&key("a"), &[1; 50_000]).unwrap();
         objects.put(&key("b"), &[1; 30_000]).unwrap();
         let error = objects.put(&key("c"), &[1; 10]).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::NoSpace);
-        assert!(error.to_string().contains("collect"), "{error}");
+        assert!(error.to_string().contains("gc"), "{error}");
         assert!(objects.get(&key("c")).is_err());
         assert_eq!(disk.temporaries(), 0);
         assert!(objects.decide(&key("tombstones/s"), b"forgotten").is_err());
-        objects.release_reserve().unwrap();
-        objects.release_reserve().unwrap();
+        assert_eq!(
+            (objects.room().unwrap(), objects.reserve_bytes().unwrap()),
+            ((0, 100_000), 20_000)
+        );
+        objects.shrink_reserve(19_000).unwrap();
+        assert_eq!(objects.room().unwrap().0, 1_000);
+        objects.decide(&key("tombstones/t"), b"forgotten").unwrap();
+        objects.shrink_reserve(0).unwrap();
+        objects.shrink_reserve(0).unwrap();
         objects.decide(&key("tombstones/s"), b"forgotten").unwrap();
         objects.delete(&key("a")).unwrap();
         objects.put(&key("c"), &[1; 50_000]).unwrap();

@@ -151,6 +151,7 @@ fn every_file_is_part_of_a_crate() {
             continue;
         };
         let is_root = matches!(*name, "lib.rs" | "main.rs" | "build.rs")
+            || *folder == "bin"
             || (parts.len() == 4 && matches!(*folder, "tests" | "examples" | "benches"));
         if is_root {
             continue;

@@ -11,6 +11,7 @@ use crate::collection::copy::CopyForward;
 use crate::collection::enumeration;
 use crate::collection::live_set::Marks;
 use crate::session::epoch::{self, DecidedEpoch};
+use crate::session::evidence::Evidence;
 use crate::tree::TreeReader;
 use onefold_format::layout;
 use onefold_format::record::SnapshotRecord;
@@ -58,7 +59,7 @@ impl Collector<'_> {
     pub(super) fn remark(&mut self, marked: &mut Marked, round: &Round) -> Result<Kept> {
         let started = Instant::now();
         let mut known = marked.known.clone();
-        let new = self.committed_but(&marked.tombstones, &mut known)?;
+        let (new, _) = self.committed_but(&marked.tombstones, Evidence::default(), &mut known)?;
         let mut kept = Kept::new();
         if !new.is_empty() {
             let mut reader = TreeReader::open(self.repository)?;
@@ -101,7 +102,7 @@ impl Collector<'_> {
             let mut gathered = gathered;
             copier.drop_held_elsewhere(&mut gathered)?;
             self.rank(&mut gathered, snapshots)?;
-            match copier.run(gathered, 0) {
+            match copier.run(gathered, 0, &mut Vec::new()) {
                 Ok(rescued) => {
                     self.count_copied(&rescued);
                     kept.extend(rescued.kept);
@@ -134,8 +135,11 @@ impl Collector<'_> {
     pub(super) fn take_over(&mut self, decided: &DecidedEpoch) -> Result<()> {
         let number = decided.number;
         let sizes = self.sizes_of(&decided.plan.condemned)?;
-        if let Some(deleted) = epoch::decided_sweep(self.repository, number)? {
-            return self.complete(number, &deleted, &sizes);
+        match epoch::decided_sweep(self.repository, number) {
+            Ok(None) => {}
+            Ok(Some(deleted)) => return self.complete(number, &deleted, &sizes),
+            Err(error) if error.is_damage() => return self.outdo_sweep(decided, &sizes, error),
+            Err(error) => return Err(error),
         }
         self.settle(number)?;
         let remark = &mut |this: &mut Self| this.mark_for(decided);
@@ -143,10 +147,30 @@ impl Collector<'_> {
         self.complete(number, &deleted, &sizes)
     }
 
+    /// Ends an epoch whose sweep was decided and cannot be read any more. It named some of the
+    /// condemned containers, and somebody may be deleting these still; so all of them go, after all
+    /// that is needed of them has been rescued.
+    fn outdo_sweep(
+        &mut self,
+        decided: &DecidedEpoch,
+        sizes: &BTreeMap<ContainerId, u64>,
+        error: Error,
+    ) -> Result<()> {
+        self.settle(decided.number)?;
+        if let Some((id, problem)) = self.mark_for(decided)?.into_iter().next() {
+            let kept = format!("container {id} is needed and cannot be copied ({problem})");
+            return Err(error.context(kept));
+        }
+        self.repository.store().settle(layout::CONTAINERS)?;
+        self.repository.store().settle(layout::INDEX)?;
+        self.complete(decided.number, &decided.plan.condemned, sizes)
+    }
+
     /// G5 for another collector's plan: everything is marked, against the plan's own tombstones.
     fn mark_for(&mut self, decided: &DecidedEpoch) -> Result<Kept> {
         let tombstones = decided.plan.tombstones.iter().copied().collect();
-        let live = self.committed_but(&tombstones, &mut BTreeSet::new())?;
+        let evidence = Evidence::load(self.repository)?;
+        let (live, _) = self.committed_but(&tombstones, evidence, &mut BTreeSet::new())?;
         let (index, survey) = self.survey(true)?;
         let is_unknown = |id: &ContainerId| {
             let container = survey.ordinal(*id).and_then(|at| survey.containers.get(at));

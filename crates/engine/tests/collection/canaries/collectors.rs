@@ -98,7 +98,7 @@ fn canary_tombstones_reread_loses_a_chunk() {
             Segment::Until(0, Decide, "outcomes"),
             Segment::Until(3, ListNames, "plans"),
             Segment::Until(3, Put, "plans"),
-            Segment::Run(3, 2),
+            Segment::Run(3, 3),
             Segment::End(0),
             Segment::Until(1, Decide, "outcomes"),
             Segment::End(2),
@@ -115,10 +115,11 @@ fn canary_loser_keeps_plan_loses_a_chunk() {
         let own = MemoryStore::new();
         Box::new(move |operation, name, _| {
             let is_decided = name.starts_with("epochs") || name.starts_with("sweeps");
+            let is_own = own.size(&key(name)).is_ok();
             match operation {
-                Decide if is_decided => Answer::By(own.clone()),
+                Decide | Put if is_decided => Answer::By(own.clone()),
                 Delete if name.starts_with("plans") => Answer::Lost,
-                Decided if name.starts_with("sweeps") => Answer::By(own.clone()),
+                Decided if is_own || name.starts_with("sweeps") => Answer::By(own.clone()),
                 _ => Answer::Honest,
             }
         })
@@ -171,7 +172,7 @@ fn canary_keep_undecided_loses_a_chunk() {
     let opinion = || -> Lie {
         let own = MemoryStore::new();
         Box::new(move |operation, name, _| match operation {
-            Decide if name.starts_with("sweeps") => Answer::By(own.clone()),
+            Decide | Decided | Put if name.starts_with("sweeps") => Answer::By(own.clone()),
             _ => Answer::Honest,
         })
     };
@@ -190,7 +191,7 @@ fn canary_keep_undecided_loses_a_chunk() {
     let actors = vec![
         Actor::new(backs_up("k", "k")),
         Actor::new(collects()).lying(opinion),
-        Actor::new(collects()).lying(full),
+        Actor::new(collects()).failing(full),
         Actor::new(backs_up("x", "x")),
     ];
     is_caught_by(
@@ -199,7 +200,7 @@ fn canary_keep_undecided_loses_a_chunk() {
             // `k` is committed after the first mark, so the second one has to rescue it.
             Segment::Until(0, Decide, "outcomes"),
             Segment::Until(1, Put, "plans"),
-            Segment::Run(1, 2),
+            Segment::Run(1, 3),
             Segment::End(0),
             // The full one has looked for holders before the other one's copy is there.
             Segment::Until(1, Put, "containers"),
@@ -239,6 +240,7 @@ fn canary_names_reused_loses_a_chunk() {
     let items = || [file("x", u64::from(b'x'), 20_000)];
     let world = World::new();
     world.save("k", "k", 2);
+    world.source("x", "x");
     let (twin, other) = (reopen(world.base(), SAME), reopen(world.base(), 3_000_001));
     let session = WriterSession::begin(&other).unwrap();
     let root = put_tree(&twin, &session, &items());
@@ -252,7 +254,8 @@ fn canary_names_reused_loses_a_chunk() {
         record.description = world.describe("x");
         session.commit(record).map(drop)
     });
-    let actors = vec![Actor::new(collects()), Actor::new(collects()), Actor::new(saves)];
+    let canary = Actor::new(saves).instead_of(backs_up("x", "x"));
+    let actors = vec![Actor::new(collects()), Actor::new(collects()), canary];
     is_caught_by(
         &scenario_of(world, actors),
         &[

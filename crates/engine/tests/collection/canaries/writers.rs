@@ -13,7 +13,13 @@ fn canary_ignore_condemned_loses_a_chunk() {
 
 #[test]
 fn canary_parent_checked_before_announce_loses_a_chunk() {
-    is_caught(&reusing_writer_lies(|| stale_from_start(|_, name| name.starts_with("tombstones"))));
+    is_caught(&reusing_writer_lies(|| {
+        let stale = stale_from_start(|_, name| name.starts_with("tombstones"));
+        Box::new(move |operation, name, store| match name.starts_with("plans") {
+            true if operation == Get => Answer::By(without_plans_tombstones(store)),
+            _ => stale(operation, name, store),
+        })
+    }));
 }
 
 #[test]
@@ -27,6 +33,9 @@ fn canary_parent_before_epoch_loses_a_chunk() {
                 if name.starts_with("tombstones") {
                     return Answer::By(old);
                 }
+                if operation == Get && name.starts_with("plans") {
+                    return Answer::By(without_plans_tombstones(store));
+                }
             }
             Answer::Honest
         })
@@ -36,9 +45,14 @@ fn canary_parent_before_epoch_loses_a_chunk() {
 #[test]
 fn canary_blind_parent_loses_a_chunk() {
     is_caught(&reusing_writer_lies(|| {
-        Box::new(|_, name, store| match name.starts_with("tombstones") {
-            true => Answer::By(without(store, "tombstones", |_| true)),
-            false => Answer::Honest,
+        Box::new(|operation, name, store| match name {
+            _ if name.starts_with("tombstones") => {
+                Answer::By(without(store, "tombstones", |_| true))
+            }
+            _ if operation == Get && name.starts_with("plans") => {
+                Answer::By(without_plans_tombstones(store))
+            }
+            _ => Answer::Honest,
         })
     }));
 }
@@ -66,28 +80,29 @@ fn reuses_and_renews(checks_parent: bool) -> Task {
 
 #[test]
 fn canary_upgrade_parent_unchecked_loses_a_chunk() {
-    let scenario = |checks_parent| {
-        let tasks = [reuses_and_renews(checks_parent), forgets("p"), collects()];
-        Scenario::new(live_parent(), tasks)
-    };
+    let canary = Actor::new(reuses_and_renews(false)).instead_of(reuses_and_renews(true));
+    let actors = vec![canary, Actor::new(forgets("p")), Actor::new(collects())];
+    let scenario = scenario_of(live_parent(), actors);
     // The writer is ready for no epoch; the parent is forgotten, an epoch decided; it renews.
-    let segments = [
-        Segment::Until(0, Put, "sessions"),
-        Segment::Run(0, 1),
-        Segment::Until(0, Put, "sessions"),
-        Segment::Run(0, 1),
-        Segment::End(1),
-        Segment::Until(2, Decide, "epochs"),
-        Segment::Run(2, 1),
-        Segment::Until(2, ListNames, "sessions"),
-        Segment::Until(0, Decide, "outcomes"),
-        Segment::End(2),
-        Segment::End(0),
-    ];
-    is_caught_by(&scenario(false), &segments);
-    let honest = scenario(true);
-    honest.must_hold(&segments, false);
-    in_parallel(400, |seed| honest.must_hold(&random_segments(seed as u64, 3), false));
+    is_caught_by(
+        &scenario,
+        &[
+            Segment::Until(0, Put, "sessions"),
+            Segment::Run(0, 1),
+            Segment::Until(0, Put, "sessions"),
+            Segment::Run(0, 1),
+            Segment::End(1),
+            Segment::Until(2, Decide, "epochs"),
+            Segment::Run(2, 1),
+            Segment::Until(2, ListNames, "sessions"),
+            Segment::Until(0, Decide, "outcomes"),
+            Segment::End(2),
+            Segment::End(0),
+        ],
+    );
+    in_parallel(200, |seed| {
+        holds_otherwise(&scenario, &random_segments(seed as u64, 3));
+    });
 }
 
 #[test]
@@ -129,7 +144,8 @@ fn canary_fenced_commits_unchecked_loses_a_chunk() {
             session = WriterSession::begin(repository)?;
         }
     });
-    let actors = vec![Actor::new(commits), Actor::new(collects()), Actor::new(collects())];
+    let canary = Actor::new(commits).instead_of(backs_up("x", "x"));
+    let actors = vec![canary, Actor::new(collects()), Actor::new(collects())];
     is_caught_by(
         &scenario_of(dead_chunk(), actors),
         &[Segment::Until(0, Decide, "outcomes"), Segment::End(1), Segment::End(2), Segment::End(0)],
@@ -147,13 +163,15 @@ fn canary_decisions_deleted_loses_a_chunk() {
         for id in ids {
             if read_outcome(repository, id)? == Some(Outcome::Fenced) {
                 repository.store().delete(&key(layout::outcome(id)))?;
+                repository.store().delete(&key(layout::copy_of(&layout::outcome(id))))?;
             }
         }
         Ok(())
     });
-    let tasks = [backs_up("x", "x"), collects(), deletes];
+    let canary = Actor::new(deletes).instead_of(Arc::new(|_, _| Ok(())));
+    let actors = vec![Actor::new(backs_up("x", "x")), Actor::new(collects()), canary];
     is_caught_by(
-        &Scenario::new(dead_chunk(), tasks),
+        &scenario_of(dead_chunk(), actors),
         &[Segment::Until(0, Decide, "outcomes"), Segment::End(1), Segment::End(2), Segment::End(0)],
     );
 }

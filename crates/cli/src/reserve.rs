@@ -1,0 +1,117 @@
+//! The room that is set aside in a store for the day its device is full.
+//!
+//! A collection needs room before it frees any: for copies and for decisions. So every store has a
+//! preallocated file that takes two of its containers and the records of some epochs; on a small
+//! device it takes a share of it only, so that the device stays of use.
+//!
+//! Rules:
+//!
+//! - It is filled after a store has been opened, when its key has shown that it is the right one,
+//!   and only where twice as much is free as is missing.
+//! - Forgetting takes little pieces of it, one after the other as it needs them, and never more
+//!   than half in all: what is forgotten must still be collected.
+//! - A collection takes all of it, in steps, each when it cannot go on without.
+//!
+//! Commands of several processes may do this at once: each cuts the file to a length, and what
+//! another has cut already is no step.
+
+use onefold_engine::Repository;
+use onefold_store::{Blobs, LocalStore};
+use onefold_types::{Result, limits};
+
+/// Room for decisions, which is the least that is set aside.
+const DECISIONS_BYTES: u64 = 256 * limits::KIB as u64;
+/// Containers that there is room for.
+const CONTAINERS: u64 = 2;
+/// The share of the device that it takes at most: one part in so many.
+const DEVICE_PARTS: u64 = 16;
+/// What forgetting takes at a time.
+const PIECE_BYTES: u64 = 128 * limits::KIB as u64;
+/// So much more must be free than is missing.
+const FREE_FACTOR: u64 = 2;
+
+/// Who asks for room.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum User {
+    /// Something small that lets others make room later.
+    Forgetting,
+    /// What makes room.
+    Collecting,
+}
+
+/// How much is set aside when there is room.
+fn whole_bytes(device_bytes: u64, container_bytes: u64) -> u64 {
+    let wanted = CONTAINERS * container_bytes + DECISIONS_BYTES;
+    wanted.min((device_bytes / DEVICE_PARTS).max(DECISIONS_BYTES))
+}
+
+/// What is left after the next step; `None` if there is none.
+fn next_bytes(user: User, present_bytes: u64, whole_bytes: u64) -> Option<u64> {
+    let half = whole_bytes / 2;
+    match user {
+        User::Forgetting => present_bytes.checked_sub(PIECE_BYTES).filter(|left| *left >= half),
+        User::Collecting if present_bytes == 0 => None,
+        User::Collecting if present_bytes > half => {
+            // Records first: with room for them alone what is dead can go.
+            let after_records = whole_bytes.saturating_sub(DECISIONS_BYTES).max(half);
+            Some(if present_bytes > after_records { after_records } else { half })
+        }
+        User::Collecting => Some(0),
+    }
+}
+
+/// Sets room aside again if there is enough.
+pub fn fill(store: &LocalStore, container_bytes: usize) -> Result<()> {
+    let whole = whole_bytes(store.device_bytes()?, container_bytes as u64);
+    let missing = whole.saturating_sub(store.reserve_bytes()?);
+    let free = store.free_bytes()?.unwrap_or(u64::MAX);
+    match missing > 0 && free >= missing.saturating_mul(FREE_FACTOR) {
+        true => store.ensure_reserve(whole),
+        false => Ok(()),
+    }
+}
+
+/// Gives a piece of it back to the device; `false` if there is no more for this user.
+pub fn give_up(store: &LocalStore, repository: &Repository, user: User) -> Result<bool> {
+    let container_bytes = repository.configuration().container_size_bytes as u64;
+    let whole = whole_bytes(store.device_bytes()?, container_bytes);
+    match next_bytes(user, store.reserve_bytes()?, whole) {
+        Some(left) => store.shrink_reserve(left).map(|()| true),
+        None => Ok(false),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: u64 = limits::MIB as u64;
+
+    fn steps(user: User, whole: u64) -> Vec<u64> {
+        std::iter::successors(Some(whole), |present| next_bytes(user, *present, whole)).collect()
+    }
+
+    #[test]
+    fn r67_the_reserve_is_two_containers_or_a_share_of_a_small_device() {
+        assert_eq!(whole_bytes(1 << 40, 4 * MIB), 8 * MIB + DECISIONS_BYTES);
+        assert_eq!(whole_bytes(16 * MIB, 4 * MIB), MIB);
+        assert_eq!(whole_bytes(MIB, 4 * MIB), DECISIONS_BYTES);
+        assert_eq!(whole_bytes(1 << 40, MIB / 16), MIB / 8 + DECISIONS_BYTES);
+    }
+
+    #[test]
+    fn r67_forgetting_takes_half_of_the_reserve_in_pieces_and_collecting_all_of_it_in_steps() {
+        for whole in [DECISIONS_BYTES, MIB, 8 * MIB + DECISIONS_BYTES] {
+            let forgotten = steps(User::Forgetting, whole);
+            assert!(forgotten.windows(2).all(|pair| pair[0] - pair[1] == PIECE_BYTES));
+            let left = *forgotten.last().unwrap();
+            assert!(left >= whole / 2 && left < whole / 2 + PIECE_BYTES, "{whole}: {left}");
+            let collected = steps(User::Collecting, whole);
+            assert_eq!(collected.last(), Some(&0));
+            assert!(collected.len() <= 4 && collected.is_sorted_by(|one, next| one > next));
+            assert_eq!(steps(User::Collecting, whole).len(), collected.len());
+        }
+        let whole = 8 * MIB + DECISIONS_BYTES;
+        assert_eq!(steps(User::Collecting, whole), [whole, 8 * MIB, whole / 2, 0]);
+    }
+}

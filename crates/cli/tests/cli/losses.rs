@@ -1,0 +1,142 @@
+//! Stores that have lost something, as a user meets them: what is said, what is refused, and the
+//! way out.
+
+use crate::support::{Sandbox, holds};
+use std::path::{Path, PathBuf};
+
+/// The files below a directory of the store and below its second copies.
+fn files_of(sandbox: &Sandbox, top: &str) -> Vec<PathBuf> {
+    let below = |place: PathBuf| std::fs::read_dir(place).into_iter().flatten();
+    let places = [format!("store/{top}"), format!("store/copies/{top}")];
+    let entries = places.iter().flat_map(|place| below(sandbox.path(place)));
+    let mut files: Vec<PathBuf> = entries.map(|entry| entry.unwrap().path()).collect();
+    files.sort();
+    files
+}
+
+fn flip(path: &Path) {
+    let mut bytes = std::fs::read(path).unwrap();
+    bytes[20] ^= 1;
+    std::fs::write(path, bytes).unwrap();
+}
+
+fn containers(sandbox: &Sandbox) -> usize {
+    let shards = std::fs::read_dir(sandbox.path("store/containers")).unwrap();
+    shards.map(|shard| std::fs::read_dir(shard.unwrap().path()).unwrap().count()).sum()
+}
+
+#[test]
+fn r59_a_store_that_lost_its_outcomes_is_not_taken_for_an_empty_one() {
+    let sandbox = Sandbox::with_source();
+    sandbox.backup(&[]);
+    let before = containers(&sandbox);
+    for top in ["outcomes", "copies/outcomes"] {
+        std::fs::remove_dir_all(sandbox.path("store").join(top)).unwrap();
+    }
+    let refused = sandbox.run(&["gc"]).expect(1);
+    assert!(refused.stderr.contains("outcomes"), "{}", refused.stderr);
+    sandbox.run(&["gc", "--dry-run"]).expect(1);
+    sandbox.run(&["check"]).expect(1);
+    sandbox.run(&["maintain"]).expect(1);
+    assert_eq!(containers(&sandbox), before);
+    sandbox.run(&["gc", "--allow-empty"]).expect(0);
+    assert_eq!(containers(&sandbox), 0, "if the user says so");
+}
+
+#[test]
+fn r59_either_copy_of_the_outcomes_is_enough() {
+    for top in ["outcomes", "copies/outcomes"] {
+        let sandbox = Sandbox::with_source();
+        let id = sandbox.backup(&[]);
+        std::fs::remove_dir_all(sandbox.path("store").join(top)).unwrap();
+        assert_eq!(sandbox.ids(&[]), [id.as_str()]);
+        sandbox.run(&["gc"]).expect(0);
+        let noted = sandbox.run(&["check"]).expect(0);
+        assert!(noted.stdout.contains("it has two again"), "{}", noted.stdout);
+        let other = if top == "outcomes" { "copies/outcomes" } else { "outcomes" };
+        std::fs::remove_dir_all(sandbox.path("store").join(other)).unwrap();
+        assert_eq!(sandbox.ids(&[]), [id]);
+    }
+}
+
+#[test]
+fn r66_a_lost_record_is_recovered_or_given_up() {
+    let sandbox = Sandbox::with_source();
+    let lost = sandbox.backup(&[]);
+    sandbox.write("source/one.txt", b"another\n");
+    let kept = sandbox.backup(&[]);
+    files_of(&sandbox, "outcomes").iter().filter(|path| path.ends_with(&lost)).for_each(|path| {
+        flip(path);
+    });
+    let refused = sandbox.run(&["gc"]).expect(1);
+    assert!(refused.stderr.contains("--give-up"), "{}", refused.stderr);
+    let listed = sandbox.run(&["snapshots"]).expect(0);
+    assert!(listed.stderr.contains(&lost), "{}", listed.stderr);
+
+    let trees = sandbox.run(&["--json", "check"]).expect(1).messages("lost_tree");
+    assert_eq!(trees.len(), 1, "{trees:?}");
+    assert_eq!(trees[0]["whole"], true);
+    let tree = trees[0]["tree"].as_str().unwrap();
+    let recovered = sandbox.run(&["--json", "recover", tree]).expect(0).message("summary");
+    let recovered = recovered["snapshot"].as_str().unwrap().to_owned();
+    let place = format!("{recovered}:{}", sandbox.arg("source"));
+    sandbox.run(&["restore", &place, "-t", &sandbox.arg("out")]).expect(0);
+    assert!(holds(&sandbox.path("out/one.txt"), b"one\n"));
+    sandbox.run(&["recover", &"0".repeat(64)]).expect(1);
+
+    for (name, code) in [(kept.as_str(), 10), ("", 10), ("zz", 10)] {
+        let refused = sandbox.run(&["forget", "--give-up", name]);
+        assert!(refused.code == code || refused.code == 1, "{}", refused.stderr);
+    }
+    sandbox.run(&["forget", "--give-up", &lost[..8], "-n"]).expect(0);
+    sandbox.run(&["gc"]).expect(1);
+    sandbox.run(&["forget", "--give-up", &lost[..8]]).expect(0);
+    sandbox.run(&["gc"]).expect(0);
+    sandbox.run(&["snapshots"]).expect(0);
+    assert_eq!(sandbox.ids(&[]).len(), 2);
+}
+
+#[test]
+fn r61_forgetting_again_mends_a_rotten_tombstone() {
+    let sandbox = Sandbox::with_source();
+    let id = sandbox.backup(&[]);
+    sandbox.run(&["forget", "--final", &id]).expect(0);
+    files_of(&sandbox, "tombstones").iter().for_each(|path| flip(path));
+    let listed = sandbox.run(&["snapshots"]).expect(0);
+    assert!(listed.stderr.contains("forget the snapshot again"), "{}", listed.stderr);
+    sandbox.run(&["check"]).expect(1);
+    sandbox.run(&["forget", "--final", &id]).expect(0);
+    let listed = sandbox.run(&["--json", "snapshots"]).expect(0);
+    assert!(listed.messages("snapshot").is_empty());
+}
+
+#[test]
+fn r60_a_container_lost_with_the_index_is_stored_again_by_the_next_backup() {
+    let sandbox = Sandbox::with_source();
+    sandbox.backup(&[]);
+    // One shard after the other, until one of data is hit; the index knows nothing of it any more.
+    for shard in std::fs::read_dir(sandbox.path("store/containers")).unwrap() {
+        std::fs::remove_dir_all(shard.unwrap().path()).unwrap();
+    }
+    std::fs::remove_dir_all(sandbox.path("store/index")).unwrap();
+    let again = sandbox.backup(&[]);
+    let place = format!("{again}:{}", sandbox.arg("source"));
+    sandbox.run(&["restore", &place, "-t", &sandbox.arg("out")]).expect(0);
+    assert!(holds(&sandbox.path("out/deep/two.txt"), &vec![b'2'; 50_000]));
+}
+
+#[test]
+fn r65_a_lost_plan_stops_neither_backup_nor_gc() {
+    let sandbox = Sandbox::with_source();
+    let id = sandbox.backup(&[]);
+    sandbox.run(&["forget", "--final", &id]).expect(0);
+    sandbox.run(&["gc"]).expect(0);
+    // As if it had been stopped, and its plan lost since.
+    for top in ["finished", "plans"] {
+        files_of(&sandbox, top).iter().for_each(|path| std::fs::remove_file(path).unwrap());
+    }
+    let again = sandbox.backup(&[]);
+    sandbox.run(&["gc"]).expect(0);
+    sandbox.run(&["check", "--read-data"]).expect(0);
+    assert_eq!(sandbox.ids(&[]), [again]);
+}

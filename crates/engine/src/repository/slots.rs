@@ -1,0 +1,235 @@
+//! Key slots in a store: two copies of each, opened by a password, removed without a lock.
+//!
+//! # Reading
+//! A copy that has rotten is told by its checksum, and the other one is read. A slot is damaged if
+//! both are; it is tried all the same if nothing else opens, for only its checksum may have rotten.
+//!
+//! # Removing
+//! Two removals at once must not take away each other's last key. A removal
+//! 1. puts an intent, `keys/<id>.removed.<fresh id>`;
+//! 2. lists the intents, then the slots. Those of other keys that no intent speaks of stay;
+//! 3. if none of these can be read, withdraws its intent, changes nothing and says why;
+//! 4. else deletes the slot, then its copy, then, when that is durable, all intents about it.
+//!
+//! # Why no key is lost
+//! An intent is there until its slot is gone, or its own removal has withdrawn. Say that removal R
+//! went on because key k stays, and that removal Q went on to delete k. Then R saw no intent of Q:
+//! as R saw the slot later than it looked for intents, Q had not put its own yet. So Q listed after
+//! R had begun to. Of all removals that went on, take the one that listed last: nobody went on to
+//! delete the key it relies on. This holds for lists that are read name by name, and it needs fresh
+//! names: a removal that took another's intent for its own could withdraw what that one relies on.
+//!
+//! # Concurrency
+//! Any number of removals, changes and readers at once. A slot with an intent still opens the
+//! store; the intent of a removal that was stopped stays, and removing the key again finishes it.
+
+use crate::environment::Environment;
+use onefold_crypto::{KeySlot, MasterKey};
+use onefold_format::layout;
+use onefold_store::{Key, Store};
+use onefold_types::{Error, ErrorKind, KeyId, Result, StoreId};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// What lies in `keys`.
+#[derive(Debug, Default)]
+pub(super) struct Listed {
+    /// Slots of which at least one copy is left.
+    pub slots: BTreeSet<KeyId>,
+    /// Intents to remove a key, whether or not it still has a slot.
+    pub removals: BTreeMap<KeyId, Vec<Key>>,
+}
+
+/// Lists slots and intents.
+pub(super) fn list(store: &dyn Store) -> Result<Listed> {
+    let mut listed = Listed::default();
+    store.list_names(layout::KEYS, &mut |name| {
+        let last = layout::last_component(name);
+        let (id, rest) = last.split_once('.').unwrap_or((last, ""));
+        let Ok(id) = id.parse::<KeyId>() else { return Ok(()) };
+        match rest.strip_prefix("removed.") {
+            Some(_) => listed.removals.entry(id).or_default().push(Key::new(name)?),
+            None if matches!(rest, "" | "copy") => drop(listed.slots.insert(id)),
+            None => {}
+        }
+        Ok(())
+    })?;
+    Ok(listed)
+}
+
+/// Stores a new slot, twice.
+pub(super) fn put(store: &dyn Store, slot: &KeySlot, environment: &Environment) -> Result<KeyId> {
+    let id = KeyId::random(&*environment.randomness);
+    let bytes = slot.to_bytes()?;
+    store.put(&Key::new(layout::key_slot_copy(id))?, &bytes)?;
+    store.put(&Key::new(layout::key_slot(id))?, &bytes)?;
+    Ok(id)
+}
+
+/// The bytes of both copies of a slot.
+fn copies(store: &dyn Store, id: KeyId) -> Vec<Result<Vec<u8>>> {
+    [layout::key_slot(id), layout::key_slot_copy(id)]
+        .into_iter()
+        .map(|name| store.get(&Key::new(name)?))
+        .collect()
+}
+
+/// The copies that are sound, each once; an error if there is none.
+fn read_sound(store: &dyn Store, id: KeyId) -> Result<Vec<KeySlot>> {
+    let (mut sound, mut errors) = (Vec::<KeySlot>::new(), Vec::new());
+    for bytes in copies(store, id) {
+        match bytes.and_then(|bytes| KeySlot::from_bytes(&bytes)) {
+            Ok(slot) if sound.iter().any(|known| known.wraps_like(&slot)) => {}
+            Ok(slot) => sound.push(slot),
+            Err(error) => errors.push(error),
+        }
+    }
+    if !sound.is_empty() {
+        return Ok(sound);
+    }
+    let is_missing = errors.iter().any(|error| error.kind() == ErrorKind::NotFound);
+    let Some(worst) = errors.into_iter().max_by_key(severity) else {
+        return Ok(sound);
+    };
+    Err(match worst.kind() {
+        ErrorKind::Damaged if is_missing => {
+            worst.context(format!("key {id} is damaged and has no second copy"))
+        }
+        ErrorKind::Damaged => worst.context(format!("key {id} is damaged (its copy too)")),
+        _ => worst.context(format!("key {id}")),
+    })
+}
+
+/// Which of two errors about one slot says more: a device that fails may hold a sound slot, a newer
+/// copy is one, and that a copy is missing is said beside.
+fn severity(error: &Error) -> u8 {
+    match error.kind() {
+        ErrorKind::NotFound => 0,
+        ErrorKind::Damaged => 1,
+        ErrorKind::NewerFormat => 2,
+        _ => 3,
+    }
+}
+
+/// Reads a slot, from whichever copy is sound.
+pub(super) fn read(store: &dyn Store, id: KeyId) -> Result<KeySlot> {
+    let mut sound = read_sound(store, id)?.into_iter();
+    sound.next().ok_or_else(|| Error::damaged(format!("key {id} cannot be read")))
+}
+
+/// Opens the master key with the first slot that the password fits.
+pub(super) fn unlock(
+    store: &dyn Store,
+    password: &[u8],
+    store_id: StoreId,
+) -> Result<(MasterKey, KeyId)> {
+    let slots = list(store)?.slots;
+    let (mut refused, mut problems) = (0, Vec::new());
+    for id in &slots {
+        match read_sound(store, *id).and_then(|sound| open_any(&sound, password, store_id)) {
+            Ok(key) => return Ok((key, *id)),
+            Err(error) if error.kind() == ErrorKind::WrongPassword => refused += 1,
+            Err(error) => problems.push((*id, error)),
+        }
+    }
+    for (id, _) in problems.iter().filter(|(_, error)| error.kind() == ErrorKind::Damaged) {
+        let salvaged = copies(store, *id).into_iter().flatten();
+        let salvaged: Vec<KeySlot> =
+            salvaged.filter_map(|bytes| KeySlot::salvage(&bytes).ok()).collect();
+        if let Ok(key) = open_any(&salvaged, password, store_id) {
+            return Ok((key, *id));
+        }
+    }
+    Err(cannot_open(store, refused, problems.into_iter().map(|(_, error)| error).collect()))
+}
+
+fn open_any(slots: &[KeySlot], password: &[u8], store_id: StoreId) -> Result<MasterKey> {
+    let mut result = Err(Error::damaged("the key slot cannot be read"));
+    for slot in slots {
+        result = slot.open(password, store_id);
+        if result.is_ok() {
+            break;
+        }
+    }
+    result
+}
+
+fn cannot_open(store: &dyn Store, refused: usize, problems: Vec<Error>) -> Error {
+    if refused == 0 && problems.is_empty() {
+        let place = store.describe();
+        return Error::damaged(format!("{place}: all key slots are missing"));
+    }
+    let texts: Vec<String> = problems.iter().map(Error::to_string).collect();
+    let advice = "copy the files of 'keys' from a copy of the store, or open it with another \
+                  password, and remove and add the key";
+    let worst = problems.iter().max_by_key(|error| severity(error)).map(Error::kind);
+    match (refused, worst) {
+        (_, None) => Error::new(
+            ErrorKind::WrongPassword,
+            format!("wrong password: it opens none of the store's {refused} key(s)"),
+        ),
+        (0, Some(ErrorKind::Damaged)) => Error::damaged(format!("{}; {advice}", texts.join("; "))),
+        (0, Some(kind)) => Error::new(kind, texts.join("; ")),
+        (_, Some(_)) => Error::new(
+            ErrorKind::WrongPassword,
+            format!(
+                "wrong password: it opens none of the {refused} key(s) that can be read; it may \
+                 belong to one that cannot: {}; {advice}",
+                texts.join("; ")
+            ),
+        ),
+    }
+}
+
+/// Removes a slot, unless no other would be left (see the module).
+pub(super) fn remove(store: &dyn Store, id: KeyId, environment: &Environment) -> Result<()> {
+    let there = list(store)?;
+    if !there.slots.contains(&id) && !there.removals.contains_key(&id) {
+        return Err(Error::new(ErrorKind::NotFound, format!("there is no key {id}")));
+    }
+    if there.slots.contains(&id) && there.slots.len() == 1 {
+        return Err(Error::invalid("the last key cannot be removed: the store would be lost"));
+    }
+    let removal = KeyId::random(&*environment.randomness);
+    let intent = Key::new(layout::key_removal(id, removal))?;
+    store.put(&intent, &[])?;
+    let removals = match may_go(store, id) {
+        Ok(removals) => removals,
+        Err(error) => {
+            store.delete(&intent)?;
+            return Err(error);
+        }
+    };
+    store.delete(&Key::new(layout::key_slot(id))?)?;
+    store.delete(&Key::new(layout::key_slot_copy(id))?)?;
+    // A slot that comes back after a power loss would open the store with a password removed.
+    store.settle(layout::KEYS)?;
+    store.delete(&intent)?;
+    removals.iter().try_for_each(|intent| store.delete(intent))
+}
+
+/// Whether a key with an intent may go; returns the intents that are of no use once it is gone,
+/// those about keys that are gone already included.
+fn may_go(store: &dyn Store, id: KeyId) -> Result<Vec<Key>> {
+    let removals = list(store)?.removals;
+    let slots = list(store)?.slots;
+    let (staying, going): (Vec<KeyId>, Vec<KeyId>) =
+        slots.iter().filter(|other| **other != id).partition(|other| !removals.contains_key(other));
+    if staying.iter().any(|other| read(store, *other).is_ok()) {
+        let done = removals.into_iter().filter(|(key, _)| *key == id || !slots.contains(key));
+        return Ok(done.flat_map(|(_, intents)| intents).collect());
+    }
+    let names = |ids: &[KeyId]| ids.iter().map(KeyId::to_string).collect::<Vec<_>>().join(", ");
+    Err(Error::invalid(match going.is_empty() {
+        true => format!(
+            "key {id} cannot be removed: no other can be read ({}), and the store would be lost; \
+             run 'onefold key add' first",
+            names(&staying)
+        ),
+        false => format!(
+            "key {id} was not removed: another removal is going on, or was stopped, of {}, and no \
+             key would be left. Try again; if nobody is at it, finish that one first ('onefold key \
+             remove'), or run 'onefold key add'",
+            names(&going)
+        ),
+    }))
+}

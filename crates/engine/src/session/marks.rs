@@ -1,0 +1,201 @@
+//! Marks: snapshots that are hidden until somebody takes the mark back (rule D8).
+//!
+//! A mark is an object under a name of its own, sealed under that name, and says which snapshot it
+//! hides. What becomes of it is decided once, as its *fate*: `undelete` decides that it was taken
+//! back, and whoever forgets for good what has been hidden long decides that it was made final.
+//! Whichever comes first is obeyed by both, so that nothing is brought back and forgotten at once,
+//! however slow either is; and a mark that was taken back hides nothing any more, whoever puts its
+//! file where it was.
+//!
+//! Marks that do not open with the store's key hide nothing and are reported.
+
+use super::decided::{self, DecidedName};
+use super::tombstones;
+use crate::repository::Repository;
+use onefold_crypto::Purpose;
+use onefold_format::layout;
+use onefold_format::record::{self, Fate, Mark};
+use onefold_store::Key;
+use onefold_types::{Error, ErrorKind, MarkId, Result, SessionId};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// A mark that hides its snapshot.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ActiveMark {
+    /// Its name.
+    pub id: MarkId,
+    /// When it was put, in nanoseconds since 1970, by its writer's clock.
+    pub time_ns: i64,
+}
+
+/// All marks of a store.
+#[derive(Clone, Debug, Default)]
+pub struct Marks {
+    /// The hidden snapshots, and the marks that hide each.
+    pub hidden: BTreeMap<SessionId, Vec<ActiveMark>>,
+    /// Marks that have been taken back and are still there.
+    pub void: Vec<(SessionId, MarkId)>,
+    /// What is wrong with others.
+    pub problems: Vec<String>,
+}
+
+impl Marks {
+    /// Reads all marks.
+    pub fn load(repository: &Repository) -> Result<Self> {
+        Self::load_of(repository, &|_| true)
+    }
+
+    /// Reads the marks on the snapshots that `wanted` names.
+    fn load_of(repository: &Repository, wanted: &dyn Fn(SessionId) -> bool) -> Result<Self> {
+        let mut found = Vec::new();
+        repository.store().list_names(layout::MARKS, &mut |name| {
+            found.extend(layout::mark_of(name).ok().filter(|(snapshot, _)| wanted(*snapshot)));
+            Ok(())
+        })?;
+        let mut marks = Self::default();
+        if found.is_empty() {
+            return Ok(marks);
+        }
+        let fates: BTreeSet<MarkId> = decided::names(repository, layout::FATES)?
+            .iter()
+            .filter_map(|name| name.parse().ok())
+            .collect();
+        for (snapshot, id) in found {
+            let Some(mark) = read(repository, snapshot, id, &mut marks.problems)? else {
+                continue;
+            };
+            let fate = match fates.contains(&id) {
+                true => read_fate(repository, id),
+                false => Ok(None),
+            };
+            match fate {
+                Ok(Some(Fate::TakenBack)) => marks.void.push((snapshot, id)),
+                Ok(None | Some(Fate::MadeFinal)) => marks.add(snapshot, id, mark.time_ns),
+                // Hidden is what can still be brought back.
+                Err(error) if error.is_damage() => {
+                    marks.problems.push(error.to_string());
+                    marks.add(snapshot, id, mark.time_ns);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(marks)
+    }
+
+    fn add(&mut self, snapshot: SessionId, id: MarkId, time_ns: i64) {
+        self.hidden.entry(snapshot).or_default().push(ActiveMark { id, time_ns });
+    }
+
+    /// When a snapshot was hidden last, in nanoseconds since 1970.
+    #[must_use]
+    pub fn hidden_since(&self, snapshot: SessionId) -> Option<i64> {
+        self.hidden.get(&snapshot)?.iter().map(|mark| mark.time_ns).max()
+    }
+}
+
+/// Hides a snapshot until its marks are taken back.
+pub fn hide(repository: &Repository, snapshot: SessionId, by: &str, reason: &str) -> Result<()> {
+    let environment = repository.environment();
+    let id = MarkId::random(&*environment.randomness);
+    let time_ns = environment.clock.now_ns();
+    let mark = Mark { snapshot, time_ns, by: by.to_owned(), reason: reason.to_owned() };
+    let bytes = record::encode(&mark)?;
+    let sealed =
+        repository.vault().seal_record(Purpose::Mark, &id.0, &bytes, &*environment.randomness)?;
+    repository.store().put(&Key::new(layout::mark(snapshot, id))?, &sealed)
+}
+
+/// Shows a hidden snapshot again; tells whether it was hidden. When it returns `Ok`, no mark that
+/// was there before can hide or forget the snapshot any more.
+///
+/// Errors: `NotFound` if the snapshot has been forgotten for good, or is about to be.
+pub fn take_back(repository: &Repository, snapshot: SessionId) -> Result<bool> {
+    let marks = Marks::load_of(repository, &|id| id == snapshot)?;
+    let hidden = marks.hidden.get(&snapshot).map(Vec::as_slice).unwrap_or_default();
+    for mark in hidden {
+        if decide_fate(repository, mark.id, Fate::TakenBack)? == Fate::MadeFinal {
+            return Err(forgotten_for_good(snapshot));
+        }
+    }
+    if tombstones::is_forgotten(repository, snapshot)? {
+        return Err(forgotten_for_good(snapshot));
+    }
+    let taken_back = hidden.iter().map(|mark| (snapshot, mark.id));
+    for (snapshot, id) in taken_back.chain(marks.void.iter().copied()) {
+        repository.store().delete(&Key::new(layout::mark(snapshot, id))?)?;
+    }
+    Ok(!hidden.is_empty())
+}
+
+/// Makes hiding final if the snapshot is still hidden, and has been since before `moment_ns`; tells
+/// whether it did. The snapshot must be forgotten then, by whoever made it final or by the next
+/// one.
+pub fn make_final(repository: &Repository, snapshot: SessionId, moment_ns: i64) -> Result<bool> {
+    let marks = Marks::load_of(repository, &|id| id == snapshot)?;
+    if marks.hidden_since(snapshot).is_none_or(|since| since >= moment_ns) {
+        return Ok(false);
+    }
+    let mut is_final = false;
+    for mark in marks.hidden.get(&snapshot).map(Vec::as_slice).unwrap_or_default() {
+        is_final |= decide_fate(repository, mark.id, Fate::MadeFinal)? == Fate::MadeFinal;
+    }
+    Ok(is_final)
+}
+
+/// Removes the marks on a snapshot that is forgotten for good: its tombstone says all there is to
+/// say.
+pub fn clear(repository: &Repository, snapshot: SessionId) -> Result<()> {
+    let mut names = Vec::new();
+    repository.store().list_names(layout::MARKS, &mut |name| {
+        let of = layout::mark_of(name).ok().filter(|(marked, _)| *marked == snapshot);
+        names.extend(of);
+        Ok(())
+    })?;
+    let delete = |(snapshot, id)| repository.store().delete(&Key::new(layout::mark(snapshot, id))?);
+    names.into_iter().try_for_each(delete)
+}
+
+fn decide_fate(repository: &Repository, id: MarkId, fate: Fate) -> Result<Fate> {
+    let decision = DecidedName::fate(id).decide(repository, &record::encode(&fate)?)?;
+    record::decode(&decision.record, "what became of a mark")
+}
+
+fn read_fate(repository: &Repository, id: MarkId) -> Result<Option<Fate>> {
+    let bytes = DecidedName::fate(id).read(repository)?;
+    bytes.map(|bytes| record::decode(&bytes, "what became of a mark")).transpose()
+}
+
+/// An authentic mark; `None` if there is none, and a word about one that is not.
+fn read(
+    repository: &Repository,
+    snapshot: SessionId,
+    id: MarkId,
+    problems: &mut Vec<String>,
+) -> Result<Option<Mark>> {
+    let name = layout::mark(snapshot, id);
+    let sealed = match repository.store().get(&Key::new(name.as_str())?) {
+        Ok(sealed) => sealed,
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    let opened = repository.vault().open_record(Purpose::Mark, &id.0, &sealed);
+    let mark = opened.and_then(|bytes| record::decode::<Mark>(&bytes, "mark"));
+    match mark {
+        Ok(mark) if mark.snapshot == snapshot => Ok(Some(mark)),
+        Err(error) if error.kind() == ErrorKind::NewerFormat => Err(error),
+        _ => {
+            problems.push(format!("{name} was not written by a holder of the key; it is ignored"));
+            Ok(None)
+        }
+    }
+}
+
+fn forgotten_for_good(snapshot: SessionId) -> Error {
+    Error::new(
+        ErrorKind::NotFound,
+        format!(
+            "snapshot {} has been forgotten for good meanwhile, or is about to be",
+            snapshot.short()
+        ),
+    )
+}

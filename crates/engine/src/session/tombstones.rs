@@ -1,0 +1,143 @@
+//! Tombstones: snapshots that are forgotten for good (F1), and what is known when one cannot be
+//! read.
+//!
+//! A tombstone that does not open with the store's key forgets nothing (to forget takes the key)
+//! and proves nothing either: its snapshot is not trusted as a parent, for it may have been
+//! forgotten and collected (rule D1). What the newest plan names as forgotten stays forgotten
+//! whatever becomes of the tombstone: its space may be gone, and a later plan names it again.
+
+use super::decided::{self, DecidedName};
+use super::epoch;
+use super::snapshots::SnapshotList;
+use crate::repository::Repository;
+use onefold_format::layout;
+use onefold_format::record::{self, Tombstone};
+use onefold_types::{Error, Result, SessionId};
+use std::collections::BTreeSet;
+
+/// All that is known of what is forgotten.
+#[derive(Clone, Debug, Default)]
+pub struct Forgotten {
+    /// The sessions that are forgotten for good.
+    pub ids: BTreeSet<SessionId>,
+    /// Those of them whose outcome was given up: their tombstones are no evidence of one.
+    pub given_up: BTreeSet<SessionId>,
+    /// How many sessions had an outcome when the newest plan was made.
+    pub outcomes_min: u64,
+    /// Tombstones that do not open.
+    pub problems: Vec<String>,
+}
+
+/// What is known of one snapshot.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Standing {
+    /// Nobody has forgotten it.
+    Kept,
+    /// It is forgotten for good.
+    Forgotten,
+    /// There is a tombstone that does not open.
+    Unknown,
+}
+
+impl Forgotten {
+    /// Reads all tombstones, and what the newest plan knew of them.
+    pub fn load(repository: &Repository) -> Result<Self> {
+        let mut forgotten = Self::default();
+        for name in decided::names(repository, layout::TOMBSTONES)? {
+            let Ok(id) = name.parse::<SessionId>() else { continue };
+            match DecidedName::tombstone(id).read(repository) {
+                Ok(Some(bytes)) => {
+                    forgotten.ids.insert(id);
+                    // That it opens is enough: what else it says may be of a newer version.
+                    let tombstone = record::decode::<Tombstone>(&bytes, "tombstone");
+                    if tombstone.is_ok_and(|tombstone| tombstone.given_up) {
+                        forgotten.given_up.insert(id);
+                    }
+                }
+                Ok(None) => {}
+                Err(error) if error.is_damage() => forgotten.problems.push(format!(
+                    "'{}' was not written by a holder of the key, or is damaged: it is ignored, \
+                     and no backup relies on snapshot {} unread; forget the snapshot again if it \
+                     was forgotten for good",
+                    layout::tombstone(id),
+                    id.short()
+                )),
+                Err(error) => return Err(error),
+            }
+        }
+        if let Some(plan) = epoch::newest_plan(repository)? {
+            forgotten.ids.extend(plan.tombstones);
+            forgotten.outcomes_min = plan.outcomes;
+        }
+        Ok(forgotten)
+    }
+}
+
+/// What is known of a snapshot.
+pub fn standing(repository: &Repository, id: SessionId) -> Result<Standing> {
+    let unknown = match DecidedName::tombstone(id).read(repository) {
+        Ok(Some(_)) => return Ok(Standing::Forgotten),
+        Ok(None) => false,
+        Err(error) if error.is_damage() => true,
+        Err(error) => return Err(error),
+    };
+    if epoch::newest_tombstones(repository)?.contains(&id) {
+        return Ok(Standing::Forgotten);
+    }
+    Ok(if unknown { Standing::Unknown } else { Standing::Kept })
+}
+
+/// Whether a snapshot has been forgotten for good, as far as can be told.
+pub fn is_forgotten(repository: &Repository, id: SessionId) -> Result<bool> {
+    Ok(standing(repository, id)? == Standing::Forgotten)
+}
+
+/// Forgets a snapshot for good (F1).
+///
+/// Errors: `Damaged` if it could not be made sure that everybody sees it so.
+pub fn forget(repository: &Repository, id: SessionId, by: &str, reason: &str) -> Result<()> {
+    decide(repository, id, by, reason, false)
+}
+
+/// Gives up a session whose outcome cannot be read any more, so that collections go on without it:
+/// whatever it may have been is lost then.
+///
+/// Errors: `Invalid` if its outcome can be read, or if nothing tells that there ever was one.
+pub fn give_up(repository: &Repository, id: SessionId, by: &str) -> Result<()> {
+    let refused = |why: &str| Err(Error::invalid(format!("snapshot {id} {why}")));
+    match DecidedName::outcome(id).read(repository) {
+        Ok(Some(_)) => {
+            return refused("can be read; forget it as any other, with 'onefold forget --final'");
+        }
+        Ok(None) if !SnapshotList::load(repository)?.lost.contains(&id) => {
+            return refused("is unknown: nothing in the store tells that it ever existed");
+        }
+        Ok(None) => {}
+        Err(error) if error.is_damage() => {}
+        Err(error) => return Err(error),
+    }
+    decide(repository, id, by, "its record was lost", true)
+}
+
+fn decide(
+    repository: &Repository,
+    id: SessionId,
+    by: &str,
+    reason: &str,
+    given_up: bool,
+) -> Result<()> {
+    let time_ns = repository.environment().clock.now_ns();
+    let tombstone = Tombstone { time_ns, by: by.to_owned(), reason: reason.to_owned(), given_up };
+    let bytes = record::encode(&tombstone)?;
+    let name = DecidedName::tombstone(id);
+    match name.decide(repository, &bytes) {
+        Ok(_) => {}
+        // Any tombstone says the same, so one beside the unreadable winner does as well.
+        Err(error) if error.is_damage() => name.replace_copy(repository, &bytes)?,
+        Err(error) => return Err(error),
+    }
+    match name.read(repository)? {
+        Some(_) => Ok(()),
+        None => Err(Error::damaged(format!("'{}' was decided and is gone", name.name()))),
+    }
+}

@@ -1,0 +1,155 @@
+//! Whether a collection is due: whatever has kept the last one from its end, the next one is told.
+
+use crate::basics::Saved;
+use crate::steps::*;
+use crate::world::*;
+use onefold_crypto::Suite;
+use onefold_engine::Job;
+use onefold_engine::Repository;
+use onefold_engine::collection::{CollectOptions, Due, SpaceGoal, collect, due};
+use onefold_engine::memory::MemoryPlan;
+use onefold_engine::session::WriterSession;
+use onefold_store::layers::{Fault, Faulty, Operation};
+use onefold_store::{Blobs, MemoryStore};
+use onefold_types::limits;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+fn default_goal() -> CollectOptions {
+    CollectOptions { goal: SpaceGoal::default(), ..collect_options() }
+}
+
+/// A store of which half is dead, in containers of which each is half live.
+fn half_dead() -> Saved {
+    let mut saved = Saved::new(Suite::None);
+    let name = |at: u64| -> &'static str { Box::leak(format!("f{at:02}").into_boxed_str()) };
+    let all: Vec<_> = (0..60).map(|at| (name(at), at, 20_000)).collect();
+    let first = saved.save(&all);
+    let kept: Vec<_> = all.iter().copied().filter(|(_, at, _)| at % 2 == 0).collect();
+    saved.save(&kept);
+    saved.forget(&[first]);
+    saved
+}
+
+fn is_unused(repository: &Repository) -> bool {
+    matches!(due(repository).unwrap(), Some(Due::Unused { .. }))
+}
+
+/// A complete collection is the end of it.
+fn assert_ends(saved: &Saved, seed: u64) {
+    collect(&reopen(&saved.memory, seed), &default_goal(), &job()).unwrap();
+    assert_eq!(due(&reopen(&saved.memory, 71)).unwrap(), None);
+    saved.assert_whole();
+}
+
+#[test]
+fn r68_work_that_lack_of_room_has_left_is_due() {
+    let mut saved = half_dead();
+    assert!(matches!(due(&saved.repository).unwrap(), Some(Due::Forgotten { snapshots: 1 })));
+    // Something is wholly dead, so that an epoch is decided although nothing can be copied.
+    let own = saved.save(&[("own", 9_000, 20_000)]);
+    saved.forget(&[own]);
+    let full = Faulty::full_after(saved.memory.clone(), 20_000);
+    let repository = open_on(Arc::new(full), 60).unwrap();
+    let report = collect(&repository, &default_goal(), &job()).unwrap();
+    assert!(report.left.is_some() && report.deleted_containers > 0, "{report:?}");
+    assert!(is_unused(&repository));
+    assert_ends(&saved, 701);
+}
+
+#[test]
+fn r68_work_that_a_limit_of_time_or_a_small_goal_has_left_is_due() {
+    let mut saved = half_dead();
+    assert_ends(&saved, 702);
+    // Only what needs no copying, which is nothing; the tombstones are noted all the same.
+    let more: Vec<_> = [("x", 1_000, 70_000), ("y", 1_001, 70_000), ("z", 1_002, 70_000)].into();
+    let first = saved.save(&more);
+    saved.save(&more[1..]);
+    saved.forget(&[first]);
+    let dead_only = CollectOptions { goal: SpaceGoal::DeadOnly, ..collect_options() };
+    collect(&saved.repository, &dead_only, &job()).unwrap();
+    assert!(is_unused(&saved.repository), "{:?}", due(&saved.repository));
+    let no_time = CollectOptions { duration_max: Some(Duration::ZERO), ..default_goal() };
+    assert!(collect(&saved.repository, &no_time, &job()).unwrap().out_of_time);
+    assert!(is_unused(&saved.repository));
+    assert_ends(&saved, 703);
+}
+
+#[test]
+fn r68_rounds_that_did_not_come_are_due() {
+    let saved = half_dead();
+    // So little memory that there are several rounds; interrupted after each number of them.
+    let mut rounds = 0;
+    loop {
+        let memory = saved.memory.clone_state();
+        let mut plan = MemoryPlan::new(64 * limits::MIB).unwrap();
+        plan.copied_chunks_max = 10;
+        let (stopping, _) = Job::unattended();
+        let store = Arc::new(stopping_after(&memory, rounds, &stopping));
+        let password = || Ok(onefold_engine::repository::Password::new(PASSWORD.to_vec()));
+        let repository = Repository::open(store, password, environment(80), plan).unwrap();
+        let result = collect(&Arc::new(repository), &default_goal(), &stopping);
+        let due = due(&reopen(&memory, 81)).unwrap();
+        if result.is_ok() {
+            assert_eq!(due, None);
+            break;
+        }
+        rounds += 1;
+        let look = CollectOptions { mark_only: true, ..default_goal() };
+        let left = collect(&reopen(&memory, 82), &look, &job()).unwrap().deleted_containers;
+        assert_eq!(due.is_some(), left > 0, "interrupted after {rounds} rounds");
+    }
+    assert!(rounds > 1, "{rounds} rounds");
+}
+
+/// The store, which asks a job to stop when so many epochs and one more are finished.
+fn stopping_after(memory: &MemoryStore, rounds: usize, job: &Job) -> Faulty<MemoryStore> {
+    let (interrupt, finished) = (job.interrupt.clone(), AtomicUsize::new(0));
+    Faulty::scripted(memory.clone(), move |call| {
+        let finishes = call.operation == Operation::Put && call.name.starts_with("finished/");
+        if finishes && finished.fetch_add(1, Ordering::SeqCst) == rounds {
+            interrupt.request();
+        }
+        Fault::None
+    })
+}
+
+#[test]
+fn r68_what_was_left_alone_beside_a_backup_is_due() {
+    let saved = half_dead();
+    let other = reopen(&saved.memory, 1);
+    let session = WriterSession::begin(&other).unwrap();
+    // It takes notice of whatever is decided, and goes on.
+    for epoch in 1..4 {
+        let ready = key(onefold_format::layout::session_ready(session.id(), epoch));
+        saved.memory.put(&ready, &[]).unwrap();
+    }
+    let patient = CollectOptions { patience: Duration::from_millis(300), ..default_goal() };
+    let report = collect(&saved.repository, &patient, &job()).unwrap();
+    drop(session);
+    assert!(report.containers_in_use > 0 && report.fenced == 0, "{report:?}");
+    assert!(is_unused(&saved.repository), "{report:?}");
+    assert_ends(&saved, 704);
+}
+
+#[test]
+fn r68_nothing_is_due_after_a_complete_collection() {
+    // The snapshot that is forgotten shares everything with another one.
+    let mut saved = Saved::new(Suite::None);
+    let files = [("a", 1, 60_000), ("b", 2, 60_000)];
+    let first = saved.save(&files);
+    saved.save(&files);
+    saved.forget(&[first]);
+    assert!(matches!(due(&saved.repository).unwrap(), Some(Due::Forgotten { snapshots: 1 })));
+    assert_ends(&saved, 705);
+    let operations = saved.memory.operations();
+    collect(&saved.repository, &default_goal(), &job()).unwrap();
+    assert_eq!(saved.memory.operations(), operations, "once is enough");
+    let saved = half_dead();
+    assert_ends(&saved, 706);
+    // What is unused and too little to be worth it is not due either.
+    let operations = saved.memory.operations();
+    collect(&saved.repository, &default_goal(), &job()).unwrap();
+    assert_eq!(saved.memory.operations(), operations);
+}

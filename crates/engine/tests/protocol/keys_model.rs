@@ -1,0 +1,321 @@
+//! Removals of keys in every order of their steps.
+//!
+//! Actors run the real code over a store whose operations wait for their turn. All orders are
+//! tried: from every state that was reached, each actor makes one step more. As an actor is told by
+//! what it did and was answered, a state in which all actors and the store are as in an earlier one
+//! needs no second visit. An actor that never gets another turn has crashed, so what holds in every
+//! state holds after every crash.
+
+use crate::keys::{CHEAP, OTHER, open_with, with_two_keys};
+use crate::steps::*;
+use onefold_engine::Repository;
+use onefold_engine::repository::Password;
+use onefold_store::{Blobs, Decisions, Key, Listed, MemoryStore, Store};
+use onefold_types::{Error, ErrorKind, KeyId, Result};
+use std::collections::hash_map::DefaultHasher;
+use std::collections::{BTreeSet, HashSet, VecDeque};
+use std::hash::{Hash, Hasher};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex};
+
+const NEW: &[u8] = b"a new password";
+
+/// How a list is read.
+#[derive(Clone, Copy, PartialEq, Debug)]
+enum Lists {
+    Whole,
+    /// Whole, and slots are read in the step in which they are listed: fewer orders.
+    WithSlots,
+    /// Names of slots in a first step, those of intents in a second one; slots are read with them.
+    SlotsFirst,
+    /// The other way round.
+    IntentsFirst,
+}
+
+/// One run: whose turn it is, and what everybody has done.
+struct Turns {
+    order: VecDeque<usize>,
+    histories: Vec<String>,
+    stopped: Vec<bool>,
+}
+
+struct Gated {
+    store: MemoryStore,
+    turns: Arc<(Mutex<Turns>, Condvar)>,
+    actor: usize,
+    lists: Lists,
+    armed: Arc<AtomicBool>,
+}
+
+impl Gated {
+    /// Waits for the actor's turn and does its step; when the order has ended it never comes.
+    fn step<T>(&self, what: &str, work: impl FnOnce() -> Result<T>) -> Result<T>
+    where
+        Result<T>: std::fmt::Debug,
+    {
+        if !self.armed.load(Ordering::SeqCst) {
+            return work();
+        }
+        let mut turns = self.turns.0.lock().unwrap();
+        loop {
+            match turns.order.front() {
+                None => {
+                    turns.stopped[self.actor] = true;
+                    return Err(Error::new(ErrorKind::Io, "this process has crashed"));
+                }
+                Some(actor) if *actor == self.actor => break,
+                Some(_) => turns = self.turns.1.wait(turns).unwrap(),
+            }
+        }
+        turns.order.pop_front();
+        let result = work();
+        let answer = match format!("{result:?}") {
+            long if long.len() > 300 => format!("{} bytes", long.len()),
+            short => short,
+        };
+        turns.histories[self.actor] += &format!("{what} {answer}\n");
+        self.turns.1.notify_all();
+        result
+    }
+
+    fn names(&self, part: Option<bool>) -> Result<Vec<String>> {
+        self.step("list", || {
+            let mut names = Vec::new();
+            self.store.list_names("keys", &mut |name| {
+                let is_intent = name.contains(".removed.");
+                names.extend((part.is_none() || part == Some(is_intent)).then(|| name.to_owned()));
+                Ok(())
+            })?;
+            Ok(names)
+        })
+    }
+}
+
+impl Blobs for Gated {
+    fn put(&self, key: &Key, bytes: &[u8]) -> Result<()> {
+        self.step(&format!("put {key}"), || self.store.put(key, bytes))
+    }
+    fn get(&self, key: &Key) -> Result<Vec<u8>> {
+        match key.as_str().starts_with("keys") && self.lists == Lists::Whole {
+            true => self.step(&format!("get {key}"), || self.store.get(key)),
+            false => self.store.get(key),
+        }
+    }
+    fn get_range(&self, key: &Key, offset: u64, buffer: &mut [u8]) -> Result<()> {
+        self.store.get_range(key, offset, buffer)
+    }
+    fn get_tail(&self, key: &Key, length_bytes: usize) -> Result<(u64, Vec<u8>)> {
+        self.store.get_tail(key, length_bytes)
+    }
+    fn size(&self, key: &Key) -> Result<u64> {
+        self.store.size(key)
+    }
+    fn list(&self, prefix: &str, each: &mut dyn FnMut(Listed) -> Result<()>) -> Result<()> {
+        self.store.list(prefix, each)
+    }
+    fn list_names(&self, prefix: &str, each: &mut dyn FnMut(&str) -> Result<()>) -> Result<()> {
+        if prefix != "keys" {
+            return self.store.list_names(prefix, each);
+        }
+        let names = match self.lists {
+            Lists::Whole | Lists::WithSlots => self.names(None)?,
+            split => {
+                let intents_first = split == Lists::IntentsFirst;
+                let mut names = self.names(Some(intents_first))?;
+                names.extend(self.names(Some(!intents_first))?);
+                names
+            }
+        };
+        names.iter().try_for_each(|name| each(name))
+    }
+    fn delete(&self, key: &Key) -> Result<()> {
+        self.step(&format!("delete {key}"), || self.store.delete(key))
+    }
+}
+
+impl Decisions for Gated {
+    fn decide(&self, key: &Key, value: &[u8]) -> Result<Vec<u8>> {
+        self.store.decide(key, value)
+    }
+    fn decided(&self, key: &Key) -> Result<Option<Vec<u8>>> {
+        self.store.decided(key)
+    }
+    fn list_decided(&self, prefix: &str, each: &mut dyn FnMut(&str) -> Result<()>) -> Result<()> {
+        self.store.list_decided(prefix, each)
+    }
+}
+
+impl Store for Gated {
+    fn describe(&self) -> String {
+        format!("the store of actor {}", self.actor)
+    }
+}
+
+type Task = Box<dyn Fn(&Repository) -> Result<()> + Send + Sync>;
+
+/// Somebody with a password who does something.
+struct Actor {
+    password: &'static [u8],
+    task: Task,
+}
+
+/// What a run has left.
+struct Left {
+    store: MemoryStore,
+    histories: Vec<String>,
+    /// How each actor ended; `None` if it was stopped before.
+    ended: Vec<Option<bool>>,
+}
+
+fn run(base: &MemoryStore, actors: &[Actor], order: &[usize], lists: Lists) -> Left {
+    let store = base.clone_state();
+    let turns = Turns {
+        order: order.iter().copied().collect(),
+        histories: vec![String::new(); actors.len()],
+        stopped: vec![false; actors.len()],
+    };
+    let turns = Arc::new((Mutex::new(turns), Condvar::new()));
+    let armed = Arc::new(AtomicBool::new(false));
+    let open = |(number, actor): (usize, &Actor)| {
+        let (turns, armed) = (Arc::clone(&turns), Arc::clone(&armed));
+        let gated = Gated { store: store.clone(), turns, actor: number, lists, armed };
+        let password = Password::new(actor.password.to_vec());
+        let environment = environment(100 + number as u64);
+        Repository::open(Arc::new(gated), || Ok(password), environment, memory_plan()).unwrap()
+    };
+    let opened: Vec<Repository> = actors.iter().enumerate().map(open).collect();
+    armed.store(true, Ordering::SeqCst);
+    let results: Vec<bool> = std::thread::scope(|scope| {
+        let running: Vec<_> = actors
+            .iter()
+            .zip(&opened)
+            .map(|(actor, repository)| scope.spawn(|| (actor.task)(repository).is_ok()))
+            .collect();
+        running.into_iter().map(|running| running.join().unwrap()).collect()
+    });
+    drop(opened);
+    let turns = turns.0.lock().unwrap();
+    let ended = results.iter().zip(&turns.stopped).map(|(ok, stopped)| (!stopped).then_some(*ok));
+    Left { store, histories: turns.histories.clone(), ended: ended.collect() }
+}
+
+fn passwords_that_open(store: &MemoryStore) -> Vec<&'static [u8]> {
+    [PASSWORD, OTHER, NEW].into_iter().filter(|word| open_with(store, word, 7).is_ok()).collect()
+}
+
+/// What must hold in every state: somebody can open the store.
+fn verify(left: &Left, order: &[usize]) {
+    let opening = passwords_that_open(&left.store);
+    assert!(
+        !opening.is_empty(),
+        "no key is left after {order:?}:\n{}",
+        left.histories.join("--\n")
+    );
+    if order.len().is_multiple_of(3) {
+        opening.iter().for_each(|password| finish(left, password));
+    }
+}
+
+/// Whoever can open the store can finish every removal that was stopped, after adding a password if
+/// need be.
+fn finish(left: &Left, password: &[u8]) {
+    let store = left.store.clone_state();
+    let repository = open_with(&store, password, 8).unwrap();
+    let keys = repository.keys().unwrap();
+    let mut going: Vec<KeyId> = repository.key_names().unwrap();
+    going.retain(|id| match keys.iter().find(|named| named.id == *id) {
+        Some(named) => named.being_removed && !named.current,
+        None => true,
+    });
+    for id in going {
+        match repository.remove_key(id) {
+            Ok(()) => {}
+            // A slot that is gone already, whose intents another removal has cleared away.
+            Err(error) if error.kind() == ErrorKind::NotFound => {}
+            Err(_) => {
+                repository.add_key(b"one more", CHEAP, "").unwrap();
+                repository.remove_key(id).unwrap();
+            }
+        }
+        assert!(!repository.key_names().unwrap().contains(&id));
+        open_with(&store, password, 9).unwrap();
+    }
+}
+
+/// Tries all orders; returns how the runs ended that went to their end, each once.
+fn explore(base: &MemoryStore, actors: &[Actor], lists: Lists) -> BTreeSet<Vec<bool>> {
+    explore_with(base, actors, lists, usize::MAX)
+}
+
+/// The same with so many switches of turns at most.
+fn explore_with(
+    base: &MemoryStore,
+    actors: &[Actor],
+    lists: Lists,
+    switches_max: usize,
+) -> BTreeSet<Vec<bool>> {
+    let (mut seen, mut ends) = (HashSet::<u64>::new(), BTreeSet::new());
+    let mut orders = vec![Vec::new()];
+    while let Some(order) = orders.pop() {
+        let left = run(base, actors, &order, lists);
+        // What an actor did and was answered says what is in the store as well.
+        let mut hasher = DefaultHasher::new();
+        let switches = order.windows(2).filter(|pair| pair[0] != pair[1]).count();
+        left.histories.hash(&mut hasher);
+        if switches_max < usize::MAX {
+            (switches, order.last()).hash(&mut hasher);
+        }
+        if !seen.insert(hasher.finish()) {
+            continue;
+        }
+        verify(&left, &order);
+        for (actor, ended) in left.ended.iter().enumerate() {
+            let is_switch = order.last().is_some_and(|last| *last != actor);
+            if ended.is_none() && switches + usize::from(is_switch) <= switches_max {
+                orders.push([order.as_slice(), &[actor]].concat());
+            }
+        }
+        ends.extend(left.ended.iter().copied().collect::<Option<Vec<bool>>>());
+    }
+    assert!(seen.len() > 50, "{} states", seen.len());
+    ends
+}
+
+fn removes(password: &'static [u8], id: KeyId) -> Actor {
+    Actor { password, task: Box::new(move |repository| repository.remove_key(id)) }
+}
+
+fn changes(password: &'static [u8]) -> Actor {
+    let task = |repository: &Repository| repository.change_key(NEW, CHEAP, "").map(drop);
+    Actor { password, task: Box::new(task) }
+}
+
+#[test]
+fn r64_two_that_remove_each_others_key_leave_one_in_every_order() {
+    let (base, first, second) = with_two_keys();
+    for lists in [Lists::Whole, Lists::SlotsFirst, Lists::IntentsFirst] {
+        let actors = [removes(PASSWORD, second), removes(OTHER, first)];
+        let ends = explore(&base, &actors, lists);
+        assert!(!ends.contains(&vec![true, true]), "{lists:?}: {ends:?}");
+        assert!(ends.contains(&vec![true, false]) && ends.contains(&vec![false, true]));
+    }
+}
+
+#[test]
+fn r64_two_that_remove_the_same_key_beside_its_owner_leave_one_in_every_order() {
+    let (base, first, second) = with_two_keys();
+    let actors = [removes(PASSWORD, second), removes(PASSWORD, second), removes(OTHER, first)];
+    let ends = explore_with(&base, &actors, Lists::WithSlots, 4);
+    assert!(ends.iter().all(|ended| !(ended[2] && (ended[0] || ended[1]))), "{ends:?}");
+}
+
+#[test]
+fn r64_a_removal_beside_a_change_leaves_a_key_in_every_order() {
+    let (base, first, second) = with_two_keys();
+    for removal in [removes(PASSWORD, second), removes(OTHER, first)] {
+        let ends = explore(&base, &[removal, changes(PASSWORD)], Lists::WithSlots);
+        assert!(ends.contains(&vec![true, true]), "{ends:?}");
+    }
+    let ends = explore(&base, &[changes(PASSWORD), changes(OTHER)], Lists::WithSlots);
+    assert!(ends.contains(&vec![true, true]), "{ends:?}");
+}

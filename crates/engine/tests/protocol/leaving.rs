@@ -1,0 +1,152 @@
+//! Leaving condemned containers (W8): a session may go on if everything that it found in them is
+//! found elsewhere, in containers that exist and are not its own.
+
+use crate::steps::*;
+use onefold_crypto::Suite;
+use onefold_engine::Repository;
+use onefold_engine::chunk_store::ChunkStore;
+use onefold_format::layout;
+use onefold_store::MemoryStore;
+use onefold_types::{ContainerId, Fingerprint};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+/// Chunks that a session remembers by name.
+const NAMED_MAX: usize = 1 << 16;
+
+fn chunk(repository: &Repository, seed: u64) -> (Fingerprint, Vec<u8>) {
+    let bytes = random_bytes(seed, 5000);
+    (repository.fingerprinter().data(&bytes), bytes)
+}
+
+fn store() -> (MemoryStore, Arc<Repository>) {
+    let memory = MemoryStore::new();
+    let repository = create_on(Arc::new(memory.clone()), Suite::None);
+    (memory, repository)
+}
+
+fn opened(repository: &Arc<Repository>) -> Arc<ChunkStore> {
+    chunk_store_avoiding(repository, BTreeSet::new())
+}
+
+/// Stores chunks in a container of their own, as another session does that knows of no other.
+fn put_anew(repository: &Arc<Repository>, seeds: &[u64]) -> ContainerId {
+    let before = containers(repository);
+    let store = chunk_store_avoiding(repository, before.clone());
+    put_through(repository, &store, seeds);
+    let after = containers(repository);
+    let mut new = after.difference(&before);
+    let id = *new.next().unwrap();
+    assert_eq!(new.next(), None);
+    id
+}
+
+fn put_through(repository: &Repository, store: &Arc<ChunkStore>, seeds: &[u64]) {
+    let mut stream = store.stream().unwrap();
+    for seed in seeds {
+        let (fingerprint, bytes) = chunk(repository, *seed);
+        put_chunk(&mut stream, fingerprint, &bytes);
+    }
+    stream.finish().unwrap();
+    store.finish().unwrap();
+}
+
+fn has(repository: &Repository, store: &ChunkStore, seed: u64) -> bool {
+    store.is_present(&chunk(repository, seed).0).unwrap()
+}
+
+fn leaves(store: &ChunkStore, condemned: &[ContainerId]) -> bool {
+    store.leave(&condemned.iter().copied().collect()).unwrap()
+}
+
+#[test]
+fn w8_a_chunk_that_is_nowhere_else_keeps_a_session_where_it_is() {
+    let (_, repository) = store();
+    let only = put_anew(&repository, &[1, 2]);
+    let session = opened(&repository);
+    assert!(has(&repository, &session, 1));
+    assert!(!leaves(&session, &[only]));
+    // Nothing has changed by that.
+    assert!(has(&repository, &session, 1) && has(&repository, &session, 2));
+}
+
+#[test]
+fn w8_what_a_stream_has_found_counts_as_well() {
+    let (_, repository) = store();
+    let only = put_anew(&repository, &[1, 2]);
+    let session = opened(&repository);
+    put_through(&repository, &session, &[2]);
+    assert_eq!(session.totals().chunks_new, 0);
+    assert!(!leaves(&session, &[only]));
+}
+
+#[test]
+fn w8_copies_are_relied_upon_instead() {
+    let (memory, repository) = store();
+    let condemned = put_anew(&repository, &[1, 2]);
+    let session = opened(&repository);
+    assert!(has(&repository, &session, 1));
+    put_anew(&repository, &[1]);
+    assert!(leaves(&session, &[condemned]));
+    memory.remove(&key(layout::container(condemned)));
+    assert!(has(&repository, &session, 1));
+    // What was not relied upon is not there any more.
+    assert!(!has(&repository, &session, 2));
+}
+
+#[test]
+fn w8_every_chunk_must_be_elsewhere() {
+    let (_, repository) = store();
+    let condemned = put_anew(&repository, &[1, 2]);
+    let session = opened(&repository);
+    assert!(has(&repository, &session, 1) && has(&repository, &session, 2));
+    put_anew(&repository, &[1]);
+    assert!(!leaves(&session, &[condemned]));
+    put_anew(&repository, &[2]);
+    assert!(leaves(&session, &[condemned]));
+}
+
+#[test]
+fn w8_elsewhere_is_neither_condemned_nor_gone() {
+    let (memory, repository) = store();
+    let condemned = put_anew(&repository, &[1]);
+    let session = opened(&repository);
+    assert!(has(&repository, &session, 1));
+    let other = put_anew(&repository, &[1]);
+    assert!(!leaves(&session, &[condemned, other]));
+    // The index goes on naming it.
+    memory.remove(&key(layout::container(other)));
+    assert!(!leaves(&session, &[condemned]));
+}
+
+#[test]
+fn w8_a_session_cannot_leave_what_it_stored_itself() {
+    let (_, repository) = store();
+    let session = opened(&repository);
+    put_through(&repository, &session, &[1]);
+    let own: Vec<_> = containers(&repository).into_iter().collect();
+    put_anew(&repository, &[1]);
+    assert!(!leaves(&session, &own));
+}
+
+#[test]
+fn w8_containers_that_were_not_met_are_avoided_from_now_on() {
+    let (_, repository) = store();
+    let condemned = put_anew(&repository, &[1]);
+    let session = opened(&repository);
+    assert!(leaves(&session, &[condemned]));
+    assert!(!has(&repository, &session, 1));
+}
+
+#[test]
+fn w8_more_than_is_remembered_cannot_be_left() {
+    let (_, repository) = store();
+    let condemned = put_anew(&repository, &[1]);
+    let session = opened(&repository);
+    let (fingerprint, _) = chunk(&repository, 1);
+    for _ in 0..=NAMED_MAX {
+        assert!(session.is_present(&fingerprint).unwrap());
+    }
+    put_anew(&repository, &[1]);
+    assert!(!leaves(&session, &[condemned]));
+}
