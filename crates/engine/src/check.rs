@@ -139,8 +139,11 @@ pub struct CheckReport {
     pub damaged_paths: Vec<DamagedPath>,
     /// How many more paths cannot be restored whole.
     pub damaged_paths_more: u64,
-    /// Everything else that is wrong: records, index runs, packs.
+    /// Everything else that is wrong: records, index runs, packs; of the kinds of which there can
+    /// be many, at most a thousand are listed.
     pub problems: Vec<String>,
+    /// How many more such problems there are.
+    pub problems_more: u64,
     /// Trees that no record refers to, looked for if records are lost, the largest first.
     pub roots: Vec<LostRoot>,
     /// What is untidy but harmless, and will be mended by itself.
@@ -154,6 +157,12 @@ impl CheckReport {
         self.damaged_containers.is_empty()
             && self.damaged_paths.is_empty()
             && self.problems.is_empty()
+    }
+
+    /// Keeps so many problems as a report lists, and counts the others.
+    fn limit_problems(&mut self) {
+        self.problems_more += self.problems.len().saturating_sub(LINES_MAX) as u64;
+        self.problems.truncate(LINES_MAX);
     }
 }
 

@@ -146,6 +146,9 @@ fn print_problems(context: &Context, report: &CheckReport) -> Result<()> {
         output.row(problem)?;
         output.message("problem", json!({ "what": "store", "message": problem }))?;
     }
+    if report.problems_more > 0 {
+        output.row(&format!("and {} more of the same kinds", report.problems_more))?;
+    }
     for damaged in &report.damaged_paths {
         let short = damaged.snapshot.short();
         output.row(&format!("snapshot {short}: {}: {}", damaged.path, damaged.problem))?;
@@ -156,6 +159,10 @@ fn print_problems(context: &Context, report: &CheckReport) -> Result<()> {
             "message": damaged.problem,
         });
         output.message("problem", fields)?;
+    }
+    if report.damaged_paths_more > 0 {
+        let more = counted(report.damaged_paths_more, "more path");
+        output.row(&format!("and {more} that cannot be restored whole"))?;
     }
     for found in &report.roots {
         let (tree, totals) = (found.root.fingerprint, found.totals);
@@ -199,13 +206,15 @@ fn summarize(context: &Context, report: &CheckReport) -> Result<()> {
         counted(report.chunks_verified, "chunk"),
         human(report.bytes_verified)
     ))?;
+    let paths = report.damaged_paths.len() as u64 + report.damaged_paths_more;
+    let problems = report.problems.len() as u64 + report.problems_more;
     match report.is_clean() {
         true => output.note("no problems found")?,
         false => output.row(&format!(
             "PROBLEMS: {} damaged or missing, {} cannot be restored whole, {} else",
             counted(report.damaged_containers.len() as u64, "container"),
-            counted(report.damaged_paths.len() as u64, "path"),
-            report.problems.len()
+            counted(paths, "path"),
+            problems
         ))?,
     }
     output.message(
@@ -218,9 +227,9 @@ fn summarize(context: &Context, report: &CheckReport) -> Result<()> {
             "chunks_verified": report.chunks_verified,
             "bytes_verified": report.bytes_verified,
             "damaged_containers": report.damaged_containers.len(),
-            "damaged_paths": report.damaged_paths.len(),
+            "damaged_paths": paths,
             "healed_containers": report.healed_containers.len(),
-            "other_problems": report.problems.len(),
+            "other_problems": problems,
         }),
     )
 }

@@ -5,7 +5,7 @@
 //! do. An epoch that is open and whose plan is lost stops nobody: it is told as a note, because the
 //! next backup or collection ends it.
 
-use super::{CheckReport, LINES_MAX};
+use super::CheckReport;
 use crate::repository::Repository;
 use crate::session::decided::{self, CopyState, DecidedName};
 use crate::session::epoch::{self, Newest};
@@ -30,7 +30,7 @@ pub fn check(repository: &Repository, record: bool, report: &mut CheckReport) ->
     for name in names(layout::SWEEPS)? {
         check_name(repository, name.parse().ok().map(DecidedName::sweep), record, report)?;
     }
-    report.problems.truncate(LINES_MAX);
+    report.limit_problems();
     match epoch::newest(repository)? {
         Newest::Lost { number, problem } => report.notes.push(format!(
             "what epoch {number} condemned is not known any more ({problem}); the next backup or \

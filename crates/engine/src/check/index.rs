@@ -191,7 +191,14 @@ pub fn check_packs(
 ) -> Result<()> {
     job.progress.set_current("metadata packs");
     let mut stale = BTreeSet::new();
-    for name in list_packs(repository)? {
+    let packs = match list_packs(repository) {
+        Err(error) if is_of_one_object(&error) => {
+            report.problems.push(format!("the metadata packs cannot be listed: {error}"));
+            Vec::new()
+        }
+        listed => listed?,
+    };
+    for name in packs {
         job.interrupt.check()?;
         let bytes = match repository.store().get(&Key::new(name.as_str())?) {
             Ok(bytes) => bytes,
@@ -231,7 +238,7 @@ pub fn check_packs(
             }
         }
     }
-    report.problems.truncate(LINES_MAX);
+    report.limit_problems();
     let count = stale.len();
     coverage.lost = never_swept(repository, stale)?;
     let deleted = count - coverage.lost.len();

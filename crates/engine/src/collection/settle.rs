@@ -8,7 +8,7 @@
 use crate::environment::process_is_gone;
 use crate::job::Job;
 use crate::repository::Repository;
-use crate::session::decided::DecidedName;
+use crate::session::decided::{DecidedName, LISTS_MAX, changes_too_often};
 use onefold_crypto::Purpose;
 use onefold_format::layout;
 use onefold_format::record::{self, Note, Outcome};
@@ -19,8 +19,6 @@ use std::time::{Duration, Instant};
 
 /// How long to wait before sessions are listed again.
 const PAUSE: Duration = Duration::from_millis(200);
-/// Lists taken until two in a row show the same sessions (rule D3).
-const LISTS_MAX: usize = 8;
 
 /// What settling did.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -61,9 +59,20 @@ pub fn settle(
 
 /// Sessions that are undecided, and the newest epoch that each is ready for.
 pub fn undecided(repository: &Repository) -> Result<BTreeMap<SessionId, Option<u64>>> {
+    let mut left = BTreeMap::new();
+    for (id, ready) in announced(repository)? {
+        if !is_decided(repository, id)? {
+            left.insert(id, ready);
+        }
+    }
+    Ok(left)
+}
+
+/// All sessions that were announced, listed until nothing new appears: one that a list misses would
+/// never be waited for.
+fn announced(repository: &Repository) -> Result<BTreeMap<SessionId, Option<u64>>> {
     let mut sessions: BTreeMap<SessionId, Option<u64>> = BTreeMap::new();
-    // Listed until nothing new appears: a session that a list misses would never be waited for.
-    for _ in 0..LISTS_MAX {
+    for number in 0..LISTS_MAX {
         let before = sessions.clone();
         repository.store().list_names(layout::SESSIONS, &mut |name| {
             if let Some((id, ready)) = layout::session_of(name) {
@@ -72,17 +81,11 @@ pub fn undecided(repository: &Repository) -> Result<BTreeMap<SessionId, Option<u
             }
             Ok(())
         })?;
-        if sessions == before {
-            break;
+        if number > 0 && sessions == before {
+            return Ok(sessions);
         }
     }
-    let mut left = BTreeMap::new();
-    for (id, ready) in sessions {
-        if !is_decided(repository, id)? {
-            left.insert(id, ready);
-        }
-    }
-    Ok(left)
+    Err(changes_too_often(layout::SESSIONS))
 }
 
 fn is_decided(repository: &Repository, id: SessionId) -> Result<bool> {

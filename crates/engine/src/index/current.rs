@@ -17,11 +17,23 @@ use super::fingerprint_index::FingerprintIndex;
 use super::rebuild;
 use crate::job::Job;
 use crate::repository::Repository;
-use onefold_types::{ErrorKind, Result, RunId};
+use onefold_types::{Error, ErrorKind, Fingerprint, Result, RunId};
 
-/// How often whoever misses a chunk catches up before the chunk counts as lost: each time the list
-/// of runs has changed meanwhile.
+/// How often whoever misses a chunk catches up before giving up: each time the list of runs has
+/// changed meanwhile, so nothing says that the chunk is lost.
 pub const CATCH_UPS_MAX: usize = 64;
+
+/// That the index changed each time when a chunk was looked for.
+#[must_use]
+pub fn changes_too_often(fingerprint: &Fingerprint) -> Error {
+    Error::new(
+        ErrorKind::Io,
+        format!(
+            "chunk {fingerprint} was looked for {CATCH_UPS_MAX} times, and the index had changed \
+             each time; try again when fewer processes write to the store"
+        ),
+    )
+}
 
 /// An index that catches up.
 pub struct CurrentIndex {

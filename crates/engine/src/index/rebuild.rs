@@ -22,7 +22,7 @@ use onefold_format::container::MetadataSection;
 use onefold_format::index_run::IndexKind;
 use onefold_format::{layout, metadata_pack};
 use onefold_store::Key;
-use onefold_types::{ContainerId, Result};
+use onefold_types::{ContainerId, ErrorKind, Result};
 use std::collections::BTreeSet;
 
 /// Entries of one run that a replay writes: bounds its memory.
@@ -107,7 +107,10 @@ pub fn replay_containers(
         job.interrupt.check()?;
         match reader::read_section(repository, id) {
             Ok(section) => replay.take(id, &section, &mut replayed)?,
-            Err(error) if error.is_damage() => replayed.unreadable += 1,
+            // One object that cannot be read does not keep the others from being found.
+            Err(error) if error.is_damage() || error.kind() == ErrorKind::Io => {
+                replayed.unreadable += 1;
+            }
             Err(error) => return Err(error),
         }
         job.progress.add(1, 0);

@@ -8,7 +8,7 @@
 //! have moved the chunk, as often as there were some (protocol, R1: [`crate::index::current`]).
 
 use crate::container::reader;
-use crate::index::current::CATCH_UPS_MAX;
+use crate::index::current::{CATCH_UPS_MAX, changes_too_often};
 use crate::index::{CurrentIndex, FingerprintIndex};
 use crate::repository::Repository;
 use crate::tree::Location;
@@ -66,10 +66,10 @@ impl Relocator {
                 }
             };
             if !has_changed {
-                break;
+                return Ok(None);
             }
         }
-        Ok(None)
+        Err(changes_too_often(fingerprint))
     }
 
     fn locate_indexed(

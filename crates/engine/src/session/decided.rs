@@ -20,8 +20,8 @@ use onefold_store::Key;
 use onefold_types::{Error, ErrorKind, MarkId, Result, SessionId};
 use std::collections::BTreeSet;
 
-/// Lists taken until two in a row show the same names.
-const LISTS_MAX: usize = 8;
+/// Lists taken until two in a row show the same names (rule D3).
+pub const LISTS_MAX: usize = 8;
 
 /// A name under which one value wins for all time.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -251,16 +251,30 @@ pub fn names(repository: &Repository, directory: &str) -> Result<BTreeSet<String
     Ok(names)
 }
 
+/// That a directory showed new names in every list.
+#[must_use]
+pub fn changes_too_often(directory: &str) -> Error {
+    Error::new(
+        ErrorKind::Io,
+        format!(
+            "'{directory}' was listed {LISTS_MAX} times and showed new names each time; try again \
+             when fewer processes write to the store"
+        ),
+    )
+}
+
 /// As [`names`], listed until nothing new appears: for whoever deletes what no name keeps (rule
 /// D3).
+///
+/// Errors: `Io` if something new appears each time.
 pub fn all_names(repository: &Repository, directory: &str) -> Result<BTreeSet<String>> {
     let mut all = names(repository, directory)?;
-    for _ in 0..LISTS_MAX {
+    for _ in 1..LISTS_MAX {
         let before = all.len();
         all.extend(names(repository, directory)?);
         if all.len() == before {
-            break;
+            return Ok(all);
         }
     }
-    Ok(all)
+    Err(changes_too_often(directory))
 }

@@ -9,7 +9,7 @@
 
 use crate::container::frame::{CodedFrame, FrameChunk, FrameOpener};
 use crate::container::reader::{self, FrameReader};
-use crate::index::current::CATCH_UPS_MAX;
+use crate::index::current::{CATCH_UPS_MAX, changes_too_often};
 use crate::index::{CurrentIndex, FingerprintIndex};
 use crate::repository::Repository;
 use lru::LruCache;
@@ -187,11 +187,12 @@ impl ChunkReader {
                 return Ok(location);
             }
             if !self.index.catch_up(&self.repository)? {
-                break;
+                let problem = format!("chunk {fingerprint} is in no readable container");
+                return Err(Error::damaged(problem));
             }
             self.gone.clear();
         }
-        Err(Error::damaged(format!("chunk {fingerprint} is in no readable container")))
+        Err(changes_too_often(fingerprint))
     }
 
     /// Appends for each fingerprint all containers that the index names for it, newest first.

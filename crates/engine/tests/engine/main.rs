@@ -5,6 +5,7 @@ mod check;
 mod check_index;
 mod collection_partitioned;
 mod faults;
+mod giving_up;
 mod index;
 mod index_cost;
 mod index_damage;

@@ -33,15 +33,24 @@ enum Lists {
 }
 
 /// One run: whose turn it is, and what everybody has done.
+///
+/// A turn lasts until its actor asks for the next one or ends, so at most one actor runs: what it
+/// reads between two steps does not depend on how fast the others are.
 struct Turns {
     order: VecDeque<usize>,
+    /// Actors that neither wait for a turn nor have ended; all of them before the first turn.
+    running: usize,
     histories: Vec<String>,
     stopped: Vec<bool>,
+    ended: Vec<bool>,
 }
+
+/// The turns of a run, and what tells that they have changed.
+type Shared = Arc<(Mutex<Turns>, Condvar)>;
 
 struct Gated {
     store: MemoryStore,
-    turns: Arc<(Mutex<Turns>, Condvar)>,
+    turns: Shared,
     actor: usize,
     lists: Lists,
     armed: Arc<AtomicBool>,
@@ -57,24 +66,33 @@ impl Gated {
             return work();
         }
         let mut turns = self.turns.0.lock().unwrap();
+        turns.running -= 1;
+        self.turns.1.notify_all();
         loop {
             match turns.order.front() {
                 None => {
+                    turns.running += 1;
                     turns.stopped[self.actor] = true;
                     return Err(Error::new(ErrorKind::Io, "this process has crashed"));
                 }
-                Some(actor) if *actor == self.actor => break,
-                Some(_) => turns = self.turns.1.wait(turns).unwrap(),
+                Some(actor) if *actor == self.actor && turns.running == 0 => break,
+                Some(actor) => {
+                    if turns.ended[*actor] {
+                        self.turns.1.notify_all();
+                        panic!("actor {actor} did not do the same again");
+                    }
+                    turns = self.turns.1.wait(turns).unwrap();
+                }
             }
         }
         turns.order.pop_front();
+        turns.running += 1;
         let result = work();
         let answer = match format!("{result:?}") {
             long if long.len() > 300 => format!("{} bytes", long.len()),
             short => short,
         };
         turns.histories[self.actor] += &format!("{what} {answer}\n");
-        self.turns.1.notify_all();
         result
     }
 
@@ -171,8 +189,10 @@ fn run(base: &MemoryStore, actors: &[Actor], order: &[usize], lists: Lists) -> L
     let store = base.clone_state();
     let turns = Turns {
         order: order.iter().copied().collect(),
+        running: actors.len(),
         histories: vec![String::new(); actors.len()],
         stopped: vec![false; actors.len()],
+        ended: vec![false; actors.len()],
     };
     let turns = Arc::new((Mutex::new(turns), Condvar::new()));
     let armed = Arc::new(AtomicBool::new(false));
@@ -185,12 +205,18 @@ fn run(base: &MemoryStore, actors: &[Actor], order: &[usize], lists: Lists) -> L
     };
     let opened: Vec<Repository> = actors.iter().enumerate().map(open).collect();
     armed.store(true, Ordering::SeqCst);
+    let (opened_by, all_turns) = (&opened, &turns);
     let results: Vec<bool> = std::thread::scope(|scope| {
-        let running: Vec<_> = actors
-            .iter()
-            .zip(&opened)
-            .map(|(actor, repository)| scope.spawn(|| (actor.task)(repository).is_ok()))
-            .collect();
+        let act = |(number, actor): (usize, &'_ Actor)| {
+            let ok = (actor.task)(&opened_by[number]).is_ok();
+            let mut turns = all_turns.0.lock().unwrap();
+            turns.running -= 1;
+            turns.ended[number] = true;
+            all_turns.1.notify_all();
+            ok
+        };
+        let running: Vec<_> =
+            actors.iter().enumerate().map(|actor| scope.spawn(move || act(actor))).collect();
         running.into_iter().map(|running| running.join().unwrap()).collect()
     });
     drop(opened);

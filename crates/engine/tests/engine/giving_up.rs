@@ -1,0 +1,163 @@
+//! What goes on changing, or cannot be had, while somebody looks at it: whoever waits for two lists
+//! that agree gives up and says so; nothing counts as lost that was only busy, and what is a copy
+//! costs speed.
+
+use crate::steps::*;
+use onefold_engine::Repository;
+use onefold_engine::collection::{CollectOptions, collect};
+use onefold_engine::index::CurrentIndex;
+use onefold_engine::index::current::CATCH_UPS_MAX;
+use onefold_engine::index::rebuild::replay;
+use onefold_engine::session::decided::{self, LISTS_MAX};
+use onefold_engine::statistics::statistics;
+use onefold_engine::tree::ChunkReader;
+use onefold_format::layout;
+use onefold_store::layers::{Call, Fault, Faulty, Operation};
+use onefold_store::{Blobs, MemoryStore};
+use onefold_types::{ErrorKind, Fingerprint};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+/// A store that shows another new name in those lists of a directory, counted from 0.
+fn growing(
+    memory: &MemoryStore,
+    directory: &'static str,
+    grows: impl Fn(u64) -> bool + Send + Sync + 'static,
+) -> Arc<Repository> {
+    let (inner, counter) = (memory.clone(), AtomicU64::new(0));
+    let store = Faulty::scripted(memory.clone(), move |call| {
+        let is_list = matches!(
+            call.operation,
+            Operation::List | Operation::ListNames | Operation::ListDecided
+        );
+        if is_list && call.name == directory {
+            let number = counter.fetch_add(1, Ordering::Relaxed);
+            let name = format!("{directory}/{number:032x}");
+            let name =
+                if directory == layout::SESSIONS { format!("{name}/announced") } else { name };
+            if grows(number) {
+                inner.put(&key(name), b"new").unwrap();
+            }
+        }
+        Fault::None
+    });
+    open_on(Arc::new(store), 7).unwrap()
+}
+
+/// A store that fails like a bad sector.
+fn failing(
+    memory: &MemoryStore,
+    is_hit: impl Fn(&Call<'_>) -> bool + Send + Sync + 'static,
+) -> Arc<Repository> {
+    let store = Faulty::scripted(memory.clone(), move |call| match is_hit(call) {
+        true => Fault::Before(ErrorKind::Io),
+        false => Fault::None,
+    });
+    open_on(Arc::new(store), 7).unwrap()
+}
+
+#[test]
+fn r62_a_directory_that_never_stands_still_is_an_error_and_not_a_short_list() {
+    let (memory, repository) = create();
+    save(&repository, &[file("a", 1, 20_000)]);
+    // The last list that is taken shows nothing new: that is enough.
+    let most = LISTS_MAX as u64 - 1;
+    let calm = growing(&memory.clone_state(), layout::OUTCOMES, move |list| list < most);
+    assert_eq!(decided::all_names(&calm, layout::OUTCOMES).unwrap().len() as u64, 1 + most);
+    let busy = growing(&memory, layout::OUTCOMES, move |list| list <= most);
+    let error = decided::all_names(&busy, layout::OUTCOMES).unwrap_err();
+    assert!(error.kind() == ErrorKind::Io && error.to_string().contains("try again"), "{error}");
+}
+
+#[test]
+fn r62_a_collection_that_never_knows_all_sessions_condemns_nothing() {
+    let (memory, repository) = create();
+    let dead = save(&repository, &[file("a", 1, 20_000)]);
+    save(&repository, &[file("b", 2, 20_000)]);
+    onefold_engine::retention::forget_final(&repository, &[dead], "me").unwrap();
+    let before = containers(&repository);
+    let busy = growing(&memory, layout::SESSIONS, |_| true);
+    let options = CollectOptions { patience: Duration::ZERO, ..CollectOptions::default() };
+    let error = collect(&busy, &options, &job()).unwrap_err();
+    assert!(error.to_string().contains("try again"), "{error}");
+    assert_eq!(containers(&reopen(&memory, 9)), before);
+}
+
+#[test]
+fn r70_a_chunk_that_is_missed_while_the_index_changes_is_not_called_lost() {
+    let (memory, repository) = create();
+    save(&repository, &[file("a", 1, 20_000)]);
+    let missing = Fingerprint([7; 32]);
+    let changes = |times: u64| {
+        // To ask whether there are other runs takes two lists that agree, and so does opening them:
+        // the index changes each time that it is asked for.
+        let grows = move |list| list % 4 == 2 && list / 4 < times;
+        let repository = growing(&memory.clone_state(), layout::INDEX, grows);
+        ChunkReader::open(&repository).unwrap().locate(&missing).unwrap_err()
+    };
+    for times in [0, CATCH_UPS_MAX as u64 - 1] {
+        let lost = changes(times);
+        assert!(lost.is_damage(), "{lost}");
+    }
+    let busy = changes(CATCH_UPS_MAX as u64);
+    assert!(busy.kind() == ErrorKind::Io && busy.to_string().contains("try again"), "{busy}");
+}
+
+#[test]
+fn r65_packs_that_are_gone_at_once_cost_speed_only() {
+    let (memory, _) = create();
+    let store = Faulty::scripted(memory.clone(), |call| {
+        let is_pack = call.operation == Operation::Put && call.name.starts_with(layout::METADATA);
+        if is_pack { Fault::Lose } else { Fault::None }
+    });
+    let forgetful = open_on(Arc::new(store), 7).unwrap();
+    save(&forgetful, &[file("a", 1, 20_000)]);
+    assert!(names(&memory, layout::METADATA).is_empty());
+    assert!(check_all(&reopen(&memory, 8)).is_clean());
+}
+
+#[test]
+fn r65_packs_that_cannot_be_listed_are_named_and_stop_nothing() {
+    let (memory, repository) = create();
+    save(&repository, &[file("a", 1, 20_000)]);
+    let sound = statistics(&repository, &job()).unwrap();
+    let failing = failing(&memory, |call| {
+        call.operation == Operation::ListNames && call.name == layout::METADATA
+    });
+    assert_eq!(statistics(&failing, &job()).unwrap(), sound);
+    let report = check_all(&failing);
+    assert!(report.problems.len() == 1 && report.problems[0].contains("packs"), "{report:?}");
+}
+
+#[test]
+fn r65_a_container_that_cannot_be_read_does_not_hide_the_others_from_a_replay() {
+    let (memory, repository) = create();
+    save(&repository, &[file("a", 1, 20_000)]);
+    save(&repository, &[file("b", 2, 20_000)]);
+    for name in [names(&memory, layout::INDEX), names(&memory, layout::METADATA)].concat() {
+        memory.remove(&key(name));
+    }
+    let bad = containers(&repository).into_iter().next().unwrap();
+    let failing = failing(&memory, move |call| call.name == layout::container(bad));
+    let index = onefold_engine::index::FingerprintIndex::open(&failing).unwrap();
+    let replayed = replay(&failing, &index, &job()).unwrap();
+    assert_eq!(replayed.unreadable, 1);
+    assert_eq!(replayed.containers, containers(&repository).len() as u64 - 1);
+    let mut current = CurrentIndex::new(index);
+    assert!(current.catch_up(&failing).unwrap());
+}
+
+#[test]
+fn what_a_check_does_not_list_it_counts() {
+    // More than LINES_MAX in check.rs.
+    let (memory, repository) = create();
+    save(&repository, &[file("a", 1, 20_000)]);
+    for number in 0..1003_u64 {
+        let name = layout::fate(onefold_types::MarkId(u128::from(number).to_be_bytes()));
+        memory.put(&key(layout::copy_of(&name)), b"rot").unwrap();
+    }
+    let report = check_all(&repository);
+    assert_eq!((report.problems.len(), report.problems_more), (1000, 3));
+    assert!(!report.is_clean());
+}
