@@ -85,7 +85,7 @@ fn r62_a_collection_that_never_knows_all_sessions_condemns_nothing() {
 }
 
 #[test]
-fn r70_a_chunk_that_is_missed_while_the_index_changes_is_not_called_lost() {
+fn r69_a_chunk_that_is_missed_while_the_index_changes_is_not_called_lost() {
     let (memory, repository) = create();
     save(&repository, &[file("a", 1, 20_000)]);
     let missing = Fingerprint([7; 32]);
