@@ -4,12 +4,14 @@
 //! from the default.
 
 use crate::config_file::{self, Profile};
+use crate::known_stores::{self, KnownPlace};
 use crate::machine_notes;
 use crate::options::GlobalOptions;
 use crate::output::{Listener, Output};
 use crate::password::{self, PasswordSource};
 use crate::progress::{self, Display};
 use crate::reserve;
+use onefold_engine::repository::Expectation;
 use onefold_engine::{Environment, Interrupt, Job, MemoryPlan, Repository};
 use onefold_store::layers::{ThrottleLimits, Throttled};
 use onefold_store::{LocalStore, Store};
@@ -20,7 +22,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// All environment variables the program knows.
-const VARIABLES: [&str; 10] = [
+const VARIABLES: [&str; 11] = [
     "ONEFOLD_REPOSITORY",
     password::VARIABLE,
     password::VARIABLE_FILE,
@@ -31,6 +33,7 @@ const VARIABLES: [&str; 10] = [
     "ONEFOLD_THREADS",
     progress::VARIABLE,
     machine_notes::VARIABLE,
+    known_stores::VARIABLE,
 ];
 
 /// What a command does with the store.
@@ -145,12 +148,19 @@ impl Context {
             store = Arc::new(Throttled::new(store, limits));
         }
         let profile_source = self.profile.password_source()?;
-        let repository = Repository::open(
+        let given = password::is_given(self.password.as_ref(), profile_source.as_ref());
+        let mut place = KnownPlace::load(&path);
+        let repository = Repository::open_expecting(
             store,
+            match given {
+                true => Expectation::Encrypted { because: "a password is given", but_for: &[] },
+                false => place.expectation(),
+            },
             || password::current(self.password.as_ref(), profile_source.as_ref()),
             Environment::system(),
             self.memory,
         )?;
+        place.meet(&repository, false, &self.output);
         if access == Access::Write {
             // Neither keeps a command from its work: a device may be too full for a reserve.
             let _ = local.remove_stale_temporaries();

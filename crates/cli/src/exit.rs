@@ -66,6 +66,7 @@ pub fn kind_name(kind: ErrorKind) -> &'static str {
         ErrorKind::NewerFormat => "newer-format",
         ErrorKind::WrongPassword => "wrong-password",
         ErrorKind::Damaged => "damaged",
+        ErrorKind::Tampered => "tampered",
         ErrorKind::NoSpace => "no-space",
         ErrorKind::ReadOnly => "read-only",
         ErrorKind::Invalid => "invalid",

@@ -19,6 +19,7 @@ mod context;
 mod entry;
 mod exit;
 mod files;
+mod known_stores;
 mod machine_notes;
 mod options;
 mod output;

@@ -88,6 +88,13 @@ pub fn additional(option: Option<&PasswordSource>) -> Result<Password> {
     }
 }
 
+/// Whether a password is given, not to say asked for: then the store is expected to be encrypted.
+pub fn is_given(option: Option<&PasswordSource>, profile: Option<&PasswordSource>) -> bool {
+    let is_set = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty());
+    let variables = [VARIABLE, VARIABLE_FILE, VARIABLE_COMMAND];
+    option.is_some() || profile.is_some() || variables.into_iter().any(is_set)
+}
+
 fn given(
     option: Option<&PasswordSource>,
     profile: Option<&PasswordSource>,

@@ -2,7 +2,14 @@
 //!
 //! Opening reads the configuration, asks for a password only if the store is encrypted, and unwraps
 //! the master key with the first slot that opens (`slots`). Configuration and key slots are stored
-//! twice; a damaged first copy falls back to the second (R30).
+//! twice; a damaged first copy falls back to the second (R30), and so does a first one that reads
+//! well and is not authentic.
+//!
+//! # Trust
+//! The configuration can be read by anybody and, by whoever can write to the store, be changed. The
+//! key proves it, but a configuration that says "none" asks for no key. So a store is taken to be
+//! without encryption only if nothing speaks against it: neither the caller ([`Expectation`]), nor
+//! anything in `keys`, nor a second copy that says otherwise (R73).
 
 mod slots;
 
@@ -11,7 +18,7 @@ use crate::memory::MemoryPlan;
 use onefold_chunking::{Chunker, ChunkerKind, ChunkerParameters};
 use onefold_crypto::{Fingerprinter, HashKind, KdfCost, KeySlot, MasterKey, Suite, Vault};
 use onefold_format::codec::Compression;
-use onefold_format::configuration::{ChunkerSettings, Configuration};
+use onefold_format::configuration::{CONFIGURATION_MAX_BYTES, ChunkerSettings, Configuration};
 use onefold_format::layout;
 use onefold_store::{Key, Store};
 use onefold_types::error::Context;
@@ -21,6 +28,8 @@ use zeroize::Zeroizing;
 
 const CONFIGURATION_CONTEXT: &str = "onefold 2026 authenticity of the configuration";
 const BOUNDARY_CONTEXT: &str = "onefold 2026 chunk boundaries";
+const NO_ENCRYPTION: &str = "none";
+const AES_256_GCM: &str = "aes-256-gcm";
 
 /// A password, wiped from memory when dropped.
 pub type Password = Zeroizing<Vec<u8>>;
@@ -60,6 +69,21 @@ impl InitOptions {
             key_label: String::new(),
         })
     }
+}
+
+/// What a caller knows about a store before it is opened.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Expectation<'a> {
+    /// Nothing.
+    #[default]
+    Nothing,
+    /// That it is encrypted.
+    Encrypted {
+        /// How that is known: a clause, for the message.
+        because: &'a str,
+        /// The ids of stores that are known not to be.
+        but_for: &'a [StoreId],
+    },
 }
 
 /// A key slot and its name.
@@ -126,30 +150,55 @@ impl Repository {
         Self::assemble(store, configuration, master_key, current_key, environment, memory)
     }
 
-    /// Opens a store; `password` is asked for only if the store is encrypted.
+    /// Opens a store of which nothing is known; `password` is asked for only if it is encrypted.
+    ///
+    /// Errors: as for [`Repository::open_expecting`].
     pub fn open(
         store: Arc<dyn Store>,
         password: impl FnOnce() -> Result<Password>,
         environment: Environment,
         memory: MemoryPlan,
     ) -> Result<Self> {
-        let configuration = read_configuration(&*store)?;
-        let store_id: StoreId = configuration.store_id.parse()?;
-        let (master_key, current_key) = match configuration.encryption.as_str() {
-            "none" => (None, None),
-            "aes-256-gcm" => {
-                let (key, id) = slots::unlock(&*store, &password()?, store_id)?;
-                check_authenticity(&configuration, &key)?;
-                (Some(key), Some(id))
-            }
-            other => {
-                return Err(Error::new(
-                    ErrorKind::NewerFormat,
-                    format!("the store is encrypted with {other}; use a newer onefold"),
-                ));
-            }
+        Self::open_expecting(store, Expectation::Nothing, password, environment, memory)
+    }
+
+    /// Opens a store; `password` is asked for only if the store is encrypted.
+    ///
+    /// Errors: `NoStore`, `WrongPassword`, `NewerFormat`; `Damaged` if the configuration is not
+    /// what the key proves; `Tampered` if it says that the store is not encrypted and something
+    /// speaks against it.
+    pub fn open_expecting(
+        store: Arc<dyn Store>,
+        expectation: Expectation<'_>,
+        password: impl FnOnce() -> Result<Password>,
+        environment: Environment,
+        memory: MemoryPlan,
+    ) -> Result<Self> {
+        let mut copies = read_configurations(&*store)?;
+        // Whichever copy says so: a store is not opened without a key that may have one.
+        let encrypted = copies.iter().position(|copy| copy.encryption != NO_ENCRYPTION);
+        let Some(encrypted) = encrypted else {
+            let configuration = copies.swap_remove(0);
+            refuse_if_encrypted(&*store, configuration.store_id.parse()?, expectation)?;
+            return Self::assemble(store, configuration, None, None, environment, memory);
         };
-        Self::assemble(store, configuration, master_key, current_key, environment, memory)
+        let encryption = &copies[encrypted].encryption;
+        if encryption != AES_256_GCM {
+            return Err(Error::new(
+                ErrorKind::NewerFormat,
+                format!("the store is encrypted with {encryption}; use a newer onefold"),
+            ));
+        }
+        let store_id = copies[encrypted].store_id.parse()?;
+        let (key, id) = slots::unlock(&*store, &password()?, store_id)?;
+        let authentic = copies.into_iter().find(|copy| is_authentic(copy, &key));
+        let configuration = authentic.ok_or_else(|| {
+            Error::damaged(
+                "the configuration was changed by somebody without the key; restore the file \
+                 'config' from a copy of the store",
+            )
+        })?;
+        Self::assemble(store, configuration, Some(key), Some(id), environment, memory)
     }
 
     fn assemble(
@@ -307,8 +356,8 @@ fn configuration_of(
         store_id: store_id.to_string(),
         created_ns: environment.clock.now_ns(),
         encryption: match options.suite {
-            Suite::None => "none".into(),
-            Suite::Aes256Gcm => "aes-256-gcm".into(),
+            Suite::None => NO_ENCRYPTION.into(),
+            Suite::Aes256Gcm => AES_256_GCM.into(),
         },
         hash: options.hash.to_string(),
         chunker: ChunkerSettings {
@@ -324,20 +373,43 @@ fn configuration_of(
         authenticity: String::new(),
     };
     if let Some(key) = master_key {
-        let tag = key.authenticate(CONFIGURATION_CONTEXT, &configuration.authenticated_bytes()?);
+        let tag = key.authenticate(CONFIGURATION_CONTEXT, &configuration.authenticated_bytes());
         configuration.authenticity = hex::encode(tag);
     }
     Configuration::decode(&configuration.encode()?).map_err(|e| e.with_kind(ErrorKind::Invalid))
 }
 
-fn check_authenticity(configuration: &Configuration, key: &MasterKey) -> Result<()> {
-    let tag = key.authenticate(CONFIGURATION_CONTEXT, &configuration.authenticated_bytes()?);
-    if hex::encode(tag) == configuration.authenticity {
-        return Ok(());
-    }
-    Err(Error::damaged(
-        "the configuration was changed by somebody without the key; restore the file 'config' \
-         from 'config.copy' or from a copy of the store",
+/// Whether the key's holder wrote this configuration.
+pub(crate) fn is_authentic(configuration: &Configuration, key: &MasterKey) -> bool {
+    let tag = key.authenticate(CONFIGURATION_CONTEXT, &configuration.authenticated_bytes());
+    hex::encode(tag) == configuration.authenticity
+}
+
+/// Refuses a store that says it is not encrypted if anything says that it is.
+fn refuse_if_encrypted(
+    store: &dyn Store,
+    id: StoreId,
+    expectation: Expectation<'_>,
+) -> Result<()> {
+    let mut has_keys = false;
+    store.list_names(layout::KEYS, &mut |_| {
+        has_keys = true;
+        Ok(())
+    })?;
+    let because = match expectation {
+        Expectation::Encrypted { because, but_for } if !but_for.contains(&id) => because,
+        _ if has_keys => "there are passwords in its directory 'keys'",
+        _ => return Ok(()),
+    };
+    Err(Error::new(
+        ErrorKind::Tampered,
+        format!(
+            "{} says that it is not encrypted, but {because}. Somebody may have changed it to get \
+             at what you store: nothing was read or written. Bring 'config' and 'config.copy' back \
+             from a copy of the store; only if you made this store without encryption yourself, \
+             take away what speaks against it",
+            store.describe()
+        ),
     ))
 }
 
@@ -353,22 +425,29 @@ fn chunker_parameters(settings: &ChunkerSettings) -> Result<ChunkerParameters> {
     Ok(parameters)
 }
 
-fn read_configuration(store: &dyn Store) -> Result<Configuration> {
+/// The copies of the configuration that can be read, the first one first; at least one.
+fn read_configurations(store: &dyn Store) -> Result<Vec<Configuration>> {
     let read = |name: &str| {
-        let bytes = store.get(&Key::new(name)?)?;
-        Configuration::decode(&bytes)
+        let key = Key::new(name)?;
+        if store.size(&key)? > CONFIGURATION_MAX_BYTES as u64 {
+            return Err(Error::damaged(format!("'{name}' is far too long")));
+        }
+        Configuration::decode(&store.get(&key)?)
     };
-    let first = match read(layout::CONFIGURATION) {
-        Ok(configuration) => return Ok(configuration),
-        Err(error) => error,
-    };
-    match (first.kind(), read(layout::CONFIGURATION_COPY)) {
-        (ErrorKind::Damaged | ErrorKind::NotFound, Ok(configuration)) => Ok(configuration),
-        (ErrorKind::NotFound, Err(_)) => Err(Error::new(
+    let first = read(layout::CONFIGURATION);
+    let second = read(layout::CONFIGURATION_COPY);
+    match (first, second) {
+        (Ok(first), second) => Ok([Some(first), second.ok()].into_iter().flatten().collect()),
+        (Err(first), Ok(second))
+            if matches!(first.kind(), ErrorKind::Damaged | ErrorKind::NotFound) =>
+        {
+            Ok(vec![second])
+        }
+        (Err(first), Err(_)) if first.kind() == ErrorKind::NotFound => Err(Error::new(
             ErrorKind::NoStore,
             format!("there is no store at {}; make one with 'onefold init'", store.describe()),
         )),
-        _ => Err(first.context(store.describe())),
+        (Err(first), _) => Err(first.context(store.describe())),
     }
 }
 

@@ -2,7 +2,9 @@
 //!
 //! JSON, readable without a key, so that a process can say "this store is newer than I am" or "this
 //! store is encrypted" before it asks for a password. Fixed when the store is created. In encrypted
-//! stores the field `authenticity` is a keyed hash over all others, checked once the key is known.
+//! stores the field `authenticity` is a keyed hash over all others, checked once the key is known:
+//! over lines of text of their own, so that it does not hang on how JSON is printed. That a store
+//! is encrypted at all is not proved by this file; see `Repository::open` in the engine.
 //!
 //! ```text
 //! { "format_version": 1, "store_id": "...", "created_ns": 0, "encryption": "aes-256-gcm",
@@ -13,6 +15,13 @@
 
 use onefold_types::{Error, ErrorKind, Result, limits};
 use serde::{Deserialize, Serialize};
+
+/// No configuration is longer; more is not read.
+pub const CONFIGURATION_MAX_BYTES: usize = 64 * limits::KIB;
+/// No text in it is longer.
+const TEXT_MAX_BYTES: usize = 128;
+/// What the authenticated lines begin with.
+const AUTHENTICATED_HEADING: &str = "onefold configuration\n";
 
 /// How the store cuts streams into chunks. Names and ranges are the chunking crate's.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -67,6 +76,9 @@ impl Configuration {
 
     /// Reads a stored configuration.
     pub fn decode(bytes: &[u8]) -> Result<Self> {
+        if bytes.len() > CONFIGURATION_MAX_BYTES {
+            return Err(Error::damaged("the configuration is far too long"));
+        }
         #[derive(Deserialize)]
         struct VersionOnly {
             format_version: u16,
@@ -85,6 +97,7 @@ impl Configuration {
             ));
         }
         let configuration: Self = serde_json::from_slice(bytes).map_err(damaged)?;
+        configuration.check_texts()?;
         let size = configuration.container_size_bytes;
         if !(64 * limits::KIB..=limits::CONTAINER_TARGET_MAX_BYTES).contains(&size) {
             return Err(Error::damaged(format!("a container size of {size} bytes is impossible")));
@@ -92,9 +105,47 @@ impl Configuration {
         Ok(configuration)
     }
 
-    /// The bytes that `authenticity` covers.
-    pub fn authenticated_bytes(&self) -> Result<Vec<u8>> {
-        Self { authenticity: String::new(), ..self.clone() }.encode()
+    /// The bytes that `authenticity` covers: a heading, and a line `name=value` for each other field
+    /// in the order of the format. Texts are printable ASCII, so no line can hold two.
+    #[must_use]
+    pub fn authenticated_bytes(&self) -> Vec<u8> {
+        let chunker = &self.chunker;
+        let lines = [
+            ("format_version", self.format_version.to_string()),
+            ("store_id", self.store_id.clone()),
+            ("created_ns", self.created_ns.to_string()),
+            ("encryption", self.encryption.clone()),
+            ("hash", self.hash.clone()),
+            ("chunker.kind", chunker.kind.clone()),
+            ("chunker.size_min_bytes", chunker.size_min_bytes.to_string()),
+            ("chunker.size_avg_bytes", chunker.size_avg_bytes.to_string()),
+            ("chunker.size_max_bytes", chunker.size_max_bytes.to_string()),
+            ("chunker.regression_depth", chunker.regression_depth.to_string()),
+            ("chunker.tar_aware", chunker.tar_aware.to_string()),
+            ("compression", self.compression.clone()),
+            ("container_size_bytes", self.container_size_bytes.to_string()),
+        ];
+        let lines = lines.map(|(name, value)| format!("{name}={value}\n"));
+        [AUTHENTICATED_HEADING, lines.concat().as_str()].concat().into_bytes()
+    }
+
+    /// Refuses texts that no store is made with: what is no printable ASCII could hide in a terminal
+    /// or in the authenticated lines.
+    fn check_texts(&self) -> Result<()> {
+        let texts = [
+            ("store_id", &self.store_id),
+            ("encryption", &self.encryption),
+            ("hash", &self.hash),
+            ("chunker.kind", &self.chunker.kind),
+            ("compression", &self.compression),
+            ("authenticity", &self.authenticity),
+        ];
+        for (name, text) in texts {
+            if text.len() > TEXT_MAX_BYTES || !text.bytes().all(|byte| byte.is_ascii_graphic()) {
+                return Err(Error::damaged(format!("the configuration's {name} is impossible")));
+            }
+        }
+        Ok(())
     }
 }
 
@@ -130,15 +181,43 @@ mod tests {
         assert_eq!(Configuration::decode(&bytes).unwrap(), configuration);
         let mut other = configuration.clone();
         other.authenticity = "00".into();
-        assert_eq!(
-            other.authenticated_bytes().unwrap(),
-            configuration.authenticated_bytes().unwrap()
-        );
+        assert_eq!(other.authenticated_bytes(), configuration.authenticated_bytes());
         other.chunker.size_max_bytes += 1;
-        assert_ne!(
-            other.authenticated_bytes().unwrap(),
-            configuration.authenticated_bytes().unwrap()
+        assert_ne!(other.authenticated_bytes(), configuration.authenticated_bytes());
+    }
+
+    #[test]
+    fn r73_every_field_but_the_tag_is_authenticated_in_defined_bytes() {
+        let configuration = configuration();
+        let text = String::from_utf8(configuration.authenticated_bytes()).unwrap();
+        let expected = format!(
+            "onefold configuration\nformat_version={}\nstore_id={}\ncreated_ns=5\n\
+             encryption=none\nhash=blake3\nchunker.kind=mincdc\nchunker.size_min_bytes=4096\n\
+             chunker.size_avg_bytes=8192\nchunker.size_max_bytes=12288\n\
+             chunker.regression_depth=0\nchunker.tar_aware=true\ncompression=zstd,3\n\
+             container_size_bytes=4194304\n",
+            crate::FORMAT_VERSION,
+            "00".repeat(16)
         );
+        assert_eq!(text, expected);
+        // Each field of the JSON is a line, so none can be added and forgotten here.
+        let json: serde_json::Value = serde_json::to_value(&configuration).unwrap();
+        let fields = json.as_object().unwrap();
+        let nested = fields["chunker"].as_object().unwrap();
+        assert_eq!(text.lines().count() - 1, fields.len() - 2 + nested.len());
+    }
+
+    #[test]
+    fn r77_texts_that_no_store_is_made_with_are_refused() {
+        for text in ["no\u{1b}[2Jne", "none\nhash=x", "", "\u{202e}enon", &"x".repeat(129)] {
+            let mut configuration = configuration();
+            configuration.encryption = text.to_owned();
+            let decoded = Configuration::decode(&configuration.encode().unwrap());
+            assert_eq!(decoded.is_err(), !text.is_empty(), "{text:?}");
+        }
+        let long = [b" ".repeat(CONFIGURATION_MAX_BYTES), configuration().encode().unwrap()];
+        let error = Configuration::decode(&long.concat()).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Damaged);
     }
 
     #[test]

@@ -26,6 +26,8 @@ pub enum ErrorKind {
     WrongPassword,
     /// Stored bytes are not what was written: a checksum, seal or structure does not hold.
     Damaged,
+    /// What can be changed without the key speaks against what is known of the store.
+    Tampered,
     /// The device has no room left.
     NoSpace,
     /// The store or target may not be written.

@@ -2,6 +2,7 @@
 
 use crate::context::Context;
 use crate::exit::Outcome;
+use crate::known_stores::KnownPlace;
 use crate::place;
 use crate::reserve;
 use crate::size::ByteSize;
@@ -131,6 +132,7 @@ pub fn run(context: &Context, arguments: &InitArguments) -> Result<Outcome> {
         Repository::create(store, &options, password, Environment::system(), context.memory)?;
     // A device may be too full for a reserve; later commands try again.
     let _ = reserve::fill(&local, options.container_size_bytes);
+    KnownPlace::load(&path).meet(&repository, true, output);
     report(context, &path, &repository)
 }
 

@@ -11,6 +11,7 @@
 //! | [`profiles`] | the configuration file and the environment |
 //! | [`full_devices`] | real file systems without a byte left |
 //! | [`references`] | names of snapshots |
+//! | [`hostile`] | stores that somebody else can write to |
 //! | [`looking`] | ls, find, diff, dump, cat, stats |
 
 mod collecting;
@@ -18,6 +19,7 @@ mod exit_codes;
 mod first_use;
 mod forgetting;
 mod full_devices;
+mod hostile;
 mod json;
 mod looking;
 mod losses;

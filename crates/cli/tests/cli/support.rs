@@ -11,6 +11,8 @@ pub const PASSWORD: &str = "correct horse";
 /// A temporary directory; the store is in `store`, the home in `home`.
 pub struct Sandbox {
     root: TempDir,
+    /// Whether commands are given the password.
+    has_password: bool,
 }
 
 /// What a run said.
@@ -85,13 +87,26 @@ impl Sandbox {
     pub fn empty() -> Self {
         let root = tempfile::tempdir().unwrap();
         std::fs::create_dir(root.path().join("home")).unwrap();
-        Self { root }
+        Self { root, has_password: true }
     }
 
     /// A sandbox with an initialised, unencrypted store.
     pub fn with_store() -> Self {
-        let sandbox = Self::empty();
+        let sandbox = Self::empty().with_password(false);
         sandbox.run(&["init", "--encryption", "none"]).expect(0);
+        sandbox
+    }
+
+    /// The same, whose commands are given the password or not.
+    pub fn with_password(self, has_password: bool) -> Self {
+        Self { has_password, ..self }
+    }
+
+    /// A sandbox with an encrypted store and a source.
+    pub fn with_encrypted_store() -> Self {
+        let sandbox = Self::empty();
+        sandbox.run(&["init"]).expect(0);
+        sandbox.write("source/one.txt", b"a secret\n");
         sandbox
     }
 
@@ -129,7 +144,7 @@ impl Sandbox {
             .env("HOME", self.path("home"))
             .env("TZ", "UTC")
             .env("ONEFOLD_REPOSITORY", self.path("store"))
-            .env("ONEFOLD_PASSWORD", PASSWORD)
+            .envs(self.has_password.then_some(("ONEFOLD_PASSWORD", PASSWORD)))
             .current_dir(self.root.path())
             .stdin(Stdio::null())
             .stdout(Stdio::piped())

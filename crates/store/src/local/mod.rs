@@ -35,8 +35,11 @@
 //! open files.
 //!
 //! Listing: what is passed over is what is absent, and nothing else (`reading.rs`). An entry whose
-//! kind cannot be told, a symbolic link that leads nowhere, or a file in the place of a directory
-//! fails the listing, because a collection takes what is not listed for gone.
+//! kind cannot be told, a symbolic link, or a file in the place of a directory fails the listing,
+//! because a collection takes what is not listed for gone.
+//!
+//! No symbolic link below the root is followed, by any call (`below.rs`): whoever can write to the
+//! store must not lead a command out of it.
 //!
 //! Concurrency: any number of threads and processes, also on several hosts if the filesystem gives
 //! exclusive links or renames. Locks inside guard small maps and are never held during a system
@@ -44,6 +47,7 @@
 //! locked, and a writer that loses its file all the same fails cleanly.
 
 mod aligned;
+mod below;
 mod disk;
 mod objects;
 mod reading;
@@ -54,6 +58,8 @@ mod simulated;
 mod system_disk;
 #[cfg(test)]
 mod tests_crash;
+#[cfg(test)]
+mod tests_links;
 #[cfg(test)]
 mod tests_listing;
 #[cfg(test)]

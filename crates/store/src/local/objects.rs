@@ -7,6 +7,7 @@ use super::TEMPORARY_DIRECTORY;
 use super::aligned::{ALIGNMENT_BYTES, BufferPool};
 use super::disk::{Disk, EntryKind};
 use super::reading::Handle;
+use super::system_disk::TEMPORARY_NAME_BYTES;
 use crate::lru::Lru;
 use crate::{Key, OBJECT_MAX_BYTES, key};
 use onefold_types::{Error, ErrorKind, Result};
@@ -178,7 +179,8 @@ impl<D: Disk> Objects<D> {
         self.refuse_unless_writable(TEMPORARY_DIRECTORY)?;
         let mut names = Vec::new();
         let listed = self.disk.entries(TEMPORARY_DIRECTORY, &mut |name, kind| {
-            if kind == EntryKind::File {
+            // Whatever else is there was not put there by a store.
+            if kind == EntryKind::File && is_temporary_name(name) {
                 names.push(key::join(TEMPORARY_DIRECTORY, name));
             }
             true
@@ -440,6 +442,10 @@ impl<D: Disk> Objects<D> {
                 ": no directory inside a store may lead to another filesystem"
             }
             io::ErrorKind::NotADirectory => ": a part of the name is an object, not a directory",
+            _ if cause.raw_os_error() == Some(rustix::io::Errno::LOOP.raw_os_error()) => {
+                ": it is, or leads through, a symbolic link, and none is followed inside a store; \
+                 remove the link, and put what belongs there in its place"
+            }
             _ => "",
         };
         let kind = match cause.kind() {
@@ -448,6 +454,11 @@ impl<D: Disk> Objects<D> {
         };
         Error::io(format!("{doing} '{name}' in '{place}'{advice}"), cause).with_kind(kind)
     }
+}
+
+/// Whether a store could have named a temporary file so.
+fn is_temporary_name(name: &str) -> bool {
+    name.len() == TEMPORARY_NAME_BYTES && name.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
 /// The name does not lead to an object, for whatever reason.

@@ -407,7 +407,7 @@ impl Disk for SimulatedDisk {
     fn create_temporary(&self) -> io::Result<(String, OpenFile)> {
         let mut world = self.enter()?;
         let above = world.find(TEMPORARY_DIRECTORY)?;
-        let name = format!("{}", world.temporaries);
+        let name = format!("{:032x}", world.temporaries);
         world.temporaries += 1;
         let node = world.nodes.len();
         world.change(above, &name, Some(node))?;

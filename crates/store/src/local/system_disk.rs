@@ -2,13 +2,15 @@
 //!
 //! All calls are relative to one open root directory, so that a relative store path survives a
 //! change of the working directory, a symbolic link on the way is resolved once, and a long path is
-//! no limit (R32).
+//! no limit (R32). Below the root no link is followed (`below.rs`, R73), and nothing is written to
+//! a file that has another name as well.
 //!
 //! Temporary files are locked with `flock` from creation until they are closed, so that a cleaner
 //! can tell a stale one from one being written without a clock. Where a filesystem has no locks
 //! the cleaner leaves every temporary file alone.
 
 use super::TEMPORARY_DIRECTORY;
+use super::below::Below;
 use super::disk::{Disk, EntryKind};
 use crate::key;
 use rustix::fs::{AtFlags, FileType, FlockOperation, Mode, OFlags, RenameFlags};
@@ -23,14 +25,22 @@ use std::path::{Component, Path, PathBuf};
 /// Paths handed to one call stay below this; the kernel refuses 4096.
 const PATH_PIECE_MAX_BYTES: usize = 2048;
 const TEMPORARY_ATTEMPTS: usize = 16;
+/// Hexadecimal digits in the name of a temporary file.
+pub(super) const TEMPORARY_NAME_BYTES: usize = 32;
 
 pub(super) struct SystemDisk {
-    root: OwnedFd,
+    below: Below,
 }
 
 impl SystemDisk {
     pub(super) fn open(path: &Path) -> io::Result<Self> {
-        Ok(Self { root: open_directory_of_any_length(path)? })
+        Ok(Self { below: Below::new(open_directory_of_any_length(path)?) })
+    }
+
+    /// The same on a kernel that cannot resolve paths without links.
+    #[cfg(test)]
+    pub(super) fn open_walking(path: &Path) -> io::Result<Self> {
+        Ok(Self { below: Below::walking(open_directory_of_any_length(path)?) })
     }
 
     /// Makes the directory `path`, for its owner only, and its entry durable; an existing one
@@ -64,30 +74,16 @@ impl SystemDisk {
         }
         Ok(true)
     }
-
-    fn kind_of(
-        &self,
-        directory: BorrowedFd<'_>,
-        name: &std::ffi::CStr,
-    ) -> io::Result<Option<EntryKind>> {
-        let stat = |flags| retry_on_intr(|| rustix::fs::statat(directory, name, flags));
-        match stat(AtFlags::empty()) {
-            Ok(stat) => kind_from(FileType::from_raw_mode(stat.st_mode), name).map(Some),
-            Err(Errno::NOENT) => match stat(AtFlags::SYMLINK_NOFOLLOW) {
-                // Removed since it was read.
-                Err(Errno::NOENT) => Ok(None),
-                Err(error) => Err(error.into()),
-                Ok(_) => Err(io::Error::other(format!("{name:?} leads nowhere"))),
-            },
-            Err(error) => Err(error.into()),
-        }
-    }
 }
 
 fn kind_from(kind: FileType, name: &std::ffi::CStr) -> io::Result<EntryKind> {
     match kind {
         FileType::RegularFile => Ok(EntryKind::File),
         FileType::Directory => Ok(EntryKind::Directory),
+        FileType::Symlink => Err(io::Error::other(format!(
+            "its entry {name:?} is a symbolic link, and none is followed inside a store; remove \
+             it, and put what belongs there in its place"
+        ))),
         _ => Err(io::Error::other(format!("{name:?} is neither a file nor a directory"))),
     }
 }
@@ -130,15 +126,10 @@ fn sync(directory: BorrowedFd<'_>) -> io::Result<()> {
     }
 }
 
-fn here(path: &str) -> &Path {
-    Path::new(if path.is_empty() { "." } else { path })
-}
-
 fn random_name() -> io::Result<String> {
-    let mut bytes = [0; 16];
+    let mut bytes = [0; TEMPORARY_NAME_BYTES / 2];
     getrandom::fill(&mut bytes).map_err(io::Error::other)?;
-    let digits: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
-    Ok(format!("{TEMPORARY_DIRECTORY}/{digits}"))
+    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
 impl Disk for SystemDisk {
@@ -146,11 +137,11 @@ impl Disk for SystemDisk {
     type Directory = OwnedFd;
 
     fn root(&self) -> io::Result<OwnedFd> {
-        Ok(open_directory_at(self.root.as_fd(), Path::new("."))?)
+        Ok(self.below.directory("")?)
     }
 
     fn open_directory(&self, above: &OwnedFd, name: &str) -> io::Result<OwnedFd> {
-        Ok(open_directory_at(above.as_fd(), Path::new(name))?)
+        Ok(self.below.directory_at(above.as_fd(), name)?)
     }
 
     fn make_directory(&self, above: &OwnedFd, name: &str) -> io::Result<()> {
@@ -158,7 +149,8 @@ impl Disk for SystemDisk {
     }
 
     fn remove_directory(&self, path: &str) -> io::Result<()> {
-        Ok(retry_on_intr(|| rustix::fs::unlinkat(&self.root, path, AtFlags::REMOVEDIR))?)
+        let (parent, name) = self.below.parent(path)?;
+        Ok(retry_on_intr(|| rustix::fs::unlinkat(&parent, name, AtFlags::REMOVEDIR))?)
     }
 
     fn sync_directory(&self, directory: &OwnedFd) -> io::Result<()> {
@@ -166,8 +158,7 @@ impl Disk for SystemDisk {
     }
 
     fn entries(&self, path: &str, each: &mut dyn FnMut(&str, EntryKind) -> bool) -> io::Result<()> {
-        let mut directory =
-            rustix::fs::Dir::new(open_directory_at(self.root.as_fd(), here(path))?)?;
+        let mut directory = rustix::fs::Dir::new(self.below.directory(path)?)?;
         while let Some(entry) = directory.read() {
             let entry = entry?;
             let Some(name) = entry.file_name().to_str().ok().filter(|n| key::is_component(n))
@@ -175,15 +166,15 @@ impl Disk for SystemDisk {
                 continue;
             };
             let kind = match entry.file_type() {
-                // The filesystem does not say, or not what it leads to.
-                FileType::Symlink | FileType::Unknown => {
-                    self.kind_of(directory.fd()?, entry.file_name())?
-                }
-                kind => Some(kind_from(kind, entry.file_name())?),
+                // The filesystem does not say.
+                FileType::Unknown => match Below::kind_at(directory.fd()?, entry.file_name()) {
+                    // Removed since it was read.
+                    Err(Errno::NOENT) => continue,
+                    kind => kind?,
+                },
+                kind => kind,
             };
-            if let Some(kind) = kind
-                && !each(name, kind)
-            {
+            if !each(name, kind_from(kind, entry.file_name())?) {
                 break;
             }
         }
@@ -191,12 +182,12 @@ impl Disk for SystemDisk {
     }
 
     fn create_temporary(&self) -> io::Result<(String, File)> {
-        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL;
+        let directory = self.below.directory(TEMPORARY_DIRECTORY)?;
         for _ in 0..TEMPORARY_ATTEMPTS {
             let name = random_name()?;
             let mode = Mode::RUSR | Mode::WUSR;
-            let open = || rustix::fs::openat(&self.root, name.as_str(), flags, mode);
-            let file = match retry_on_intr(open) {
+            let file = match self.below.open_at(directory.as_fd(), &name, flags, mode) {
                 Ok(file) => file,
                 Err(Errno::EXIST) => continue,
                 Err(error) => return Err(error.into()),
@@ -209,16 +200,19 @@ impl Disk for SystemDisk {
             if retry_on_intr(|| rustix::fs::fstat(&file))?.st_nlink == 0 {
                 continue;
             }
-            return Ok((name, File::from(file)));
+            return Ok((key::join(TEMPORARY_DIRECTORY, &name), File::from(file)));
         }
         Err(io::Error::other("no temporary file could be kept"))
     }
 
     fn open_or_create(&self, path: &str) -> io::Result<File> {
-        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::CLOEXEC;
-        let mode = Mode::RUSR | Mode::WUSR;
-        let open = || rustix::fs::openat(&self.root, path, flags, mode);
-        Ok(File::from(retry_on_intr(open)?))
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::NONBLOCK;
+        let file = self.below.open(path, flags, Mode::RUSR | Mode::WUSR)?;
+        let stat = retry_on_intr(|| rustix::fs::fstat(&file))?;
+        if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile || stat.st_nlink != 1 {
+            return Err(io::Error::other("it is not a file of the store's own; remove that name"));
+        }
+        Ok(File::from(file))
     }
 
     fn set_direct(&self, file: &File, direct: bool) -> io::Result<()> {
@@ -242,7 +236,7 @@ impl Disk for SystemDisk {
     }
 
     fn room(&self) -> io::Result<(u64, u64)> {
-        let stat = retry_on_intr(|| rustix::fs::fstatvfs(&self.root))?;
+        let stat = retry_on_intr(|| rustix::fs::fstatvfs(self.below.root()))?;
         let bytes = |blocks: u64| blocks.saturating_mul(stat.f_frsize);
         Ok((bytes(stat.f_bavail), bytes(stat.f_blocks)))
     }
@@ -253,7 +247,8 @@ impl Disk for SystemDisk {
 
     fn rename_new(&self, temporary: &str, directory: &OwnedFd, name: &str) -> io::Result<()> {
         let flags = RenameFlags::NOREPLACE;
-        let rename = || rustix::fs::renameat_with(&self.root, temporary, directory, name, flags);
+        let (parent, temporary) = self.below.parent(temporary)?;
+        let rename = || rustix::fs::renameat_with(&parent, temporary, directory, name, flags);
         Ok(retry_on_intr(rename)?)
     }
 
@@ -265,7 +260,8 @@ impl Disk for SystemDisk {
         name: &str,
     ) -> io::Result<()> {
         let none = AtFlags::empty();
-        let link = || rustix::fs::linkat(&self.root, temporary, directory, name, none);
+        let (parent, temporary) = self.below.parent(temporary)?;
+        let link = || rustix::fs::linkat(&parent, temporary, directory, name, none);
         match retry_on_intr(link) {
             // Over NFS the answer to the first try may be lost and the second finds our own link.
             Err(Errno::EXIST) if rustix::fs::fstat(file)?.st_nlink == 2 => Ok(()),
@@ -274,7 +270,8 @@ impl Disk for SystemDisk {
     }
 
     fn remove(&self, path: &str) -> io::Result<()> {
-        Ok(retry_on_intr(|| rustix::fs::unlinkat(&self.root, path, AtFlags::empty()))?)
+        let (parent, name) = self.below.parent(path)?;
+        Ok(retry_on_intr(|| rustix::fs::unlinkat(&parent, name, AtFlags::empty()))?)
     }
 
     fn remove_unlocked(&self, path: &str) -> io::Result<bool> {
@@ -289,9 +286,8 @@ impl Disk for SystemDisk {
 
     fn open(&self, path: &str) -> io::Result<(File, u64)> {
         // Without NONBLOCK a fifo that strayed into the store would hang the reader.
-        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK;
-        let open = || rustix::fs::openat(&self.root, path, flags, Mode::empty());
-        let file = retry_on_intr(open)?;
+        let flags = OFlags::RDONLY | OFlags::NOCTTY | OFlags::NONBLOCK;
+        let file = self.below.open(path, flags, Mode::empty())?;
         let stat = retry_on_intr(|| rustix::fs::fstat(&file))?;
         if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
             return Err(Errno::NOENT.into());
@@ -304,8 +300,7 @@ impl Disk for SystemDisk {
     }
 
     fn size(&self, path: &str) -> io::Result<u64> {
-        let stat = || rustix::fs::statat(&self.root, path, AtFlags::empty());
-        let stat = retry_on_intr(stat)?;
+        let stat = self.below.stat(path)?;
         if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
             return Err(Errno::NOENT.into());
         }
@@ -313,23 +308,11 @@ impl Disk for SystemDisk {
     }
 
     fn is_absent(&self, path: &str) -> io::Result<bool> {
-        let stat = |path, flags| retry_on_intr(|| rustix::fs::statat(&self.root, path, flags));
-        let ends = path.match_indices('/').map(|(end, _)| end).chain([path.len()]);
-        let parts = ends.filter_map(|end| path.get(..end)).filter(|part| !part.is_empty());
-        for part in parts {
-            match stat(part, AtFlags::SYMLINK_NOFOLLOW) {
-                Err(Errno::NOENT) => return Ok(true),
-                // The part before is no directory.
-                Err(Errno::NOTDIR) => return Ok(false),
-                Err(error) => return Err(error.into()),
-                // A symbolic link may lead nowhere, and then so does all below it.
-                Ok(_) => match stat(part, AtFlags::empty()) {
-                    Ok(_) => {}
-                    Err(Errno::NOENT) => return Ok(false),
-                    Err(error) => return Err(error.into()),
-                },
-            }
+        match self.below.stat(path) {
+            Err(Errno::NOENT) => Ok(true),
+            // A link leads somewhere or nowhere, and a part before that is no directory exists.
+            Ok(_) | Err(Errno::LOOP | Errno::NOTDIR) => Ok(false),
+            Err(error) => Err(error.into()),
         }
-        Ok(false)
     }
 }

@@ -109,8 +109,11 @@ fn r62_a_name_that_exists_and_leads_nowhere_fails_a_listing() {
     assert_eq!(listed.unwrap_err().kind(), ErrorKind::Io);
     store.decided(&key("outcomes/a")).expect_err("a file in place of a directory");
     fs::remove_file(path.join("outcomes")).unwrap();
-    // A link that leads to a directory is one, and names that are no keys are foreign.
+    // A link that leads to a directory is none either; names that are no keys are foreign.
     symlink(root.path().join("away"), path.join("outcomes")).unwrap();
+    failing("outcomes", "a link to a directory");
+    fs::remove_file(path.join("outcomes")).unwrap();
+    fs::rename(root.path().join("away"), path.join("outcomes")).unwrap();
     fs::write(path.join("outcomes").join(std::ffi::OsStr::from_bytes(b"\xff")), b"x").unwrap();
     symlink("nowhere", path.join("outcomes/.Upper")).unwrap();
     assert_eq!(names(|each| store.list_decided("outcomes", each)).unwrap(), ["outcomes/a"]);

@@ -128,7 +128,8 @@ fn r32_a_relative_path_survives_a_change_of_directory() {
 #[test]
 fn stale_temporaries_go_and_a_writer_keeps_its_own() {
     let (_root, path, store) = store();
-    fs::write(path.join("tmp/abandoned"), b"half").unwrap();
+    fs::write(path.join("tmp/0123456789abcdef0123456789abcdef"), b"half").unwrap();
+    fs::write(path.join("tmp/notes"), b"somebody's").unwrap();
     let disk = SystemDisk::open(&path).unwrap();
     let (name, live) = disk.create_temporary().unwrap();
     assert_eq!(store.remove_stale_temporaries().unwrap(), 1);
@@ -136,6 +137,7 @@ fn stale_temporaries_go_and_a_writer_keeps_its_own() {
     drop(live);
     assert_eq!(store.remove_stale_temporaries().unwrap(), 1);
     assert!(!path.join(&name).exists());
+    assert!(path.join("tmp/notes").exists(), "no store names a temporary file so");
 }
 
 #[test]

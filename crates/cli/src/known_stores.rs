@@ -1,0 +1,165 @@
+//! Which stores this machine has met at which place, and whether they were encrypted.
+//!
+//! Whoever can write to a store can replace it, or have it say that it is not encrypted; only what
+//! is remembered elsewhere speaks against that. So each place has a small JSON file among the
+//! user's own, named by a hash of the path:
+//!
+//! ```text
+//! { "place": "/mnt/backup", "stores": [ { "id": "3f9a...", "encrypted": true } ] }
+//! ```
+//!
+//! Rules:
+//! - Where an encrypted store was met, one that says it is not encrypted is refused, unless one of
+//!   that id was made or met there unencrypted.
+//! - Another encrypted store at a known place is told about once: disks that take turns at one
+//!   mount point are as usual as a store that was made anew.
+//! - `init` notes what it makes.
+//!
+//! The directory is `$ONEFOLD_STATE_DIR`, else `$XDG_STATE_HOME/onefold`, else
+//! `~/.local/state/onefold`. Where there is none, or it cannot be written, nothing is remembered
+//! and no command fails.
+
+use crate::output::Output;
+use onefold_engine::Repository;
+use onefold_engine::repository::Expectation;
+use onefold_types::StoreId;
+use serde::{Deserialize, Serialize};
+use std::path::{Path, PathBuf};
+
+/// Where stores are remembered instead of the usual place.
+pub const VARIABLE: &str = "ONEFOLD_STATE_DIR";
+/// Stores remembered for one place, the last ones met.
+const STORES_MAX: usize = 32;
+/// A sane file is far smaller.
+const LENGTH_MAX_BYTES: u64 = 64 << 10;
+
+/// A store that was met.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+struct KnownStore {
+    id: String,
+    encrypted: bool,
+}
+
+/// What is remembered of a place.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+struct Memory {
+    place: String,
+    stores: Vec<KnownStore>,
+}
+
+/// A place where stores are met.
+#[derive(Debug)]
+pub struct KnownPlace {
+    file: Option<PathBuf>,
+    memory: Memory,
+    because: String,
+    unencrypted: Vec<StoreId>,
+}
+
+impl KnownPlace {
+    /// What this machine knows of the store in a directory.
+    pub fn load(store: &Path) -> Self {
+        let place = store.canonicalize().unwrap_or_else(|_| store.to_owned());
+        let place = place.to_string_lossy().into_owned();
+        let name = format!("{}.json", &blake3::hash(place.as_bytes()).to_hex()[..32]);
+        let file = directory().map(|directory| directory.join("stores").join(name));
+        let memory = file.as_deref().and_then(read).unwrap_or_default();
+        Self::new(file, Memory { place, ..memory })
+    }
+
+    fn new(file: Option<PathBuf>, memory: Memory) -> Self {
+        let because = format!(
+            "this machine has met an encrypted one in its place (says '{}')",
+            file.as_deref().unwrap_or(Path::new("")).display()
+        );
+        let unencrypted = memory.stores.iter().filter(|one| !one.encrypted);
+        let unencrypted = unencrypted.filter_map(|one| one.id.parse().ok()).collect();
+        Self { file, memory, because, unencrypted }
+    }
+
+    /// What is to be expected of the store.
+    pub fn expectation(&self) -> Expectation<'_> {
+        match self.memory.stores.iter().any(|one| one.encrypted) {
+            true => Expectation::Encrypted { because: &self.because, but_for: &self.unencrypted },
+            false => Expectation::Nothing,
+        }
+    }
+
+    /// Notes that this store was made here, or opened; says so if it is another one than before.
+    pub fn meet(&mut self, repository: &Repository, is_new: bool, output: &Output) {
+        let encrypted = repository.configuration().encryption != "none";
+        let met = KnownStore { id: repository.store_id().to_string(), encrypted };
+        if self.memory.stores.contains(&met) {
+            return;
+        }
+        if !self.memory.stores.is_empty() && !is_new {
+            output.warning(&format!(
+                "the store in '{}' is {}, which this machine has not met there before. If you did \
+                 not make it anew or connect another disk, somebody has replaced it",
+                self.memory.place,
+                repository.store_id().short()
+            ));
+        }
+        self.memory.stores.push(met);
+        let excess = self.memory.stores.len().saturating_sub(STORES_MAX);
+        self.memory.stores.drain(..excess);
+        if let Some(file) = &self.file {
+            // A place that cannot be remembered is as good as a new one.
+            let _ = write(file, &self.memory);
+        }
+    }
+}
+
+fn read(file: &Path) -> Option<Memory> {
+    let is_small = std::fs::metadata(file).is_ok_and(|it| it.len() <= LENGTH_MAX_BYTES);
+    let bytes = if is_small { std::fs::read(file).ok()? } else { return None };
+    serde_json::from_slice(&bytes).ok()
+}
+
+fn write(file: &Path, memory: &Memory) -> std::io::Result<()> {
+    if let Some(directory) = file.parent() {
+        std::fs::create_dir_all(directory)?;
+    }
+    // Two commands may write at the same time: each a file of its own, and the last one stays.
+    let draft = file.with_extension(std::process::id().to_string());
+    let written = std::fs::write(&draft, serde_json::to_vec_pretty(memory)?)
+        .and_then(|()| std::fs::rename(&draft, file));
+    written.inspect_err(|_| drop(std::fs::remove_file(&draft)))
+}
+
+fn directory() -> Option<PathBuf> {
+    let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty());
+    Some(match (variable(VARIABLE), variable("XDG_STATE_HOME")) {
+        (Some(directory), _) => PathBuf::from(directory),
+        (None, Some(state)) => PathBuf::from(state).join("onefold"),
+        (None, None) => PathBuf::from(variable("HOME")?).join(".local/state/onefold"),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn place(stores: &[(u8, bool)]) -> KnownPlace {
+        let known = |(id, encrypted): &(u8, bool)| KnownStore {
+            id: StoreId([*id; 16]).to_string(),
+            encrypted: *encrypted,
+        };
+        let stores = stores.iter().map(known).collect();
+        KnownPlace::new(None, Memory { place: "/x".into(), stores })
+    }
+
+    #[test]
+    fn r73_an_encrypted_store_is_expected_where_one_was_met() {
+        assert_eq!(place(&[]).expectation(), Expectation::Nothing);
+        assert_eq!(place(&[(1, false)]).expectation(), Expectation::Nothing);
+        for stores in [vec![(1, true)], vec![(1, true), (2, false)]] {
+            let place = place(&stores);
+            let Expectation::Encrypted { but_for, .. } = place.expectation() else {
+                panic!("an encrypted one was met")
+            };
+            assert_eq!(but_for.contains(&StoreId([2; 16])), stores.len() > 1);
+            assert!(!but_for.contains(&StoreId([1; 16])));
+        }
+    }
+}
