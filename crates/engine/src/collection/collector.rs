@@ -61,6 +61,8 @@ pub struct Collector<'a> {
     job: &'a Job,
     started: Instant,
     report: CollectReport,
+    /// Containers that this collection wrote and read back.
+    proved: BTreeSet<ContainerId>,
 }
 
 /// What is known after marking.
@@ -112,7 +114,8 @@ impl<'a> Collector<'a> {
     #[must_use]
     pub fn new(repository: &'a Arc<Repository>, options: &'a CollectOptions, job: &'a Job) -> Self {
         let report = CollectReport::default();
-        Self { repository, options, job, started: Instant::now(), report }
+        let proved = BTreeSet::new();
+        Self { repository, options, job, started: Instant::now(), report, proved }
     }
 
     /// Collects until everything chosen is gone.
@@ -476,7 +479,8 @@ impl<'a> Collector<'a> {
         stored: &mut Vec<ContainerId>,
     ) -> Result<Rescued> {
         let (repository, job, threads) = (self.repository, self.job, self.options.threads);
-        let copier = CopyForward { repository, survey, condemned, threads, job };
+        let proved = &self.proved;
+        let copier = CopyForward { repository, survey, condemned, proved, threads, job };
         copier.drop_held_elsewhere(&mut gathered)?;
         self.rank(&mut gathered, snapshots)?;
         copier.run(gathered, dead_max_bytes, stored)
@@ -568,6 +572,7 @@ impl<'a> Collector<'a> {
     }
 
     fn count_copied(&mut self, rescued: &Rescued) {
+        self.proved.extend(&rescued.written);
         self.report.copied_chunks += rescued.chunks;
         self.report.copied_bytes += rescued.stored_bytes;
         self.report.frames_carried += rescued.frames_carried;
