@@ -11,6 +11,7 @@
 //! | [`profiles`] | the configuration file and the environment |
 //! | [`full_devices`] | real file systems without a byte left |
 //! | [`references`] | names of snapshots |
+//! | [`remedies`] | what messages tell the user to do, done |
 //! | [`looking`] | ls, find, diff, dump, cat, stats |
 
 mod collecting;
@@ -23,6 +24,7 @@ mod looking;
 mod losses;
 mod profiles;
 mod references;
+mod remedies;
 mod sources;
 mod streams;
 mod support;

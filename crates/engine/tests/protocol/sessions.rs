@@ -108,7 +108,7 @@ fn r9_whoever_loses_an_epoch_drops_its_plan() {
     let plan = |condemned: Vec<ContainerId>| record::Plan {
         condemned,
         tombstones: Vec::new(),
-        outcomes: 1,
+        outcomes: Vec::new(),
         unused_bytes: 0,
         stored_bytes: 0,
     };

@@ -247,6 +247,12 @@ impl Disk for SystemDisk {
         Ok((bytes(stat.f_bavail), bytes(stat.f_blocks)))
     }
 
+    fn names_left(&self) -> io::Result<u64> {
+        let stat = retry_on_intr(|| rustix::fs::fstatvfs(&self.root))?;
+        // File systems that make inodes as they need them tell of none.
+        Ok(if stat.f_files == 0 { u64::MAX } else { stat.f_favail })
+    }
+
     fn sync_file(&self, file: &File) -> io::Result<()> {
         Ok(retry_on_intr(|| rustix::fs::fdatasync(file))?)
     }
