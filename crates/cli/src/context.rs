@@ -208,6 +208,32 @@ impl Context {
         }
     }
 
+    /// The same for many small things, one by one where inodes are short: a collection needs some,
+    /// and must be able to begin after any of them.
+    pub fn in_pieces<T>(
+        &self,
+        repository: &Repository,
+        all: &[T],
+        work: impl Fn(&[T]) -> Result<()>,
+    ) -> Result<()> {
+        let store = LocalStore::open(self.store_path()?)?;
+        let is_short = reserve::is_short_of_names(&store, all.len() as u64)?;
+        for piece in all.chunks(if is_short { 1 } else { all.len().max(1) }) {
+            if is_short
+                && reserve::is_short_of_names(&store, 0)?
+                && !self.give_up_reserve(repository, reserve::User::Forgetting)?
+            {
+                return Err(Error::new(
+                    ErrorKind::NoSpace,
+                    "too few inodes are left on the store's device: run 'onefold gc', which frees \
+                     some, then the same again",
+                ));
+            }
+            self.with_reserve(repository, || work(piece))?;
+        }
+        Ok(())
+    }
+
     /// Gives a piece of the room set aside back to the device; `false` if there is no more.
     pub fn give_up_reserve(&self, repository: &Repository, user: reserve::User) -> Result<bool> {
         reserve::give_up(&LocalStore::open(self.store_path()?)?, repository, user)

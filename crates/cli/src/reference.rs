@@ -3,7 +3,7 @@
 use crate::output::Output;
 use onefold_engine::Repository;
 use onefold_engine::placement::PlacedItem;
-use onefold_engine::session::{Snapshot, SnapshotList};
+use onefold_engine::session::{Snapshot, SnapshotList, snapshots, tombstones};
 use onefold_engine::tree::TreeReader;
 use onefold_format::node::{Entry, EntryKind, Reference};
 use onefold_policy::retention::Candidate;
@@ -38,6 +38,17 @@ impl Location {
             snapshot: SnapshotReference::from_str(&String::from_utf8_lossy(snapshot))?,
             path: path.to_vec(),
         })
+    }
+}
+
+/// What a reader ran into, unless its snapshot has been forgotten for good meanwhile: then what is
+/// missing was collected, and nothing is damaged (protocol, R1).
+pub fn unless_forgotten<T>(repository: &Repository, id: SessionId, result: Result<T>) -> Result<T> {
+    match result {
+        Err(error) if error.is_damage() && tombstones::is_forgotten(repository, id)? => {
+            Err(snapshots::forgotten(id))
+        }
+        other => other,
     }
 }
 

@@ -12,11 +12,14 @@
 //!   than half in all: what is forgotten must still be collected.
 //! - A collection takes all of it, in steps, each when it cannot go on without.
 //!
+//! Where a device has room and no inodes, metadata packs are given up instead: they are copies.
+//!
 //! Commands of several processes may do this at once: each cuts the file to a length, and what
 //! another has cut already is no step.
 
 use onefold_engine::Repository;
-use onefold_store::{Blobs, LocalStore};
+use onefold_engine::index::rebuild;
+use onefold_store::{Blobs, Key, LocalStore};
 use onefold_types::{Result, limits};
 
 /// Room for decisions, which is the least that is set aside.
@@ -27,6 +30,14 @@ const CONTAINERS: u64 = 2;
 const DEVICE_PARTS: u64 = 16;
 /// What forgetting takes at a time.
 const PIECE_BYTES: u64 = 128 * limits::KIB as u64;
+/// Metadata packs that are given up at a time where no file can be made.
+const PACKS_AT_A_TIME: usize = 8;
+/// Inodes that forgetting leaves: a collection makes so many files before it deletes any.
+const NAMES_MIN: u64 = 12;
+/// Inodes that forgetting one snapshot takes at most.
+const NAMES_PER_SNAPSHOT: u64 = 4;
+/// Metadata packs that forgetting leaves to the collection after it.
+const PACKS_FOR_COLLECTING: usize = 16;
 /// So much more must be free than is missing.
 const FREE_FACTOR: u64 = 2;
 
@@ -71,14 +82,35 @@ pub fn fill(store: &LocalStore, container_bytes: usize) -> Result<()> {
     }
 }
 
+/// Whether fewer inodes are left than forgetting so many snapshots takes, and a collection then.
+pub fn is_short_of_names(store: &LocalStore, snapshots: u64) -> Result<bool> {
+    Ok(store.names_left()? < NAMES_MIN + NAMES_PER_SNAPSHOT * snapshots)
+}
+
 /// Gives a piece of it back to the device; `false` if there is no more for this user.
 pub fn give_up(store: &LocalStore, repository: &Repository, user: User) -> Result<bool> {
+    if is_short_of_names(store, 0)? {
+        return give_up_names(repository, user);
+    }
     let container_bytes = repository.configuration().container_size_bytes as u64;
     let whole = whole_bytes(store.device_bytes()?, container_bytes);
     match next_bytes(user, store.reserve_bytes()?, whole) {
         Some(left) => store.shrink_reserve(left).map(|()| true),
         None => Ok(false),
     }
+}
+
+/// Where no file can be made any more, room is of no use: removes some metadata packs, which are
+/// copies; `false` if there are none for this user. A collection needs some that forgetting leaves.
+fn give_up_names(repository: &Repository, user: User) -> Result<bool> {
+    let mut packs = rebuild::list_packs(repository)?;
+    if user == User::Forgetting {
+        packs.truncate(packs.len().saturating_sub(PACKS_FOR_COLLECTING));
+    }
+    for name in packs.iter().take(PACKS_AT_A_TIME) {
+        repository.store().delete(&Key::new(name.as_str())?)?;
+    }
+    Ok(!packs.is_empty())
 }
 
 #[cfg(test)]

@@ -58,6 +58,7 @@ use crate::session::{Snapshot, SnapshotList};
 use findings::Findings;
 use onefold_format::layout;
 use onefold_format::node::{Reference, Totals};
+use onefold_store::Key;
 use onefold_types::{ContainerId, Error, ErrorKind, Result, SessionId};
 use resolver::Resolver;
 use std::collections::BTreeSet;
@@ -197,7 +198,8 @@ pub fn check(
     let resolver = Resolver::new(repository, survey, coverage)?;
     let mut trees = Trees::new(resolver, repository.memory().restore_window_chunks, job);
     check_snapshots(repository, &list.snapshots, &mut trees, &mut report)?;
-    if !list.lost.is_empty() {
+    let has_lost_all = list.snapshots.is_empty() && has_no_past(repository)?;
+    if !list.lost.is_empty() || list.has_strays || has_lost_all {
         report.roots = roots::find(repository, &list.snapshots, &mut trees)?;
     }
     report.problems.append(&mut trees.problems);
@@ -304,6 +306,36 @@ fn check_snapshots(
     Ok(())
 }
 
+fn exists_now(repository: &Repository, id: ContainerId) -> Result<bool> {
+    match repository.store().size(&Key::new(layout::container(id))?) {
+        Ok(_) => Ok(true),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// Containers that are needed or seem damaged, and that a collection has deleted: what needed them
+/// was forgotten while the check ran. None if any path is damaged.
+fn swept_meanwhile(
+    repository: &Repository,
+    needed: &BTreeSet<ContainerId>,
+    survey: &containers::Survey,
+    report: &CheckReport,
+) -> Result<BTreeSet<ContainerId>> {
+    if !report.damaged_paths.is_empty() {
+        return Ok(BTreeSet::new());
+    }
+    let missing = needed.iter().filter(|id| !survey.exists(**id));
+    let mut absent = BTreeSet::new();
+    for id in missing.chain(survey.damaged.keys()) {
+        if !exists_now(repository, *id)? {
+            absent.insert(*id);
+        }
+    }
+    let lost = index::never_swept(repository, absent.clone())?;
+    Ok(absent.difference(&lost).copied().collect())
+}
+
 /// Tells damaged containers from healed ones, and writes or removes findings.
 fn settle(
     repository: &Repository,
@@ -319,16 +351,22 @@ fn settle(
     if unlocated {
         needed.extend(resolver.coverage.lost);
     }
+    let swept = swept_meanwhile(repository, &needed, &survey, report)?;
+    needed.retain(|id| !swept.contains(id));
     let mut damaged: Vec<(ContainerId, String)> = Vec::new();
-    for (id, damage) in &survey.damaged {
+    for (id, damage) in survey.damaged.iter().filter(|(id, _)| !swept.contains(id)) {
         // What an unreadable container held is not known; it may have been what is missing now.
         if unlocated && damage.is_total() {
             needed.insert(*id);
         }
         damaged.push((*id, damage.problem.clone()));
     }
-    for id in needed.iter().filter(|id| !survey.exists(**id)) {
-        damaged.push((*id, "it is missing".to_owned()));
+    let absent = needed.iter().filter(|id| !survey.exists(**id));
+    for id in absent {
+        // A collection may have made it since containers were listed.
+        if !exists_now(repository, *id)? {
+            damaged.push((*id, "it is missing".to_owned()));
+        }
     }
     let mut untidy = 0u64;
     for id in absent_named.iter().filter(|id| !needed.contains(id)) {

@@ -143,6 +143,8 @@ pub struct BackupReport {
     pub snapshot: Option<SessionId>,
     /// The snapshot it was compared with.
     pub parent: Option<SessionId>,
+    /// Containers that were there although no session had any record: records were lost before.
+    pub strays: u64,
     /// What it found and did.
     pub summary: Summary,
     /// How look-ups went.

@@ -10,6 +10,14 @@ use crate::session::{Snapshot, SnapshotList, marks, tombstones};
 use onefold_policy::retention::Candidate;
 use onefold_types::{Error, ErrorKind, Result, SessionId};
 
+/// Refuses a request that names a snapshot on hold, or none: for whoever forgets in pieces.
+pub fn refuse_held(repository: &Repository, snapshots: &[SessionId]) -> Result<()> {
+    let list = SnapshotList::load(repository)?;
+    let mut left = snapshots.to_vec();
+    left.retain(|id| list.get(*id).is_some());
+    select(&list, &left).map(|_| ())
+}
+
 /// Hides snapshots until `undelete` brings them back (a reversible mark).
 pub fn forget(repository: &Repository, snapshots: &[SessionId], by: &str) -> Result<()> {
     let list = SnapshotList::load(repository)?;

@@ -128,6 +128,7 @@ pub fn synthesize(
             summary,
             placement: None,
             doubts: doubts_of(&list, parts),
+            strays: 0,
             ..newest.clone()
         };
         Ok(complete(repository, &list, record, options))

@@ -222,6 +222,9 @@ pub struct SnapshotRecord {
     /// raised, so they do not concern it.
     #[serde(with = "texts")]
     pub doubts: Vec<DoubtId>,
+    /// Containers that were there when no session had an outcome, and that no running session can
+    /// have written: then records were lost before this one.
+    pub strays: u64,
 }
 
 /// How a session ended, decided once (protocol, W7 and G4).
@@ -244,9 +247,10 @@ pub struct Plan {
     /// The tombstones seen ("T"): of whatever an earlier plan knew to be forgotten as well.
     #[serde(with = "texts")]
     pub tombstones: Vec<SessionId>,
-    /// How many sessions were known to have an outcome. Outcomes are never removed, so fewer than
-    /// that are a loss.
-    pub outcomes: u64,
+    /// The sessions that were known to have an outcome. Outcomes are never removed, so one that is
+    /// missing is a loss.
+    #[serde(with = "texts")]
+    pub outcomes: Vec<SessionId>,
     /// Stored bytes of containers that are unused once the plan is carried out, about; what is left
     /// alone because a backup may be at it counts, what is damaged does not.
     pub unused_bytes: u64,
@@ -364,24 +368,35 @@ pub fn decode<T: DeserializeOwned>(bytes: &[u8], what: &str) -> Result<T> {
     if bytes.len() > limits::RECORD_MAX_BYTES {
         return Err(Error::damaged(format!("{what}: it is too long")));
     }
-    serde_json::from_slice(bytes).map_err(|error| {
-        let newer = newer_version(bytes);
-        match newer {
-            Some(version) => Error::new(
-                ErrorKind::NewerFormat,
-                format!("{what}: record version {version} is newer than this onefold reads"),
-            ),
-            None => Error::damaged(format!("{what}: {error}")),
-        }
-    })
+    if let Some(version) = newer_version(bytes) {
+        return Err(Error::new(
+            ErrorKind::NewerFormat,
+            format!("{what}: record version {version} is newer than this onefold reads"),
+        ));
+    }
+    serde_json::from_slice(bytes).map_err(|error| Error::damaged(format!("{what}: {error}")))
 }
 
-/// The version that a record which could not be read claims, if it is above ours (R26: authentic
-/// records of a newer version must never be taken for damage).
+/// The version that a record claims, if it is above ours (R26: authentic records of a newer version
+/// are never damage, nor understood by chance because their fields happen to be ours).
 fn newer_version(bytes: &[u8]) -> Option<u64> {
-    let value: serde_json::Value = serde_json::from_slice(bytes).ok()?;
-    let record = value.get("snapshot").unwrap_or(&value);
-    record.get("version")?.as_u64().filter(|&version| version > u64::from(RECORD_VERSION))
+    #[derive(Deserialize)]
+    struct Head {
+        version: Option<u64>,
+        snapshot: Option<Inner>,
+    }
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum Inner {
+        Record { version: u64 },
+        Other(serde::de::IgnoredAny),
+    }
+    let head: Head = serde_json::from_slice(bytes).ok()?;
+    let inner = match head.snapshot {
+        Some(Inner::Record { version }) => Some(version),
+        Some(Inner::Other(_)) | None => None,
+    };
+    inner.or(head.version).filter(|&version| version > u64::from(RECORD_VERSION))
 }
 
 #[cfg(test)]
@@ -408,6 +423,7 @@ mod tests {
             summary: Summary::default(),
             placement: None,
             doubts: vec![DoubtId([8; 16])],
+            strays: 0,
         }
     }
 
@@ -420,7 +436,7 @@ mod tests {
         let plan = Plan {
             condemned: vec![ContainerId([4; 16])],
             tombstones: vec![SessionId([5; 16])],
-            outcomes: 3,
+            outcomes: vec![SessionId([5; 16])],
             unused_bytes: 6,
             stored_bytes: 7,
         };

@@ -380,6 +380,7 @@ fn snapshot() -> SnapshotRecord {
         },
         placement: Some(reference(5, 1)),
         doubts: vec![DoubtId(id(10)), DoubtId(id(11))],
+        strays: 7,
     }
 }
 
@@ -396,6 +397,7 @@ fn every_record_is_frozen() {
         predecessors: Vec::new(),
         placement: None,
         doubts: Vec::new(),
+        strays: 0,
         ..snapshot()
     };
     check_record("outcome-committed.json", &Outcome::Committed(Box::new(snapshot())));
@@ -404,7 +406,7 @@ fn every_record_is_frozen() {
     let plan = Plan {
         condemned: vec![ContainerId(id(6)), ContainerId(id(7))],
         tombstones: vec![SessionId(id(8))],
-        outcomes: 12,
+        outcomes: vec![SessionId(id(3)), SessionId(id(4))],
         unused_bytes: 1_000_000,
         stored_bytes: 70_000_000,
     };

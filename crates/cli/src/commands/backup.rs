@@ -233,6 +233,18 @@ pub fn run(context: &Context, arguments: &BackupArguments) -> Result<Outcome> {
     Ok(Outcome::with_problems(problems))
 }
 
+/// Says so if there were containers, and no record of any snapshot.
+fn warn_of_strays(context: &Context, report: &BackupReport) {
+    if report.strays > 0 && report.snapshot.is_some() {
+        context.output.warning(&format!(
+            "the store holds {}, and before this snapshot no record of any. If there were \
+             snapshots, their records were lost: bring the directory 'outcomes' back from a copy \
+             of the store, or see what 'onefold check' finds. Nothing is collected until then",
+            counted(report.strays, "container")
+        ));
+    }
+}
+
 /// Tells what was found and done.
 fn describe(
     context: &Context,
@@ -269,6 +281,7 @@ fn describe(
     if problems > 0 {
         output.row(&format!("{} could not be read", counted(problems, "item")))?;
     }
+    warn_of_strays(context, report);
     let elapsed = time::span(report.elapsed);
     match (report.snapshot, arguments.dry_run) {
         (Some(id), _) => output.note(&format!("snapshot {} saved in {elapsed}", id.short()))?,
@@ -295,6 +308,7 @@ fn describe(
             "bytes_stored": found.bytes_stored,
             "errors": problems,
             "restarts": report.fenced,
+            "stray_containers": report.strays,
             "lookups": look_up::fields(report),
             "rewriting": rewriting::fields(report),
             "seconds": report.elapsed.as_secs_f64(),

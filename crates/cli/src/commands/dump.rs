@@ -5,7 +5,7 @@ use crate::exit::Outcome;
 use crate::options::FilterArguments;
 use crate::output::RawStdout;
 use crate::place;
-use crate::reference::{Location, Snapshots};
+use crate::reference::{Location, Snapshots, unless_forgotten};
 use crate::size::ByteSize;
 use clap::Args;
 use onefold_engine::placement::PlacedItem;
@@ -99,7 +99,7 @@ pub fn run(context: &Context, arguments: &DumpArguments) -> Result<Outcome> {
     let repository = context.open(Access::Read)?;
     let snapshots = Snapshots::load(&repository, &context.output)?;
     let filter = arguments.filter.filter();
-    let (_, file, placed) = snapshots.locate_placed(&repository, &location, &filter)?;
+    let (snapshot, file, placed) = snapshots.locate_placed(&repository, &location, &filter)?;
     if file.kind != EntryKind::File {
         return Err(Error::invalid(format!(
             "'{}' is not a regular file; use 'restore' for everything else",
@@ -117,12 +117,14 @@ pub fn run(context: &Context, arguments: &DumpArguments) -> Result<Outcome> {
     match &arguments.output {
         None => {
             let mut stdout = RawStdout(&context.output);
-            source.write_to(&mut stdout, &running.job)?;
+            let written = source.write_to(&mut stdout, &running.job);
+            unless_forgotten(&repository, snapshot.id, written)?;
             running.finish();
         }
         Some(path) => {
             place::refuse_inside(path, &context.store_path()?)?;
-            let bytes = source.write_file(path, &running.job)?;
+            let written = source.write_file(path, &running.job);
+            let bytes = unless_forgotten(&repository, snapshot.id, written)?;
             running.finish();
             let shown = path.display().to_string();
             context.output.note(&format!("wrote {bytes} bytes into '{shown}'"))?;

@@ -4,14 +4,14 @@ use crate::context::{Access, Context};
 use crate::entry;
 use crate::exit::Outcome;
 use crate::options::FilterArguments;
-use crate::reference::Snapshots;
+use crate::reference::{Snapshots, unless_forgotten};
 use crate::time;
 use clap::Args;
 use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
 use onefold_engine::find;
 use onefold_engine::session::Snapshot;
 use onefold_policy::selection::SnapshotReference;
-use onefold_types::{Error, Result};
+use onefold_types::{Error, ErrorKind, Result};
 use serde_json::json;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -95,7 +95,7 @@ pub fn run(context: &Context, arguments: &FindArguments) -> Result<Outcome> {
     for snapshot in &searched {
         let mut found_here = 0u64;
         let root = snapshot.record.root;
-        find::walk(&repository, root, &running.job, &mut |below, entry| {
+        let walked = find::walk(&repository, root, &running.job, &mut |below, entry| {
             output.still_wanted()?;
             let full_path = super::ls::clean(below);
             if wanted.matches(&full_path, &entry.name) {
@@ -111,7 +111,13 @@ pub fn run(context: &Context, arguments: &FindArguments) -> Result<Outcome> {
                 }
             }
             Ok(true)
-        })?;
+        });
+        match unless_forgotten(&repository, snapshot.id, walked) {
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                output.note(&format!("note: {error}"))?;
+            }
+            other => other.map(drop)?,
+        }
         found += found_here;
     }
     let problems = running.finish();

@@ -386,9 +386,10 @@ fn execute(
     let count = counted(chosen.len() as u64, "snapshot");
     if !arguments.dry_run && !chosen.is_empty() {
         let by = format!("{}@{}", user_name(), host_name());
-        context.with_reserve(repository, || match arguments.for_good {
-            true => retention::forget_final(repository, chosen, &by),
-            false => retention::forget(repository, chosen, &by),
+        retention::refuse_held(repository, chosen)?;
+        context.in_pieces(repository, chosen, |piece| match arguments.for_good {
+            true => retention::forget_final(repository, piece, &by),
+            false => retention::forget(repository, piece, &by),
         })?;
     }
     let line = match (chosen.is_empty(), arguments.dry_run, arguments.for_good) {

@@ -3,7 +3,7 @@
 use crate::context::{Access, Context};
 use crate::entry;
 use crate::exit::Outcome;
-use crate::reference::{Location, Snapshots, directory_of};
+use crate::reference::{Location, Snapshots, directory_of, unless_forgotten};
 use crate::time;
 use clap::Args;
 use onefold_engine::find;
@@ -53,12 +53,13 @@ pub fn run(context: &Context, arguments: &LsArguments) -> Result<Outcome> {
     let running = context.start_job("listing")?;
     let directory = directory_of(&root, &location)?;
     let depth_max = arguments.depth.unwrap_or(usize::MAX);
-    find::walk(&repository, directory, &running.job, &mut |below, entry| {
+    let walked = find::walk(&repository, directory, &running.job, &mut |below, entry| {
         output.still_wanted()?;
         let full_path = joined(&start, below);
         print(&full_path, entry)?;
         Ok(path::components(below).count() < depth_max)
-    })?;
+    });
+    unless_forgotten(&repository, snapshot.id, walked)?;
     Ok(Outcome::with_problems(running.finish()))
 }
 

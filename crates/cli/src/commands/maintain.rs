@@ -95,6 +95,9 @@ fn reason(due: Due) -> String {
             human(unused_bytes),
             human(stored_bytes)
         ),
+        Due::Kept { containers } => {
+            format!("the last one kept {} that it was to delete", counted(containers, "container"))
+        }
         Due::Abandoned { sessions } => {
             format!("{} stopped without an end", counted(sessions, "backup"))
         }

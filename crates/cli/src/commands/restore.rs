@@ -13,6 +13,7 @@ use crate::time;
 use clap::{Args, ValueEnum};
 use onefold_engine::patterns::Patterns;
 use onefold_engine::restore::{self, Overwrite, RestoreOptions, RestoreReport};
+use onefold_engine::session::{snapshots, tombstones};
 use onefold_policy::restore_plan::RestoreEngine;
 use onefold_types::Result;
 use serde_json::json;
@@ -160,6 +161,10 @@ pub fn run(context: &Context, arguments: &RestoreArguments) -> Result<Outcome> {
         "seconds": begun.elapsed().as_secs_f64(),
     });
     describe(context, &report, &options, begun.elapsed())?;
+    if problems > 0 && tombstones::is_forgotten(&repository, snapshot.id)? {
+        let error = snapshots::forgotten(snapshot.id);
+        context.output.warning(&format!("{error}: what is missing was collected"));
+    }
     context.output.message("summary", fields)?;
     Ok(Outcome::with_problems(problems))
 }

@@ -19,8 +19,9 @@ impl Mounted {
     fn new(kind: &str, size_bytes: usize, image: &Path, place: &Path) -> Result<Self, String> {
         std::fs::create_dir_all(place).unwrap();
         let place_text = place.to_str().unwrap();
-        if kind == "tmpfs" {
-            let size = format!("size={size_bytes}");
+        if kind.starts_with("tmpfs") {
+            // What follows the kind are further options.
+            let size = format!("size={size_bytes}{}", kind.trim_start_matches("tmpfs"));
             return succeeds("mount", &["-t", "tmpfs", "-o", &size, "tmpfs", place_text])
                 .map(|()| Self(place.to_owned()));
         }
@@ -148,6 +149,51 @@ fn collects_from_nothing(kind: &str, size_bytes: usize) -> Result<(), String> {
     write_generation(&sandbox, files, saved + 1);
     with_store(&["backup", &source]).expect(0);
     Ok(())
+}
+
+#[test]
+fn r67_a_device_without_inodes_is_collected() {
+    let sandbox = Sandbox::empty();
+    let place = sandbox.path("device");
+    let mounted = Mounted::new("tmpfs,nr_inodes=260", 64 * MIB, &sandbox.path("image"), &place);
+    if let Err(why) = &mounted {
+        eprintln!("SKIPPED: a device without inodes was not tested: {why}");
+        return;
+    }
+    let store = place.join("store");
+    let with_store = |arguments: &[&str]| {
+        let all: Vec<&str> =
+            ["-r", store.to_str().unwrap()].iter().chain(arguments).copied().collect();
+        sandbox.run(&all)
+    };
+    with_store(&["init", "--encryption", "none", "--container-size", "64KiB"]).expect(0);
+    let source = sandbox.arg("source");
+    let mut generation = 0;
+    loop {
+        sandbox.write("source/f", &noise(generation + 1, 150_000));
+        let run = with_store(&["backup", &source]);
+        if run.code != 0 {
+            assert!(run.stderr.contains("it has no inodes left"), "{}", run.stderr);
+            break;
+        }
+        generation += 1;
+        assert!(generation < 100, "the device does not run out of inodes");
+    }
+    assert!(generation > 3, "{generation} generations");
+    while std::fs::write(place.join(format!("filler{generation}")), b"").is_ok() {
+        generation += 1;
+    }
+    // There are fewer copies than tombstones to be written, so it takes several turns.
+    let mut turns = 0;
+    while with_store(&["forget", "--keep-last", "1", "--final"]).code != 0 {
+        with_store(&["gc", "--space-goal", "all"]).expect(0);
+        turns += 1;
+        assert!(turns < 8, "forgetting and collecting do not help");
+    }
+    with_store(&["gc", "--space-goal", "all"]).expect(0);
+    with_store(&["check", "--read-data"]).expect(0);
+    sandbox.write("source/f", &noise(500, 150_000));
+    with_store(&["backup", &source]).expect(0);
 }
 
 /// The directory of this name somewhere below a place.

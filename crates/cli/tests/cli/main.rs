@@ -12,6 +12,7 @@
 //! | [`full_devices`] | real file systems without a byte left |
 //! | [`references`] | names of snapshots |
 //! | [`hostile`] | stores that somebody else can write to |
+//! | [`remedies`] | what messages tell the user to do, done |
 //! | [`looking`] | ls, find, diff, dump, cat, stats |
 
 mod collecting;
@@ -25,6 +26,7 @@ mod looking;
 mod losses;
 mod profiles;
 mod references;
+mod remedies;
 mod sources;
 mod streams;
 mod support;

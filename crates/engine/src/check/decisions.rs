@@ -9,8 +9,9 @@ use super::CheckReport;
 use crate::repository::Repository;
 use crate::session::decided::{self, CopyState, DecidedName};
 use crate::session::epoch::{self, Newest};
+use crate::session::tombstones::{self, Forgotten};
 use onefold_format::layout;
-use onefold_types::{ErrorKind, Result};
+use onefold_types::{Error, ErrorKind, Result};
 
 /// Checks everything that was decided. `record`: whether missing copies may be made.
 pub fn check(repository: &Repository, record: bool, report: &mut CheckReport) -> Result<()> {
@@ -18,6 +19,7 @@ pub fn check(repository: &Repository, record: bool, report: &mut CheckReport) ->
     for name in names(layout::OUTCOMES)? {
         check_name(repository, name.parse().ok().map(DecidedName::outcome), record, report)?;
     }
+    mend_tombstones(repository, record, report)?;
     for name in names(layout::TOMBSTONES)? {
         check_name(repository, name.parse().ok().map(DecidedName::tombstone), record, report)?;
     }
@@ -30,6 +32,9 @@ pub fn check(repository: &Repository, record: bool, report: &mut CheckReport) ->
     for name in names(layout::SWEEPS)? {
         check_name(repository, name.parse().ok().map(DecidedName::sweep), record, report)?;
     }
+    for directory in [layout::SESSIONS, layout::FINISHED, layout::PLANS] {
+        check_listing(repository, directory, report)?;
+    }
     report.limit_problems();
     match epoch::newest(repository)? {
         Newest::Lost { number, problem } => report.notes.push(format!(
@@ -39,6 +44,48 @@ pub fn check(repository: &Repository, record: bool, report: &mut CheckReport) ->
         Newest::Open(_) | Newest::Finished(_) => {}
     }
     Ok(())
+}
+
+/// Makes tombstones anew of which neither copy can be read, and of which the newest plan tells that
+/// they are true.
+fn mend_tombstones(repository: &Repository, record: bool, report: &mut CheckReport) -> Result<()> {
+    let forgotten = Forgotten::load(repository)?;
+    for id in forgotten.unreadable.intersection(&forgotten.ids) {
+        let name = layout::tombstone(*id);
+        let mended = match record {
+            true => tombstones::forget(repository, *id, "check", "the newest plan names it"),
+            false => Err(Error::new(ErrorKind::ReadOnly, "this check changes nothing")),
+        };
+        report.notes.push(match mended {
+            Ok(()) => format!("'{name}' was not what was written; a second copy tells it again"),
+            Err(error) if is_about_writing(error.kind()) => {
+                format!("'{name}' is not what was written, but the newest plan tells the same")
+            }
+            Err(error) => return Err(error),
+        });
+    }
+    Ok(())
+}
+
+/// Checks a directory that holds no decisions: what cannot be listed stops those who need it.
+fn check_listing(
+    repository: &Repository,
+    directory: &str,
+    report: &mut CheckReport,
+) -> Result<Vec<String>> {
+    let mut names = Vec::new();
+    let listed = repository.store().list_names(directory, &mut |name| {
+        names.push(name.to_owned());
+        Ok(())
+    });
+    match listed {
+        Ok(()) => {}
+        Err(error) if matches!(error.kind(), ErrorKind::Io | ErrorKind::Invalid) => {
+            report.problems.push(format!("'{directory}' cannot be listed: {error}"));
+        }
+        Err(error) => return Err(error),
+    }
+    Ok(names)
 }
 
 fn check_name(
@@ -51,7 +98,7 @@ fn check_name(
     let (first, second) = (name.name().to_owned(), name.copy_name());
     match name.states(repository)? {
         [CopyState::Sound, CopyState::Sound] => return Ok(()),
-        [CopyState::Unreadable, CopyState::Sound] => report.problems.push(format!(
+        [CopyState::Unreadable, CopyState::Sound] if !record => report.problems.push(format!(
             "'{first}' is not what was written, and its copy is: copy '{second}' over it, or it is \
              lost with its last copy"
         )),
@@ -63,24 +110,50 @@ fn check_name(
         {
             report.notes.push(format!("'{first}' has one copy instead of two"));
         }
-        [CopyState::Sound, _] | [CopyState::Missing, CopyState::Sound] => {
-            match name.mend(repository) {
-                Ok(()) => report.notes.push(format!("'{first}' had one copy; it has two again")),
-                Err(error) if is_about_writing(error.kind()) => {
-                    report.notes.push(format!("'{first}' has one copy instead of two: {error}"));
-                }
-                Err(error) => return Err(error),
+        [CopyState::Sound, _] | [_, CopyState::Sound] => match name.mend(repository) {
+            Ok(()) => report.notes.push(format!("'{first}' had one copy; it has two again")),
+            Err(error) if is_about_writing(error.kind()) => {
+                report.notes.push(format!("'{first}' has one copy instead of two: {error}"));
             }
-        }
-        // Records that are lost are named by the list of snapshots, with what follows from it.
+            Err(error) if error.kind() == ErrorKind::Io => report.problems.push(format!(
+                "'{first}' or '{second}' cannot be read, and the other one can: {error}"
+            )),
+            Err(error) => return Err(error),
+        },
         [CopyState::Missing | CopyState::Unreadable, _] => {
-            if !first.starts_with(layout::OUTCOMES) && !first.starts_with(layout::TOMBSTONES) {
-                report.problems.push(format!(
-                    "neither '{first}' nor '{second}' can be read; bring one back from a copy of \
-                     the store if there is one"
-                ));
-            }
+            report_lost(repository, &first, &second, report)?;
         }
+    }
+    Ok(())
+}
+
+/// A decision of which no copy can be read.
+fn report_lost(
+    repository: &Repository,
+    first: &str,
+    second: &str,
+    report: &mut CheckReport,
+) -> Result<()> {
+    let directory = first.split('/').next().unwrap_or_default();
+    let is_over = match layout::last_component(first).parse::<u64>() {
+        Ok(number) => epoch::is_finished(repository, number)?,
+        Err(_) => false,
+    };
+    match directory {
+        // Records that are lost are named by the list of snapshots, with what follows from it.
+        layout::OUTCOMES | layout::TOMBSTONES => {}
+        layout::EPOCHS | layout::SWEEPS if is_over => report.notes.push(format!(
+            "neither '{first}' nor '{second}' can be read; that epoch is over, and nothing needs \
+             them any more"
+        )),
+        layout::FATES => report.problems.push(format!(
+            "neither '{first}' nor '{second}' can be read: bring one back from a copy of the \
+             store, or remove both, and what becomes of the mark is decided anew"
+        )),
+        _ => report.problems.push(format!(
+            "neither '{first}' nor '{second}' can be read; bring one back from a copy of the store \
+             if there is one"
+        )),
     }
     Ok(())
 }

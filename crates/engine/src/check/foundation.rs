@@ -62,14 +62,24 @@ fn check_keys(repository: &Repository, report: &mut CheckReport) -> Result<()> {
     })?;
     report.notes.append(&mut stray);
     for (id, names) in slots {
-        let mut copies = Vec::new();
+        let (mut copies, mut bad) = (Vec::new(), Vec::new());
         for name in &names {
             match read_slot(repository, name) {
                 Ok(bytes) => copies.push(bytes),
                 Err(error) if error.kind() == ErrorKind::NewerFormat => return Err(error),
                 Err(error) if error.kind() == ErrorKind::NotFound => {}
-                Err(error) => report.problems.push(format!("'{name}': {error}")),
+                Err(error) => bad.push((name, error)),
             }
+        }
+        for (name, error) in bad {
+            let other = names.iter().find(|other| *other != name).filter(|_| !copies.is_empty());
+            report.problems.push(match other {
+                Some(other) => format!("'{name}': {error}; copy '{other}' over it"),
+                None => format!(
+                    "'{name}': {error}; bring it back from a copy of the store, or open the store \
+                     with another password and remove the key"
+                ),
+            });
         }
         if names.len() == 1 {
             let note = format!("key {} has one copy instead of two", id.short());

@@ -179,6 +179,16 @@ fn wrong(id: RunId, problem: &str) -> Error {
     Error::damaged(format!("index run {id}: {problem}"))
 }
 
+fn listed_packs(repository: &Repository, report: &mut CheckReport) -> Result<Vec<String>> {
+    match list_packs(repository) {
+        Err(error) if is_of_one_object(&error) => {
+            report.problems.push(format!("the metadata packs cannot be listed: {error}"));
+            Ok(Vec::new())
+        }
+        listed => listed,
+    }
+}
+
 /// Checks that every record of every pack is the section of its container. A pack is a copy, so a
 /// fault in one costs speed, not data. Containers that packs describe and that are gone without any
 /// collection having deleted them go to the coverage as lost.
@@ -191,13 +201,7 @@ pub fn check_packs(
 ) -> Result<()> {
     job.progress.set_current("metadata packs");
     let mut stale = BTreeSet::new();
-    let packs = match list_packs(repository) {
-        Err(error) if is_of_one_object(&error) => {
-            report.problems.push(format!("the metadata packs cannot be listed: {error}"));
-            Vec::new()
-        }
-        listed => listed?,
-    };
+    let packs = listed_packs(repository, report)?;
     for name in packs {
         job.interrupt.check()?;
         let bytes = match repository.store().get(&Key::new(name.as_str())?) {
@@ -211,6 +215,13 @@ pub fn check_packs(
         };
         let records = match metadata_pack::read(&bytes) {
             Ok(records) => records,
+            Err(error) if error.kind() == ErrorKind::Damaged => {
+                report.problems.push(format!(
+                    "{name}: {error}; it is a copy of what the containers hold: 'onefold gc' \
+                     removes it"
+                ));
+                continue;
+            }
             // A pack's version is not sealed, so a newer one is reported and not acted upon.
             Err(error) => {
                 report.problems.push(format!("{name}: {error}"));
@@ -252,7 +263,7 @@ pub fn check_packs(
 
 /// Those of the containers that no sweep names. Sweeps are never removed; if one cannot be read,
 /// nothing can be told.
-fn never_swept(
+pub fn never_swept(
     repository: &Repository,
     mut absent: BTreeSet<ContainerId>,
 ) -> Result<BTreeSet<ContainerId>> {

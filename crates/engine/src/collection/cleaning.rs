@@ -69,8 +69,8 @@ pub fn purge_index(repository: &Repository, gone: &[ContainerId], job: &Job) -> 
 }
 
 /// Rewrites packs of which much is of containers that are gone, and puts small ones together.
-/// Returns how many packs were replaced. One that cannot be read stays: what is wrong with it costs
-/// speed only.
+/// Returns how many packs were replaced. One that cannot be read now stays: what is wrong with it
+/// costs speed only. One that reads and is not what was written goes.
 pub fn rewrite_packs(repository: &Repository, present: &[ContainerId], job: &Job) -> Result<u64> {
     job.progress.set_current("metadata packs");
     let mut small = 0;
@@ -96,7 +96,15 @@ pub fn rewrite_packs(repository: &Repository, present: &[ContainerId], job: &Job
     for (key, size_bytes) in packs {
         job.interrupt.check()?;
         let Ok(bytes) = repository.store().get(&key) else { continue };
-        let Ok(records) = metadata_pack::read(&bytes) else { continue };
+        let records = match metadata_pack::read(&bytes) {
+            Ok(records) => records,
+            // What it held is in the containers, and is read from there while it is in the way.
+            Err(error) if error.kind() == ErrorKind::Damaged => {
+                repository.store().delete(&key)?;
+                continue;
+            }
+            Err(_) => continue,
+        };
         let live = |id: &ContainerId| present.binary_search(id).is_ok();
         let kept: Vec<_> = records.iter().filter(|(id, _)| live(id)).collect();
         let is_small = size_bytes < PACK_SMALL_BYTES && small > PACKS_SMALL_MAX;

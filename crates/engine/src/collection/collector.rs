@@ -11,6 +11,7 @@
 
 mod account;
 mod missing;
+mod refusals;
 mod rounds;
 mod second_mark;
 
@@ -29,7 +30,7 @@ use crate::job::Job;
 use crate::repository::Repository;
 use crate::session::epoch::{self, DecidedEpoch, Newest};
 use crate::session::evidence::Evidence;
-use crate::session::marks::Marks as HiddenMarks;
+use crate::session::marks::{self as hiding, Marks as HiddenMarks};
 use crate::session::snapshots;
 use crate::session::tombstones::Forgotten;
 use crate::tree::TreeReader;
@@ -61,6 +62,8 @@ pub struct Collector<'a> {
     job: &'a Job,
     started: Instant,
     report: CollectReport,
+    /// Containers that this collection wrote and read back.
+    proved: BTreeSet<ContainerId>,
 }
 
 /// What is known after marking.
@@ -73,8 +76,8 @@ struct Marked {
     tombstones: BTreeSet<SessionId>,
     /// The sessions whose outcomes were read so far.
     known: BTreeSet<SessionId>,
-    /// How many sessions had one.
-    outcomes: u64,
+    /// The sessions that had one when marking began.
+    outcomes: BTreeSet<SessionId>,
     /// The snapshots marked so far.
     snapshots: BTreeMap<SessionId, SnapshotRecord>,
     marks: Marks,
@@ -112,13 +115,15 @@ impl<'a> Collector<'a> {
     #[must_use]
     pub fn new(repository: &'a Arc<Repository>, options: &'a CollectOptions, job: &'a Job) -> Self {
         let report = CollectReport::default();
-        Self { repository, options, job, started: Instant::now(), report }
+        let proved = BTreeSet::new();
+        Self { repository, options, job, started: Instant::now(), report, proved }
     }
 
     /// Collects until everything chosen is gone.
     pub fn run(mut self) -> Result<CollectReport> {
         if !self.options.mark_only {
             settle::fence_abandoned(self.repository)?;
+            hiding::finish_forgetting(self.repository)?;
         }
         let mut vanished = 0;
         for _ in 0..TRIES_MAX {
@@ -281,35 +286,22 @@ impl<'a> Collector<'a> {
         Ok(())
     }
 
-    /// The committed sessions that are not forgotten, and how many have an outcome at all.
+    /// The committed sessions that are not forgotten, and all that have an outcome.
     fn committed_but(
         &self,
         forgotten: &BTreeSet<SessionId>,
         evidence: Evidence,
         known: &mut BTreeSet<SessionId>,
-    ) -> Result<(BTreeMap<SessionId, SnapshotRecord>, u64)> {
+    ) -> Result<(BTreeMap<SessionId, SnapshotRecord>, BTreeSet<SessionId>)> {
+        let evidence = match self.options.allow_empty {
+            true => evidence.without_strays(),
+            false => evidence,
+        };
         let committed = snapshots::committed_but(self.repository, forgotten, evidence, known)
             .map_err(|error| {
                 error.context("nothing was collected, for fear of losing snapshots")
             })?;
         Ok((committed.snapshots.into_iter().collect(), committed.outcomes))
-    }
-
-    /// A store with containers in which nothing was ever saved is more likely one that has lost its
-    /// records (rule D4), unless a backup is running that may have stored them all.
-    fn refuse_to_empty(&self, survey: &Survey) -> Result<()> {
-        let oldest_ms = settle::oldest_running_ns(self.repository)?.map(|ns| ns / 1_000_000);
-        let is_older = |one: &Surveyed| oldest_ms.is_none_or(|ms| one.id.created_ms() < ms);
-        if self.options.allow_empty || !survey.containers.iter().any(is_older) {
-            return Ok(());
-        }
-        Err(Error::damaged(format!(
-            "the store holds {} container(s), and no record of any snapshot, not even of a \
-             forgotten one; nothing was collected. If the directory 'outcomes' was lost, bring it \
-             back from a copy of the store; if nothing was ever saved here but by backups that \
-             were stopped, run 'onefold gc --allow-empty'",
-            survey.containers.len()
-        )))
     }
 
     /// Opens the index, then lists the containers. What crashed sessions left unindexed is indexed
@@ -359,25 +351,6 @@ impl<'a> Collector<'a> {
             true => self.naming_snapshots(error, live),
             false => error,
         })
-    }
-
-    /// Says which snapshots are touched by damage.
-    fn naming_snapshots(&self, error: Error, live: &BTreeMap<SessionId, SnapshotRecord>) -> Error {
-        let mut touched = Vec::new();
-        for (id, record) in live {
-            let Ok(mut reader) = TreeReader::open(self.repository) else {
-                return error;
-            };
-            let roots = roots_of([record]);
-            let walked = enumeration::logical(&mut reader, &roots, self.job, &mut |_| Ok(()));
-            if walked.is_err_and(|error| error.is_damage()) {
-                touched.push(id.short());
-            }
-        }
-        match touched.is_empty() {
-            true => error,
-            false => error.context(format!("snapshot(s) {} are damaged", touched.join(", "))),
-        }
     }
 
     /// One epoch: G2 to G8. `false` if another collector decided it.
@@ -476,7 +449,8 @@ impl<'a> Collector<'a> {
         stored: &mut Vec<ContainerId>,
     ) -> Result<Rescued> {
         let (repository, job, threads) = (self.repository, self.job, self.options.threads);
-        let copier = CopyForward { repository, survey, condemned, threads, job };
+        let proved = &self.proved;
+        let copier = CopyForward { repository, survey, condemned, proved, threads, job };
         copier.drop_held_elsewhere(&mut gathered)?;
         self.rank(&mut gathered, snapshots)?;
         copier.run(gathered, dead_max_bytes, stored)
@@ -568,6 +542,7 @@ impl<'a> Collector<'a> {
     }
 
     fn count_copied(&mut self, rescued: &Rescued) {
+        self.proved.extend(&rescued.written);
         self.report.copied_chunks += rescued.chunks;
         self.report.copied_bytes += rescued.stored_bytes;
         self.report.frames_carried += rescued.frames_carried;

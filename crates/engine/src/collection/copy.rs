@@ -4,9 +4,10 @@
 //! 1. *Gather*: the live chunks of the condemned containers, by full fingerprint, as many as memory
 //!    allows ([`super::gathered`]).
 //! 2. *Drop what is held elsewhere*: the index is asked for all instances; one counts if its
-//!    container is in the list read in this step, is indexed, is not condemned, and its own section
-//!    names the fingerprint. Duplicates are thus removed dynamically (S3.25, S3.26), and exactly:
-//!    what a filter or a hash took for the kept instance plays no part.
+//!    container is in the list read in this step, is indexed, is not condemned, its own section
+//!    names the fingerprint, and its bytes, read now, are those of the fingerprint. Duplicates are
+//!    thus removed dynamically (S3.25, S3.26), and exactly: what a filter or a hash took for the
+//!    kept instance plays no part, and no sound instance goes because a rotten one stays.
 //! 3. *Order*: frames come in the order in which the newest snapshots need them, each read once;
 //!    what the newest need goes into other containers than what only older ones need. Restores of
 //!    the newest then find together what they need together, instead of what happened to be
@@ -35,9 +36,9 @@ use crate::job::Job;
 use crate::repository::Repository;
 use crate::tree::chunk_reader::{ChunkReader, Location};
 use onefold_format::container::{ChunkDescriptor, MetadataSection};
-use onefold_types::{ContainerId, Fingerprint, Level, Result, limits};
+use onefold_types::{ContainerId, Error, ErrorKind, Fingerprint, Level, Result, limits};
 use std::borrow::Cow;
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::sync::{Arc, Mutex};
 
 /// What copying did.
@@ -55,6 +56,8 @@ pub struct Rescued {
     pub frames_carried: u64,
     /// Containers with a live chunk that could not be read, and why.
     pub kept: Vec<(ContainerId, String)>,
+    /// The new containers, all read back.
+    pub written: Vec<ContainerId>,
 }
 
 /// Copies chunks out of condemned containers.
@@ -65,6 +68,8 @@ pub struct CopyForward<'a> {
     pub survey: &'a Survey,
     /// Those that are condemned, rising.
     pub condemned: &'a [ContainerId],
+    /// Those that this collection wrote and read back.
+    pub proved: &'a BTreeSet<ContainerId>,
     /// Threads that compress.
     pub threads: usize,
     /// Stops it, and shows how far it is.
@@ -72,7 +77,8 @@ pub struct CopyForward<'a> {
 }
 
 impl CopyForward<'_> {
-    /// Drops the chunks that a container outside the condemned holds.
+    /// Drops the chunks that a container outside the condemned holds; notes those that were to hold
+    /// some and have rotten.
     pub fn drop_held_elsewhere(&self, gathered: &mut Gathered) -> Result<()> {
         if gathered.is_empty() {
             return Ok(());
@@ -116,6 +122,7 @@ impl CopyForward<'_> {
         read_back::verify(self.repository, &durable, &handed_in, self.threads, self.job)
             .and_then(|()| append::append(self.repository, None, &durable))
             .inspect_err(|_| stored.extend(durable.iter().map(|container| container.id)))?;
+        rescued.written = durable.iter().map(|container| container.id).collect();
         Ok(rescued)
     }
 
@@ -145,14 +152,71 @@ impl CopyForward<'_> {
         let mut held = HashSet::new();
         for group in by_container.chunk_by(|a, b| a.0 == b.0) {
             let Some((container, _)) = group.first() else { continue };
+            let wanted: HashSet<&Fingerprint> = group
+                .iter()
+                .map(|(_, chunk)| chunk)
+                .filter(|chunk| !held.contains(*chunk))
+                .collect();
             if let Some(section) = reader.section(*container)? {
-                let names: HashSet<&Fingerprint> =
-                    section.chunks.iter().map(|chunk| &chunk.fingerprint).collect();
-                let here = group.iter().map(|(_, fingerprint)| fingerprint);
-                held.extend(here.filter(|fingerprint| names.contains(fingerprint)));
+                held.extend(self.held_in(*container, &section, &wanted, reader)?);
             }
         }
         Ok(held)
+    }
+
+    /// Those of the wanted chunks that a container holds: its bytes are read, but for containers
+    /// that were read back already.
+    fn held_in(
+        &self,
+        container: ContainerId,
+        section: &Arc<MetadataSection>,
+        wanted: &HashSet<&Fingerprint>,
+        reader: &mut ChunkReader,
+    ) -> Result<Vec<Fingerprint>> {
+        self.job.interrupt.check()?;
+        let here = (0u32..).zip(&section.chunks);
+        let mut spots: Vec<(u32, &ChunkDescriptor)> =
+            here.filter(|(_, chunk)| wanted.contains(&chunk.fingerprint)).collect();
+        if self.proved.contains(&container) {
+            return Ok(spots.iter().map(|(_, chunk)| chunk.fingerprint).collect());
+        }
+        spots.sort_by_key(|(_, chunk)| chunk.frame);
+        let mut held = Vec::with_capacity(spots.len());
+        for frame in spots.chunk_by(|one, other| one.1.frame == other.1.frame) {
+            match self.verify_in_place(container, section, frame, reader) {
+                Ok(()) => held.extend(frame.iter().map(|(_, chunk)| chunk.fingerprint)),
+                // Then what is to go is copied, and the next backup need not rely on it either.
+                Err(error) if error.is_damage() || error.kind() == ErrorKind::Io => {
+                    if error.kind() == ErrorKind::Damaged {
+                        let problem = error.to_string();
+                        findings::record(self.repository, container, &problem, &mut Vec::new())?;
+                    }
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(held)
+    }
+
+    /// Reads one frame and verifies these of its chunks.
+    fn verify_in_place(
+        &self,
+        container: ContainerId,
+        section: &Arc<MetadataSection>,
+        chunks: &[(u32, &ChunkDescriptor)],
+        reader: &mut ChunkReader,
+    ) -> Result<()> {
+        let Some((position, _)) = chunks.first() else { return Ok(()) };
+        let section = Arc::clone(section);
+        let plain = reader.frame(&Location { container, section, position: *position })?;
+        let slice = |chunk: &ChunkDescriptor| {
+            let start = chunk.offset as usize;
+            plain.get(start..start + chunk.length as usize)
+        };
+        let slices: Option<Vec<&[u8]>> = chunks.iter().map(|(_, chunk)| slice(chunk)).collect();
+        let slices = slices.ok_or_else(|| Error::damaged("a chunk reaches beyond its frame"))?;
+        let expected: Vec<FrameChunk> = chunks.iter().map(|(_, chunk)| described(chunk)).collect();
+        verify_slices(&slices, &expected, self.repository.fingerprinter())
     }
 
     fn is_holder(&self, id: ContainerId) -> bool {
@@ -276,11 +340,7 @@ impl CopyForward<'_> {
             .iter()
             .map(|(fingerprint, spot)| {
                 let (_, chunk) = whole.slice(spot)?;
-                (chunk.fingerprint == *fingerprint).then_some(FrameChunk {
-                    fingerprint: *fingerprint,
-                    length: chunk.length,
-                    level: chunk.level,
-                })
+                (chunk.fingerprint == *fingerprint).then_some(described(chunk))
             })
             .collect::<Option<Vec<_>>>()?;
         let slices: Option<Vec<&[u8]>> =
@@ -337,6 +397,10 @@ const KINDS: usize = 3;
 struct Copies {
     open: [OpenContainer; KINDS],
     handed_in: HandedIn,
+}
+
+fn described(chunk: &ChunkDescriptor) -> FrameChunk {
+    FrameChunk { fingerprint: chunk.fingerprint, length: chunk.length, level: chunk.level }
 }
 
 fn kind(level: Level, rank: u32) -> usize {

@@ -2,12 +2,13 @@
 //! written into its plan about what it left; not by a clock.
 
 use super::settle;
+use crate::index::rebuild;
 use crate::repository::Repository;
 use crate::session::epoch::{self, Newest};
 use crate::session::tombstones::Forgotten;
 use onefold_format::record::Plan;
 use onefold_policy::collection::select::UNUSED_SHARE_DEFAULT;
-use onefold_types::Result;
+use onefold_types::{ContainerId, Result};
 use std::collections::BTreeSet;
 
 /// Why a collection is due.
@@ -29,6 +30,11 @@ pub enum Due {
         unused_bytes: u64,
         /// Of how many.
         stored_bytes: u64,
+    },
+    /// The last collection has kept what it was to delete.
+    Kept {
+        /// How many containers.
+        containers: u64,
     },
     /// Backups have stopped without an end.
     Abandoned {
@@ -56,12 +62,34 @@ pub fn due(repository: &Repository) -> Result<Option<Due>> {
     if forgotten > 0 {
         return Ok(Some(Due::Forgotten { snapshots: forgotten }));
     }
+    let containers = kept(repository, number, newest.condemned)?;
+    if containers > 0 {
+        return Ok(Some(Due::Kept { containers }));
+    }
     let (unused_bytes, stored_bytes) = (newest.unused_bytes, newest.stored_bytes);
     if exceeds_goal(unused_bytes, stored_bytes) {
         return Ok(Some(Due::Unused { unused_bytes, stored_bytes }));
     }
     let sessions = settle::abandoned(repository)?.len() as u64;
     Ok((sessions > 0).then_some(Due::Abandoned { sessions }))
+}
+
+/// How many containers were condemned in an epoch and, in the end, not deleted: something was
+/// damaged or needed, or room was short.
+fn kept(repository: &Repository, number: u64, condemned: Vec<ContainerId>) -> Result<u64> {
+    if condemned.is_empty() {
+        return Ok(0);
+    }
+    let swept: BTreeSet<ContainerId> = match epoch::decided_sweep(repository, number) {
+        Ok(swept) => swept.unwrap_or_default().into_iter().collect(),
+        // Nobody knows; the next collection looks at everything anyway.
+        Err(error) if error.is_damage() => return Ok(0),
+        Err(error) => return Err(error),
+    };
+    let present: BTreeSet<ContainerId> =
+        rebuild::container_names(repository)?.into_iter().collect();
+    let kept = condemned.iter().filter(|id| !swept.contains(id) && present.contains(id));
+    Ok(kept.count() as u64)
 }
 
 /// Whether so much is unused that a collection with the default goal would free some of it.

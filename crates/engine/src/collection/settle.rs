@@ -115,6 +115,20 @@ pub fn oldest_running_ns(repository: &Repository) -> Result<Option<i64>> {
     Ok(oldest)
 }
 
+/// When the oldest session but `own` was announced that has no outcome, in milliseconds since 1970.
+pub fn oldest_announced_ms(repository: &Repository, own: SessionId) -> Result<Option<i64>> {
+    let mut oldest = None;
+    for id in undecided(repository)?.into_keys().filter(|id| *id != own) {
+        let time_ms = match read_announcement(repository, id) {
+            Ok(note) => note.time_ns / 1_000_000,
+            Err(error) if error.is_damage() => continue,
+            Err(error) => return Err(error),
+        };
+        oldest = Some(oldest.map_or(time_ms, |oldest: i64| oldest.min(time_ms)));
+    }
+    Ok(oldest)
+}
+
 fn read_announcement(repository: &Repository, id: SessionId) -> Result<Note> {
     let sealed = repository.store().get(&Key::new(layout::session_announced(id))?)?;
     let bytes = repository.vault().open_record(Purpose::Session, &id.0, &sealed)?;

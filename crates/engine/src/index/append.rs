@@ -67,7 +67,14 @@ pub fn put_pack(repository: &Repository, pack: &[u8]) -> Result<()> {
     for _ in 0..TRIES_MAX {
         let id = ContainerId::ordered(environment.clock.now_ns(), &*environment.randomness);
         let key = Key::new(layout::metadata_pack(id))?;
-        repository.store().put(&key, pack)?;
+        match repository.store().put(&key, pack) {
+            Ok(()) => {}
+            // The directory is in a bad state: a pack costs speed only, a run would fail as well.
+            Err(error) if matches!(error.kind(), ErrorKind::Io | ErrorKind::Invalid) => {
+                return Ok(());
+            }
+            Err(error) => return Err(error),
+        }
         match repository.store().get(&key) {
             Ok(bytes) if bytes == pack => return Ok(()),
             Ok(_) => {

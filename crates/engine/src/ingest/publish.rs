@@ -25,7 +25,7 @@ use crate::placement::{EarlierPlacement, PlacementRecorder, RecordedPlacement};
 use crate::repository::Repository;
 use crate::session::doubts::Doubts;
 use crate::session::snapshots::read_outcome;
-use crate::session::{Commit, Snapshot, SnapshotList, WriterSession, epoch};
+use crate::session::{Commit, Snapshot, SnapshotList, WriterSession, epoch, evidence};
 use crate::tree::{TreeReader, path};
 use onefold_format::node::{Entry, Reference};
 use onefold_format::record::{Outcome, RECORD_VERSION, SnapshotKind, SnapshotRecord, Summary};
@@ -79,6 +79,8 @@ struct Ready {
     session: Option<Mutex<WriterSession>>,
     parent: Option<Snapshot>,
     heads: Vec<SessionId>,
+    /// Containers that tell of lost records.
+    strays: u64,
     /// Known before the first chunk was looked up.
     doubts: Doubts,
     store: Arc<ChunkStore>,
@@ -188,6 +190,16 @@ impl Backup<'_> {
         }
     }
 
+    /// Containers that tell of lost records (rule D4).
+    fn strays(&self, list: &SnapshotList, session: Option<&WriterSession>) -> Result<u64> {
+        match session {
+            Some(session) if list.snapshots.is_empty() => {
+                evidence::strays(self.repository, session.id())
+            }
+            _ => Ok(0),
+        }
+    }
+
     /// W1 to W4, and the chunk store of the session.
     fn begin(&self, names: &[String], wants_parent: bool) -> Result<Ready> {
         if self.fenced >= SESSIONS_MAX {
@@ -204,6 +216,7 @@ impl Backup<'_> {
             None => epoch::condemned(self.repository)?,
         };
         let list = SnapshotList::load(self.repository)?;
+        let strays = self.strays(&list, session.as_ref())?;
         let mut parent = match wants_parent {
             true => self.choose_parent(&list, names)?,
             false => None,
@@ -244,12 +257,11 @@ impl Backup<'_> {
             let totals = &parent.record.summary;
             self.job.progress.set_totals(totals.files, totals.bytes);
         }
-        let heads = list.heads;
-        let session = session.map(Mutex::new);
         Ok(Ready {
-            session,
+            session: session.map(Mutex::new),
             parent,
-            heads,
+            heads: list.heads,
+            strays,
             doubts,
             store,
             distrust_parent,
@@ -396,11 +408,12 @@ impl Backup<'_> {
         tree: &Tree,
         names: &[String],
     ) -> Result<Option<BackupReport>> {
-        let Ready { session, parent, heads, doubts, store, chosen, .. } = ready;
+        let Ready { session, parent, heads, strays, doubts, store, chosen, .. } = ready;
         let lookup = store.lookup_report();
         let parent_id = parent.as_ref().map(|parent| parent.id);
         let mut report = BackupReport {
             parent: parent_id,
+            strays,
             summary: tree.summary,
             lookup,
             rewrite: store.rewrite_report(),
@@ -426,7 +439,7 @@ impl Backup<'_> {
             session.abandon();
             return Ok(Some(report));
         }
-        let record = self.record(tree, report.summary, parent_id, (heads, &doubts), names);
+        let record = self.record(tree, report.summary, parent_id, (heads, &doubts, strays), names);
         match session.commit(record)? {
             Commit::Saved(id) => {
                 report.snapshot = Some(id);
@@ -444,7 +457,7 @@ impl Backup<'_> {
         tree: &Tree,
         summary: Summary,
         parent: Option<SessionId>,
-        (predecessors, doubts): (Vec<SessionId>, &Doubts),
+        (predecessors, doubts, strays): (Vec<SessionId>, &Doubts, u64),
         names: &[String],
     ) -> SnapshotRecord {
         let options = self.options;
@@ -466,6 +479,7 @@ impl Backup<'_> {
             summary,
             placement: tree.placement.placement,
             doubts: doubts.named(),
+            strays,
         }
     }
 }

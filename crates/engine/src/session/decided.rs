@@ -170,8 +170,9 @@ impl DecidedName {
         Ok([state(first)?, state(self.sealed_copy(repository))?])
     }
 
-    /// Makes one copy out of the other where that can be done: a missing one is put, and a second
-    /// one that does not open is replaced. Nothing can replace a first one.
+    /// Makes one copy out of the other where that can be done: a missing one is put, and one that
+    /// does not open is replaced. A first one is removed for that: meanwhile readers read the
+    /// second, and whoever decides takes its value. One that only cannot be read now is left alone.
     pub fn mend(&self, repository: &Repository) -> Result<()> {
         let key = Key::new(self.name.as_str())?;
         match self.states(repository)? {
@@ -185,10 +186,17 @@ impl DecidedName {
                     None => Ok(()),
                 }
             }
-            [CopyState::Missing, CopyState::Sound] => match self.sealed_copy(repository)? {
-                Some(sealed) => repository.store().decide(&key, &sealed).map(|_| ()),
-                None => Ok(()),
-            },
+            [first, CopyState::Sound] => {
+                if first == CopyState::Unreadable {
+                    // It reads, and is not what was written; else this is an error.
+                    repository.store().decided(&key)?;
+                    repository.store().delete(&key)?;
+                }
+                match self.sealed_copy(repository)? {
+                    Some(sealed) => repository.store().decide(&key, &sealed).map(|_| ()),
+                    None => Ok(()),
+                }
+            }
             _ => Ok(()),
         }
     }
@@ -231,7 +239,8 @@ impl DecidedName {
 
     fn unknown(&self) -> Error {
         Error::damaged(format!(
-            "neither '{}' nor '{}' is what was written: the seal does not hold",
+            "neither '{}' nor '{}' is what was written: the seal does not hold; bring one of them \
+             back from a copy of the store",
             self.name,
             self.copy_name()
         ))

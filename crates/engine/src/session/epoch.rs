@@ -116,7 +116,16 @@ pub fn newest_number(repository: &Repository) -> Result<u64> {
     let names = decided::names(repository, layout::EPOCHS)?;
     // A number has one spelling; another file is no epoch.
     let number = |name: &String| name.parse::<u64>().ok().filter(|n| n.to_string() == *name);
-    Ok(names.iter().filter_map(number).max().unwrap_or(0))
+    let mut numbers: BTreeSet<u64> = names.iter().filter_map(number).collect();
+    while let Some(newest) = numbers.pop_last() {
+        // Epochs follow one another. One that follows none was not decided by a holder of the key,
+        // unless it opens and those before it were lost.
+        let follows = newest <= 1 || numbers.last() == Some(&(newest - 1));
+        if follows || DecidedName::epoch(newest).read(repository).is_ok_and(|it| it.is_some()) {
+            return Ok(newest);
+        }
+    }
+    Ok(0)
 }
 
 /// The number of the epoch after this one.

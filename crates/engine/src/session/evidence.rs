@@ -1,17 +1,27 @@
 //! Evidence that sessions had an outcome (rule D4).
 //!
 //! Outcomes are never removed, so whatever names one proves that it must be there: a record that
-//! names its predecessors, a tombstone, a mark, the newest plan, which also says how many there
-//! were. A directory that was lost, or a copy of the store that is not whole, thus differs from a
-//! store without snapshots, and a collection does not take the one for the other.
+//! names its predecessors, a tombstone, a mark, the newest plan, which names all that there were. A
+//! directory that was lost, or a copy of the store that is not whole, thus differs from a store
+//! without snapshots, and a collection does not take the one for the other.
+//!
+//! Where all records were lost before anything could name them, containers are left: *strays*, if
+//! no session that runs can have written them. The first session that commits then says in its own
+//! record how many there were, so that it hides nothing.
 
 use super::decided::{self, DecidedName};
 use super::marks::Marks;
 use super::tombstones::Forgotten;
+use crate::collection::settle;
+use crate::index::rebuild;
 use crate::repository::Repository;
 use onefold_format::layout;
-use onefold_types::{Error, Result, SessionId};
+use onefold_format::record::SnapshotRecord;
+use onefold_types::{ContainerId, Error, Result, SessionId};
 use std::collections::BTreeSet;
+
+/// Clocks of different machines differ by this much at most, as far as strays are concerned.
+const CLOCK_DIFFERENCE_MS: i64 = 60_000;
 
 /// What proves that outcomes existed, apart from the records themselves.
 #[derive(Clone, Debug, Default)]
@@ -20,8 +30,10 @@ pub struct Evidence {
     sessions: BTreeSet<SessionId>,
     /// Those that were given up.
     given_up: BTreeSet<SessionId>,
-    /// How many there were when the newest plan was made.
-    outcomes_min: u64,
+    /// Those that the newest plan names.
+    planned: BTreeSet<SessionId>,
+    /// Whether records lost before the first one matter.
+    ignores_strays: bool,
 }
 
 impl Evidence {
@@ -37,8 +49,30 @@ impl Evidence {
         let mut sessions: BTreeSet<SessionId> = forgotten.ids.iter().copied().collect();
         sessions.extend(marks.hidden.keys());
         sessions.extend(marks.void.iter().map(|(snapshot, _)| *snapshot));
-        let given_up = forgotten.given_up.clone();
-        Self { sessions, given_up, outcomes_min: forgotten.outcomes_min }
+        let (given_up, planned) = (forgotten.given_up.clone(), forgotten.decided.clone());
+        sessions.extend(&planned);
+        Self { sessions, given_up, planned, ignores_strays: false }
+    }
+
+    /// The same for somebody who takes it that records lost before the first one are of no use.
+    #[must_use]
+    pub fn without_strays(self) -> Self {
+        Self { ignores_strays: true, ..self }
+    }
+
+    /// What a record tells: the sessions that its writer knew, and whether records were lost before
+    /// it. What a plan names was looked at by somebody.
+    pub fn take(&mut self, id: SessionId, record: &SnapshotRecord, missing: &mut Missing) {
+        self.sessions.extend(&record.predecessors);
+        if record.strays > 0 && !self.ignores_strays && !self.planned.contains(&id) {
+            missing.strays.push((id, record.strays));
+        }
+    }
+
+    /// Whether the newest plan names a session.
+    #[must_use]
+    pub fn is_planned(&self, id: SessionId) -> bool {
+        self.planned.contains(&id)
     }
 
     /// Adds sessions that another record names.
@@ -52,26 +86,31 @@ impl Evidence {
         &self,
         repository: &Repository,
         listed: &BTreeSet<SessionId>,
-    ) -> Result<Missing> {
-        let mut missing = Missing::default();
-        let mut known = listed.len() as u64;
+        missing: &mut Missing,
+    ) -> Result<()> {
         for id in self.sessions.difference(listed) {
-            match DecidedName::outcome(*id).is_decided(repository)? {
-                false if !self.given_up.contains(id) => missing.sessions.push(*id),
-                _ => known += 1,
-            }
+            let is_missing =
+                !self.given_up.contains(id) && !DecidedName::outcome(*id).is_decided(repository)?;
+            missing.sessions.extend(is_missing.then_some(*id));
         }
-        missing.more = self.outcomes_min.saturating_sub(known + missing.sessions.len() as u64);
-        Ok(missing)
+        Ok(())
     }
+}
 
-    /// Fails if anything is missing.
-    pub fn check(&self, repository: &Repository, listed: &BTreeSet<SessionId>) -> Result<()> {
-        match self.missing(repository, listed)?.problems().next() {
-            None => Ok(()),
-            Some(first) => Err(Error::damaged(first)),
-        }
+/// Containers in a store in which no session has an outcome, and that are older than every session
+/// that may be running but `own`: how many; 0 if any session has an outcome.
+pub fn strays(repository: &Repository, own: SessionId) -> Result<u64> {
+    let is_blank = || decided::names(repository, layout::OUTCOMES).map(|names| names.is_empty());
+    if !is_blank()? {
+        return Ok(0);
     }
+    let oldest_ms = settle::oldest_announced_ms(repository, own)?;
+    let is_stray = |id: &ContainerId| {
+        oldest_ms.is_none_or(|oldest| id.created_ms() < oldest - CLOCK_DIFFERENCE_MS)
+    };
+    let strays = rebuild::container_names(repository)?.iter().filter(|id| is_stray(id)).count();
+    // One of these sessions may have committed, and tidied up, since it was looked for.
+    Ok(if is_blank()? { strays as u64 } else { 0 })
 }
 
 /// Outcomes that are proved and not there.
@@ -79,22 +118,32 @@ impl Evidence {
 pub struct Missing {
     /// Sessions that are named.
     pub sessions: Vec<SessionId>,
-    /// How many more there were by the last collection's count.
-    pub more: u64,
+    /// Sessions that found containers without any record, and how many these were.
+    pub strays: Vec<(SessionId, u64)>,
 }
 
 impl Missing {
     /// A line for each.
     pub fn problems(&self) -> impl Iterator<Item = String> {
-        let more = (self.more > 0).then(|| {
+        let strays = self.strays.iter().map(|(id, count)| {
             format!(
-                "the records of {} more session(s) that the last collection knew are missing; \
-                 bring the directory '{}' back from a copy of the store",
-                self.more,
+                "when snapshot {} was saved, the store held {count} container(s), and no record of \
+                 any snapshot: if the directory '{}' was lost, bring it back from a copy of the \
+                 store, or see what 'onefold check' finds of it ('onefold recover'); 'onefold gc \
+                 --allow-empty' gives up what is not recovered",
+                id.short(),
                 layout::OUTCOMES
             )
         });
-        self.sessions.iter().map(|id| lost(*id)).chain(more)
+        self.sessions.iter().map(|id| lost(*id)).chain(strays)
+    }
+
+    /// Fails if anything is missing.
+    pub fn check(&self) -> Result<()> {
+        match self.problems().next() {
+            None => Ok(()),
+            Some(first) => Err(Error::damaged(first)),
+        }
     }
 }
 

@@ -93,6 +93,9 @@ impl Marks {
     }
 }
 
+/// Why a snapshot is forgotten that somebody else has hidden for long enough.
+const MADE_FINAL: &str = "its hiding was made final";
+
 /// Hides a snapshot until its marks are taken back.
 pub fn hide(repository: &Repository, snapshot: SessionId, by: &str, reason: &str) -> Result<()> {
     let environment = repository.environment();
@@ -114,6 +117,8 @@ pub fn take_back(repository: &Repository, snapshot: SessionId) -> Result<bool> {
     let hidden = marks.hidden.get(&snapshot).map(Vec::as_slice).unwrap_or_default();
     for mark in hidden {
         if decide_fate(repository, mark.id, Fate::TakenBack)? == Fate::MadeFinal {
+            // Whoever made it final may have been stopped before it forgot the snapshot.
+            tombstones::forget(repository, snapshot, "undelete", MADE_FINAL)?;
             return Err(forgotten_for_good(snapshot));
         }
     }
@@ -155,6 +160,23 @@ pub fn clear(repository: &Repository, snapshot: SessionId) -> Result<()> {
     names.into_iter().try_for_each(delete)
 }
 
+/// Forgets the snapshots whose hiding was made final by somebody who was stopped before it had
+/// forgotten them.
+pub fn finish_forgetting(repository: &Repository) -> Result<()> {
+    let marks = Marks::load(repository)?;
+    for (snapshot, hiding) in &marks.hidden {
+        let mut is_final = false;
+        for mark in hiding {
+            is_final |= read_fate(repository, mark.id)? == Some(Fate::MadeFinal);
+        }
+        if is_final {
+            tombstones::forget(repository, *snapshot, "gc", MADE_FINAL)?;
+            clear(repository, *snapshot)?;
+        }
+    }
+    Ok(())
+}
+
 fn decide_fate(repository: &Repository, id: MarkId, fate: Fate) -> Result<Fate> {
     let decision = DecidedName::fate(id).decide(repository, &record::encode(&fate)?)?;
     record::decode(&decision.record, "what became of a mark")
@@ -184,7 +206,10 @@ fn read(
         Ok(mark) if mark.snapshot == snapshot => Ok(Some(mark)),
         Err(error) if error.kind() == ErrorKind::NewerFormat => Err(error),
         _ => {
-            problems.push(format!("{name} was not written by a holder of the key; it is ignored"));
+            problems.push(format!(
+                "'{name}' was not written by a holder of the key, or is damaged: it is ignored, \
+                 and can be removed"
+            ));
             Ok(None)
         }
     }

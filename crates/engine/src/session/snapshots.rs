@@ -9,7 +9,7 @@
 //! and collections stop until its record is back or somebody gives it up.
 
 use super::decided::{self, DecidedName};
-use super::evidence::{Evidence, decided_sessions};
+use super::evidence::{Evidence, Missing, decided_sessions};
 use super::marks::Marks;
 use super::tombstones::Forgotten;
 use crate::repository::Repository;
@@ -38,6 +38,8 @@ pub struct SnapshotList {
     pub heads: Vec<SessionId>,
     /// Sessions whose outcome is proved and missing, or cannot be read, and was not given up.
     pub lost: BTreeSet<SessionId>,
+    /// Whether records were lost before the oldest one that there is.
+    pub has_strays: bool,
     /// What does not add up: missing, damaged or unauthentic records.
     pub problems: Vec<String>,
 }
@@ -144,10 +146,16 @@ impl SnapshotList {
         (forgotten, marks): (&Forgotten, &Marks),
     ) -> Result<()> {
         let mut evidence = Evidence::of(forgotten, marks);
-        evidence.extend(predecessors(outcomes.values()));
+        let mut missing = Missing::default();
+        for (id, outcome) in outcomes {
+            if let Outcome::Committed(record) = outcome {
+                evidence.take(*id, record, &mut missing);
+            }
+        }
         let known: BTreeSet<SessionId> = listed.iter().chain(outcomes.keys()).copied().collect();
-        let missing = evidence.missing(repository, &known)?;
+        evidence.missing(repository, &known, &mut missing)?;
         self.problems.extend(missing.problems());
+        self.has_strays = !missing.strays.is_empty();
         self.lost.extend(missing.sessions);
         Ok(())
     }
@@ -168,8 +176,8 @@ fn predecessors<'o>(
 pub struct Committed {
     /// The snapshots.
     pub snapshots: Vec<(SessionId, SnapshotRecord)>,
-    /// Sessions with an outcome, forgotten and fenced ones included.
-    pub outcomes: u64,
+    /// All sessions with an outcome, forgotten and fenced ones included.
+    pub outcomes: BTreeSet<SessionId>,
 }
 
 /// Every committed session that is not in `forgotten`, hidden or not. Sessions in `known` were read
@@ -189,16 +197,30 @@ pub fn committed_but(
     // Outcomes are never removed: what was read before is evidence, too.
     evidence.extend(known.iter().copied());
     let (before, mut read) = (&*known, Vec::new());
-    for id in decided.iter().filter(|id| !forgotten.contains(id) && !before.contains(id)) {
-        if let Some(Outcome::Committed(record)) = read_outcome(repository, *id)? {
-            evidence.extend(record.predecessors.iter().copied());
-            snapshots.push((*id, *record));
+    let mut missing = Missing::default();
+    for id in decided.iter().filter(|id| !before.contains(id)) {
+        let is_forgotten = forgotten.contains(id);
+        // Of what is forgotten only that is asked which no collection has known yet.
+        if is_forgotten && evidence.is_planned(*id) {
+            continue;
+        }
+        match read_outcome(repository, *id) {
+            Ok(Some(Outcome::Committed(record))) => {
+                evidence.take(*id, &record, &mut missing);
+                if !is_forgotten {
+                    snapshots.push((*id, *record));
+                }
+            }
+            Ok(_) => {}
+            Err(error) if is_forgotten && error.is_damage() => {}
+            Err(error) => return Err(error),
         }
         read.push(*id);
     }
     known.extend(read);
-    evidence.check(repository, &decided)?;
-    Ok(Committed { snapshots, outcomes: decided.len() as u64 })
+    evidence.missing(repository, &decided, &mut missing)?;
+    missing.check()?;
+    Ok(Committed { snapshots, outcomes: decided })
 }
 
 /// Reads how a session ended, if it has.

@@ -11,7 +11,7 @@ use super::epoch;
 use super::snapshots::SnapshotList;
 use crate::repository::Repository;
 use onefold_format::layout;
-use onefold_format::record::{self, Tombstone};
+use onefold_format::record::{self, Outcome, Tombstone};
 use onefold_types::{Error, Result, SessionId};
 use std::collections::BTreeSet;
 
@@ -22,9 +22,11 @@ pub struct Forgotten {
     pub ids: BTreeSet<SessionId>,
     /// Those of them whose outcome was given up: their tombstones are no evidence of one.
     pub given_up: BTreeSet<SessionId>,
-    /// How many sessions had an outcome when the newest plan was made.
-    pub outcomes_min: u64,
-    /// Tombstones that do not open.
+    /// The sessions that had an outcome when the newest plan was made.
+    pub decided: BTreeSet<SessionId>,
+    /// Those of which neither copy of the tombstone opens.
+    pub unreadable: BTreeSet<SessionId>,
+    /// Tombstones that do not open, and of which no plan tells that they are true.
     pub problems: Vec<String>,
 }
 
@@ -55,20 +57,24 @@ impl Forgotten {
                     }
                 }
                 Ok(None) => {}
-                Err(error) if error.is_damage() => forgotten.problems.push(format!(
-                    "'{}' was not written by a holder of the key, or is damaged: it is ignored, \
-                     and no backup relies on snapshot {} unread; forget the snapshot again if it \
-                     was forgotten for good",
-                    layout::tombstone(id),
-                    id.short()
-                )),
+                Err(error) if error.is_damage() => drop(forgotten.unreadable.insert(id)),
                 Err(error) => return Err(error),
             }
         }
         if let Some(plan) = epoch::newest_plan(repository)? {
             forgotten.ids.extend(plan.tombstones);
-            forgotten.outcomes_min = plan.outcomes;
+            forgotten.decided.extend(plan.outcomes);
         }
+        let unknown = forgotten.unreadable.difference(&forgotten.ids).map(|id| {
+            format!(
+                "'{}' was not written by a holder of the key, or is damaged: it is ignored, and no \
+                 backup relies on snapshot {} unread; forget the snapshot again if it was \
+                 forgotten for good, else remove the file",
+                layout::tombstone(*id),
+                id.short()
+            )
+        });
+        forgotten.problems.extend(unknown);
         Ok(forgotten)
     }
 }
@@ -105,18 +111,25 @@ pub fn forget(repository: &Repository, id: SessionId, by: &str, reason: &str) ->
 /// Errors: `Invalid` if its outcome can be read, or if nothing tells that there ever was one.
 pub fn give_up(repository: &Repository, id: SessionId, by: &str) -> Result<()> {
     let refused = |why: &str| Err(Error::invalid(format!("snapshot {id} {why}")));
-    match DecidedName::outcome(id).read(repository) {
+    let outcome = DecidedName::outcome(id);
+    let is_missing = match outcome.read(repository) {
         Ok(Some(_)) => {
             return refused("can be read; forget it as any other, with 'onefold forget --final'");
         }
         Ok(None) if !SnapshotList::load(repository)?.lost.contains(&id) => {
             return refused("is unknown: nothing in the store tells that it ever existed");
         }
-        Ok(None) => {}
-        Err(error) if error.is_damage() => {}
+        Ok(None) => true,
+        Err(error) if error.is_damage() => false,
         Err(error) => return Err(error),
+    };
+    decide(repository, id, by, "its record was lost", true)?;
+    if is_missing {
+        // What is gone can be decided again: that the session has no snapshot. So nothing is
+        // missing any more, also where the tombstone is older and does not say so.
+        outcome.decide(repository, &record::encode(&Outcome::Fenced)?)?;
     }
-    decide(repository, id, by, "its record was lost", true)
+    Ok(())
 }
 
 fn decide(

@@ -8,8 +8,8 @@ use crate::chunk_store::presence::tree_present;
 use crate::find::walk_with;
 use crate::job::Job;
 use crate::repository::Repository;
-use crate::session::SnapshotList;
 use crate::session::doubts::Doubts;
+use crate::session::{SnapshotList, evidence};
 use crate::tree::TreeReader;
 use onefold_format::node::{EntryKind, Reference};
 use onefold_format::record::{RECORD_VERSION, SnapshotKind, SnapshotRecord, Summary};
@@ -57,6 +57,7 @@ pub fn recover(
             summary: summary_of(&mut reader, root, job)?,
             placement: None,
             doubts: doubts.named(),
+            strays: evidence::strays(repository, session.id())?,
         })
     })
 }

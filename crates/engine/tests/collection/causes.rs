@@ -18,7 +18,7 @@ use onefold_engine::index::{FingerprintIndex, append, merge};
 use onefold_engine::tree::chunk_reader::ChunkReader;
 use onefold_engine::{Environment, Repository, retention};
 use onefold_format::codec::Compression;
-use onefold_format::container::MetadataSection;
+use onefold_format::container::{HEADER_BYTES, MetadataSection};
 use onefold_format::layout;
 use onefold_store::layers::Operation::*;
 use onefold_store::{Blobs, MemoryStore};
@@ -271,11 +271,19 @@ fn put_with_nothing_known(
     seed: u64,
     files: &[(&'static str, u64)],
 ) -> onefold_types::SessionId {
+    let items: Vec<Item> = files.iter().map(|(name, seed)| file(name, *seed, 90_000)).collect();
+    put_items_with_nothing_known(memory, seed, &items)
+}
+
+fn put_items_with_nothing_known(
+    memory: &MemoryStore,
+    seed: u64,
+    items: &[Item],
+) -> onefold_types::SessionId {
     let repository = reopen(memory, seed);
     let store = chunk_store_avoiding(&repository, containers(&repository));
-    let items: Vec<Item> = files.iter().map(|(name, seed)| file(name, *seed, 90_000)).collect();
     let mut stream = store.stream().unwrap();
-    let root = put_directory(&repository, &mut stream, &items);
+    let root = put_directory(&repository, &mut stream, items);
     stream.finish().unwrap();
     store.finish().unwrap();
     save_root(&repository, root.reference)
@@ -466,4 +474,39 @@ fn what_a_vanished_session_left_is_freed_by_whoever_has_no_patience() {
     assert_eq!(report.fenced, 1, "{report:?}");
     assert!(report.deleted_containers > 0, "{report:?}");
     assert_eq!(report.containers_in_use, 0, "{report:?}");
+}
+
+#[test]
+fn r58_a_sound_chunk_does_not_go_because_a_rotten_one_stays() {
+    for goal in [SpaceGoal::Everything, SpaceGoal::Unused(0.05), SpaceGoal::DeadOnly] {
+        let mut saved = Saved::new(Suite::Aes256Gcm);
+        // More than a frame of what is held twice, so that one frame holds nothing else.
+        let first = saved.save(&[("a", 1, 400_000), ("b", 2, 90_000)]);
+        let items = [file("a", 1, 400_000), file("c", 3, 90_000)];
+        let twice = put_items_with_nothing_known(&saved.memory, 2, &items);
+        let content = content_of(&saved.repository, twice).unwrap();
+        saved.contents.insert(twice, content);
+        saved.forget(&[first]);
+        let before = containers(&saved.repository);
+        let mut rotten = 0;
+        for id in &before {
+            // A byte of its first frame; nobody has read it since.
+            let memory = saved.memory.clone_state();
+            assert!(memory.corrupt(&key(layout::container(*id)), |bytes| {
+                bytes[HEADER_BYTES + 100] ^= 1;
+            }));
+            if content_of(&reopen(&memory, 6), twice).is_err() {
+                continue;
+            }
+            let options = CollectOptions { goal, ..collect_options() };
+            // It may refuse, if what it was to copy has rotten; it may not lose anything.
+            let collected = collect(&reopen(&memory, 7), &options, &job());
+            let after = content_of(&reopen(&memory, 8), twice).unwrap();
+            assert_eq!(&after, &saved.contents[&twice], "{goal:?}: {collected:?}");
+            let findings = onefold_engine::check::findings::load_findings(&reopen(&memory, 9));
+            rotten += usize::from(!findings.unwrap().is_empty());
+        }
+        // The one that was to be relied upon, unless its copy stays anyway.
+        assert!(rotten > 0 || goal == SpaceGoal::DeadOnly, "{goal:?}: no rot was met");
+    }
 }

@@ -8,7 +8,8 @@ use onefold_engine::Job;
 use onefold_engine::Repository;
 use onefold_engine::collection::{CollectOptions, Due, SpaceGoal, collect, due};
 use onefold_engine::memory::MemoryPlan;
-use onefold_engine::session::WriterSession;
+use onefold_engine::session::{WriterSession, epoch};
+use onefold_format::record::Plan;
 use onefold_store::layers::{Fault, Faulty, Operation};
 use onefold_store::{Blobs, MemoryStore};
 use onefold_types::limits;
@@ -152,4 +153,25 @@ fn r68_nothing_is_due_after_a_complete_collection() {
     let operations = saved.memory.operations();
     collect(&saved.repository, &default_goal(), &job()).unwrap();
     assert_eq!(saved.memory.operations(), operations);
+}
+
+#[test]
+fn r68_what_was_condemned_and_kept_is_due() {
+    let mut saved = half_dead();
+    collect(&saved.repository, &default_goal(), &job()).unwrap();
+    assert_eq!(due(&saved.repository).unwrap(), None);
+    // A collection that met damage after it had decided its epoch keeps everything.
+    let dead = saved.save(&[("own", 9_000, 20_000)]);
+    saved.forget(&[dead]);
+    let newest = epoch::newest_plan(&saved.repository).unwrap().unwrap();
+    let condemned: Vec<_> = containers(&saved.repository).into_iter().collect();
+    let count = condemned.len() as u64;
+    let tombstones = [newest.tombstones.clone(), vec![dead]].concat();
+    let plan = Plan { condemned, tombstones, unused_bytes: 0, ..newest };
+    let number = epoch::newest_number(&saved.repository).unwrap() + 1;
+    epoch::publish(&saved.repository, number, plan, &[]).unwrap().unwrap();
+    epoch::decide_sweep(&saved.repository, number, Vec::new()).unwrap();
+    epoch::finish(&saved.repository, number).unwrap();
+    assert_eq!(due(&saved.repository).unwrap(), Some(Due::Kept { containers: count }));
+    assert_ends(&saved, 711);
 }

@@ -399,10 +399,10 @@ fn r63_what_was_brought_back_is_not_forgotten_by_a_slow_collector() {
     assert!(marks::make_final(&slow, ids[0], later).unwrap());
     assert_eq!(retention::undelete(&repository, &[ids[1]]).unwrap(), 1);
     assert!(!marks::make_final(&slow, ids[1], later).unwrap(), "its mark is looked at again");
-    // The one that was made final is not brought back any more, even before its tombstone.
+    // The one that was made final is not brought back any more, and whoever tries forgets it.
     let error = retention::undelete(&repository, &[ids[0]]).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::NotFound, "{error}");
-    assert_eq!(retention::forget_hidden_before(&slow, later, "me").unwrap(), 2);
+    assert_eq!(retention::forget_hidden_before(&slow, later, "me").unwrap(), 1);
     let list = SnapshotList::load(&repository).unwrap();
     assert_eq!(list.snapshots.len(), 1);
     assert!(list.snapshots[0].id == ids[1] && !list.snapshots[0].hidden);
@@ -499,4 +499,25 @@ fn r60_a_check_keeps_the_finding_about_a_container_that_the_index_does_not_name_
         check_all(&reopen(&state, 8))
     };
     assert!(report.damaged_containers.iter().any(|(named, _)| *named == lost), "{report:?}");
+}
+
+#[test]
+fn r63_what_was_made_final_is_forgotten_by_whoever_comes_next() {
+    for by_collector in [true, false] {
+        let (_, repository) = create();
+        let [hidden, kept] = [1, 2].map(|seed| save(&repository, &[file("f", seed, 2_000)]));
+        retention::forget(&repository, &[hidden], "me").unwrap();
+        // Whoever made it final was stopped before the tombstone.
+        assert!(marks::make_final(&repository, hidden, i64::MAX).unwrap());
+        match by_collector {
+            true => drop(collect(&repository, &everything(), &job()).unwrap()),
+            false => {
+                let error = retention::undelete(&repository, &[hidden]).unwrap_err();
+                assert!(error.to_string().contains("forgotten for good"), "{error}");
+            }
+        }
+        let list = SnapshotList::load(&repository).unwrap();
+        assert_eq!(list.snapshots.iter().map(|one| one.id).collect::<Vec<_>>(), [kept]);
+        assert!(tombstones::is_forgotten(&repository, hidden).unwrap());
+    }
 }

@@ -4,9 +4,11 @@
 //! container holds some of a snapshot that is forgotten just before. Collections run in a process
 //! of their own, between any two operations of the reader.
 
+use crate::basics::Saved;
 use crate::steps::*;
 use crate::world::{Content, collect_options};
 use onefold_crypto::Suite;
+use onefold_engine::check::ReadData;
 use onefold_engine::collection::{CollectOptions, CopyOrder, collect};
 use onefold_engine::index::FingerprintIndex;
 use onefold_engine::patterns::Patterns;
@@ -21,7 +23,7 @@ use onefold_store::layers::{Counting, Fault, Faulty, Operation};
 use onefold_store::{Blobs, LocalStore, MemoryStore, Store};
 use onefold_types::SessionId;
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 /// Snapshots that are forgotten one after the other.
@@ -402,4 +404,35 @@ fn r69_chunks_that_are_really_lost_cost_no_opening_each() {
     assert_eq!(listed, 1, "containers were listed again and again");
     let tails = counts.of("containers", Operation::GetTail).calls;
     assert!(tails <= 30, "{tails} containers were asked for");
+}
+
+#[test]
+fn r1_a_check_beside_forgetting_and_collecting_sees_no_damage() {
+    let mut at = 0;
+    loop {
+        let mut saved = Saved::new(Suite::Aes256Gcm);
+        let dead = saved.save(&[("a", 1, 60_000), ("b", 2, 60_000)]);
+        saved.save(&[("b", 2, 60_000), ("c", 3, 60_000)]);
+        let other = reopen(&saved.memory, 5);
+        let calls = Arc::new(AtomicUsize::new(0));
+        let counter = Arc::clone(&calls);
+        let beside = Faulty::scripted(saved.memory.clone(), move |_| {
+            if counter.fetch_add(1, Ordering::SeqCst) == at {
+                retention::forget_final(&other, &[dead], "me").unwrap();
+                collect(&other, &collect_options(), &job()).unwrap();
+            }
+            Fault::None
+        });
+        let checking = open_on(Arc::new(beside), 6).unwrap();
+        let read_data = if at % 2 == 0 { ReadData::None } else { ReadData::All };
+        let report = check_with(&checking, read_data);
+        let damage = (&report.damaged_containers, &report.damaged_paths, &report.problems);
+        assert!(report.is_clean(), "before call {at}: {damage:?}");
+        assert!(names(&saved.memory, layout::DAMAGE).is_empty(), "before call {at}");
+        if calls.load(Ordering::SeqCst) <= at {
+            assert!(at > 40, "{at} calls");
+            return;
+        }
+        at += 1;
+    }
 }

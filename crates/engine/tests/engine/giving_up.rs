@@ -154,7 +154,7 @@ fn what_a_check_does_not_list_it_counts() {
     let (memory, repository) = create();
     save(&repository, &[file("a", 1, 20_000)]);
     for number in 0..1003_u64 {
-        let name = layout::fate(onefold_types::MarkId(u128::from(number).to_be_bytes()));
+        let name = layout::fate(onefold_types::MarkId(u128::from(number).to_le_bytes()));
         memory.put(&key(layout::copy_of(&name)), b"rot").unwrap();
     }
     let report = check_all(&repository);

@@ -247,6 +247,7 @@ pub fn record_of(repository: &Repository, root: Reference) -> SnapshotRecord {
         summary: Summary::default(),
         placement: None,
         doubts: Vec::new(),
+        strays: 0,
     }
 }
 

@@ -3,9 +3,10 @@
 use crate::steps::*;
 use onefold_crypto::Purpose;
 use onefold_engine::Repository;
+use onefold_engine::collection::settle;
 use onefold_engine::container::reader;
 use onefold_engine::index::FingerprintIndex;
-use onefold_engine::session::epoch::{self, Epoch};
+use onefold_engine::session::epoch::{self, Epoch, Newest};
 use onefold_engine::session::{Commit, SnapshotList, WriterSession, snapshots, tombstones};
 use onefold_format::layout;
 use onefold_format::record::{self, Outcome};
@@ -14,6 +15,7 @@ use onefold_store::{Blobs, Decisions, Key, Listed, MemoryStore, Store};
 use onefold_types::{ContainerId, ErrorKind, PlanId, Result, SessionId};
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 /// Decides an epoch that condemns containers, as a collector does in G2 and G3.
 fn open_epoch(
@@ -97,6 +99,61 @@ fn r10_a_session_in_an_open_epoch_stores_condemned_chunks_again() {
     let report = check_all(&reopen(&memory, 3));
     assert!(report.is_clean(), "{report:?}");
     assert_eq!(root_of(&repository, second), root.reference);
+}
+
+#[test]
+fn r9_whoever_loses_an_epoch_drops_its_plan() {
+    let (memory, repository) = create();
+    save(&repository, &[file("f", 1, 20_000)]);
+    let plan = |condemned: Vec<ContainerId>| record::Plan {
+        condemned,
+        tombstones: Vec::new(),
+        outcomes: Vec::new(),
+        unused_bytes: 0,
+        stored_bytes: 0,
+    };
+    let all: Vec<ContainerId> = containers(&repository).into_iter().collect();
+    let won = epoch::publish(&repository, 1, plan(all[..1].to_vec()), &[]).unwrap().unwrap();
+    // Another process looked at the same time, and would condemn more.
+    let other = reopen(&memory, 2);
+    assert_eq!(epoch::publish(&other, 1, plan(all), &[]).unwrap(), None);
+    assert_eq!(epoch::plan_names(&other).unwrap(), [won.plan_id]);
+    let Newest::Open(decided) = epoch::newest(&other).unwrap() else { panic!("it is open") };
+    assert_eq!(decided, won);
+}
+
+#[test]
+fn r8_an_old_session_is_waited_for_and_then_fenced() {
+    let (memory, repository) = create();
+    let old = WriterSession::begin(&repository).unwrap();
+    open_epoch(&repository, 1, []);
+    let mut young = WriterSession::begin(&repository).unwrap();
+    young.declare_ready().unwrap();
+    // One that ends in time need not be fenced.
+    let settling = reopen(&memory, 2);
+    let settled = std::thread::scope(|scope| {
+        let settle = || settle::settle(&settling, 1, Duration::from_secs(60), &job()).unwrap();
+        let waiting = scope.spawn(settle);
+        std::thread::sleep(Duration::from_millis(100));
+        assert!(!waiting.is_finished(), "a session is old and has not ended");
+        let root = put_tree(&repository, &old, &[file("f", 1, 1000)]);
+        saved(commit(&repository, old, root.reference));
+        waiting.join().unwrap()
+    });
+    assert_eq!((settled.old, settled.fenced), (1, 0));
+    // One that does not end is fenced and cannot commit; the young one can.
+    finish_epoch(&repository, 1, &BTreeSet::new());
+    open_epoch(&repository, 2, []);
+    let older = young;
+    let mut young = WriterSession::begin(&repository).unwrap();
+    young.declare_ready().unwrap();
+    let settled = settle::settle(&settling, 2, Duration::ZERO, &job()).unwrap();
+    assert_eq!((settled.old, settled.fenced), (1, 1));
+    let root = put_tree(&repository, &older, &[file("f", 2, 1000)]);
+    let fenced = older.commit(record_of(&repository, root.reference)).unwrap();
+    assert!(matches!(fenced, Commit::Fenced), "{fenced:?}");
+    let root = put_tree(&repository, &young, &[file("f", 3, 1000)]);
+    saved(commit(&repository, young, root.reference));
 }
 
 #[test]

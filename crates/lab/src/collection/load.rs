@@ -229,6 +229,7 @@ impl Client {
             summary: Summary { bytes, ..Summary::default() },
             placement: None,
             doubts: Vec::new(),
+            strays: 0,
         };
         match session.commit(record)? {
             Commit::Saved(id) => {

@@ -53,6 +53,8 @@ pub(super) trait Disk: Send + Sync {
     fn truncate(&self, file: &Self::File, size_bytes: u64) -> io::Result<()>;
     /// Bytes that are free to users of the device, and bytes of the whole device.
     fn room(&self) -> io::Result<(u64, u64)>;
+    /// Files that can still be made; `u64::MAX` where that is not told.
+    fn names_left(&self) -> io::Result<u64>;
     /// Makes the content of a file durable.
     fn sync_file(&self, file: &Self::File) -> io::Result<()>;
 

@@ -186,6 +186,15 @@ impl LocalStore {
         self.0.shrink_reserve(size_bytes)
     }
 
+    /// Files that can still be made, room apart; `u64::MAX` where the device does not tell.
+    ///
+    /// # Errors
+    ///
+    /// Those of the device.
+    pub fn names_left(&self) -> Result<u64> {
+        self.0.names_left()
+    }
+
     /// Bytes of the whole device.
     ///
     /// # Errors

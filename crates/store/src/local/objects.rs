@@ -205,6 +205,10 @@ impl<D: Disk> Objects<D> {
         self.disk.room().map_err(|error| self.error("asking for room in", "", error))
     }
 
+    pub(super) fn names_left(&self) -> Result<u64> {
+        self.disk.names_left().map_err(|error| self.error("asking for room in", "", error))
+    }
+
     fn create(&self, key: &Key, bytes: &[u8]) -> Result<()> {
         if bytes.len() > OBJECT_MAX_BYTES {
             return Err(Error::new(
@@ -434,6 +438,11 @@ impl<D: Disk> Objects<D> {
     pub(super) fn error(&self, doing: &str, name: &str, cause: io::Error) -> Error {
         let place = &self.place;
         let advice = match cause.kind() {
+            io::ErrorKind::StorageFull if self.disk.names_left().is_ok_and(|left| left == 0) => {
+                ": no file can be made on that device (it has no inodes left), though there may be \
+                 room. Remove other files from it, or forget snapshots for good and run 'onefold \
+                 gc', which gives up copies of metadata for that"
+            }
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
                 ": no room is left on that device. Make some, or forget snapshots for good and run \
                  'onefold gc': both may use the room that is set aside in the store"

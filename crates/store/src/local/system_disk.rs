@@ -2,7 +2,7 @@
 //!
 //! All calls are relative to one open root directory, so that a relative store path survives a
 //! change of the working directory, a symbolic link on the way is resolved once, and a long path is
-//! no limit (R32). Below the root no link is followed (`below.rs`, R73), and nothing is written to
+//! no limit (R32). Below the root no link is followed (`below.rs`, R74), and nothing is written to
 //! a file that has another name as well.
 //!
 //! Temporary files are locked with `flock` from creation until they are closed, so that a cleaner
@@ -239,6 +239,12 @@ impl Disk for SystemDisk {
         let stat = retry_on_intr(|| rustix::fs::fstatvfs(self.below.root()))?;
         let bytes = |blocks: u64| blocks.saturating_mul(stat.f_frsize);
         Ok((bytes(stat.f_bavail), bytes(stat.f_blocks)))
+    }
+
+    fn names_left(&self) -> io::Result<u64> {
+        let stat = retry_on_intr(|| rustix::fs::fstatvfs(self.below.root()))?;
+        // File systems that make inodes as they need them tell of none.
+        Ok(if stat.f_files == 0 { u64::MAX } else { stat.f_favail })
     }
 
     fn sync_file(&self, file: &File) -> io::Result<()> {

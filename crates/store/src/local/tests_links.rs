@@ -73,7 +73,7 @@ fn use_all(store: &Objects<SystemDisk>, name: &str) -> Vec<(&'static str, Result
 }
 
 #[test]
-fn r73_no_directory_is_a_link() {
+fn r74_no_directory_is_a_link() {
     let (_root, path, victim) = store_and_victim();
     let before = content(&victim);
     for target in [&victim, &PathBuf::from("../victim"), &path.join("outcomes")] {
@@ -97,7 +97,7 @@ fn r73_no_directory_is_a_link() {
 }
 
 #[test]
-fn r73_no_object_is_a_link() {
+fn r74_no_object_is_a_link() {
     let (_root, path, victim) = store_and_victim();
     let before = content(&victim);
     for target in ["../../victim/passwd", "../bb/2", "nowhere"] {
@@ -122,7 +122,7 @@ fn r73_no_object_is_a_link() {
 }
 
 #[test]
-fn r73_links_in_place_of_the_stores_own_files_lead_nowhere() {
+fn r74_links_in_place_of_the_stores_own_files_lead_nowhere() {
     let (_root, path, victim) = store_and_victim();
     let before = content(&victim);
     fs::remove_dir_all(path.join("tmp")).unwrap();

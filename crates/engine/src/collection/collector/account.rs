@@ -42,7 +42,7 @@ impl Marked {
         Plan {
             condemned,
             tombstones: self.tombstones.iter().copied().collect(),
-            outcomes: self.outcomes,
+            outcomes: self.outcomes.iter().copied().collect(),
             unused_bytes: self.account.unused_bytes,
             stored_bytes: self.account.stored_bytes,
         }

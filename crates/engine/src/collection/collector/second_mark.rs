@@ -98,7 +98,8 @@ impl Collector<'_> {
             left = left.get(batch.len()..).unwrap_or_default();
             let (gathered, live_in) = self.gather(&survey, batch, marks)?;
             let (repository, job, threads) = (self.repository, self.job, self.options.threads);
-            let copier = CopyForward { repository, survey: &survey, condemned, threads, job };
+            let (survey, proved) = (&survey, &self.proved);
+            let copier = CopyForward { repository, survey, condemned, proved, threads, job };
             let mut gathered = gathered;
             copier.drop_held_elsewhere(&mut gathered)?;
             self.rank(&mut gathered, snapshots)?;

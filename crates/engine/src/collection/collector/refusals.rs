@@ -1,0 +1,59 @@
+//! What a collector does not go on with, and how it says so: a store that seems to have lost its
+//! records, and snapshots that are damaged.
+
+use super::{Collector, roots_of};
+use crate::collection::enumeration;
+use crate::collection::settle;
+use crate::collection::survey::{Survey, Surveyed};
+use crate::tree::TreeReader;
+use onefold_format::record::SnapshotRecord;
+use onefold_types::{Error, Result, SessionId};
+use std::collections::BTreeMap;
+
+impl Collector<'_> {
+    /// A store with containers in which nothing was ever saved is more likely one that has lost its
+    /// records (rule D4), unless a backup is running that may have stored them all.
+    pub(super) fn refuse_to_empty(&self, survey: &Survey) -> Result<()> {
+        let oldest_ms = settle::oldest_running_ns(self.repository)?.map(|ns| ns / 1_000_000);
+        let is_older = |one: &Surveyed| oldest_ms.is_none_or(|ms| one.id.created_ms() < ms);
+        if self.options.allow_empty || !survey.containers.iter().any(is_older) {
+            return Ok(());
+        }
+        Err(Error::damaged(format!(
+            "the store holds {} container(s), and no record of any snapshot, not even of a \
+             forgotten one; nothing was collected. If the directory 'outcomes' was lost, bring it \
+             back from a copy of the store; if nothing was ever saved here but by backups that \
+             were stopped, run 'onefold gc --allow-empty'",
+            survey.containers.len()
+        )))
+    }
+
+    /// Says which snapshots are touched by damage.
+    pub(super) fn naming_snapshots(
+        &self,
+        error: Error,
+        live: &BTreeMap<SessionId, SnapshotRecord>,
+    ) -> Error {
+        let mut touched = Vec::new();
+        for (id, record) in live {
+            let Ok(mut reader) = TreeReader::open(self.repository) else {
+                return error;
+            };
+            let roots = roots_of([record]);
+            let walked = enumeration::logical(&mut reader, &roots, self.job, &mut |_| Ok(()));
+            if walked.is_err_and(|error| error.is_damage()) {
+                touched.push(id.short());
+            }
+        }
+        match touched.is_empty() {
+            true => error,
+            false => error.context(format!(
+                "nothing was collected: snapshot(s) {0} are damaged. Bring back what 'onefold \
+                 check' names from a copy of the store, or back up its sources again while they \
+                 are as they were; else give the snapshots up with 'onefold forget --final {1}'",
+                touched.join(", "),
+                touched.join(" ")
+            )),
+        }
+    }
+}
