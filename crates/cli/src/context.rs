@@ -169,6 +169,25 @@ impl Context {
         Ok(Arc::new(repository))
     }
 
+    /// Opens an encrypted store for writing, and tells the password that opened it.
+    pub fn open_with_password(
+        &self,
+    ) -> Result<(Arc<Repository>, onefold_engine::repository::Password)> {
+        let repository = self.open(Access::Write)?;
+        if repository.configuration().encryption == "none" {
+            return Err(Error::invalid("the store is not encrypted, so it has no passwords"));
+        }
+        let profile_source = self.profile.password_source()?;
+        let password = password::current(self.password.as_ref(), profile_source.as_ref())?;
+        if !repository.is_current_password(&password)? {
+            return Err(Error::new(
+                ErrorKind::WrongPassword,
+                "the password given the second time is not that of the key in use",
+            ));
+        }
+        Ok((repository, password))
+    }
+
     fn open_store(&self, path: &Path, access: Access) -> Result<LocalStore> {
         let refused = |why: &str| {
             Err(Error::new(

@@ -31,6 +31,7 @@ mod reserve;
 mod size;
 mod table;
 mod time;
+mod visible;
 
 use clap::Parser;
 use clap::error::ErrorKind as UsageKind;
@@ -39,12 +40,15 @@ use exit::Outcome;
 use onefold_types::{Error, Result};
 use options::Cli;
 use output::{Output, Style};
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use rustix::process::{
+    DumpableBehavior, Resource, Rlimit, getrlimit, set_dumpable_behavior, setrlimit,
+};
 use std::process::ExitCode;
 use std::sync::Arc;
 
 fn main() -> ExitCode {
     allow_open_files();
+    forbid_core_dumps();
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(usage) => return explain(&usage),
@@ -86,6 +90,14 @@ fn allow_open_files() {
     let limit = getrlimit(Resource::Nofile);
     // If it is refused, the work goes on with the number there is.
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
+}
+
+/// Keys and passwords must not be written to a disk because the program crashed, nor be read by
+/// other programs of the same user.
+fn forbid_core_dumps() {
+    // Where it is refused, what is in memory is as safe as that of other programs.
+    let _ = setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) });
+    let _ = set_dumpable_behavior(DumpableBehavior::NotDumpable);
 }
 
 fn no_color_wanted() -> bool {

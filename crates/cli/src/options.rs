@@ -4,8 +4,10 @@ use crate::commands;
 use crate::size::ByteSize;
 use clap::builder::styling::{AnsiColor, Styles};
 use clap::{Args, Parser, Subcommand};
+use onefold_crypto::KdfCost;
 use onefold_policy::selection::SnapshotFilter;
 use onefold_policy::tag_list::TagList;
+use onefold_types::{Result, limits};
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
@@ -172,6 +174,25 @@ pub struct NewPasswordArguments {
     /// Read the new password from what this shell command prints
     #[arg(long, value_name = "COMMAND")]
     pub new_password_command: Option<String>,
+}
+
+/// What trying a password costs whoever guesses.
+#[derive(Args, Clone, Copy, Debug)]
+pub struct KdfArguments {
+    /// Memory that trying the password takes
+    #[arg(long, value_name = "SIZE", default_value = "64MiB")]
+    kdf_memory: ByteSize,
+    /// Passes over that memory
+    #[arg(long, value_name = "N", default_value_t = KdfCost::default().passes)]
+    kdf_passes: u32,
+}
+
+impl KdfArguments {
+    /// The cost of a new key slot.
+    pub fn cost(&self) -> Result<KdfCost> {
+        let memory_kib = self.kdf_memory.in_memory()? / limits::KIB;
+        KdfCost::new(u32::try_from(memory_kib).unwrap_or(u32::MAX), self.kdf_passes)
+    }
 }
 
 /// What the record of a new snapshot says.

@@ -1,5 +1,8 @@
 //! Everything the program says: lines for people, or JSON lines for programs.
 //!
+//! What is read from a store or a source may be hostile to a terminal; it is made visible here and
+//! nowhere else ([`visible`]).
+//!
 //! Results go to standard output; errors, warnings and progress to standard error. In JSON mode
 //! every line on either is one JSON object with a `message_type` (docs/CONFIG.md lists them), and
 //! text for people is left out.
@@ -8,6 +11,7 @@
 //! `forget` ends what it began; listings ask [`Output::still_wanted`] and stop.
 
 use crate::exit;
+use crate::visible;
 use indicatif::ProgressBar;
 use onefold_engine::Observer;
 use onefold_engine::tree::path;
@@ -64,12 +68,19 @@ impl Output {
         self.style
     }
 
-    /// A result for people; left out in JSON mode.
+    /// A result for people, on one line; left out in JSON mode. Line ends in front are kept.
     pub fn row(&self, text: &str) -> Result<()> {
         if self.style.json {
             return Ok(());
         }
-        self.write_line(text.as_bytes())
+        let line = text.trim_start_matches('\n');
+        let empty = &text[..text.len() - line.len()];
+        self.write_line([empty, &visible::line(line)].concat().as_bytes())
+    }
+
+    /// A result for people that has lines of its own; left out in JSON mode.
+    pub fn block(&self, text: &str) -> Result<()> {
+        text.split('\n').try_for_each(|line| self.row(line))
     }
 
     /// Something reassuring for people; left out in quiet and JSON mode.
@@ -85,7 +96,8 @@ impl Output {
         if !self.style.json {
             return Ok(());
         }
-        self.write_line(typed(message_type, fields).to_string().as_bytes())
+        let line = typed(message_type, fields).to_string();
+        self.write_line(visible::json(&line).as_bytes())
     }
 
     /// Raw bytes as a line, in either mode.
@@ -147,8 +159,9 @@ impl Output {
     pub fn warning(&self, text: &str) {
         if self.style.json {
             let message = typed("warning", json!({ "message": text }));
-            self.to_stderr(&message.to_string());
+            self.to_stderr(&visible::json(&message.to_string()));
         } else {
+            let text = visible::lines(text);
             self.to_stderr(&format!("{} {text}", self.label("warning:", "33")));
         }
     }
@@ -166,8 +179,10 @@ impl Output {
                     "message": error.to_string(),
                 }),
             );
-            self.to_stderr(&message.to_string());
+            self.to_stderr(&visible::json(&message.to_string()));
         } else {
+            let error = error.to_string();
+            let error = visible::lines(&error);
             self.to_stderr(&format!("{} {error}", self.label("error:", "31")));
         }
     }
@@ -183,15 +198,17 @@ impl Output {
                     "message": error.to_string(),
                 }),
             );
-            self.to_stderr(&message.to_string());
+            self.to_stderr(&visible::json(&message.to_string()));
         } else {
-            self.to_stderr(&format!("{} {item}: {error}", self.label("error:", "31")));
+            let problem = format!("{item}: {error}");
+            let problem = visible::line(&problem);
+            self.to_stderr(&format!("{} {problem}", self.label("error:", "31")));
         }
     }
 
     /// How far a job is, for programs.
     pub fn status(&self, fields: Value) {
-        self.to_stderr(&typed("status", fields).to_string());
+        self.to_stderr(&visible::json(&typed("status", fields).to_string()));
     }
 
     fn label(&self, text: &str, colour: &str) -> String {

@@ -140,8 +140,13 @@ fn finish(mut password: Password) -> Result<Password> {
     Ok(password)
 }
 
+/// A command that is not told the password: what it does with its environment is its own affair.
+pub fn without_password(command: &mut Command) -> &mut Command {
+    command.env_remove(VARIABLE)
+}
+
 fn run(command: &str) -> Result<Password> {
-    let output = Command::new("sh")
+    let output = without_password(&mut Command::new("sh"))
         .arg(OsStr::new("-c"))
         .arg(command)
         .stdin(Stdio::inherit())

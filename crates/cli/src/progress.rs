@@ -7,6 +7,7 @@
 //! | `never` | nothing | nothing |
 
 use crate::output::Output;
+use crate::visible;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use onefold_engine::Progress;
 use onefold_types::{Error, Result};
@@ -148,7 +149,7 @@ fn show_bar(
             0 => format!("{items} items"),
             total => format!("{items}/{total} items"),
         };
-        bar.set_message(format!("{count}  {}", shortened(&progress.current())));
+        bar.set_message(format!("{count}  {}", shortened(&visible::line(&progress.current()))));
         bar.tick();
     }
     bar.finish_and_clear();

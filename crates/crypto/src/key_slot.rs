@@ -5,7 +5,7 @@
 //! costs protect them:
 //!
 //! ```text
-//! { "version": 1, "kdf": "argon2id", "memory_kib": 12288, "passes": 3, "lanes": 1,
+//! { "version": 1, "kdf": "argon2id", "memory_kib": 65536, "passes": 3, "lanes": 1,
 //!   "salt": hex(16 bytes), "nonce": hex(12 bytes), "wrapped": hex(32 bytes + 16 bytes tag),
 //!   "checksum": hex(16 bytes), "label": "user@host", "created_ns": 0 }
 //! ```
@@ -32,6 +32,11 @@ const CHECKSUM_BYTES: usize = 16;
 /// A slot that asks for more memory than this is refused, so that a hostile slot cannot exhaust us.
 const MEMORY_MAX_KIB: u32 = 1 << 20;
 const PASSES_MAX: u32 = 64;
+const LANES_MAX: u32 = 64;
+/// Kibibytes times passes; beyond that one try takes longer than anybody waits.
+const WORK_MAX_KIB: u64 = 4 << 20;
+/// No new slot is given less than that.
+const MEMORY_MIN_KIB: u32 = 8 * 1024;
 
 /// What deriving a key from a password costs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -45,10 +50,39 @@ pub struct KdfCost {
 }
 
 impl Default for KdfCost {
-    /// One of OWASP's equivalent minima for argon2id: 12 MiB, three passes, one lane
-    /// (docs/decisions/0006-key-derivation.md).
+    /// 64 MiB, three passes, one lane (docs/decisions/0006-key-derivation.md): key slots lie open to
+    /// guessing where nobody counts the tries.
     fn default() -> Self {
-        Self { memory_kib: 12 * 1024, passes: 3, lanes: 1 }
+        Self { memory_kib: 64 * 1024, passes: 3, lanes: 1 }
+    }
+}
+
+impl KdfCost {
+    /// The usual cost with this memory and so many passes.
+    ///
+    /// Errors: `Invalid` outside of what slots may ask for.
+    pub fn new(memory_kib: u32, passes: u32) -> Result<Self> {
+        let cost = Self { memory_kib, passes, lanes: 1 };
+        let work = u64::from(memory_kib) * u64::from(passes);
+        match memory_kib < MEMORY_MIN_KIB || passes == 0 || cost.is_excessive() {
+            true => Err(Error::invalid(format!(
+                "a key derivation with {memory_kib} KiB and {passes} passes ({work} KiB in all) is \
+                 not offered: at least {} MiB and one pass, at most {} GiB, {PASSES_MAX} passes \
+                 and {} GiB in all",
+                MEMORY_MIN_KIB / 1024,
+                MEMORY_MAX_KIB >> 20,
+                WORK_MAX_KIB >> 20
+            ))),
+            false => Ok(cost),
+        }
+    }
+
+    fn is_excessive(self) -> bool {
+        let work = u64::from(self.memory_kib) * u64::from(self.passes);
+        self.memory_kib > MEMORY_MAX_KIB
+            || self.passes > PASSES_MAX
+            || self.lanes > LANES_MAX
+            || work > WORK_MAX_KIB
     }
 }
 
@@ -204,7 +238,7 @@ fn decoded(text: &str) -> Result<Vec<u8>> {
 }
 
 fn wrapping_key(password: &[u8], salt: &[u8], cost: KdfCost) -> Result<LessSafeKey> {
-    if cost.memory_kib > MEMORY_MAX_KIB || cost.passes > PASSES_MAX || cost.lanes > 64 {
+    if cost.is_excessive() {
         return Err(Error::damaged("the key slot asks for an unreasonable derivation cost"));
     }
     let parameters = argon2::Params::new(cost.memory_kib, cost.passes, cost.lanes, Some(32))

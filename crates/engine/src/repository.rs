@@ -190,7 +190,7 @@ impl Repository {
             ));
         }
         let store_id = copies[encrypted].store_id.parse()?;
-        let (key, id) = slots::unlock(&*store, &password()?, store_id)?;
+        let (key, id) = slots::unlock(&*store, &password()?, store_id, memory.limit_bytes)?;
         let authentic = copies.into_iter().find(|copy| is_authentic(copy, &key));
         let configuration = authentic.ok_or_else(|| {
             Error::damaged(
@@ -330,6 +330,16 @@ impl Repository {
         slots::remove(&*self.store, id, &self.environment)
     }
 
+    /// Whether a password is that of the key in use.
+    pub fn is_current_password(&self, password: &[u8]) -> Result<bool> {
+        let Some(id) = self.current_key else { return Ok(false) };
+        match slots::read(&*self.store, id)?.open(password, self.store_id) {
+            Ok(_) => Ok(true),
+            Err(error) if error.kind() == ErrorKind::WrongPassword => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
     /// Replaces the password in use by another; returns the new slot's name.
     pub fn change_key(&self, password: &[u8], cost: KdfCost, label: &str) -> Result<KeyId> {
         let old = self.current_key.ok_or_else(not_encrypted)?;
@@ -386,11 +396,7 @@ pub(crate) fn is_authentic(configuration: &Configuration, key: &MasterKey) -> bo
 }
 
 /// Refuses a store that says it is not encrypted if anything says that it is.
-fn refuse_if_encrypted(
-    store: &dyn Store,
-    id: StoreId,
-    expectation: Expectation<'_>,
-) -> Result<()> {
+fn refuse_if_encrypted(store: &dyn Store, id: StoreId, expectation: Expectation<'_>) -> Result<()> {
     let mut has_keys = false;
     store.list_names(layout::KEYS, &mut |_| {
         has_keys = true;

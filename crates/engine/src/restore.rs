@@ -101,6 +101,19 @@ pub struct RestoreOptions {
     pub placed: Option<PlacedItem>,
     /// How far requests reach; `None`: as far as pays on this device, learnt while reading.
     pub reach: Option<Reach>,
+    /// What is not restored of what there is.
+    pub without: Without,
+}
+
+/// What gives power over a machine, and can be left out: whoever wrote the snapshot chose it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Without {
+    /// Owners and groups: everything belongs to whoever restores.
+    pub owners: bool,
+    /// Set-user-id and set-group-id bits, and file capabilities.
+    pub set_ids: bool,
+    /// Devices, pipes and sockets.
+    pub special: bool,
 }
 
 /// How to dump a file.

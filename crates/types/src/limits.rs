@@ -29,7 +29,7 @@ pub const CONTAINER_CHUNKS_MAX: usize = 1 << 16;
 /// what it lists.
 pub const CONTAINER_CHUNKS_TARGET: usize = CONTAINER_CHUNKS_MAX / 2;
 /// The largest metadata section, before compression.
-pub const METADATA_SECTION_MAX_BYTES: usize = 64 * MIB;
+pub const METADATA_SECTION_MAX_BYTES: usize = 16 * MIB;
 
 /// The largest encoded tree node.
 pub const NODE_MAX_BYTES: usize = CHUNK_SIZE_MAX_BYTES;

@@ -81,7 +81,7 @@ pub fn run(context: &Context, arguments: &CatArguments) -> Result<Outcome> {
     };
     if !context.output.style().json {
         let text = serde_json::to_string_pretty(&value).map_err(unprintable)?;
-        context.output.row(&text)?;
+        context.output.block(&text)?;
     }
     context.output.message(message_type, value)?;
     Ok(Outcome::Complete)

@@ -3,6 +3,7 @@
 use crate::context::Context;
 use crate::exit::Outcome;
 use crate::known_stores::KnownPlace;
+use crate::options::KdfArguments;
 use crate::place;
 use crate::reserve;
 use crate::size::ByteSize;
@@ -58,6 +59,8 @@ pub struct InitArguments {
     /// Stored bytes after which a container is closed [default: 4MiB]
     #[arg(long, value_name = "SIZE")]
     container_size: Option<ByteSize>,
+    #[command(flatten)]
+    kdf: KdfArguments,
     /// Whom the first password belongs to
     #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
     key_label: String,
@@ -83,6 +86,7 @@ impl InitArguments {
             chunker.size_max_bytes = size.in_memory()?;
         }
         chunker.validate()?;
+        options.kdf_cost = self.kdf.cost()?;
         options.suite = self.encryption;
         options.hash = self.hash;
         options.chunker = chunker;

@@ -2,11 +2,11 @@
 
 use crate::context::{Access, Context, host_name, user_name};
 use crate::exit::Outcome;
-use crate::options::NewPasswordArguments;
+use crate::options::{KdfArguments, NewPasswordArguments};
 use crate::table::Table;
 use crate::time;
 use clap::{Args, Subcommand};
-use onefold_crypto::KdfCost;
+use onefold_crypto::KeySlot;
 use onefold_engine::Repository;
 use onefold_engine::repository::NamedSlot;
 use onefold_types::{Error, ErrorKind, KeyId, Result};
@@ -19,7 +19,8 @@ seen the master key, or a copy of the store with an old password, can still read
 EXAMPLES
   onefold key list
   onefold key add --label laptop
-  onefold key passwd";
+  onefold key passwd
+  onefold key upgrade --kdf-memory 256MiB";
 
 /// Arguments of `key`.
 #[derive(Args, Debug)]
@@ -44,21 +45,29 @@ enum KeyAction {
     },
     /// Replace the password in use
     Passwd(NewKeyArguments),
+    /// Keep the password in use, and make it as costly to guess as new ones are
+    Upgrade {
+        #[command(flatten)]
+        kdf: KdfArguments,
+        /// Whom the password belongs to (if not named: user@host)
+        #[arg(long, value_name = "TEXT")]
+        label: Option<String>,
+    },
 }
 
 #[derive(Args, Debug)]
 struct NewKeyArguments {
     #[command(flatten)]
     password: NewPasswordArguments,
+    #[command(flatten)]
+    kdf: KdfArguments,
     /// Whom the password belongs to (if not named: user@host)
     #[arg(long, value_name = "TEXT")]
     label: Option<String>,
 }
 
-impl NewKeyArguments {
-    fn label(&self) -> String {
-        self.label.clone().unwrap_or_else(|| format!("{}@{}", user_name(), host_name()))
-    }
+fn label_or_own(label: Option<&String>) -> String {
+    label.cloned().unwrap_or_else(|| format!("{}@{}", user_name(), host_name()))
 }
 
 /// Runs the command.
@@ -67,8 +76,9 @@ pub fn run(context: &Context, arguments: &KeyArguments) -> Result<Outcome> {
         KeyAction::List => list(context)?,
         KeyAction::Add(arguments) => {
             let repository = open_encrypted(context)?;
+            let (cost, label) = (arguments.kdf.cost()?, label_or_own(arguments.label.as_ref()));
             let password = context.additional_password(&arguments.password)?;
-            let id = repository.add_key(&password, KdfCost::default(), &arguments.label())?;
+            let id = repository.add_key(&password, cost, &label)?;
             report(context, id, "key_added", "added")?;
         }
         KeyAction::Remove { key } => {
@@ -79,9 +89,16 @@ pub fn run(context: &Context, arguments: &KeyArguments) -> Result<Outcome> {
         }
         KeyAction::Passwd(arguments) => {
             let repository = open_encrypted(context)?;
+            let (cost, label) = (arguments.kdf.cost()?, label_or_own(arguments.label.as_ref()));
             let password = context.additional_password(&arguments.password)?;
-            let id = repository.change_key(&password, KdfCost::default(), &arguments.label())?;
+            let id = repository.change_key(&password, cost, &label)?;
             report(context, id, "key_changed", "replaces the password used so far")?;
+        }
+        KeyAction::Upgrade { kdf, label } => {
+            let cost = kdf.cost()?;
+            let (repository, password) = context.open_with_password()?;
+            let id = repository.change_key(&password, cost, &label_or_own(label.as_ref()))?;
+            report(context, id, "key_changed", "has the same password and replaces the old one")?;
         }
     }
     Ok(Outcome::Complete)
@@ -121,7 +138,7 @@ fn report(context: &Context, id: KeyId, message_type: &str, what: &str) -> Resul
 
 fn list(context: &Context) -> Result<()> {
     let repository = context.open(Access::Read)?;
-    let mut table = Table::new(&["", "ID", "Created", "Label"]);
+    let mut table = Table::new(&["", "ID", "Created", "To guess", "Label"]);
     for named in repository.keys()? {
         let mut notes = Vec::new();
         if named.being_removed {
@@ -135,17 +152,22 @@ fn list(context: &Context) -> Result<()> {
                 (None, "")
             }
         };
+        let cost = named.slot.as_ref().ok().map(KeySlot::cost);
         let label_shown = [&[label], notes.as_slice()].concat().join(" ");
         table.row(vec![
             if named.current { "*" } else { "" }.to_owned(),
             named.id.short(),
             created_ns.map(time::local).unwrap_or_default(),
+            cost.map(|it| format!("{} MiB x {}", it.memory_kib / 1024, it.passes))
+                .unwrap_or_default(),
             label_shown.trim().to_owned(),
         ]);
         let fields = json!({
             "key": named.id.to_string(),
             "created": created_ns.map(time::universal),
             "label": label,
+            "kdf_memory_kib": cost.map(|cost| cost.memory_kib),
+            "kdf_passes": cost.map(|cost| cost.passes),
             "current": named.current,
             "readable": named.slot.is_ok(),
             "being_removed": named.being_removed,

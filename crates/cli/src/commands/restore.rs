@@ -12,7 +12,7 @@ use crate::size::{counted, human};
 use crate::time;
 use clap::{Args, ValueEnum};
 use onefold_engine::patterns::Patterns;
-use onefold_engine::restore::{self, Overwrite, RestoreOptions, RestoreReport};
+use onefold_engine::restore::{self, Overwrite, RestoreOptions, RestoreReport, Without};
 use onefold_engine::session::{snapshots, tombstones};
 use onefold_policy::restore_plan::RestoreEngine;
 use onefold_types::Result;
@@ -27,7 +27,10 @@ Patterns follow the rules of gitignore files and are compared with paths from th
 EXAMPLES
   onefold restore latest --target /tmp/restored
   onefold restore latest:/home/alice --target ~alice --overwrite if-newer
-  onefold restore 1a2b3c4d --target out --include '*.ods' --verify";
+  onefold restore 1a2b3c4d --target out --include '*.ods' --verify
+
+Whoever could write to a source, or has the key of the store, decides what a snapshot holds. As
+root, restore what others have saved with --no-setuid --no-special, or with --no-owner.";
 
 /// Arguments of `restore`.
 #[derive(Args, Debug)]
@@ -63,6 +66,15 @@ pub struct RestoreArguments {
     /// Read every restored file again and compare
     #[arg(long)]
     verify: bool,
+    /// Let everything belong to whoever restores
+    #[arg(long)]
+    no_owner: bool,
+    /// Restore no set-user-id and set-group-id bits and no capabilities
+    #[arg(long)]
+    no_setuid: bool,
+    /// Leave out devices, pipes and sockets
+    #[arg(long)]
+    no_special: bool,
     /// Only say what would be done
     #[arg(short = 'n', long)]
     dry_run: bool,
@@ -110,6 +122,11 @@ impl RestoreArguments {
             engine: self.engine.unwrap_or(RestoreEngine::Direct),
             placed: None,
             reach: None,
+            without: Without {
+                owners: self.no_owner,
+                set_ids: self.no_setuid,
+                special: self.no_special,
+            },
         })
     }
 }

@@ -66,7 +66,7 @@ pub fn run(context: &Context, _: &StatsArguments) -> Result<Outcome> {
     snapshots::note_moves(context, &repository)?;
     if let Some(explanation) = &notes.explanation {
         context.output.row("")?;
-        context.output.row(explanation)?;
+        context.output.block(explanation)?;
     }
     let mut fields = fields(&found, &ratios, &notes);
     fields["restores"] = restores.iter().map(Restore::fields).collect();

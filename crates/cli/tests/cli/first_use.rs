@@ -114,7 +114,7 @@ fn every_chunker_and_hash_can_be_chosen() {
     for (chunker, hash) in
         [("fixed", "sha256"), ("rabin", "sha1"), ("regression", "blake3"), ("fastcdc", "blake3")]
     {
-        let sandbox = Sandbox::empty();
+        let sandbox = Sandbox::empty().with_password(false);
         let mut arguments = vec!["init", "--encryption", "none", "--chunker", chunker];
         arguments.extend(["--hash", hash, "--chunk-size", "16KiB", "--compression", "lz4"]);
         let run = sandbox.run(&arguments).expect(0);

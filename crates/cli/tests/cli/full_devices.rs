@@ -102,7 +102,7 @@ fn free_bytes(place: &Path) -> u64 {
 
 /// Fills a store on the device, forgets all generations but the last one, and collects.
 fn collects_from_nothing(kind: &str, size_bytes: usize) -> Result<(), String> {
-    let sandbox = Sandbox::empty();
+    let sandbox = Sandbox::empty().with_password(false);
     let place = sandbox.path("device");
     let _mounted = Mounted::new(kind, size_bytes, &sandbox.path("image"), &place)?;
     let store = place.join("store");
@@ -153,7 +153,7 @@ fn collects_from_nothing(kind: &str, size_bytes: usize) -> Result<(), String> {
 
 #[test]
 fn r67_a_device_without_inodes_is_collected() {
-    let sandbox = Sandbox::empty();
+    let sandbox = Sandbox::empty().with_password(false);
     let place = sandbox.path("device");
     let mounted = Mounted::new("tmpfs,nr_inodes=260", 64 * MIB, &sandbox.path("image"), &place);
     if let Err(why) = &mounted {

@@ -1,14 +1,18 @@
 //! Damage in terms of a snapshot: every path that cannot be restored whole.
 //!
 //! Walks down from the root into those subtrees only that the first walk found not whole; with the
-//! facts still known, this costs no more than the directories on the way.
+//! facts still known, this costs no more than the directories on the way. A report lists so many
+//! paths and no more, so the walk ends with the last line; how many there are is counted by
+//! distinct directory, since equal ones may stand in any number of places. The work is thus bounded
+//! by what is stored, however the directories refer to each other, and it can be interrupted.
 
 use super::resolver::FoundNode;
-use super::trees::{State, Trees};
+use super::trees::{State, Trees, key_of};
 use super::{CheckReport, DamagedPath, LINES_MAX};
 use crate::tree::path;
 use onefold_format::node::{Entry, EntryKind, Node, Reference};
 use onefold_types::{Result, SessionId, limits};
+use std::collections::HashMap;
 
 /// Something on the way down.
 enum Step {
@@ -18,75 +22,143 @@ enum Step {
     Entries(std::vec::IntoIter<Entry>),
 }
 
+/// What the next step of a directory shows.
+enum Found {
+    /// Nothing, so far.
+    Nothing,
+    /// Something is wrong with the directory itself.
+    Here(String),
+    /// An entry: what is wrong with it, if anything is, and its directory if that is not whole.
+    Entry(Entry, Option<String>, Option<Reference>),
+}
+
+/// A directory on the way: its steps, what it is reached by, and damaged paths counted so far.
 struct Level {
     path: Vec<u8>,
     steps: Vec<Step>,
+    key: u128,
+    damaged: u64,
 }
 
-/// Reports every damaged path below `root`.
+impl Level {
+    fn new(path: Vec<u8>, directory: Reference) -> Self {
+        let key = key_of(&directory.fingerprint);
+        Self { path, steps: vec![Step::Node(directory)], key, damaged: 0 }
+    }
+
+    /// Takes a step; `None` after the last one.
+    fn step(&mut self, trees: &mut Trees<'_>) -> Result<Option<Found>> {
+        let Some(step) = self.steps.pop() else { return Ok(None) };
+        Ok(Some(match step {
+            Step::Node(reference) => match trees.resolver.node(reference)? {
+                FoundNode::Node(Node::DirectoryLeaf(leaf), _) => {
+                    self.steps.push(Step::Entries(leaf.entries.into_iter()));
+                    Found::Nothing
+                }
+                FoundNode::Node(Node::DirectoryMap(map), _) => {
+                    let leaves = map.parts.iter().rev();
+                    self.steps.extend(leaves.map(|part| Step::Node(part.leaf)));
+                    let reason = trees.reason(reference).map(ToOwned::to_owned);
+                    reason.map_or(Found::Nothing, Found::Here)
+                }
+                FoundNode::Node(..) => Found::Here("it is no directory".to_owned()),
+                FoundNode::Lost(problem, _) | FoundNode::Wrong(problem) => Found::Here(problem),
+                FoundNode::Unknown => Found::Nothing,
+            },
+            Step::Entries(mut entries) => {
+                let Some(entry) = entries.next() else { return Ok(Some(Found::Nothing)) };
+                self.steps.push(Step::Entries(entries));
+                let problem = match trees.entry_state(&entry)? {
+                    State::Whole => return Ok(Some(Found::Nothing)),
+                    State::Broken(problem) => Some(problem),
+                    State::BrokenBelow => None,
+                };
+                let below = entry.content.filter(|_| entry.kind == EntryKind::Directory);
+                Found::Entry(entry, problem, below)
+            }
+        }))
+    }
+}
+
+/// Reports every damaged path below `root`: the first ones by name, the others by number.
 pub fn report(
     trees: &mut Trees<'_>,
     snapshot: SessionId,
     root: Reference,
     report: &mut CheckReport,
 ) -> Result<()> {
+    let all = count(trees, root)?;
+    let listed_before = report.damaged_paths.len();
     let mut add = |at: &[u8], problem: String| {
-        if report.damaged_paths.len() >= LINES_MAX {
-            report.damaged_paths_more += 1;
-            return;
-        }
         let path = match at {
             [] => "/".to_owned(),
             _ => path::display(at),
         };
         report.damaged_paths.push(DamagedPath { snapshot, path, problem });
+        report.damaged_paths.len() < LINES_MAX
     };
-    let mut stack = vec![Level { path: Vec::new(), steps: vec![Step::Node(root)] }];
-    while let Some(level) = stack.last_mut() {
-        let Some(step) = level.steps.pop() else {
-            stack.pop();
-            continue;
-        };
-        match step {
-            Step::Node(reference) => match trees.resolver.node(reference)? {
-                FoundNode::Node(Node::DirectoryLeaf(leaf), _) => {
-                    level.steps.push(Step::Entries(leaf.entries.into_iter()));
-                }
-                FoundNode::Node(Node::DirectoryMap(map), _) => {
-                    if let Some(reason) = trees.reason(reference) {
-                        add(&level.path, reason.to_owned());
-                    }
-                    let leaves = map.parts.iter().rev();
-                    level.steps.extend(leaves.map(|part| Step::Node(part.leaf)));
-                }
-                FoundNode::Node(..) => add(&level.path, "it is no directory".to_owned()),
-                FoundNode::Lost(problem, _) | FoundNode::Wrong(problem) => {
-                    add(&level.path, problem);
-                }
-                FoundNode::Unknown => {}
-            },
-            Step::Entries(mut entries) => {
-                let Some(entry) = entries.next() else {
-                    continue;
-                };
-                level.steps.push(Step::Entries(entries));
+    let mut has_room = listed_before < LINES_MAX;
+    let mut stack = vec![Level::new(Vec::new(), root)];
+    while has_room && let Some(level) = stack.last_mut() {
+        trees.job.interrupt.check()?;
+        match level.step(trees)? {
+            None => drop(stack.pop()),
+            Some(Found::Nothing) => {}
+            Some(Found::Here(problem)) => has_room = add(&level.path, problem),
+            Some(Found::Entry(entry, problem, below)) => {
                 let at = path::join(&level.path, &entry.name);
-                match trees.entry_state(&entry)? {
-                    State::Whole => continue,
-                    State::Broken(problem) => add(&at, problem),
-                    State::BrokenBelow => {}
+                if let Some(problem) = problem {
+                    has_room = add(&at, problem);
                 }
-                let directory = entry.content.filter(|_| entry.kind == EntryKind::Directory);
-                let Some(directory) = directory else {
-                    continue;
-                };
-                if stack.len() > limits::DEPTH_MAX {
-                    add(&at, "it lies too deep to look below".to_owned());
-                    continue;
+                match below {
+                    Some(_) if stack.len() > limits::DEPTH_MAX => {
+                        has_room = has_room && add(&at, TOO_DEEP.to_owned());
+                    }
+                    Some(directory) => stack.push(Level::new(at, directory)),
+                    None => {}
                 }
-                stack.push(Level { path: at, steps: vec![Step::Node(directory)] });
             }
         }
     }
+    let listed = (report.damaged_paths.len() - listed_before) as u64;
+    report.damaged_paths_more = report.damaged_paths_more.saturating_add(all - listed.min(all));
     Ok(())
+}
+
+const TOO_DEEP: &str = "it lies too deep to look below";
+
+/// How many damaged paths there are below a directory, itself included; each distinct directory is
+/// looked at once.
+fn count(trees: &mut Trees<'_>, root: Reference) -> Result<u64> {
+    let mut known: HashMap<u128, u64> = HashMap::new();
+    let mut stack = vec![Level::new(Vec::new(), root)];
+    let mut total = 0;
+    while let Some(level) = stack.last_mut() {
+        trees.job.interrupt.check()?;
+        match level.step(trees)? {
+            None => {
+                known.insert(level.key, level.damaged);
+                total = level.damaged;
+                stack.pop();
+                if let Some(above) = stack.last_mut() {
+                    above.damaged = above.damaged.saturating_add(total);
+                }
+            }
+            Some(Found::Nothing) => {}
+            Some(Found::Here(_)) => level.damaged = level.damaged.saturating_add(1),
+            Some(Found::Entry(_, problem, below)) => {
+                let mut here = u64::from(problem.is_some());
+                let known = below.and_then(|below| known.get(&key_of(&below.fingerprint)));
+                here = here.saturating_add(known.copied().unwrap_or(0));
+                let next = below.filter(|_| known.is_none());
+                let is_too_deep = next.is_some() && stack.len() > limits::DEPTH_MAX;
+                here = here.saturating_add(u64::from(is_too_deep));
+                if let Some(level) = stack.last_mut() {
+                    level.damaged = level.damaged.saturating_add(here);
+                }
+                stack.extend(next.filter(|_| !is_too_deep).map(|it| Level::new(Vec::new(), it)));
+            }
+        }
+    }
+    Ok(total)
 }

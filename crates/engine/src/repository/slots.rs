@@ -24,11 +24,14 @@
 //! store; the intent of a removal that was stopped stays, and removing the key again finishes it.
 
 use crate::environment::Environment;
-use onefold_crypto::{KeySlot, MasterKey};
+use onefold_crypto::{KdfCost, KeySlot, MasterKey};
 use onefold_format::layout;
 use onefold_store::{Key, Store};
 use onefold_types::{Error, ErrorKind, KeyId, Result, StoreId};
 use std::collections::{BTreeMap, BTreeSet};
+
+/// Kibibytes times passes that all slots of a store are tried with: a hundred keys of the usual cost.
+const WORK_MAX_KIB: u64 = 100 * 3 * 64 * 1024;
 
 /// What lies in `keys`.
 #[derive(Debug, Default)]
@@ -121,30 +124,74 @@ pub(super) fn unlock(
     store: &dyn Store,
     password: &[u8],
     store_id: StoreId,
+    memory_bytes: usize,
 ) -> Result<(MasterKey, KeyId)> {
     let slots = list(store)?.slots;
-    let (mut refused, mut problems) = (0, Vec::new());
-    for id in &slots {
-        match read_sound(store, *id).and_then(|sound| open_any(&sound, password, store_id)) {
-            Ok(key) => return Ok((key, *id)),
+    let mut read: Vec<(KeyId, Result<Vec<KeySlot>>)> =
+        slots.iter().map(|id| (*id, read_sound(store, *id))).collect();
+    // Cheap ones first: what somebody has planted costs nothing where the password is right.
+    read.sort_by_key(|(id, sound)| (sound.as_ref().map_or(0, |sound| work_of(sound)), *id));
+    let (mut refused, mut problems, mut work) = (0, Vec::new(), 0u64);
+    for (id, sound) in read {
+        work = work.saturating_add(sound.as_ref().map_or(0, |sound| work_of(sound)));
+        let opened = sound.and_then(|sound| match work > WORK_MAX_KIB {
+            true => Err(too_much_work(id)),
+            false => open_any(&sound, password, store_id, memory_bytes),
+        });
+        match opened {
+            Ok(key) => return Ok((key, id)),
             Err(error) if error.kind() == ErrorKind::WrongPassword => refused += 1,
-            Err(error) => problems.push((*id, error)),
+            Err(error) => problems.push((id, error)),
         }
     }
     for (id, _) in problems.iter().filter(|(_, error)| error.kind() == ErrorKind::Damaged) {
         let salvaged = copies(store, *id).into_iter().flatten();
         let salvaged: Vec<KeySlot> =
             salvaged.filter_map(|bytes| KeySlot::salvage(&bytes).ok()).collect();
-        if let Ok(key) = open_any(&salvaged, password, store_id) {
+        if let Ok(key) = open_any(&salvaged, password, store_id, memory_bytes) {
             return Ok((key, *id));
         }
     }
     Err(cannot_open(store, refused, problems.into_iter().map(|(_, error)| error).collect()))
 }
 
-fn open_any(slots: &[KeySlot], password: &[u8], store_id: StoreId) -> Result<MasterKey> {
+/// Kibibytes times passes that trying these slots takes.
+fn work_of(slots: &[KeySlot]) -> u64 {
+    let work = |slot: &KeySlot| u64::from(slot.cost().memory_kib) * u64::from(slot.cost().passes);
+    slots.iter().map(work).fold(0, u64::saturating_add)
+}
+
+fn too_much_work(id: KeyId) -> Error {
+    Error::new(
+        ErrorKind::LimitExceeded,
+        format!(
+            "key {id} was not tried: all keys together ask for more work than any store needs; \
+             somebody may have planted some. Remove their files from 'keys'"
+        ),
+    )
+}
+
+/// Tries slots, in no more memory than allowed, or than a new slot takes.
+fn open_any(
+    slots: &[KeySlot],
+    password: &[u8],
+    store_id: StoreId,
+    memory_bytes: usize,
+) -> Result<MasterKey> {
     let mut result = Err(Error::damaged("the key slot cannot be read"));
+    let allowed_kib = (memory_bytes as u64 / 1024).max(u64::from(KdfCost::default().memory_kib));
     for slot in slots {
+        let wanted_kib = u64::from(slot.cost().memory_kib);
+        if wanted_kib > allowed_kib {
+            result = Err(Error::new(
+                ErrorKind::LimitExceeded,
+                format!(
+                    "a key takes {} MiB of memory to be tried; raise the limit with --memory",
+                    wanted_kib.div_ceil(1024)
+                ),
+            ));
+            continue;
+        }
         result = slot.open(password, store_id);
         if result.is_ok() {
             break;

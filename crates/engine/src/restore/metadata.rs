@@ -14,6 +14,7 @@
 //!
 //! Names are looked up only with privilege: without it owners cannot be given away at all.
 
+use super::Without;
 use crate::job::Job;
 use onefold_format::node::{Entry, Owner, Time};
 use onefold_types::{Error, ErrorKind, Result};
@@ -27,6 +28,7 @@ use std::sync::{Mutex, PoisonError};
 
 const ACCESS_LIST: &[u8] = b"system.posix_acl_access";
 const DEFAULT_LIST: &[u8] = b"system.posix_acl_default";
+const CAPABILITY: &[u8] = b"security.capability";
 const SET_ID_BITS: u32 = 0o6000;
 const MODE_BITS: u32 = 0o7777;
 
@@ -67,6 +69,7 @@ impl Present {
 /// Sets attributes; shared by all workers.
 pub struct Applier {
     privileged: bool,
+    without: Without,
     job: Job,
     told: Mutex<BTreeSet<Vec<u8>>>,
 }
@@ -74,8 +77,9 @@ pub struct Applier {
 impl Applier {
     /// Problems go to the job's observer.
     #[must_use]
-    pub fn new(job: &Job) -> Self {
+    pub fn new(job: &Job, without: Without) -> Self {
         Self {
+            without,
             privileged: rustix::process::geteuid().is_root(),
             job: job.clone(),
             told: Mutex::default(),
@@ -97,20 +101,17 @@ impl Applier {
         path: &dyn Fn() -> String,
     ) -> Result<()> {
         let (uid, gid) = self.wanted_owner(wanted, present);
-        let mut mode = wanted.mode & MODE_BITS;
+        let mut mode = self.wanted_mode(wanted, present);
         if uid.is_some() || gid.is_some() {
             let changed = rustix::fs::fchown(handle, uid, gid);
             if !self.owner_set(changed, path)? {
                 mode &= !SET_ID_BITS;
             }
         }
-        if !self.privileged && present.uid != wanted.uid {
-            mode &= !SET_ID_BITS;
-        }
         if present.attributes {
             remove_others(handle, wanted);
         }
-        for (name, value) in &wanted.xattrs {
+        for (name, value) in self.wanted_xattrs(wanted) {
             let set = rustix::fs::fsetxattr(handle, name.as_slice(), value, XattrFlags::empty());
             self.set(name, set, path)?;
         }
@@ -131,7 +132,7 @@ impl Applier {
         path: &dyn Fn() -> String,
     ) -> Result<()> {
         let (uid, gid) = self.wanted_owner(wanted, present);
-        let mut mode = wanted.mode & MODE_BITS;
+        let mut mode = self.wanted_mode(wanted, present);
         if uid.is_some() || gid.is_some() {
             let no_follow = AtFlags::SYMLINK_NOFOLLOW;
             let changed = rustix::fs::chownat(directory, name, uid, gid, no_follow);
@@ -142,7 +143,7 @@ impl Applier {
         // The kernel has no way to set attributes relative to a directory; this path is one.
         let mut place = format!("/proc/self/fd/{}/", directory.as_raw_fd()).into_bytes();
         place.extend_from_slice(name);
-        for (attribute, value) in &wanted.xattrs {
+        for (attribute, value) in self.wanted_xattrs(wanted) {
             let empty = XattrFlags::empty();
             let set = rustix::fs::lsetxattr(place.as_slice(), attribute.as_slice(), value, empty);
             self.set(attribute, set, path)?;
@@ -156,9 +157,30 @@ impl Applier {
     }
 
     fn wanted_owner(&self, wanted: &Attributes, present: Present) -> (Option<Uid>, Option<Gid>) {
+        if self.without.owners {
+            return (None, None);
+        }
         let uid = (self.privileged && present.uid != wanted.uid).then(|| Uid::from_raw(wanted.uid));
         let gid = (present.gid != wanted.gid).then(|| Gid::from_raw(wanted.gid));
         (uid, gid)
+    }
+
+    /// Set-id bits are for the owner that the snapshot names, and for nobody else.
+    fn wanted_mode(&self, wanted: &Attributes, present: Present) -> u32 {
+        let keeps_owner = self.privileged && !self.without.owners || present.uid == wanted.uid;
+        match keeps_owner && !self.without.set_ids {
+            true => wanted.mode & MODE_BITS,
+            false => wanted.mode & MODE_BITS & !SET_ID_BITS,
+        }
+    }
+
+    fn wanted_xattrs<'a>(
+        &self,
+        wanted: &'a Attributes,
+    ) -> impl Iterator<Item = (&'a Vec<u8>, &'a Vec<u8>)> + use<'a> {
+        let without = self.without.set_ids;
+        let named = wanted.xattrs.iter().map(|(name, value)| (name, value));
+        named.filter(move |(name, _)| !(without && name.as_slice() == CAPABILITY))
     }
 
     /// Whether owner and group are as wanted; what is not allowed without privilege is no error.

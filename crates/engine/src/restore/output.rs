@@ -15,6 +15,7 @@
 //! Concurrency: one lock per file around its handle, never held while writing. Few files are open
 //! at once; one that was closed is opened again by name and compared with what it was.
 
+use super::Without;
 use super::fetch::Sink;
 use super::metadata::{Applier, Attributes, Present};
 use super::target::Directory;
@@ -53,9 +54,9 @@ pub struct Shared {
 impl Shared {
     /// For one restore.
     #[must_use]
-    pub fn new(job: &Job) -> Self {
+    pub fn new(job: &Job, without: Without) -> Self {
         Self {
-            applier: Applier::new(job),
+            applier: Applier::new(job, without),
             job: job.clone(),
             bytes_written: AtomicU64::new(0),
             errors: AtomicU64::new(0),

@@ -101,7 +101,7 @@ pub fn run(
         true => Some(Deleter::new(repository, &options.target)?),
         false => None,
     };
-    let shared = Shared::new(job);
+    let shared = Shared::new(job, options.without);
     let mut reader = TreeReader::open(repository)?;
     let guide = Guide::new(reader.chunks(), options.placed);
     let mut restorer = Restorer {
@@ -271,7 +271,9 @@ impl Restorer<'_> {
             !patterns.is_empty() && patterns.matches(&self.path, is_directory, false)
         };
         let included = above_included || selected(&self.options.include);
-        let out = selected(&self.options.exclude) || (!included && !is_directory);
+        let out = selected(&self.options.exclude)
+            || (!included && !is_directory)
+            || (self.options.without.special && entry.kind.is_special());
         let mut result = Ok(());
         if out {
             // Passed over.

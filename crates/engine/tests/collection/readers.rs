@@ -12,7 +12,7 @@ use onefold_engine::check::ReadData;
 use onefold_engine::collection::{CollectOptions, CopyOrder, collect};
 use onefold_engine::index::FingerprintIndex;
 use onefold_engine::patterns::Patterns;
-use onefold_engine::restore::{self, DumpOptions, Overwrite, RestoreOptions};
+use onefold_engine::restore::{self, DumpOptions, Overwrite, RestoreOptions, Without};
 use onefold_engine::tree::TreeReader;
 use onefold_engine::tree::chunk_reader::ChunkReader;
 use onefold_engine::{InitOptions, Job, MemoryPlan, Repository, retention};
@@ -323,6 +323,7 @@ fn restores_survive<P: Place>() {
                 engine,
                 placed: None,
                 reach: None,
+                without: Without::default(),
             };
             let (job, problems) = Job::unattended();
             let report =

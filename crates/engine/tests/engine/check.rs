@@ -385,6 +385,45 @@ fn a_subtree_is_walked_once_however_often_it_is_used() {
 }
 
 #[test]
+fn r76_equal_directories_in_any_number_of_places_are_counted_once() {
+    let (memory, repository) = create();
+    let content = random_bytes(1, 100);
+    let root = put_with(&repository, |stream| {
+        let file = Entry {
+            content: put_file(&repository, stream, &content),
+            size: 100,
+            ..entry("lost", EntryKind::File)
+        };
+        let mut builder = DirectoryBuilder::default();
+        builder.push(file, &NoNames, stream).unwrap();
+        let mut below = builder.finish(&NoNames, stream).unwrap();
+        for _ in 0..30 {
+            let mut builder = DirectoryBuilder::default();
+            for number in 0..16 {
+                let directory = Entry {
+                    content: Some(below.reference),
+                    totals: below.totals,
+                    ..entry(&format!("{number:02}"), EntryKind::Directory)
+                };
+                builder.push(directory, &NoNames, stream).unwrap();
+            }
+            below = builder.finish(&NoNames, stream).unwrap();
+        }
+        below.reference
+    });
+    save_root(&repository, root);
+    memory.remove(&key(layout::container(container_of(&repository, &content))));
+    let report = check_all(&repository);
+    assert_eq!(report.damaged_paths.len(), 1000);
+    assert_eq!(report.damaged_paths_more, u64::MAX - 1000, "16 to the 30th");
+    // Whoever lists them can be stopped.
+    let (job, _) = Job::unattended();
+    job.interrupt.request();
+    let error = check::check(&repository, READ_NOTHING, &job).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Interrupted);
+}
+
+#[test]
 fn many_damaged_paths_are_counted() {
     let (memory, repository) = create();
     let root = put_with(&repository, |stream| {

@@ -9,7 +9,7 @@ mod survival;
 use onefold_engine::container::reader::read_section;
 use onefold_engine::job::Collected;
 use onefold_engine::patterns::Patterns;
-use onefold_engine::restore::{Overwrite, RestoreOptions, RestoreReport, restore};
+use onefold_engine::restore::{Overwrite, RestoreOptions, RestoreReport, Without, restore};
 use onefold_engine::{Job, Repository};
 use onefold_format::node::Entry;
 use onefold_policy::restore_plan::RestoreEngine;
@@ -33,6 +33,7 @@ fn options(target: &Path) -> RestoreOptions {
         engine: RestoreEngine::Direct,
         placed: None,
         reach: None,
+        without: Without::default(),
     }
 }
 

@@ -8,7 +8,7 @@ use onefold_engine::index::rebuild::container_names;
 use onefold_engine::ingest::{BackupOptions, BackupReport, Selection, Source, backup};
 use onefold_engine::patterns::Patterns;
 use onefold_engine::repository::Password;
-use onefold_engine::restore::{Overwrite, RestoreOptions, RestoreReport, restore};
+use onefold_engine::restore::{Overwrite, RestoreOptions, RestoreReport, Without, restore};
 use onefold_engine::session::SnapshotList;
 use onefold_engine::{Environment, InitOptions, Job, MemoryPlan, Repository};
 use onefold_format::node::{Entry, EntryKind};
@@ -203,6 +203,7 @@ pub fn restore_options(target: &Path) -> RestoreOptions {
         engine: RestoreEngine::Direct,
         placed: None,
         reach: None,
+        without: Without::default(),
     }
 }
 

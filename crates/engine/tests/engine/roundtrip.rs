@@ -6,7 +6,7 @@ use crate::ingest::{
 };
 use onefold_engine::ingest::backup;
 use onefold_engine::patterns::Patterns;
-use onefold_engine::restore::{Overwrite, RestoreOptions, restore};
+use onefold_engine::restore::{Overwrite, RestoreOptions, Without, restore};
 use onefold_engine::session::SnapshotList;
 use onefold_engine::tree::TreeReader;
 use onefold_engine::{Job, Repository};
@@ -106,6 +106,7 @@ fn restore_to(repository: &Arc<Repository>, id: SessionId, source: &Path, target
         engine: RestoreEngine::Direct,
         placed: None,
         reach: None,
+        without: Without::default(),
     };
     let (job, problems) = Job::unattended();
     let report = restore(repository, &entry, &options, &job).unwrap();

@@ -6,7 +6,7 @@ use crate::rewriting::{rewriting, sources, unkeyed};
 use crate::steps::check_all;
 use onefold_engine::Job;
 use onefold_engine::ingest::{BackupReport, backup};
-use onefold_engine::restore::{self, Overwrite, PlanReport, RestoreOptions};
+use onefold_engine::restore::{self, Overwrite, PlanReport, RestoreOptions, Without};
 use onefold_engine::session::SnapshotList;
 use onefold_engine::tree::TreeReader;
 use onefold_policy::restore_plan::RestoreEngine;
@@ -44,6 +44,7 @@ fn plan(store: &Arc<dyn Store>, id: SessionId) -> PlanReport {
         engine: RestoreEngine::Direct,
         placed: None,
         reach: None,
+        without: Without::default(),
     };
     restore::plan(&repository, &root, &options, &Job::unattended().0).unwrap()
 }

@@ -42,6 +42,17 @@ pub enum EntryKind {
     Socket,
 }
 
+impl EntryKind {
+    /// Whether it is a device, a pipe or a socket.
+    #[must_use]
+    pub fn is_special(self) -> bool {
+        match self {
+            Self::File | Self::Directory | Self::Symlink => false,
+            Self::CharacterDevice | Self::BlockDevice | Self::Fifo | Self::Socket => true,
+        }
+    }
+}
+
 const KINDS: [EntryKind; 7] = [
     EntryKind::File,
     EntryKind::Directory,

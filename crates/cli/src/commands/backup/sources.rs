@@ -2,6 +2,7 @@
 
 use super::BackupArguments;
 use crate::context::Context;
+use crate::password::without_password;
 use crate::{files, place};
 use onefold_engine::ingest::{Selection, Source};
 use onefold_engine::job::Interrupt;
@@ -111,7 +112,7 @@ pub fn stream(arguments: &BackupArguments, interrupt: &Interrupt) -> Result<Sour
         return Err(Error::invalid("no command is given"));
     };
     let shown = program.display().to_string();
-    let mut child = Command::new(program)
+    let mut child = without_password(&mut Command::new(program))
         .args(rest)
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
