@@ -50,8 +50,8 @@ pub struct KdfCost {
 }
 
 impl Default for KdfCost {
-    /// 64 MiB, three passes, one lane (docs/decisions/0006-key-derivation.md): key slots lie open to
-    /// guessing where nobody counts the tries.
+    /// 64 MiB, three passes, one lane (docs/decisions/0006-key-derivation.md): key slots lie open
+    /// to guessing where nobody counts the tries.
     fn default() -> Self {
         Self { memory_kib: 64 * 1024, passes: 3, lanes: 1 }
     }

@@ -272,7 +272,8 @@ fn r77_what_a_store_says_does_nothing_to_a_terminal() {
 
 #[test]
 fn r78_the_password_is_not_handed_on_and_guessing_it_costs() {
-    let sandbox = Sandbox::with_encrypted_store();
+    let sandbox = Sandbox::empty();
+    sandbox.run(&["init"]).expect(0);
     sandbox.run(&["backup", "--stdin-from-command", "--", "env"]).expect(0);
     let run = sandbox.run(&["dump", "latest", "stdin"]);
     let env = if run.code == 0 { run } else { sandbox.run(&["dump", "latest:/stdin"]).expect(0) };

@@ -12,6 +12,7 @@
 //! | [`full_devices`] | real file systems without a byte left |
 //! | [`references`] | names of snapshots |
 //! | [`hostile`] | stores that somebody else can write to |
+//! | [`planted`] | something planted under every name of a store |
 //! | [`remedies`] | what messages tell the user to do, done |
 //! | [`looking`] | ls, find, diff, dump, cat, stats |
 
@@ -24,6 +25,7 @@ mod hostile;
 mod json;
 mod looking;
 mod losses;
+mod planted;
 mod profiles;
 mod references;
 mod remedies;

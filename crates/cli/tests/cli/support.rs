@@ -105,7 +105,8 @@ impl Sandbox {
     /// A sandbox with an encrypted store and a source.
     pub fn with_encrypted_store() -> Self {
         let sandbox = Self::empty();
-        sandbox.run(&["init"]).expect(0);
+        // Each command opens the store, and few tests are about what guessing costs.
+        sandbox.run(&["init", "--kdf-memory", "8MiB", "--kdf-passes", "1"]).expect(0);
         sandbox.write("source/one.txt", b"a secret\n");
         sandbox
     }

@@ -30,7 +30,8 @@ use onefold_store::{Key, Store};
 use onefold_types::{Error, ErrorKind, KeyId, Result, StoreId};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Kibibytes times passes that all slots of a store are tried with: a hundred keys of the usual cost.
+/// Kibibytes times passes that all slots of a store are tried with: a hundred keys of the usual
+/// cost.
 const WORK_MAX_KIB: u64 = 100 * 3 * 64 * 1024;
 
 /// What lies in `keys`.

@@ -39,8 +39,8 @@ pub(super) trait Disk: Send + Sync {
     /// directory is an error.
     fn entries(&self, path: &str, each: &mut dyn FnMut(&str, EntryKind) -> bool) -> io::Result<()>;
 
-    /// Creates a file of a fresh random name of 32 hexadecimal digits in `tmp/`, locked for as long as
-    /// it is open.
+    /// Creates a file of a fresh random name of 32 hexadecimal digits in `tmp/`, locked for as long
+    /// as it is open.
     fn create_temporary(&self) -> io::Result<(String, Self::File)>;
     /// Opens or creates a file for writing.
     fn open_or_create(&self, path: &str) -> io::Result<Self::File>;

@@ -6,6 +6,7 @@ mod layers;
 mod mutants;
 mod papers;
 mod style;
+mod supply;
 
 /// Fails with one line for each finding.
 fn no_findings(rule: &str, findings: &[String]) {
