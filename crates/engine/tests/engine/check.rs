@@ -417,9 +417,10 @@ fn r76_equal_directories_in_any_number_of_places_are_counted_once() {
     assert_eq!(report.damaged_paths.len(), 1000);
     assert_eq!(report.damaged_paths_more, u64::MAX - 1000, "16 to the 30th");
     // Whoever lists them can be stopped.
-    let (job, _) = Job::unattended();
-    job.interrupt.request();
-    let error = check::check(&repository, READ_NOTHING, &job).unwrap_err();
+    let stopped = job();
+    stopped.interrupt.request();
+    let options = CheckOptions { read_data: ReadData::None, threads: 1, record_findings: true };
+    let error = check::check(&repository, options, &stopped).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Interrupted);
 }
 
