@@ -16,7 +16,9 @@ mod slots;
 use crate::environment::Environment;
 use crate::memory::MemoryPlan;
 use onefold_chunking::{Chunker, ChunkerKind, ChunkerParameters};
-use onefold_crypto::{Fingerprinter, HashKind, KdfCost, KeySlot, MasterKey, Suite, Vault};
+use onefold_crypto::{
+    Fingerprinter, HashKind, KdfCost, KeySlot, MasterKey, Suite, Vault, contexts,
+};
 use onefold_format::codec::Compression;
 use onefold_format::configuration::{CONFIGURATION_MAX_BYTES, ChunkerSettings, Configuration};
 use onefold_format::layout;
@@ -26,8 +28,6 @@ use onefold_types::{Error, ErrorKind, KeyId, Result, StoreId, limits};
 use std::sync::Arc;
 use zeroize::Zeroizing;
 
-const CONFIGURATION_CONTEXT: &str = "onefold 2026 authenticity of the configuration";
-const BOUNDARY_CONTEXT: &str = "onefold 2026 chunk boundaries";
 const NO_ENCRYPTION: &str = "none";
 const AES_256_GCM: &str = "aes-256-gcm";
 
@@ -211,7 +211,7 @@ impl Repository {
     ) -> Result<Self> {
         let hash: HashKind = configuration.hash.parse()?;
         let parameters = chunker_parameters(&configuration.chunker)?;
-        let secret = master_key.as_ref().map(|key| key.subkey(BOUNDARY_CONTEXT));
+        let secret = master_key.as_ref().map(|key| key.subkey(contexts::BOUNDARIES));
         Ok(Self {
             store,
             store_id: configuration.store_id.parse()?,
@@ -373,7 +373,7 @@ fn configuration_of(
         authenticity: String::new(),
     };
     if let Some(key) = master_key {
-        let tag = key.authenticate(CONFIGURATION_CONTEXT, &configuration.authenticated_bytes());
+        let tag = key.authenticate(contexts::CONFIGURATION, &configuration.authenticated_bytes());
         configuration.authenticity = hex::encode(tag);
     }
     Configuration::decode(&configuration.encode()?).map_err(|e| e.with_kind(ErrorKind::Invalid))
@@ -381,16 +381,12 @@ fn configuration_of(
 
 /// Whether the key's holder wrote this configuration.
 pub(crate) fn is_authentic(configuration: &Configuration, key: &MasterKey) -> bool {
-    let tag = key.authenticate(CONFIGURATION_CONTEXT, &configuration.authenticated_bytes());
+    let tag = key.authenticate(contexts::CONFIGURATION, &configuration.authenticated_bytes());
     hex::encode(tag) == configuration.authenticity
 }
 
 /// Refuses a store that says it is not encrypted if anything says that it is.
-fn refuse_if_encrypted(
-    store: &dyn Store,
-    id: StoreId,
-    expectation: Expectation<'_>,
-) -> Result<()> {
+fn refuse_if_encrypted(store: &dyn Store, id: StoreId, expectation: Expectation<'_>) -> Result<()> {
     let mut has_keys = false;
     store.list_names(layout::KEYS, &mut |_| {
         has_keys = true;
