@@ -9,6 +9,7 @@
 //! | [`streams`] | standard input and commands |
 //! | [`forgetting`] | policies, refusals, and the way back |
 //! | [`profiles`] | the configuration file and the environment |
+//! | [`fixtures`] | whole stores that were written once |
 //! | [`full_devices`] | real file systems without a byte left |
 //! | [`references`] | names of snapshots |
 //! | [`hostile`] | stores that somebody else can write to |
@@ -18,6 +19,7 @@
 mod collecting;
 mod exit_codes;
 mod first_use;
+mod fixtures;
 mod forgetting;
 mod full_devices;
 mod hostile;
