@@ -209,7 +209,8 @@ impl Repository {
         environment: Environment,
         memory: MemoryPlan,
     ) -> Result<Self> {
-        let hash: HashKind = configuration.hash.parse()?;
+        let hash: HashKind = configuration.hash.parse().map_err(unknown_choice)?;
+        let _: Compression = configuration.compression.parse().map_err(unknown_choice)?;
         let parameters = chunker_parameters(&configuration.chunker)?;
         let secret = master_key.as_ref().map(|key| key.subkey(contexts::BOUNDARIES));
         Ok(Self {
@@ -411,7 +412,7 @@ fn refuse_if_encrypted(store: &dyn Store, id: StoreId, expectation: Expectation<
 
 fn chunker_parameters(settings: &ChunkerSettings) -> Result<ChunkerParameters> {
     let parameters = ChunkerParameters {
-        kind: settings.kind.parse()?,
+        kind: settings.kind.parse().map_err(unknown_choice)?,
         size_min_bytes: settings.size_min_bytes,
         size_avg_bytes: settings.size_avg_bytes,
         size_max_bytes: settings.size_max_bytes,
@@ -419,6 +420,11 @@ fn chunker_parameters(settings: &ChunkerSettings) -> Result<ChunkerParameters> {
     };
     parameters.validate()?;
     Ok(parameters)
+}
+
+/// A store that was made with a choice that there is not in this version.
+fn unknown_choice(error: Error) -> Error {
+    error.with_kind(ErrorKind::NewerFormat).context("the store needs a newer onefold")
 }
 
 /// The copies of the configuration that can be read, the first one first; at least one.
