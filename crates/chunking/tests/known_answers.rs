@@ -12,18 +12,20 @@ const KNOWN: &str = include_str!("known_answers/cut_points.txt");
 /// The subkey `boundaries` in `crates/crypto/tests/known_answers/answers.json`.
 const SECRET: &str = "7e41216a6d9bd12b88e4bc5b5aac3960cbd875d0e3d704e855fc19845c57343d";
 
-/// Random bytes; few different words; periods of 100 bytes; fillers; random bytes.
+/// Random bytes; few different words; short and long periods; fillers; random bytes.
 fn input() -> Vec<u8> {
     let mut random = vec![0; 208 * KIB];
     let mut hasher = blake3::Hasher::new();
     hasher.update(b"onefold known answers: chunker input");
     hasher.finalize_xof().fill(&mut random);
     let few = random[..24 * KIB].iter().map(|byte| byte & 1).collect();
-    let periodic = random[..100].iter().copied().cycle().take(24 * KIB).collect();
+    let periods = [100, 256, 257, 512, 513].map(|period: usize| {
+        random[..period].iter().copied().cycle().take(20 * KIB).collect::<Vec<u8>>()
+    });
     [
         random[..192 * KIB].to_vec(),
         few,
-        periodic,
+        periods.concat(),
         vec![0; 20 * KIB],
         vec![b' '; 20 * KIB],
         vec![0xff; 8 * KIB],

@@ -105,8 +105,8 @@ impl Configuration {
         Ok(configuration)
     }
 
-    /// The bytes that `authenticity` covers: a heading, and a line `name=value` for each other field
-    /// in the order of the format. Texts are printable ASCII, so no line can hold two.
+    /// The bytes that `authenticity` covers: a heading, and a line `name=value` for each other
+    /// field in the order of the format. Texts are printable ASCII, so no line can hold two.
     #[must_use]
     pub fn authenticated_bytes(&self) -> Vec<u8> {
         let chunker = &self.chunker;
@@ -129,8 +129,8 @@ impl Configuration {
         [AUTHENTICATED_HEADING, lines.concat().as_str()].concat().into_bytes()
     }
 
-    /// Refuses texts that no store is made with: what is no printable ASCII could hide in a terminal
-    /// or in the authenticated lines.
+    /// Refuses texts that no store is made with: what is no printable ASCII could hide in a
+    /// terminal or in the authenticated lines.
     fn check_texts(&self) -> Result<()> {
         let texts = [
             ("store_id", &self.store_id),

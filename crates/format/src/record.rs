@@ -413,6 +413,12 @@ pub fn decode<T: DeserializeOwned>(bytes: &[u8], what: &str) -> Result<T> {
     serde_json::from_slice(bytes).map_err(|error| Error::damaged(format!("{what}: {error}")))
 }
 
+/// Whether a record is of a newer version: whoever does not read it must leave it where it is.
+#[must_use]
+pub fn is_newer(bytes: &[u8]) -> bool {
+    newer_version(bytes).is_some()
+}
+
 /// The version that a record claims, if it is above ours (R26: authentic records of a newer version
 /// are never damage, nor understood by chance because their fields happen to be ours).
 fn newer_version(bytes: &[u8]) -> Option<u64> {

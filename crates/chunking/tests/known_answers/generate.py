@@ -26,23 +26,20 @@ CASES = [
 
 
 def chunker_input():
-    """Random bytes; few different words; periods of 100 bytes; fillers; random bytes."""
+    """Random bytes; few different words; short and long periods; fillers; random bytes."""
     random = blake3(b"onefold known answers: chunker input").digest(length=208 * KIB)
     few = bytes(byte & 1 for byte in random[: 24 * KIB])
-    periodic = (random[:100] * 300)[: 24 * KIB]
+    periods = [(random[:period] * 300)[: 20 * KIB] for period in (100, 256, 257, 512, 513)]
     fillers = bytes(20 * KIB) + b" " * (20 * KIB) + b"\xff" * (8 * KIB)
-    return random[: 192 * KIB] + few + periodic + fillers + random[192 * KIB :]
-
-
-def words(secret, context):
-    """The words of a secret: 64 bits each, little-endian."""
-    stream = blake3(secret or b"", derive_key_context=context).digest(length=1 << 16)
-    return stream
+    return random[: 192 * KIB] + few + b"".join(periods) + fillers + random[192 * KIB :]
 
 
 class Draw:
+    """The words of a secret, little-endian."""
+
     def __init__(self, secret, context):
-        self.stream, self.at = words(secret, context), 0
+        self.stream = blake3(secret or b"", derive_key_context=context).digest(length=1 << 16)
+        self.at = 0
 
     def next(self, size):
         self.at += size
@@ -96,7 +93,7 @@ def mincdc(average, low, high, depth, secret):
         if winner - low > reach:
             return winner
         word, trials = rest[winner - 4 : winner], 0
-        for period in range(1, reach):
+        for period in range(1, reach + 1):
             if rest[winner - 4 + period : winner + period] != word or winner + period > limit:
                 continue
             if rest[winner - 4 + period : limit] == rest[winner - 4 : limit - period]:

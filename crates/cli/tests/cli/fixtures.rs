@@ -17,7 +17,7 @@ use std::time::{Duration, SystemTime};
 
 /// No fixture is larger.
 const TAR_MAX_BYTES: usize = 64 * 1024;
-/// A backup of the same content makes no more new bytes than this: tree nodes, which tell of inodes.
+/// A backup of the same content makes no more new bytes than this: tree nodes, which name inodes.
 /// The content has twice as many bytes that occur once.
 const NODES_MAX_BYTES: u64 = 7 * 1024;
 

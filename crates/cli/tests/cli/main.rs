@@ -13,6 +13,7 @@
 //! | [`full_devices`] | real file systems without a byte left |
 //! | [`references`] | names of snapshots |
 //! | [`hostile`] | stores that somebody else can write to |
+//! | [`newer`] | records of a newer version |
 //! | [`remedies`] | what messages tell the user to do, done |
 //! | [`looking`] | ls, find, diff, dump, cat, stats |
 
@@ -26,6 +27,7 @@ mod hostile;
 mod json;
 mod looking;
 mod losses;
+mod newer;
 mod profiles;
 mod references;
 mod remedies;
