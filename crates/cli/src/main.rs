@@ -32,6 +32,9 @@ mod size;
 mod table;
 mod time;
 
+#[cfg(test)]
+mod tests_parsers;
+
 use clap::Parser;
 use clap::error::ErrorKind as UsageKind;
 use context::Context;
