@@ -162,3 +162,27 @@ fn numbered(number: u64) -> [u8; 16] {
     name[..8].copy_from_slice(&number.to_le_bytes());
     name
 }
+
+#[test]
+fn r81_choices_of_a_newer_version_in_the_configuration() {
+    for (ours, theirs) in [
+        ("\"none\"", "\"aes-512\""),
+        ("\"blake3\"", "\"blake9\""),
+        ("\"mincdc\"", "\"maxcdc\""),
+        ("\"zstd,2\"", "\"brotli,1\""),
+    ] {
+        let sandbox = Sandbox::with_source();
+        sandbox.backup(&[]);
+        for name in ["store/config", "store/config.copy"] {
+            let text = fs::read_to_string(sandbox.path(name)).unwrap();
+            assert_eq!(text.matches(ours).count(), 1, "{ours} in {text}");
+            sandbox.write(name, text.replace(ours, theirs).as_bytes());
+        }
+        let before = files(&sandbox.path("store"));
+        for command in COMMANDS {
+            let run = sandbox.run(&[&["--json"], command].concat()).expect(1);
+            assert!(run.stderr.contains("\"newer-format\""), "{theirs}: {}", run.stderr);
+        }
+        assert_eq!(files(&sandbox.path("store")), before);
+    }
+}
