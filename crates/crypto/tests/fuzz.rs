@@ -34,14 +34,14 @@ fn r81_nothing_but_what_was_sealed_opens() {
         let sealer = vault.object(Purpose::Container, &[4; 16]).unwrap();
         let mut part = b"a part of a container".to_vec();
         sealer.seal(7, &mut part, 0).unwrap();
-        mutate::run("part", &[part.clone()], ROUNDS, &|bytes| {
+        mutate::run("part", std::slice::from_ref(&part), ROUNDS, &|bytes| {
             let opened = sealer.open(7, &mut bytes.to_vec());
             assert_eq!(opened.is_ok(), *bytes == part);
             assert_eq!(sealer.open_into(7, bytes, &mut Vec::new()).is_ok(), *bytes == part);
         });
         let randomness = SeededRandomness::new(5);
         let record = vault.seal_record(Purpose::Mark, &[6; 16], b"{}", &randomness).unwrap();
-        mutate::run("record", &[record.clone()], ROUNDS, &|bytes| {
+        mutate::run("record", std::slice::from_ref(&record), ROUNDS, &|bytes| {
             let opened = vault.open_record(Purpose::Mark, &[6; 16], bytes);
             assert_eq!(opened.is_ok(), *bytes == record);
         });
