@@ -248,7 +248,7 @@ fn read(path: &Path) -> Result<BTreeMap<String, Profile>> {
     parse(&text, base).context(what)
 }
 
-fn parse(text: &str, base: &Path) -> Result<BTreeMap<String, Profile>> {
+pub(crate) fn parse(text: &str, base: &Path) -> Result<BTreeMap<String, Profile>> {
     let mut file: ConfigFile =
         toml::from_str(text).map_err(|error| Error::invalid(error.to_string().trim_end()))?;
     for (name, profile) in &mut file.profile {

@@ -33,6 +33,9 @@ mod table;
 mod time;
 mod visible;
 
+#[cfg(test)]
+mod tests_parsers;
+
 use clap::Parser;
 use clap::error::ErrorKind as UsageKind;
 use context::Context;

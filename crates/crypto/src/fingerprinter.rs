@@ -13,6 +13,7 @@
 //! command line warns when a store is created with it.
 
 use crate::blake3_batch::BatchHasher;
+use crate::contexts;
 use crate::master_key::MasterKey;
 use aws_lc_rs::{digest, hmac};
 use onefold_types::{Error, Fingerprint, Result};
@@ -20,7 +21,6 @@ use std::fmt;
 use std::str::FromStr;
 
 const NODE_PREFIX: &[u8] = b"onefold tree node\0";
-const PUBLIC_NODE_CONTEXT: &str = "onefold 2026 tree nodes of an unencrypted store";
 
 /// The hash that names chunks; fixed when a store is created.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -73,11 +73,11 @@ impl Fingerprinter {
     #[must_use]
     pub fn new(kind: HashKind, master_key: Option<&MasterKey>) -> Self {
         let subkey = |context| master_key.map(|key| *key.subkey(context));
-        let keyed = subkey("onefold 2026 fingerprints of data chunks");
+        let keyed = subkey(contexts::DATA);
         let engine = match (kind, keyed) {
             (HashKind::Blake3, keyed) => {
-                let nodes = subkey("onefold 2026 fingerprints of tree nodes")
-                    .unwrap_or_else(|| blake3::derive_key(PUBLIC_NODE_CONTEXT, &[]));
+                let nodes = subkey(contexts::NODES)
+                    .unwrap_or_else(|| blake3::derive_key(contexts::PUBLIC_NODES, &[]));
                 Engine::Blake3 {
                     data: BatchHasher::new(keyed.as_ref()),
                     nodes: BatchHasher::new(Some(&nodes)),

@@ -312,13 +312,19 @@ mod tests {
     }
 
     #[test]
-    fn what_is_damaged_is_told_from_what_is_newer() {
+    fn r81_a_newer_key_slot_is_told_from_a_damaged_one() {
         let (slot, key, store) = slot();
         let text = String::from_utf8(slot.to_bytes().unwrap()).unwrap();
         let kind = |text: &str| KeySlot::from_bytes(text.as_bytes()).unwrap_err().kind();
         let more = text.replace("\"version\": 1", "\"version\": 1, \"more\": []");
         assert_eq!(kind(&more), ErrorKind::Damaged);
-        assert_eq!(kind("{ \"version\": 7 }"), ErrorKind::NewerFormat);
+        // Of a newer slot only the version is known, whatever kind of number it is.
+        for version in ["2", "7", "4294967296", "18446744073709551615"] {
+            let bare = format!("{{ \"version\": {version} }}");
+            assert_eq!(kind(&bare), ErrorKind::NewerFormat);
+            let more = format!("\"version\": {version}, \"more\": {{}}");
+            assert_eq!(kind(&text.replace("\"version\": 1", &more)), ErrorKind::NewerFormat);
+        }
         let mut other = slot.clone();
         other.kdf = "scrypt".into();
         let unsure = String::from_utf8(other.to_bytes().unwrap()).unwrap();

@@ -6,12 +6,14 @@
 //! | [`blake3_batch`] | the same BLAKE3 digests, computed for many chunks at once |
 //! | [`seal`] | authenticated encryption of object parts and of records |
 //! | [`master_key`] | the one secret of a store and the subkeys derived from it |
+//! | [`contexts`] | under which contexts those are derived |
 //! | [`key_slot`] | the master key wrapped by a password (argon2id) |
 //! | [`randomness`] | the operating system's random numbers |
 //!
 //! What the keys protect, and from whom, is told in docs/FORMAT.md, section "Encryption".
 
 pub mod blake3_batch;
+pub mod contexts;
 pub mod fingerprinter;
 pub mod key_slot;
 pub mod master_key;

@@ -12,6 +12,7 @@
 //! part and bytes. Both bind the bytes to their place, so that a misdirected or exchanged object is
 //! detected; only the former detects malice.
 
+use crate::contexts;
 use crate::master_key::MasterKey;
 use aws_lc_rs::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
 use onefold_types::environment::Randomness;
@@ -71,7 +72,7 @@ impl Vault {
     /// A vault for a store with this master key; without one, a vault that only checksums.
     #[must_use]
     pub fn new(master_key: Option<&MasterKey>) -> Self {
-        Self { root: master_key.map(|key| key.subkey("onefold 2026 sealing of stored objects")) }
+        Self { root: master_key.map(|key| key.subkey(contexts::SEALING)) }
     }
 
     /// The suite in use.

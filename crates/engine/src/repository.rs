@@ -16,7 +16,9 @@ mod slots;
 use crate::environment::Environment;
 use crate::memory::MemoryPlan;
 use onefold_chunking::{Chunker, ChunkerKind, ChunkerParameters};
-use onefold_crypto::{Fingerprinter, HashKind, KdfCost, KeySlot, MasterKey, Suite, Vault};
+use onefold_crypto::{
+    Fingerprinter, HashKind, KdfCost, KeySlot, MasterKey, Suite, Vault, contexts,
+};
 use onefold_format::codec::Compression;
 use onefold_format::configuration::{CONFIGURATION_MAX_BYTES, ChunkerSettings, Configuration};
 use onefold_format::layout;
@@ -26,8 +28,6 @@ use onefold_types::{Error, ErrorKind, KeyId, Result, StoreId, limits};
 use std::sync::Arc;
 use zeroize::Zeroizing;
 
-const CONFIGURATION_CONTEXT: &str = "onefold 2026 authenticity of the configuration";
-const BOUNDARY_CONTEXT: &str = "onefold 2026 chunk boundaries";
 const NO_ENCRYPTION: &str = "none";
 const AES_256_GCM: &str = "aes-256-gcm";
 
@@ -209,9 +209,10 @@ impl Repository {
         environment: Environment,
         memory: MemoryPlan,
     ) -> Result<Self> {
-        let hash: HashKind = configuration.hash.parse()?;
+        let hash: HashKind = configuration.hash.parse().map_err(unknown_choice)?;
+        let _: Compression = configuration.compression.parse().map_err(unknown_choice)?;
         let parameters = chunker_parameters(&configuration.chunker)?;
-        let secret = master_key.as_ref().map(|key| key.subkey(BOUNDARY_CONTEXT));
+        let secret = master_key.as_ref().map(|key| key.subkey(contexts::BOUNDARIES));
         Ok(Self {
             store,
             store_id: configuration.store_id.parse()?,
@@ -383,7 +384,7 @@ fn configuration_of(
         authenticity: String::new(),
     };
     if let Some(key) = master_key {
-        let tag = key.authenticate(CONFIGURATION_CONTEXT, &configuration.authenticated_bytes());
+        let tag = key.authenticate(contexts::CONFIGURATION, &configuration.authenticated_bytes());
         configuration.authenticity = hex::encode(tag);
     }
     Configuration::decode(&configuration.encode()?).map_err(|e| e.with_kind(ErrorKind::Invalid))
@@ -391,7 +392,7 @@ fn configuration_of(
 
 /// Whether the key's holder wrote this configuration.
 pub(crate) fn is_authentic(configuration: &Configuration, key: &MasterKey) -> bool {
-    let tag = key.authenticate(CONFIGURATION_CONTEXT, &configuration.authenticated_bytes());
+    let tag = key.authenticate(contexts::CONFIGURATION, &configuration.authenticated_bytes());
     hex::encode(tag) == configuration.authenticity
 }
 
@@ -421,7 +422,7 @@ fn refuse_if_encrypted(store: &dyn Store, id: StoreId, expectation: Expectation<
 
 fn chunker_parameters(settings: &ChunkerSettings) -> Result<ChunkerParameters> {
     let parameters = ChunkerParameters {
-        kind: settings.kind.parse()?,
+        kind: settings.kind.parse().map_err(unknown_choice)?,
         size_min_bytes: settings.size_min_bytes,
         size_avg_bytes: settings.size_avg_bytes,
         size_max_bytes: settings.size_max_bytes,
@@ -429,6 +430,11 @@ fn chunker_parameters(settings: &ChunkerSettings) -> Result<ChunkerParameters> {
     };
     parameters.validate()?;
     Ok(parameters)
+}
+
+/// A store that was made with a choice that there is not in this version.
+fn unknown_choice(error: Error) -> Error {
+    error.with_kind(ErrorKind::NewerFormat).context("the store needs a newer onefold")
 }
 
 /// The copies of the configuration that can be read, the first one first; at least one.

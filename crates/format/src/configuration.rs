@@ -81,11 +81,11 @@ impl Configuration {
         }
         #[derive(Deserialize)]
         struct VersionOnly {
-            format_version: u16,
+            format_version: u64,
         }
         let damaged = |error| Error::damaged(format!("the configuration is not readable: {error}"));
         let version: VersionOnly = serde_json::from_slice(bytes).map_err(damaged)?;
-        if version.format_version != crate::FORMAT_VERSION {
+        if version.format_version != u64::from(crate::FORMAT_VERSION) {
             return Err(Error::new(
                 ErrorKind::NewerFormat,
                 format!(

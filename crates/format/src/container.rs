@@ -133,7 +133,7 @@ pub fn decode_header(bytes: &[u8]) -> Result<ContainerId> {
         return Err(reader.damaged("this is not a container"));
     }
     check_version(reader.u16()?)?;
-    reader.raw(6)?;
+    check_reserved(reader.raw(6)?, "container header")?;
     reader.id().map(ContainerId)
 }
 
@@ -150,6 +150,15 @@ pub fn check_version(version: u16) -> Result<()> {
             crate::FORMAT_VERSION
         ),
     ))
+}
+
+/// Refuses bytes that this version leaves zero.
+pub(crate) fn check_reserved(bytes: &[u8], what: &str) -> Result<()> {
+    if bytes.iter().all(|byte| *byte == 0) {
+        return Ok(());
+    }
+    let message = format!("{what}: it uses reserved bytes; use a newer onefold");
+    Err(Error::new(ErrorKind::NewerFormat, message))
 }
 
 /// The end of a container.
@@ -213,18 +222,15 @@ impl Footer {
             .map(|start| &tail[start..])
             .ok_or_else(|| Error::damaged("container footer: the object is too short"))?;
         let mut reader = Reader::new(bytes, "container footer");
-        let footer = Self {
-            metadata_offset: reader.u64()?,
-            metadata_length: reader.u32()?,
-            body_crc: {
-                reader.u32()?;
-                reader.u64()?
-            },
-        };
+        let (metadata_offset, metadata_length) = (reader.u64()?, reader.u32()?);
+        let reserved = reader.raw(4)?;
+        let footer = Self { metadata_offset, metadata_length, body_crc: reader.u64()? };
         let crc = crc_fast::checksum(crc_fast::CrcAlgorithm::Crc32Iscsi, &bytes[..24]) as u32;
-        if reader.u32()? != crc || &bytes[32..] != FOOTER_MAGIC {
+        // The zeros after the checksum belong to the end mark: nothing protects them otherwise.
+        if reader.u32()? != crc || reader.u32()? != 0 || &bytes[32..] != FOOTER_MAGIC {
             return Err(reader.damaged("its checksum does not hold"));
         }
+        check_reserved(reserved, "container footer")?;
         let end = footer.metadata_offset.checked_add(u64::from(footer.metadata_length));
         if end.and_then(|end| end.checked_add(FOOTER_BYTES as u64)) != Some(object_bytes)
             || footer.metadata_offset < HEADER_BYTES as u64

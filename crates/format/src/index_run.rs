@@ -207,7 +207,7 @@ impl Footer {
         let mut reader = Reader::new(bytes, "index run footer");
         let (pages, pieces_length, table_length) = (reader.u32()?, reader.u64()?, reader.u64()?);
         let (version, kind) = (reader.u16()?, reader.u8()?);
-        reader.raw(5)?;
+        let reserved = reader.raw(5)?;
         let crc = reader.u32()?;
         if reader.raw(8)? != MAGIC
             || crc != crc_fast::checksum(crc_fast::CrcAlgorithm::Crc32Iscsi, &bytes[..28]) as u32
@@ -215,6 +215,7 @@ impl Footer {
             return Err(reader.damaged("its checksum does not hold"));
         }
         check_version(version)?;
+        crate::container::check_reserved(reserved, "index run footer")?;
         let kind = IndexKind::of_code(kind)?;
         let pages_length = u64::from(pages) * PAGE_STORED_BYTES as u64;
         let total = pages_length

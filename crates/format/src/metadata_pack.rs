@@ -39,7 +39,7 @@ pub fn read(bytes: &[u8]) -> Result<Vec<(ContainerId, &[u8])>> {
         return Err(reader.damaged("this is not a metadata pack"));
     }
     crate::container::check_version(reader.u16()?)?;
-    reader.raw(6)?;
+    crate::container::check_reserved(reader.raw(6)?, "metadata pack")?;
     let mut records = Vec::new();
     while reader.remaining() > 0 {
         let container = ContainerId(reader.id()?);

@@ -106,6 +106,42 @@ mod optional_reference {
     }
 }
 
+/// The fields of a fate: an enum alone would pass over what it does not know.
+mod fate {
+    use serde::{Deserialize, Serialize};
+
+    #[derive(Serialize, Deserialize)]
+    #[serde(rename_all = "kebab-case")]
+    enum Name {
+        TakenBack,
+        MadeFinal,
+    }
+
+    #[derive(Serialize, Deserialize)]
+    #[serde(deny_unknown_fields)]
+    pub struct Fields {
+        fate: Name,
+    }
+
+    impl From<super::Fate> for Fields {
+        fn from(fate: super::Fate) -> Self {
+            match fate {
+                super::Fate::TakenBack => Self { fate: Name::TakenBack },
+                super::Fate::MadeFinal => Self { fate: Name::MadeFinal },
+            }
+        }
+    }
+
+    impl From<Fields> for super::Fate {
+        fn from(fields: Fields) -> Self {
+            match fields.fate {
+                Name::TakenBack => Self::TakenBack,
+                Name::MadeFinal => Self::MadeFinal,
+            }
+        }
+    }
+}
+
 mod optional_session {
     use onefold_types::SessionId;
     use serde::{Deserialize, Deserializer, Serializer, de::Error};
@@ -229,7 +265,7 @@ pub struct SnapshotRecord {
 
 /// How a session ended, decided once (protocol, W7 and G4).
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case", tag = "outcome", content = "snapshot")]
+#[serde(rename_all = "kebab-case", tag = "outcome", content = "snapshot", deny_unknown_fields)]
 pub enum Outcome {
     /// The session is a snapshot.
     Committed(Box<SnapshotRecord>),
@@ -321,7 +357,7 @@ pub struct Mark {
 
 /// What became of a mark, decided once: hiding is taken back, or made final, never both.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case", tag = "fate")]
+#[serde(from = "fate::Fields", into = "fate::Fields")]
 pub enum Fate {
     /// It was taken back: it hides nothing any more, whoever puts it where again.
     TakenBack,
@@ -377,6 +413,12 @@ pub fn decode<T: DeserializeOwned>(bytes: &[u8], what: &str) -> Result<T> {
     serde_json::from_slice(bytes).map_err(|error| Error::damaged(format!("{what}: {error}")))
 }
 
+/// Whether a record is of a newer version: whoever does not read it must leave it where it is.
+#[must_use]
+pub fn is_newer(bytes: &[u8]) -> bool {
+    newer_version(bytes).is_some()
+}
+
 /// The version that a record claims, if it is above ours (R26: authentic records of a newer version
 /// are never damage, nor understood by chance because their fields happen to be ours).
 fn newer_version(bytes: &[u8]) -> Option<u64> {
@@ -396,7 +438,8 @@ fn newer_version(bytes: &[u8]) -> Option<u64> {
         Some(Inner::Record { version }) => Some(version),
         Some(Inner::Other(_)) | None => None,
     };
-    inner.or(head.version).filter(|&version| version > u64::from(RECORD_VERSION))
+    let versions = [inner, head.version].into_iter().flatten();
+    versions.max().filter(|&version| version > u64::from(RECORD_VERSION))
 }
 
 #[cfg(test)]

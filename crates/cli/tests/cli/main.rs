@@ -9,16 +9,19 @@
 //! | [`streams`] | standard input and commands |
 //! | [`forgetting`] | policies, refusals, and the way back |
 //! | [`profiles`] | the configuration file and the environment |
+//! | [`fixtures`] | whole stores that were written once |
 //! | [`full_devices`] | real file systems without a byte left |
 //! | [`references`] | names of snapshots |
 //! | [`hostile`] | stores that somebody else can write to |
 //! | [`planted`] | something planted under every name of a store |
+//! | [`newer`] | records of a newer version |
 //! | [`remedies`] | what messages tell the user to do, done |
 //! | [`looking`] | ls, find, diff, dump, cat, stats |
 
 mod collecting;
 mod exit_codes;
 mod first_use;
+mod fixtures;
 mod forgetting;
 mod full_devices;
 mod hostile;
@@ -26,6 +29,7 @@ mod json;
 mod looking;
 mod losses;
 mod planted;
+mod newer;
 mod profiles;
 mod references;
 mod remedies;

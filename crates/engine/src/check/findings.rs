@@ -36,7 +36,7 @@ impl Findings {
                 Err(error) if error.kind() == ErrorKind::NotFound => continue,
                 Err(error) => return Err(error),
             };
-            // That it opens is enough: what it says is for people, and may be of a newer version.
+            // That it opens is enough to be careful, of whatever version it is.
             match repository.vault().open_record(Purpose::Damage, &id.0, &sealed) {
                 Ok(_) => drop(findings.ids.insert(id)),
                 Err(_) => findings.problems.push(format!(
@@ -83,12 +83,32 @@ pub(crate) fn record(
     }
 }
 
+/// Whether the finding about a container is of a newer version: it may say more than this version
+/// can find to be mended, so it is obeyed and stays.
+pub(crate) fn is_newer(repository: &Repository, id: ContainerId) -> Result<bool> {
+    match repository.store().get(&Key::new(layout::damage(id))?) {
+        Ok(sealed) => {
+            let opened = repository.vault().open_record(Purpose::Damage, &id.0, &sealed);
+            Ok(opened.is_ok_and(|bytes| record::is_newer(&bytes)))
+        }
+        Err(error) if error.is_damage() => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
 /// Takes a finding back.
 pub(super) fn remove(
     repository: &Repository,
     id: ContainerId,
     notes: &mut Vec<String>,
 ) -> Result<()> {
+    if is_newer(repository, id)? {
+        notes.push(format!(
+            "the finding about container {id} is of a newer version; only a newer onefold takes \
+             it back"
+        ));
+        return Ok(());
+    }
     match repository.store().delete(&Key::new(layout::damage(id))?) {
         Ok(()) => notes.push(format!(
             "container {id} is whole again, or gone and not needed; the finding was removed"

@@ -133,7 +133,7 @@ pub fn rewrite_packs(repository: &Repository, present: &[ContainerId], job: &Job
 /// Removes the findings about containers that are gone.
 pub fn remove_findings(repository: &Repository, deleted: &[ContainerId]) -> Result<()> {
     for id in findings::load_findings(repository)? {
-        if deleted.binary_search(&id).is_ok() {
+        if deleted.binary_search(&id).is_ok() && !findings::is_newer(repository, id)? {
             repository.store().delete(&Key::new(layout::damage(id))?)?;
         }
     }

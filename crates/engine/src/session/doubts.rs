@@ -18,7 +18,7 @@ use onefold_crypto::Purpose;
 use onefold_format::layout;
 use onefold_format::record::{self, Doubt, SnapshotRecord};
 use onefold_store::Key;
-use onefold_types::{DoubtId, Result};
+use onefold_types::{DoubtId, ErrorKind, Result};
 use std::collections::BTreeSet;
 
 /// Doubts that a snapshot may name. If there are more, no parent is trusted until a check has
@@ -65,10 +65,23 @@ impl Doubts {
         self.0.iter().copied().take(NAMED_MAX).collect()
     }
 
-    /// Removes these doubts: every snapshot was found whole.
+    /// Removes these doubts: every snapshot was found whole. One of a newer version may be about
+    /// more than that, and stays.
     pub fn remove(&self, repository: &Repository) -> Result<()> {
-        let remove = |id: &DoubtId| repository.store().delete(&Key::new(layout::doubt(*id))?);
-        self.0.iter().try_for_each(remove)
+        for id in &self.0 {
+            let key = Key::new(layout::doubt(*id))?;
+            let sealed = match repository.store().get(&key) {
+                Ok(sealed) => sealed,
+                Err(error) if error.kind() == ErrorKind::NotFound => continue,
+                Err(error) if error.is_damage() => Vec::new(),
+                Err(error) => return Err(error),
+            };
+            let opened = repository.vault().open_record(Purpose::Doubt, &id.0, &sealed);
+            if !opened.is_ok_and(|bytes| record::is_newer(&bytes)) {
+                repository.store().delete(&key)?;
+            }
+        }
+        Ok(())
     }
 }
 

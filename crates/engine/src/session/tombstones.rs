@@ -12,7 +12,7 @@ use super::snapshots::SnapshotList;
 use crate::repository::Repository;
 use onefold_format::layout;
 use onefold_format::record::{self, Outcome, Tombstone};
-use onefold_types::{Error, Result, SessionId};
+use onefold_types::{Error, ErrorKind, Result, SessionId};
 use std::collections::BTreeSet;
 
 /// All that is known of what is forgotten.
@@ -50,9 +50,7 @@ impl Forgotten {
             match DecidedName::tombstone(id).read(repository) {
                 Ok(Some(bytes)) => {
                     forgotten.ids.insert(id);
-                    // That it opens is enough: what else it says may be of a newer version.
-                    let tombstone = record::decode::<Tombstone>(&bytes, "tombstone");
-                    if tombstone.is_ok_and(|tombstone| tombstone.given_up) {
+                    if is_given_up(&bytes)? {
                         forgotten.given_up.insert(id);
                     }
                 }
@@ -79,10 +77,24 @@ impl Forgotten {
     }
 }
 
+/// Whether an authentic tombstone says that it stands for an outcome that was lost.
+///
+/// Errors: `NewerFormat`, because data is deleted on its word. Else that it opens is enough.
+fn is_given_up(bytes: &[u8]) -> Result<bool> {
+    match record::decode::<Tombstone>(bytes, "tombstone") {
+        Ok(tombstone) => Ok(tombstone.given_up),
+        Err(error) if error.kind() == ErrorKind::NewerFormat => Err(error),
+        Err(_) => Ok(false),
+    }
+}
+
 /// What is known of a snapshot.
 pub fn standing(repository: &Repository, id: SessionId) -> Result<Standing> {
     let unknown = match DecidedName::tombstone(id).read(repository) {
-        Ok(Some(_)) => return Ok(Standing::Forgotten),
+        Ok(Some(bytes)) => {
+            is_given_up(&bytes)?;
+            return Ok(Standing::Forgotten);
+        }
         Ok(None) => false,
         Err(error) if error.is_damage() => true,
         Err(error) => return Err(error),

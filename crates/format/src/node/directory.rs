@@ -20,7 +20,7 @@
 
 use super::{Reference, decode_reference, encode_reference};
 use crate::wire::{Reader, Writer};
-use onefold_types::{Result, limits};
+use onefold_types::{Error, ErrorKind, Result, limits};
 
 /// What an entry is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, Default)]
@@ -232,7 +232,7 @@ pub(super) fn decode_leaf(reader: &mut Reader<'_>) -> Result<DirectoryLeaf> {
         let kind = reader.u8()?;
         entry.kind = *KINDS
             .get(usize::from(kind))
-            .ok_or_else(|| reader.damaged("an entry is of no known kind"))?;
+            .ok_or_else(|| newer(format!("a directory entry of kind {kind}")))?;
     }
     decode_numbers(&mut entries, reader)?;
     decode_contents(&mut entries, reader)?;
@@ -274,6 +274,10 @@ fn decode_numbers(entries: &mut [Entry], reader: &mut Reader<'_>) -> Result<()> 
 fn decode_contents(entries: &mut [Entry], reader: &mut Reader<'_>) -> Result<()> {
     let flags = reader.raw(entries.len())?;
     for (entry, flags) in entries.iter_mut().zip(flags) {
+        // Written back without what it means, an unknown flag would be lost.
+        if flags & !(FLAG_SPARSE | FLAG_CONTENT) != 0 {
+            return Err(newer(format!("a directory entry with flags {flags:#x}")));
+        }
         entry.sparse = flags & FLAG_SPARSE != 0;
         if flags & FLAG_CONTENT != 0 {
             entry.content = Some(decode_reference(reader)?);
@@ -301,6 +305,11 @@ fn decode_contents(entries: &mut [Entry], reader: &mut Reader<'_>) -> Result<()>
         }
     }
     Ok(())
+}
+
+/// What is only met in a node that opened as its own fingerprint: nothing has rotten.
+fn newer(what: String) -> Error {
+    Error::new(ErrorKind::NewerFormat, format!("{what} is not known; use a newer onefold"))
 }
 
 fn decode_xattrs(entries: &mut [Entry], reader: &mut Reader<'_>) -> Result<()> {

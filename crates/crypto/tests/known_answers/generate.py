@@ -1,0 +1,161 @@
+#!/usr/bin/env python3
+"""Known answers for everything that a store derives, seals or names.
+
+Computed from docs/FORMAT.md with other implementations than the program's, so that a mistake in
+the program cannot be in the answers as well. The program's own tests compare (known_answers.rs).
+
+    pip install blake3 cryptography argon2-cffi
+    python3 generate.py --check          says whether answers.json is what this computes
+    python3 generate.py > answers.json   writes it anew: only for a new version of the format
+"""
+
+import hashlib
+import hmac
+import json
+import pathlib
+import sys
+
+from argon2.low_level import Type, hash_secret_raw
+from blake3 import blake3
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+MASTER_KEY = bytes(range(32))
+NAME = bytes(range(0x40, 0x50))
+STORE = bytes(range(0xA0, 0xB0))
+NONCE = bytes(range(0xC0, 0xCC))
+SALT = bytes(range(0x10, 0x20))
+PLAIN = b"The quick brown fox jumps over the lazy dog."
+PASSWORD = "corr\u00e9ct horse".encode()
+
+CONTEXTS = {
+    "sealing": "onefold 2026 sealing of stored objects",
+    "data": "onefold 2026 fingerprints of data chunks",
+    "nodes": "onefold 2026 fingerprints of tree nodes",
+    "boundaries": "onefold 2026 chunk boundaries",
+    "configuration": "onefold 2026 authenticity of the configuration",
+}
+PUBLIC_NODES = "onefold 2026 tree nodes of an unencrypted store"
+PURPOSES = {
+    "container": 1, "index run": 2, "outcome": 3, "mark": 4, "tombstone": 5, "plan": 6,
+    "damage": 7, "session": 8, "configuration": 9, "fate": 10, "doubt": 11,
+}
+PARTS = [0, 1, 0x01020304, 0x80000000, 0xC0000001, 0xFFFFFFFF]
+CONFIGURATION = (
+    "onefold configuration\nformat_version=3\nstore_id=" + STORE.hex() + "\ncreated_ns=5\n"
+    "encryption=aes-256-gcm\nhash=blake3\nchunker.kind=mincdc\nchunker.size_min_bytes=4096\n"
+    "chunker.size_avg_bytes=8192\nchunker.size_max_bytes=12288\nchunker.regression_depth=0\n"
+    "chunker.tar_aware=true\ncompression=zstd,2\ncontainer_size_bytes=4194304\n"
+).encode()
+
+
+def subkey(context):
+    return blake3(MASTER_KEY, derive_key_context=context).digest()
+
+
+def sealed(encrypted, purpose, nonce, plain):
+    """The bytes and their tag; the associated data are purpose and name."""
+    place = bytes([purpose]) + NAME
+    if not encrypted:
+        return plain + blake3(place + nonce + plain).digest()[:16]
+    object_key = blake3(place, key=subkey(CONTEXTS["sealing"])).digest()
+    return AESGCM(object_key).encrypt(nonce, plain, place)
+
+
+def seals():
+    for encrypted in (True, False):
+        for what, purpose in PURPOSES.items():
+            # All parts for one purpose, two for the others: a nonce knows no purpose.
+            for part in PARTS if purpose == 1 else PARTS[:2]:
+                nonce = part.to_bytes(4, "little") + bytes(8)
+                yield {
+                    "encrypted": encrypted, "purpose": what, "number": purpose, "part": part,
+                    "sealed": sealed(encrypted, purpose, nonce, PLAIN).hex(),
+                    "record": (NONCE + sealed(encrypted, purpose, NONCE, PLAIN)).hex(),
+                }
+
+
+def inputs():
+    """Empty, short, a BLAKE3 chunk and its neighbours, one block of HMAC, several BLAKE3 chunks."""
+    for length in (0, 1, 63, 64, 65, 1023, 1024, 1025, 8192, 12289):
+        yield bytes(i % 251 for i in range(length))
+
+
+def digest(hash_name, key, data):
+    """SHA-256 or SHA-1, as HMAC under a key; twenty bytes are followed by zeros."""
+    if key is None:
+        found = hashlib.new(hash_name, data).digest()
+    else:
+        found = hmac.new(key, data, hash_name).digest()
+    return found.ljust(32, b"\0")
+
+
+def fingerprints():
+    for keyed in (True, False):
+        data_key = subkey(CONTEXTS["data"]) if keyed else None
+        if keyed:
+            node_key = subkey(CONTEXTS["nodes"])
+        else:
+            node_key = blake3(b"", derive_key_context=PUBLIC_NODES).digest()
+        for data in inputs():
+            plain = blake3(data, key=data_key) if keyed else blake3(data)
+            yield {
+                "hash": "blake3", "keyed": keyed, "length": len(data),
+                "data": plain.hexdigest(), "node": blake3(data, key=node_key).hexdigest(),
+            }
+            for name in ("sha256", "sha1"):
+                yield {
+                    "hash": name, "keyed": keyed, "length": len(data),
+                    "data": digest(name, data_key, data).hex(),
+                    "node": digest(name, data_key, b"onefold tree node\0" + data).hex(),
+                }
+
+
+def slot(memory_kib, passes, lanes):
+    key = hash_secret_raw(PASSWORD, SALT, passes, memory_kib, lanes, 32, Type.ID, version=0x13)
+    wrapped = AESGCM(key).encrypt(NONCE, MASTER_KEY, STORE)
+
+    def u32(number):
+        return number.to_bytes(4, "little")
+
+    def counted(data):
+        return len(data).to_bytes(8, "little") + data
+
+    covered = u32(1) + counted(b"argon2id") + u32(memory_kib) + u32(passes) + u32(lanes)
+    covered += counted(SALT) + counted(NONCE) + counted(wrapped)
+    fields = {
+        "version": 1, "kdf": "argon2id", "memory_kib": memory_kib, "passes": passes,
+        "lanes": lanes, "salt": SALT.hex(), "nonce": NONCE.hex(), "wrapped": wrapped.hex(),
+        "checksum": blake3(covered).hexdigest()[:32], "label": "", "created_ns": 0,
+    }
+    return json.dumps(fields, indent=2) + "\n"
+
+
+def answers():
+    tag = blake3(CONFIGURATION, key=subkey(CONTEXTS["configuration"])).hexdigest()
+    return {
+        "master_key": MASTER_KEY.hex(),
+        "name": NAME.hex(),
+        "store": STORE.hex(),
+        "nonce": NONCE.hex(),
+        "salt": SALT.hex(),
+        "plain": PLAIN.hex(),
+        "password": PASSWORD.hex(),
+        "subkeys": {what: subkey(context).hex() for what, context in CONTEXTS.items()},
+        "configuration": {"covered": CONFIGURATION.decode(), "authenticity": tag},
+        "seals": list(seals()),
+        "fingerprints": list(fingerprints()),
+        "key_slots": [slot(12 * 1024, 3, 1), slot(64, 1, 1), slot(256, 2, 4)],
+    }
+
+
+def main():
+    text = json.dumps(answers(), indent=1) + "\n"
+    if sys.argv[1:] == ["--check"]:
+        kept = pathlib.Path(__file__).with_name("answers.json").read_text()
+        print("the same" if kept == text else "DIFFERENT")
+        sys.exit(kept != text)
+    sys.stdout.write(text)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,7 @@
+//! Fuzzes the target `coded_section` of crates/format/tests/fuzz/targets.rs.
+#![no_main]
+
+#[path = "../../crates/format/tests/fuzz/targets.rs"]
+mod targets;
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| targets::coded_section(bytes));

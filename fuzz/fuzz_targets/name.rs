@@ -1,0 +1,7 @@
+//! Fuzzes the target `name` of crates/format/tests/fuzz/targets.rs.
+#![no_main]
+
+#[path = "../../crates/format/tests/fuzz/targets.rs"]
+mod targets;
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| targets::name(bytes));
