@@ -6,6 +6,7 @@
 
 use crate::files;
 use crate::password::PasswordSource;
+use crate::place;
 use crate::size::ByteSize;
 use onefold_engine::look_up::LookupChoice;
 use onefold_format::codec::Compression;
@@ -180,6 +181,8 @@ impl Profile {
     }
 
     fn resolve_paths(&mut self, base: &Path) -> Result<()> {
+        // Before it becomes a path from the root, which may hold anything.
+        self.repository.as_deref().map_or(Ok(()), place::refuse_remote)?;
         let single = [&mut self.repository, &mut self.password_file];
         let single = single.into_iter().filter_map(Option::as_mut);
         let lists = self.backup.paths.iter_mut().chain(&mut self.backup.exclude_file);

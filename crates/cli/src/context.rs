@@ -9,6 +9,7 @@ use crate::machine_notes;
 use crate::options::GlobalOptions;
 use crate::output::{Listener, Output};
 use crate::password::{self, PasswordSource};
+use crate::place;
 use crate::progress::{self, Display};
 use crate::reserve;
 use onefold_engine::repository::Expectation;
@@ -122,6 +123,7 @@ impl Context {
         if path.as_os_str().is_empty() {
             return Err(Error::invalid("the name of the store is empty"));
         }
+        place::refuse_remote(&path)?;
         Ok(path)
     }
 

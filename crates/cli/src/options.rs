@@ -47,7 +47,7 @@ pub struct Cli {
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Global options")]
 pub struct GlobalOptions {
-    /// The store: a directory
+    /// The store: a local directory (what begins with 'sftp:' or the like is refused)
     #[arg(short = 'r', long = "repo", value_name = "DIR", env = "ONEFOLD_REPOSITORY")]
     #[arg(global = true)]
     pub repository: Option<PathBuf>,

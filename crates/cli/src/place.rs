@@ -1,7 +1,9 @@
-//! Where the store lies in relation to what is saved and restored (R52), and on what.
+//! Where the store lies: here and not elsewhere (R82), in relation to what is saved and restored
+//! (R52), and on what.
 
 use onefold_types::error::Context;
 use onefold_types::{Error, Result};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 
 /// The magic numbers of file systems that live in memory (tmpfs, ramfs).
@@ -12,6 +14,35 @@ const VOLATILE: [u64; 2] = [0x0102_1994, 0x8584_58f6];
 pub fn is_volatile(path: &Path) -> bool {
     rustix::fs::statfs(nearest_existing(path).as_path())
         .is_ok_and(|found| VOLATILE.contains(&(found.f_type as u64)))
+}
+
+/// Refuses the name of a store on another machine: taken for a directory of that name, it would
+/// silently put the backup on the very device that it is to protect (R82).
+pub fn refuse_remote(name: &Path) -> Result<()> {
+    let bytes = name.as_os_str().as_bytes();
+    let first = bytes.split(|byte| *byte == b'/').next().unwrap_or_default();
+    let Some(length) = first.iter().position(|byte| *byte == b':') else {
+        return Ok(());
+    };
+    // `user@host:` is how other programs name a place reached by ssh.
+    let is_scheme = |byte: &u8| byte.is_ascii_alphanumeric() || b"+-._@".contains(byte);
+    let scheme = &first[..length];
+    if length < 2 || !scheme[0].is_ascii_alphanumeric() || !scheme.iter().all(is_scheme) {
+        return Ok(());
+    }
+    let scheme = String::from_utf8_lossy(scheme);
+    let shown = name.display();
+    let advice = match scheme.eq_ignore_ascii_case("file") {
+        true => "name the directory itself, as in '-r /mnt/backup'".to_owned(),
+        false => format!(
+            "mount it and name the directory. If '{shown}' is the name of a directory here, write \
+             './{shown}'"
+        ),
+    };
+    Err(Error::invalid(format!(
+        "the store '{shown}' cannot be reached: a store is a local directory, and '{scheme}:' is \
+         not understood; {advice}"
+    )))
 }
 
 /// The path itself, or the nearest directory above it that exists.
@@ -137,6 +168,25 @@ fn pattern_of(directory: &Path) -> Result<String> {
 mod tests {
     use super::*;
     use onefold_engine::patterns::Patterns;
+
+    #[test]
+    fn r82_names_with_a_scheme_are_no_directories() {
+        for refused in [
+            "sftp:user@host:/x",
+            "s3:bucket",
+            "rest:https://host/",
+            "file:///mnt/x",
+            "ssh://host/x",
+            "user@host:backup",
+            "host:/backup",
+            "B2:x",
+        ] {
+            assert!(refuse_remote(Path::new(refused)).is_err(), "{refused}");
+        }
+        for path in ["./sftp:x", "/mnt/s3:x", "a/b:c", "x:y", ":x", "backup", "a b:c", "../s3:x"] {
+            assert!(refuse_remote(Path::new(path)).is_ok(), "{path}");
+        }
+    }
 
     #[test]
     fn r52_sources_and_store_must_not_overlap() {

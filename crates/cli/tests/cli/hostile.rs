@@ -106,7 +106,11 @@ fn r73_another_store_in_place_of_the_known_one_is_told_about() {
     let other = Sandbox::with_store();
     fs::rename(sandbox.path("store"), sandbox.path("away")).unwrap();
     let copied = std::process::Command::new("cp")
-        .args(["-a", other.path("store").to_str().unwrap(), sandbox.path("store").to_str().unwrap()])
+        .args([
+            "-a",
+            other.path("store").to_str().unwrap(),
+            sandbox.path("store").to_str().unwrap(),
+        ])
         .status();
     assert!(copied.unwrap().success());
     let sandbox = sandbox.with_password(false);

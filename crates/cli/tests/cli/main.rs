@@ -10,6 +10,7 @@
 //! | [`forgetting`] | policies, refusals, and the way back |
 //! | [`profiles`] | the configuration file and the environment |
 //! | [`full_devices`] | real file systems without a byte left |
+//! | [`places`] | where a store may be, and what is restored around it |
 //! | [`references`] | names of snapshots |
 //! | [`hostile`] | stores that somebody else can write to |
 //! | [`remedies`] | what messages tell the user to do, done |
@@ -24,6 +25,7 @@ mod hostile;
 mod json;
 mod looking;
 mod losses;
+mod places;
 mod profiles;
 mod references;
 mod remedies;
