@@ -4,6 +4,7 @@
 use onefold_types::error::Context;
 use onefold_types::{Error, Result};
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Component, Path, PathBuf};
 
 /// The magic numbers of file systems that live in memory (tmpfs, ramfs).
@@ -83,26 +84,25 @@ fn without_dots(path: &Path) -> PathBuf {
     plain
 }
 
-/// Refuses to write inside the store.
-pub fn refuse_inside(target: &Path, store: &Path) -> Result<()> {
-    if real(target)?.starts_with(real(store)?) {
-        return Err(Error::invalid(format!(
-            "'{}' lies inside the store '{}'",
-            target.display(),
-            store.display()
-        )));
-    }
-    Ok(())
+/// Device and inode of the store's directory, by which it is known under any other path.
+#[must_use]
+pub fn identity(path: &Path) -> Option<(u64, u64)> {
+    path.metadata().ok().map(|found| (found.dev(), found.ino()))
 }
 
-/// Refuses to restore into the store, or over it.
-pub fn refuse_target(target: &Path, store: &Path) -> Result<()> {
-    refuse_inside(target, store)?;
-    let (real_target, real_store) = (real(target)?, real(store)?);
-    if real_store.starts_with(&real_target) {
+/// Whether a path leads into the store, be it by another place where the store is mounted.
+fn is_inside(path: &Path, store: &Path) -> Result<bool> {
+    let store_identity = identity(store);
+    let real_path = real(path)?;
+    let is_mounted_above = || real_path.ancestors().any(|above| identity(above) == store_identity);
+    Ok(real_path.starts_with(real(store)?) || (store_identity.is_some() && is_mounted_above()))
+}
+
+/// Refuses to write inside the store.
+pub fn refuse_inside(target: &Path, store: &Path) -> Result<()> {
+    if is_inside(target, store)? {
         return Err(Error::invalid(format!(
-            "'{}' contains the store '{}': restoring there could overwrite it; restore into \
-             another directory and move things from there",
+            "'{}' lies inside the store '{}'",
             target.display(),
             store.display()
         )));
@@ -117,7 +117,7 @@ pub fn patterns_without_store(sources: &[PathBuf], store: &Path) -> Result<Vec<S
     let mut patterns = Vec::new();
     for source in sources {
         let real_source = real(source)?;
-        if real_source.starts_with(&store) {
+        if is_inside(source, &store)? {
             return Err(Error::invalid(format!(
                 "'{}' lies inside the store; a store cannot be backed up into itself",
                 source.display()
@@ -197,7 +197,7 @@ mod tests {
         let store = path("data/my [store] ä");
         for inside in ["data/my [store] ä", "data/my [store] ä/keys", "link/my [store] ä/x"] {
             assert!(patterns_without_store(&[path(inside)], &store).is_err(), "{inside}");
-            assert!(refuse_target(&path(inside), &store).is_err(), "{inside}");
+            assert!(refuse_inside(&path(inside), &store).is_err(), "{inside}");
         }
         let patterns = patterns_without_store(&[path("link")], &store).unwrap();
         let patterns = Patterns::build(&patterns, &[]).unwrap();
@@ -210,8 +210,8 @@ mod tests {
         assert!(patterns_without_store(&[path("elsewhere")], &store).unwrap().is_empty());
         assert_eq!(in_snapshot(Path::new("./a/./b")).unwrap(), Path::new("/a/b"));
         assert_eq!(in_snapshot(Path::new("/a/b")).unwrap(), Path::new("/a/b"));
-        assert!(refuse_target(&path("data"), &store).is_err());
-        assert!(refuse_target(&path("data/new/deep"), &store).is_ok());
-        assert!(refuse_target(&path("data/x/../my [store] ä"), &store).is_err());
+        assert!(refuse_inside(&path("data"), &store).is_ok());
+        assert!(refuse_inside(&path("data/new/deep"), &store).is_ok());
+        assert!(refuse_inside(&path("data/x/../my [store] ä"), &store).is_err());
     }
 }

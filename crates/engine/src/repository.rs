@@ -386,11 +386,7 @@ pub(crate) fn is_authentic(configuration: &Configuration, key: &MasterKey) -> bo
 }
 
 /// Refuses a store that says it is not encrypted if anything says that it is.
-fn refuse_if_encrypted(
-    store: &dyn Store,
-    id: StoreId,
-    expectation: Expectation<'_>,
-) -> Result<()> {
+fn refuse_if_encrypted(store: &dyn Store, id: StoreId, expectation: Expectation<'_>) -> Result<()> {
     let mut has_keys = false;
     store.list_names(layout::KEYS, &mut |_| {
         has_keys = true;

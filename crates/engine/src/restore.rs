@@ -66,7 +66,8 @@ use std::sync::Arc;
 pub enum Overwrite {
     /// Compare the content and rewrite the parts that differ.
     IfDifferent,
-    /// As above, but take a file of the same size and modification time as equal.
+    /// As above, but take a file of the same size and modification time as equal, unless restored
+    /// files are to be verified.
     IfChanged,
     /// Only if the snapshot's file was modified later.
     IfNewer,
@@ -101,6 +102,9 @@ pub struct RestoreOptions {
     pub placed: Option<PlacedItem>,
     /// How far requests reach; `None`: as far as pays on this device, learnt while reading.
     pub reach: Option<Reach>,
+    /// Device and inode of a directory in which nothing is written or deleted: the store's own,
+    /// which may lie in the target.
+    pub spared: Option<(u64, u64)>,
 }
 
 /// How to dump a file.

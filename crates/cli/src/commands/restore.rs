@@ -23,6 +23,7 @@ use std::time::{Duration, Instant};
 
 const AFTER_HELP: &str = "\
 Patterns follow the rules of gitignore files and are compared with paths from the snapshot's root.
+A target may contain the store: nothing is restored into its directory, or deleted there.
 
 EXAMPLES
   onefold restore latest --target /tmp/restored
@@ -52,7 +53,7 @@ pub struct RestoreArguments {
     #[arg(long, value_name = "PATTERN")]
     iexclude: Vec<String>,
     /// When to replace files that are there already
-    #[arg(long, value_name = "WHEN", default_value = "if-changed")]
+    #[arg(long, value_name = "WHEN", default_value = "always")]
     overwrite: OverwriteWhen,
     /// Delete files in restored directories that are not in the snapshot
     #[arg(long)]
@@ -60,7 +61,7 @@ pub struct RestoreArguments {
     /// Write runs of zeros as holes
     #[arg(long)]
     sparse: bool,
-    /// Read every restored file again and compare
+    /// Read every restored file again and compare, and those that if-changed takes as right
     #[arg(long)]
     verify: bool,
     /// Only say what would be done
@@ -80,10 +81,11 @@ pub struct RestoreArguments {
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum OverwriteWhen {
-    /// Unless size and modification time are equal
+    /// Always: the content is compared, and what differs is written
+    #[value(alias = "if-different")]
+    Always,
+    /// Unless size and modification time are equal: such files are not read (but for --verify)
     IfChanged,
-    /// Unless the content is equal
-    IfDifferent,
     /// If the snapshot's file was modified later
     IfNewer,
     /// Never
@@ -96,7 +98,7 @@ impl RestoreArguments {
             target: self.target.clone().unwrap_or_default(),
             overwrite: match self.overwrite {
                 OverwriteWhen::IfChanged => Overwrite::IfChanged,
-                OverwriteWhen::IfDifferent => Overwrite::IfDifferent,
+                OverwriteWhen::Always => Overwrite::IfDifferent,
                 OverwriteWhen::IfNewer => Overwrite::IfNewer,
                 OverwriteWhen::Never => Overwrite::Never,
             },
@@ -110,6 +112,7 @@ impl RestoreArguments {
             engine: self.engine.unwrap_or(RestoreEngine::Direct),
             placed: None,
             reach: None,
+            spared: None,
         })
     }
 }
@@ -119,7 +122,9 @@ pub fn run(context: &Context, arguments: &RestoreArguments) -> Result<Outcome> {
     let location = Location::parse(&arguments.location)?;
     let mut options = arguments.options(context.threads)?;
     if !arguments.plan {
-        place::refuse_target(&options.target, &context.store_path()?)?;
+        let store = context.store_path()?;
+        place::refuse_inside(&options.target, &store)?;
+        options.spared = place::identity(&store);
     }
     let repository = context.open(Access::Read)?;
     let snapshots = Snapshots::load(&repository, &context.output)?;
@@ -189,8 +194,12 @@ fn describe(
         options.target.display()
     ))?;
     if report.files_unchanged + report.files_skipped + report.deleted > 0 {
+        let right = match options.overwrite == Overwrite::IfChanged && !options.verify {
+            true => "taken as right by size and time, not compared",
+            false => "right already",
+        };
         output.note(&format!(
-            "{} right already, {} left alone, {} deleted",
+            "{} {right}, {} left alone, {} deleted",
             report.files_unchanged, report.files_skipped, report.deleted
         ))?;
     }

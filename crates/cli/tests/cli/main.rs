@@ -12,6 +12,7 @@
 //! | [`full_devices`] | real file systems without a byte left |
 //! | [`places`] | where a store may be, and what is restored around it |
 //! | [`references`] | names of snapshots |
+//! | [`restoring`] | what is there already, and what is selected |
 //! | [`hostile`] | stores that somebody else can write to |
 //! | [`remedies`] | what messages tell the user to do, done |
 //! | [`looking`] | ls, find, diff, dump, cat, stats |
@@ -29,6 +30,7 @@ mod places;
 mod profiles;
 mod references;
 mod remedies;
+mod restoring;
 mod sources;
 mod streams;
 mod support;

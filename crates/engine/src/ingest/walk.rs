@@ -251,6 +251,10 @@ impl<'a> Walk<'a> {
             self.context.job.observer.item(&path::display(place), "excluded");
             return Ok(());
         }
+        if is_directory && selection.store == Some((stat.st_dev, stat.st_ino)) {
+            self.context.job.observer.item(&path::display(place), "left out: the store");
+            return Ok(());
+        }
         let known = self.known(parent, name.as_bytes());
         if !is_directory {
             return self.entry(directory, name, place, entry, known);

@@ -98,7 +98,7 @@ pub fn run(
 ) -> Result<RestoreReport> {
     let (target, created) = open_target(options)?;
     let deleter = match options.delete && target.exists() {
-        true => Some(Deleter::new(repository, &options.target)?),
+        true => Some(Deleter::new(repository, options)?),
         false => None,
     };
     let shared = Shared::new(job);
@@ -376,6 +376,11 @@ impl Restorer<'_> {
         let decision = item::decide(&self.stack[position].entry, existing.as_ref(), overwrite);
         let made = match (decision, &existing) {
             (Decision::Skip, _) => return Ok(None),
+            (_, Some(stat)) if self.is_spared(stat) => {
+                return Err(Error::invalid(
+                    "this is the directory of the store: nothing is restored into it",
+                ));
+            }
             (Decision::Compare | Decision::Keep, Some(stat)) => {
                 let directory = parent.enter(&name)?;
                 self.let_in(&directory, stat)?;
@@ -405,6 +410,11 @@ impl Restorer<'_> {
             return Ok(Directory::imagined(Some(parent), name));
         }
         parent.make(name)
+    }
+
+    /// Whether this is the directory in which nothing is changed.
+    fn is_spared(&self, stat: &Stat) -> bool {
+        self.options.spared == Some((stat.st_dev, stat.st_ino))
     }
 
     /// Gives an ordinary user the right to change a directory of his; its mode is set later.
@@ -492,14 +502,17 @@ impl Restorer<'_> {
 
     fn delete_extra(&mut self, directory: &Arc<Directory>, name: &[u8]) {
         let item = path::join(&self.path, name);
-        let is_directory = directory
-            .stat(name)
-            .is_ok_and(|stat| stat.is_some_and(|stat| is_type(&stat, FileType::Directory)));
+        let stat = directory.stat(name).ok().flatten();
+        let is_directory = stat.as_ref().is_some_and(|stat| is_type(stat, FileType::Directory));
         let exclude = &self.options.exclude;
         if !exclude.is_empty() && exclude.matches(&item, is_directory, false) {
             return;
         }
         let shown = path::display(&item);
+        if stat.is_some_and(|stat| self.is_spared(&stat)) {
+            self.job.observer.item(&shown, "left alone: the store");
+            return;
+        }
         if self.options.dry_run {
             self.report.deleted += 1;
             self.job.observer.item(&shown, "would be deleted");

@@ -323,6 +323,7 @@ fn restores_survive<P: Place>() {
                 engine,
                 placed: None,
                 reach: None,
+                spared: None,
             };
             let (job, problems) = Job::unattended();
             let report =

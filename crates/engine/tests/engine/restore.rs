@@ -33,6 +33,7 @@ fn options(target: &Path) -> RestoreOptions {
         engine: RestoreEngine::Direct,
         placed: None,
         reach: None,
+        spared: None,
     }
 }
 

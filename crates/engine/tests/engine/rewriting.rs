@@ -134,6 +134,7 @@ pub fn sources(paths: &[PathBuf]) -> Source {
         exclude_larger_than_bytes: None,
         exclude_caches: false,
         exclude_if_present: Vec::new(),
+        store: None,
     });
     Source::Paths { paths: paths.to_vec(), selection }
 }
@@ -203,6 +204,7 @@ pub fn restore_options(target: &Path) -> RestoreOptions {
         engine: RestoreEngine::Direct,
         placed: None,
         reach: None,
+        spared: None,
     }
 }
 

@@ -106,6 +106,7 @@ fn restore_to(repository: &Arc<Repository>, id: SessionId, source: &Path, target
         engine: RestoreEngine::Direct,
         placed: None,
         reach: None,
+        spared: None,
     };
     let (job, problems) = Job::unattended();
     let report = restore(repository, &entry, &options, &job).unwrap();

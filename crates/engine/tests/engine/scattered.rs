@@ -44,6 +44,7 @@ fn plan(store: &Arc<dyn Store>, id: SessionId) -> PlanReport {
         engine: RestoreEngine::Direct,
         placed: None,
         reach: None,
+        spared: None,
     };
     restore::plan(&repository, &root, &options, &Job::unattended().0).unwrap()
 }

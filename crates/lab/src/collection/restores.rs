@@ -257,6 +257,7 @@ fn options(target: PathBuf, engine: RestoreEngine) -> Result<RestoreOptions> {
         engine,
         placed: None,
         reach: Some(Reach::NEAR),
+        spared: None,
     })
 }
 

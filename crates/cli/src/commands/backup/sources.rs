@@ -94,6 +94,7 @@ pub fn selection(
         exclude_larger_than_bytes: size.map(|size| size.0),
         exclude_caches: given.exclude_caches || profile.exclude_caches,
         exclude_if_present: either(&given.exclude_if_present, &profile.exclude_if_present),
+        store: place::identity(&store),
     })
 }
 
