@@ -6,6 +6,7 @@ mod sources;
 
 use crate::context::{Access, Context, host_name, program, user_name};
 use crate::exit::Outcome;
+use crate::place;
 use crate::reference::Snapshots;
 use crate::size::{ByteSize, counted, human};
 use crate::time;
@@ -14,6 +15,7 @@ use onefold_engine::Repository;
 use onefold_engine::ingest::{self, BackupOptions, BackupReport, ParentChoice};
 use onefold_engine::job::Interrupt;
 use onefold_engine::look_up::LookupChoice;
+use onefold_engine::patterns::Patterns;
 use onefold_format::codec::Compression;
 use onefold_policy::accelerated_filter::FilterConfiguration;
 use onefold_policy::rewrite::RewriteChoice;
@@ -25,7 +27,8 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
 const AFTER_HELP: &str = "\
-Patterns follow the rules of gitignore files. What cannot be read is listed, the rest is saved,
+Patterns follow the rules of gitignore files and are compared with paths as the snapshot has them
+and with absolute ones; '~/' stands for the home directory. What cannot be read is listed, the rest is saved,
 and the exit code is 3. A stream is saved whole or not at all.
 
 EXAMPLES
@@ -212,6 +215,7 @@ pub fn run(context: &Context, arguments: &BackupArguments) -> Result<Outcome> {
         true => None,
         false => Some(sources::selection(context, arguments, &paths)?),
     };
+    let excludes = selection.as_ref().map(|selection| selection.excludes.clone());
     let access = match arguments.dry_run {
         true => Access::Read,
         false => Access::Write,
@@ -229,7 +233,10 @@ pub fn run(context: &Context, arguments: &BackupArguments) -> Result<Outcome> {
     if report.snapshot.is_some() {
         look_up::remember(&repository, &report);
     }
-    describe(context, arguments, &report, problems)?;
+    if let Some(excludes) = &excludes {
+        place::warn_of_unmatched(&context.output, excludes);
+    }
+    describe(context, arguments, &report, excludes.as_ref(), problems)?;
     Ok(Outcome::with_problems(problems))
 }
 
@@ -250,6 +257,7 @@ fn describe(
     context: &Context,
     arguments: &BackupArguments,
     report: &BackupReport,
+    excludes: Option<&Patterns>,
     problems: u64,
 ) -> Result<()> {
     let output = &context.output;
@@ -306,6 +314,7 @@ fn describe(
             "chunks_new": found.chunks_new,
             "bytes_new": found.bytes_new,
             "bytes_stored": found.bytes_stored,
+            "excludes": excludes.map(|excludes| excludes.counts().collect::<Vec<_>>()),
             "errors": problems,
             "restarts": report.fenced,
             "stray_containers": report.strays,

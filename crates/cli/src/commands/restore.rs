@@ -106,8 +106,8 @@ impl RestoreArguments {
             sparse: self.sparse,
             verify: self.verify,
             dry_run: self.dry_run,
-            include: Patterns::build(&self.include, &self.iinclude)?,
-            exclude: Patterns::build(&self.exclude, &self.iexclude)?,
+            include: patterns(&self.include, &self.iinclude)?,
+            exclude: patterns(&self.exclude, &self.iexclude)?,
             threads,
             engine: self.engine.unwrap_or(RestoreEngine::Direct),
             placed: None,
@@ -115,6 +115,11 @@ impl RestoreArguments {
             spared: None,
         })
     }
+}
+
+/// Patterns and those whose case does not matter.
+fn patterns(exact: &[String], any_case: &[String]) -> Result<Patterns> {
+    Patterns::build(&place::with_home(exact.to_vec())?, &place::with_home(any_case.to_vec())?)
 }
 
 /// Runs the command.
@@ -165,6 +170,8 @@ pub fn run(context: &Context, arguments: &RestoreArguments) -> Result<Outcome> {
         "bytes_read": report.bytes_read,
         "seconds": begun.elapsed().as_secs_f64(),
     });
+    place::warn_of_unmatched(&context.output, &options.include);
+    place::warn_of_unmatched(&context.output, &options.exclude);
     describe(context, &report, &options, begun.elapsed())?;
     if problems > 0 && tombstones::is_forgotten(&repository, snapshot.id)? {
         let error = snapshots::forgotten(snapshot.id);

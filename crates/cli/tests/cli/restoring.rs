@@ -42,3 +42,45 @@ fn r83_a_restore_in_place_compares_content_and_not_times() {
     let told = sandbox.run(&arguments).expect(0).stdout;
     assert!(told.contains("not compared"), "{told}");
 }
+
+#[test]
+fn r85_a_restore_tells_of_patterns_that_match_nothing() {
+    let sandbox = Sandbox::with_source();
+    sandbox.backup(&[]);
+    let restore = |options: &[&str]| {
+        let mut arguments = vec!["restore", "latest", "--target", "out"];
+        arguments.extend(options);
+        sandbox.run(&arguments).expect(0).stderr
+    };
+    let told = restore(&["--include", "nothing", "--include", "one.txt"]);
+    assert!(told.contains("'nothing' matched nothing") && !told.contains("one.txt"), "{told}");
+    let told = restore(&["--include", "deep", "--include", "two.txt", "--exclude", "Three*"]);
+    assert!(!told.contains("matched nothing"), "{told}");
+}
+
+#[test]
+fn r85_what_a_listing_shows_can_be_restored() {
+    let sandbox = Sandbox::with_source();
+    sandbox.write("source/source/inner", b"inner");
+    let here = sandbox.arg("");
+    let here = here.trim_end_matches('/');
+    let source = format!("{here}/source");
+    for (saved, from) in [("source", here), (".", &source), ("./source/deep", here)] {
+        let mut command = sandbox.command(&["backup", saved]);
+        command.current_dir(from);
+        sandbox.run_command(command).expect(0);
+        let shown = sandbox.run(&["--json", "snapshots"]).expect(0);
+        let shown = shown.messages("snapshot").pop().unwrap()["paths"][0].clone();
+        let place = format!("latest:{}", shown.as_str().unwrap());
+        let two = match saved {
+            "./source/deep" => "two.txt",
+            _ => "deep/two.txt",
+        };
+        let target = sandbox.arg("out");
+        sandbox.run(&["restore", &place, "--target", &target]).expect(0);
+        assert!(sandbox.path("out").join(two).exists(), "{saved}");
+        std::fs::remove_dir_all(target).unwrap();
+        sandbox.run(&["dump", &format!("{place}/{two}")]).expect(0);
+    }
+    sandbox.run(&["restore", &format!("latest:{here}/elsewhere"), "--target", "out"]).expect(1);
+}

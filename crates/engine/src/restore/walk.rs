@@ -268,9 +268,10 @@ impl Restorer<'_> {
         self.path.extend_from_slice(&entry.name);
         let is_directory = entry.kind == EntryKind::Directory;
         let selected = |patterns: &crate::patterns::Patterns| {
-            !patterns.is_empty() && patterns.matches(&self.path, is_directory, false)
+            !patterns.is_empty() && patterns.matches(&self.path, is_directory)
         };
-        let included = above_included || selected(&self.options.include);
+        // Asked in any case: patterns count what they match.
+        let included = selected(&self.options.include) || above_included;
         let out = selected(&self.options.exclude) || (!included && !is_directory);
         let mut result = Ok(());
         if out {
@@ -505,7 +506,7 @@ impl Restorer<'_> {
         let stat = directory.stat(name).ok().flatten();
         let is_directory = stat.as_ref().is_some_and(|stat| is_type(stat, FileType::Directory));
         let exclude = &self.options.exclude;
-        if !exclude.is_empty() && exclude.matches(&item, is_directory, false) {
+        if !exclude.is_empty() && exclude.matches(&item, is_directory) {
             return;
         }
         let shown = path::display(&item);

@@ -78,22 +78,27 @@ pub fn selection(
         exact.extend(files::read_lines(&file).context(|| "exclude file")?);
     }
     let store = context.store_path()?;
-    let store_patterns = place::patterns_without_store(paths, &store)?;
-    if !store_patterns.is_empty() {
+    if place::is_store_among(paths, &store)? {
         context.output.warning(&format!(
             "the store '{}' lies inside a source; it is left out",
             store.display()
         ));
     }
-    // Last, so that no pattern of the user's takes it back.
-    exact.extend(store_patterns);
+    let any_case = place::with_home(either(&given.iexclude, &profile.iexclude))?;
+    let exclude_if_present = either(&given.exclude_if_present, &profile.exclude_if_present);
+    let is_name = |name: &String| !name.contains('/') && !matches!(name.as_str(), "" | "." | "..");
+    if let Some(wrong) = exclude_if_present.iter().find(|name| !is_name(name)) {
+        return Err(Error::invalid(format!(
+            "--exclude-if-present takes the name of a file that marks directories; '{wrong}' is none"
+        )));
+    }
     let size = given.exclude_larger_than.or(profile.exclude_larger_than);
     Ok(Selection {
-        excludes: Patterns::build(&exact, &either(&given.iexclude, &profile.iexclude))?,
+        excludes: Patterns::build(&place::with_home(exact)?, &any_case)?,
         one_file_system: given.one_file_system || profile.one_file_system,
         exclude_larger_than_bytes: size.map(|size| size.0),
         exclude_caches: given.exclude_caches || profile.exclude_caches,
-        exclude_if_present: either(&given.exclude_if_present, &profile.exclude_if_present),
+        exclude_if_present,
         store: place::identity(&store),
     })
 }
