@@ -4,7 +4,7 @@ mod look_up;
 mod rewriting;
 mod sources;
 
-use crate::context::{Access, Context, host_name, program, user_name};
+use crate::context::{Access, Context, bounded, host_name, program, user_name};
 use crate::exit::Outcome;
 use crate::place;
 use crate::reference::Snapshots;
@@ -35,6 +35,9 @@ EXAMPLES
   onefold backup ~/documents /etc --exclude '*.tmp' --tag nightly
   pg_dump shop | onefold backup --stdin --stdin-filename shop.sql
   onefold backup --stdin-filename shop.sql --stdin-from-command -- pg_dump shop";
+
+/// Each stream has threads and buffers of its own.
+const STREAMS_MAX: usize = 256;
 
 /// Arguments of `backup`.
 #[derive(Args, Debug)]
@@ -79,7 +82,7 @@ pub struct BackupArguments {
     /// none, lz4, zstd or zstd,LEVEL, instead of the store's choice
     #[arg(help_heading = "How", long, value_name = "METHOD")]
     compression: Option<Compression>,
-    /// Sources saved at the same time [default: 1]
+    /// Sources saved at the same time, at most 256 [default: 1]
     #[arg(help_heading = "How", long, value_name = "N")]
     streams: Option<NonZeroUsize>,
     #[command(flatten)]
@@ -152,14 +155,15 @@ impl BackupArguments {
                 "a tag is empty, contains a comma, or begins or ends with a space",
             ));
         }
-        let streams = self.streams.or(profile.streams);
+        let streams = self.streams.or(profile.streams).map_or(1, usize::from);
+        bounded("streams", streams, STREAMS_MAX)?;
+        let host = self.record.host.clone().or_else(|| profile.host.clone());
+        let host = host.unwrap_or_else(host_name);
+        if host.is_empty() {
+            return Err(Error::invalid("the name of the host is empty"));
+        }
         let mut options = BackupOptions {
-            host: self
-                .record
-                .host
-                .clone()
-                .or_else(|| profile.host.clone())
-                .unwrap_or_else(host_name),
+            host,
             user: user_name(),
             tags,
             description: self
@@ -173,7 +177,7 @@ impl BackupArguments {
             parent: self.parent_choice(context, repository)?,
             compression: self.compression.or(context.profile.compression),
             threads: context.threads,
-            streams: streams.map_or(1, usize::from),
+            streams,
             dry_run: self.dry_run,
             skip_if_unchanged: self.skip_if_unchanged || profile.skip_if_unchanged,
             filter: FilterConfiguration::default(),
@@ -236,8 +240,17 @@ pub fn run(context: &Context, arguments: &BackupArguments) -> Result<Outcome> {
     if let Some(excludes) = &excludes {
         place::warn_of_unmatched(&context.output, excludes);
     }
-    describe(context, arguments, &report, excludes.as_ref(), problems)?;
-    Ok(Outcome::with_problems(problems))
+    let told = describe(context, arguments, &report, excludes.as_ref(), problems)
+        .and_then(|()| context.output.flush());
+    match (told, report.snapshot) {
+        (Ok(()), _) => Ok(Outcome::with_problems(problems)),
+        // Saved is saved: a failure would have it saved once more.
+        (Err(error), Some(id)) => {
+            context.output.problem(&format!("snapshot {} is saved", id.short()), &error);
+            Ok(Outcome::Unheard)
+        }
+        (Err(error), None) => Err(error),
+    }
 }
 
 /// Says so if there were containers, and no record of any snapshot.

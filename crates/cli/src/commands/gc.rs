@@ -70,7 +70,7 @@ pub struct BoundArguments {
     #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
     pub max_duration: Option<Duration>,
     /// Bytes to read and write a second, at most
-    #[arg(long, value_name = "SIZE")]
+    #[arg(long, value_name = "SIZE", value_parser = parse_rate)]
     pub max_io: Option<ByteSize>,
     /// Share of the time to work, at most, such as 25%
     #[arg(long, value_name = "PERCENT%", value_parser = parse_share)]
@@ -127,7 +127,7 @@ impl FromStr for Goal {
             "all" => SpaceGoal::Everything,
             _ if text.ends_with('%') => {
                 let number = text.trim_end_matches('%').trim().parse::<f64>();
-                let percent = number.ok().filter(|percent| percent.is_finite() && *percent >= 0.0);
+                let percent = number.ok().filter(|percent| (0.0..=100.0).contains(percent));
                 SpaceGoal::Unused(percent.ok_or_else(wrong)? / 100.0)
             }
             _ => SpaceGoal::Free(text.parse::<ByteSize>().map_err(|_| wrong())?.0),
@@ -143,6 +143,13 @@ fn parse_duration(text: &str) -> Result<Duration> {
     let relative = jiff::SpanRelativeTo::days_are_24_hours();
     let span = span.to_duration(relative).map_err(|_| wrong())?;
     Duration::try_from(span).map_err(|_| wrong())
+}
+
+fn parse_rate(text: &str) -> Result<ByteSize> {
+    match text.parse::<ByteSize>()? {
+        ByteSize(0) => Err(Error::invalid("with nothing a second there is no end; try 10MiB")),
+        rate => Ok(rate),
+    }
 }
 
 fn parse_share(text: &str) -> Result<f64> {
@@ -209,6 +216,9 @@ pub fn collect(
     options: &CollectOptions,
     limits: ThrottleLimits,
 ) -> Result<CollectReport> {
+    if limits != ThrottleLimits::default() {
+        context.expect_sleep()?;
+    }
     let repository = context.open_throttled(access, limits)?;
     let running = context.start_job("collecting")?;
     let mut done: Option<CollectReport> = None;

@@ -11,6 +11,7 @@ use clap::Args;
 use onefold_engine::check::{self, CheckOptions, ReadData};
 use onefold_engine::collection::{self, CollectOptions, Due};
 use onefold_engine::index::merge;
+use onefold_store::layers::ThrottleLimits;
 use onefold_types::{Error, Result};
 use serde_json::json;
 
@@ -46,7 +47,11 @@ pub fn run(context: &Context, arguments: &MaintainArguments) -> Result<Outcome> 
     gc::step_back();
     let output = &context.output;
     gc::forget_hidden(context, &arguments.bounds)?;
-    let repository = context.open_throttled(Access::Write, arguments.bounds.limits())?;
+    let limits = arguments.bounds.limits();
+    if limits != ThrottleLimits::default() {
+        context.expect_sleep()?;
+    }
+    let repository = context.open_throttled(Access::Write, limits)?;
     let due = collection::due(&repository)?;
     let mut outcome = Outcome::Complete;
     match due {
@@ -60,7 +65,6 @@ pub fn run(context: &Context, arguments: &MaintainArguments) -> Result<Outcome> 
                 scratch: gc::scratch(),
                 ..CollectOptions::default()
             };
-            let limits = arguments.bounds.limits();
             let report = gc::collect(context, Access::Write, &options, limits)?;
             gc::summarize(context, &report, false)?;
             output.message("collection", gc::fields(&report, false))?;

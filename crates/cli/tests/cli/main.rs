@@ -4,6 +4,7 @@
 //! | --- | --- |
 //! | [`first_use`] | the way from an empty directory to restored files |
 //! | [`exit_codes`] | what scripts may rely on |
+//! | [`bounds`] | options without sense or bound, signals, output that nobody takes |
 //! | [`json`] | what programs may rely on |
 //! | [`sources`] | missing sources, lists, patterns, the store among them |
 //! | [`streams`] | standard input and commands |
@@ -17,6 +18,7 @@
 //! | [`remedies`] | what messages tell the user to do, done |
 //! | [`looking`] | ls, find, diff, dump, cat, stats |
 
+mod bounds;
 mod collecting;
 mod exit_codes;
 mod first_use;

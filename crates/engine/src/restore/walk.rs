@@ -251,7 +251,12 @@ impl Restorer<'_> {
         };
         level.whole = false;
         let item = self.here();
-        self.problem(&item, &error.context("entries of the directory are lost"));
+        // Only damage is a loss: with more open files, say, they could be read.
+        let what = match error.is_damage() {
+            true => "entries of the directory are lost",
+            false => "entries of the directory could not be read from the store",
+        };
+        self.problem(&item, &error.context(what));
     }
 
     fn item(&mut self, entry: Entry) -> Result<()> {

@@ -16,10 +16,13 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 const STDIN_NAME: &str = "stdin";
 /// How long a read waits before it looks whether it is to stop.
 const POLL_INTERVAL: Timespec = Timespec { tv_sec: 0, tv_nsec: 200_000_000 };
+/// How often it is asked whether a command has ended that has closed its output.
+const WAIT_INTERVAL: Duration = Duration::from_millis(5);
 
 /// All paths to save. Refused if there are none, or if none of them exists (R50); those that do
 /// not exist beside others that do are left to the engine, which reports them.
@@ -127,11 +130,12 @@ pub fn stream(arguments: &BackupArguments, interrupt: &Interrupt) -> Result<Sour
         })?;
     let stdout = child.stdout.take();
     let running = RunningCommand { child: Arc::new(Mutex::new(child)), shown };
+    let waiting = interrupt.clone();
     let from = stdout.ok_or_else(|| Error::new(ErrorKind::Io, "the command has no output"))?;
     Ok(Source::Stream {
         name,
         reader: Box::new(Interruptible { from, interrupt: interrupt.clone() }),
-        finish: Box::new(move || running.finish()),
+        finish: Box::new(move || running.finish(&waiting)),
     })
 }
 
@@ -157,11 +161,19 @@ struct RunningCommand {
 }
 
 impl RunningCommand {
-    /// Waits for the end of the command; it must have succeeded.
-    fn finish(self) -> Result<()> {
-        let status = {
-            let mut child = self.child.lock().unwrap_or_else(PoisonError::into_inner);
-            child.wait().context(|| format!("waiting for '{}'", self.shown))?
+    /// Waits for the end of the command; it must have succeeded. A request to stop ends it: it may
+    /// have nothing to say for long.
+    fn finish(self, interrupt: &Interrupt) -> Result<()> {
+        let status = loop {
+            let ended = {
+                let mut child = self.child.lock().unwrap_or_else(PoisonError::into_inner);
+                child.try_wait().context(|| format!("waiting for '{}'", self.shown))?
+            };
+            match ended {
+                Some(status) => break status,
+                None => interrupt.check()?,
+            }
+            std::thread::sleep(WAIT_INTERVAL);
         };
         match status.success() {
             true => Ok(()),
