@@ -6,6 +6,7 @@
 use crate::commands::gc::{self, BoundArguments};
 use crate::context::{Access, Context};
 use crate::exit::Outcome;
+use crate::machine_notes::MachineNotes;
 use crate::size::{counted, human};
 use clap::Args;
 use onefold_engine::check::{self, CheckOptions, ReadData};
@@ -116,14 +117,16 @@ fn check_sample(
     let read_data = match arguments.check_sample {
         none if none <= 0.0 => ReadData::None,
         all if all >= 100.0 => ReadData::All,
-        percent => ReadData::Sample(percent),
+        percent => MachineNotes::load(repository).sample(percent),
     };
     let options = CheckOptions { read_data, threads: context.threads, record_findings: true };
     let running = context.start_job("checking")?;
     let report = check::check(repository, options, &running.job)?;
     let problems = running.finish();
+    MachineNotes::remember_sample(repository, &report);
     let is_sound = report.is_clean() && problems == 0;
-    let looked_at = counted(report.containers, "container");
+    let containers = counted(report.containers, "container");
+    let looked_at = format!("{containers}, {} of them read whole", report.containers_read);
     match is_sound {
         true => context.output.note(&format!("check: {looked_at}, no problems found"))?,
         false => context.output.warning("check: the store is damaged; run 'onefold check'"),

@@ -5,6 +5,7 @@
 //! | [`first_use`] | the way from an empty directory to restored files |
 //! | [`exit_codes`] | what scripts may rely on |
 //! | [`bounds`] | options without sense or bound, signals, output that nobody takes |
+//! | [`checking`] | what a check says of damage, and how samples go round |
 //! | [`json`] | what programs may rely on |
 //! | [`sources`] | missing sources, lists, patterns, the store among them |
 //! | [`streams`] | standard input and commands |
@@ -19,6 +20,7 @@
 //! | [`looking`] | ls, find, diff, dump, cat, stats |
 
 mod bounds;
+mod checking;
 mod collecting;
 mod exit_codes;
 mod first_use;

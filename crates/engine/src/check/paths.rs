@@ -23,23 +23,49 @@ struct Level {
     steps: Vec<Step>,
 }
 
-/// Reports every damaged path below `root`.
+/// Lines about damaged paths, shared fairly among the snapshots that have any: much damage of one
+/// snapshot does not hide that of another.
+#[derive(Default)]
+pub struct Lines {
+    of_snapshots: Vec<Vec<DamagedPath>>,
+    paths: u64,
+}
+
+impl Lines {
+    /// Takes those of one more snapshot; all of them together stay few.
+    fn add(&mut self, lines: Vec<DamagedPath>, paths: u64) {
+        self.paths += paths;
+        self.of_snapshots.push(lines);
+        let share = (LINES_MAX / self.of_snapshots.len()).max(1);
+        self.of_snapshots.iter_mut().for_each(|lines| lines.truncate(share));
+    }
+
+    /// Hands them over.
+    pub fn finish(self, report: &mut CheckReport) {
+        report.damaged_paths = self.of_snapshots.into_iter().flatten().collect();
+        report.damaged_paths_more = self.paths - report.damaged_paths.len() as u64;
+    }
+}
+
+/// Reports every damaged path below `root`; returns how many there are.
 pub fn report(
     trees: &mut Trees<'_>,
     snapshot: SessionId,
     root: Reference,
-    report: &mut CheckReport,
-) -> Result<()> {
+    lines: &mut Lines,
+) -> Result<u64> {
+    let mut listed = Vec::new();
+    let mut paths = 0;
     let mut add = |at: &[u8], problem: String| {
-        if report.damaged_paths.len() >= LINES_MAX {
-            report.damaged_paths_more += 1;
+        paths += 1;
+        if listed.len() >= LINES_MAX {
             return;
         }
         let path = match at {
             [] => "/".to_owned(),
             _ => path::display(at),
         };
-        report.damaged_paths.push(DamagedPath { snapshot, path, problem });
+        listed.push(DamagedPath { snapshot, path, problem });
     };
     let mut stack = vec![Level { path: Vec::new(), steps: vec![Step::Node(root)] }];
     while let Some(level) = stack.last_mut() {
@@ -88,5 +114,32 @@ pub fn report(
             }
         }
     }
-    Ok(())
+    lines.add(listed, paths);
+    Ok(paths)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn r87_much_damage_of_one_snapshot_hides_none_of_another() {
+        let lines_of = |number: u8, count: usize| {
+            let snapshot = SessionId([number; 16]);
+            let line = DamagedPath { snapshot, path: "/x".to_owned(), problem: String::new() };
+            vec![line; count]
+        };
+        let mut lines = Lines::default();
+        lines.add(lines_of(1, LINES_MAX), 70_000);
+        lines.add(lines_of(2, 3), 3);
+        lines.add(lines_of(3, LINES_MAX), 1500);
+        let mut report = CheckReport::default();
+        lines.finish(&mut report);
+        let listed = |number: u8| {
+            let of = |it: &&DamagedPath| it.snapshot == SessionId([number; 16]);
+            report.damaged_paths.iter().filter(of).count()
+        };
+        assert_eq!((listed(1), listed(2), listed(3)), (LINES_MAX / 3, 3, LINES_MAX / 3));
+        assert_eq!(report.damaged_paths.len() as u64 + report.damaged_paths_more, 71_503);
+    }
 }
