@@ -7,18 +7,21 @@
 //! | [`commands`] | one file per command: options to engine calls, results to lines |
 //! | [`output`], [`progress`], [`table`], [`entry`] | what the program says |
 //! | `reference`, [`place`], [`files`], [`size`], [`time`] | what the user's words mean |
+//! | [`bounds`], [`hidden`] | what a collection may use, and what it leaves |
 //! | [`machine_notes`] | what this machine remembers of a store |
 //! | [`exit`], [`signals`] | exit codes, requests to stop |
 //!
 //! Only this crate knows terminals, environment variables and names of options; the engine is
 //! handed values.
 
+mod bounds;
 mod commands;
 mod config_file;
 mod context;
 mod entry;
 mod exit;
 mod files;
+mod hidden;
 mod known_stores;
 mod machine_notes;
 mod options;
