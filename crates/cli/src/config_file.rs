@@ -4,8 +4,11 @@
 //! misspelt rule that is ignored loses data sooner or later. Relative paths count from the
 //! directory of the file, and `~/` stands for the home directory.
 
+use crate::bounds::BoundProfile;
+use crate::commands::gc::Goal;
 use crate::files;
 use crate::password::PasswordSource;
+use crate::place;
 use crate::size::ByteSize;
 use onefold_engine::look_up::LookupChoice;
 use onefold_format::codec::Compression;
@@ -52,6 +55,44 @@ pub struct Profile {
     /// Settings of `forget`.
     #[serde(default)]
     pub forget: ForgetProfile,
+    /// Settings of `gc`.
+    #[serde(default)]
+    pub gc: GcProfile,
+    /// Settings of `maintain`.
+    #[serde(default)]
+    pub maintain: BoundProfile,
+}
+
+/// Settings of `gc`: bounds as in `maintain`, and a goal.
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[serde(try_from = "GcSection")]
+pub struct GcProfile {
+    /// How much to free.
+    pub space_goal: Option<Goal>,
+    /// What it may use.
+    pub bounds: BoundProfile,
+}
+
+/// The section as it is written: everything that [`GcProfile`] does not know is a bound.
+#[derive(Deserialize)]
+struct GcSection(toml::Table);
+
+impl TryFrom<GcSection> for GcProfile {
+    type Error = Error;
+
+    fn try_from(GcSection(mut table): GcSection) -> Result<Self> {
+        let space_goal = match table.remove("space-goal") {
+            Some(toml::Value::String(text)) => Some(text.parse()?),
+            Some(_) => return Err(Error::invalid("space-goal is a text, such as \"5%\"")),
+            None => None,
+        };
+        let wrong = |error: toml::de::Error| Error::invalid(error.message());
+        let bounds: BoundProfile = table.try_into().map_err(wrong)?;
+        match bounds.check_sample {
+            Some(_) => Err(Error::invalid("check-sample is a setting of maintain, not of gc")),
+            None => Ok(Self { space_goal, bounds }),
+        }
+    }
 }
 
 /// Settings of `backup`.
@@ -136,9 +177,13 @@ pub struct ForgetProfile {
     #[serde(deserialize_with = "texts")]
     pub tag: Vec<TagList>,
     pub path: Vec<String>,
+    #[serde(rename = "final")]
+    pub for_good: bool,
+    pub prune: bool,
 }
 
-fn optional_text<'de, T, D>(from: D) -> Result<Option<T>, D::Error>
+/// A value that is written as a text.
+pub fn optional_text<'de, T, D>(from: D) -> Result<Option<T>, D::Error>
 where
     T: FromStr<Err = Error>,
     D: Deserializer<'de>,
@@ -180,6 +225,8 @@ impl Profile {
     }
 
     fn resolve_paths(&mut self, base: &Path) -> Result<()> {
+        // Before it becomes a path from the root, which may hold anything.
+        self.repository.as_deref().map_or(Ok(()), place::refuse_remote)?;
         let single = [&mut self.repository, &mut self.password_file];
         let single = single.into_iter().filter_map(Option::as_mut);
         let lists = self.backup.paths.iter_mut().chain(&mut self.backup.exclude_file);
@@ -323,6 +370,11 @@ mod tests {
             "[profile.a]\nrepository = ''",
             "[profile.a.backup]\nexcludes = []",
             "[profile.a.forget]\nkeep-last = -2",
+            "[profile.a.gc]\ncheck-sample = '2%'",
+            "[profile.a.gc]\nspace-goal = '200%'",
+            "[profile.a.gc]\nunknown = '2%'",
+            "[profile.a.maintain]\nspace-goal = '2%'",
+            "[profile.a.maintain]\nmax-io = '0'",
             "[profile.a.forget]\nkeep-within = '3x'",
             "[profile.a]\npassword-file = 'f'\npassword-command = 'c'",
             "nonsense",

@@ -9,8 +9,10 @@ use crate::machine_notes;
 use crate::options::GlobalOptions;
 use crate::output::{Listener, Output};
 use crate::password::{self, PasswordSource};
+use crate::place;
 use crate::progress::{self, Display};
 use crate::reserve;
+use crate::signals;
 use onefold_engine::repository::Expectation;
 use onefold_engine::{Environment, Interrupt, Job, MemoryPlan, Repository};
 use onefold_store::layers::{ThrottleLimits, Throttled};
@@ -20,6 +22,8 @@ use onefold_types::{Error, ErrorKind, Result, limits};
 use rustix::fs::Access as AccessMode;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 /// All environment variables the program knows.
 const VARIABLES: [&str; 11] = [
@@ -35,6 +39,11 @@ const VARIABLES: [&str; 11] = [
     machine_notes::VARIABLE,
     known_stores::VARIABLE,
 ];
+
+/// More threads than any machine has use for.
+const THREADS_MAX: usize = 1024;
+/// How long throttled work may go on after a signal.
+const STOP_MAX: Duration = Duration::from_millis(800);
 
 /// What a command does with the store.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -59,6 +68,7 @@ pub struct Context {
     progress: progress::When,
     password: Option<PasswordSource>,
     interrupt: Interrupt,
+    may_sleep: Arc<AtomicBool>,
 }
 
 /// A job under way: its handles, and the display that ends with it.
@@ -90,6 +100,7 @@ impl Context {
             || std::thread::available_parallelism().map_or(1, usize::from),
             usize::from,
         );
+        bounded("threads", threads, THREADS_MAX)?;
         let password = PasswordSource::from_pair(
             options.password_file.clone(),
             options.password_command.clone(),
@@ -100,6 +111,7 @@ impl Context {
             progress: progress::When::from_environment()?,
             password,
             interrupt: Interrupt::default(),
+            may_sleep: Arc::default(),
             output,
             profile,
             options,
@@ -122,6 +134,7 @@ impl Context {
         if path.as_os_str().is_empty() {
             return Err(Error::invalid("the name of the store is empty"));
         }
+        place::refuse_remote(&path)?;
         Ok(path)
     }
 
@@ -288,17 +301,29 @@ impl Context {
     fn catch_signals(&self) -> Result<()> {
         let interrupt = self.interrupt.clone();
         let output = Arc::clone(&self.output);
-        let handler = move || {
+        let may_sleep = Arc::clone(&self.may_sleep);
+        signals::catch(move || {
             if interrupt.is_requested() {
                 std::process::exit(i32::from(crate::exit::INTERRUPTED));
             }
             interrupt.request();
             output.warning("stopping; the same signal again ends the program at once");
-        };
-        match ctrlc::set_handler(handler) {
-            Ok(()) | Err(ctrlc::Error::MultipleHandlers) => Ok(()),
-            Err(error) => Err(Error::new(ErrorKind::Io, format!("catching signals: {error}"))),
-        }
+            if may_sleep.load(Ordering::Relaxed) {
+                let output = Arc::clone(&output);
+                std::thread::spawn(move || {
+                    std::thread::sleep(STOP_MAX);
+                    output.error(&Error::new(ErrorKind::Interrupted, "interrupted"));
+                    std::process::exit(i32::from(crate::exit::INTERRUPTED));
+                });
+            }
+        })
+    }
+
+    /// Says that the work is throttled: it may sleep so long between two safe points that nobody
+    /// would wait for one after a signal.
+    pub fn expect_sleep(&self) -> Result<()> {
+        self.may_sleep.store(true, Ordering::Relaxed);
+        self.catch_signals()
     }
 
     /// Where new passwords come from.
@@ -311,6 +336,14 @@ impl Context {
             arguments.new_password_command.clone(),
         )?;
         password::additional(source.as_ref()).context(|| "the new password")
+    }
+}
+
+/// Refuses a number that would only be a mistake, before it becomes threads and memory.
+pub fn bounded(what: &str, number: usize, most: usize) -> Result<()> {
+    match number <= most {
+        true => Ok(()),
+        false => Err(Error::invalid(format!("{number} {what} are too many: at most {most}"))),
     }
 }
 

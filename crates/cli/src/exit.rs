@@ -13,6 +13,8 @@ pub enum Outcome {
     Complete,
     /// Something was done, but not everything; each item was reported.
     Partial,
+    /// All was done, or something, but it could not be told.
+    Unheard,
     /// The command ended in order, and its answer is bad: `check` found damage.
     Failed,
 }
@@ -33,7 +35,7 @@ impl Outcome {
         match self {
             Self::Complete => 0,
             Self::Failed => 1,
-            Self::Partial => 3,
+            Self::Partial | Self::Unheard => 3,
         }
     }
 }

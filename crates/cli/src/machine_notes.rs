@@ -1,5 +1,5 @@
-//! What this machine remembers of a store: what its device costs, and how the last backup looked
-//! chunks up.
+//! What this machine remembers of a store: what its device costs, how the last backup looked
+//! chunks up, and how far samples have verified it.
 //!
 //! Notes are a convenience. They lie in the user's cache directory, one small JSON file for each
 //! store; losing them costs a measurement of a few milliseconds. A note that cannot be read or
@@ -9,6 +9,7 @@
 //! `~/.cache/onefold`.
 
 use onefold_engine::Repository;
+use onefold_engine::check::{CheckReport, ReadData};
 use onefold_engine::device::HELD_CHUNK_NS;
 use onefold_policy::lookup::DeviceCosts;
 use serde::{Deserialize, Serialize};
@@ -32,6 +33,8 @@ pub struct MachineNotes {
     pub memory_access_ns: Option<u64>,
     /// Nanoseconds that the last restores took for each MiB of opened frames, reads included.
     pub restore_mib_ns: Option<u64>,
+    /// The last container of the last sample that was verified.
+    pub sampled_until: Option<String>,
     /// How the last backup looked chunks up and why, in one paragraph.
     pub explanation: Option<String>,
 }
@@ -86,6 +89,25 @@ impl MachineNotes {
         let opening = (bytes_opened >> 20).saturating_mul(self.restore_mib_ns?);
         let reading = container_reads.saturating_mul(self.device_read_ns.unwrap_or(0));
         Some(opening.max(reading))
+    }
+
+    /// A sample that goes on where the last one ended.
+    #[must_use]
+    pub fn sample(&self, percent: f64) -> ReadData {
+        match self.sampled_until.as_ref().and_then(|id| id.parse().ok()) {
+            Some(after) => ReadData::SampleAfter { percent, after },
+            None => ReadData::Sample(percent),
+        }
+    }
+
+    /// Notes where a sample has ended.
+    pub fn remember_sample(repository: &Repository, report: &CheckReport) {
+        if let Some(end) = report.sample_end {
+            // Read again: the check took its time, and others may have noted something.
+            let mut notes = Self::load(repository);
+            notes.sampled_until = Some(end.to_string());
+            notes.save(repository);
+        }
     }
 
     /// Takes over what a restore took.

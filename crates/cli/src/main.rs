@@ -7,18 +7,21 @@
 //! | [`commands`] | one file per command: options to engine calls, results to lines |
 //! | [`output`], [`progress`], [`table`], [`entry`] | what the program says |
 //! | `reference`, [`place`], [`files`], [`size`], [`time`] | what the user's words mean |
+//! | [`bounds`], [`hidden`] | what a collection may use, and what it leaves |
 //! | [`machine_notes`] | what this machine remembers of a store |
-//! | [`exit`] | exit codes |
+//! | [`exit`], [`signals`] | exit codes, requests to stop |
 //!
 //! Only this crate knows terminals, environment variables and names of options; the engine is
 //! handed values.
 
+mod bounds;
 mod commands;
 mod config_file;
 mod context;
 mod entry;
 mod exit;
 mod files;
+mod hidden;
 mod known_stores;
 mod machine_notes;
 mod options;
@@ -28,6 +31,7 @@ mod place;
 mod progress;
 mod reference;
 mod reserve;
+mod signals;
 mod size;
 mod table;
 mod time;
@@ -63,7 +67,10 @@ fn main() -> ExitCode {
         colour: !cli.global.no_color && !no_color_wanted(),
     }));
     let result = run(cli, &output).and_then(|outcome| {
-        output.flush()?;
+        // What was saved without a word is not undone because there is still nowhere to say so.
+        if outcome != Outcome::Unheard {
+            output.flush()?;
+        }
         Ok(outcome)
     });
     match result {

@@ -2,6 +2,7 @@
 
 use crate::commands;
 use crate::size::ByteSize;
+use clap::builder::NonEmptyStringValueParser;
 use clap::builder::styling::{AnsiColor, Styles};
 use clap::{Args, Parser, Subcommand};
 use onefold_crypto::KdfCost;
@@ -49,7 +50,7 @@ pub struct Cli {
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Global options")]
 pub struct GlobalOptions {
-    /// The store: a directory
+    /// The store: a local directory (what begins with 'sftp:' or the like is refused)
     #[arg(short = 'r', long = "repo", value_name = "DIR", env = "ONEFOLD_REPOSITORY")]
     #[arg(global = true)]
     pub repository: Option<PathBuf>,
@@ -68,7 +69,7 @@ pub struct GlobalOptions {
     /// The most memory to use [default: 256MiB]
     #[arg(long, value_name = "SIZE", global = true, env = "ONEFOLD_MEMORY")]
     pub memory: Option<ByteSize>,
-    /// Threads [default: as many as processors]
+    /// Threads, at most 1024 [default: as many as processors]
     #[arg(long, value_name = "N", global = true, env = "ONEFOLD_THREADS")]
     pub threads: Option<NonZeroUsize>,
     /// Open the store for reading only
@@ -143,7 +144,7 @@ pub enum Command {
 #[derive(Args, Clone, Debug, Default)]
 pub struct FilterArguments {
     /// Only snapshots of this host (may be repeated)
-    #[arg(long = "host", value_name = "NAME")]
+    #[arg(long = "host", value_name = "NAME", value_parser = NonEmptyStringValueParser::new())]
     pub hosts: Vec<String>,
     /// Only snapshots with all these tags, separated by commas (repeated: any of the lists)
     #[arg(long = "tag", value_name = "TAG,..")]
@@ -202,7 +203,7 @@ pub struct RecordArguments {
     #[arg(long = "tag", value_name = "TAG,..", value_delimiter = ',')]
     pub tags: Vec<String>,
     /// The host of the new snapshot
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", value_parser = NonEmptyStringValueParser::new())]
     pub host: Option<String>,
     /// A note for the new snapshot
     #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]

@@ -9,7 +9,7 @@ use onefold_engine::repository::Password;
 use onefold_types::error::Context;
 use onefold_types::{Error, ErrorKind, Result};
 use std::ffi::OsStr;
-use std::io::IsTerminal;
+use std::io::{IsTerminal, Read};
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -21,6 +21,8 @@ pub const VARIABLE: &str = "ONEFOLD_PASSWORD";
 pub const VARIABLE_FILE: &str = "ONEFOLD_PASSWORD_FILE";
 /// A command that prints the password.
 pub const VARIABLE_COMMAND: &str = "ONEFOLD_PASSWORD_COMMAND";
+/// What a command prints beyond this is no password.
+const PASSWORD_MAX_BYTES: usize = 64 << 10;
 
 /// A file or a command, from options, environment or profile.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -146,16 +148,33 @@ pub fn without_password(command: &mut Command) -> &mut Command {
 }
 
 fn run(command: &str) -> Result<Password> {
-    let output = without_password(&mut Command::new("sh"))
+    let failed = |cause| Error::io("it cannot be run", cause).with_kind(ErrorKind::Invalid);
+    let mut child = without_password(&mut Command::new("sh"))
         .arg(OsStr::new("-c"))
         .arg(command)
         .stdin(Stdio::inherit())
+        .stdout(Stdio::piped())
         .stderr(Stdio::inherit())
-        .output()
-        .map_err(|cause| Error::io("it cannot be run", cause).with_kind(ErrorKind::Invalid))?;
-    let password = Zeroizing::new(output.stdout);
-    if !output.status.success() {
-        return Err(Error::invalid(format!("it failed: {}", output.status)));
+        .spawn()
+        .map_err(failed)?;
+    // All of the room at once: a buffer that grows leaves copies behind.
+    let mut password = Zeroizing::new(Vec::with_capacity(PASSWORD_MAX_BYTES + 1));
+    let read = child
+        .stdout
+        .take()
+        .map(|stdout| stdout.take(PASSWORD_MAX_BYTES as u64 + 1).read_to_end(&mut password));
+    if password.len() > PASSWORD_MAX_BYTES {
+        let _ = child.kill();
+        let _ = child.wait();
+        return Err(Error::invalid(format!(
+            "it prints more than {} KiB, which is no password",
+            PASSWORD_MAX_BYTES >> 10
+        )));
+    }
+    read.transpose().map_err(failed)?;
+    let status = child.wait().map_err(failed)?;
+    if !status.success() {
+        return Err(Error::invalid(format!("it failed: {status}")));
     }
     finish(password)
 }

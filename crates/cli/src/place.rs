@@ -1,17 +1,53 @@
-//! Where the store lies in relation to what is saved and restored (R52), and on what.
+//! Where the store lies: here and not elsewhere (R82), in relation to what is saved and restored
+//! (R52), and on what. And what the user's patterns are compared with (R85).
 
+use crate::output::Output;
+use onefold_engine::patterns::Patterns;
 use onefold_types::error::Context;
 use onefold_types::{Error, Result};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Component, Path, PathBuf};
 
 /// The magic numbers of file systems that live in memory (tmpfs, ramfs).
 const VOLATILE: [u64; 2] = [0x0102_1994, 0x8584_58f6];
+/// Patterns that a warning names.
+const UNMATCHED_SHOWN: usize = 8;
 
 /// Whether what is written there is gone after a restart.
 #[must_use]
 pub fn is_volatile(path: &Path) -> bool {
     rustix::fs::statfs(nearest_existing(path).as_path())
         .is_ok_and(|found| VOLATILE.contains(&(found.f_type as u64)))
+}
+
+/// Refuses the name of a store on another machine: taken for a directory of that name, it would
+/// silently put the backup on the very device that it is to protect (R82).
+pub fn refuse_remote(name: &Path) -> Result<()> {
+    let bytes = name.as_os_str().as_bytes();
+    let first = bytes.split(|byte| *byte == b'/').next().unwrap_or_default();
+    let Some(length) = first.iter().position(|byte| *byte == b':') else {
+        return Ok(());
+    };
+    // `user@host:` is how other programs name a place reached by ssh.
+    let is_scheme = |byte: &u8| byte.is_ascii_alphanumeric() || b"+-._@".contains(byte);
+    let scheme = &first[..length];
+    if length < 2 || !scheme[0].is_ascii_alphanumeric() || !scheme.iter().all(is_scheme) {
+        return Ok(());
+    }
+    let scheme = String::from_utf8_lossy(scheme);
+    let shown = name.display();
+    let advice = match scheme.eq_ignore_ascii_case("file") {
+        true => "name the directory itself, as in '-r /mnt/backup'".to_owned(),
+        false => format!(
+            "mount it and name the directory. If '{shown}' is the name of a directory here, write \
+             './{shown}'"
+        ),
+    };
+    Err(Error::invalid(format!(
+        "the store '{shown}' cannot be reached: a store is a local directory, and '{scheme}:' is \
+         not understood; {advice}"
+    )))
 }
 
 /// The path itself, or the nearest directory above it that exists.
@@ -52,9 +88,23 @@ fn without_dots(path: &Path) -> PathBuf {
     plain
 }
 
+/// Device and inode of the store's directory, by which it is known under any other path.
+#[must_use]
+pub fn identity(path: &Path) -> Option<(u64, u64)> {
+    path.metadata().ok().map(|found| (found.dev(), found.ino()))
+}
+
+/// Whether a path leads into the store, be it by another place where the store is mounted.
+fn is_inside(path: &Path, store: &Path) -> Result<bool> {
+    let store_identity = identity(store);
+    let real_path = real(path)?;
+    let is_mounted_above = || real_path.ancestors().any(|above| identity(above) == store_identity);
+    Ok(real_path.starts_with(real(store)?) || (store_identity.is_some() && is_mounted_above()))
+}
+
 /// Refuses to write inside the store.
 pub fn refuse_inside(target: &Path, store: &Path) -> Result<()> {
-    if real(target)?.starts_with(real(store)?) {
+    if is_inside(target, store)? {
         return Err(Error::invalid(format!(
             "'{}' lies inside the store '{}'",
             target.display(),
@@ -64,79 +114,96 @@ pub fn refuse_inside(target: &Path, store: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Refuses to restore into the store, or over it.
-pub fn refuse_target(target: &Path, store: &Path) -> Result<()> {
-    refuse_inside(target, store)?;
-    let (real_target, real_store) = (real(target)?, real(store)?);
-    if real_store.starts_with(&real_target) {
-        return Err(Error::invalid(format!(
-            "'{}' contains the store '{}': restoring there could overwrite it; restore into \
-             another directory and move things from there",
-            target.display(),
-            store.display()
-        )));
-    }
-    Ok(())
-}
-
-/// Refuses sources inside the store. For sources that contain the store, the patterns that leave
-/// it out.
-pub fn patterns_without_store(sources: &[PathBuf], store: &Path) -> Result<Vec<String>> {
+/// Refuses sources inside the store; whether one of them contains it, so that it is left out.
+pub fn is_store_among(sources: &[PathBuf], store: &Path) -> Result<bool> {
     let store = real(store)?;
-    let mut patterns = Vec::new();
+    let mut contains = false;
     for source in sources {
-        let real_source = real(source)?;
-        if real_source.starts_with(&store) {
+        if is_inside(source, &store)? {
             return Err(Error::invalid(format!(
                 "'{}' lies inside the store; a store cannot be backed up into itself",
                 source.display()
             )));
         }
-        let Ok(below) = store.strip_prefix(&real_source) else {
-            continue;
-        };
-        patterns.push(pattern_of(&in_snapshot(source)?.join(below))?);
+        contains |= store.starts_with(real(source)?);
     }
-    patterns.sort_unstable();
-    patterns.dedup();
-    Ok(patterns)
+    Ok(contains)
 }
 
-/// Where a source stands in the snapshot, which is what patterns are matched with: at its absolute
-/// path, or at its relative one below the root; one that leads upwards becomes absolute.
-fn in_snapshot(source: &Path) -> Result<PathBuf> {
-    let leads_upwards = source.components().any(|part| part == Component::ParentDir);
-    let source = match leads_upwards {
-        true => real(source)?,
-        false => source.to_owned(),
-    };
-    Ok(without_dots(&Path::new("/").join(source)))
+/// The patterns, with `~/` at the beginning of one standing for the home directory: no shell
+/// expands it in a profile, in a file, or between quotes.
+pub fn with_home(patterns: Vec<String>) -> Result<Vec<String>> {
+    patterns
+        .into_iter()
+        .map(|pattern| {
+            let (sign, rest) = match pattern.strip_prefix('!') {
+                Some(rest) => ("!", rest),
+                None => ("", pattern.as_str()),
+            };
+            match rest.strip_prefix("~/") {
+                Some(below) => Ok(format!("{sign}{}/{below}", home_as_pattern()?)),
+                None => Ok(pattern),
+            }
+        })
+        .collect()
 }
 
-/// A pattern that matches exactly this directory.
-fn pattern_of(directory: &Path) -> Result<String> {
-    let text = directory.to_str().ok_or_else(|| {
-        Error::invalid(format!(
-            "the store '{}' lies inside a source and cannot be left out, because its path is not \
-             valid UTF-8; move it elsewhere",
-            directory.display()
-        ))
+fn home_as_pattern() -> Result<String> {
+    let home = std::env::var("HOME").ok().filter(|home| !home.is_empty());
+    let home = home.ok_or_else(|| {
+        Error::invalid("a pattern begins with '~/', but HOME is not set or no valid UTF-8")
     })?;
-    let mut pattern = String::with_capacity(text.len() + 1);
-    for letter in text.chars() {
+    let mut pattern = String::with_capacity(home.len());
+    for letter in home.trim_end_matches('/').chars() {
         if matches!(letter, '*' | '?' | '[' | ']' | '{' | '}' | '!' | '#' | '\\' | ' ') {
             pattern.push('\\');
         }
         pattern.push(letter);
     }
-    pattern.push('/');
     Ok(pattern)
+}
+
+/// Tells of patterns that matched nothing: what they are to leave out may be saved in silence
+/// (R85).
+pub fn warn_of_unmatched(output: &Output, patterns: &Patterns) {
+    let unmatched: Vec<&str> =
+        patterns.counts().filter(|(_, count)| *count == 0).map(|(text, _)| text).collect();
+    let shown: Vec<String> =
+        unmatched.iter().take(UNMATCHED_SHOWN).map(|text| format!("'{text}'")).collect();
+    let more = unmatched.len().saturating_sub(shown.len());
+    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    let noun = if unmatched.len() == 1 { "pattern" } else { "patterns" };
+    if !unmatched.is_empty() {
+        output.warning(&format!(
+            "the {noun} {}{more} matched nothing; one with a slash is compared with whole paths, as \
+             'onefold ls' shows them, and what lies in a directory that is left out is not looked at",
+            shown.join(", ")
+        ));
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use onefold_engine::patterns::Patterns;
+
+    #[test]
+    fn r82_names_with_a_scheme_are_no_directories() {
+        for refused in [
+            "sftp:user@host:/x",
+            "s3:bucket",
+            "rest:https://host/",
+            "file:///mnt/x",
+            "ssh://host/x",
+            "user@host:backup",
+            "host:/backup",
+            "B2:x",
+        ] {
+            assert!(refuse_remote(Path::new(refused)).is_err(), "{refused}");
+        }
+        for path in ["./sftp:x", "/mnt/s3:x", "a/b:c", "x:y", ":x", "backup", "a b:c", "../s3:x"] {
+            assert!(refuse_remote(Path::new(path)).is_ok(), "{path}");
+        }
+    }
 
     #[test]
     fn r52_sources_and_store_must_not_overlap() {
@@ -146,22 +213,13 @@ mod tests {
         std::os::unix::fs::symlink(path("data"), path("link")).unwrap();
         let store = path("data/my [store] ä");
         for inside in ["data/my [store] ä", "data/my [store] ä/keys", "link/my [store] ä/x"] {
-            assert!(patterns_without_store(&[path(inside)], &store).is_err(), "{inside}");
-            assert!(refuse_target(&path(inside), &store).is_err(), "{inside}");
+            assert!(is_store_among(&[path(inside)], &store).is_err(), "{inside}");
+            assert!(refuse_inside(&path(inside), &store).is_err(), "{inside}");
         }
-        let patterns = patterns_without_store(&[path("link")], &store).unwrap();
-        let patterns = Patterns::build(&patterns, &[]).unwrap();
-        // The walk meets the store below the source as it was written.
-        let walked = path("link/my [store] ä");
-        let bytes = walked.as_os_str().as_encoded_bytes();
-        assert!(patterns.matches(bytes, true, false), "{}", walked.display());
-        let beside = path("link/my store");
-        assert!(!patterns.matches(beside.as_os_str().as_encoded_bytes(), true, false));
-        assert!(patterns_without_store(&[path("elsewhere")], &store).unwrap().is_empty());
-        assert_eq!(in_snapshot(Path::new("./a/./b")).unwrap(), Path::new("/a/b"));
-        assert_eq!(in_snapshot(Path::new("/a/b")).unwrap(), Path::new("/a/b"));
-        assert!(refuse_target(&path("data"), &store).is_err());
-        assert!(refuse_target(&path("data/new/deep"), &store).is_ok());
-        assert!(refuse_target(&path("data/x/../my [store] ä"), &store).is_err());
+        assert!(is_store_among(&[path("elsewhere"), path("link")], &store).unwrap());
+        assert!(!is_store_among(&[path("elsewhere")], &store).unwrap());
+        assert!(refuse_inside(&path("data"), &store).is_ok());
+        assert!(refuse_inside(&path("data/new/deep"), &store).is_ok());
+        assert!(refuse_inside(&path("data/x/../my [store] ä"), &store).is_err());
     }
 }

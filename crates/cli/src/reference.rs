@@ -4,7 +4,7 @@ use crate::output::Output;
 use onefold_engine::Repository;
 use onefold_engine::placement::PlacedItem;
 use onefold_engine::session::{Snapshot, SnapshotList, snapshots, tombstones};
-use onefold_engine::tree::TreeReader;
+use onefold_engine::tree::{TreeReader, path};
 use onefold_format::node::{Entry, EntryKind, Reference};
 use onefold_policy::retention::Candidate;
 use onefold_policy::selection::{self, SnapshotFilter, SnapshotReference};
@@ -151,13 +151,81 @@ impl Snapshots {
         filter: &SnapshotFilter,
     ) -> Result<(&Snapshot, Entry, Option<PlacedItem>)> {
         let snapshot = self.resolve(&location.snapshot, filter)?;
-        let (entry, first_chunk) = TreeReader::open(repository)?
-            .resolve_place(snapshot.record.root, &location.path)
+        let (entry, first_chunk) = resolve(repository, snapshot, &location.path)
             .context(|| format!("snapshot {}", snapshot.id.short()))?;
         let placement = snapshot.record.placement;
         let placed = placement.map(|placement| PlacedItem { placement, first_chunk });
         Ok((snapshot, entry, placed))
     }
+}
+
+/// What lies at a path of a snapshot, which may also be written as listings show the sources: with
+/// their absolute paths, though those that were given as relative ones stand elsewhere.
+fn resolve(
+    repository: &Arc<Repository>,
+    snapshot: &Snapshot,
+    wanted: &[u8],
+) -> Result<(Entry, u64)> {
+    let mut reader = TreeReader::open(repository)?;
+    let root = snapshot.record.root;
+    match reader.resolve_place(root, wanted) {
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            match listed_place(&mut reader, snapshot, wanted)? {
+                Some(place) => reader.resolve_place(root, &place),
+                None => Err(error),
+            }
+        }
+        other => other,
+    }
+}
+
+/// Where a path stands in the tree if it is, or lies below, a source that was given as a relative
+/// path.
+fn listed_place(
+    reader: &mut TreeReader,
+    snapshot: &Snapshot,
+    wanted: &[u8],
+) -> Result<Option<Vec<u8>>> {
+    let wanted: Vec<&[u8]> = path::components(wanted).collect();
+    let sources: Vec<Vec<&[u8]>> =
+        snapshot.record.paths.iter().map(|it| path::components(it.as_bytes()).collect()).collect();
+    for source in sources.iter().filter(|source| wanted.starts_with(source)) {
+        // The whole path was tried; what is left of it is the place relative to some directory.
+        for start in 1..=source.len() {
+            let place = &source[start..];
+            if leads_to_sources(reader, snapshot, place, &sources)? {
+                let parts = place.iter().chain(&wanted[source.len()..]);
+                return Ok(Some(parts.fold(b"/".to_vec(), |above, name| path::join(&above, name))));
+            }
+        }
+    }
+    Ok(None)
+}
+
+/// Whether a source can stand at this place: what is above it holds only what leads to sources.
+/// Another directory of that name deep in the current one is not meant.
+fn leads_to_sources(
+    reader: &mut TreeReader,
+    snapshot: &Snapshot,
+    place: &[&[u8]],
+    sources: &[Vec<&[u8]>],
+) -> Result<bool> {
+    let mut reference = snapshot.record.root;
+    for (depth, name) in place.iter().enumerate() {
+        let entries = reader.entries(reference)?;
+        let leads = |entry: &Entry| sources.iter().flatten().any(|part| **part == *entry.name);
+        let found = entries.iter().find(|entry| entry.name == **name);
+        if !entries.iter().all(leads) || found.is_none() {
+            return Ok(false);
+        }
+        match found.and_then(|entry| entry.content) {
+            Some(content) if found.is_some_and(|it| it.kind == EntryKind::Directory) => {
+                reference = content;
+            }
+            _ => return Ok(depth + 1 == place.len()),
+        }
+    }
+    Ok(true)
 }
 
 /// The directory behind an entry.

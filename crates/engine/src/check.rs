@@ -75,8 +75,16 @@ pub enum ReadData {
     None,
     /// Every byte.
     All,
-    /// Every byte of a random share of the containers, in percent.
+    /// Every byte of a share of the containers, in percent, but of one at least: in the order of
+    /// names from anywhere on.
     Sample(f64),
+    /// The same from the one behind `after` on: samples that follow each other cover everything.
+    SampleAfter {
+        /// The share in percent.
+        percent: f64,
+        /// The last one of the sample before.
+        after: ContainerId,
+    },
     /// Every byte of one of `of` equal parts of the containers, `part` from 1; over `of` runs all.
     Part {
         /// Which part, from 1.
@@ -108,6 +116,15 @@ pub struct DamagedPath {
     pub problem: String,
 }
 
+/// Whether a snapshot can be restored.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Verdict {
+    /// The snapshot.
+    pub snapshot: SessionId,
+    /// How many of its paths cannot be restored whole: none if it is whole.
+    pub damaged_paths: u64,
+}
+
 /// The top of a tree that no record refers to: what a snapshot whose record is lost may have been.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct LostRoot {
@@ -136,7 +153,11 @@ pub struct CheckReport {
     pub damaged_containers: Vec<(ContainerId, String)>,
     /// Containers found damaged before, all of whose referenced chunks are stored elsewhere now.
     pub healed_containers: Vec<ContainerId>,
-    /// What cannot be restored whole; at most a thousand are listed.
+    /// The last container of a sample.
+    pub sample_end: Option<ContainerId>,
+    /// One for each snapshot looked at, in the order of the list.
+    pub verdicts: Vec<Verdict>,
+    /// What cannot be restored whole; about a thousand are listed, of every snapshot some.
     pub damaged_paths: Vec<DamagedPath>,
     /// How many more paths cannot be restored whole.
     pub damaged_paths_more: u64,
@@ -241,7 +262,7 @@ fn settle_doubts(
         };
     }
     let damaged: BTreeSet<SessionId> =
-        report.damaged_paths.iter().map(|damaged| damaged.snapshot).collect();
+        report.verdicts.iter().filter(|it| it.damaged_paths > 0).map(|it| it.snapshot).collect();
     let is_trusted =
         |id: &SessionId| list.get(*id).is_some_and(|snapshot| !doubts.concern(&snapshot.record));
     if unlocated && damaged.iter().any(is_trusted) {
@@ -262,7 +283,9 @@ fn settle_doubts(
 
 fn validate(read_data: ReadData) -> Result<()> {
     match read_data {
-        ReadData::Sample(percent) if !(percent > 0.0 && percent <= 100.0) => {
+        ReadData::Sample(percent) | ReadData::SampleAfter { percent, .. }
+            if !(percent > 0.0 && percent <= 100.0) =>
+        {
             Err(Error::invalid("a sample must be above 0 and at most 100 percent"))
         }
         ReadData::Part { part, of } if part == 0 || part > of => Err(Error::invalid(format!(
@@ -281,8 +304,10 @@ fn check_snapshots(
 ) -> Result<()> {
     trees.job.progress.set_current("trees");
     trees.job.progress.set_totals(snapshots.len() as u64, 0);
+    let mut lines = paths::Lines::default();
     for snapshot in snapshots {
         report.snapshots += 1;
+        let mut damaged_paths = 0;
         if !trees.is_whole(snapshot.record.root)? {
             if tombstones::is_forgotten(repository, snapshot.id)? {
                 let short = snapshot.id.short();
@@ -290,8 +315,9 @@ fn check_snapshots(
                 report.notes.push(note);
                 continue;
             }
-            paths::report(trees, snapshot.id, snapshot.record.root, report)?;
+            damaged_paths = paths::report(trees, snapshot.id, snapshot.record.root, &mut lines)?;
         }
+        report.verdicts.push(Verdict { snapshot: snapshot.id, damaged_paths });
         if let Some(placement) = snapshot.record.placement
             && !trees.is_placement(placement)?
         {
@@ -303,6 +329,7 @@ fn check_snapshots(
         }
         trees.job.progress.add(1, 0);
     }
+    lines.finish(report);
     Ok(())
 }
 

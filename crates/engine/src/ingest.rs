@@ -82,6 +82,9 @@ pub struct Selection {
     pub exclude_caches: bool,
     /// Directories that hold one of these names are left out.
     pub exclude_if_present: Vec<String>,
+    /// Device and inode of a directory that is left out under whatever path it is met: the store,
+    /// which may be mounted in several places.
+    pub store: Option<(u64, u64)>,
 }
 
 /// Which snapshot to compare with.

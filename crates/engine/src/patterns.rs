@@ -3,52 +3,194 @@
 //! A pattern without a slash matches names at any depth; one with a slash is anchored at the root;
 //! a trailing slash matches directories only; `!` takes a match back; `**` spans directories.
 
+use ignore::Match;
 use ignore::gitignore::{Gitignore, GitignoreBuilder};
 use onefold_types::{Error, Result};
+use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
-/// A set of patterns, matched against absolute paths.
+/// A set of patterns, matched against absolute paths. Clones count together.
 #[derive(Clone, Debug)]
 pub struct Patterns {
-    exact: Gitignore,
-    any_case: Gitignore,
+    exact: Arc<Set>,
+    any_case: Arc<Set>,
+}
+
+/// Patterns of which the last one that matches decides.
+#[derive(Debug)]
+struct Set {
+    compiled: Gitignore,
+    any_case: bool,
+    patterns: Vec<Pattern>,
+    /// The last pattern of each spelling.
+    places: HashMap<String, usize>,
+}
+
+/// One pattern, and what it has met.
+#[derive(Debug)]
+struct Pattern {
+    text: String,
+    matched: AtomicU64,
+    alone: OnceLock<Gitignore>,
 }
 
 impl Patterns {
     /// Builds a set from patterns and from patterns whose case does not matter.
     pub fn build(exact: &[String], any_case: &[String]) -> Result<Self> {
-        Ok(Self { exact: set(exact, false)?, any_case: set(any_case, true)? })
+        Ok(Self {
+            exact: Arc::new(Set::build(exact, false)?),
+            any_case: Arc::new(Set::build(any_case, true)?),
+        })
     }
 
     /// A set that matches nothing.
     #[must_use]
     pub fn none() -> Self {
-        Self { exact: Gitignore::empty(), any_case: Gitignore::empty() }
+        let none = || {
+            Arc::new(Set {
+                compiled: Gitignore::empty(),
+                any_case: false,
+                patterns: Vec::new(),
+                places: HashMap::new(),
+            })
+        };
+        Self { exact: none(), any_case: none() }
     }
 
     /// Whether there is no pattern.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.exact.is_empty() && self.any_case.is_empty()
+        self.sets().all(|set| set.compiled.is_empty())
     }
 
-    /// Whether the path is matched, by itself or by a directory above it if `with_parents`.
+    /// Whether the path is matched.
     #[must_use]
-    pub fn matches(&self, path: &[u8], is_directory: bool, with_parents: bool) -> bool {
-        let path = Path::new(OsStr::from_bytes(path));
-        [&self.exact, &self.any_case].into_iter().any(|set| {
-            let matched = match with_parents {
-                true => set.matched_path_or_any_parents(path, is_directory),
-                false => set.matched(path, is_directory),
-            };
-            matched.is_ignore()
-        })
+    pub fn matches(&self, path: &[u8], is_directory: bool) -> bool {
+        self.matches_either(path, None, is_directory)
+    }
+
+    /// Whether an item that is known by one or two paths is matched.
+    #[must_use]
+    pub fn matches_either(&self, path: &[u8], other: Option<&[u8]>, is_directory: bool) -> bool {
+        // Both sets are asked, so that both count.
+        self.sets().filter(|set| set.matches(path, other, is_directory)).count() > 0
+    }
+
+    /// The patterns and how many items each has matched; those that take matches back are left out.
+    pub fn counts(&self) -> impl Iterator<Item = (&str, u64)> {
+        self.sets()
+            .flat_map(|set| &set.patterns)
+            .filter(|pattern| !pattern.text.starts_with('!'))
+            .map(|pattern| (pattern.text.as_str(), pattern.matched.load(Ordering::Relaxed)))
+    }
+
+    fn sets(&self) -> impl Iterator<Item = &Set> {
+        [&*self.exact, &*self.any_case].into_iter()
     }
 }
 
-fn set(patterns: &[String], any_case: bool) -> Result<Gitignore> {
+impl Set {
+    fn build(patterns: &[String], any_case: bool) -> Result<Self> {
+        // The rules of gitignore files: notes and empty lines are no patterns.
+        let lines = patterns.iter().map(|line| trimmed(line));
+        let lines: Vec<&str> =
+            lines.filter(|line| !line.is_empty() && !line.starts_with('#')).collect();
+        for line in &lines {
+            refuse_open_class(line)?;
+        }
+        Ok(Self {
+            compiled: compile(&lines, any_case)?,
+            any_case,
+            places: lines.iter().enumerate().map(|(at, line)| (line.to_string(), at)).collect(),
+            patterns: lines
+                .into_iter()
+                .map(|line| Pattern {
+                    text: line.to_owned(),
+                    matched: AtomicU64::new(0),
+                    alone: OnceLock::new(),
+                })
+                .collect(),
+        })
+    }
+
+    fn matches(&self, path: &[u8], other: Option<&[u8]>, is_directory: bool) -> bool {
+        let paths = || [Some(path), other].into_iter().flatten();
+        let verdict = |path| {
+            let found = self.compiled.matched(as_path(path), is_directory);
+            let glob = found.inner()?;
+            let place = self.places.get(glob.original()).copied().unwrap_or(0);
+            Some((place, matches!(found, Match::Ignore(_))))
+        };
+        let Some((decides, is_match)) = paths().filter_map(verdict).max() else {
+            return false;
+        };
+        if let Some(pattern) = self.patterns.get(decides) {
+            pattern.matched.fetch_add(1, Ordering::Relaxed);
+        }
+        // An earlier pattern has not matched in vain because a later one says the same.
+        for pattern in self.patterns.iter().take(decides) {
+            if pattern.matched.load(Ordering::Relaxed) == 0
+                && paths().any(|path| pattern.matches_alone(path, is_directory, self.any_case))
+            {
+                pattern.matched.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+        is_match
+    }
+}
+
+impl Pattern {
+    fn matches_alone(&self, path: &[u8], is_directory: bool, any_case: bool) -> bool {
+        let alone = self.alone.get_or_init(|| {
+            // It was compiled with the others before.
+            compile(&[&self.text], any_case).unwrap_or_else(|_| Gitignore::empty())
+        });
+        !alone.matched(as_path(path), is_directory).is_none()
+    }
+}
+
+fn as_path(path: &[u8]) -> &Path {
+    Path::new(OsStr::from_bytes(path))
+}
+
+/// The pattern without blanks at its end, as the rules want it.
+fn trimmed(line: &str) -> &str {
+    match line.ends_with("\\ ") {
+        true => line,
+        false => line.trim_end(),
+    }
+}
+
+/// A class that is not closed would be taken for a bracket, which nobody means.
+fn refuse_open_class(pattern: &str) -> Result<()> {
+    let mut rest = pattern.chars().peekable();
+    while let Some(letter) = rest.next() {
+        match letter {
+            '\\' => {
+                rest.next();
+            }
+            '[' => {
+                rest.next_if(|next| matches!(next, '!' | '^'));
+                // As its first letter the closing bracket stands for itself.
+                rest.next_if(|next| *next == ']');
+                if !rest.by_ref().any(|next| next == ']') {
+                    return Err(Error::invalid(format!(
+                        "the pattern '{pattern}' cannot be used: '[' is not closed; for a name \
+                         with this letter write '\\['"
+                    )));
+                }
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+fn compile(patterns: &[&str], any_case: bool) -> Result<Gitignore> {
     let wrong =
         |error: ignore::Error| Error::invalid(format!("this pattern cannot be used: {error}"));
     let mut builder = GitignoreBuilder::new("/");
@@ -77,14 +219,33 @@ mod tests {
             ("/q.tmp", false, true),
             ("/q.TMPX", false, false),
         ] {
-            assert_eq!(patterns.matches(path.as_bytes(), is_directory, false), expected, "{path}");
+            assert_eq!(patterns.matches(path.as_bytes(), is_directory), expected, "{path}");
         }
-        assert!(patterns.matches(b"/a/b/c/d", false, true));
         assert!(Patterns::none().is_empty() && !patterns.is_empty());
     }
 
     #[test]
     fn an_impossible_pattern_is_refused() {
-        assert!(Patterns::build(&["[z-a]".to_owned()], &[]).is_err());
+        for wrong in ["[z-a]", "[", "a[", "x[!]", "[]", "\\\\[a", "a{b"] {
+            assert!(Patterns::build(&[wrong.to_owned()], &[]).is_err(), "{wrong}");
+            assert!(Patterns::build(&[], &[wrong.to_owned()]).is_err(), "{wrong}");
+        }
+        for right in ["\\[", "[[]", "[]]", "[!]a]x", "# [", ""] {
+            assert!(Patterns::build(&[right.to_owned()], &[]).is_ok(), "{right}");
+        }
+    }
+
+    #[test]
+    fn r85_every_pattern_counts_what_it_meets() {
+        let exact = ["/a/b", "*.o", "b", "nothing", "!keep.o", "/stored/x"].map(String::from);
+        let patterns = Patterns::build(&exact, &["B".to_owned(), "zzz ".to_owned()]).unwrap();
+        assert!(patterns.matches(b"/a/b", true));
+        assert!(!patterns.matches(b"/a/keep.o", false));
+        assert!(patterns.matches_either(b"/x", Some(b"/stored/x"), false));
+        assert!(!patterns.matches_either(b"/x.o", Some(b"/stored/keep.o"), false));
+        let unmatched: Vec<&str> =
+            patterns.counts().filter(|(_, count)| *count == 0).map(|(text, _)| text).collect();
+        // '/a/b' matched what 'b' decided, '*.o' what was taken back.
+        assert_eq!(unmatched, ["nothing", "zzz"]);
     }
 }

@@ -66,7 +66,8 @@ use std::sync::Arc;
 pub enum Overwrite {
     /// Compare the content and rewrite the parts that differ.
     IfDifferent,
-    /// As above, but take a file of the same size and modification time as equal.
+    /// As above, but take a file of the same size and modification time as equal, unless restored
+    /// files are to be verified.
     IfChanged,
     /// Only if the snapshot's file was modified later.
     IfNewer,
@@ -103,6 +104,9 @@ pub struct RestoreOptions {
     pub reach: Option<Reach>,
     /// What is not restored of what there is.
     pub without: Without,
+    /// Device and inode of a directory in which nothing is written or deleted: the store's own,
+    /// which may lie in the target.
+    pub spared: Option<(u64, u64)>,
 }
 
 /// What gives power over a machine, and can be left out: whoever wrote the snapshot chose it.

@@ -4,8 +4,9 @@ mod look_up;
 mod rewriting;
 mod sources;
 
-use crate::context::{Access, Context, host_name, program, user_name};
+use crate::context::{Access, Context, bounded, host_name, program, user_name};
 use crate::exit::Outcome;
+use crate::place;
 use crate::reference::Snapshots;
 use crate::size::{ByteSize, counted, human};
 use crate::time;
@@ -14,6 +15,7 @@ use onefold_engine::Repository;
 use onefold_engine::ingest::{self, BackupOptions, BackupReport, ParentChoice};
 use onefold_engine::job::Interrupt;
 use onefold_engine::look_up::LookupChoice;
+use onefold_engine::patterns::Patterns;
 use onefold_format::codec::Compression;
 use onefold_policy::accelerated_filter::FilterConfiguration;
 use onefold_policy::rewrite::RewriteChoice;
@@ -25,13 +27,17 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
 const AFTER_HELP: &str = "\
-Patterns follow the rules of gitignore files. What cannot be read is listed, the rest is saved,
+Patterns follow the rules of gitignore files and are compared with paths as the snapshot has them
+and with absolute ones; '~/' stands for the home directory. What cannot be read is listed, the rest is saved,
 and the exit code is 3. A stream is saved whole or not at all.
 
 EXAMPLES
   onefold backup ~/documents /etc --exclude '*.tmp' --tag nightly
   pg_dump shop | onefold backup --stdin --stdin-filename shop.sql
   onefold backup --stdin-filename shop.sql --stdin-from-command -- pg_dump shop";
+
+/// Each stream has threads and buffers of its own.
+const STREAMS_MAX: usize = 256;
 
 /// Arguments of `backup`.
 #[derive(Args, Debug)]
@@ -76,7 +82,7 @@ pub struct BackupArguments {
     /// none, lz4, zstd or zstd,LEVEL, instead of the store's choice
     #[arg(help_heading = "How", long, value_name = "METHOD")]
     compression: Option<Compression>,
-    /// Sources saved at the same time [default: 1]
+    /// Sources saved at the same time, at most 256 [default: 1]
     #[arg(help_heading = "How", long, value_name = "N")]
     streams: Option<NonZeroUsize>,
     #[command(flatten)]
@@ -149,14 +155,15 @@ impl BackupArguments {
                 "a tag is empty, contains a comma, or begins or ends with a space",
             ));
         }
-        let streams = self.streams.or(profile.streams);
+        let streams = self.streams.or(profile.streams).map_or(1, usize::from);
+        bounded("streams", streams, STREAMS_MAX)?;
+        let host = self.record.host.clone().or_else(|| profile.host.clone());
+        let host = host.unwrap_or_else(host_name);
+        if host.is_empty() {
+            return Err(Error::invalid("the name of the host is empty"));
+        }
         let mut options = BackupOptions {
-            host: self
-                .record
-                .host
-                .clone()
-                .or_else(|| profile.host.clone())
-                .unwrap_or_else(host_name),
+            host,
             user: user_name(),
             tags,
             description: self
@@ -170,7 +177,7 @@ impl BackupArguments {
             parent: self.parent_choice(context, repository)?,
             compression: self.compression.or(context.profile.compression),
             threads: context.threads,
-            streams: streams.map_or(1, usize::from),
+            streams,
             dry_run: self.dry_run,
             skip_if_unchanged: self.skip_if_unchanged || profile.skip_if_unchanged,
             filter: FilterConfiguration::default(),
@@ -212,6 +219,7 @@ pub fn run(context: &Context, arguments: &BackupArguments) -> Result<Outcome> {
         true => None,
         false => Some(sources::selection(context, arguments, &paths)?),
     };
+    let excludes = selection.as_ref().map(|selection| selection.excludes.clone());
     let access = match arguments.dry_run {
         true => Access::Read,
         false => Access::Write,
@@ -229,8 +237,20 @@ pub fn run(context: &Context, arguments: &BackupArguments) -> Result<Outcome> {
     if report.snapshot.is_some() {
         look_up::remember(&repository, &report);
     }
-    describe(context, arguments, &report, problems)?;
-    Ok(Outcome::with_problems(problems))
+    if let Some(excludes) = &excludes {
+        place::warn_of_unmatched(&context.output, excludes);
+    }
+    let told = describe(context, arguments, &report, excludes.as_ref(), problems)
+        .and_then(|()| context.output.flush());
+    match (told, report.snapshot) {
+        (Ok(()), _) => Ok(Outcome::with_problems(problems)),
+        // Saved is saved: a failure would have it saved once more.
+        (Err(error), Some(id)) => {
+            context.output.problem(&format!("snapshot {} is saved", id.short()), &error);
+            Ok(Outcome::Unheard)
+        }
+        (Err(error), None) => Err(error),
+    }
 }
 
 /// Says so if there were containers, and no record of any snapshot.
@@ -250,6 +270,7 @@ fn describe(
     context: &Context,
     arguments: &BackupArguments,
     report: &BackupReport,
+    excludes: Option<&Patterns>,
     problems: u64,
 ) -> Result<()> {
     let output = &context.output;
@@ -306,6 +327,7 @@ fn describe(
             "chunks_new": found.chunks_new,
             "bytes_new": found.bytes_new,
             "bytes_stored": found.bytes_stored,
+            "excludes": excludes.map(|excludes| excludes.counts().collect::<Vec<_>>()),
             "errors": problems,
             "restarts": report.fenced,
             "stray_containers": report.strays,

@@ -3,6 +3,8 @@
 //! Plan, then execute: the whole plan is printed before anything is touched, and if any group is
 //! refused nothing is touched at all (R49).
 
+use crate::bounds::BoundArguments;
+use crate::commands::gc;
 use crate::config_file::ForgetProfile;
 use crate::context::{Access, Context, host_name, user_name};
 use crate::exit::Outcome;
@@ -13,6 +15,7 @@ use crate::table::Table;
 use crate::time;
 use clap::Args;
 use jiff::tz::TimeZone;
+use onefold_engine::collection::{CollectOptions, SpaceGoal};
 use onefold_engine::session::{Snapshot, tombstones};
 use onefold_engine::{Repository, retention};
 use onefold_policy::retention::{
@@ -23,14 +26,17 @@ use onefold_policy::selection::{SnapshotFilter, SnapshotReference};
 use onefold_policy::tag_list::TagList;
 use onefold_types::{Error, ErrorKind, Result, SessionId};
 use serde_json::json;
+use std::sync::Arc;
 
 const AFTER_HELP: &str = "\
-Hidden snapshots come back with 'undelete'. With --final they never do. Neither frees space by
-itself: a later collection does. Counts are numbers or 'unlimited'; spans look like 1y5m7d2h.
+Hidden snapshots come back with 'undelete'. With --final they never do, and a policy then also
+forgets those hidden before that it does not keep. Neither frees space by itself: --prune does,
+which is --final and 'onefold gc' in one. Counts are numbers or 'unlimited'; spans look like 1y5m7d2h.
 Snapshots on hold stay.
 
 EXAMPLES
   onefold forget --keep-daily 7 --keep-weekly 5 --keep-monthly 12 --dry-run
+  onefold forget --keep-daily 7 --keep-weekly 5 --prune
   onefold forget --keep-within-daily 1m --host web1
   onefold forget 1a2b3c4d";
 
@@ -52,6 +58,9 @@ pub struct ForgetArguments {
     /// Forget for good: 'undelete' will not bring them back
     #[arg(long = "final")]
     for_good: bool,
+    /// Forget for good, then collect: frees the space at once
+    #[arg(long, conflicts_with = "give_up")]
+    prune: bool,
     /// Accept that nothing remains of a group
     #[arg(long)]
     allow_empty_group: bool,
@@ -191,7 +200,12 @@ fn filter_of(arguments: &FilterArguments, profile: &ForgetProfile) -> SnapshotFi
 
 /// Runs the command.
 pub fn run(context: &Context, arguments: &ForgetArguments) -> Result<Outcome> {
+    let profile = &context.profile.forget;
     let by_name = !arguments.snapshots.is_empty();
+    // The profile speaks of its policy: who names a snapshot says how.
+    let by_policy = !by_name && arguments.give_up.is_empty();
+    let prune = arguments.prune || (by_policy && profile.prune);
+    let for_good = arguments.for_good || prune || (by_policy && profile.for_good);
     if (by_name || !arguments.give_up.is_empty()) && arguments.keep.is_given() {
         return Err(Error::invalid(
             "snapshots and a policy are given; forget either by name or by policy",
@@ -207,10 +221,27 @@ pub fn run(context: &Context, arguments: &ForgetArguments) -> Result<Outcome> {
         return give_up(context, &repository, &all, arguments);
     }
     let chosen = match by_name {
-        true => choose_by_name(context, &all, arguments)?,
-        false => choose_by_policy(context, &repository, &all, arguments)?,
+        true => choose_by_name(context, &all, arguments, for_good)?,
+        false => choose_by_policy(context, &repository, &all, arguments, for_good)?,
     };
-    execute(context, &repository, &chosen, arguments)
+    execute(context, &repository, &chosen, arguments.dry_run, for_good)?;
+    match prune && !arguments.dry_run {
+        true => collect(context, &repository),
+        false => Ok(Outcome::Complete),
+    }
+}
+
+/// Frees the space of what was forgotten, as `gc` does by the profile's settings.
+fn collect(context: &Context, repository: &Arc<Repository>) -> Result<Outcome> {
+    gc::step_back();
+    let settings = &context.profile.gc;
+    let bounds = BoundArguments::default().or(&settings.bounds);
+    let goal = settings.space_goal.map_or_else(SpaceGoal::default, |goal| goal.0);
+    let options = CollectOptions { goal, ..gc::options(context, &bounds) };
+    let report = gc::collect(context, repository, Access::Write, &options)?;
+    gc::summarize(context, &report, false)?;
+    context.output.message("collection", gc::fields(&report, false))?;
+    Ok(gc::outcome_of(&report))
 }
 
 /// Gives up sessions whose records are lost. All are looked up before the first is given up.
@@ -269,12 +300,13 @@ fn choose_by_name(
     context: &Context,
     all: &Snapshots,
     arguments: &ForgetArguments,
+    for_good: bool,
 ) -> Result<Vec<SessionId>> {
     let filter = arguments.filter.filter();
     let mut chosen = Vec::new();
     for reference in &arguments.snapshots {
         // What is hidden already can still be forgotten for good.
-        let snapshot = match (arguments.for_good, reference) {
+        let snapshot = match (for_good, reference) {
             (true, SnapshotReference::Name(_)) => all.resolve_any(reference)?,
             _ => all.resolve(reference, &filter)?,
         };
@@ -299,6 +331,7 @@ fn choose_by_policy(
     repository: &Repository,
     all: &Snapshots,
     arguments: &ForgetArguments,
+    for_good: bool,
 ) -> Result<Vec<SessionId>> {
     let profile = &context.profile.forget;
     let policy = arguments.keep.policy(profile, all)?;
@@ -329,6 +362,9 @@ fn choose_by_policy(
             Err(error) => refused.push(error.to_string()),
         }
     }
+    if for_good {
+        chosen.extend(choose_hidden(context, all, &filter, &request, now_ns)?);
+    }
     match refused.is_empty() {
         true => Ok(chosen),
         false => Err(Error::invalid(format!(
@@ -336,6 +372,38 @@ fn choose_by_policy(
             refused.join("; ")
         ))),
     }
+}
+
+/// The hidden snapshots that the policy would not keep either, if nothing were hidden. What is
+/// hidden displaces nothing that is not, so these are judged apart; those of a group of which
+/// nothing would remain stay.
+fn choose_hidden(
+    context: &Context,
+    all: &Snapshots,
+    filter: &SnapshotFilter,
+    request: &RetentionRequest,
+    now_ns: i64,
+) -> Result<Vec<SessionId>> {
+    let mut candidates = retention::candidates(&all.list, true);
+    candidates.retain(|candidate| filter.matches(candidate));
+    let is_hidden = |id: &SessionId| all.list.get(*id).is_some_and(|snapshot| snapshot.hidden);
+    let groups = plan_retention(&candidates, request, &TimeZone::system(), now_ns)?;
+    let decisions = groups.iter().filter_map(|group| group.decisions.as_ref().ok()).flatten();
+    let chosen: Vec<SessionId> = decisions
+        .filter(|decision| !decision.keep && is_hidden(&decision.id))
+        .map(|decision| decision.id)
+        .collect();
+    for id in &chosen {
+        context.output.note(&format!("forget {} (hidden before)", id.short()))?;
+        let fields = json!({
+            "snapshot": id.to_string(),
+            "keep": false,
+            "hidden": true,
+            "reasons": [],
+        });
+        context.output.message("decision", fields)?;
+    }
+    Ok(chosen)
 }
 
 fn print_group(
@@ -380,27 +448,28 @@ fn execute(
     context: &Context,
     repository: &Repository,
     chosen: &[SessionId],
-    arguments: &ForgetArguments,
-) -> Result<Outcome> {
+    dry_run: bool,
+    for_good: bool,
+) -> Result<()> {
     let output = &context.output;
     let count = counted(chosen.len() as u64, "snapshot");
-    if !arguments.dry_run && !chosen.is_empty() {
+    if !dry_run && !chosen.is_empty() {
         let by = format!("{}@{}", user_name(), host_name());
         retention::refuse_held(repository, chosen)?;
-        context.in_pieces(repository, chosen, |piece| match arguments.for_good {
+        context.in_pieces(repository, chosen, |piece| match for_good {
             true => retention::forget_final(repository, piece, &by),
             false => retention::forget(repository, piece, &by),
         })?;
     }
-    let line = match (chosen.is_empty(), arguments.dry_run, arguments.for_good) {
+    let line = match (chosen.is_empty(), dry_run, for_good) {
         (true, _, _) => "\nnothing to forget".to_owned(),
         (_, true, _) => format!("\nwould forget {count}; nothing was changed"),
         (_, _, true) => {
             format!("\nforgot {count} for good; a later collection frees the space")
         }
         _ => format!(
-            "\nhid {count}; 'onefold undelete' brings them back, and space is freed by a later \
-             collection once they are forgotten with --final"
+            "\nhid {count}; 'onefold undelete' brings them back. They keep their space until 'onefold \
+             gc --forget-hidden 30d' or 'onefold forget --prune' has forgotten them for good"
         ),
     };
     output.note(&line)?;
@@ -408,9 +477,8 @@ fn execute(
         "summary",
         json!({
             "forgotten": chosen.iter().map(ToString::to_string).collect::<Vec<_>>(),
-            "final": arguments.for_good,
-            "dry_run": arguments.dry_run,
+            "final": for_good,
+            "dry_run": dry_run,
         }),
-    )?;
-    Ok(Outcome::Complete)
+    )
 }

@@ -1,7 +1,9 @@
 //! `gc`: frees the space of what no snapshot needs, beside running backups and restores.
 
+use crate::bounds::{BoundArguments, Bounds};
 use crate::context::{Access, Context, host_name, user_name};
 use crate::exit::Outcome;
+use crate::hidden::Hidden;
 use crate::machine_notes;
 use crate::reserve;
 use crate::size::{ByteSize, counted, human};
@@ -9,13 +11,14 @@ use crate::table::Table;
 use crate::time;
 use clap::Args;
 use onefold_engine::collection::{self, CollectOptions, CollectReport, MarkAlgorithm, SpaceGoal};
-use onefold_engine::retention;
+use onefold_engine::{Repository, retention};
 use onefold_policy::collection::select::{CLASS_NAMES, UNUSED_SHARE_DEFAULT};
 use onefold_store::layers::ThrottleLimits;
 use onefold_types::{Error, ErrorKind, Result};
 use serde_json::json;
 use std::path::PathBuf;
 use std::str::FromStr;
+use std::sync::Arc;
 use std::time::Duration;
 
 const AFTER_HELP: &str = "\
@@ -32,7 +35,8 @@ GOALS
 EXAMPLES
   onefold gc --dry-run
   onefold gc --max-io 50MiB --max-duration 2h
-  onefold forget --keep-daily 7 --final && onefold gc";
+  onefold gc --forget-hidden 30d
+  onefold forget --keep-daily 7 --prune";
 
 /// The priority of who can wait.
 const LEAST_PRIORITY: i32 = 19;
@@ -47,9 +51,9 @@ pub struct GcArguments {
     /// Find what is live and stop there: shows what marking costs
     #[arg(long, conflicts_with = "dry_run")]
     mark_only: bool,
-    /// How much to free
-    #[arg(long, value_name = "GOAL", default_value = "5%")]
-    space_goal: Goal,
+    /// How much to free [default: 5%]
+    #[arg(long, value_name = "GOAL")]
+    space_goal: Option<Goal>,
     /// How what is live is found: auto, exact, lgc, partitioned, pgc or pgc+
     #[arg(long, value_name = "HOW", default_value = "auto")]
     mark: MarkAlgorithm,
@@ -60,39 +64,8 @@ pub struct GcArguments {
     bounds: BoundArguments,
 }
 
-/// What a collection may use.
-#[derive(Args, Clone, Copy, Debug)]
-pub struct BoundArguments {
-    /// How long running backups may take to take notice before they have to start over
-    #[arg(long, value_name = "DURATION", default_value = "10m", value_parser = parse_duration)]
-    pub wait: Duration,
-    /// Begin nothing new after this time; the next collection goes on
-    #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
-    pub max_duration: Option<Duration>,
-    /// Bytes to read and write a second, at most
-    #[arg(long, value_name = "SIZE")]
-    pub max_io: Option<ByteSize>,
-    /// Share of the time to work, at most, such as 25%
-    #[arg(long, value_name = "PERCENT%", value_parser = parse_share)]
-    pub max_cpu: Option<f64>,
-    /// First forget for good what has been hidden for so long, such as 30d
-    #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
-    pub forget_hidden: Option<Duration>,
-}
-
-impl BoundArguments {
-    /// The bounds of the store's layer.
-    #[must_use]
-    pub fn limits(&self) -> ThrottleLimits {
-        ThrottleLimits {
-            bytes_per_second: self.max_io.map(|size| size.0),
-            work_share: self.max_cpu,
-        }
-    }
-}
-
 /// Forgets for good what has been hidden for longer than the arguments allow.
-pub fn forget_hidden(context: &Context, bounds: &BoundArguments) -> Result<()> {
+pub fn forget_hidden(context: &Context, bounds: &Bounds) -> Result<()> {
     let Some(span) = bounds.forget_hidden else {
         return Ok(());
     };
@@ -114,7 +87,7 @@ pub fn forget_hidden(context: &Context, bounds: &BoundArguments) -> Result<()> {
 
 /// A space goal as a user says it.
 #[derive(Clone, Copy, PartialEq, Debug)]
-struct Goal(SpaceGoal);
+pub struct Goal(pub SpaceGoal);
 
 impl FromStr for Goal {
     type Err = Error;
@@ -127,7 +100,7 @@ impl FromStr for Goal {
             "all" => SpaceGoal::Everything,
             _ if text.ends_with('%') => {
                 let number = text.trim_end_matches('%').trim().parse::<f64>();
-                let percent = number.ok().filter(|percent| percent.is_finite() && *percent >= 0.0);
+                let percent = number.ok().filter(|percent| (0.0..=100.0).contains(percent));
                 SpaceGoal::Unused(percent.ok_or_else(wrong)? / 100.0)
             }
             _ => SpaceGoal::Free(text.parse::<ByteSize>().map_err(|_| wrong())?.0),
@@ -135,50 +108,60 @@ impl FromStr for Goal {
     }
 }
 
-fn parse_duration(text: &str) -> Result<Duration> {
-    let wrong =
-        || Error::invalid(format!("'{text}' is not a length of time; write it like 90s or 2h"));
-    let span: jiff::Span = text.parse().map_err(|_| wrong())?;
-    // A day is a day of 24 hours here, whatever a time zone makes of it.
-    let relative = jiff::SpanRelativeTo::days_are_24_hours();
-    let span = span.to_duration(relative).map_err(|_| wrong())?;
-    Duration::try_from(span).map_err(|_| wrong())
-}
-
-fn parse_share(text: &str) -> Result<f64> {
-    match text.trim_end_matches('%').trim().parse::<f64>() {
-        Ok(percent) if percent > 0.0 && percent <= 100.0 => Ok(percent / 100.0),
-        _ => Err(Error::invalid(format!("'{text}' is not a share; write it like 25%"))),
-    }
-}
-
 /// Runs the command.
 pub fn run(context: &Context, arguments: &GcArguments) -> Result<Outcome> {
     step_back();
     let looks_only = arguments.dry_run || arguments.mark_only;
+    let bounds = arguments.bounds.or(&context.profile.gc.bounds);
+    let goal = arguments
+        .space_goal
+        .or(context.profile.gc.space_goal)
+        .map_or_else(SpaceGoal::default, |goal| goal.0);
     let options = CollectOptions {
-        goal: arguments.space_goal.0,
+        goal,
         algorithm: arguments.mark,
-        patience: arguments.bounds.wait,
-        threads: context.threads,
-        duration_max: arguments.bounds.max_duration,
         mark_only: looks_only,
         allow_empty: arguments.allow_empty,
-        scratch: scratch(),
-        ..CollectOptions::default()
+        ..options(context, &bounds)
     };
     if !looks_only {
-        forget_hidden(context, &arguments.bounds)?;
+        forget_hidden(context, &bounds)?;
     }
     let access = if looks_only { Access::Read } else { Access::Write };
-    let report = collect(context, access, &options, arguments.bounds.limits())?;
+    let repository = open(context, access, &bounds)?;
+    let report = collect(context, &repository, access, &options)?;
     if arguments.dry_run {
-        print_plan(context, &report, arguments.space_goal.0)?;
+        print_plan(context, &report, goal)?;
     } else {
         summarize(context, &report, arguments.mark_only)?;
     }
-    context.output.message("summary", fields(&report, looks_only))?;
+    let hidden = Hidden::find(&repository)?;
+    if !arguments.mark_only {
+        hidden.tell(context)?;
+    }
+    let mut fields = fields(&report, looks_only);
+    fields["hidden"] = hidden.fields();
+    context.output.message("summary", fields)?;
     Ok(outcome_of(&report))
+}
+
+/// How to collect within bounds.
+pub fn options(context: &Context, bounds: &Bounds) -> CollectOptions {
+    CollectOptions {
+        patience: bounds.wait,
+        threads: context.threads,
+        duration_max: bounds.duration_max,
+        scratch: scratch(),
+        ..CollectOptions::default()
+    }
+}
+
+/// Opens the store within bounds.
+pub fn open(context: &Context, access: Access, bounds: &Bounds) -> Result<Arc<Repository>> {
+    if bounds.limits != ThrottleLimits::default() {
+        context.expect_sleep()?;
+    }
+    context.open_throttled(access, bounds.limits)
 }
 
 /// Partial if something stays that was to go.
@@ -205,15 +188,14 @@ pub fn step_back() {
 /// what is set aside, until there is no more.
 pub fn collect(
     context: &Context,
+    repository: &Arc<Repository>,
     access: Access,
     options: &CollectOptions,
-    limits: ThrottleLimits,
 ) -> Result<CollectReport> {
-    let repository = context.open_throttled(access, limits)?;
     let running = context.start_job("collecting")?;
     let mut done: Option<CollectReport> = None;
     loop {
-        let problem = match collection::collect(&repository, options, &running.job) {
+        let problem = match collection::collect(repository, options, &running.job) {
             Ok(mut report) => {
                 report.add_earlier(done.as_ref());
                 let is_over = report.left.is_none();
@@ -227,7 +209,7 @@ pub fn collect(
             Err(error) => return Err(error),
         };
         let may_go_on = access == Access::Write
-            && context.give_up_reserve(&repository, reserve::User::Collecting)?;
+            && context.give_up_reserve(repository, reserve::User::Collecting)?;
         match (may_go_on, problem) {
             (true, _) => {}
             // What was freed before is not undone; that something is left is said in the report.
@@ -404,17 +386,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn goals_bounds_and_times_are_read_as_people_write_them() {
+    fn goals_are_read_as_people_write_them() {
         let goal = |text: &str| text.parse::<Goal>().map(|goal| goal.0);
         assert_eq!(goal("5%").unwrap(), SpaceGoal::Unused(0.05));
         assert_eq!(goal("dead").unwrap(), SpaceGoal::DeadOnly);
         assert_eq!(goal("all").unwrap(), SpaceGoal::Everything);
         assert_eq!(goal("2GiB").unwrap(), SpaceGoal::Free(2 << 30));
         assert!(goal("-1%").is_err() && goal("lots").is_err());
-        assert_eq!(parse_duration("2h").unwrap(), Duration::from_secs(7200));
-        assert_eq!(parse_duration("30d").unwrap(), Duration::from_secs(30 * 86_400));
-        assert!(parse_duration("-1s").is_err() && parse_duration("soon").is_err());
-        assert_eq!(parse_share("25%").unwrap(), 0.25);
-        assert!(parse_share("0%").is_err() && parse_share("101%").is_err());
     }
 }

@@ -3,15 +3,18 @@
 //! Safe to run from several machines at once: each step is, and what another has done is not due
 //! any more.
 
-use crate::commands::gc::{self, BoundArguments};
+use crate::bounds::{BoundArguments, Sample};
+use crate::commands::gc;
 use crate::context::{Access, Context};
 use crate::exit::Outcome;
+use crate::hidden::Hidden;
+use crate::machine_notes::MachineNotes;
 use crate::size::{counted, human};
 use clap::Args;
 use onefold_engine::check::{self, CheckOptions, ReadData};
-use onefold_engine::collection::{self, CollectOptions, Due};
+use onefold_engine::collection::{self, Due};
 use onefold_engine::index::merge;
-use onefold_types::{Error, Result};
+use onefold_types::Result;
 use serde_json::json;
 
 const AFTER_HELP: &str = "\
@@ -23,50 +26,42 @@ EXAMPLES
   onefold maintain
   onefold maintain --max-io 20MiB --check-sample 5%";
 
+/// How much of the data is verified each time.
+const SAMPLE_DEFAULT_PERCENT: f64 = 2.0;
+
 /// Arguments of `maintain`.
 #[derive(Args, Debug)]
 #[command(after_help = AFTER_HELP)]
 pub struct MaintainArguments {
-    /// How much of the data to read and verify; 0% for structure only
-    #[arg(long, value_name = "PERCENT%", default_value = "2%", value_parser = parse_sample)]
-    check_sample: f64,
+    /// How much of the data to read and verify; 0% for structure only [default: 2%]
+    #[arg(long, value_name = "PERCENT%")]
+    check_sample: Option<Sample>,
     #[command(flatten)]
     bounds: BoundArguments,
-}
-
-fn parse_sample(text: &str) -> Result<f64> {
-    match text.trim_end_matches('%').trim().parse::<f64>() {
-        Ok(percent) if (0.0..=100.0).contains(&percent) => Ok(percent),
-        _ => Err(Error::invalid(format!("'{text}' is not a share; write it like 2%"))),
-    }
 }
 
 /// Runs the command.
 pub fn run(context: &Context, arguments: &MaintainArguments) -> Result<Outcome> {
     gc::step_back();
     let output = &context.output;
-    gc::forget_hidden(context, &arguments.bounds)?;
-    let repository = context.open_throttled(Access::Write, arguments.bounds.limits())?;
+    let bounds = arguments.bounds.or(&context.profile.maintain);
+    gc::forget_hidden(context, &bounds)?;
+    let repository = gc::open(context, Access::Write, &bounds)?;
     let due = collection::due(&repository)?;
     let mut outcome = Outcome::Complete;
     match due {
         None => output.note("collection: not due")?,
         Some(due) => {
             output.note(&format!("collection: {}", reason(due)))?;
-            let options = CollectOptions {
-                patience: arguments.bounds.wait,
-                threads: context.threads,
-                duration_max: arguments.bounds.max_duration,
-                scratch: gc::scratch(),
-                ..CollectOptions::default()
-            };
-            let limits = arguments.bounds.limits();
-            let report = gc::collect(context, Access::Write, &options, limits)?;
+            let options = gc::options(context, &bounds);
+            let report = gc::collect(context, &repository, Access::Write, &options)?;
             gc::summarize(context, &report, false)?;
             output.message("collection", gc::fields(&report, false))?;
             outcome = gc::outcome_of(&report);
         }
     }
+    let hidden = Hidden::find(&repository)?;
+    hidden.tell(context)?;
     let merged = merge::merge_if_due(&repository, None)?;
     output.note(&match merged {
         0 => "index: not due".to_owned(),
@@ -79,6 +74,7 @@ pub fn run(context: &Context, arguments: &MaintainArguments) -> Result<Outcome> 
             "collected": due.is_some(),
             "index_runs_merged": merged,
             "check_clean": is_sound,
+            "hidden": hidden.fields(),
         }),
     )?;
     Ok(if is_sound { outcome } else { Outcome::Failed })
@@ -109,17 +105,20 @@ fn check_sample(
     arguments: &MaintainArguments,
     repository: &std::sync::Arc<onefold_engine::Repository>,
 ) -> Result<bool> {
-    let read_data = match arguments.check_sample {
+    let sample = arguments.check_sample.or(context.profile.maintain.check_sample);
+    let read_data = match sample.map_or(SAMPLE_DEFAULT_PERCENT, |sample| sample.0) {
         none if none <= 0.0 => ReadData::None,
         all if all >= 100.0 => ReadData::All,
-        percent => ReadData::Sample(percent),
+        percent => MachineNotes::load(repository).sample(percent),
     };
     let options = CheckOptions { read_data, threads: context.threads, record_findings: true };
     let running = context.start_job("checking")?;
     let report = check::check(repository, options, &running.job)?;
     let problems = running.finish();
+    MachineNotes::remember_sample(repository, &report);
     let is_sound = report.is_clean() && problems == 0;
-    let looked_at = counted(report.containers, "container");
+    let containers = counted(report.containers, "container");
+    let looked_at = format!("{containers}, {} of them read whole", report.containers_read);
     match is_sound {
         true => context.output.note(&format!("check: {looked_at}, no problems found"))?,
         false => context.output.warning("check: the store is damaged; run 'onefold check'"),

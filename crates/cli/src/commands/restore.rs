@@ -23,6 +23,7 @@ use std::time::{Duration, Instant};
 
 const AFTER_HELP: &str = "\
 Patterns follow the rules of gitignore files and are compared with paths from the snapshot's root.
+A target may contain the store: nothing is restored into its directory, or deleted there.
 
 EXAMPLES
   onefold restore latest --target /tmp/restored
@@ -55,7 +56,7 @@ pub struct RestoreArguments {
     #[arg(long, value_name = "PATTERN")]
     iexclude: Vec<String>,
     /// When to replace files that are there already
-    #[arg(long, value_name = "WHEN", default_value = "if-changed")]
+    #[arg(long, value_name = "WHEN", default_value = "always")]
     overwrite: OverwriteWhen,
     /// Delete files in restored directories that are not in the snapshot
     #[arg(long)]
@@ -63,7 +64,7 @@ pub struct RestoreArguments {
     /// Write runs of zeros as holes
     #[arg(long)]
     sparse: bool,
-    /// Read every restored file again and compare
+    /// Read every restored file again and compare, and those that if-changed takes as right
     #[arg(long)]
     verify: bool,
     /// Let everything belong to whoever restores
@@ -92,10 +93,11 @@ pub struct RestoreArguments {
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum OverwriteWhen {
-    /// Unless size and modification time are equal
+    /// Always: the content is compared, and what differs is written
+    #[value(alias = "if-different")]
+    Always,
+    /// Unless size and modification time are equal: such files are not read (but for --verify)
     IfChanged,
-    /// Unless the content is equal
-    IfDifferent,
     /// If the snapshot's file was modified later
     IfNewer,
     /// Never
@@ -108,7 +110,7 @@ impl RestoreArguments {
             target: self.target.clone().unwrap_or_default(),
             overwrite: match self.overwrite {
                 OverwriteWhen::IfChanged => Overwrite::IfChanged,
-                OverwriteWhen::IfDifferent => Overwrite::IfDifferent,
+                OverwriteWhen::Always => Overwrite::IfDifferent,
                 OverwriteWhen::IfNewer => Overwrite::IfNewer,
                 OverwriteWhen::Never => Overwrite::Never,
             },
@@ -116,8 +118,8 @@ impl RestoreArguments {
             sparse: self.sparse,
             verify: self.verify,
             dry_run: self.dry_run,
-            include: Patterns::build(&self.include, &self.iinclude)?,
-            exclude: Patterns::build(&self.exclude, &self.iexclude)?,
+            include: patterns(&self.include, &self.iinclude)?,
+            exclude: patterns(&self.exclude, &self.iexclude)?,
             threads,
             engine: self.engine.unwrap_or(RestoreEngine::Direct),
             placed: None,
@@ -127,8 +129,14 @@ impl RestoreArguments {
                 set_ids: self.no_setuid,
                 special: self.no_special,
             },
+            spared: None,
         })
     }
+}
+
+/// Patterns and those whose case does not matter.
+fn patterns(exact: &[String], any_case: &[String]) -> Result<Patterns> {
+    Patterns::build(&place::with_home(exact.to_vec())?, &place::with_home(any_case.to_vec())?)
 }
 
 /// Runs the command.
@@ -136,7 +144,9 @@ pub fn run(context: &Context, arguments: &RestoreArguments) -> Result<Outcome> {
     let location = Location::parse(&arguments.location)?;
     let mut options = arguments.options(context.threads)?;
     if !arguments.plan {
-        place::refuse_target(&options.target, &context.store_path()?)?;
+        let store = context.store_path()?;
+        place::refuse_inside(&options.target, &store)?;
+        options.spared = place::identity(&store);
     }
     let repository = context.open(Access::Read)?;
     let snapshots = Snapshots::load(&repository, &context.output)?;
@@ -177,6 +187,8 @@ pub fn run(context: &Context, arguments: &RestoreArguments) -> Result<Outcome> {
         "bytes_read": report.bytes_read,
         "seconds": begun.elapsed().as_secs_f64(),
     });
+    place::warn_of_unmatched(&context.output, &options.include);
+    place::warn_of_unmatched(&context.output, &options.exclude);
     describe(context, &report, &options, begun.elapsed())?;
     if problems > 0 && tombstones::is_forgotten(&repository, snapshot.id)? {
         let error = snapshots::forgotten(snapshot.id);
@@ -206,8 +218,12 @@ fn describe(
         options.target.display()
     ))?;
     if report.files_unchanged + report.files_skipped + report.deleted > 0 {
+        let right = match options.overwrite == Overwrite::IfChanged && !options.verify {
+            true => "taken as right by size and time, not compared",
+            false => "right already",
+        };
         output.note(&format!(
-            "{} right already, {} left alone, {} deleted",
+            "{} {right}, {} left alone, {} deleted",
             report.files_unchanged, report.files_skipped, report.deleted
         ))?;
     }

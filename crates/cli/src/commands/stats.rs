@@ -3,6 +3,7 @@
 use super::snapshots;
 use crate::context::{Access, Context};
 use crate::exit::Outcome;
+use crate::hidden::Hidden;
 use crate::machine_notes::MachineNotes;
 use crate::reference::Snapshots;
 use crate::size::{counted, human};
@@ -64,12 +65,15 @@ pub fn run(context: &Context, _: &StatsArguments) -> Result<Outcome> {
     let restores = restores(&snapshots, &notes);
     describe_restores(context, &restores)?;
     snapshots::note_moves(context, &repository)?;
+    let hidden = Hidden::find(&repository)?;
+    hidden.tell(context)?;
     if let Some(explanation) = &notes.explanation {
         context.output.row("")?;
         context.output.block(explanation)?;
     }
     let mut fields = fields(&found, &ratios, &notes);
     fields["restores"] = restores.iter().map(Restore::fields).collect();
+    fields["hidden"] = hidden.fields();
     context.output.message("statistics", fields)?;
     Ok(Outcome::with_problems(problems))
 }

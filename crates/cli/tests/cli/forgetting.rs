@@ -95,3 +95,117 @@ fn a_snapshot_on_hold_stays() {
     sandbox.run(&["forget", "--keep-last", "1"]).expect(0);
     assert_eq!(sandbox.ids(&[]), [held, other]);
 }
+
+/// A store whose snapshots each hold something of their own, and how much its containers take.
+fn with_content(count: u32) -> (Sandbox, Vec<String>) {
+    let sandbox = Sandbox::with_source();
+    let ids = (1..=count).map(|number| {
+        let mut state = number;
+        let noise = std::iter::repeat_with(|| {
+            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            (state >> 24) as u8
+        });
+        sandbox.write("source/noise", &noise.take(300_000).collect::<Vec<u8>>());
+        sandbox.backup(&["--time", &format!("2026-03-{number:02}T12:00:00Z")])
+    });
+    let ids = ids.collect();
+    (sandbox, ids)
+}
+
+fn bytes_stored(sandbox: &Sandbox) -> u64 {
+    let run = sandbox.run(&["--json", "stats"]).expect(0);
+    run.message("statistics")["bytes_containers"].as_u64().unwrap()
+}
+
+#[test]
+fn r86_hidden_snapshots_are_told_where_space_is_asked_for() {
+    let (sandbox, _) = with_content(3);
+    let before = bytes_stored(&sandbox);
+    for arguments in [&["gc"][..], &["maintain"], &["stats"]] {
+        assert!(!sandbox.run(arguments).expect(0).stdout.contains("hidden"));
+    }
+    let told = sandbox.run(&["forget", "--keep-last", "1"]).expect(0).stdout;
+    assert!(told.contains("--forget-hidden"), "{told}");
+    for arguments in [&["gc"][..], &["gc", "--dry-run"], &["maintain"], &["stats"]] {
+        let told = sandbox.run(arguments).expect(0).stdout;
+        assert!(told.contains("2 snapshots are hidden since 20"), "{arguments:?}: {told}");
+        assert!(told.contains("onefold gc --forget-hidden"), "{arguments:?}: {told}");
+    }
+    for (command, message) in [("gc", "summary"), ("maintain", "summary"), ("stats", "statistics")]
+    {
+        let hidden = sandbox.run(&["--json", command]).expect(0).message(message)["hidden"].clone();
+        assert_eq!(hidden["snapshots"], 2, "{command}");
+        assert!(hidden["since"].as_str().unwrap().starts_with("20"), "{hidden}");
+        assert!(hidden["bytes_stored"].as_u64().unwrap() > 300_000, "{hidden}");
+    }
+    // What the message says is what works.
+    let told = sandbox.run(&["gc", "--forget-hidden", "0s", "--space-goal", "all"]).expect(0);
+    assert!(!told.stdout.contains("are hidden"), "{}", told.stdout);
+    assert!(bytes_stored(&sandbox) + 500_000 < before);
+}
+
+#[test]
+fn r86_a_final_policy_forgets_what_was_hidden_before() {
+    let (sandbox, ids) = with_content(4);
+    // The second to last was hidden by hand, and the policy would keep it.
+    sandbox.run(&["forget", "--keep-last", "2"]).expect(0);
+    sandbox.run(&["forget", &ids[2]]).expect(0);
+    let dry = sandbox.run(&["forget", "--keep-last", "2", "--final", "-n"]).expect(0).stdout;
+    assert!(dry.contains("would forget 2 snapshots"), "{dry}");
+    let run = sandbox.run(&["--json", "forget", "--keep-last", "2", "--final"]).expect(0);
+    let forgotten = serde_json::json!([ids[1], ids[0]]);
+    assert_eq!(run.message("summary")["forgotten"], forgotten);
+    assert_eq!(sandbox.ids(&[]), ids[3..]);
+    sandbox.run(&["undelete", &ids[0]]).expect(1);
+    sandbox.run(&["undelete", &ids[2]]).expect(0);
+    assert_eq!(sandbox.ids(&[]), ids[2..]);
+}
+
+#[test]
+fn r86_pruning_forgets_and_frees_in_one_command() {
+    let (sandbox, ids) = with_content(3);
+    let before = bytes_stored(&sandbox);
+    sandbox.run(&["forget", "--keep-last", "1", "--prune", "--dry-run"]).expect(0);
+    assert_eq!((sandbox.ids(&[]).len(), bytes_stored(&sandbox)), (3, before));
+    sandbox.run(&["forget", &ids[0], "--prune"]).expect(0);
+    let after_one = bytes_stored(&sandbox);
+    assert!(after_one + 250_000 < before, "{after_one} of {before}");
+    let run = sandbox.run(&["--json", "forget", "--keep-last", "1", "--prune"]).expect(0);
+    assert_eq!(run.message("summary")["final"], true);
+    assert!(run.message("collection")["freed_bytes"].as_u64().unwrap() > 250_000);
+    assert!(bytes_stored(&sandbox) + 250_000 < after_one);
+    sandbox.run(&["check", "--read-data"]).expect(0);
+}
+
+#[test]
+fn r86_profiles_hold_what_a_timer_needs() {
+    let (sandbox, ids) = with_content(3);
+    sandbox.write(
+        "profiles.toml",
+        b"[profile.default.forget]\nkeep-last = 1\nfinal = true\n\
+          [profile.default.gc]\nspace-goal = 'all'\nforget-hidden = '0s'\nwait = '1m'\n\
+          [profile.default.maintain]\nforget-hidden = '30d'\ncheck-sample = '100%'\n\
+          max-duration = '1h'\nmax-cpu = '100%'\n\
+          [profile.pruning.forget]\nkeep-last = 1\nprune = true\n",
+    );
+    let run = |arguments: &[&str]| {
+        let mut all = vec!["--config", "profiles.toml"];
+        all.extend(arguments);
+        sandbox.run(&all).expect(0)
+    };
+    // Who names a snapshot says whether it is for good.
+    run(&["forget", &ids[0]]);
+    run(&["undelete", &ids[0]]);
+    run(&["forget", &ids[0]]);
+    let told = run(&["maintain"]).stdout;
+    assert!(told.contains("1 snapshot is hidden") && !told.contains(" 0 of them read"), "{told}");
+    let before = bytes_stored(&sandbox);
+    run(&["gc"]);
+    assert!(bytes_stored(&sandbox) + 250_000 < before);
+    let told = run(&["--profile", "pruning", "forget"]).stdout;
+    assert!(told.contains("freed"), "{told}");
+    sandbox.write("source/noise", b"once more");
+    sandbox.backup(&[]);
+    let told = run(&["forget"]).stdout;
+    assert!(told.contains("for good"), "{told}");
+}

@@ -4,6 +4,8 @@
 //! | --- | --- |
 //! | [`first_use`] | the way from an empty directory to restored files |
 //! | [`exit_codes`] | what scripts may rely on |
+//! | [`bounds`] | options without sense or bound, signals, output that nobody takes |
+//! | [`checking`] | what a check says of damage, and how samples go round |
 //! | [`json`] | what programs may rely on |
 //! | [`sources`] | missing sources, lists, patterns, the store among them |
 //! | [`streams`] | standard input and commands |
@@ -11,13 +13,17 @@
 //! | [`profiles`] | the configuration file and the environment |
 //! | [`fixtures`] | whole stores that were written once |
 //! | [`full_devices`] | real file systems without a byte left |
+//! | [`places`] | where a store may be, and what is restored around it |
 //! | [`references`] | names of snapshots |
+//! | [`restoring`] | what is there already, and what is selected |
 //! | [`hostile`] | stores that somebody else can write to |
 //! | [`planted`] | something planted under every name of a store |
 //! | [`newer`] | records of a newer version |
 //! | [`remedies`] | what messages tell the user to do, done |
 //! | [`looking`] | ls, find, diff, dump, cat, stats |
 
+mod bounds;
+mod checking;
 mod collecting;
 mod exit_codes;
 mod first_use;
@@ -28,11 +34,13 @@ mod hostile;
 mod json;
 mod looking;
 mod losses;
-mod planted;
 mod newer;
+mod places;
+mod planted;
 mod profiles;
 mod references;
 mod remedies;
+mod restoring;
 mod sources;
 mod streams;
 mod support;

@@ -53,9 +53,9 @@ fn r52_a_store_inside_a_source_is_left_out() {
 fn r52_restoring_into_or_over_the_store_is_refused() {
     let sandbox = Sandbox::with_source();
     sandbox.backup(&[]);
-    for target in ["store", "store/new", "."] {
+    for target in ["store", "store/new", "store/../store"] {
         let run = sandbox.run(&["restore", "latest", "--target", &sandbox.arg(target)]);
-        assert!(run.expect(1).stderr.contains("the store"));
+        assert!(run.expect(1).stderr.contains("inside the store"));
     }
     sandbox.run(&["check"]).expect(0);
 }
@@ -99,4 +99,82 @@ fn lists_of_files_are_taken_as_they_are() {
     assert!(!listed(&sandbox).contains("one.txt"));
     sandbox.write("empty", b"\n");
     sandbox.run(&["backup", "--files-from", &sandbox.arg("empty")]).expect(1);
+}
+
+#[test]
+fn r85_absolute_patterns_match_below_relative_sources() {
+    let sandbox = Sandbox::with_source();
+    let secret = sandbox.arg("source/deep");
+    for source in ["source", "./source", ".", &sandbox.arg("source")] {
+        sandbox.run(&["backup", source, "--exclude", &secret]).expect(0);
+        let listed = listed(&sandbox);
+        assert!(listed.contains("one.txt") && !listed.contains("two.txt"), "{source}: {listed}");
+    }
+    sandbox.run(&["backup", "source", "--exclude", "/source/deep"]).expect(0);
+    assert!(!listed(&sandbox).contains("two.txt"));
+    // What is taken back by one of the two forms is not left out for the other.
+    let kept = format!("!{}/two.txt", sandbox.arg("source/deep"));
+    sandbox.run(&["backup", "source", "--exclude", "*.txt", "--exclude", &kept]).expect(0);
+    let listed = listed(&sandbox);
+    assert!(listed.contains("two.txt") && !listed.contains("one.txt"), "{listed}");
+}
+
+#[test]
+fn r85_a_tilde_in_patterns_is_the_home_directory() {
+    let sandbox = Sandbox::with_store();
+    for name in ["docs/secret/key", "docs/own [x]/key", "docs/kept"] {
+        sandbox.write(&format!("home/{name}"), b"x");
+    }
+    sandbox.write(
+        "profiles.toml",
+        b"[profile.default.backup]\npaths = ['~/docs']\nexclude = ['~/docs/secret']\n\
+          iexclude = ['~/DOCS/own \\[x\\]']",
+    );
+    sandbox.run(&["--config", "profiles.toml", "backup"]).expect(0);
+    let listed = listed(&sandbox);
+    assert!(listed.contains("docs/kept") && !listed.contains("key"), "{listed}");
+}
+
+#[test]
+fn r85_a_pattern_that_matches_nothing_is_told() {
+    let sandbox = Sandbox::with_source();
+    let source = sandbox.arg("source");
+    let options = ["--exclude", "*.tmp", "--exclude", "one.*", "--iexclude", "NOTHING"];
+    let mut arguments = vec!["backup", &source];
+    arguments.extend(options);
+    let told = sandbox.run(&arguments).expect(0).stderr;
+    assert_eq!(told.matches("matched nothing").count(), 1, "{told}");
+    assert!(told.contains("'*.tmp', 'NOTHING'") && !told.contains("one.*"), "{told}");
+    arguments.insert(0, "--json");
+    let run = sandbox.run(&arguments).expect(0);
+    let excludes = serde_json::json!([["*.tmp", 0], ["one.*", 1], ["NOTHING", 0]]);
+    assert_eq!(run.message("summary")["excludes"], excludes);
+    let warnings = run.error_lines();
+    assert!(warnings[0]["message"].as_str().unwrap().contains("'*.tmp'"), "{warnings:?}");
+    let told = sandbox.run(&["backup", &source, "--exclude", "deep"]).expect(0).stderr;
+    assert!(!told.contains("matched nothing"), "{told}");
+}
+
+#[test]
+fn r85_patterns_that_cannot_be_meant_are_refused() {
+    let sandbox = Sandbox::with_source();
+    let source = sandbox.arg("source");
+    sandbox.write("patterns", b"fine\n[\n");
+    let patterns = sandbox.arg("patterns");
+    for wrong in [
+        ["--exclude", "["],
+        ["--iexclude", "a[b"],
+        ["--exclude-file", &patterns],
+        ["--exclude-if-present", "a/b"],
+        ["--exclude-if-present", ""],
+    ] {
+        sandbox.run(&["backup", &source, wrong[0], wrong[1]]).expect(1);
+    }
+    assert!(sandbox.ids(&[]).is_empty());
+    sandbox.backup(&[]);
+    for option in ["--include", "--iinclude", "--exclude", "--iexclude"] {
+        let run = sandbox.run(&["restore", "latest", "--target", "out", option, "["]).expect(1);
+        assert!(run.stderr.contains("not closed"), "{}", run.stderr);
+    }
+    assert!(!sandbox.path("out").exists());
 }

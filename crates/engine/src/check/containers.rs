@@ -124,7 +124,8 @@ pub fn survey(
     job: &Job,
     report: &mut CheckReport,
 ) -> Result<Survey> {
-    let tasks = list(repository, options.read_data, findings)?;
+    let (tasks, sample_end) = list(repository, options.read_data, findings)?;
+    report.sample_end = sample_end;
     let read_bytes = tasks.iter().filter(|task| task.whole).map(|task| task.bytes);
     job.progress.set_current("containers");
     job.progress.set_totals(tasks.len() as u64, read_bytes.sum());
@@ -165,7 +166,7 @@ fn list(
     repository: &Repository,
     read_data: ReadData,
     findings: &BTreeSet<ContainerId>,
-) -> Result<Vec<Task>> {
+) -> Result<(Vec<Task>, Option<ContainerId>)> {
     let mut tasks = Vec::new();
     let store = repository.store();
     store.list(layout::CONTAINERS, &mut |listed| {
@@ -173,25 +174,46 @@ fn list(
             tasks.push(Task {
                 id,
                 bytes: listed.size_bytes,
-                whole: is_selected(repository, read_data, id) || findings.contains(&id),
+                whole: is_selected(read_data, id) || findings.contains(&id),
             });
         }
         Ok(())
     })?;
     tasks.sort_unstable_by_key(|task| task.id);
-    Ok(tasks)
-}
-
-fn is_selected(repository: &Repository, read_data: ReadData, id: ContainerId) -> bool {
-    match read_data {
-        ReadData::None => false,
-        ReadData::All => true,
+    let (percent, start) = match read_data {
         ReadData::Sample(percent) => {
             let mut bytes = [0; 8];
             repository.environment().randomness.fill(&mut bytes);
-            let chance = (u64::from_le_bytes(bytes) >> 11) as f64 / (1u64 << 53) as f64;
-            chance * 100.0 < percent
+            (percent, u64::from_le_bytes(bytes) as usize)
         }
+        ReadData::SampleAfter { percent, after } => {
+            (percent, tasks.partition_point(|task| task.id <= after))
+        }
+        _ => return Ok((tasks, None)),
+    };
+    let sample_end = select_sample(&mut tasks, percent, start);
+    Ok((tasks, sample_end))
+}
+
+/// Selects a share of the containers, from a place on and then from the first one on; returns the
+/// last one.
+fn select_sample(tasks: &mut [Task], percent: f64, start: usize) -> Option<ContainerId> {
+    let count = tasks.len();
+    let share = (count as f64 * percent / 100.0).ceil() as usize;
+    let mut end = None;
+    for offset in 0..share.clamp(1, count.max(1)) {
+        if let Some(task) = tasks.get_mut((start % count.max(1) + offset) % count.max(1)) {
+            task.whole = true;
+            end = Some(task.id);
+        }
+    }
+    end
+}
+
+fn is_selected(read_data: ReadData, id: ContainerId) -> bool {
+    match read_data {
+        ReadData::None | ReadData::Sample(_) | ReadData::SampleAfter { .. } => false,
+        ReadData::All => true,
         // By the random part of the name, so that the parts stay the same while containers come.
         ReadData::Part { part, of } => {
             let mut bytes = [0; 8];

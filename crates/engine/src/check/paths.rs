@@ -81,23 +81,49 @@ impl Level {
 }
 
 /// Reports every damaged path below `root`: the first ones by name, the others by number.
+/// Lines about damaged paths, shared fairly among the snapshots that have any: much damage of one
+/// snapshot does not hide that of another.
+#[derive(Default)]
+pub struct Lines {
+    of_snapshots: Vec<Vec<DamagedPath>>,
+    paths: u64,
+}
+
+impl Lines {
+    /// Takes those of one more snapshot; all of them together stay few.
+    fn add(&mut self, lines: Vec<DamagedPath>, paths: u64) {
+        self.paths = self.paths.saturating_add(paths);
+        self.of_snapshots.push(lines);
+        let share = (LINES_MAX / self.of_snapshots.len()).max(1);
+        self.of_snapshots.iter_mut().for_each(|lines| lines.truncate(share));
+    }
+
+    /// Hands them over.
+    pub fn finish(self, report: &mut CheckReport) {
+        report.damaged_paths = self.of_snapshots.into_iter().flatten().collect();
+        let listed = report.damaged_paths.len() as u64;
+        report.damaged_paths_more = self.paths.saturating_sub(listed);
+    }
+}
+
+/// Reports every damaged path below `root`: the first ones by name, all by number.
 pub fn report(
     trees: &mut Trees<'_>,
     snapshot: SessionId,
     root: Reference,
-    report: &mut CheckReport,
-) -> Result<()> {
-    let all = count(trees, root)?;
-    let listed_before = report.damaged_paths.len();
+    lines: &mut Lines,
+) -> Result<u64> {
+    let paths = count(trees, root)?;
+    let mut listed = Vec::new();
     let mut add = |at: &[u8], problem: String| {
         let path = match at {
             [] => "/".to_owned(),
             _ => path::display(at),
         };
-        report.damaged_paths.push(DamagedPath { snapshot, path, problem });
-        report.damaged_paths.len() < LINES_MAX
+        listed.push(DamagedPath { snapshot, path, problem });
+        listed.len() < LINES_MAX
     };
-    let mut has_room = listed_before < LINES_MAX;
+    let mut has_room = true;
     let mut stack = vec![Level::new(Vec::new(), root)];
     while has_room && let Some(level) = stack.last_mut() {
         trees.job.interrupt.check()?;
@@ -120,9 +146,8 @@ pub fn report(
             }
         }
     }
-    let listed = (report.damaged_paths.len() - listed_before) as u64;
-    report.damaged_paths_more = report.damaged_paths_more.saturating_add(all - listed.min(all));
-    Ok(())
+    lines.add(listed, paths);
+    Ok(paths)
 }
 
 const TOO_DEEP: &str = "it lies too deep to look below";
@@ -161,4 +186,30 @@ fn count(trees: &mut Trees<'_>, root: Reference) -> Result<u64> {
         }
     }
     Ok(total)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn r87_much_damage_of_one_snapshot_hides_none_of_another() {
+        let lines_of = |number: u8, count: usize| {
+            let snapshot = SessionId([number; 16]);
+            let line = DamagedPath { snapshot, path: "/x".to_owned(), problem: String::new() };
+            vec![line; count]
+        };
+        let mut lines = Lines::default();
+        lines.add(lines_of(1, LINES_MAX), 70_000);
+        lines.add(lines_of(2, 3), 3);
+        lines.add(lines_of(3, LINES_MAX), 1500);
+        let mut report = CheckReport::default();
+        lines.finish(&mut report);
+        let listed = |number: u8| {
+            let of = |it: &&DamagedPath| it.snapshot == SessionId([number; 16]);
+            report.damaged_paths.iter().filter(of).count()
+        };
+        assert_eq!((listed(1), listed(2), listed(3)), (LINES_MAX / 3, 3, LINES_MAX / 3));
+        assert_eq!(report.damaged_paths.len() as u64 + report.damaged_paths_more, 71_503);
+    }
 }

@@ -26,7 +26,7 @@ use std::collections::HashSet;
 use std::ffi::{CString, OsStr};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -106,6 +106,9 @@ pub struct Walk<'a> {
     batch: Option<Batch>,
     linked: HashSet<(u64, u64)>,
     device: u64,
+    /// Of a source with a relative place: how long that is, and the absolute path it stands for.
+    /// Patterns may be meant for either.
+    absolute: Option<(usize, Vec<u8>)>,
 }
 
 struct Batch {
@@ -126,7 +129,15 @@ impl<'a> Walk<'a> {
     #[must_use]
     pub fn new(context: WalkContext<'a>, parent: Option<TreeReader>) -> Self {
         let bundle = Vec::with_capacity(BUNDLE_ITEMS);
-        Self { context, parent, bundle, batch: None, linked: HashSet::new(), device: 0 }
+        Self {
+            context,
+            parent,
+            bundle,
+            batch: None,
+            linked: HashSet::new(),
+            device: 0,
+            absolute: None,
+        }
     }
 
     /// Walks one source. `parent_root` is the root of the parent snapshot.
@@ -150,6 +161,7 @@ impl<'a> Walk<'a> {
         let stat = rustix::fs::lstat(on_disk)
             .map_err(|errno| Error::io(on_disk.display().to_string(), errno.into()))?;
         self.device = stat.st_dev;
+        self.absolute = absolute_form(source);
         let name = source.place.rsplit(|byte| *byte == b'/').next().unwrap_or_default().to_vec();
         let entry = attributes::entry_of(name, &stat);
         let (directory, file_name) = match (on_disk.parent(), on_disk.file_name()) {
@@ -245,10 +257,18 @@ impl<'a> Walk<'a> {
         let entry = attributes::entry_of(name.as_bytes().to_vec(), &stat);
         let is_directory = entry.kind == EntryKind::Directory;
         let selection = self.context.selection;
-        if selection.excludes.matches(place, is_directory, false)
+        let absolute = self.absolute.as_ref().map(|(length, above)| {
+            let below = place.get(*length..).unwrap_or_default();
+            path::join(above, below.strip_prefix(b"/").unwrap_or(below))
+        });
+        if selection.excludes.matches_either(place, absolute.as_deref(), is_directory)
             || selection.exclude_larger_than_bytes.is_some_and(|most| entry.size > most)
         {
             self.context.job.observer.item(&path::display(place), "excluded");
+            return Ok(());
+        }
+        if is_directory && selection.store == Some((stat.st_dev, stat.st_ino)) {
+            self.context.job.observer.item(&path::display(place), "left out: the store");
             return Ok(());
         }
         let known = self.known(parent, name.as_bytes());
@@ -430,6 +450,14 @@ impl<'a> Walk<'a> {
     fn may_keep(&mut self, known: &Entry, place: u64) -> bool {
         self.parent.as_mut().is_some_and(|reader| (self.context.keep)(reader, known, place))
     }
+}
+
+/// How long a source's place is, and its absolute path if it has another place than that.
+fn absolute_form(source: &PlacedSource) -> Option<(usize, Vec<u8>)> {
+    let absolute = std::path::absolute(&source.path).ok()?;
+    let absolute: PathBuf = absolute.components().collect();
+    let absolute = absolute.into_os_string().into_encoded_bytes();
+    (absolute != source.place).then_some((source.place.len(), absolute))
 }
 
 const CACHE_TAG: &str = "CACHEDIR.TAG";

@@ -7,6 +7,7 @@
 //! The walk keeps its own stack of directories, whose handles are opened again as needed, so depth
 //! costs neither stack nor handles.
 
+use super::RestoreOptions;
 use super::target::{Directory, is_type};
 use crate::repository::Repository;
 use onefold_format::layout;
@@ -16,13 +17,14 @@ use onefold_types::{Error, ErrorKind, Result, limits};
 use rustix::fs::{FileType, Mode, OFlags, Stat};
 use std::fs::File;
 use std::io::Read;
-use std::path::Path;
 use std::sync::Arc;
 
 /// Deletes, and knows what must stay.
 pub struct Deleter {
     /// The configuration of the store, by which its directory is recognised.
     configuration: Vec<u8>,
+    /// Device and inode of a directory that stays, without a word: the store's own.
+    spared: Option<(u64, u64)>,
 }
 
 /// What a deletion did.
@@ -41,22 +43,26 @@ struct Step {
 }
 
 impl Deleter {
-    /// A deleter for a restore from `repository` into `target`.
+    /// A deleter for a restore from `repository`.
     ///
-    /// Errors: `Invalid` if the target is the root directory, or lies in the store.
-    pub fn new(repository: &Repository, target: &Path) -> Result<Self> {
+    /// Errors: `Invalid` if the target is the root directory and all of the snapshot is restored,
+    /// so that whatever is not in it would be deleted; or if the target lies in the store.
+    pub fn new(repository: &Repository, options: &RestoreOptions) -> Result<Self> {
         let deleter = Self {
             configuration: repository
                 .store()
                 .get(&Key::new(layout::CONFIGURATION)?)
                 .unwrap_or_default(),
+            spared: options.spared,
         };
+        let target = &options.target;
         let target = target
             .canonicalize()
             .context(|| format!("looking at the target '{}'", target.display()))?;
-        if target.parent().is_none() {
+        if target.parent().is_none() && options.include.is_empty() {
             return Err(Error::invalid(
-                "deleting is refused where the target is the root directory",
+                "deleting all that is not in the snapshot is refused where the target is the root \
+                 directory: say with --include in which directories",
             ));
         }
         for above in target.ancestors() {
@@ -145,14 +151,14 @@ impl Deleter {
                 }
                 continue;
             };
-            match self.step(step, &name) {
+            match self.step(step, &name, &mut deleted) {
                 Ok(Some(deeper)) if depth < limits::DEPTH_MAX => steps.push(deeper),
                 Ok(Some(_)) => {
                     let error = Error::new(ErrorKind::LimitExceeded, "it is nested too deep");
                     step.stays = true;
                     problem(&step.directory, &name, error);
                 }
-                Ok(None) => deleted.items += 1,
+                Ok(None) => {}
                 Err(error) => {
                     step.stays = true;
                     problem(&step.directory, &name, error);
@@ -161,12 +167,20 @@ impl Deleter {
         }
     }
 
-    fn step(&self, step: &Step, name: &[u8]) -> Result<Option<Step>> {
+    fn step(&self, step: &mut Step, name: &[u8], deleted: &mut Deleted) -> Result<Option<Step>> {
         match step.directory.stat(name)? {
+            Some(stat) if self.spared == Some((stat.st_dev, stat.st_ino)) => {
+                step.stays = true;
+                Ok(None)
+            }
             Some(stat) if is_type(&stat, FileType::Directory) => {
                 self.enter(&step.directory, name, &stat).map(Some)
             }
-            _ => step.directory.unlink(name).map(|()| None),
+            _ => {
+                step.directory.unlink(name)?;
+                deleted.items += 1;
+                Ok(None)
+            }
         }
     }
 

@@ -185,8 +185,12 @@ impl Restorer<'_> {
                 self.job.observer.item(&self.here(), "skipped");
                 Ok(())
             }
-            (Decision::Keep, Some(stat)) => self.keep_file(directory, &entry, &stat),
-            (Decision::Compare, Some(stat)) => self.compare_file(directory, &entry, &stat),
+            (Decision::Keep, Some(stat)) if !self.options.verify => {
+                self.keep_file(directory, &entry, &stat)
+            }
+            (Decision::Keep | Decision::Compare, Some(stat)) => {
+                self.compare_file(directory, &entry, &stat)
+            }
             (_, Some(stat)) => {
                 self.remove_existing(directory, &entry.name, &stat)?;
                 self.new_file(directory, &entry)

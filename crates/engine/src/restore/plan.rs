@@ -122,10 +122,9 @@ impl Planner<'_> {
             let chunks = entry.chunks.saturating_add(entry.totals.chunks);
             let place_end = self.place.saturating_add(chunks);
             let is_directory = entry.kind == EntryKind::Directory;
-            let matches = |patterns: &Patterns| {
-                !patterns.is_empty() && patterns.matches(&here, is_directory, false)
-            };
-            let included = level.included || matches(&self.options.include);
+            let matches =
+                |patterns: &Patterns| !patterns.is_empty() && patterns.matches(&here, is_directory);
+            let included = matches(&self.options.include) || level.included;
             let is_out = matches(&self.options.exclude) || (!included && !is_directory);
             if is_directory && !is_out && entry.content.is_some() {
                 check_depth(stack.len(), &here)?;

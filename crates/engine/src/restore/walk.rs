@@ -98,7 +98,7 @@ pub fn run(
 ) -> Result<RestoreReport> {
     let (target, created) = open_target(options)?;
     let deleter = match options.delete && target.exists() {
-        true => Some(Deleter::new(repository, &options.target)?),
+        true => Some(Deleter::new(repository, options)?),
         false => None,
     };
     let shared = Shared::new(job, options.without);
@@ -251,7 +251,12 @@ impl Restorer<'_> {
         };
         level.whole = false;
         let item = self.here();
-        self.problem(&item, &error.context("entries of the directory are lost"));
+        // Only damage is a loss: with more open files, say, they could be read.
+        let what = match error.is_damage() {
+            true => "entries of the directory are lost",
+            false => "entries of the directory could not be read from the store",
+        };
+        self.problem(&item, &error.context(what));
     }
 
     fn item(&mut self, entry: Entry) -> Result<()> {
@@ -268,9 +273,10 @@ impl Restorer<'_> {
         self.path.extend_from_slice(&entry.name);
         let is_directory = entry.kind == EntryKind::Directory;
         let selected = |patterns: &crate::patterns::Patterns| {
-            !patterns.is_empty() && patterns.matches(&self.path, is_directory, false)
+            !patterns.is_empty() && patterns.matches(&self.path, is_directory)
         };
-        let included = above_included || selected(&self.options.include);
+        // Asked in any case: patterns count what they match.
+        let included = selected(&self.options.include) || above_included;
         let out = selected(&self.options.exclude)
             || (!included && !is_directory)
             || (self.options.without.special && entry.kind.is_special());
@@ -378,6 +384,11 @@ impl Restorer<'_> {
         let decision = item::decide(&self.stack[position].entry, existing.as_ref(), overwrite);
         let made = match (decision, &existing) {
             (Decision::Skip, _) => return Ok(None),
+            (_, Some(stat)) if self.is_spared(stat) => {
+                return Err(Error::invalid(
+                    "this is the directory of the store: nothing is restored into it",
+                ));
+            }
             (Decision::Compare | Decision::Keep, Some(stat)) => {
                 let directory = parent.enter(&name)?;
                 self.let_in(&directory, stat)?;
@@ -407,6 +418,11 @@ impl Restorer<'_> {
             return Ok(Directory::imagined(Some(parent), name));
         }
         parent.make(name)
+    }
+
+    /// Whether this is the directory in which nothing is changed.
+    fn is_spared(&self, stat: &Stat) -> bool {
+        self.options.spared == Some((stat.st_dev, stat.st_ino))
     }
 
     /// Gives an ordinary user the right to change a directory of his; its mode is set later.
@@ -494,14 +510,17 @@ impl Restorer<'_> {
 
     fn delete_extra(&mut self, directory: &Arc<Directory>, name: &[u8]) {
         let item = path::join(&self.path, name);
-        let is_directory = directory
-            .stat(name)
-            .is_ok_and(|stat| stat.is_some_and(|stat| is_type(&stat, FileType::Directory)));
+        let stat = directory.stat(name).ok().flatten();
+        let is_directory = stat.as_ref().is_some_and(|stat| is_type(stat, FileType::Directory));
         let exclude = &self.options.exclude;
-        if !exclude.is_empty() && exclude.matches(&item, is_directory, false) {
+        if !exclude.is_empty() && exclude.matches(&item, is_directory) {
             return;
         }
         let shown = path::display(&item);
+        if stat.is_some_and(|stat| self.is_spared(&stat)) {
+            self.job.observer.item(&shown, "left alone: the store");
+            return;
+        }
         if self.options.dry_run {
             self.report.deleted += 1;
             self.job.observer.item(&shown, "would be deleted");

@@ -324,6 +324,7 @@ fn restores_survive<P: Place>() {
                 placed: None,
                 reach: None,
                 without: Without::default(),
+                spared: None,
             };
             let (job, problems) = Job::unattended();
             let report =

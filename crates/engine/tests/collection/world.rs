@@ -183,6 +183,7 @@ pub fn paths(root: &Path) -> Source {
         exclude_larger_than_bytes: None,
         exclude_caches: false,
         exclude_if_present: Vec::new(),
+        store: None,
     });
     Source::Paths { paths: vec![root.to_path_buf()], selection }
 }

@@ -87,6 +87,7 @@ pub fn paths(root: &Path) -> Source {
         exclude_larger_than_bytes: None,
         exclude_caches: false,
         exclude_if_present: Vec::new(),
+        store: None,
     });
     Source::Paths { paths: vec![root.to_path_buf()], selection }
 }
@@ -376,6 +377,7 @@ fn what_is_excluded_is_left_out() {
         exclude_larger_than_bytes: Some(100_000),
         exclude_caches: true,
         exclude_if_present: vec![".skip".into()],
+        store: None,
     });
     let paths = vec![source.path().to_path_buf()];
     let report = save(&repository, Source::Paths { paths, selection });

@@ -34,6 +34,7 @@ fn options(target: &Path) -> RestoreOptions {
         placed: None,
         reach: None,
         without: Without::default(),
+        spared: None,
     }
 }
 

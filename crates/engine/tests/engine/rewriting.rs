@@ -134,6 +134,7 @@ pub fn sources(paths: &[PathBuf]) -> Source {
         exclude_larger_than_bytes: None,
         exclude_caches: false,
         exclude_if_present: Vec::new(),
+        store: None,
     });
     Source::Paths { paths: paths.to_vec(), selection }
 }
@@ -204,6 +205,7 @@ pub fn restore_options(target: &Path) -> RestoreOptions {
         placed: None,
         reach: None,
         without: Without::default(),
+        spared: None,
     }
 }
 

@@ -107,6 +107,7 @@ fn restore_to(repository: &Arc<Repository>, id: SessionId, source: &Path, target
         placed: None,
         reach: None,
         without: Without::default(),
+        spared: None,
     };
     let (job, problems) = Job::unattended();
     let report = restore(repository, &entry, &options, &job).unwrap();

@@ -45,6 +45,7 @@ fn plan(store: &Arc<dyn Store>, id: SessionId) -> PlanReport {
         placed: None,
         reach: None,
         without: Without::default(),
+        spared: None,
     };
     restore::plan(&repository, &root, &options, &Job::unattended().0).unwrap()
 }

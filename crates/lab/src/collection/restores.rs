@@ -12,7 +12,7 @@ use onefold_engine::memory::MemoryPlan;
 use onefold_engine::patterns::Patterns;
 use onefold_engine::repository::{Password, Repository};
 use onefold_engine::restore::request_costs::{Reach, RequestCosts};
-use onefold_engine::restore::{self, DumpOptions, Overwrite, PlanReport, RestoreOptions};
+use onefold_engine::restore::{self, DumpOptions, Overwrite, PlanReport, RestoreOptions, Without};
 use onefold_engine::session::SnapshotList;
 use onefold_engine::tree::TreeReader;
 use onefold_format::layout;
@@ -257,6 +257,8 @@ fn options(target: PathBuf, engine: RestoreEngine) -> Result<RestoreOptions> {
         engine,
         placed: None,
         reach: Some(Reach::NEAR),
+        without: Without::default(),
+        spared: None,
     })
 }
 

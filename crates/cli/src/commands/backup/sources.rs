@@ -17,10 +17,13 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 const STDIN_NAME: &str = "stdin";
 /// How long a read waits before it looks whether it is to stop.
 const POLL_INTERVAL: Timespec = Timespec { tv_sec: 0, tv_nsec: 200_000_000 };
+/// How often it is asked whether a command has ended that has closed its output.
+const WAIT_INTERVAL: Duration = Duration::from_millis(5);
 
 /// All paths to save. Refused if there are none, or if none of them exists (R50); those that do
 /// not exist beside others that do are left to the engine, which reports them.
@@ -79,22 +82,28 @@ pub fn selection(
         exact.extend(files::read_lines(&file).context(|| "exclude file")?);
     }
     let store = context.store_path()?;
-    let store_patterns = place::patterns_without_store(paths, &store)?;
-    if !store_patterns.is_empty() {
+    if place::is_store_among(paths, &store)? {
         context.output.warning(&format!(
             "the store '{}' lies inside a source; it is left out",
             store.display()
         ));
     }
-    // Last, so that no pattern of the user's takes it back.
-    exact.extend(store_patterns);
+    let any_case = place::with_home(either(&given.iexclude, &profile.iexclude))?;
+    let exclude_if_present = either(&given.exclude_if_present, &profile.exclude_if_present);
+    let is_name = |name: &String| !name.contains('/') && !matches!(name.as_str(), "" | "." | "..");
+    if let Some(wrong) = exclude_if_present.iter().find(|name| !is_name(name)) {
+        return Err(Error::invalid(format!(
+            "--exclude-if-present takes the name of a file that marks directories; '{wrong}' is none"
+        )));
+    }
     let size = given.exclude_larger_than.or(profile.exclude_larger_than);
     Ok(Selection {
-        excludes: Patterns::build(&exact, &either(&given.iexclude, &profile.iexclude))?,
+        excludes: Patterns::build(&place::with_home(exact)?, &any_case)?,
         one_file_system: given.one_file_system || profile.one_file_system,
         exclude_larger_than_bytes: size.map(|size| size.0),
         exclude_caches: given.exclude_caches || profile.exclude_caches,
-        exclude_if_present: either(&given.exclude_if_present, &profile.exclude_if_present),
+        exclude_if_present,
+        store: place::identity(&store),
     })
 }
 
@@ -122,11 +131,12 @@ pub fn stream(arguments: &BackupArguments, interrupt: &Interrupt) -> Result<Sour
         })?;
     let stdout = child.stdout.take();
     let running = RunningCommand { child: Arc::new(Mutex::new(child)), shown };
+    let waiting = interrupt.clone();
     let from = stdout.ok_or_else(|| Error::new(ErrorKind::Io, "the command has no output"))?;
     Ok(Source::Stream {
         name,
         reader: Box::new(Interruptible { from, interrupt: interrupt.clone() }),
-        finish: Box::new(move || running.finish()),
+        finish: Box::new(move || running.finish(&waiting)),
     })
 }
 
@@ -152,11 +162,19 @@ struct RunningCommand {
 }
 
 impl RunningCommand {
-    /// Waits for the end of the command; it must have succeeded.
-    fn finish(self) -> Result<()> {
-        let status = {
-            let mut child = self.child.lock().unwrap_or_else(PoisonError::into_inner);
-            child.wait().context(|| format!("waiting for '{}'", self.shown))?
+    /// Waits for the end of the command; it must have succeeded. A request to stop ends it: it may
+    /// have nothing to say for long.
+    fn finish(self, interrupt: &Interrupt) -> Result<()> {
+        let status = loop {
+            let ended = {
+                let mut child = self.child.lock().unwrap_or_else(PoisonError::into_inner);
+                child.try_wait().context(|| format!("waiting for '{}'", self.shown))?
+            };
+            match ended {
+                Some(status) => break status,
+                None => interrupt.check()?,
+            }
+            std::thread::sleep(WAIT_INTERVAL);
         };
         match status.success() {
             true => Ok(()),

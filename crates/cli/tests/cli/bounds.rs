@@ -1,0 +1,137 @@
+//! Options without sense or bound, signals, and output that nobody takes.
+
+use crate::support::Sandbox;
+use std::fs::File;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+#[test]
+fn r88_what_has_no_bound_or_no_sense_is_refused() {
+    let sandbox = Sandbox::with_source();
+    let source = sandbox.arg("source");
+    for wrong in [
+        &["--threads", "1000000", "backup", &source][..],
+        &["--threads", "0", "backup", &source],
+        &["backup", &source, "--streams", "99999999999"],
+        &["backup", &source, "--host", ""],
+        &["snapshots", "--host", ""],
+        &["gc", "--max-io", "0"],
+        &["gc", "--max-cpu", "0"],
+        &["maintain", "--max-io", "0"],
+        &["gc", "--space-goal", "200%"],
+        &["--password-command", "yes", "backup", &source],
+    ] {
+        let begun = Instant::now();
+        let run = sandbox.run(wrong).expect(1);
+        assert!(begun.elapsed() < Duration::from_secs(10), "{wrong:?}");
+        assert!(!run.stderr.contains("panicked"), "{}", run.stderr);
+    }
+    sandbox.write("profiles.toml", b"[profile.default]\nthreads = 2000\n");
+    sandbox.run(&["--config", "profiles.toml", "backup", &source]).expect(1);
+    assert!(sandbox.ids(&[]).is_empty());
+    sandbox.run(&["--threads", "3", "backup", &source, "--streams", "2"]).expect(0);
+}
+
+#[test]
+fn r88_a_password_command_that_never_ends_printing_is_ended() {
+    let sandbox = Sandbox::with_encrypted_store().with_password(false);
+    let run = sandbox.run(&["--password-command", "yes", "snapshots"]).expect(1);
+    assert!(run.stderr.contains("64 KiB"), "{}", run.stderr);
+}
+
+#[test]
+fn r88_a_snapshot_whose_summary_cannot_be_told_is_saved() {
+    let sandbox = Sandbox::with_source();
+    for json in [false, true] {
+        let source = sandbox.arg("source");
+        let mut command = sandbox.command(&["backup", &source]);
+        if json {
+            command.arg("--json");
+        }
+        command.stdout(File::options().write(true).open("/dev/full").unwrap());
+        let run = sandbox.run_command(command).expect(3);
+        let id = sandbox.ids(&[]).pop().unwrap();
+        let named = format!("snapshot {} is saved", &id[..8]);
+        assert!(run.stderr.contains(&named), "{}", run.stderr);
+    }
+    assert_eq!(sandbox.ids(&[]).len(), 2);
+}
+
+/// Sends a signal as a shell does.
+fn send(signal: &str, child: &Child) {
+    let status = Command::new("kill").arg(signal).arg(child.id().to_string()).status();
+    assert!(status.unwrap().success());
+}
+
+/// The exit code, if the child ends in time.
+fn code_within(child: &mut Child, most: Duration) -> Option<i32> {
+    let begun = Instant::now();
+    while begun.elapsed() < most {
+        if let Some(status) = child.try_wait().unwrap() {
+            return status.code();
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+    None
+}
+
+#[test]
+fn r88_a_signal_is_heard_while_a_command_is_silent() {
+    let sandbox = Sandbox::with_store();
+    let script = "echo $$ > started; echo hi; exec sleep 60";
+    let arguments = ["backup", "--stdin-from-command", "--", "sh", "-c", script];
+    let mut child = sandbox.command(&arguments).stdout(Stdio::null()).spawn().unwrap();
+    let started = sandbox.path("started");
+    while std::fs::read_to_string(&started).map_or(true, |text| !text.ends_with('\n')) {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    std::thread::sleep(Duration::from_millis(300));
+    send("-TERM", &child);
+    assert_eq!(code_within(&mut child, Duration::from_secs(3)), Some(130));
+    let command = std::fs::read_to_string(&started).unwrap();
+    let alive = std::path::Path::new("/proc").join(command.trim());
+    assert!(!alive.exists(), "the command is still there");
+    assert!(sandbox.ids(&[]).is_empty());
+}
+
+#[test]
+fn r88_a_signal_that_is_ignored_at_the_start_stays_ignored() {
+    let sandbox = Sandbox::with_store();
+    let program = env!("CARGO_BIN_EXE_onefold");
+    for (signal, expected) in [("-HUP", 0), ("-TERM", 130)] {
+        let template = sandbox.command(&[]);
+        let mut command = Command::new("sh");
+        let script = format!("trap '' HUP; exec '{program}' backup --stdin --stdin-filename x");
+        command.arg("-c").arg(script).env_clear();
+        command.envs(template.get_envs().filter_map(|(name, value)| Some((name, value?))));
+        command.current_dir(sandbox.path("")).stdin(Stdio::piped());
+        let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        std::thread::sleep(Duration::from_millis(1500));
+        send(signal, &child);
+        std::thread::sleep(Duration::from_millis(600));
+        drop(child.stdin.take());
+        assert_eq!(code_within(&mut child, Duration::from_secs(10)), Some(expected), "{signal}");
+    }
+    assert_eq!(sandbox.ids(&[]).len(), 1);
+}
+
+#[test]
+fn r88_throttled_work_stops_within_a_second() {
+    let sandbox = Sandbox::with_source();
+    sandbox.backup(&[]);
+    let mut child = sandbox
+        .command(&["--json", "gc", "--max-io", "1", "--space-goal", "all"])
+        .stderr(File::create(sandbox.path("told")).unwrap())
+        .spawn()
+        .unwrap();
+    std::thread::sleep(Duration::from_millis(1500));
+    assert!(child.try_wait().unwrap().is_none(), "it is not throttled");
+    send("-INT", &child);
+    assert_eq!(code_within(&mut child, Duration::from_millis(1300)), Some(130));
+    let told = std::fs::read_to_string(sandbox.path("told")).unwrap();
+    let last: serde_json::Value = serde_json::from_str(told.lines().last().unwrap()).unwrap();
+    assert_eq!((&last["message_type"], &last["code"]), (&"exit_error".into(), &130.into()));
+    sandbox.run(&["check"]).expect(0);
+}
