@@ -29,7 +29,7 @@ enum Found {
     /// Something is wrong with the directory itself.
     Here(String),
     /// An entry: what is wrong with it, if anything is, and its directory if that is not whole.
-    Entry(Entry, Option<String>, Option<Reference>),
+    Entry(Box<Entry>, Option<String>, Option<Reference>),
 }
 
 /// A directory on the way: its steps, what it is reached by, and damaged paths counted so far.
@@ -74,7 +74,7 @@ impl Level {
                     State::BrokenBelow => None,
                 };
                 let below = entry.content.filter(|_| entry.kind == EntryKind::Directory);
-                Found::Entry(entry, problem, below)
+                Found::Entry(Box::new(entry), problem, below)
             }
         }))
     }
