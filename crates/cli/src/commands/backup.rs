@@ -240,6 +240,7 @@ pub fn run(context: &Context, arguments: &BackupArguments) -> Result<Outcome> {
     if let Some(excludes) = &excludes {
         place::warn_of_unmatched(&context.output, excludes);
     }
+    warn_of_strays(context, &report);
     let told = describe(context, arguments, &report, excludes.as_ref(), problems)
         .and_then(|()| context.output.flush());
     match (told, report.snapshot) {
