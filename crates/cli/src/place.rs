@@ -175,8 +175,9 @@ pub fn warn_of_unmatched(output: &Output, patterns: &Patterns) {
     let noun = if unmatched.len() == 1 { "pattern" } else { "patterns" };
     if !unmatched.is_empty() {
         output.warning(&format!(
-            "the {noun} {}{more} matched nothing; one with a slash is compared with whole paths, as \
-             'onefold ls' shows them, and what lies in a directory that is left out is not looked at",
+            "the {noun} {}{more} matched nothing; one with a slash is compared with whole paths, \
+             as 'onefold ls' shows them, and what lies in a directory that is left out is not \
+             looked at",
             shown.join(", ")
         ));
     }

@@ -28,8 +28,8 @@ use std::path::PathBuf;
 
 const AFTER_HELP: &str = "\
 Patterns follow the rules of gitignore files and are compared with paths as the snapshot has them
-and with absolute ones; '~/' stands for the home directory. What cannot be read is listed, the rest is saved,
-and the exit code is 3. A stream is saved whole or not at all.
+and with absolute ones; '~/' stands for the home directory. What cannot be read is listed, the rest
+is saved, and the exit code is 3. A stream is saved whole or not at all.
 
 EXAMPLES
   onefold backup ~/documents /etc --exclude '*.tmp' --tag nightly
@@ -240,6 +240,7 @@ pub fn run(context: &Context, arguments: &BackupArguments) -> Result<Outcome> {
     if let Some(excludes) = &excludes {
         place::warn_of_unmatched(&context.output, excludes);
     }
+    warn_of_strays(context, &report);
     let told = describe(context, arguments, &report, excludes.as_ref(), problems)
         .and_then(|()| context.output.flush());
     match (told, report.snapshot) {
@@ -302,7 +303,6 @@ fn describe(
     if problems > 0 {
         output.row(&format!("{} could not be read", counted(problems, "item")))?;
     }
-    warn_of_strays(context, report);
     let elapsed = time::span(report.elapsed);
     match (report.snapshot, arguments.dry_run) {
         (Some(id), _) => output.note(&format!("snapshot {} saved in {elapsed}", id.short()))?,

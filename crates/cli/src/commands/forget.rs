@@ -31,8 +31,8 @@ use std::sync::Arc;
 const AFTER_HELP: &str = "\
 Hidden snapshots come back with 'undelete'. With --final they never do, and a policy then also
 forgets those hidden before that it does not keep. Neither frees space by itself: --prune does,
-which is --final and 'onefold gc' in one. Counts are numbers or 'unlimited'; spans look like 1y5m7d2h.
-Snapshots on hold stay.
+which is --final and 'onefold gc' in one. Counts are numbers or 'unlimited'; spans look like
+1y5m7d2h. Snapshots on hold stay.
 
 EXAMPLES
   onefold forget --keep-daily 7 --keep-weekly 5 --keep-monthly 12 --dry-run
@@ -468,8 +468,8 @@ fn execute(
             format!("\nforgot {count} for good; a later collection frees the space")
         }
         _ => format!(
-            "\nhid {count}; 'onefold undelete' brings them back. They keep their space until 'onefold \
-             gc --forget-hidden 30d' or 'onefold forget --prune' has forgotten them for good"
+            "\nhid {count}; 'onefold undelete' brings them back. They keep their space until \
+             'onefold gc --forget-hidden 30d' or 'onefold forget --prune' has forgotten them for good"
         ),
     };
     output.note(&line)?;

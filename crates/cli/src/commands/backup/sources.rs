@@ -92,7 +92,8 @@ pub fn selection(
     let is_name = |name: &String| !name.contains('/') && !matches!(name.as_str(), "" | "." | "..");
     if let Some(wrong) = exclude_if_present.iter().find(|name| !is_name(name)) {
         return Err(Error::invalid(format!(
-            "--exclude-if-present takes the name of a file that marks directories; '{wrong}' is none"
+            "--exclude-if-present takes the name of a file that marks directories; '{wrong}' is \
+             none"
         )));
     }
     let size = given.exclude_larger_than.or(profile.exclude_larger_than);
