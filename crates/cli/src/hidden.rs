@@ -52,7 +52,8 @@ impl Hidden {
         };
         context.output.note(&format!(
             "{} {noun} hidden{}{held} and {verb} what {pronoun} had stored ({} when saved); \
-             'onefold gc --forget-hidden 30d' forgets for good and frees what has been hidden for so long",
+             'onefold gc --forget-hidden 30d' forgets for good and frees \
+             what has been hidden for so long",
             counted(self.count, "snapshot"),
             since.unwrap_or_default(),
             human(self.bytes_stored),

@@ -469,7 +469,8 @@ fn execute(
         }
         _ => format!(
             "\nhid {count}; 'onefold undelete' brings them back. They keep their space until \
-             'onefold gc --forget-hidden 30d' or 'onefold forget --prune' has forgotten them for good"
+             'onefold gc --forget-hidden 30d' or 'onefold forget --prune' has forgotten them \
+             for good"
         ),
     };
     output.note(&line)?;
