@@ -27,7 +27,10 @@ fn r87_a_check_has_a_true_verdict_for_each_snapshot() {
     let sandbox = Sandbox::with_store();
     // More damaged paths than are listed, in two snapshots; a third one stays whole.
     for number in 0..700 {
-        sandbox.write(&format!("source/small/{number}"), format!("content {number}").as_bytes());
+        // So much that does not compress that the container of data is the largest.
+        let parts =
+            (0..16).map(|part| *blake3::hash(format!("{number} {part}").as_bytes()).as_bytes());
+        sandbox.write(&format!("source/small/{number}"), &parts.collect::<Vec<_>>().concat());
     }
     let first = sandbox.backup(&[]);
     let held = containers(&sandbox);
