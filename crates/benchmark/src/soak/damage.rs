@@ -116,7 +116,8 @@ impl Trial {
 impl Soak {
     /// Damages a copy of a store, and sees what becomes of it.
     pub(super) fn trial(&mut self, store: usize, random: &mut Random) -> io::Result<()> {
-        let path = self.place.work.join("copy");
+        // Of each store in a place of its own: machines remember which stores they have met where.
+        let path = self.place.work.join(format!("copy-{store}"));
         judge::remove(&path)?;
         device::copy(&self.stores[store].path, &path)?;
         let mut ids = self.stores[store].ids(|one| one.hidden == Some(false));
