@@ -241,15 +241,20 @@ impl Context {
     }
 
     /// The same for many small things, one by one where inodes are short: a collection needs some,
-    /// and must be able to begin after any of them.
+    /// and must be able to begin after any of them. `check` refuses them all before one is done;
+    /// where they are done at once, `work` does that itself.
     pub fn in_pieces<T>(
         &self,
         repository: &Repository,
         all: &[T],
+        check: impl FnOnce() -> Result<()>,
         work: impl Fn(&[T]) -> Result<()>,
     ) -> Result<()> {
         let store = LocalStore::open(self.store_path()?)?;
         let is_short = reserve::is_short_of_names(&store, all.len() as u64)?;
+        if is_short {
+            check()?;
+        }
         for piece in all.chunks(if is_short { 1 } else { all.len().max(1) }) {
             if is_short
                 && reserve::is_short_of_names(&store, 0)?

@@ -47,6 +47,18 @@ struct Memory {
     stores: Vec<KnownStore>,
 }
 
+impl Memory {
+    /// Adds a store; of too many the oldest goes, those without encryption first: that one was
+    /// encrypted is what all this is for.
+    fn remember(&mut self, met: KnownStore) {
+        self.stores.push(met);
+        if self.stores.len() > STORES_MAX {
+            let open = self.stores.iter().position(|one| !one.encrypted).unwrap_or(0);
+            self.stores.remove(open);
+        }
+    }
+}
+
 /// A place where stores are met.
 #[derive(Debug)]
 pub struct KnownPlace {
@@ -100,9 +112,7 @@ impl KnownPlace {
                 repository.store_id().short()
             ));
         }
-        self.memory.stores.push(met);
-        let excess = self.memory.stores.len().saturating_sub(STORES_MAX);
-        self.memory.stores.drain(..excess);
+        self.memory.remember(met);
         if let Some(file) = &self.file {
             // A place that cannot be remembered is as good as a new one.
             let _ = write(file, &self.memory);
@@ -147,6 +157,24 @@ mod tests {
         };
         let stores = stores.iter().map(known).collect();
         KnownPlace::new(None, Memory { place: "/x".into(), stores })
+    }
+
+    #[test]
+    fn r73_more_stores_than_are_remembered_hide_no_encrypted_one() {
+        // STORES_MAX and one more.
+        let met =
+            |number: u8, encrypted| KnownStore { id: StoreId([number; 16]).to_string(), encrypted };
+        let mut memory = Memory::default();
+        memory.remember(met(0, true));
+        (1..=STORES_MAX as u8).for_each(|number| memory.remember(met(number, false)));
+        assert_eq!(memory.stores.len(), STORES_MAX);
+        assert_eq!(memory.stores[..2], [met(0, true), met(2, false)]);
+        let place = KnownPlace::new(None, memory);
+        assert!(matches!(place.expectation(), Expectation::Encrypted { .. }));
+        // Where all are encrypted, the one met first goes.
+        let mut memory = Memory::default();
+        (0..=STORES_MAX as u8).for_each(|number| memory.remember(met(number, true)));
+        assert_eq!((memory.stores.len(), &memory.stores[0]), (STORES_MAX, &met(1, true)));
     }
 
     #[test]

@@ -8,7 +8,7 @@ use clap::{Args, Parser, Subcommand};
 use onefold_crypto::KdfCost;
 use onefold_policy::selection::SnapshotFilter;
 use onefold_policy::tag_list::TagList;
-use onefold_types::{Result, limits};
+use onefold_types::{Error, Result, limits};
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
@@ -189,9 +189,18 @@ pub struct KdfArguments {
 }
 
 impl KdfArguments {
-    /// The cost of a new key slot.
-    pub fn cost(&self) -> Result<KdfCost> {
+    /// The cost of a new key slot, which commands with this memory limit can open.
+    pub fn cost(&self, limit_bytes: usize) -> Result<KdfCost> {
         let memory_kib = self.kdf_memory.in_memory()? / limits::KIB;
+        let allowed_kib = (limit_bytes / limits::KIB).max(KdfCost::default().memory_kib as usize);
+        if memory_kib > allowed_kib {
+            return Err(Error::invalid(format!(
+                "a key derivation that takes {} MiB could not be opened within the memory limit of \
+                 {} MiB; raise the limit for all commands (--memory, ONEFOLD_MEMORY) or ask for less",
+                memory_kib.div_ceil(1024),
+                allowed_kib / 1024
+            )));
+        }
         KdfCost::new(u32::try_from(memory_kib).unwrap_or(u32::MAX), self.kdf_passes)
     }
 }

@@ -34,7 +34,7 @@ const MEMORY_MAX_KIB: u32 = 1 << 20;
 const PASSES_MAX: u32 = 64;
 const LANES_MAX: u32 = 64;
 /// Kibibytes times passes; beyond that one try takes longer than anybody waits.
-const WORK_MAX_KIB: u64 = 4 << 20;
+pub const KDF_WORK_MAX_KIB: u64 = 4 << 20;
 /// No new slot is given less than that.
 const MEMORY_MIN_KIB: u32 = 8 * 1024;
 
@@ -71,7 +71,7 @@ impl KdfCost {
                  and {} GiB in all",
                 MEMORY_MIN_KIB / 1024,
                 MEMORY_MAX_KIB >> 20,
-                WORK_MAX_KIB >> 20
+                KDF_WORK_MAX_KIB >> 20
             ))),
             false => Ok(cost),
         }
@@ -82,7 +82,7 @@ impl KdfCost {
         self.memory_kib > MEMORY_MAX_KIB
             || self.passes > PASSES_MAX
             || self.lanes > LANES_MAX
-            || work > WORK_MAX_KIB
+            || work > KDF_WORK_MAX_KIB
     }
 }
 
@@ -266,6 +266,29 @@ mod tests {
         let key = MasterKey::generate(&randomness);
         let store = StoreId::random(&randomness);
         (KeySlot::create(&key, b"secret", store, CHEAP, &randomness).unwrap(), key, store)
+    }
+
+    #[test]
+    fn r76_what_a_slot_may_ask_for_is_bounded_in_each_way() {
+        let (_, key, store) = slot();
+        let randomness = SeededRandomness::new(12);
+        let tried = |cost: KdfCost| KeySlot::create(&key, b"secret", store, cost, &randomness);
+        // At LANES_MAX and PASSES_MAX, and one beyond; a lane takes 8 KiB at least.
+        let lanes = |lanes: u32| KdfCost { memory_kib: 8 * lanes, passes: 1, lanes };
+        let passes = |passes: u32| KdfCost { passes, ..CHEAP };
+        assert!(tried(lanes(LANES_MAX)).unwrap().open(b"secret", store).is_ok());
+        assert!(tried(passes(PASSES_MAX)).unwrap().open(b"secret", store).is_ok());
+        for cost in [
+            lanes(LANES_MAX + 1),
+            passes(PASSES_MAX + 1),
+            KdfCost { memory_kib: MEMORY_MAX_KIB + 1, ..CHEAP },
+            KdfCost { memory_kib: MEMORY_MAX_KIB, passes: 5, lanes: 1 },
+        ] {
+            assert_eq!(tried(cost).unwrap_err().kind(), ErrorKind::Damaged, "{cost:?}");
+            assert!(KdfCost::new(cost.memory_kib, cost.passes).is_err(), "{cost:?}");
+        }
+        assert!(KdfCost::new(MEMORY_MAX_KIB, 4).is_ok() && KdfCost::new(MEMORY_MIN_KIB, 1).is_ok());
+        assert!(KdfCost::new(MEMORY_MIN_KIB - 1, 1).is_err());
     }
 
     #[test]

@@ -21,7 +21,7 @@ pub mod randomness;
 pub mod seal;
 
 pub use fingerprinter::{Fingerprinter, HashKind};
-pub use key_slot::{KdfCost, KeySlot};
+pub use key_slot::{KDF_WORK_MAX_KIB, KdfCost, KeySlot};
 pub use master_key::MasterKey;
 pub use randomness::OsRandomness;
 pub use seal::{ObjectSealer, Purpose, Suite, TAG_BYTES, Vault};

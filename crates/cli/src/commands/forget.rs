@@ -455,8 +455,8 @@ fn execute(
     let count = counted(chosen.len() as u64, "snapshot");
     if !dry_run && !chosen.is_empty() {
         let by = format!("{}@{}", user_name(), host_name());
-        retention::refuse_held(repository, chosen)?;
-        context.in_pieces(repository, chosen, |piece| match for_good {
+        let check = || retention::refuse_held(repository, chosen);
+        context.in_pieces(repository, chosen, check, |piece| match for_good {
             true => retention::forget_final(repository, piece, &by),
             false => retention::forget(repository, piece, &by),
         })?;

@@ -86,7 +86,7 @@ impl InitArguments {
             chunker.size_max_bytes = size.in_memory()?;
         }
         chunker.validate()?;
-        options.kdf_cost = self.kdf.cost()?;
+        options.kdf_cost = self.kdf.cost(context.memory.limit_bytes)?;
         options.suite = self.encryption;
         options.hash = self.hash;
         options.chunker = chunker;

@@ -76,7 +76,10 @@ pub fn run(context: &Context, arguments: &KeyArguments) -> Result<Outcome> {
         KeyAction::List => list(context)?,
         KeyAction::Add(arguments) => {
             let repository = open_encrypted(context)?;
-            let (cost, label) = (arguments.kdf.cost()?, label_or_own(arguments.label.as_ref()));
+            let (cost, label) = (
+                arguments.kdf.cost(context.memory.limit_bytes)?,
+                label_or_own(arguments.label.as_ref()),
+            );
             let password = context.additional_password(&arguments.password)?;
             let id = repository.add_key(&password, cost, &label)?;
             report(context, id, "key_added", "added")?;
@@ -89,13 +92,16 @@ pub fn run(context: &Context, arguments: &KeyArguments) -> Result<Outcome> {
         }
         KeyAction::Passwd(arguments) => {
             let repository = open_encrypted(context)?;
-            let (cost, label) = (arguments.kdf.cost()?, label_or_own(arguments.label.as_ref()));
+            let (cost, label) = (
+                arguments.kdf.cost(context.memory.limit_bytes)?,
+                label_or_own(arguments.label.as_ref()),
+            );
             let password = context.additional_password(&arguments.password)?;
             let id = repository.change_key(&password, cost, &label)?;
             report(context, id, "key_changed", "replaces the password used so far")?;
         }
         KeyAction::Upgrade { kdf, label } => {
-            let cost = kdf.cost()?;
+            let cost = kdf.cost(context.memory.limit_bytes)?;
             let (repository, password) = context.open_with_password()?;
             let id = repository.change_key(&password, cost, &label_or_own(label.as_ref()))?;
             report(context, id, "key_changed", "has the same password and replaces the old one")?;

@@ -10,7 +10,10 @@ fn r88_what_has_no_bound_or_no_sense_is_refused() {
     let sandbox = Sandbox::with_source();
     let source = sandbox.arg("source");
     for wrong in [
-        &["--threads", "1000000", "backup", &source][..],
+        // One beyond THREADS_MAX and STREAMS_MAX.
+        &["--threads", "1025", "backup", &source][..],
+        &["backup", &source, "--streams", "257"],
+        &["--threads", "1000000", "backup", &source],
         &["--threads", "0", "backup", &source],
         &["backup", &source, "--streams", "99999999999"],
         &["backup", &source, "--host", ""],
@@ -30,6 +33,11 @@ fn r88_what_has_no_bound_or_no_sense_is_refused() {
     sandbox.run(&["--config", "profiles.toml", "backup", &source]).expect(1);
     assert!(sandbox.ids(&[]).is_empty());
     sandbox.run(&["--threads", "3", "backup", &source, "--streams", "2"]).expect(0);
+    // At both bounds all works; the memory limit is for whoever asks for so much.
+    let most = ["--threads", "1024", "--memory", "1GiB", "backup", &source, "--streams", "256"];
+    sandbox.write("source/new", b"new");
+    sandbox.run(&most).expect(0);
+    sandbox.run(&["check", "--read-data"]).expect(0);
 }
 
 #[test]

@@ -208,6 +208,15 @@ fn r76_planted_key_slots_cost_neither_memory_nor_time() {
     assert!(run.stderr.contains("--memory"), "{}", run.stderr);
     let listed = sandbox.run(&["key", "list"]).expect(0);
     assert!(listed.stdout.contains("1024 MiB x 4"), "{}", listed.stdout);
+    // Beyond WORK_MAX_KIB of all keys nothing more is tried; the owner's comes before.
+    for number in 40..42 {
+        plant_slot(&sandbox, &format!("{number:032x}"), 64, u32::MAX);
+    }
+    let mut command = sandbox.command(&["snapshots"]);
+    command.env("ONEFOLD_PASSWORD", "wrong");
+    let run = sandbox.run_command(command).expect(12);
+    assert!(run.stderr.contains("was not tried"), "{}", run.stderr);
+    sandbox.run(&["snapshots"]).expect(0);
 }
 
 #[test]
@@ -294,7 +303,9 @@ fn r78_the_password_is_not_handed_on_and_guessing_it_costs() {
     sandbox.run(&["key", "upgrade", "--kdf-memory", "96MiB", "--kdf-passes", "4"]).expect(0);
     assert_eq!(cost(&sandbox), (96 << 10, 4));
     sandbox.run(&["snapshots"]).expect(0);
-    for wrong in [["--kdf-memory", "1MiB"], ["--kdf-memory", "2GiB"], ["--kdf-passes", "0"]] {
+    let wrong = [("memory", "1MiB"), ("memory", "2GiB"), ("passes", "0"), ("passes", "65")];
+    for wrong in wrong.map(|(name, value)| [format!("--kdf-{name}"), value.to_owned()]) {
+        let wrong = [wrong[0].as_str(), wrong[1].as_str()];
         let run = sandbox.run(&["key", "upgrade", wrong[0], wrong[1]]).expect(1);
         assert!(run.stderr.contains("key derivation"), "{}", run.stderr);
     }

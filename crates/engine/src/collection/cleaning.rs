@@ -89,8 +89,14 @@ pub fn rewrite_packs(repository: &Repository, present: &[ContainerId], job: &Job
     let (mut out_bytes, mut replaced) = (0, Vec::new());
     let flush = |out: &mut onefold_format::wire::Writer, replaced: &mut Vec<Key>| -> Result<()> {
         let full = std::mem::replace(out, metadata_pack::begin());
-        append::put_pack(repository, &full.into_bytes())?;
-        replaced.drain(..).try_for_each(|key| repository.store().delete(&key))
+        // Those it replaces tell what the store has held, so they go only for one that is there.
+        match append::put_pack(repository, &full.into_bytes())? {
+            true => replaced.drain(..).try_for_each(|key| repository.store().delete(&key)),
+            false => {
+                replaced.clear();
+                Ok(())
+            }
+        }
     };
     let mut count = 0;
     for (key, size_bytes) in packs {

@@ -48,9 +48,7 @@ pub struct Rescued {
     pub chunks: u64,
     /// Their plain bytes.
     pub bytes: u64,
-    /// Containers written.
-    pub containers: u64,
-    /// Their bytes.
+    /// Bytes of the containers written.
     pub stored_bytes: u64,
     /// Frames copied as they were.
     pub frames_carried: u64,
@@ -117,7 +115,6 @@ impl CopyForward<'_> {
             }
         };
         let durable = context.log.settle()?;
-        rescued.containers += durable.len() as u64;
         rescued.stored_bytes += durable.iter().map(|container| container.bytes).sum::<u64>();
         read_back::verify(self.repository, &durable, &handed_in, self.threads, self.job)
             .and_then(|()| append::append(self.repository, None, &durable))

@@ -59,9 +59,10 @@ fn compare(pack: &[u8], containers: &[DurableContainer]) -> Result<()> {
     }
 }
 
-/// Puts a metadata pack under a fresh name, and reads it back. One that is gone each time costs
-/// speed only.
-pub fn put_pack(repository: &Repository, pack: &[u8]) -> Result<()> {
+/// Puts a metadata pack under a fresh name, and reads it back; tells whether it is there. One that
+/// is gone each time, or cannot be put where it belongs, costs speed only: what it holds is in the
+/// containers too. That the store keeps nothing at all shows in the runs.
+pub fn put_pack(repository: &Repository, pack: &[u8]) -> Result<bool> {
     metadata_pack::read(pack)?;
     let environment = repository.environment();
     for _ in 0..TRIES_MAX {
@@ -69,14 +70,14 @@ pub fn put_pack(repository: &Repository, pack: &[u8]) -> Result<()> {
         let key = Key::new(layout::metadata_pack(id))?;
         match repository.store().put(&key, pack) {
             Ok(()) => {}
-            // The directory is in a bad state: a pack costs speed only, a run would fail as well.
+            // The directory is in a bad state.
             Err(error) if matches!(error.kind(), ErrorKind::Io | ErrorKind::Invalid) => {
-                return Ok(());
+                return Ok(false);
             }
             Err(error) => return Err(error),
         }
         match repository.store().get(&key) {
-            Ok(bytes) if bytes == pack => return Ok(()),
+            Ok(bytes) if bytes == pack => return Ok(true),
             Ok(_) => {
                 return Err(Error::damaged(
                     "the store acknowledged a metadata pack but holds other bytes; do not trust \
@@ -88,6 +89,5 @@ pub fn put_pack(repository: &Repository, pack: &[u8]) -> Result<()> {
             Err(error) => return Err(error),
         }
     }
-    // What it holds is in the containers too; that the store keeps nothing shows in the runs.
-    Ok(())
+    Ok(false)
 }

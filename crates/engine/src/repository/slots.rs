@@ -24,15 +24,15 @@
 //! store; the intent of a removal that was stopped stays, and removing the key again finishes it.
 
 use crate::environment::Environment;
-use onefold_crypto::{KdfCost, KeySlot, MasterKey};
+use onefold_crypto::{KDF_WORK_MAX_KIB, KdfCost, KeySlot, MasterKey};
 use onefold_format::layout;
 use onefold_store::{Key, Store};
 use onefold_types::{Error, ErrorKind, KeyId, Result, StoreId};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Kibibytes times passes that all slots of a store are tried with: a hundred keys of the usual
-/// cost.
-const WORK_MAX_KIB: u64 = 100 * 3 * 64 * 1024;
+/// Kibibytes times passes that all slots of a store are tried with: sixteen of the dearest keys that
+/// are offered, or some hundreds of the usual ones.
+const WORK_MAX_KIB: u64 = 16 * KDF_WORK_MAX_KIB;
 
 /// What lies in `keys`.
 #[derive(Debug, Default)]
@@ -134,10 +134,14 @@ pub(super) fn unlock(
     read.sort_by_key(|(id, sound)| (sound.as_ref().map_or(0, |sound| work_of(sound)), *id));
     let (mut refused, mut problems, mut work) = (0, Vec::new(), 0u64);
     for (id, sound) in read {
-        work = work.saturating_add(sound.as_ref().map_or(0, |sound| work_of(sound)));
-        let opened = sound.and_then(|sound| match work > WORK_MAX_KIB {
-            true => Err(too_much_work(id)),
-            false => open_any(&sound, password, store_id, memory_bytes),
+        let opened = sound.and_then(|sound| {
+            // What takes too much memory is not tried, so it is no work either.
+            let is_tried = sound.iter().any(|slot| fits(slot, memory_bytes));
+            work = work.saturating_add(if is_tried { work_of(&sound) } else { 0 });
+            match work > WORK_MAX_KIB {
+                true => Err(too_much_work(id)),
+                false => open_any(&sound, password, store_id, memory_bytes),
+            }
         });
         match opened {
             Ok(key) => return Ok((key, id)),
@@ -172,6 +176,12 @@ fn too_much_work(id: KeyId) -> Error {
     )
 }
 
+/// Whether a slot takes no more memory than allowed, or than a new one.
+fn fits(slot: &KeySlot, memory_bytes: usize) -> bool {
+    let allowed_kib = (memory_bytes as u64 / 1024).max(u64::from(KdfCost::default().memory_kib));
+    u64::from(slot.cost().memory_kib) <= allowed_kib
+}
+
 /// Tries slots, in no more memory than allowed, or than a new slot takes.
 fn open_any(
     slots: &[KeySlot],
@@ -180,15 +190,13 @@ fn open_any(
     memory_bytes: usize,
 ) -> Result<MasterKey> {
     let mut result = Err(Error::damaged("the key slot cannot be read"));
-    let allowed_kib = (memory_bytes as u64 / 1024).max(u64::from(KdfCost::default().memory_kib));
     for slot in slots {
-        let wanted_kib = u64::from(slot.cost().memory_kib);
-        if wanted_kib > allowed_kib {
+        if !fits(slot, memory_bytes) {
             result = Err(Error::new(
                 ErrorKind::LimitExceeded,
                 format!(
                     "a key takes {} MiB of memory to be tried; raise the limit with --memory",
-                    wanted_kib.div_ceil(1024)
+                    slot.cost().memory_kib.div_ceil(1024)
                 ),
             ));
             continue;

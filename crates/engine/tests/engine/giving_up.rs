@@ -106,15 +106,46 @@ fn r69_a_chunk_that_is_missed_while_the_index_changes_is_not_called_lost() {
 
 #[test]
 fn r65_packs_that_are_gone_at_once_cost_speed_only() {
-    let (memory, _) = create();
-    let store = Faulty::scripted(memory.clone(), |call| {
+    // Once less than TRIES_MAX in index/append.rs, and as often.
+    for (losses, is_kept) in [(0, true), (2, true), (3, false)] {
+        let (memory, _) = create();
+        let puts = AtomicU64::new(0);
+        let store = Faulty::scripted(memory.clone(), move |call| {
+            let is_pack =
+                call.operation == Operation::Put && call.name.starts_with(layout::METADATA);
+            match is_pack && puts.fetch_add(1, Ordering::Relaxed) % 4 < losses {
+                true => Fault::Lose,
+                false => Fault::None,
+            }
+        });
+        let forgetful = open_on(Arc::new(store), 7).unwrap();
+        put_with(&forgetful, |stream| {
+            put_file(&forgetful, stream, &random_bytes(1, 20_000)).unwrap()
+        });
+        let packs = names(&memory, layout::METADATA).len();
+        assert_eq!(packs > 0, is_kept, "{losses} losses: {packs} packs");
+        save(&reopen(&memory, 9), &[file("b", 2, 20_000)]);
+        assert!(check_all(&reopen(&memory, 8)).is_clean());
+    }
+}
+
+#[test]
+fn r65_packs_go_only_for_one_that_is_there() {
+    let (memory, repository) = create();
+    // More small packs than are left alone (PACKS_SMALL_MAX in collection/cleaning.rs).
+    for seed in 0..20 {
+        save(&repository, &[file("a", seed, 9_000)]);
+    }
+    let before = names(&memory, layout::METADATA);
+    assert!(before.len() > 16, "{} packs", before.len());
+    let full = Faulty::scripted(memory.clone(), |call| {
         let is_pack = call.operation == Operation::Put && call.name.starts_with(layout::METADATA);
         if is_pack { Fault::Lose } else { Fault::None }
     });
-    let forgetful = open_on(Arc::new(store), 7).unwrap();
-    save(&forgetful, &[file("a", 1, 20_000)]);
-    assert!(names(&memory, layout::METADATA).is_empty());
-    assert!(check_all(&reopen(&memory, 8)).is_clean());
+    collect(&open_on(Arc::new(full), 7).unwrap(), &CollectOptions::default(), &job()).unwrap();
+    assert_eq!(names(&memory, layout::METADATA), before, "what was to be replaced is there");
+    collect(&reopen(&memory, 8), &CollectOptions::default(), &job()).unwrap();
+    assert!(names(&memory, layout::METADATA).len() < before.len());
 }
 
 #[test]

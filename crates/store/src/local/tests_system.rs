@@ -192,3 +192,28 @@ fn damage_to_the_size_is_damage() {
     assert_eq!(error.kind(), ErrorKind::LimitExceeded);
     assert_eq!(store.get_tail(&key("a"), 10).unwrap().1.len(), 10);
 }
+
+#[test]
+fn r29_more_decisions_than_are_remembered_as_settled_are_read_all_the_same() {
+    // SETTLED_MAX and one more; put there by somebody else, so that each is settled when it is read.
+    let (_root, path, store) = store();
+    fs::create_dir(path.join("outcomes")).unwrap();
+    let name = |number: usize| format!("outcomes/{number:06}");
+    for number in 0..=super::objects::SETTLED_MAX {
+        fs::write(path.join(name(number)), number.to_string()).unwrap();
+    }
+    for number in [0, 1, super::objects::SETTLED_MAX - 1, super::objects::SETTLED_MAX] {
+        let found = store.decided(&key(&name(number))).unwrap().unwrap();
+        assert_eq!(found, number.to_string().as_bytes());
+    }
+    let mut shown = 0;
+    let each = &mut |_: &str| {
+        shown += 1;
+        Ok(())
+    };
+    store.list_decided("outcomes", each).unwrap();
+    assert_eq!(shown, super::objects::SETTLED_MAX + 1);
+    // And one that is decided now.
+    assert_eq!(store.decide(&key("outcomes/new"), b"won").unwrap(), b"won");
+    assert_eq!(store.decided(&key("outcomes/new")).unwrap().unwrap(), b"won");
+}
