@@ -27,7 +27,7 @@ use onefold_format::index_run::IndexKind;
 use onefold_policy::SummaryVector;
 use onefold_policy::accelerated_filter::{AcceleratedFilter, FilterConfiguration, FilterCounters};
 use onefold_policy::lookup::{LookupStrategy, StreamLookup, Verdict};
-use onefold_policy::ports::Instance;
+use onefold_policy::ports::{IndexPort, Instance};
 use onefold_policy::rewrite::RewriteChoice;
 use onefold_types::{ContainerId, Fingerprint, Result, limits};
 use reliance::Reliance;
@@ -378,6 +378,16 @@ impl ChunkStore {
         true
     }
 
+    /// Frames that hold a duplicate, newest first, in other containers than the known ones. The
+    /// index is asked, and containers that the look-up has not met are read.
+    fn others(&self, fingerprint: &Fingerprint, known: &[FrameId]) -> Result<Vec<FrameId>> {
+        let mut shared = self.lock();
+        let started = Instant::now();
+        let found = shared.instances(fingerprint, known);
+        shared.elapsed += started.elapsed();
+        found
+    }
+
     /// Plain bytes of a frame's chunks; 0 if the session has not met its container.
     fn payload_bytes(&self, frame: &FrameId) -> u64 {
         self.lock().port.payload_bytes(frame)
@@ -455,6 +465,32 @@ impl Shared {
         }
         self.holders.retain(|other| other.container != instance.container);
         Standing::Old(frame, self.holders.iter().map(|one| self.port.frame_of(one)).collect())
+    }
+
+    fn instances(&mut self, fingerprint: &Fingerprint, known: &[FrameId]) -> Result<Vec<FrameId>> {
+        let Self { filter, port, holders, .. } = self;
+        let is_known = |id: ContainerId| known.iter().any(|frame| frame.container == id);
+        holders.clear();
+        filter.holders(fingerprint, holders);
+        holders.retain(|holder| !is_known(holder.container));
+        let mut located = Vec::new();
+        port.locate(std::slice::from_ref(fingerprint), &mut located, &mut 0)?;
+        for container in located.into_iter().flatten() {
+            let is_met = holders.iter().any(|holder| holder.container == container);
+            if is_known(container) || is_met {
+                continue;
+            }
+            let Some(fingerprints) = port.container_fingerprints(container)? else {
+                continue;
+            };
+            if let Some(position) = fingerprints.iter().position(|one| one == fingerprint) {
+                holders.push(Instance { container, position: position as u32 });
+            }
+            filter.note_container(container, fingerprints);
+        }
+        let mut frames: Vec<FrameId> = holders.iter().map(|one| port.frame_of(one)).collect();
+        frames.sort_unstable_by(|a, b| b.cmp(a));
+        Ok(frames)
     }
 
     /// Turns verdicts into decisions. A chunk that was judged new becomes pending; if a chunk like

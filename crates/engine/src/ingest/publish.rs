@@ -236,8 +236,9 @@ impl Backup<'_> {
         let chosen = choice.strategy(self.repository, &present, self.options.device_costs)?;
         let costs = chosen.costs.or(self.options.device_costs);
         let before = (names, parent.as_ref());
+        let known = (costs, index.entries());
         let (rewrite, earlier) =
-            rewriting::options(self.repository, self.options, &list, before, costs);
+            rewriting::options(self.repository, self.options, &list, before, known);
         let earlier = earlier.filter(|_| parent.is_some());
         let scattered = ScatteredFiles::new(parent.as_ref(), earlier.as_ref(), &rewrite);
         let store_options = ChunkStoreOptions {

@@ -1,6 +1,7 @@
 //! What rewriting may do in a backup, and what it knows of the snapshots before.
 //!
-//! The loss is that of the whole store (what earlier snapshots did not use up may be used later);
+//! The loss is that of the whole store (what earlier snapshots did not use up may be used later),
+//! whichever of them have been forgotten since;
 //! the previous version of the stream is the parent (FAST'19, section 3.2; S2.11), whose placement
 //! says how much of each frame or container it used.
 //!
@@ -47,17 +48,17 @@ pub fn options(
     options: &BackupOptions,
     list: &SnapshotList,
     (names, parent): (&[String], Option<&Snapshot>),
-    costs: Option<DeviceCosts>,
+    (costs, index_entries): (Option<DeviceCosts>, u64),
 ) -> (RewriteOptions, Option<EarlierPlacement>) {
     let choice = options.rewrite;
     if choice == RewriteChoice::None {
         return (RewriteOptions::none(), None);
     }
-    let unit = Unit::for_device(costs.map_or(0, |costs| costs.device_read_ns));
+    let unit = Unit::for_rewriting(&choice, costs.map_or(0, |costs| costs.device_read_ns));
     let previous = parent.or_else(|| previous_version(list, &options.host, names));
     let mut earlier = placement_of(repository, previous);
     let history = earlier.as_mut().and_then(|earlier| earlier.uses(unit).ok());
-    let stored = StoredBefore::of(list);
+    let stored = StoredBefore::of(list, index_entries);
     let parameters = RewriteParameters {
         container_bytes: repository.configuration().container_size_bytes as u64,
         expected: previous.map(|previous| Expected {
@@ -73,7 +74,9 @@ pub fn options(
     (RewriteOptions { choice, parameters, unit, targets: targets.map(Arc::new) }, earlier)
 }
 
-/// What all visible snapshots together stored, as far as the loss counts it.
+/// What the store holds, as far as the loss counts it: what its index lists. What forgotten
+/// snapshots stored belongs to it, as long as it is there; of what the listed ones stored again it
+/// is not known how much a collection has dropped since, so all of it counts as stored twice.
 #[derive(Default)]
 struct StoredBefore {
     chunks: Before,
@@ -82,9 +85,9 @@ struct StoredBefore {
 }
 
 impl StoredBefore {
-    fn of(list: &SnapshotList) -> Self {
+    fn of(list: &SnapshotList, index_entries: u64) -> Self {
         let mut sum = Self::default();
-        for snapshot in list.visible() {
+        for snapshot in &list.snapshots {
             let summary = &snapshot.record.summary;
             let add = |to: &mut u64, more| *to = to.saturating_add(more);
             add(&mut sum.chunks.unique_chunks, summary.chunks_new);
@@ -92,6 +95,10 @@ impl StoredBefore {
             add(&mut sum.unique_bytes, summary.bytes_new);
             add(&mut sum.rewritten_bytes, summary.bytes_rewritten);
         }
+        let unique_chunks = index_entries.saturating_sub(sum.chunks.rewritten_chunks);
+        let mean_bytes = sum.unique_bytes as f64 / sum.chunks.unique_chunks.max(1) as f64;
+        sum.unique_bytes = (unique_chunks as f64 * mean_bytes) as u64;
+        sum.chunks.unique_chunks = unique_chunks;
         sum
     }
 }

@@ -17,6 +17,7 @@ mod read_back;
 mod renewal;
 mod restore;
 mod rewriting;
+mod rewriting_amounts;
 mod roundtrip;
 mod scattered;
 mod steps;

@@ -154,7 +154,7 @@ pub fn save(repository: &Arc<Repository>, path: &Path, options: &BackupOptions) 
     save_with(repository, sources(&[path.to_path_buf()]), options)
 }
 
-fn containers_of(repository: &Repository) -> BTreeSet<ContainerId> {
+pub fn containers_of(repository: &Repository) -> BTreeSet<ContainerId> {
     container_names(repository).unwrap().into_iter().collect()
 }
 
@@ -175,7 +175,7 @@ fn copies_in<'a>(
 }
 
 /// How often each data chunk stands in containers that are there now and were not before.
-fn copies_since(
+pub fn copies_since(
     repository: &Repository,
     before: &BTreeSet<ContainerId>,
 ) -> BTreeMap<Fingerprint, u32> {

@@ -11,7 +11,8 @@
 //!    the count of the last container, from the most used on, that may be referred to now; 0 if all
 //!    may.
 //! 3. The threshold is `RC_rw` if it is the smaller one: the loss comes first. Otherwise it stays
-//!    if it lies between the two, and is their middle if it does not.
+//!    if it lies between the two, and is their middle if it does not; also if `RC_reads` is 0. Who
+//!    asks for nothing to be rewritten then gets a threshold of 0 ([`RewriteParameters`]).
 //!
 //! What the publication leaves open: without a limit for reads the threshold is `RC_rw`, without
 //! one for the loss it is `RC_reads`. The share of the stream that has passed is measured in
@@ -131,6 +132,7 @@ impl ReadAllowance {
 pub(super) struct Bounds {
     pub(super) budget: Budget,
     reads: ReadAllowance,
+    only_beyond_reads: bool,
 }
 
 /// The two bounds.
@@ -143,7 +145,11 @@ pub(super) struct BoundPair {
 
 impl Bounds {
     pub(super) fn new(parameters: &RewriteParameters) -> Self {
-        Self { budget: Budget::new(parameters), reads: ReadAllowance::new(parameters) }
+        Self {
+            budget: Budget::new(parameters),
+            reads: ReadAllowance::new(parameters),
+            only_beyond_reads: parameters.only_beyond_reads,
+        }
     }
 
     /// Both bounds for containers that are used so often, ascending.
@@ -158,6 +164,7 @@ impl Bounds {
     pub(super) fn between(&self, pair: BoundPair, previous: f64) -> Result<f64, f64> {
         match pair.read {
             None => Err(pair.rewrite),
+            Some(read) if self.only_beyond_reads && read <= 0.0 => Err(0.0),
             Some(read) if !self.budget.is_limited() => Err(read),
             Some(read) if pair.rewrite < read => Err(pair.rewrite),
             Some(read) if read < previous && previous < pair.rewrite => Ok(previous),
@@ -252,5 +259,11 @@ mod tests {
         assert_eq!(bounds.between(pair(9.0, 5.0), 6.0), Ok(6.0));
         assert_eq!(bounds.between(pair(9.0, 5.0), 2.0), Ok(7.0));
         assert_eq!(bounds.between(BoundPair { rewrite: 9.0, read: None }, 2.0), Err(9.0));
+        // The middle, though all reads are allowed; unless that is reason enough to do nothing.
+        assert_eq!(bounds.between(pair(9.0, 0.0), 0.0), Ok(4.5));
+        let bounds =
+            Bounds::new(&RewriteParameters { only_beyond_reads: true, ..parameters.clone() });
+        assert_eq!(bounds.between(pair(9.0, 0.0), 0.0), Err(0.0));
+        assert_eq!(bounds.between(pair(9.0, 5.0), 2.0), Ok(7.0));
     }
 }

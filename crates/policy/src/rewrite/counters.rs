@@ -70,4 +70,11 @@ impl RewriteCounters {
             Decision::Share => self.shared += 1,
         }
     }
+
+    /// Takes back that a chunk was rewritten: it is kept.
+    pub(super) fn take_back(&mut self, size_bytes: u32) {
+        self.rewritten = self.rewritten.saturating_sub(1);
+        self.rewritten_bytes = self.rewritten_bytes.saturating_sub(u64::from(size_bytes));
+        self.kept += 1;
+    }
 }

@@ -97,6 +97,22 @@ impl RewriteChoice {
         }
     }
 
+    /// Whether what was asked for, or stands in for what was not, is a number of containers or a
+    /// count of chunks in one: a level, reads or a threshold.
+    #[must_use]
+    pub fn counts_containers(&self) -> bool {
+        let limits = self.limits();
+        let is_unlimited = limits == RewriteLimits::default();
+        match self {
+            Self::None => false,
+            Self::Capping { .. } => true,
+            Self::Flexible(_) | Self::Window(_) if is_unlimited => true,
+            Self::Flexible(_) | Self::Window(_) | Self::History(_) | Self::Auto(_) => {
+                limits.reads_max.is_some() || limits.threshold.is_some()
+            }
+        }
+    }
+
     fn limits_mut(&mut self) -> Option<&mut RewriteLimits> {
         match self {
             Self::None | Self::Capping { .. } => None,
@@ -221,6 +237,9 @@ pub struct RewriteParameters {
     pub loss_max: Option<f64>,
     /// Old containers that a segment may refer to, on average; capping: at most.
     pub reads_max: Option<f64>,
+    /// Whether nothing is stored again while reads are within their limit (flexible, window); the
+    /// publication takes a threshold above 0 then as well (S2.16).
+    pub only_beyond_reads: bool,
     /// A threshold that never changes, for experiments (S2.35). The loss is then limited only if
     /// that is asked for as well.
     pub threshold_fixed: Option<u32>,
@@ -247,6 +266,7 @@ impl Default for RewriteParameters {
             candidates_bytes_max: 5 * container_bytes,
             loss_max: None,
             reads_max: None,
+            only_beyond_reads: false,
             threshold_fixed: None,
             expected: None,
             before: None,
@@ -275,7 +295,9 @@ impl RewriteParameters {
         Ok(())
     }
 
-    /// These parameters with what the choice says in their place.
+    /// These parameters with what the choice says in their place. Policies that go by counts and are
+    /// given no limit at all leave alone what reads well: a segment that keeps to the level of
+    /// capping.
     pub(super) fn with(mut self, choice: &RewriteChoice) -> Self {
         let limits = choice.limits();
         self.loss_max = limits.loss_max.or(self.loss_max);
@@ -283,6 +305,10 @@ impl RewriteParameters {
         self.threshold_fixed = limits.threshold.or(self.threshold_fixed);
         if self.loss_max.or(self.reads_max).is_none() && self.threshold_fixed.is_none() {
             self.loss_max = Some(LOSS_DEFAULT);
+            if matches!(choice, RewriteChoice::Flexible(_) | RewriteChoice::Window(_)) {
+                self.reads_max = Some(f64::from(LEVEL_DEFAULT));
+                self.only_beyond_reads = true;
+            }
         }
         self
     }
