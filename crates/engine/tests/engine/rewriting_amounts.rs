@@ -2,12 +2,13 @@
 
 use crate::ingest::{in_memory, open, random_bytes};
 use crate::rewriting::{containers_of, copies_since, rewriting, save, unkeyed};
+use onefold_engine::InitOptions;
 use onefold_engine::ingest::{BackupOptions, ParentChoice};
 use onefold_engine::retention::forget_final;
 use onefold_engine::session::SnapshotList;
 use onefold_store::Store;
-use onefold_types::SessionId;
 use onefold_types::environment::SeededRandomness;
+use onefold_types::{SessionId, limits};
 use std::fs;
 use std::path::Path;
 use std::sync::Arc;
@@ -57,8 +58,12 @@ impl Remains {
 }
 
 fn store() -> Arc<dyn Store> {
+    store_of(unkeyed().container_size_bytes)
+}
+
+fn store_of(container_size_bytes: usize) -> Arc<dyn Store> {
     let (_, store) = in_memory();
-    crate::ingest::create(&store, &unkeyed());
+    crate::ingest::create(&store, &InitOptions { container_size_bytes, ..unkeyed() });
     store
 }
 
@@ -118,7 +123,8 @@ fn r92_a_second_version_that_reads_well_stores_nothing_again() {
     let choices =
         ["auto", "history", "capping", "flexible", "window", "capping,level=20", "window,reads=20"];
     for choice in choices {
-        let store = store();
+        // Containers of many frames, as they are by default.
+        let store = store_of(limits::CONTAINER_TARGET_BYTES);
         let mut remains = Remains::new(16, 2 << 20, 0);
         for version in 0..2 {
             let report = save(&open(&store), remains.path(), &rewriting(choice));
