@@ -202,7 +202,7 @@ impl StreamRewriter {
 
     /// The owner did not carry out a [`Decision::Rewrite`] of a chunk of so many bytes, because it
     /// found another copy: what may be rewritten is not used up by it.
-    pub fn take_back(&mut self, size_bytes: u32) {
+    pub fn take_back(&mut self, size_bytes: u64) {
         self.counters.take_back(size_bytes);
     }
 

@@ -112,6 +112,8 @@ pub struct Rewriting {
     /// Whether what the history keeps is kept even if there is one copy only.
     keeps_by_history: bool,
     targets: Option<Arc<BTreeSet<ContainerId>>>,
+    /// Chunks stored again of which there were two copies.
+    third_copies: u64,
     /// Whether history keeps what is in the frame last asked about: chunks of a frame come
     /// together.
     last_kept: Option<(FrameId, bool)>,
@@ -121,6 +123,16 @@ pub struct Rewriting {
 struct Undecided {
     fingerprint: Fingerprint,
     instances: Box<[FrameId]>,
+}
+
+/// Whether there is another copy of a chunk that is to be stored again.
+enum Elsewhere {
+    /// There is none.
+    Nowhere,
+    /// There are some, of which the previous version used nothing of what lies around them.
+    Torn,
+    /// There is one, good enough to refer to.
+    In(FrameId),
 }
 
 /// The stream that rewriting works for.
@@ -158,6 +170,7 @@ impl Rewriting {
             names: Vec::new(),
             unit: options.unit,
             targets: options.targets,
+            third_copies: 0,
             last_kept: None,
         })
     }
@@ -294,12 +307,17 @@ impl Rewriting {
                     };
                     let mut frame = None;
                     if let Some((fingerprint, bytes)) = chunk {
-                        frame = self.elsewhere(fingerprint, instances, stream)?;
-                        if frame.is_some() {
-                            let size_bytes = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
-                            self.rewriter.take_back(size_bytes);
-                        } else {
-                            frame = stream.store_again(fingerprint, bytes)?;
+                        let elsewhere = self.elsewhere(fingerprint, instances, stream)?;
+                        frame = match elsewhere {
+                            Elsewhere::In(frame) => Some(frame),
+                            Elsewhere::Nowhere | Elsewhere::Torn => {
+                                stream.store_again(fingerprint, bytes)?
+                            }
+                        };
+                        match elsewhere {
+                            Elsewhere::In(_) => self.rewriter.take_back(bytes.len() as u64),
+                            Elsewhere::Torn => self.third_copies += 1,
+                            Elsewhere::Nowhere => {}
                         }
                         shared.insert(*fingerprint, frame);
                     }
@@ -313,32 +331,33 @@ impl Rewriting {
     }
 
     /// A copy that makes it needless to store a chunk again, which was stored again before: of the
-    /// copies `seen` or of those that the look-up did not happen to meet. By history one is good
-    /// enough unless the previous version used little of what lies around it. Counts of a segment
-    /// or a window say nothing about the version before, so for them any will do, and a chunk is
-    /// stored twice at most until a collection drops one of the copies.
+    /// copies `seen` or of those that the look-up did not happen to meet. One is good enough unless
+    /// the previous version used little of what lies around it. Otherwise the chunk is stored a
+    /// third time; so are no more chunks than the stream had new ones, or what one version does to
+    /// data that do not change the next one might undo for ever.
     fn elsewhere(
         &self,
         fingerprint: &Fingerprint,
         seen: &[FrameId],
         stream: &mut dyn Stream,
-    ) -> Result<Option<FrameId>> {
-        if !self.keeps_by_history && self.targets.is_none() && seen.len() > 1 {
-            return Ok(seen.iter().max().copied());
-        }
+    ) -> Result<Elsewhere> {
         let others = stream.others(fingerprint, seen)?;
-        let is_sparse = |frame: &&FrameId| {
-            let name = self.unit.name_of(**frame);
-            match (&self.targets, &self.history) {
-                (Some(targets), _) => targets.contains(&name),
-                (None, Some(history)) if self.keeps_by_history => {
-                    history.get(&name).and_then(|usage| usage.is_sparse()) == Some(true)
-                }
-                (None, _) => false,
-            }
+        if seen.len() + others.len() < 2 {
+            return Ok(Elsewhere::Nowhere);
+        }
+        let newest_first = || others.iter().chain(seen);
+        let usage = |frame: &FrameId| self.history.as_ref()?.get(&self.unit.name_of(*frame));
+        let is_sparse = |frame: &FrameId| match &self.targets {
+            Some(targets) => targets.contains(&self.unit.name_of(*frame)),
+            None => usage(frame).and_then(|usage| usage.is_sparse()) == Some(true),
         };
-        let stays = others.iter().find(|frame| self.stays(&self.unit.name_of(**frame)));
-        Ok(stays.or_else(|| others.iter().find(|frame| !is_sparse(frame))).copied())
+        let stays = newest_first().find(|frame| self.stays(&self.unit.name_of(**frame)));
+        let good = stays.or_else(|| others.iter().find(|frame| !is_sparse(frame)));
+        if good.is_none() && self.third_copies < self.rewriter.counters().unique {
+            return Ok(Elsewhere::Torn);
+        }
+        let kept = good.or_else(|| newest_first().max());
+        Ok(kept.map_or(Elsewhere::Nowhere, |frame| Elsewhere::In(*frame)))
     }
 
     /// Lets go of a decided place, and of the bytes with the last place of its chunk.

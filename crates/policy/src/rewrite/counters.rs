@@ -72,9 +72,9 @@ impl RewriteCounters {
     }
 
     /// Takes back that a chunk was rewritten: it is kept.
-    pub(super) fn take_back(&mut self, size_bytes: u32) {
+    pub(super) fn take_back(&mut self, size_bytes: u64) {
         self.rewritten = self.rewritten.saturating_sub(1);
-        self.rewritten_bytes = self.rewritten_bytes.saturating_sub(u64::from(size_bytes));
+        self.rewritten_bytes = self.rewritten_bytes.saturating_sub(size_bytes);
         self.kept += 1;
     }
 }
