@@ -119,7 +119,8 @@ pub struct BackupOptions {
     pub compression: Option<Compression>,
     /// Threads for reading and for sealing, each.
     pub threads: usize,
-    /// Source paths backed up at the same time, each as a stream of its own.
+    /// Source paths backed up at the same time, each as a stream of its own; fewer if the memory
+    /// limit says so.
     pub streams: usize,
     /// Look at everything, write nothing.
     pub dry_run: bool,
@@ -156,6 +157,9 @@ pub struct BackupReport {
     pub rewrite: RewriteReport,
     /// What the device was taken to cost, where the strategy asked.
     pub device_costs: Option<DeviceCosts>,
+    /// Streams that ran at once: as many as were asked for, as the memory limit allows, and as
+    /// there are sources.
+    pub streams: usize,
     /// How often a collector made it start over.
     pub fenced: u32,
     /// How long it took.

@@ -6,6 +6,13 @@
 
 use onefold_types::{Error, Result, limits};
 
+/// Buffers in flight of one stream, stacks, and the program itself.
+const FIXED_BYTES: usize = 40 * limits::MIB;
+/// What is left to divide at the least limit.
+const DIVISIBLE_MIN_BYTES: usize = limits::MEMORY_LIMIT_MIN_BYTES - FIXED_BYTES;
+/// What each further stream has in flight: files being read, open containers, frames being sealed.
+const STREAM_BYTES: usize = 20 * limits::MIB;
+
 /// How much memory each part of the engine may take, in bytes unless the name says otherwise.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct MemoryPlan {
@@ -25,7 +32,9 @@ pub struct MemoryPlan {
     pub waiting_chunks_bytes: usize,
     /// Duplicates of which it is not decided yet whether they are stored again (S2.18).
     pub rewrite_candidates_bytes: usize,
-    /// Files or batches being read at once.
+    /// Streams of a backup that run at once; what each has of its own is a part of the shares.
+    pub streams: usize,
+    /// Files or batches of a stream being read at once.
     pub read_jobs_max: usize,
     /// File bytes whose restore is planned as one.
     pub restore_window_chunks: usize,
@@ -49,25 +58,47 @@ impl MemoryPlan {
                 limits::MEMORY_LIMIT_MIN_BYTES / limits::MIB
             )));
         }
-        // A fixed part goes to buffers in flight, stacks and the program itself.
-        let divisible = limit_bytes - 40 * limits::MIB;
-        Ok(Self {
+        Ok(Self::divide(limit_bytes, FIXED_BYTES, 1))
+    }
+
+    /// The division for a backup of so many streams into containers of such a size: of as many as
+    /// fit, at least of one.
+    #[must_use]
+    pub fn for_streams(&self, wanted: usize, container_size_bytes: usize) -> Self {
+        // Beyond what the fixed part counts on: one container of data and one of nodes are open in
+        // each stream, one is being stored and one waits for that.
+        let larger_bytes = container_size_bytes.saturating_sub(limits::CONTAINER_TARGET_BYTES);
+        let stream_bytes = STREAM_BYTES + 2 * larger_bytes;
+        let divisible_bytes = self.limit_bytes.saturating_sub(FIXED_BYTES + 4 * larger_bytes);
+        let more = divisible_bytes.saturating_sub(DIVISIBLE_MIN_BYTES) / stream_bytes;
+        let streams = wanted.clamp(1, 1 + more);
+        let fixed_bytes = FIXED_BYTES + 4 * larger_bytes + (streams - 1) * stream_bytes;
+        Self::divide(self.limit_bytes, fixed_bytes, streams)
+    }
+
+    /// A fixed part goes to buffers in flight, stacks and the program itself.
+    fn divide(limit_bytes: usize, fixed_bytes: usize, streams: usize) -> Self {
+        let divisible = limit_bytes.saturating_sub(fixed_bytes).max(DIVISIBLE_MIN_BYTES);
+        Self {
             limit_bytes,
             locality_cache_bytes: divisible / 4,
-            summary_vector_bytes: divisible / 4,
-            section_cache_bytes: divisible / 8,
-            frame_cache_bytes: (divisible / 16).clamp(2 * limits::MIB, 64 * limits::MIB),
+            // Each stream reads the parent's tree with an index and caches of its own.
+            summary_vector_bytes: divisible / 2 / (streams + 1),
+            section_cache_bytes: divisible / 8 / streams,
+            frame_cache_bytes: (divisible / 16).clamp(2 * limits::MIB, 64 * limits::MIB) / streams,
             pending_chunks_max: (divisible / 8 / 160).clamp(1 << 13, 1 << 20),
-            waiting_chunks_bytes: (divisible / 16).clamp(2 * limits::MIB, 256 * limits::MIB),
+            waiting_chunks_bytes: (divisible / 16).clamp(2 * limits::MIB, 256 * limits::MIB)
+                / streams,
             rewrite_candidates_bytes: (divisible / 16).clamp(2 * limits::MIB, 64 * limits::MIB),
-            read_jobs_max: 4,
+            streams,
+            read_jobs_max: if streams == 1 { 4 } else { 2 },
             restore_window_chunks: (divisible / 4 / 96).clamp(1 << 14, 1 << 22),
             stash_bytes: (limit_bytes / 4).min(1024 * limits::MIB),
             check_buffer_bytes: (divisible / 16).clamp(limits::MIB, 64 * limits::MIB),
             // A collection uses no locality cache beyond the reader's, and waits for nothing.
             marks_bytes: divisible / 3,
             copied_chunks_max: (divisible / 12 / 96).clamp(1 << 12, 1 << 22),
-        })
+        }
     }
 }
 
@@ -97,5 +128,33 @@ mod tests {
             assert!(of_a_dump <= plan.limit_bytes / 4 * 3, "{mebibytes} MiB: {of_a_dump}");
         }
         assert!(MemoryPlan::new(limits::MEMORY_LIMIT_MIN_BYTES - 1).is_err());
+    }
+
+    #[test]
+    fn r88_streams_share_the_limit() {
+        let plan = |mebibytes: usize| MemoryPlan::new(mebibytes * limits::MIB).unwrap();
+        let streams = |mebibytes: usize, wanted: usize, container: usize| {
+            plan(mebibytes).for_streams(wanted, container * limits::MIB).streams
+        };
+        assert_eq!(plan(256).for_streams(1, limits::CONTAINER_TARGET_BYTES), plan(256));
+        assert_eq!(streams(48, 8, 4), 1);
+        assert_eq!(streams(68, 8, 4), 2);
+        assert_eq!(streams(256, 8, 4), 8);
+        assert_eq!(streams(256, 99, 4), 11);
+        assert_eq!(streams(256, 8, 64), 1);
+        assert_eq!(streams(256, 0, 4), 1);
+        for (wanted, mebibytes) in [(2, 68), (8, 256), (256, 8192)] {
+            let shared = plan(mebibytes).for_streams(wanted, limits::CONTAINER_TARGET_BYTES);
+            assert_eq!(shared.streams, wanted);
+            let of_each = shared.section_cache_bytes
+                + shared.frame_cache_bytes
+                + shared.summary_vector_bytes
+                + shared.waiting_chunks_bytes;
+            let sum = FIXED_BYTES
+                + (wanted - 1) * STREAM_BYTES
+                + shared.locality_cache_bytes
+                + wanted * of_each;
+            assert!(sum <= shared.limit_bytes, "{wanted} streams: {sum}");
+        }
     }
 }

@@ -100,6 +100,7 @@ pub struct NamedSlot {
 }
 
 /// An open store.
+#[derive(Clone)]
 pub struct Repository {
     store: Arc<dyn Store>,
     store_id: StoreId,
@@ -284,6 +285,12 @@ impl Repository {
     #[must_use]
     pub fn memory(&self) -> &MemoryPlan {
         &self.memory
+    }
+
+    /// The same store with another division of the memory limit.
+    #[must_use]
+    pub fn with_memory(&self, memory: MemoryPlan) -> Self {
+        Self { memory, ..self.clone() }
     }
 
     /// All key slots, those that cannot be read last.

@@ -55,6 +55,9 @@ enum Message {
 #[derive(Default)]
 struct State {
     durable: Vec<DurableContainer>,
+    /// Buffers of containers that are stored, for the next ones: buffers of this size, freed by
+    /// another thread, are what an allocator keeps most of.
+    spare: Vec<Vec<u8>>,
     failure: Option<(ErrorKind, String)>,
 }
 
@@ -76,6 +79,13 @@ impl ContainerLog {
             .spawn(move || run(&*store, &inbox, &shared))
             .map_err(|cause| Error::io("starting a thread", cause))?;
         Ok(Self { messages: Mutex::new(Some(messages)), state, thread: Mutex::new(Some(thread)) })
+    }
+
+    /// An empty buffer, of a container that is stored if there is one.
+    #[must_use]
+    pub fn buffer(&self, capacity: usize) -> Vec<u8> {
+        let spare = lock(&self.state).spare.pop();
+        spare.unwrap_or_else(|| Vec::with_capacity(capacity))
     }
 
     /// Hands over a container; waits while one is being stored and another is waiting.
@@ -143,7 +153,7 @@ fn run(store: &dyn Store, inbox: &Receiver<Message>, state: &Mutex<State>) {
             Message::Barrier(done) => {
                 let _ = done.send(());
             }
-            Message::Append(container) => {
+            Message::Append(mut container) => {
                 if lock(state).failure.is_some() {
                     continue;
                 }
@@ -159,6 +169,8 @@ fn run(store: &dyn Store, inbox: &Receiver<Message>, state: &Mutex<State>) {
                     }),
                     Err(error) => state.failure = Some((error.kind(), error.to_string())),
                 }
+                container.bytes.clear();
+                state.spare.push(container.bytes);
             }
         }
     }

@@ -249,7 +249,7 @@ impl OpenContainer {
 impl Body {
     fn open(context: &ContainerContext, id: ContainerId) -> Result<Self> {
         let sealer = Arc::new(context.vault.object(Purpose::Container, &id.0)?);
-        let mut bytes = Vec::with_capacity(context.target_bytes + 2 * limits::MIB);
+        let mut bytes = context.log.buffer(context.target_bytes + 2 * limits::MIB);
         bytes.extend_from_slice(&container::encode_header(id));
         Ok(Self {
             id,

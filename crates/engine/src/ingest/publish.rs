@@ -48,6 +48,13 @@ pub fn backup(
 ) -> Result<BackupReport> {
     let started = Instant::now();
     let started_ns = repository.environment().clock.now_ns();
+    let wanted = match &source {
+        Source::Paths { paths, .. } => options.streams.min(paths.len()),
+        Source::Stream { .. } => 1,
+    };
+    let container_size_bytes = repository.configuration().container_size_bytes;
+    let memory = repository.memory().for_streams(wanted, container_size_bytes);
+    let repository = &Arc::new(repository.with_memory(memory));
     let mut backup = Backup { repository, options, job, started_ns, fenced: 0 };
     let mut report = match source {
         Source::Paths { paths, selection } => backup.paths(&paths, &selection)?,
@@ -330,7 +337,7 @@ impl Backup<'_> {
 
     /// What records the placement of the only stream, if its chunks come in the tree's order.
     fn recorder(&self, ready: &mut Ready, in_tree_order: bool) -> Option<PlacementRecorder> {
-        if self.options.streams > 1 || !in_tree_order {
+        if self.repository.memory().streams > 1 || !in_tree_order {
             return None;
         }
         let open = || rewriting::placement_of(self.repository, ready.parent.as_ref());
@@ -346,7 +353,7 @@ impl Backup<'_> {
         build: impl FnOnce(&StreamContext<'_>, &mut [StreamWriter]) -> Result<(Reference, Summary)>,
     ) -> Result<Tree> {
         let store = &ready.store;
-        let streams = self.options.streams.max(1);
+        let streams = self.repository.memory().streams;
         let mut writers: Vec<StreamWriter> =
             (0..streams).map(|_| store.stream_of(streams)).collect::<Result<_>>()?;
         if let ([only], Some(recorder)) = (writers.as_mut_slice(), recorder) {
@@ -413,6 +420,7 @@ impl Backup<'_> {
         let lookup = store.lookup_report();
         let parent_id = parent.as_ref().map(|parent| parent.id);
         let mut report = BackupReport {
+            streams: self.repository.memory().streams,
             parent: parent_id,
             strays,
             summary: tree.summary,

@@ -101,13 +101,16 @@ pub fn run(
     spare: &Receiver<Vec<u8>>,
     job: &Job,
 ) {
+    let mut last = None;
     for ReadJob { work, results } in jobs {
+        // The buffer that a job ends with goes to the next: only those that are sent come back.
+        let message = last.take().unwrap_or_else(|| Message::empty(spare));
         let mut reader = FileReader {
             repository,
             job,
             spare,
             results: &results,
-            message: Message::empty(spare),
+            message,
             filled: 0,
             unchunked: 0,
         };
@@ -117,6 +120,7 @@ pub fn run(
         };
         // An error here means that nobody takes messages any more: the backup has failed.
         let _ = outcome.and_then(|()| reader.send());
+        last = Some(Message::new(reader.message.buffer));
     }
 }
 
@@ -135,6 +139,10 @@ impl Message {
         // A buffer that was in use keeps its length: its bytes need no clearing before they are
         // overwritten.
         let buffer = spare.try_recv().unwrap_or_else(|_| vec![0; BUFFER_BYTES]);
+        Self::new(buffer)
+    }
+
+    fn new(buffer: Vec<u8>) -> Self {
         Self { buffer, parts: Vec::new(), fingerprints: Vec::new() }
     }
 }
