@@ -8,7 +8,7 @@
 //! stays (R89). `change` is what `hold`, `release`, `tag` and `describe` do.
 
 use crate::repository::Repository;
-use crate::session::changes::{self, Attributes};
+use crate::session::changes::{self, Attributes, Said};
 use crate::session::{Snapshot, SnapshotList, marks, tombstones};
 use onefold_policy::retention::Candidate;
 use onefold_types::{Error, ErrorKind, Result, SessionId};
@@ -90,8 +90,7 @@ pub fn forget_hidden_before(repository: &Repository, moment_ns: i64, by: &str) -
     Ok(forgotten)
 }
 
-/// Changes what is said about snapshots; returns those of which that differs from what was said.
-/// All are looked up before the first is changed.
+/// Changes what is said about snapshots, all of which are looked up before the first is changed.
 ///
 /// Errors: `NotFound` if one of them is forgotten for good.
 pub fn change(
@@ -99,18 +98,13 @@ pub fn change(
     snapshots: &[SessionId],
     by: &str,
     apply: &dyn Fn(&mut Attributes),
-) -> Result<Vec<SessionId>> {
+) -> Result<Vec<Said>> {
     let list = SnapshotList::load(repository)?;
     for id in snapshots {
         find(&list, *id)?;
     }
-    let mut changed = Vec::new();
-    for id in snapshots {
-        if changes::edit(repository, *id, list.changes.of(*id), by, apply)? {
-            changed.push(*id);
-        }
-    }
-    Ok(changed)
+    let edit = |id: &SessionId| changes::edit(repository, *id, list.changes.of(*id), by, apply);
+    snapshots.iter().map(edit).collect()
 }
 
 /// The snapshots as retention and selection look at them.

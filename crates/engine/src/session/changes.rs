@@ -51,6 +51,17 @@ pub struct Attributes {
     pub description: String,
 }
 
+/// What came of changing what is said about a snapshot.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Said {
+    /// The snapshot.
+    pub snapshot: SessionId,
+    /// What is said about it now.
+    pub attributes: Attributes,
+    /// Whether that was not said before.
+    pub is_new: bool,
+}
+
 /// The changes of one snapshot.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Known {
@@ -198,9 +209,8 @@ impl Changes {
     }
 }
 
-/// Changes what is said about a snapshot; tells whether that differs from what was said. When it
-/// returns `Ok`, nobody forgets the snapshot for good who has not seen the result. `known` is what
-/// a list has shown.
+/// Changes what is said about a snapshot. When it returns `Ok`, nobody forgets the snapshot for good
+/// who has not seen the result. `known` is what a list has shown.
 ///
 /// Errors: `NotFound` if the snapshot is forgotten for good; `Fenced` if others change it all the
 /// time.
@@ -210,7 +220,7 @@ pub fn edit(
     known: Known,
     by: &str,
     apply: &dyn Fn(&mut Attributes),
-) -> Result<bool> {
+) -> Result<Said> {
     append(repository, id, known, by, apply, false)
 }
 
@@ -244,7 +254,7 @@ fn append(
     by: &str,
     apply: &dyn Fn(&mut Attributes),
     always: bool,
-) -> Result<bool> {
+) -> Result<Said> {
     for _ in 0..TRIES_MAX {
         if known.is_forgotten() {
             // Whoever decided that may have been stopped before the tombstone.
@@ -257,10 +267,10 @@ fn append(
         let is_said = after == before
             && !(known.is_lost || always)
             && !known.next(id)?.is_decided(repository)?;
-        if is_said || decide(repository, id, &known, by, after, false)? {
+        if is_said || decide(repository, id, &known, by, after.clone(), false)? {
             // The number may have been free because a collection has removed what was decided.
             refuse_tombstone(repository, id)?;
-            return Ok(!is_said);
+            return Ok(Said { snapshot: id, attributes: after, is_new: !is_said });
         }
         known = Changes::of_one(repository, id)?;
     }
