@@ -210,7 +210,8 @@ impl Changes {
 }
 
 /// Changes what is said about a snapshot. When it returns `Ok`, nobody forgets the snapshot for good
-/// who has not seen the result. `known` is what a list has shown.
+/// who has not seen the result. `known` is what a list has shown. `apply` may be asked several times,
+/// also about its own result.
 ///
 /// Errors: `NotFound` if the snapshot is forgotten for good; `Fenced` if others change it all the
 /// time.
@@ -255,6 +256,7 @@ fn append(
     apply: &dyn Fn(&mut Attributes),
     always: bool,
 ) -> Result<Said> {
+    let mut is_new = false;
     for _ in 0..TRIES_MAX {
         if known.is_forgotten() {
             // Whoever decided that may have been stopped before the tombstone.
@@ -264,15 +266,24 @@ fn append(
         let before = known.attributes(repository, id)?;
         let mut after = before.clone();
         apply(&mut after);
-        let is_said = after == before
-            && !(known.is_lost || always)
-            && !known.next(id)?.is_decided(repository)?;
-        if is_said || decide(repository, id, &known, by, after.clone(), false)? {
+        let is_said = after == before && !known.is_lost && (!always || is_new);
+        if !is_said && decide(repository, id, &known, by, after.clone(), false)? {
+            (is_new, known.last) = (true, known.last + 1);
+        } else if !is_said {
+            known = Changes::of_one(repository, id)?;
+            continue;
+        }
+        let is_newest = !known.next(id)?.is_decided(repository)?;
+        if !is_newest {
+            known = Changes::of_one(repository, id)?;
+        }
+        // What is planted in the place of the next change makes an own one count for nothing; a
+        // later one that opens does not, but may have outdone what was only read.
+        if is_newest || (is_new && !known.is_lost) {
             // The number may have been free because a collection has removed what was decided.
             refuse_tombstone(repository, id)?;
-            return Ok(Said { snapshot: id, attributes: after, is_new: !is_said });
+            return Ok(Said { snapshot: id, attributes: after, is_new });
         }
-        known = Changes::of_one(repository, id)?;
     }
     Err(changed_all_the_time(id))
 }
@@ -362,7 +373,9 @@ fn read(
     let (mut newest, mut unreadable) = (None, BTreeSet::new());
     for number in taken.iter().rev() {
         let bytes = DecidedName::change(ChangeName { snapshot, number: *number }).read(repository);
-        match bytes.and_then(|bytes| bytes.map(|it| record::decode(&it, "change")).transpose()) {
+        match bytes
+            .and_then(|bytes| bytes.map(|it| record::decode::<Change>(&it, "change")).transpose())
+        {
             Ok(Some(change)) => {
                 newest = Some((*number, change));
                 break;
@@ -383,7 +396,9 @@ fn read(
     }
     let stray = unreadable.split_off(&last.saturating_add(1)).into_iter().collect();
     let newest = newest.map(|(_, change)| change);
-    Ok((Known { last, newest, proved, is_lost: last > opened }, stray))
+    // Nothing follows the last change.
+    let is_lost = last > opened && !newest.as_ref().is_some_and(|change| change.forgotten);
+    Ok((Known { last, newest, proved, is_lost }, stray))
 }
 
 /// The changes that the newest plan names.
