@@ -270,6 +270,7 @@ fn append(
         if !is_said && decide(repository, id, &known, by, after.clone(), false)? {
             (is_new, known.last) = (true, known.last + 1);
         } else if !is_said {
+            refuse_tombstone(repository, id)?;
             known = Changes::of_one(repository, id)?;
             continue;
         }
@@ -307,7 +308,9 @@ pub fn close(
         if attributes.hold || !may()? {
             return Ok(false);
         }
-        if decide(repository, id, &known, by, attributes, true)? {
+        let is_own = decide(repository, id, &known, by, attributes, true)?;
+        // Others may have finished this, and a collection removed what was decided.
+        if is_own || tombstones::standing(repository, id)? == Standing::Forgotten {
             return Ok(true);
         }
         known = Changes::of_one(repository, id)?;
@@ -357,8 +360,13 @@ fn decide(
     let name = known.next(snapshot)?;
     match name.decide(repository, &record::encode(&change)?) {
         Ok(decision) => Ok(decision.is_own),
-        // What won does not open. If it is there, it counts as lost, and the next number is free.
-        Err(error) if error.is_damage() && name.is_decided(repository)? => Ok(false),
+        Err(error) if error.is_damage() => {
+            // What won does not open: it counts as lost, and the next number is free. Or it was
+            // removed before it was read back, because somebody has forgotten the snapshot.
+            let is_explained = name.is_decided(repository)?
+                || tombstones::standing(repository, snapshot)? == Standing::Forgotten;
+            if is_explained { Ok(false) } else { Err(error) }
+        }
         Err(error) => Err(error),
     }
 }

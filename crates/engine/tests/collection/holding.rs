@@ -110,6 +110,22 @@ fn r89_a_hold_and_the_forgetting_of_what_is_hidden_never_both_succeed_in_any_ord
 }
 
 #[test]
+fn r89_a_hold_beside_forgetting_and_collections_is_told_the_truth() {
+    for hidden in [false, true] {
+        let (world, id) = with_snapshot(hidden);
+        let forgets = if hidden { forgets_hidden() } else { forgets_unheld(id) };
+        let scenario = Scenario::new(world, [holds(id), forgets, collects(), collects()]);
+        in_parallel(400, |seed| {
+            let segments = random_segments(seed as u64, 4);
+            let may_stay = segments.iter().any(|it| matches!(it, Segment::Crash(_)));
+            let run = scenario.world.run(&scenario.actors, &segments, seed % 2 == 1);
+            assert_one_won(&run, id, may_stay);
+            scenario.world.verify(&mut { run });
+        });
+    }
+}
+
+#[test]
 fn r89_what_is_brought_back_is_not_forgotten_in_any_order() {
     let (world, id) = with_snapshot(true);
     let undeletes: Task = Arc::new(move |_, repository| {
