@@ -1,11 +1,11 @@
 //! Forgetting snapshots: by policy or by name, reversibly first.
 //!
 //! `forget` hides a snapshot behind a mark that `undelete` removes; `forget_final` decides its last
-//! change and its tombstone, after which its space can be collected and nothing brings it back (F1).
-//! Either is checked for all snapshots named before anything is written (R49): one that is on hold
-//! or does not exist refuses the whole request. Both may be repeated; what is done already is passed
-//! over. A hold that is decided meanwhile, beside a request that has begun, is obeyed: its snapshot
-//! stays (R89). `change` is what `hold`, `release`, `tag` and `describe` do.
+//! change and its tombstone, after which its space can be collected and nothing brings it back
+//! (F1). Either is checked for all snapshots named before anything is written (R49): one that is on
+//! hold or does not exist refuses the whole request. Both may be repeated; what is done already is
+//! passed over. A hold that is decided meanwhile, beside a request that has begun, is obeyed: its
+//! snapshot stays (R89). `change` is what `hold`, `release`, `tag` and `describe` do.
 
 use crate::repository::Repository;
 use crate::session::changes::{self, Attributes, Said};
@@ -60,8 +60,8 @@ pub fn forget_final(repository: &Repository, snapshots: &[SessionId], by: &str) 
         let known = list.changes.of(snapshot.id);
         if !changes::close(repository, snapshot.id, known, by, &|| Ok(true))? {
             return Err(Error::invalid(format!(
-                "snapshot {} was put on hold meanwhile and stays; of those named before it some may \
-                 be forgotten",
+                "snapshot {} was put on hold meanwhile and stays; of those named before it some \
+                 may be forgotten",
                 snapshot.id.short()
             )));
         }
@@ -74,8 +74,8 @@ pub fn forget_final(repository: &Repository, snapshots: &[SessionId], by: &str) 
 }
 
 /// Forgets for good what was hidden before this moment; returns how many snapshots that were.
-/// Those on hold stay, and so do those that somebody brings back or puts on hold meanwhile: marks are
-/// looked at again just before the last change is decided ([`marks`]).
+/// Those on hold stay, and so do those that somebody brings back or puts on hold meanwhile: marks
+/// are looked at again just before the last change is decided ([`marks`]).
 pub fn forget_hidden_before(repository: &Repository, moment_ns: i64, by: &str) -> Result<u64> {
     let list = SnapshotList::load(repository)?;
     let mut forgotten = 0;

@@ -1,5 +1,5 @@
-//! What `hold`, `release`, `tag` and `describe` share: which snapshots are meant, what is said about
-//! them, and what is told of it.
+//! What `hold`, `release`, `tag` and `describe` share: which snapshots are meant, what is said
+//! about them, and what is told of it.
 //!
 //! All snapshots are looked up before the first is changed. Saying again what is said already is no
 //! error, and writes nothing.

@@ -26,7 +26,8 @@ pub struct TagArguments {
     #[arg(long, value_name = "TAG,..", value_delimiter = ',')]
     remove: Vec<String>,
     /// Give these tags instead of all that there are; '' for none (may be repeated)
-    #[arg(long, value_name = "TAG,..", value_delimiter = ',', conflicts_with_all = ["add", "remove"])]
+    #[arg(long, value_name = "TAG,..", value_delimiter = ',')]
+    #[arg(conflicts_with_all = ["add", "remove"])]
     set: Option<Vec<String>>,
     #[command(flatten)]
     subjects: SubjectArguments,

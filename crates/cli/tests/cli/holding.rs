@@ -1,4 +1,5 @@
-//! `hold`, `release`, `tag` and `describe`: what is said about snapshots after they were saved (R89).
+//! `hold`, `release`, `tag` and `describe`: what is said about snapshots after they were
+//! saved (R89).
 
 use crate::support::Sandbox;
 use serde_json::{Value, json};

@@ -1,4 +1,5 @@
-//! Decided records, plans and what they prove: outcomes, tombstones, fates, changes, epochs, sweeps.
+//! Decided records, plans and what they prove: outcomes, tombstones, fates, changes, epochs,
+//! sweeps.
 //!
 //! Every decision has two copies (see [`crate::session::decided`]). One that is missing is made
 //! anew out of the other where the check may write; one that cannot be read is named, with what to

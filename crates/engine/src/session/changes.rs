@@ -1,9 +1,9 @@
 //! What is said about a snapshot after it was made: its hold, its tags, its note (rule D9).
 //!
-//! An outcome is immutable, so what is said later is a sequence of decisions, `changes/<s>.<n>` with
-//! n = 1, 2, ... Each carries the whole new state, and the highest one that opens counts. Whoever
-//! changes something reads the newest, applies its edit, and decides the next number; if another
-//! one won that number, it reads again and applies its edit to what won.
+//! An outcome is immutable, so what is said later is a sequence of decisions, `changes/<s>.<n>`
+//! with n = 1, 2, ... Each carries the whole new state, and the highest one that opens counts.
+//! Whoever changes something reads the newest, applies its edit, and decides the next number; if
+//! another one won that number, it reads again and applies its edit to what won.
 //!
 //! # Forgetting for good
 //! The last change of a snapshot says that it is forgotten; its tombstone follows. So a hold and a
@@ -209,9 +209,9 @@ impl Changes {
     }
 }
 
-/// Changes what is said about a snapshot. When it returns `Ok`, nobody forgets the snapshot for good
-/// who has not seen the result. `known` is what a list has shown. `apply` may be asked several times,
-/// also about its own result.
+/// Changes what is said about a snapshot. When it returns `Ok`, nobody forgets the snapshot for
+/// good who has not seen the result. `known` is what a list has shown. `apply` may be asked several
+/// times, also about its own result.
 ///
 /// Errors: `NotFound` if the snapshot is forgotten for good; `Fenced` if others change it all the
 /// time.
