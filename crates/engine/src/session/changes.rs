@@ -409,8 +409,11 @@ fn read(
     }
     let stray = unreadable.split_off(&last.saturating_add(1)).into_iter().collect();
     let newest = newest.map(|(_, change)| change);
-    // Nothing follows the last change.
-    let is_lost = last > opened && !newest.as_ref().is_some_and(|change| change.forgotten);
+    // Nothing follows the last change; and a collection may have removed all of them since the plan
+    // that names them was read.
+    let is_lost = last > opened
+        && !newest.as_ref().is_some_and(|change| change.forgotten)
+        && tombstones::standing(repository, snapshot)? != Standing::Forgotten;
     Ok((Known { last, newest, proved, is_lost }, stray))
 }
 

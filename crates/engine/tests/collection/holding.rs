@@ -11,7 +11,7 @@ use onefold_crypto::Suite;
 use onefold_engine::collection::collect;
 use onefold_engine::retention;
 use onefold_engine::session::changes::{self, Known};
-use onefold_engine::session::{SnapshotList, tombstones};
+use onefold_engine::session::{SnapshotList, epoch, tombstones};
 use onefold_format::layout::{self, ChangeName};
 use onefold_store::{Blobs, MemoryStore};
 use onefold_types::{ErrorKind, SessionId};
@@ -295,6 +295,25 @@ fn r89_a_change_that_a_plan_knew_is_missed() {
             .for_each(|name| assert!(saved.memory.remove(&key(name.as_str()))));
     }
     assert_held_for_lack_of(&saved.memory, id, 2);
+}
+
+#[test]
+fn r89_changes_that_a_collection_removes_are_not_lost() {
+    let (mut saved, id) = held();
+    let dead = saved.save(&[("x", 77, 90_000)]);
+    saved.forget(&[dead]);
+    collect(&saved.repository, &everything(), &job()).unwrap();
+    // Somebody has read this plan, and lists the changes after the next collection.
+    let plan = epoch::newest_plan(&saved.repository).unwrap().unwrap();
+    assert_eq!(changes::numbers_of(&plan).get(&id), Some(&2));
+    retention::change(&saved.repository, &[id], "me", &|it| it.hold = false).unwrap();
+    saved.forget(&[id]);
+    collect(&saved.repository, &everything(), &job()).unwrap();
+    assert!(names(&saved.memory, layout::CHANGES).is_empty());
+    let slow =
+        changes::Changes::load_planned(&saved.repository, &changes::numbers_of(&plan)).unwrap();
+    assert!(!slow.of(id).is_lost);
+    assert!(slow.problems(&|_| true, &|_| true).is_empty());
 }
 
 #[test]
