@@ -205,8 +205,7 @@ pub fn check(
     report.problems.extend(findings.problems.iter().cloned());
 
     let survey = containers::survey(repository, options, &findings.ids, job, &mut report)?;
-    let has_no_past = list.changes.forgotten().next().is_none() && has_no_past(repository)?;
-    if list.snapshots.is_empty() && !survey.contents.is_empty() && has_no_past {
+    if list.snapshots.is_empty() && !survey.contents.is_empty() && has_no_past(repository)? {
         report.problems.push(format!(
             "there are {} container(s), and no record of any snapshot, not even of a forgotten \
              one: if the directory '{}' was lost, bring it back from a copy of the store",
@@ -220,7 +219,7 @@ pub fn check(
     let resolver = Resolver::new(repository, survey, coverage)?;
     let mut trees = Trees::new(resolver, repository.memory().restore_window_chunks, job);
     check_snapshots(repository, &list.snapshots, &mut trees, &mut report)?;
-    let has_lost_all = list.snapshots.is_empty() && has_no_past;
+    let has_lost_all = list.snapshots.is_empty() && has_no_past(repository)?;
     if !list.lost.is_empty() || list.has_strays || has_lost_all {
         report.roots = roots::find(repository, &list.snapshots, &mut trees)?;
     }

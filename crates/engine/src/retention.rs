@@ -36,7 +36,7 @@ pub fn forget(repository: &Repository, snapshots: &[SessionId], by: &str) -> Res
 pub fn undelete(repository: &Repository, snapshots: &[SessionId]) -> Result<u64> {
     let list = SnapshotList::load(repository)?;
     for id in snapshots {
-        find_kept(repository, &list, *id, "undelete")?;
+        find(&list, *id)?;
     }
     let mut shown = 0;
     for id in snapshots {
@@ -51,10 +51,7 @@ pub fn forget_final(repository: &Repository, snapshots: &[SessionId], by: &str) 
     let list = SnapshotList::load(repository)?;
     let mut left = Vec::with_capacity(snapshots.len());
     for id in snapshots {
-        if list.changes.of(*id).is_forgotten() {
-            // Somebody was stopped before the tombstone.
-            changes::finish_one(repository, *id, by)?;
-        } else if list.get(*id).is_some() || !tombstones::is_forgotten(repository, *id)? {
+        if list.get(*id).is_some() || !tombstones::is_forgotten(repository, *id)? {
             left.push(*id);
         }
     }
@@ -104,7 +101,7 @@ pub fn change(
 ) -> Result<Vec<Said>> {
     let list = SnapshotList::load(repository)?;
     for id in snapshots {
-        find_kept(repository, &list, *id, by)?;
+        find(&list, *id)?;
     }
     let edit = |id: &SessionId| changes::edit(repository, *id, list.changes.of(*id), by, apply);
     snapshots.iter().map(edit).collect()
@@ -143,14 +140,6 @@ fn select<'a>(list: &'a SnapshotList, ids: &[SessionId]) -> Result<Vec<&'a Snaps
         }
     }
     Ok(selected)
-}
-
-/// Fails if there is no such snapshot; one of which only the tombstone is wanting gets that.
-fn find_kept(repository: &Repository, list: &SnapshotList, id: SessionId, by: &str) -> Result<()> {
-    if list.changes.of(id).is_forgotten() {
-        changes::refuse_forgotten(repository, id, by)?;
-    }
-    find(list, id).map(drop)
 }
 
 fn find(list: &SnapshotList, id: SessionId) -> Result<&Snapshot> {

@@ -12,9 +12,9 @@
 //! snapshot is forgotten; a forgetting after a hold, that it is held. Bringing a hidden snapshot
 //! back decides a change as well, so that nobody forgets for good what was hidden before that.
 //!
-//! Whoever is stopped between the last change and the tombstone leaves a snapshot that nobody lists
-//! any more, but whose space is not free yet. The next one puts the tombstone who meets it: a
-//! collection, whoever repeats the forgetting, or whoever tries to change it.
+//! Whoever is stopped between the last change and the tombstone leaves a snapshot that is listed as
+//! hidden, and that the next one forgets who touches it: a collection, whoever repeats the
+//! forgetting, or whoever tries to change it.
 //!
 //! # Invariants
 //! - A number is decided after the one before was, and never taken back while the snapshot lives. A
@@ -235,7 +235,7 @@ pub fn confirm(repository: &Repository, id: SessionId, by: &str) -> Result<()> {
 /// Fails if a snapshot is forgotten for good, and sees to it that it is if its last change says so.
 pub fn refuse_forgotten(repository: &Repository, id: SessionId, by: &str) -> Result<()> {
     if Changes::of_one(repository, id)?.is_forgotten() {
-        finish_one(repository, id, by)?;
+        tombstones::forget(repository, id, by, CLOSED)?;
         return Err(forgotten_for_good(id));
     }
     refuse_tombstone(repository, id)
@@ -260,7 +260,7 @@ fn append(
     for _ in 0..TRIES_MAX {
         if known.is_forgotten() {
             // Whoever decided that may have been stopped before the tombstone.
-            finish_one(repository, id, by)?;
+            tombstones::forget(repository, id, by, CLOSED)?;
             return Err(forgotten_for_good(id));
         }
         let before = known.attributes(repository, id)?;
@@ -323,16 +323,11 @@ pub fn close(
 pub fn finish_forgetting(repository: &Repository, by: &str) -> Result<()> {
     for id in Changes::load(repository)?.forgotten() {
         if tombstones::standing(repository, id)? != Standing::Forgotten {
-            finish_one(repository, id, by)?;
+            tombstones::forget(repository, id, by, CLOSED)?;
+            super::marks::clear(repository, id)?;
         }
     }
     Ok(())
-}
-
-/// Forgets a snapshot whose last change says so.
-pub fn finish_one(repository: &Repository, id: SessionId, by: &str) -> Result<()> {
-    tombstones::forget(repository, id, by, CLOSED)?;
-    super::marks::clear(repository, id)
 }
 
 /// Deletes the changes of snapshots that the newest plan knows to be forgotten: nobody asks for

@@ -1,4 +1,4 @@
-//! The list of snapshots: committed outcomes that neither a tombstone nor a last change forgets.
+//! The list of snapshots: committed outcomes that no tombstone forgets.
 //!
 //! Each record is sealed under its session's name, so none can be forged, altered or moved. The
 //! *list* is authenticated too (R54): every record names the newest outcomes that its writer knew,
@@ -26,7 +26,7 @@ pub struct Snapshot {
     pub id: SessionId,
     /// Its record, with what was said about it since.
     pub record: SnapshotRecord,
-    /// Whether `forget` has hidden it.
+    /// Whether `forget` has hidden it, or is about to forget it for good.
     pub hidden: bool,
 }
 
@@ -83,11 +83,8 @@ impl SnapshotList {
                 && !forgotten.ids.contains(&id)
             {
                 let known = list.changes.of(id);
-                if known.is_forgotten() {
-                    continue;
-                }
                 known.apply(&mut record);
-                let hidden = marks.hidden.contains_key(&id);
+                let hidden = marks.hidden.contains_key(&id) || known.is_forgotten();
                 list.snapshots.push(Snapshot { id, record: *record, hidden });
             }
         }
