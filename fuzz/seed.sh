@@ -2,7 +2,7 @@
 # Fills corpus/TARGET with the golden files that each target decodes.
 set -eu
 cd "$(dirname "$0")"
-golden=../crates/format/tests/golden/v3
+golden=../crates/format/tests/golden/v4
 
 seed() {
     target=$1

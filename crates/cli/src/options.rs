@@ -119,6 +119,14 @@ pub enum Command {
     Forget(commands::forget::ForgetArguments),
     /// Bring hidden snapshots back
     Undelete(commands::undelete::UndeleteArguments),
+    /// Keep snapshots whatever 'forget' is told, until 'release'
+    Hold(commands::hold::HoldArguments),
+    /// Let 'forget' have snapshots that are on hold
+    Release(commands::hold::HoldArguments),
+    /// Change the tags of snapshots
+    Tag(commands::tag::TagArguments),
+    /// Change the note of a snapshot
+    Describe(commands::describe::DescribeArguments),
     /// Make a snapshot of a tree whose record is lost
     Recover(commands::recover::RecoverArguments),
     /// Free the space of what no snapshot needs any more

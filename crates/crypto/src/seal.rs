@@ -61,6 +61,8 @@ pub enum Purpose {
     Fate = 10,
     /// Doubts about what snapshots rely on.
     Doubt = 11,
+    /// What is said about snapshots after they were made.
+    Change = 12,
 }
 
 /// Seals and opens everything in one store.

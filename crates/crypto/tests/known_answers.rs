@@ -49,7 +49,7 @@ fn master_key() -> MasterKey {
     MasterKey::from_bytes(array(&answers()["master_key"]))
 }
 
-const PURPOSES: [Purpose; 11] = [
+const PURPOSES: [Purpose; 12] = [
     Purpose::Container,
     Purpose::IndexRun,
     Purpose::Outcome,
@@ -61,6 +61,7 @@ const PURPOSES: [Purpose; 11] = [
     Purpose::Configuration,
     Purpose::Fate,
     Purpose::Doubt,
+    Purpose::Change,
 ];
 
 /// What the answers call a purpose. A new purpose does not compile before it has a name here.
@@ -77,6 +78,7 @@ fn name(purpose: Purpose) -> &'static str {
         Purpose::Configuration => "configuration",
         Purpose::Fate => "fate",
         Purpose::Doubt => "doubt",
+        Purpose::Change => "change",
     }
 }
 

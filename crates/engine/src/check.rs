@@ -3,7 +3,7 @@
 //! | module | holds |
 //! | --- | --- |
 //! | `foundation` | configuration, key slots: what must be readable before anything else |
-//! | `decisions` | outcomes, tombstones, epochs, sweeps, fates, each with its second copy |
+//! | `decisions` | outcomes, tombstones, fates, changes, epochs, sweeps, each with its second copy |
 //! | `containers` | every container: structure, and as much of its data as asked for |
 //! | `index` | index runs and metadata packs against the containers |
 //! | `resolver` | where a chunk lies, told without relying on anything damaged |

@@ -1,11 +1,14 @@
 //! Forgetting snapshots: by policy or by name, reversibly first.
 //!
-//! `forget` hides a snapshot behind a mark that `undelete` removes; `forget_final` decides its
-//! tombstone, after which its space can be collected and nothing brings it back (F1). Either is
-//! checked for all snapshots named before anything is written (R49): one that is on hold or does
-//! not exist refuses the whole request. Both may be repeated; what is done already is passed over.
+//! `forget` hides a snapshot behind a mark that `undelete` removes; `forget_final` decides its last
+//! change and its tombstone, after which its space can be collected and nothing brings it back
+//! (F1). Either is checked for all snapshots named before anything is written (R49): one that is on
+//! hold or does not exist refuses the whole request. Both may be repeated; what is done already is
+//! passed over. A hold that is decided meanwhile, beside a request that has begun, is obeyed: its
+//! snapshot stays (R89). `change` is what `hold`, `release`, `tag` and `describe` do.
 
 use crate::repository::Repository;
+use crate::session::changes::{self, Attributes, Said};
 use crate::session::{Snapshot, SnapshotList, marks, tombstones};
 use onefold_policy::retention::Candidate;
 use onefold_types::{Error, ErrorKind, Result, SessionId};
@@ -54,6 +57,14 @@ pub fn forget_final(repository: &Repository, snapshots: &[SessionId], by: &str) 
     }
     let selected = select(&list, &left)?;
     for snapshot in &selected {
+        let known = list.changes.of(snapshot.id);
+        if !changes::close(repository, snapshot.id, known, by, &|| Ok(true))? {
+            return Err(Error::invalid(format!(
+                "snapshot {} was put on hold meanwhile and stays; of those named before it some \
+                 may be forgotten",
+                snapshot.id.short()
+            )));
+        }
         tombstones::forget(repository, snapshot.id, by, "forget")?;
     }
     for snapshot in selected.iter().filter(|snapshot| snapshot.hidden) {
@@ -63,19 +74,37 @@ pub fn forget_final(repository: &Repository, snapshots: &[SessionId], by: &str) 
 }
 
 /// Forgets for good what was hidden before this moment; returns how many snapshots that were.
-/// Those on hold stay, and so do those that somebody brings back meanwhile: each mark is looked at
-/// again just before it is made final, and its fate is decided once ([`marks`]).
+/// Those on hold stay, and so do those that somebody brings back or puts on hold meanwhile: marks
+/// are looked at again just before the last change is decided ([`marks`]).
 pub fn forget_hidden_before(repository: &Repository, moment_ns: i64, by: &str) -> Result<u64> {
     let list = SnapshotList::load(repository)?;
     let mut forgotten = 0;
     for snapshot in list.snapshots.iter().filter(|one| one.hidden && !one.record.hold) {
-        if marks::make_final(repository, snapshot.id, moment_ns)? {
+        let known = list.changes.of(snapshot.id);
+        if marks::make_final(repository, snapshot.id, known, moment_ns, by)? {
             tombstones::forget(repository, snapshot.id, by, "hidden long enough")?;
             marks::clear(repository, snapshot.id)?;
             forgotten += 1;
         }
     }
     Ok(forgotten)
+}
+
+/// Changes what is said about snapshots, all of which are looked up before the first is changed.
+///
+/// Errors: `NotFound` if one of them is forgotten for good.
+pub fn change(
+    repository: &Repository,
+    snapshots: &[SessionId],
+    by: &str,
+    apply: &dyn Fn(&mut Attributes),
+) -> Result<Vec<Said>> {
+    let list = SnapshotList::load(repository)?;
+    for id in snapshots {
+        find(&list, *id)?;
+    }
+    let edit = |id: &SessionId| changes::edit(repository, *id, list.changes.of(*id), by, apply);
+    snapshots.iter().map(edit).collect()
 }
 
 /// The snapshots as retention and selection look at them.

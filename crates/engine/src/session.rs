@@ -7,12 +7,14 @@
 //! | [`epoch`] | the newest epoch and what it condemns |
 //! | [`snapshots`] | the authenticated list of snapshots |
 //! | [`tombstones`] | what is forgotten for good |
+//! | [`changes`] | what is said about snapshots after they were made |
 //! | [`marks`] | what is hidden until it is brought back |
 //! | [`evidence`] | what proves that outcomes existed |
 //! | [`doubts`] | whether what a parent refers to is relied upon unread |
 //!
 //! Rule numbers (W1, F1, ...) are those of docs/PROTOCOL.md.
 
+pub mod changes;
 pub mod decided;
 pub mod doubts;
 pub mod epoch;

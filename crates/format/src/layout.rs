@@ -13,7 +13,8 @@
 //! outcomes/<s>                    decision: committed (the snapshot) or fenced
 //! tombstones/<s>                  decision: forgotten for good
 //! marks/<s>.<id>                  reversible mark: hidden by forget until undelete
-//! fates/<mark id>                 decision: the mark was taken back, or made final
+//! fates/<mark id>                 decision: the mark was taken back
+//! changes/<s>.<n>                 decision: the n-th change of what is said about a snapshot
 //! damage/<container id>           finding: do not rely on this container
 //! doubts/<id>                     doubt: something may be missing that nothing names
 //! plans/<id>  epochs/<n>  sweeps/<n>  finished/<n>     collection (protocol, section 3)
@@ -21,6 +22,8 @@
 //! ```
 
 use onefold_types::{ContainerId, DoubtId, Error, KeyId, MarkId, PlanId, Result, RunId, SessionId};
+use std::fmt;
+use std::str::FromStr;
 
 /// The configuration.
 pub const CONFIGURATION: &str = "config";
@@ -44,6 +47,8 @@ pub const TOMBSTONES: &str = "tombstones";
 pub const MARKS: &str = "marks";
 /// What became of marks.
 pub const FATES: &str = "fates";
+/// What is said about snapshots after they were made.
+pub const CHANGES: &str = "changes";
 /// Findings about containers.
 pub const DAMAGE: &str = "damage";
 /// Doubts about what snapshots rely on.
@@ -132,6 +137,54 @@ pub fn fate(mark: MarkId) -> String {
     format!("{FATES}/{mark}")
 }
 
+/// Which change of what is said about which snapshot; as text `<s>.<n>`.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct ChangeName {
+    /// The snapshot.
+    pub snapshot: SessionId,
+    /// The number, from 1.
+    pub number: u64,
+}
+
+impl ChangeName {
+    /// What the record is sealed as: no other change of this or another snapshot passes for it.
+    #[must_use]
+    pub fn sealed_as(&self) -> [u8; 16] {
+        let mut name = self.snapshot.0;
+        for (byte, of_number) in name[8..].iter_mut().zip(self.number.to_le_bytes()) {
+            *byte ^= of_number;
+        }
+        name
+    }
+}
+
+impl fmt::Display for ChangeName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.snapshot, self.number)
+    }
+}
+
+impl FromStr for ChangeName {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        let wrong = || Error::damaged(format!("'{text}' is not the name of a change"));
+        let (snapshot, digits) = text.split_once('.').ok_or_else(wrong)?;
+        let number: u64 = digits.parse().map_err(|_| wrong())?;
+        // A number has one spelling.
+        match number > 0 && number.to_string() == digits {
+            true => Ok(Self { snapshot: snapshot.parse()?, number }),
+            false => Err(wrong()),
+        }
+    }
+}
+
+/// Where it is decided what is said about a snapshot from now on.
+#[must_use]
+pub fn change(name: ChangeName) -> String {
+    format!("{CHANGES}/{name}")
+}
+
 /// Where a doubt lies.
 #[must_use]
 pub fn doubt(id: DoubtId) -> String {
@@ -208,6 +261,13 @@ mod tests {
         let one = MarkId([1; 16]);
         assert_eq!(mark_of(&mark(id, one)).unwrap(), (id, one));
         assert!(mark_of("marks/nonsense").is_err());
+        let second = ChangeName { snapshot: id, number: 2 };
+        let text = change(second);
+        assert_eq!(last_component(&text).parse::<ChangeName>().unwrap(), second);
+        assert_ne!(second.sealed_as(), ChangeName { snapshot: id, number: 3 }.sealed_as());
+        for number in ["0", "01", "+1", "", "1.2", "18446744073709551616"] {
+            assert!(format!("{id}.{number}").parse::<ChangeName>().is_err(), "{number}");
+        }
         assert_eq!(copy_of(&outcome(id)), format!("copies/outcomes/{id}"));
         let container_name = container(ContainerId([0xcd; 16]));
         assert!(container_name.starts_with("containers/cd/cdcd"));

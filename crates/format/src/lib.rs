@@ -28,4 +28,4 @@ pub mod record;
 pub mod wire;
 
 /// The version of the whole format. A store of another version is refused, never guessed at.
-pub const FORMAT_VERSION: u16 = 3;
+pub const FORMAT_VERSION: u16 = 4;

@@ -1,9 +1,11 @@
-//! Small records: snapshots, plans, marks, tombstones, findings and doubts.
+//! Small records: snapshots and what is said about them later, plans, marks, tombstones, findings
+//! and doubts.
 //!
 //! All are JSON, because they are few, people look at them (`onefold cat`), and fields are added
 //! over time; the engine seals them before they are stored. Unknown fields are kept out: a record
 //! with fields this version does not know carries a higher `version` and is refused.
 
+use crate::layout::ChangeName;
 use crate::node::Reference;
 use onefold_types::{
     ContainerId, DoubtId, Error, ErrorKind, Level, PlanId, Result, SessionId, limits,
@@ -114,7 +116,6 @@ mod fate {
     #[serde(rename_all = "kebab-case")]
     enum Name {
         TakenBack,
-        MadeFinal,
     }
 
     #[derive(Serialize, Deserialize)]
@@ -127,7 +128,6 @@ mod fate {
         fn from(fate: super::Fate) -> Self {
             match fate {
                 super::Fate::TakenBack => Self { fate: Name::TakenBack },
-                super::Fate::MadeFinal => Self { fate: Name::MadeFinal },
             }
         }
     }
@@ -136,7 +136,6 @@ mod fate {
         fn from(fields: Fields) -> Self {
             match fields.fate {
                 Name::TakenBack => Self::TakenBack,
-                Name::MadeFinal => Self::MadeFinal,
             }
         }
     }
@@ -287,6 +286,10 @@ pub struct Plan {
     /// missing is a loss.
     #[serde(with = "texts")]
     pub outcomes: Vec<SessionId>,
+    /// The newest change of each snapshot that was not forgotten and had one. Numbers only rise, so
+    /// one that is missing is a loss.
+    #[serde(with = "texts")]
+    pub changes: Vec<ChangeName>,
     /// Stored bytes of containers that are unused once the plan is carried out, about; what is left
     /// alone because a backup may be at it counts, what is damaged does not.
     pub unused_bytes: u64,
@@ -355,14 +358,31 @@ pub struct Mark {
     pub reason: String,
 }
 
-/// What became of a mark, decided once: hiding is taken back, or made final, never both.
+/// What is said about a snapshot from now on. Each change carries all of it, so that only the
+/// newest one counts.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Change {
+    /// When, in nanoseconds since 1970.
+    pub time_ns: i64,
+    /// The machine and user.
+    pub by: String,
+    /// Whether forget must leave the snapshot alone.
+    pub hold: bool,
+    /// Its tags.
+    pub tags: Vec<String>,
+    /// A note.
+    pub description: String,
+    /// Whether it is forgotten for good: the last change. Its tombstone follows.
+    pub forgotten: bool,
+}
+
+/// What became of a mark, decided once.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(from = "fate::Fields", into = "fate::Fields")]
 pub enum Fate {
     /// It was taken back: it hides nothing any more, whoever puts it where again.
     TakenBack,
-    /// It was turned into a tombstone.
-    MadeFinal,
 }
 
 /// A doubt: chunks may be missing without anything to name them by. What a snapshot refers to is
@@ -480,6 +500,7 @@ mod tests {
             condemned: vec![ContainerId([4; 16])],
             tombstones: vec![SessionId([5; 16])],
             outcomes: vec![SessionId([5; 16])],
+            changes: vec![ChangeName { snapshot: SessionId([5; 16]), number: 2 }],
             unused_bytes: 6,
             stored_bytes: 7,
         };
@@ -488,9 +509,17 @@ mod tests {
         assert_eq!(decode::<Epoch>(&encode(&epoch).unwrap(), "epoch").unwrap(), epoch);
         let sweep = Sweep { deleted: vec![ContainerId([7; 16])] };
         assert_eq!(decode::<Sweep>(&encode(&sweep).unwrap(), "sweep").unwrap(), sweep);
-        for fate in [Fate::TakenBack, Fate::MadeFinal] {
-            assert_eq!(decode::<Fate>(&encode(&fate).unwrap(), "fate").unwrap(), fate);
-        }
+        let fate = Fate::TakenBack;
+        assert_eq!(decode::<Fate>(&encode(&fate).unwrap(), "fate").unwrap(), fate);
+        let change = Change {
+            time_ns: 8,
+            by: "u@h".into(),
+            hold: true,
+            tags: vec!["t".into()],
+            description: "d".into(),
+            forgotten: false,
+        };
+        assert_eq!(decode::<Change>(&encode(&change).unwrap(), "change").unwrap(), change);
     }
 
     #[test]

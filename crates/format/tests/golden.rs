@@ -1,6 +1,6 @@
 //! Frozen bytes of every structure: what a released version wrote, every later one must read.
 //!
-//! The files in `tests/golden/v3` are compared in both directions: values encode to these bytes,
+//! The files in `tests/golden/v4` are compared in both directions: values encode to these bytes,
 //! and these bytes decode to the values. Where an encoder may rightly yield other bytes (a
 //! compressor of another version), only decoding is checked. `UPDATE_EXPECT=1` writes files that
 //! are missing or differ; it is for formats that no release has written yet.
@@ -9,14 +9,15 @@ use onefold_format::codec::{Codec, Compression, Compressor, Decompressor};
 use onefold_format::configuration::{ChunkerSettings, Configuration};
 use onefold_format::container::{self, ChunkDescriptor, Delta, FrameDescriptor, MetadataSection};
 use onefold_format::index_run::{self, Piece, Table};
+use onefold_format::layout::ChangeName;
 use onefold_format::node::{
     ContainerUses, DirectoryLeaf, DirectoryMap, DirectoryPart, Entry, EntryKind, Extent, FileMap,
     Node, PlacementMap, PlacementPage, PlacementPart, PlacementRun, Reference, Time, Totals,
     Transform, UseOfContainer,
 };
 use onefold_format::record::{
-    self, Damage, Doubt, Epoch, Fate, Mark, Note, Outcome, Plan, SnapshotKind, SnapshotRecord,
-    Summary, Sweep, Tombstone,
+    self, Change, Damage, Doubt, Epoch, Fate, Mark, Note, Outcome, Plan, SnapshotKind,
+    SnapshotRecord, Summary, Sweep, Tombstone,
 };
 use onefold_format::{FORMAT_VERSION, metadata_pack};
 use onefold_types::{ContainerId, DoubtId, Fingerprint, Level, PlanId, RunId, SessionId};
@@ -407,6 +408,7 @@ fn every_record_is_frozen() {
         condemned: vec![ContainerId(id(6)), ContainerId(id(7))],
         tombstones: vec![SessionId(id(8))],
         outcomes: vec![SessionId(id(3)), SessionId(id(4))],
+        changes: vec![ChangeName { snapshot: SessionId(id(3)), number: 12 }],
         unused_bytes: 1_000_000,
         stored_bytes: 70_000_000,
     };
@@ -425,9 +427,21 @@ fn every_record_is_frozen() {
     check_record("mark.json", &mark);
     check_record("tombstone.json", &Tombstone { time_ns, by, reason, given_up: true });
     check_record("fate-taken-back.json", &Fate::TakenBack);
-    check_record("fate-made-final.json", &Fate::MadeFinal);
+    check_record("change.json", &change(false));
+    check_record("change-forgotten.json", &change(true));
     let doubt = Doubt { time_ns: 8, reason: "the index was made anew".into() };
     check_record("doubt.json", &doubt);
+}
+
+fn change(forgotten: bool) -> Change {
+    Change {
+        time_ns: 9,
+        by: "user@host".into(),
+        hold: !forgotten,
+        tags: vec!["one".into(), "two".into()],
+        description: "a note".into(),
+        forgotten,
+    }
 }
 
 #[test]

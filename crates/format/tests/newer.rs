@@ -10,7 +10,8 @@ use onefold_format::container::{self, FOOTER_BYTES, MetadataSection};
 use onefold_format::index_run::{self, Piece};
 use onefold_format::node::Node;
 use onefold_format::record::{
-    self, Damage, Doubt, Epoch, Fate, Mark, Note, Outcome, Plan, RECORD_VERSION, Sweep, Tombstone,
+    self, Change, Damage, Doubt, Epoch, Fate, Mark, Note, Outcome, Plan, RECORD_VERSION, Sweep,
+    Tombstone,
 };
 use onefold_format::{FORMAT_VERSION, metadata_pack};
 use onefold_types::{ErrorKind, Result};
@@ -212,7 +213,8 @@ fn r81_records_of_newer_versions() {
     refuses_newer::<Tombstone>("tombstone.json");
     refuses_newer::<Mark>("mark.json");
     refuses_newer::<Fate>("fate-taken-back.json");
-    refuses_newer::<Fate>("fate-made-final.json");
+    refuses_newer::<Change>("change.json");
+    refuses_newer::<Change>("change-forgotten.json");
     refuses_newer::<Damage>("damage.json");
     refuses_newer::<Doubt>("doubt.json");
     refuses_newer::<Outcome>("outcome-fenced.json");

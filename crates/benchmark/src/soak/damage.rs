@@ -25,7 +25,7 @@ use std::{fs, io, thread};
 /// Snapshots of a copy that are looked at.
 const SNAPSHOTS: usize = 5;
 /// Kinds of objects, by the beginning of their names.
-const KINDS: [&str; 18] = [
+const KINDS: [&str; 19] = [
     "containers",
     "metadata",
     "index",
@@ -44,6 +44,7 @@ const KINDS: [&str; 18] = [
     "copies",
     "doubts",
     "fates",
+    "changes",
 ];
 /// Kinds that can be lost with all their objects without the loss being hopeless.
 const LOST: [&str; 9] = [

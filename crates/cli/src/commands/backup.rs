@@ -4,6 +4,7 @@ mod look_up;
 mod rewriting;
 mod sources;
 
+use crate::commands::tag::refuse_bad;
 use crate::context::{Access, Context, bounded, host_name, program, user_name};
 use crate::exit::Outcome;
 use crate::place;
@@ -134,7 +135,7 @@ struct BackupRecordArguments {
     /// A note
     #[arg(long, value_name = "TEXT")]
     description: Option<String>,
-    /// Keep the snapshot whatever 'forget' is told
+    /// Keep the snapshot whatever 'forget' is told, until 'release'
     #[arg(long)]
     hold: bool,
 }
@@ -150,11 +151,7 @@ impl BackupArguments {
             true => profile.tags.clone(),
             false => self.record.tags.clone(),
         };
-        if tags.iter().any(|tag| tag.trim() != tag || tag.is_empty() || tag.contains(',')) {
-            return Err(Error::invalid(
-                "a tag is empty, contains a comma, or begins or ends with a space",
-            ));
-        }
+        refuse_bad(&tags)?;
         let streams = self.streams.or(profile.streams).map_or(1, usize::from);
         bounded("streams", streams, STREAMS_MAX)?;
         let host = self.record.host.clone().or_else(|| profile.host.clone());

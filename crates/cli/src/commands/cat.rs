@@ -5,6 +5,7 @@ use crate::entry;
 use crate::exit::Outcome;
 use crate::output::put_path;
 use crate::reference::Snapshots;
+use crate::time;
 use clap::{Args, Subcommand};
 use onefold_engine::Repository;
 use onefold_engine::container::reader;
@@ -31,7 +32,7 @@ pub struct CatArguments {
 enum Object {
     /// The store's configuration
     Config,
-    /// A snapshot's record
+    /// A snapshot's record, with what was said since, and by whom last
     Snapshot {
         /// The snapshot; hidden ones are shown too
         snapshot: SnapshotReference,
@@ -64,6 +65,14 @@ pub fn run(context: &Context, arguments: &CatArguments) -> Result<Outcome> {
             let mut value = to_value(&found.record)?;
             value["id"] = found.id.to_string().into();
             value["hidden"] = found.hidden.into();
+            let known = all.list.changes.of(found.id);
+            value["last_change"] = known.newest.map_or(Value::Null, |change| {
+                json!({
+                    "number": known.proved,
+                    "time": time::universal(change.time_ns),
+                    "by": change.by,
+                })
+            });
             ("snapshot_record", value)
         }
         Object::Container { container } => {

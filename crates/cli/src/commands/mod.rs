@@ -5,20 +5,24 @@ pub mod cat;
 pub mod check;
 pub mod completion;
 pub mod copy_snapshot;
+pub mod describe;
 pub mod diff;
 pub mod dump;
 pub mod find;
 pub mod forget;
 pub mod gc;
+pub mod hold;
 pub mod init;
 pub mod key;
 pub mod ls;
 pub mod maintain;
 pub mod recover;
 pub mod restore;
+pub mod saying;
 pub mod snapshots;
 pub mod stats;
 pub mod synthesize;
+pub mod tag;
 pub mod undelete;
 pub mod version;
 
@@ -52,6 +56,10 @@ fn dispatch(context: &Context, command: Command) -> Result<Outcome> {
         Command::Synthesize(arguments) => synthesize::run(context, &arguments),
         Command::Forget(arguments) => forget::run(context, &arguments),
         Command::Undelete(arguments) => undelete::run(context, &arguments),
+        Command::Hold(arguments) => hold::run(context, &arguments, true),
+        Command::Release(arguments) => hold::run(context, &arguments, false),
+        Command::Tag(arguments) => tag::run(context, &arguments),
+        Command::Describe(arguments) => describe::run(context, &arguments),
         Command::Recover(arguments) => recover::run(context, &arguments),
         Command::Gc(arguments) => gc::run(context, &arguments),
         Command::Maintain(arguments) => maintain::run(context, &arguments),

@@ -154,7 +154,9 @@ pub fn predicted(overview: &Overview, notes: &MachineNotes) -> Option<Duration> 
 fn print_table(context: &Context, members: &[&Snapshot], notes: &MachineNotes) -> Result<()> {
     let columns =
         ["ID", "Time", "Host", "Tags", "Paths", "Size", "Containers", "Factor", "Restore"];
-    let mut table = Table::new(&columns);
+    let has_notes = members.iter().any(|snapshot| !snapshot.record.description.is_empty());
+    let notes_column: &[&str] = if has_notes { &["Description"] } else { &[] };
+    let mut table = Table::new(&[&columns, notes_column].concat());
     for snapshot in members {
         let record = &snapshot.record;
         let mut tags = record.tags.join(",");
@@ -177,6 +179,7 @@ fn print_table(context: &Context, members: &[&Snapshot], notes: &MachineNotes) -
             overview.map_or_else(unknown, |it| it.containers.to_string()),
             overview.map_or_else(unknown, |it| format!("{:.2}", it.speed_factor())),
             overview.and_then(|it| predicted(&it, notes)).map_or_else(unknown, time::span),
+            record.description.clone(),
         ]);
         for path in paths {
             let mut cells = vec![String::new(); columns.len()];

@@ -26,7 +26,7 @@ struct Fixture {
     sealed: bool,
     init: &'static [&'static str],
     index: &'static str,
-    /// Whether it has been through `undelete`, `forget --final` and `gc`.
+    /// Whether it has been through `undelete`, `forget --final`, `gc` and `hold`.
     collected: bool,
 }
 
@@ -219,7 +219,8 @@ fn age(fixture: &Fixture, sandbox: &Sandbox, [first, second]: [&str; 2]) {
     sandbox.run(&["undelete", second]).expect(0);
     sandbox.run(&["forget", "--final", first]).expect(0);
     sandbox.run(&["gc", "--space-goal=100%"]).expect(0);
-    for place in ["tombstones", "fates", "epochs", "sweeps", "finished"] {
+    sandbox.run(&["hold", second]).expect(0);
+    for place in ["tombstones", "fates", "changes", "epochs", "sweeps", "finished"] {
         assert!(fs::read_dir(sandbox.path("store").join(place)).unwrap().count() > 0, "{place}");
     }
 }
@@ -307,6 +308,10 @@ fn verify(fixture: &Fixture) {
         expected.iter().filter(|(_, hidden, _)| *hidden).map(|(id, ..)| id).collect();
     assert_eq!(sandbox.ids(&[]).iter().collect::<Vec<_>>(), listed, "{}", fixture.name);
     check(&sandbox);
+    if fixture.collected {
+        let run = sandbox.run(&["forget", "--final", listed[0]]).expect(1);
+        assert!(run.stderr.contains("on hold"), "{}", run.stderr);
+    }
     hidden.iter().for_each(|id| drop(sandbox.run(&["undelete", id]).expect(0)));
     for (id, _, manifest_then) in &expected {
         let target = sandbox.arg(&format!("restored-{id}"));

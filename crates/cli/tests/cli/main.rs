@@ -30,6 +30,7 @@ mod first_use;
 mod fixtures;
 mod forgetting;
 mod full_devices;
+mod holding;
 mod hostile;
 mod json;
 mod looking;

@@ -5,7 +5,7 @@
 
 use crate::support::Sandbox;
 use onefold_crypto::{OsRandomness, Purpose, Vault};
-use onefold_format::layout;
+use onefold_format::layout::{self, ChangeName};
 use onefold_format::record::{self, Epoch, RECORD_VERSION};
 use onefold_types::{ContainerId, DoubtId, MarkId, PlanId, SessionId};
 use std::collections::BTreeMap;
@@ -114,6 +114,14 @@ fn r81_marks_and_fates_of_a_newer_version() {
         sandbox.run(&["forget", &sandbox.ids(&[])[0]]).expect(0);
         let (_, mark) = layout::mark_of(&names(sandbox, "marks")[0]).unwrap();
         put_newer(sandbox, &layout::fate(mark), Purpose::Fate, mark.0);
+    });
+}
+
+#[test]
+fn r81_changes_of_a_newer_version_forget_and_release_nothing() {
+    no_command_takes_it_for_damage(&EVERY, |sandbox| {
+        let name = ChangeName { snapshot: only_snapshot(sandbox), number: 1 };
+        put_newer(sandbox, &layout::change(name), Purpose::Change, name.sealed_as());
     });
 }
 

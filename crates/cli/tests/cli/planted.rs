@@ -22,11 +22,16 @@ fn names() -> Vec<String> {
         format!("metadata/{ID}"),
         format!("keys/{ID}.copy"),
         format!("keys/{ID}.removed.{ID}"),
+        format!("changes/{ID}.1"),
+        format!("changes/{ID}.18446744073709551615"),
+        format!("changes/{ID}.{ID}"),
+        format!("changes/{ID}"),
         "unheard-of/name".to_owned(),
     ]);
     let copies = ["outcomes", "tombstones", "fates"].map(|top| format!("copies/{top}/{ID}"));
     names.extend(copies);
     names.extend(["copies/epochs/2", "copies/sweeps/2"].map(str::to_owned));
+    names.push(format!("copies/changes/{ID}.2"));
     names
 }
 

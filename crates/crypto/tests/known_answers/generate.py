@@ -37,11 +37,11 @@ CONTEXTS = {
 PUBLIC_NODES = "onefold 2026 tree nodes of an unencrypted store"
 PURPOSES = {
     "container": 1, "index run": 2, "outcome": 3, "mark": 4, "tombstone": 5, "plan": 6,
-    "damage": 7, "session": 8, "configuration": 9, "fate": 10, "doubt": 11,
+    "damage": 7, "session": 8, "configuration": 9, "fate": 10, "doubt": 11, "change": 12,
 }
 PARTS = [0, 1, 0x01020304, 0x80000000, 0xC0000001, 0xFFFFFFFF]
 CONFIGURATION = (
-    "onefold configuration\nformat_version=3\nstore_id=" + STORE.hex() + "\ncreated_ns=5\n"
+    "onefold configuration\nformat_version=4\nstore_id=" + STORE.hex() + "\ncreated_ns=5\n"
     "encryption=aes-256-gcm\nhash=blake3\nchunker.kind=mincdc\nchunker.size_min_bytes=4096\n"
     "chunker.size_avg_bytes=8192\nchunker.size_max_bytes=12288\nchunker.regression_depth=0\n"
     "chunker.tar_aware=true\ncompression=zstd,2\ncontainer_size_bytes=4194304\n"

@@ -1,4 +1,5 @@
-//! Decided records, plans and what they prove: outcomes, tombstones, epochs, sweeps, fates.
+//! Decided records, plans and what they prove: outcomes, tombstones, fates, changes, epochs,
+//! sweeps.
 //!
 //! Every decision has two copies (see [`crate::session::decided`]). One that is missing is made
 //! anew out of the other where the check may write; one that cannot be read is named, with what to
@@ -25,6 +26,9 @@ pub fn check(repository: &Repository, record: bool, report: &mut CheckReport) ->
     }
     for name in names(layout::FATES)? {
         check_name(repository, name.parse().ok().map(DecidedName::fate), record, report)?;
+    }
+    for name in names(layout::CHANGES)? {
+        check_name(repository, name.parse().ok().map(DecidedName::change), record, report)?;
     }
     for name in names(layout::EPOCHS)? {
         check_name(repository, name.parse().ok().map(DecidedName::epoch), record, report)?;
@@ -140,8 +144,9 @@ fn report_lost(
         Err(_) => false,
     };
     match directory {
-        // Records that are lost are named by the list of snapshots, with what follows from it.
-        layout::OUTCOMES | layout::TOMBSTONES => {}
+        // Records that are lost are named by the list of snapshots, with what follows from it. A
+        // change that a later one has outdone is missed by nobody.
+        layout::OUTCOMES | layout::TOMBSTONES | layout::CHANGES => {}
         layout::EPOCHS | layout::SWEEPS if is_over => report.notes.push(format!(
             "neither '{first}' nor '{second}' can be read; that epoch is over, and nothing needs \
              them any more"

@@ -28,14 +28,16 @@ use crate::check::findings;
 use crate::index::{FingerprintIndex, merge, rebuild};
 use crate::job::Job;
 use crate::repository::Repository;
+use crate::session::changes::{self, Changes};
 use crate::session::epoch::{self, DecidedEpoch, Newest};
 use crate::session::evidence::Evidence;
-use crate::session::marks::{self as hiding, Marks as HiddenMarks};
+use crate::session::marks::Marks as HiddenMarks;
 use crate::session::snapshots;
 use crate::session::tombstones::Forgotten;
 use crate::tree::TreeReader;
 use account::Account;
 use missing::Missing;
+use onefold_format::layout::ChangeName;
 use onefold_format::node::Reference;
 use onefold_format::record::SnapshotRecord;
 use onefold_policy::collection::select::{ContainerLiveness, select};
@@ -78,6 +80,8 @@ struct Marked {
     known: BTreeSet<SessionId>,
     /// The sessions that had one when marking began.
     outcomes: BTreeSet<SessionId>,
+    /// The newest changes of snapshots then.
+    changes: Vec<ChangeName>,
     /// The snapshots marked so far.
     snapshots: BTreeMap<SessionId, SnapshotRecord>,
     marks: Marks,
@@ -123,7 +127,7 @@ impl<'a> Collector<'a> {
     pub fn run(mut self) -> Result<CollectReport> {
         if !self.options.mark_only {
             settle::fence_abandoned(self.repository)?;
-            hiding::finish_forgetting(self.repository)?;
+            changes::finish_forgetting(self.repository, "gc")?;
         }
         let mut vanished = 0;
         for _ in 0..TRIES_MAX {
@@ -216,8 +220,11 @@ impl<'a> Collector<'a> {
         };
         let forgotten = Forgotten::load(self.repository)?;
         let marks = HiddenMarks::load(self.repository)?;
-        let evidence = Evidence::of(&forgotten, &marks);
+        let changes = Changes::load_planned(self.repository, &forgotten.changes)?;
+        let mut evidence = Evidence::of(&forgotten, &marks);
+        evidence.extend(changes.proved());
         let tombstones = forgotten.ids;
+        let changes = changes.newest_but(&tombstones);
         let mut known = BTreeSet::new();
         let (live, outcomes) = self.committed_but(&tombstones, evidence, &mut known)?;
         let mut rounds = Rounds::default();
@@ -252,6 +259,7 @@ impl<'a> Collector<'a> {
             tombstones,
             known,
             outcomes,
+            changes,
             snapshots,
             marks,
             missing,
@@ -530,6 +538,7 @@ impl<'a> Collector<'a> {
         if !self.options.mark_only {
             let started = Instant::now();
             settle::remove_decided(self.repository)?;
+            changes::remove_forgotten(self.repository)?;
             let present = rebuild::container_names(self.repository)?;
             match cleaning::rewrite_packs(self.repository, &present, self.job) {
                 // What was to be freed is free; packs are copies and can wait.

@@ -15,7 +15,7 @@
 
 use crate::repository::Repository;
 use onefold_crypto::Purpose;
-use onefold_format::layout;
+use onefold_format::layout::{self, ChangeName};
 use onefold_store::Key;
 use onefold_types::{Error, ErrorKind, MarkId, Result, SessionId};
 use std::collections::BTreeSet;
@@ -68,6 +68,13 @@ impl DecidedName {
     #[must_use]
     pub fn fate(id: MarkId) -> Self {
         Self { name: layout::fate(id), purpose: Purpose::Fate, sealed_as: id.0 }
+    }
+
+    /// What is said about a snapshot from now on.
+    #[must_use]
+    pub fn change(name: ChangeName) -> Self {
+        let sealed_as = name.sealed_as();
+        Self { name: layout::change(name), purpose: Purpose::Change, sealed_as }
     }
 
     /// The plan of an epoch.
@@ -211,6 +218,13 @@ impl DecidedName {
             repository.store().delete(&Key::new(self.copy_name())?)?;
         }
         self.put_copy(repository, &sealed)
+    }
+
+    /// Removes both copies of what nobody will ever ask for again, the second one last: meanwhile
+    /// nobody decides anything else.
+    pub fn remove(&self, repository: &Repository) -> Result<()> {
+        repository.store().delete(&Key::new(self.name.as_str())?)?;
+        repository.store().delete(&Key::new(self.copy_name())?)
     }
 
     fn put_copy(&self, repository: &Repository, sealed: &[u8]) -> Result<()> {

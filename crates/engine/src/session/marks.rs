@@ -1,22 +1,22 @@
 //! Marks: snapshots that are hidden until somebody takes the mark back (rule D8).
 //!
 //! A mark is an object under a name of its own, sealed under that name, and says which snapshot it
-//! hides. What becomes of it is decided once, as its *fate*: `undelete` decides that it was taken
-//! back, and whoever forgets for good what has been hidden long decides that it was made final.
-//! Whichever comes first is obeyed by both, so that nothing is brought back and forgotten at once,
-//! however slow either is; and a mark that was taken back hides nothing any more, whoever puts its
-//! file where it was.
+//! hides. `undelete` decides as its *fate* that it was taken back: then it hides nothing any more,
+//! whoever puts its file where it was. After that `undelete` decides a change of the snapshot, and
+//! whoever forgets for good what has been hidden long looks at the marks before it decides the last
+//! one ([`changes`]). Whichever comes first is obeyed by both, so that nothing is brought back and
+//! forgotten at once, however slow either is.
 //!
 //! Marks that do not open with the store's key hide nothing and are reported.
 
+use super::changes::{self, Known};
 use super::decided::{self, DecidedName};
-use super::tombstones;
 use crate::repository::Repository;
 use onefold_crypto::Purpose;
 use onefold_format::layout;
 use onefold_format::record::{self, Fate, Mark};
 use onefold_store::Key;
-use onefold_types::{Error, ErrorKind, MarkId, Result, SessionId};
+use onefold_types::{ErrorKind, MarkId, Result, SessionId};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A mark that hides its snapshot.
@@ -70,7 +70,7 @@ impl Marks {
             };
             match fate {
                 Ok(Some(Fate::TakenBack)) => marks.void.push((snapshot, id)),
-                Ok(None | Some(Fate::MadeFinal)) => marks.add(snapshot, id, mark.time_ns),
+                Ok(None) => marks.add(snapshot, id, mark.time_ns),
                 // Hidden is what can still be brought back.
                 Err(error) if error.is_damage() => {
                     marks.problems.push(error.to_string());
@@ -93,9 +93,6 @@ impl Marks {
     }
 }
 
-/// Why a snapshot is forgotten that somebody else has hidden for long enough.
-const MADE_FINAL: &str = "its hiding was made final";
-
 /// Hides a snapshot until its marks are taken back.
 pub fn hide(repository: &Repository, snapshot: SessionId, by: &str, reason: &str) -> Result<()> {
     let environment = repository.environment();
@@ -116,14 +113,14 @@ pub fn take_back(repository: &Repository, snapshot: SessionId) -> Result<bool> {
     let marks = Marks::load_of(repository, &|id| id == snapshot)?;
     let hidden = marks.hidden.get(&snapshot).map(Vec::as_slice).unwrap_or_default();
     for mark in hidden {
-        if decide_fate(repository, mark.id, Fate::TakenBack)? == Fate::MadeFinal {
-            // Whoever made it final may have been stopped before it forgot the snapshot.
-            tombstones::forget(repository, snapshot, "undelete", MADE_FINAL)?;
-            return Err(forgotten_for_good(snapshot));
-        }
+        let taken_back = record::encode(&Fate::TakenBack)?;
+        DecidedName::fate(mark.id).decide(repository, &taken_back)?;
     }
-    if tombstones::is_forgotten(repository, snapshot)? {
-        return Err(forgotten_for_good(snapshot));
+    // Marks that are void already may be those of somebody who was stopped before this. If there
+    // are none, it still has to be told whether the snapshot is forgotten.
+    match hidden.is_empty() && marks.void.is_empty() {
+        true => changes::refuse_forgotten(repository, snapshot, "undelete")?,
+        false => changes::confirm(repository, snapshot, "undelete")?,
     }
     let taken_back = hidden.iter().map(|mark| (snapshot, mark.id));
     for (snapshot, id) in taken_back.chain(marks.void.iter().copied()) {
@@ -132,19 +129,20 @@ pub fn take_back(repository: &Repository, snapshot: SessionId) -> Result<bool> {
     Ok(!hidden.is_empty())
 }
 
-/// Makes hiding final if the snapshot is still hidden, and has been since before `moment_ns`; tells
-/// whether it did. The snapshot must be forgotten then, by whoever made it final or by the next
-/// one.
-pub fn make_final(repository: &Repository, snapshot: SessionId, moment_ns: i64) -> Result<bool> {
-    let marks = Marks::load_of(repository, &|id| id == snapshot)?;
-    if marks.hidden_since(snapshot).is_none_or(|since| since >= moment_ns) {
-        return Ok(false);
-    }
-    let mut is_final = false;
-    for mark in marks.hidden.get(&snapshot).map(Vec::as_slice).unwrap_or_default() {
-        is_final |= decide_fate(repository, mark.id, Fate::MadeFinal)? == Fate::MadeFinal;
-    }
-    Ok(is_final)
+/// Decides the last change of a snapshot that is still hidden, has been since before `moment_ns`,
+/// and is not on hold; tells whether it is decided. The snapshot must be forgotten then, by whoever
+/// called this or by the next one.
+pub fn make_final(
+    repository: &Repository,
+    snapshot: SessionId,
+    known: Known,
+    moment_ns: i64,
+    by: &str,
+) -> Result<bool> {
+    changes::close(repository, snapshot, known, by, &|| {
+        let marks = Marks::load_of(repository, &|id| id == snapshot)?;
+        Ok(marks.hidden_since(snapshot).is_some_and(|since| since < moment_ns))
+    })
 }
 
 /// Removes the marks on a snapshot that is forgotten for good: its tombstone says all there is to
@@ -158,28 +156,6 @@ pub fn clear(repository: &Repository, snapshot: SessionId) -> Result<()> {
     })?;
     let delete = |(snapshot, id)| repository.store().delete(&Key::new(layout::mark(snapshot, id))?);
     names.into_iter().try_for_each(delete)
-}
-
-/// Forgets the snapshots whose hiding was made final by somebody who was stopped before it had
-/// forgotten them.
-pub fn finish_forgetting(repository: &Repository) -> Result<()> {
-    let marks = Marks::load(repository)?;
-    for (snapshot, hiding) in &marks.hidden {
-        let mut is_final = false;
-        for mark in hiding {
-            is_final |= read_fate(repository, mark.id)? == Some(Fate::MadeFinal);
-        }
-        if is_final {
-            tombstones::forget(repository, *snapshot, "gc", MADE_FINAL)?;
-            clear(repository, *snapshot)?;
-        }
-    }
-    Ok(())
-}
-
-fn decide_fate(repository: &Repository, id: MarkId, fate: Fate) -> Result<Fate> {
-    let decision = DecidedName::fate(id).decide(repository, &record::encode(&fate)?)?;
-    record::decode(&decision.record, "what became of a mark")
 }
 
 fn read_fate(repository: &Repository, id: MarkId) -> Result<Option<Fate>> {
@@ -213,14 +189,4 @@ fn read(
             Ok(None)
         }
     }
-}
-
-fn forgotten_for_good(snapshot: SessionId) -> Error {
-    Error::new(
-        ErrorKind::NotFound,
-        format!(
-            "snapshot {} has been forgotten for good meanwhile, or is about to be",
-            snapshot.short()
-        ),
-    )
 }

@@ -8,6 +8,7 @@
 //! A snapshot whose record cannot be read is *lost* (rule D1): it is in no list, it is reported,
 //! and collections stop until its record is back or somebody gives it up.
 
+use super::changes::Changes;
 use super::decided::{self, DecidedName};
 use super::evidence::{Evidence, Missing, decided_sessions};
 use super::marks::Marks;
@@ -23,9 +24,9 @@ use std::collections::{BTreeMap, BTreeSet};
 pub struct Snapshot {
     /// The session's name, which is the snapshot's.
     pub id: SessionId,
-    /// Its record.
+    /// Its record, with what was said about it since.
     pub record: SnapshotRecord,
-    /// Whether `forget` has hidden it.
+    /// Whether `forget` has hidden it, or is about to forget it for good.
     pub hidden: bool,
 }
 
@@ -40,6 +41,8 @@ pub struct SnapshotList {
     pub lost: BTreeSet<SessionId>,
     /// Whether records were lost before the oldest one that there is.
     pub has_strays: bool,
+    /// What was said about snapshots since they were made.
+    pub changes: Changes,
     /// What does not add up: missing, damaged or unauthentic records.
     pub problems: Vec<String>,
 }
@@ -50,6 +53,7 @@ impl SnapshotList {
         let mut list = Self::default();
         let mut forgotten = Forgotten::load(repository)?;
         list.problems.append(&mut forgotten.problems);
+        list.changes = Changes::load_planned(repository, &forgotten.changes)?;
         let mut marks = Marks::load(repository)?;
         list.problems.append(&mut marks.problems);
         let mut outcomes = BTreeMap::new();
@@ -75,14 +79,20 @@ impl SnapshotList {
         list.find_heads(&outcomes);
         list.find_missing(repository, &outcomes, &listed, (&forgotten, &marks))?;
         for (id, outcome) in outcomes {
-            if let Outcome::Committed(record) = outcome
+            if let Outcome::Committed(mut record) = outcome
                 && !forgotten.ids.contains(&id)
             {
-                let hidden = marks.hidden.contains_key(&id);
+                let known = list.changes.of(id);
+                known.apply(&mut record);
+                let hidden = marks.hidden.contains_key(&id) || known.is_forgotten();
                 list.snapshots.push(Snapshot { id, record: *record, hidden });
             }
         }
         list.snapshots.sort_by_key(|snapshot| (snapshot.record.started_ns, snapshot.id));
+        let is_listed = |id| list.get(id).is_some();
+        let is_known = |id| forgotten.ids.contains(&id) || listed.contains(&id);
+        let problems = list.changes.problems(&is_listed, &is_known);
+        list.problems.extend(problems);
         Ok(list)
     }
 
@@ -146,6 +156,7 @@ impl SnapshotList {
         (forgotten, marks): (&Forgotten, &Marks),
     ) -> Result<()> {
         let mut evidence = Evidence::of(forgotten, marks);
+        evidence.extend(self.changes.proved());
         let mut missing = Missing::default();
         for (id, outcome) in outcomes {
             if let Outcome::Committed(record) = outcome {

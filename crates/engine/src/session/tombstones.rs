@@ -6,6 +6,7 @@
 //! forgotten and collected (rule D1). What the newest plan names as forgotten stays forgotten
 //! whatever becomes of the tombstone: its space may be gone, and a later plan names it again.
 
+use super::changes;
 use super::decided::{self, DecidedName};
 use super::epoch;
 use super::snapshots::SnapshotList;
@@ -13,7 +14,7 @@ use crate::repository::Repository;
 use onefold_format::layout;
 use onefold_format::record::{self, Outcome, Tombstone};
 use onefold_types::{Error, ErrorKind, Result, SessionId};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// All that is known of what is forgotten.
 #[derive(Clone, Debug, Default)]
@@ -24,6 +25,8 @@ pub struct Forgotten {
     pub given_up: BTreeSet<SessionId>,
     /// The sessions that had an outcome when the newest plan was made.
     pub decided: BTreeSet<SessionId>,
+    /// The newest changes of snapshots that were known then.
+    pub changes: BTreeMap<SessionId, u64>,
     /// Those of which neither copy of the tombstone opens.
     pub unreadable: BTreeSet<SessionId>,
     /// Tombstones that do not open, and of which no plan tells that they are true.
@@ -60,6 +63,7 @@ impl Forgotten {
             }
         }
         if let Some(plan) = epoch::newest_plan(repository)? {
+            forgotten.changes = changes::numbers_of(&plan);
             forgotten.ids.extend(plan.tombstones);
             forgotten.decided.extend(plan.outcomes);
         }
@@ -110,7 +114,7 @@ pub fn is_forgotten(repository: &Repository, id: SessionId) -> Result<bool> {
     Ok(standing(repository, id)? == Standing::Forgotten)
 }
 
-/// Forgets a snapshot for good (F1).
+/// Forgets a snapshot for good (F1), once its last change says so ([`changes::close`]).
 ///
 /// Errors: `Damaged` if it could not be made sure that everybody sees it so.
 pub fn forget(repository: &Repository, id: SessionId, by: &str, reason: &str) -> Result<()> {

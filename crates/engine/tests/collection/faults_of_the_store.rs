@@ -7,6 +7,7 @@ use onefold_crypto::Suite;
 use onefold_engine::check;
 use onefold_engine::collection::{CollectOptions, collect};
 use onefold_engine::retention;
+use onefold_engine::session::changes::Known;
 use onefold_engine::session::decided::{CopyState, DecidedName};
 use onefold_engine::session::doubts::{self, Doubts};
 use onefold_engine::session::epoch::{self, Newest};
@@ -59,14 +60,24 @@ fn r59_every_decision_survives_the_loss_of_either_copy() {
     collect(&saved.repository, &everything(), &job()).unwrap();
     let forgotten = saved.save(&[("x", 77, 90_000)]);
     saved.forget(&[forgotten]);
-    let tops =
-        [layout::OUTCOMES, layout::TOMBSTONES, layout::EPOCHS, layout::SWEEPS, layout::FATES];
+    retention::change(&saved.repository, &[last], "me", &|it| it.hold = true).unwrap();
+    let tops = [
+        layout::OUTCOMES,
+        layout::TOMBSTONES,
+        layout::EPOCHS,
+        layout::SWEEPS,
+        layout::FATES,
+        layout::CHANGES,
+    ];
     for top in tops {
         let decided = names(&saved.memory, top);
         assert!(!decided.is_empty(), "there is something below {top}");
         let copies = names(&saved.memory, &layout::copy_of(top));
         assert_eq!(copies.len(), decided.len(), "each has its copy below {top}");
-        for name in decided {
+        // A collection removes the changes of what is forgotten.
+        let is_removed =
+            |name: &String| top == layout::CHANGES && name.contains(&forgotten.to_string());
+        for name in decided.into_iter().filter(|name| !is_removed(name)) {
             for one in both(&name) {
                 let (rotten, gone) = (saved.memory.clone_state(), saved.memory.clone_state());
                 rot(&rotten, &one);
@@ -75,6 +86,7 @@ fn r59_every_decision_survives_the_loss_of_either_copy() {
                     let list = SnapshotList::load(&reopen(state, 50)).unwrap();
                     assert!(list.problems.is_empty() && list.lost.is_empty(), "{one}: {list:?}");
                     assert_eq!(list.snapshots.len(), saved.contents.len(), "{one}");
+                    assert!(list.get(last).is_some_and(|it| it.record.hold), "{one}");
                     let repository = reopen(state, 51);
                     collect(&repository, &everything(), &job()).unwrap();
                     // What can be mended is.
@@ -396,9 +408,12 @@ fn r63_what_was_brought_back_is_not_forgotten_by_a_slow_collector() {
     let later = i64::MAX;
     // The collector has listed all three; then one of them comes back.
     let slow = reopen(&memory, 9);
-    assert!(marks::make_final(&slow, ids[0], later).unwrap());
+    let known = |id| SnapshotList::load(&repository).unwrap().changes.of(id);
+    let final_at = |id, known| marks::make_final(&slow, id, known, later, "slow").unwrap();
+    let (first, second) = (known(ids[0]), known(ids[1]));
+    assert!(final_at(ids[0], first));
     assert_eq!(retention::undelete(&repository, &[ids[1]]).unwrap(), 1);
-    assert!(!marks::make_final(&slow, ids[1], later).unwrap(), "its mark is looked at again");
+    assert!(!final_at(ids[1], second), "its mark is looked at again");
     // The one that was made final is not brought back any more, and whoever tries forgets it.
     let error = retention::undelete(&repository, &[ids[0]]).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::NotFound, "{error}");
@@ -508,7 +523,8 @@ fn r63_what_was_made_final_is_forgotten_by_whoever_comes_next() {
         let [hidden, kept] = [1, 2].map(|seed| save(&repository, &[file("f", seed, 2_000)]));
         retention::forget(&repository, &[hidden], "me").unwrap();
         // Whoever made it final was stopped before the tombstone.
-        assert!(marks::make_final(&repository, hidden, i64::MAX).unwrap());
+        let known = Known::default();
+        assert!(marks::make_final(&repository, hidden, known, i64::MAX, "me").unwrap());
         match by_collector {
             true => drop(collect(&repository, &everything(), &job()).unwrap()),
             false => {

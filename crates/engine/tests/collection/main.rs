@@ -17,6 +17,7 @@ mod faults_of_the_store;
 mod full;
 mod gated;
 mod hints;
+mod holding;
 mod marking;
 mod model;
 mod power;

@@ -107,7 +107,7 @@ fn explore_random(scenario: &Scenario, few: usize) {
 }
 
 /// All schedules in which two actors take turns so: `a` up to a step, `b` up to a step, `a`, `b`.
-fn two_switches(scenario: &Scenario, a: usize, b: usize, stride: usize) -> Vec<Vec<Segment>> {
+pub fn two_switches(scenario: &Scenario, a: usize, b: usize, stride: usize) -> Vec<Vec<Segment>> {
     let steps = scenario.steps();
     let mut all = Vec::new();
     for first in 0..=steps[a] {

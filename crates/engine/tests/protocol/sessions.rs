@@ -109,6 +109,7 @@ fn r9_whoever_loses_an_epoch_drops_its_plan() {
         condemned,
         tombstones: Vec::new(),
         outcomes: Vec::new(),
+        changes: Vec::new(),
         unused_bytes: 0,
         stored_bytes: 0,
     };

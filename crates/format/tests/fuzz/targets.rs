@@ -9,7 +9,7 @@ use onefold_format::container::{self, Footer, MetadataSection};
 use onefold_format::index_run::{self, Piece, Table};
 use onefold_format::node::Node;
 use onefold_format::record::{
-    self, Damage, Doubt, Epoch, Fate, Mark, Note, Outcome, Plan, Sweep, Tombstone,
+    self, Change, Damage, Doubt, Epoch, Fate, Mark, Note, Outcome, Plan, Sweep, Tombstone,
 };
 use onefold_format::{layout, metadata_pack};
 use serde::Serialize;
@@ -44,6 +44,7 @@ pub const TARGETS: [Target; 14] = [
             "fate",
             "damage",
             "doubt",
+            "change",
         ],
         record,
     ),
@@ -152,6 +153,7 @@ pub fn record(bytes: &[u8]) {
     of::<Fate>(bytes);
     of::<Damage>(bytes);
     of::<Doubt>(bytes);
+    of::<Change>(bytes);
     let _ = record::is_newer(bytes);
 }
 

@@ -43,6 +43,7 @@ impl Marked {
             condemned,
             tombstones: self.tombstones.iter().copied().collect(),
             outcomes: self.outcomes.iter().copied().collect(),
+            changes: self.changes.clone(),
             unused_bytes: self.account.unused_bytes,
             stored_bytes: self.account.stored_bytes,
         }
