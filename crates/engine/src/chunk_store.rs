@@ -164,7 +164,8 @@ impl ChunkStore {
         let environment = repository.environment();
         let fingerprinter = repository.fingerprinter();
         let pool = FramePool::start(options.threads, options.compression, fingerprinter)?;
-        let log = Arc::new(ContainerLog::start(repository.shared_store())?);
+        let waiting_max = repository.memory().containers_waiting_max;
+        let log = Arc::new(ContainerLog::start(repository.shared_store(), waiting_max)?);
         let context = ContainerContext {
             vault: Arc::clone(repository.vault()),
             randomness: Arc::clone(&environment.randomness),

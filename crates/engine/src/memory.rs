@@ -10,6 +10,8 @@ use onefold_types::{Error, Result, limits};
 const FIXED_BYTES: usize = 40 * limits::MIB;
 /// What is left to divide at the least limit.
 const DIVISIBLE_MIN_BYTES: usize = limits::MEMORY_LIMIT_MIN_BYTES - FIXED_BYTES;
+/// The limit from which on more is in flight.
+const READ_AHEAD_FROM_BYTES: usize = 96 * limits::MIB;
 /// What each further stream has in flight: files being read, open containers, frames being sealed.
 const STREAM_BYTES: usize = 20 * limits::MIB;
 
@@ -36,6 +38,8 @@ pub struct MemoryPlan {
     pub streams: usize,
     /// Files or batches of a stream being read at once.
     pub read_jobs_max: usize,
+    /// Finished containers that wait while another is being stored.
+    pub containers_waiting_max: usize,
     /// File bytes whose restore is planned as one.
     pub restore_window_chunks: usize,
     /// Chunks that a dump has read before their turn: it makes little use of the other shares.
@@ -79,6 +83,7 @@ impl MemoryPlan {
     /// A fixed part goes to buffers in flight, stacks and the program itself.
     fn divide(limit_bytes: usize, fixed_bytes: usize, streams: usize) -> Self {
         let divisible = limit_bytes.saturating_sub(fixed_bytes).max(DIVISIBLE_MIN_BYTES);
+        let reads_ahead = limit_bytes >= READ_AHEAD_FROM_BYTES;
         Self {
             limit_bytes,
             locality_cache_bytes: divisible / 4,
@@ -91,7 +96,8 @@ impl MemoryPlan {
                 / streams,
             rewrite_candidates_bytes: (divisible / 16).clamp(2 * limits::MIB, 64 * limits::MIB),
             streams,
-            read_jobs_max: if streams == 1 { 4 } else { 2 },
+            read_jobs_max: if reads_ahead && streams == 1 { 4 } else { 2 },
+            containers_waiting_max: usize::from(reads_ahead),
             restore_window_chunks: (divisible / 4 / 96).clamp(1 << 14, 1 << 22),
             stash_bytes: (limit_bytes / 4).min(1024 * limits::MIB),
             check_buffer_bytes: (divisible / 16).clamp(limits::MIB, 64 * limits::MIB),

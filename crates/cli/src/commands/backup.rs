@@ -83,7 +83,8 @@ pub struct BackupArguments {
     /// none, lz4, zstd or zstd,LEVEL, instead of the store's choice
     #[arg(help_heading = "How", long, value_name = "METHOD")]
     compression: Option<Compression>,
-    /// Sources saved at the same time, at most 256 [default: 1]
+    /// Sources saved at the same time, at most 256, and no more than the memory limit allows: 20 MiB
+    /// for each but the first [default: 1]
     #[arg(help_heading = "How", long, value_name = "N")]
     streams: Option<NonZeroUsize>,
     #[command(flatten)]
@@ -229,6 +230,10 @@ pub fn run(context: &Context, arguments: &BackupArguments) -> Result<Outcome> {
         Some(selection) => ingest::Source::Paths { paths, selection: Box::new(selection) },
         None => sources::stream(arguments, interrupt)?,
     };
+    let wanted = match &source {
+        ingest::Source::Paths { paths, .. } => options.streams.min(paths.len()),
+        ingest::Source::Stream { .. } => 1,
+    };
     let report = ingest::backup(&repository, source, &options, &running.job)?;
     let problems = running.finish().max(report.summary.errors);
     if report.snapshot.is_some() {
@@ -238,6 +243,12 @@ pub fn run(context: &Context, arguments: &BackupArguments) -> Result<Outcome> {
         place::warn_of_unmatched(&context.output, excludes);
     }
     warn_of_strays(context, &report);
+    if report.streams < wanted {
+        context.output.warning(&format!(
+            "saved with {} at a time: the memory limit allows no more",
+            counted(report.streams as u64, "stream")
+        ));
+    }
     let told = describe(context, arguments, &report, excludes.as_ref(), problems)
         .and_then(|()| context.output.flush());
     match (told, report.snapshot) {
@@ -320,6 +331,7 @@ fn describe(
             "files_changed": found.files_changed,
             "files_unchanged": found.files_unchanged,
             "bytes_read": found.bytes_read,
+            "streams": report.streams,
             "chunks": found.chunks,
             "chunks_new": found.chunks_new,
             "bytes_new": found.bytes_new,

@@ -33,11 +33,76 @@ fn r88_what_has_no_bound_or_no_sense_is_refused() {
     sandbox.run(&["--config", "profiles.toml", "backup", &source]).expect(1);
     assert!(sandbox.ids(&[]).is_empty());
     sandbox.run(&["--threads", "3", "backup", &source, "--streams", "2"]).expect(0);
-    // At both bounds all works; the memory limit is for whoever asks for so much.
-    let most = ["--threads", "1024", "--memory", "1GiB", "backup", &source, "--streams", "256"];
-    sandbox.write("source/new", b"new");
-    sandbox.run(&most).expect(0);
+    // At both bounds all works: 256 sources, memory for as many streams.
+    let sources: Vec<String> = (0..256).map(|number| sandbox.arg(&format!("s{number}"))).collect();
+    for number in 0..256 {
+        sandbox.write(&format!("s{number}"), format!("{number}").as_bytes());
+    }
+    let mut most = vec!["--json", "--threads", "1024", "--memory", "8GiB", "backup"];
+    most.extend(["--streams", "256"].iter().copied().chain(sources.iter().map(String::as_str)));
+    assert_eq!(sandbox.run(&most).expect(0).message("summary")["streams"], 256);
     sandbox.run(&["check", "--read-data"]).expect(0);
+}
+
+/// The most memory that a command has held, in bytes; it must succeed.
+fn peak_bytes(mut command: Command) -> u64 {
+    let mut child = command.stdout(Stdio::null()).spawn().unwrap();
+    let status = format!("/proc/{}/status", child.id());
+    let mut peak = 0;
+    loop {
+        let told = std::fs::read_to_string(&status).unwrap_or_default();
+        let line = told.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+        let kibibytes = line.and_then(|line| line.trim().trim_end_matches(" kB").parse().ok());
+        peak = kibibytes.unwrap_or(0).max(peak);
+        if let Some(ended) = child.try_wait().unwrap() {
+            assert!(ended.success(), "{ended}");
+            return peak * 1024;
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+#[test]
+fn r88_streams_keep_to_the_memory_limit() {
+    let sandbox = Sandbox::with_store();
+    let mut sources = Vec::new();
+    for number in 0..8 {
+        let content = crate::collecting::random_bytes(number, 12 << 20);
+        sandbox.write(&format!("s{number}"), &content);
+        sources.push(sandbox.arg(&format!("s{number}")));
+    }
+    // What the allocator keeps of buffers that were freed comes on top of the limit.
+    let slack_bytes = 12 << 20;
+    for (limit, streams) in [("48MiB", "1"), ("48MiB", "8"), ("64MiB", "8"), ("128MiB", "8")] {
+        let limit_bytes: u64 = limit.trim_end_matches("MiB").parse::<u64>().unwrap() << 20;
+        let arguments = ["--memory", limit, "backup", "-f", "--streams", streams];
+        let store = sandbox.arg(&format!("store-{limit}-{streams}"));
+        let init = ["-r", &store, "init", "--encryption", "none"];
+        sandbox.run(&init).expect(0);
+        let mut command = sandbox.command(&["-r", &store]);
+        command.args(arguments).args(&sources);
+        let peak = peak_bytes(command);
+        assert!(peak > 10 << 20, "nothing was measured");
+        assert!(peak <= limit_bytes + slack_bytes, "{limit}, {streams} streams: {peak}");
+    }
+    let store = sandbox.arg("store-stdin");
+    sandbox.run(&["-r", &store, "init", "--encryption", "none"]).expect(0);
+    let mut command = sandbox.command(&["-r", &store, "--memory", "48MiB", "backup"]);
+    command.args(["--stdin-from-command", "--", "cat"]).args(&sources);
+    let peak = peak_bytes(command);
+    assert!(peak <= (48 << 20) + slack_bytes, "a stream: {peak}");
+}
+
+#[test]
+fn r88_fewer_streams_than_asked_for_are_told() {
+    let sandbox = Sandbox::with_source();
+    sandbox.write("other", b"other");
+    let (source, other) = (sandbox.arg("source"), sandbox.arg("other"));
+    let asked = ["--memory", "48MiB", "backup", "--streams", "2", &source, &other];
+    let run = sandbox.run(&asked).expect(0);
+    assert!(run.stderr.contains("1 stream at a time"), "{}{}", run.stdout, run.stderr);
+    let run = sandbox.run(&["backup", "--streams", "9", &source, &other]).expect(0);
+    assert!(!run.stderr.contains("at a time"), "{}", run.stderr);
 }
 
 #[test]

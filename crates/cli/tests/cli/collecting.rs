@@ -3,7 +3,7 @@
 use crate::support::{Sandbox, holds};
 use onefold_types::environment::{Randomness, SeededRandomness};
 
-fn random_bytes(seed: u64, length: usize) -> Vec<u8> {
+pub fn random_bytes(seed: u64, length: usize) -> Vec<u8> {
     let mut bytes = vec![0; length];
     SeededRandomness::new(seed).fill(&mut bytes);
     bytes

@@ -378,7 +378,10 @@ impl CopyForward<'_> {
             randomness: Arc::clone(&environment.randomness),
             clock: Arc::clone(&environment.clock),
             pool: Arc::new(FramePool::start(self.threads, compression, fingerprinter)?),
-            log: Arc::new(ContainerLog::start(self.repository.shared_store())?),
+            log: Arc::new(ContainerLog::start(
+                self.repository.shared_store(),
+                self.repository.memory().containers_waiting_max,
+            )?),
             target_bytes: self.repository.configuration().container_size_bytes,
             frame_bytes: limits::FRAME_PLAIN_TARGET_BYTES,
             named: Mutex::default(),

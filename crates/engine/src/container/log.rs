@@ -69,9 +69,9 @@ pub struct ContainerLog {
 }
 
 impl ContainerLog {
-    /// Starts the log of one session.
-    pub fn start(store: Arc<dyn Store>) -> Result<Self> {
-        let (messages, inbox) = bounded(1);
+    /// Starts the log of one session; so many containers may wait while one is being stored.
+    pub fn start(store: Arc<dyn Store>, waiting_max: usize) -> Result<Self> {
+        let (messages, inbox) = bounded(waiting_max);
         let state = Arc::new(Mutex::new(State::default()));
         let shared = Arc::clone(&state);
         let thread = std::thread::Builder::new()
@@ -88,7 +88,7 @@ impl ContainerLog {
         spare.unwrap_or_else(|| Vec::with_capacity(capacity))
     }
 
-    /// Hands over a container; waits while one is being stored and another is waiting.
+    /// Hands over a container; waits while one is being stored and as many wait as may.
     pub fn append(&self, container: FinishedContainer) -> Result<()> {
         self.check()?;
         self.send(Message::Append(container))

@@ -242,7 +242,7 @@ fn hold_some_twice(saved: &Saved) {
         randomness: Arc::clone(&environment.randomness),
         clock: Arc::clone(&environment.clock),
         pool: Arc::new(FramePool::start(1, Compression::None, fingerprinter).unwrap()),
-        log: Arc::new(ContainerLog::start(repository.shared_store()).unwrap()),
+        log: Arc::new(ContainerLog::start(repository.shared_store(), 1).unwrap()),
         target_bytes: 1 << 20,
         frame_bytes: 1 << 20,
         named: Mutex::default(),
