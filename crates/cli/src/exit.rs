@@ -76,6 +76,7 @@ pub fn kind_name(kind: ErrorKind) -> &'static str {
         ErrorKind::Fenced => "fenced",
         ErrorKind::Source => "source",
         ErrorKind::LimitExceeded => "limit-exceeded",
+        ErrorKind::Bug => "bug",
         ErrorKind::Io => "io",
         _ => "other",
     }

@@ -138,6 +138,13 @@ pub struct ObjectSealer {
 }
 
 impl ObjectSealer {
+    /// The id of the object that this seals.
+    #[must_use]
+    pub fn object(&self) -> [u8; 16] {
+        let [_, id @ ..] = self.place;
+        id
+    }
+
     /// Seals `buffer[from..]` as part `part` in place and appends the tag.
     pub fn seal(&self, part: u32, buffer: &mut Vec<u8>, from: usize) -> Result<()> {
         let plain = buffer.get_mut(from..).ok_or_else(|| Error::invalid("nothing to seal"))?;

@@ -29,7 +29,7 @@ use onefold_policy::accelerated_filter::{AcceleratedFilter, FilterConfiguration,
 use onefold_policy::lookup::{LookupStrategy, StreamLookup, Verdict};
 use onefold_policy::ports::{IndexPort, Instance};
 use onefold_policy::rewrite::RewriteChoice;
-use onefold_types::{ContainerId, Fingerprint, Result, limits};
+use onefold_types::{ContainerId, Fingerprint, Result, bug, invariant, limits};
 use reliance::Reliance;
 use rewriting::Rewriting;
 use std::collections::{BTreeSet, HashMap, HashSet};
@@ -96,12 +96,36 @@ pub struct StoredTotals {
 #[derive(Default)]
 struct Counters {
     chunks: AtomicU64,
+    /// Those that were there already, or that the session had stored.
+    chunks_known: AtomicU64,
     chunks_new: AtomicU64,
     bytes_new: AtomicU64,
     chunks_rewritten: AtomicU64,
     bytes_rewritten: AtomicU64,
     bytes_stored: AtomicU64,
     containers: AtomicU64,
+    /// What went into open containers, nodes of placements and what was stored again included.
+    appended: Tally,
+    /// What the containers that were indexed hold.
+    indexed: Tally,
+}
+
+/// Chunks and their plain bytes.
+#[derive(Default)]
+struct Tally {
+    chunks: AtomicU64,
+    bytes: AtomicU64,
+}
+
+impl Tally {
+    fn add(&self, chunks: usize, bytes: u64) {
+        self.chunks.fetch_add(chunks as u64, Ordering::Relaxed);
+        self.bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    fn get(&self) -> (u64, u64) {
+        (self.chunks.load(Ordering::Relaxed), self.bytes.load(Ordering::Relaxed))
+    }
 }
 
 /// The chunks of one session on their way into the store.
@@ -261,6 +285,43 @@ impl ChunkStore {
         Ok(self.totals())
     }
 
+    /// Fails unless all that was handed in is stored and indexed, or known: the last question before
+    /// the commit, once every stream has finished.
+    pub fn expect_whole(&self) -> Result<()> {
+        let totals = self.totals();
+        let known = self.counters.chunks_known.load(Ordering::Relaxed);
+        invariant!(
+            totals.chunks == totals.chunks_new + known,
+            "chunks handed in and verdicts differ in number",
+            totals,
+            known
+        );
+        if self.dry_run {
+            return Ok(());
+        }
+        let (appended, indexed) = (self.counters.appended.get(), self.counters.indexed.get());
+        invariant!(
+            appended == indexed,
+            "chunks that were stored and chunks that were indexed differ in number or bytes",
+            appended,
+            indexed
+        );
+        let stored = (
+            totals.chunks_new + totals.chunks_rewritten,
+            totals.bytes_new + totals.bytes_rewritten,
+        );
+        // Nodes of the placement are stored and not counted.
+        invariant!(
+            stored.0 <= appended.0 && stored.1 <= appended.1,
+            "fewer chunks were stored than were new or stored again",
+            stored,
+            appended
+        );
+        let pending = self.lock().pending.len();
+        invariant!(pending == 0, "chunks that count as stored are not in the index", pending);
+        Ok(())
+    }
+
     /// What went in so far.
     #[must_use]
     pub fn totals(&self) -> StoredTotals {
@@ -310,16 +371,16 @@ impl ChunkStore {
         let mut shared = self.lock();
         let started = Instant::now();
         for ticket in tickets {
-            let Some(fingerprint) = waiting.fingerprint(ticket) else {
-                continue;
-            };
+            let fingerprint = waiting
+                .fingerprint(ticket)
+                .ok_or_else(|| bug!("a chunk to be looked up does not wait", ticket))?;
             if shared.pending.contains(fingerprint) {
                 decided.push(Decided { ticket, standing: Standing::Fresh(None) });
                 continue;
             }
             let Shared { filter, port, resolved, .. } = &mut *shared;
             lookup.push(filter, port, ticket, fingerprint, resolved)?;
-            shared.settle(waiting, decided);
+            shared.settle(waiting, decided)?;
         }
         shared.elapsed += started.elapsed();
         self.index_if_full(shared)
@@ -337,7 +398,7 @@ impl ChunkStore {
         let started = Instant::now();
         let Shared { filter, port, resolved, .. } = &mut *shared;
         lookup.drain_before(ticket, filter, port, resolved)?;
-        shared.settle(waiting, decided);
+        shared.settle(waiting, decided)?;
         shared.elapsed += started.elapsed();
         self.index_if_full(shared)
     }
@@ -399,6 +460,16 @@ impl ChunkStore {
         self.counters.bytes_rewritten.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
+    /// A chunk that went into an open container.
+    fn count_appended(&self, bytes: usize) {
+        self.counters.appended.add(1, bytes as u64);
+    }
+
+    /// A chunk that is there already.
+    fn count_known(&self) {
+        self.counters.chunks_known.fetch_add(1, Ordering::Relaxed);
+    }
+
     fn count_chunk(&self) {
         self.counters.chunks.fetch_add(1, Ordering::Relaxed);
     }
@@ -416,6 +487,8 @@ impl ChunkStore {
         for container in &durable {
             self.counters.bytes_stored.fetch_add(container.bytes, Ordering::Relaxed);
             self.counters.containers.fetch_add(1, Ordering::Relaxed);
+            let plain_bytes = container.frames.iter().map(|frame| u64::from(frame.plain_bytes));
+            self.counters.indexed.add(container.fingerprints.len(), plain_bytes.sum());
         }
         append::append(&self.repository, self.index_kind, &durable)?;
         let mut shared = self.lock();
@@ -496,23 +569,25 @@ impl Shared {
 
     /// Turns verdicts into decisions. A chunk that was judged new becomes pending; if a chunk like
     /// it has become pending while this one waited, in this stream or another, it is no longer new.
-    fn settle(&mut self, waiting: &WaitingChunks, decided: &mut Vec<Decided>) {
+    fn settle(&mut self, waiting: &WaitingChunks, decided: &mut Vec<Decided>) -> Result<()> {
         let mut resolved = std::mem::take(&mut self.resolved);
         for (ticket, verdict) in resolved.drain(..) {
-            let standing = match (verdict, waiting.fingerprint(ticket)) {
-                (Verdict::New, Some(fingerprint)) if self.pending.insert(*fingerprint) => {
-                    Standing::New
-                }
-                (Verdict::Duplicate(instance), Some(fingerprint)) => {
+            let fingerprint = waiting
+                .fingerprint(ticket)
+                .ok_or_else(|| bug!("a look-up answers for a chunk that does not wait", ticket))?;
+            let standing = match verdict {
+                Verdict::New if self.pending.insert(*fingerprint) => Standing::New,
+                Verdict::New | Verdict::Repeated => Standing::Fresh(None),
+                Verdict::Duplicate(instance) => {
                     self.reliance.note(instance.container, fingerprint);
                     self.standing_of(&instance, fingerprint)
                 }
-                _ => Standing::Fresh(None),
             };
             decided.push(Decided { ticket, standing });
         }
         // An eager look-up settles chunk by chunk: the empty list's room serves the next one.
         self.resolved = resolved;
+        Ok(())
     }
 }
 

@@ -42,6 +42,8 @@ pub enum ErrorKind {
     Source,
     /// A bound of the system would be exceeded.
     LimitExceeded,
+    /// The program contradicts itself: a defect of it, whatever the request and the store.
+    Bug,
     /// Any other failure of the operating system.
     Io,
 }
@@ -73,6 +75,25 @@ impl Error {
     /// A request that makes no sense.
     pub fn invalid(what: impl Into<String>) -> Self {
         Self::new(ErrorKind::Invalid, what)
+    }
+
+    /// Something that cannot be; made by [`invariant!`](crate::invariant) and
+    /// [`bug!`](crate::bug), which know the file and the line.
+    #[must_use]
+    pub fn bug(what: &str, values: &[(&str, &dyn fmt::Debug)], file: &str, line: u32) -> Self {
+        let values: Vec<String> =
+            values.iter().map(|(name, value)| format!("{name} = {value:?}")).collect();
+        let values = match values.as_slice() {
+            [] => String::new(),
+            values => format!(" ({})", values.join(", ")),
+        };
+        Self::new(
+            ErrorKind::Bug,
+            format!(
+                "{what}{values}; this is a defect of the program ({file}:{line}), and it stopped \
+                 before anything was promised: please report it"
+            ),
+        )
     }
 
     /// The kind.

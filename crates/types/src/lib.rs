@@ -11,11 +11,13 @@
 //! | [`limits`] | every bound of the system, in one place |
 //! | [`environment`] | the traits through which randomness and time enter |
 //! | [`error`] | the one error type: what happened, where, and of which kind |
+//! | [`invariant`](mod@invariant) | what must hold, or the program itself is wrong |
 
 pub mod environment;
 pub mod error;
 pub mod fingerprint;
 pub mod ids;
+pub mod invariant;
 pub mod level;
 pub mod limits;
 

@@ -25,7 +25,7 @@ use onefold_policy::rewrite::{
     ContainerUse, Decided, Decision, Expected, RewriteChoice, RewriteCounters, RewriteParameters,
     Standing, StreamChunk, StreamRewriter,
 };
-use onefold_types::{ContainerId, Fingerprint, Result};
+use onefold_types::{ContainerId, Fingerprint, Result, bug, invariant};
 use std::collections::{BTreeSet, HashMap};
 use std::hash::BuildHasherDefault;
 use std::sync::Arc;
@@ -269,6 +269,26 @@ impl Rewriting {
         self.apply(None, stream)
     }
 
+    /// Fails unless every duplicate has had exactly one decision: for whoever commits what has passed
+    /// here.
+    pub fn expect_empty(&self) -> Result<()> {
+        let counters = self.rewriter.counters();
+        let (undecided, candidates) = (self.undecided.len(), self.candidates.len());
+        invariant!(
+            undecided == 0 && candidates == 0 && self.rewriter.waiting() == 0,
+            "duplicates still wait for a decision at the end of a stream",
+            undecided,
+            candidates,
+            self.rewriter.waiting()
+        );
+        invariant!(
+            counters.duplicates == counters.kept + counters.rewritten + counters.shared,
+            "duplicates and decisions differ in number",
+            counters
+        );
+        Ok(())
+    }
+
     /// Adds what was done to a report.
     pub fn report(&self, report: &mut RewriteReport) {
         report.choice = Some(self.choice);
@@ -285,10 +305,18 @@ impl Rewriting {
         let mut shared: HashMap<Fingerprint, Option<FrameId>, ByPrefix> = HashMap::default();
         for Decided { ticket, decision } in decided.drain(..) {
             let undecided = self.undecided.get(&ticket);
+            let is_current = current.is_some_and(|now| now.ticket == ticket);
+            invariant!(
+                undecided.is_some() || is_current,
+                "rewriting decides on a chunk that does not wait",
+                ticket,
+                decision
+            );
             let instances = undecided.map_or(&*self.instances, |it| &*it.instances);
             match decision {
                 Decision::Keep(name) => {
                     let kept = instances.iter().find(|frame| self.unit.name_of(**frame) == name);
+                    invariant!(kept.is_some(), "a chunk is kept where it is not", name, instances);
                     stream.place(ticket, kept.copied());
                 }
                 Decision::Share => {
@@ -300,27 +328,25 @@ impl Rewriting {
                         undecided.and_then(|it| self.candidates.get_key_value(&it.fingerprint));
                     let chunk = match (waiting, current) {
                         (Some((name, candidate)), _) => Some((name, candidate.bytes.as_slice())),
-                        (None, Some(now)) if now.ticket == ticket => {
-                            Some((now.fingerprint, now.bytes))
-                        }
+                        (None, Some(now)) if is_current => Some((now.fingerprint, now.bytes)),
                         _ => None,
                     };
-                    let mut frame = None;
-                    if let Some((fingerprint, bytes)) = chunk {
-                        let elsewhere = self.elsewhere(fingerprint, instances, stream)?;
-                        frame = match elsewhere {
-                            Elsewhere::In(frame) => Some(frame),
-                            Elsewhere::Nowhere | Elsewhere::Torn => {
-                                stream.store_again(fingerprint, bytes)?
-                            }
-                        };
-                        match elsewhere {
-                            Elsewhere::In(_) => self.rewriter.take_back(bytes.len() as u64),
-                            Elsewhere::Torn => self.third_copies += 1,
-                            Elsewhere::Nowhere => {}
+                    let (fingerprint, bytes) = chunk.ok_or_else(|| {
+                        bug!("the bytes of a chunk that is to be stored again are gone", ticket)
+                    })?;
+                    let elsewhere = self.elsewhere(fingerprint, instances, stream)?;
+                    let frame = match elsewhere {
+                        Elsewhere::In(frame) => Some(frame),
+                        Elsewhere::Nowhere | Elsewhere::Torn => {
+                            stream.store_again(fingerprint, bytes)?
                         }
-                        shared.insert(*fingerprint, frame);
+                    };
+                    match elsewhere {
+                        Elsewhere::In(_) => self.rewriter.take_back(bytes.len() as u64),
+                        Elsewhere::Torn => self.third_copies += 1,
+                        Elsewhere::Nowhere => {}
                     }
+                    shared.insert(*fingerprint, frame);
                     stream.place(ticket, frame);
                 }
             }

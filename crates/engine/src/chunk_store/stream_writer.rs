@@ -65,9 +65,9 @@ impl StreamWriter {
         if let Some(placement) = &mut self.placement {
             batch.places.iter().for_each(|place| placement.expect(place.len() as u32));
         }
-        let tickets = self.waiting.push(batch);
+        let tickets = self.waiting.push(batch)?;
         self.store.judge(&mut self.lookup, &self.waiting, tickets.clone(), &mut self.decided)?;
-        self.apply_decided();
+        self.apply_decided()?;
         let ticket = self.waiting.ticket_to_fit(self.store.waiting_bytes_max);
         if ticket > 0 {
             self.drain_before(ticket)?;
@@ -144,7 +144,10 @@ impl StreamWriter {
             }
             if !self.store.dry_run {
                 self.nodes.append(fingerprint, level, bytes)?;
+                self.store.count_appended(bytes.len());
             }
+        } else if is_counted {
+            self.store.count_known();
         }
         Ok(fingerprint)
     }
@@ -153,7 +156,9 @@ impl StreamWriter {
     pub fn finish(mut self) -> Result<RecordedPlacement> {
         self.drain_before(u64::MAX)?;
         self.release(&mut |_| {})?;
+        self.waiting.expect_empty()?;
         self.finish_rewriting()?;
+        self.rewriting.expect_empty()?;
         self.store.note_end(&self.lookup, &self.rewriting);
         self.data.finish()?;
         let recorded = match self.placement.take() {
@@ -175,21 +180,21 @@ impl StreamWriter {
     fn drain_before(&mut self, ticket: u64) -> Result<()> {
         let Self { store, lookup, waiting, decided, .. } = self;
         store.drain_before(ticket, lookup, waiting, decided)?;
-        self.apply_decided();
-        Ok(())
+        self.apply_decided()
     }
 
-    fn apply_decided(&mut self) {
-        for Decided { ticket, standing } in self.decided.drain(..) {
-            self.waiting.decide(ticket, standing);
-        }
+    fn apply_decided(&mut self) -> Result<()> {
+        let waiting = &mut self.waiting;
+        self.decided.drain(..).try_for_each(|one| waiting.decide(one.ticket, one.standing))
     }
 
     fn release(&mut self, spare: &mut dyn FnMut(Vec<u8>)) -> Result<()> {
         let Self { store, data, waiting, rewriting, placement, .. } = self;
         let mut placing = Placing { store, data, placement };
         let take = |chunk: &Released<'_>| {
-            if *chunk.standing == Standing::New {
+            if *chunk.standing != Standing::New {
+                placing.store.count_known();
+            } else {
                 placing.store.count_new(chunk.bytes.len());
                 let frame = placing.append(chunk.fingerprint, chunk.bytes)?;
                 placing.place(chunk.ticket, frame);
@@ -228,7 +233,11 @@ impl Placing<'_> {
     fn append(&mut self, fingerprint: &Fingerprint, bytes: &[u8]) -> Result<Option<FrameId>> {
         match self.store.dry_run {
             true => Ok(None),
-            false => self.data.append(*fingerprint, Level::DATA, bytes).map(Some),
+            false => {
+                let frame = self.data.append(*fingerprint, Level::DATA, bytes)?;
+                self.store.count_appended(bytes.len());
+                Ok(Some(frame))
+            }
         }
     }
 }

@@ -9,10 +9,12 @@
 //! order, with its standing; a buffer is given back when its last chunk has been released.
 //!
 //! Nothing that waits here is promised to anybody: a session commits only after everything has been
-//! decided and stored, and a session that dies leaves no trace of it (SX.4).
+//! decided and stored, and a session that dies leaves no trace of it (SX.4). Every ticket gets exactly
+//! one verdict, and whoever commits asks first whether the queue is empty: anything else is a defect
+//! and ends the session.
 
 use crate::placement::FrameId;
-use onefold_types::{Fingerprint, Result};
+use onefold_types::{Fingerprint, Result, bug, invariant};
 use std::collections::VecDeque;
 use std::ops::Range;
 
@@ -65,19 +67,41 @@ struct Waiting {
 pub struct WaitingChunks {
     batches: VecDeque<Waiting>,
     next_ticket: u64,
+    released: u64,
     bytes: usize,
 }
 
 impl WaitingChunks {
     /// Appends a batch; returns the tickets of its chunks.
-    pub fn push(&mut self, batch: ChunkBatch) -> Range<u64> {
-        let count = batch.fingerprints.len().min(batch.places.len());
+    pub fn push(&mut self, batch: ChunkBatch) -> Result<Range<u64>> {
+        let (count, places) = (batch.fingerprints.len(), batch.places.len());
+        invariant!(count == places, "a batch has chunks without a name or a place", count, places);
+        let bytes = batch.buffer.len();
+        let end = batch.places.iter().map(|place| place.end).max();
+        invariant!(
+            end.is_none_or(|end| end <= bytes),
+            "a chunk ends behind its buffer",
+            end,
+            bytes
+        );
         let first_ticket = self.next_ticket;
         self.next_ticket += count as u64;
         self.bytes += batch.buffer.capacity();
         let standings = vec![None; count];
         self.batches.push_back(Waiting { batch, first_ticket, standings, released: 0 });
-        first_ticket..self.next_ticket
+        Ok(first_ticket..self.next_ticket)
+    }
+
+    /// Fails unless everything has left: for whoever commits what has passed here.
+    pub fn expect_empty(&self) -> Result<()> {
+        let (pushed, released) = (self.next_ticket, self.released);
+        invariant!(
+            self.batches.is_empty() && pushed == released,
+            "chunks still wait for their verdicts at the end of a stream",
+            pushed,
+            released
+        );
+        Ok(())
     }
 
     /// Bytes of the buffers that wait.
@@ -109,14 +133,15 @@ impl WaitingChunks {
     }
 
     /// Says where a chunk stands.
-    pub fn decide(&mut self, ticket: u64, standing: Standing) {
-        let Some((batch, position)) = self.place_of(ticket) else {
-            return;
-        };
-        let waiting = self.batches.get_mut(batch);
-        if let Some(place) = waiting.and_then(|waiting| waiting.standings.get_mut(position)) {
-            *place = Some(standing);
-        }
+    pub fn decide(&mut self, ticket: u64, standing: Standing) -> Result<()> {
+        let found = self.place_of(ticket);
+        let waiting = found
+            .and_then(|(batch, position)| self.batches.get_mut(batch)?.standings.get_mut(position));
+        let place =
+            waiting.ok_or_else(|| bug!("a verdict on a chunk that does not wait", ticket))?;
+        invariant!(place.is_none(), "a second verdict on a chunk", ticket, place, standing);
+        *place = Some(standing);
+        Ok(())
     }
 
     /// Hands every chunk at the front to `take`, up to the first that is not decided, and empty
@@ -138,6 +163,7 @@ impl WaitingChunks {
                     standing,
                 })?;
                 front.released += 1;
+                self.released += 1;
             }
             if let Some(done) = self.batches.pop_front() {
                 self.bytes -= done.batch.buffer.capacity();
@@ -159,6 +185,7 @@ impl WaitingChunks {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use onefold_types::ErrorKind;
 
     fn batch(names: &[u8]) -> ChunkBatch {
         ChunkBatch {
@@ -184,36 +211,58 @@ mod tests {
     #[test]
     fn chunks_leave_in_stream_order_whatever_the_order_of_verdicts() {
         let mut queue = WaitingChunks::default();
-        assert_eq!(queue.push(batch(b"abc")), 0..3);
-        assert_eq!(queue.push(batch(b"")), 3..3);
-        assert_eq!(queue.push(batch(b"de")), 3..5);
-        queue.decide(4, Standing::New);
-        queue.decide(2, Standing::New);
+        assert_eq!(queue.push(batch(b"abc")).unwrap(), 0..3);
+        assert_eq!(queue.push(batch(b"")).unwrap(), 3..3);
+        assert_eq!(queue.push(batch(b"de")).unwrap(), 3..5);
+        queue.decide(4, Standing::New).unwrap();
+        queue.decide(2, Standing::New).unwrap();
         assert_eq!(released(&mut queue), (vec![], 0));
-        queue.decide(0, Standing::New);
+        queue.decide(0, Standing::New).unwrap();
         assert_eq!(released(&mut queue), (b"a".to_vec(), 0));
-        queue.decide(1, Standing::Fresh(None));
+        queue.decide(1, Standing::Fresh(None)).unwrap();
         assert_eq!(released(&mut queue), (b"c".to_vec(), 2));
         assert_eq!(queue.fingerprint(3), Some(&Fingerprint([b'd'; 32])));
         assert_eq!(queue.fingerprint(5), None);
-        queue.decide(3, Standing::Fresh(None));
+        queue.decide(3, Standing::Fresh(None)).unwrap();
         assert_eq!(released(&mut queue), (b"e".to_vec(), 1));
         assert_eq!(queue.bytes(), 0);
-        queue.decide(3, Standing::New);
+        assert!(queue.expect_empty().is_ok());
+    }
+
+    #[test]
+    fn verdicts_that_are_lost_doubled_or_on_nothing_are_defects() {
+        let mut queue = WaitingChunks::default();
+        queue.push(batch(b"ab")).unwrap();
+        queue.decide(1, Standing::New).unwrap();
+        for refused in [queue.decide(1, Standing::New), queue.decide(2, Standing::New)] {
+            assert_eq!(refused.unwrap_err().kind(), ErrorKind::Bug);
+        }
         assert_eq!(released(&mut queue), (vec![], 0));
+        assert_eq!(queue.expect_empty().unwrap_err().kind(), ErrorKind::Bug);
+        queue.decide(0, Standing::New).unwrap();
+        assert_eq!(queue.decide(0, Standing::New).unwrap_err().kind(), ErrorKind::Bug);
+        released(&mut queue);
+        assert_eq!(queue.decide(0, Standing::New).unwrap_err().kind(), ErrorKind::Bug);
+        assert!(queue.expect_empty().is_ok());
+        for wrong in [
+            ChunkBatch { places: Vec::new(), ..batch(b"a") },
+            ChunkBatch { buffer: Vec::new(), ..batch(b"a") },
+        ] {
+            assert_eq!(queue.push(wrong).unwrap_err().kind(), ErrorKind::Bug);
+        }
     }
 
     #[test]
     fn buffers_count_until_they_leave() {
         let mut queue = WaitingChunks::default();
-        queue.push(batch(b"abcd"));
-        queue.push(batch(b"ef"));
+        queue.push(batch(b"abcd")).unwrap();
+        queue.push(batch(b"ef")).unwrap();
         let all = queue.bytes();
         assert!(all >= 6);
         assert_eq!(queue.ticket_to_fit(all), 0);
         assert_eq!(queue.ticket_to_fit(all - 1), 4);
         assert_eq!(queue.ticket_to_fit(0), 6);
-        (0..4).for_each(|ticket| queue.decide(ticket, Standing::Fresh(None)));
+        (0..4).for_each(|ticket| queue.decide(ticket, Standing::Fresh(None)).unwrap());
         released(&mut queue);
         assert!(queue.bytes() >= 2 && queue.bytes() < all);
     }

@@ -33,6 +33,10 @@ pub struct PlainFrame {
 pub struct SealedFrame {
     /// Coded, sealed bytes, tag included.
     pub bytes: Vec<u8>,
+    /// The object that it was sealed for.
+    pub object: [u8; 16],
+    /// Its number there.
+    pub part: u32,
     /// Length before coding.
     pub plain_length: u32,
     /// How it is coded.
@@ -86,7 +90,9 @@ impl FrameSealer {
             error.context("a frame read back otherwise than it was written (faulty memory?)")
         })?;
         plain.clear();
-        Ok(SealedFrame { bytes, plain_length: plain_length as u32, codec, chunks, spare: plain })
+        let plain_length = plain_length as u32;
+        let object = sealer.object();
+        Ok(SealedFrame { bytes, object, part, plain_length, codec, chunks, spare: plain })
     }
 
     /// Seals a frame as part `part` as it is coded, then opens it again and compares. What it holds
@@ -107,7 +113,8 @@ impl FrameSealer {
                 "a frame read back otherwise than it was written (faulty memory?)",
             ));
         }
-        Ok(SealedFrame { bytes, plain_length, codec, chunks, spare: Vec::new() })
+        let (object, spare) = (sealer.object(), Vec::new());
+        Ok(SealedFrame { bytes, object, part, plain_length, codec, chunks, spare })
     }
 }
 

@@ -26,7 +26,7 @@ use onefold_format::container::{
 use onefold_store::OBJECT_MAX_BYTES;
 use onefold_types::environment::{Clock, Randomness};
 use onefold_types::error::Context;
-use onefold_types::{ContainerId, Error, ErrorKind, Fingerprint, Level, Result, limits};
+use onefold_types::{ContainerId, Error, ErrorKind, Fingerprint, Level, Result, invariant, limits};
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -225,7 +225,7 @@ impl OpenContainer {
         if let Some(pending) = body.in_flight.pop_front() {
             let mut sealed = pending.wait()?;
             self.spare.push(std::mem::take(&mut sealed.spare));
-            body.take(sealed);
+            body.take(sealed)?;
         }
         Ok(())
     }
@@ -275,9 +275,18 @@ impl Body {
         self.bytes.len() + shrunk
     }
 
-    fn take(&mut self, sealed: SealedFrame) {
-        self.plain_collected_bytes += sealed.plain_length as usize;
+    fn take(&mut self, sealed: SealedFrame) -> Result<()> {
         let frame = self.section.frames.len() as u32;
+        let part = sealed.part;
+        invariant!(
+            part == frame && sealed.object == self.id.0,
+            "a frame stands where it was not sealed for",
+            part,
+            frame,
+            sealed.object,
+            self.id
+        );
+        self.plain_collected_bytes += sealed.plain_length as usize;
         self.section.frames.push(FrameDescriptor {
             offset: self.bytes.len() as u64,
             stored_length: sealed.bytes.len() as u32,
@@ -296,9 +305,29 @@ impl Body {
             });
             offset += chunk.length;
         }
+        let plain_length = sealed.plain_length;
+        invariant!(offset == plain_length, "a frame and its chunks differ", offset, plain_length);
+        Ok(())
+    }
+
+    /// Fails unless the container says what was appended to it.
+    fn expect_whole(&self) -> Result<()> {
+        let (frames, chunks) = (self.section.frames.len(), self.section.chunks.len());
+        invariant!(
+            frames == self.frames_submitted as usize && chunks == self.chunks_submitted,
+            "a container lacks frames or chunks that were appended",
+            frames,
+            self.frames_submitted,
+            chunks,
+            self.chunks_submitted
+        );
+        let (submitted, collected) = (self.plain_submitted_bytes, self.plain_collected_bytes);
+        invariant!(submitted == collected, "a container lacks bytes", submitted, collected);
+        Ok(())
     }
 
     fn finish(mut self) -> Result<FinishedContainer> {
+        self.expect_whole()?;
         let mut section = container::code_metadata(&self.section.encode())?;
         self.sealer.seal(METADATA_PART, &mut section, 0)?;
         let what = || format!("the metadata section of the new container {}", self.id);

@@ -378,6 +378,7 @@ impl Backup<'_> {
             }
             let (root, summary) = built?;
             stored?;
+            store.expect_whole()?;
             Ok(Tree { root, summary, placement })
         })
     }
