@@ -149,7 +149,7 @@ mod tests {
         assert_eq!(streams(256, 99, 4), 11);
         assert_eq!(streams(256, 8, 64), 1);
         assert_eq!(streams(256, 0, 4), 1);
-        for (wanted, mebibytes) in [(2, 68), (8, 256), (256, 8192)] {
+        for (wanted, mebibytes) in [(2, 96), (8, 256), (256, 8192)] {
             let shared = plan(mebibytes).for_streams(wanted, limits::CONTAINER_TARGET_BYTES);
             assert_eq!(shared.streams, wanted);
             let of_each = shared.section_cache_bytes
