@@ -8,12 +8,13 @@
 //! opened by whichever fits.
 //!
 //! # Bytes
-//! A ring is wrapped in key slots as `master key (32) | for each later generation: since (i64,
-//! little-endian, nanoseconds since 1970) | secret (32)`. One that was never rotated is therefore
-//! the master key and nothing else.
+//! A ring is wrapped in key slots as `master key (32) | for each later generation: number (u32) |
+//! since (i64, nanoseconds since 1970) | secret (32)`, integers little-endian. One that was never
+//! rotated is therefore the master key and nothing else.
 //!
 //! # Invariants
-//! - A ring holds at most [`limits::SEALING_GENERATIONS_MAX`] generations, oldest first.
+//! - A ring holds at most [`limits::SEALING_GENERATIONS_MAX`] generations, by rising numbers. The
+//!   master key has number 1; numbers are left out where a rotation came to nothing.
 //! - `since` is a hint where to begin; no object is believed or refused because of it.
 //! - What names a generation in public is derived one way, and tells nothing of the secret.
 
@@ -25,13 +26,16 @@ use std::fmt;
 use zeroize::Zeroizing;
 
 const SECRET_BYTES: usize = 32;
+const NUMBER_BYTES: usize = 4;
 const SINCE_BYTES: usize = 8;
-const LATER_BYTES: usize = SINCE_BYTES + SECRET_BYTES;
+const LATER_BYTES: usize = NUMBER_BYTES + SINCE_BYTES + SECRET_BYTES;
+/// The number of the generation that the master key is.
+const FIRST: u32 = 1;
 
 /// A generation as it is named in public: by its number, from 1 on, and an id.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Generation {
-    /// How many there were up to it.
+    /// Higher than those of older ones.
     pub number: u32,
     /// What tells it from another of the same number.
     pub id: [u8; 16],
@@ -52,6 +56,7 @@ pub struct KeyRing {
 
 #[derive(Clone)]
 struct Later {
+    number: u32,
     since_ns: i64,
     /// Boxed, so that a list that grows leaves no copy behind.
     secret: Box<Zeroizing<[u8; SECRET_BYTES]>>,
@@ -70,11 +75,16 @@ impl KeyRing {
         &self.master_key
     }
 
-    /// The ring with one generation more, used from `since_ns` on.
+    /// The ring with one generation more, of this number and used from `since_ns` on.
     ///
     /// Errors: `LimitExceeded` if it is full.
-    pub fn rotated(&self, since_ns: i64, randomness: &dyn Randomness) -> Result<Self> {
-        if self.count() as usize >= limits::SEALING_GENERATIONS_MAX {
+    pub fn rotated(
+        &self,
+        number: u32,
+        since_ns: i64,
+        randomness: &dyn Randomness,
+    ) -> Result<Self> {
+        if self.count() >= limits::SEALING_GENERATIONS_MAX {
             return Err(Error::new(
                 ErrorKind::LimitExceeded,
                 format!(
@@ -84,17 +94,20 @@ impl KeyRing {
                 ),
             ));
         }
+        if number <= self.newest_number() {
+            return Err(Error::invalid(format!("there was a generation {number} of keys already")));
+        }
         let mut secret = Box::new(Zeroizing::new([0; SECRET_BYTES]));
         randomness.fill(&mut secret[..]);
         let mut ring = self.clone();
-        ring.later.push(Later { since_ns, secret });
+        ring.later.push(Later { number, since_ns, secret });
         Ok(ring)
     }
 
     /// How many generations there are.
     #[must_use]
-    pub fn count(&self) -> u32 {
-        self.later.len() as u32 + 1
+    pub fn count(&self) -> usize {
+        self.later.len() + 1
     }
 
     /// The newest generation.
@@ -103,7 +116,11 @@ impl KeyRing {
         let secret = self.later.last().map_or(self.master_key.as_bytes(), |later| &later.secret);
         let mut id = [0; 16];
         id.copy_from_slice(&derived(contexts::GENERATION, secret)[..16]);
-        Generation { number: self.count(), id }
+        Generation { number: self.newest_number(), id }
+    }
+
+    fn newest_number(&self) -> u32 {
+        self.later.last().map_or(FIRST, |later| later.number)
     }
 
     /// The sealing root of each generation and since when it is used, oldest first.
@@ -122,6 +139,7 @@ impl KeyRing {
         let mut bytes = Zeroizing::new(Vec::with_capacity(length + 16));
         bytes.extend_from_slice(self.master_key.as_bytes());
         for later in &self.later {
+            bytes.extend_from_slice(&later.number.to_le_bytes());
             bytes.extend_from_slice(&later.since_ns.to_le_bytes());
             bytes.extend_from_slice(&later.secret[..]);
         }
@@ -138,14 +156,19 @@ impl KeyRing {
         if !left_over.is_empty() || entries.len() >= limits::SEALING_GENERATIONS_MAX {
             return Err(malformed());
         }
-        let mut later = Vec::with_capacity(entries.len());
+        let mut ring = Self::new(MasterKey::from_bytes(*master_key));
         for entry in entries {
-            let (since, secret) = entry.split_first_chunk().ok_or_else(malformed)?;
-            let mut kept = Box::new(Zeroizing::new([0; SECRET_BYTES]));
-            kept.copy_from_slice(secret);
-            later.push(Later { since_ns: i64::from_le_bytes(*since), secret: kept });
+            let (number, rest) = entry.split_first_chunk().ok_or_else(malformed)?;
+            let (since, bytes) = rest.split_first_chunk().ok_or_else(malformed)?;
+            let (number, since_ns) = (u32::from_le_bytes(*number), i64::from_le_bytes(*since));
+            if number <= ring.newest_number() {
+                return Err(malformed());
+            }
+            let mut secret = Box::new(Zeroizing::new([0; SECRET_BYTES]));
+            secret.copy_from_slice(bytes);
+            ring.later.push(Later { number, since_ns, secret });
         }
-        Ok(Self { master_key: MasterKey::from_bytes(*master_key), later })
+        Ok(ring)
     }
 }
 
@@ -161,11 +184,12 @@ mod tests {
         assert_eq!(*ring.to_bytes(), ring.master_key().as_bytes());
         for number in 2..=limits::SEALING_GENERATIONS_MAX as u32 {
             let before = ring.newest();
-            ring = ring.rotated(i64::from(number), &randomness).unwrap();
+            ring = ring.rotated(number, i64::from(number), &randomness).unwrap();
             assert_eq!(ring.newest().number, number);
+            assert!(ring.rotated(number, 0, &randomness).is_err());
             assert_ne!(ring.newest().id, before.id);
         }
-        let error = ring.rotated(0, &randomness).err().unwrap();
+        let error = ring.rotated(99, 0, &randomness).err().unwrap();
         assert_eq!(error.kind(), ErrorKind::LimitExceeded);
         let bytes = ring.to_bytes();
         let again = KeyRing::from_bytes(&bytes).unwrap();
@@ -173,6 +197,9 @@ mod tests {
         assert_eq!(again.newest(), ring.newest());
         let longer = [bytes.as_slice(), &[0; LATER_BYTES]].concat();
         assert!(KeyRing::from_bytes(&longer).is_err());
+        let mut falling = bytes.to_vec();
+        falling[SECRET_BYTES + LATER_BYTES] = 2;
+        assert!(KeyRing::from_bytes(&falling).is_err());
         for length in (0..bytes.len()).filter(|length| length % LATER_BYTES != SECRET_BYTES) {
             assert!(KeyRing::from_bytes(&bytes[..length]).is_err(), "{length} bytes");
         }
@@ -183,7 +210,7 @@ mod tests {
         let key = MasterKey::from_bytes([7; 32]);
         let ring = KeyRing::new(key);
         let [one, other] =
-            [1, 2].map(|seed| ring.rotated(5, &SeededRandomness::new(seed)).unwrap());
+            [1, 2].map(|seed| ring.rotated(2, 5, &SeededRandomness::new(seed)).unwrap());
         let roots = [&ring, &one, &other].map(KeyRing::sealing_roots);
         assert_eq!(roots[0][0], roots[1][0]);
         assert_ne!(roots[1][1].1, roots[1][0].1);

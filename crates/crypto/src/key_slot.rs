@@ -355,7 +355,7 @@ mod tests {
     fn r90_a_slot_holds_the_generation_that_it_claims() {
         let (_, ring, store) = slot();
         let randomness = SeededRandomness::new(12);
-        let rotated = ring.rotated(77, &randomness).unwrap();
+        let rotated = ring.rotated(2, 77, &randomness).unwrap();
         let slot = KeySlot::create(&rotated, b"secret", store, CHEAP, &randomness).unwrap();
         assert_eq!(slot.claimed().unwrap(), Some(rotated.newest()));
         let text = slot.to_bytes().unwrap();

@@ -71,6 +71,9 @@ pub enum Purpose {
     Fate = 10,
     /// Doubts about what snapshots rely on.
     Doubt = 11,
+    /// Which generation of keys was decided: sealed without a key, because it is read before one is
+    /// known.
+    Generation = 13,
 }
 
 /// Whether somebody has rotated the keys since they were read; asked when a seal does not hold.
@@ -111,10 +114,10 @@ impl Vault {
         if self.keys.roots.is_empty() { Suite::None } else { Suite::Aes256Gcm }
     }
 
-    /// How many generations there are; 0 without encryption.
+    /// Whether the keys were ever rotated.
     #[must_use]
-    pub fn generations(&self) -> usize {
-        self.keys.roots.len()
+    pub fn has_older_generations(&self) -> bool {
+        self.keys.roots.len() > 1
     }
 
     /// Fails if somebody has rotated the keys since they were read: whoever is about to act on what
@@ -244,12 +247,11 @@ impl ObjectSealer {
         self.open_apart(part_nonce(part), sealed, plain)
     }
 
-    /// The generation of a stored object, from 1 on, once a part of it was opened; 0 without
-    /// encryption.
+    /// How many generations have come since that of a stored object, once a part of it was opened.
     #[must_use]
-    pub fn generation(&self) -> Option<usize> {
-        let settled = self.settled.get()?;
-        Some(if self.key.is_some() { settled.generation + 1 } else { 0 })
+    pub fn generations_since(&self) -> Option<usize> {
+        let newest = self.keys.roots.len().saturating_sub(1);
+        self.settled.get().map(|settled| newest - settled.generation)
     }
 
     fn open_apart(
@@ -425,7 +427,8 @@ mod tests {
         let mut ring = KeyRing::new(MasterKey::from_bytes([5; 32]));
         for number in 1..generations {
             let randomness = SeededRandomness::new(number as u64);
-            ring = ring.rotated(number as i64 * 1_000_000_000, &randomness).unwrap();
+            let since_ns = number as i64 * 1_000_000_000;
+            ring = ring.rotated(number as u32 + 1, since_ns, &randomness).unwrap();
         }
         ring
     }
@@ -455,11 +458,11 @@ mod tests {
                 }
                 let (stored, apart) = (now.stored(purpose, &name), now.stored(purpose, &name));
                 let (stored, apart) = (stored.unwrap(), apart.unwrap());
-                assert_eq!(stored.generation(), None);
+                assert_eq!(stored.generations_since(), None);
                 let mut first = parts[0].clone();
                 assert_eq!(stored.open(0, &mut first).unwrap(), 5);
                 assert_eq!(&first[..5], b"first");
-                assert_eq!(stored.generation(), Some(written));
+                assert_eq!(stored.generations_since(), Some(5 - written));
                 // Of the parts that follow none is tried twice, and damage is still found.
                 for bit in 0..parts[1].len() * 8 {
                     let mut flipped = parts[1].clone();
@@ -471,7 +474,7 @@ mod tests {
                 let mut second = Vec::new();
                 apart.open_into(1, &parts[1], &mut second).unwrap();
                 assert_eq!(second, b"second");
-                assert_eq!(apart.generation(), Some(written));
+                assert_eq!(apart.generations_since(), Some(5 - written));
                 assert_eq!(stored.open(1, &mut parts[1]).unwrap(), 6);
                 assert!(stored.seal(2, &mut Vec::new(), 0).is_err());
             }

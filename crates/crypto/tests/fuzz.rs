@@ -15,7 +15,7 @@ fn r81_no_bytes_make_reading_a_key_slot_panic() {
     let randomness = SeededRandomness::new(1);
     let cost = KdfCost { memory_kib: 64, passes: 1, lanes: 1 };
     let key = MasterKey::from_bytes([1; 32]);
-    let ring = KeyRing::new(key).rotated(5, &randomness).unwrap();
+    let ring = KeyRing::new(key).rotated(2, 5, &randomness).unwrap();
     let slot = KeySlot::create(&ring, b"secret", StoreId([2; 16]), cost, &randomness).unwrap();
     let corpus = [slot.to_bytes().unwrap(), b"{ \"version\": 3, \"more\": [] }".to_vec()];
     mutate::run("key_slot", &corpus, ROUNDS, &|bytes| {
