@@ -78,12 +78,7 @@ impl KeyRing {
     /// The ring with one generation more, of this number and used from `since_ns` on.
     ///
     /// Errors: `LimitExceeded` if it is full.
-    pub fn rotated(
-        &self,
-        number: u32,
-        since_ns: i64,
-        randomness: &dyn Randomness,
-    ) -> Result<Self> {
+    pub fn rotated(&self, number: u32, since_ns: i64, randomness: &dyn Randomness) -> Result<Self> {
         if self.count() >= limits::SEALING_GENERATIONS_MAX {
             return Err(Error::new(
                 ErrorKind::LimitExceeded,

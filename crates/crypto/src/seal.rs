@@ -509,10 +509,13 @@ mod tests {
             // What was sealed with the keys there were opens all the same.
             let own = record(&old);
             assert_eq!(old.open_record(Purpose::Outcome, &[1; 16], &own).unwrap(), b"new");
-            assert_eq!(old.refuse_if_stale().err().map(|error| error.kind()), match kind {
-                ErrorKind::Damaged => None,
-                kind => Some(kind),
-            });
+            assert_eq!(
+                old.refuse_if_stale().err().map(|error| error.kind()),
+                match kind {
+                    ErrorKind::Damaged => None,
+                    kind => Some(kind),
+                }
+            );
         }
     }
 

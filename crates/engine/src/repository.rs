@@ -141,9 +141,7 @@ impl Repository {
         let store_id = StoreId::random(&*environment.randomness);
         let ring = match options.suite {
             Suite::None => None,
-            Suite::Aes256Gcm => {
-                Some(KeyRing::new(MasterKey::generate(&*environment.randomness)))
-            }
+            Suite::Aes256Gcm => Some(KeyRing::new(MasterKey::generate(&*environment.randomness))),
         };
         let master_key = ring.as_ref().map(KeyRing::master_key);
         let configuration = configuration_of(options, store_id, &environment, master_key)?;
@@ -202,8 +200,7 @@ impl Repository {
         }
         let store_id = copies[encrypted].store_id.parse()?;
         let limit_bytes = memory.limit_bytes;
-        let (ring, id) =
-            slots::unlock(&*store, &password()?, store_id, limit_bytes, &environment)?;
+        let (ring, id) = slots::unlock(&*store, &password()?, store_id, limit_bytes, &environment)?;
         let key = ring.master_key();
         let authentic = copies.into_iter().find(|copy| is_authentic(copy, key));
         let configuration = authentic.ok_or_else(|| {

@@ -140,11 +140,14 @@ impl Survey {
                 let Some(ordinal) = self.ordinal(id).filter(|ordinal| left[*ordinal]) else {
                     continue;
                 };
-                let section = reader::open_section(repository, id, &mut sealed.to_vec());
-                if let Ok(section) = section {
-                    left[ordinal] = false;
-                    each(ordinal, &section)?;
-                    job.progress.add(1, 0);
+                match reader::open_section(repository, id, &mut sealed.to_vec()) {
+                    Ok(section) => {
+                        left[ordinal] = false;
+                        each(ordinal, &section)?;
+                        job.progress.add(1, 0);
+                    }
+                    Err(error) if error.kind() == ErrorKind::KeysChanged => return Err(error),
+                    Err(_) => {}
                 }
             }
         }

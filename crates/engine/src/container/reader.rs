@@ -54,7 +54,7 @@ pub fn open_section(
     sealed: &mut [u8],
 ) -> Result<MetadataSection> {
     let what = || format!("the metadata section of container {id}");
-    let sealer = repository.vault().object(Purpose::Container, &id.0)?;
+    let sealer = repository.vault().stored(Purpose::Container, &id.0)?;
     let length = sealer.open(METADATA_PART, sealed).context(what)?;
     let section = container::decode_metadata(&sealed[..length]).context(what)?;
     if section.deltas.is_empty() {
@@ -79,7 +79,7 @@ impl FrameReader {
         Ok(Self {
             key: Key::new(layout::container(id))?,
             id,
-            sealer: repository.vault().object(Purpose::Container, &id.0)?,
+            sealer: repository.vault().stored(Purpose::Container, &id.0)?,
         })
     }
 

@@ -13,6 +13,8 @@
 //!
 //! # Invariants
 //! - The first generation is decided by nobody; it is the newest where no other is.
+//! - A ring that wins a number holds every generation before it: of all numbers between, it was
+//!   decided that they never will be any, and what is decided stays so.
 //! - Nothing is sealed under a generation before it is decided: whoever meets a seal that is newer
 //!   than his keys finds the decision there.
 //! - A slot of a generation that is not decided is removed only after it was decided that there
@@ -102,19 +104,25 @@ pub(super) fn is_there_newer(store: &dyn Store, number: u32) -> Result<bool> {
     Ok(false)
 }
 
-/// A number higher than all that were decided, and than `own`.
+/// The number of the generation after the one of this number: the first that nothing was decided
+/// of. Who takes a higher one could win it beside another who wins this one.
+///
+/// Errors: `KeysChanged` if there is a newer generation already, which its ring would lack.
 pub(super) fn next_number(store: &dyn Store, own: u32) -> Result<u32> {
-    let highest = numbers(store)?.last().copied().unwrap_or(FIRST).max(own);
-    highest.checked_add(1).ok_or_else(|| {
-        Error::new(
-            ErrorKind::LimitExceeded,
-            format!(
-                "there are no keys after generation {highest}; if you have not rotated them so \
-                 often, somebody has put '{}' there, and it can be removed",
-                layout::generation(highest)
-            ),
-        )
-    })
+    let decided = numbers(store)?;
+    for newer in decided.iter().copied().filter(|newer| *newer > own) {
+        if read(store, newer)? != Value::Never {
+            return Err(Error::new(
+                ErrorKind::KeysChanged,
+                format!(
+                    "somebody else has rotated the keys ('{}'); start again",
+                    layout::generation(newer)
+                ),
+            ));
+        }
+    }
+    let mut free = (own.saturating_add(1)..u32::MAX).filter(|number| !decided.contains(number));
+    free.next().ok_or_else(|| Error::new(ErrorKind::LimitExceeded, "there are no more keys"))
 }
 
 /// Decides what the generation of a number is; tells whether it is this one now.

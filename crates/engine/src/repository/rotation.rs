@@ -64,9 +64,10 @@ impl Repository {
         slot.created_ns = environment.clock.now_ns();
         let key = slots::put(store, &slot, environment)?;
         let decided = self.reads_back(key, &slot, &rotated, password).and_then(|()| {
-            let added = slots::list(store)?.slots.into_iter().find(|id| {
-                *id != key && !seen.contains(id) && !remove_others
-            });
+            let added = slots::list(store)?
+                .slots
+                .into_iter()
+                .find(|id| *id != key && !seen.contains(id) && !remove_others);
             if let Some(added) = added {
                 return Err(Error::invalid(format!(
                     "the keys were not rotated: key {added} has been added meanwhile; try again"
@@ -137,13 +138,7 @@ impl Repository {
     }
 
     /// Fails unless both copies of a new slot are what was written, and open.
-    fn reads_back(
-        &self,
-        id: KeyId,
-        slot: &KeySlot,
-        ring: &KeyRing,
-        password: &[u8],
-    ) -> Result<()> {
+    fn reads_back(&self, id: KeyId, slot: &KeySlot, ring: &KeyRing, password: &[u8]) -> Result<()> {
         let written = slot.to_bytes()?;
         for name in [layout::key_slot(id), layout::key_slot_copy(id)] {
             if self.store().get(&Key::new(name)?)? != written {
