@@ -26,10 +26,7 @@ fn resealing() -> CollectOptions {
 }
 
 /// Collects, and says how many containers there are then that are sealed under older keys.
-fn reseal(
-    repository: &Arc<Repository>,
-    options: &CollectOptions,
-) -> Result<(CollectReport, u64)> {
+fn reseal(repository: &Arc<Repository>, options: &CollectOptions) -> Result<(CollectReport, u64)> {
     let report = collect(repository, options, &job())?;
     let left = statistics(repository, &job())?.containers_of_older_keys;
     Ok((report, left))

@@ -194,6 +194,7 @@ type Task = Box<dyn Fn(&Repository) -> Result<()> + Send + Sync>;
 struct Actor {
     password: &'static [u8],
     task: Task,
+    rotates: bool,
 }
 
 /// What a run has left.
@@ -347,6 +348,7 @@ fn explore_with(
     switches_max: usize,
 ) -> BTreeSet<Vec<bool>> {
     let (mut seen, mut ends) = (HashSet::<u64>::new(), BTreeSet::new());
+    let is_sealed = actors.iter().any(|actor| actor.rotates);
     let mut orders = vec![(Vec::new(), Sealed::new())];
     while let Some((order, sealed)) = orders.pop() {
         let left = run(base, actors, &order, lists);
@@ -361,9 +363,9 @@ fn explore_with(
             continue;
         }
         verify(&left, &order);
-        let sealed = match lists {
-            Lists::WithGenerations => seal_and_open(&left, &sealed, &order),
-            _ => Sealed::new(),
+        let sealed = match is_sealed {
+            true => seal_and_open(&left, &sealed, &order),
+            false => Sealed::new(),
         };
         for (actor, ended) in left.ended.iter().enumerate() {
             let is_switch = order.last().is_some_and(|last| *last != actor);
@@ -378,7 +380,8 @@ fn explore_with(
 }
 
 fn removes(password: &'static [u8], id: KeyId) -> Actor {
-    Actor { password, task: Box::new(move |repository| repository.remove_key(id)) }
+    let task = Box::new(move |repository: &Repository| repository.remove_key(id));
+    Actor { password, task, rotates: false }
 }
 
 /// Removes every key but the own one, as far as that can be done.
@@ -389,22 +392,22 @@ fn removes_others(password: &'static [u8]) -> Actor {
         let others = names.into_iter().filter(|id| Some(*id) != own);
         others.map(|id| repository.remove_key(id)).fold(Ok(()), Result::and)
     };
-    Actor { password, task: Box::new(task) }
+    Actor { password, task: Box::new(task), rotates: false }
 }
 
 fn rotates(password: &'static [u8]) -> Actor {
     let task = move |repository: &Repository| repository.rotate_keys(password, true).map(drop);
-    Actor { password, task: Box::new(task) }
+    Actor { password, task: Box::new(task), rotates: true }
 }
 
 fn adds(password: &'static [u8]) -> Actor {
     let task = |repository: &Repository| repository.add_key(NEW, CHEAP, "").map(drop);
-    Actor { password, task: Box::new(task) }
+    Actor { password, task: Box::new(task), rotates: false }
 }
 
 fn changes(password: &'static [u8]) -> Actor {
     let task = |repository: &Repository| repository.change_key(NEW, CHEAP, "").map(drop);
-    Actor { password, task: Box::new(task) }
+    Actor { password, task: Box::new(task), rotates: false }
 }
 
 #[test]
@@ -455,6 +458,9 @@ fn r90_a_rotation_beside_removals_loses_no_key_in_any_order() {
         let ends = explore_with(&base, &[rotates(PASSWORD), other], Lists::WithGenerations, 2);
         assert!(ends.iter().any(|ended| ended[0]), "{ends:?}");
     }
+    // A removal that has looked before the decision, and deletes after it.
+    let actors = [rotates(PASSWORD), removes_others(OTHER)];
+    explore_with(&base, &actors, Lists::WithSlots, 3);
 }
 
 #[test]
