@@ -333,10 +333,21 @@ impl Repository {
         Ok(listed.slots.into_iter().collect())
     }
 
+    /// Checks what was decided about generations of keys; `record`: whether missing copies may be
+    /// put.
+    pub(crate) fn check_generations(
+        &self,
+        record: bool,
+        notes: &mut Vec<String>,
+        problems: &mut Vec<String>,
+    ) -> Result<()> {
+        generations::check(&*self.store, record, notes, problems)
+    }
+
     /// Adds a password.
     ///
-    /// Errors: `KeysChanged` if the keys were rotated since the store was opened: nothing would open
-    /// with the new slot.
+    /// Errors: `KeysChanged` if the keys were rotated since the store was opened: nothing would
+    /// open with the new slot.
     pub fn add_key(&self, password: &[u8], cost: KdfCost, label: &str) -> Result<KeyId> {
         let ring = self.ring.as_ref().ok_or_else(not_encrypted)?;
         let environment = &self.environment;

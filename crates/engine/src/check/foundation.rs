@@ -11,10 +11,20 @@ use onefold_store::Key;
 use onefold_types::{Error, ErrorKind, KeyId, Result};
 use std::collections::BTreeMap;
 
-/// Checks configuration and key slots.
-pub fn check(repository: &Repository, report: &mut CheckReport) -> Result<()> {
+/// Checks configuration, key slots and generations of keys. `record`: whether missing copies may be
+/// made.
+pub fn check(repository: &Repository, record: bool, report: &mut CheckReport) -> Result<()> {
     check_configuration(repository, report)?;
-    check_keys(repository, report)
+    check_keys(repository, report)?;
+    let (notes, problems) = (&mut report.notes, &mut report.problems);
+    match repository.check_generations(record, notes, problems) {
+        // The next check puts what is missing.
+        Err(error) if matches!(error.kind(), ErrorKind::ReadOnly | ErrorKind::NoSpace) => {
+            report.notes.push(format!("a generation of keys has one copy instead of two: {error}"));
+            Ok(())
+        }
+        other => other,
+    }
 }
 
 fn check_configuration(repository: &Repository, report: &mut CheckReport) -> Result<()> {

@@ -1,9 +1,9 @@
 //! Which generation of keys is the newest: decided once for each number.
 //!
 //! A rotation stores a slot with a ring that has one generation more, and then decides
-//! `generations/<number>`: whoever rotates at the same time loses that decision, and drops its slot.
-//! So there is one newest generation at every moment, and everybody can tell whether a slot holds
-//! it, or whether his own keys are stale, without any key.
+//! `generations/<number>`: whoever rotates at the same time loses that decision, and drops its
+//! slot. So there is one newest generation at every moment, and everybody can tell whether a slot
+//! holds it, or whether his own keys are stale, without any key.
 //!
 //! # Bytes
 //! The value is a record (docs/FORMAT.md, section 6) sealed without a key as purpose 13, under the
@@ -141,6 +141,50 @@ pub(super) fn decide_never(
     randomness: &dyn Randomness,
 ) -> Result<()> {
     decide_id(store, number, NEVER, randomness).map(|_| ())
+}
+
+/// Looks at both copies of every decision; `record`: whether missing ones may be put. Notes and
+/// problems are told in words.
+pub(super) fn check(
+    store: &dyn Store,
+    record: bool,
+    notes: &mut Vec<String>,
+    problems: &mut Vec<String>,
+) -> Result<()> {
+    for number in numbers(store)? {
+        let (first, second) = (layout::generation(number), copy_key(number)?);
+        let copies = [store.decided(&Key::new(first.as_str())?)?, read_copy(store, number)?];
+        let [is_first, is_second] =
+            copies.each_ref().map(|it| it.as_ref().map(|sealed| opened(number, sealed).is_some()));
+        let missing = |what: &str| format!("'{what}' was missing, and is there again");
+        match (is_first, is_second, copies) {
+            (Some(true), Some(true), _) => {}
+            (Some(true), None, [Some(sealed), _]) if record => {
+                store.put(&second, &sealed)?;
+                notes.push(missing(second.as_str()));
+            }
+            (None, Some(true), [_, Some(sealed)]) if record => {
+                store.decide(&Key::new(first.as_str())?, &sealed)?;
+                notes.push(missing(&first));
+            }
+            (Some(true), None, _) | (None, Some(true), _) => {
+                notes.push(format!("'{first}' has one copy instead of two"));
+            }
+            (Some(true), ..) => problems.push(format!(
+                "'{second}' is not what was written; remove it, and a check makes it anew from \
+                 '{first}'"
+            )),
+            (_, Some(true), _) => problems.push(format!(
+                "'{first}' is not what was written; remove it, and a check makes it anew from \
+                 '{second}'"
+            )),
+            _ => problems.push(format!(
+                "neither '{first}' nor '{second}' is what was written; remove both, and the next \
+                 command makes them anew from the key slots"
+            )),
+        }
+    }
+    Ok(())
 }
 
 /// Numbers of which something was decided, those of which only the copy is left included.

@@ -42,8 +42,8 @@ use onefold_store::{Key, Store};
 use onefold_types::{Error, ErrorKind, KeyId, Result, StoreId};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Kibibytes times passes that all slots of a store are tried with: sixteen of the dearest keys that
-/// are offered, or some hundreds of the usual ones.
+/// Kibibytes times passes that all slots of a store are tried with: sixteen of the dearest keys
+/// that are offered, or some hundreds of the usual ones.
 const WORK_MAX_KIB: u64 = 16 * KDF_WORK_MAX_KIB;
 
 /// What lies in `keys`.

@@ -180,6 +180,16 @@ fn r90_a_decision_that_was_lost_or_has_rotten_does_not_lock_anybody_out() {
         let repository = reopen(&state, 3);
         let list = SnapshotList::load(&repository).unwrap();
         assert_eq!(list.snapshots[0].id, written, "{rotten:?} {lost:?}");
+        // A check mends what is lost, and says what to do about what has rotten.
+        let report = check_all(&repository);
+        assert_eq!(report.is_clean(), rotten.is_empty(), "{rotten:?} {lost:?}: {report:?}");
+        if !rotten.is_empty() {
+            let mended = state.clone_state();
+            rotten.iter().for_each(|key| assert!(mended.remove(key)));
+            check_all(&reopen(&mended, 4));
+            let report = check_all(&reopen(&mended, 5));
+            assert!(report.is_clean() && report.notes.is_empty(), "{report:?}");
+        }
         // Nobody is led back to sealing under the old generation.
         let thief = Vault::new(Some(&first_master_key(&state, &repository)));
         let again = save(&repository, &items(2));

@@ -17,9 +17,10 @@
 //! Containers may be condemned for another reason as well, however live they are: their chunks are
 //! copied like all others.
 //!
-//! Invariants: what is condemned for space is a prefix of the order by live share (ties by age), so the same
-//! space could not be freed by copying less from any shorter prefix; containers with a live chunk
-//! are copied from within the limit, or not at all; equal input, in any order, gives equal output.
+//! Invariants: what is condemned for space is a prefix of the order by live share (ties by age), so
+//! the same space could not be freed by copying less from any shorter prefix; containers with a
+//! live chunk are copied from within the limit, or not at all; equal input, in any order, gives
+//! equal output.
 
 use onefold_types::ContainerId;
 
