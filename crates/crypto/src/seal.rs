@@ -25,7 +25,7 @@ use crate::key_ring::KeyRing;
 use crate::master_key::{MasterKey, keyed};
 use aws_lc_rs::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
 use onefold_types::environment::Randomness;
-use onefold_types::{Error, ErrorKind, Result};
+use onefold_types::{ContainerId, Error, ErrorKind, Result};
 use std::sync::{Arc, OnceLock};
 use zeroize::Zeroizing;
 
@@ -142,10 +142,9 @@ impl Vault {
         let roots = &self.keys.roots;
         let mut guess = roots.len().saturating_sub(1);
         if purpose == Purpose::Container {
-            let [a, b, c, d, e, f, ..] = *name;
-            let since_ms = i64::from_be_bytes([0, 0, a, b, c, d, e, f]);
-            let is_later = |(since_ns, _): &(i64, _)| *since_ns / 1_000_000 <= since_ms;
-            guess = roots.iter().rposition(is_later).unwrap_or(0);
+            let created_ms = ContainerId(*name).created_ms();
+            let was_used = |(since_ns, _): &(i64, _)| *since_ns / 1_000_000 <= created_ms;
+            guess = roots.iter().rposition(was_used).unwrap_or(0);
         }
         self.sealer(purpose, name, guess, true)
     }
@@ -439,9 +438,7 @@ mod tests {
 
     /// The name of a container that was made so many seconds after 1970.
     fn name_at(seconds: u16) -> [u8; 16] {
-        let mut name = [7; 16];
-        name[..6].copy_from_slice(&(i64::from(seconds) * 1000).to_be_bytes()[2..]);
-        name
+        ContainerId::ordered(i64::from(seconds) * 1_000_000_000, &SeededRandomness::new(7)).0
     }
 
     #[test]

@@ -229,7 +229,10 @@ impl Repository {
             None => Vault::new(None),
             Some(ring) => {
                 let (store, own) = (Arc::clone(&store), ring.newest().number);
-                let have_changed = move || generations::is_there_newer(&*store, own);
+                let have_changed = move || {
+                    let newer = generations::newer(&*store, own, &|| slots::claimed(&*store))?;
+                    Ok(newer.is_some())
+                };
                 Vault::of_ring(ring, Box::new(have_changed))
             }
         };

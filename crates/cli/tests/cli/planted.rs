@@ -27,6 +27,8 @@ fn names() -> Vec<String> {
     let copies = ["outcomes", "tombstones", "fates"].map(|top| format!("copies/{top}/{ID}"));
     names.extend(copies);
     names.extend(["copies/epochs/2", "copies/sweeps/2"].map(str::to_owned));
+    names.extend(["generations/2", "generations/4294967295"].map(str::to_owned));
+    names.extend(["copies/generations/2", "copies/generations/9"].map(str::to_owned));
     names
 }
 

@@ -80,12 +80,15 @@ impl Newest {
     }
 }
 
-/// The newest generation; `claims` are those that slots say they hold.
-pub(super) fn newest(store: &dyn Store, claims: &[Generation]) -> Result<Newest> {
+/// Tells the generations that slots say they hold; asked only if it matters.
+pub(super) type Claims<'a> = dyn Fn() -> Result<Vec<Generation>> + 'a;
+
+/// The newest generation.
+pub(super) fn newest(store: &dyn Store, claims: &Claims<'_>) -> Result<Newest> {
     for number in numbers(store)?.into_iter().rev() {
         match read(store, number)? {
             Value::Is(id) => return Ok(Newest { number, id: Some(id) }),
-            Value::Unknown if claims.iter().any(|claimed| claimed.number == number) => {
+            Value::Unknown if is_claimed(number, claims)? => {
                 return Ok(Newest { number, id: None });
             }
             Value::Unknown | Value::Never => {}
@@ -94,32 +97,36 @@ pub(super) fn newest(store: &dyn Store, claims: &[Generation]) -> Result<Newest>
     Ok(Newest { number: FIRST, id: None })
 }
 
-/// Whether there is a newer generation than the one of this number, as far as can be told.
-pub(super) fn is_there_newer(store: &dyn Store, number: u32) -> Result<bool> {
+/// A newer generation than the one of this number, if there is one.
+pub(super) fn newer(store: &dyn Store, number: u32, claims: &Claims<'_>) -> Result<Option<u32>> {
     for newer in numbers(store)?.into_iter().filter(|newer| *newer > number) {
-        if read(store, newer)? != Value::Never {
-            return Ok(true);
+        match read(store, newer)? {
+            Value::Is(_) => return Ok(Some(newer)),
+            Value::Unknown if is_claimed(newer, claims)? => return Ok(Some(newer)),
+            Value::Unknown | Value::Never => {}
         }
     }
-    Ok(false)
+    Ok(None)
+}
+
+fn is_claimed(number: u32, claims: &Claims<'_>) -> Result<bool> {
+    Ok(claims()?.iter().any(|claimed| claimed.number == number))
 }
 
 /// The number of the generation after the one of this number: the first that nothing was decided
 /// of. Who takes a higher one could win it beside another who wins this one.
 ///
 /// Errors: `KeysChanged` if there is a newer generation already, which its ring would lack.
-pub(super) fn next_number(store: &dyn Store, own: u32) -> Result<u32> {
+pub(super) fn next_number(store: &dyn Store, own: u32, claims: &Claims<'_>) -> Result<u32> {
     let decided = numbers(store)?;
-    for newer in decided.iter().copied().filter(|newer| *newer > own) {
-        if read(store, newer)? != Value::Never {
-            return Err(Error::new(
-                ErrorKind::KeysChanged,
-                format!(
-                    "somebody else has rotated the keys ('{}'); start again",
-                    layout::generation(newer)
-                ),
-            ));
-        }
+    if let Some(newer) = newer(store, own, claims)? {
+        return Err(Error::new(
+            ErrorKind::KeysChanged,
+            format!(
+                "somebody else has rotated the keys ('{}'); start again",
+                layout::generation(newer)
+            ),
+        ));
     }
     let mut free = (own.saturating_add(1)..u32::MAX).filter(|number| !decided.contains(number));
     free.next().ok_or_else(|| Error::new(ErrorKind::LimitExceeded, "there are no more keys"))

@@ -56,7 +56,8 @@ impl Repository {
             self.refuse_to_lock_out(password, current, &seen)?;
         }
         let environment = &self.environment;
-        let number = generations::next_number(store, ring.newest().number)?;
+        let number =
+            generations::next_number(store, ring.newest().number, &|| slots::claimed(store))?;
         let rotated = ring.rotated(number, environment.clock.now_ns(), &*environment.randomness)?;
         let (cost, randomness) = (in_use.cost(), &*environment.randomness);
         let mut slot = KeySlot::create(&rotated, password, self.store_id, cost, randomness)?;

@@ -140,11 +140,16 @@ pub(super) fn standings(
 ) -> Result<(Newest, BTreeMap<KeyId, Standing>)> {
     let claim = |id| Some((id, read(store, id).and_then(|slot| slot.claimed()).ok()?));
     let claims: Vec<(KeyId, Option<Generation>)> = ids.into_iter().filter_map(claim).collect();
-    let claimed: Vec<Generation> = claims.iter().filter_map(|(_, claimed)| *claimed).collect();
     // Only now: what a slot is worth is told by what is decided after it was seen.
-    let newest = generations::newest(store, &claimed)?;
+    let newest = generations::newest(store, &|| claimed(store))?;
     let standings = claims.into_iter().map(|(id, claimed)| (id, newest.standing(claimed)));
     Ok((newest, standings.collect()))
+}
+
+/// The generations that slots say they hold.
+pub(super) fn claimed(store: &dyn Store) -> Result<Vec<Generation>> {
+    let claim = |id: &KeyId| read(store, *id).and_then(|slot| slot.claimed()).ok().flatten();
+    Ok(list(store)?.slots.iter().filter_map(claim).collect())
 }
 
 /// Opens the ring of keys with the first slot that the password fits.
@@ -158,12 +163,7 @@ pub(super) fn unlock(
     let ids = list(store)?.slots;
     let mut read: Vec<(KeyId, Result<Vec<KeySlot>>)> =
         ids.iter().map(|id| (*id, read_sound(store, *id))).collect();
-    let claims: Vec<Generation> = read
-        .iter()
-        .flat_map(|(_, sound)| sound.iter().flatten())
-        .filter_map(|slot| slot.claimed().ok().flatten())
-        .collect();
-    let newest = generations::newest(store, &claims)?;
+    let newest = generations::newest(store, &|| claimed(store))?;
     let standing = |sound: &[KeySlot]| {
         let of = |slot: &KeySlot| slot.claimed().map(|claimed| newest.standing(claimed));
         sound.iter().filter_map(|slot| of(slot).ok()).min().unwrap_or(Standing::Current)
@@ -229,9 +229,10 @@ fn made_current(
         false => Err(Error::new(
             ErrorKind::KeysChanged,
             format!(
-                "the password is that of key {id}, which a rotation of the keys has left behind \
-                 ('{}'); open the store with the password that was used for 'onefold key rotate', \
-                 and add this one anew with 'onefold key add'",
+                "the password is that of key {id}, which a rotation of the keys has left behind: \
+                 open the store with the password that was used for 'onefold key rotate', and add \
+                 this one anew with 'onefold key add'. If nobody rotated the keys, somebody has \
+                 put '{0}' there: remove that and 'copies/{0}'",
                 layout::generation(newest.number)
             ),
         )),

@@ -198,6 +198,28 @@ fn r90_a_decision_that_was_lost_or_has_rotten_does_not_lock_anybody_out() {
     }
 }
 
+#[test]
+fn r90_what_is_planted_as_a_generation_turns_no_damage_into_changed_keys() {
+    let (memory, repository) = create();
+    let id = save(&repository, &items(1));
+    for name in ["generations/2", "copies/generations/3", "generations/4294967295"] {
+        memory.put(&Key::new(name).unwrap(), &[0x5a; 44]).unwrap();
+    }
+    let repository = reopen(&memory, 2);
+    let damaged = memory.clone_state();
+    for name in [layout::outcome(id), layout::copy_of(&layout::outcome(id))] {
+        assert!(damaged.corrupt(&Key::new(name).unwrap(), |bytes| bytes[20] ^= 1));
+    }
+    assert!(SnapshotList::load(&reopen(&damaged, 3)).unwrap().lost.contains(&id));
+    let rotation = repository.rotate_keys(PASSWORD, false).unwrap();
+    assert_eq!(rotation.generations, 2);
+    let repository = reopen(&memory, 4);
+    save(&repository, &items(2));
+    assert_eq!(SnapshotList::load(&repository).unwrap().snapshots.len(), 2);
+    let report = check_all(&repository);
+    assert_eq!(report.problems.len(), 3, "{report:?}");
+}
+
 fn first_master_key(store: &MemoryStore, repository: &Repository) -> MasterKey {
     let id = repository.keys().unwrap()[0].id;
     let slot = KeySlot::from_bytes(&slot_of(store, id)).unwrap();
@@ -250,8 +272,8 @@ fn r90_who_opened_the_store_before_is_told_so_and_damages_nothing() {
     collect(&after, &options, &job).unwrap();
     told("epochs", &|| epoch::newest_plan(&stale).map(drop));
     assert!(check_all(&reopen(&memory, 9)).is_clean());
-    let containers = all_names(&memory).into_iter().filter(|name| name.starts_with("containers/"));
-    let damaged: ContainerId = layout::last_component(&containers.last().unwrap()).parse().unwrap();
+    let containers = names(&memory, layout::CONTAINERS);
+    let damaged: ContainerId = layout::last_component(containers.last().unwrap()).parse().unwrap();
     let container = Key::new(layout::container(damaged)).unwrap();
     assert!(memory.corrupt(&container, |bytes| bytes[100] ^= 1));
     assert!(!check_all(&reopen(&memory, 10)).is_clean());
