@@ -67,6 +67,7 @@ pub fn kind_name(kind: ErrorKind) -> &'static str {
         ErrorKind::NoStore => "no-store",
         ErrorKind::NewerFormat => "newer-format",
         ErrorKind::WrongPassword => "wrong-password",
+        ErrorKind::KeysChanged => "keys-changed",
         ErrorKind::Damaged => "damaged",
         ErrorKind::Tampered => "tampered",
         ErrorKind::NoSpace => "no-space",

@@ -204,7 +204,7 @@ impl KdfArguments {
         if memory_kib > allowed_kib {
             return Err(Error::invalid(format!(
                 "a key derivation that takes {} MiB could not be opened within the memory limit of \
-                 {} MiB; raise the limit for all commands (--memory, ONEFOLD_MEMORY) or ask for less",
+                 {} MiB; raise the limit for all (--memory, ONEFOLD_MEMORY) or ask for less",
                 memory_kib.div_ceil(1024),
                 allowed_kib / 1024
             )));

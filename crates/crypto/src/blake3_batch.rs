@@ -17,6 +17,7 @@
 use blake3::platform::{Platform, words_from_le_bytes_32};
 use blake3::{IncrementCounter, platform::le_bytes_from_words_32};
 use onefold_types::Fingerprint;
+use zeroize::Zeroizing;
 
 const LEAF_BYTES: usize = 1024;
 const BLOCK_BYTES: usize = 64;
@@ -45,9 +46,10 @@ type ChainingValue = [u8; 32];
 /// Computes BLAKE3 digests, keyed or not, in batches.
 pub struct BatchHasher {
     platform: Platform,
-    key_words: [u32; 8],
+    /// Wiped when dropped, as the key is.
+    key_words: Zeroizing<[u32; 8]>,
     mode: u8,
-    key: Option<[u8; 32]>,
+    key: Option<Zeroizing<[u8; 32]>>,
 }
 
 /// One chunk of a batch that takes part in lane hashing.
@@ -64,9 +66,9 @@ impl BatchHasher {
     pub fn new(key: Option<&[u8; 32]>) -> Self {
         Self {
             platform: Platform::detect(),
-            key_words: key.map_or(INITIAL_VALUE, words_from_le_bytes_32),
+            key_words: Zeroizing::new(key.map_or(INITIAL_VALUE, words_from_le_bytes_32)),
             mode: if key.is_some() { KEYED_HASH } else { 0 },
-            key: key.copied(),
+            key: key.map(|key| Zeroizing::new(*key)),
         }
     }
 
@@ -137,7 +139,7 @@ impl BatchHasher {
     }
 
     fn hash_partial_leaf(&self, leaf: &[u8], counter: u64) -> ChainingValue {
-        let mut value = self.key_words;
+        let mut value = *self.key_words;
         let blocks = leaf.len().div_ceil(BLOCK_BYTES);
         for (position, part) in leaf.chunks(BLOCK_BYTES).enumerate() {
             let mut block = [0; BLOCK_BYTES];

@@ -1,10 +1,12 @@
-//! The contexts under which subkeys are derived from a store's master key: one for each use.
+//! The contexts under which subkeys are derived from a store's secrets: one for each use.
 //!
 //! Invariant: they are part of the format. Another text is another key, and nothing that was
 //! stored before can be read, found or believed; `tests/known_answers.rs` holds each fast.
 
 /// Keys of sealed objects.
 pub const SEALING: &str = "onefold 2026 sealing of stored objects";
+/// The public id of a sealing generation.
+pub const GENERATION: &str = "onefold 2026 name of a sealing generation";
 /// Fingerprints of data; with SHA-256 and SHA-1, of nodes as well.
 pub const DATA: &str = "onefold 2026 fingerprints of data chunks";
 /// Fingerprints of tree nodes with BLAKE3.

@@ -11,6 +11,8 @@
 //!
 //! SHA-1 is there to reproduce the papers. Collisions for unkeyed SHA-1 can be made on purpose; the
 //! command line warns when a store is created with it.
+//!
+//! The keys are wiped from memory when a fingerprinter is dropped.
 
 use crate::blake3_batch::BatchHasher;
 use crate::contexts;
@@ -19,6 +21,7 @@ use aws_lc_rs::{digest, hmac};
 use onefold_types::{Error, Fingerprint, Result};
 use std::fmt;
 use std::str::FromStr;
+use zeroize::Zeroizing;
 
 const NODE_PREFIX: &[u8] = b"onefold tree node\0";
 
@@ -72,24 +75,25 @@ impl Fingerprinter {
     /// A fingerprinter of `kind`, keyed where the store has a master key.
     #[must_use]
     pub fn new(kind: HashKind, master_key: Option<&MasterKey>) -> Self {
-        let subkey = |context| master_key.map(|key| *key.subkey(context));
+        let subkey = |context| master_key.map(|key| key.subkey(context));
         let keyed = subkey(contexts::DATA);
         let engine = match (kind, keyed) {
             (HashKind::Blake3, keyed) => {
-                let nodes = subkey(contexts::NODES)
-                    .unwrap_or_else(|| blake3::derive_key(contexts::PUBLIC_NODES, &[]));
+                let nodes = subkey(contexts::NODES).unwrap_or_else(|| {
+                    Zeroizing::new(blake3::derive_key(contexts::PUBLIC_NODES, &[]))
+                });
                 Engine::Blake3 {
-                    data: BatchHasher::new(keyed.as_ref()),
+                    data: BatchHasher::new(keyed.as_deref()),
                     nodes: BatchHasher::new(Some(&nodes)),
                 }
             }
             (HashKind::Sha256, None) => Engine::Digest(&digest::SHA256),
             (HashKind::Sha1, None) => Engine::Digest(&digest::SHA1_FOR_LEGACY_USE_ONLY),
             (HashKind::Sha256, Some(key)) => {
-                Engine::Hmac(Box::new(hmac::Key::new(hmac::HMAC_SHA256, &key)))
+                Engine::Hmac(Box::new(hmac::Key::new(hmac::HMAC_SHA256, &*key)))
             }
             (HashKind::Sha1, Some(key)) => {
-                Engine::Hmac(Box::new(hmac::Key::new(hmac::HMAC_SHA1_FOR_LEGACY_USE_ONLY, &key)))
+                Engine::Hmac(Box::new(hmac::Key::new(hmac::HMAC_SHA1_FOR_LEGACY_USE_ONLY, &*key)))
             }
         };
         Self { engine }

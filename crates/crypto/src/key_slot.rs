@@ -1,32 +1,39 @@
-//! A key slot: the master key wrapped by a key that argon2id derives from a password.
+//! A key slot: the ring of keys wrapped by a key that argon2id derives from a password.
 //!
 //! A store has one slot for each password. Slots are independent: removing one leaves the others,
 //! and the data needs no re-encryption. The slot is JSON, because people must be able to see which
 //! costs protect them:
 //!
 //! ```text
-//! { "version": 1, "kdf": "argon2id", "memory_kib": 65536, "passes": 3, "lanes": 1,
-//!   "salt": hex(16 bytes), "nonce": hex(12 bytes), "wrapped": hex(32 bytes + 16 bytes tag),
+//! { "version": 2, "kdf": "argon2id", "memory_kib": 65536, "passes": 3, "lanes": 1,
+//!   "salt": hex(16 bytes), "nonce": hex(12 bytes), "wrapped": hex(ring + 16 bytes tag),
+//!   "generation": 1, "generation_id": hex(16 bytes),
 //!   "checksum": hex(16 bytes), "label": "user@host", "created_ns": 0 }
 //! ```
 //!
-//! The store's name is authenticated along with the wrapped key: a slot opens only its own store.
+//! The store's name and the ring's newest generation are authenticated along with the wrapped ring:
+//! a slot opens only its own store, and holds the generation that it claims to hold.
 //!
 //! The checksum tells a slot that has rotten from a wrong password, which look alike otherwise:
 //! either way a key is derived that opens nothing. It is the first 16 bytes of BLAKE3 over
-//! `version`, `kdf`, `memory_kib`, `passes`, `lanes`, `salt`, `nonce` and `wrapped`: numbers as
-//! four bytes, little-endian; everything else (hexadecimal text decoded) as its length in eight
-//! bytes, little-endian, and its bytes. Label and time are for display, so they are not covered.
-//! The checksum proves nothing about who wrote the slot, and tells nothing about the password.
+//! `version`, `kdf`, `memory_kib`, `passes`, `lanes`, `salt`, `nonce`, `wrapped`, `generation` and
+//! `generation_id`: numbers as four bytes, little-endian; everything else (hexadecimal text
+//! decoded) as its length in eight bytes, little-endian, and its bytes. Label and time are for
+//! display, so they are not covered. The checksum proves nothing about who wrote the slot, and
+//! tells nothing about the password.
+//!
+//! Slots of version 1 have no generation, which is the first one then, and are read as well.
 
-use crate::master_key::MasterKey;
+use crate::key_ring::{Generation, KeyRing};
 use aws_lc_rs::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
 use onefold_types::environment::Randomness;
 use onefold_types::{Error, ErrorKind, Result, StoreId};
 use serde::{Deserialize, Serialize};
 use zeroize::Zeroizing;
 
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
+/// The version whose slots have no generation: they were written before there were rotations.
+const VERSION_WITHOUT_GENERATION: u32 = 1;
 const KDF: &str = "argon2id";
 const CHECKSUM_BYTES: usize = 16;
 /// A slot that asks for more memory than this is refused, so that a hostile slot cannot exhaust us.
@@ -86,7 +93,7 @@ impl KdfCost {
     }
 }
 
-/// One password's way to the master key.
+/// One password's way to the ring of keys.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct KeySlot {
@@ -98,6 +105,10 @@ pub struct KeySlot {
     salt: String,
     nonce: String,
     wrapped: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    generation: Option<u32>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    generation_id: Option<String>,
     checksum: String,
     /// Whom the slot belongs to, for display.
     pub label: String,
@@ -106,9 +117,9 @@ pub struct KeySlot {
 }
 
 impl KeySlot {
-    /// Wraps `master_key` with a key derived from `password`.
+    /// Wraps `ring` with a key derived from `password`.
     pub fn create(
-        master_key: &MasterKey,
+        ring: &KeyRing,
         password: &[u8],
         store: StoreId,
         cost: KdfCost,
@@ -118,13 +129,14 @@ impl KeySlot {
         randomness.fill(&mut salt);
         randomness.fill(&mut nonce);
         let key = wrapping_key(password, &salt, cost)?;
-        let mut wrapped = master_key.as_bytes().to_vec();
+        let newest = ring.newest();
+        let mut wrapped = ring.to_bytes();
         key.seal_in_place_append_tag(
             Nonce::assume_unique_for_key(nonce),
-            Aad::from(store.0),
-            &mut wrapped,
+            Aad::from(place(store, Some(newest))),
+            &mut *wrapped,
         )
-        .map_err(|_| Error::invalid("cannot wrap the master key"))?;
+        .map_err(|_| Error::invalid("cannot wrap the keys"))?;
         let mut slot = Self {
             version: VERSION,
             kdf: KDF.to_owned(),
@@ -133,7 +145,9 @@ impl KeySlot {
             lanes: cost.lanes,
             salt: hex::encode(salt),
             nonce: hex::encode(nonce),
-            wrapped: hex::encode(wrapped),
+            wrapped: hex::encode(&*wrapped),
+            generation: Some(newest.number),
+            generation_id: Some(hex::encode(newest.id)),
             checksum: String::new(),
             label: String::new(),
             created_ns: 0,
@@ -142,8 +156,9 @@ impl KeySlot {
         Ok(slot)
     }
 
-    /// The master key, if `password` is the slot's.
-    pub fn open(&self, password: &[u8], store: StoreId) -> Result<MasterKey> {
+    /// The ring, if `password` is the slot's.
+    pub fn open(&self, password: &[u8], store: StoreId) -> Result<KeyRing> {
+        let claimed = self.claimed()?;
         let salt = decoded(&self.salt)?;
         let nonce = decoded(&self.nonce)?;
         let mut wrapped = Zeroizing::new(decoded(&self.wrapped)?);
@@ -151,9 +166,27 @@ impl KeySlot {
             .map_err(|_| Error::damaged("the key slot's nonce has the wrong length"))?;
         let key = wrapping_key(password, &salt, self.cost())?;
         let wrong = || Error::new(ErrorKind::WrongPassword, "wrong password");
-        let bytes =
-            key.open_in_place(nonce, Aad::from(store.0), &mut wrapped).map_err(|_| wrong())?;
-        <[u8; 32]>::try_from(&*bytes).map(MasterKey::from_bytes).map_err(|_| wrong())
+        let place = Aad::from(place(store, claimed));
+        let bytes = key.open_in_place(nonce, place, &mut wrapped).map_err(|_| wrong())?;
+        let ring = KeyRing::from_bytes(bytes)?;
+        match claimed.is_none_or(|claimed| claimed == ring.newest()) {
+            true => Ok(ring),
+            false => Err(Error::damaged("the key slot holds other keys than it says")),
+        }
+    }
+
+    /// The newest generation in the ring, as the slot says, which only opening it proves; `None`
+    /// in a slot older than all rotations.
+    pub fn claimed(&self) -> Result<Option<Generation>> {
+        let malformed = || Error::damaged("the key slot does not say well which keys it holds");
+        match (self.version, self.generation, &self.generation_id) {
+            (VERSION_WITHOUT_GENERATION, None, None) => Ok(None),
+            (VERSION, Some(number), Some(id)) if number > 0 => {
+                let id = decoded(id)?.try_into().map_err(|_| malformed())?;
+                Ok(Some(Generation { number, id }))
+            }
+            _ => Err(malformed()),
+        }
     }
 
     /// What opening the slot costs.
@@ -186,6 +219,7 @@ impl KeySlot {
         if slot.kdf != KDF {
             return Err(newer());
         }
+        slot.claimed()?;
         Ok(slot)
     }
 
@@ -214,6 +248,10 @@ impl KeySlot {
         for text in [&self.salt, &self.nonce, &self.wrapped] {
             count(&mut hasher, &decoded(text)?);
         }
+        if let (Some(number), Some(id)) = (self.generation, &self.generation_id) {
+            hasher.update(&number.to_le_bytes());
+            count(&mut hasher, &decoded(id)?);
+        }
         let mut checksum = [0; CHECKSUM_BYTES];
         hasher.finalize_xof().fill(&mut checksum);
         Ok(hex::encode(checksum))
@@ -233,6 +271,16 @@ fn newer() -> Error {
     )
 }
 
+/// What is authenticated along with a ring: its store, and the generation that the slot claims.
+fn place(store: StoreId, claimed: Option<Generation>) -> Vec<u8> {
+    let mut place = store.0.to_vec();
+    if let Some(Generation { number, id }) = claimed {
+        place.extend_from_slice(&number.to_le_bytes());
+        place.extend_from_slice(&id);
+    }
+    place
+}
+
 fn decoded(text: &str) -> Result<Vec<u8>> {
     hex::decode(text).map_err(|_| Error::damaged("the key slot is not well formed"))
 }
@@ -246,8 +294,18 @@ fn wrapping_key(password: &[u8], salt: &[u8], cost: KdfCost) -> Result<LessSafeK
     let argon2 =
         argon2::Argon2::new(argon2::Algorithm::Argon2id, argon2::Version::V0x13, parameters);
     let mut key = Zeroizing::new([0; 32]);
+    // In memory of our own, so that it is wiped: who reads its last blocks has the key.
+    let count = argon2.params().block_count();
+    let mut blocks = Zeroizing::new(Vec::new());
+    blocks.try_reserve_exact(count).map_err(|_| {
+        Error::new(
+            ErrorKind::LimitExceeded,
+            format!("there is no memory for trying a key: {} MiB", cost.memory_kib / 1024),
+        )
+    })?;
+    blocks.resize(count, argon2::Block::default());
     argon2
-        .hash_password_into(password, salt, &mut *key)
+        .hash_password_into_with_memory(password, salt, &mut *key, &mut blocks[..])
         .map_err(|error| Error::damaged(format!("cannot derive the key: {error}")))?;
     let unbound = UnboundKey::new(&AES_256_GCM, &*key)
         .map_err(|_| Error::invalid("cannot set up the wrapping key"))?;
@@ -257,15 +315,70 @@ fn wrapping_key(password: &[u8], salt: &[u8], cost: KdfCost) -> Result<LessSafeK
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::master_key::MasterKey;
     use onefold_types::environment::SeededRandomness;
 
     const CHEAP: KdfCost = KdfCost { memory_kib: 64, passes: 1, lanes: 1 };
 
-    fn slot() -> (KeySlot, MasterKey, StoreId) {
+    fn slot() -> (KeySlot, KeyRing, StoreId) {
         let randomness = SeededRandomness::new(11);
-        let key = MasterKey::generate(&randomness);
+        let ring = KeyRing::new(MasterKey::generate(&randomness));
         let store = StoreId::random(&randomness);
-        (KeySlot::create(&key, b"secret", store, CHEAP, &randomness).unwrap(), key, store)
+        (KeySlot::create(&ring, b"secret", store, CHEAP, &randomness).unwrap(), ring, store)
+    }
+
+    /// The slot as it was before there were rotations.
+    fn first_version(ring: &KeyRing, store: StoreId) -> KeySlot {
+        let mut slot = slot().0;
+        let (salt, nonce) = (decoded(&slot.salt).unwrap(), decoded(&slot.nonce).unwrap());
+        let nonce = Nonce::try_assume_unique_for_key(&nonce).unwrap();
+        let mut wrapped = ring.to_bytes().to_vec();
+        let key = wrapping_key(b"secret", &salt, CHEAP).unwrap();
+        key.seal_in_place_append_tag(nonce, Aad::from(store.0), &mut wrapped).unwrap();
+        slot.wrapped = hex::encode(wrapped);
+        (slot.version, slot.generation, slot.generation_id) = (1, None, None);
+        slot.checksum = slot.computed_checksum().unwrap();
+        slot
+    }
+
+    #[test]
+    fn r90_a_slot_without_generation_holds_the_first_one() {
+        let (_, ring, store) = slot();
+        let text = String::from_utf8(first_version(&ring, store).to_bytes().unwrap()).unwrap();
+        assert!(!text.contains("generation"), "{text}");
+        let slot = KeySlot::from_bytes(text.as_bytes()).unwrap();
+        assert_eq!(slot.claimed().unwrap(), None);
+        assert_eq!(*slot.open(b"secret", store).unwrap().to_bytes(), *ring.to_bytes());
+    }
+
+    #[test]
+    fn r90_a_slot_holds_the_generation_that_it_claims() {
+        let (_, ring, store) = slot();
+        let randomness = SeededRandomness::new(12);
+        let rotated = ring.rotated(2, 77, &randomness).unwrap();
+        let slot = KeySlot::create(&rotated, b"secret", store, CHEAP, &randomness).unwrap();
+        assert_eq!(slot.claimed().unwrap(), Some(rotated.newest()));
+        let text = slot.to_bytes().unwrap();
+        let slot = KeySlot::from_bytes(&text).unwrap();
+        assert_eq!(*slot.open(b"secret", store).unwrap().to_bytes(), *rotated.to_bytes());
+        for claimed in [
+            Generation { number: 1, ..rotated.newest() },
+            Generation { number: 3, ..rotated.newest() },
+            ring.newest(),
+        ] {
+            let mut lying = slot.clone();
+            lying.generation = Some(claimed.number);
+            lying.generation_id = Some(hex::encode(claimed.id));
+            lying.checksum = lying.computed_checksum().unwrap();
+            assert!(lying.open(b"secret", store).is_err(), "{claimed}");
+        }
+        for (version, generation) in [(1, Some(2)), (2, None), (2, Some(0))] {
+            let mut odd = slot.clone();
+            (odd.version, odd.generation) = (version, generation);
+            odd.checksum = odd.computed_checksum().unwrap();
+            let read = KeySlot::from_bytes(&odd.to_bytes().unwrap()).unwrap_err();
+            assert_eq!(read.kind(), ErrorKind::Damaged);
+        }
     }
 
     #[test]
@@ -295,7 +408,7 @@ mod tests {
     fn a_slot_opens_with_its_password_in_its_store() {
         let (slot, key, store) = slot();
         let slot = KeySlot::from_bytes(&slot.to_bytes().unwrap()).unwrap();
-        assert_eq!(slot.open(b"secret", store).unwrap().as_bytes(), key.as_bytes());
+        assert_eq!(slot.open(b"secret", store).unwrap().newest(), key.newest());
         let wrong = slot.open(b"Secret", store).err().unwrap();
         assert_eq!(wrong.kind(), ErrorKind::WrongPassword);
         assert!(slot.open(b"secret", StoreId([0; 16])).is_err());
@@ -310,7 +423,7 @@ mod tests {
         assert_eq!(error.kind(), ErrorKind::Damaged);
         let greedy = KeySlot::salvage(greedy.as_bytes()).unwrap().open(b"secret", store);
         assert_eq!(greedy.err().unwrap().kind(), ErrorKind::Damaged);
-        let newer = text.replace("\"version\": 1", "\"version\": 2, \"more\": []");
+        let newer = text.replace("\"version\": 2", "\"version\": 3, \"more\": []");
         assert_eq!(
             KeySlot::from_bytes(newer.as_bytes()).unwrap_err().kind(),
             ErrorKind::NewerFormat
@@ -325,12 +438,14 @@ mod tests {
         let (slot, _, _) = slot();
         let text = |bytes: &[u8]| [&(bytes.len() as u64).to_le_bytes(), bytes].concat();
         let field = |text: &str| hex::decode(text).unwrap();
-        let mut bytes = [1, 0, 0, 0].to_vec();
+        let mut bytes = [2, 0, 0, 0].to_vec();
         bytes.extend(text(b"argon2id"));
         bytes.extend([64, 0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0]);
         for it in [&slot.salt, &slot.nonce, &slot.wrapped] {
             bytes.extend(text(&field(it)));
         }
+        bytes.extend([1, 0, 0, 0]);
+        bytes.extend(text(&field(slot.generation_id.as_ref().unwrap())));
         assert_eq!(slot.checksum, blake3::hash(&bytes).to_hex()[..32]);
     }
 
@@ -339,14 +454,14 @@ mod tests {
         let (slot, key, store) = slot();
         let text = String::from_utf8(slot.to_bytes().unwrap()).unwrap();
         let kind = |text: &str| KeySlot::from_bytes(text.as_bytes()).unwrap_err().kind();
-        let more = text.replace("\"version\": 1", "\"version\": 1, \"more\": []");
+        let more = text.replace("\"version\": 2", "\"version\": 2, \"more\": []");
         assert_eq!(kind(&more), ErrorKind::Damaged);
         // Of a newer slot only the version is known, whatever kind of number it is.
-        for version in ["2", "7", "4294967296", "18446744073709551615"] {
+        for version in ["3", "7", "4294967296", "18446744073709551615"] {
             let bare = format!("{{ \"version\": {version} }}");
             assert_eq!(kind(&bare), ErrorKind::NewerFormat);
             let more = format!("\"version\": {version}, \"more\": {{}}");
-            assert_eq!(kind(&text.replace("\"version\": 1", &more)), ErrorKind::NewerFormat);
+            assert_eq!(kind(&text.replace("\"version\": 2", &more)), ErrorKind::NewerFormat);
         }
         let mut other = slot.clone();
         other.kdf = "scrypt".into();
@@ -358,7 +473,7 @@ mod tests {
         let rotten = text.replace(&slot.checksum, &"0".repeat(32));
         assert_eq!(kind(&rotten), ErrorKind::Damaged);
         let opened = KeySlot::salvage(rotten.as_bytes()).unwrap().open(b"secret", store);
-        assert_eq!(opened.unwrap().as_bytes(), key.as_bytes());
+        assert_eq!(opened.unwrap().newest(), key.newest());
     }
 
     #[test]

@@ -4,7 +4,7 @@
 #[path = "../../format/tests/fuzz/mutate.rs"]
 mod mutate;
 
-use onefold_crypto::{KdfCost, KeySlot, MasterKey, Purpose, Vault};
+use onefold_crypto::{KdfCost, KeyRing, KeySlot, MasterKey, Purpose, Vault};
 use onefold_types::StoreId;
 use onefold_types::environment::SeededRandomness;
 
@@ -15,8 +15,9 @@ fn r81_no_bytes_make_reading_a_key_slot_panic() {
     let randomness = SeededRandomness::new(1);
     let cost = KdfCost { memory_kib: 64, passes: 1, lanes: 1 };
     let key = MasterKey::from_bytes([1; 32]);
-    let slot = KeySlot::create(&key, b"secret", StoreId([2; 16]), cost, &randomness).unwrap();
-    let corpus = [slot.to_bytes().unwrap(), b"{ \"version\": 2, \"more\": [] }".to_vec()];
+    let ring = KeyRing::new(key).rotated(2, 5, &randomness).unwrap();
+    let slot = KeySlot::create(&ring, b"secret", StoreId([2; 16]), cost, &randomness).unwrap();
+    let corpus = [slot.to_bytes().unwrap(), b"{ \"version\": 3, \"more\": [] }".to_vec()];
     mutate::run("key_slot", &corpus, ROUNDS, &|bytes| {
         let _ = KeySlot::salvage(bytes);
         if let Ok(slot) = KeySlot::from_bytes(bytes) {

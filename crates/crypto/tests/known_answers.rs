@@ -4,7 +4,9 @@
 //! with Python's libraries and without this crate. A released version's answers never change: a
 //! test that fails here says that stores which exist can no longer be read.
 
-use onefold_crypto::{Fingerprinter, HashKind, KdfCost, KeySlot, MasterKey, Purpose, Vault};
+use onefold_crypto::{
+    Fingerprinter, HashKind, KdfCost, KeyRing, KeySlot, MasterKey, Purpose, Vault,
+};
 use onefold_crypto::{TAG_BYTES, contexts};
 use onefold_types::environment::Randomness;
 use onefold_types::{Fingerprint, StoreId};
@@ -49,7 +51,7 @@ fn master_key() -> MasterKey {
     MasterKey::from_bytes(array(&answers()["master_key"]))
 }
 
-const PURPOSES: [Purpose; 12] = [
+const PURPOSES: [Purpose; 13] = [
     Purpose::Container,
     Purpose::IndexRun,
     Purpose::Outcome,
@@ -62,6 +64,7 @@ const PURPOSES: [Purpose; 12] = [
     Purpose::Fate,
     Purpose::Doubt,
     Purpose::Change,
+    Purpose::Generation,
 ];
 
 /// What the answers call a purpose. A new purpose does not compile before it has a name here.
@@ -79,6 +82,7 @@ fn name(purpose: Purpose) -> &'static str {
         Purpose::Fate => "fate",
         Purpose::Doubt => "doubt",
         Purpose::Change => "change",
+        Purpose::Generation => "generation",
     }
 }
 
@@ -170,6 +174,50 @@ fn r80_fingerprints_of_data_and_nodes_are_the_known_ones() {
     assert_eq!(seen.len(), 6);
 }
 
+/// The rings of the answers: with the first generation alone, and with each later one.
+fn rings() -> Vec<KeyRing> {
+    let answers = answers();
+    let mut rings = vec![KeyRing::new(master_key())];
+    for known in &answers["generations"].as_array().unwrap()[1..] {
+        let number = u32::try_from(known["number"].as_u64().unwrap()).unwrap();
+        let since_ns = known["since_ns"].as_i64().unwrap();
+        let chosen = Chosen::new(&[&bytes(&known["secret"])]);
+        let last = rings.last().unwrap();
+        rings.push(last.rotated(number, since_ns, &chosen).unwrap());
+    }
+    rings
+}
+
+#[test]
+fn r90_every_generation_of_keys_seals_and_is_named_as_known() {
+    let answers = answers();
+    let (object, nonce) = (array::<16>(&answers["name"]), bytes(&answers["nonce"]));
+    let plain = bytes(&answers["plain"]);
+    let rings = rings();
+    let newest = Vault::of_ring(rings.last().unwrap(), Box::new(|| Ok(false)));
+    for (ring, known) in rings.iter().zip(answers["generations"].as_array().unwrap()) {
+        let number = u32::try_from(known["number"].as_u64().unwrap()).unwrap();
+        assert_eq!(ring.newest().number, number);
+        assert_eq!(ring.newest().id, array::<16>(&known["id"]));
+        let vault = Vault::of_ring(ring, Box::new(|| Ok(false)));
+        let mut part = plain.clone();
+        vault.object(Purpose::Container, &object).unwrap().seal(0, &mut part, 0).unwrap();
+        assert_eq!(part, bytes(&known["part"]), "generation {number}");
+        let chosen = Chosen::new(&[&nonce]);
+        let record = vault.seal_record(Purpose::Outcome, &object, &plain, &chosen).unwrap();
+        assert_eq!(record, bytes(&known["record"]), "generation {number}");
+        // The newest ring opens what every one has sealed.
+        assert_eq!(newest.open_record(Purpose::Outcome, &object, &record).unwrap(), plain);
+        let stored = newest.stored(Purpose::Container, &object).unwrap();
+        assert_eq!(stored.open(0, &mut part).unwrap(), plain.len());
+        let mut place = [0; 16];
+        place[..4].copy_from_slice(&number.to_le_bytes());
+        let decision = bytes(&known["decision"]);
+        let id = Vault::new(None).open_record(Purpose::Generation, &place, &decision).unwrap();
+        assert_eq!(id, ring.newest().id);
+    }
+}
+
 #[test]
 fn r80_key_slots_are_made_and_opened_as_known() {
     let answers = answers();
@@ -177,13 +225,26 @@ fn r80_key_slots_are_made_and_opened_as_known() {
     let password = bytes(&answers["password"]);
     let (salt, nonce) = (bytes(&answers["salt"]), bytes(&answers["nonce"]));
     let known: Vec<&str> = answers["key_slots"].as_array().unwrap().iter().map(text).collect();
+    let rings = rings();
+    let mut seen = BTreeSet::new();
     for &known in &known {
         let slot = KeySlot::from_bytes(known.as_bytes()).unwrap();
+        let claimed = slot.claimed().unwrap().unwrap();
+        let ring = rings.iter().find(|ring| ring.newest() == claimed).unwrap();
+        seen.insert(claimed.number);
         let opened = slot.open(&password, store).unwrap();
-        assert_eq!(opened.as_bytes(), master_key().as_bytes());
+        assert_eq!(*opened.to_bytes(), *ring.to_bytes());
         let chosen = Chosen::new(&[&salt, &nonce]);
-        let made = KeySlot::create(&master_key(), &password, store, slot.cost(), &chosen).unwrap();
+        let made = KeySlot::create(ring, &password, store, slot.cost(), &chosen).unwrap();
         assert_eq!(String::from_utf8(made.to_bytes().unwrap()).unwrap(), known);
+    }
+    assert_eq!(seen, rings.iter().map(|ring| ring.newest().number).collect());
+    // Those of stores that are older than rotations are opened, and not made any more.
+    for known in answers["first_key_slots"].as_array().unwrap().iter().map(text) {
+        let slot = KeySlot::from_bytes(known.as_bytes()).unwrap();
+        assert_eq!(slot.claimed().unwrap(), None);
+        let opened = slot.open(&password, store).unwrap();
+        assert_eq!(*opened.to_bytes(), *master_key().as_bytes());
     }
     // The cost is chosen again from time to time, but the first slot is one of a real store.
     let first = KeySlot::from_bytes(known[0].as_bytes()).unwrap();

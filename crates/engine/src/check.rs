@@ -199,7 +199,7 @@ pub fn check(
     let doubts = Doubts::load(repository)?;
     let list = SnapshotList::load(repository)?;
     report.problems.extend(list.problems.iter().cloned());
-    foundation::check(repository, &mut report)?;
+    foundation::check(repository, options.record_findings, &mut report)?;
     decisions::check(repository, options.record_findings, &mut report)?;
     let findings = Findings::load(repository)?;
     report.problems.extend(findings.problems.iter().cloned());

@@ -141,6 +141,8 @@ pub struct CollectOptions {
     pub marks_bytes: Option<usize>,
     /// In which order live chunks are copied: for experiments.
     pub order: CopyOrder,
+    /// Whether everything goes that is sealed under older keys than the newest ones, however live.
+    pub reseal: bool,
     /// Whether a store with containers and without a record of any snapshot is emptied.
     pub allow_empty: bool,
     /// Where scratch files are, if any are needed, instead of the system's directory for them.
@@ -158,6 +160,7 @@ impl Default for CollectOptions {
             mark_only: false,
             marks_bytes: None,
             order: CopyOrder::default(),
+            reseal: false,
             allow_empty: false,
             scratch: None,
         }
@@ -192,6 +195,8 @@ pub struct CollectReport {
     pub stored_bytes: u64,
     /// Containers left alone because a running backup may be at them.
     pub containers_in_use: u64,
+    /// Containers under older keys that are left alone: in use, or damaged.
+    pub older_left_alone: u64,
     /// What was chosen in the first round; in a plan all there is to do.
     pub selection: Option<Selection>,
     /// Epochs that were decided and finished.

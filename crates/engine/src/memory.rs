@@ -77,7 +77,21 @@ impl MemoryPlan {
         let more = divisible_bytes.saturating_sub(DIVISIBLE_MIN_BYTES) / stream_bytes;
         let streams = wanted.clamp(1, 1 + more);
         let fixed_bytes = FIXED_BYTES + 4 * larger_bytes + (streams - 1) * stream_bytes;
-        Self::divide(self.limit_bytes, fixed_bytes, streams)
+        let shared = Self::divide(self.limit_bytes, fixed_bytes, streams);
+        Self {
+            streams,
+            read_jobs_max: shared.read_jobs_max.min(self.read_jobs_max),
+            locality_cache_bytes: shared.locality_cache_bytes.min(self.locality_cache_bytes),
+            summary_vector_bytes: shared.summary_vector_bytes.min(self.summary_vector_bytes),
+            section_cache_bytes: shared.section_cache_bytes.min(self.section_cache_bytes),
+            frame_cache_bytes: shared.frame_cache_bytes.min(self.frame_cache_bytes),
+            pending_chunks_max: shared.pending_chunks_max.min(self.pending_chunks_max),
+            waiting_chunks_bytes: shared.waiting_chunks_bytes.min(self.waiting_chunks_bytes),
+            rewrite_candidates_bytes: shared
+                .rewrite_candidates_bytes
+                .min(self.rewrite_candidates_bytes),
+            ..*self
+        }
     }
 
     /// A fixed part goes to buffers in flight, stacks and the program itself.
@@ -149,7 +163,7 @@ mod tests {
         assert_eq!(streams(256, 99, 4), 11);
         assert_eq!(streams(256, 8, 64), 1);
         assert_eq!(streams(256, 0, 4), 1);
-        for (wanted, mebibytes) in [(2, 68), (8, 256), (256, 8192)] {
+        for (wanted, mebibytes) in [(2, 96), (8, 256), (256, 8192)] {
             let shared = plan(mebibytes).for_streams(wanted, limits::CONTAINER_TARGET_BYTES);
             assert_eq!(shared.streams, wanted);
             let of_each = shared.section_cache_bytes

@@ -1,7 +1,8 @@
 //! A store with its configuration and keys: what every operation starts from.
 //!
 //! Opening reads the configuration, asks for a password only if the store is encrypted, and unwraps
-//! the master key with the first slot that opens (`slots`). Configuration and key slots are stored
+//! the ring of keys with the first slot that opens (`slots`, `generations`; `rotation` makes a new
+//! ring). Configuration and key slots are stored
 //! twice; a damaged first copy falls back to the second (R30), and so does a first one that reads
 //! well and is not authentic.
 //!
@@ -11,13 +12,16 @@
 //! without encryption only if nothing speaks against it: neither the caller ([`Expectation`]), nor
 //! anything in `keys`, nor a second copy that says otherwise (R73).
 
+mod generations;
+mod rotation;
 mod slots;
 
 use crate::environment::Environment;
 use crate::memory::MemoryPlan;
+use generations::Standing;
 use onefold_chunking::{Chunker, ChunkerKind, ChunkerParameters};
 use onefold_crypto::{
-    Fingerprinter, HashKind, KdfCost, KeySlot, MasterKey, Suite, Vault, contexts,
+    Fingerprinter, HashKind, KdfCost, KeyRing, KeySlot, MasterKey, Suite, Vault, contexts,
 };
 use onefold_format::codec::Compression;
 use onefold_format::configuration::{CONFIGURATION_MAX_BYTES, ChunkerSettings, Configuration};
@@ -25,6 +29,7 @@ use onefold_format::layout;
 use onefold_store::{Key, Store};
 use onefold_types::error::Context;
 use onefold_types::{Error, ErrorKind, KeyId, Result, StoreId, limits};
+pub use rotation::Rotation;
 use std::sync::Arc;
 use zeroize::Zeroizing;
 
@@ -97,6 +102,9 @@ pub struct NamedSlot {
     pub being_removed: bool,
     /// Whether this slot opened the store.
     pub current: bool,
+    /// Whether a rotation has left it behind, or stored it and was stopped: it holds other keys
+    /// than the newest ones.
+    pub has_other_keys: bool,
 }
 
 /// An open store.
@@ -105,7 +113,7 @@ pub struct Repository {
     store: Arc<dyn Store>,
     store_id: StoreId,
     configuration: Configuration,
-    master_key: Option<MasterKey>,
+    ring: Option<KeyRing>,
     current_key: Option<KeyId>,
     vault: Arc<Vault>,
     fingerprinter: Arc<Fingerprinter>,
@@ -132,23 +140,24 @@ impl Repository {
             ));
         }
         let store_id = StoreId::random(&*environment.randomness);
-        let master_key = match options.suite {
+        let ring = match options.suite {
             Suite::None => None,
-            Suite::Aes256Gcm => Some(MasterKey::generate(&*environment.randomness)),
+            Suite::Aes256Gcm => Some(KeyRing::new(MasterKey::generate(&*environment.randomness))),
         };
-        let configuration = configuration_of(options, store_id, &environment, master_key.as_ref())?;
+        let master_key = ring.as_ref().map(KeyRing::master_key);
+        let configuration = configuration_of(options, store_id, &environment, master_key)?;
         let mut current_key = None;
-        if let Some(key) = &master_key {
+        if let Some(ring) = &ring {
             let password =
                 password.ok_or_else(|| Error::invalid("an encrypted store needs a password"))?;
-            let slot = new_slot(key, password, store_id, options, &environment)?;
+            let slot = new_slot(ring, password, store_id, options, &environment)?;
             current_key = Some(slots::put(&*store, &slot, &environment)?);
         }
         let bytes = configuration.encode()?;
         store.put(&Key::new(layout::CONFIGURATION_COPY)?, &bytes)?;
         // The store exists once its configuration does, so this comes last.
         store.put(&config, &bytes)?;
-        Self::assemble(store, configuration, master_key, current_key, environment, memory)
+        Self::assemble(store, configuration, ring, current_key, environment, memory)
     }
 
     /// Opens a store of which nothing is known; `password` is asked for only if it is encrypted.
@@ -191,21 +200,23 @@ impl Repository {
             ));
         }
         let store_id = copies[encrypted].store_id.parse()?;
-        let (key, id) = slots::unlock(&*store, &password()?, store_id, memory.limit_bytes)?;
-        let authentic = copies.into_iter().find(|copy| is_authentic(copy, &key));
+        let limit_bytes = memory.limit_bytes;
+        let (ring, id) = slots::unlock(&*store, &password()?, store_id, limit_bytes, &environment)?;
+        let key = ring.master_key();
+        let authentic = copies.into_iter().find(|copy| is_authentic(copy, key));
         let configuration = authentic.ok_or_else(|| {
             Error::damaged(
                 "the configuration was changed by somebody without the key; restore the file \
                  'config' from a copy of the store",
             )
         })?;
-        Self::assemble(store, configuration, Some(key), Some(id), environment, memory)
+        Self::assemble(store, configuration, Some(ring), Some(id), environment, memory)
     }
 
     fn assemble(
         store: Arc<dyn Store>,
         configuration: Configuration,
-        master_key: Option<MasterKey>,
+        ring: Option<KeyRing>,
         current_key: Option<KeyId>,
         environment: Environment,
         memory: MemoryPlan,
@@ -213,15 +224,27 @@ impl Repository {
         let hash: HashKind = configuration.hash.parse().map_err(unknown_choice)?;
         let _: Compression = configuration.compression.parse().map_err(unknown_choice)?;
         let parameters = chunker_parameters(&configuration.chunker)?;
-        let secret = master_key.as_ref().map(|key| key.subkey(contexts::BOUNDARIES));
+        let master_key = ring.as_ref().map(KeyRing::master_key);
+        let secret = master_key.map(|key| key.subkey(contexts::BOUNDARIES));
+        let vault = match &ring {
+            None => Vault::new(None),
+            Some(ring) => {
+                let (store, own) = (Arc::clone(&store), ring.newest().number);
+                let have_changed = move || {
+                    let newer = generations::newer(&*store, own, &|| slots::claimed(&*store))?;
+                    Ok(newer.is_some())
+                };
+                Vault::of_ring(ring, Box::new(have_changed))
+            }
+        };
         Ok(Self {
             store,
             store_id: configuration.store_id.parse()?,
-            vault: Arc::new(Vault::new(master_key.as_ref())),
-            fingerprinter: Arc::new(Fingerprinter::new(hash, master_key.as_ref())),
+            vault: Arc::new(vault),
+            fingerprinter: Arc::new(Fingerprinter::new(hash, master_key)),
             chunker: Arc::from(parameters.build(secret.as_deref())?),
             configuration,
-            master_key,
+            ring,
             current_key,
             environment,
             memory,
@@ -297,11 +320,13 @@ impl Repository {
     pub fn keys(&self) -> Result<Vec<NamedSlot>> {
         let store = &*self.store;
         let listed = slots::list(store)?;
+        let (_, standings) = slots::standings(store, listed.slots.iter().copied())?;
         let named = |id: KeyId| NamedSlot {
             id,
             slot: slots::read(store, id),
             being_removed: listed.removals.contains_key(&id),
             current: Some(id) == self.current_key,
+            has_other_keys: standings.get(&id).is_some_and(|it| *it != Standing::Current),
         };
         let mut all: Vec<NamedSlot> = listed.slots.iter().map(|id| named(*id)).collect();
         all.sort_by_key(|named| {
@@ -318,15 +343,38 @@ impl Repository {
         Ok(listed.slots.into_iter().collect())
     }
 
+    /// Checks what was decided about generations of keys; `record`: whether missing copies may be
+    /// put.
+    pub(crate) fn check_generations(
+        &self,
+        record: bool,
+        notes: &mut Vec<String>,
+        problems: &mut Vec<String>,
+    ) -> Result<()> {
+        generations::check(&*self.store, record, notes, problems)
+    }
+
     /// Adds a password.
+    ///
+    /// Errors: `KeysChanged` if the keys were rotated since the store was opened: nothing would
+    /// open with the new slot.
     pub fn add_key(&self, password: &[u8], cost: KdfCost, label: &str) -> Result<KeyId> {
-        let key = self.master_key.as_ref().ok_or_else(not_encrypted)?;
+        let ring = self.ring.as_ref().ok_or_else(not_encrypted)?;
         let environment = &self.environment;
+        self.vault.refuse_if_stale()?;
         let mut slot =
-            KeySlot::create(key, password, self.store_id, cost, &*environment.randomness)?;
+            KeySlot::create(ring, password, self.store_id, cost, &*environment.randomness)?;
         label.clone_into(&mut slot.label);
         slot.created_ns = environment.clock.now_ns();
-        slots::put(&*self.store, &slot, environment)
+        let id = slots::put(&*self.store, &slot, environment)?;
+        match self.vault.refuse_if_stale() {
+            Ok(()) => Ok(id),
+            Err(error) => {
+                // One that stays opens nothing either.
+                let _ = slots::remove(&*self.store, id, environment);
+                Err(error)
+            }
+        }
     }
 
     /// Removes a password; refused for the last one and for the one in use. Two that remove each
@@ -355,6 +403,8 @@ impl Repository {
         slots::remove(&*self.store, old, &self.environment).context(|| {
             format!("the new password was added as key {new}, and the old one was not removed")
         })?;
+        // A rotation that came between has left the new slot behind.
+        self.vault.refuse_if_stale().context(|| "the new password opens nothing")?;
         Ok(new)
     }
 }
@@ -471,14 +521,14 @@ fn read_configurations(store: &dyn Store) -> Result<Vec<Configuration>> {
 }
 
 fn new_slot(
-    key: &MasterKey,
+    ring: &KeyRing,
     password: &[u8],
     store_id: StoreId,
     options: &InitOptions,
     environment: &Environment,
 ) -> Result<KeySlot> {
     let mut slot =
-        KeySlot::create(key, password, store_id, options.kdf_cost, &*environment.randomness)?;
+        KeySlot::create(ring, password, store_id, options.kdf_cost, &*environment.randomness)?;
     slot.label.clone_from(&options.key_label);
     slot.created_ns = environment.clock.now_ns();
     Ok(slot)

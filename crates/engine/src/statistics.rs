@@ -4,16 +4,15 @@
 //! sequential scan, and from the containers that no pack describes. Nothing is written, and damage
 //! is left out of the figures: to find it is the business of a check.
 
-use crate::container::reader;
+use crate::container::reader::{self, OpenedSection};
 use crate::index::{FingerprintIndex, rebuild};
 use crate::job::Job;
 use crate::repository::Repository;
 use crate::session::SnapshotList;
-use onefold_format::container::MetadataSection;
 use onefold_format::{layout, metadata_pack};
 use onefold_store::Key;
 use onefold_types::{ContainerId, Result};
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Figures about a store.
@@ -27,6 +26,10 @@ pub struct Statistics {
     pub containers: u64,
     /// Bytes of all containers.
     pub bytes_containers: u64,
+    /// Containers sealed under older keys than the newest ones.
+    pub containers_of_older_keys: u64,
+    /// Bytes of these.
+    pub bytes_of_older_keys: u64,
     /// Bytes of metadata packs.
     pub bytes_metadata: u64,
     /// Bytes of index runs.
@@ -69,10 +72,10 @@ pub fn statistics(repository: &Arc<Repository>, job: &Job) -> Result<Statistics>
         job.interrupt.check()?;
         count_pack(repository, &name, &mut containers, &mut statistics, job)?;
     }
-    for id in containers {
+    for (id, bytes) in containers {
         job.interrupt.check()?;
-        match reader::read_section(repository, id) {
-            Ok(section) => count_section(&section, &mut statistics),
+        match reader::read_section_told(repository, id) {
+            Ok(opened) => count_section(&opened, bytes, &mut statistics),
             Err(error) if error.is_damage() => {}
             Err(error) => return Err(error),
         }
@@ -81,18 +84,18 @@ pub fn statistics(repository: &Arc<Repository>, job: &Job) -> Result<Statistics>
     Ok(statistics)
 }
 
-/// Adds up the sizes of all objects and returns the containers.
+/// Adds up the sizes of all objects and returns the containers with theirs.
 fn list_objects(
     repository: &Repository,
     statistics: &mut Statistics,
-) -> Result<BTreeSet<ContainerId>> {
-    let mut containers = BTreeSet::new();
+) -> Result<BTreeMap<ContainerId, u64>> {
+    let mut containers = BTreeMap::new();
     repository.store().list("", &mut |listed| {
         let sum = match listed.key.top() {
             layout::CONTAINERS => {
                 statistics.containers += 1;
                 let name = layout::last_component(listed.key.as_str());
-                containers.extend(name.parse::<ContainerId>());
+                containers.extend(name.parse::<ContainerId>().map(|id| (id, listed.size_bytes)));
                 &mut statistics.bytes_containers
             }
             layout::METADATA => &mut statistics.bytes_metadata,
@@ -108,7 +111,7 @@ fn list_objects(
 fn count_pack(
     repository: &Repository,
     name: &str,
-    containers: &mut BTreeSet<ContainerId>,
+    containers: &mut BTreeMap<ContainerId, u64>,
     statistics: &mut Statistics,
     job: &Job,
 ) -> Result<()> {
@@ -119,19 +122,23 @@ fn count_pack(
     };
     // What a damaged pack does not give is read from the containers.
     for (id, sealed) in metadata_pack::read(&bytes).unwrap_or_default() {
-        if containers.contains(&id)
-            && let Ok(section) = reader::open_section(repository, id, &mut sealed.to_vec())
+        if let Some(bytes) = containers.get(&id).copied()
+            && let Ok(opened) = reader::open_section_told(repository, id, &mut sealed.to_vec())
         {
             containers.remove(&id);
-            count_section(&section, statistics);
+            count_section(&opened, bytes, statistics);
             job.progress.add(1, 0);
         }
     }
     Ok(())
 }
 
-fn count_section(section: &MetadataSection, statistics: &mut Statistics) {
-    for chunk in &section.chunks {
+fn count_section(opened: &OpenedSection, stored_bytes: u64, statistics: &mut Statistics) {
+    if opened.is_of_older_keys {
+        statistics.containers_of_older_keys += 1;
+        statistics.bytes_of_older_keys += stored_bytes;
+    }
+    for chunk in &opened.section.chunks {
         let (chunks, bytes) = match chunk.level.is_node() {
             true => (&mut statistics.chunks_nodes, &mut statistics.bytes_nodes),
             false => (&mut statistics.chunks_data, &mut statistics.bytes_data),

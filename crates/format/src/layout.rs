@@ -5,6 +5,7 @@
 //! config.copy                     the same bytes again (R30)
 //! keys/<key id>                   key slots;  keys/<key id>.copy  the same bytes again
 //! keys/<key id>.removed.<id>      somebody is removing the key slot
+//! generations/<n>                 decision: which keys are the n-th generation
 //! containers/<2 digits>/<id>      containers, sharded by the last byte of their name
 //! metadata/<id>                   packs of metadata sections, for sequential scans
 //! index/<run id>                  index runs
@@ -31,6 +32,8 @@ pub const CONFIGURATION: &str = "config";
 pub const CONFIGURATION_COPY: &str = "config.copy";
 /// Key slots.
 pub const KEYS: &str = "keys";
+/// Generations of keys.
+pub const GENERATIONS: &str = "generations";
 /// Containers.
 pub const CONTAINERS: &str = "containers";
 /// Packs of metadata sections.
@@ -189,6 +192,12 @@ pub fn change(name: ChangeName) -> String {
 #[must_use]
 pub fn doubt(id: DoubtId) -> String {
     format!("{DOUBTS}/{id}")
+}
+
+/// Where it is decided which keys are a generation.
+#[must_use]
+pub fn generation(number: u32) -> String {
+    format!("{GENERATIONS}/{number}")
 }
 
 /// Where the second copy of a decision lies, or where those below a directory of decisions do.

@@ -24,6 +24,9 @@ pub enum ErrorKind {
     NewerFormat,
     /// No key slot opens with the password given.
     WrongPassword,
+    /// The keys were rotated since this process opened the store: what it cannot open may be newer
+    /// than its keys, so it is not taken for damaged.
+    KeysChanged,
     /// Stored bytes are not what was written: a checksum, seal or structure does not hold.
     Damaged,
     /// What can be changed without the key speaks against what is known of the store.

@@ -31,6 +31,9 @@ pub const CONTAINER_CHUNKS_TARGET: usize = CONTAINER_CHUNKS_MAX / 2;
 /// The largest metadata section, before compression.
 pub const METADATA_SECTION_MAX_BYTES: usize = 16 * MIB;
 
+/// Generations of sealing secrets that a ring of keys holds, the master key among them.
+pub const SEALING_GENERATIONS_MAX: usize = 64;
+
 /// The largest encoded tree node.
 pub const NODE_MAX_BYTES: usize = CHUNK_SIZE_MAX_BYTES;
 /// Encoded directory bytes after which a directory spills into another leaf.

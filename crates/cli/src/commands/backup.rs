@@ -83,8 +83,8 @@ pub struct BackupArguments {
     /// none, lz4, zstd or zstd,LEVEL, instead of the store's choice
     #[arg(help_heading = "How", long, value_name = "METHOD")]
     compression: Option<Compression>,
-    /// Sources saved at the same time, at most 256, and no more than the memory limit allows: 20 MiB
-    /// for each but the first [default: 1]
+    /// Sources saved at the same time, at most 256, and no more than the memory limit allows: 20
+    /// MiB for each but the first [default: 1]
     #[arg(help_heading = "How", long, value_name = "N")]
     streams: Option<NonZeroUsize>,
     #[command(flatten)]
@@ -317,32 +317,40 @@ fn describe(
         (None, true) => output.note(&format!("dry run, nothing saved ({elapsed})"))?,
         (None, false) => output.note(&format!("nothing changed, no snapshot saved ({elapsed})"))?,
     }
-    output.message(
-        "summary",
-        json!({
-            "snapshot": report.snapshot.map(|id| id.to_string()),
-            "parent": report.parent.map(|id| id.to_string()),
-            "dry_run": arguments.dry_run,
-            "files": found.files,
-            "directories": found.directories,
-            "others": found.others,
-            "bytes": found.bytes,
-            "files_new": found.files_new,
-            "files_changed": found.files_changed,
-            "files_unchanged": found.files_unchanged,
-            "bytes_read": found.bytes_read,
-            "streams": report.streams,
-            "chunks": found.chunks,
-            "chunks_new": found.chunks_new,
-            "bytes_new": found.bytes_new,
-            "bytes_stored": found.bytes_stored,
-            "excludes": excludes.map(|excludes| excludes.counts().collect::<Vec<_>>()),
-            "errors": problems,
-            "restarts": report.fenced,
-            "stray_containers": report.strays,
-            "lookups": look_up::fields(report),
-            "rewriting": rewriting::fields(report),
-            "seconds": report.elapsed.as_secs_f64(),
-        }),
-    )
+    output.message("summary", fields(arguments, report, excludes, problems))
+}
+
+/// The same in JSON.
+fn fields(
+    arguments: &BackupArguments,
+    report: &BackupReport,
+    excludes: Option<&Patterns>,
+    problems: u64,
+) -> serde_json::Value {
+    let found = &report.summary;
+    json!({
+        "snapshot": report.snapshot.map(|id| id.to_string()),
+        "parent": report.parent.map(|id| id.to_string()),
+        "dry_run": arguments.dry_run,
+        "files": found.files,
+        "directories": found.directories,
+        "others": found.others,
+        "bytes": found.bytes,
+        "files_new": found.files_new,
+        "files_changed": found.files_changed,
+        "files_unchanged": found.files_unchanged,
+        "bytes_read": found.bytes_read,
+        "streams": report.streams,
+        "chunks": found.chunks,
+        "chunks_new": found.chunks_new,
+        "bytes_new": found.bytes_new,
+        "bytes_stored": found.bytes_stored,
+        "excludes": excludes.map(|excludes| excludes.counts().collect::<Vec<_>>()),
+        "errors": problems,
+        "restarts": report.fenced,
+        "stray_containers": report.strays,
+        "lookups": look_up::fields(report),
+        "rewriting": rewriting::fields(report),
+        "seconds": report.elapsed.as_secs_f64(),
+    })
 }

@@ -36,6 +36,7 @@ EXAMPLES
   onefold gc --dry-run
   onefold gc --max-io 50MiB --max-duration 2h
   onefold gc --forget-hidden 30d
+  onefold gc --reseal --max-io 20MiB --max-duration 4h
   onefold forget --keep-daily 7 --prune";
 
 /// The priority of who can wait.
@@ -57,6 +58,9 @@ pub struct GcArguments {
     /// How what is live is found: auto, exact, lgc, partitioned, pgc or pgc+
     #[arg(long, value_name = "HOW", default_value = "auto")]
     mark: MarkAlgorithm,
+    /// Move everything that is sealed under older keys into new containers ('onefold key rotate')
+    #[arg(long)]
+    reseal: bool,
     /// Empty a store that has no record of any snapshot, not even of a forgotten one
     #[arg(long)]
     allow_empty: bool,
@@ -121,6 +125,7 @@ pub fn run(context: &Context, arguments: &GcArguments) -> Result<Outcome> {
         goal,
         algorithm: arguments.mark,
         mark_only: looks_only,
+        reseal: arguments.reseal,
         allow_empty: arguments.allow_empty,
         ..options(context, &bounds)
     };
@@ -278,6 +283,12 @@ pub fn summarize(context: &Context, report: &CollectReport, mark_only: bool) -> 
         let in_use = counted(report.containers_in_use, "container");
         output.note(&format!("{in_use} may be in use by a running backup and were left alone"))?;
     }
+    if report.older_left_alone > 0 {
+        output.note(&format!(
+            "{} of older keys stay as they are, in use or damaged; repeat 'onefold gc --reseal'",
+            counted(report.older_left_alone, "container")
+        ))?;
+    }
     if report.out_of_time {
         output.note("the time was over before all was done; the next collection goes on")?;
     }
@@ -356,6 +367,7 @@ pub fn fields(report: &CollectReport, looks_only: bool) -> serde_json::Value {
         "taken_over": report.taken_over,
         "fenced_sessions": report.fenced,
         "containers_in_use": report.containers_in_use,
+        "older_left_alone": report.older_left_alone,
         "kept": report.kept.iter().map(|(id, why)| json!([id.to_string(), why]))
             .collect::<Vec<_>>(),
         "out_of_time": report.out_of_time,

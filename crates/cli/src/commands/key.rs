@@ -13,14 +13,17 @@ use onefold_types::{Error, ErrorKind, KeyId, Result};
 use serde_json::json;
 
 const AFTER_HELP: &str = "\
-Each password opens the same master key, so changing one does not touch the data. Whoever has
-seen the master key, or a copy of the store with an old password, can still read that copy.
+Each password opens the same keys, so changing one does not touch the data. Whoever has seen the
+keys, or has a copy of the store with an old password, can read what was saved until then, and
+what is saved later as well until 'rotate' has made new keys. 'gc --reseal' moves what there is
+into new containers under these.
 
 EXAMPLES
   onefold key list
   onefold key add --label laptop
   onefold key passwd
-  onefold key upgrade --kdf-memory 256MiB";
+  onefold key upgrade --kdf-memory 256MiB
+  onefold key rotate --remove-others";
 
 /// Arguments of `key`.
 #[derive(Args, Debug)]
@@ -45,6 +48,12 @@ enum KeyAction {
     },
     /// Replace the password in use
     Passwd(NewKeyArguments),
+    /// Seal everything that is new under new keys, which nobody can tell from the old ones
+    Rotate {
+        /// Remove all other passwords, which cannot learn the new keys
+        #[arg(long)]
+        remove_others: bool,
+    },
     /// Keep the password in use, and make it as costly to guess as new ones are
     Upgrade {
         #[command(flatten)]
@@ -100,6 +109,7 @@ pub fn run(context: &Context, arguments: &KeyArguments) -> Result<Outcome> {
             let id = repository.change_key(&password, cost, &label)?;
             report(context, id, "key_changed", "replaces the password used so far")?;
         }
+        KeyAction::Rotate { remove_others } => rotate(context, *remove_others)?,
         KeyAction::Upgrade { kdf, label } => {
             let cost = kdf.cost(context.memory.limit_bytes)?;
             let (repository, password) = context.open_with_password()?;
@@ -108,6 +118,43 @@ pub fn run(context: &Context, arguments: &KeyArguments) -> Result<Outcome> {
         }
     }
     Ok(Outcome::Complete)
+}
+
+fn rotate(context: &Context, remove_others: bool) -> Result<()> {
+    let (repository, password) = context.open_with_password()?;
+    let rotation = repository.rotate_keys(&password, remove_others)?;
+    let output = &context.output;
+    for (id, error) in &rotation.left {
+        output.warning(&format!(
+            "the keys were rotated, but the old key {} was not removed: {error}; remove it with \
+             'onefold key remove {}'",
+            id.short(),
+            id.short()
+        ));
+    }
+    output.note(&format!(
+        "what is saved from now on is sealed under new keys; key {} holds them and has the same \
+         password",
+        rotation.key.short()
+    ))?;
+    let names = |ids: &[KeyId]| ids.iter().map(KeyId::short).collect::<Vec<_>>().join(", ");
+    if !rotation.removed.is_empty() {
+        output.note(&format!(
+            "removed with the old keys: {}; add other passwords anew with 'onefold key add'",
+            names(&rotation.removed)
+        ))?;
+    }
+    output.note("what was saved before is as it was; 'onefold gc --reseal' moves it")?;
+    let all = |ids: &mut dyn Iterator<Item = &KeyId>| ids.map(KeyId::to_string).collect::<Vec<_>>();
+    output.message(
+        "keys_rotated",
+        json!({
+            "key": rotation.key.to_string(),
+            "generations": rotation.generations,
+            "removed": all(&mut rotation.removed.iter()),
+            "left": all(&mut rotation.left.iter().map(|(id, _)| id)),
+        }),
+    )
 }
 
 /// Opens the store for a change of passwords; says early that a store has none.
@@ -150,6 +197,9 @@ fn list(context: &Context) -> Result<()> {
         if named.being_removed {
             notes.push("(being removed)");
         }
+        if named.has_other_keys {
+            notes.push("(not the newest keys)");
+        }
         let (created_ns, label) = match &named.slot {
             Ok(slot) => (Some(slot.created_ns), slot.label.as_str()),
             Err(problem) => {
@@ -177,6 +227,7 @@ fn list(context: &Context) -> Result<()> {
             "current": named.current,
             "readable": named.slot.is_ok(),
             "being_removed": named.being_removed,
+            "has_newest_keys": named.slot.is_ok() && !named.has_other_keys,
         });
         context.output.message("key", fields)?;
     }

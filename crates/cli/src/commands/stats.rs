@@ -137,6 +137,13 @@ fn describe(context: &Context, found: &Statistics, ratios: &Ratios) -> Result<()
     row("different chunks", human(found.bytes_data))?;
     row("stored", human(ratios.bytes_stored))?;
     row("  containers", format!("{} in {}", human(found.bytes_containers), found.containers))?;
+    if found.containers_of_older_keys > 0 {
+        let of_older = human(found.bytes_of_older_keys);
+        row(
+            "    sealed under older keys",
+            format!("{of_older} in {}", found.containers_of_older_keys),
+        )?;
+    }
     row("  metadata packs", human(found.bytes_metadata))?;
     row(
         "  index",
@@ -165,6 +172,8 @@ fn fields(found: &Statistics, ratios: &Ratios, notes: &MachineNotes) -> serde_js
         "bytes_logical": found.bytes_logical,
         "containers": found.containers,
         "bytes_containers": found.bytes_containers,
+        "containers_of_older_keys": found.containers_of_older_keys,
+        "bytes_of_older_keys": found.bytes_of_older_keys,
         "bytes_metadata": found.bytes_metadata,
         "bytes_index": found.bytes_index,
         "bytes_other": found.bytes_other,

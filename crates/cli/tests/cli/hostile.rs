@@ -180,12 +180,14 @@ fn plant_slot(sandbox: &Sandbox, name: &str, memory_kib: u32, passes: u32) {
     let count = |hasher: &mut blake3::Hasher, bytes: &[u8]| {
         hasher.update(&(bytes.len() as u64).to_le_bytes()).update(bytes);
     };
-    hasher.update(&1u32.to_le_bytes());
+    hasher.update(&2u32.to_le_bytes());
     count(&mut hasher, b"argon2id");
     for number in [memory_kib, passes, 1] {
         hasher.update(&number.to_le_bytes());
     }
     ["salt", "nonce", "wrapped"].iter().for_each(|name| count(&mut hasher, &decoded(name)));
+    hasher.update(&1u32.to_le_bytes());
+    count(&mut hasher, &decoded("generation_id"));
     slot["checksum"] = hex::encode(&hasher.finalize().as_bytes()[..16]).into();
     fs::write(keys.join(name), serde_json::to_vec(&slot).unwrap()).unwrap();
 }

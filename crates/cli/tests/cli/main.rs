@@ -20,6 +20,7 @@
 //! | [`planted`] | something planted under every name of a store |
 //! | [`newer`] | records of a newer version |
 //! | [`remedies`] | what messages tell the user to do, done |
+//! | [`keys`] | keys that are rotated |
 //! | [`looking`] | ls, find, diff, dump, cat, stats |
 
 mod bounds;
@@ -33,6 +34,7 @@ mod full_devices;
 mod holding;
 mod hostile;
 mod json;
+mod keys;
 mod looking;
 mod losses;
 mod newer;

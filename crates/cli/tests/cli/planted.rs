@@ -32,6 +32,8 @@ fn names() -> Vec<String> {
     names.extend(copies);
     names.extend(["copies/epochs/2", "copies/sweeps/2"].map(str::to_owned));
     names.push(format!("copies/changes/{ID}.2"));
+    names.extend(["generations/2", "generations/4294967295"].map(str::to_owned));
+    names.extend(["copies/generations/2", "copies/generations/9"].map(str::to_owned));
     names
 }
 

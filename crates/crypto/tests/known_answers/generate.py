@@ -20,6 +20,9 @@ from blake3 import blake3
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 MASTER_KEY = bytes(range(32))
+# Later generations of keys: number, since when, secret. Number 3 came to nothing.
+LATER = [(2, 1_700_000_000_000_000_000, bytes(range(32, 64))),
+         (4, 1_800_000_000_123_456_789, bytes(range(64, 96)))]
 NAME = bytes(range(0x40, 0x50))
 STORE = bytes(range(0xA0, 0xB0))
 NONCE = bytes(range(0xC0, 0xCC))
@@ -34,10 +37,12 @@ CONTEXTS = {
     "boundaries": "onefold 2026 chunk boundaries",
     "configuration": "onefold 2026 authenticity of the configuration",
 }
+GENERATION = "onefold 2026 name of a sealing generation"
 PUBLIC_NODES = "onefold 2026 tree nodes of an unencrypted store"
 PURPOSES = {
     "container": 1, "index run": 2, "outcome": 3, "mark": 4, "tombstone": 5, "plan": 6,
     "damage": 7, "session": 8, "configuration": 9, "fate": 10, "doubt": 11, "change": 12,
+    "generation": 13,
 }
 PARTS = [0, 1, 0x01020304, 0x80000000, 0xC0000001, 0xFFFFFFFF]
 CONFIGURATION = (
@@ -48,16 +53,16 @@ CONFIGURATION = (
 ).encode()
 
 
-def subkey(context):
-    return blake3(MASTER_KEY, derive_key_context=context).digest()
+def subkey(context, secret=MASTER_KEY):
+    return blake3(secret, derive_key_context=context).digest()
 
 
-def sealed(encrypted, purpose, nonce, plain):
+def sealed(encrypted, purpose, nonce, plain, secret=MASTER_KEY):
     """The bytes and their tag; the associated data are purpose and name."""
     place = bytes([purpose]) + NAME
     if not encrypted:
         return plain + blake3(place + nonce + plain).digest()[:16]
-    object_key = blake3(place, key=subkey(CONTEXTS["sealing"])).digest()
+    object_key = blake3(place, key=subkey(CONTEXTS["sealing"], secret)).digest()
     return AESGCM(object_key).encrypt(nonce, plain, place)
 
 
@@ -110,9 +115,30 @@ def fingerprints():
                 }
 
 
-def slot(memory_kib, passes, lanes):
-    key = hash_secret_raw(PASSWORD, SALT, passes, memory_kib, lanes, 32, Type.ID, version=0x13)
-    wrapped = AESGCM(key).encrypt(NONCE, MASTER_KEY, STORE)
+def ring(later):
+    """The master key, and of each later generation its number, its time and its secret."""
+    entries = [number.to_bytes(4, "little") + since.to_bytes(8, "little") + secret
+               for number, since, secret in later]
+    return MASTER_KEY + b"".join(entries)
+
+
+def generations():
+    """Each generation: its id, a part and a record of a container, and the decision about it."""
+    for number, since, secret in [(1, 0, MASTER_KEY)] + LATER:
+        generation_id = subkey(GENERATION, secret)[:16]
+        place = bytes([13]) + number.to_bytes(8, "little") + bytes(8)
+        tag = blake3(place + NONCE + generation_id).digest()[:16]
+        yield {
+            "number": number, "since_ns": since, "secret": secret.hex(), "id": generation_id.hex(),
+            "part": sealed(True, 1, bytes(12), PLAIN, secret).hex(),
+            "record": (NONCE + sealed(True, 3, NONCE, PLAIN, secret)).hex(),
+            "decision": (NONCE + generation_id + tag).hex(),
+        }
+
+
+def slot(memory_kib, passes, lanes, version=2, later=()):
+    number, _, secret = ([(1, 0, MASTER_KEY)] + list(later))[-1]
+    generation_id = subkey(GENERATION, secret)[:16]
 
     def u32(number):
         return number.to_bytes(4, "little")
@@ -120,11 +146,19 @@ def slot(memory_kib, passes, lanes):
     def counted(data):
         return len(data).to_bytes(8, "little") + data
 
-    covered = u32(1) + counted(b"argon2id") + u32(memory_kib) + u32(passes) + u32(lanes)
+    key = hash_secret_raw(PASSWORD, SALT, passes, memory_kib, lanes, 32, Type.ID, version=0x13)
+    place = STORE if version == 1 else STORE + u32(number) + generation_id
+    wrapped = AESGCM(key).encrypt(NONCE, ring(later), place)
+    covered = u32(version) + counted(b"argon2id") + u32(memory_kib) + u32(passes) + u32(lanes)
     covered += counted(SALT) + counted(NONCE) + counted(wrapped)
+    claim = {}
+    if version > 1:
+        covered += u32(number) + counted(generation_id)
+        claim = {"generation": number, "generation_id": generation_id.hex()}
     fields = {
-        "version": 1, "kdf": "argon2id", "memory_kib": memory_kib, "passes": passes,
+        "version": version, "kdf": "argon2id", "memory_kib": memory_kib, "passes": passes,
         "lanes": lanes, "salt": SALT.hex(), "nonce": NONCE.hex(), "wrapped": wrapped.hex(),
+        **claim,
         "checksum": blake3(covered).hexdigest()[:32], "label": "", "created_ns": 0,
     }
     return json.dumps(fields, indent=2) + "\n"
@@ -144,7 +178,14 @@ def answers():
         "configuration": {"covered": CONFIGURATION.decode(), "authenticity": tag},
         "seals": list(seals()),
         "fingerprints": list(fingerprints()),
-        "key_slots": [slot(12 * 1024, 3, 1), slot(64, 1, 1), slot(256, 2, 4)],
+        "generations": list(generations()),
+        "key_slots": [
+            slot(12 * 1024, 3, 1), slot(64, 1, 1), slot(256, 2, 4, 2, LATER[:1]),
+            slot(64, 1, 1, 2, LATER),
+        ],
+        "first_key_slots": [
+            slot(12 * 1024, 3, 1, 1), slot(64, 1, 1, 1), slot(256, 2, 4, 1),
+        ],
     }
 
 

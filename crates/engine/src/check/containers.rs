@@ -279,7 +279,7 @@ impl Worker<'_> {
         let mut header = [0; HEADER_BYTES];
         let key = Key::new(layout::container(id))?;
         self.repository.store().get_range(&key, 0, &mut header)?;
-        let opened = self.take_section(id, &mut sealed);
+        let opened = unless_stale(self.take_section(id, &mut sealed))?;
         let header_problem = header_problem(&header, id, opened.is_ok())?;
         let metadata_offset = bytes.checked_sub((sealed.len() + FOOTER_BYTES) as u64);
         let section = opened?;
@@ -304,7 +304,7 @@ impl Worker<'_> {
         // The footer was compared with the object's length when it was decoded.
         let metadata = footer.metadata_offset as usize;
         let mut sealed = bytes[metadata..body].to_vec();
-        let opened = self.take_section(id, &mut sealed);
+        let opened = unless_stale(self.take_section(id, &mut sealed))?;
         let header_problem = header_problem(&bytes[..HEADER_BYTES], id, opened.is_ok())?;
         let section = opened?;
         if end_of_frames(&section) != footer.metadata_offset {
@@ -381,6 +381,14 @@ impl Worker<'_> {
     fn damage(&mut self, id: ContainerId, problem: String, frames: BTreeSet<u32>) {
         let damage = Damage { problem, frames: Some(frames) };
         self.survey.damaged.insert(id, damage);
+    }
+}
+
+/// Fails if what was to be opened may be newer than the keys; else hands the result on.
+fn unless_stale<T>(opened: Result<T>) -> Result<Result<T>> {
+    match opened {
+        Err(error) if error.kind() == ErrorKind::KeysChanged => Err(error),
+        other => Ok(other),
     }
 }
 

@@ -39,6 +39,7 @@ impl Findings {
             // That it opens is enough to be careful, of whatever version it is.
             match repository.vault().open_record(Purpose::Damage, &id.0, &sealed) {
                 Ok(_) => drop(findings.ids.insert(id)),
+                Err(error) if !error.is_damage() => return Err(error),
                 Err(_) => findings.problems.push(format!(
                     "{} was not written by a holder of the key; it is ignored",
                     layout::damage(id)
@@ -56,12 +57,15 @@ pub fn load_findings(repository: &Repository) -> Result<BTreeSet<ContainerId>> {
 
 /// Records that a container must not be relied upon. A store that cannot be written is no reason
 /// to fail a check: its report says the same.
+///
+/// Errors: `KeysChanged` if what did not open may be newer than the keys.
 pub(crate) fn record(
     repository: &Repository,
     id: ContainerId,
     problem: &str,
     notes: &mut Vec<String>,
 ) -> Result<()> {
+    repository.vault().refuse_if_stale()?;
     let environment = repository.environment();
     let finding =
         record::Damage { time_ns: environment.clock.now_ns(), problem: problem.to_owned() };
@@ -87,10 +91,11 @@ pub(crate) fn record(
 /// can find to be mended, so it is obeyed and stays.
 pub(crate) fn is_newer(repository: &Repository, id: ContainerId) -> Result<bool> {
     match repository.store().get(&Key::new(layout::damage(id))?) {
-        Ok(sealed) => {
-            let opened = repository.vault().open_record(Purpose::Damage, &id.0, &sealed);
-            Ok(opened.is_ok_and(|bytes| record::is_newer(&bytes)))
-        }
+        Ok(sealed) => match repository.vault().open_record(Purpose::Damage, &id.0, &sealed) {
+            Ok(bytes) => Ok(record::is_newer(&bytes)),
+            Err(error) if error.is_damage() => Ok(false),
+            Err(error) => Err(error),
+        },
         Err(error) if error.is_damage() => Ok(false),
         Err(error) => Err(error),
     }

@@ -11,10 +11,20 @@ use onefold_store::Key;
 use onefold_types::{Error, ErrorKind, KeyId, Result};
 use std::collections::BTreeMap;
 
-/// Checks configuration and key slots.
-pub fn check(repository: &Repository, report: &mut CheckReport) -> Result<()> {
+/// Checks configuration, key slots and generations of keys. `record`: whether missing copies may be
+/// made.
+pub fn check(repository: &Repository, record: bool, report: &mut CheckReport) -> Result<()> {
     check_configuration(repository, report)?;
-    check_keys(repository, report)
+    check_keys(repository, report)?;
+    let (notes, problems) = (&mut report.notes, &mut report.problems);
+    match repository.check_generations(record, notes, problems) {
+        // The next check puts what is missing.
+        Err(error) if matches!(error.kind(), ErrorKind::ReadOnly | ErrorKind::NoSpace) => {
+            report.notes.push(format!("a generation of keys has one copy instead of two: {error}"));
+            Ok(())
+        }
+        other => other,
+    }
 }
 
 fn check_configuration(repository: &Repository, report: &mut CheckReport) -> Result<()> {
@@ -40,6 +50,7 @@ fn check_configuration(repository: &Repository, report: &mut CheckReport) -> Res
 /// Every slot has two names with the same bytes. One alone, or an intent to remove it, is what an
 /// interrupted key command leaves; one that cannot be read, or two that differ, is damage.
 fn check_keys(repository: &Repository, report: &mut CheckReport) -> Result<()> {
+    let keys = repository.keys()?;
     let mut slots: BTreeMap<KeyId, Vec<String>> = BTreeMap::new();
     let mut stray = Vec::new();
     repository.store().list_names(layout::KEYS, &mut |name| {
@@ -84,6 +95,13 @@ fn check_keys(repository: &Repository, report: &mut CheckReport) -> Result<()> {
         if names.len() == 1 {
             let note = format!("key {} has one copy instead of two", id.short());
             report.notes.push(note);
+        }
+        if keys.iter().any(|named| named.id == id && named.has_other_keys) {
+            report.notes.push(format!(
+                "key {} does not hold the newest keys: a rotation has left it behind, or was \
+                 stopped; 'onefold key remove' or the next 'onefold key rotate' removes it",
+                id.short()
+            ));
         }
         if copies.windows(2).any(|pair| pair[0] != pair[1]) {
             let problem = format!("the two copies of key {} differ", id.short());

@@ -238,6 +238,7 @@ pub fn check_packs(
                         stale.insert(container);
                         false
                     }
+                    Err(error) if error.kind() == ErrorKind::KeysChanged => return Err(error),
                     Err(_) => true,
                 },
             };

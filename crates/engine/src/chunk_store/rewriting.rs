@@ -13,8 +13,8 @@
 //! Invariants: a chunk is stored again only if the session has not stored it yet; nothing refers to
 //! a decision, because trees name fingerprints only: a session that dies with undecided chunks has
 //! lost nothing, and one that ends decides everything first (S2.30). Of data that has not changed
-//! no chunk is stored again twice: before one is, the index is asked whether another copy lies where
-//! the previous version used it well.
+//! no chunk is stored again twice: before one is, the index is asked whether another copy lies
+//! where the previous version used it well.
 //!
 //! Memory: the copies stay within their share of the limit ([`RewriteParameters`]); the policy
 //! decides early rather than exceed it.

@@ -40,7 +40,7 @@ use missing::Missing;
 use onefold_format::layout::ChangeName;
 use onefold_format::node::Reference;
 use onefold_format::record::SnapshotRecord;
-use onefold_policy::collection::select::{ContainerLiveness, select};
+use onefold_policy::collection::select::{ContainerLiveness, Selection, select};
 use onefold_types::{ContainerId, Error, ErrorKind, Fingerprint, PlanId, Result, SessionId};
 use rounds::Rounds;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -238,7 +238,8 @@ impl<'a> Collector<'a> {
         self.bar(&mut survey, &barred)?;
         let (marks, liveness) = self.run_marker(&index, &survey, &live)?;
         let account = Account::new(&survey, &liveness);
-        let selection = select(&liveness, self.options.goal, None);
+        let mut selection = select(&liveness, self.options.goal, None);
+        self.choose_older(&survey, &liveness, &mut selection)?;
         let liveness: BTreeMap<_, _> =
             liveness.into_iter().map(|container| (container.container, container)).collect();
         let mut chosen = selection.condemned.clone();
@@ -270,6 +271,22 @@ impl<'a> Collector<'a> {
             rounds,
             account,
         }))
+    }
+
+    /// If that is asked for, chooses everything that is sealed under older keys.
+    fn choose_older(
+        &mut self,
+        survey: &Survey,
+        liveness: &[ContainerLiveness],
+        selection: &mut Selection,
+    ) -> Result<()> {
+        if self.options.reseal {
+            let older = survey.of_older_keys(self.repository, self.job)?;
+            selection.also_condemn(liveness, |id| older.contains(&id));
+            let is_left = |id: &&ContainerId| selection.condemned.binary_search(id).is_err();
+            self.report.older_left_alone = older.iter().filter(is_left).count() as u64;
+        }
+        Ok(())
     }
 
     /// Bars what must not be condemned: `barred`, what is damaged or not in the index, and what a

@@ -6,7 +6,7 @@
 //!
 //! Memory: some 64 bytes a container; a section or a pack at a time.
 
-use crate::container::reader;
+use crate::container::reader::{self, OpenedSection};
 use crate::index::rebuild;
 use crate::job::Job;
 use crate::repository::Repository;
@@ -98,6 +98,37 @@ impl Survey {
         job: &Job,
         each: &mut dyn FnMut(usize, &MetadataSection) -> Result<()>,
     ) -> Result<ScanCounters> {
+        self.scan_told(repository, wanted, job, &mut |ordinal, opened| {
+            each(ordinal, &opened.section)
+        })
+    }
+
+    /// The containers that are sealed under older keys than the newest ones. Nothing is read where
+    /// there are none.
+    pub fn of_older_keys(
+        &self,
+        repository: &Repository,
+        job: &Job,
+    ) -> Result<BTreeSet<ContainerId>> {
+        let mut older = BTreeSet::new();
+        if repository.vault().has_older_generations() {
+            let is_sound = |container: &Surveyed| container.sound;
+            self.scan_told(repository, &is_sound, job, &mut |ordinal, opened| {
+                let container = self.containers.get(ordinal).filter(|_| opened.is_of_older_keys);
+                older.extend(container.map(|container| container.id));
+                Ok(())
+            })?;
+        }
+        Ok(older)
+    }
+
+    fn scan_told(
+        &self,
+        repository: &Repository,
+        wanted: &dyn Fn(&Surveyed) -> bool,
+        job: &Job,
+        each: &mut dyn FnMut(usize, &OpenedSection) -> Result<()>,
+    ) -> Result<ScanCounters> {
         let mut left: Vec<bool> = self.containers.iter().map(wanted).collect();
         let mut counters = ScanCounters::default();
         let count = left.iter().filter(|wanted| **wanted).count();
@@ -107,10 +138,10 @@ impl Survey {
         let rest = left.iter().enumerate().rev().filter(|(_, left)| **left);
         for (ordinal, container) in rest.map(|(at, _)| (at, &self.containers[at])) {
             job.interrupt.check()?;
-            match reader::read_section(repository, container.id) {
-                Ok(section) => {
+            match reader::read_section_told(repository, container.id) {
+                Ok(opened) => {
                     counters.sections += 1;
-                    each(ordinal, &section)?;
+                    each(ordinal, &opened)?;
                 }
                 Err(error) if error.kind() == ErrorKind::NotFound => {}
                 Err(error) => return Err(error),
@@ -126,7 +157,7 @@ impl Survey {
         left: &mut [bool],
         job: &Job,
         counters: &mut ScanCounters,
-        each: &mut dyn FnMut(usize, &MetadataSection) -> Result<()>,
+        each: &mut dyn FnMut(usize, &OpenedSection) -> Result<()>,
     ) -> Result<()> {
         // What is wrong with a pack, or with all of them, costs speed only: their containers are
         // read one by one. Another collector may also have replaced it since it was listed.
@@ -140,11 +171,14 @@ impl Survey {
                 let Some(ordinal) = self.ordinal(id).filter(|ordinal| left[*ordinal]) else {
                     continue;
                 };
-                let section = reader::open_section(repository, id, &mut sealed.to_vec());
-                if let Ok(section) = section {
-                    left[ordinal] = false;
-                    each(ordinal, &section)?;
-                    job.progress.add(1, 0);
+                match reader::open_section_told(repository, id, &mut sealed.to_vec()) {
+                    Ok(opened) => {
+                        left[ordinal] = false;
+                        each(ordinal, &opened)?;
+                        job.progress.add(1, 0);
+                    }
+                    Err(error) if error.kind() == ErrorKind::KeysChanged => return Err(error),
+                    Err(_) => {}
                 }
             }
         }

@@ -22,8 +22,22 @@ const TAIL_GUESS_BYTES: usize = 48 * limits::KIB;
 /// Errors: `NotFound` if the container does not exist, `Damaged` if its section is not what was
 /// written.
 pub fn read_section(repository: &Repository, id: ContainerId) -> Result<MetadataSection> {
+    read_section_told(repository, id).map(|opened| opened.section)
+}
+
+/// As [`read_section`], and tells how old its seal is.
+pub fn read_section_told(repository: &Repository, id: ContainerId) -> Result<OpenedSection> {
     let mut sealed = read_sealed_section(repository, id)?;
-    open_section(repository, id, &mut sealed)
+    open_section_told(repository, id, &mut sealed)
+}
+
+/// A metadata section, and how old its seal is.
+pub struct OpenedSection {
+    /// The section.
+    pub section: MetadataSection,
+    /// Whether it was sealed under an older generation of keys than the newest one; the frames of
+    /// its container were as well.
+    pub is_of_older_keys: bool,
 }
 
 /// Reads a metadata section without opening it.
@@ -53,12 +67,22 @@ pub fn open_section(
     id: ContainerId,
     sealed: &mut [u8],
 ) -> Result<MetadataSection> {
+    open_section_told(repository, id, sealed).map(|opened| opened.section)
+}
+
+/// As [`open_section`], and tells how old its seal is.
+pub fn open_section_told(
+    repository: &Repository,
+    id: ContainerId,
+    sealed: &mut [u8],
+) -> Result<OpenedSection> {
     let what = || format!("the metadata section of container {id}");
-    let sealer = repository.vault().object(Purpose::Container, &id.0)?;
+    let sealer = repository.vault().stored(Purpose::Container, &id.0)?;
     let length = sealer.open(METADATA_PART, sealed).context(what)?;
     let section = container::decode_metadata(&sealed[..length]).context(what)?;
     if section.deltas.is_empty() {
-        return Ok(section);
+        let is_of_older_keys = sealer.generations_since().is_some_and(|since| since > 0);
+        return Ok(OpenedSection { section, is_of_older_keys });
     }
     Err(Error::new(
         onefold_types::ErrorKind::NewerFormat,
@@ -79,7 +103,7 @@ impl FrameReader {
         Ok(Self {
             key: Key::new(layout::container(id))?,
             id,
-            sealer: repository.vault().object(Purpose::Container, &id.0)?,
+            sealer: repository.vault().stored(Purpose::Container, &id.0)?,
         })
     }
 

@@ -94,7 +94,7 @@ impl Run {
                 sealed
             }
         };
-        let sealer = repository.vault().object(Purpose::IndexRun, &id.0)?;
+        let sealer = repository.vault().stored(Purpose::IndexRun, &id.0)?;
         let length = sealer.open(TABLE_PART, &mut sealed).context(what)?;
         let table = Table::decode(&sealed[..length]).context(what)?;
         if table.fences.len() != footer.pages as usize

@@ -37,8 +37,8 @@ pub enum Unit {
 const SEEKS_FROM_NS: u64 = 2_000_000;
 
 impl Unit {
-    /// The unit for a way of rewriting, on a device on which a read takes so long. A level, a number
-    /// of reads and a threshold are what a user says of containers, whatever the device.
+    /// The unit for a way of rewriting, on a device on which a read takes so long. A level, a
+    /// number of reads and a threshold are what a user says of containers, whatever the device.
     #[must_use]
     pub fn for_rewriting(choice: &RewriteChoice, read_ns: u64) -> Self {
         if choice.counts_containers() || read_ns >= SEEKS_FROM_NS {

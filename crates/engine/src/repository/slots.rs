@@ -4,12 +4,19 @@
 //! A copy that has rotten is told by its checksum, and the other one is read. A slot is damaged if
 //! both are; it is tried all the same if nothing else opens, for only its checksum may have rotten.
 //!
+//! Slots that hold the newest generation of keys ([`super::generations`]) are tried first. One that
+//! is *ahead* of it is what a rotation has stored that was stopped before it decided: if nothing
+//! else opens, the decision is made up for. One that is *outdated* opens nothing: whoever worked
+//! with it could not read what others write.
+//!
 //! # Removing
 //! Two removals at once must not take away each other's last key. A removal
-//! 1. puts an intent, `keys/<id>.removed.<fresh id>`;
-//! 2. lists the intents, then the slots. Those of other keys that no intent speaks of stay;
-//! 3. if none of these can be read, withdraws its intent, changes nothing and says why;
-//! 4. else deletes the slot, then its copy, then, when that is durable, all intents about it.
+//! 1. decides, if the slot is ahead, that there never will be its generation;
+//! 2. puts an intent, `keys/<id>.removed.<fresh id>`;
+//! 3. lists the intents, then the slots. Those of other keys that no intent speaks of stay;
+//! 4. if none of these can be read and is current, withdraws its intent, changes nothing and says
+//!    why;
+//! 5. else deletes the slot, then its copy, then, when that is durable, all intents about it.
 //!
 //! # Why no key is lost
 //! An intent is there until its slot is gone, or its own removal has withdrawn. Say that removal R
@@ -19,19 +26,24 @@
 //! delete the key it relies on. This holds for lists that are read name by name, and it needs fresh
 //! names: a removal that took another's intent for its own could withdraw what that one relies on.
 //!
+//! This holds among the slots of one generation. A newer one becomes current by a decision that
+//! needs its slot, and until then nobody deletes that slot: by the first step, the decision would
+//! be lost. After it the slot is one that is current, of which the same holds.
+//!
 //! # Concurrency
 //! Any number of removals, changes and readers at once. A slot with an intent still opens the
 //! store; the intent of a removal that was stopped stays, and removing the key again finishes it.
 
+use super::generations::{self, Newest, Standing};
 use crate::environment::Environment;
-use onefold_crypto::{KDF_WORK_MAX_KIB, KdfCost, KeySlot, MasterKey};
+use onefold_crypto::{Generation, KDF_WORK_MAX_KIB, KdfCost, KeyRing, KeySlot};
 use onefold_format::layout;
 use onefold_store::{Key, Store};
 use onefold_types::{Error, ErrorKind, KeyId, Result, StoreId};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Kibibytes times passes that all slots of a store are tried with: sixteen of the dearest keys that
-/// are offered, or some hundreds of the usual ones.
+/// Kibibytes times passes that all slots of a store are tried with: sixteen of the dearest keys
+/// that are offered, or some hundreds of the usual ones.
 const WORK_MAX_KIB: u64 = 16 * KDF_WORK_MAX_KIB;
 
 /// What lies in `keys`.
@@ -120,18 +132,47 @@ pub(super) fn read(store: &dyn Store, id: KeyId) -> Result<KeySlot> {
     sound.next().ok_or_else(|| Error::damaged(format!("key {id} cannot be read")))
 }
 
-/// Opens the master key with the first slot that the password fits.
+/// The newest generation of keys, and the slots that were asked about with how they stand; those
+/// that cannot be read are left out.
+pub(super) fn standings(
+    store: &dyn Store,
+    ids: impl IntoIterator<Item = KeyId>,
+) -> Result<(Newest, BTreeMap<KeyId, Standing>)> {
+    let claim = |id| Some((id, read(store, id).and_then(|slot| slot.claimed()).ok()?));
+    let claims: Vec<(KeyId, Option<Generation>)> = ids.into_iter().filter_map(claim).collect();
+    // Only now: what a slot is worth is told by what is decided after it was seen.
+    let newest = generations::newest(store, &|| claimed(store))?;
+    let standings = claims.into_iter().map(|(id, claimed)| (id, newest.standing(claimed)));
+    Ok((newest, standings.collect()))
+}
+
+/// The generations that slots say they hold.
+pub(super) fn claimed(store: &dyn Store) -> Result<Vec<Generation>> {
+    let claim = |id: &KeyId| read(store, *id).and_then(|slot| slot.claimed()).ok().flatten();
+    Ok(list(store)?.slots.iter().filter_map(claim).collect())
+}
+
+/// Opens the ring of keys with the first slot that the password fits.
 pub(super) fn unlock(
     store: &dyn Store,
     password: &[u8],
     store_id: StoreId,
     memory_bytes: usize,
-) -> Result<(MasterKey, KeyId)> {
-    let slots = list(store)?.slots;
+    environment: &Environment,
+) -> Result<(KeyRing, KeyId)> {
+    let ids = list(store)?.slots;
     let mut read: Vec<(KeyId, Result<Vec<KeySlot>>)> =
-        slots.iter().map(|id| (*id, read_sound(store, *id))).collect();
+        ids.iter().map(|id| (*id, read_sound(store, *id))).collect();
+    let newest = generations::newest(store, &|| claimed(store))?;
+    let standing = |sound: &[KeySlot]| {
+        let of = |slot: &KeySlot| slot.claimed().map(|claimed| newest.standing(claimed));
+        sound.iter().filter_map(|slot| of(slot).ok()).min().unwrap_or(Standing::Current)
+    };
     // Cheap ones first: what somebody has planted costs nothing where the password is right.
-    read.sort_by_key(|(id, sound)| (sound.as_ref().map_or(0, |sound| work_of(sound)), *id));
+    read.sort_by_key(|(id, sound)| {
+        let known = sound.as_ref().map(|sound| (standing(sound), work_of(sound)));
+        (known.unwrap_or((Standing::Current, 0)), *id)
+    });
     let (mut refused, mut problems, mut work) = (0, Vec::new(), 0u64);
     for (id, sound) in read {
         let opened = sound.and_then(|sound| {
@@ -143,8 +184,8 @@ pub(super) fn unlock(
                 false => open_any(&sound, password, store_id, memory_bytes),
             }
         });
-        match opened {
-            Ok(key) => return Ok((key, id)),
+        match opened.and_then(|ring| made_current(store, ring, id, &newest, environment)) {
+            Ok(ring) => return Ok((ring, id)),
             Err(error) if error.kind() == ErrorKind::WrongPassword => refused += 1,
             Err(error) => problems.push((id, error)),
         }
@@ -153,11 +194,49 @@ pub(super) fn unlock(
         let salvaged = copies(store, *id).into_iter().flatten();
         let salvaged: Vec<KeySlot> =
             salvaged.filter_map(|bytes| KeySlot::salvage(&bytes).ok()).collect();
-        if let Ok(key) = open_any(&salvaged, password, store_id, memory_bytes) {
-            return Ok((key, *id));
+        let opened = open_any(&salvaged, password, store_id, memory_bytes);
+        if let Ok(ring) =
+            opened.and_then(|ring| made_current(store, ring, *id, &newest, environment))
+        {
+            return Ok((ring, *id));
         }
     }
-    Err(cannot_open(store, refused, problems.into_iter().map(|(_, error)| error).collect()))
+    Err(cannot_open(store, refused, problems))
+}
+
+/// A ring that was opened, if it holds the newest generation, or is to. A rotation that was stopped
+/// before it had decided is finished so.
+fn made_current(
+    store: &dyn Store,
+    ring: KeyRing,
+    id: KeyId,
+    newest: &Newest,
+    environment: &Environment,
+) -> Result<KeyRing> {
+    let own = ring.newest();
+    let is_current = match newest.standing(Some(own)) {
+        Standing::Current => true,
+        Standing::Outdated => false,
+        Standing::Ahead => match generations::decide(store, own, &*environment.randomness) {
+            Ok(is_it) => is_it,
+            // Where nothing can be written nothing is sealed either.
+            Err(error) if error.kind() == ErrorKind::ReadOnly => true,
+            Err(error) => return Err(error),
+        },
+    };
+    match is_current {
+        true => Ok(ring),
+        false => Err(Error::new(
+            ErrorKind::KeysChanged,
+            format!(
+                "the password is that of key {id}, which a rotation of the keys has left behind: \
+                 open the store with the password that was used for 'onefold key rotate', and add \
+                 this one anew with 'onefold key add'. If nobody rotated the keys, somebody has \
+                 put '{0}' there: remove that and 'copies/{0}'",
+                layout::generation(newest.number)
+            ),
+        )),
+    }
 }
 
 /// Kibibytes times passes that trying these slots takes.
@@ -183,12 +262,12 @@ fn fits(slot: &KeySlot, memory_bytes: usize) -> bool {
 }
 
 /// Tries slots, in no more memory than allowed, or than a new slot takes.
-fn open_any(
+pub(super) fn open_any(
     slots: &[KeySlot],
     password: &[u8],
     store_id: StoreId,
     memory_bytes: usize,
-) -> Result<MasterKey> {
+) -> Result<KeyRing> {
     let mut result = Err(Error::damaged("the key slot cannot be read"));
     for slot in slots {
         if !fits(slot, memory_bytes) {
@@ -209,10 +288,18 @@ fn open_any(
     result
 }
 
-fn cannot_open(store: &dyn Store, refused: usize, problems: Vec<Error>) -> Error {
+fn cannot_open(store: &dyn Store, refused: usize, problems: Vec<(KeyId, Error)>) -> Error {
     if refused == 0 && problems.is_empty() {
         let place = store.describe();
         return Error::damaged(format!("{place}: all key slots are missing"));
+    }
+    let (left_behind, problems): (Vec<Error>, Vec<Error>) = problems
+        .into_iter()
+        .map(|(_, error)| error)
+        .partition(|error| error.kind() == ErrorKind::KeysChanged);
+    if let Some(left_behind) = left_behind.into_iter().next() {
+        // The password is right, and there is no other way in for it.
+        return left_behind.with_kind(ErrorKind::WrongPassword);
     }
     let texts: Vec<String> = problems.iter().map(Error::to_string).collect();
     let advice = "copy the files of 'keys' from a copy of the store, or open it with another \
@@ -245,6 +332,12 @@ pub(super) fn remove(store: &dyn Store, id: KeyId, environment: &Environment) ->
     if there.slots.contains(&id) && there.slots.len() == 1 {
         return Err(Error::invalid("the last key cannot be removed: the store would be lost"));
     }
+    let (newest, _) = standings(store, [])?;
+    if let Ok(Some(claimed)) = read(store, id).and_then(|slot| slot.claimed())
+        && newest.standing(Some(claimed)) == Standing::Ahead
+    {
+        generations::decide_never(store, claimed.number, &*environment.randomness)?;
+    }
     let removal = KeyId::random(&*environment.randomness);
     let intent = Key::new(layout::key_removal(id, removal))?;
     store.put(&intent, &[])?;
@@ -270,15 +363,16 @@ fn may_go(store: &dyn Store, id: KeyId) -> Result<Vec<Key>> {
     let slots = list(store)?.slots;
     let (staying, going): (Vec<KeyId>, Vec<KeyId>) =
         slots.iter().filter(|other| **other != id).partition(|other| !removals.contains_key(other));
-    if staying.iter().any(|other| read(store, *other).is_ok()) {
+    let (_, standings) = standings(store, staying.iter().copied())?;
+    if standings.values().any(|standing| *standing == Standing::Current) {
         let done = removals.into_iter().filter(|(key, _)| *key == id || !slots.contains(key));
         return Ok(done.flat_map(|(_, intents)| intents).collect());
     }
     let names = |ids: &[KeyId]| ids.iter().map(KeyId::to_string).collect::<Vec<_>>().join(", ");
     Err(Error::invalid(match going.is_empty() {
         true => format!(
-            "key {id} cannot be removed: no other can be read ({}), and the store would be lost; \
-             run 'onefold key add' first",
+            "key {id} cannot be removed: no other can be read and holds the newest keys ({}), and \
+             the store would be lost; run 'onefold key add' first",
             names(&staying)
         ),
         false => format!(

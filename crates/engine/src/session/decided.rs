@@ -10,6 +10,7 @@
 //! - *Absent* means that neither exists. A name that exists and of which neither opens is
 //!   *unknown*: an error of kind `Damaged`, never an absence.
 //! - Whoever decides gets the opened winner and whether it is its own; what won is read back.
+//! - What a newer generation of keys may have sealed is not *unknown*: the error says so.
 //! - A copy that cannot be put (a full device) does not undo the decision; a check or a collection
 //!   puts it later.
 
@@ -111,7 +112,10 @@ impl DecidedName {
         let own = self.seal(repository, record)?;
         // A first copy that is gone must not be decided anew with another value.
         let earlier = self.sealed_copy(repository)?;
-        let earlier = earlier.filter(|sealed| self.opened(repository, sealed).is_some());
+        let earlier = match earlier {
+            Some(sealed) if self.opened(repository, &sealed)?.is_some() => Some(sealed),
+            _ => None,
+        };
         let key = Key::new(self.name.as_str())?;
         let store = repository.store();
         let won = store.decide(&key, earlier.as_deref().unwrap_or(&own))?;
@@ -121,8 +125,11 @@ impl DecidedName {
                 self.name
             )));
         }
-        let Some(record) = self.opened(repository, &won) else {
-            let record = earlier.and_then(|sealed| self.opened(repository, &sealed));
+        let Some(record) = self.opened(repository, &won)? else {
+            let record = match earlier {
+                Some(sealed) => self.opened(repository, &sealed)?,
+                None => None,
+            };
             let record = record.ok_or_else(|| self.unknown())?;
             return Ok(Decision { record, is_own: false });
         };
@@ -139,13 +146,13 @@ impl DecidedName {
     pub fn read(&self, repository: &Repository) -> Result<Option<Vec<u8>>> {
         let first = repository.store().decided(&Key::new(self.name.as_str())?);
         if let Ok(Some(sealed)) = &first
-            && let Some(record) = self.opened(repository, sealed)
+            && let Some(record) = self.opened(repository, sealed)?
         {
             return Ok(Some(record));
         }
         let second = self.sealed_copy(repository);
         if let Ok(Some(sealed)) = &second
-            && let Some(record) = self.opened(repository, sealed)
+            && let Some(record) = self.opened(repository, sealed)?
         {
             return Ok(Some(record));
         }
@@ -166,7 +173,7 @@ impl DecidedName {
     pub fn states(&self, repository: &Repository) -> Result<[CopyState; 2]> {
         let state = |sealed: Result<Option<Vec<u8>>>| match sealed {
             Ok(None) => Ok(CopyState::Missing),
-            Ok(Some(sealed)) => Ok(match self.opened(repository, &sealed) {
+            Ok(Some(sealed)) => Ok(match self.opened(repository, &sealed)? {
                 Some(_) => CopyState::Sound,
                 None => CopyState::Unreadable,
             }),
@@ -213,7 +220,7 @@ impl DecidedName {
     pub fn replace_copy(&self, repository: &Repository, record: &[u8]) -> Result<()> {
         let sealed = self.seal(repository, record)?;
         if let Some(copy) = self.sealed_copy(repository)?
-            && self.opened(repository, &copy).is_none()
+            && self.opened(repository, &copy)?.is_none()
         {
             repository.store().delete(&Key::new(self.copy_name())?)?;
         }
@@ -247,8 +254,15 @@ impl DecidedName {
         repository.vault().seal_record(self.purpose, &self.sealed_as, record, randomness)
     }
 
-    fn opened(&self, repository: &Repository, sealed: &[u8]) -> Option<Vec<u8>> {
-        repository.vault().open_record(self.purpose, &self.sealed_as, sealed).ok()
+    /// The record, if it opens.
+    ///
+    /// Errors: `KeysChanged` if it may be newer than the keys: nobody may take it for unreadable.
+    fn opened(&self, repository: &Repository, sealed: &[u8]) -> Result<Option<Vec<u8>>> {
+        match repository.vault().open_record(self.purpose, &self.sealed_as, sealed) {
+            Ok(record) => Ok(Some(record)),
+            Err(error) if error.is_damage() => Ok(None),
+            Err(error) => Err(error),
+        }
     }
 
     fn unknown(&self) -> Error {

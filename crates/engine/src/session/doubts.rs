@@ -76,9 +76,10 @@ impl Doubts {
                 Err(error) if error.is_damage() => Vec::new(),
                 Err(error) => return Err(error),
             };
-            let opened = repository.vault().open_record(Purpose::Doubt, &id.0, &sealed);
-            if !opened.is_ok_and(|bytes| record::is_newer(&bytes)) {
-                repository.store().delete(&key)?;
+            match repository.vault().open_record(Purpose::Doubt, &id.0, &sealed) {
+                Ok(bytes) if record::is_newer(&bytes) => {}
+                Err(error) if !error.is_damage() => return Err(error),
+                Ok(_) | Err(_) => repository.store().delete(&key)?,
             }
         }
         Ok(())
@@ -86,7 +87,10 @@ impl Doubts {
 }
 
 /// Raises a doubt; it is durable when this returns.
+///
+/// Errors: `KeysChanged` if what did not open may be newer than the keys.
 pub fn raise(repository: &Repository, reason: &str) -> Result<()> {
+    repository.vault().refuse_if_stale()?;
     let environment = repository.environment();
     let id = DoubtId::random(&*environment.randomness);
     let doubt = Doubt { time_ns: environment.clock.now_ns(), reason: reason.to_owned() };

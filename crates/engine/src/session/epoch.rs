@@ -121,8 +121,13 @@ pub fn newest_number(repository: &Repository) -> Result<u64> {
         // Epochs follow one another. One that follows none was not decided by a holder of the key,
         // unless it opens and those before it were lost.
         let follows = newest <= 1 || numbers.last() == Some(&(newest - 1));
-        if follows || DecidedName::epoch(newest).read(repository).is_ok_and(|it| it.is_some()) {
+        if follows {
             return Ok(newest);
+        }
+        match DecidedName::epoch(newest).read(repository) {
+            Ok(Some(_)) => return Ok(newest),
+            Err(error) if error.kind() == ErrorKind::KeysChanged => return Err(error),
+            Ok(None) | Err(_) => {}
         }
     }
     Ok(0)

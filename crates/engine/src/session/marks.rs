@@ -180,7 +180,7 @@ fn read(
     let mark = opened.and_then(|bytes| record::decode::<Mark>(&bytes, "mark"));
     match mark {
         Ok(mark) if mark.snapshot == snapshot => Ok(Some(mark)),
-        Err(error) if error.kind() == ErrorKind::NewerFormat => Err(error),
+        Err(error) if !error.is_damage() => Err(error),
         _ => {
             problems.push(format!(
                 "'{name}' was not written by a holder of the key, or is damaged: it is ignored, \

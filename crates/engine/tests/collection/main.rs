@@ -23,6 +23,7 @@ mod model;
 mod power;
 mod readers;
 mod renewing;
+mod resealing;
 mod schedule;
 mod tasks;
 mod wide;

@@ -123,6 +123,11 @@ pub fn plan() -> MemoryPlan {
     MemoryPlan::new(64 << 20).unwrap()
 }
 
+/// Enough for two streams.
+fn plan_for_two() -> MemoryPlan {
+    MemoryPlan::new(128 << 20).unwrap()
+}
+
 pub fn rewriting(choice: &str) -> BackupOptions {
     BackupOptions { rewrite: choice.parse().unwrap(), ..backup_options() }
 }
@@ -342,7 +347,7 @@ fn s2_18_two_streams_share_the_memory_and_still_restore() {
     // Several streams record no placement, so by history nothing is stored again.
     for choice in POLICIES[1..].iter().filter(|choice| !choice.starts_with("history")) {
         for bytes in [100_000, 2 * limits::MIB] {
-            let memory = MemoryPlan { rewrite_candidates_bytes: bytes, ..plan() };
+            let memory = MemoryPlan { rewrite_candidates_bytes: bytes, ..plan_for_two() };
             let mut trees = [Versions::new(3, 700_000), Versions::new(3, 600_000)];
             let (_, store) = in_memory();
             crate::ingest::create(&store, &unkeyed());
@@ -450,7 +455,7 @@ fn third_times_of_twin_streams(memory: MemoryPlan) -> BTreeMap<String, usize> {
 
 #[test]
 fn two_streams_of_equal_content_store_a_chunk_again_once() {
-    let third = third_times_of_twin_streams(plan());
+    let third = third_times_of_twin_streams(plan_for_two());
     assert!(third.values().all(|count| *count == 0), "{third:?}");
 }
 
@@ -461,7 +466,8 @@ fn a_chunk_stored_again_is_not_stored_a_third_time_once_it_is_indexed() {
     let hardly_any = MemoryPlan { pending_chunks_max: 40, locality_cache_bytes: 20_000, ..plan() };
     let third = third_times_of_far_copies(hardly_any);
     assert!(third.values().all(|count| *count == 0), "{third:?}");
-    let third = third_times_of_twin_streams(MemoryPlan { pending_chunks_max: 40, ..plan() });
+    let third =
+        third_times_of_twin_streams(MemoryPlan { pending_chunks_max: 40, ..plan_for_two() });
     assert!(third.values().all(|count| *count == 0), "{third:?}");
 }
 

@@ -68,7 +68,7 @@ pub fn environment(seed: u64) -> Environment {
 }
 
 pub fn memory_plan() -> MemoryPlan {
-    MemoryPlan::new(64 * limits::MIB).unwrap()
+    MemoryPlan::new(96 * limits::MIB).unwrap()
 }
 
 pub fn init_options(suite: Suite) -> InitOptions {

@@ -117,7 +117,7 @@ fn r64_the_last_key_that_can_be_read_is_not_removed() {
 #[test]
 fn r64_a_newer_slot_is_not_damage() {
     let (memory, first, _) = with_two_keys();
-    let newer = b"{ \"version\": 2, \"more\": [1], \"kdf\": \"other\" }";
+    let newer = b"{ \"version\": 3, \"more\": [1], \"kdf\": \"other\" }";
     for name in [layout::key_slot(first), layout::key_slot_copy(first)] {
         memory.corrupt(&key(name), |bytes| *bytes = newer.to_vec());
     }

@@ -1,13 +1,18 @@
-//! Removals of keys in every order of their steps.
+//! Removals and rotations of keys in every order of their steps.
 //!
 //! Actors run the real code over a store whose operations wait for their turn. All orders are
 //! tried: from every state that was reached, each actor makes one step more. As an actor is told by
 //! what it did and was answered, a state in which all actors and the store are as in an earlier one
 //! needs no second visit. An actor that never gets another turn has crashed, so what holds in every
 //! state holds after every crash.
+//!
+//! Where keys are rotated, somebody opens the store and seals a record in every state, with each
+//! password that opens it. Whoever opens it in any state after that must be able to open these
+//! records: nothing that somebody could have written is lost with a key.
 
 use crate::keys::{CHEAP, OTHER, open_with, with_two_keys};
 use crate::steps::*;
+use onefold_crypto::Purpose;
 use onefold_engine::Repository;
 use onefold_engine::repository::Password;
 use onefold_store::{Blobs, Decisions, Key, Listed, MemoryStore, Store};
@@ -26,6 +31,8 @@ enum Lists {
     Whole,
     /// Whole, and slots are read in the step in which they are listed: fewer orders.
     WithSlots,
+    /// The same, and generations of keys are listed in a step of their own, for rotations.
+    WithGenerations,
     /// Names of slots in a first step, those of intents in a second one; slots are read with them.
     SlotsFirst,
     /// The other way round.
@@ -136,7 +143,7 @@ impl Blobs for Gated {
             return self.store.list_names(prefix, each);
         }
         let names = match self.lists {
-            Lists::Whole | Lists::WithSlots => self.names(None)?,
+            Lists::Whole | Lists::WithSlots | Lists::WithGenerations => self.names(None)?,
             split => {
                 let intents_first = split == Lists::IntentsFirst;
                 let mut names = self.names(Some(intents_first))?;
@@ -153,13 +160,25 @@ impl Blobs for Gated {
 
 impl Decisions for Gated {
     fn decide(&self, key: &Key, value: &[u8]) -> Result<Vec<u8>> {
-        self.store.decide(key, value)
+        self.step(&format!("decide {key}"), || self.store.decide(key, value))
     }
     fn decided(&self, key: &Key) -> Result<Option<Vec<u8>>> {
         self.store.decided(key)
     }
     fn list_decided(&self, prefix: &str, each: &mut dyn FnMut(&str) -> Result<()>) -> Result<()> {
-        self.store.list_decided(prefix, each)
+        let list = || {
+            let mut names = Vec::new();
+            self.store.list_decided(prefix, &mut |name| {
+                names.push(name.to_owned());
+                Ok(())
+            })?;
+            Ok(names)
+        };
+        let names = match self.lists {
+            Lists::WithGenerations => self.step(&format!("list {prefix}"), list)?,
+            _ => list()?,
+        };
+        names.iter().try_for_each(|name| each(name))
     }
 }
 
@@ -175,6 +194,7 @@ type Task = Box<dyn Fn(&Repository) -> Result<()> + Send + Sync>;
 struct Actor {
     password: &'static [u8],
     task: Task,
+    rotates: bool,
 }
 
 /// What a run has left.
@@ -226,7 +246,45 @@ fn run(base: &MemoryStore, actors: &[Actor], order: &[usize], lists: Lists) -> L
 }
 
 fn passwords_that_open(store: &MemoryStore) -> Vec<&'static [u8]> {
-    [PASSWORD, OTHER, NEW].into_iter().filter(|word| open_with(store, word, 7).is_ok()).collect()
+    // Opening may finish a rotation, so each opens a store of its own.
+    let opens = |word: &&[u8]| open_with(&store.clone_state(), word, 7).is_ok();
+    [PASSWORD, OTHER, NEW].into_iter().filter(opens).collect()
+}
+
+fn decided_generations(store: &MemoryStore) -> usize {
+    names(store, "generations").len()
+}
+
+/// Records that somebody could have sealed.
+type Sealed = Vec<Vec<u8>>;
+
+/// Opens what was sealed in earlier states with every password, and seals a record with each.
+fn seal_and_open(left: &Left, earlier: &Sealed, order: &[usize]) -> Sealed {
+    let (purpose, name) = (Purpose::Outcome, [7; 16]);
+    let mut sealed = earlier.clone();
+    for password in passwords_that_open(&left.store) {
+        let copy = left.store.clone_state();
+        let before = decided_generations(&copy);
+        let repository = open_with(&copy, password, 7).unwrap();
+        for record in earlier {
+            let opened = repository.vault().open_record(purpose, &name, record);
+            assert!(
+                opened.is_ok(),
+                "a record is lost after {order:?}: {:?}\n{}",
+                opened.err(),
+                left.histories.join("--\n")
+            );
+        }
+        // Opening that decides is a step of its own, which the states that follow do not know.
+        if decided_generations(&copy) == before {
+            let randomness = &*repository.environment().randomness;
+            let record = repository.vault().seal_record(purpose, &name, b"written", randomness);
+            sealed.push(record.unwrap());
+        }
+    }
+    sealed.sort_unstable();
+    sealed.dedup();
+    sealed
 }
 
 /// What must hold in every state: somebody can open the store.
@@ -266,6 +324,13 @@ fn finish(left: &Left, password: &[u8]) {
         assert!(!repository.key_names().unwrap().contains(&id));
         open_with(&store, password, 9).unwrap();
     }
+    // And can rotate the keys, whatever a rotation has left.
+    let rotation = repository.rotate_keys(password, true).unwrap();
+    assert!(rotation.left.is_empty(), "{rotation:?}");
+    let repository = open_with(&store, password, 10).unwrap();
+    let keys = repository.keys().unwrap();
+    assert!(keys.len() == 1 && keys[0].current && !keys[0].has_other_keys, "{keys:?}");
+    assert_eq!(passwords_that_open(&store), [password]);
 }
 
 /// Tries all orders; returns how the runs ended that went to their end, each once.
@@ -281,8 +346,9 @@ fn explore_with(
     switches_max: usize,
 ) -> BTreeSet<Vec<bool>> {
     let (mut seen, mut ends) = (HashSet::<u64>::new(), BTreeSet::new());
-    let mut orders = vec![Vec::new()];
-    while let Some(order) = orders.pop() {
+    let is_sealed = actors.iter().any(|actor| actor.rotates);
+    let mut orders = vec![(Vec::new(), Sealed::new())];
+    while let Some((order, sealed)) = orders.pop() {
         let left = run(base, actors, &order, lists);
         // What an actor did and was answered says what is in the store as well.
         let mut hasher = DefaultHasher::new();
@@ -295,10 +361,14 @@ fn explore_with(
             continue;
         }
         verify(&left, &order);
+        let sealed = match is_sealed {
+            true => seal_and_open(&left, &sealed, &order),
+            false => Sealed::new(),
+        };
         for (actor, ended) in left.ended.iter().enumerate() {
             let is_switch = order.last().is_some_and(|last| *last != actor);
             if ended.is_none() && switches + usize::from(is_switch) <= switches_max {
-                orders.push([order.as_slice(), &[actor]].concat());
+                orders.push(([order.as_slice(), &[actor]].concat(), sealed.clone()));
             }
         }
         ends.extend(left.ended.iter().copied().collect::<Option<Vec<bool>>>());
@@ -308,12 +378,34 @@ fn explore_with(
 }
 
 fn removes(password: &'static [u8], id: KeyId) -> Actor {
-    Actor { password, task: Box::new(move |repository| repository.remove_key(id)) }
+    let task = Box::new(move |repository: &Repository| repository.remove_key(id));
+    Actor { password, task, rotates: false }
+}
+
+/// Removes every key but the own one, as far as that can be done.
+fn removes_others(password: &'static [u8]) -> Actor {
+    let task = |repository: &Repository| {
+        let own = repository.keys()?.into_iter().find(|named| named.current).map(|it| it.id);
+        let names = repository.key_names()?;
+        let others = names.into_iter().filter(|id| Some(*id) != own);
+        others.map(|id| repository.remove_key(id)).fold(Ok(()), Result::and)
+    };
+    Actor { password, task: Box::new(task), rotates: false }
+}
+
+fn rotates(password: &'static [u8]) -> Actor {
+    let task = move |repository: &Repository| repository.rotate_keys(password, true).map(drop);
+    Actor { password, task: Box::new(task), rotates: true }
+}
+
+fn adds(password: &'static [u8]) -> Actor {
+    let task = |repository: &Repository| repository.add_key(NEW, CHEAP, "").map(drop);
+    Actor { password, task: Box::new(task), rotates: false }
 }
 
 fn changes(password: &'static [u8]) -> Actor {
     let task = |repository: &Repository| repository.change_key(NEW, CHEAP, "").map(drop);
-    Actor { password, task: Box::new(task) }
+    Actor { password, task: Box::new(task), rotates: false }
 }
 
 #[test]
@@ -344,4 +436,36 @@ fn r64_a_removal_beside_a_change_leaves_a_key_in_every_order() {
     }
     let ends = explore(&base, &[changes(PASSWORD), changes(OTHER)], Lists::WithSlots);
     assert!(ends.contains(&vec![true, true]), "{ends:?}");
+}
+
+#[test]
+fn r90_of_two_rotations_at_once_one_wins_in_every_order() {
+    let (base, _, _) = with_two_keys();
+    for other in [PASSWORD, OTHER] {
+        let actors = [rotates(PASSWORD), rotates(other)];
+        let ends = explore_with(&base, &actors, Lists::WithGenerations, 2);
+        assert!(!ends.contains(&vec![true, true]), "{ends:?}");
+        assert!(ends.contains(&vec![true, false]) && ends.contains(&vec![false, true]), "{ends:?}");
+    }
+}
+
+#[test]
+fn r90_a_rotation_beside_removals_loses_no_key_in_any_order() {
+    let (base, first, _) = with_two_keys();
+    for other in [removes(OTHER, first), removes_others(OTHER), removes_others(PASSWORD)] {
+        let ends = explore_with(&base, &[rotates(PASSWORD), other], Lists::WithGenerations, 2);
+        assert!(ends.iter().any(|ended| ended[0]), "{ends:?}");
+    }
+    // A removal that has looked before the decision, and deletes after it.
+    let actors = [rotates(PASSWORD), removes_others(OTHER)];
+    explore_with(&base, &actors, Lists::WithSlots, 3);
+}
+
+#[test]
+fn r90_a_rotation_beside_new_passwords_loses_no_key_in_any_order() {
+    let (base, _, _) = with_two_keys();
+    for other in [adds(OTHER), changes(PASSWORD), changes(OTHER)] {
+        let ends = explore_with(&base, &[rotates(PASSWORD), other], Lists::WithGenerations, 2);
+        assert!(ends.iter().any(|ended| ended[0] && !ended[1]), "{ends:?}");
+    }
 }

@@ -11,4 +11,5 @@ mod keys;
 mod keys_model;
 mod leaving;
 mod lists;
+mod rotation;
 mod sessions;

@@ -14,9 +14,13 @@
 //! condemned than the goal asks for, and as many dead bytes may come along in frames that are
 //! copied as they are.
 //!
-//! Invariants: what is condemned is a prefix of the order by live share (ties by age), so the same
-//! space could not be freed by copying less from any shorter prefix; containers with a live chunk
-//! are copied from within the limit, or not at all; equal input, in any order, gives equal output.
+//! Containers may be condemned for another reason as well, however live they are: their chunks are
+//! copied like all others.
+//!
+//! Invariants: what is condemned for space is a prefix of the order by live share (ties by age), so
+//! the same space could not be freed by copying less from any shorter prefix; containers with a
+//! live chunk are copied from within the limit, or not at all; equal input, in any order, gives
+//! equal output.
 
 use onefold_types::ContainerId;
 
@@ -185,6 +189,21 @@ pub fn select(
 }
 
 impl Selection {
+    /// Condemns more containers, which are to go for another reason than their space.
+    pub fn also_condemn(
+        &mut self,
+        containers: &[ContainerLiveness],
+        wanted: impl Fn(ContainerId) -> bool,
+    ) {
+        let chosen = std::mem::take(&mut self.condemned);
+        let is_new = |one: &ContainerLiveness| {
+            wanted(one.container) && chosen.binary_search(&one.container).is_err()
+        };
+        containers.iter().filter(|one| is_new(one)).for_each(|one| self.condemn(one));
+        self.condemned.extend(chosen);
+        self.condemned.sort_unstable();
+    }
+
     fn condemn(&mut self, container: &ContainerLiveness) {
         self.condemned.push(container.container);
         add(&mut self.dead_bytes_stored, container.dead_bytes_stored());

@@ -295,8 +295,8 @@ impl RewriteParameters {
         Ok(())
     }
 
-    /// These parameters with what the choice says in their place. Policies that go by counts and are
-    /// given no limit at all leave alone what reads well: a segment that keeps to the level of
+    /// These parameters with what the choice says in their place. Policies that go by counts and
+    /// are given no limit at all leave alone what reads well: a segment that keeps to the level of
     /// capping.
     pub(super) fn with(mut self, choice: &RewriteChoice) -> Self {
         let limits = choice.limits();

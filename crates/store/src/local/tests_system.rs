@@ -195,7 +195,8 @@ fn damage_to_the_size_is_damage() {
 
 #[test]
 fn r29_more_decisions_than_are_remembered_as_settled_are_read_all_the_same() {
-    // SETTLED_MAX and one more; put there by somebody else, so that each is settled when it is read.
+    // SETTLED_MAX and one more; put there by somebody else, so that each is settled when it is
+    // read.
     let (_root, path, store) = store();
     fs::create_dir(path.join("outcomes")).unwrap();
     let name = |number: usize| format!("outcomes/{number:06}");
