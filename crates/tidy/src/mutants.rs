@@ -30,6 +30,9 @@ pub struct Mutant {
     pub test: String,
     /// What is part of the names of the tests run.
     pub filter: String,
+    /// What the failing test must say, if it is not enough that it fails.
+    #[serde(default)]
+    pub says: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -109,6 +112,7 @@ mod tests {
             package: String::new(),
             test: String::new(),
             filter: String::new(),
+            says: None,
         }
     }
 

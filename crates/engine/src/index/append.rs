@@ -9,7 +9,7 @@ use crate::repository::Repository;
 use onefold_format::index_run::IndexKind;
 use onefold_format::{layout, metadata_pack};
 use onefold_store::Key;
-use onefold_types::{ContainerId, Error, ErrorKind, Fingerprint, Result, limits};
+use onefold_types::{ContainerId, Error, ErrorKind, Fingerprint, Result, invariant, limits};
 
 /// Bytes after which a pack is closed: far below the largest object of any store.
 const PACK_BYTES: usize = 32 * limits::MIB;
@@ -35,12 +35,19 @@ pub fn append(
         containers.push((container.id, prefixes));
         if pack.len() >= PACK_BYTES || number + 1 == durable.len() {
             let pack = std::mem::replace(&mut pack, metadata_pack::begin()).into_bytes();
-            let records = durable.get(packed..=number).unwrap_or_default();
-            compare(&pack, records)?;
+            compare(&pack, &durable[packed..=number])?;
             put_pack(repository, &pack)?;
             packed = number + 1;
         }
     }
+    let (named, to_be_indexed) = (containers.len(), durable.len());
+    invariant!(
+        named == to_be_indexed && packed == to_be_indexed,
+        "containers are missing from a pack or an index run",
+        named,
+        packed,
+        to_be_indexed
+    );
     run::write_run_of(repository, kind, containers)?;
     match merge::merge_if_due(repository, kind) {
         // Merging saves time later; a full device can do without.

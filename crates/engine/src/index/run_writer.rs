@@ -17,7 +17,7 @@ use onefold_format::index_run::{
 };
 use onefold_format::layout;
 use onefold_store::Key;
-use onefold_types::{ContainerId, Error, ErrorKind, Result, RunId, limits};
+use onefold_types::{ContainerId, Error, ErrorKind, Result, RunId, bug, limits};
 
 /// Bytes handed to the store at once, about.
 const WRITE_BYTES: usize = 64 * PAGE_STORED_BYTES;
@@ -65,7 +65,7 @@ pub fn write_run(
     // Entries of one prefix then stand in the order of their containers' names in every run, which
     // is what lets runs be merged page by page.
     if containers.windows(2).any(|pair| pair[0] >= pair[1]) {
-        return Err(Error::invalid("the containers of an index run are not in order"));
+        return Err(bug!("the containers of an index run are not in order"));
     }
     let kind = match kind {
         Some(kind) => kind,
@@ -168,7 +168,7 @@ impl RunWriter {
             return Ok(());
         }
         if self.last > Some(entry) {
-            return Err(Error::invalid("index entries are not in order"));
+            return Err(bug!("index entries are not in order", self.last, entry));
         }
         self.last = Some(entry);
         self.sum.add(entry);

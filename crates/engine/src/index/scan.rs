@@ -7,7 +7,7 @@
 use super::run::Run;
 use crate::repository::Repository;
 use onefold_format::index_run::{Entry, PAGE_STORED_BYTES};
-use onefold_types::{ContainerId, Result};
+use onefold_types::{ContainerId, Result, invariant};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
@@ -95,6 +95,8 @@ struct Cursor<'a> {
     sealed: Vec<u8>,
     entries: Vec<Entry>,
     position: usize,
+    /// Entries read, those passed over included; `None` if the run is not read from its beginning.
+    read: Option<u64>,
 }
 
 impl<'a> Cursor<'a> {
@@ -103,12 +105,21 @@ impl<'a> Cursor<'a> {
         let ordinals = run.table.containers.iter().map(ordinal).collect();
         let piece = run.pieces_for(from).start;
         let page = run.pages_for(piece, from).start;
-        Self { run, ordinals, page, sealed: Vec::new(), entries: Vec::new(), position: 0 }
+        let read = (page == 0).then_some(0);
+        Self { run, ordinals, page, sealed: Vec::new(), entries: Vec::new(), position: 0, read }
     }
 
     fn next(&mut self, repository: &Repository) -> Result<Option<Entry>> {
         while self.position == self.entries.len() {
             if self.page >= self.run.table.fences.len() {
+                let (read, entries) = (self.read, self.run.table.entries);
+                invariant!(
+                    read.is_none_or(|read| read == entries),
+                    "an index run was not read whole",
+                    self.run.id,
+                    read,
+                    entries
+                );
                 return Ok(None);
             }
             self.read(repository)?;
@@ -128,6 +139,7 @@ impl<'a> Cursor<'a> {
             self.run.open_page(self.page, sealed, &mut self.entries)?;
             self.page += 1;
         }
+        self.read = self.read.map(|read| read + self.entries.len() as u64);
         let (run, ordinals) = (self.run, &self.ordinals);
         let mut failed = Ok(());
         self.entries.retain_mut(|entry| {
@@ -135,9 +147,13 @@ impl<'a> Cursor<'a> {
                 Ok(_) => {}
                 Err(error) => failed = Err(error),
             }
-            let ordinal = ordinals.get(entry.container as usize).copied().flatten();
-            entry.container = ordinal.unwrap_or_default();
-            ordinal.is_some()
+            match ordinals.get(entry.container as usize).copied().flatten() {
+                Some(ordinal) => {
+                    entry.container = ordinal;
+                    true
+                }
+                None => false,
+            }
         });
         failed
     }

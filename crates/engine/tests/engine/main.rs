@@ -6,6 +6,7 @@ mod check_index;
 mod collection_partitioned;
 mod faults;
 mod giving_up;
+mod hard_ends;
 mod index;
 mod index_cost;
 mod index_damage;

@@ -8,8 +8,9 @@
 //! its own build directory, so that later runs build little; the tree itself is never touched. Each
 //! test that is to notice something must first succeed on the unbroken copy. Then one mutant after
 //! the other is applied, its test run with a limit of time, and the file restored. A test that
-//! fails or does not end has killed the mutant; one that succeeds has not: SURVIVED. The exit code
-//! says whether all were killed.
+//! fails or does not end has killed the mutant; one that succeeds has not: SURVIVED. Of some
+//! mutants the test must also say a certain thing, as that the program met an error of its own. The
+//! exit code says whether all were killed.
 //!
 //! Concurrency: one run at a time in one scratch directory.
 
@@ -17,7 +18,7 @@ use onefold_tidy::files;
 use onefold_tidy::mutants::{self, Mutant};
 use std::collections::BTreeSet;
 use std::fmt;
-use std::fs;
+use std::fs::{self, File};
 use std::io;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -36,6 +37,7 @@ enum Fate {
     Killed,
     Hung,
     Survived,
+    SaidOtherwise,
     DoesNotApply(String),
     DoesNotCompile,
 }
@@ -52,6 +54,7 @@ impl fmt::Display for Fate {
             Self::Killed => out.write_str("killed"),
             Self::Hung => out.write_str("killed (its test did not end in time)"),
             Self::Survived => out.write_str("SURVIVED"),
+            Self::SaidOtherwise => out.write_str("FAILED OTHERWISE than it must"),
             Self::DoesNotApply(why) => write!(out, "does not apply: {why}"),
             Self::DoesNotCompile => out.write_str("does not compile"),
         }
@@ -91,7 +94,7 @@ fn run() -> Result<bool, String> {
     let commands: BTreeSet<Vec<String>> = chosen.iter().map(Mutant::command).collect();
     for command in commands {
         println!("unbroken: cargo {}", command.join(" "));
-        if !matches!(tree.test(&command), Fate::Survived) {
+        if !matches!(tree.test(&command, None), Fate::Survived) {
             return Err("this test fails on the unbroken code and can tell nothing".to_owned());
         }
     }
@@ -139,12 +142,12 @@ impl Tree {
             Err(why) => return Ok(Fate::DoesNotApply(why)),
         };
         fs::write(&path, broken)?;
-        let fate = self.test(&mutant.command());
+        let fate = self.test(&mutant.command(), mutant.says.as_deref());
         fs::write(&path, whole)?;
         Ok(fate)
     }
 
-    fn test(&self, command: &[String]) -> Fate {
+    fn test(&self, command: &[String], says: Option<&str>) -> Fate {
         // `--no-run` goes before the filter, which cargo takes for a name of tests otherwise.
         let (filter, build) = command.split_last().map_or(("", command), |(l, rest)| (l, rest));
         let build = [build, &["--no-run".to_owned()]].concat();
@@ -154,20 +157,32 @@ impl Tree {
         let test = [&build[..build.len() - 1], &[filter.to_owned()]].concat();
         match self.cargo(&test, TEST_MAX) {
             Some(true) => Fate::Survived,
-            Some(false) => Fate::Killed,
+            Some(false) if says.is_none_or(|says| self.has_said(says)) => Fate::Killed,
+            Some(false) => Fate::SaidOtherwise,
             None => Fate::Hung,
         }
+    }
+
+    /// Where the output of the last command is.
+    fn output(&self) -> PathBuf {
+        self.target.join("output")
+    }
+
+    fn has_said(&self, what: &str) -> bool {
+        fs::read(self.output()).is_ok_and(|output| String::from_utf8_lossy(&output).contains(what))
     }
 
     /// Whether cargo succeeded; `None` if it took too long.
     fn cargo(&self, arguments: &[String], longest: Duration) -> Option<bool> {
         let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+        let output = fs::create_dir_all(&self.target).and_then(|()| File::create(self.output()));
+        let Ok(output) = output else { return Some(false) };
         let child = Command::new(cargo)
             .args(arguments)
             .current_dir(&self.root)
             .env("CARGO_TARGET_DIR", &self.target)
             .stdin(Stdio::null())
-            .stdout(Stdio::null())
+            .stdout(output)
             .stderr(Stdio::null())
             .process_group(0)
             .spawn();
