@@ -9,14 +9,16 @@ use crate::rewriting::{Versions, open_with, rewriting, sources, unkeyed};
 use crate::steps::check_all;
 use onefold_engine::ingest::{BackupOptions, backup};
 use onefold_engine::look_up::LookupChoice;
-use onefold_engine::{Job, MemoryPlan};
-use onefold_types::Result;
+use onefold_engine::{InitOptions, Job, MemoryPlan};
+use onefold_types::{Result, limits};
 
 /// Saves versions with one way of looking up and rewriting; all must then be there, whole.
 fn save_all(lookup: &str, rewrite: &str, streams: usize) -> Result<()> {
     let mut versions = Versions::new(4, 400_000);
     let (_, store) = in_memory();
-    crate::ingest::create(&store, &unkeyed());
+    // Containers of several frames, as they are by default.
+    let container_size_bytes = limits::CONTAINER_TARGET_BYTES;
+    crate::ingest::create(&store, &InitOptions { container_size_bytes, ..unkeyed() });
     let mut saved = Vec::new();
     // More runs than are left unmerged.
     for _ in 0..12 {
