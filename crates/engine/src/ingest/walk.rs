@@ -11,6 +11,7 @@
 
 use super::Selection;
 use super::attributes::{self, AttributeSource};
+use super::left_out::LeftOut;
 use super::read::{BATCHED_FILE_BYTES, FileTask, MESSAGE_BYTES, Message, ReadJob, Work};
 use super::source_tree::PlacedSource;
 use crate::job::Job;
@@ -106,6 +107,7 @@ pub struct Walk<'a> {
     batch: Option<Batch>,
     linked: HashSet<(u64, u64)>,
     device: u64,
+    left_out: LeftOut,
     /// Of a source with a relative place: how long that is, and the absolute path it stands for.
     /// Patterns may be meant for either.
     absolute: Option<(usize, Vec<u8>)>,
@@ -129,6 +131,7 @@ impl<'a> Walk<'a> {
     #[must_use]
     pub fn new(context: WalkContext<'a>, parent: Option<TreeReader>) -> Self {
         let bundle = Vec::with_capacity(BUNDLE_ITEMS);
+        let left_out = LeftOut::none(context.selection.exclude_if_present.len());
         Self {
             context,
             parent,
@@ -136,6 +139,7 @@ impl<'a> Walk<'a> {
             batch: None,
             linked: HashSet::new(),
             device: 0,
+            left_out,
             absolute: None,
         }
     }
@@ -217,7 +221,7 @@ impl<'a> Walk<'a> {
     }
 
     /// The names in a directory, sorted; those of a marked cache are left out but for the mark.
-    fn names(&self, handle: &Arc<OwnedFd>) -> Result<Vec<Vec<u8>>> {
+    fn names(&mut self, handle: &Arc<OwnedFd>) -> Result<Vec<Vec<u8>>> {
         let mut names = Vec::new();
         for entry in Dir::read_from(handle).map_err(listing)? {
             let entry = entry.map_err(listing)?;
@@ -232,12 +236,14 @@ impl<'a> Walk<'a> {
         let selection = self.context.selection;
         let has =
             |wanted: &[u8]| names.binary_search_by(|name| name.as_slice().cmp(wanted)).is_ok();
-        if selection.exclude_if_present.iter().any(|name| has(name.as_bytes())) {
+        let marks = selection.exclude_if_present.iter().map(|name| has(name.as_bytes()));
+        if self.left_out.count_marks(marks) {
             names.retain(|name| {
                 selection.exclude_if_present.iter().any(|kept| kept.as_bytes() == name.as_slice())
             });
         } else if selection.exclude_caches && has(CACHE_TAG.as_bytes()) && is_cache(handle) {
             names.retain(|name| name == CACHE_TAG.as_bytes());
+            self.left_out.caches += 1;
         }
         Ok(names)
     }
@@ -261,9 +267,15 @@ impl<'a> Walk<'a> {
             let below = place.get(*length..).unwrap_or_default();
             path::join(above, below.strip_prefix(b"/").unwrap_or(below))
         });
-        if selection.excludes.matches_either(place, absolute.as_deref(), is_directory)
-            || selection.exclude_larger_than_bytes.is_some_and(|most| entry.size > most)
-        {
+        if selection.excludes.matches_either(place, absolute.as_deref(), is_directory) {
+            self.left_out.matched_items += 1;
+            self.left_out.matched_bytes += entry.size;
+            self.context.job.observer.item(&path::display(place), "excluded");
+            return Ok(());
+        }
+        if selection.exclude_larger_than_bytes.is_some_and(|most| entry.size > most) {
+            self.left_out.large_files += 1;
+            self.left_out.large_bytes += entry.size;
             self.context.job.observer.item(&path::display(place), "excluded");
             return Ok(());
         }
@@ -277,6 +289,7 @@ impl<'a> Walk<'a> {
         }
         if selection.one_file_system && stat.st_dev != self.device {
             // The mount point itself is kept, empty.
+            self.left_out.mounts += 1;
             self.send(Item::Enter(entry))?;
             return self.send(Item::Leave);
         }
@@ -494,17 +507,19 @@ fn is_about_source(error: &Error) -> bool {
     )
 }
 
-fn stopped() -> Error {
+/// The error of a stage whose neighbour is gone.
+pub fn stopped() -> Error {
     Error::new(ErrorKind::Interrupted, "the backup has stopped")
 }
 
-/// Runs a walk over the sources that `next` hands out, and reports how it ended.
+/// Runs a walk over the sources that `next` hands out, and reports how it ended. Returns what was
+/// left out.
 pub fn run(
     mut walk: Walk<'_>,
     sources: &[PlacedSource],
     next: &dyn Fn() -> Option<usize>,
     parent_root: Option<Reference>,
-) {
+) -> LeftOut {
     let items = walk.context.items.clone();
     let mut outcome = Ok(());
     while let Some(number) = next() {
@@ -522,4 +537,5 @@ pub fn run(
         // Nobody listens any more if the stage behind has failed; then it knows why.
         let _ = items.send(vec![Item::Failed(error)]);
     }
+    walk.left_out
 }
