@@ -36,6 +36,7 @@ mod json;
 mod looking;
 mod losses;
 mod newer;
+mod open_files;
 mod places;
 mod planted;
 mod profiles;

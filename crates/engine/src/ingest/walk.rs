@@ -14,6 +14,7 @@ use super::attributes::{self, AttributeSource};
 use super::left_out::LeftOut;
 use super::read::{BATCHED_FILE_BYTES, FileTask, MESSAGE_BYTES, Message, ReadJob, Work};
 use super::source_tree::PlacedSource;
+use crate::environment::open_files_max;
 use crate::job::Job;
 use crate::repository::Repository;
 use crate::tree::tree_reader::DirectoryCursor;
@@ -41,6 +42,9 @@ pub const BUNDLES_MAX: usize = ITEMS_MAX / BUNDLE_ITEMS;
 const BATCH_ITEMS_MAX: usize = ITEMS_MAX / 4;
 /// Files in a batch: each holds its directory open.
 const BATCH_FILES_MAX: usize = 128;
+/// The part of the files that the process may have open, one in so many, that is for directories
+/// in batches.
+const BATCHES_SHARE: usize = 4;
 /// Hard links remembered; beyond, a linked file is read again (and found stored).
 const LINKS_MAX: usize = 1 << 20;
 
@@ -105,6 +109,7 @@ pub struct Walk<'a> {
     parent: Option<TreeReader>,
     bundle: Vec<Item>,
     batch: Option<Batch>,
+    batch_directories_max: usize,
     linked: HashSet<(u64, u64)>,
     device: u64,
     left_out: LeftOut,
@@ -115,6 +120,7 @@ pub struct Walk<'a> {
 
 struct Batch {
     tasks: Vec<FileTask>,
+    directories: usize,
     bytes: u64,
     items: usize,
     results: Sender<Message>,
@@ -131,12 +137,16 @@ impl<'a> Walk<'a> {
     #[must_use]
     pub fn new(context: WalkContext<'a>, parent: Option<TreeReader>) -> Self {
         let bundle = Vec::with_capacity(BUNDLE_ITEMS);
+        let memory = context.repository.memory();
+        let batches = memory.read_jobs_max * memory.streams + 1;
+        let batch_directories_max = open_files_max() / BATCHES_SHARE / batches;
         let left_out = LeftOut::none(context.selection.exclude_if_present.len());
         Self {
             context,
             parent,
             bundle,
             batch: None,
+            batch_directories_max,
             linked: HashSet::new(),
             device: 0,
             left_out,
@@ -153,7 +163,7 @@ impl<'a> Walk<'a> {
     ) -> Result<()> {
         let above = self.parent_of(parent_root, &source.place);
         match self.top(source, above) {
-            Err(error) if is_about_source(&error) => self.problem(&source.place, &error)?,
+            Err(error) if is_about_source(&error) => self.problem(&source.place, error)?,
             other => other?,
         }
         self.close_batch()?;
@@ -198,12 +208,12 @@ impl<'a> Walk<'a> {
         }
         let names = match self.names(&handle) {
             Ok(names) => names,
-            Err(error) => return self.problem(place, &error),
+            Err(error) => return self.problem(place, error),
         };
         entry.xattrs = match attributes::xattrs(AttributeSource::Open(handle.as_fd())) {
             Ok(xattrs) => xattrs,
             Err(error) => {
-                self.problem(place, &error)?;
+                self.problem(place, error)?;
                 Vec::new()
             }
         };
@@ -213,7 +223,7 @@ impl<'a> Walk<'a> {
             self.context.job.interrupt.check()?;
             let child = path::join(place, &name);
             match self.child(&handle, OsStr::from_bytes(&name), &child, &mut parent, depth) {
-                Err(error) if is_about_source(&error) => self.problem(&child, &error)?,
+                Err(error) if is_about_source(&error) => self.problem(&child, error)?,
                 other => other?,
             }
         }
@@ -241,7 +251,7 @@ impl<'a> Walk<'a> {
             names.retain(|name| {
                 selection.exclude_if_present.iter().any(|kept| kept.as_bytes() == name.as_slice())
             });
-        } else if selection.exclude_caches && has(CACHE_TAG.as_bytes()) && is_cache(handle) {
+        } else if selection.exclude_caches && has(CACHE_TAG.as_bytes()) && is_cache(handle)? {
             names.retain(|name| name == CACHE_TAG.as_bytes());
             self.left_out.caches += 1;
         }
@@ -377,16 +387,22 @@ impl<'a> Walk<'a> {
         }
         if self.batch.is_none() {
             let results = self.open_job()?;
-            self.batch = Some(Batch { tasks: Vec::new(), bytes: 0, items: 0, results });
+            self.batch =
+                Some(Batch { tasks: Vec::new(), directories: 0, bytes: 0, items: 0, results });
         }
         // Before its item, which may be the one that closes the batch.
         if let Some(batch) = &mut self.batch {
+            let last = batch.tasks.last();
+            let is_same = last.is_some_and(|last| Arc::ptr_eq(&last.directory, directory));
+            batch.directories += usize::from(!is_same);
             batch.tasks.push(task);
             batch.bytes += size;
         }
         self.send(item)?;
         if let Some(batch) = &self.batch
-            && (batch.tasks.len() >= BATCH_FILES_MAX || batch.bytes >= MESSAGE_BYTES as u64)
+            && (batch.tasks.len() >= BATCH_FILES_MAX
+                || batch.directories >= self.batch_directories_max
+                || batch.bytes >= MESSAGE_BYTES as u64)
         {
             self.close_batch()?;
         }
@@ -439,9 +455,13 @@ impl<'a> Walk<'a> {
         self.context.items.send(bundle).map_err(|_| stopped())
     }
 
-    fn problem(&self, place: &[u8], error: &Error) -> Result<()> {
+    /// Reports what cannot be saved and goes on; an error if nothing is wrong with it.
+    fn problem(&self, place: &[u8], error: Error) -> Result<()> {
+        if error.kind() == ErrorKind::Exhausted {
+            return Err(error.context(path::display(place)));
+        }
         self.context.errors.fetch_add(1, Ordering::Relaxed);
-        self.context.job.observer.problem(&path::display(place), error);
+        self.context.job.observer.problem(&path::display(place), &error);
         Ok(())
     }
 
@@ -476,12 +496,17 @@ fn absolute_form(source: &PlacedSource) -> Option<(usize, Vec<u8>)> {
 const CACHE_TAG: &str = "CACHEDIR.TAG";
 const CACHE_SIGNATURE: &[u8] = b"Signature: 8a477f597d28d172789f06886806bc55";
 
-fn is_cache(directory: &OwnedFd) -> bool {
+/// A tag that cannot be read marks nothing.
+fn is_cache(directory: &OwnedFd) -> Result<bool> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let mut start = [0; CACHE_SIGNATURE.len()];
-    rustix::fs::openat(directory, CACHE_TAG, flags, Mode::empty())
+    let read = rustix::fs::openat(directory, CACHE_TAG, flags, Mode::empty())
         .and_then(|file| rustix::io::read(&file, &mut start[..]))
-        .is_ok_and(|length| &start[..length] == CACHE_SIGNATURE)
+        .map_err(|errno| Error::io("reading the tag of a cache", errno.into()));
+    match read {
+        Err(error) if error.kind() == ErrorKind::Exhausted => Err(error),
+        read => Ok(read.is_ok_and(|length| &start[..length] == CACHE_SIGNATURE)),
+    }
 }
 
 fn open_directory(above: impl AsFd, name: &OsStr, no_follow: bool) -> Result<OwnedFd> {

@@ -209,7 +209,11 @@ fn open_any(
     result
 }
 
-fn cannot_open(store: &dyn Store, refused: usize, problems: Vec<Error>) -> Error {
+fn cannot_open(store: &dyn Store, refused: usize, mut problems: Vec<Error>) -> Error {
+    // The password may well be right.
+    if let Some(at) = problems.iter().position(|error| error.kind() == ErrorKind::Exhausted) {
+        return problems.swap_remove(at);
+    }
     if refused == 0 && problems.is_empty() {
         let place = store.describe();
         return Error::damaged(format!("{place}: all key slots are missing"));
