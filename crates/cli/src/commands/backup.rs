@@ -319,33 +319,41 @@ fn describe(
         (None, true) => output.note(&format!("dry run, nothing saved ({elapsed})"))?,
         (None, false) => output.note(&format!("nothing changed, no snapshot saved ({elapsed})"))?,
     }
-    output.message(
-        "summary",
-        json!({
-            "snapshot": report.snapshot.map(|id| id.to_string()),
-            "parent": report.parent.map(|id| id.to_string()),
-            "dry_run": arguments.dry_run,
-            "files": found.files,
-            "directories": found.directories,
-            "others": found.others,
-            "bytes": found.bytes,
-            "files_new": found.files_new,
-            "files_changed": found.files_changed,
-            "files_unchanged": found.files_unchanged,
-            "bytes_read": found.bytes_read,
-            "streams": report.streams,
-            "chunks": found.chunks,
-            "chunks_new": found.chunks_new,
-            "bytes_new": found.bytes_new,
-            "bytes_stored": found.bytes_stored,
-            "excludes": asked.map(|asked| asked.excludes.counts().collect::<Vec<_>>()),
-            "left_out": asked.map(|asked| left_out::fields(asked, &report.left_out)),
-            "errors": problems,
-            "restarts": report.fenced,
-            "stray_containers": report.strays,
-            "lookups": look_up::fields(report),
-            "rewriting": rewriting::fields(report),
-            "seconds": report.elapsed.as_secs_f64(),
-        }),
-    )
+    output.message("summary", fields(arguments, report, asked, problems))
+}
+
+/// The same in numbers.
+fn fields(
+    arguments: &BackupArguments,
+    report: &BackupReport,
+    asked: Option<&Selection>,
+    problems: u64,
+) -> serde_json::Value {
+    let found = &report.summary;
+    json!({
+        "snapshot": report.snapshot.map(|id| id.to_string()),
+        "parent": report.parent.map(|id| id.to_string()),
+        "dry_run": arguments.dry_run,
+        "files": found.files,
+        "directories": found.directories,
+        "others": found.others,
+        "bytes": found.bytes,
+        "files_new": found.files_new,
+        "files_changed": found.files_changed,
+        "files_unchanged": found.files_unchanged,
+        "bytes_read": found.bytes_read,
+        "streams": report.streams,
+        "chunks": found.chunks,
+        "chunks_new": found.chunks_new,
+        "bytes_new": found.bytes_new,
+        "bytes_stored": found.bytes_stored,
+        "excludes": asked.map(|asked| asked.excludes.counts().collect::<Vec<_>>()),
+        "left_out": asked.map(|asked| left_out::fields(asked, &report.left_out)),
+        "errors": problems,
+        "restarts": report.fenced,
+        "stray_containers": report.strays,
+        "lookups": look_up::fields(report),
+        "rewriting": rewriting::fields(report),
+        "seconds": report.elapsed.as_secs_f64(),
+    })
 }
