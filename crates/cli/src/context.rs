@@ -4,6 +4,7 @@
 //! from the default.
 
 use crate::config_file::{self, Profile};
+use crate::descendants;
 use crate::known_stores::{self, KnownPlace};
 use crate::machine_notes;
 use crate::options::GlobalOptions;
@@ -309,6 +310,7 @@ impl Context {
         let may_sleep = Arc::clone(&self.may_sleep);
         signals::catch(move || {
             if interrupt.is_requested() {
+                descendants::end_all();
                 std::process::exit(i32::from(crate::exit::INTERRUPTED));
             }
             interrupt.request();
@@ -318,6 +320,7 @@ impl Context {
                 std::thread::spawn(move || {
                     std::thread::sleep(STOP_MAX);
                     output.error(&Error::new(ErrorKind::Interrupted, "interrupted"));
+                    descendants::end_all();
                     std::process::exit(i32::from(crate::exit::INTERRUPTED));
                 });
             }

@@ -78,6 +78,7 @@ pub fn kind_name(kind: ErrorKind) -> &'static str {
         ErrorKind::Source => "source",
         ErrorKind::LimitExceeded => "limit-exceeded",
         ErrorKind::Bug => "bug",
+        ErrorKind::Exhausted => "exhausted",
         ErrorKind::Io => "io",
         _ => "other",
     }
@@ -95,6 +96,7 @@ mod tests {
         assert_eq!(code(ErrorKind::WrongPassword), 12);
         assert_eq!(code(ErrorKind::Interrupted), 130);
         assert_eq!(code(ErrorKind::Damaged), 1);
+        assert_eq!(code(ErrorKind::Exhausted), 1);
         assert_eq!(Outcome::with_problems(0).code(), 0);
         assert_eq!(Outcome::with_problems(2).code(), 3);
         assert_eq!(Outcome::Failed.code(), 1);

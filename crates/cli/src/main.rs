@@ -9,7 +9,7 @@
 //! | `reference`, [`place`], [`files`], [`size`], [`time`] | what the user's words mean |
 //! | [`bounds`], [`hidden`] | what a collection may use, and what it leaves |
 //! | [`machine_notes`] | what this machine remembers of a store |
-//! | [`exit`], [`signals`] | exit codes, requests to stop |
+//! | [`exit`], [`signals`], [`descendants`] | exit codes, requests to stop, what is stopped with it |
 //!
 //! Only this crate knows terminals, environment variables and names of options; the engine is
 //! handed values.
@@ -18,6 +18,7 @@ mod bounds;
 mod commands;
 mod config_file;
 mod context;
+mod descendants;
 mod entry;
 mod exit;
 mod files;

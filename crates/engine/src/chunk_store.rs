@@ -30,10 +30,11 @@ use onefold_policy::lookup::{LookupStrategy, StreamLookup, Verdict};
 use onefold_policy::ports::{IndexPort, Instance};
 use onefold_policy::rewrite::RewriteChoice;
 use onefold_types::{ContainerId, Fingerprint, Result, bug, invariant, limits};
+use prefix_hasher::PrefixHasher;
 use reliance::Reliance;
 use rewriting::Rewriting;
 use std::collections::{BTreeSet, HashMap, HashSet};
-use std::hash::{BuildHasherDefault, Hasher};
+use std::hash::BuildHasherDefault;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -41,6 +42,7 @@ use std::time::{Duration, Instant};
 use store_port::{DeviceTiming, StorePort};
 use waiting::{Standing, WaitingChunks};
 
+pub mod prefix_hasher;
 pub mod presence;
 pub mod reliance;
 pub mod rewriting;
@@ -589,26 +591,4 @@ impl Shared {
         self.resolved = resolved;
         Ok(())
     }
-}
-
-/// Fingerprints are uniform already: their first eight bytes are the hash.
-#[derive(Default)]
-pub struct PrefixHasher(u64);
-
-impl Hasher for PrefixHasher {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        if let Some(prefix) = bytes.first_chunk::<8>() {
-            self.0 ^= u64::from_le_bytes(*prefix);
-        }
-    }
-
-    fn write_u64(&mut self, prefix: u64) {
-        self.0 ^= prefix;
-    }
-
-    fn write_usize(&mut self, _length: usize) {}
 }

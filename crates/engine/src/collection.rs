@@ -15,6 +15,7 @@
 //! | [`settle`] | sessions that know too little: waited for, or fenced |
 //! | [`cleaning`] | deleting, and what has to be tidied up after |
 //! | [`mod@due`] | whether there is anything to collect |
+//! | [`only_hidden`] | what only hidden snapshots need |
 //! | [`collector`] | the steps G1 to G8 around all that |
 //!
 //! # Algorithm
@@ -44,6 +45,7 @@ pub mod gathered;
 pub mod level_queue;
 pub mod live_set;
 pub mod mark;
+pub mod only_hidden;
 mod parallel;
 pub mod partitioned;
 pub mod read_back;
@@ -55,6 +57,8 @@ pub mod survey;
 use crate::job::Job;
 use crate::repository::Repository;
 use mark::MarkReport;
+use onefold_format::node::Reference;
+use onefold_format::record::SnapshotRecord;
 use onefold_policy::collection::select::Selection;
 use onefold_types::{ContainerId, Error, Result};
 use std::path::PathBuf;
@@ -248,6 +252,11 @@ impl CollectReport {
     pub fn freed_bytes(&self) -> u64 {
         self.deleted_bytes.saturating_sub(self.copied_bytes)
     }
+}
+
+/// What snapshots need first: their trees, and what says where their chunks lay.
+fn roots_of<'r>(records: impl IntoIterator<Item = &'r SnapshotRecord>) -> Vec<Reference> {
+    records.into_iter().flat_map(|record| [Some(record.root), record.placement]).flatten().collect()
 }
 
 /// Collects garbage.

@@ -3,6 +3,7 @@
 use crossbeam_channel::{Receiver, RecvTimeoutError};
 use onefold_crypto::OsRandomness;
 use onefold_types::environment::{Clock, Randomness};
+use rustix::process::{Resource, getrlimit};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -98,6 +99,12 @@ fn boot_name() -> String {
     let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     let space = std::fs::read_link("/proc/self/ns/pid").unwrap_or_default();
     format!("{node}/{}/{}", boot.trim(), space.display())
+}
+
+/// How many files the process may have open.
+#[must_use]
+pub fn open_files_max() -> usize {
+    getrlimit(Resource::Nofile).current.map_or(usize::MAX, |most| most as usize)
 }
 
 #[cfg(test)]

@@ -11,6 +11,7 @@
 //! | [`rewriting`] | what rewriting may do, and what it knows |
 //! | [`source_tree`] | where each source path stands in the snapshot |
 //! | [`walk`] | directories in the order of names; unchanged files are recognised here |
+//! | [`left_out`] | what the selection left out, counted |
 //! | [`read`] | files to chunks with fingerprints, on several threads |
 //! | [`assemble`] | chunks to the store, files and directories to nodes, in stream order |
 //! | [`stream`] | one pipeline of the stages above |
@@ -21,6 +22,7 @@
 //!
 //! Data flows one way. A stage that cannot go on closes its channels, and the others stop.
 
+use self::left_out::LeftOut;
 use crate::chunk_store::{LookupReport, RewriteReport};
 use crate::job::Job;
 use crate::look_up::LookupChoice;
@@ -40,6 +42,7 @@ use std::time::Duration;
 
 pub mod assemble;
 pub mod attributes;
+pub mod left_out;
 pub mod publish;
 pub mod read;
 pub mod renewal;
@@ -151,6 +154,8 @@ pub struct BackupReport {
     pub strays: u64,
     /// What it found and did.
     pub summary: Summary,
+    /// What the selection left out.
+    pub left_out: LeftOut,
     /// How look-ups went.
     pub lookup: LookupReport,
     /// What was stored again.

@@ -88,6 +88,13 @@ impl Patterns {
             .map(|pattern| (pattern.text.as_str(), pattern.matched.load(Ordering::Relaxed)))
     }
 
+    /// Counts from nothing again: a backup that starts over meets everything once more.
+    pub fn count_anew(&self) {
+        for pattern in self.sets().flat_map(|set| &set.patterns) {
+            pattern.matched.store(0, Ordering::Relaxed);
+        }
+    }
+
     fn sets(&self) -> impl Iterator<Item = &Set> {
         [&*self.exact, &*self.any_case].into_iter()
     }

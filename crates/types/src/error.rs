@@ -47,6 +47,9 @@ pub enum ErrorKind {
     LimitExceeded,
     /// The program contradicts itself: a defect of it, whatever the request and the store.
     Bug,
+    /// The process, or the machine, has no more open files or no more memory to give. It says
+    /// nothing about what was to be read: no caller may take that for damaged, lost or unreadable.
+    Exhausted,
     /// Any other failure of the operating system.
     Io,
 }
@@ -126,8 +129,17 @@ impl Error {
     }
 }
 
+/// ENFILE: the machine has no open files to give.
+const MACHINE_FILES: i32 = 23;
+/// EMFILE: the process may open no more files.
+const PROCESS_FILES: i32 = 24;
+
 fn kind_of(cause: &io::Error) -> ErrorKind {
     match cause.kind() {
+        _ if matches!(cause.raw_os_error(), Some(MACHINE_FILES | PROCESS_FILES)) => {
+            ErrorKind::Exhausted
+        }
+        io::ErrorKind::OutOfMemory => ErrorKind::Exhausted,
         io::ErrorKind::NotFound => ErrorKind::NotFound,
         io::ErrorKind::AlreadyExists => ErrorKind::AlreadyExists,
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => ErrorKind::NoSpace,
@@ -141,7 +153,16 @@ impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.message)?;
         match &self.cause {
-            Some(cause) => write!(f, ": {cause}"),
+            Some(cause) => match cause.raw_os_error() {
+                Some(PROCESS_FILES) => {
+                    f.write_str(": too many open files: raise the limit (ulimit -n)")
+                }
+                Some(MACHINE_FILES) => f.write_str(
+                    ": too many open files on this machine: end other programs, or raise the \
+                     limit (sysctl fs.file-max)",
+                ),
+                _ => write!(f, ": {cause}"),
+            },
             None => Ok(()),
         }
     }
@@ -181,6 +202,18 @@ mod tests {
         let error = error.context(|| "container 12").context(|| "restoring /a/b").unwrap_err();
         assert_eq!(error.to_string(), "restoring /a/b: container 12: seal does not hold");
         assert_eq!(error.kind(), ErrorKind::Damaged);
+    }
+
+    #[test]
+    fn r88_too_few_open_files_say_what_to_raise_and_are_no_damage() {
+        for (raw, remedy) in [(23, "fs.file-max"), (24, "ulimit -n")] {
+            let error = Error::io("reading 'x'", io::Error::from_raw_os_error(raw));
+            assert_eq!(error.kind(), ErrorKind::Exhausted);
+            assert!(!error.is_damage());
+            let told = error.context("restoring").to_string();
+            assert!(told.starts_with("restoring: reading 'x': too many open files"), "{told}");
+            assert!(told.contains(remedy), "{told}");
+        }
     }
 
     #[test]

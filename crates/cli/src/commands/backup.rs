@@ -1,5 +1,6 @@
 //! `backup`: saves files, directories or a stream as a snapshot.
 
+mod left_out;
 mod look_up;
 mod rewriting;
 mod sources;
@@ -7,16 +8,14 @@ mod sources;
 use crate::commands::tag::refuse_bad;
 use crate::context::{Access, Context, bounded, host_name, program, user_name};
 use crate::exit::Outcome;
-use crate::place;
 use crate::reference::Snapshots;
 use crate::size::{ByteSize, counted, human};
 use crate::time;
 use clap::Args;
 use onefold_engine::Repository;
-use onefold_engine::ingest::{self, BackupOptions, BackupReport, ParentChoice};
+use onefold_engine::ingest::{self, BackupOptions, BackupReport, ParentChoice, Selection};
 use onefold_engine::job::Interrupt;
 use onefold_engine::look_up::LookupChoice;
-use onefold_engine::patterns::Patterns;
 use onefold_format::codec::Compression;
 use onefold_policy::accelerated_filter::FilterConfiguration;
 use onefold_policy::rewrite::RewriteChoice;
@@ -217,7 +216,7 @@ pub fn run(context: &Context, arguments: &BackupArguments) -> Result<Outcome> {
         true => None,
         false => Some(sources::selection(context, arguments, &paths)?),
     };
-    let excludes = selection.as_ref().map(|selection| selection.excludes.clone());
+    let asked = selection.clone();
     let access = match arguments.dry_run {
         true => Access::Read,
         false => Access::Write,
@@ -239,8 +238,8 @@ pub fn run(context: &Context, arguments: &BackupArguments) -> Result<Outcome> {
     if report.snapshot.is_some() {
         look_up::remember(&repository, &report);
     }
-    if let Some(excludes) = &excludes {
-        place::warn_of_unmatched(&context.output, excludes);
+    if let Some(asked) = &asked {
+        left_out::warn_of_unmet(context, asked, &report.left_out);
     }
     warn_of_strays(context, &report);
     if report.streams < wanted {
@@ -249,7 +248,7 @@ pub fn run(context: &Context, arguments: &BackupArguments) -> Result<Outcome> {
             counted(report.streams as u64, "stream")
         ));
     }
-    let told = describe(context, arguments, &report, excludes.as_ref(), problems)
+    let told = describe(context, arguments, &report, asked.as_ref(), problems)
         .and_then(|()| context.output.flush());
     match (told, report.snapshot) {
         (Ok(()), _) => Ok(Outcome::with_problems(problems)),
@@ -279,7 +278,7 @@ fn describe(
     context: &Context,
     arguments: &BackupArguments,
     report: &BackupReport,
-    excludes: Option<&Patterns>,
+    asked: Option<&Selection>,
     problems: u64,
 ) -> Result<()> {
     let output = &context.output;
@@ -305,6 +304,9 @@ fn describe(
         human(found.bytes_stored)
     ))?;
     rewriting::describe(context, report)?;
+    if let Some(asked) = asked {
+        left_out::describe(context, asked, &report.left_out)?;
+    }
     if let Some(parent) = report.parent {
         output.note(&format!("compared with snapshot {}", parent.short()))?;
     }
@@ -317,14 +319,14 @@ fn describe(
         (None, true) => output.note(&format!("dry run, nothing saved ({elapsed})"))?,
         (None, false) => output.note(&format!("nothing changed, no snapshot saved ({elapsed})"))?,
     }
-    output.message("summary", fields(arguments, report, excludes, problems))
+    output.message("summary", fields(arguments, report, asked, problems))
 }
 
-/// The same in JSON.
+/// The same in numbers.
 fn fields(
     arguments: &BackupArguments,
     report: &BackupReport,
-    excludes: Option<&Patterns>,
+    asked: Option<&Selection>,
     problems: u64,
 ) -> serde_json::Value {
     let found = &report.summary;
@@ -345,7 +347,8 @@ fn fields(
         "chunks_new": found.chunks_new,
         "bytes_new": found.bytes_new,
         "bytes_stored": found.bytes_stored,
-        "excludes": excludes.map(|excludes| excludes.counts().collect::<Vec<_>>()),
+        "excludes": asked.map(|asked| asked.excludes.counts().collect::<Vec<_>>()),
+        "left_out": asked.map(|asked| left_out::fields(asked, &report.left_out)),
         "errors": problems,
         "restarts": report.fenced,
         "stray_containers": report.strays,

@@ -1,6 +1,6 @@
 //! `stats`: sizes, ratios, and what the index costs.
 
-use super::snapshots;
+use super::{gc, snapshots};
 use crate::context::{Access, Context};
 use crate::exit::Outcome;
 use crate::hidden::Hidden;
@@ -9,6 +9,7 @@ use crate::reference::Snapshots;
 use crate::size::{counted, human};
 use crate::time;
 use clap::Args;
+use onefold_engine::collection::CollectOptions;
 use onefold_engine::placement::Overview;
 use onefold_engine::session::Snapshot;
 use onefold_engine::statistics::{self, Statistics};
@@ -19,8 +20,12 @@ use std::time::Duration;
 
 /// Arguments of `stats`.
 #[derive(Args, Debug)]
-#[command(after_help = "EXAMPLE\n  onefold stats --json")]
-pub struct StatsArguments {}
+#[command(after_help = "EXAMPLES\n  onefold stats --json\n  onefold stats --hidden")]
+pub struct StatsArguments {
+    /// Also find out what only hidden snapshots need: marks all chunks twice, as a collection does
+    #[arg(long)]
+    hidden: bool,
+}
 
 /// What follows from the figures; a ratio over nothing is none.
 struct Ratios {
@@ -53,10 +58,19 @@ impl Ratios {
 }
 
 /// Runs the command.
-pub fn run(context: &Context, _: &StatsArguments) -> Result<Outcome> {
+pub fn run(context: &Context, arguments: &StatsArguments) -> Result<Outcome> {
     let repository = context.open(Access::Read)?;
     let running = context.start_job("counting")?;
     let found = statistics::statistics(&repository, &running.job)?;
+    let mut hidden = Hidden::find(&repository)?;
+    if arguments.hidden {
+        let options = CollectOptions {
+            threads: context.threads,
+            scratch: gc::scratch(),
+            ..CollectOptions::default()
+        };
+        hidden.find_only(&repository, &options, &running.job)?;
+    }
     let problems = running.finish();
     let ratios = Ratios::of(&found);
     let notes = MachineNotes::load(&repository);
@@ -65,7 +79,6 @@ pub fn run(context: &Context, _: &StatsArguments) -> Result<Outcome> {
     let restores = restores(&snapshots, &notes);
     describe_restores(context, &restores)?;
     snapshots::note_moves(context, &repository)?;
-    let hidden = Hidden::find(&repository)?;
     hidden.tell(context)?;
     if let Some(explanation) = &notes.explanation {
         context.output.row("")?;

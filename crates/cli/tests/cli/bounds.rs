@@ -146,13 +146,13 @@ fn r88_a_snapshot_whose_summary_cannot_be_told_is_saved() {
 }
 
 /// Sends a signal as a shell does.
-fn send(signal: &str, child: &Child) {
+pub fn send(signal: &str, child: &Child) {
     let status = Command::new("kill").arg(signal).arg(child.id().to_string()).status();
     assert!(status.unwrap().success());
 }
 
 /// The exit code, if the child ends in time.
-fn code_within(child: &mut Child, most: Duration) -> Option<i32> {
+pub fn code_within(child: &mut Child, most: Duration) -> Option<i32> {
     let begun = Instant::now();
     while begun.elapsed() < most {
         if let Some(status) = child.try_wait().unwrap() {

@@ -144,6 +144,72 @@ fn r86_hidden_snapshots_are_told_where_space_is_asked_for() {
     assert!(bytes_stored(&sandbox) + 500_000 < before);
 }
 
+/// Random bytes, which no codec makes smaller.
+fn noise(seed: u64, length: usize) -> Vec<u8> {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let mut step = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state.to_le_bytes()
+    };
+    (0..length.div_ceil(8)).flat_map(|_| step()).take(length).collect()
+}
+
+#[test]
+fn r86_what_only_hidden_snapshots_need_is_what_forgetting_them_frees() {
+    let sandbox = Sandbox::with_store();
+    // Which of three snapshots has which file; the last stays visible.
+    let sizes = [("all", 500_000), ("two", 400_000), ("first", 300_000), ("second", 200_000)];
+    let of = [&["all", "two", "first"][..], &["all", "two", "second"], &["all"]];
+    let mut ids = Vec::new();
+    for names in of {
+        let _ = std::fs::remove_dir_all(sandbox.path("source"));
+        for (seed, (name, length)) in (1..).zip(sizes) {
+            if names.contains(&name) {
+                sandbox.write(&format!("source/{name}"), &noise(seed, length));
+            }
+        }
+        ids.push(sandbox.backup(&["--compression", "none", "--rewrite", "none"]));
+    }
+    let only = || {
+        let run = sandbox.run(&["--json", "stats", "--hidden"]).expect(0);
+        run.message("statistics")["hidden"]["only"].clone()
+    };
+    assert_eq!(only()["bytes"], 0);
+    // Hidden one by one: what both need alone shows when both are hidden.
+    sandbox.run(&["forget", &ids[0]]).expect(0);
+    let (first, nodes_max) = (only()["bytes"].as_u64().unwrap(), 20_000);
+    assert!((300_000..300_000 + nodes_max).contains(&first), "{first}");
+    sandbox.run(&["forget", &ids[1]]).expect(0);
+    let both = only();
+    let needed = both["bytes"].as_u64().unwrap();
+    assert!((900_000..900_000 + nodes_max).contains(&needed), "{both}");
+    assert_eq!(both["snapshots"], 2);
+    let told = sandbox.run(&["stats", "--hidden"]).expect(0).stdout;
+    assert!(told.contains("only they need") && told.contains("a collection frees"), "{told}");
+    let told = sandbox.run(&["stats"]).expect(0).stdout;
+    assert!(told.contains("'onefold stats --hidden'"), "{told}");
+    let plain = sandbox.run(&["--json", "stats"]).expect(0).message("statistics");
+    assert!(plain["hidden"]["only"].is_null(), "{plain}");
+    // On hold it stays, and what both share with it.
+    sandbox.run(&["hold", &ids[0]]).expect(0);
+    let one = only()["bytes"].as_u64().unwrap();
+    assert!((200_000..200_000 + nodes_max).contains(&one), "{one}");
+    sandbox.run(&["release", &ids[0]]).expect(0);
+    assert_eq!(only(), both);
+    let arguments = ["--json", "gc", "--forget-hidden", "0s", "--space-goal", "all"];
+    let summary = sandbox.run(&arguments).expect(0).message("summary");
+    let freed = summary["freed_bytes"].as_u64().unwrap();
+    // Stored bytes go by shares of containers, and each new container has a header of its own.
+    let stored = both["bytes_stored"].as_u64().unwrap();
+    let containers = summary["deleted_containers"].as_u64().unwrap() + 1;
+    assert!(freed.abs_diff(stored) <= containers * 8192, "freed {freed}, foretold {stored}");
+    assert!(freed.abs_diff(needed) <= containers * 8192, "freed {freed}, needed {needed}");
+    assert_eq!(only()["bytes"], 0);
+    sandbox.run(&["check", "--read-data"]).expect(0);
+}
+
 #[test]
 fn r86_a_final_policy_forgets_what_was_hidden_before() {
     let (sandbox, ids) = with_content(4);

@@ -38,6 +38,7 @@ mod keys;
 mod looking;
 mod losses;
 mod newer;
+mod open_files;
 mod places;
 mod planted;
 mod profiles;

@@ -1,6 +1,7 @@
 //! What is saved: missing sources, lists, patterns, and the store among the sources.
 
 use crate::support::Sandbox;
+use std::os::unix::fs::MetadataExt;
 
 fn listed(sandbox: &Sandbox) -> String {
     sandbox.run(&["ls", "latest"]).expect(0).stdout
@@ -153,6 +154,59 @@ fn r85_a_pattern_that_matches_nothing_is_told() {
     assert!(warnings[0]["message"].as_str().unwrap().contains("'*.tmp'"), "{warnings:?}");
     let told = sandbox.run(&["backup", &source, "--exclude", "deep"]).expect(0).stderr;
     assert!(!told.contains("matched nothing"), "{told}");
+}
+
+#[test]
+fn r85_what_is_left_out_is_counted_and_told() {
+    let sandbox = Sandbox::with_source();
+    for cache in ["a", "deep/b"] {
+        let tag = format!("source/{cache}/CACHEDIR.TAG");
+        sandbox.write(&tag, b"Signature: 8a477f597d28d172789f06886806bc55");
+        sandbox.write(&format!("source/{cache}/data"), &[7; 3000]);
+    }
+    sandbox.write("source/no-cache/CACHEDIR.TAG", b"something else");
+    sandbox.write("source/private/.nobackup", b"");
+    sandbox.write("source/private/nested/.nobackup", b"");
+    sandbox.write("source/both/.nobackup", b"");
+    sandbox.write("source/both/.skip", b"");
+    sandbox.write("source/big.img", &vec![1; 60_000]);
+    let source = sandbox.arg("source");
+    let mut arguments = vec!["backup", &source, "--exclude", "one.*", "--exclude", "Three.TXT"];
+    arguments.extend(["--exclude-caches", "-x", "--exclude-larger-than", "40K"]);
+    let marks = [".skip", ".nobackup", ".typo"];
+    arguments.extend(marks.iter().flat_map(|name| ["--exclude-if-present", name]));
+    let run = sandbox.run(&arguments).expect(0);
+    let expected = "left out: 2 items by patterns, 2 caches, 1 directory with '.skip', 1 directory \
+                    with '.nobackup', 2 files larger than 40.00 KiB (107.42 KiB)\n";
+    assert!(run.stdout.contains(expected), "{}", run.stdout);
+    // What lies in a marked directory is not looked at, so the nested mark is not counted.
+    assert_eq!(run.stderr.matches("'.typo'").count(), 1, "{}", run.stderr);
+    assert!(!run.stderr.contains("'.skip'") && !run.stderr.contains("'.nobackup'"));
+    arguments.insert(0, "--json");
+    for more in [&["--dry-run"][..], &[]] {
+        let run = sandbox.run(&[&arguments, more].concat()).expect(0);
+        let expected = serde_json::json!({
+            "matched_items": 2, "matched_bytes": 9, "large_files": 2, "large_bytes": 110_000,
+            "caches": 2, "marked": [[".skip", 1], [".nobackup", 1], [".typo", 0]], "mounts": 0,
+        });
+        assert_eq!(run.message("summary")["left_out"], expected);
+    }
+    let nothing = sandbox.run(&["backup", &source]).expect(0);
+    assert!(!nothing.stdout.contains("left out"), "{}", nothing.stdout);
+    assert_eq!(nothing.stderr, "");
+}
+
+#[test]
+fn r85_other_file_systems_that_are_left_out_are_counted() {
+    let device = |path: &str| std::fs::metadata(path).map(|found| found.dev()).ok();
+    if device("/dev") == device("/dev/shm") {
+        return;
+    }
+    let sandbox = Sandbox::with_store();
+    let arguments = ["backup", "/dev", "-x", "--exclude", "/dev/*", "--exclude", "!/dev/shm"];
+    let run = sandbox.run(&arguments).expect(0);
+    assert!(run.stdout.contains(", 1 mount\n"), "{}", run.stdout);
+    assert!(listed(&sandbox).contains("/dev/shm\n"), "the mount point itself is kept");
 }
 
 #[test]

@@ -19,7 +19,8 @@
 //! Memory: the copies stay within their share of the limit ([`RewriteParameters`]); the policy
 //! decides early rather than exceed it.
 
-use super::{PrefixHasher, waiting};
+use super::prefix_hasher::PrefixHasher;
+use super::waiting;
 use crate::placement::{FrameId, Unit};
 use onefold_policy::rewrite::{
     ContainerUse, Decided, Decision, Expected, RewriteChoice, RewriteCounters, RewriteParameters,
@@ -269,8 +270,8 @@ impl Rewriting {
         self.apply(None, stream)
     }
 
-    /// Fails unless every duplicate has had exactly one decision: for whoever commits what has passed
-    /// here.
+    /// Fails unless every duplicate has had exactly one decision: for whoever commits what has
+    /// passed here.
     pub fn expect_empty(&self) -> Result<()> {
         let counters = self.rewriter.counters();
         let (undecided, candidates) = (self.undecided.len(), self.candidates.len());

@@ -9,9 +9,9 @@
 //! order, with its standing; a buffer is given back when its last chunk has been released.
 //!
 //! Nothing that waits here is promised to anybody: a session commits only after everything has been
-//! decided and stored, and a session that dies leaves no trace of it (SX.4). Every ticket gets exactly
-//! one verdict, and whoever commits asks first whether the queue is empty: anything else is a defect
-//! and ends the session.
+//! decided and stored, and a session that dies leaves no trace of it (SX.4). Every ticket gets
+//! exactly one verdict, and whoever commits asks first whether the queue is empty: anything else is
+//! a defect and ends the session.
 
 use crate::placement::FrameId;
 use onefold_types::{Fingerprint, Result, bug, invariant};

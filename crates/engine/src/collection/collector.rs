@@ -23,7 +23,7 @@ use super::live_set::{CONTAINERS_PER_QUESTION, Marks};
 use super::mark::{MarkReport, Marker};
 use super::settle;
 use super::survey::{Survey, Surveyed};
-use super::{CollectOptions, CollectReport, CopyOrder};
+use super::{CollectOptions, CollectReport, CopyOrder, roots_of};
 use crate::check::findings;
 use crate::index::{FingerprintIndex, merge, rebuild};
 use crate::job::Job;
@@ -38,7 +38,6 @@ use crate::tree::TreeReader;
 use account::Account;
 use missing::Missing;
 use onefold_format::layout::ChangeName;
-use onefold_format::node::Reference;
 use onefold_format::record::SnapshotRecord;
 use onefold_policy::collection::select::{ContainerLiveness, Selection, select};
 use onefold_types::{ContainerId, Error, ErrorKind, Fingerprint, PlanId, Result, SessionId};
@@ -588,10 +587,6 @@ type Kept = BTreeMap<ContainerId, String>;
 
 /// Condemned containers whose live chunks are rescued in one go.
 const CONTAINERS_PER_RESCUE: usize = CONTAINERS_PER_QUESTION;
-
-fn roots_of<'r>(records: impl IntoIterator<Item = &'r SnapshotRecord>) -> Vec<Reference> {
-    records.into_iter().flat_map(|record| [Some(record.root), record.placement]).flatten().collect()
-}
 
 fn stored_bytes(liveness: &BTreeMap<ContainerId, ContainerLiveness>, ids: &[ContainerId]) -> u64 {
     ids.iter().filter_map(|id| liveness.get(id)).map(|container| container.stored_bytes).sum()

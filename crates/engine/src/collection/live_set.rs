@@ -9,7 +9,7 @@
 
 use super::spilled_live::SpilledLive;
 use super::survey::{Survey, Surveyed};
-use crate::chunk_store::PrefixHasher;
+use crate::chunk_store::prefix_hasher::PrefixHasher;
 use crate::job::Job;
 use crate::repository::Repository;
 use onefold_policy::collection::focus::{CandidateFilter, Focus};

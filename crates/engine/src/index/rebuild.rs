@@ -94,6 +94,7 @@ pub fn replay_containers(
     // Copies: what cannot be listed or read costs speed, and the knowledge of what they describe.
     let packs = match list_packs(repository) {
         Ok(packs) => packs,
+        Err(error) if error.kind() == ErrorKind::Exhausted => return Err(error),
         Err(_) => {
             replay.doubt()?;
             Vec::new()

@@ -147,6 +147,10 @@ impl Assembler<'_> {
         let end = self.contents(&mut file)?;
         let end = match end {
             Ok(end) => end,
+            // The file could be read if this program held less open: nothing is wrong with it.
+            Err(error) if error.kind() == ErrorKind::Exhausted => {
+                return Err(error.context(path::display(path)));
+            }
             Err(error) => {
                 self.stream.discard(first..self.taken);
                 return Ok(self.problem(path, &error));

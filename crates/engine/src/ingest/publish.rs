@@ -9,6 +9,7 @@
 //! A backup that fails or is interrupted leaves what is durable behind, indexed, so that the next
 //! one finds it; it commits nothing.
 
+use super::left_out::LeftOut;
 use super::renewal;
 use super::rewriting::{self, ScatteredFiles};
 use super::source_tree;
@@ -104,8 +105,12 @@ struct Ready {
 struct Tree {
     root: Reference,
     summary: Summary,
+    left_out: LeftOut,
     placement: RecordedPlacement,
 }
+
+/// What building a tree came to.
+type Built = (Reference, Summary, LeftOut);
 
 impl Backup<'_> {
     fn paths(&mut self, paths: &[PathBuf], selection: &Selection) -> Result<BackupReport> {
@@ -113,6 +118,7 @@ impl Backup<'_> {
         let names = paths.iter().map(|path| absolute(path)).collect::<Vec<_>>();
         loop {
             let mut ready = self.begin(&names, true)?;
+            selection.excludes.count_anew();
             let parent_root = ready.parent.as_ref().map(|parent| parent.record.root);
             let records = source_tree::are_in_tree_order(&sources);
             let recorder = self.recorder(&mut ready, records);
@@ -135,7 +141,7 @@ impl Backup<'_> {
                 };
                 let mut outcomes = run_streams(context, &paths, writers)?;
                 let root = place(&tree, &mut outcomes.done, &mut writers[0])?.reference;
-                Ok((root, outcomes.summary))
+                Ok((root, outcomes.summary, outcomes.left_out))
             });
             if self.was_fenced(&ready, &built) {
                 self.abandon(ready);
@@ -175,7 +181,7 @@ impl Backup<'_> {
                 Error::new(ErrorKind::Source, "the stream could not be read; nothing was saved")
             })?;
             let root = nest(&components, entry, &mut writers[0])?;
-            Ok((root, outcome.summary))
+            Ok((root, outcome.summary, LeftOut::default()))
         });
         if self.was_fenced(&ready, &built) {
             self.abandon(ready);
@@ -350,7 +356,7 @@ impl Backup<'_> {
         &self,
         ready: &Ready,
         recorder: Option<PlacementRecorder>,
-        build: impl FnOnce(&StreamContext<'_>, &mut [StreamWriter]) -> Result<(Reference, Summary)>,
+        build: impl FnOnce(&StreamContext<'_>, &mut [StreamWriter]) -> Result<Built>,
     ) -> Result<Tree> {
         let store = &ready.store;
         let streams = self.repository.memory().streams;
@@ -376,10 +382,10 @@ impl Backup<'_> {
             if !self.options.dry_run {
                 stored = stored.and_then(|()| store.finish().map(|_| ()));
             }
-            let (root, summary) = built?;
+            let (root, summary, left_out) = built?;
             stored?;
             store.expect_whole()?;
-            Ok(Tree { root, summary, placement })
+            Ok(Tree { root, summary, left_out, placement })
         })
     }
 
@@ -425,6 +431,7 @@ impl Backup<'_> {
             parent: parent_id,
             strays,
             summary: tree.summary,
+            left_out: tree.left_out.clone(),
             lookup,
             rewrite: store.rewrite_report(),
             device_costs: chosen.costs,
@@ -511,11 +518,16 @@ fn run_streams(
         let stopped = |_| Err(Error::new(ErrorKind::Io, "a stream has stopped"));
         running.into_iter().map(|thread| thread.join().unwrap_or_else(stopped)).collect()
     });
-    let mut all = StreamOutcome { done: Vec::new(), summary: Summary::default() };
+    let mut all = StreamOutcome {
+        done: Vec::new(),
+        summary: Summary::default(),
+        left_out: LeftOut::default(),
+    };
     for outcome in outcomes {
         let outcome = outcome?;
         all.done.extend(outcome.done);
         add(&mut all.summary, &outcome.summary);
+        all.left_out.add(&outcome.left_out);
     }
     Ok(all)
 }

@@ -6,6 +6,7 @@
 
 use super::Selection;
 use super::assemble::{Assembled, Assembler, Cursor, SystemNames};
+use super::left_out::LeftOut;
 use super::read::{self, ReadJob, Work};
 use super::source_tree::PlacedSource;
 use super::walk::{self, BUNDLES_MAX, Item, Walk, WalkContext};
@@ -56,6 +57,8 @@ pub struct StreamOutcome {
     pub done: Vec<Assembled>,
     /// What it found and did.
     pub summary: Summary,
+    /// What was left out.
+    pub left_out: LeftOut,
 }
 
 struct Channels {
@@ -92,14 +95,17 @@ pub fn run_paths(
             },
             parent,
         );
-        std::thread::Builder::new()
+        let walking = std::thread::Builder::new()
             .name("walk".into())
             .stack_size(WALK_STACK_BYTES)
             .spawn_scoped(scope, move || {
-                walk::run(walk, paths.sources, paths.next, paths.parent_root);
+                walk::run(walk, paths.sources, paths.next, paths.parent_root)
             })
             .map_err(|cause| Error::io("starting a thread", cause))?;
-        assemble(context, writer, &inbox, channels.spare, channels.permits)
+        let mut outcome = assemble(context, writer, &inbox, channels.spare, channels.permits)?;
+        // It has sent its last item, so it ends.
+        outcome.left_out = walking.join().map_err(|_| walk::stopped())?;
+        Ok(outcome)
     })?;
     outcome.summary.errors += errors.load(Ordering::Relaxed);
     Ok(outcome)
@@ -193,5 +199,5 @@ fn assemble(
     };
     let mut done = Vec::new();
     assembler.run(items, &mut done)?;
-    Ok(StreamOutcome { done, summary: assembler.summary })
+    Ok(StreamOutcome { done, summary: assembler.summary, left_out: LeftOut::default() })
 }

@@ -11,8 +11,10 @@
 
 use super::Selection;
 use super::attributes::{self, AttributeSource};
+use super::left_out::LeftOut;
 use super::read::{BATCHED_FILE_BYTES, FileTask, MESSAGE_BYTES, Message, ReadJob, Work};
 use super::source_tree::PlacedSource;
+use crate::environment::open_files_max;
 use crate::job::Job;
 use crate::repository::Repository;
 use crate::tree::tree_reader::DirectoryCursor;
@@ -40,6 +42,9 @@ pub const BUNDLES_MAX: usize = ITEMS_MAX / BUNDLE_ITEMS;
 const BATCH_ITEMS_MAX: usize = ITEMS_MAX / 4;
 /// Files in a batch: each holds its directory open.
 const BATCH_FILES_MAX: usize = 128;
+/// The part of the files that the process may have open, one in so many, that is for directories
+/// in batches.
+const BATCHES_SHARE: usize = 4;
 /// Hard links remembered; beyond, a linked file is read again (and found stored).
 const LINKS_MAX: usize = 1 << 20;
 
@@ -104,8 +109,10 @@ pub struct Walk<'a> {
     parent: Option<TreeReader>,
     bundle: Vec<Item>,
     batch: Option<Batch>,
+    batch_directories_max: usize,
     linked: HashSet<(u64, u64)>,
     device: u64,
+    left_out: LeftOut,
     /// Of a source with a relative place: how long that is, and the absolute path it stands for.
     /// Patterns may be meant for either.
     absolute: Option<(usize, Vec<u8>)>,
@@ -113,6 +120,7 @@ pub struct Walk<'a> {
 
 struct Batch {
     tasks: Vec<FileTask>,
+    directories: usize,
     bytes: u64,
     items: usize,
     results: Sender<Message>,
@@ -129,13 +137,19 @@ impl<'a> Walk<'a> {
     #[must_use]
     pub fn new(context: WalkContext<'a>, parent: Option<TreeReader>) -> Self {
         let bundle = Vec::with_capacity(BUNDLE_ITEMS);
+        let memory = context.repository.memory();
+        let batches = memory.read_jobs_max * memory.streams + 1;
+        let batch_directories_max = open_files_max() / BATCHES_SHARE / batches;
+        let left_out = LeftOut::none(context.selection.exclude_if_present.len());
         Self {
             context,
             parent,
             bundle,
             batch: None,
+            batch_directories_max,
             linked: HashSet::new(),
             device: 0,
+            left_out,
             absolute: None,
         }
     }
@@ -149,7 +163,7 @@ impl<'a> Walk<'a> {
     ) -> Result<()> {
         let above = self.parent_of(parent_root, &source.place);
         match self.top(source, above) {
-            Err(error) if is_about_source(&error) => self.problem(&source.place, &error)?,
+            Err(error) if is_about_source(&error) => self.problem(&source.place, error)?,
             other => other?,
         }
         self.close_batch()?;
@@ -194,12 +208,12 @@ impl<'a> Walk<'a> {
         }
         let names = match self.names(&handle) {
             Ok(names) => names,
-            Err(error) => return self.problem(place, &error),
+            Err(error) => return self.problem(place, error),
         };
         entry.xattrs = match attributes::xattrs(AttributeSource::Open(handle.as_fd())) {
             Ok(xattrs) => xattrs,
             Err(error) => {
-                self.problem(place, &error)?;
+                self.problem(place, error)?;
                 Vec::new()
             }
         };
@@ -209,7 +223,7 @@ impl<'a> Walk<'a> {
             self.context.job.interrupt.check()?;
             let child = path::join(place, &name);
             match self.child(&handle, OsStr::from_bytes(&name), &child, &mut parent, depth) {
-                Err(error) if is_about_source(&error) => self.problem(&child, &error)?,
+                Err(error) if is_about_source(&error) => self.problem(&child, error)?,
                 other => other?,
             }
         }
@@ -217,7 +231,7 @@ impl<'a> Walk<'a> {
     }
 
     /// The names in a directory, sorted; those of a marked cache are left out but for the mark.
-    fn names(&self, handle: &Arc<OwnedFd>) -> Result<Vec<Vec<u8>>> {
+    fn names(&mut self, handle: &Arc<OwnedFd>) -> Result<Vec<Vec<u8>>> {
         let mut names = Vec::new();
         for entry in Dir::read_from(handle).map_err(listing)? {
             let entry = entry.map_err(listing)?;
@@ -232,12 +246,14 @@ impl<'a> Walk<'a> {
         let selection = self.context.selection;
         let has =
             |wanted: &[u8]| names.binary_search_by(|name| name.as_slice().cmp(wanted)).is_ok();
-        if selection.exclude_if_present.iter().any(|name| has(name.as_bytes())) {
+        let marks = selection.exclude_if_present.iter().map(|name| has(name.as_bytes()));
+        if self.left_out.count_marks(marks) {
             names.retain(|name| {
                 selection.exclude_if_present.iter().any(|kept| kept.as_bytes() == name.as_slice())
             });
-        } else if selection.exclude_caches && has(CACHE_TAG.as_bytes()) && is_cache(handle) {
+        } else if selection.exclude_caches && has(CACHE_TAG.as_bytes()) && is_cache(handle)? {
             names.retain(|name| name == CACHE_TAG.as_bytes());
+            self.left_out.caches += 1;
         }
         Ok(names)
     }
@@ -261,9 +277,15 @@ impl<'a> Walk<'a> {
             let below = place.get(*length..).unwrap_or_default();
             path::join(above, below.strip_prefix(b"/").unwrap_or(below))
         });
-        if selection.excludes.matches_either(place, absolute.as_deref(), is_directory)
-            || selection.exclude_larger_than_bytes.is_some_and(|most| entry.size > most)
-        {
+        if selection.excludes.matches_either(place, absolute.as_deref(), is_directory) {
+            self.left_out.matched_items += 1;
+            self.left_out.matched_bytes += entry.size;
+            self.context.job.observer.item(&path::display(place), "excluded");
+            return Ok(());
+        }
+        if selection.exclude_larger_than_bytes.is_some_and(|most| entry.size > most) {
+            self.left_out.large_files += 1;
+            self.left_out.large_bytes += entry.size;
             self.context.job.observer.item(&path::display(place), "excluded");
             return Ok(());
         }
@@ -277,6 +299,7 @@ impl<'a> Walk<'a> {
         }
         if selection.one_file_system && stat.st_dev != self.device {
             // The mount point itself is kept, empty.
+            self.left_out.mounts += 1;
             self.send(Item::Enter(entry))?;
             return self.send(Item::Leave);
         }
@@ -364,16 +387,22 @@ impl<'a> Walk<'a> {
         }
         if self.batch.is_none() {
             let results = self.open_job()?;
-            self.batch = Some(Batch { tasks: Vec::new(), bytes: 0, items: 0, results });
+            self.batch =
+                Some(Batch { tasks: Vec::new(), directories: 0, bytes: 0, items: 0, results });
         }
         // Before its item, which may be the one that closes the batch.
         if let Some(batch) = &mut self.batch {
+            let last = batch.tasks.last();
+            let is_same = last.is_some_and(|last| Arc::ptr_eq(&last.directory, directory));
+            batch.directories += usize::from(!is_same);
             batch.tasks.push(task);
             batch.bytes += size;
         }
         self.send(item)?;
         if let Some(batch) = &self.batch
-            && (batch.tasks.len() >= BATCH_FILES_MAX || batch.bytes >= MESSAGE_BYTES as u64)
+            && (batch.tasks.len() >= BATCH_FILES_MAX
+                || batch.directories >= self.batch_directories_max
+                || batch.bytes >= MESSAGE_BYTES as u64)
         {
             self.close_batch()?;
         }
@@ -426,9 +455,13 @@ impl<'a> Walk<'a> {
         self.context.items.send(bundle).map_err(|_| stopped())
     }
 
-    fn problem(&self, place: &[u8], error: &Error) -> Result<()> {
+    /// Reports what cannot be saved and goes on; an error if nothing is wrong with it.
+    fn problem(&self, place: &[u8], error: Error) -> Result<()> {
+        if error.kind() == ErrorKind::Exhausted {
+            return Err(error.context(path::display(place)));
+        }
         self.context.errors.fetch_add(1, Ordering::Relaxed);
-        self.context.job.observer.problem(&path::display(place), error);
+        self.context.job.observer.problem(&path::display(place), &error);
         Ok(())
     }
 
@@ -463,12 +496,17 @@ fn absolute_form(source: &PlacedSource) -> Option<(usize, Vec<u8>)> {
 const CACHE_TAG: &str = "CACHEDIR.TAG";
 const CACHE_SIGNATURE: &[u8] = b"Signature: 8a477f597d28d172789f06886806bc55";
 
-fn is_cache(directory: &OwnedFd) -> bool {
+/// A tag that cannot be read marks nothing.
+fn is_cache(directory: &OwnedFd) -> Result<bool> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let mut start = [0; CACHE_SIGNATURE.len()];
-    rustix::fs::openat(directory, CACHE_TAG, flags, Mode::empty())
+    let read = rustix::fs::openat(directory, CACHE_TAG, flags, Mode::empty())
         .and_then(|file| rustix::io::read(&file, &mut start[..]))
-        .is_ok_and(|length| &start[..length] == CACHE_SIGNATURE)
+        .map_err(|errno| Error::io("reading the tag of a cache", errno.into()));
+    match read {
+        Err(error) if error.kind() == ErrorKind::Exhausted => Err(error),
+        read => Ok(read.is_ok_and(|length| &start[..length] == CACHE_SIGNATURE)),
+    }
 }
 
 fn open_directory(above: impl AsFd, name: &OsStr, no_follow: bool) -> Result<OwnedFd> {
@@ -494,17 +532,19 @@ fn is_about_source(error: &Error) -> bool {
     )
 }
 
-fn stopped() -> Error {
+/// The error of a stage whose neighbour is gone.
+pub fn stopped() -> Error {
     Error::new(ErrorKind::Interrupted, "the backup has stopped")
 }
 
-/// Runs a walk over the sources that `next` hands out, and reports how it ended.
+/// Runs a walk over the sources that `next` hands out, and reports how it ended. Returns what was
+/// left out.
 pub fn run(
     mut walk: Walk<'_>,
     sources: &[PlacedSource],
     next: &dyn Fn() -> Option<usize>,
     parent_root: Option<Reference>,
-) {
+) -> LeftOut {
     let items = walk.context.items.clone();
     let mut outcome = Ok(());
     while let Some(number) = next() {
@@ -522,4 +562,5 @@ pub fn run(
         // Nobody listens any more if the stage behind has failed; then it knows why.
         let _ = items.send(vec![Item::Failed(error)]);
     }
+    walk.left_out
 }

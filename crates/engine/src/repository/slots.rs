@@ -288,7 +288,11 @@ pub(super) fn open_any(
     result
 }
 
-fn cannot_open(store: &dyn Store, refused: usize, problems: Vec<(KeyId, Error)>) -> Error {
+fn cannot_open(store: &dyn Store, refused: usize, mut problems: Vec<(KeyId, Error)>) -> Error {
+    // The password may well be right.
+    if let Some(at) = problems.iter().position(|(_, error)| error.kind() == ErrorKind::Exhausted) {
+        return problems.swap_remove(at).1;
+    }
     if refused == 0 && problems.is_empty() {
         let place = store.describe();
         return Error::damaged(format!("{place}: all key slots are missing"));

@@ -48,13 +48,12 @@ impl Deleter {
     /// Errors: `Invalid` if the target is the root directory and all of the snapshot is restored,
     /// so that whatever is not in it would be deleted; or if the target lies in the store.
     pub fn new(repository: &Repository, options: &RestoreOptions) -> Result<Self> {
-        let deleter = Self {
-            configuration: repository
-                .store()
-                .get(&Key::new(layout::CONFIGURATION)?)
-                .unwrap_or_default(),
-            spared: options.spared,
+        let configuration = match repository.store().get(&Key::new(layout::CONFIGURATION)?) {
+            // The store is known by its copy alone; `spared` still names its directory.
+            Err(error) if error.is_damage() => Vec::new(),
+            configuration => configuration?,
         };
+        let deleter = Self { configuration, spared: options.spared };
         let target = &options.target;
         let target = target
             .canonicalize()
@@ -67,11 +66,15 @@ impl Deleter {
         }
         for above in target.ancestors() {
             let found = std::fs::read(above.join(layout::CONFIGURATION));
-            if found.is_ok_and(|bytes| deleter.is_ours(&bytes)) {
-                return Err(Error::invalid(format!(
-                    "deleting is refused: the target '{}' lies in the store",
-                    target.display()
-                )));
+            match found.context(|| "looking whether the target lies in the store") {
+                Err(error) if error.kind() == ErrorKind::Exhausted => return Err(error),
+                Ok(bytes) if deleter.is_ours(&bytes) => {
+                    return Err(Error::invalid(format!(
+                        "deleting is refused: the target '{}' lies in the store",
+                        target.display()
+                    )));
+                }
+                _ => {}
             }
         }
         Ok(deleter)

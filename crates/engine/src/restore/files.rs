@@ -115,7 +115,7 @@ impl Restorer<'_> {
 
     fn unless_fatal(&mut self, result: Result<()>) -> Result<()> {
         match result {
-            Err(error) if matches!(error.kind(), ErrorKind::NoSpace) => {
+            Err(error) if matches!(error.kind(), ErrorKind::NoSpace | ErrorKind::Exhausted) => {
                 Err(error.context(self.here()))
             }
             Err(error) if error.kind() == ErrorKind::Interrupted => Err(error),
@@ -259,6 +259,10 @@ impl Restorer<'_> {
             Some(opened) => opened,
             None => match open(OFlags::RDONLY) {
                 Ok(opened) => opened,
+                // It may be what is wanted: it must not be replaced for that.
+                Err(errno @ (Errno::MFILE | Errno::NFILE | Errno::NOMEM)) => {
+                    return Err(Error::io("opening the file that is there", errno.into()));
+                }
                 Err(_) if self.options.dry_run => return self.new_file(directory, entry),
                 Err(_) => {
                     directory.unlink(name)?;
@@ -425,7 +429,7 @@ impl Restorer<'_> {
     pub(super) fn make_links(&mut self) -> Result<()> {
         for link in std::mem::take(&mut self.links.deferred) {
             if let Err(error) = self.make_link(&link) {
-                if error.kind() == ErrorKind::NoSpace {
+                if matches!(error.kind(), ErrorKind::NoSpace | ErrorKind::Exhausted) {
                     return Err(error.context(link.directory.display_of(&link.entry.name)));
                 }
                 let item = link.directory.display_of(&link.entry.name);

@@ -19,6 +19,7 @@ use super::Without;
 use super::fetch::Sink;
 use super::metadata::{Applier, Attributes, Present};
 use super::target::Directory;
+use crate::environment::open_files_max;
 use crate::job::Job;
 use lru::LruCache;
 use onefold_format::node::Reference;
@@ -55,12 +56,14 @@ impl Shared {
     /// For one restore.
     #[must_use]
     pub fn new(job: &Job, without: Without) -> Self {
+        // Directories and the store take their parts, too.
+        let room = NonZeroUsize::new(open_files_max() / 6).unwrap_or(NonZeroUsize::MIN);
         Self {
             applier: Applier::new(job, without),
             job: job.clone(),
             bytes_written: AtomicU64::new(0),
             errors: AtomicU64::new(0),
-            open: Mutex::new(LruCache::new(FILES_OPEN_MAX)),
+            open: Mutex::new(LruCache::new(room.min(FILES_OPEN_MAX))),
         }
     }
 
@@ -269,7 +272,8 @@ impl OutputFile {
     }
 
     fn stopped_by(&self, error: Error) -> Result<()> {
-        if matches!(error.kind(), ErrorKind::NoSpace | ErrorKind::Interrupted) {
+        let ends_all = [ErrorKind::NoSpace, ErrorKind::Exhausted, ErrorKind::Interrupted];
+        if ends_all.contains(&error.kind()) {
             return Err(error.context(self.display()));
         }
         self.fail(error);

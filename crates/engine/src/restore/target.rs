@@ -12,21 +12,19 @@
 //! closed is opened again from the nearest open directory above. The lock of the table of handles
 //! and that of a directory are never held together.
 
+use crate::environment::open_files_max;
 use crate::tree::path;
 use lru::LruCache;
 use onefold_types::error::Context;
 use onefold_types::{Error, ErrorKind, Result};
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
-use rustix::process::{Resource, getrlimit};
 use std::num::NonZeroUsize;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-/// Handles held open where the process may have only the few that were usual once.
-const HANDLES_MIN: NonZeroUsize = NonZeroUsize::new(192).unwrap();
 const HANDLES_MAX: NonZeroUsize = NonZeroUsize::new(4096).unwrap();
 const DIRECTORY_FLAGS: OFlags =
     OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
@@ -44,8 +42,7 @@ impl Handles {
     /// order, so the files of a window lie in directories all over the target, and each one that
     /// was closed costs an opening of the whole chain above it.
     fn new() -> Self {
-        let limit = getrlimit(Resource::Nofile).current.map_or(usize::MAX, |most| most as usize);
-        let room = NonZeroUsize::new(limit / 4).map_or(HANDLES_MIN, |room| room.max(HANDLES_MIN));
+        let room = NonZeroUsize::new(open_files_max() / 4).unwrap_or(NonZeroUsize::MIN);
         let open = Mutex::new(LruCache::new(room.min(HANDLES_MAX)));
         Self { open, next: AtomicU64::new(0) }
     }

@@ -46,6 +46,8 @@ pub struct Restorer<'a> {
     pub(super) report: RestoreReport,
     pub(super) files_planned: u64,
     deleter: Option<Deleter>,
+    /// That there are too few open files, say.
+    exhausted: Option<Error>,
     pub(super) owners: OwnerMap,
     stack: Vec<Level>,
     path: Vec<u8>,
@@ -122,6 +124,7 @@ pub fn run(
         report: RestoreReport::default(),
         files_planned: 0,
         deleter,
+        exhausted: None,
         stack: Vec::new(),
         path: b"/".to_vec(),
         guide,
@@ -198,6 +201,9 @@ impl Restorer<'_> {
         }
         while let Some(level) = self.stack.last_mut() {
             self.job.interrupt.check()?;
+            if let Some(error) = self.exhausted.take() {
+                return Err(error);
+            }
             if let Some(entry) = level.entries.next() {
                 self.item(entry)?;
             } else if let Some(part) = level.parts.next() {
@@ -209,7 +215,8 @@ impl Restorer<'_> {
                 self.run_window()?;
             }
         }
-        self.run_window()
+        self.run_window()?;
+        self.exhausted.take().map_or(Ok(()), Err)
     }
 
     /// Whether the window has used its share of memory; a file or directory counts as several
@@ -219,8 +226,14 @@ impl Restorer<'_> {
         self.window.cost() + items * 8 >= self.repository.memory().restore_window_chunks
     }
 
-    /// Tells of an item that could not be restored.
+    /// Tells of an item that could not be restored; ends the restore soon if nothing is wrong with
+    /// the item, and others would fare no better.
     pub(super) fn problem(&mut self, item: &str, error: &Error) {
+        if error.kind() == ErrorKind::Exhausted {
+            let told = || Error::new(ErrorKind::Exhausted, format!("{item}: {error}"));
+            self.exhausted.get_or_insert_with(told);
+            return;
+        }
         self.report.errors += 1;
         self.job.observer.problem(item, error);
     }
@@ -510,7 +523,11 @@ impl Restorer<'_> {
 
     fn delete_extra(&mut self, directory: &Arc<Directory>, name: &[u8]) {
         let item = path::join(&self.path, name);
-        let stat = directory.stat(name).ok().flatten();
+        let stat = match directory.stat(name) {
+            Ok(stat) => stat,
+            // What it is decides whether it may go.
+            Err(error) => return self.problem(&path::display(&item), &error),
+        };
         let is_directory = stat.as_ref().is_some_and(|stat| is_type(stat, FileType::Directory));
         let exclude = &self.options.exclude;
         if !exclude.is_empty() && exclude.matches(&item, is_directory) {

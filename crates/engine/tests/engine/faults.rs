@@ -2,8 +2,9 @@
 
 use crate::ingest::*;
 use onefold_crypto::Purpose;
-use onefold_engine::ingest::backup;
+use onefold_engine::ingest::{Source, backup};
 use onefold_engine::job::Observer;
+use onefold_engine::patterns::Patterns;
 use onefold_engine::session::SnapshotList;
 use onefold_engine::{Interrupt, Job, Repository};
 use onefold_format::layout;
@@ -181,7 +182,10 @@ fn r7_a_fenced_backup_starts_over_and_is_saved_under_a_fresh_name() {
     let tree = tempfile::tempdir().unwrap();
     make_tree(tree.path());
     let bytes = random_bytes(9, 900_000);
-    for source in [paths(tree.path()), stream("data", &bytes)] {
+    let excludes = Patterns::build(&["f03".to_owned()], &[]).unwrap();
+    let Source::Paths { paths, mut selection } = paths(tree.path()) else { unreachable!() };
+    selection.excludes = excludes.clone();
+    for source in [Source::Paths { paths, selection }, stream("data", &bytes)] {
         let (memory, store) = in_memory();
         let plain = create(&store, &options());
         let fencing = Fencing { inner: memory, fenced: Mutex::new(Some(Arc::clone(&plain))) };
@@ -189,6 +193,9 @@ fn r7_a_fenced_backup_starts_over_and_is_saved_under_a_fresh_name() {
         let (job, _) = Job::unattended();
         let report = backup(&open(&fencing), source, &backup_options(), &job).unwrap();
         assert_eq!(report.fenced, 1);
+        // What the first attempt met is not counted twice.
+        assert_eq!(excludes.counts().collect::<Vec<_>>(), [("f03", 1)]);
+        assert!(report.left_out.matched_items <= 1, "{:?}", report.left_out);
         let list = SnapshotList::load(&plain).unwrap();
         let ids: Vec<_> = list.snapshots.iter().map(|snapshot| snapshot.id).collect();
         assert_eq!(ids, [report.snapshot.unwrap()]);

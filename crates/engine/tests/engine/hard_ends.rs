@@ -1,8 +1,8 @@
 //! What cannot be ends in an error before anything is promised, and never in silence.
 //!
-//! Each canary of `crates/tidy/mutants.toml` whose rule begins with "hard ends" breaks the program in
-//! a way that no input brings about: a verdict that is lost or doubled, a frame that is dropped, a
-//! run that is short. This test must then say that the program itself has noticed.
+//! Each canary of `crates/tidy/mutants.toml` whose rule begins with "hard ends" breaks the program
+//! in a way that no input brings about: a verdict that is lost or doubled, a frame that is dropped,
+//! a run that is short. This test must then say that the program itself has noticed.
 
 use crate::ingest::{content_at, in_memory};
 use crate::rewriting::{Versions, open_with, rewriting, sources, unkeyed};

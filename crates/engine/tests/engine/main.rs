@@ -13,6 +13,7 @@ mod index_damage;
 mod ingest;
 mod look_up;
 mod lost;
+mod only_hidden;
 mod placement;
 mod read_back;
 mod renewal;

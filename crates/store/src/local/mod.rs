@@ -67,9 +67,10 @@ mod tests_system;
 
 use crate::{Blobs, Decisions, Key, Listed, Store};
 use disk::Disk;
-use objects::Objects;
+use objects::{Objects, of_the_device};
 use onefold_types::error::Context;
 use onefold_types::{Error, ErrorKind, Result};
+use rustix::process::{Resource, getrlimit};
 use std::fmt;
 use std::io;
 use std::path::Path;
@@ -86,6 +87,11 @@ const CONFIG_COPY: &str = "config.copy";
 
 /// A store in a local directory.
 pub struct LocalStore(Objects<SystemDisk>);
+
+fn objects(disk: SystemDisk, place: String, writable: bool) -> Objects<SystemDisk> {
+    let limit = getrlimit(Resource::Nofile).current;
+    Objects::new(disk, place, writable).within(limit.map_or(usize::MAX, |most| most as usize))
+}
 
 impl LocalStore {
     /// Makes the directory, accessible to its owner only; its parent must exist. An existing
@@ -104,7 +110,7 @@ impl LocalStore {
                 format!("'{place}' is not empty; a store needs an empty or a new directory"),
             ));
         }
-        Ok(LocalStore(Objects::new(disk, place, true)))
+        Ok(LocalStore(objects(disk, place, true)))
     }
 
     /// Opens a store for reading and writing.
@@ -131,20 +137,20 @@ impl LocalStore {
         let disk = SystemDisk::open(path).map_err(|error| match error.kind() {
             io::ErrorKind::NotFound => missing("does not exist"),
             io::ErrorKind::NotADirectory => missing("is not a directory"),
-            _ => Error::io(format!("opening '{place}'"), error).with_kind(ErrorKind::Io),
+            _ => of_the_device(Error::io(format!("opening '{place}'"), error)),
         })?;
         let size = match disk.size(CONFIG) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => disk.size(CONFIG_COPY),
             other => other,
         };
         match size {
-            Ok(_) => Ok(LocalStore(Objects::new(disk, place, writable))),
+            Ok(_) => Ok(LocalStore(objects(disk, place, writable))),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 Err(missing("holds no store: the file 'config' is missing"))
             }
             Err(error) => {
                 let what = format!("reading 'config' in '{place}'");
-                Err(Error::io(what, error).with_kind(ErrorKind::Io))
+                Err(of_the_device(Error::io(what, error)))
             }
         }
     }

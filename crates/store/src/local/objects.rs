@@ -40,6 +40,8 @@ pub(super) struct Objects<D: Disk> {
     pub(super) deletions: AtomicU64,
     pub(super) settled: Mutex<HashSet<String>>,
     buffers: BufferPool,
+    /// Siblings opened together.
+    siblings_max: usize,
     /// Set once the disk has said that it cannot rename without replacing.
     links_only: AtomicBool,
     /// Set once a directory could not be synced.
@@ -79,9 +81,24 @@ impl<D: Disk> Objects<D> {
             deletions: AtomicU64::new(0),
             settled: Mutex::new(HashSet::new()),
             buffers: BufferPool::default(),
+            siblings_max: SIBLINGS_MAX,
             links_only: AtomicBool::new(false),
             sync_failed: AtomicBool::new(false),
         }
+    }
+
+    /// The same, keeping no more open than suits a process that may open so many files: half of
+    /// them are for whoever uses the store.
+    pub(super) fn within(mut self, open_files_max: usize) -> Self {
+        let share = open_files_max / 8;
+        let directories = DIRECTORIES_MAX.min(2 * share).max(1);
+        if directories < DIRECTORIES_MAX {
+            // They are open beside those that are kept.
+            self.siblings_max = share;
+        }
+        self.directories = Mutex::new(Lru::new(directories));
+        self.handles = Mutex::new(Lru::new(HANDLES_MAX.min(share).max(1)));
+        self
     }
 
     pub(super) fn place(&self) -> &str {
@@ -381,7 +398,7 @@ impl<D: Disk> Objects<D> {
         let mut siblings = Vec::new();
         if !parent.is_empty() && !parent.contains('/') {
             // They only spare later syncs: none that cannot be listed is missed.
-            for sibling in self.subdirectories(parent, SIBLINGS_MAX).unwrap_or_default() {
+            for sibling in self.subdirectories(parent, self.siblings_max).unwrap_or_default() {
                 if sibling != name
                     && let Ok(open) = self.disk.open_directory(&above, &sibling)
                 {
@@ -462,6 +479,14 @@ impl<D: Disk> Objects<D> {
             _ => return Error::io(format!("{doing} '{name}' in '{place}'{advice}"), cause),
         };
         Error::io(format!("{doing} '{name}' in '{place}'{advice}"), cause).with_kind(kind)
+    }
+}
+
+/// The same error, of a kind that says nothing about an object.
+pub(super) fn of_the_device(error: Error) -> Error {
+    match error.kind() {
+        ErrorKind::Exhausted => error,
+        _ => error.with_kind(ErrorKind::Io),
     }
 }
 

@@ -6,7 +6,7 @@
 //! if nothing has its name.
 
 use super::disk::{Disk, EntryKind};
-use super::objects::{Objects, is_absence, lock};
+use super::objects::{Objects, is_absence, lock, of_the_device};
 use crate::{Key, Listed, OBJECT_MAX_BYTES, key};
 use onefold_types::{Error, ErrorKind, Result};
 use std::io;
@@ -133,7 +133,7 @@ impl<D: Disk> Objects<D> {
 
     /// Never of the kind that stands for an absence.
     fn listing_error(&self, path: &str, cause: io::Error) -> Error {
-        self.error("listing", path, cause).with_kind(ErrorKind::Io)
+        of_the_device(self.error("listing", path, cause))
     }
 
     /// Opens by name and keeps the file for later ranged reads.

@@ -3,7 +3,7 @@
 use super::BackupArguments;
 use crate::context::Context;
 use crate::password::without_password;
-use crate::{files, place};
+use crate::{descendants, files, place};
 use onefold_engine::ingest::{Selection, Source};
 use onefold_engine::job::Interrupt;
 use onefold_engine::patterns::Patterns;
@@ -122,6 +122,7 @@ pub fn stream(arguments: &BackupArguments, interrupt: &Interrupt) -> Result<Sour
         return Err(Error::invalid("no command is given"));
     };
     let shown = program.display().to_string();
+    descendants::adopt_orphans();
     let mut child = without_password(&mut Command::new(program))
         .args(rest)
         .stdin(Stdio::null())
@@ -131,7 +132,7 @@ pub fn stream(arguments: &BackupArguments, interrupt: &Interrupt) -> Result<Sour
             Error::io(format!("running '{shown}'"), cause).with_kind(ErrorKind::Source)
         })?;
     let stdout = child.stdout.take();
-    let running = RunningCommand { child: Arc::new(Mutex::new(child)), shown };
+    let running = RunningCommand { child: Arc::new(Mutex::new(child)), shown, succeeded: false };
     let waiting = interrupt.clone();
     let from = stdout.ok_or_else(|| Error::new(ErrorKind::Io, "the command has no output"))?;
     Ok(Source::Stream {
@@ -155,17 +156,18 @@ fn stream_name(given: Option<&OsString>) -> Result<Vec<u8>> {
     Ok(cleaned[1..].to_vec())
 }
 
-/// A command whose output is saved. If it is not finished it is ended, so that nothing of ours
-/// stays behind.
+/// A command whose output is saved. Unless it succeeds it is ended with all that it has started, so
+/// that nothing of ours stays behind.
 struct RunningCommand {
     child: Arc<Mutex<Child>>,
     shown: String,
+    succeeded: bool,
 }
 
 impl RunningCommand {
     /// Waits for the end of the command; it must have succeeded. A request to stop ends it: it may
     /// have nothing to say for long.
-    fn finish(self, interrupt: &Interrupt) -> Result<()> {
+    fn finish(mut self, interrupt: &Interrupt) -> Result<()> {
         let status = loop {
             let ended = {
                 let mut child = self.child.lock().unwrap_or_else(PoisonError::into_inner);
@@ -177,7 +179,8 @@ impl RunningCommand {
             }
             std::thread::sleep(WAIT_INTERVAL);
         };
-        match status.success() {
+        self.succeeded = status.success();
+        match self.succeeded {
             true => Ok(()),
             false => Err(Error::new(
                 ErrorKind::Source,
@@ -189,10 +192,14 @@ impl RunningCommand {
 
 impl Drop for RunningCommand {
     fn drop(&mut self) {
+        if self.succeeded {
+            return;
+        }
         let mut child = self.child.lock().unwrap_or_else(PoisonError::into_inner);
-        // After `finish` the status is known, and neither call does anything.
+        // If it has failed the status is known, and neither call does anything.
         let _ = child.kill();
         let _ = child.wait();
+        descendants::end_all();
     }
 }
 

@@ -1,0 +1,91 @@
+//! What a backup's selection has left out.
+//!
+//! Items count where the walk meets them: a directory that is left out counts once, and what lies
+//! in it is not looked at. Of the reasons to leave an item out the first one counts, in the order
+//! in which the walk asks: patterns, size, marks, caches, file systems. Each walk counts for
+//! itself, and the counts of the streams of one attempt are added up: a backup that has to start
+//! over counts anew.
+
+/// What was left out, and why.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct LeftOut {
+    /// Items that match patterns.
+    pub matched_items: u64,
+    /// The sizes of the files among them.
+    pub matched_bytes: u64,
+    /// Files that are too large.
+    pub large_files: u64,
+    /// Their sizes.
+    pub large_bytes: u64,
+    /// Directories marked as caches.
+    pub caches: u64,
+    /// Directories with marks, in the order in which the names of marks were given.
+    pub marked: Vec<MarkCount>,
+    /// Directories on which other file systems are mounted.
+    pub mounts: u64,
+}
+
+/// What was left out for the name of a mark.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct MarkCount {
+    /// Directories with this mark, but for those that have one that was named earlier.
+    pub directories: u64,
+    /// Whether it was met at all.
+    pub was_met: bool,
+}
+
+impl LeftOut {
+    /// Nothing so far, for a selection with so many names of marks.
+    #[must_use]
+    pub fn none(marks: usize) -> Self {
+        Self { marked: vec![MarkCount::default(); marks], ..Self::default() }
+    }
+
+    /// Counts a directory; for each mark, whether the directory has it. Whether it has any.
+    pub fn count_marks(&mut self, has: impl IntoIterator<Item = bool>) -> bool {
+        let mut is_marked = false;
+        for (mark, is_here) in self.marked.iter_mut().zip(has) {
+            mark.was_met |= is_here;
+            mark.directories += u64::from(is_here && !is_marked);
+            is_marked |= is_here;
+        }
+        is_marked
+    }
+
+    /// Adds what another walk over the same selection has left out.
+    pub fn add(&mut self, other: &Self) {
+        self.matched_items += other.matched_items;
+        self.matched_bytes += other.matched_bytes;
+        self.large_files += other.large_files;
+        self.large_bytes += other.large_bytes;
+        self.caches += other.caches;
+        self.mounts += other.mounts;
+        if self.marked.len() < other.marked.len() {
+            self.marked.resize(other.marked.len(), MarkCount::default());
+        }
+        for (sum, mark) in self.marked.iter_mut().zip(&other.marked) {
+            sum.directories += mark.directories;
+            sum.was_met |= mark.was_met;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn r85_a_directory_with_several_marks_counts_once_and_meets_all() {
+        let mut counts = LeftOut::none(3);
+        assert!(counts.count_marks([false, true, true]));
+        assert!(counts.count_marks([false, false, true]));
+        assert!(!counts.count_marks([false, false, false]));
+        let of = |directories, was_met| MarkCount { directories, was_met };
+        let expected = vec![of(0, false), of(1, true), of(1, true)];
+        assert_eq!(counts.marked, expected);
+        let mut sum = LeftOut::default();
+        sum.add(&counts);
+        sum.add(&LeftOut { caches: 2, ..LeftOut::none(3) });
+        assert_eq!(sum, LeftOut { caches: 2, marked: expected, ..LeftOut::default() });
+    }
+}
