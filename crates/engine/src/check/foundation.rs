@@ -38,6 +38,7 @@ fn check_configuration(repository: &Repository, report: &mut CheckReport) -> Res
             Ok(bytes) if bytes == expected => continue,
             Ok(_) => "is not what was written".to_owned(),
             Err(error) if error.kind() == ErrorKind::NotFound => "is missing".to_owned(),
+            Err(error) if error.kind() == ErrorKind::Exhausted => return Err(error),
             Err(error) => format!("cannot be read ({error})"),
         };
         report.problems.push(format!(
@@ -77,7 +78,11 @@ fn check_keys(repository: &Repository, report: &mut CheckReport) -> Result<()> {
         for name in &names {
             match read_slot(repository, name) {
                 Ok(bytes) => copies.push(bytes),
-                Err(error) if error.kind() == ErrorKind::NewerFormat => return Err(error),
+                Err(error)
+                    if matches!(error.kind(), ErrorKind::NewerFormat | ErrorKind::Exhausted) =>
+                {
+                    return Err(error);
+                }
                 Err(error) if error.kind() == ErrorKind::NotFound => {}
                 Err(error) => bad.push((name, error)),
             }

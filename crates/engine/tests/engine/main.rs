@@ -4,6 +4,7 @@ mod bounds;
 mod check;
 mod check_index;
 mod collection_partitioned;
+mod exhausted;
 mod faults;
 mod giving_up;
 mod hard_ends;
