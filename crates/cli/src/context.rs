@@ -14,6 +14,7 @@ use crate::place;
 use crate::progress::{self, Display};
 use crate::reserve;
 use crate::signals;
+use crate::size::counted;
 use onefold_engine::repository::Expectation;
 use onefold_engine::{Environment, Interrupt, Job, MemoryPlan, Repository};
 use onefold_store::layers::{ThrottleLimits, Throttled};
@@ -97,17 +98,24 @@ impl Context {
             Some(size) => size.in_memory()?,
             None => limits::MEMORY_LIMIT_DEFAULT_BYTES,
         };
-        let threads = options.threads.or(profile.threads).map_or_else(
-            || std::thread::available_parallelism().map_or(1, usize::from),
-            usize::from,
-        );
-        bounded("threads", threads, THREADS_MAX)?;
+        let memory = MemoryPlan::new(limit_bytes)?;
+        let asked = options.threads.or(profile.threads).map(usize::from);
+        let processors = || std::thread::available_parallelism().map_or(1, usize::from);
+        let wanted = asked.unwrap_or_else(processors);
+        bounded("threads", wanted, THREADS_MAX)?;
+        let threads = wanted.min(memory.threads_max());
+        if asked.is_some_and(|asked| asked > threads) {
+            output.warning(&format!(
+                "working with {}: the memory limit allows no more",
+                counted(threads as u64, "thread")
+            ));
+        }
         let password = PasswordSource::from_pair(
             options.password_file.clone(),
             options.password_command.clone(),
         )?;
         Ok(Self {
-            memory: MemoryPlan::new(limit_bytes)?,
+            memory,
             threads,
             progress: progress::When::from_environment()?,
             password,

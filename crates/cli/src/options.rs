@@ -69,7 +69,8 @@ pub struct GlobalOptions {
     /// The most memory to use [default: 256MiB]
     #[arg(long, value_name = "SIZE", global = true, env = "ONEFOLD_MEMORY")]
     pub memory: Option<ByteSize>,
-    /// Threads, at most 1024 [default: as many as processors]
+    /// Threads, at most 1024, and no more than the memory limit allows: 6 MiB for each but two
+    /// [default: as many as processors]
     #[arg(long, value_name = "N", global = true, env = "ONEFOLD_THREADS")]
     pub threads: Option<NonZeroUsize>,
     /// Open the store for reading only

@@ -1,8 +1,13 @@
-//! Tables for people: columns as wide as their widest cell; control characters never get through.
+//! Tables for people: columns as wide as their widest cell, if that can be read; control characters
+//! never get through.
 
 use crate::output::Output;
 use onefold_engine::tree::path;
 use onefold_types::Result;
+
+/// Characters of a cell that are shown; what is longer is cut. (A width above 65,535 cannot even be
+/// formatted.)
+const CELL_CHARS_MAX: usize = 1000;
 
 /// Rows of cells under a heading.
 pub struct Table {
@@ -19,7 +24,7 @@ impl Table {
 
     /// Adds a row.
     pub fn row(&mut self, cells: Vec<String>) {
-        let cells = cells.iter().map(|cell| path::display(cell.as_bytes()));
+        let cells = cells.iter().map(|cell| cut(path::display(cell.as_bytes())));
         self.rows.push(cells.collect());
     }
 
@@ -45,6 +50,13 @@ impl Table {
     }
 }
 
+fn cut(cell: String) -> String {
+    match cell.char_indices().nth(CELL_CHARS_MAX) {
+        Some((at, _)) => format!("{}...", &cell[..at]),
+        None => cell,
+    }
+}
+
 fn line(cells: &[String], widths: &[usize]) -> String {
     let padded = cells.iter().zip(widths).map(|(cell, &width)| format!("{cell:width$}"));
     let joined = padded.collect::<Vec<_>>().join("  ");
@@ -54,6 +66,15 @@ fn line(cells: &[String], widths: &[usize]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn r77_a_cell_of_any_length_is_shown() {
+        let mut table = Table::new(&["ID", "Text"]);
+        table.row(vec!["1".into(), "ä".repeat(70_000)]);
+        let widths = table.widths();
+        assert_eq!(widths, [2, CELL_CHARS_MAX + 3]);
+        assert!(line(&table.rows[0], &widths).ends_with("ää..."));
+    }
 
     #[test]
     fn columns_are_aligned_and_control_characters_escaped() {

@@ -287,8 +287,8 @@ impl ChunkStore {
         Ok(self.totals())
     }
 
-    /// Fails unless all that was handed in is stored and indexed, or known: the last question before
-    /// the commit, once every stream has finished.
+    /// Fails unless all that was handed in is stored and indexed, or known: the last question
+    /// before the commit, once every stream has finished.
     pub fn expect_whole(&self) -> Result<()> {
         let totals = self.totals();
         let known = self.counters.chunks_known.load(Ordering::Relaxed);

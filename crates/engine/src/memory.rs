@@ -15,6 +15,9 @@ const READ_AHEAD_FROM_BYTES: usize = 96 * limits::MIB;
 /// What each further stream has in flight: files being read, open containers, frames being sealed.
 const STREAM_BYTES: usize = 20 * limits::MIB;
 
+/// What each further thread has in hand: a run of frames read at once, coded and decoded.
+const THREAD_BYTES: usize = 6 * limits::MIB;
+
 /// How much memory each part of the engine may take, in bytes unless the name says otherwise.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct MemoryPlan {
@@ -94,6 +97,12 @@ impl MemoryPlan {
         }
     }
 
+    /// Threads whose buffers fit into the limit; at least two.
+    #[must_use]
+    pub fn threads_max(&self) -> usize {
+        2 + self.limit_bytes.saturating_sub(limits::MEMORY_LIMIT_MIN_BYTES) / THREAD_BYTES
+    }
+
     /// A fixed part goes to buffers in flight, stacks and the program itself.
     fn divide(limit_bytes: usize, fixed_bytes: usize, streams: usize) -> Self {
         let divisible = limit_bytes.saturating_sub(fixed_bytes).max(DIVISIBLE_MIN_BYTES);
@@ -156,6 +165,7 @@ mod tests {
         let streams = |mebibytes: usize, wanted: usize, container: usize| {
             plan(mebibytes).for_streams(wanted, container * limits::MIB).streams
         };
+        assert_eq!((plan(48).threads_max(), plan(256).threads_max()), (2, 36));
         assert_eq!(plan(256).for_streams(1, limits::CONTAINER_TARGET_BYTES), plan(256));
         assert_eq!(streams(48, 8, 4), 1);
         assert_eq!(streams(68, 8, 4), 2);

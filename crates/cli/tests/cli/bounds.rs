@@ -109,6 +109,20 @@ fn r88_streams_keep_to_the_memory_limit() {
 }
 
 #[test]
+fn r88_threads_keep_to_the_memory_limit() {
+    let sandbox = Sandbox::with_store();
+    sandbox.write("source", &crate::collecting::random_bytes(3, 96 << 20));
+    let source = sandbox.arg("source");
+    let asked = ["--memory", "48MiB", "--threads", "64"];
+    let run = sandbox.run(&[&asked[..], &["backup", &source]].concat()).expect(0);
+    assert!(run.stderr.contains("2 threads"), "{}", run.stderr);
+    let mut command = sandbox.command(&asked);
+    command.args(["check", "--read-data"]);
+    let peak = peak_bytes(command);
+    assert!(peak <= 64 << 20, "{peak}");
+}
+
+#[test]
 fn r88_fewer_streams_than_asked_for_are_told() {
     let sandbox = Sandbox::with_source();
     sandbox.write("other", b"other");

@@ -167,8 +167,12 @@ pub(super) fn check(
         match (is_first, is_second, copies) {
             (Some(true), Some(true), _) => {}
             (Some(true), None, [Some(sealed), _]) if record => {
-                store.put(&second, &sealed)?;
-                notes.push(missing(second.as_str()));
+                match store.put(&second, &sealed) {
+                    Ok(()) => notes.push(missing(second.as_str())),
+                    // A rotation beside this was just about to put it.
+                    Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+                    Err(error) => return Err(error),
+                }
             }
             (None, Some(true), [_, Some(sealed)]) if record => {
                 store.decide(&Key::new(first.as_str())?, &sealed)?;

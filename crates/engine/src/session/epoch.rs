@@ -159,11 +159,18 @@ pub fn newest_tombstones(repository: &Repository) -> Result<BTreeSet<SessionId>>
     Ok(plan.map(|plan| plan.tombstones.into_iter().collect()).unwrap_or_default())
 }
 
-/// Whether an epoch was declared finished.
+/// Whether an epoch was declared finished, by a holder of the key: who believes it avoids nothing.
+/// What does not open was put there by somebody else, or has rotten; the epoch then counts as open,
+/// and whoever ends it says so anew.
 pub fn is_finished(repository: &Repository, number: u64) -> Result<bool> {
-    match repository.store().size(&Key::new(layout::finished(number))?) {
-        Ok(_) => Ok(true),
-        Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
+    let vault = repository.vault();
+    match repository.store().get(&Key::new(layout::finished(number))?) {
+        Ok(sealed) => match vault.open_record(Purpose::Plan, &finished_name(number), &sealed) {
+            Ok(_) => Ok(true),
+            Err(error) if error.is_damage() => Ok(false),
+            Err(error) => Err(error),
+        },
+        Err(error) if error.is_damage() => Ok(false),
         Err(error) => Err(error),
     }
 }
@@ -254,9 +261,21 @@ fn decode_sweep(bytes: &[u8]) -> Result<Vec<ContainerId>> {
 
 /// Declares an epoch finished (G8): everything of it was deleted and dropped from the index.
 pub fn finish(repository: &Repository, number: u64) -> Result<()> {
-    match repository.store().put(&Key::new(layout::finished(number))?, &[]) {
-        // Another collector did the same work.
-        Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(()),
+    let key = Key::new(layout::finished(number))?;
+    let (vault, randomness) = (repository.vault(), &*repository.environment().randomness);
+    let sealed = vault.seal_record(Purpose::Plan, &finished_name(number), b"", randomness)?;
+    match repository.store().put(&key, &sealed) {
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+            // Another collector did the same work; or it is nothing that anybody believes.
+            if is_finished(repository, number)? {
+                return Ok(());
+            }
+            repository.store().delete(&key)?;
+            match repository.store().put(&key, &sealed) {
+                Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(()),
+                other => other,
+            }
+        }
         other => other,
     }
 }
@@ -274,5 +293,13 @@ pub fn epoch_name(number: u64) -> [u8; 16] {
 pub fn sweep_name(number: u64) -> [u8; 16] {
     let mut name = epoch_name(number);
     name[8] = 1;
+    name
+}
+
+/// The name under which it is sealed that an epoch is finished.
+#[must_use]
+pub fn finished_name(number: u64) -> [u8; 16] {
+    let mut name = epoch_name(number);
+    name[8] = 2;
     name
 }

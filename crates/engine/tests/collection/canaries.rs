@@ -17,6 +17,7 @@ use crate::tasks::*;
 use crate::world::*;
 use onefold_crypto::{Purpose, Vault};
 use onefold_engine::collection::{CollectOptions, SpaceGoal};
+use onefold_engine::session::epoch::finished_name;
 use onefold_engine::session::snapshots::read_outcome;
 use onefold_engine::session::{Commit, SnapshotList, WriterSession};
 use onefold_engine::tree::directory::Directory;
@@ -166,11 +167,19 @@ fn reusing_writer_lies(lies: fn() -> Lie) -> Scenario {
     scenario_of(live_parent(), actors)
 }
 
+/// What says that an epoch is finished, as a holder of the key puts it.
+fn finished(number: u64) -> Vec<u8> {
+    let name = finished_name(number);
+    let randomness = SeededRandomness::new(number);
+    Vault::new(None).seal_record(Purpose::Plan, &name, b"", &randomness).unwrap()
+}
+
 /// Every epoch looks finished, so that nothing is avoided.
 fn all_finished(operation: Operation, name: &str, store: &MemoryStore) -> Answer {
-    if operation == Size && name.starts_with("finished/") && store.size(&key(name)).is_err() {
+    if operation == Get && name.starts_with("finished/") && store.size(&key(name)).is_err() {
         let state = store.clone_state();
-        state.put(&key(name), &[]).unwrap();
+        let number = name.trim_start_matches("finished/").parse().unwrap();
+        state.put(&key(name), &finished(number)).unwrap();
         return Answer::By(state);
     }
     Answer::Honest

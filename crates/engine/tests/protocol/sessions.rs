@@ -45,7 +45,7 @@ fn finish_epoch(repository: &Repository, number: u64, condemned: &BTreeSet<Conta
     for id in condemned {
         repository.store().delete(&key(layout::container(*id))).unwrap();
     }
-    repository.store().put(&key(layout::finished(number)), &[]).unwrap();
+    epoch::finish(repository, number).unwrap();
 }
 
 /// Fences a session, as a collector does in G4; returns whether it won.
@@ -367,4 +367,28 @@ fn r24_a_session_that_lost_a_container_cannot_commit() {
     let finished = stream.finish().and_then(|_| store.finish().map(|_| ()));
     assert_eq!(finished.unwrap_err().kind(), ErrorKind::NoSpace);
     assert!(names(&memory, "index").is_empty(), "nothing is indexed that is not durable");
+}
+
+#[test]
+fn r75_nobody_believes_a_planted_end_of_an_epoch() {
+    let memory = MemoryStore::new();
+    let repository = create_on(Arc::new(memory.clone()), onefold_crypto::Suite::Aes256Gcm);
+    // Somebody else's: nothing, and what is authentic in another place.
+    memory.put(&key(layout::finished(1)), &[]).unwrap();
+    memory.put(&key(layout::finished(2)), &[7; 40]).unwrap();
+    let condemned = ContainerId([5; 16]);
+    for number in [1, 2] {
+        open_epoch(&repository, number, [condemned]);
+        assert_eq!(epoch::read_newest(&repository).unwrap().avoid, BTreeSet::from([condemned]));
+        assert!(matches!(epoch::newest(&repository).unwrap(), Newest::Open(_)));
+        epoch::finish(&repository, number).unwrap();
+        assert!(epoch::is_finished(&repository, number).unwrap());
+        assert!(epoch::read_newest(&repository).unwrap().avoid.is_empty());
+        let sealed = memory.get(&key(layout::finished(number))).unwrap();
+        let next = key(layout::finished(number + 1));
+        let _ = memory.delete(&next);
+        memory.put(&next, &sealed).unwrap();
+        assert!(!epoch::is_finished(&repository, number + 1).unwrap(), "it is another's");
+        epoch::finish(&repository, number).unwrap();
+    }
 }

@@ -12,7 +12,7 @@ const DOCUMENT: &str = "docs/FORMAT.md";
 const LABEL: &str = "format sources: ";
 const DIRECTORIES: [&str; 3] =
     ["crates/chunking/src", "crates/format/src", "crates/format/tests/golden"];
-const FILES: [&str; 5] = [
+const FILES: [&str; 6] = [
     "crates/crypto/src/contexts.rs",
     "crates/crypto/src/fingerprinter.rs",
     "crates/crypto/src/key_ring.rs",

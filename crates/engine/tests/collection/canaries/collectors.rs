@@ -158,7 +158,7 @@ fn canary_finish_before_delete_loses_a_chunk() {
         Box::new(|operation, name, store| {
             if operation == Delete && name.starts_with("containers") {
                 let newest = names(store, "epochs").len() as u64;
-                let _ = store.put(&key(layout::finished(newest)), &[]);
+                let _ = store.put(&key(layout::finished(newest)), &finished(newest));
             }
             Answer::Honest
         })
