@@ -7,7 +7,7 @@ use crate::repository::Repository;
 use crate::session::epoch::{self, Newest};
 use crate::session::tombstones::Forgotten;
 use onefold_format::record::Plan;
-use onefold_policy::collection::select::UNUSED_SHARE_DEFAULT;
+use onefold_policy::collection::select::{UNUSED_SHARE_DEFAULT, excess_bytes};
 use onefold_types::{ContainerId, Result};
 use std::collections::BTreeSet;
 
@@ -96,5 +96,5 @@ fn kept(repository: &Repository, number: u64, condemned: Vec<ContainerId>) -> Re
 #[must_use]
 pub fn exceeds_goal(unused_bytes: u64, stored_bytes: u64) -> bool {
     let used_bytes = stored_bytes.saturating_sub(unused_bytes);
-    unused_bytes > (used_bytes as f64 * UNUSED_SHARE_DEFAULT) as u64
+    excess_bytes(unused_bytes, used_bytes, UNUSED_SHARE_DEFAULT) > 0
 }

@@ -216,6 +216,7 @@ fn r14_a_chunk_that_a_container_holds_twice_survives() {
         saved.save(&[("a", 1, 110_000)]);
         saved.forget(&[mixed]);
         hold_some_twice(&saved);
+        saved.save_mostly_dead();
         let options = CollectOptions { goal, ..collect_options() };
         let report = collect(&reopen(&saved.memory, 5), &options, &job()).unwrap();
         assert!(report.deleted_containers > 0 && report.copied_chunks > 0, "{report:?}");
@@ -303,7 +304,7 @@ fn r15_copies_of_every_codec_are_the_same_bytes() {
 /// Frames of one codec are copied into frames of another, the store's own one, or carried as they
 /// are.
 fn copies_between(suite: Suite, from: Compression, to: Compression) {
-    // A bit more than half as much is dead as is live.
+    // A bit more than half as much is dead as is live, and something else is mostly dead.
     for (goal, carried) in [(SpaceGoal::Everything, 0), (SpaceGoal::Unused(0.8), 1)] {
         copies_toward(goal, carried, suite, from, to);
     }
@@ -335,7 +336,10 @@ fn copies_toward(goal: SpaceGoal, carried: u64, suite: Suite, from: Compression,
     let both = save("both").unwrap();
     std::fs::remove_file(root.path().join("gone")).unwrap();
     let kept = save("kept").unwrap();
-    retention::forget_final(&repository, &[both], "me").unwrap();
+    let files = [file("little", 9_002, 10_000), file("much", 9_001, 200_000)];
+    let mostly_dead = crate::steps::save(&repository, &files);
+    crate::steps::save(&repository, &files[..1]);
+    retention::forget_final(&repository, &[both, mostly_dead], "me").unwrap();
     let options = CollectOptions { goal, ..collect_options() };
     let report = collect(&repository, &options, &job()).unwrap();
     assert!(report.copied_chunks > 0, "{from:?} to {to:?}: {report:?}");

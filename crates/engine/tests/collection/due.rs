@@ -155,6 +155,45 @@ fn r68_nothing_is_due_after_a_complete_collection() {
     assert_eq!(saved.memory.operations(), operations);
 }
 
+/// Files of which some are replaced in each of so many versions; only the last version is left.
+fn replaced(versions: u64) -> Saved {
+    let mut saved = Saved::new(Suite::None);
+    let name = |at: u64| -> &'static str { Box::leak(format!("f{at:03}").into_boxed_str()) };
+    let mut files: Vec<_> = (0..100).map(|at| (name(at), at, 20_000)).collect();
+    let mut older = vec![saved.save(&files)];
+    for version in 1..=versions {
+        for at in 0..2 {
+            files[((version * 37 + at * 53) % 100) as usize].1 = version * 1_000 + at;
+        }
+        older.push(saved.save(&files));
+    }
+    older.pop();
+    saved.forget(&older);
+    saved
+}
+
+#[test]
+fn r94_a_second_collection_finds_nothing_to_do() {
+    let mut copied = 0;
+    for versions in 1..7 {
+        let saved = replaced(versions);
+        let first = collect(&saved.repository, &default_goal(), &job()).unwrap();
+        // What is copied is less than what goes, or it was copied for nothing.
+        let freed = first.deleted_bytes.checked_sub(first.copied_bytes).unwrap();
+        assert!(first.copied_bytes == 0 || freed > 10_000, "{versions}: {first:?}");
+        copied += u64::from(first.copied_bytes > 0);
+        assert_eq!(due(&saved.repository).unwrap(), None, "{versions}: {first:?}");
+        let (operations, before) = (saved.memory.operations(), containers(&saved.repository));
+        let second = collect(&saved.repository, &default_goal(), &job()).unwrap();
+        let did = (second.deleted_containers, second.copied_chunks, second.copied_bytes);
+        assert_eq!(did, (0, 0, 0), "{versions}: {second:?}");
+        assert_eq!(containers(&saved.repository), before);
+        assert_eq!(saved.memory.operations(), operations, "{versions}: once is enough");
+        saved.assert_whole();
+    }
+    assert!((1..6).contains(&copied), "{copied} collections had something to copy");
+}
+
 #[test]
 fn r68_what_was_condemned_and_kept_is_due() {
     let mut saved = half_dead();

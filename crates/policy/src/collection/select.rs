@@ -12,15 +12,21 @@
 //! Beyond the paper: compression covers whole frames, so a chunk that dies costs the compression of
 //! its neighbours unless it comes along. Where some of what is dead may stay, more containers are
 //! condemned than the goal asks for, and as many dead bytes may come along in frames that are
-//! copied as they are.
+//! copied as they are. Such a container frees nothing: what it would is carried elsewhere. So there
+//! are none unless something has to be freed, and none that are mostly live.
+//!
+//! Whether something has to be freed is told by [`excess_bytes`], here and wherever it is asked if
+//! a collection is due. Once something has to be, a part more than that is: sizes are estimates,
+//! and a collection that has just met its goal must leave nothing for the next one.
 //!
 //! Containers may be condemned for another reason as well, however live they are: their chunks are
 //! copied like all others.
 //!
 //! Invariants: what is condemned for space is a prefix of the order by live share (ties by age), so
-//! the same space could not be freed by copying less from any shorter prefix; containers with a
-//! live chunk are copied from within the limit, or not at all; equal input, in any order, gives
-//! equal output.
+//! the same space could not be freed by copying less from any shorter prefix; nothing is copied if
+//! what is wholly dead meets the goal; what comes along dead never takes from what the goal asks
+//! for; containers with a live chunk are copied from within the limit, or not at all; equal input,
+//! in any order, gives equal output.
 
 use onefold_types::ContainerId;
 
@@ -29,6 +35,11 @@ pub const UNUSED_SHARE_DEFAULT: f64 = 0.05;
 /// The part of what may stay unused that may come along in frames copied as they are; the other
 /// part stays in containers that are not condemned.
 const CARRIED_PART: f64 = 0.5;
+/// The part of what may stay unused that a collection leaves at most, once it copies.
+const LEFT_PART: f64 = 0.9;
+/// Containers of which more is live are not condemned for the sake of what may come along: copying
+/// them costs more than carrying frames elsewhere saves.
+const CONDEMNED_TO_CARRY_SHARE_MAX: f64 = 0.75;
 
 /// What is known of a container's use.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -154,13 +165,11 @@ pub fn select(
     copy_bytes_max: Option<u64>,
 ) -> Selection {
     let mut selection = summarise(containers);
-    let freed_least = bytes_to_free(containers, goal);
-    let condemned_least = match goal {
-        SpaceGoal::Unused(share) => {
-            bytes_to_free(containers, SpaceGoal::Unused(share * (1.0 - CARRIED_PART)))
-        }
+    let least = |part| match goal {
+        SpaceGoal::Unused(share) => bytes_to_free(containers, SpaceGoal::Unused(share * part)),
         goal => bytes_to_free(containers, goal),
     };
+    let (freed_least, condemned_least) = (least(LEFT_PART), least(1.0 - CARRIED_PART));
     let (dead, mut partly): (Vec<_>, Vec<_>) = containers
         .iter()
         .filter(|container| !container.is_wholly_live())
@@ -168,15 +177,19 @@ pub fn select(
     for container in dead {
         selection.condemn(container);
     }
+    if selection.dead_bytes_stored >= bytes_to_free(containers, goal) {
+        partly.clear();
+    }
     partly.sort_by(|one, other| {
         let by_share = one.live_share().total_cmp(&other.live_share());
         by_share.then(one.container.cmp(&other.container))
     });
     for container in partly {
         let copied = selection.copied_bytes_stored.saturating_add(container.live_bytes_stored());
-        if selection.dead_bytes_stored >= condemned_least
-            || copy_bytes_max.is_some_and(|m| copied > m)
-        {
+        let freed = selection.dead_bytes_stored;
+        let is_enough = freed >= condemned_least
+            || freed >= freed_least && container.live_share() > CONDEMNED_TO_CARRY_SHARE_MAX;
+        if is_enough || copy_bytes_max.is_some_and(|most| copied > most) {
             break;
         }
         selection.condemn(container);
@@ -273,10 +286,16 @@ fn bytes_to_free(containers: &[ContainerLiveness], goal: SpaceGoal) -> u64 {
                 add(&mut live, container.live_bytes_stored());
                 add(&mut dead, container.dead_bytes_stored());
             }
-            // The conversion makes zero of shares that make no sense.
-            dead.saturating_sub((live as f64 * share) as u64)
+            excess_bytes(dead, live, share)
         }
     }
+}
+
+/// How much more is dead than may be: so large a share of what is live.
+#[must_use]
+pub fn excess_bytes(dead_bytes: u64, live_bytes: u64, share: f64) -> u64 {
+    // The conversion makes zero of shares that make no sense.
+    dead_bytes.saturating_sub((live_bytes as f64 * share) as u64)
 }
 
 #[cfg(test)]
@@ -321,6 +340,9 @@ mod tests {
             // stay at 34.4 %, and more than that at 32.8 %.
             (SpaceGoal::Unused(0.344), vec![2, 4, 6, 7, 9], 0.2),
             (SpaceGoal::Unused(0.328), vec![1, 2, 4, 6, 7, 9], 0.6),
+            // The dead alone leave 154 of 160 bytes that may stay, and too many for 153.
+            (SpaceGoal::Unused(1.1), vec![6, 9], 0.0),
+            (SpaceGoal::Unused(1.05), vec![2, 6, 7, 9], 0.2),
             (SpaceGoal::Unused(100.0), vec![6, 9], 0.0),
             (SpaceGoal::Unused(f64::NAN), vec![1, 2, 4, 5, 6, 7, 9], 0.9),
             (SpaceGoal::Unused(-1.0), vec![1, 2, 4, 5, 6, 7, 9], 0.9),
@@ -336,14 +358,27 @@ mod tests {
     #[test]
     fn what_the_goal_leaves_over_may_come_along() {
         let carried = |goal| select(&store(), goal, None).carried_dead_max_bytes;
-        // 254 dead bytes stored, of which 229 and 249 are freed, and 50 and 47 may stay.
-        assert_eq!(carried(SpaceGoal::Unused(0.344)), 25);
-        assert_eq!(carried(SpaceGoal::Unused(0.328)), 42);
+        // 254 dead bytes stored, of which 229 and 249 are condemned, and nine tenths of 50 and 47
+        // may stay.
+        assert_eq!(carried(SpaceGoal::Unused(0.344)), 20);
+        assert_eq!(carried(SpaceGoal::Unused(0.328)), 38);
         assert_eq!(carried(SpaceGoal::Free(180)), 9);
         assert_eq!(carried(SpaceGoal::Everything), 0);
         // Nothing is copied.
         assert_eq!(carried(SpaceGoal::DeadOnly), 0);
         assert_eq!(carried(SpaceGoal::Unused(100.0)), 0);
+    }
+
+    #[test]
+    fn nothing_that_is_mostly_live_is_copied_so_that_others_can_be_carried() {
+        // 665 bytes are live and 35 are dead; 29 may stay, and without the first container 20 do.
+        let mut store: Vec<_> = (10..21).map(|number| container(number, 98)).collect();
+        store.extend([container(1, 70), container(2, 84), container(3, 98)]);
+        let chosen = |share| condemned(&select(&store, SpaceGoal::Unused(share), None));
+        assert_eq!(chosen(0.045), [1]);
+        assert_eq!(chosen(0.06), [] as [u8; 0]);
+        // 19 may stay: the second one frees what the goal asks for.
+        assert_eq!(chosen(0.03), [1, 2]);
     }
 
     #[test]

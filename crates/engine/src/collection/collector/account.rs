@@ -4,7 +4,8 @@
 //! A round's plan counts what the rounds after it would free as unused: if they do not come,
 //! because time or room ran out or somebody stopped the collection, the newest plan says so. What
 //! was left alone for a running backup counts as unused as a whole, since nobody has looked how
-//! live it is. What is damaged does not count: no collection frees it.
+//! live it is. What is damaged does not count, neither as unused nor as used: no collection frees
+//! it, and none looks at it when it chooses.
 //!
 //! A collection that has nothing more to do, while the newest plan says otherwise, decides an epoch
 //! that condemns nothing, to set that right.
@@ -32,7 +33,8 @@ impl Account {
         let judged = liveness.iter().map(ContainerLiveness::dead_bytes_stored).sum::<u64>();
         let left_alone = survey.containers.iter().filter(|one| one.sound && !one.eligible);
         let left_alone = left_alone.map(|one| one.stored_bytes).sum::<u64>();
-        Self { unused_bytes: judged + left_alone, stored_bytes: survey.stored_bytes() }
+        let stored = liveness.iter().map(|one| one.stored_bytes).sum::<u64>();
+        Self { unused_bytes: judged + left_alone, stored_bytes: stored + left_alone }
     }
 }
 
