@@ -243,5 +243,13 @@ fn r65_numbers_that_follow_no_epoch_change_nothing() {
     sandbox.run(&["gc", "--space-goal", "all"]).expect(0);
     let run = sandbox.run(&["snapshots"]).expect(0);
     assert!(run.stdout.contains(&ids[2][..8]), "{}", run.stdout);
+    // They are named until they are gone: that an epoch is over is not believed either.
+    let run = sandbox.run(&["check", "--read-data"]).expect(1);
+    for number in ["18446744073709551615", "7", "3"] {
+        assert!(run.stdout.contains(&format!("'epochs/{number}'")), "{}", run.stdout);
+        for directory in ["epochs", "finished"] {
+            fs::remove_file(sandbox.path(&format!("store/{directory}/{number}"))).unwrap();
+        }
+    }
     sandbox.run(&["check", "--read-data"]).expect(0);
 }
