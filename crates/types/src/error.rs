@@ -83,8 +83,8 @@ impl Error {
         Self::new(ErrorKind::Invalid, what)
     }
 
-    /// Something that cannot be; made by [`invariant!`](crate::invariant) and
-    /// [`bug!`](crate::bug), which know the file and the line.
+    /// Something that cannot be; made by [`invariant!`](macro@crate::invariant) and
+    /// [`bug!`](macro@crate::bug), which know the file and the line.
     #[must_use]
     pub fn bug(what: &str, values: &[(&str, &dyn fmt::Debug)], file: &str, line: u32) -> Self {
         let values: Vec<String> =
