@@ -9,9 +9,10 @@
 //! stream's generations; a stream has one generation open at most; only ended generations are
 //! deleted, each once.
 
+use onefold_engine::chunk_store::prefix_hasher::PrefixHasher;
 use onefold_types::{Error, Fingerprint, Result};
 use std::collections::{BTreeMap, HashSet};
-use std::hash::{BuildHasherDefault, Hasher};
+use std::hash::BuildHasherDefault;
 
 /// A chunk, as far as the look-up stage knows it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -293,28 +294,6 @@ impl GenerationTotals {
 
 /// A set of fingerprint prefixes. Two chunks in 2^64 pairs share one, which a count may ignore.
 pub type PrefixSet = HashSet<u64, BuildHasherDefault<PrefixHasher>>;
-
-/// Fingerprints are uniform already: eight bytes of one are its hash.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct PrefixHasher(u64);
-
-impl Hasher for PrefixHasher {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        if let Some(prefix) = bytes.first_chunk::<8>() {
-            self.0 ^= u64::from_le_bytes(*prefix);
-        }
-    }
-
-    fn write_u64(&mut self, prefix: u64) {
-        self.0 = prefix;
-    }
-
-    fn write_usize(&mut self, _length: usize) {}
-}
 
 #[cfg(test)]
 mod tests {

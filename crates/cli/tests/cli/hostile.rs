@@ -357,3 +357,21 @@ fn r79_what_gives_power_is_left_out_of_a_restore_if_that_is_said() {
         assert_eq!(own.mode() & 0o7777, 0o755, "set-id bits are for the owner that was saved");
     }
 }
+
+#[test]
+fn r77_a_text_of_any_length_can_be_listed() {
+    let sandbox = Sandbox::with_source();
+    let id = sandbox.backup(&[]);
+    // CELL_CHARS_MAX, one more, and more than can be formatted as a width.
+    for (chars, is_cut) in [(1000, false), (1001, true), (70_000, true)] {
+        let text = "z".repeat(chars);
+        sandbox.run(&["describe", &id, &text]).expect(0);
+        sandbox.run(&["tag", "--set", &text, &id]).expect(0);
+        let run = sandbox.run(&["snapshots"]).expect(0);
+        assert!(run.stdout.contains(&"z".repeat(1000)), "{chars}");
+        assert_eq!(run.stdout.contains("zz..."), is_cut, "{chars}");
+        let run = sandbox.run(&["--json", "snapshots"]).expect(0);
+        assert!(run.stdout.contains(&text), "{chars}: JSON says all of it");
+        sandbox.run(&["forget", "--keep-last", "1", "--dry-run"]).expect(0);
+    }
+}

@@ -3,7 +3,7 @@
 use std::hash::Hasher;
 
 /// Fingerprints are uniform already: their first eight bytes are the hash.
-#[derive(Default)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct PrefixHasher(u64);
 
 impl Hasher for PrefixHasher {

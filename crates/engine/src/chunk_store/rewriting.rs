@@ -130,7 +130,7 @@ struct Undecided {
 enum Elsewhere {
     /// There is none.
     Nowhere,
-    /// There are some, of which the previous version used nothing of what lies around them.
+    /// There are some, and the previous version used little of what lies around them.
     Torn,
     /// There is one, good enough to refer to.
     In(FrameId),

@@ -75,6 +75,28 @@ fn r90_what_is_sealed_after_a_rotation_does_not_open_with_the_old_master_key() {
 }
 
 #[test]
+fn r90_a_store_with_all_the_generations_there_may_be_works_and_takes_no_other() {
+    let (memory, mut repository) = create();
+    let mut saved = 0;
+    // The first one is the master key itself.
+    for number in 2..=limits::SEALING_GENERATIONS_MAX as u64 {
+        repository.rotate_keys(PASSWORD, false).unwrap();
+        repository = reopen(&memory, number);
+        if number.is_multiple_of(16) {
+            save(&repository, &items(number));
+            saved += 1;
+        }
+    }
+    let before = all_names(&memory);
+    assert!(repository.rotate_keys(PASSWORD, false).is_err(), "one more than a ring may hold");
+    assert_eq!(all_names(&memory), before);
+    let again = reopen(&memory, 1000);
+    save(&again, &items(1));
+    assert!(check_all(&again).is_clean());
+    assert_eq!(SnapshotList::load(&again).unwrap().snapshots.len(), saved + 1);
+}
+
+#[test]
 fn r90_a_rotation_deduplicates_against_what_there_was() {
     let (memory, before) = create();
     save(&before, &items(1));

@@ -6,7 +6,7 @@
 
 use crate::report::{Cell, Table};
 use crate::source::fsl::{FslTrace, Reader};
-use crate::trace::PrefixHasher;
+use onefold_engine::chunk_store::prefix_hasher::PrefixHasher;
 use onefold_types::Result;
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
