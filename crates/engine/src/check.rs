@@ -53,6 +53,7 @@ pub use repair::{
 use crate::job::Job;
 use crate::repository::Repository;
 use crate::session::doubts::{self, Doubts};
+use crate::session::evidence;
 use crate::session::tombstones::{self, Forgotten};
 use crate::session::{Snapshot, SnapshotList};
 use findings::Findings;
@@ -205,7 +206,8 @@ pub fn check(
     report.problems.extend(findings.problems.iter().cloned());
 
     let survey = containers::survey(repository, options, &findings.ids, job, &mut report)?;
-    if list.snapshots.is_empty() && !survey.contents.is_empty() && has_no_past(repository)? {
+    let has_lost_all = list.snapshots.is_empty() && has_lost_all_records(repository, &survey)?;
+    if has_lost_all {
         report.problems.push(format!(
             "there are {} container(s), and no record of any snapshot, not even of a forgotten \
              one: if the directory '{}' was lost, bring it back from a copy of the store",
@@ -219,7 +221,6 @@ pub fn check(
     let resolver = Resolver::new(repository, survey, coverage)?;
     let mut trees = Trees::new(resolver, repository.memory().restore_window_chunks, job);
     check_snapshots(repository, &list.snapshots, &mut trees, &mut report)?;
-    let has_lost_all = list.snapshots.is_empty() && has_no_past(repository)?;
     if !list.lost.is_empty() || list.has_strays || has_lost_all {
         report.roots = roots::find(repository, &list.snapshots, &mut trees)?;
     }
@@ -233,9 +234,13 @@ pub fn check(
     Ok(report)
 }
 
-/// Whether nothing tells that there ever was a snapshot.
-fn has_no_past(repository: &Repository) -> Result<bool> {
-    Ok(Forgotten::load(repository)?.ids.is_empty())
+/// Whether there are containers that no session can have written that may still commit, and nothing
+/// tells that there ever was a snapshot. The sessions are looked for after the containers and
+/// before the records: a first backup that runs meanwhile is found as the one or as the other.
+fn has_lost_all_records(repository: &Repository, survey: &containers::Survey) -> Result<bool> {
+    Ok(evidence::without_writer(repository, None, survey.contents.keys())? > 0
+        && SnapshotList::load(repository)?.snapshots.is_empty()
+        && Forgotten::load(repository)?.ids.is_empty())
 }
 
 /// Raises a doubt if something is missing that no finding names; removes those that were there when

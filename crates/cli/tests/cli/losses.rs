@@ -1,8 +1,12 @@
 //! Stores that have lost something, as a user meets them: what is said, what is refused, and the
 //! way out.
 
+use crate::collecting::random_bytes;
 use crate::support::{Sandbox, holds};
+use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, Stdio};
+use std::time::{Duration, Instant};
 
 /// The files below a directory of the store and below its second copies.
 fn files_of(sandbox: &Sandbox, top: &str) -> Vec<PathBuf> {
@@ -41,6 +45,39 @@ fn r59_a_store_that_lost_its_outcomes_is_not_taken_for_an_empty_one() {
     assert_eq!(containers(&sandbox), before);
     sandbox.run(&["gc", "--allow-empty"]).expect(0);
     assert_eq!(containers(&sandbox), 0, "if the user says so");
+}
+
+/// A backup that has stored containers and waits for more.
+fn running_backup(sandbox: &Sandbox) -> (Child, ChildStdin) {
+    let arguments = ["backup", "--stdin", "--stdin-filename", "noise"];
+    let mut child = sandbox.command(&arguments).stdin(Stdio::piped()).spawn().unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    stdin.write_all(&random_bytes(1, 16 << 20)).unwrap();
+    let begun = Instant::now();
+    while !sandbox.path("store/containers").is_dir() || containers(&sandbox) == 0 {
+        assert!(begun.elapsed() < Duration::from_secs(60), "no container was stored");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    (child, stdin)
+}
+
+#[test]
+fn r59_a_check_beside_a_first_backup_finds_no_loss() {
+    let sandbox = Sandbox::with_store();
+    let (mut child, stdin) = running_backup(&sandbox);
+    sandbox.run(&["check", "--read-data"]).expect(0);
+    drop(stdin);
+    assert!(child.wait().unwrap().success());
+    sandbox.run(&["check", "--read-data"]).expect(0);
+}
+
+#[test]
+fn r59_a_first_backup_that_was_killed_is_no_loss() {
+    let sandbox = Sandbox::with_store();
+    let (mut child, _stdin) = running_backup(&sandbox);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    sandbox.run(&["check", "--read-data"]).expect(0);
 }
 
 #[test]

@@ -116,9 +116,9 @@ pub fn oldest_running_ns(repository: &Repository) -> Result<Option<i64>> {
 }
 
 /// When the oldest session but `own` was announced that has no outcome, in milliseconds since 1970.
-pub fn oldest_announced_ms(repository: &Repository, own: SessionId) -> Result<Option<i64>> {
+pub fn oldest_announced_ms(repository: &Repository, own: Option<SessionId>) -> Result<Option<i64>> {
     let mut oldest = None;
-    for id in undecided(repository)?.into_keys().filter(|id| *id != own) {
+    for id in undecided(repository)?.into_keys().filter(|id| Some(*id) != own) {
         let time_ms = match read_announcement(repository, id) {
             Ok(note) => note.time_ns / 1_000_000,
             Err(error) if error.is_damage() => continue,

@@ -104,13 +104,24 @@ pub fn strays(repository: &Repository, own: SessionId) -> Result<u64> {
     if !is_blank()? {
         return Ok(0);
     }
+    let names = rebuild::container_names(repository)?;
+    let strays = without_writer(repository, Some(own), &names)?;
+    // One of these sessions may have committed, and tidied up, since it was looked for.
+    Ok(if is_blank()? { strays } else { 0 })
+}
+
+/// How many of these containers are older than every session but `own` that has no outcome. One
+/// that had none when they were listed has one now, or still counts here.
+pub fn without_writer<'a>(
+    repository: &Repository,
+    own: Option<SessionId>,
+    containers: impl IntoIterator<Item = &'a ContainerId>,
+) -> Result<u64> {
     let oldest_ms = settle::oldest_announced_ms(repository, own)?;
-    let is_stray = |id: &ContainerId| {
+    let is_stray = |id: &&ContainerId| {
         oldest_ms.is_none_or(|oldest| id.created_ms() < oldest - CLOCK_DIFFERENCE_MS)
     };
-    let strays = rebuild::container_names(repository)?.iter().filter(|id| is_stray(id)).count();
-    // One of these sessions may have committed, and tidied up, since it was looked for.
-    Ok(if is_blank()? { strays as u64 } else { 0 })
+    Ok(containers.into_iter().filter(is_stray).count() as u64)
 }
 
 /// Outcomes that are proved and not there.
