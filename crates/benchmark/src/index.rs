@@ -13,7 +13,7 @@
 use crate::kernels::{backup_options, cpu_seconds};
 use crate::measure::{Invocation, Usage, measure};
 use clap::{Args, ValueEnum};
-use onefold_engine::index::run::write_run;
+use onefold_engine::index::run_writer::write_run;
 use onefold_engine::index::{FingerprintIndex, IndexMode};
 use onefold_engine::ingest::{BackupOptions, ParentChoice, Selection, Source, backup};
 use onefold_engine::patterns::Patterns;

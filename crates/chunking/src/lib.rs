@@ -40,6 +40,7 @@
 //! secret itself passes through BLAKE3 first, so that parameters, once solved for, yield neither
 //! it nor the parameters of another chunker.
 
+mod build;
 pub mod fastcdc;
 pub mod fixed;
 mod key;

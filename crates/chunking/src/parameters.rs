@@ -3,12 +3,6 @@
 //! Invariant: parameters that pass [`ChunkerParameters::validate`] build a chunker, and boundaries
 //! are a function of the parameters, the secret and the bytes.
 
-use crate::Chunker;
-use crate::fastcdc::FastCdc;
-use crate::fixed::Fixed;
-use crate::mincdc::MinCdc;
-use crate::rabin::{Rabin, pattern_bits};
-use crate::regression::{DEPTH_MAX, Regression};
 use onefold_types::limits::{CHUNK_SIZE_MAX_BYTES, CHUNK_SIZE_MIN_BYTES};
 use onefold_types::{Error, Result};
 use std::fmt;
@@ -20,6 +14,8 @@ pub const AVERAGE_MIN_BYTES: usize = 4 * CHUNK_SIZE_MIN_BYTES;
 pub const AVERAGE_MAX_BYTES: usize = CHUNK_SIZE_MAX_BYTES / 2;
 /// The average must exceed the minimum by this much, or content has too little choice.
 const SPREAD_MIN_BYTES: usize = 64;
+/// The largest regression depth.
+pub const DEPTH_MAX: u8 = 4;
 /// Regression leaves at least so many bits of the pattern.
 const WEAKEST_PATTERN_BITS: u32 = 2;
 
@@ -166,18 +162,6 @@ impl ChunkerParameters {
         check("regression depth", "bits", self.regression_depth.into(), &(0..=self.depth_max()))
     }
 
-    /// The chunker. With a secret, boundaries are keyed; fixed chunks have nothing to key.
-    pub fn build(&self, secret: Option<&[u8; 32]>) -> Result<Box<dyn Chunker>> {
-        self.validate()?;
-        Ok(match self.kind {
-            ChunkerKind::Fixed => Box::new(Fixed::new(self.size_avg_bytes)),
-            ChunkerKind::Rabin => Box::new(Rabin::new(self, secret)),
-            ChunkerKind::Regression => Box::new(Regression::new(self, secret)),
-            ChunkerKind::FastCdc => Box::new(FastCdc::new(self, secret)),
-            ChunkerKind::MinCdc => Box::new(MinCdc::new(self, secret)),
-        })
-    }
-
     /// From the minimum to the average.
     pub(crate) fn spread_bytes(&self) -> usize {
         self.size_avg_bytes.saturating_sub(self.size_min_bytes)
@@ -192,6 +176,15 @@ impl ChunkerParameters {
             _ => 0,
         }
     }
+}
+
+/// The number of pattern bits with which the mean distance from the minimum to a match is
+/// nearest to `spread_bytes`.
+pub(crate) fn pattern_bits(spread_bytes: usize) -> u32 {
+    let floor = spread_bytes.max(1).ilog2();
+    // Nearer to the next power of two, on the logarithmic scale, when spread^2 > 2^(2 floor + 1).
+    let squared = (spread_bytes as u64).saturating_mul(spread_bytes as u64);
+    floor + u32::from(squared > 1 << (2 * floor + 1))
 }
 
 fn check_average(kind: ChunkerKind, size_avg_bytes: usize) -> Result<()> {
@@ -295,6 +288,14 @@ mod tests {
         ];
         for (message, part) in cases {
             assert!(message.contains(part), "'{message}' lacks '{part}'");
+        }
+    }
+
+    #[test]
+    fn pattern_bits_round_on_the_logarithmic_scale() {
+        let expected = [(64, 6), (90, 6), (91, 7), (128, 7), (4096, 12), (5792, 12), (5793, 13)];
+        for (spread, bits) in expected {
+            assert_eq!(pattern_bits(spread), bits, "{spread}");
         }
     }
 }

@@ -13,6 +13,7 @@
 //! one bit of P; full patterns do not match runs of the other fillers either.
 
 use crate::key::{DRAWS_MAX, FILLERS, KeyStream};
+use crate::parameters::pattern_bits;
 use crate::polynomial::{DEGREE, is_irreducible, shift};
 use crate::{Chunker, ChunkerParameters};
 
@@ -113,15 +114,6 @@ impl RollingHash {
     }
 }
 
-/// The number of pattern bits with which the mean distance from the minimum to a match is
-/// nearest to `spread_bytes`.
-pub(crate) fn pattern_bits(spread_bytes: usize) -> u32 {
-    let floor = spread_bytes.max(1).ilog2();
-    // Nearer to the next power of two, on the logarithmic scale, when spread^2 > 2^(2 floor + 1).
-    let squared = (spread_bytes as u64).saturating_mul(spread_bytes as u64);
-    floor + u32::from(squared > 1 << (2 * floor + 1))
-}
-
 /// Content-defined chunks by Rabin fingerprints.
 pub struct Rabin {
     hash: RollingHash,
@@ -197,14 +189,6 @@ mod tests {
                     assert_ne!(run & hash.mask(0), hash.pattern, "key {key} byte {byte}");
                 }
             }
-        }
-    }
-
-    #[test]
-    fn pattern_bits_round_on_the_logarithmic_scale() {
-        let expected = [(64, 6), (90, 6), (91, 7), (128, 7), (4096, 12), (5792, 12), (5793, 13)];
-        for (spread, bits) in expected {
-            assert_eq!(pattern_bits(spread), bits, "{spread}");
         }
     }
 }

@@ -13,11 +13,9 @@
 //!
 //! Invariant: at the end of a stream, before the maximum, no weak match cuts.
 
-use crate::rabin::{RollingHash, pattern_bits};
+use crate::parameters::{DEPTH_MAX, pattern_bits};
+use crate::rabin::RollingHash;
 use crate::{Chunker, ChunkerParameters};
-
-/// The largest regression depth.
-pub const DEPTH_MAX: u8 = 4;
 
 /// The probability that a chunk of random data is cut by force at `size_max_bytes`: no place
 /// between minimum and maximum shows even the weakest pattern (S4.10).

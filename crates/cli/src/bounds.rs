@@ -1,8 +1,9 @@
 //! What a collection may use: options of `gc` and `maintain`, and their sections of a profile.
 
-use crate::config_file::optional_text;
 use crate::size::ByteSize;
+use crate::text_values::optional_text;
 use clap::Args;
+use onefold_engine::collection::SpaceGoal;
 use onefold_store::layers::ThrottleLimits;
 use onefold_types::{Error, Result};
 use serde::Deserialize;
@@ -143,6 +144,29 @@ impl FromStr for Sample {
     }
 }
 
+/// A space goal as a user says it.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Goal(pub SpaceGoal);
+
+impl FromStr for Goal {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        let wrong =
+            || Error::invalid(format!("'{text}' is no goal; write it like 5%, 10GiB, dead or all"));
+        Ok(Self(match text {
+            "dead" => SpaceGoal::DeadOnly,
+            "all" => SpaceGoal::Everything,
+            _ if text.ends_with('%') => {
+                let number = text.trim_end_matches('%').trim().parse::<f64>();
+                let percent = number.ok().filter(|percent| (0.0..=100.0).contains(percent));
+                SpaceGoal::Unused(percent.ok_or_else(wrong)? / 100.0)
+            }
+            _ => SpaceGoal::Free(text.parse::<ByteSize>().map_err(|_| wrong())?.0),
+        }))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -157,5 +181,15 @@ mod tests {
         assert_eq!(share("25%").unwrap(), 0.25);
         assert!(share("0%").is_err() && share("101%").is_err());
         assert!("0".parse::<Rate>().is_err() && "1K".parse::<Rate>().is_ok());
+    }
+
+    #[test]
+    fn goals_are_read_as_people_write_them() {
+        let goal = |text: &str| text.parse::<Goal>().map(|goal| goal.0);
+        assert_eq!(goal("5%").unwrap(), SpaceGoal::Unused(0.05));
+        assert_eq!(goal("dead").unwrap(), SpaceGoal::DeadOnly);
+        assert_eq!(goal("all").unwrap(), SpaceGoal::Everything);
+        assert_eq!(goal("2GiB").unwrap(), SpaceGoal::Free(2 << 30));
+        assert!(goal("-1%").is_err() && goal("lots").is_err());
     }
 }

@@ -4,12 +4,12 @@
 //! misspelt rule that is ignored loses data sooner or later. Relative paths count from the
 //! directory of the file, and `~/` stands for the home directory.
 
-use crate::bounds::BoundProfile;
-use crate::commands::gc::Goal;
+use crate::bounds::{BoundProfile, Goal};
 use crate::files;
 use crate::password::PasswordSource;
 use crate::place;
 use crate::size::ByteSize;
+use crate::text_values::{optional_count, optional_text, texts};
 use onefold_engine::look_up::LookupChoice;
 use onefold_format::codec::Compression;
 use onefold_format::index_run::IndexKind;
@@ -18,11 +18,10 @@ use onefold_policy::rewrite::RewriteChoice;
 use onefold_policy::tag_list::TagList;
 use onefold_types::error::Context;
 use onefold_types::{Error, Result};
-use serde::{Deserialize, Deserializer, de};
+use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
-use std::str::FromStr;
 
 /// The profile that applies where none is named.
 const DEFAULT_PROFILE: &str = "default";
@@ -180,42 +179,6 @@ pub struct ForgetProfile {
     #[serde(rename = "final")]
     pub for_good: bool,
     pub prune: bool,
-}
-
-/// A value that is written as a text.
-pub fn optional_text<'de, T, D>(from: D) -> Result<Option<T>, D::Error>
-where
-    T: FromStr<Err = Error>,
-    D: Deserializer<'de>,
-{
-    let text = String::deserialize(from)?;
-    text.parse().map(Some).map_err(de::Error::custom)
-}
-
-fn texts<'de, T, D>(from: D) -> Result<Vec<T>, D::Error>
-where
-    T: FromStr<Err = Error>,
-    D: Deserializer<'de>,
-{
-    Vec::<String>::deserialize(from)?
-        .iter()
-        .map(|text| text.parse().map_err(de::Error::custom))
-        .collect()
-}
-
-/// A count is a number or a text such as "unlimited".
-fn optional_count<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Count>, D::Error> {
-    #[derive(Deserialize)]
-    #[serde(untagged)]
-    enum NumberOrText {
-        Number(i64),
-        Text(String),
-    }
-    let text = match NumberOrText::deserialize(from)? {
-        NumberOrText::Number(number) => number.to_string(),
-        NumberOrText::Text(text) => text,
-    };
-    text.parse().map(Some).map_err(de::Error::custom)
 }
 
 impl Profile {

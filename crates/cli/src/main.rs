@@ -35,6 +35,7 @@ mod reserve;
 mod signals;
 mod size;
 mod table;
+mod text_values;
 mod time;
 mod visible;
 
@@ -43,10 +44,10 @@ mod tests_parsers;
 
 use clap::Parser;
 use clap::error::ErrorKind as UsageKind;
+use commands::{Cli, Command};
 use context::Context;
 use exit::Outcome;
 use onefold_types::{Error, Result};
-use options::Cli;
 use output::{Output, Style};
 use rustix::process::{
     DumpableBehavior, Resource, Rlimit, getrlimit, set_dumpable_behavior, setrlimit,
@@ -89,8 +90,8 @@ fn run(cli: Cli, output: &Arc<Output>) -> Result<Outcome> {
     let Cli { global, command } = cli;
     // These two need no settings, so wrong ones must not stop them.
     match command {
-        options::Command::Completion(arguments) => commands::completion::run(&arguments, output),
-        options::Command::Version => commands::version::run(output),
+        Command::Completion(arguments) => commands::completion::run(&arguments, output),
+        Command::Version => commands::version::run(output),
         command => commands::run(&Context::new(global, Arc::clone(output))?, command),
     }
 }

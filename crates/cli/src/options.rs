@@ -1,50 +1,14 @@
-//! The command line's shape: global options, commands, and options that several commands share.
+//! Options of every command, and options that several commands share.
 
-use crate::commands;
 use crate::size::ByteSize;
+use clap::Args;
 use clap::builder::NonEmptyStringValueParser;
-use clap::builder::styling::{AnsiColor, Styles};
-use clap::{Args, Parser, Subcommand};
 use onefold_crypto::KdfCost;
 use onefold_policy::selection::SnapshotFilter;
 use onefold_policy::tag_list::TagList;
 use onefold_types::{Error, Result, limits};
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
-
-const STYLES: Styles = Styles::styled()
-    .header(AnsiColor::Green.on_default().bold())
-    .usage(AnsiColor::Green.on_default().bold())
-    .literal(AnsiColor::Cyan.on_default());
-
-const AFTER_HELP: &str = "\
-EXAMPLES
-  onefold -r /mnt/backup init
-  onefold -r /mnt/backup backup ~/documents
-  onefold -r /mnt/backup snapshots
-  onefold -r /mnt/backup restore latest --target /tmp/restored
-  onefold -r /mnt/backup check
-
-The password comes from --password-file, --password-command, ONEFOLD_PASSWORD,
-ONEFOLD_PASSWORD_FILE, ONEFOLD_PASSWORD_COMMAND, the profile, or a question at the terminal.
-Snapshots are named by their id, its beginning, 'latest' or 'latest~N'.
-
-EXIT CODES
-  0 done; 1 failed; 3 done in part; 10 no store; 11 store cannot be written; 12 wrong password;
-  130 interrupted";
-
-/// A deduplicating store of snapshots.
-#[derive(Parser, Debug)]
-#[command(name = "onefold", version, styles = STYLES, after_help = AFTER_HELP)]
-#[command(propagate_version = false, max_term_width = 100, subcommand_required = true)]
-pub struct Cli {
-    /// Options of every command.
-    #[command(flatten)]
-    pub global: GlobalOptions,
-    /// What to do.
-    #[command(subcommand)]
-    pub command: Command,
-}
 
 /// Options of every command.
 #[derive(Args, Clone, Debug)]
@@ -88,65 +52,6 @@ pub struct GlobalOptions {
     /// No colours (as does the environment variable NO_COLOR)
     #[arg(long, global = true)]
     pub no_color: bool,
-}
-
-/// What to do.
-#[derive(Subcommand, Debug)]
-#[command(disable_help_subcommand = true)]
-pub enum Command {
-    /// Make a new store
-    Init(commands::init::InitArguments),
-    /// Save files, directories or a stream as a snapshot
-    Backup(commands::backup::BackupArguments),
-    /// List snapshots
-    #[command(visible_alias = "list")]
-    Snapshots(commands::snapshots::SnapshotsArguments),
-    /// List what a snapshot holds
-    Ls(commands::ls::LsArguments),
-    /// Find files by name in all snapshots
-    Find(commands::find::FindArguments),
-    /// Show what differs between two snapshots
-    Diff(commands::diff::DiffArguments),
-    /// Restore files and directories
-    Restore(commands::restore::RestoreArguments),
-    /// Write a file of a snapshot to standard output
-    Dump(commands::dump::DumpArguments),
-    /// Make a new snapshot of the content of another, without copying data
-    #[command(visible_alias = "fastcopy")]
-    CopySnapshot(commands::copy_snapshot::CopySnapshotArguments),
-    /// Make a new snapshot from parts of others, without copying data
-    Synthesize(commands::synthesize::SynthesizeArguments),
-    /// Hide snapshots, by name or by policy; 'undelete' brings them back
-    Forget(commands::forget::ForgetArguments),
-    /// Bring hidden snapshots back
-    Undelete(commands::undelete::UndeleteArguments),
-    /// Keep snapshots whatever 'forget' is told, until 'release'
-    Hold(commands::hold::HoldArguments),
-    /// Let 'forget' have snapshots that are on hold
-    Release(commands::hold::HoldArguments),
-    /// Change the tags of snapshots
-    Tag(commands::tag::TagArguments),
-    /// Change the note of a snapshot
-    Describe(commands::describe::DescribeArguments),
-    /// Make a snapshot of a tree whose record is lost
-    Recover(commands::recover::RecoverArguments),
-    /// Free the space of what no snapshot needs any more
-    #[command(visible_aliases = ["collect", "prune"])]
-    Gc(commands::gc::GcArguments),
-    /// Do whatever is due: collect, merge the index, verify a sample
-    Maintain(commands::maintain::MaintainArguments),
-    /// Verify the store
-    Check(commands::check::CheckArguments),
-    /// Show sizes and ratios
-    Stats(commands::stats::StatsArguments),
-    /// Manage passwords
-    Key(commands::key::KeyArguments),
-    /// Show an object of the store
-    Cat(commands::cat::CatArguments),
-    /// Print a completion script for a shell
-    Completion(commands::completion::CompletionArguments),
-    /// Print the version
-    Version,
 }
 
 /// Options that select snapshots.
@@ -229,24 +134,4 @@ pub struct RecordArguments {
     /// The time of the new snapshot, such as '2026-01-31 18:30:00'
     #[arg(long, value_name = "TIME", value_parser = crate::time::parse)]
     pub time: Option<i64>,
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use clap::CommandFactory;
-
-    #[test]
-    fn the_command_line_is_well_formed() {
-        Cli::command().debug_assert();
-    }
-
-    #[test]
-    fn every_command_that_does_something_shows_an_example() {
-        for command in Cli::command().get_subcommands() {
-            let example = command.get_after_help().map(ToString::to_string);
-            let has_example = example.is_some_and(|text| text.contains("EXAMPLE"));
-            assert!(has_example || command.get_name() == "version", "{}", command.get_name());
-        }
-    }
 }

@@ -18,7 +18,7 @@
 //! another has cut already is no step.
 
 use onefold_engine::Repository;
-use onefold_engine::index::rebuild;
+use onefold_engine::container::list;
 use onefold_store::{Blobs, Key, LocalStore};
 use onefold_types::{Result, limits};
 
@@ -103,7 +103,7 @@ pub fn give_up(store: &LocalStore, repository: &Repository, user: User) -> Resul
 /// Where no file can be made any more, room is of no use: removes some metadata packs, which are
 /// copies; `false` if there are none for this user. A collection needs some that forgetting leaves.
 fn give_up_names(repository: &Repository, user: User) -> Result<bool> {
-    let mut packs = rebuild::list_packs(repository)?;
+    let mut packs = list::list_packs(repository)?;
     if user == User::Forgetting {
         packs.truncate(packs.len().saturating_sub(PACKS_FOR_COLLECTING));
     }

@@ -37,7 +37,6 @@
 
 mod containers;
 mod decisions;
-pub mod findings;
 mod foundation;
 mod index;
 mod paths;
@@ -54,9 +53,9 @@ use crate::job::Job;
 use crate::repository::Repository;
 use crate::session::doubts::{self, Doubts};
 use crate::session::evidence;
+use crate::session::findings::{self, Findings};
 use crate::session::tombstones::{self, Forgotten};
 use crate::session::{Snapshot, SnapshotList};
-use findings::Findings;
 use onefold_format::layout;
 use onefold_format::node::{Reference, Totals};
 use onefold_store::Key;

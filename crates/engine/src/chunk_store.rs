@@ -16,11 +16,11 @@
 //!
 //! Concurrency: streams share the filter and the pending set behind one lock, taken once a batch.
 
+use crate::container::FrameId;
 use crate::container::frame_pool::FramePool;
 use crate::container::log::{ContainerLog, DurableContainer};
 use crate::container::open::ContainerContext;
 use crate::index::{FingerprintIndex, append};
-use crate::placement::FrameId;
 use crate::repository::Repository;
 use onefold_format::codec::Compression;
 use onefold_format::index_run::IndexKind;

@@ -3,13 +3,19 @@
 //! | module | holds |
 //! | --- | --- |
 //! | [`frame`] | one frame: compress, seal, decode and compare; and the way back |
+//! | [`frame_id`] | names of frames, and which chunks they hold |
 //! | [`frame_pool`] | the threads that seal frames |
 //! | [`open`] | an open container: frames in stream order until it is full (SISL) |
+//! | [`list`] | the names of what is stored |
 //! | [`log`] | appends finished containers to the store and keeps what is not yet indexed |
 //! | [`reader`] | metadata sections and frames of stored containers |
 
 pub mod frame;
+pub mod frame_id;
 pub mod frame_pool;
+pub mod list;
 pub mod log;
 pub mod open;
 pub mod reader;
+
+pub use frame_id::{FrameExtent, FrameId};

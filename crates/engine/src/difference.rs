@@ -10,9 +10,9 @@
 //! Bytes: of a modified file, the parts that only one side has; equal parts of its tree are passed
 //! over like equal directories. Of very large differences only whole parts are told apart.
 
-use crate::find::{DirectoryCursor, check_depth};
 use crate::job::Job;
 use crate::repository::Repository;
+use crate::tree::directory_cursor::{DirectoryCursor, check_depth};
 use crate::tree::{TreeReader, path};
 use onefold_format::node::{Entry, EntryKind, Extent, Node, Reference};
 use onefold_types::error::Context;

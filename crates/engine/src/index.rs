@@ -4,6 +4,7 @@
 //! | --- | --- |
 //! | [`append`] | durable containers into the index |
 //! | [`run`] | one immutable sorted run: opening, what it knows, reading its pages |
+//! | [`run_list`] | the names of the runs in a store |
 //! | [`run_writer`] | writing a run, page by page |
 //! | [`read_back`] | a run that was written, compared with what went in |
 //! | [`piece`] | what stands in memory for some pages of a run |
@@ -26,6 +27,7 @@ pub mod piece;
 pub mod read_back;
 pub mod rebuild;
 pub mod run;
+pub mod run_list;
 pub mod run_writer;
 pub mod scan;
 

@@ -4,11 +4,13 @@
 //! | --- | --- |
 //! | [`repository`] | create and open a store; its keys |
 //! | [`container`] | containers on the way in and out |
-//! | [`index`] | fingerprint to containers: runs, merging, rebuilding |
 //! | [`session`] | announce, read the epoch, commit once; snapshots, marks and tombstones |
-//! | [`chunk_store`] | new chunks in, verdicts out: look-up, packing, indexing |
-//! | [`look_up`], [`device`] | which way of looking up is taken, and what the device costs |
+//! | [`index`] | fingerprint to containers: runs, merging, rebuilding |
+//! | [`chunks`] | a chunk's bytes by its name: locate, read, open, verify |
 //! | [`tree`] | directories and files as Merkle trees: building, reading, walking |
+//! | [`placement`] | where the chunks of a snapshot lay when it was written |
+//! | [`look_up`], [`device`] | which way of looking up is taken, and what the device costs |
+//! | [`chunk_store`] | new chunks in, verdicts out: look-up, packing, indexing |
 //! | [`ingest`] | backup: source, read, chunk, fingerprint, look up, pack, publish |
 //! | [`restore`] | the way back, to files or to a stream |
 //! | [`collection`] | garbage collection: mark, select, copy, settle, delete |
@@ -35,6 +37,7 @@
 
 pub mod check;
 pub mod chunk_store;
+pub mod chunks;
 pub mod collection;
 pub mod container;
 pub mod device;

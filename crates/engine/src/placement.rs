@@ -27,4 +27,4 @@ pub use earlier::EarlierPlacement;
 pub use overview::Overview;
 pub use reader::{Guide, PlacedItem, PlacementReader, Run};
 pub use recorder::{PlacementRecorder, RecordedPlacement};
-pub use unit::{FrameId, Unit};
+pub use unit::Unit;

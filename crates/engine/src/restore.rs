@@ -39,7 +39,6 @@ mod item;
 mod metadata;
 mod output;
 mod plan;
-mod relocate;
 pub mod request_costs;
 mod rounds;
 mod stash;

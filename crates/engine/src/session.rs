@@ -3,6 +3,7 @@
 //! | module | holds |
 //! | --- | --- |
 //! | [`writer`] | a writer's session: W1 to W4 and W7 |
+//! | [`announced`] | which sessions were announced and have no outcome |
 //! | [`decided`] | names that are decided once, and their second copies |
 //! | [`epoch`] | the newest epoch and what it condemns |
 //! | [`snapshots`] | the authenticated list of snapshots |
@@ -10,15 +11,18 @@
 //! | [`changes`] | what is said about snapshots after they were made |
 //! | [`marks`] | what is hidden until it is brought back |
 //! | [`evidence`] | what proves that outcomes existed |
+//! | [`findings`] | containers that must not be relied upon |
 //! | [`doubts`] | whether what a parent refers to is relied upon unread |
 //!
 //! Rule numbers (W1, F1, ...) are those of docs/PROTOCOL.md.
 
+pub mod announced;
 pub mod changes;
 pub mod decided;
 pub mod doubts;
 pub mod epoch;
 pub mod evidence;
+pub mod findings;
 pub mod marks;
 pub mod snapshots;
 pub mod tombstones;

@@ -4,8 +4,9 @@
 //! sequential scan, and from the containers that no pack describes. Nothing is written, and damage
 //! is left out of the figures: to find it is the business of a check.
 
+use crate::container::list;
 use crate::container::reader::{self, OpenedSection};
-use crate::index::{FingerprintIndex, rebuild};
+use crate::index::FingerprintIndex;
 use crate::job::Job;
 use crate::repository::Repository;
 use crate::session::SnapshotList;
@@ -68,7 +69,7 @@ pub fn statistics(repository: &Arc<Repository>, job: &Job) -> Result<Statistics>
 
     job.progress.set_totals(containers.len() as u64, 0);
     // Packs are copies; what none of them describes is asked of its container.
-    for name in rebuild::list_packs(repository).unwrap_or_default() {
+    for name in list::list_packs(repository).unwrap_or_default() {
         job.interrupt.check()?;
         count_pack(repository, &name, &mut containers, &mut statistics, job)?;
     }

@@ -21,12 +21,12 @@ mod recover;
 
 pub use recover::recover;
 
-use crate::check::findings;
 use crate::chunk_store::{ChunkStore, ChunkStoreOptions, RewriteOptions};
 use crate::find::walk_with;
 use crate::index::FingerprintIndex;
 use crate::job::Job;
 use crate::repository::Repository;
+use crate::session::findings;
 use crate::session::snapshots::read_outcome;
 use crate::session::{Commit, SnapshotList, WriterSession};
 use crate::tree::directory::Directory;

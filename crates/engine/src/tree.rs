@@ -2,17 +2,19 @@
 //!
 //! | module | holds |
 //! | --- | --- |
-//! | [`chunk_reader`] | a chunk's bytes by its name: locate, read, open, verify |
 //! | [`tree_reader`] | nodes, directories and file contents out of a store |
 //! | [`file_map`] | builds the tree of one file |
 //! | [`directory`] | builds the nodes of one directory |
+//! | [`directory_cursor`] | the entries of one directory, leaf by leaf |
+//! | [`node_sink`] | what a tree is built into |
 //! | [`path`] | paths in snapshots: bytes, escaped for display |
 
-pub mod chunk_reader;
 pub mod directory;
+pub mod directory_cursor;
 pub mod file_map;
+pub mod node_sink;
 pub mod path;
 pub mod tree_reader;
 
-pub use chunk_reader::{ChunkReader, Location};
+pub use node_sink::NodeSink;
 pub use tree_reader::TreeReader;

@@ -7,6 +7,7 @@
 //! | --- | --- |
 //! | [`files`] | the files of the project |
 //! | [`source`] | Rust source taken apart: code, comments, functions |
+//! | [`imports`] | which file uses which |
 //! | [`markdown`] | tables and links of documents |
 //! | [`mutants`] | the list of mutants, which the program of that name runs |
 //!
@@ -14,6 +15,7 @@
 //! last line of docs/FORMAT.md.
 
 pub mod files;
+pub mod imports;
 pub mod markdown;
 pub mod mutants;
 pub mod source;

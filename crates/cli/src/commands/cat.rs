@@ -8,8 +8,8 @@ use crate::reference::Snapshots;
 use crate::time;
 use clap::{Args, Subcommand};
 use onefold_engine::Repository;
+use onefold_engine::container::list;
 use onefold_engine::container::reader;
-use onefold_engine::index::rebuild;
 use onefold_engine::tree::TreeReader;
 use onefold_format::codec::Codec;
 use onefold_format::container::MetadataSection;
@@ -105,7 +105,7 @@ fn to_value(object: &impl serde::Serialize) -> Result<Value> {
 }
 
 fn find_container(repository: &Repository, beginning: &str) -> Result<ContainerId> {
-    let mut found = rebuild::container_names(repository)?;
+    let mut found = list::container_names(repository)?;
     found.retain(|id| !beginning.is_empty() && id.to_string().starts_with(beginning));
     match (found.len(), found.first()) {
         (1, Some(id)) => Ok(*id),

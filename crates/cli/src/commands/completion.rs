@@ -1,7 +1,7 @@
 //! `completion`: a script that teaches a shell our options.
 
+use super::Cli;
 use crate::exit::Outcome;
-use crate::options::Cli;
 use crate::output::{Output, RawStdout};
 use clap::{Args, CommandFactory};
 use clap_complete::Shell;

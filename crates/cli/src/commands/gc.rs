@@ -1,12 +1,12 @@
 //! `gc`: frees the space of what no snapshot needs, beside running backups and restores.
 
-use crate::bounds::{BoundArguments, Bounds};
+use crate::bounds::{BoundArguments, Bounds, Goal};
 use crate::context::{Access, Context, host_name, user_name};
 use crate::exit::Outcome;
 use crate::hidden::Hidden;
 use crate::machine_notes;
 use crate::reserve;
-use crate::size::{ByteSize, counted, human};
+use crate::size::{counted, human};
 use crate::table::Table;
 use crate::time;
 use clap::Args;
@@ -14,10 +14,9 @@ use onefold_engine::collection::{self, CollectOptions, CollectReport, MarkAlgori
 use onefold_engine::{Repository, retention};
 use onefold_policy::collection::select::{CLASS_NAMES, UNUSED_SHARE_DEFAULT};
 use onefold_store::layers::ThrottleLimits;
-use onefold_types::{Error, ErrorKind, Result};
+use onefold_types::{ErrorKind, Result};
 use serde_json::json;
 use std::path::PathBuf;
-use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -87,29 +86,6 @@ pub fn forget_hidden(context: &Context, bounds: &Bounds) -> Result<()> {
             )),
         }
     })
-}
-
-/// A space goal as a user says it.
-#[derive(Clone, Copy, PartialEq, Debug)]
-pub struct Goal(pub SpaceGoal);
-
-impl FromStr for Goal {
-    type Err = Error;
-
-    fn from_str(text: &str) -> Result<Self> {
-        let wrong =
-            || Error::invalid(format!("'{text}' is no goal; write it like 5%, 10GiB, dead or all"));
-        Ok(Self(match text {
-            "dead" => SpaceGoal::DeadOnly,
-            "all" => SpaceGoal::Everything,
-            _ if text.ends_with('%') => {
-                let number = text.trim_end_matches('%').trim().parse::<f64>();
-                let percent = number.ok().filter(|percent| (0.0..=100.0).contains(percent));
-                SpaceGoal::Unused(percent.ok_or_else(wrong)? / 100.0)
-            }
-            _ => SpaceGoal::Free(text.parse::<ByteSize>().map_err(|_| wrong())?.0),
-        }))
-    }
 }
 
 /// Runs the command.
@@ -391,19 +367,4 @@ pub fn fields(report: &CollectReport, looks_only: bool) -> serde_json::Value {
         },
         "phases_ms": milliseconds(&report.phases),
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn goals_are_read_as_people_write_them() {
-        let goal = |text: &str| text.parse::<Goal>().map(|goal| goal.0);
-        assert_eq!(goal("5%").unwrap(), SpaceGoal::Unused(0.05));
-        assert_eq!(goal("dead").unwrap(), SpaceGoal::DeadOnly);
-        assert_eq!(goal("all").unwrap(), SpaceGoal::Everything);
-        assert_eq!(goal("2GiB").unwrap(), SpaceGoal::Free(2 << 30));
-        assert!(goal("-1%").is_err() && goal("lots").is_err());
-    }
 }

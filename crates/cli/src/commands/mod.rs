@@ -1,4 +1,5 @@
-//! The commands: each maps its options onto engine calls and the results onto lines.
+//! The command line: its commands. Each maps its options onto engine calls and the results onto
+//! lines.
 
 pub mod backup;
 pub mod cat;
@@ -28,8 +29,103 @@ pub mod version;
 
 use crate::context::Context;
 use crate::exit::Outcome;
-use crate::options::Command;
+use crate::options::GlobalOptions;
+use clap::builder::styling::{AnsiColor, Styles};
+use clap::{Parser, Subcommand};
 use onefold_types::{ErrorKind, Result};
+
+const STYLES: Styles = Styles::styled()
+    .header(AnsiColor::Green.on_default().bold())
+    .usage(AnsiColor::Green.on_default().bold())
+    .literal(AnsiColor::Cyan.on_default());
+
+const AFTER_HELP: &str = "\
+EXAMPLES
+  onefold -r /mnt/backup init
+  onefold -r /mnt/backup backup ~/documents
+  onefold -r /mnt/backup snapshots
+  onefold -r /mnt/backup restore latest --target /tmp/restored
+  onefold -r /mnt/backup check
+
+The password comes from --password-file, --password-command, ONEFOLD_PASSWORD,
+ONEFOLD_PASSWORD_FILE, ONEFOLD_PASSWORD_COMMAND, the profile, or a question at the terminal.
+Snapshots are named by their id, its beginning, 'latest' or 'latest~N'.
+
+EXIT CODES
+  0 done; 1 failed; 3 done in part; 10 no store; 11 store cannot be written; 12 wrong password;
+  130 interrupted";
+
+/// A deduplicating store of snapshots.
+#[derive(Parser, Debug)]
+#[command(name = "onefold", version, styles = STYLES, after_help = AFTER_HELP)]
+#[command(propagate_version = false, max_term_width = 100, subcommand_required = true)]
+pub struct Cli {
+    /// Options of every command.
+    #[command(flatten)]
+    pub global: GlobalOptions,
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// What to do.
+#[derive(Subcommand, Debug)]
+#[command(disable_help_subcommand = true)]
+pub enum Command {
+    /// Make a new store
+    Init(init::InitArguments),
+    /// Save files, directories or a stream as a snapshot
+    Backup(backup::BackupArguments),
+    /// List snapshots
+    #[command(visible_alias = "list")]
+    Snapshots(snapshots::SnapshotsArguments),
+    /// List what a snapshot holds
+    Ls(ls::LsArguments),
+    /// Find files by name in all snapshots
+    Find(find::FindArguments),
+    /// Show what differs between two snapshots
+    Diff(diff::DiffArguments),
+    /// Restore files and directories
+    Restore(restore::RestoreArguments),
+    /// Write a file of a snapshot to standard output
+    Dump(dump::DumpArguments),
+    /// Make a new snapshot of the content of another, without copying data
+    #[command(visible_alias = "fastcopy")]
+    CopySnapshot(copy_snapshot::CopySnapshotArguments),
+    /// Make a new snapshot from parts of others, without copying data
+    Synthesize(synthesize::SynthesizeArguments),
+    /// Hide snapshots, by name or by policy; 'undelete' brings them back
+    Forget(forget::ForgetArguments),
+    /// Bring hidden snapshots back
+    Undelete(undelete::UndeleteArguments),
+    /// Keep snapshots whatever 'forget' is told, until 'release'
+    Hold(hold::HoldArguments),
+    /// Let 'forget' have snapshots that are on hold
+    Release(hold::HoldArguments),
+    /// Change the tags of snapshots
+    Tag(tag::TagArguments),
+    /// Change the note of a snapshot
+    Describe(describe::DescribeArguments),
+    /// Make a snapshot of a tree whose record is lost
+    Recover(recover::RecoverArguments),
+    /// Free the space of what no snapshot needs any more
+    #[command(visible_aliases = ["collect", "prune"])]
+    Gc(gc::GcArguments),
+    /// Do whatever is due: collect, merge the index, verify a sample
+    Maintain(maintain::MaintainArguments),
+    /// Verify the store
+    Check(check::CheckArguments),
+    /// Show sizes and ratios
+    Stats(stats::StatsArguments),
+    /// Manage passwords
+    Key(key::KeyArguments),
+    /// Show an object of the store
+    Cat(cat::CatArguments),
+    /// Print a completion script for a shell
+    Completion(completion::CompletionArguments),
+    /// Print the version
+    Version,
+}
 
 /// Runs a command.
 pub fn run(context: &Context, command: Command) -> Result<Outcome> {
@@ -69,5 +165,25 @@ fn dispatch(context: &Context, command: Command) -> Result<Outcome> {
         Command::Cat(arguments) => cat::run(context, &arguments),
         Command::Completion(arguments) => completion::run(&arguments, &context.output),
         Command::Version => version::run(&context.output),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_well_formed() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn every_command_that_does_something_shows_an_example() {
+        for command in Cli::command().get_subcommands() {
+            let example = command.get_after_help().map(ToString::to_string);
+            let has_example = example.is_some_and(|text| text.contains("EXAMPLE"));
+            assert!(has_example || command.get_name() == "version", "{}", command.get_name());
+        }
     }
 }

@@ -11,10 +11,10 @@
 
 use super::containers::{PrefixSum, Survey, checksum_of, is_of_one_object};
 use super::{CheckReport, LINES_MAX};
+use crate::container::list::list_packs;
 use crate::container::reader;
-use crate::index::fingerprint_index::list_runs;
-use crate::index::rebuild::list_packs;
 use crate::index::run::Run;
+use crate::index::run_list::list_runs;
 use crate::job::Job;
 use crate::repository::Repository;
 use crate::session::{decided, epoch};

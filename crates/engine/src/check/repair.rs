@@ -7,9 +7,10 @@
 //!
 //! Concurrency: runs written by a backup meanwhile are not in the plan and stay.
 
-use crate::index::fingerprint_index::list_runs;
+use crate::container::list;
 use crate::index::rebuild;
 use crate::index::run::Run;
+use crate::index::run_list::list_runs;
 use crate::index::{FingerprintIndex, merge};
 use crate::job::Job;
 use crate::repository::Repository;
@@ -57,7 +58,7 @@ pub fn plan_index_repair(repository: &Repository, job: &Job) -> Result<IndexRepa
         }
         plan.runs.push(id);
     }
-    plan.containers = rebuild::container_names(repository)?.len() as u64;
+    plan.containers = list::container_names(repository)?.len() as u64;
     Ok(plan)
 }
 
@@ -74,7 +75,7 @@ pub fn execute_index_repair(
         Some(kind) => kind,
         None => FingerprintIndex::open(repository)?.kind(),
     };
-    let (none, present) = (FingerprintIndex::default(), rebuild::container_names(repository)?);
+    let (none, present) = (FingerprintIndex::default(), list::container_names(repository)?);
     let replayed = rebuild::replay_containers(repository, &none, &present, kind, job)?;
     for id in &plan.runs {
         let key = Key::new(layout::index_run(*id))?;

@@ -14,7 +14,7 @@ use super::index::Coverage;
 use crate::container::frame::FrameOpener;
 use crate::container::reader::{self, FrameReader};
 use crate::index::FingerprintIndex;
-use crate::index::fingerprint_index::list_runs;
+use crate::index::run_list::list_runs;
 use crate::repository::Repository;
 use lru::LruCache;
 use onefold_format::container::{ChunkDescriptor, MetadataSection};

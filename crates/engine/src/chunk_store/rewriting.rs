@@ -21,7 +21,8 @@
 
 use super::prefix_hasher::PrefixHasher;
 use super::waiting;
-use crate::placement::{FrameId, Unit};
+use crate::container::FrameId;
+use crate::placement::Unit;
 use onefold_policy::rewrite::{
     ContainerUse, Decided, Decision, Expected, RewriteChoice, RewriteCounters, RewriteParameters,
     Standing, StreamChunk, StreamRewriter,

@@ -4,11 +4,10 @@
 //! container itself, in this session. Accesses of the device are timed, so that the choice of a
 //! strategy rests on what this store's device costs now, caches of the system included.
 
+use crate::container::frame_id::{FrameExtent, FrameId, frames_of};
 use crate::container::reader;
 use crate::index::FingerprintIndex;
-use crate::placement::FrameId;
 use crate::repository::Repository;
-use onefold_format::container::{FrameDescriptor, MetadataSection};
 use onefold_policy::ports::{IndexPort, Instance};
 use onefold_types::{ContainerId, ErrorKind, Fingerprint, Result};
 use std::collections::{BTreeSet, HashMap};
@@ -30,28 +29,6 @@ pub struct StorePort {
     pub timing: DeviceTiming,
     /// The frames of the containers read.
     pub frames: HashMap<ContainerId, Box<[FrameExtent]>>,
-}
-
-/// A frame of a container.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct FrameExtent {
-    /// The position of its first chunk in the metadata section.
-    pub first: u32,
-    /// Its plain bytes.
-    pub plain_bytes: u32,
-}
-
-/// The frames of a container.
-#[must_use]
-pub fn frames_of(section: &MetadataSection) -> Box<[FrameExtent]> {
-    let mut first = 0;
-    let extent = |(number, frame): (usize, &FrameDescriptor)| {
-        let chunks = &section.chunks[first as usize..];
-        let extent = FrameExtent { first, plain_bytes: frame.plain_length };
-        first += chunks.iter().take_while(|chunk| chunk.frame as usize == number).count() as u32;
-        extent
-    };
-    section.frames.iter().enumerate().map(extent).collect()
 }
 
 impl StorePort {

@@ -11,8 +11,10 @@
 use super::rewriting::{Rewriting, Stream};
 use super::waiting::{ChunkBatch, Released, Standing, WaitingChunks};
 use super::{ChunkStore, Decided};
+use crate::container::FrameId;
 use crate::container::open::OpenContainer;
-use crate::placement::{FrameId, PlacementRecorder, RecordedPlacement};
+use crate::placement::{PlacementRecorder, RecordedPlacement};
+use crate::tree::NodeSink;
 use onefold_format::node::Node;
 use onefold_policy::lookup::StreamLookup;
 use onefold_types::error::Context;
@@ -100,13 +102,6 @@ impl StreamWriter {
         if let Some(placement) = &mut self.placement {
             placement.keep(before, place, chunks);
         }
-    }
-
-    /// Stores a tree node unless it is there already; returns its name. A new one is decoded from
-    /// its bytes as a reader does, and compared, before it counts.
-    pub fn put_tree_node(&mut self, level: Level, node: &Node) -> Result<Fingerprint> {
-        let bytes = node.encode();
-        self.store_node(level, &bytes, true, || read_back(level, node, &bytes))
     }
 
     /// Stores the bytes of a tree node as they are, unless they are there already.
@@ -207,6 +202,15 @@ impl StreamWriter {
     fn finish_rewriting(&mut self) -> Result<()> {
         let Self { store, data, rewriting, placement, .. } = self;
         rewriting.finish(&mut Placing { store, data, placement })
+    }
+}
+
+impl NodeSink for StreamWriter {
+    /// Unless it is there already. A new one is decoded from its bytes as a reader does, and
+    /// compared, before it counts.
+    fn put_tree_node(&mut self, level: Level, node: &Node) -> Result<Fingerprint> {
+        let bytes = node.encode();
+        self.store_node(level, &bytes, true, || read_back(level, node, &bytes))
     }
 }
 

@@ -13,7 +13,7 @@
 //! exactly one verdict, and whoever commits asks first whether the queue is empty: anything else is
 //! a defect and ends the session.
 
-use crate::placement::FrameId;
+use crate::container::FrameId;
 use onefold_types::{Fingerprint, Result, bug, invariant};
 use std::collections::VecDeque;
 use std::ops::Range;

@@ -6,10 +6,10 @@
 //!
 //! Every step may be repeated, by any number of collectors at once.
 
-use crate::check::findings;
 use crate::index::{FingerprintIndex, append, merge};
 use crate::job::Job;
 use crate::repository::Repository;
+use crate::session::findings;
 use onefold_format::{layout, metadata_pack};
 use onefold_store::Key;
 use onefold_types::{ContainerId, ErrorKind, Result};

@@ -24,13 +24,15 @@ use super::mark::{MarkReport, Marker};
 use super::settle;
 use super::survey::{Survey, Surveyed};
 use super::{CollectOptions, CollectReport, CopyOrder, roots_of};
-use crate::check::findings;
+use crate::container::list;
 use crate::index::{FingerprintIndex, merge, rebuild};
 use crate::job::Job;
 use crate::repository::Repository;
+use crate::session::announced;
 use crate::session::changes::{self, Changes};
 use crate::session::epoch::{self, DecidedEpoch, Newest};
 use crate::session::evidence::Evidence;
+use crate::session::findings;
 use crate::session::marks::Marks as HiddenMarks;
 use crate::session::snapshots;
 use crate::session::tombstones::Forgotten;
@@ -291,7 +293,7 @@ impl<'a> Collector<'a> {
     /// Bars what must not be condemned: `barred`, what is damaged or not in the index, and what a
     /// running backup may be at.
     fn bar(&mut self, survey: &mut Survey, barred: &BTreeSet<ContainerId>) -> Result<()> {
-        let oldest = settle::oldest_running_ns(self.repository)?;
+        let oldest = announced::oldest_running_ns(self.repository)?;
         let oldest_ms = oldest.map(|ns| ns / 1_000_000 - CLOCK_DIFFERENCE_MS);
         // Whoever has no patience fences running backups at once, and waits for none of them.
         let is_patient = !self.options.patience.is_zero();
@@ -334,7 +336,7 @@ impl<'a> Collector<'a> {
         let mut index = FingerprintIndex::open(self.repository)?;
         if mend {
             merge::remove_superseded(self.repository, &index)?;
-            let present = rebuild::container_names(self.repository)?;
+            let present = list::container_names(self.repository)?;
             let kind = index.kind();
             let (quiet, _) = Job::unattended();
             let quiet = Job { interrupt: self.job.interrupt.clone(), ..quiet };
@@ -553,9 +555,9 @@ impl<'a> Collector<'a> {
     fn tidied(mut self) -> Result<CollectReport> {
         if !self.options.mark_only {
             let started = Instant::now();
-            settle::remove_decided(self.repository)?;
+            announced::remove_decided(self.repository)?;
             changes::remove_forgotten(self.repository)?;
-            let present = rebuild::container_names(self.repository)?;
+            let present = list::container_names(self.repository)?;
             match cleaning::rewrite_packs(self.repository, &present, self.job) {
                 // What was to be freed is free; packs are copies and can wait.
                 Err(error) if error.kind() != ErrorKind::NoSpace => return Err(error),

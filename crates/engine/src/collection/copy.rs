@@ -26,7 +26,7 @@
 use super::gathered::{Gathered, LiveFrame, Spot};
 use super::read_back::{self, HandedIn};
 use super::survey::Survey;
-use crate::check::findings;
+use crate::chunks::{ChunkReader, Location};
 use crate::container::frame::{FrameChunk, verify_slices};
 use crate::container::frame_pool::FramePool;
 use crate::container::log::ContainerLog;
@@ -34,7 +34,7 @@ use crate::container::open::{ContainerContext, OpenContainer};
 use crate::index::{FingerprintIndex, append};
 use crate::job::Job;
 use crate::repository::Repository;
-use crate::tree::chunk_reader::{ChunkReader, Location};
+use crate::session::findings;
 use onefold_format::container::{ChunkDescriptor, MetadataSection};
 use onefold_types::{ContainerId, Error, ErrorKind, Fingerprint, Level, Result, limits};
 use std::borrow::Cow;

@@ -1,9 +1,9 @@
 //! Whether a collection is due: told by what has happened since the last one, and by what it has
 //! written into its plan about what it left; not by a clock.
 
-use super::settle;
-use crate::index::rebuild;
+use crate::container::list;
 use crate::repository::Repository;
+use crate::session::announced;
 use crate::session::epoch::{self, Newest};
 use crate::session::tombstones::Forgotten;
 use onefold_format::record::Plan;
@@ -70,7 +70,7 @@ pub fn due(repository: &Repository) -> Result<Option<Due>> {
     if exceeds_goal(unused_bytes, stored_bytes) {
         return Ok(Some(Due::Unused { unused_bytes, stored_bytes }));
     }
-    let sessions = settle::abandoned(repository)?.len() as u64;
+    let sessions = announced::abandoned(repository)?.len() as u64;
     Ok((sessions > 0).then_some(Due::Abandoned { sessions }))
 }
 
@@ -86,8 +86,7 @@ fn kept(repository: &Repository, number: u64, condemned: Vec<ContainerId>) -> Re
         Err(error) if error.is_damage() => return Ok(0),
         Err(error) => return Err(error),
     };
-    let present: BTreeSet<ContainerId> =
-        rebuild::container_names(repository)?.into_iter().collect();
+    let present: BTreeSet<ContainerId> = list::container_names(repository)?.into_iter().collect();
     let kept = condemned.iter().filter(|id| !swept.contains(id) && present.contains(id));
     Ok(kept.count() as u64)
 }

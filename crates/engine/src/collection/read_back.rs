@@ -9,12 +9,12 @@
 //! on it.
 
 use super::parallel::in_parallel;
-use crate::check::findings;
 use crate::container::frame::{FrameChunk, FrameOpener, verify_chunks};
 use crate::container::log::DurableContainer;
 use crate::container::reader::{self, FrameReader};
 use crate::job::Job;
 use crate::repository::Repository;
+use crate::session::findings;
 use onefold_format::container::{
     self, BodyChecksum, ChunkDescriptor, FOOTER_BYTES, Footer, MetadataSection,
 };

@@ -5,16 +5,10 @@
 //! not in time, or whose process is known to be gone. Time and process names decide only when to
 //! fence: a session that is fenced wrongly starts over and loses nothing but time.
 
-use crate::environment::process_is_gone;
 use crate::job::Job;
 use crate::repository::Repository;
-use crate::session::decided::{DecidedName, LISTS_MAX, changes_too_often};
-use onefold_crypto::Purpose;
-use onefold_format::layout;
-use onefold_format::record::{self, Note, Outcome};
-use onefold_store::Key;
+use crate::session::announced::{abandoned, fence, is_abandoned, undecided};
 use onefold_types::{Result, SessionId};
-use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 /// How long to wait before sessions are listed again.
@@ -57,41 +51,6 @@ pub fn settle(
     }
 }
 
-/// Sessions that are undecided, and the newest epoch that each is ready for.
-pub fn undecided(repository: &Repository) -> Result<BTreeMap<SessionId, Option<u64>>> {
-    let mut left = BTreeMap::new();
-    for (id, ready) in announced(repository)? {
-        if !is_decided(repository, id)? {
-            left.insert(id, ready);
-        }
-    }
-    Ok(left)
-}
-
-/// All sessions that were announced, listed until nothing new appears: one that a list misses would
-/// never be waited for.
-fn announced(repository: &Repository) -> Result<BTreeMap<SessionId, Option<u64>>> {
-    let mut sessions: BTreeMap<SessionId, Option<u64>> = BTreeMap::new();
-    for number in 0..LISTS_MAX {
-        let before = sessions.clone();
-        repository.store().list_names(layout::SESSIONS, &mut |name| {
-            if let Some((id, ready)) = layout::session_of(name) {
-                let newest = sessions.entry(id).or_default();
-                *newest = (*newest).max(ready);
-            }
-            Ok(())
-        })?;
-        if number > 0 && sessions == before {
-            return Ok(sessions);
-        }
-    }
-    Err(changes_too_often(layout::SESSIONS))
-}
-
-fn is_decided(repository: &Repository, id: SessionId) -> Result<bool> {
-    DecidedName::outcome(id).is_decided(repository)
-}
-
 fn old_sessions(repository: &Repository, epoch: u64) -> Result<Vec<SessionId>> {
     let undecided = undecided(repository)?;
     // Never ready is old: it may hold an older epoch than it will declare.
@@ -99,92 +58,7 @@ fn old_sessions(repository: &Repository, epoch: u64) -> Result<Vec<SessionId>> {
     Ok(undecided.iter().filter(|(_, ready)| is_old(ready)).map(|(id, _)| *id).collect())
 }
 
-/// When the oldest session was announced that may still be running, in nanoseconds since 1970;
-/// `None` if there is none that tells. What it is for is preference, not safety.
-pub fn oldest_running_ns(repository: &Repository) -> Result<Option<i64>> {
-    let mut oldest = None;
-    for id in undecided(repository)?.into_keys() {
-        let start = match read_announcement(repository, id) {
-            Ok(note) if process_is_gone(&note.by) => continue,
-            Ok(note) => note.time_ns,
-            Err(error) if error.is_damage() => continue,
-            Err(error) => return Err(error),
-        };
-        oldest = Some(oldest.map_or(start, |oldest: i64| oldest.min(start)));
-    }
-    Ok(oldest)
-}
-
-/// When the oldest session but `own` was announced that has no outcome, in milliseconds since 1970.
-pub fn oldest_announced_ms(repository: &Repository, own: Option<SessionId>) -> Result<Option<i64>> {
-    let mut oldest = None;
-    for id in undecided(repository)?.into_keys().filter(|id| Some(*id) != own) {
-        let time_ms = match read_announcement(repository, id) {
-            Ok(note) => note.time_ns / 1_000_000,
-            Err(error) if error.is_damage() => continue,
-            Err(error) => return Err(error),
-        };
-        oldest = Some(oldest.map_or(time_ms, |oldest: i64| oldest.min(time_ms)));
-    }
-    Ok(oldest)
-}
-
-fn read_announcement(repository: &Repository, id: SessionId) -> Result<Note> {
-    let sealed = repository.store().get(&Key::new(layout::session_announced(id))?)?;
-    let bytes = repository.vault().open_record(Purpose::Session, &id.0, &sealed)?;
-    record::decode(&bytes, "session")
-}
-
-fn is_abandoned(repository: &Repository, id: SessionId) -> Result<bool> {
-    match read_announcement(repository, id) {
-        Ok(note) => Ok(process_is_gone(&note.by)),
-        // Decided and removed meanwhile, or never whole.
-        Err(error) if error.is_damage() => Ok(false),
-        Err(error) => Err(error),
-    }
-}
-
-/// The undecided sessions of processes that are known to be gone.
-pub fn abandoned(repository: &Repository) -> Result<Vec<SessionId>> {
-    let mut abandoned = Vec::new();
-    for id in undecided(repository)?.into_keys() {
-        if is_abandoned(repository, id)? {
-            abandoned.push(id);
-        }
-    }
-    Ok(abandoned)
-}
-
 /// Fences the sessions of processes that are known to be gone.
 pub fn fence_abandoned(repository: &Repository) -> Result<()> {
     abandoned(repository)?.into_iter().try_for_each(|id| fence(repository, id).map(|_| ()))
-}
-
-/// Gives a session up; `false` if it had ended by itself.
-fn fence(repository: &Repository, id: SessionId) -> Result<bool> {
-    let bytes = record::encode(&Outcome::Fenced)?;
-    match DecidedName::outcome(id).decide(repository, &bytes) {
-        Ok(decision) => Ok(decision.is_own),
-        // It is decided, whatever it says: the session cannot commit any more.
-        Err(error) if error.is_damage() => Ok(false),
-        Err(error) => Err(error),
-    }
-}
-
-/// Removes the objects of sessions that are decided: nobody needs them any more.
-pub fn remove_decided(repository: &Repository) -> Result<u64> {
-    let mut names = Vec::new();
-    repository.store().list_names(layout::SESSIONS, &mut |name| {
-        names.push(name.to_owned());
-        Ok(())
-    })?;
-    let mut removed = 0;
-    for name in names {
-        let Some((id, _)) = layout::session_of(&name) else { continue };
-        if is_decided(repository, id)? {
-            repository.store().delete(&Key::new(name)?)?;
-            removed += 1;
-        }
-    }
-    Ok(removed)
 }

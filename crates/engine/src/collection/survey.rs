@@ -6,8 +6,8 @@
 //!
 //! Memory: some 64 bytes a container; a section or a pack at a time.
 
+use crate::container::list;
 use crate::container::reader::{self, OpenedSection};
-use crate::index::rebuild;
 use crate::job::Job;
 use crate::repository::Repository;
 use onefold_format::container::MetadataSection;
@@ -161,7 +161,7 @@ impl Survey {
     ) -> Result<()> {
         // What is wrong with a pack, or with all of them, costs speed only: their containers are
         // read one by one. Another collector may also have replaced it since it was listed.
-        for name in rebuild::list_packs(repository).unwrap_or_default().iter().rev() {
+        for name in list::list_packs(repository).unwrap_or_default().iter().rev() {
             job.interrupt.check()?;
             let Ok(bytes) = repository.store().get(&Key::new(name.as_str())?) else {
                 continue;

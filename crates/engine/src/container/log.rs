@@ -9,7 +9,7 @@
 //! Invariant: after a failure nothing more is appended and every later call fails, so a session
 //! whose container was lost cannot commit (R24, R27).
 
-use crate::chunk_store::store_port::FrameExtent;
+use super::frame_id::FrameExtent;
 use crossbeam_channel::{Receiver, Sender, bounded};
 use onefold_format::container::FOOTER_BYTES;
 use onefold_format::layout;

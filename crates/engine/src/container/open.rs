@@ -14,11 +14,9 @@
 //! Concurrency: owned by its stream's thread.
 
 use super::frame::{CodedFrame, FrameChunk, PlainFrame, SealedFrame};
+use super::frame_id::{FrameId, frames_of};
 use super::frame_pool::{FramePool, Pending};
 use super::log::{ContainerLog, FinishedContainer};
-use crate::chunk_store::store_port::frames_of;
-use crate::placement::FrameId;
-use crate::placement::reader::USES_MAX;
 use onefold_crypto::{ObjectSealer, Purpose, Vault};
 use onefold_format::container::{
     self, BodyChecksum, ChunkDescriptor, Footer, FrameDescriptor, METADATA_PART, MetadataSection,
@@ -30,6 +28,8 @@ use onefold_types::{ContainerId, Error, ErrorKind, Fingerprint, Level, Result, i
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
 
+/// Frames whose plain bytes are remembered.
+const PAYLOADS_MAX: usize = 1 << 18;
 /// Frames of one container that may be in the pool at once.
 const FRAMES_IN_FLIGHT_MAX: usize = 4;
 
@@ -235,7 +235,7 @@ impl OpenContainer {
             self.collect_one(&mut body)?;
         }
         self.id = None;
-        if self.payloads.len() < USES_MAX {
+        if self.payloads.len() < PAYLOADS_MAX {
             let container = body.id;
             let frames = (0..=u16::MAX).zip(&body.section.frames);
             self.payloads.extend(frames.map(|(frame, extent)| {

@@ -3,7 +3,7 @@
 //! A pack is decoded before it is put, and read back afterwards; so is a run
 //! ([`super::read_back`]).
 
-use super::{merge, run};
+use super::{merge, run_writer};
 use crate::container::log::DurableContainer;
 use crate::repository::Repository;
 use onefold_format::index_run::IndexKind;
@@ -48,7 +48,7 @@ pub fn append(
         packed,
         to_be_indexed
     );
-    run::write_run_of(repository, kind, containers)?;
+    run_writer::write_run_of(repository, kind, containers)?;
     match merge::merge_if_due(repository, kind) {
         // Merging saves time later; a full device can do without.
         Err(error) if error.kind() != ErrorKind::NoSpace => Err(error),

@@ -15,18 +15,14 @@
 
 use super::IndexMode;
 use super::run::{Answer, Part, Run};
+use super::run_list::{RETRIES_MAX, changing, list_runs};
 use crate::repository::Repository;
 use onefold_format::index_run::{IndexKind, is_hook};
-use onefold_format::layout;
 use onefold_types::{ContainerId, Error, ErrorKind, Fingerprint, Result, RunId};
 use std::collections::BTreeSet;
 
 /// Pages that are read with one request at most, unless set otherwise.
 const BUCKET_PAGES_DEFAULT: u32 = 16;
-/// How often an index is opened again because runs vanished while they were asked: each time
-/// another process has merged them meanwhile, so more in a row are a fault, not a race.
-const RETRIES_MAX: usize = 16;
-
 /// The index of a store, as one process has opened it.
 pub struct FingerprintIndex {
     pub(super) runs: Vec<Run>,
@@ -361,32 +357,4 @@ impl FingerprintIndex {
     pub fn set_bucket_pages(&mut self, pages: u32) {
         self.bucket_pages = pages.max(1);
     }
-}
-
-/// The names of all runs in the store, rising: lists them until two listings agree. What was merged
-/// while one of them was read, and is missing from it for that, shows in the other.
-pub fn list_runs(repository: &Repository) -> Result<Vec<RunId>> {
-    let mut last = None;
-    for _ in 0..RETRIES_MAX {
-        let listed = list_once(repository)?;
-        if last.as_ref() == Some(&listed) {
-            return Ok(listed);
-        }
-        last = Some(listed);
-    }
-    Err(changing())
-}
-
-fn list_once(repository: &Repository) -> Result<Vec<RunId>> {
-    let mut ids = Vec::new();
-    repository.store().list_names(layout::INDEX, &mut |name| {
-        ids.extend(layout::last_component(name).parse::<RunId>());
-        Ok(())
-    })?;
-    ids.sort_unstable();
-    Ok(ids)
-}
-
-fn changing() -> Error {
-    Error::new(ErrorKind::Fenced, "the runs of the index change all the time; try again")
 }

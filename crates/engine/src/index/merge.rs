@@ -12,7 +12,7 @@
 //! Two processes may merge the same runs at once; the next merge drops the repeats.
 
 use super::fingerprint_index::FingerprintIndex;
-use super::run::{self, Run};
+use super::run::Run;
 use super::run_writer;
 use super::scan::EntryScan;
 use crate::repository::Repository;
@@ -101,7 +101,7 @@ pub fn merge_without(
     let replaced = runs.iter().map(|run| run.id).collect();
     let mut scan = EntryScan::start(repository, runs, &containers, 0)?;
     let mut next = || scan.next(repository);
-    let merged = run::write_run(repository, kind, containers.clone(), replaced, &mut next)?;
+    let merged = run_writer::write_run(repository, kind, containers.clone(), replaced, &mut next)?;
     drop(scan);
     for run in runs {
         repository.store().delete(&Key::new(layout::index_run(run.id))?)?;

@@ -13,7 +13,8 @@
 //! crashed backup left behind has neither.
 
 use super::fingerprint_index::FingerprintIndex;
-use super::run;
+use super::run_writer;
+use crate::container::list::{container_names, difference, list_packs};
 use crate::container::reader;
 use crate::job::Job;
 use crate::repository::Repository;
@@ -37,31 +38,6 @@ pub struct Replayed {
     pub entries: u64,
     /// Containers whose metadata section cannot be read.
     pub unreadable: u64,
-}
-
-/// The names of all containers in the store, rising, in as little memory as they take.
-pub fn container_names(repository: &Repository) -> Result<Vec<ContainerId>> {
-    let mut ids = Vec::new();
-    repository.store().list_names(layout::CONTAINERS, &mut |name| {
-        ids.extend(layout::last_component(name).parse::<ContainerId>());
-        Ok(())
-    })?;
-    ids.sort_unstable();
-    ids.dedup();
-    Ok(ids)
-}
-
-/// The elements of `all` that are not in `others`; both rise.
-pub fn difference(all: &[ContainerId], others: &[ContainerId]) -> Vec<ContainerId> {
-    let mut others = others.iter().peekable();
-    let mut difference = Vec::new();
-    for id in all {
-        while others.next_if(|other| *other < id).is_some() {}
-        if others.peek() != Some(&id) {
-            difference.push(*id);
-        }
-    }
-    difference
 }
 
 /// Adds every container that no run covers to the index.
@@ -118,17 +94,6 @@ pub fn replay_containers(
     }
     replay.flush()?;
     Ok(replayed)
-}
-
-/// The names of all metadata packs.
-pub fn list_packs(repository: &Repository) -> Result<Vec<String>> {
-    let mut names = Vec::new();
-    repository.store().list_names(layout::METADATA, &mut |name| {
-        names.push(format!("{}/{}", layout::METADATA, layout::last_component(name)));
-        Ok(())
-    })?;
-    names.sort_unstable();
-    Ok(names)
 }
 
 struct Replay<'a> {
@@ -197,6 +162,6 @@ impl Replay<'_> {
         }
         self.entries = 0;
         let containers = std::mem::take(&mut self.containers);
-        run::write_run_of(self.repository, Some(self.kind), containers).map(|_| ())
+        run_writer::write_run_of(self.repository, Some(self.kind), containers).map(|_| ())
     }
 }

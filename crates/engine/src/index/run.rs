@@ -22,8 +22,6 @@ use onefold_types::error::Context;
 use onefold_types::{ContainerId, Error, ErrorKind, Result, RunId, limits};
 use std::ops::Range;
 
-pub use super::run_writer::{write_run, write_run_of};
-
 /// Bytes read from the tail at first.
 const TAIL_GUESS_BYTES: usize = 32 * limits::KIB;
 

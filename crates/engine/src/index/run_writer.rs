@@ -6,9 +6,9 @@
 //!
 //! A run counts once it was read back ([`super::read_back`]).
 
-use super::fingerprint_index::list_runs;
 use super::piece::LoadedPiece;
 use super::read_back::{self, EntrySum};
+use super::run_list::list_runs;
 use crate::repository::Repository;
 use onefold_crypto::{ObjectSealer, Purpose};
 use onefold_format::index_run::{

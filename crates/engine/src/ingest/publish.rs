@@ -16,15 +16,16 @@ use super::source_tree;
 use super::stream::{self, PathsContext, StreamContext, StreamOutcome};
 use super::top::{nest, place};
 use super::{BackupOptions, BackupReport, ParentChoice, Selection, Source};
-use crate::check::findings;
 use crate::chunk_store::presence::tree_present;
 use crate::chunk_store::{ChunkStore, ChunkStoreOptions, StreamWriter};
+use crate::container::list;
 use crate::index::{FingerprintIndex, merge, rebuild};
 use crate::job::Job;
 use crate::look_up::Chosen;
 use crate::placement::{EarlierPlacement, PlacementRecorder, RecordedPlacement};
 use crate::repository::Repository;
 use crate::session::doubts::Doubts;
+use crate::session::findings;
 use crate::session::snapshots::read_outcome;
 use crate::session::{Commit, Snapshot, SnapshotList, WriterSession, epoch, evidence};
 use crate::tree::{TreeReader, path};
@@ -295,7 +296,7 @@ impl Backup<'_> {
         avoid: &mut BTreeSet<ContainerId>,
     ) -> Result<(Doubts, bool)> {
         let condemned = avoid.len();
-        avoid.extend(rebuild::difference(&index.covered(), present));
+        avoid.extend(list::difference(&index.covered(), present));
         avoid.extend(findings::load_findings(self.repository)?);
         // After the index was opened, which raises a doubt if it had to be made anew.
         let doubts = Doubts::load(self.repository)?;
@@ -310,7 +311,7 @@ impl Backup<'_> {
         let mode = self.options.lookup.index_mode();
         let mut index = FingerprintIndex::open_with(self.repository, mode)?;
         // After the index was opened: what it covers was there before, or is missing.
-        let present = rebuild::container_names(self.repository)?;
+        let present = list::container_names(self.repository)?;
         if !self.options.dry_run {
             let (quiet, _) = Job::unattended();
             let quiet = Job { interrupt: self.job.interrupt.clone(), ..quiet };

@@ -13,7 +13,8 @@
 
 use super::BackupOptions;
 use crate::chunk_store::RewriteOptions;
-use crate::placement::{EarlierPlacement, FrameId, PlacementReader, Unit};
+use crate::container::FrameId;
+use crate::placement::{EarlierPlacement, PlacementReader, Unit};
 use crate::repository::Repository;
 use crate::session::{Snapshot, SnapshotList};
 use crate::tree::TreeReader;

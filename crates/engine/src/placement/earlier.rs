@@ -6,9 +6,9 @@
 
 use super::reader::{PlacementReader, Run};
 use super::unit::Unit;
+use crate::chunks::ChunkReader;
 use crate::index::FingerprintIndex;
 use crate::repository::Repository;
-use crate::tree::chunk_reader::ChunkReader;
 use onefold_format::node::Reference;
 use onefold_policy::rewrite::ContainerUse;
 use onefold_types::Result;

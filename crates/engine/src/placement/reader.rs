@@ -8,9 +8,9 @@
 //! than a placement saves. A page takes the room of one frame in that reader's cache, every few
 //! thousand runs.
 
-use super::unit::{FrameId, Unit};
-use crate::tree::Location;
-use crate::tree::chunk_reader::ChunkReader;
+use super::unit::Unit;
+use crate::chunks::{ChunkReader, Location};
+use crate::container::FrameId;
 use onefold_format::node::{
     Node, PlacementMap, PlacementPage, PlacementPart, Reference, UseOfContainer,
 };

@@ -12,7 +12,8 @@
 
 use super::earlier::EarlierPlacement;
 use super::reader::{Run, USES_MAX};
-use super::unit::{FrameId, Unit};
+use super::unit::Unit;
+use crate::container::FrameId;
 use onefold_format::node::{
     ContainerUses, Node, PlacementMap, PlacementPage, PlacementPart, PlacementRun, Reference,
     UseOfContainer,

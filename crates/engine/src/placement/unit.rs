@@ -11,17 +11,9 @@
 //! the last two bytes, which are random, give way to the frame's number, so that names are ordered
 //! by age as before and two frames share one only if 48 random bits do.
 
+use crate::container::FrameId;
 use onefold_policy::rewrite::RewriteChoice;
 use onefold_types::ContainerId;
-
-/// A frame of a container.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
-pub struct FrameId {
-    /// The container.
-    pub container: ContainerId,
-    /// The frame's number in it.
-    pub frame: u16,
-}
 
 /// What rewriting counts references by.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

@@ -12,14 +12,15 @@
 use super::DumpOptions;
 use super::extents::ExtentWalk;
 use super::fetch::{self, Lost, Workspace};
-use super::relocate::Relocator;
 use super::stash::Stash;
 use super::window::{Piece, SortedWindow, Window};
+use crate::chunks::Location;
+use crate::chunks::relocate::Relocator;
 use crate::job::Job;
 use crate::memory::MemoryPlan;
 use crate::placement::Guide;
 use crate::repository::Repository;
-use crate::tree::{Location, TreeReader};
+use crate::tree::TreeReader;
 use onefold_format::node::{Entry, EntryKind, Extent};
 use onefold_policy::restore_plan::RestoreEngine;
 use onefold_types::error::Context;

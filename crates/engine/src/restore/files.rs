@@ -7,7 +7,7 @@ use super::metadata::{Attributes, Present};
 use super::output::{self, OutputFile, Plan};
 use super::target::Directory;
 use super::walk::Restorer;
-use crate::tree::Location;
+use crate::chunks::Location;
 use onefold_format::node::{Entry, EntryKind, Extent, Reference};
 use onefold_types::{Error, ErrorKind, Result, limits};
 use rustix::fs::{Mode, OFlags, Stat};

@@ -10,11 +10,11 @@
 use super::RestoreOptions;
 use super::extents::ExtentWalk;
 use super::window::Window;
-use crate::find::{DirectoryCursor, check_depth};
 use crate::job::Job;
 use crate::patterns::Patterns;
 use crate::placement::Guide;
 use crate::repository::Repository;
+use crate::tree::directory_cursor::{DirectoryCursor, check_depth};
 use crate::tree::{TreeReader, path};
 use onefold_format::node::{Entry, EntryKind, Extent};
 use onefold_policy::restore_plan::RestoreEngine;

@@ -10,7 +10,7 @@
 //! counts both as one. Metadata sections are not kept: of them a window copies only the
 //! descriptors of the frames it needs, so a scattered file costs no more than a compact one.
 
-use crate::tree::Location;
+use crate::chunks::Location;
 use onefold_format::container::FrameDescriptor;
 use onefold_policy::restore_plan::{ContainerSizes, PlanChunk, RestoreEngine};
 use onefold_types::{ContainerId, Error, Fingerprint, Result};

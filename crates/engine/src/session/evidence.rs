@@ -9,11 +9,11 @@
 //! no session that runs can have written them. The first session that commits then says in its own
 //! record how many there were, so that it hides nothing.
 
+use super::announced;
 use super::decided::{self, DecidedName};
 use super::marks::Marks;
 use super::tombstones::Forgotten;
-use crate::collection::settle;
-use crate::index::rebuild;
+use crate::container::list;
 use crate::repository::Repository;
 use onefold_format::layout;
 use onefold_format::record::SnapshotRecord;
@@ -104,7 +104,7 @@ pub fn strays(repository: &Repository, own: SessionId) -> Result<u64> {
     if !is_blank()? {
         return Ok(0);
     }
-    let names = rebuild::container_names(repository)?;
+    let names = list::container_names(repository)?;
     let strays = without_writer(repository, Some(own), &names)?;
     // One of these sessions may have committed, and tidied up, since it was looked for.
     Ok(if is_blank()? { strays } else { 0 })
@@ -117,7 +117,7 @@ pub fn without_writer<'a>(
     own: Option<SessionId>,
     containers: impl IntoIterator<Item = &'a ContainerId>,
 ) -> Result<u64> {
-    let oldest_ms = settle::oldest_announced_ms(repository, own)?;
+    let oldest_ms = announced::oldest_announced_ms(repository, own)?;
     let is_stray = |id: &&ContainerId| {
         oldest_ms.is_none_or(|oldest| id.created_ms() < oldest - CLOCK_DIFFERENCE_MS)
     };

@@ -9,10 +9,10 @@
 
 use super::{Part, made_directory};
 use crate::chunk_store::StreamWriter;
-use crate::find::{DirectoryCursor, Owners, check_depth};
 use crate::job::Job;
 use crate::session::Snapshot;
 use crate::tree::directory::{Directory, DirectoryBuilder, OwnerNames};
+use crate::tree::directory_cursor::{DirectoryCursor, Owners, check_depth};
 use crate::tree::{TreeReader, path};
 use onefold_format::node::{Entry, EntryKind, Node, Reference, Totals};
 use onefold_types::error::Context;

@@ -3,7 +3,7 @@
 //! Small directories are one leaf. A large one is cut into leaves where a name's hash says so, so
 //! that a new entry changes one leaf; a directory map lists the leaves.
 
-use crate::chunk_store::StreamWriter;
+use super::NodeSink;
 use onefold_format::node::{
     DirectoryLeaf, DirectoryMap, DirectoryPart, Entry, Node, Owner, Reference, Totals,
 };
@@ -65,7 +65,7 @@ impl DirectoryBuilder {
         &mut self,
         mut entry: Entry,
         names: &dyn OwnerNames,
-        stream: &mut StreamWriter,
+        stream: &mut dyn NodeSink,
     ) -> Result<()> {
         if entry.content.is_some_and(|content| content.level == Level::DATA) {
             entry.chunks = 1;
@@ -90,7 +90,7 @@ impl DirectoryBuilder {
     pub fn finish(
         mut self,
         names: &dyn OwnerNames,
-        stream: &mut StreamWriter,
+        stream: &mut dyn NodeSink,
     ) -> Result<Directory> {
         if !self.entries.is_empty() || self.parts.is_empty() {
             self.flush(names, stream)?;
@@ -104,7 +104,7 @@ impl DirectoryBuilder {
         Ok(Directory { reference: Reference { fingerprint, level }, totals: self.totals })
     }
 
-    fn flush(&mut self, names: &dyn OwnerNames, stream: &mut StreamWriter) -> Result<()> {
+    fn flush(&mut self, names: &dyn OwnerNames, stream: &mut dyn NodeSink) -> Result<()> {
         let entries = std::mem::take(&mut self.entries);
         self.estimate_bytes = 0;
         let mut totals = Totals::default();

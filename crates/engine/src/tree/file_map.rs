@@ -5,7 +5,7 @@
 //! 64th child, so after 192 on average, and after 1024 at the latest). A change inside a large file
 //! thus leaves the maps around it as they were, and they are stored once.
 
-use crate::chunk_store::StreamWriter;
+use super::NodeSink;
 use onefold_format::node::{Extent, FileMap, Node, Reference};
 use onefold_types::{Error, ErrorKind, Level, Result};
 
@@ -22,7 +22,7 @@ pub struct FileMapBuilder {
 
 impl FileMapBuilder {
     /// Appends a chunk or a hole. Neighbouring holes become one.
-    pub fn push(&mut self, extent: Extent, stream: &mut StreamWriter) -> Result<()> {
+    pub fn push(&mut self, extent: Extent, stream: &mut dyn NodeSink) -> Result<()> {
         if extent.length == 0 {
             return Ok(());
         }
@@ -44,7 +44,7 @@ impl FileMapBuilder {
     }
 
     /// Closes all maps; `None` for an empty file.
-    pub fn finish(mut self, stream: &mut StreamWriter) -> Result<Option<Reference>> {
+    pub fn finish(mut self, stream: &mut dyn NodeSink) -> Result<Option<Reference>> {
         let mut level = 0;
         while level < self.levels.len() {
             let is_top = level + 1 == self.levels.len();
@@ -64,7 +64,7 @@ impl FileMapBuilder {
         Ok(None)
     }
 
-    fn push_at(&mut self, level: usize, extent: Extent, stream: &mut StreamWriter) -> Result<()> {
+    fn push_at(&mut self, level: usize, extent: Extent, stream: &mut dyn NodeSink) -> Result<()> {
         if self.levels.len() == level {
             self.levels.push(Vec::new());
         }
@@ -78,7 +78,7 @@ impl FileMapBuilder {
         Ok(())
     }
 
-    fn close(&mut self, level: usize, stream: &mut StreamWriter) -> Result<()> {
+    fn close(&mut self, level: usize, stream: &mut dyn NodeSink) -> Result<()> {
         let extents = std::mem::take(&mut self.levels[level]);
         let length = extents.iter().map(|extent| extent.length).sum();
         let node = Node::FileMap(FileMap { child_level: level_of(level)?, extents });

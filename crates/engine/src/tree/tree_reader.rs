@@ -3,8 +3,8 @@
 //! Invariant: a child's level is below its parent's, checked at every step down, so that no tree,
 //! however hostile, can lead a walk in circles or deeper than its root's level.
 
-use super::chunk_reader::ChunkReader;
 use super::path;
+use crate::chunks::ChunkReader;
 use crate::repository::Repository;
 use onefold_format::node::{
     DirectoryLeaf, Entry, EntryKind, Extent, FileMap, Node, Reference, Totals,

@@ -9,13 +9,13 @@ use crate::tasks::*;
 use crate::world::*;
 use onefold_crypto::Suite;
 use onefold_engine::check::ReadData;
+use onefold_engine::chunks::ChunkReader;
 use onefold_engine::collection::{CollectOptions, SpaceGoal, collect};
 use onefold_engine::container::frame_pool::FramePool;
 use onefold_engine::container::log::ContainerLog;
 use onefold_engine::container::open::{ContainerContext, OpenContainer};
 use onefold_engine::container::reader;
 use onefold_engine::index::{FingerprintIndex, append, merge};
-use onefold_engine::tree::chunk_reader::ChunkReader;
 use onefold_engine::{Environment, Repository, retention};
 use onefold_format::codec::Compression;
 use onefold_format::container::{HEADER_BYTES, MetadataSection};
@@ -507,7 +507,7 @@ fn r58_a_sound_chunk_does_not_go_because_a_rotten_one_stays() {
             let collected = collect(&reopen(&memory, 7), &options, &job());
             let after = content_of(&reopen(&memory, 8), twice).unwrap();
             assert_eq!(&after, &saved.contents[&twice], "{goal:?}: {collected:?}");
-            let findings = onefold_engine::check::findings::load_findings(&reopen(&memory, 9));
+            let findings = onefold_engine::session::findings::load_findings(&reopen(&memory, 9));
             rotten += usize::from(!findings.unwrap().is_empty());
         }
         // The one that was to be relied upon, unless its copy stays anyway.

@@ -9,6 +9,7 @@ use onefold_engine::container::reader;
 use onefold_engine::repository::Password;
 use onefold_engine::restore::{self, DumpOptions};
 use onefold_engine::session::WriterSession;
+use onefold_engine::tree::NodeSink;
 use onefold_engine::tree::TreeReader;
 use onefold_engine::tree::directory::{DirectoryBuilder, NoNames, OwnerNames};
 use onefold_engine::tree::file_map::FileMapBuilder;

@@ -3,8 +3,9 @@
 use crate::steps::*;
 use onefold_crypto::{Purpose, Suite};
 use onefold_engine::Repository;
-use onefold_engine::check::{self, CheckOptions, ReadData, findings};
+use onefold_engine::check::{self, CheckOptions, ReadData};
 use onefold_engine::index::FingerprintIndex;
+use onefold_engine::session::findings;
 use onefold_engine::tree::directory::{DirectoryBuilder, NoNames};
 use onefold_format::layout;
 use onefold_format::node::{DirectoryLeaf, Entry, EntryKind, Node, Reference};

@@ -5,10 +5,12 @@ use crate::steps::*;
 use onefold_crypto::{Purpose, TAG_BYTES};
 use onefold_engine::Repository;
 use onefold_engine::check::{self, ReadData};
+use onefold_engine::container::list;
 use onefold_engine::container::reader;
-use onefold_engine::index::fingerprint_index::list_runs;
-use onefold_engine::index::run::{Run, write_run};
-use onefold_engine::index::{FingerprintIndex, merge, rebuild};
+use onefold_engine::index::run::Run;
+use onefold_engine::index::run_list::list_runs;
+use onefold_engine::index::run_writer::write_run;
+use onefold_engine::index::{FingerprintIndex, merge};
 use onefold_format::index_run::{Entry, HOOK_PART, IndexKind, PIECE_PART, Piece};
 use onefold_format::layout;
 use onefold_store::MemoryStore;
@@ -171,7 +173,7 @@ fn r16_an_index_that_differs_from_the_containers_is_noticed() {
 fn a_pack_that_differs_from_its_container_is_noticed() {
     let (memory, repository) = create();
     save(&repository, &items());
-    let pack = rebuild::list_packs(&repository).unwrap().remove(0);
+    let pack = list::list_packs(&repository).unwrap().remove(0);
     memory.corrupt(&key(pack.as_str()), |bytes| bytes[60] ^= 1);
     let report = check_with(&repository, ReadData::None);
     assert_eq!(report.problems.len(), 1, "{report:?}");

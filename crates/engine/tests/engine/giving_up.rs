@@ -4,13 +4,13 @@
 
 use crate::steps::*;
 use onefold_engine::Repository;
+use onefold_engine::chunks::ChunkReader;
 use onefold_engine::collection::{CollectOptions, collect};
 use onefold_engine::index::CurrentIndex;
 use onefold_engine::index::current::CATCH_UPS_MAX;
 use onefold_engine::index::rebuild::replay;
 use onefold_engine::session::decided::{self, LISTS_MAX};
 use onefold_engine::statistics::statistics;
-use onefold_engine::tree::ChunkReader;
 use onefold_format::layout;
 use onefold_store::layers::{Call, Fault, Faulty, Operation};
 use onefold_store::{Blobs, MemoryStore};

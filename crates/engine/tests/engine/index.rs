@@ -1,7 +1,7 @@
 //! The index against a naive one: look-ups, merging, rebuilding.
 
 use crate::ingest::{create, in_memory, open, options, paths, random_bytes, save, settle_times};
-use onefold_engine::index::{FingerprintIndex, merge, rebuild, run};
+use onefold_engine::index::{FingerprintIndex, merge, rebuild, run, run_writer};
 use onefold_engine::{Job, Repository};
 use onefold_format::index_run::{Entry, IndexKind, PAGE_ENTRIES};
 use onefold_format::layout;
@@ -44,7 +44,7 @@ fn write_run(
     }
     let mut entries = entries.into_iter();
     let next = &mut || Ok(entries.next());
-    run::write_run(repository, Some(kind), containers, Vec::new(), next).unwrap()
+    run_writer::write_run(repository, Some(kind), containers, Vec::new(), next).unwrap()
 }
 
 /// Signatures may name a container too many, once in 8,000 questions; nothing else may.
@@ -101,7 +101,8 @@ fn r22_a_chunk_in_more_containers_than_fit_on_pages_and_pieces_is_found_in_all()
         });
         let mut entries = entries.collect::<Vec<_>>().into_iter();
         let next = &mut || Ok(entries.next());
-        run::write_run(&repository, Some(kind), containers.clone(), Vec::new(), next).unwrap();
+        run_writer::write_run(&repository, Some(kind), containers.clone(), Vec::new(), next)
+            .unwrap();
         let mut index = FingerprintIndex::open(&repository).unwrap();
         for prefix in both {
             let found = index.locate(&repository, &fingerprint(prefix), &mut 0).unwrap();
@@ -155,7 +156,7 @@ fn new_runs_are_of_the_kind_of_the_largest_unless_told_otherwise() {
     let write = |kind, count: u64| {
         let entries = (0..count).map(|n| n << 30).collect();
         let container = ContainerId::random(&SeededRandomness::new(count));
-        run::write_run_of(&repository, kind, vec![(container, entries)]).unwrap();
+        run_writer::write_run_of(&repository, kind, vec![(container, entries)]).unwrap();
     };
     assert_eq!(FingerprintIndex::open(&repository).unwrap().kind(), IndexKind::Fuse);
     write(None, 10);

@@ -2,7 +2,7 @@
 
 use crate::index::fingerprint;
 use crate::ingest::{create, in_memory, open, options};
-use onefold_engine::index::{FingerprintIndex, IndexMode, merge, run};
+use onefold_engine::index::{FingerprintIndex, IndexMode, merge, run, run_writer};
 use onefold_engine::repository::Password;
 use onefold_engine::{Environment, MemoryPlan, Repository};
 use onefold_format::index_run::{Entry, IndexKind, PAGE_ENTRIES, is_hook};
@@ -33,7 +33,8 @@ impl Known {
         entries.sort_unstable();
         let mut next = entries.iter().copied();
         let next = &mut || Ok(next.next());
-        run::write_run(repository, Some(kind), containers.clone(), Vec::new(), next).unwrap();
+        run_writer::write_run(repository, Some(kind), containers.clone(), Vec::new(), next)
+            .unwrap();
         Self { containers, entries }
     }
 

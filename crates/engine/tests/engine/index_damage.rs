@@ -4,7 +4,7 @@ use crate::index::fingerprint;
 use crate::ingest::{create, in_memory, options};
 use onefold_crypto::{Purpose, Suite, TAG_BYTES};
 use onefold_engine::index::run::Run;
-use onefold_engine::index::{FingerprintIndex, IndexMode, run};
+use onefold_engine::index::{FingerprintIndex, IndexMode, run_writer};
 use onefold_engine::{InitOptions, Repository};
 use onefold_format::index_run::{Entry, IndexKind, PAGE_STORED_BYTES, PIECE_PART, is_hook};
 use onefold_format::layout;
@@ -41,7 +41,8 @@ impl Fixture {
         entries.sort_unstable();
         let mut next = entries.iter().copied();
         let next = &mut || Ok(next.next());
-        let id = run::write_run(&repository, Some(kind), containers.clone(), Vec::new(), next);
+        let id =
+            run_writer::write_run(&repository, Some(kind), containers.clone(), Vec::new(), next);
         Self { memory, repository, id: id.unwrap(), containers, entries }
     }
 

@@ -3,8 +3,8 @@
 use crate::ingest::{backup_options, content_at, in_memory, open, options, random_bytes};
 use crate::steps::check_all;
 use onefold_crypto::Suite;
+use onefold_engine::container::list::container_names;
 use onefold_engine::container::reader::read_section;
-use onefold_engine::index::rebuild::container_names;
 use onefold_engine::ingest::{BackupOptions, BackupReport, Selection, Source, backup};
 use onefold_engine::patterns::Patterns;
 use onefold_engine::repository::Password;

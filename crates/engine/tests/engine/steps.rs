@@ -5,10 +5,11 @@
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 
 use onefold_crypto::{KdfCost, Suite};
-use onefold_engine::check::{self, CheckOptions, CheckReport, ReadData, findings};
+use onefold_engine::check::{self, CheckOptions, CheckReport, ReadData};
 use onefold_engine::chunk_store::{ChunkBatch, ChunkStore, ChunkStoreOptions, StreamWriter};
 use onefold_engine::index::FingerprintIndex;
 use onefold_engine::repository::Password;
+use onefold_engine::session::findings;
 use onefold_engine::session::{Commit, SnapshotList, WriterSession};
 use onefold_engine::tree::directory::{Directory, DirectoryBuilder, NoNames};
 use onefold_engine::tree::file_map::FileMapBuilder;
@@ -312,6 +313,6 @@ pub fn names(store: &dyn Blobs, top: &str) -> Vec<String> {
 }
 
 pub fn containers(repository: &Repository) -> BTreeSet<ContainerId> {
-    let names = onefold_engine::index::rebuild::container_names(repository).unwrap();
+    let names = onefold_engine::container::list::container_names(repository).unwrap();
     names.into_iter().collect()
 }

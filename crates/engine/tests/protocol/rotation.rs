@@ -300,7 +300,7 @@ fn r90_who_opened_the_store_before_is_told_so_and_damages_nothing() {
     assert!(memory.corrupt(&container, |bytes| bytes[100] ^= 1));
     assert!(!check_all(&reopen(&memory, 10)).is_clean());
     assert!(all_names(&memory).contains(&layout::damage(damaged)));
-    told("findings", &|| check::findings::load_findings(&stale).map(drop));
+    told("findings", &|| onefold_engine::session::findings::load_findings(&stale).map(drop));
 }
 
 #[test]

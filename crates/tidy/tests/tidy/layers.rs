@@ -1,7 +1,10 @@
 //! Who may import whom: a crate imports only from layers below its own (ARCHITECTURE.md).
 
 use crate::no_findings;
+use onefold_tidy::files::{self, File};
+use onefold_tidy::imports::Imports;
 use serde_json::Value;
+use std::collections::BTreeSet;
 use std::process::Command;
 
 /// Every crate and its layer. A new crate is given one here.
@@ -26,7 +29,7 @@ fn packages() -> Vec<Value> {
     let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned());
     let output = Command::new(cargo)
         .args(["metadata", "--format-version", "1", "--no-deps", "--offline"])
-        .current_dir(onefold_tidy::files::root())
+        .current_dir(files::root())
         .output()
         .expect("cargo metadata");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
@@ -66,4 +69,58 @@ fn crates_import_only_from_lower_layers() {
         }
     }
     no_findings("a crate imports only from lower layers", &findings);
+}
+
+/// The modules of the engine in the order of their imports: each uses only those on lines above its
+/// own. A new module is given a line here.
+const ENGINE: [&[&str]; 14] = [
+    &["environment", "job", "memory", "patterns"],
+    &["repository"],
+    &["container"],
+    &["session"],
+    &["index"],
+    &["chunks"],
+    &["tree"],
+    &["placement"],
+    &["device"],
+    &["look_up"],
+    &["chunk_store", "find", "difference", "retention", "statistics"],
+    &["ingest", "restore", "check"],
+    &["synthesis"],
+    &["collection"],
+];
+
+fn sources(krate: &str) -> (String, Vec<File>) {
+    let source = format!("crates/{krate}/src");
+    let files = files::below(&source);
+    (source, files.into_iter().filter(|file| file.path.ends_with(".rs")).collect())
+}
+
+#[test]
+fn modules_of_the_engine_import_only_from_below() {
+    let (source, files) = sources("engine");
+    let imports = Imports::of(&source, &files);
+    let module = |path: &str| {
+        let inner = path[source.len() + 1..].trim_end_matches(".rs");
+        inner.split('/').next().unwrap_or_default().to_owned()
+    };
+    let floor = |name: &str| ENGINE.iter().position(|floor| floor.contains(&name));
+    let mut findings = BTreeSet::new();
+    for (from, used) in imports.edges() {
+        let from_module = module(from);
+        if from_module == "lib" {
+            continue;
+        }
+        let Some(own) = floor(&from_module) else {
+            findings.insert(format!("{from_module} has no line in ENGINE (tests/tidy/layers.rs)"));
+            continue;
+        };
+        for to in used.iter().filter(|to| module(to) != from_module) {
+            if floor(&module(to)).is_none_or(|other| other >= own) {
+                findings.insert(format!("{from} imports {to}"));
+            }
+        }
+    }
+    let findings: Vec<String> = findings.into_iter().collect();
+    no_findings("a module of the engine imports only from those below it", &findings);
 }

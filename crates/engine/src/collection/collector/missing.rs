@@ -14,10 +14,10 @@
 
 use super::{Collector, Marked};
 use crate::collection::cleaning;
-use crate::collection::settle;
 use crate::collection::survey::Survey;
 use crate::index::FingerprintIndex;
 use crate::repository::Repository;
+use crate::session::announced;
 use crate::session::evidence::Evidence;
 use onefold_types::{ContainerId, Result, SessionId};
 use std::collections::BTreeSet;
@@ -41,7 +41,7 @@ impl Missing {
         let names: Vec<ContainerId> = survey.missing(&index.covered()).into_iter().collect();
         let sessions = match names.is_empty() {
             true => BTreeSet::new(),
-            false => settle::undecided(repository)?.into_keys().collect(),
+            false => announced::undecided(repository)?.into_keys().collect(),
         };
         Ok(Self { names, sessions })
     }
@@ -55,7 +55,7 @@ impl Collector<'_> {
             return Ok(());
         }
         // Before outcomes are listed: who is decided by then shows there.
-        let undecided = settle::undecided(self.repository)?;
+        let undecided = announced::undecided(self.repository)?;
         if undecided.keys().any(|session| sessions.contains(session)) {
             return Ok(());
         }

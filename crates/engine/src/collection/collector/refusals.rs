@@ -3,8 +3,8 @@
 
 use super::{Collector, roots_of};
 use crate::collection::enumeration;
-use crate::collection::settle;
 use crate::collection::survey::{Survey, Surveyed};
+use crate::session::announced;
 use crate::tree::TreeReader;
 use onefold_format::record::SnapshotRecord;
 use onefold_types::{Error, Result, SessionId};
@@ -14,7 +14,7 @@ impl Collector<'_> {
     /// A store with containers in which nothing was ever saved is more likely one that has lost its
     /// records (rule D4), unless a backup is running that may have stored them all.
     pub(super) fn refuse_to_empty(&self, survey: &Survey) -> Result<()> {
-        let oldest_ms = settle::oldest_running_ns(self.repository)?.map(|ns| ns / 1_000_000);
+        let oldest_ms = announced::oldest_running_ns(self.repository)?.map(|ns| ns / 1_000_000);
         let is_older = |one: &Surveyed| oldest_ms.is_none_or(|ms| one.id.created_ms() < ms);
         if self.options.allow_empty || !survey.containers.iter().any(is_older) {
             return Ok(());

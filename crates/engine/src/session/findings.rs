@@ -102,7 +102,7 @@ pub(crate) fn is_newer(repository: &Repository, id: ContainerId) -> Result<bool>
 }
 
 /// Takes a finding back.
-pub(super) fn remove(
+pub(crate) fn remove(
     repository: &Repository,
     id: ContainerId,
     notes: &mut Vec<String>,

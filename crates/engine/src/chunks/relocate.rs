@@ -7,11 +7,11 @@
 //! If no instance is left, the index catches up with the collections that ran meanwhile and may
 //! have moved the chunk, as often as there were some (protocol, R1: [`crate::index::current`]).
 
+use super::Location;
 use crate::container::reader;
 use crate::index::current::{CATCH_UPS_MAX, changes_too_often};
 use crate::index::{CurrentIndex, FingerprintIndex};
 use crate::repository::Repository;
-use crate::tree::Location;
 use lru::LruCache;
 use onefold_format::container::MetadataSection;
 use onefold_types::{ContainerId, ErrorKind, Fingerprint, Result};

@@ -7,6 +7,7 @@
 //! catches up with the collections that ran meanwhile, as often as there were some (protocol, R1:
 //! [`crate::index::current`]); only a chunk that is nowhere after that is reported, by name.
 
+use super::Location;
 use crate::container::frame::{CodedFrame, FrameChunk, FrameOpener};
 use crate::container::reader::{self, FrameReader};
 use crate::index::current::{CATCH_UPS_MAX, changes_too_often};
@@ -21,25 +22,6 @@ use std::sync::Arc;
 
 /// Room for a few sections and frames.
 const SMALL_CACHE_BYTES: usize = 1 << 20;
-
-/// Where a chunk was found.
-#[derive(Clone, Debug)]
-pub struct Location {
-    /// The container.
-    pub container: ContainerId,
-    /// Its section.
-    pub section: Arc<MetadataSection>,
-    /// The chunk's place in the section.
-    pub position: u32,
-}
-
-impl Location {
-    /// The chunk's descriptor.
-    #[must_use]
-    pub fn descriptor(&self) -> &ChunkDescriptor {
-        &self.section.chunks[self.position as usize]
-    }
-}
 
 /// How much reading cost.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

@@ -1,0 +1,38 @@
+//! The names of the runs in a store, which others may be merging meanwhile.
+
+use crate::repository::Repository;
+use onefold_format::layout;
+use onefold_types::{Error, ErrorKind, Result, RunId};
+
+/// How often runs are looked at again because some vanished while they were asked: each time
+/// another process has merged them meanwhile, so more in a row are a fault, not a race.
+pub(super) const RETRIES_MAX: usize = 16;
+
+/// The names of all runs in the store, rising: lists them until two listings agree. What was merged
+/// while one of them was read, and is missing from it for that, shows in the other.
+pub fn list_runs(repository: &Repository) -> Result<Vec<RunId>> {
+    let mut last = None;
+    for _ in 0..RETRIES_MAX {
+        let listed = list_once(repository)?;
+        if last.as_ref() == Some(&listed) {
+            return Ok(listed);
+        }
+        last = Some(listed);
+    }
+    Err(changing())
+}
+
+fn list_once(repository: &Repository) -> Result<Vec<RunId>> {
+    let mut ids = Vec::new();
+    repository.store().list_names(layout::INDEX, &mut |name| {
+        ids.extend(layout::last_component(name).parse::<RunId>());
+        Ok(())
+    })?;
+    ids.sort_unstable();
+    Ok(ids)
+}
+
+/// The error where they change as often as they are looked at.
+pub(super) fn changing() -> Error {
+    Error::new(ErrorKind::Fenced, "the runs of the index change all the time; try again")
+}
