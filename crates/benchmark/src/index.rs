@@ -296,7 +296,7 @@ fn ask(args: &IndexArgs, subject: Subject) -> Result<String> {
     let repository = open(&args.work, 8 << 30)?;
     let ids = container_ids(args);
     let (before, cpu_before) = (resident_bytes()?, cpu_seconds());
-    let mut index = FingerprintIndex::open_with(&repository, subject.mode())?;
+    let index = FingerprintIndex::open_with(&repository, subject.mode())?;
     let open_ms = (cpu_seconds() - cpu_before) * 1000.0;
     let chunks = args.chunks;
     let random = SeededRandomness::new(3);
@@ -314,8 +314,8 @@ fn ask(args: &IndexArgs, subject: Subject) -> Result<String> {
         }
     }
     let resident = resident_bytes()? - before - (known.len() + strangers.len()) as f64 * 8.0;
-    let (new_ns, false_answers) = time_questions(&mut index, &repository, &strangers)?;
-    let (known_ns, _) = time_questions(&mut index, &repository, &known)?;
+    let (new_ns, false_answers) = time_questions(&index, &repository, &strangers)?;
+    let (known_ns, _) = time_questions(&index, &repository, &known)?;
     let mut reads = 0;
     let (mut asked, mut found) = (0u64, Vec::new());
     for chunk in known {
@@ -345,7 +345,7 @@ fn ask(args: &IndexArgs, subject: Subject) -> Result<String> {
 
 /// CPU nanoseconds for a question whether a chunk may be there, and how many may.
 fn time_questions(
-    index: &mut FingerprintIndex,
+    index: &FingerprintIndex,
     repository: &Repository,
     chunks: &[u64],
 ) -> Result<(f64, u64)> {

@@ -166,11 +166,11 @@ fn resolve(
     snapshot: &Snapshot,
     wanted: &[u8],
 ) -> Result<(Entry, u64)> {
-    let mut reader = TreeReader::open(repository)?;
+    let reader = TreeReader::open(repository)?;
     let root = snapshot.record.root;
     match reader.resolve_place(root, wanted) {
         Err(error) if error.kind() == ErrorKind::NotFound => {
-            match listed_place(&mut reader, snapshot, wanted)? {
+            match listed_place(&reader, snapshot, wanted)? {
                 Some(place) => reader.resolve_place(root, &place),
                 None => Err(error),
             }
@@ -182,7 +182,7 @@ fn resolve(
 /// Where a path stands in the tree if it is, or lies below, a source that was given as a relative
 /// path.
 fn listed_place(
-    reader: &mut TreeReader,
+    reader: &TreeReader,
     snapshot: &Snapshot,
     wanted: &[u8],
 ) -> Result<Option<Vec<u8>>> {
@@ -205,7 +205,7 @@ fn listed_place(
 /// Whether a source can stand at this place: what is above it holds only what leads to sources.
 /// Another directory of that name deep in the current one is not meant.
 fn leads_to_sources(
-    reader: &mut TreeReader,
+    reader: &TreeReader,
     snapshot: &Snapshot,
     place: &[&[u8]],
     sources: &[Vec<&[u8]>],

@@ -21,6 +21,7 @@ use crate::container::frame_pool::FramePool;
 use crate::container::log::{ContainerLog, DurableContainer};
 use crate::container::open::ContainerContext;
 use crate::index::{FingerprintIndex, append};
+use crate::memory::{Lease, PENDING_CHUNK_BYTES};
 use crate::repository::Repository;
 use onefold_format::codec::Compression;
 use onefold_format::index_run::IndexKind;
@@ -54,6 +55,8 @@ pub use rewriting::{RewriteOptions, RewriteReport};
 pub use stream_writer::StreamWriter;
 pub use waiting::ChunkBatch;
 
+/// Pending chunks that are indexed together at least, however little memory is left.
+const PENDING_MIN: usize = 1 << 12;
 /// Chunks stored again up to which hardly another is taken for one of them, in a megabyte.
 const STORED_AGAIN_KEYS: u64 = 1 << 20;
 
@@ -139,6 +142,9 @@ pub struct ChunkStore {
     lookup: LookupStrategy,
     index_kind: Option<IndexKind>,
     waiting_bytes_max: usize,
+    pending_max: usize,
+    /// Held as long as the session's cache and queues are.
+    _leases: [Lease; 3],
     rewrite: RewriteOptions,
     dry_run: bool,
 }
@@ -183,7 +189,7 @@ impl ChunkStore {
     /// Opens the index and starts the threads. Containers in `avoid` are not relied upon.
     pub fn open(
         repository: &Arc<Repository>,
-        index: FingerprintIndex,
+        index: Arc<FingerprintIndex>,
         avoid: BTreeSet<ContainerId>,
         options: ChunkStoreOptions,
     ) -> Result<Arc<Self>> {
@@ -202,9 +208,12 @@ impl ChunkStore {
             frame_bytes: limits::FRAME_PLAIN_TARGET_BYTES,
             named: Mutex::default(),
         };
-        let cache_bytes = repository.memory().locality_cache_bytes;
+        let (purse, memory) = (repository.purse(), repository.memory());
+        let cache = purse.take(memory.locality_cache_bytes);
+        let pending = purse.take(memory.pending_bytes());
+        let queues = memory.streams * memory.waiting_chunks_bytes + memory.rewrite_candidates_bytes;
         let shared = Shared {
-            filter: AcceleratedFilter::new(options.filter, cache_bytes),
+            filter: AcceleratedFilter::new(options.filter, cache.bytes()),
             port: StorePort {
                 repository: Arc::clone(repository),
                 index,
@@ -232,6 +241,8 @@ impl ChunkStore {
             lookup: options.lookup,
             index_kind: options.index_kind,
             waiting_bytes_max: repository.memory().waiting_chunks_bytes,
+            pending_max: (pending.bytes() / PENDING_CHUNK_BYTES).max(PENDING_MIN),
+            _leases: [cache, pending, purse.take(queues)],
             rewrite: options.rewrite,
             dry_run: options.dry_run,
         }))
@@ -417,7 +428,7 @@ impl ChunkStore {
     }
 
     fn index_if_full(&self, shared: MutexGuard<'_, Shared>) -> Result<()> {
-        let full = shared.pending.len() >= self.repository.memory().pending_chunks_max;
+        let full = shared.pending.len() >= self.pending_max;
         drop(shared);
         if full && !self.dry_run { self.index(self.context.log.take_durable()?) } else { Ok(()) }
     }

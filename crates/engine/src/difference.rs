@@ -69,22 +69,22 @@ pub fn difference(
     if first == second {
         return Ok(totals);
     }
-    let mut reader = TreeReader::open(repository)?;
+    let reader = TreeReader::open(repository)?;
     let mut stack = vec![Pair {
         path: Vec::new(),
-        first: Some(DirectoryCursor::open(&mut reader, first)?),
-        second: Some(DirectoryCursor::open(&mut reader, second)?),
+        first: Some(DirectoryCursor::open(&reader, first)?),
+        second: Some(DirectoryCursor::open(&reader, second)?),
     }];
     while let Some(pair) = stack.last_mut() {
         job.interrupt.check()?;
-        let (one, other) = pair.next(&mut reader).context(|| path::display(&pair.path))?;
+        let (one, other) = pair.next(&reader).context(|| path::display(&pair.path))?;
         let Some(name) = one.as_ref().or(other.as_ref()).map(|entry| &entry.name) else {
             stack.pop();
             continue;
         };
         let at = path::join(&pair.path, name);
         if let Some(change) = change_of(one.as_ref(), other.as_ref()) {
-            count(&mut reader, &mut totals, change, one.as_ref(), other.as_ref())
+            count(&reader, &mut totals, change, one.as_ref(), other.as_ref())
                 .context(|| path::display(&at))?;
             each(&at, change)?;
         }
@@ -93,9 +93,9 @@ pub fn difference(
             continue;
         }
         check_depth(stack.len(), &at)?;
-        let mut open = |entry: Option<&Entry>| {
+        let open = |entry: Option<&Entry>| {
             entry
-                .map(|entry| DirectoryCursor::of(&mut reader, entry))
+                .map(|entry| DirectoryCursor::of(&reader, entry))
                 .transpose()
                 .context(|| path::display(&at))
         };
@@ -114,7 +114,7 @@ struct Pair {
 
 impl Pair {
     /// The next name, as each side has it.
-    fn next(&mut self, reader: &mut TreeReader) -> Result<(Option<Entry>, Option<Entry>)> {
+    fn next(&mut self, reader: &TreeReader) -> Result<(Option<Entry>, Option<Entry>)> {
         if let (Some(first), Some(second)) = (&mut self.first, &mut self.second) {
             while let (Some(one), Some(other)) = (first.next_leaf(), second.next_leaf())
                 && one == other
@@ -130,7 +130,7 @@ impl Pair {
             (Some(_), None) => Ordering::Less,
             (None, _) => Ordering::Greater,
         };
-        let mut take = |cursor: &mut Option<DirectoryCursor>| match cursor {
+        let take = |cursor: &mut Option<DirectoryCursor>| match cursor {
             Some(cursor) => cursor.next(reader),
             None => Ok(None),
         };
@@ -144,7 +144,7 @@ impl Pair {
 
 fn peek<'a>(
     cursor: &'a mut Option<DirectoryCursor>,
-    reader: &mut TreeReader,
+    reader: &TreeReader,
 ) -> Result<Option<&'a Entry>> {
     match cursor {
         Some(cursor) => cursor.peek(reader),
@@ -184,7 +184,7 @@ fn metadata_differs(one: &Entry, other: &Entry) -> bool {
 }
 
 fn count(
-    reader: &mut TreeReader,
+    reader: &TreeReader,
     totals: &mut DifferenceTotals,
     change: Change,
     one: Option<&Entry>,
@@ -213,7 +213,7 @@ fn count(
 /// The bytes that only the first and only the second of two files has. Level by level, from the
 /// higher of the two tops downwards, parts that both have are taken out, and what is left is
 /// replaced by its children.
-fn distinct_bytes(reader: &mut TreeReader, one: &Entry, other: &Entry) -> Result<(u64, u64)> {
+fn distinct_bytes(reader: &TreeReader, one: &Entry, other: &Entry) -> Result<(u64, u64)> {
     let mut sides = [Parts::of(one), Parts::of(other)];
     let top = |entry: &Entry| entry.content.map_or(Level::DATA, |content| content.level);
     let mut level = top(one).max(top(other));
@@ -265,7 +265,7 @@ impl Parts {
     }
 
     /// Replaces the parts of `level` by their children.
-    fn expand(&mut self, reader: &mut TreeReader, level: Level) -> Result<()> {
+    fn expand(&mut self, reader: &TreeReader, level: Level) -> Result<()> {
         let (high, low): (Vec<_>, Vec<_>) = std::mem::take(&mut self.parts)
             .into_iter()
             .partition(|(reference, _)| reference.level == level);

@@ -20,13 +20,13 @@ pub fn walk(
     job: &Job,
     each: &mut dyn FnMut(&[u8], &Entry) -> Result<bool>,
 ) -> Result<()> {
-    let mut reader = TreeReader::open(repository)?;
-    walk_with(&mut reader, root, job, each)
+    let reader = TreeReader::open(repository)?;
+    walk_with(&reader, root, job, each)
 }
 
 /// As [`walk`], with a reader that is open already.
 pub fn walk_with(
-    reader: &mut TreeReader,
+    reader: &TreeReader,
     root: Reference,
     job: &Job,
     each: &mut dyn FnMut(&[u8], &Entry) -> Result<bool>,

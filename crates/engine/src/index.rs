@@ -2,6 +2,7 @@
 //!
 //! | module | holds |
 //! | --- | --- |
+//! | [`chunk_index`] | the index as readers of chunks see it: a port |
 //! | [`append`] | durable containers into the index |
 //! | [`run`] | one immutable sorted run: opening, what it knows, reading its pages |
 //! | [`run_list`] | the names of the runs in a store |
@@ -19,6 +20,7 @@
 //! containers. A hit counts only once the container's own metadata section confirms it.
 
 pub mod append;
+pub mod chunk_index;
 pub mod current;
 pub mod fingerprint_index;
 pub mod locate;
@@ -31,7 +33,7 @@ pub mod run_list;
 pub mod run_writer;
 pub mod scan;
 
-pub use current::CurrentIndex;
+pub use chunk_index::ChunkIndex;
 pub use fingerprint_index::FingerprintIndex;
 
 /// What of the index answers questions.

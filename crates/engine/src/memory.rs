@@ -5,6 +5,7 @@
 //! flushed earlier: a small limit costs time, never correctness.
 
 use onefold_types::{Error, Result, limits};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Buffers in flight of one stream, stacks, and the program itself.
 const FIXED_BYTES: usize = 40 * limits::MIB;
@@ -15,14 +16,26 @@ const READ_AHEAD_FROM_BYTES: usize = 96 * limits::MIB;
 /// What each further stream has in flight: files being read, open containers, frames being sealed.
 const STREAM_BYTES: usize = 20 * limits::MIB;
 
+/// What a chunk that is stored and not yet indexed takes.
+pub const PENDING_CHUNK_BYTES: usize = 160;
+/// What a chunk takes of a window that is being restored.
+pub const WINDOW_CHUNK_BYTES: usize = 96;
+
 /// What each further thread has in hand: a run of frames read at once, coded and decoded.
 const THREAD_BYTES: usize = 6 * limits::MIB;
+
+/// What one more stream takes that fills containers of this size: one of data and one of nodes.
+fn stream_bytes(container_size_bytes: usize) -> usize {
+    STREAM_BYTES + 2 * container_size_bytes.saturating_sub(limits::CONTAINER_TARGET_BYTES)
+}
 
 /// How much memory each part of the engine may take, in bytes unless the name says otherwise.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct MemoryPlan {
     /// The whole.
     pub limit_bytes: usize,
+    /// What is not divided: buffers in flight, stacks, and the program itself.
+    pub fixed_bytes: usize,
     /// Fingerprints of whole containers (S1.20).
     pub locality_cache_bytes: usize,
     /// Summary vectors of index runs (S1.12).
@@ -75,7 +88,7 @@ impl MemoryPlan {
         // Beyond what the fixed part counts on: one container of data and one of nodes are open in
         // each stream, one is being stored and one waits for that.
         let larger_bytes = container_size_bytes.saturating_sub(limits::CONTAINER_TARGET_BYTES);
-        let stream_bytes = STREAM_BYTES + 2 * larger_bytes;
+        let stream_bytes = stream_bytes(container_size_bytes);
         let divisible_bytes = self.limit_bytes.saturating_sub(FIXED_BYTES + 4 * larger_bytes);
         let more = divisible_bytes.saturating_sub(DIVISIBLE_MIN_BYTES) / stream_bytes;
         let streams = wanted.clamp(1, 1 + more);
@@ -84,6 +97,7 @@ impl MemoryPlan {
         Self {
             streams,
             read_jobs_max: shared.read_jobs_max.min(self.read_jobs_max),
+            fixed_bytes,
             locality_cache_bytes: shared.locality_cache_bytes.min(self.locality_cache_bytes),
             summary_vector_bytes: shared.summary_vector_bytes.min(self.summary_vector_bytes),
             section_cache_bytes: shared.section_cache_bytes.min(self.section_cache_bytes),
@@ -95,6 +109,18 @@ impl MemoryPlan {
                 .min(self.rewrite_candidates_bytes),
             ..*self
         }
+    }
+
+    /// What the pending chunks of a session take.
+    #[must_use]
+    pub fn pending_bytes(&self) -> usize {
+        self.pending_chunks_max * PENDING_CHUNK_BYTES
+    }
+
+    /// What a window of chunks to be restored takes.
+    #[must_use]
+    pub fn window_bytes(&self) -> usize {
+        self.restore_window_chunks * WINDOW_CHUNK_BYTES
     }
 
     /// Threads whose buffers fit into the limit; at least two.
@@ -109,19 +135,19 @@ impl MemoryPlan {
         let reads_ahead = limit_bytes >= READ_AHEAD_FROM_BYTES;
         Self {
             limit_bytes,
+            fixed_bytes,
             locality_cache_bytes: divisible / 4,
-            // Each stream reads the parent's tree with an index and caches of its own.
-            summary_vector_bytes: divisible / 2 / (streams + 1),
-            section_cache_bytes: divisible / 8 / streams,
-            frame_cache_bytes: (divisible / 16).clamp(2 * limits::MIB, 64 * limits::MIB) / streams,
-            pending_chunks_max: (divisible / 8 / 160).clamp(1 << 13, 1 << 20),
+            summary_vector_bytes: divisible / 4,
+            section_cache_bytes: divisible / 8,
+            frame_cache_bytes: (divisible / 16).clamp(2 * limits::MIB, 64 * limits::MIB),
+            pending_chunks_max: (divisible / 8 / PENDING_CHUNK_BYTES).clamp(1 << 13, 1 << 20),
             waiting_chunks_bytes: (divisible / 16).clamp(2 * limits::MIB, 256 * limits::MIB)
                 / streams,
             rewrite_candidates_bytes: (divisible / 16).clamp(2 * limits::MIB, 64 * limits::MIB),
             streams,
             read_jobs_max: if reads_ahead && streams == 1 { 4 } else { 2 },
             containers_waiting_max: usize::from(reads_ahead),
-            restore_window_chunks: (divisible / 4 / 96).clamp(1 << 14, 1 << 22),
+            restore_window_chunks: (divisible / 4 / WINDOW_CHUNK_BYTES).clamp(1 << 14, 1 << 22),
             stash_bytes: (limit_bytes / 4).min(1024 * limits::MIB),
             check_buffer_bytes: (divisible / 16).clamp(limits::MIB, 64 * limits::MIB),
             // A collection uses no locality cache beyond the reader's, and waits for nothing.
@@ -131,9 +157,83 @@ impl MemoryPlan {
     }
 }
 
+/// What may still be taken of the memory limit. Every cache, queue and table takes a lease of it,
+/// and gives it back when it goes; one that comes late gets what is left, and works with that.
+#[derive(Debug)]
+pub struct Purse {
+    left_bytes: Mutex<usize>,
+}
+
+/// Bytes that are taken of a [`Purse`].
+#[derive(Debug)]
+pub struct Lease {
+    purse: Arc<Purse>,
+    bytes: usize,
+}
+
+impl Purse {
+    /// All that a plan divides.
+    #[must_use]
+    pub fn new(plan: &MemoryPlan) -> Self {
+        let divisible = plan.limit_bytes.saturating_sub(plan.fixed_bytes);
+        Self { left_bytes: Mutex::new(divisible.max(DIVISIBLE_MIN_BYTES)) }
+    }
+
+    /// Takes so many bytes, or as many as are left.
+    #[must_use]
+    pub fn take(self: &Arc<Self>, wanted_bytes: usize) -> Lease {
+        let mut left_bytes = self.left();
+        let bytes = wanted_bytes.min(*left_bytes);
+        *left_bytes -= bytes;
+        Lease { purse: Arc::clone(self), bytes }
+    }
+
+    /// Bytes that nobody has taken.
+    #[must_use]
+    pub fn left_bytes(&self) -> usize {
+        *self.left()
+    }
+
+    fn left(&self) -> MutexGuard<'_, usize> {
+        self.left_bytes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Lease {
+    /// How much it is.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        *self.purse.left() += self.bytes;
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_leased_never_exceeds_the_limit() {
+        let plan = MemoryPlan::new(64 * limits::MIB).unwrap();
+        let purse = Arc::new(Purse::new(&plan));
+        let all = purse.left_bytes();
+        let take =
+            || (0..100).map(|number| purse.take(number * limits::KIB * 37)).collect::<Vec<Lease>>();
+        let held: Vec<Vec<Lease>> = std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..16).map(|_| scope.spawn(take)).collect();
+            threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+        });
+        let sum: usize = held.iter().flatten().map(Lease::bytes).sum();
+        assert_eq!((sum, purse.left_bytes()), (all, 0));
+        assert_eq!(purse.take(1).bytes(), 0);
+        drop(held);
+        assert_eq!(purse.left_bytes(), all);
+    }
 
     #[test]
     fn the_shares_stay_below_the_limit() {
@@ -144,15 +244,15 @@ mod tests {
                 + plan.section_cache_bytes
                 + plan.frame_cache_bytes
                 + plan.check_buffer_bytes
-                + plan.pending_chunks_max * 160
+                + plan.pending_bytes()
                 // A process restores or backs up, never both.
                 + (plan.waiting_chunks_bytes + plan.rewrite_candidates_bytes)
-                    .max(plan.restore_window_chunks * 96);
+                    .max(plan.window_bytes());
             assert!(sum <= plan.limit_bytes, "{mebibytes} MiB: {sum}");
             let of_a_dump = plan.locality_cache_bytes / 2
                 + plan.section_cache_bytes
                 + plan.frame_cache_bytes
-                + plan.restore_window_chunks / 2 * 96
+                + plan.window_bytes() / 2
                 + plan.stash_bytes;
             assert!(of_a_dump <= plan.limit_bytes / 4 * 3, "{mebibytes} MiB: {of_a_dump}");
         }
@@ -176,14 +276,13 @@ mod tests {
         for (wanted, mebibytes) in [(2, 96), (8, 256), (256, 8192)] {
             let shared = plan(mebibytes).for_streams(wanted, limits::CONTAINER_TARGET_BYTES);
             assert_eq!(shared.streams, wanted);
-            let of_each = shared.section_cache_bytes
-                + shared.frame_cache_bytes
-                + shared.summary_vector_bytes
-                + shared.waiting_chunks_bytes;
             let sum = FIXED_BYTES
                 + (wanted - 1) * STREAM_BYTES
                 + shared.locality_cache_bytes
-                + wanted * of_each;
+                + shared.section_cache_bytes
+                + shared.frame_cache_bytes
+                + shared.summary_vector_bytes
+                + wanted * shared.waiting_chunks_bytes;
             assert!(sum <= shared.limit_bytes, "{wanted} streams: {sum}");
         }
     }

@@ -14,10 +14,11 @@
 
 mod generations;
 mod rotation;
+mod shared;
 mod slots;
 
 use crate::environment::Environment;
-use crate::memory::MemoryPlan;
+use crate::memory::{MemoryPlan, Purse};
 use generations::Standing;
 use onefold_chunking::{Chunker, ChunkerKind, ChunkerParameters};
 use onefold_crypto::{
@@ -30,6 +31,8 @@ use onefold_store::{Key, Store};
 use onefold_types::error::Context;
 use onefold_types::{Error, ErrorKind, KeyId, Result, StoreId, limits};
 pub use rotation::Rotation;
+use shared::Shared;
+use std::any::Any;
 use std::sync::Arc;
 use zeroize::Zeroizing;
 
@@ -120,6 +123,8 @@ pub struct Repository {
     chunker: Arc<dyn Chunker>,
     environment: Environment,
     memory: MemoryPlan,
+    purse: Arc<Purse>,
+    shared: Arc<Shared>,
 }
 
 impl Repository {
@@ -247,7 +252,9 @@ impl Repository {
             ring,
             current_key,
             environment,
+            purse: Arc::new(Purse::new(&memory)),
             memory,
+            shared: Arc::default(),
         })
     }
 
@@ -310,7 +317,18 @@ impl Repository {
         &self.memory
     }
 
-    /// The same store with another division of the memory limit.
+    /// What may still be taken of the memory limit.
+    #[must_use]
+    pub fn purse(&self) -> &Arc<Purse> {
+        &self.purse
+    }
+
+    /// What is opened once for this store and process; `make` makes it.
+    pub fn shared<T: Any + Send + Sync>(&self, make: impl FnOnce() -> Result<T>) -> Result<Arc<T>> {
+        self.shared.get(make)
+    }
+
+    /// The same store with another division of the same memory limit.
     #[must_use]
     pub fn with_memory(&self, memory: MemoryPlan) -> Self {
         Self { memory, ..self.clone() }

@@ -64,8 +64,8 @@ pub fn statistics(repository: &Arc<Repository>, job: &Job) -> Result<Statistics>
     let index = FingerprintIndex::open(repository)?;
     statistics.index_runs = index.runs().len() as u64;
     statistics.index_entries = index.entries();
-    let filters = index.runs().iter().map(|run| run.pieces_bytes() as u64);
-    statistics.bytes_summary_vectors = filters.sum();
+    let filters = index.runs();
+    statistics.bytes_summary_vectors = filters.iter().map(|run| run.pieces_bytes() as u64).sum();
 
     job.progress.set_totals(containers.len() as u64, 0);
     // Packs are copies; what none of them describes is asked of its container.

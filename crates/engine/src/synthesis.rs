@@ -269,7 +269,7 @@ fn chunk_store(
         rewrite: RewriteOptions::none(),
         dry_run: false,
     };
-    ChunkStore::open(repository, FingerprintIndex::open(repository)?, avoid, options)
+    ChunkStore::open(repository, FingerprintIndex::shared(repository)?, avoid, options)
 }
 
 /// Builds the tree; when this returns, it is durable and indexed.
@@ -282,11 +282,11 @@ fn build(
     job: &Job,
 ) -> Result<(Directory, Summary)> {
     let store = chunk_store(repository, avoided(repository, session)?)?;
-    let mut reader = TreeReader::open(repository)?;
+    let reader = TreeReader::open(repository)?;
     let mut layers = Vec::with_capacity(parts.len());
     for part in parts {
         let snapshot = list.get(part.snapshot).ok_or_else(|| not_live(part.snapshot))?;
-        layers.push(layer_of(&mut reader, snapshot, part)?);
+        layers.push(layer_of(&reader, snapshot, part)?);
     }
     let mut stream = store.stream()?;
     let time_ns = match options.time_ns {
@@ -294,7 +294,7 @@ fn build(
         None => repository.environment().clock.now_ns(),
     };
     let mut merge =
-        Merge { reader: &mut reader, stream: &mut stream, job, made: made_directory(time_ns) };
+        Merge { reader: &reader, stream: &mut stream, job, made: made_directory(time_ns) };
     let root = merge.run(layers)?;
     stream.finish()?;
     let stored = store.finish()?;
@@ -307,8 +307,8 @@ fn build(
         ..Summary::default()
     };
     // The new nodes are in the index now, which a reader opened before does not know.
-    let mut reader = TreeReader::open(repository)?;
-    walk_with(&mut reader, root.reference, job, &mut |_, entry| {
+    let reader = TreeReader::open(repository)?;
+    walk_with(&reader, root.reference, job, &mut |_, entry| {
         match entry.kind {
             EntryKind::File => summary.files += 1,
             EntryKind::Directory => summary.directories += 1,

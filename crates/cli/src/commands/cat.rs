@@ -149,7 +149,7 @@ fn container_value(id: ContainerId, section: &MetadataSection) -> Value {
 }
 
 fn read_node(repository: &Arc<Repository>, fingerprint: Fingerprint) -> Result<Value> {
-    let mut trees = TreeReader::open(repository)?;
+    let trees = TreeReader::open(repository)?;
     let level = trees.chunks().locate(&fingerprint)?.descriptor().level;
     if !level.is_node() {
         return Err(Error::invalid(format!("chunk {fingerprint} is file data, not a tree node")));

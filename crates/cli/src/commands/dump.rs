@@ -45,7 +45,7 @@ pub struct DumpArguments {
     range: Option<Range>,
     /// What is read when: optimal-chunks, forward, adaptive, container-cache, chunk-cache or
     /// optimal, each with ,memory=BYTES [default: optimal-chunks within the memory limit]
-    #[arg(long, value_name = "ENGINE")]
+    #[arg(long, value_name = "ENGINE", help_heading = "Experiments")]
     engine: Option<RestoreEngine>,
     /// Write into this file instead of standard output
     #[arg(short, long, value_name = "FILE")]

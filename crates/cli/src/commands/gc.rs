@@ -49,13 +49,13 @@ pub struct GcArguments {
     #[arg(short = 'n', long)]
     dry_run: bool,
     /// Find what is live and stop there: shows what marking costs
-    #[arg(long, conflicts_with = "dry_run")]
+    #[arg(long, conflicts_with = "dry_run", help_heading = "Experiments")]
     mark_only: bool,
     /// How much to free [default: 5%]
     #[arg(long, value_name = "GOAL")]
     space_goal: Option<Goal>,
     /// How what is live is found: auto, exact, lgc, partitioned, pgc or pgc+
-    #[arg(long, value_name = "HOW", default_value = "auto")]
+    #[arg(long, value_name = "HOW", default_value = "auto", help_heading = "Experiments")]
     mark: MarkAlgorithm,
     /// Move everything that is sealed under older keys into new containers ('onefold key rotate')
     #[arg(long)]

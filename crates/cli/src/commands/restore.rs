@@ -85,7 +85,7 @@ pub struct RestoreArguments {
     /// What is read when: direct (each container once), or as for outputs written in order:
     /// forward, adaptive, container-cache, chunk-cache, optimal, optimal-chunks, each with
     /// ,memory=BYTES [default: direct]
-    #[arg(long, value_name = "ENGINE")]
+    #[arg(long, value_name = "ENGINE", help_heading = "Experiments")]
     engine: Option<RestoreEngine>,
     #[command(flatten)]
     filter: FilterArguments,

@@ -15,6 +15,7 @@ use crate::container::frame::FrameOpener;
 use crate::container::reader::{self, FrameReader};
 use crate::index::FingerprintIndex;
 use crate::index::run_list::list_runs;
+use crate::memory::Lease;
 use crate::repository::Repository;
 use lru::LruCache;
 use onefold_format::container::{ChunkDescriptor, MetadataSection};
@@ -83,7 +84,7 @@ pub struct Resolver {
     pub survey: Survey,
     /// What the index is relied upon for.
     pub coverage: Coverage,
-    index: FingerprintIndex,
+    index: Arc<FingerprintIndex>,
     /// The runs in the store when the index was opened.
     runs: Vec<RunId>,
     supplement: Option<Supplement>,
@@ -91,6 +92,8 @@ pub struct Resolver {
     sections: LruCache<ContainerId, Arc<MetadataSection>>,
     section_chunks: usize,
     section_chunks_max: usize,
+    /// Held as long as the caches are.
+    _lease: Lease,
     frames: LruCache<(ContainerId, u32), Arc<Vec<u8>>>,
     opener: FrameOpener,
     refreshes_left: u32,
@@ -99,19 +102,20 @@ pub struct Resolver {
 impl Resolver {
     /// Opens the index.
     pub fn new(repository: &Arc<Repository>, survey: Survey, coverage: Coverage) -> Result<Self> {
-        let memory = repository.memory();
+        let lease = repository.purse().take(repository.memory().section_cache_bytes / 2 * 5);
         Ok(Self {
             repository: Arc::clone(repository),
             survey,
             coverage,
             runs: list_runs(repository)?,
-            index: FingerprintIndex::open(repository)?,
+            index: FingerprintIndex::shared(repository)?,
             supplement: None,
             // As many fingerprints as there are descriptors in the other cache.
-            cache: LocalityCache::new(memory.section_cache_bytes * 3 / 2),
+            cache: LocalityCache::new(lease.bytes() / 5 * 3),
             sections: LruCache::unbounded(),
             section_chunks: 0,
-            section_chunks_max: memory.section_cache_bytes / size_of::<ChunkDescriptor>(),
+            section_chunks_max: lease.bytes() / 5 * 2 / size_of::<ChunkDescriptor>(),
+            _lease: lease,
             frames: LruCache::new(FRAMES_KEPT),
             opener: FrameOpener::new()?,
             refreshes_left: REFRESHES_MAX,

@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 /// Whether the chunk and all below it are in containers that may be relied upon.
 ///
 /// Errors: a node that cannot be read.
-pub fn tree_present(store: &ChunkStore, reader: &mut TreeReader, root: Reference) -> Result<bool> {
+pub fn tree_present(store: &ChunkStore, reader: &TreeReader, root: Reference) -> Result<bool> {
     let mut seen: BTreeSet<Fingerprint> = BTreeSet::new();
     let mut left = vec![root];
     while let Some(reference) = left.pop() {

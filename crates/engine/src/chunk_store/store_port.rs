@@ -22,7 +22,7 @@ pub struct StorePort {
     /// The store.
     pub repository: Arc<Repository>,
     /// Its index.
-    pub index: FingerprintIndex,
+    pub index: Arc<FingerprintIndex>,
     /// Containers that may not be relied upon: condemned, damaged or gone.
     pub avoid: BTreeSet<ContainerId>,
     /// How long the device took.

@@ -1,27 +1,27 @@
 //! Reads chunks by name: locate, read the frame, open it, verify the chunk.
 //!
 //! The index gives all containers that may hold a chunk, newest first; a container's own section
-//! decides. Neighbours are likely wanted next, so whole sections and the last frames are kept.
+//! decides. Neighbours are likely wanted next, so whole sections and the last frames are kept
+//! ([`super::caches`]).
 //!
 //! If a container has gone or is damaged, other instances are tried; if none is left, the index
 //! catches up with the collections that ran meanwhile, as often as there were some (protocol, R1:
 //! [`crate::index::current`]); only a chunk that is nowhere after that is reported, by name.
+//!
+//! Concurrency: a reader is shared by threads. What it passes over, it passes over for all of them.
 
 use super::Location;
-use crate::container::frame::{CodedFrame, FrameChunk, FrameOpener};
+use super::caches::ChunkCaches;
+use crate::container::frame::{CodedFrame, FrameChunk};
 use crate::container::reader::{self, FrameReader};
 use crate::index::current::{CATCH_UPS_MAX, changes_too_often};
-use crate::index::{CurrentIndex, FingerprintIndex};
+use crate::index::{ChunkIndex, FingerprintIndex};
 use crate::repository::Repository;
-use lru::LruCache;
 use onefold_format::container::{ChunkDescriptor, MetadataSection};
-use onefold_policy::locality_cache::LocalityCache;
 use onefold_types::{ContainerId, Error, ErrorKind, Fingerprint, Result};
 use std::collections::BTreeSet;
-use std::sync::Arc;
-
-/// Room for a few sections and frames.
-const SMALL_CACHE_BYTES: usize = 1 << 20;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// How much reading cost.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -34,69 +34,58 @@ pub struct ReadCounters {
     pub index_pages: u64,
 }
 
-/// Reads chunks of one store. Used by one thread at a time.
+/// Reads chunks of one store.
 pub struct ChunkReader {
     repository: Arc<Repository>,
-    index: CurrentIndex,
-    cache: LocalityCache,
-    sections: Sized<ContainerId, Arc<MetadataSection>>,
-    frames: Sized<(ContainerId, u32), Arc<Vec<u8>>>,
+    index: Arc<dyn ChunkIndex>,
+    caches: Arc<ChunkCaches>,
+    passed_over: Mutex<PassedOver>,
+    sections: AtomicU64,
+    frames: AtomicU64,
+    index_pages: AtomicU64,
+}
+
+#[derive(Default)]
+struct PassedOver {
     /// Containers that are damaged.
     unusable: BTreeSet<ContainerId>,
     /// Containers that were not found; forgotten when the index is opened again.
     gone: BTreeSet<ContainerId>,
-    opener: FrameOpener,
-    sealed: Vec<u8>,
-    counters: ReadCounters,
 }
 
 impl ChunkReader {
-    /// Opens the index.
+    /// A reader over the index and the caches of the process.
     pub fn open(repository: &Arc<Repository>) -> Result<Self> {
-        Self::with_index(repository, FingerprintIndex::open(repository)?)
+        let caches = ChunkCaches::shared(repository)?;
+        Ok(Self::over(repository, FingerprintIndex::shared(repository)?, caches))
     }
 
-    /// A reader over an index that is open already.
-    pub fn with_index(repository: &Arc<Repository>, index: FingerprintIndex) -> Result<Self> {
-        let memory = repository.memory();
-        Self::with_caches(repository, index, memory.section_cache_bytes, memory.frame_cache_bytes)
+    /// A reader that finds out what the device holds now, whatever was read before.
+    pub fn apart(repository: &Arc<Repository>) -> Result<Self> {
+        let caches = ChunkCaches::small(repository);
+        Ok(Self::over(repository, FingerprintIndex::shared(repository)?, caches))
     }
 
-    /// A reader that keeps next to nothing: for few chunks that lie together.
-    pub fn with_small_caches(
+    /// A reader over an index of whatever kind.
+    #[must_use]
+    pub fn over_index(repository: &Arc<Repository>, index: Arc<dyn ChunkIndex>) -> Self {
+        Self::over(repository, index, ChunkCaches::small(repository))
+    }
+
+    fn over(
         repository: &Arc<Repository>,
-        index: FingerprintIndex,
-    ) -> Result<Self> {
-        Self::with_caches(repository, index, SMALL_CACHE_BYTES, SMALL_CACHE_BYTES)
-    }
-
-    /// A reader for chunks of many containers, of which each frame is read once.
-    pub fn with_small_frame_cache(
-        repository: &Arc<Repository>,
-        index: FingerprintIndex,
-    ) -> Result<Self> {
-        let section_bytes = repository.memory().section_cache_bytes;
-        Self::with_caches(repository, index, section_bytes, SMALL_CACHE_BYTES)
-    }
-
-    fn with_caches(
-        repository: &Arc<Repository>,
-        index: FingerprintIndex,
-        section_bytes: usize,
-        frame_bytes: usize,
-    ) -> Result<Self> {
-        Ok(Self {
+        index: Arc<dyn ChunkIndex>,
+        caches: Arc<ChunkCaches>,
+    ) -> Self {
+        Self {
             repository: Arc::clone(repository),
-            index: CurrentIndex::new(index),
-            cache: LocalityCache::new(section_bytes / 2),
-            sections: Sized::new(section_bytes / 2),
-            frames: Sized::new(frame_bytes),
-            unusable: BTreeSet::new(),
-            gone: BTreeSet::new(),
-            opener: FrameOpener::new()?,
-            sealed: Vec::new(),
-            counters: ReadCounters::default(),
-        })
+            index,
+            caches,
+            passed_over: Mutex::default(),
+            sections: AtomicU64::new(0),
+            frames: AtomicU64::new(0),
+            index_pages: AtomicU64::new(0),
+        }
     }
 
     /// The store.
@@ -108,122 +97,110 @@ impl ChunkReader {
     /// How much reading cost so far.
     #[must_use]
     pub fn counters(&self) -> ReadCounters {
-        self.counters
+        ReadCounters {
+            sections: self.sections.load(Ordering::Relaxed),
+            frames: self.frames.load(Ordering::Relaxed),
+            index_pages: self.index_pages.load(Ordering::Relaxed),
+        }
+    }
+
+    fn passed_over(&self) -> MutexGuard<'_, PassedOver> {
+        self.passed_over.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Passes over a container from now on: a frame of it could not be read.
-    pub fn set_unusable(&mut self, container: ContainerId) {
-        self.unusable.insert(container);
-        self.drop_cached(container);
+    pub fn set_unusable(&self, container: ContainerId) {
+        self.passed_over().unusable.insert(container);
+        self.caches.drop_section(container);
     }
 
     /// Passes over a container that was not found, until the index is opened again.
-    pub fn set_gone(&mut self, container: ContainerId) {
-        self.gone.insert(container);
-        self.drop_cached(container);
+    pub fn set_gone(&self, container: ContainerId) {
+        self.passed_over().gone.insert(container);
+        self.caches.drop_section(container);
     }
 
-    fn set_failed(&mut self, container: ContainerId, error: &Error) {
+    fn set_failed(&self, container: ContainerId, error: &Error) {
         match error.kind() {
             ErrorKind::NotFound => self.set_gone(container),
             _ => self.set_unusable(container),
         }
     }
 
-    fn drop_cached(&mut self, container: ContainerId) {
-        self.cache.remove(container);
-        self.sections.remove(&container);
-    }
-
     /// Finds a chunk where a placement says it is; `None` if it is not there. Nothing else is
     /// asked.
     pub fn locate_in(
-        &mut self,
+        &self,
         container: ContainerId,
         fingerprint: &Fingerprint,
     ) -> Result<Option<Location>> {
-        let Some(section) = self.section(container)? else {
-            return Ok(None);
-        };
-        if !self.cache.contains_container(container) {
-            let fingerprints = section.chunks.iter().map(|chunk| chunk.fingerprint).collect();
-            self.cache.insert(container, fingerprints);
-        }
-        let position = match self.cache.position_in(container, fingerprint) {
-            Some(position) => Some(position as usize),
-            // The section alone exceeds the cache.
-            None if !self.cache.contains_container(container) => {
-                section.chunks.iter().position(|chunk| chunk.fingerprint == *fingerprint)
-            }
-            None => None,
-        };
-        Ok(position.map(|position| Location { container, section, position: position as u32 }))
+        let section = self.section(container)?;
+        Ok(section.and_then(|section| self.caches.find(container, &section, fingerprint)))
     }
 
     /// Finds a chunk.
     ///
     /// Errors: `Damaged` if no readable container holds it.
-    pub fn locate(&mut self, fingerprint: &Fingerprint) -> Result<Location> {
+    pub fn locate(&self, fingerprint: &Fingerprint) -> Result<Location> {
         for _ in 0..CATCH_UPS_MAX {
+            let generation = self.index.generation();
             if let Some(location) = self.locate_known(fingerprint)? {
                 return Ok(location);
             }
-            if !self.index.catch_up(&self.repository)? {
+            if !self.index.catch_up(&self.repository, generation)? {
                 let problem = format!("chunk {fingerprint} is in no readable container");
                 return Err(Error::damaged(problem));
             }
-            self.gone.clear();
+            self.passed_over().gone.clear();
         }
         Err(changes_too_often(fingerprint))
     }
 
     /// Appends for each fingerprint all containers that the index names for it, newest first.
     pub fn locate_all(
-        &mut self,
+        &self,
         fingerprints: &[Fingerprint],
         found: &mut Vec<Vec<ContainerId>>,
     ) -> Result<()> {
-        let pages = &mut self.counters.index_pages;
-        self.index.index.locate_all(&self.repository, fingerprints, found, pages)
+        let mut pages = 0;
+        let outcome = self.index.locate_many(&self.repository, fingerprints, found, &mut pages);
+        self.index_pages.fetch_add(pages, Ordering::Relaxed);
+        outcome
     }
 
-    fn locate_known(&mut self, fingerprint: &Fingerprint) -> Result<Option<Location>> {
-        if let Some(instance) = self.cache.lookup(fingerprint) {
-            let (container, position) = (instance.container, instance.position);
-            if let Some(section) = self.section(container)? {
-                return Ok(Some(Location { container, section, position }));
-            }
+    fn locate_known(&self, fingerprint: &Fingerprint) -> Result<Option<Location>> {
+        if let Some((container, position)) = self.caches.instance(fingerprint)
+            && let Some(section) = self.section(container)?
+        {
+            return Ok(Some(Location { container, section, position }));
         }
-        let pages = &mut self.counters.index_pages;
-        for container in self.index.index.locate(&self.repository, fingerprint, pages)? {
-            let Some(section) = self.section(container)? else {
-                continue;
-            };
-            let position =
-                section.chunks.iter().position(|chunk| chunk.fingerprint == *fingerprint);
-            if let Some(position) = position {
-                let fingerprints = section.chunks.iter().map(|chunk| chunk.fingerprint).collect();
-                self.cache.insert(container, fingerprints);
-                return Ok(Some(Location { container, section, position: position as u32 }));
+        let mut pages = 0;
+        let containers = self.index.locate(&self.repository, fingerprint, &mut pages);
+        self.index_pages.fetch_add(pages, Ordering::Relaxed);
+        for container in containers? {
+            if let Some(location) = self.locate_in(container, fingerprint)? {
+                return Ok(Some(location));
             }
         }
         Ok(None)
     }
 
     /// The section of a container, or `None` if the container cannot be used.
-    pub fn section(&mut self, container: ContainerId) -> Result<Option<Arc<MetadataSection>>> {
-        if self.unusable.contains(&container) || self.gone.contains(&container) {
-            return Ok(None);
+    pub fn section(&self, container: ContainerId) -> Result<Option<Arc<MetadataSection>>> {
+        {
+            let passed_over = self.passed_over();
+            if passed_over.unusable.contains(&container) || passed_over.gone.contains(&container) {
+                return Ok(None);
+            }
         }
-        if let Some(section) = self.sections.get(&container) {
-            return Ok(Some(Arc::clone(section)));
+        if let Some(section) = self.caches.section(container) {
+            return Ok(Some(section));
         }
-        self.counters.sections += 1;
+        self.sections.fetch_add(1, Ordering::Relaxed);
         match reader::read_section(&self.repository, container) {
             Ok(section) => {
                 let section = Arc::new(section);
-                let bytes = section.chunks.len() * size_of::<ChunkDescriptor>() + 256;
-                self.sections.insert(container, Arc::clone(&section), bytes);
+                self.caches.keep_section(container, &section);
                 Ok(Some(section))
             }
             Err(error) if error.is_damage() => {
@@ -235,7 +212,7 @@ impl ChunkReader {
     }
 
     /// Reads a chunk and verifies it against its name.
-    pub fn read(&mut self, fingerprint: &Fingerprint) -> Result<Vec<u8>> {
+    pub fn read(&self, fingerprint: &Fingerprint) -> Result<Vec<u8>> {
         loop {
             let location = self.locate(fingerprint)?;
             match self.read_at(&location) {
@@ -249,7 +226,7 @@ impl ChunkReader {
 
     /// Reads a chunk that is advice only. If it cannot be read, nothing else suffers: its container
     /// stays in use for what is needed, and the index is not replayed.
-    pub fn read_advice(&mut self, fingerprint: &Fingerprint) -> Result<Vec<u8>> {
+    pub fn read_advice(&self, fingerprint: &Fingerprint) -> Result<Vec<u8>> {
         match self.locate_known(fingerprint)? {
             Some(location) => self.read_at(&location),
             None => Err(Error::damaged(format!("chunk {fingerprint} is not where it was"))),
@@ -259,7 +236,7 @@ impl ChunkReader {
     /// Reads a chunk where it was found, and verifies it against its name.
     ///
     /// Errors: `Damaged` or `NotFound` if it cannot be read there.
-    pub fn read_at(&mut self, location: &Location) -> Result<Vec<u8>> {
+    pub fn read_at(&self, location: &Location) -> Result<Vec<u8>> {
         let chunk = *location.descriptor();
         let frame = self.frame(location)?;
         let start = chunk.offset as usize;
@@ -281,19 +258,22 @@ impl ChunkReader {
     }
 
     /// The plain bytes of the frame that a chunk is in, authentic and not yet verified by name.
-    pub fn frame(&mut self, location: &Location) -> Result<Arc<Vec<u8>>> {
+    pub fn frame(&self, location: &Location) -> Result<Arc<Vec<u8>>> {
         let part = location.descriptor().frame;
         let key = (location.container, part);
-        if let Some(frame) = self.frames.get(&key) {
-            return Ok(Arc::clone(frame));
+        if let Some(frame) = self.caches.frame(key) {
+            return Ok(frame);
         }
         let descriptor = location.section.frames[part as usize];
-        self.counters.frames += 1;
+        self.frames.fetch_add(1, Ordering::Relaxed);
         let frames = FrameReader::new(&self.repository, location.container)?;
-        frames.read(&self.repository, &[descriptor], &mut self.sealed)?;
-        let plain = frames.open(&mut self.opener, part, &descriptor, &mut self.sealed)?.to_vec();
+        let plain = self.caches.with_opener(|opener| {
+            let mut sealed = Vec::new();
+            frames.read(&self.repository, &[descriptor], &mut sealed)?;
+            Ok(frames.open(opener, part, &descriptor, &mut sealed)?.to_vec())
+        })?;
         let plain = Arc::new(plain);
-        self.frames.insert(key, Arc::clone(&plain), plain.len());
+        self.caches.keep_frame(key, &plain);
         Ok(plain)
     }
 
@@ -301,7 +281,7 @@ impl ChunkReader {
     ///
     /// Errors: `Damaged` or `NotFound` if it cannot be read, or its chunks do not lie in it back to
     /// back.
-    pub fn coded_frame(&mut self, location: &Location) -> Result<CodedFrame> {
+    pub fn coded_frame(&self, location: &Location) -> Result<CodedFrame> {
         let part = location.descriptor().frame;
         let descriptor = location.section.frames[part as usize];
         let mut chunks = Vec::new();
@@ -317,7 +297,7 @@ impl ChunkReader {
         if end != descriptor.plain_length {
             return Err(Error::damaged("chunks do not fill their frame"));
         }
-        self.counters.frames += 1;
+        self.frames.fetch_add(1, Ordering::Relaxed);
         let frames = FrameReader::new(&self.repository, location.container)?;
         let mut bytes = Vec::new();
         frames.read(&self.repository, &[descriptor], &mut bytes)?;
@@ -325,40 +305,5 @@ impl ChunkReader {
         bytes.truncate(coded_length);
         let (codec, plain_length) = (descriptor.codec, descriptor.plain_length);
         Ok(CodedFrame { bytes, codec, plain_length, chunks })
-    }
-}
-
-/// A least-recently-used cache bounded by the bytes of its values.
-struct Sized<K: std::hash::Hash + Eq, V> {
-    entries: LruCache<K, (V, usize)>,
-    bytes: usize,
-    bytes_max: usize,
-}
-
-impl<K: std::hash::Hash + Eq, V> Sized<K, V> {
-    fn new(bytes_max: usize) -> Self {
-        Self { entries: LruCache::unbounded(), bytes: 0, bytes_max }
-    }
-
-    fn get(&mut self, key: &K) -> Option<&V> {
-        self.entries.get(key).map(|(value, _)| value)
-    }
-
-    fn insert(&mut self, key: K, value: V, bytes: usize) {
-        if let Some((_, old)) = self.entries.put(key, (value, bytes)) {
-            self.bytes -= old;
-        }
-        self.bytes += bytes;
-        while self.bytes > self.bytes_max && self.entries.len() > 1 {
-            if let Some((_, (_, bytes))) = self.entries.pop_lru() {
-                self.bytes -= bytes;
-            }
-        }
-    }
-
-    fn remove(&mut self, key: &K) {
-        if let Some((_, bytes)) = self.entries.pop(key) {
-            self.bytes -= bytes;
-        }
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! A damaged frame says nothing about the other frames of its container, so what is passed over is
 //! the single instance of the single chunk, and everything else in the container stays in use. The
-//! index is opened apart from the reader's, and only once something was lost.
+//! index is opened only once something was lost.
 //!
 //! If no instance is left, the index catches up with the collections that ran meanwhile and may
 //! have moved the chunk, as often as there were some (protocol, R1: [`crate::index::current`]).
@@ -10,7 +10,7 @@
 use super::Location;
 use crate::container::reader;
 use crate::index::current::{CATCH_UPS_MAX, changes_too_often};
-use crate::index::{CurrentIndex, FingerprintIndex};
+use crate::index::{ChunkIndex, FingerprintIndex};
 use crate::repository::Repository;
 use lru::LruCache;
 use onefold_format::container::MetadataSection;
@@ -23,7 +23,7 @@ const SECTIONS_KEPT: NonZeroUsize = NonZeroUsize::new(16).unwrap();
 
 /// Knows which instances of chunks could not be read, and finds others.
 pub struct Relocator {
-    index: Option<CurrentIndex>,
+    index: Option<Arc<dyn ChunkIndex>>,
     /// Container, frame and place in the frame.
     bad: HashSet<(ContainerId, u32, u32)>,
     sections: LruCache<ContainerId, Arc<MetadataSection>>,
@@ -55,17 +55,15 @@ impl Relocator {
         fingerprint: &Fingerprint,
     ) -> Result<Option<Location>> {
         for _ in 0..CATCH_UPS_MAX {
-            if let Some(location) = self.locate_indexed(repository, fingerprint)? {
+            let index = match &self.index {
+                Some(index) => Arc::clone(index),
+                None => Arc::clone(self.index.insert(FingerprintIndex::shared(repository)?)),
+            };
+            let generation = index.generation();
+            if let Some(location) = self.locate_indexed(repository, &*index, fingerprint)? {
                 return Ok(Some(location));
             }
-            let has_changed = match &mut self.index {
-                Some(index) => index.catch_up(repository)?,
-                None => {
-                    self.index = Some(CurrentIndex::new(FingerprintIndex::open(repository)?));
-                    true
-                }
-            };
-            if !has_changed {
+            if !index.catch_up(repository, generation)? {
                 return Ok(None);
             }
         }
@@ -75,13 +73,11 @@ impl Relocator {
     fn locate_indexed(
         &mut self,
         repository: &Arc<Repository>,
+        index: &dyn ChunkIndex,
         fingerprint: &Fingerprint,
     ) -> Result<Option<Location>> {
-        let Some(index) = &mut self.index else {
-            return Ok(None);
-        };
         let mut reads = 0;
-        for container in index.index.locate(repository, fingerprint, &mut reads)? {
+        for container in index.locate(repository, fingerprint, &mut reads)? {
             let section = match self.sections.get(&container) {
                 Some(section) => Arc::clone(section),
                 None => match reader::read_section(repository, container) {

@@ -36,6 +36,7 @@ pub fn hash_index(
     let partition_bits = partition_bits_for(index.entries(), KEYS_PER_PARTITION);
     let count = 1usize << partition_bits;
     job.progress.set_totals(count as u64, 0);
+    let runs = index.runs();
     let next = AtomicUsize::new(0);
     let work = || -> Result<(Vec<(usize, HashPartition)>, DuplicateCounters)> {
         let mut made = Vec::new();
@@ -52,7 +53,7 @@ pub fn hash_index(
                 bits => (number as u64) << (64 - bits),
             };
             let end = (number + 1 < count).then(|| start(number + 1));
-            let mut scan = EntryScan::start(repository, index.runs(), &containers, start(number))?;
+            let mut scan = EntryScan::start(repository, &runs, &containers, start(number))?;
             keys.clear();
             while let Some(prefix) = scan.next_group(repository, end, &mut group)? {
                 keys.push(prefix);

@@ -48,7 +48,7 @@ pub fn purge_index(repository: &Repository, gone: &[ContainerId], job: &Job) -> 
         job.interrupt.check()?;
         let index = FingerprintIndex::open(repository)?;
         merge::remove_superseded(repository, &index)?;
-        let mut stale = index.into_runs();
+        let mut stale = index.runs();
         stale.retain(|run| run.table.containers.iter().any(|id| gone.binary_search(id).is_ok()));
         if stale.is_empty() {
             return Ok(());

@@ -333,7 +333,7 @@ impl<'a> Collector<'a> {
     /// Opens the index, then lists the containers. What crashed sessions left unindexed is indexed
     /// if that is asked for, so that it can be told from what is needed.
     fn survey(&self, mend: bool) -> Result<(FingerprintIndex, Survey)> {
-        let mut index = FingerprintIndex::open(self.repository)?;
+        let index = FingerprintIndex::open(self.repository)?;
         if mend {
             merge::remove_superseded(self.repository, &index)?;
             let present = list::container_names(self.repository)?;
@@ -359,24 +359,25 @@ impl<'a> Collector<'a> {
     ) -> Result<(Marks, Vec<ContainerLiveness>)> {
         let mut seed = [0; 8];
         self.repository.environment().randomness.fill(&mut seed);
-        let memory_bytes = self.repository.memory().marks_bytes;
+        let lease = self.repository.purse().take(self.repository.memory().marks_bytes);
         let mut marker = Marker {
             repository: self.repository,
             index,
             survey,
             threads: self.options.threads,
             seed: u64::from_le_bytes(seed),
-            memory_bytes: self.options.marks_bytes.unwrap_or(memory_bytes),
+            memory_bytes: self.options.marks_bytes.unwrap_or(lease.bytes()),
             scratch: self.options.scratch.clone().unwrap_or_else(std::env::temp_dir),
             job: self.job,
             report: MarkReport::default(),
         };
         let made = marker.run(self.options.algorithm, &roots_of(live.values()));
         self.report.mark = marker.report;
-        made.map_err(|error| match error.is_damage() {
+        let (marks, liveness) = made.map_err(|error| match error.is_damage() {
             true => self.naming_snapshots(error, live),
             false => error,
-        })
+        })?;
+        Ok((marks.holding(lease), liveness))
     }
 
     /// One epoch: G2 to G8. `false` if another collector decided it.
@@ -497,10 +498,10 @@ impl<'a> Collector<'a> {
         let mut sources = BTreeSet::new();
         newest.retain(|record| sources.insert((record.host.clone(), record.paths.clone())));
         newest.truncate(ORDERED_SNAPSHOTS_MAX);
-        let mut reader = TreeReader::open(self.repository)?;
+        let reader = TreeReader::open(self.repository)?;
         let mut next = 0;
         let roots = roots_of(newest);
-        enumeration::logical(&mut reader, &roots, self.job, &mut |fingerprint| {
+        enumeration::logical(&reader, &roots, self.job, &mut |fingerprint| {
             if let Some(spot) = gathered.chunks.get_mut(fingerprint)
                 && spot.rank == u32::MAX
                 && next < u32::MAX

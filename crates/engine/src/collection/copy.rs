@@ -31,7 +31,7 @@ use crate::container::frame::{FrameChunk, verify_slices};
 use crate::container::frame_pool::FramePool;
 use crate::container::log::ContainerLog;
 use crate::container::open::{ContainerContext, OpenContainer};
-use crate::index::{FingerprintIndex, append};
+use crate::index::append;
 use crate::job::Job;
 use crate::repository::Repository;
 use crate::session::findings;
@@ -81,9 +81,9 @@ impl CopyForward<'_> {
         if gathered.is_empty() {
             return Ok(());
         }
-        let index = FingerprintIndex::open(self.repository)?;
-        let mut reader = ChunkReader::with_index(self.repository, index)?;
-        let held = self.held_elsewhere(gathered, &mut reader)?;
+        // What the device holds now is what counts.
+        let reader = ChunkReader::apart(self.repository)?;
+        let held = self.held_elsewhere(gathered, &reader)?;
         gathered.chunks.retain(|fingerprint, _| !held.contains(fingerprint));
         Ok(())
     }
@@ -103,11 +103,10 @@ impl CopyForward<'_> {
         if gathered.is_empty() {
             return Ok(rescued);
         }
-        let index = FingerprintIndex::open(self.repository)?;
-        let mut reader = ChunkReader::with_small_frame_cache(self.repository, index)?;
+        let reader = ChunkReader::apart(self.repository)?;
         let context = self.open_log()?;
         let frames = gathered.into_frames(dead_max_bytes);
-        let handed_in = match self.copy(frames, &context, &mut reader, &mut rescued) {
+        let handed_in = match self.copy(frames, &context, &reader, &mut rescued) {
             Ok(handed_in) => handed_in,
             Err(error) => {
                 stored.extend(context.log.stored());
@@ -127,7 +126,7 @@ impl CopyForward<'_> {
     fn held_elsewhere(
         &self,
         gathered: &Gathered,
-        reader: &mut ChunkReader,
+        reader: &ChunkReader,
     ) -> Result<HashSet<Fingerprint>> {
         let mut fingerprints: Vec<Fingerprint> = gathered.chunks.keys().copied().collect();
         fingerprints.sort_unstable_by_key(Fingerprint::prefix);
@@ -168,7 +167,7 @@ impl CopyForward<'_> {
         container: ContainerId,
         section: &Arc<MetadataSection>,
         wanted: &HashSet<&Fingerprint>,
-        reader: &mut ChunkReader,
+        reader: &ChunkReader,
     ) -> Result<Vec<Fingerprint>> {
         self.job.interrupt.check()?;
         let here = (0u32..).zip(&section.chunks);
@@ -201,7 +200,7 @@ impl CopyForward<'_> {
         container: ContainerId,
         section: &Arc<MetadataSection>,
         chunks: &[(u32, &ChunkDescriptor)],
-        reader: &mut ChunkReader,
+        reader: &ChunkReader,
     ) -> Result<()> {
         let Some((position, _)) = chunks.first() else { return Ok(()) };
         let section = Arc::clone(section);
@@ -226,7 +225,7 @@ impl CopyForward<'_> {
         &self,
         frames: Vec<LiveFrame>,
         context: &Arc<ContainerContext>,
-        reader: &mut ChunkReader,
+        reader: &ChunkReader,
         rescued: &mut Rescued,
     ) -> Result<HandedIn> {
         let open = [(); KINDS].map(|()| OpenContainer::new(Arc::clone(context)));
@@ -250,7 +249,7 @@ impl CopyForward<'_> {
     fn carry(
         &self,
         frame: &LiveFrame,
-        reader: &mut ChunkReader,
+        reader: &ChunkReader,
         copies: &mut Copies,
         rescued: &mut Rescued,
     ) -> Result<bool> {
@@ -281,7 +280,7 @@ impl CopyForward<'_> {
     fn copy_chunks(
         &self,
         frame: &LiveFrame,
-        reader: &mut ChunkReader,
+        reader: &ChunkReader,
         copies: &mut Copies,
         rescued: &mut Rescued,
     ) -> Result<()> {
@@ -323,7 +322,7 @@ impl CopyForward<'_> {
     fn open_frame(
         &self,
         wanted: &[(Fingerprint, Spot)],
-        reader: &mut ChunkReader,
+        reader: &ChunkReader,
     ) -> Option<WholeFrame> {
         let (_, spot) = wanted.first()?;
         let section = reader.section(spot.container).ok()??;
@@ -350,7 +349,7 @@ impl CopyForward<'_> {
         &self,
         fingerprint: &Fingerprint,
         spot: &Spot,
-        reader: &mut ChunkReader,
+        reader: &ChunkReader,
     ) -> Result<(Cow<'static, [u8]>, Level)> {
         let located = reader.section(spot.container)?.map(|section| Location {
             container: spot.container,

@@ -16,7 +16,6 @@ use super::live_set::Marks;
 use super::parallel::{for_each_in_parallel, in_parallel};
 use super::survey::Survey;
 use crate::chunks::{ChunkReader, Location};
-use crate::index::FingerprintIndex;
 use crate::job::Job;
 use crate::repository::Repository;
 use crate::tree::TreeReader;
@@ -58,7 +57,7 @@ impl EnumerationCounters {
 
 /// Depth first from every root. `each` sees all that a root needs, the root itself included.
 pub fn logical(
-    reader: &mut TreeReader,
+    reader: &TreeReader,
     roots: &[Reference],
     job: &Job,
     each: &mut dyn FnMut(&Fingerprint) -> Result<()>,
@@ -100,16 +99,9 @@ pub fn logical_into(
     job: &Job,
 ) -> Result<EnumerationCounters> {
     let marks = Mutex::new(marks);
-    let (next, readers) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    let next = AtomicUsize::new(0);
+    let reader = TreeReader::open(repository)?;
     let work = || -> Result<EnumerationCounters> {
-        // The memory plan has room for two readers with whole caches.
-        let mut reader = match readers.fetch_add(1, Ordering::Relaxed) {
-            0 | 1 => TreeReader::open(repository)?,
-            _ => {
-                let index = FingerprintIndex::open(repository)?;
-                TreeReader::new(ChunkReader::with_small_caches(repository, index)?)
-            }
-        };
         let mut counters = EnumerationCounters::default();
         let mut prefixes = Vec::with_capacity(PREFIXES_AT_ONCE);
         let flush = |prefixes: &mut Vec<u64>| -> Result<()> {
@@ -117,7 +109,7 @@ pub fn logical_into(
             prefixes.drain(..).try_for_each(|prefix| marks.insert(prefix))
         };
         while let Some(root) = roots.get(next.fetch_add(1, Ordering::Relaxed)) {
-            let walked = logical(&mut reader, std::slice::from_ref(root), job, &mut |chunk| {
+            let walked = logical(&reader, std::slice::from_ref(root), job, &mut |chunk| {
                 prefixes.push(chunk.prefix());
                 match prefixes.len() >= PREFIXES_AT_ONCE {
                     true => flush(&mut prefixes),
@@ -158,9 +150,7 @@ pub fn physical(
         job.progress.set_totals(containers.len() as u64, 0);
         let wanted = threads.min(containers.len() / CONTAINERS_PER_THREAD).max(1);
         while walkers.len() < wanted {
-            let index = FingerprintIndex::open(repository)?;
-            let chunks = ChunkReader::with_small_caches(repository, index)?;
-            walkers.push(LevelWalker::new(chunks, survey, table));
+            walkers.push(LevelWalker::new(ChunkReader::open(repository)?, survey, table));
         }
         let next = AtomicUsize::new(0);
         let work = |walker: &mut LevelWalker<'_>| -> Result<()> {

@@ -11,6 +11,7 @@ use super::spilled_live::SpilledLive;
 use super::survey::{Survey, Surveyed};
 use crate::chunk_store::prefix_hasher::PrefixHasher;
 use crate::job::Job;
+use crate::memory::Lease;
 use crate::repository::Repository;
 use onefold_policy::collection::focus::{CandidateFilter, Focus};
 use onefold_policy::collection::live_filter::LiveFilter;
@@ -145,13 +146,20 @@ pub struct Marks {
     lost: Vec<u64>,
     /// References to those.
     pub lost_references: u64,
+    _lease: Option<Lease>,
 }
 
 impl Marks {
     /// Nothing is marked yet; `lost` rises.
     #[must_use]
     pub fn new(set: LiveSet, lost: Vec<u64>) -> Self {
-        Self { set, lost, lost_references: 0 }
+        Self { set, lost, lost_references: 0, _lease: None }
+    }
+
+    /// The memory that these marks take belongs to them.
+    #[must_use]
+    pub fn holding(self, lease: Lease) -> Self {
+        Self { _lease: Some(lease), ..self }
     }
 
     /// Marks a chunk.

@@ -329,7 +329,8 @@ impl Marker<'_> {
         let entries = self.index.entries();
         let mut instances =
             LiveInstances::with_memory(entries, self.memory_bytes / 2, self.seed.rotate_left(32))?;
-        let mut scan = EntryScan::start(self.repository, self.index.runs(), &ids, 0)?;
+        let runs = self.index.runs();
+        let mut scan = EntryScan::start(self.repository, &runs, &ids, 0)?;
         let mut group = Vec::new();
         while let Some(prefix) = scan.next_group(self.repository, None, &mut group)? {
             if let Some(newest) = group.last().and_then(|ordinal| ids.get(*ordinal as usize))
@@ -380,7 +381,8 @@ impl Marker<'_> {
         if missing.is_empty() {
             return Ok(Vec::new());
         }
-        let mut scan = EntryScan::start(self.repository, self.index.runs(), &covered, 0)?;
+        let runs = self.index.runs();
+        let mut scan = EntryScan::start(self.repository, &runs, &covered, 0)?;
         let (mut lost, mut group) = (Vec::new(), Vec::new());
         while let Some(prefix) = scan.next_group(self.repository, None, &mut group)? {
             let gone = |ordinal: &u32| {

@@ -67,7 +67,8 @@ pub fn only_hidden(
     let mut survey = Survey::take(repository, &index.covered())?;
     survey.distrust(&findings::load_findings(repository)?);
     survey.bar(|container| !container.indexed || !container.sound);
-    let memory_bytes = options.marks_bytes.unwrap_or(repository.memory().marks_bytes);
+    let lease = repository.purse().take(repository.memory().marks_bytes);
+    let memory_bytes = options.marks_bytes.unwrap_or(lease.bytes());
     let fits = index.entries() as usize <= memory_bytes / EXACT_BYTES_PER_CHUNK;
     let algorithm = if fits { MarkAlgorithm::Exact } else { MarkAlgorithm::Partitioned };
     let liveness = |wanted: &dyn Fn(&Snapshot) -> bool| -> Result<Vec<ContainerLiveness>> {

@@ -181,7 +181,8 @@ impl<'a> Partitioned<'a> {
             return Ok(Vec::new());
         };
         let (repository, survey, job) = (self.repository, self.survey, self.job);
-        let mut scan = EntryScan::start(repository, self.index.runs(), &survey.ids(), 0)?;
+        let runs = self.index.runs();
+        let mut scan = EntryScan::start(repository, &runs, &survey.ids(), 0)?;
         let (mut group, mut indexed, mut count) = (Vec::new(), None, 0_u64);
         let tallies = &mut self.tallies;
         let is_eligible = |ordinal: &&u32| {

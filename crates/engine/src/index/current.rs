@@ -1,11 +1,13 @@
-//! An index for readers, which catches up with collections when something is missed (protocol,
-//! R1).
+//! How whoever misses something catches up with collections (protocol, R1).
 //!
 //! What a collection copies is indexed before anything is deleted, so whenever a chunk has moved
 //! the list of runs has changed. A miss is therefore final only if the list is the same as when the
 //! index was opened; else the index is opened again, however often that has been done before: a
 //! reader outlives any number of epochs. A chunk that is really lost costs two listings of the
 //! runs, not another opening.
+//!
+//! Threads share an index: who missed a chunk in one generation of it asks the next one first, which
+//! another thread may have opened meanwhile.
 //!
 //! That runs which were deleted can still be read, as a store may allow, does no harm: they are no
 //! longer listed.
@@ -18,6 +20,7 @@ use super::rebuild;
 use crate::job::Job;
 use crate::repository::Repository;
 use onefold_types::{Error, ErrorKind, Fingerprint, Result, RunId};
+use std::sync::PoisonError;
 
 /// How often whoever misses a chunk catches up before giving up: each time the list of runs has
 /// changed meanwhile, so nothing says that the chunk is lost.
@@ -35,44 +38,38 @@ pub fn changes_too_often(fingerprint: &Fingerprint) -> Error {
     )
 }
 
-/// An index that catches up.
-pub struct CurrentIndex {
-    /// The index as it was opened last.
-    pub index: FingerprintIndex,
+/// What is known of catching up.
+#[derive(Default)]
+pub struct CatchUps {
     /// The list of runs for which everything that no run covers was indexed, or could not be.
     replayed: Option<Vec<RunId>>,
     /// Whether the store takes no runs from this process.
     is_read_only: bool,
 }
 
-impl CurrentIndex {
-    /// An index that was opened some time ago.
-    #[must_use]
-    pub fn new(index: FingerprintIndex) -> Self {
-        Self { index, replayed: None, is_read_only: false }
-    }
-
-    /// Opens the index again if it has changed, and says whether it may know more now. `false`:
-    /// what is missed now is nowhere.
-    pub fn catch_up(&mut self, repository: &Repository) -> Result<bool> {
-        if self.index.refresh_if_changed(repository)? {
+impl FingerprintIndex {
+    /// Opens the index again if it has changed since the generation in which something was missed,
+    /// and says whether it may know more now. `false`: what is missed now is nowhere.
+    pub fn catch_up(&self, repository: &Repository, missed_in: u64) -> Result<bool> {
+        let mut state = self.catch_ups.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.opened().generation() != missed_in || self.refresh_if_changed(repository)? {
             return Ok(true);
         }
-        if self.is_read_only || self.replayed.as_deref() == Some(self.index.listed()) {
+        if state.is_read_only || state.replayed.as_deref() == Some(self.opened().listed()) {
             return Ok(false);
         }
         let (job, _) = Job::unattended();
-        let has_grown = match rebuild::replay(repository, &self.index, &job) {
+        let has_grown = match rebuild::replay(repository, self, &job) {
             Ok(replayed) => replayed.containers > 0,
             Err(error) if error.kind() == ErrorKind::ReadOnly => {
-                self.is_read_only = true;
+                state.is_read_only = true;
                 false
             }
             Err(error) if error.kind() == ErrorKind::NoSpace => false,
             Err(error) => return Err(error),
         };
-        let has_changed = has_grown && self.index.refresh_if_changed(repository)?;
-        self.replayed = Some(self.index.listed().to_vec());
+        let has_changed = has_grown && self.refresh_if_changed(repository)?;
+        state.replayed = Some(self.opened().listed().to_vec());
         Ok(has_changed)
     }
 }

@@ -8,9 +8,8 @@
 //! A run with a page that cannot be read is passed over from then on: the index is derived, and
 //! what the run knew is found again in the containers.
 
-use super::fingerprint_index::FingerprintIndex;
+use super::fingerprint_index::{FingerprintIndex, Opened};
 use super::run::Run;
-use super::{IndexMode, run};
 use crate::repository::Repository;
 use onefold_format::index_run::{Entry, PAGE_STORED_BYTES, is_hook};
 use onefold_types::{ContainerId, ErrorKind, Fingerprint, Result};
@@ -25,6 +24,13 @@ enum Instances {
     Newest,
 }
 
+/// What all questions of a batch have in common.
+struct Ask<'a> {
+    repository: &'a Repository,
+    opened: &'a Opened,
+    instances: Instances,
+}
+
 /// Pages that may hold a prefix, and the number of the question.
 struct Wanted {
     pages: Range<usize>,
@@ -36,7 +42,7 @@ impl FingerprintIndex {
     /// The containers that may hold the fingerprint, all of them, newest first; counts accesses to
     /// pages in `reads`.
     pub fn locate(
-        &mut self,
+        &self,
         repository: &Repository,
         fingerprint: &Fingerprint,
         reads: &mut u64,
@@ -51,7 +57,7 @@ impl FingerprintIndex {
     /// the newest. `reads` grows by one for each request for pages; neighbouring pages are read
     /// with one.
     pub fn locate_batch(
-        &mut self,
+        &self,
         repository: &Repository,
         fingerprints: &[Fingerprint],
         found: &mut Vec<Vec<ContainerId>>,
@@ -62,7 +68,7 @@ impl FingerprintIndex {
 
     /// Appends for each fingerprint all containers that may hold it, newest first.
     pub fn locate_all(
-        &mut self,
+        &self,
         repository: &Repository,
         fingerprints: &[Fingerprint],
         found: &mut Vec<Vec<ContainerId>>,
@@ -74,15 +80,15 @@ impl FingerprintIndex {
     /// The containers that may hold a prefix, in no order, by the runs that can be read. Others
     /// stay in use: for a check, which has its own way to what they cover.
     pub fn locate_where_readable(
-        &mut self,
+        &self,
         repository: &Repository,
         prefix: u64,
     ) -> Result<Vec<ContainerId>> {
         let mut found = [Vec::new()];
-        for position in 0..self.runs.len() {
-            let questions = [(prefix, 0)];
-            match self.ask_run(repository, position, &questions, Instances::All, &mut found, &mut 0)
-            {
+        let opened = self.opened();
+        let ask = Ask { repository, opened: &opened, instances: Instances::All };
+        for run in opened.runs() {
+            match self.ask_run(&ask, run, &[(prefix, 0)], &mut found, &mut 0) {
                 Ok(()) => {}
                 Err(error) if error.is_damage() || error.kind() == ErrorKind::Io => {}
                 Err(error) => return Err(error),
@@ -93,7 +99,7 @@ impl FingerprintIndex {
     }
 
     fn locate_instances(
-        &mut self,
+        &self,
         repository: &Repository,
         fingerprints: &[Fingerprint],
         instances: Instances,
@@ -101,7 +107,7 @@ impl FingerprintIndex {
         reads: &mut u64,
     ) -> Result<()> {
         let before = found.len();
-        let sampled = self.mode == IndexMode::Sampled;
+        let sampled = self.is_sampled();
         let mut questions: Vec<(u64, usize)> = fingerprints
             .iter()
             .map(Fingerprint::prefix)
@@ -109,11 +115,20 @@ impl FingerprintIndex {
             .filter(|(prefix, _)| !sampled || is_hook(*prefix))
             .collect();
         questions.sort_unstable();
-        let outcome = self.with_refresh(repository, |index| {
+        let outcome = self.with_refresh(repository, |opened| {
             found.truncate(before);
             found.resize_with(before + fingerprints.len(), Vec::new);
             let found = found.get_mut(before..).unwrap_or_default();
-            index.ask_all_runs(repository, &questions, instances, found, reads)
+            let ask = Ask { repository, opened, instances };
+            for run in opened.runs() {
+                match self.ask_run(&ask, run, &questions, found, reads) {
+                    Err(error) if error.kind() == ErrorKind::Damaged => {
+                        self.reject(run.id, &error);
+                    }
+                    other => other?,
+                }
+            }
+            Ok(())
         });
         if outcome.is_err() {
             found.truncate(before);
@@ -125,57 +140,35 @@ impl FingerprintIndex {
         outcome
     }
 
-    fn ask_all_runs(
-        &mut self,
-        repository: &Repository,
-        questions: &[(u64, usize)],
-        instances: Instances,
-        found: &mut [Vec<ContainerId>],
-        reads: &mut u64,
-    ) -> Result<()> {
-        let mut position = 0;
-        while position < self.runs.len() {
-            match self.ask_run(repository, position, questions, instances, found, reads) {
-                Ok(()) => position += 1,
-                Err(error) if error.kind() == ErrorKind::Damaged => self.reject(position, &error),
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(())
-    }
-
     fn ask_run(
-        &mut self,
-        repository: &Repository,
-        position: usize,
+        &self,
+        ask: &Ask<'_>,
+        run: &Run,
         questions: &[(u64, usize)],
-        instances: Instances,
         found: &mut [Vec<ContainerId>],
         reads: &mut u64,
     ) -> Result<()> {
-        let wanted = self.ask_memory(repository, position, questions, instances, found)?;
-        read_wanted(repository, &self.runs[position], self.bucket_pages, &wanted, found, reads)
+        let wanted = self.ask_memory(ask, run, questions, found)?;
+        read_wanted(ask.repository, run, self.bucket_pages(), &wanted, found, reads)
     }
 
     /// Answers from memory what can be, and notes the pages to be read for the rest.
     fn ask_memory(
-        &mut self,
-        repository: &Repository,
-        position: usize,
+        &self,
+        ask: &Ask<'_>,
+        run: &Run,
         questions: &[(u64, usize)],
-        instances: Instances,
         found: &mut [Vec<ContainerId>],
     ) -> Result<Vec<Wanted>> {
         let (mut wanted, mut ordinals) = (Vec::new(), Vec::new());
         for &(prefix, question) in questions {
-            for piece in self.runs[position].pieces_for(prefix) {
-                if !self.piece_may_contain(repository, position, piece, prefix)? {
+            for piece in run.pieces_for(prefix) {
+                if !self.piece_may_contain(ask.repository, ask.opened, run, piece, prefix)? {
                     continue;
                 }
-                let run = &self.runs[position];
                 let containers = &mut found[question];
                 let has_more = run.instances(piece, prefix, &mut ordinals, containers);
-                if has_more.is_none_or(|more| more && instances == Instances::All) {
+                if has_more.is_none_or(|more| more && ask.instances == Instances::All) {
                     wanted.push(Wanted { pages: run.pages_for(piece, prefix), prefix, question });
                 }
             }
@@ -217,7 +210,7 @@ fn read_wanted(
 
 /// Pages read with one request, of which those that are wanted are opened, in rising order.
 struct PageReader<'a> {
-    run: &'a run::Run,
+    run: &'a Run,
     sealed: Vec<u8>,
     pages: Range<usize>,
     page: Option<usize>,

@@ -20,6 +20,7 @@ use onefold_format::index_run::IndexKind;
 use onefold_format::layout;
 use onefold_store::Key;
 use onefold_types::{ContainerId, ErrorKind, Result, RunId};
+use std::sync::Arc;
 
 /// Runs that a store may have before a backup merges some.
 const RUNS_MAX: usize = 6;
@@ -39,11 +40,12 @@ pub fn merge_if_due(repository: &Repository, kind: Option<IndexKind>) -> Result<
         Err(error) => return Err(error),
     };
     remove_superseded(repository, &index)?;
-    let due = due_runs(index.runs());
+    let runs = index.runs();
+    let due = due_runs(&runs);
     if due < 2 {
         return Ok(0);
     }
-    match merge(repository, Some(kind.unwrap_or(index.kind())), &index.runs()[..due]) {
+    match merge(repository, Some(kind.unwrap_or(index.kind())), &runs[..due]) {
         Ok(_) => Ok(due),
         // Another process was faster and has deleted what it merged; or a page is damaged, which a
         // look-up or a check will meet and mend.
@@ -57,13 +59,13 @@ pub fn merge_if_due(repository: &Repository, kind: Option<IndexKind>) -> Result<
 /// Deletes the runs that a stopped merge left behind.
 pub fn remove_superseded(repository: &Repository, index: &FingerprintIndex) -> Result<()> {
     for id in index.superseded() {
-        repository.store().delete(&Key::new(layout::index_run(*id))?)?;
+        repository.store().delete(&Key::new(layout::index_run(id))?)?;
     }
     Ok(())
 }
 
 /// How many of the runs, smallest first, are to be merged.
-fn due_runs(runs: &[Run]) -> usize {
+fn due_runs(runs: &[Arc<Run>]) -> usize {
     if runs.len() <= RUNS_MAX {
         return 0;
     }
@@ -81,7 +83,7 @@ fn due_runs(runs: &[Run]) -> usize {
 }
 
 /// Merges `runs` into one and deletes them.
-pub fn merge(repository: &Repository, kind: Option<IndexKind>, runs: &[Run]) -> Result<RunId> {
+pub fn merge(repository: &Repository, kind: Option<IndexKind>, runs: &[Arc<Run>]) -> Result<RunId> {
     merge_without(repository, kind, runs, &[])
 }
 
@@ -90,7 +92,7 @@ pub fn merge(repository: &Repository, kind: Option<IndexKind>, runs: &[Run]) -> 
 pub fn merge_without(
     repository: &Repository,
     kind: Option<IndexKind>,
-    runs: &[Run],
+    runs: &[Arc<Run>],
     dropped: &[ContainerId],
 ) -> Result<RunId> {
     let mut containers: Vec<ContainerId> =

@@ -56,7 +56,7 @@ pub fn verify(repository: &Repository, id: RunId, table: &Table, sum: EntrySum) 
 const WHAT: &str = "the store acknowledged a part of the index but does not give it back";
 
 fn read_all(repository: &Repository, id: RunId, table: &Table, sum: EntrySum) -> Result<()> {
-    let mut run = Run::open(repository, id)?;
+    let run = Run::open(repository, id)?;
     if run.table != *table {
         return Err(otherwise(id));
     }

@@ -8,6 +8,9 @@
 //!
 //! Invariant: an answer that denies a prefix comes from a piece that was read whole and opened. A
 //! piece that is not there, or cannot be read, denies nothing.
+//!
+//! Concurrency: a run is shared by threads; which parts are loaded stands behind a lock that nobody
+//! holds while the device works.
 
 use super::piece::LoadedPiece;
 use crate::repository::Repository;
@@ -21,6 +24,7 @@ use onefold_store::Key;
 use onefold_types::error::Context;
 use onefold_types::{ContainerId, Error, ErrorKind, Result, RunId, limits};
 use std::ops::Range;
+use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 /// Bytes read from the tail at first.
 const TAIL_GUESS_BYTES: usize = 32 * limits::KIB;
@@ -66,9 +70,43 @@ pub struct Run {
     starts: Vec<u64>,
     /// The fence of every piece: a look-up's first step, in few cache lines.
     piece_fences: Vec<u64>,
+    parts: RwLock<Parts>,
+}
+
+/// The parts of a run that are in memory.
+struct Parts {
     pieces: Vec<Slot>,
     hooks: Vec<Slot>,
     loaded_bytes: usize,
+}
+
+impl Parts {
+    fn slot(&self, part: Part) -> Option<&Slot> {
+        match part {
+            Part::Piece(number) => self.pieces.get(number),
+            Part::Hooks(number) => self.hooks.get(number),
+        }
+    }
+
+    fn slot_mut(&mut self, part: Part) -> Option<&mut Slot> {
+        match part {
+            Part::Piece(number) => self.pieces.get_mut(number),
+            Part::Hooks(number) => self.hooks.get_mut(number),
+        }
+    }
+
+    /// Frees the memory of a part; how many bytes that gave.
+    fn unload(&mut self, part: Part) -> usize {
+        let mut freed = 0;
+        if let Some(slot) = self.slot_mut(part)
+            && let Slot::Loaded(piece) = slot
+        {
+            freed = piece.bytes_used();
+            *slot = Slot::Unloaded;
+        }
+        self.loaded_bytes -= freed;
+        freed
+    }
 }
 
 impl Run {
@@ -114,9 +152,11 @@ impl Run {
                 .step_by(table.pages_per_piece as usize)
                 .copied()
                 .collect(),
-            pieces: slots(table.piece_lengths.len()),
-            hooks: slots(table.hook_lengths.len()),
-            loaded_bytes: 0,
+            parts: RwLock::new(Parts {
+                pieces: slots(table.piece_lengths.len()),
+                hooks: slots(table.hook_lengths.len()),
+                loaded_bytes: 0,
+            }),
             table,
         })
     }
@@ -134,8 +174,8 @@ impl Run {
             + self.table.replaced.len() * size_of::<RunId>()
             + (self.table.fences.len() + self.piece_fences.len() + self.starts.len()) * 8
             + (self.table.piece_lengths.len() + self.table.hook_lengths.len()) * 4
-            + (self.pieces.len() + self.hooks.len()) * size_of::<Slot>()
-            + self.loaded_bytes
+            + (self.table.piece_lengths.len() + self.table.hook_lengths.len()) * size_of::<Slot>()
+            + self.loaded_bytes()
     }
 
     /// Bytes of memory that all pieces take once they are loaded, those for hooks not included.
@@ -147,7 +187,15 @@ impl Run {
     /// Bytes of memory that the loaded pieces take.
     #[must_use]
     pub fn loaded_bytes(&self) -> usize {
-        self.loaded_bytes
+        self.parts().loaded_bytes
+    }
+
+    fn parts(&self) -> RwLockReadGuard<'_, Parts> {
+        self.parts.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn parts_mut(&self) -> RwLockWriteGuard<'_, Parts> {
+        self.parts.write().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// At most so many bytes of memory does a part take once it is loaded.
@@ -160,32 +208,28 @@ impl Run {
         length.map_or(0, |length| *length as usize)
     }
 
-    /// Loads a part unless it is there.
+    /// Loads a part unless it is there; how many bytes of memory that took.
     ///
     /// Errors: `Damaged` if it cannot be read; it counts as loaded then, and denies nothing.
-    pub fn load(&mut self, repository: &Repository, part: Part) -> Result<()> {
-        if !matches!(self.slot(part), Some(Slot::Unloaded)) {
-            return Ok(());
+    pub fn load(&self, repository: &Repository, part: Part) -> Result<usize> {
+        if !matches!(self.parts().slot(part), Some(Slot::Unloaded)) {
+            return Ok(0);
         }
-        let read = self.read_part(repository, part);
-        let (slot, outcome) = match read {
-            Ok(piece) => {
-                self.loaded_bytes += piece.bytes_used();
-                (Slot::Loaded(piece), Ok(()))
-            }
+        let (bytes, slot, outcome) = match self.read_part(repository, part) {
+            Ok(piece) => (piece.bytes_used(), Slot::Loaded(piece), Ok(())),
             Err(error) if matches!(error.kind(), ErrorKind::Damaged | ErrorKind::NewerFormat) => {
-                (Slot::Unusable, Err(error.with_kind(ErrorKind::Damaged)))
+                (0, Slot::Unusable, Err(error.with_kind(ErrorKind::Damaged)))
             }
             Err(error) => return Err(error),
         };
-        let place = match part {
-            Part::Piece(number) => self.pieces.get_mut(number),
-            Part::Hooks(number) => self.hooks.get_mut(number),
-        };
-        if let Some(place) = place {
-            *place = slot;
+        let mut parts = self.parts_mut();
+        match parts.slot_mut(part) {
+            Some(unloaded @ Slot::Unloaded) => *unloaded = slot,
+            // Another thread was faster.
+            _ => return Ok(0),
         }
-        outcome
+        parts.loaded_bytes += bytes;
+        outcome.map(|()| bytes)
     }
 
     fn read_part(&self, repository: &Repository, part: Part) -> Result<LoadedPiece> {
@@ -205,36 +249,19 @@ impl Run {
     }
 
     /// Frees the memory of a part.
-    pub fn unload(&mut self, part: Part) {
-        let place = match part {
-            Part::Piece(number) => self.pieces.get_mut(number),
-            Part::Hooks(number) => self.hooks.get_mut(number),
-        };
-        if let Some(place) = place
-            && let Slot::Loaded(piece) = place
-        {
-            self.loaded_bytes -= piece.bytes_used();
-            *place = Slot::Unloaded;
-        }
+    pub fn unload(&self, part: Part) {
+        self.parts_mut().unload(part);
     }
 
     /// Frees the memory of some loaded part; how many bytes that gave.
-    pub fn unload_any(&mut self) -> usize {
-        let before = self.loaded_bytes;
+    pub fn unload_any(&self) -> usize {
+        let mut parts = self.parts_mut();
         let loaded = |slot: &Slot| matches!(slot, Slot::Loaded(piece) if piece.bytes_used() > 0);
-        if let Some(number) = self.pieces.iter().rposition(loaded) {
-            self.unload(Part::Piece(number));
-        } else if let Some(number) = self.hooks.iter().rposition(loaded) {
-            self.unload(Part::Hooks(number));
+        if let Some(number) = parts.pieces.iter().rposition(loaded) {
+            return parts.unload(Part::Piece(number));
         }
-        before - self.loaded_bytes
-    }
-
-    fn slot(&self, part: Part) -> Option<&Slot> {
-        match part {
-            Part::Piece(number) => self.pieces.get(number),
-            Part::Hooks(number) => self.hooks.get(number),
-        }
+        let number = parts.hooks.iter().rposition(loaded);
+        number.map_or(0, |number| parts.unload(Part::Hooks(number)))
     }
 
     /// The pieces in whose pages the prefix may be: one, or more if it is a piece's first.
@@ -264,7 +291,7 @@ impl Run {
     /// What a part says about a prefix.
     #[must_use]
     pub fn ask(&self, part: Part, prefix: u64) -> Answer {
-        match self.slot(part) {
+        match self.parts().slot(part) {
             Some(Slot::Loaded(piece)) if !piece.contains(prefix) => Answer::No,
             Some(Slot::Unloaded) => Answer::Unloaded(part),
             _ => Answer::Maybe,
@@ -280,7 +307,8 @@ impl Run {
         ordinals: &mut Vec<u32>,
         found: &mut Vec<ContainerId>,
     ) -> Option<bool> {
-        let Some(Slot::Loaded(LoadedPiece::Signatures(table))) = self.pieces.get(piece) else {
+        let parts = self.parts();
+        let Some(Slot::Loaded(LoadedPiece::Signatures(table))) = parts.pieces.get(piece) else {
             return None;
         };
         ordinals.clear();

@@ -10,6 +10,7 @@ use onefold_format::index_run::{Entry, PAGE_STORED_BYTES};
 use onefold_types::{ContainerId, Result, invariant};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
+use std::sync::Arc;
 
 /// Pages of a run that are read with one request.
 const PAGES_PER_READ: usize = 16;
@@ -25,7 +26,7 @@ impl<'a> EntryScan<'a> {
     /// of their containers in `containers`, which rise; those of other containers are passed over.
     pub fn start(
         repository: &Repository,
-        runs: &'a [Run],
+        runs: &'a [Arc<Run>],
         containers: &[ContainerId],
         from: u64,
     ) -> Result<Self> {

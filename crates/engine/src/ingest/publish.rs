@@ -19,7 +19,7 @@ use super::{BackupOptions, BackupReport, ParentChoice, Selection, Source};
 use crate::chunk_store::presence::tree_present;
 use crate::chunk_store::{ChunkStore, ChunkStoreOptions, StreamWriter};
 use crate::container::list;
-use crate::index::{FingerprintIndex, merge, rebuild};
+use crate::index::{FingerprintIndex, IndexMode, merge, rebuild};
 use crate::job::Job;
 use crate::look_up::Chosen;
 use crate::placement::{EarlierPlacement, PlacementRecorder, RecordedPlacement};
@@ -56,6 +56,8 @@ pub fn backup(
     };
     let container_size_bytes = repository.configuration().container_size_bytes;
     let memory = repository.memory().for_streams(wanted, container_size_bytes);
+    let more_bytes = memory.fixed_bytes - repository.memory().fixed_bytes;
+    let _streams = repository.purse().take(more_bytes);
     let repository = &Arc::new(repository.with_memory(memory));
     let mut backup = Backup { repository, options, job, started_ns, fenced: 0 };
     let mut report = match source {
@@ -129,7 +131,7 @@ impl Backup<'_> {
                     let number = next_source.fetch_add(1, Ordering::Relaxed);
                     (number < sources.len()).then_some(number)
                 };
-                let keep = |reader: &mut TreeReader, entry: &Entry, place: u64| {
+                let keep = |reader: &TreeReader, entry: &Entry, place: u64| {
                     !ready.scattered.is_worth_reading(reader, entry, place)
                         && (!ready.distrust_parent || all_present(&ready.store, reader, entry))
                 };
@@ -195,9 +197,9 @@ impl Backup<'_> {
             }
             // Fenced. The stream is gone; what it stored may have been condemned.
             ready = self.begin(&names, false)?;
-            let mut reader = TreeReader::open(self.repository)?;
+            let reader = TreeReader::open(self.repository)?;
             tree.placement = RecordedPlacement::default();
-            if !tree_present(&ready.store, &mut reader, tree.root)? {
+            if !tree_present(&ready.store, &reader, tree.root)? {
                 self.abandon(ready);
                 return Err(stream_lost());
             }
@@ -307,9 +309,12 @@ impl Backup<'_> {
 
     /// Opens the index; what a crashed session left unindexed is replayed first (S1.14). Returns
     /// the names of the containers in the store, too.
-    fn open_index(&self) -> Result<(FingerprintIndex, Vec<ContainerId>)> {
+    fn open_index(&self) -> Result<(Arc<FingerprintIndex>, Vec<ContainerId>)> {
         let mode = self.options.lookup.index_mode();
-        let mut index = FingerprintIndex::open_with(self.repository, mode)?;
+        let index = match mode {
+            IndexMode::Exact => FingerprintIndex::shared(self.repository)?,
+            IndexMode::Sampled => Arc::new(FingerprintIndex::open_with(self.repository, mode)?),
+        };
         // After the index was opened: what it covers was there before, or is missing.
         let present = list::container_names(self.repository)?;
         if !self.options.dry_run {
@@ -546,7 +551,7 @@ fn add(sum: &mut Summary, other: &Summary) {
 }
 
 /// Whether every chunk of a file can be relied upon; anything unreadable means no.
-fn all_present(store: &ChunkStore, reader: &mut TreeReader, entry: &Entry) -> bool {
+fn all_present(store: &ChunkStore, reader: &TreeReader, entry: &Entry) -> bool {
     let Some(content) = entry.content else {
         return true;
     };

@@ -168,7 +168,7 @@ impl ScatteredFiles {
     /// Whether an unchanged file should be read again. The placement is read through the reader of
     /// the walk.
     #[must_use]
-    pub fn is_worth_reading(&self, reader: &mut TreeReader, file: &Entry, place: u64) -> bool {
+    pub fn is_worth_reading(&self, reader: &TreeReader, file: &Entry, place: u64) -> bool {
         let Some(scattered) = &self.0 else {
             return false;
         };
@@ -178,7 +178,7 @@ impl ScatteredFiles {
 }
 
 impl Scattered {
-    fn is_worth_reading(&mut self, reader: &mut TreeReader, file: &Entry, place: u64) -> bool {
+    fn is_worth_reading(&mut self, reader: &TreeReader, file: &Entry, place: u64) -> bool {
         if file.chunks == 0 || file.size > self.bytes_left {
             return false;
         }

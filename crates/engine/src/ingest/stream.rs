@@ -48,7 +48,7 @@ pub struct PathsContext<'a> {
     /// The root of the parent snapshot.
     pub parent_root: Option<Reference>,
     /// Whether a file of the parent may be kept unread.
-    pub keep: &'a (dyn Fn(&mut TreeReader, &Entry, u64) -> bool + Sync),
+    pub keep: &'a (dyn Fn(&TreeReader, &Entry, u64) -> bool + Sync),
 }
 
 /// What one stream did.

@@ -100,7 +100,7 @@ pub struct WalkContext<'a> {
     pub errors: &'a AtomicU64,
     /// Whether a file of the parent may be kept: tells if all its chunks can be relied upon.
     /// The place of its first chunk in the parent's tree comes with it.
-    pub keep: &'a (dyn Fn(&mut TreeReader, &Entry, u64) -> bool + Sync),
+    pub keep: &'a (dyn Fn(&TreeReader, &Entry, u64) -> bool + Sync),
 }
 
 /// The walk over some sources.

@@ -1,13 +1,11 @@
 //! The placement of the snapshot before, as a backup uses it.
 //!
 //! A backup asks it twice: rewriting wants to know how frames were used, before the first chunk;
-//! recording takes over the runs of files kept unread, until the last. Both go through one reader
-//! with one index, and the uses are read once.
+//! recording takes over the runs of files kept unread, until the last. The uses are read once.
 
 use super::reader::{PlacementReader, Run};
 use super::unit::Unit;
 use crate::chunks::ChunkReader;
-use crate::index::FingerprintIndex;
 use crate::repository::Repository;
 use onefold_format::node::Reference;
 use onefold_policy::rewrite::ContainerUse;
@@ -27,10 +25,8 @@ impl EarlierPlacement {
     ///
     /// Errors: it cannot be read, or is none.
     pub fn open(repository: &Arc<Repository>, placement: Reference) -> Result<Self> {
-        let index = FingerprintIndex::open(repository)?;
-        // Few containers hold nodes, and pages are read in order: the smallest caches do.
-        let mut nodes = ChunkReader::with_small_caches(repository, index)?;
-        let placement = PlacementReader::open(&mut nodes, placement)?;
+        let nodes = ChunkReader::open(repository)?;
+        let placement = PlacementReader::open(&nodes, placement)?;
         Ok(Self { nodes, placement, frame_uses: None })
     }
 
@@ -64,6 +60,6 @@ impl EarlierPlacement {
 
     /// Calls `each` with the runs of `chunks` chunks from `place` on.
     pub fn runs(&mut self, place: u64, chunks: u64, each: &mut dyn FnMut(Run)) {
-        self.placement.runs(&mut self.nodes, place, chunks, each);
+        self.placement.runs(&self.nodes, place, chunks, each);
     }
 }

@@ -4,9 +4,8 @@
 //! reading elsewhere costs one. Whatever is wrong with a placement makes it silent, never wrong:
 //! what cannot be read has no known container.
 //!
-//! Nodes are read through the chunk reader of whoever asks, because opening an index costs more
-//! than a placement saves. A page takes the room of one frame in that reader's cache, every few
-//! thousand runs.
+//! Nodes are read through the chunk reader of whoever asks. A page takes the room of one frame in
+//! the caches, every few thousand runs.
 
 use super::unit::Unit;
 use crate::chunks::{ChunkReader, Location};
@@ -35,7 +34,7 @@ pub struct Guide(Option<PlacementReader>);
 impl Guide {
     /// A guide to an item; without a readable placement it knows nothing.
     #[must_use]
-    pub fn new(nodes: &mut ChunkReader, item: Option<PlacedItem>) -> Self {
+    pub fn new(nodes: &ChunkReader, item: Option<PlacedItem>) -> Self {
         Self(item.and_then(|item| PlacementReader::open(nodes, item.placement).ok()))
     }
 
@@ -45,7 +44,7 @@ impl Guide {
     /// Errors: `Damaged` if no readable container holds it.
     pub fn locate(
         &mut self,
-        nodes: &mut ChunkReader,
+        nodes: &ChunkReader,
         place: Option<u64>,
         fingerprint: &Fingerprint,
         is_bad: &dyn Fn(&Location) -> bool,
@@ -60,7 +59,7 @@ impl Guide {
     }
 
     /// The container that held the chunk at this place of the snapshot.
-    fn container_at(&mut self, nodes: &mut ChunkReader, place: u64) -> Option<ContainerId> {
+    fn container_at(&mut self, nodes: &ChunkReader, place: u64) -> Option<ContainerId> {
         match self.0.as_mut()?.run_at(nodes, place) {
             Ok(run) => run?.container,
             Err(_) => {
@@ -101,7 +100,7 @@ impl PlacementReader {
     /// Opens a placement.
     ///
     /// Errors: it cannot be read, or is none.
-    pub fn open(nodes: &mut ChunkReader, placement: Reference) -> Result<Self> {
+    pub fn open(nodes: &ChunkReader, placement: Reference) -> Result<Self> {
         let bytes = nodes.read_advice(&placement.fingerprint)?;
         let Node::PlacementMap(map) = Node::decode(&bytes)? else {
             return Err(Error::damaged("a snapshot's placement is none"));
@@ -124,7 +123,7 @@ impl PlacementReader {
     }
 
     /// The rest of the run that the chunk at `place` of the tree is in; `None` behind the end.
-    pub fn run_at(&mut self, nodes: &mut ChunkReader, place: u64) -> Result<Option<Run>> {
+    pub fn run_at(&mut self, nodes: &ChunkReader, place: u64) -> Result<Option<Run>> {
         if place >= self.chunks() {
             return Ok(None);
         }
@@ -155,7 +154,7 @@ impl PlacementReader {
     /// known container.
     pub fn runs(
         &mut self,
-        nodes: &mut ChunkReader,
+        nodes: &ChunkReader,
         place: u64,
         chunks: u64,
         each: &mut dyn FnMut(Run),
@@ -177,7 +176,7 @@ impl PlacementReader {
     }
 
     /// How the snapshot used each frame or container, by the names of [`Unit::name_of`].
-    pub fn uses(&self, nodes: &mut ChunkReader, unit: Unit) -> Result<ContainerUse> {
+    pub fn uses(&self, nodes: &ChunkReader, unit: Unit) -> Result<ContainerUse> {
         let [uses] = self.uses_by(nodes, [unit])?;
         Ok(uses)
     }
@@ -185,7 +184,7 @@ impl PlacementReader {
     /// The same by several units, read once.
     pub fn uses_by<const N: usize>(
         &self,
-        nodes: &mut ChunkReader,
+        nodes: &ChunkReader,
         units: [Unit; N],
     ) -> Result<[ContainerUse; N]> {
         let mut all = units.map(|_| ContainerUse::new());
@@ -203,7 +202,7 @@ impl PlacementReader {
         Ok(all)
     }
 
-    fn load(&mut self, nodes: &mut ChunkReader, number: usize) -> Result<()> {
+    fn load(&mut self, nodes: &ChunkReader, number: usize) -> Result<()> {
         let PlacementPart { page, .. } = self.map.parts[number];
         let bytes = nodes.read_advice(&page.fingerprint)?;
         let Node::PlacementPage(page) = Node::decode(&bytes)? else {

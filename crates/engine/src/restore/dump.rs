@@ -13,7 +13,7 @@ use super::DumpOptions;
 use super::extents::ExtentWalk;
 use super::fetch::{self, Lost, Workspace};
 use super::stash::Stash;
-use super::window::{Piece, SortedWindow, Window};
+use super::window::{Piece, SortedWindow, Window, WindowShare};
 use crate::chunks::Location;
 use crate::chunks::relocate::Relocator;
 use crate::job::Job;
@@ -58,7 +58,7 @@ pub fn dump(
     }
     // Of a part of a file it is not known how many chunks stand before it.
     let place = options.placed.filter(|_| options.offset == 0).map(|placed| placed.first_chunk);
-    let mut reader = TreeReader::open(repository)?;
+    let reader = TreeReader::open(repository)?;
     let guide = Guide::new(reader.chunks(), options.placed);
     let mut dumping = Dumping {
         repository,
@@ -77,6 +77,7 @@ pub fn dump(
         stash: Stash::default(),
     };
     let mut walk = ExtentWalk::new(file.content, file.size)?.starting_at(options.offset);
+    let share = WindowShare::take(repository);
     let mut window = Window::default();
     let mut covered = options.offset;
     while covered < end {
@@ -88,7 +89,7 @@ pub fn dump(
                 dumping.add(&mut window, start, extent)?;
             }
         }
-        if window.cost() >= memory.restore_window_chunks / 2 {
+        if window.cost() >= share.chunks_max / 2 {
             dumping.run(std::mem::take(&mut window))?;
         }
     }

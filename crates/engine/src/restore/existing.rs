@@ -49,14 +49,14 @@ impl Comparison {
     }
 
     /// The next extent that differs.
-    pub fn next(&mut self, reader: &mut TreeReader) -> Result<Option<(u64, Extent)>> {
+    pub fn next(&mut self, reader: &TreeReader) -> Result<Option<(u64, Extent)>> {
         while self.differing.is_empty() && !self.ended {
             self.compare_batch(reader)?;
         }
         Ok(self.differing.pop_front())
     }
 
-    fn compare_batch(&mut self, reader: &mut TreeReader) -> Result<()> {
+    fn compare_batch(&mut self, reader: &TreeReader) -> Result<()> {
         let mut batch = Vec::new();
         let mut bytes = 0;
         while bytes < BATCH_BYTES && batch.len() < BATCH_EXTENTS {
@@ -150,7 +150,7 @@ pub enum Parts {
 
 impl Parts {
     /// The next extent to be written.
-    pub fn next(&mut self, reader: &mut TreeReader) -> Result<Option<(u64, Extent)>> {
+    pub fn next(&mut self, reader: &TreeReader) -> Result<Option<(u64, Extent)>> {
         match self {
             Self::All(walk) => walk.next(reader),
             Self::Differing(comparison) => comparison.next(reader),

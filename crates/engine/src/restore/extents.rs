@@ -51,7 +51,7 @@ impl ExtentWalk {
     }
 
     /// The next extent and its place in the file.
-    pub fn next(&mut self, reader: &mut TreeReader) -> Result<Option<(u64, Extent)>> {
+    pub fn next(&mut self, reader: &TreeReader) -> Result<Option<(u64, Extent)>> {
         if let Some((extent, level)) = self.root.take()
             && let Some(found) = self.visit(extent, level, reader)?
         {
@@ -79,7 +79,7 @@ impl ExtentWalk {
         &mut self,
         extent: Extent,
         level: Level,
-        reader: &mut TreeReader,
+        reader: &TreeReader,
     ) -> Result<Option<(u64, Extent)>> {
         let start = self.position;
         let end = start

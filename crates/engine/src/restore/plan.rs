@@ -9,7 +9,7 @@
 
 use super::RestoreOptions;
 use super::extents::ExtentWalk;
-use super::window::Window;
+use super::window::{Window, WindowShare};
 use crate::job::Job;
 use crate::patterns::Patterns;
 use crate::placement::Guide;
@@ -59,7 +59,7 @@ pub fn plan(
     job: &Job,
 ) -> Result<PlanReport> {
     let engines = RestoreEngine::with_memory(SPAN_BYTES).map(|engine| (engine, 0));
-    let mut reader = TreeReader::open(repository)?;
+    let reader = TreeReader::open(repository)?;
     let guide = Guide::new(reader.chunks(), options.placed);
     let mut planner = Planner {
         reader,
@@ -68,7 +68,7 @@ pub fn plan(
         options,
         job,
         window: Window::default(),
-        window_chunks_max: repository.memory().restore_window_chunks,
+        share: WindowShare::take(repository),
         containers: HashSet::new(),
         report: PlanReport { engines: engines.to_vec(), ..PlanReport::default() },
     };
@@ -90,7 +90,7 @@ struct Planner<'a> {
     options: &'a RestoreOptions,
     job: &'a Job,
     window: Window,
-    window_chunks_max: usize,
+    share: WindowShare,
     containers: HashSet<ContainerId>,
     report: PlanReport,
 }
@@ -184,7 +184,7 @@ impl Planner<'_> {
         };
         self.containers.insert(location.container);
         self.window.push(&location, 0, offset, extent.length)?;
-        if self.window.cost() >= self.window_chunks_max {
+        if self.window.cost() >= self.share.chunks_max {
             self.run_window()?;
         }
         Ok(())

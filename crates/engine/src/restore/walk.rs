@@ -11,7 +11,7 @@ use super::item::{self, Decision};
 use super::metadata::{Attributes, OwnerMap, Present};
 use super::output::{OutputFile, Shared};
 use super::target::{Directory, is_type};
-use super::window::Window;
+use super::window::{Window, WindowShare};
 use super::{Overwrite, RestoreOptions, RestoreReport};
 use crate::chunks::relocate::Relocator;
 use crate::job::Job;
@@ -35,6 +35,7 @@ pub struct Restorer<'a> {
     pub(super) relocator: Relocator,
     pub(super) shared: Shared,
     pub(super) window: Window,
+    share: WindowShare,
     pub(super) workspace: Workspace,
     /// The files of the window.
     pub(super) outputs: Vec<Arc<OutputFile>>,
@@ -104,7 +105,7 @@ pub fn run(
         false => None,
     };
     let shared = Shared::new(job, options.without);
-    let mut reader = TreeReader::open(repository)?;
+    let reader = TreeReader::open(repository)?;
     let guide = Guide::new(reader.chunks(), options.placed);
     let mut restorer = Restorer {
         repository,
@@ -115,6 +116,7 @@ pub fn run(
         owners: OwnerMap::new(shared.applier.is_privileged()),
         shared,
         window: Window::default(),
+        share: WindowShare::take(repository),
         workspace: Workspace::new(options.reach),
         outputs: Vec::new(),
         current: None,
@@ -223,7 +225,7 @@ impl Restorer<'_> {
     /// chunks.
     pub(super) fn is_full(&self) -> bool {
         let items = self.outputs.len() + self.leaving.len() + self.links.deferred.len();
-        self.window.cost() + items * 8 >= self.repository.memory().restore_window_chunks
+        self.window.cost() + items * 8 >= self.share.chunks_max
     }
 
     /// Tells of an item that could not be restored; ends the restore soon if nothing is wrong with

@@ -11,11 +11,16 @@
 //! descriptors of the frames it needs, so a scattered file costs no more than a compact one.
 
 use crate::chunks::Location;
+use crate::memory::{Lease, WINDOW_CHUNK_BYTES};
+use crate::repository::Repository;
 use onefold_format::container::FrameDescriptor;
 use onefold_policy::restore_plan::{ContainerSizes, PlanChunk, RestoreEngine};
 use onefold_types::{ContainerId, Error, Fingerprint, Result};
 use std::collections::HashMap;
 use std::ops::Range;
+
+/// Chunks that are planned as one at least, however little memory is left.
+const CHUNKS_MIN: usize = 1 << 12;
 
 /// One chunk wanted at one place.
 #[derive(Clone, Copy, Debug)]
@@ -43,6 +48,23 @@ pub struct NeededFrame {
     pub part: u32,
     /// Where and how it is stored.
     pub descriptor: FrameDescriptor,
+}
+
+/// How much may be planned as one.
+pub struct WindowShare {
+    /// In chunk references.
+    pub chunks_max: usize,
+    /// Held as long as windows are.
+    _lease: Lease,
+}
+
+impl WindowShare {
+    /// Takes the share of one restore.
+    #[must_use]
+    pub fn take(repository: &Repository) -> Self {
+        let lease = repository.purse().take(repository.memory().window_bytes());
+        Self { chunks_max: (lease.bytes() / WINDOW_CHUNK_BYTES).max(CHUNKS_MIN), _lease: lease }
+    }
 }
 
 /// Pieces while they are collected.

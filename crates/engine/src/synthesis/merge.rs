@@ -54,7 +54,7 @@ impl Layer {
 }
 
 /// Finds a part in its snapshot.
-pub fn layer_of(reader: &mut TreeReader, snapshot: &Snapshot, part: &Part) -> Result<Layer> {
+pub fn layer_of(reader: &TreeReader, snapshot: &Snapshot, part: &Part) -> Result<Layer> {
     let root = snapshot.record.root;
     let mut names: Vec<Vec<u8>> = path::components(&part.to).map(<[u8]>::to_vec).collect();
     if names.iter().any(|name| name == b"..") {
@@ -97,7 +97,7 @@ pub fn layer_of(reader: &mut TreeReader, snapshot: &Snapshot, part: &Part) -> Re
 }
 
 /// The sums over a directory, which its own node tells.
-fn totals_of(reader: &mut TreeReader, directory: Reference) -> Result<Totals> {
+fn totals_of(reader: &TreeReader, directory: Reference) -> Result<Totals> {
     let mut totals = Totals::default();
     match reader.node(directory)? {
         Node::DirectoryLeaf(leaf) => leaf.entries.iter().for_each(|entry| totals.add(entry)),
@@ -146,7 +146,7 @@ enum OpenLayer {
 /// A merge and what it works with.
 pub struct Merge<'a> {
     /// Reads the layers.
-    pub reader: &'a mut TreeReader,
+    pub reader: &'a TreeReader,
     /// Takes new nodes.
     pub stream: &'a mut StreamWriter,
     /// How to stop.

@@ -29,10 +29,10 @@ pub fn recover(
         let list = SnapshotList::load(repository)?;
         let store = chunk_store(repository, avoided(repository, session)?)?;
         let doubts = Doubts::load(repository)?;
-        let mut reader = TreeReader::open(repository)?;
+        let reader = TreeReader::open(repository)?;
         let level = reader.chunks().locate(root)?.descriptor().level;
         let root = Reference { fingerprint: *root, level };
-        if !tree_present(&store, &mut reader, root)? {
+        if !tree_present(&store, &reader, root)? {
             return Err(Error::damaged(format!(
                 "a part of tree {} is missing, or is just being deleted; nothing was saved",
                 root.fingerprint
@@ -54,7 +54,7 @@ pub fn recover(
             parent: None,
             predecessors: list.heads,
             program: options.program.clone(),
-            summary: summary_of(&mut reader, root, job)?,
+            summary: summary_of(&reader, root, job)?,
             placement: None,
             doubts: doubts.named(),
             strays: evidence::strays(repository, session.id())?,
@@ -62,7 +62,7 @@ pub fn recover(
     })
 }
 
-fn summary_of(reader: &mut TreeReader, root: Reference, job: &Job) -> Result<Summary> {
+fn summary_of(reader: &TreeReader, root: Reference, job: &Job) -> Result<Summary> {
     let mut summary = Summary::default();
     walk_with(reader, root, job, &mut |_, entry| {
         match entry.kind {

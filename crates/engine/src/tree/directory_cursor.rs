@@ -64,7 +64,7 @@ fn name_of(list: &[(u32, Vec<u8>)], id: u32) -> Option<&[u8]> {
 
 impl DirectoryCursor {
     /// The directory behind a reference; reads one node.
-    pub fn open(reader: &mut TreeReader, directory: Reference) -> Result<Self> {
+    pub fn open(reader: &TreeReader, directory: Reference) -> Result<Self> {
         let mut cursor = Self {
             leaves: Vec::new().into_iter(),
             entries: Vec::new().into_iter(),
@@ -83,7 +83,7 @@ impl DirectoryCursor {
     }
 
     /// The directory that an entry stands for.
-    pub fn of(reader: &mut TreeReader, entry: &Entry) -> Result<Self> {
+    pub fn of(reader: &TreeReader, entry: &Entry) -> Result<Self> {
         match entry.content {
             Some(content) => Self::open(reader, content),
             None => Err(Error::damaged("the directory has no content")),
@@ -96,7 +96,7 @@ impl DirectoryCursor {
     }
 
     /// The next entry.
-    pub fn next(&mut self, reader: &mut TreeReader) -> Result<Option<Entry>> {
+    pub fn next(&mut self, reader: &TreeReader) -> Result<Option<Entry>> {
         if let Some(entry) = self.peeked.take() {
             return Ok(Some(entry));
         }
@@ -115,7 +115,7 @@ impl DirectoryCursor {
     }
 
     /// The entry that [`DirectoryCursor::next`] will return.
-    pub fn peek(&mut self, reader: &mut TreeReader) -> Result<Option<&Entry>> {
+    pub fn peek(&mut self, reader: &TreeReader) -> Result<Option<&Entry>> {
         if self.peeked.is_none() {
             self.peeked = self.next(reader)?;
         }

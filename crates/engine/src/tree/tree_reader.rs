@@ -37,7 +37,7 @@ impl DirectoryCursor {
     }
 }
 
-/// Reads the trees of one store. Used by one thread at a time.
+/// Reads the trees of one store; shared by threads.
 pub struct TreeReader {
     chunks: ChunkReader,
 }
@@ -55,12 +55,12 @@ impl TreeReader {
     }
 
     /// The chunks below.
-    pub fn chunks(&mut self) -> &mut ChunkReader {
-        &mut self.chunks
+    pub fn chunks(&self) -> &ChunkReader {
+        &self.chunks
     }
 
     /// Reads a node.
-    pub fn node(&mut self, reference: Reference) -> Result<Node> {
+    pub fn node(&self, reference: Reference) -> Result<Node> {
         if !reference.level.is_node() {
             return Err(Error::damaged(format!("chunk {} is no node", reference.fingerprint)));
         }
@@ -80,9 +80,9 @@ impl TreeReader {
 
     /// Calls `each` with the leaves of a directory, in order.
     pub fn leaves(
-        &mut self,
+        &self,
         directory: Reference,
-        each: &mut dyn FnMut(&mut Self, DirectoryLeaf) -> Result<()>,
+        each: &mut dyn FnMut(&Self, DirectoryLeaf) -> Result<()>,
     ) -> Result<()> {
         match self.node(directory)? {
             Node::DirectoryLeaf(leaf) => each(self, leaf),
@@ -100,7 +100,7 @@ impl TreeReader {
     }
 
     /// All entries of a directory. For directories that may be huge use [`TreeReader::leaves`].
-    pub fn entries(&mut self, directory: Reference) -> Result<Vec<Entry>> {
+    pub fn entries(&self, directory: Reference) -> Result<Vec<Entry>> {
         let mut entries = Vec::new();
         self.leaves(directory, &mut |_, leaf| {
             entries.extend(leaf.entries);
@@ -111,7 +111,7 @@ impl TreeReader {
 
     /// A cursor over a directory, for looking up names in rising order. `first_chunk` is the place
     /// in the tree's order of its first chunk.
-    pub fn cursor(&mut self, directory: Reference, first_chunk: u64) -> Result<DirectoryCursor> {
+    pub fn cursor(&self, directory: Reference, first_chunk: u64) -> Result<DirectoryCursor> {
         let mut cursor = DirectoryCursor {
             parts: Vec::new(),
             loaded: None,
@@ -134,11 +134,7 @@ impl TreeReader {
 
     /// The entry of a name and the place of its first chunk in the tree's order. Names that rise
     /// from call to call read every part of a large directory once, and only one part is held.
-    pub fn find(
-        &mut self,
-        cursor: &mut DirectoryCursor,
-        name: &[u8],
-    ) -> Result<Option<(Entry, u64)>> {
+    pub fn find(&self, cursor: &mut DirectoryCursor, name: &[u8]) -> Result<Option<(Entry, u64)>> {
         let above = cursor.parts.partition_point(|(first, ..)| first.as_slice() <= name);
         if let Some(wanted) = above.checked_sub(1)
             && cursor.loaded != Some(wanted)
@@ -155,18 +151,18 @@ impl TreeReader {
     }
 
     /// The entry of a name in a directory.
-    pub fn entry(&mut self, directory: Reference, name: &[u8]) -> Result<Option<Entry>> {
+    pub fn entry(&self, directory: Reference, name: &[u8]) -> Result<Option<Entry>> {
         let mut cursor = self.cursor(directory, 0)?;
         Ok(self.find(&mut cursor, name)?.map(|(entry, _)| entry))
     }
 
     /// The entry at a path below `root`; for the root itself an entry with an empty name.
-    pub fn resolve(&mut self, root: Reference, wanted: &[u8]) -> Result<Entry> {
+    pub fn resolve(&self, root: Reference, wanted: &[u8]) -> Result<Entry> {
         self.resolve_place(root, wanted).map(|(entry, _)| entry)
     }
 
     /// The same, and the place of its first chunk in the tree's order.
-    pub fn resolve_place(&mut self, root: Reference, wanted: &[u8]) -> Result<(Entry, u64)> {
+    pub fn resolve_place(&self, root: Reference, wanted: &[u8]) -> Result<(Entry, u64)> {
         let (mut entry, mut place) = (root_entry(root), 0);
         let mut walked = Vec::new();
         for name in path::components(wanted) {
@@ -187,7 +183,7 @@ impl TreeReader {
 
     /// Calls `each` with the chunks and holes of a file, in order.
     pub fn extents(
-        &mut self,
+        &self,
         content: Reference,
         size: u64,
         each: &mut dyn FnMut(Extent) -> Result<()>,
@@ -207,7 +203,7 @@ impl TreeReader {
     /// Walks file maps depth first; recursion is bounded by the level, at most 65,535 in theory and
     /// below 8 for any real file, because every map but the last of a level has 64 children.
     fn map_extents(
-        &mut self,
+        &self,
         map: Reference,
         expected: Option<u64>,
         each: &mut dyn FnMut(Extent) -> Result<()>,

@@ -176,7 +176,7 @@ fn r13_an_index_opened_while_runs_are_merged_is_whole() {
             {
                 let other = reopen(store, 31);
                 let index = FingerprintIndex::open(&other).unwrap();
-                merge::merge(&other, None, index.runs()).unwrap();
+                merge::merge(&other, None, &index.runs()).unwrap();
             }
             Answer::Honest
         })
@@ -249,7 +249,7 @@ fn hold_some_twice(saved: &Saved) {
         named: Mutex::default(),
     });
     let mut open = OpenContainer::new(Arc::clone(&context));
-    let mut reader = ChunkReader::open(repository).unwrap();
+    let reader = ChunkReader::open(repository).unwrap();
     for (place, chunk) in section.chunks.iter().enumerate() {
         let bytes = reader.read(&chunk.fingerprint).unwrap();
         for _ in 0..if place < 2 { 2 } else { 1 } {

@@ -94,7 +94,7 @@ fn r70_a_container_lost_while_a_collection_runs_keeps_its_name() {
     let loses: Task = Arc::new(move |_, repository| {
         // The oldest container holds files that were saved twice, or a directory of them.
         let list = onefold_engine::session::SnapshotList::load(repository)?;
-        let mut trees = onefold_engine::tree::TreeReader::open(repository)?;
+        let trees = onefold_engine::tree::TreeReader::open(repository)?;
         let location = trees.chunks().locate(&list.snapshots[0].record.root.fingerprint)?;
         repository.store().delete(&key(layout::container(location.container)))?;
         *taken.lock().unwrap() = Some(location.container);
@@ -161,7 +161,7 @@ fn r71_a_listing_read_around_a_merge_hides_nothing() {
     let world = crate::model::world();
     let all = chunks_of(&reopen(world.base(), 30));
     let finds_all: Task = Arc::new(move |_, repository| {
-        let mut index = FingerprintIndex::open(repository)?;
+        let index = FingerprintIndex::open(repository)?;
         let hidden = all
             .iter()
             .filter(|chunk| index.locate(repository, chunk, &mut 0).unwrap().is_empty())
@@ -171,7 +171,7 @@ fn r71_a_listing_read_around_a_merge_hides_nothing() {
     });
     // Merges the runs whose names come last, which a listing in two parts shows last.
     let merges: Task = Arc::new(|_, repository| {
-        let mut runs = FingerprintIndex::open(repository)?.into_runs();
+        let mut runs = FingerprintIndex::open(repository)?.runs();
         runs.sort_by_key(|run| run.id);
         let half = runs.len() / 2;
         merge::merge(repository, None, &runs[half..]).map(drop)

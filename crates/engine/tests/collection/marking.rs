@@ -58,8 +58,8 @@ fn live_chunks(repository: &Arc<Repository>) -> BTreeSet<Fingerprint> {
     let list = SnapshotList::load(repository).unwrap();
     let roots: Vec<_> = list.snapshots.iter().map(|snapshot| snapshot.record.root).collect();
     let mut live = BTreeSet::new();
-    let mut trees = TreeReader::open(repository).unwrap();
-    logical(&mut trees, &roots, &job(), &mut |chunk| {
+    let trees = TreeReader::open(repository).unwrap();
+    logical(&trees, &roots, &job(), &mut |chunk| {
         live.insert(*chunk);
         Ok(())
     })

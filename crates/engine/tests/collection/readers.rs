@@ -11,7 +11,6 @@ use onefold_crypto::Suite;
 use onefold_engine::check::ReadData;
 use onefold_engine::chunks::ChunkReader;
 use onefold_engine::collection::{CollectOptions, CopyOrder, collect};
-use onefold_engine::index::FingerprintIndex;
 use onefold_engine::patterns::Patterns;
 use onefold_engine::restore::{self, DumpOptions, Overwrite, RestoreOptions, Without};
 use onefold_engine::tree::TreeReader;
@@ -234,7 +233,7 @@ fn root_entry(root: Reference) -> Entry {
 }
 
 /// All files below a directory, read chunk by chunk.
-fn read_all(reader: &mut TreeReader, directory: Reference, content: &mut Content) {
+fn read_all(reader: &TreeReader, directory: Reference, content: &mut Content) {
     for entry in reader.entries(directory).unwrap() {
         let reference = entry.content.unwrap();
         if entry.kind == EntryKind::Directory {
@@ -260,10 +259,9 @@ fn trees_survive<P: Place>() {
     let moving = Moving::<P>::new();
     for times in TIMES {
         let left = beside(&moving, times, |repository, moving| {
-            let index = FingerprintIndex::open(repository).unwrap();
-            let chunks = ChunkReader::with_small_caches(repository, index).unwrap();
+            let chunks = ChunkReader::apart(repository).unwrap();
             let mut content = Content::new();
-            read_all(&mut TreeReader::new(chunks), moving.root, &mut content);
+            read_all(&TreeReader::new(chunks), moving.root, &mut content);
             assert!(content == moving.content, "{times:?}");
         });
         assert!(left + 2 <= EPOCHS, "{times:?}: only {} epochs", EPOCHS - left);
@@ -287,7 +285,7 @@ fn dumps_survive<P: Place>() {
     for (number, engine) in sequential.enumerate() {
         let times = TIMES[number % TIMES.len()];
         beside(&moving, times, |repository, moving| {
-            let mut reader = TreeReader::open(repository).unwrap();
+            let reader = TreeReader::open(repository).unwrap();
             let entry = reader.resolve(moving.root, b"/whole").unwrap();
             let options = DumpOptions { engine: Some(engine), ..DumpOptions::default() };
             let mut bytes = Vec::new();
@@ -355,8 +353,7 @@ fn r69_a_reader_of_a_store_that_may_not_be_written_survives_epochs() {
     let next = Mutex::new(moving.others.clone().into_iter());
     let store = LocalStore::open_read_only(moving.place.path().join("store")).unwrap();
     let repository = open_small(Arc::new(store));
-    let index = FingerprintIndex::open(&repository).unwrap();
-    let mut reader = TreeReader::new(ChunkReader::with_small_caches(&repository, index).unwrap());
+    let reader = TreeReader::new(ChunkReader::apart(&repository).unwrap());
     for name in moving.content.keys().filter(|name| name.as_slice() != b"whole") {
         moving.epochs(&next, 1);
         let path = [b"/".as_slice(), name, b"/", name].concat();
@@ -381,7 +378,7 @@ fn r69_chunks_that_are_really_lost_cost_no_opening_each() {
     let moving = Moving::<MemoryStore>::new();
     let store = Arc::new(Counting::new(moving.place.open()));
     let repository = open_small(Arc::clone(&store) as Arc<dyn Store>);
-    let mut reader = TreeReader::open(&repository).unwrap();
+    let reader = TreeReader::open(&repository).unwrap();
     let whole = reader.resolve(moving.root, b"/whole").unwrap();
     let mut lost = Vec::new();
     let each = &mut |extent: onefold_format::node::Extent| {
@@ -390,7 +387,7 @@ fn r69_chunks_that_are_really_lost_cost_no_opening_each() {
     };
     reader.extents(whole.content.unwrap(), whole.size, each).unwrap();
     assert_eq!(lost.len(), PARTS * 7);
-    let mut chunks = ChunkReader::open(&repository).unwrap();
+    let chunks = ChunkReader::open(&repository).unwrap();
     for name in names(&moving.place, layout::CONTAINERS) {
         moving.place.delete(&key(name)).unwrap();
     }

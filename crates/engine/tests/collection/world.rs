@@ -439,8 +439,8 @@ pub fn wholly_dead(repository: &Arc<Repository>) -> Vec<onefold_types::Container
         roots.extend(snapshot.record.placement);
     }
     let mut live = std::collections::BTreeSet::new();
-    let mut trees = onefold_engine::tree::TreeReader::open(repository).unwrap();
-    let marked = logical(&mut trees, &roots, &job(), &mut |chunk| {
+    let trees = onefold_engine::tree::TreeReader::open(repository).unwrap();
+    let marked = logical(&trees, &roots, &job(), &mut |chunk| {
         live.insert(*chunk);
         Ok(())
     });

@@ -123,7 +123,7 @@ fn data_chunks(repository: &Repository) -> Vec<usize> {
 }
 
 fn assert_files(repository: &Arc<Repository>, id: SessionId, files: &[(String, Content)]) {
-    let mut trees = TreeReader::open(repository).unwrap();
+    let trees = TreeReader::open(repository).unwrap();
     for (name, content) in files {
         let entry = trees.resolve(root_of(repository, id), name.as_bytes()).unwrap();
         let mut bytes = Vec::new();
@@ -278,7 +278,7 @@ fn r57_directories_of_the_heaviest_entries_are_nodes_that_a_reader_takes() {
         expected.push((directory.reference, entries));
     }
     let repository = open_roomy(&memory);
-    let mut trees = TreeReader::open(&repository).unwrap();
+    let trees = TreeReader::open(&repository).unwrap();
     for (reference, entries) in expected {
         assert!(trees.entries(reference).unwrap() == entries);
     }
@@ -337,7 +337,7 @@ fn r57_the_largest_chunk_is_stored_and_a_larger_one_is_an_error() {
     let error = put(&random_bytes(4, limits::CHUNK_SIZE_MAX_BYTES + 1)).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::LimitExceeded, "{error}");
     let repository = open_roomy(&memory);
-    let mut trees = TreeReader::open(&repository).unwrap();
+    let trees = TreeReader::open(&repository).unwrap();
     assert!(trees.chunks().read(&fingerprint).unwrap() == largest);
     for seed in [1, 2] {
         let length = [limits::FRAME_PLAIN_TARGET_BYTES - 1, limits::CHUNK_SIZE_MAX_BYTES];

@@ -28,7 +28,7 @@ pub fn items() -> Vec<Item> {
 fn container_of(repository: &Arc<Repository>, bytes: &[u8]) -> ContainerId {
     let chunk = &bytes[..bytes.len().min(CHUNK_BYTES)];
     let fingerprint = repository.fingerprinter().data(chunk);
-    let mut index = FingerprintIndex::open(repository).unwrap();
+    let index = FingerprintIndex::open(repository).unwrap();
     index.locate(repository, &fingerprint, &mut 0).unwrap()[0]
 }
 

@@ -82,7 +82,7 @@ fn an_index_of_any_kind_is_sound_and_its_repair_keeps_the_kind() {
         let (memory, repository) = create();
         save(&repository, &items());
         let index = FingerprintIndex::open(&repository).unwrap();
-        merge::merge(&repository, Some(kind), index.runs()).unwrap();
+        merge::merge(&repository, Some(kind), &index.runs()).unwrap();
         assert!(check_with(&repository, ReadData::None).is_clean(), "{kind}");
         let id = list_runs(&repository).unwrap()[0];
         memory.corrupt(&key(layout::index_run(id)), |bytes| bytes[9] ^= 4);

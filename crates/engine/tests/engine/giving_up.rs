@@ -6,7 +6,6 @@ use crate::steps::*;
 use onefold_engine::Repository;
 use onefold_engine::chunks::ChunkReader;
 use onefold_engine::collection::{CollectOptions, collect};
-use onefold_engine::index::CurrentIndex;
 use onefold_engine::index::current::CATCH_UPS_MAX;
 use onefold_engine::index::rebuild::replay;
 use onefold_engine::session::decided::{self, LISTS_MAX};
@@ -175,8 +174,8 @@ fn r65_a_container_that_cannot_be_read_does_not_hide_the_others_from_a_replay() 
     let replayed = replay(&failing, &index, &job()).unwrap();
     assert_eq!(replayed.unreadable, 1);
     assert_eq!(replayed.containers, containers(&repository).len() as u64 - 1);
-    let mut current = CurrentIndex::new(index);
-    assert!(current.catch_up(&failing).unwrap());
+    let missed_in = index.opened().generation();
+    assert!(index.catch_up(&failing, missed_in).unwrap());
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! The index against a naive one: look-ups, merging, rebuilding.
 
 use crate::ingest::{create, in_memory, open, options, paths, random_bytes, save, settle_times};
-use onefold_engine::index::{FingerprintIndex, merge, rebuild, run, run_writer};
+use onefold_engine::index::{FingerprintIndex, merge, rebuild, run_writer};
 use onefold_engine::{Job, Repository};
 use onefold_format::index_run::{Entry, IndexKind, PAGE_ENTRIES};
 use onefold_format::layout;
@@ -49,7 +49,7 @@ fn write_run(
 
 /// Signatures may name a container too many, once in 8,000 questions; nothing else may.
 fn assert_equal(repository: &Repository, oracle: &Oracle, range: u64) {
-    let mut index = FingerprintIndex::open(repository).unwrap();
+    let index = FingerprintIndex::open(repository).unwrap();
     let mut too_many = 0;
     for step in 0..range {
         let fingerprint = fingerprint(step * (u64::MAX / range));
@@ -103,7 +103,7 @@ fn r22_a_chunk_in_more_containers_than_fit_on_pages_and_pieces_is_found_in_all()
         let next = &mut || Ok(entries.next());
         run_writer::write_run(&repository, Some(kind), containers.clone(), Vec::new(), next)
             .unwrap();
-        let mut index = FingerprintIndex::open(&repository).unwrap();
+        let index = FingerprintIndex::open(&repository).unwrap();
         for prefix in both {
             let found = index.locate(&repository, &fingerprint(prefix), &mut 0).unwrap();
             assert!(found.iter().eq(containers.iter().rev()), "{kind}");
@@ -151,7 +151,7 @@ fn new_runs_are_of_the_kind_of_the_largest_unless_told_otherwise() {
     let repository = create(&store, &options());
     let kinds = || {
         let index = FingerprintIndex::open(&repository).unwrap();
-        index.runs().iter().map(run::Run::kind).collect::<Vec<_>>()
+        index.runs().iter().map(|run| run.kind()).collect::<Vec<_>>()
     };
     let write = |kind, count: u64| {
         let entries = (0..count).map(|n| n << 30).collect();
@@ -167,7 +167,7 @@ fn new_runs_are_of_the_kind_of_the_largest_unless_told_otherwise() {
     assert_eq!(kinds(), [fuse, signature, IndexKind::Bloom, signature]);
     let index = FingerprintIndex::open(&repository).unwrap();
     assert_eq!(index.kind(), signature);
-    merge::merge(&repository, None, index.runs()).unwrap();
+    merge::merge(&repository, None, &index.runs()).unwrap();
     assert_eq!(kinds(), [signature]);
 }
 
@@ -184,7 +184,7 @@ fn r16_a_merge_that_crashes_before_the_old_runs_are_deleted_changes_nothing() {
     let bytes = memory.get(&key).unwrap();
     let index = FingerprintIndex::open(&repository).unwrap();
     let entries = index.entries();
-    merge::merge(&repository, None, index.runs()).unwrap();
+    merge::merge(&repository, None, &index.runs()).unwrap();
     memory.put(&key, &bytes).unwrap();
     let merged = FingerprintIndex::open(&repository).unwrap();
     assert_eq!(merged.runs().len(), 1, "the old run is superseded");

@@ -2,7 +2,7 @@
 
 use crate::index::fingerprint;
 use crate::ingest::{create, in_memory, open, options};
-use onefold_engine::index::{FingerprintIndex, IndexMode, merge, run, run_writer};
+use onefold_engine::index::{FingerprintIndex, IndexMode, merge, run_writer};
 use onefold_engine::repository::Password;
 use onefold_engine::{Environment, MemoryPlan, Repository};
 use onefold_format::index_run::{Entry, IndexKind, PAGE_ENTRIES, is_hook};
@@ -67,7 +67,7 @@ fn opening_reads_tails_and_a_question_loads_the_piece_that_it_falls_into() {
         let small = Known::write(&plain, kind, 2, 1000);
         let (counting, repository) = counting(&memory);
 
-        let mut index = FingerprintIndex::open(&repository).unwrap();
+        let index = FingerprintIndex::open(&repository).unwrap();
         let counts = counting.take();
         assert_eq!(counts.of("index", Operation::GetTail).calls, 2, "{kind}");
         assert_eq!(counts.of("index", Operation::GetRange).calls, 0, "{kind}");
@@ -99,7 +99,7 @@ fn a_look_up_reads_one_page() {
         let plain = create(&store, &options());
         let known = Known::write(&plain, kind, 3, 20 * PAGE_ENTRIES);
         let (counting, repository) = counting(&memory);
-        let mut index = FingerprintIndex::open(&repository).unwrap();
+        let index = FingerprintIndex::open(&repository).unwrap();
         index.may_contain(&repository, &known.fingerprint(0)).unwrap();
         counting.take();
         let mut reads = 0;
@@ -134,7 +134,7 @@ fn a_batch_in_one_bucket_is_one_request_and_answers_as_single_questions_do() {
         let plain = create(&store, &options());
         let known = Known::write(&plain, kind, 5, 60_000);
         let (counting, repository) = counting(&memory);
-        let mut index = FingerprintIndex::open(&repository).unwrap();
+        let index = FingerprintIndex::open(&repository).unwrap();
         for pages in [1, 16, 48, 1000] {
             index.set_bucket_pages(pages);
             let all: Vec<Fingerprint> =
@@ -172,7 +172,7 @@ fn a_sampled_index_finds_exactly_the_hooks() {
         let plain = create(&store, &options());
         let known = Known::write(&plain, kind, 6, 70_000);
         let (counting, repository) = counting(&memory);
-        let mut index = FingerprintIndex::open_with(&repository, IndexMode::Sampled).unwrap();
+        let index = FingerprintIndex::open_with(&repository, IndexMode::Sampled).unwrap();
         counting.take();
         let mut reads = 0;
         for number in 0..known.entries.len() {
@@ -206,8 +206,8 @@ fn memory_stays_below_the_budget_and_small_runs_come_first() {
     let repository = cramped(&store);
     let budget = repository.memory().summary_vector_bytes;
     let large = Known::write(&repository, IndexKind::Signature, 7, 800_000);
-    let mut index = FingerprintIndex::open(&repository).unwrap();
-    let pieces: usize = index.runs().iter().map(run::Run::pieces_bytes).sum();
+    let index = FingerprintIndex::open(&repository).unwrap();
+    let pieces: usize = index.runs().iter().map(|run| run.pieces_bytes()).sum();
     assert!(pieces > budget, "not all fits: {pieces}");
     let mut reads = 0;
     for number in (0..large.entries.len()).step_by(97) {
@@ -246,11 +246,11 @@ fn r6_runs_that_another_process_merged_meanwhile_give_the_same_answers() {
             (0..3).map(|seed| Known::write(&repository, kind, seed, 5000)).collect();
         let fresh = || FingerprintIndex::open(&repository).unwrap();
         // One asks for a piece, one for a page, one for both, of runs that are gone.
-        let (mut asks, mut locates, mut batches) = (fresh(), fresh(), fresh());
+        let (asks, locates, batches) = (fresh(), fresh(), fresh());
         for one in &known {
             locates.may_contain(&repository, &one.fingerprint(1)).unwrap();
         }
-        merge::merge(&repository, None, fresh().runs()).unwrap();
+        merge::merge(&repository, None, &fresh().runs()).unwrap();
         let mut found = Vec::new();
         for (number, one) in known.iter().enumerate() {
             let fingerprint = one.fingerprint(4321);

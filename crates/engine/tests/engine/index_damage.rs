@@ -63,7 +63,7 @@ impl Fixture {
     /// anything, so that the containers are replayed. Returns whether the run stayed in use and
     /// whether a problem was reported.
     fn assert_no_wrong_no(&self, mode: IndexMode, step: usize, what: &str) -> (bool, bool) {
-        let mut index = FingerprintIndex::open_with(&self.repository, mode).unwrap();
+        let index = FingerprintIndex::open_with(&self.repository, mode).unwrap();
         let mut found = Vec::new();
         for entry in self.entries.iter().step_by(step) {
             if mode == IndexMode::Sampled && !is_hook(entry.prefix) {
@@ -168,7 +168,7 @@ fn pieces_of_nonsense_under_a_good_seal_do_no_harm() {
             let mut changed = bytes.clone();
             changed[start..start + plain.len()].copy_from_slice(&plain);
             fixture.replace(&changed);
-            let mut index = FingerprintIndex::open(&fixture.repository).unwrap();
+            let index = FingerprintIndex::open(&fixture.repository).unwrap();
             for entry in fixture.entries.iter().step_by(50) {
                 let fingerprint = fingerprint(entry.prefix);
                 index.may_contain(&fixture.repository, &fingerprint).unwrap();

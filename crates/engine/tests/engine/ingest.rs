@@ -133,7 +133,7 @@ pub fn entry_at(repository: &Arc<Repository>, id: SessionId, path: &Path) -> Ent
     use std::os::unix::ffi::OsStrExt;
     let list = SnapshotList::load(repository).unwrap();
     let root = list.get(id).unwrap().record.root;
-    let mut reader = TreeReader::open(repository).unwrap();
+    let reader = TreeReader::open(repository).unwrap();
     reader.resolve(root, path.as_os_str().as_bytes()).unwrap()
 }
 

@@ -121,7 +121,7 @@ fn chunks_that_wait_stay_within_their_share_of_memory() {
             dry_run: false,
         };
         let index = FingerprintIndex::open(&repository).unwrap();
-        ChunkStore::open(&repository, index, BTreeSet::new(), options).unwrap()
+        ChunkStore::open(&repository, std::sync::Arc::new(index), BTreeSet::new(), options).unwrap()
     };
     let limit = repository.memory().waiting_chunks_bytes;
     let store = open_store();

@@ -50,7 +50,7 @@ impl Saved {
     fn lose_last(&self, with_index: bool) {
         let repository = self.open();
         let newest = SnapshotList::load(&repository).unwrap().snapshots.pop().unwrap();
-        let mut reader = onefold_engine::tree::TreeReader::open(&repository).unwrap();
+        let reader = onefold_engine::tree::TreeReader::open(&repository).unwrap();
         let mut lost = std::collections::BTreeSet::new();
         onefold_engine::find::walk(&repository, newest.record.root, &job(), &mut |_, entry| {
             if let Some(content) = entry.content.filter(|_| entry.size > 0) {

@@ -3,6 +3,7 @@
 mod bounds;
 mod check;
 mod check_index;
+mod chunk_index;
 mod collection_partitioned;
 mod exhausted;
 mod faults;
@@ -14,6 +15,7 @@ mod index_damage;
 mod ingest;
 mod look_up;
 mod lost;
+mod metamorphic;
 mod only_hidden;
 mod placement;
 mod read_back;

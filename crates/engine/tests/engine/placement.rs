@@ -39,7 +39,7 @@ struct Placement {
 
 impl Placement {
     fn open(repository: &Arc<Repository>, placement: Reference) -> Result<Self> {
-        let mut nodes = TreeReader::open(repository)?;
+        let nodes = TreeReader::open(repository)?;
         let reader = PlacementReader::open(nodes.chunks(), placement)?;
         Ok(Self { nodes, reader })
     }

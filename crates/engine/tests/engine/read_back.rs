@@ -80,9 +80,9 @@ fn check_trees_read(repository: &Arc<Repository>) -> bool {
     use onefold_engine::collection::enumeration::logical;
     let list = SnapshotList::load(repository).unwrap();
     let roots: Vec<_> = list.snapshots.iter().map(|one| one.record.root).collect();
-    let mut trees = onefold_engine::tree::TreeReader::open(repository).unwrap();
+    let trees = onefold_engine::tree::TreeReader::open(repository).unwrap();
     let mut chunks = Vec::new();
-    logical(&mut trees, &roots, &job(), &mut |chunk| {
+    logical(&trees, &roots, &job(), &mut |chunk| {
         chunks.push(*chunk);
         Ok(())
     })

@@ -261,7 +261,8 @@ fn run_versions(choice: &str, memory: MemoryPlan) -> (Vec<BackupReport>, Restore
     let checked = check_all(&repository);
     assert!(checked.is_clean(), "{choice}: {checked:?}");
     assert!(checked.notes.is_empty(), "{choice}: {:?}", checked.notes);
-    let restored = restore_whole(&repository, reports[7].snapshot.unwrap(), &versions, 7);
+    // A process of its own, which has read nothing yet.
+    let restored = restore_whole(&open(&store), reports[7].snapshot.unwrap(), &versions, 7);
     (reports, restored)
 }
 

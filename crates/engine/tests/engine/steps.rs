@@ -136,7 +136,7 @@ pub fn chunk_store_avoiding(
         dry_run: false,
     };
     let index = FingerprintIndex::open(repository).unwrap();
-    ChunkStore::open(repository, index, avoid, options).unwrap()
+    ChunkStore::open(repository, std::sync::Arc::new(index), avoid, options).unwrap()
 }
 
 /// Hands one chunk to a stream.

@@ -186,7 +186,7 @@ fn a_synthetic_full_stores_new_directories_only() {
     assert_eq!(record.summary.chunks_new, 1, "the root and nothing else");
     assert_eq!((record.summary.files, record.summary.directories), (2, 2));
     assert_eq!(record.summary.bytes, 800_000);
-    let mut reader = TreeReader::open(&repository).unwrap();
+    let reader = TreeReader::open(&repository).unwrap();
     let a = reader.resolve(root_of(&repository, first), b"/a").unwrap();
     let taken = reader.resolve(record.root, b"/a").unwrap();
     assert_eq!(a, taken, "an entry that one part provides is taken over as it is");
@@ -220,7 +220,7 @@ fn names_of_owners_are_taken_along() {
     let (first, second) = (of("a", 1, b"alice"), of("b", 2, b"bob"));
     let parts = [part(first, "", ""), part(second, "/b", "/c")];
     let made = synthesize(&repository, &parts, &options(), &job()).unwrap();
-    let mut reader = TreeReader::open(&repository).unwrap();
+    let reader = TreeReader::open(&repository).unwrap();
     let Node::DirectoryLeaf(leaf) = reader.node(root_of(&repository, made)).unwrap() else {
         panic!("the root is a leaf");
     };

@@ -168,7 +168,7 @@ fn r12_after_a_finished_epoch_only_containers_that_exist_count() {
     finish_epoch(&repository, 1, &condemned);
     // The collector stopped before G7: the index still names the containers.
     let fingerprint = repository.fingerprinter().data(&bytes[..CHUNK_BYTES]);
-    let mut index = FingerprintIndex::open(&repository).unwrap();
+    let index = FingerprintIndex::open(&repository).unwrap();
     let named = index.locate(&repository, &fingerprint, &mut 0).unwrap();
     assert_eq!(named.len(), 1);
 

@@ -194,7 +194,7 @@ impl Client {
         }
         let store = ChunkStore::open(
             repository,
-            FingerprintIndex::open(repository)?,
+            FingerprintIndex::shared(repository)?,
             session.avoid().clone(),
             ChunkStoreOptions {
                 compression: repository.compression()?,

@@ -274,7 +274,7 @@ impl Index for RealIndex {
         self.write(containers)?;
         self.index.refresh(&self.repository)?;
         if self.setup.single_run && self.index.runs().len() > 1 {
-            merge::merge(&self.repository, Some(self.setup.kind), self.index.runs())?;
+            merge::merge(&self.repository, Some(self.setup.kind), &self.index.runs())?;
         } else {
             merge::merge_if_due(&self.repository, Some(self.setup.kind))?;
         }

@@ -12,7 +12,7 @@ use serde_json::json;
 
 /// How chunks are looked up.
 #[derive(Args, Debug)]
-#[command(next_help_heading = "Looking up")]
+#[command(next_help_heading = "Experiments")]
 pub struct LookUpArguments {
     /// auto, eager, eager,filter-first, lazy, lazy,ring=N,bucket=N, sampled or sampled,segment=N
     #[arg(long, value_name = "HOW")]

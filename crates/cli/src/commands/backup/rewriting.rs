@@ -11,7 +11,7 @@ use serde_json::json;
 
 /// Which duplicates are stored again.
 #[derive(Args, Debug)]
-#[command(next_help_heading = "Rewriting")]
+#[command(next_help_heading = "Experiments")]
 pub struct RewriteArguments {
     /// Store duplicates again where restores would otherwise have to collect them: none, capping,
     /// flexible, window, history or auto, with limits as in auto,loss=5 (per cent of the

@@ -62,10 +62,10 @@ impl Collector<'_> {
         let (new, _) = self.committed_but(&marked.tombstones, Evidence::default(), &mut known)?;
         let mut kept = Kept::new();
         if !new.is_empty() {
-            let mut reader = TreeReader::open(self.repository)?;
+            let reader = TreeReader::open(self.repository)?;
             let marks = &mut marked.marks;
             let each = &mut |chunk: &Fingerprint| marks.insert(chunk.prefix());
-            enumeration::logical(&mut reader, &roots_of(new.values()), self.job, each)?;
+            enumeration::logical(&reader, &roots_of(new.values()), self.job, each)?;
             let mut snapshots = marked.snapshots.clone();
             snapshots.extend(new);
             kept = self.rescue(&round.condemned, &mut marked.marks, &snapshots)?;

@@ -78,7 +78,7 @@ fn a_placement_costs_restores_dumps_and_plans_no_index() {
     let record = record_of(&repository, id);
     let path = source.path().join("d1/large");
     let name = std::os::unix::ffi::OsStrExt::as_bytes(path.as_os_str());
-    let mut reader = TreeReader::open(&repository).unwrap();
+    let reader = TreeReader::open(&repository).unwrap();
     let (file, first_chunk) = reader.resolve_place(record.root, name).unwrap();
     let job = Job::unattended().0;
     for is_placed in [false, true] {
@@ -179,7 +179,7 @@ fn a_damaged_placement_does_not_take_the_nodes_beside_it_away() {
         let map = Node::PlacementMap(PlacementMap::default());
         (root, put(stream, 2, &map.encode()))
     });
-    let mut reader = TreeReader::open(&repository).unwrap();
+    let reader = TreeReader::open(&repository).unwrap();
     let of_root = reader.chunks().locate(&root.fingerprint).unwrap();
     let of_placement = reader.chunks().locate(&placement.fingerprint).unwrap();
     assert_eq!(of_root.container, of_placement.container);
@@ -197,7 +197,7 @@ fn a_damaged_placement_does_not_take_the_nodes_beside_it_away() {
 }
 
 /// The root of a tree with another time in it, so that it is a node of its own.
-fn copied_root(mut reader: TreeReader, root: Reference) -> (Level, Vec<u8>) {
+fn copied_root(reader: TreeReader, root: Reference) -> (Level, Vec<u8>) {
     let Node::DirectoryLeaf(mut leaf) = reader.node(root).unwrap() else { panic!("a leaf") };
     leaf.entries[0].modified.seconds += 1;
     (root.level, Node::DirectoryLeaf(leaf).encode())

@@ -141,7 +141,7 @@ fn dump_uses_other_instances_and_else_fails() {
     let (memory, repository) = in_memory();
     let tree = || vec![Item::file("f", random_bytes(3, 3_000_000))];
     let root = store_tree(&repository, tree());
-    let mut reader = TreeReader::open(&repository).unwrap();
+    let reader = TreeReader::open(&repository).unwrap();
     let entry = reader.resolve(root.content.unwrap(), b"f").unwrap();
     let old = data_containers(&memory, &repository);
     spoil(&memory, old[0]);

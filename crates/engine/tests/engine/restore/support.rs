@@ -147,7 +147,7 @@ pub fn store_tree_avoiding(
         dry_run: false,
     };
     let index = FingerprintIndex::open(repository).unwrap();
-    let store = ChunkStore::open(repository, index, avoid, options).unwrap();
+    let store = ChunkStore::open(repository, std::sync::Arc::new(index), avoid, options).unwrap();
     let mut stream = store.stream().unwrap();
     let mut root = Item::directory(b"", items);
     store_item(&mut root, repository, names, &mut stream);

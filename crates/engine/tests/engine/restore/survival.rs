@@ -306,7 +306,7 @@ fn subtrees_files_and_selections_restore_alone() {
     assert_eq!(case(&["z"], &["/a"]), ["other", "other/z"]);
     assert_eq!(case(&["nothing"], &[]), Vec::<String>::new());
     let alone = |wanted: &[u8]| {
-        let mut reader = onefold_engine::tree::TreeReader::open(&repository).unwrap();
+        let reader = onefold_engine::tree::TreeReader::open(&repository).unwrap();
         let entry = reader.resolve(root.content.unwrap(), wanted).unwrap();
         let parent = tempfile::tempdir().unwrap();
         let target = parent.path().join("made/for it");
@@ -385,7 +385,7 @@ fn dump_gives_any_range() {
     let mut expected = bytes[..100_000].to_vec();
     expected.resize(1_100_000, 0);
     expected.extend(&bytes[100_000..]);
-    let mut reader = onefold_engine::tree::TreeReader::open(&repository).unwrap();
+    let reader = onefold_engine::tree::TreeReader::open(&repository).unwrap();
     let entry = reader.resolve(root.content.unwrap(), b"/f").unwrap();
     assert!(dumped(&repository, &entry, 0, u64::MAX) == expected);
     for (offset, length) in [

@@ -1,0 +1,178 @@
+//! What is kept of containers that were read: their sections and the last frames.
+//!
+//! Neighbours of a chunk are likely wanted next, so whole sections and whole frames are kept. All
+//! readers of a process share them; a reader that must see what the device holds now has caches of
+//! its own.
+//!
+//! Invariant: what is kept was authentic when it was read. Containers never change, so it stays
+//! right; that it can still be read is not known.
+//!
+//! Concurrency: one lock, never held while the device works or a frame is decoded.
+
+use super::Location;
+use crate::container::frame::FrameOpener;
+use crate::memory::Lease;
+use crate::repository::Repository;
+use lru::LruCache;
+use onefold_format::container::{ChunkDescriptor, MetadataSection};
+use onefold_policy::locality_cache::LocalityCache;
+use onefold_types::{ContainerId, Fingerprint, Result};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Room for a few sections and frames.
+const SMALL_BYTES: usize = 1 << 20;
+
+/// Caches of sections and frames.
+pub struct ChunkCaches {
+    state: Mutex<State>,
+    openers: Mutex<Vec<FrameOpener>>,
+    /// Held as long as the caches are.
+    _leases: [Lease; 2],
+}
+
+struct State {
+    chunks: LocalityCache,
+    sections: Sized<ContainerId, Arc<MetadataSection>>,
+    frames: Sized<(ContainerId, u32), Arc<Vec<u8>>>,
+}
+
+impl ChunkCaches {
+    /// The caches of the process.
+    pub fn shared(repository: &Repository) -> Result<Arc<Self>> {
+        let memory = repository.memory();
+        let (sections, frames) = (memory.section_cache_bytes, memory.frame_cache_bytes);
+        repository.shared(|| Ok(Self::new(repository, sections, frames)))
+    }
+
+    /// Caches that keep next to nothing, for somebody who looks at the device.
+    #[must_use]
+    pub fn small(repository: &Repository) -> Arc<Self> {
+        Arc::new(Self::new(repository, SMALL_BYTES, SMALL_BYTES))
+    }
+
+    fn new(repository: &Repository, section_bytes: usize, frame_bytes: usize) -> Self {
+        let leases = [section_bytes, frame_bytes].map(|bytes| repository.purse().take(bytes));
+        let [section_bytes, frame_bytes] = [leases[0].bytes(), leases[1].bytes()];
+        let state = State {
+            chunks: LocalityCache::new(section_bytes / 2),
+            sections: Sized::new(section_bytes / 2),
+            frames: Sized::new(frame_bytes),
+        };
+        Self { state: Mutex::new(state), openers: Mutex::default(), _leases: leases }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The container of which a chunk was read last, and where in it the chunk lies.
+    pub fn instance(&self, fingerprint: &Fingerprint) -> Option<(ContainerId, u32)> {
+        let instance = self.state().chunks.lookup(fingerprint)?;
+        Some((instance.container, instance.position))
+    }
+
+    /// Where in a container a chunk lies, whose section this is; remembers all its chunks.
+    pub fn find(
+        &self,
+        container: ContainerId,
+        section: &Arc<MetadataSection>,
+        fingerprint: &Fingerprint,
+    ) -> Option<Location> {
+        let mut state = self.state();
+        let mut is_kept = state.chunks.contains_container(container);
+        if !is_kept {
+            let fingerprints = section.chunks.iter().map(|chunk| chunk.fingerprint).collect();
+            is_kept = state.chunks.insert(container, fingerprints)
+                && state.chunks.contains_container(container);
+        }
+        let position = match is_kept {
+            true => state.chunks.position_in(container, fingerprint),
+            // The section alone exceeds the cache.
+            false => position_in(section, fingerprint),
+        }?;
+        Some(Location { container, section: Arc::clone(section), position })
+    }
+
+    /// A section that is kept.
+    pub fn section(&self, container: ContainerId) -> Option<Arc<MetadataSection>> {
+        self.state().sections.get(&container).map(Arc::clone)
+    }
+
+    /// Keeps a section.
+    pub fn keep_section(&self, container: ContainerId, section: &Arc<MetadataSection>) {
+        let bytes = section.chunks.len() * size_of::<ChunkDescriptor>() + 256;
+        self.state().sections.insert(container, Arc::clone(section), bytes);
+    }
+
+    /// A frame that is kept.
+    pub fn frame(&self, key: (ContainerId, u32)) -> Option<Arc<Vec<u8>>> {
+        self.state().frames.get(&key).map(Arc::clone)
+    }
+
+    /// Keeps the plain bytes of a frame.
+    pub fn keep_frame(&self, key: (ContainerId, u32), plain: &Arc<Vec<u8>>) {
+        self.state().frames.insert(key, Arc::clone(plain), plain.len());
+    }
+
+    /// Keeps nothing of a container's section any more.
+    pub fn drop_section(&self, container: ContainerId) {
+        let mut state = self.state();
+        state.chunks.remove(container);
+        state.sections.remove(&container);
+    }
+
+    /// Does something with an opener of frames that nobody else is using.
+    pub fn with_opener<T>(&self, work: impl FnOnce(&mut FrameOpener) -> Result<T>) -> Result<T> {
+        let openers = || self.openers.lock().unwrap_or_else(PoisonError::into_inner);
+        let idle = openers().pop();
+        let mut opener = match idle {
+            Some(opener) => opener,
+            None => FrameOpener::new()?,
+        };
+        let outcome = work(&mut opener);
+        openers().push(opener);
+        outcome
+    }
+}
+
+/// Where in a section a chunk stands.
+#[must_use]
+pub fn position_in(section: &MetadataSection, fingerprint: &Fingerprint) -> Option<u32> {
+    let mut chunks = section.chunks.iter();
+    chunks.position(|chunk| chunk.fingerprint == *fingerprint).map(|position| position as u32)
+}
+
+/// A least-recently-used cache bounded by the bytes of its values.
+struct Sized<K: std::hash::Hash + Eq, V> {
+    entries: LruCache<K, (V, usize)>,
+    bytes: usize,
+    bytes_max: usize,
+}
+
+impl<K: std::hash::Hash + Eq, V> Sized<K, V> {
+    fn new(bytes_max: usize) -> Self {
+        Self { entries: LruCache::unbounded(), bytes: 0, bytes_max }
+    }
+
+    fn get(&mut self, key: &K) -> Option<&V> {
+        self.entries.get(key).map(|(value, _)| value)
+    }
+
+    fn insert(&mut self, key: K, value: V, bytes: usize) {
+        if let Some((_, old)) = self.entries.put(key, (value, bytes)) {
+            self.bytes -= old;
+        }
+        self.bytes += bytes;
+        while self.bytes > self.bytes_max && self.entries.len() > 1 {
+            if let Some((_, (_, bytes))) = self.entries.pop_lru() {
+                self.bytes -= bytes;
+            }
+        }
+    }
+
+    fn remove(&mut self, key: &K) {
+        if let Some((_, bytes)) = self.entries.pop(key) {
+            self.bytes -= bytes;
+        }
+    }
+}

@@ -1,0 +1,147 @@
+//! The port that readers of chunks see the index through: an index that is nothing but a map serves
+//! them as well, and tells what the real one must answer.
+
+use crate::steps::{create, file, save};
+use onefold_engine::Repository;
+use onefold_engine::chunks::ChunkReader;
+use onefold_engine::container::{list, reader};
+use onefold_engine::index::{ChunkIndex, FingerprintIndex};
+use onefold_engine::tree::TreeReader;
+use onefold_types::{ContainerId, Fingerprint, Result};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// The oracle: every chunk of every container, in a map.
+#[derive(Default)]
+struct MapIndex {
+    containers: BTreeMap<Fingerprint, Vec<ContainerId>>,
+    asked: AtomicU64,
+}
+
+impl MapIndex {
+    fn of(repository: &Repository) -> Self {
+        let mut index = Self::default();
+        for id in list::container_names(repository).unwrap().into_iter().rev() {
+            for chunk in reader::read_section(repository, id).unwrap().chunks {
+                index.containers.entry(chunk.fingerprint).or_default().push(id);
+            }
+        }
+        index
+    }
+}
+
+impl ChunkIndex for MapIndex {
+    fn locate(
+        &self,
+        _: &Repository,
+        fingerprint: &Fingerprint,
+        reads: &mut u64,
+    ) -> Result<Vec<ContainerId>> {
+        *reads += 1;
+        self.asked.fetch_add(1, Ordering::Relaxed);
+        Ok(self.containers.get(fingerprint).cloned().unwrap_or_default())
+    }
+
+    fn locate_many(
+        &self,
+        repository: &Repository,
+        fingerprints: &[Fingerprint],
+        found: &mut Vec<Vec<ContainerId>>,
+        reads: &mut u64,
+    ) -> Result<()> {
+        for fingerprint in fingerprints {
+            found.push(self.locate(repository, fingerprint, reads)?);
+        }
+        Ok(())
+    }
+
+    fn may_hold(&self, _: &Repository, fingerprint: &Fingerprint) -> Result<bool> {
+        Ok(self.containers.contains_key(fingerprint))
+    }
+
+    fn covered(&self) -> Vec<ContainerId> {
+        let mut all: Vec<ContainerId> = self.containers.values().flatten().copied().collect();
+        all.sort_unstable();
+        all.dedup();
+        all
+    }
+
+    fn generation(&self) -> u64 {
+        0
+    }
+
+    fn catch_up(&self, _: &Repository, _: u64) -> Result<bool> {
+        Ok(false)
+    }
+}
+
+#[test]
+fn i13_the_runs_of_a_store_answer_as_a_map_does() {
+    let (_, repository) = create();
+    for version in 0..4 {
+        save(&repository, &[file("a", version, 300_000), file("b", 99, 200_000)]);
+    }
+    let oracle = MapIndex::of(&repository);
+    let index: Arc<dyn ChunkIndex> = FingerprintIndex::shared(&repository).unwrap();
+    assert_eq!(index.covered(), oracle.covered());
+    let chunks: Vec<Fingerprint> = oracle.containers.keys().copied().collect();
+    let (mut found, mut expected) = (Vec::new(), Vec::new());
+    index.locate_many(&repository, &chunks, &mut found, &mut 0).unwrap();
+    oracle.locate_many(&repository, &chunks, &mut expected, &mut 0).unwrap();
+    assert_eq!(found, expected);
+    for chunk in &chunks {
+        assert!(index.may_hold(&repository, chunk).unwrap());
+        assert_eq!(
+            index.locate(&repository, chunk, &mut 0).unwrap(),
+            oracle.locate(&repository, chunk, &mut 0).unwrap()
+        );
+    }
+    // A filter may be wrong about what is not there; the pages of the runs are not.
+    for number in 0..=u8::MAX {
+        let stranger = Fingerprint([number; 32]);
+        assert!(!oracle.may_hold(&repository, &stranger).unwrap());
+        assert!(index.locate(&repository, &stranger, &mut 0).unwrap().is_empty());
+    }
+}
+
+#[test]
+fn i13_a_reader_of_chunks_stands_on_any_index() {
+    let (_, repository) = create();
+    let id = save(&repository, &[file("a", 1, 3_000_000)]);
+    let record = onefold_engine::session::SnapshotList::load(&repository).unwrap();
+    let root = record.get(id).unwrap().record.root;
+    let oracle = Arc::new(MapIndex::of(&repository));
+    let chunks = ChunkReader::over_index(&repository, Arc::clone(&oracle) as Arc<dyn ChunkIndex>);
+    let trees = TreeReader::new(chunks);
+    let entries = trees.entries(root).unwrap();
+    assert!(!entries.is_empty());
+    assert!(oracle.asked.load(Ordering::Relaxed) > 0);
+}
+
+#[test]
+fn i13_threads_share_one_reader_one_index_and_one_share_of_memory() {
+    let (_, repository) = create();
+    save(&repository, &[file("a", 1, 4_000_000), file("b", 2, 4_000_000)]);
+    let oracle = MapIndex::of(&repository);
+    let chunks: Vec<Fingerprint> = oracle.containers.keys().copied().collect();
+    let reader = ChunkReader::open(&repository).unwrap();
+    reader.read(&chunks[0]).unwrap();
+    let left = repository.purse().left_bytes();
+    std::thread::scope(|scope| {
+        for thread in 0..16 {
+            let (reader, chunks, repository) = (&reader, &chunks, &repository);
+            scope.spawn(move || {
+                let own = ChunkReader::open(repository).unwrap();
+                for number in 0..chunks.len() {
+                    let chunk = &chunks[(number * 7 + thread) % chunks.len()];
+                    let bytes = reader.read(chunk).unwrap();
+                    assert_eq!(own.read(chunk).unwrap(), bytes);
+                }
+            });
+        }
+    });
+    assert_eq!(repository.purse().left_bytes(), left, "readers that come later take nothing");
+    let loads = FingerprintIndex::shared(&repository).unwrap().piece_loads();
+    assert!(loads <= 2, "each part of the index is loaded once, not {loads} times");
+}
