@@ -6,8 +6,8 @@
 //! reader outlives any number of epochs. A chunk that is really lost costs two listings of the
 //! runs, not another opening.
 //!
-//! Threads share an index: who missed a chunk in one generation of it asks the next one first, which
-//! another thread may have opened meanwhile.
+//! Threads share an index: who missed a chunk in one generation of it asks the next one first,
+//! which another thread may have opened meanwhile.
 //!
 //! That runs which were deleted can still be read, as a store may allow, does no harm: they are no
 //! longer listed.

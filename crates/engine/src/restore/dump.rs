@@ -82,7 +82,7 @@ pub fn dump(
     let mut covered = options.offset;
     while covered < end {
         job.interrupt.check()?;
-        match walk.next(&mut dumping.reader)? {
+        match walk.next(&dumping.reader)? {
             None => return Err(Error::damaged("the file's tree is shorter than its entry")),
             Some((start, extent)) => {
                 covered = start.saturating_add(extent.length);

@@ -300,7 +300,7 @@ impl Restorer<'_> {
 
     fn differing_bytes(&mut self, mut comparison: Comparison) -> Result<u64> {
         let mut bytes = 0u64;
-        while let Some((_, extent)) = comparison.next(&mut self.reader)? {
+        while let Some((_, extent)) = comparison.next(&self.reader)? {
             self.job.interrupt.check()?;
             bytes = bytes.saturating_add(extent.length);
         }
@@ -337,7 +337,7 @@ impl Restorer<'_> {
         let mut fetched = 0u64;
         while !file.has_failed() {
             self.job.interrupt.check()?;
-            match parts.next(&mut self.reader) {
+            match parts.next(&self.reader) {
                 Ok(Some((offset, extent))) if extent.is_hole() => {
                     file.zero(&self.shared, offset, extent.length, sparse)?;
                 }

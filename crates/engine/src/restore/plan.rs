@@ -112,7 +112,7 @@ impl Planner<'_> {
         self.descend(&mut stack, root, (Vec::new(), included, u64::MAX))?;
         while let Some(level) = stack.last_mut() {
             self.job.interrupt.check()?;
-            let next = level.cursor.next(&mut self.reader);
+            let next = level.cursor.next(&self.reader);
             let Some(entry) = next.context(|| path::display(&level.path))? else {
                 self.place = level.place_end;
                 stack.pop();
@@ -146,7 +146,7 @@ impl Planner<'_> {
         directory: &Entry,
         (path, included, place_end): (Vec<u8>, bool, u64),
     ) -> Result<()> {
-        let cursor = DirectoryCursor::of(&mut self.reader, directory);
+        let cursor = DirectoryCursor::of(&self.reader, directory);
         let cursor = cursor.context(|| path::display(&path))?;
         stack.push(Level { path, cursor, included, place_end });
         Ok(())
@@ -157,7 +157,7 @@ impl Planner<'_> {
         self.report.bytes += entry.size;
         self.job.progress.add(1, entry.size);
         let mut walk = ExtentWalk::new(entry.content, entry.size)?;
-        while let Some((offset, extent)) = walk.next(&mut self.reader)? {
+        while let Some((offset, extent)) = walk.next(&self.reader)? {
             if !extent.is_hole() {
                 self.chunk(offset, &extent)?;
             }

@@ -125,7 +125,7 @@ impl Restorer<'_> {
         let walk = ExtentWalk::new(file.content, file.size)?;
         let fingerprinter = self.repository.fingerprinter();
         let mut comparison = Comparison::new(walk, opened, size, fingerprinter);
-        match comparison.next(&mut self.reader)? {
+        match comparison.next(&self.reader)? {
             None => Ok(()),
             Some((offset, _)) => Err(Error::damaged(format!(
                 "verification failed: the restored file reads back otherwise from byte {offset} on"

@@ -36,11 +36,11 @@ impl Collector<'_> {
     ) -> Error {
         let mut touched = Vec::new();
         for (id, record) in live {
-            let Ok(mut reader) = TreeReader::open(self.repository) else {
+            let Ok(reader) = TreeReader::open(self.repository) else {
                 return error;
             };
             let roots = roots_of([record]);
-            let walked = enumeration::logical(&mut reader, &roots, self.job, &mut |_| Ok(()));
+            let walked = enumeration::logical(&reader, &roots, self.job, &mut |_| Ok(()));
             if walked.is_err_and(|error| error.is_damage()) {
                 touched.push(id.short());
             }
