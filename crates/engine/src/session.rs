@@ -8,6 +8,7 @@
 //! | [`snapshots`] | the authenticated list of snapshots |
 //! | [`tombstones`] | what is forgotten for good |
 //! | [`changes`] | what is said about snapshots after they were made |
+//! | [`checkpoints`] | what decided names say, said again to be read at once |
 //! | [`marks`] | what is hidden until it is brought back |
 //! | [`evidence`] | what proves that outcomes existed |
 //! | [`doubts`] | whether what a parent refers to is relied upon unread |
@@ -15,6 +16,7 @@
 //! Rule numbers (W1, F1, ...) are those of docs/PROTOCOL.md.
 
 pub mod changes;
+pub mod checkpoints;
 pub mod decided;
 pub mod doubts;
 pub mod epoch;

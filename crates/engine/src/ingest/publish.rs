@@ -24,6 +24,7 @@ use crate::job::Job;
 use crate::look_up::Chosen;
 use crate::placement::{EarlierPlacement, PlacementRecorder, RecordedPlacement};
 use crate::repository::Repository;
+use crate::session::checkpoints;
 use crate::session::doubts::Doubts;
 use crate::session::snapshots::read_outcome;
 use crate::session::{Commit, Snapshot, SnapshotList, WriterSession, epoch, evidence};
@@ -87,6 +88,8 @@ struct Ready {
     session: Option<Mutex<WriterSession>>,
     parent: Option<Snapshot>,
     heads: Vec<SessionId>,
+    /// Names that were decided and in no checkpoint.
+    new_names: usize,
     /// Containers that tell of lost records.
     strays: u64,
     /// Known before the first chunk was looked up.
@@ -275,6 +278,7 @@ impl Backup<'_> {
             session: session.map(Mutex::new),
             parent,
             heads: list.heads,
+            new_names: list.new_names,
             strays,
             doubts,
             store,
@@ -423,7 +427,7 @@ impl Backup<'_> {
         tree: &Tree,
         names: &[String],
     ) -> Result<Option<BackupReport>> {
-        let Ready { session, parent, heads, strays, doubts, store, chosen, .. } = ready;
+        let Ready { session, parent, heads, new_names, strays, doubts, store, chosen, .. } = ready;
         let lookup = store.lookup_report();
         let parent_id = parent.as_ref().map(|parent| parent.id);
         let mut report = BackupReport {
@@ -459,6 +463,7 @@ impl Backup<'_> {
         let record = self.record(tree, report.summary, parent_id, (heads, &doubts, strays), names);
         match session.commit(record)? {
             Commit::Saved(id) => {
+                checkpoints::extend_after(self.repository, new_names + 1);
                 report.snapshot = Some(id);
                 Ok(Some(report))
             }
