@@ -75,8 +75,14 @@ pub const COPIES: &str = "copies";
 /// Where a container lies.
 #[must_use]
 pub fn container(id: ContainerId) -> String {
-    let name = id.to_string();
-    format!("{CONTAINERS}/{}/{name}", &name[name.len() - 2..])
+    format!("{}/{id}", container_directory(id))
+}
+
+/// The directory that a container lies in.
+#[must_use]
+pub fn container_directory(id: ContainerId) -> String {
+    let [.., last] = id.0;
+    format!("{CONTAINERS}/{last:02x}")
 }
 
 /// Where a pack of metadata sections lies.

@@ -461,7 +461,7 @@ impl Backup<'_> {
             return Ok(Some(report));
         }
         let record = self.record(tree, report.summary, parent_id, (heads, &doubts, strays), names);
-        match session.commit(record)? {
+        match session.commit_relying_on(record, &store.found_in())? {
             Commit::Saved(id) => {
                 checkpoints::extend_after(self.repository, new_names + 1);
                 report.snapshot = Some(id);

@@ -124,6 +124,11 @@ impl Checkpoints {
         }
     }
 
+    /// Forgets how these sessions ended.
+    pub(crate) fn distrust(&mut self, sessions: &BTreeSet<SessionId>) {
+        self.endings.retain(|session, _| !sessions.contains(session));
+    }
+
     /// The sessions that had an outcome.
     pub fn sessions(&self) -> impl Iterator<Item = SessionId> {
         self.named.iter().copied()

@@ -78,6 +78,8 @@ impl SnapshotList {
         let known: BTreeSet<SessionId> = checkpoints.sessions().collect();
         list.new_names =
             listed.difference(&known).count() + forgotten.new_names + list.changes.new_names;
+        // Of what was lost and given up another outcome may have been decided since.
+        checkpoints.distrust(&forgotten.given_up);
         let needs_record = |id| !forgotten.ids.contains(&id);
         let told = checkpoints.take_endings(repository, listed.iter().copied(), &needs_record);
         let mut endings = BTreeMap::new();
