@@ -42,6 +42,7 @@ const KINDS: [&str; 19] = [
     "config",
     "config.copy",
     "copies",
+    "checkpoints",
     "doubts",
     "fates",
     "changes",

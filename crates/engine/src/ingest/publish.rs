@@ -257,11 +257,9 @@ impl Backup<'_> {
             rewriting::options(self.repository, self.options, &list, before, known);
         let earlier = earlier.filter(|_| parent.is_some());
         let scattered = ScatteredFiles::new(parent.as_ref(), earlier.as_ref(), &rewrite);
+        let own_compression = || self.repository.compression();
         let store_options = ChunkStoreOptions {
-            compression: match self.options.compression {
-                Some(compression) => compression,
-                None => self.repository.compression()?,
-            },
+            compression: self.options.compression.map_or_else(own_compression, Ok)?,
             threads: self.options.threads,
             filter: self.options.filter,
             lookup: chosen.strategy,

@@ -29,7 +29,7 @@ use super::checkpoints::Checkpoints;
 use super::decided::{self, DecidedName};
 use super::epoch;
 use super::snapshots;
-use super::tombstones::{self, Standing};
+use super::tombstones::{self, Forgotten, Standing};
 use crate::repository::Repository;
 use onefold_format::layout::{self, ChangeName};
 use onefold_format::record::{self, Change, Outcome, SnapshotRecord};
@@ -126,9 +126,9 @@ impl Known {
 }
 
 impl Changes {
-    /// Reads the newest change of every snapshot.
+    /// Reads the newest change of every snapshot that has no tombstone.
     pub fn load(repository: &Repository) -> Result<Self> {
-        Self::load_planned(repository, &planned(repository)?)
+        Ok(Forgotten::load_with_changes(repository)?.1)
     }
 
     /// The same for whoever has read which changes the newest plan names.
@@ -136,16 +136,18 @@ impl Changes {
         repository: &Repository,
         planned: &BTreeMap<SessionId, u64>,
     ) -> Result<Self> {
-        Self::load_with(repository, planned, &Checkpoints::load(repository)?)
+        Self::load_of(repository, planned, &Checkpoints::load(repository)?, &|_| true)
     }
 
-    /// The same for whoever has read the checkpoints, too: what they hold is not read again.
+    /// The same for whoever has read tombstones and checkpoints. What checkpoints hold is not read
+    /// again, and what was said about snapshots that have a tombstone not at all.
     pub fn load_with(
         repository: &Repository,
-        planned: &BTreeMap<SessionId, u64>,
+        forgotten: &Forgotten,
         known: &Checkpoints,
     ) -> Result<Self> {
-        Self::load_of(repository, planned, known, &|_| true)
+        let is_left = |id| !forgotten.opened.contains(&id);
+        Self::load_of(repository, &forgotten.changes, known, &is_left)
     }
 
     /// The changes of one snapshot, read anew.

@@ -69,7 +69,7 @@ impl SnapshotList {
         let mut list = Self::default();
         let mut forgotten = Forgotten::load_with(repository, &checkpoints)?;
         list.problems.append(&mut forgotten.problems);
-        list.changes = Changes::load_with(repository, &forgotten.changes, &checkpoints)?;
+        list.changes = Changes::load_with(repository, &forgotten, &checkpoints)?;
         let mut marks = Marks::load(repository)?;
         list.problems.append(&mut marks.problems);
         let names = decided::names(repository, layout::OUTCOMES)?;

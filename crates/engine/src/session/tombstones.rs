@@ -55,11 +55,11 @@ impl Forgotten {
         Self::load_with(repository, &Checkpoints::load(repository)?)
     }
 
-    /// The same, and the changes of all snapshots.
+    /// The same, and the changes of all snapshots that have none.
     pub fn load_with_changes(repository: &Repository) -> Result<(Self, Changes)> {
         let known = Checkpoints::load(repository)?;
         let forgotten = Self::load_with(repository, &known)?;
-        let changes = Changes::load_with(repository, &forgotten.changes, &known)?;
+        let changes = Changes::load_with(repository, &forgotten, &known)?;
         Ok((forgotten, changes))
     }
 

@@ -22,13 +22,13 @@ use crate::session::changes::Changes;
 use crate::session::decided;
 use crate::session::tombstones::Forgotten;
 use onefold_crypto::Purpose;
-use onefold_format::layout;
+use onefold_format::layout::{self, ChangeName};
 use onefold_format::record::{
     self, Checkpoint, KnownChange, KnownSession, KnownSnapshot, RECORD_VERSION,
 };
 use onefold_store::Key;
 use onefold_types::{CheckpointId, Error, Result, SessionId, limits};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// So many names that no checkpoint holds are worth one.
 pub const NEW_NAMES_MIN: usize = 16;
@@ -116,15 +116,26 @@ fn put_together(
     Ok(())
 }
 
-/// How many outcomes and tombstones are in no checkpoint, told by their names.
+/// How many outcomes, tombstones and newest changes are in no checkpoint, told by their names.
 fn count_new(repository: &Repository, known: &Checkpoints) -> Result<usize> {
-    let new = |directory: &str, is_known: &dyn Fn(SessionId) -> bool| -> Result<usize> {
+    let sessions = |directory: &str| -> Result<BTreeSet<SessionId>> {
         let names = decided::names(repository, directory)?;
-        let ids = names.iter().filter_map(|name| name.parse::<SessionId>().ok());
-        Ok(ids.filter(|id| !is_known(*id)).count())
+        Ok(names.iter().filter_map(|name| name.parse().ok()).collect())
     };
-    Ok(new(layout::OUTCOMES, &|id| known.ending(id).is_some())?
-        + new(layout::TOMBSTONES, &|id| known.tombstone(id).is_some())?)
+    let (outcomes, forgotten) = (sessions(layout::OUTCOMES)?, sessions(layout::TOMBSTONES)?);
+    let mut newest = BTreeMap::new();
+    for name in decided::names(repository, layout::CHANGES)? {
+        let Ok(ChangeName { snapshot, number }) = name.parse() else { continue };
+        if !forgotten.contains(&snapshot) {
+            let most: &mut u64 = newest.entry(snapshot).or_default();
+            *most = number.max(*most);
+        }
+    }
+    let changes = newest.into_iter().map(|(snapshot, number)| ChangeName { snapshot, number });
+    let is_new = |name: &ChangeName| known.change(*name).is_none();
+    Ok(outcomes.iter().filter(|id| known.ending(**id).is_none()).count()
+        + forgotten.iter().filter(|id| known.tombstone(**id).is_none()).count()
+        + changes.filter(is_new).count())
 }
 
 /// What is decided and in no checkpoint, and what is forgotten for good.
@@ -148,9 +159,9 @@ fn new_of(
             Err(error) => return Err(error),
         }
     }
-    let changes = Changes::load_with(repository, &forgotten.changes, known)?;
+    let changes = Changes::load_with(repository, &forgotten, known)?;
     for (name, change) in changes.newest() {
-        if known.change(name).is_none() && !forgotten.ids.contains(&name.snapshot) {
+        if known.change(name).is_none() {
             new.changes.insert(name, change.clone());
         }
     }
