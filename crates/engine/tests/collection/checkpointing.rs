@@ -14,6 +14,7 @@ use onefold_crypto::Purpose;
 use onefold_engine::session::{SnapshotList, checkpoints};
 use onefold_format::layout;
 use onefold_format::record::{self, Checkpoint, RECORD_VERSION};
+use onefold_store::layers::Operation;
 use onefold_types::CheckpointId;
 use std::sync::Arc;
 
@@ -64,6 +65,29 @@ fn a_collection_with_an_older_plan_than_the_checkpoint() {
     let tasks =
         [backs_up("x", "x"), reuses("x", "x"), forgets("x"), collects(), checkpoints_times(2)];
     explore(&Scenario::new(world_with_past(), tasks), 1200);
+}
+
+#[test]
+fn a_second_mark_reads_what_a_checkpoint_has_left_out() {
+    let tasks =
+        [backs_up("x", "x"), reuses("x", "x"), forgets("x"), collects(), checkpoints_times(1)];
+    let scenario = Scenario::new(dead_chunk(), tasks);
+    // The schedule of the canary tombstones-reread; a checkpoint is written as soon as the first
+    // snapshot is forgotten, so it is without its record when the collection marks again.
+    let segments = [
+        Segment::Until(0, Operation::Decide, "outcomes"),
+        Segment::Until(3, Operation::ListNames, "plans"),
+        Segment::Until(3, Operation::Put, "plans"),
+        Segment::Run(3, 3),
+        Segment::End(0),
+        Segment::Until(1, Operation::Decide, "outcomes"),
+        Segment::End(2),
+        Segment::End(4),
+        Segment::End(3),
+        Segment::End(1),
+    ];
+    scenario.must_hold(&segments, false);
+    assert_eq!(scenario.world.counted("checkpoints"), 1);
 }
 
 #[test]
