@@ -15,6 +15,7 @@ use crate::progress::{self, Display};
 use crate::reserve;
 use crate::signals;
 use crate::size::counted;
+use onefold_engine::environment::READERS;
 use onefold_engine::repository::Expectation;
 use onefold_engine::{Environment, Interrupt, Job, MemoryPlan, Repository};
 use onefold_store::layers::{ThrottleLimits, Throttled};
@@ -179,7 +180,7 @@ impl Context {
                 false => place.expectation(),
             },
             || password::current(self.password.as_ref(), profile_source.as_ref()),
-            Environment::system(),
+            Environment { readers: READERS.min(self.threads), ..Environment::system() },
             self.memory,
         )?;
         place.meet(&repository, false, &self.output);

@@ -76,6 +76,8 @@ pub enum Purpose {
     /// Which generation of keys was decided: sealed without a key, because it is read before one is
     /// known.
     Generation = 13,
+    /// What decided names say, said again.
+    Checkpoint = 14,
 }
 
 /// Whether somebody has rotated the keys since they were read; asked when a seal does not hold.
@@ -191,13 +193,24 @@ impl Vault {
 
     /// Opens what [`Vault::seal_record`] sealed for the same purpose and name.
     pub fn open_record(&self, purpose: Purpose, name: &[u8; 16], sealed: &[u8]) -> Result<Vec<u8>> {
+        self.open_record_told(purpose, name, sealed).map(|(body, _)| body)
+    }
+
+    /// The same; tells also whether the record is sealed under older keys than the newest ones.
+    pub fn open_record_told(
+        &self,
+        purpose: Purpose,
+        name: &[u8; 16],
+        sealed: &[u8],
+    ) -> Result<(Vec<u8>, bool)> {
         let (nonce, body) = sealed
             .split_first_chunk::<NONCE_BYTES>()
             .ok_or_else(|| Error::damaged("the record is too short"))?;
         let mut body = body.to_vec();
-        let length = self.stored(purpose, name)?.open_with(*nonce, &mut body)?;
+        let sealer = self.stored(purpose, name)?;
+        let length = sealer.open_with(*nonce, &mut body)?;
         body.truncate(length);
-        Ok(body)
+        Ok((body, sealer.generations_since().is_some_and(|count| count > 0)))
     }
 }
 

@@ -51,7 +51,7 @@ fn master_key() -> MasterKey {
     MasterKey::from_bytes(array(&answers()["master_key"]))
 }
 
-const PURPOSES: [Purpose; 13] = [
+const PURPOSES: [Purpose; 14] = [
     Purpose::Container,
     Purpose::IndexRun,
     Purpose::Outcome,
@@ -65,6 +65,7 @@ const PURPOSES: [Purpose; 13] = [
     Purpose::Doubt,
     Purpose::Change,
     Purpose::Generation,
+    Purpose::Checkpoint,
 ];
 
 /// What the answers call a purpose. A new purpose does not compile before it has a name here.
@@ -83,6 +84,7 @@ fn name(purpose: Purpose) -> &'static str {
         Purpose::Doubt => "doubt",
         Purpose::Change => "change",
         Purpose::Generation => "generation",
+        Purpose::Checkpoint => "checkpoint",
     }
 }
 

@@ -4,6 +4,7 @@
 //! | --- | --- |
 //! | `foundation` | configuration, key slots: what must be readable before anything else |
 //! | `decisions` | outcomes, tombstones, fates, changes, epochs, sweeps, each with its second copy |
+//! | `checkpoints` | whether they say what the records say that they repeat |
 //! | `containers` | every container: structure, and as much of its data as asked for |
 //! | `index` | index runs and metadata packs against the containers |
 //! | `resolver` | where a chunk lies, told without relying on anything damaged |
@@ -23,6 +24,7 @@
 //! # Invariants
 //! - A check that finds nothing wrong writes nothing. What it ever writes are second copies of
 //!   decisions that have lost one, and, last, findings and doubts.
+//! - It goes by the records, not by what checkpoints repeat of them.
 //! - A record that is authentic but newer than this program is never damage (R26): the check ends
 //!   with that error, and nothing has been written.
 //! - A chunk that is missing and of which nothing tells where it was raises a doubt, so that later
@@ -35,6 +37,7 @@
 //! Backups and collections may run meanwhile. What vanished since it was listed is looked for again
 //! in a fresh index before it counts as lost, and snapshots forgotten meanwhile are passed over.
 
+mod checkpoints;
 mod containers;
 mod decisions;
 mod foundation;
@@ -197,10 +200,11 @@ pub fn check(
     validate(options.read_data)?;
     let mut report = CheckReport::default();
     let doubts = Doubts::load(repository)?;
-    let list = SnapshotList::load(repository)?;
+    let list = SnapshotList::load_unaided(repository)?;
     report.problems.extend(list.problems.iter().cloned());
     foundation::check(repository, options.record_findings, &mut report)?;
     decisions::check(repository, options.record_findings, &mut report)?;
+    checkpoints::check(repository, options.record_findings, &mut report)?;
     let findings = Findings::load(repository)?;
     report.problems.extend(findings.problems.iter().cloned());
 

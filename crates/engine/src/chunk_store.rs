@@ -291,6 +291,11 @@ impl ChunkStore {
         Ok(true)
     }
 
+    /// The containers of others in which chunks were found.
+    pub fn found_in(&self) -> BTreeSet<ContainerId> {
+        self.lock().reliance.containers().collect()
+    }
+
     /// Indexes what is left, once all streams have finished; then everything is durable (W6).
     pub fn finish(&self) -> Result<StoredTotals> {
         let durable = self.context.log.settle()?;

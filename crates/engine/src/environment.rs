@@ -52,6 +52,9 @@ impl Ticks for Interval {
 /// How often a session looks for a newer epoch.
 const TICK: Duration = Duration::from_millis(500);
 
+/// Small objects read at once, unless the process is given fewer threads.
+pub const READERS: usize = 8;
+
 /// Chance and time, as one process sees them.
 #[derive(Clone)]
 pub struct Environment {
@@ -61,6 +64,8 @@ pub struct Environment {
     pub clock: Arc<dyn Clock>,
     /// When a running session looks for a newer epoch.
     pub ticker: Arc<dyn Ticker>,
+    /// Small objects that are read at once where many are to be read.
+    pub readers: usize,
 }
 
 impl Environment {
@@ -68,7 +73,8 @@ impl Environment {
     #[must_use]
     pub fn system() -> Self {
         let ticker = Arc::new(Interval(TICK));
-        Self { randomness: Arc::new(OsRandomness), clock: Arc::new(SystemClock), ticker }
+        let (randomness, clock) = (Arc::new(OsRandomness), Arc::new(SystemClock));
+        Self { randomness, clock, ticker, readers: READERS }
     }
 }
 

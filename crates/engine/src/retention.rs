@@ -9,9 +9,13 @@
 
 use crate::repository::Repository;
 use crate::session::changes::{self, Attributes, Said};
+use crate::session::checkpoints::extend_after;
 use crate::session::{Snapshot, SnapshotList, marks, tombstones};
 use onefold_policy::retention::Candidate;
 use onefold_types::{Error, ErrorKind, Result, SessionId};
+
+/// Names that are decided when a snapshot is forgotten for good: its last change, its tombstone.
+const NAMES_OF_FORGETTING: usize = 2;
 
 /// Refuses a request that names a snapshot on hold, or none: for whoever forgets in pieces.
 pub fn refuse_held(repository: &Repository, snapshots: &[SessionId]) -> Result<()> {
@@ -70,6 +74,7 @@ pub fn forget_final(repository: &Repository, snapshots: &[SessionId], by: &str) 
     for snapshot in selected.iter().filter(|snapshot| snapshot.hidden) {
         marks::clear(repository, snapshot.id)?;
     }
+    extend_after(repository, list.new_names + NAMES_OF_FORGETTING * selected.len());
     Ok(())
 }
 
@@ -87,6 +92,7 @@ pub fn forget_hidden_before(repository: &Repository, moment_ns: i64, by: &str) -
             forgotten += 1;
         }
     }
+    extend_after(repository, list.new_names + NAMES_OF_FORGETTING * forgotten as usize);
     Ok(forgotten)
 }
 
@@ -104,7 +110,9 @@ pub fn change(
         find(&list, *id)?;
     }
     let edit = |id: &SessionId| changes::edit(repository, *id, list.changes.of(*id), by, apply);
-    snapshots.iter().map(edit).collect()
+    let said: Vec<Said> = snapshots.iter().map(edit).collect::<Result<_>>()?;
+    extend_after(repository, list.new_names + said.len());
+    Ok(said)
 }
 
 /// The snapshots as retention and selection look at them.

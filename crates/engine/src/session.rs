@@ -9,6 +9,7 @@
 //! | [`snapshots`] | the authenticated list of snapshots |
 //! | [`tombstones`] | what is forgotten for good |
 //! | [`changes`] | what is said about snapshots after they were made |
+//! | [`checkpoints`] | what decided names say, said again to be read at once |
 //! | [`marks`] | what is hidden until it is brought back |
 //! | [`evidence`] | what proves that outcomes existed |
 //! | [`findings`] | containers that must not be relied upon |
@@ -18,6 +19,7 @@
 
 pub mod announced;
 pub mod changes;
+pub mod checkpoints;
 pub mod decided;
 pub mod doubts;
 pub mod epoch;

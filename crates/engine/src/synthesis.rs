@@ -26,6 +26,7 @@ use crate::find::walk_with;
 use crate::index::FingerprintIndex;
 use crate::job::Job;
 use crate::repository::Repository;
+use crate::session::checkpoints;
 use crate::session::findings;
 use crate::session::snapshots::read_outcome;
 use crate::session::{Commit, SnapshotList, WriterSession};
@@ -147,6 +148,8 @@ fn until_saved(
         match prepare(&session) {
             Ok(record) => {
                 if let Commit::Saved(id) = session.commit(record)? {
+                    // It is saved, whatever becomes of a checkpoint.
+                    let _ = checkpoints::extend(repository, checkpoints::NEW_NAMES_MIN);
                     return Ok(id);
                 }
             }

@@ -16,13 +16,16 @@
 //! marks/<s>.<id>                  reversible mark: hidden by forget until undelete
 //! fates/<mark id>                 decision: the mark was taken back
 //! changes/<s>.<n>                 decision: the n-th change of what is said about a snapshot
+//! checkpoints/<id>                what decided names say, said again to be read at once
 //! damage/<container id>           finding: do not rely on this container
 //! doubts/<id>                     doubt: something may be missing that nothing names
 //! plans/<id>  epochs/<n>  sweeps/<n>  finished/<n>     collection (protocol, section 3)
 //! copies/<decision>               the value of a decision again, by the decision's own name
 //! ```
 
-use onefold_types::{ContainerId, DoubtId, Error, KeyId, MarkId, PlanId, Result, RunId, SessionId};
+use onefold_types::{
+    CheckpointId, ContainerId, DoubtId, Error, KeyId, MarkId, PlanId, Result, RunId, SessionId,
+};
 use std::fmt;
 use std::str::FromStr;
 
@@ -52,6 +55,8 @@ pub const MARKS: &str = "marks";
 pub const FATES: &str = "fates";
 /// What is said about snapshots after they were made.
 pub const CHANGES: &str = "changes";
+/// What decided names say, said again.
+pub const CHECKPOINTS: &str = "checkpoints";
 /// Findings about containers.
 pub const DAMAGE: &str = "damage";
 /// Doubts about what snapshots rely on.
@@ -70,8 +75,14 @@ pub const COPIES: &str = "copies";
 /// Where a container lies.
 #[must_use]
 pub fn container(id: ContainerId) -> String {
-    let name = id.to_string();
-    format!("{CONTAINERS}/{}/{name}", &name[name.len() - 2..])
+    format!("{}/{id}", container_directory(id))
+}
+
+/// The directory that a container lies in.
+#[must_use]
+pub fn container_directory(id: ContainerId) -> String {
+    let [.., last] = id.0;
+    format!("{CONTAINERS}/{last:02x}")
 }
 
 /// Where a pack of metadata sections lies.
@@ -186,6 +197,12 @@ impl FromStr for ChangeName {
 #[must_use]
 pub fn change(name: ChangeName) -> String {
     format!("{CHANGES}/{name}")
+}
+
+/// Where a checkpoint lies.
+#[must_use]
+pub fn checkpoint(id: CheckpointId) -> String {
+    format!("{CHECKPOINTS}/{id}")
 }
 
 /// Where a doubt lies.

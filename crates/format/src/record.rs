@@ -1,12 +1,15 @@
-//! Small records: snapshots and what is said about them later, plans, marks, tombstones, findings
-//! and doubts.
+//! Small records: snapshots and what is said about them later, plans, marks, tombstones, findings,
+//! doubts and checkpoints.
 //!
 //! All are JSON, because they are few, people look at them (`onefold cat`), and fields are added
 //! over time; the engine seals them before they are stored. Unknown fields are kept out: a record
 //! with fields this version does not know carries a higher `version` and is refused.
 
+mod checkpoint;
+
 use crate::layout::ChangeName;
 use crate::node::Reference;
+pub use checkpoint::{Checkpoint, KnownChange, KnownSession, KnownSnapshot};
 use onefold_types::{
     ContainerId, DoubtId, Error, ErrorKind, Level, PlanId, Result, SessionId, limits,
 };

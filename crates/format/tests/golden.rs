@@ -16,11 +16,14 @@ use onefold_format::node::{
     Transform, UseOfContainer,
 };
 use onefold_format::record::{
-    self, Change, Damage, Doubt, Epoch, Fate, Mark, Note, Outcome, Plan, SnapshotKind,
-    SnapshotRecord, Summary, Sweep, Tombstone,
+    self, Change, Checkpoint, Damage, Doubt, Epoch, Fate, KnownChange, KnownSession, KnownSnapshot,
+    Mark, Note, Outcome, Plan, RECORD_VERSION, SnapshotKind, SnapshotRecord, Summary, Sweep,
+    Tombstone,
 };
 use onefold_format::{FORMAT_VERSION, metadata_pack};
-use onefold_types::{ContainerId, DoubtId, Fingerprint, Level, PlanId, RunId, SessionId};
+use onefold_types::{
+    CheckpointId, ContainerId, DoubtId, Fingerprint, Level, PlanId, RunId, SessionId,
+};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::fmt::Debug;
@@ -431,6 +434,25 @@ fn every_record_is_frozen() {
     check_record("change-forgotten.json", &change(true));
     let doubt = Doubt { time_ns: 8, reason: "the index was made anew".into() };
     check_record("doubt.json", &doubt);
+    check_record("checkpoint.json", &checkpoint());
+}
+
+fn checkpoint() -> Checkpoint {
+    let name = ChangeName { snapshot: SessionId(id(3)), number: 12 };
+    Checkpoint {
+        version: RECORD_VERSION,
+        committed: vec![KnownSnapshot { session: SessionId(id(3)), snapshot: snapshot() }],
+        without_record: vec![KnownSession {
+            session: SessionId(id(8)),
+            predecessors: vec![SessionId(id(3)), SessionId(id(4))],
+            strays: 5,
+        }],
+        fenced: vec![SessionId(id(4))],
+        tombstones: vec![SessionId(id(8))],
+        given_up: vec![SessionId(id(9))],
+        changes: vec![KnownChange { name, change: change(false) }],
+        replaces: vec![CheckpointId(id(10)), CheckpointId(id(11))],
+    }
 }
 
 fn change(forgotten: bool) -> Change {

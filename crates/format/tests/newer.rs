@@ -10,8 +10,8 @@ use onefold_format::container::{self, FOOTER_BYTES, MetadataSection};
 use onefold_format::index_run::{self, Piece};
 use onefold_format::node::Node;
 use onefold_format::record::{
-    self, Change, Damage, Doubt, Epoch, Fate, Mark, Note, Outcome, Plan, RECORD_VERSION, Sweep,
-    Tombstone,
+    self, Change, Checkpoint, Damage, Doubt, Epoch, Fate, Mark, Note, Outcome, Plan,
+    RECORD_VERSION, Sweep, Tombstone,
 };
 use onefold_format::{FORMAT_VERSION, metadata_pack};
 use onefold_types::{ErrorKind, Result};
@@ -219,6 +219,20 @@ fn r81_records_of_newer_versions() {
     refuses_newer::<Doubt>("doubt.json");
     refuses_newer::<Outcome>("outcome-fenced.json");
     refuses_newer::<Outcome>("outcome-committed.json");
+}
+
+#[test]
+fn r81_a_newer_checkpoint_is_not_taken_for_one_of_ours() {
+    let text = String::from_utf8(golden("checkpoint.json")).unwrap();
+    let own = format!("{{\"version\":{RECORD_VERSION},\"committed\"");
+    assert_eq!(text.matches(&own).count(), 1);
+    for more in ["", ",\"surprise\":{\"deep\":[]}"] {
+        let newer = own.replace(',', &format!("{more},"));
+        let newer = newer.replace(&RECORD_VERSION.to_string(), &(RECORD_VERSION + 1).to_string());
+        is_newer(record::decode::<Checkpoint>(text.replace(&own, &newer).as_bytes(), "it"));
+    }
+    let more = text.replacen('{', "{\"more\":[0],", 1);
+    is_damaged(record::decode::<Checkpoint>(more.as_bytes(), "it"));
 }
 
 #[test]

@@ -106,6 +106,11 @@ id!(
     "doubt"
 );
 id!(
+    /// Names a checkpoint of what was decided.
+    CheckpointId,
+    "checkpoint"
+);
+id!(
     /// Names an index run.
     RunId,
     "run"
@@ -126,6 +131,26 @@ id!(
     "key"
 );
 
+/// A fresh name whose order is the order of creation: six bytes of milliseconds, ten random.
+fn ordered(now_ns: i64, randomness: &dyn Randomness) -> [u8; ID_BYTES] {
+    let mut bytes = [0; ID_BYTES];
+    randomness.fill(&mut bytes);
+    let milliseconds = (now_ns.max(0) as u64) / 1_000_000;
+    for (byte, shift) in bytes.iter_mut().zip([40, 32, 24, 16, 8, 0]) {
+        *byte = (milliseconds >> shift) as u8;
+    }
+    bytes
+}
+
+impl CheckpointId {
+    /// A fresh name whose order is the order of creation: the newest is read first, which spares
+    /// reading what it replaces. Nothing else rests on the clock.
+    #[must_use]
+    pub fn ordered(now_ns: i64, randomness: &dyn Randomness) -> Self {
+        Self(ordered(now_ns, randomness))
+    }
+}
+
 impl ContainerId {
     /// A fresh name whose order is the order of creation: six bytes of milliseconds, ten random.
     ///
@@ -133,12 +158,7 @@ impl ContainerId {
     /// preference rests on the clock; uniqueness and safety rest on the random part.
     #[must_use]
     pub fn ordered(now_ns: i64, randomness: &dyn Randomness) -> Self {
-        let mut id = Self::random(randomness);
-        let milliseconds = (now_ns.max(0) as u64) / 1_000_000;
-        for (byte, shift) in id.0.iter_mut().zip([40, 32, 24, 16, 8, 0]) {
-            *byte = (milliseconds >> shift) as u8;
-        }
-        id
+        Self(ordered(now_ns, randomness))
     }
 
     /// When the container was named, in milliseconds since 1970, by its writer's clock.

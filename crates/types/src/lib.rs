@@ -23,5 +23,7 @@ pub mod limits;
 
 pub use error::{Error, ErrorKind, Result};
 pub use fingerprint::Fingerprint;
-pub use ids::{ContainerId, DoubtId, KeyId, MarkId, PlanId, RunId, SessionId, StoreId};
+pub use ids::{
+    CheckpointId, ContainerId, DoubtId, KeyId, MarkId, PlanId, RunId, SessionId, StoreId,
+};
 pub use level::Level;

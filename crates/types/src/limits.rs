@@ -49,6 +49,10 @@ pub const DEPTH_MAX: usize = 4096;
 
 /// The largest small record: snapshot, plan, mark, key slot or configuration.
 pub const RECORD_MAX_BYTES: usize = 64 * MIB;
+/// The largest checkpoint, before it is sealed: one is read at once.
+pub const CHECKPOINT_MAX_BYTES: usize = 2 * MIB;
+/// The largest record of a snapshot that a checkpoint repeats.
+pub const CHECKPOINT_RECORD_MAX_BYTES: usize = 64 * KIB;
 /// The largest table of an index run, as stored.
 pub const RUN_TABLE_MAX_BYTES: usize = 256 * MIB;
 
@@ -61,6 +65,7 @@ const _: () = assert!(FRAME_PLAIN_TARGET_BYTES + CHUNK_SIZE_MAX_BYTES <= FRAME_P
 const _: () = assert!(CONTAINER_CHUNKS_MAX - 1 <= u16::MAX as usize);
 // In a section, a chunk takes at most 41 bytes and a frame, of which there are no more, at most 14.
 const _: () = assert!(CONTAINER_CHUNKS_MAX * 64 <= METADATA_SECTION_MAX_BYTES / 2);
+const _: () = assert!(CHECKPOINT_RECORD_MAX_BYTES * 4 <= CHECKPOINT_MAX_BYTES);
 const _: () = assert!(CONTAINER_TARGET_BYTES <= CONTAINER_TARGET_MAX_BYTES);
 const _: () = assert!(
     DIRECTORY_LEAF_TARGET_BYTES + XATTRS_MAX_BYTES + 2 * SYMLINK_TARGET_MAX_BYTES <= NODE_MAX_BYTES

@@ -25,7 +25,7 @@ use std::{fs, io, thread};
 /// Snapshots of a copy that are looked at.
 const SNAPSHOTS: usize = 5;
 /// Kinds of objects, by the beginning of their names.
-const KINDS: [&str; 19] = [
+const KINDS: [&str; 20] = [
     "containers",
     "metadata",
     "index",
@@ -42,6 +42,7 @@ const KINDS: [&str; 19] = [
     "config",
     "config.copy",
     "copies",
+    "checkpoints",
     "doubts",
     "fates",
     "changes",

@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 /// No fixture is larger.
-const TAR_MAX_BYTES: usize = 64 * 1024;
+const TAR_MAX_BYTES: usize = 128 * 1024;
 /// A backup of the same content makes no more new bytes than this: tree nodes, which name inodes.
 /// The content has twice as many bytes that occur once.
 const NODES_MAX_BYTES: u64 = 7 * 1024;
@@ -26,7 +26,8 @@ struct Fixture {
     sealed: bool,
     init: &'static [&'static str],
     index: &'static str,
-    /// Whether it has been through `undelete`, `forget --final`, `gc` and `hold`.
+    /// Whether it has been through `undelete`, `forget --final` of as many as are worth a
+    /// checkpoint, `gc` and `hold`.
     collected: bool,
 }
 
@@ -217,10 +218,17 @@ fn age(fixture: &Fixture, sandbox: &Sandbox, [first, second]: [&str; 2]) {
     }
     sandbox.run(&["forget", second]).expect(0);
     sandbox.run(&["undelete", second]).expect(0);
+    for _ in 0..7 {
+        sandbox.run(&["copy-snapshot", second, "--tag=copy"]).expect(0);
+    }
     sandbox.run(&["forget", "--final", first]).expect(0);
+    let copies = sandbox.ids(&["--tag=copy"]);
+    let copies: Vec<&str> = copies.iter().map(String::as_str).collect();
+    sandbox.run(&[&["forget", "--final"], &copies[..]].concat()).expect(0);
     sandbox.run(&["gc", "--space-goal=100%"]).expect(0);
     sandbox.run(&["hold", second]).expect(0);
-    for place in ["tombstones", "fates", "changes", "epochs", "sweeps", "finished"] {
+    let places = ["tombstones", "fates", "changes", "epochs", "sweeps", "finished", "checkpoints"];
+    for place in places {
         assert!(fs::read_dir(sandbox.path("store").join(place)).unwrap().count() > 0, "{place}");
     }
 }

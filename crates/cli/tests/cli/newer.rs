@@ -7,7 +7,7 @@ use crate::support::Sandbox;
 use onefold_crypto::{OsRandomness, Purpose, Vault};
 use onefold_format::layout::{self, ChangeName};
 use onefold_format::record::{self, Epoch, RECORD_VERSION};
-use onefold_types::{ContainerId, DoubtId, MarkId, PlanId, SessionId};
+use onefold_types::{CheckpointId, ContainerId, DoubtId, MarkId, PlanId, SessionId};
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -122,6 +122,14 @@ fn r81_changes_of_a_newer_version_forget_and_release_nothing() {
     no_command_takes_it_for_damage(&EVERY, |sandbox| {
         let name = ChangeName { snapshot: only_snapshot(sandbox), number: 1 };
         put_newer(sandbox, &layout::change(name), Purpose::Change, name.sealed_as());
+    });
+}
+
+#[test]
+fn r81_checkpoints_of_a_newer_version() {
+    no_command_takes_it_for_damage(&EVERY, |sandbox| {
+        let id = CheckpointId([4; 16]);
+        put_newer(sandbox, &layout::checkpoint(id), Purpose::Checkpoint, id.0);
     });
 }
 

@@ -11,7 +11,8 @@ const ID: &str = "ffffffffffffffffffffffffffffffff";
 /// Names as a store would give them.
 fn names() -> Vec<String> {
     let with_id = ["outcomes", "tombstones", "fates", "plans", "damage", "doubts", "index", "keys"];
-    let mut names: Vec<String> = with_id.iter().map(|top| format!("{top}/{ID}")).collect();
+    let with_id = with_id.into_iter().chain(["checkpoints"]);
+    let mut names: Vec<String> = with_id.map(|top| format!("{top}/{ID}")).collect();
     names.extend(["epochs", "sweeps", "finished"].map(|top| format!("{top}/2")));
     names.extend(["epochs/18446744073709551615", "sweeps/9", "finished/9"].map(str::to_owned));
     names.extend([

@@ -8,6 +8,7 @@
 
 use super::CheckReport;
 use crate::repository::Repository;
+use crate::session::checkpoints::Checkpoints;
 use crate::session::decided::{self, CopyState, DecidedName};
 use crate::session::epoch::{self, Newest};
 use crate::session::tombstones::{self, Forgotten};
@@ -53,7 +54,7 @@ pub fn check(repository: &Repository, record: bool, report: &mut CheckReport) ->
 /// Makes tombstones anew of which neither copy can be read, and of which the newest plan tells that
 /// they are true.
 fn mend_tombstones(repository: &Repository, record: bool, report: &mut CheckReport) -> Result<()> {
-    let forgotten = Forgotten::load(repository)?;
+    let forgotten = Forgotten::load_with(repository, &Checkpoints::default())?;
     for id in forgotten.unreadable.intersection(&forgotten.ids) {
         let name = layout::tombstone(*id);
         let mended = match record {
@@ -163,6 +164,6 @@ fn report_lost(
     Ok(())
 }
 
-fn is_about_writing(kind: ErrorKind) -> bool {
+pub(super) fn is_about_writing(kind: ErrorKind) -> bool {
     matches!(kind, ErrorKind::ReadOnly | ErrorKind::NoSpace)
 }

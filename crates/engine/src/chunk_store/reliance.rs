@@ -51,6 +51,11 @@ impl Reliance {
         Some(chunks)
     }
 
+    /// The containers.
+    pub fn containers(&self) -> impl Iterator<Item = ContainerId> {
+        self.containers.keys().copied()
+    }
+
     /// Nothing is relied on in these containers any more.
     pub fn leave(&mut self, condemned: &BTreeSet<ContainerId>) {
         for id in condemned {

@@ -29,7 +29,8 @@ use crate::index::{FingerprintIndex, merge, rebuild};
 use crate::job::Job;
 use crate::repository::Repository;
 use crate::session::announced;
-use crate::session::changes::{self, Changes};
+use crate::session::changes;
+use crate::session::checkpoints;
 use crate::session::epoch::{self, DecidedEpoch, Newest};
 use crate::session::evidence::Evidence;
 use crate::session::findings;
@@ -219,9 +220,8 @@ impl<'a> Collector<'a> {
                 (decided.number, decided.plan.condemned.into_iter().collect::<BTreeSet<_>>())
             }
         };
-        let forgotten = Forgotten::load(self.repository)?;
+        let (forgotten, changes) = Forgotten::load_with_changes(self.repository)?;
         let marks = HiddenMarks::load(self.repository)?;
-        let changes = Changes::load_planned(self.repository, &forgotten.changes)?;
         let mut evidence = Evidence::of(&forgotten, &marks);
         evidence.extend(changes.proved());
         let tombstones = forgotten.ids;
@@ -558,6 +558,7 @@ impl<'a> Collector<'a> {
             let started = Instant::now();
             announced::remove_decided(self.repository)?;
             changes::remove_forgotten(self.repository)?;
+            checkpoints::tidy(self.repository, self.options.reseal);
             let present = list::container_names(self.repository)?;
             match cleaning::rewrite_packs(self.repository, &present, self.job) {
                 // What was to be freed is free; packs are copies and can wait.

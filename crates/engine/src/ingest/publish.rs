@@ -24,6 +24,7 @@ use crate::job::Job;
 use crate::look_up::Chosen;
 use crate::placement::{EarlierPlacement, PlacementRecorder, RecordedPlacement};
 use crate::repository::Repository;
+use crate::session::checkpoints;
 use crate::session::doubts::Doubts;
 use crate::session::findings;
 use crate::session::snapshots::read_outcome;
@@ -90,6 +91,8 @@ struct Ready {
     session: Option<Mutex<WriterSession>>,
     parent: Option<Snapshot>,
     heads: Vec<SessionId>,
+    /// Names that were decided and in no checkpoint.
+    new_names: usize,
     /// Containers that tell of lost records.
     strays: u64,
     /// Known before the first chunk was looked up.
@@ -257,11 +260,9 @@ impl Backup<'_> {
             rewriting::options(self.repository, self.options, &list, before, known);
         let earlier = earlier.filter(|_| parent.is_some());
         let scattered = ScatteredFiles::new(parent.as_ref(), earlier.as_ref(), &rewrite);
+        let own_compression = || self.repository.compression();
         let store_options = ChunkStoreOptions {
-            compression: match self.options.compression {
-                Some(compression) => compression,
-                None => self.repository.compression()?,
-            },
+            compression: self.options.compression.map_or_else(own_compression, Ok)?,
             threads: self.options.threads,
             filter: self.options.filter,
             lookup: chosen.strategy,
@@ -278,6 +279,7 @@ impl Backup<'_> {
             session: session.map(Mutex::new),
             parent,
             heads: list.heads,
+            new_names: list.new_names,
             strays,
             doubts,
             store,
@@ -429,7 +431,7 @@ impl Backup<'_> {
         tree: &Tree,
         names: &[String],
     ) -> Result<Option<BackupReport>> {
-        let Ready { session, parent, heads, strays, doubts, store, chosen, .. } = ready;
+        let Ready { session, parent, heads, new_names, strays, doubts, store, chosen, .. } = ready;
         let lookup = store.lookup_report();
         let parent_id = parent.as_ref().map(|parent| parent.id);
         let mut report = BackupReport {
@@ -463,8 +465,9 @@ impl Backup<'_> {
             return Ok(Some(report));
         }
         let record = self.record(tree, report.summary, parent_id, (heads, &doubts, strays), names);
-        match session.commit(record)? {
+        match session.commit_relying_on(record, &store.found_in())? {
             Commit::Saved(id) => {
+                checkpoints::extend_after(self.repository, new_names + 1);
                 report.snapshot = Some(id);
                 Ok(Some(report))
             }

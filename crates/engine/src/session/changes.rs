@@ -25,10 +25,11 @@
 //!   up for it. Numbers that follow nothing were not decided by a holder of the key: they are
 //!   reported and mean nothing.
 
+use super::checkpoints::Checkpoints;
 use super::decided::{self, DecidedName};
 use super::epoch;
 use super::snapshots;
-use super::tombstones::{self, Standing};
+use super::tombstones::{self, Forgotten, Standing};
 use crate::repository::Repository;
 use onefold_format::layout::{self, ChangeName};
 use onefold_format::record::{self, Change, Outcome, SnapshotRecord};
@@ -69,6 +70,8 @@ pub struct Known {
     pub last: u64,
     /// The newest change that opens.
     pub newest: Option<Change>,
+    /// Its number; 0 if there is none.
+    pub opened: u64,
     /// The highest number that it, or a plan, proves; 0 if neither does.
     pub proved: u64,
     /// Whether there was a newer one, which does not.
@@ -81,6 +84,8 @@ pub struct Changes {
     known: BTreeMap<SessionId, Known>,
     /// Files that follow no change and do not open.
     stray: Vec<ChangeName>,
+    /// Newest changes that are in no checkpoint.
+    pub new_names: usize,
 }
 
 impl Known {
@@ -121,9 +126,9 @@ impl Known {
 }
 
 impl Changes {
-    /// Reads the newest change of every snapshot.
+    /// Reads the newest change of every snapshot that has no tombstone.
     pub fn load(repository: &Repository) -> Result<Self> {
-        Self::load_planned(repository, &planned(repository)?)
+        Ok(Forgotten::load_with_changes(repository)?.1)
     }
 
     /// The same for whoever has read which changes the newest plan names.
@@ -131,18 +136,31 @@ impl Changes {
         repository: &Repository,
         planned: &BTreeMap<SessionId, u64>,
     ) -> Result<Self> {
-        Self::load_of(repository, planned, &|_| true)
+        Self::load_of(repository, planned, &Checkpoints::load(repository)?, &|_| true)
+    }
+
+    /// The same for whoever has read tombstones and checkpoints. What checkpoints hold is not read
+    /// again, and what was said about snapshots that have a tombstone not at all.
+    pub fn load_with(
+        repository: &Repository,
+        forgotten: &Forgotten,
+        known: &Checkpoints,
+    ) -> Result<Self> {
+        let is_left = |id| !forgotten.opened.contains(&id);
+        Self::load_of(repository, &forgotten.changes, known, &is_left)
     }
 
     /// The changes of one snapshot, read anew.
     pub fn of_one(repository: &Repository, id: SessionId) -> Result<Known> {
-        let changes = Self::load_of(repository, &planned(repository)?, &|one| one == id)?;
+        let (planned, known) = (planned(repository)?, Checkpoints::default());
+        let changes = Self::load_of(repository, &planned, &known, &|one| one == id)?;
         Ok(changes.of(id))
     }
 
     fn load_of(
         repository: &Repository,
         planned: &BTreeMap<SessionId, u64>,
+        checkpoints: &Checkpoints,
         wanted: &dyn Fn(SessionId) -> bool,
     ) -> Result<Self> {
         let mut numbers: BTreeMap<SessionId, BTreeSet<u64>> = BTreeMap::new();
@@ -157,7 +175,10 @@ impl Changes {
         let mut changes = Self::default();
         for (snapshot, taken) in numbers.into_iter().filter(|(id, _)| wanted(*id)) {
             let planned = planned.get(&snapshot).copied().unwrap_or_default();
-            let (known, stray) = read(repository, snapshot, &taken, planned)?;
+            let newest = taken.last().map(|number| ChangeName { snapshot, number: *number });
+            let is_new = newest.is_some_and(|name| checkpoints.change(name).is_none());
+            changes.new_names += usize::from(is_new);
+            let (known, stray) = read(repository, snapshot, &taken, planned, checkpoints)?;
             changes.known.insert(snapshot, known);
             changes.stray.extend(stray.into_iter().map(|number| ChangeName { snapshot, number }));
         }
@@ -168,6 +189,14 @@ impl Changes {
     #[must_use]
     pub fn of(&self, id: SessionId) -> Known {
         self.known.get(&id).cloned().unwrap_or_default()
+    }
+
+    /// The newest change of each snapshot that has one that opens.
+    pub fn newest(&self) -> impl Iterator<Item = (ChangeName, &Change)> {
+        self.known.iter().filter_map(|(snapshot, known)| {
+            let change = known.newest.as_ref()?;
+            Some((ChangeName { snapshot: *snapshot, number: known.opened }, change))
+        })
     }
 
     /// The snapshots that have an authentic change: each of them had an outcome.
@@ -377,10 +406,16 @@ fn read(
     snapshot: SessionId,
     taken: &BTreeSet<u64>,
     planned: u64,
+    checkpoints: &Checkpoints,
 ) -> Result<(Known, Vec<u64>)> {
     let (mut newest, mut unreadable) = (None, BTreeSet::new());
     for number in taken.iter().rev() {
-        let bytes = DecidedName::change(ChangeName { snapshot, number: *number }).read(repository);
+        let name = ChangeName { snapshot, number: *number };
+        if let Some(change) = checkpoints.change(name) {
+            newest = Some((*number, change.clone()));
+            break;
+        }
+        let bytes = DecidedName::change(name).read(repository);
         match bytes
             .and_then(|bytes| bytes.map(|it| record::decode::<Change>(&it, "change")).transpose())
         {
@@ -409,7 +444,7 @@ fn read(
     let is_lost = last > opened
         && !newest.as_ref().is_some_and(|change| change.forgotten)
         && tombstones::standing(repository, snapshot)? != Standing::Forgotten;
-    Ok((Known { last, newest, proved, is_lost }, stray))
+    Ok((Known { last, newest, opened, proved, is_lost }, stray))
 }
 
 /// The changes that the newest plan names.

@@ -10,13 +10,13 @@
 //! record how many there were, so that it hides nothing.
 
 use super::announced;
+use super::checkpoints::Ending;
 use super::decided::{self, DecidedName};
 use super::marks::Marks;
 use super::tombstones::Forgotten;
 use crate::container::list;
 use crate::repository::Repository;
 use onefold_format::layout;
-use onefold_format::record::SnapshotRecord;
 use onefold_types::{ContainerId, Error, Result, SessionId};
 use std::collections::BTreeSet;
 
@@ -62,10 +62,10 @@ impl Evidence {
 
     /// What a record tells: the sessions that its writer knew, and whether records were lost before
     /// it. What a plan names was looked at by somebody.
-    pub fn take(&mut self, id: SessionId, record: &SnapshotRecord, missing: &mut Missing) {
-        self.sessions.extend(&record.predecessors);
-        if record.strays > 0 && !self.ignores_strays && !self.planned.contains(&id) {
-            missing.strays.push((id, record.strays));
+    pub fn take(&mut self, id: SessionId, ending: &Ending, missing: &mut Missing) {
+        self.sessions.extend(ending.predecessors());
+        if ending.strays() > 0 && !self.ignores_strays && !self.planned.contains(&id) {
+            missing.strays.push((id, ending.strays()));
         }
     }
 

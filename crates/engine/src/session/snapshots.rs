@@ -7,8 +7,13 @@
 //!
 //! A snapshot whose record cannot be read is *lost* (rule D1): it is in no list, it is reported,
 //! and collections stop until its record is back or somebody gives it up.
+//!
+//! Names are listed, each time; what they say is read once and for all ([`checkpoints`]).
+//!
+//! [`checkpoints`]: super::checkpoints
 
 use super::changes::Changes;
+use super::checkpoints::{Checkpoints, Ending};
 use super::decided::{self, DecidedName};
 use super::evidence::{Evidence, Missing, decided_sessions};
 use super::marks::Marks;
@@ -43,6 +48,8 @@ pub struct SnapshotList {
     pub has_strays: bool,
     /// What was said about snapshots since they were made.
     pub changes: Changes,
+    /// Names that are decided and in no checkpoint.
+    pub new_names: usize,
     /// What does not add up: missing, damaged or unauthentic records.
     pub problems: Vec<String>,
 }
@@ -50,21 +57,35 @@ pub struct SnapshotList {
 impl SnapshotList {
     /// Lists all snapshots.
     pub fn load(repository: &Repository) -> Result<Self> {
+        Self::load_with(repository, Checkpoints::load(repository)?)
+    }
+
+    /// The same by what the records themselves say: checkpoints tell only what must be there.
+    pub fn load_unaided(repository: &Repository) -> Result<Self> {
+        Self::load_with(repository, Checkpoints::load(repository)?.without_contents())
+    }
+
+    fn load_with(repository: &Repository, mut checkpoints: Checkpoints) -> Result<Self> {
         let mut list = Self::default();
-        let mut forgotten = Forgotten::load(repository)?;
+        let mut forgotten = Forgotten::load_with(repository, &checkpoints)?;
         list.problems.append(&mut forgotten.problems);
-        list.changes = Changes::load_planned(repository, &forgotten.changes)?;
+        list.changes = Changes::load_with(repository, &forgotten, &checkpoints)?;
         let mut marks = Marks::load(repository)?;
         list.problems.append(&mut marks.problems);
-        let mut outcomes = BTreeMap::new();
-        let mut listed = BTreeSet::new();
-        for name in decided::names(repository, layout::OUTCOMES)? {
-            let Ok(id) = name.parse::<SessionId>() else { continue };
-            listed.insert(id);
-            match read_outcome(repository, id) {
-                Ok(Some(outcome)) => {
-                    outcomes.insert(id, outcome);
-                }
+        let names = decided::names(repository, layout::OUTCOMES)?;
+        let listed: BTreeSet<SessionId> =
+            names.iter().filter_map(|name| name.parse().ok()).collect();
+        let known: BTreeSet<SessionId> = checkpoints.sessions().collect();
+        list.new_names =
+            listed.difference(&known).count() + forgotten.new_names + list.changes.new_names;
+        // Of what was lost and given up another outcome may have been decided since.
+        checkpoints.distrust(&forgotten.given_up);
+        let needs_record = |id| !forgotten.ids.contains(&id);
+        let told = checkpoints.take_endings(repository, listed.iter().copied(), &needs_record);
+        let mut endings = BTreeMap::new();
+        for (id, ending) in told {
+            match ending {
+                Ok(Some(ending)) => drop(endings.insert(id, ending)),
                 Ok(None) => {}
                 Err(error) if error.kind() == ErrorKind::NewerFormat => return Err(error),
                 Err(_) if forgotten.ids.contains(&id) => {}
@@ -75,11 +96,11 @@ impl SnapshotList {
                 Err(error) => return Err(error),
             }
         }
-        list.complete(repository, &mut outcomes)?;
-        list.find_heads(&outcomes);
-        list.find_missing(repository, &outcomes, &listed, (&forgotten, &marks))?;
-        for (id, outcome) in outcomes {
-            if let Outcome::Committed(mut record) = outcome
+        list.complete(repository, &mut endings, known.difference(&listed).copied())?;
+        list.find_heads(&endings);
+        list.find_missing(repository, &endings, (&listed, &known), (&forgotten, &marks))?;
+        for (id, ending) in endings {
+            if let Ending::Committed(mut record) = ending
                 && !forgotten.ids.contains(&id)
             {
                 let known = list.changes.of(id);
@@ -107,27 +128,26 @@ impl SnapshotList {
         self.snapshots.iter().find(|snapshot| snapshot.id == id)
     }
 
-    /// Adds what other records name and the list did not show: it may be read name by name, and
-    /// show a later record without an earlier one.
+    /// Adds what other records and checkpoints name and the list did not show: it may be read name
+    /// by name, and show a later record without an earlier one.
     fn complete(
         &mut self,
         repository: &Repository,
-        outcomes: &mut BTreeMap<SessionId, Outcome>,
+        endings: &mut BTreeMap<SessionId, Ending>,
+        named: impl Iterator<Item = SessionId>,
     ) -> Result<()> {
-        let named = |outcome: &Outcome| match outcome {
-            Outcome::Committed(record) => record.predecessors.clone(),
-            Outcome::Fenced => Vec::new(),
-        };
-        let mut left: Vec<SessionId> = outcomes.values().flat_map(named).collect();
+        let mut left: Vec<SessionId> = named.collect();
+        left.extend(endings.values().flat_map(Ending::predecessors));
         let mut asked = BTreeSet::new();
         while let Some(id) = left.pop() {
-            if outcomes.contains_key(&id) || !asked.insert(id) {
+            if endings.contains_key(&id) || !asked.insert(id) {
                 continue;
             }
             match read_outcome(repository, id) {
                 Ok(Some(outcome)) => {
-                    left.extend(named(&outcome));
-                    outcomes.insert(id, outcome);
+                    let ending = Ending::from(outcome);
+                    left.extend(ending.predecessors());
+                    endings.insert(id, ending);
                 }
                 Ok(None) => {}
                 // Reported already.
@@ -138,48 +158,36 @@ impl SnapshotList {
         Ok(())
     }
 
-    fn find_heads(&mut self, outcomes: &BTreeMap<SessionId, Outcome>) {
-        let named: BTreeSet<SessionId> = predecessors(outcomes.values()).collect();
-        self.heads = outcomes
-            .iter()
-            .filter(|(id, outcome)| matches!(outcome, Outcome::Committed(_)) && !named.contains(id))
-            .map(|(id, _)| *id)
-            .collect();
+    fn find_heads(&mut self, endings: &BTreeMap<SessionId, Ending>) {
+        let named: BTreeSet<&SessionId> = endings.values().flat_map(Ending::predecessors).collect();
+        let is_head = |(id, ending): &(&SessionId, &Ending)| {
+            !matches!(ending, Ending::Fenced) && !named.contains(id)
+        };
+        self.heads = endings.iter().filter(is_head).map(|(id, _)| *id).collect();
     }
 
     /// Looks for outcomes that are proved and not there.
     fn find_missing(
         &mut self,
         repository: &Repository,
-        outcomes: &BTreeMap<SessionId, Outcome>,
-        listed: &BTreeSet<SessionId>,
+        endings: &BTreeMap<SessionId, Ending>,
+        (listed, checkpointed): (&BTreeSet<SessionId>, &BTreeSet<SessionId>),
         (forgotten, marks): (&Forgotten, &Marks),
     ) -> Result<()> {
         let mut evidence = Evidence::of(forgotten, marks);
         evidence.extend(self.changes.proved());
+        evidence.extend(checkpointed.iter().copied());
         let mut missing = Missing::default();
-        for (id, outcome) in outcomes {
-            if let Outcome::Committed(record) = outcome {
-                evidence.take(*id, record, &mut missing);
-            }
+        for (id, ending) in endings {
+            evidence.take(*id, ending, &mut missing);
         }
-        let known: BTreeSet<SessionId> = listed.iter().chain(outcomes.keys()).copied().collect();
+        let known: BTreeSet<SessionId> = listed.iter().chain(endings.keys()).copied().collect();
         evidence.missing(repository, &known, &mut missing)?;
         self.problems.extend(missing.problems());
         self.has_strays = !missing.strays.is_empty();
         self.lost.extend(missing.sessions);
         Ok(())
     }
-}
-
-/// The sessions that committed ones name as their predecessors.
-fn predecessors<'o>(
-    outcomes: impl Iterator<Item = &'o Outcome>,
-) -> impl Iterator<Item = SessionId> {
-    outcomes.flat_map(|outcome| match outcome {
-        Outcome::Committed(record) => record.predecessors.clone(),
-        Outcome::Fenced => Vec::new(),
-    })
 }
 
 /// Committed sessions, and how many sessions have an outcome.
@@ -204,29 +212,35 @@ pub fn committed_but(
     known: &mut BTreeSet<SessionId>,
 ) -> Result<Committed> {
     let mut snapshots = Vec::new();
+    let mut checkpoints = Checkpoints::load(repository)?;
     let decided = decided_sessions(repository)?;
     // Outcomes are never removed: what was read before is evidence, too.
     evidence.extend(known.iter().copied());
+    evidence.extend(checkpoints.sessions());
     let (before, mut read) = (&*known, Vec::new());
     let mut missing = Missing::default();
-    for id in decided.iter().filter(|id| !before.contains(id)) {
-        let is_forgotten = forgotten.contains(id);
-        // Of what is forgotten only that is asked which no collection has known yet.
-        if is_forgotten && evidence.is_planned(*id) {
-            continue;
-        }
-        match read_outcome(repository, *id) {
-            Ok(Some(Outcome::Committed(record))) => {
-                evidence.take(*id, &record, &mut missing);
-                if !is_forgotten {
-                    snapshots.push((*id, *record));
+    // Of what is forgotten only that is asked which no collection has known yet.
+    let is_over = |id: &SessionId| forgotten.contains(id) && evidence.is_planned(*id);
+    let left = decided.iter().copied().filter(|id| !before.contains(id) && !is_over(id));
+    let left: Vec<SessionId> = left.collect();
+    // Forgotten is what the caller says: a checkpoint may know of more, and have left out records
+    // that are needed here.
+    let needs_record = |id| !forgotten.contains(&id);
+    for (id, ending) in checkpoints.take_endings(repository, left, &needs_record) {
+        let is_forgotten = forgotten.contains(&id);
+        match ending {
+            Ok(Some(ending)) => {
+                evidence.take(id, &ending, &mut missing);
+                match ending {
+                    Ending::Committed(record) if !is_forgotten => snapshots.push((id, *record)),
+                    _ => {}
                 }
             }
-            Ok(_) => {}
+            Ok(None) => {}
             Err(error) if is_forgotten && error.is_damage() => {}
             Err(error) => return Err(error),
         }
-        read.push(*id);
+        read.push(id);
     }
     known.extend(read);
     evidence.missing(repository, &decided, &mut missing)?;

@@ -6,7 +6,8 @@
 //! forgotten and collected (rule D1). What the newest plan names as forgotten stays forgotten
 //! whatever becomes of the tombstone: its space may be gone, and a later plan names it again.
 
-use super::changes;
+use super::changes::{self, Changes};
+use super::checkpoints::{Checkpoints, read_all};
 use super::decided::{self, DecidedName};
 use super::epoch;
 use super::snapshots::SnapshotList;
@@ -27,6 +28,10 @@ pub struct Forgotten {
     pub decided: BTreeSet<SessionId>,
     /// The newest changes of snapshots that were known then.
     pub changes: BTreeMap<SessionId, u64>,
+    /// Those whose tombstones are there and open.
+    pub opened: BTreeSet<SessionId>,
+    /// Tombstones that are in no checkpoint.
+    pub new_names: usize,
     /// Those of which neither copy of the tombstone opens.
     pub unreadable: BTreeSet<SessionId>,
     /// Tombstones that do not open, and of which no plan tells that they are true.
@@ -47,16 +52,34 @@ pub enum Standing {
 impl Forgotten {
     /// Reads all tombstones, and what the newest plan knew of them.
     pub fn load(repository: &Repository) -> Result<Self> {
+        Self::load_with(repository, &Checkpoints::load(repository)?)
+    }
+
+    /// The same, and the changes of all snapshots that have none.
+    pub fn load_with_changes(repository: &Repository) -> Result<(Self, Changes)> {
+        let known = Checkpoints::load(repository)?;
+        let forgotten = Self::load_with(repository, &known)?;
+        let changes = Changes::load_with(repository, &forgotten, &known)?;
+        Ok((forgotten, changes))
+    }
+
+    /// The same; what is in a checkpoint is not read again. The checkpoints were read before.
+    pub fn load_with(repository: &Repository, known: &Checkpoints) -> Result<Self> {
         let mut forgotten = Self::default();
+        let (mut listed, mut left) = (BTreeSet::new(), Vec::new());
         for name in decided::names(repository, layout::TOMBSTONES)? {
             let Ok(id) = name.parse::<SessionId>() else { continue };
-            match DecidedName::tombstone(id).read(repository) {
-                Ok(Some(bytes)) => {
-                    forgotten.ids.insert(id);
-                    if is_given_up(&bytes)? {
-                        forgotten.given_up.insert(id);
-                    }
-                }
+            listed.insert(id);
+            match known.tombstone(id) {
+                Some(given_up) => forgotten.add(id, given_up),
+                None => left.push(id),
+            }
+        }
+        forgotten.new_names = left.len();
+        let read = |id| DecidedName::tombstone(id).read(repository);
+        for (id, told) in read_all(repository, &left, &read) {
+            match told {
+                Ok(Some(bytes)) => forgotten.add(id, is_given_up(&bytes)?),
                 Ok(None) => {}
                 Err(error) if error.is_damage() => drop(forgotten.unreadable.insert(id)),
                 Err(error) => return Err(error),
@@ -77,7 +100,41 @@ impl Forgotten {
             )
         });
         forgotten.problems.extend(unknown);
+        forgotten.find_missing(repository, known, &listed)?;
         Ok(forgotten)
+    }
+
+    fn add(&mut self, id: SessionId, given_up: bool) {
+        self.ids.insert(id);
+        self.opened.insert(id);
+        if given_up {
+            self.given_up.insert(id);
+        }
+    }
+
+    /// Tells of tombstones that a checkpoint knows and that are gone. They forget nothing any more:
+    /// what no name keeps is told by names alone.
+    fn find_missing(
+        &mut self,
+        repository: &Repository,
+        known: &Checkpoints,
+        listed: &BTreeSet<SessionId>,
+    ) -> Result<()> {
+        let gone = |id: &SessionId| !listed.contains(id) && !self.ids.contains(id);
+        let gone: Vec<SessionId> = known.forgotten().filter(gone).collect();
+        for id in gone {
+            let name = DecidedName::tombstone(id);
+            if !name.is_decided(repository)? {
+                self.problems.push(format!(
+                    "'{}' was there and is gone: snapshot {} is listed again. Bring the file back \
+                     from a copy of the store, or forget the snapshot again with 'onefold forget \
+                     --final {id}'",
+                    name.name(),
+                    id.short()
+                ));
+            }
+        }
+        Ok(())
     }
 }
 

@@ -21,6 +21,10 @@ use onefold_types::{ContainerId, ErrorKind, Result, SessionId};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+/// Directories of containers that are settled one by one: each takes those above it along, so more
+/// are settled all at once.
+const DIRECTORIES_APART_MAX: usize = 64;
+
 /// A session that has been announced and knows its epoch.
 pub struct WriterSession {
     repository: Arc<Repository>,
@@ -115,13 +119,35 @@ impl WriterSession {
     /// Decides the outcome (W7). Everything the record refers to must be stored and indexed; it is
     /// made durable here, because hits may lie in containers and runs that other writers have not
     /// made durable yet.
-    pub fn commit(mut self, record: SnapshotRecord) -> Result<Commit> {
+    pub fn commit(self, record: SnapshotRecord) -> Result<Commit> {
+        self.repository.store().settle(layout::CONTAINERS)?;
+        self.decide(record)
+    }
+
+    /// The same for whoever knows in which containers of others chunks were found: these are made
+    /// durable. What the session has stored is, and so is all that a parent refers to, whose own
+    /// commit has seen to it.
+    pub fn commit_relying_on(
+        self,
+        record: SnapshotRecord,
+        found_in: &BTreeSet<ContainerId>,
+    ) -> Result<Commit> {
+        let directory = |id: &ContainerId| layout::container_directory(*id);
+        let directories: BTreeSet<String> = found_in.iter().map(directory).collect();
+        if directories.len() > DIRECTORIES_APART_MAX {
+            return self.commit(record);
+        }
+        for directory in &directories {
+            self.repository.store().settle(directory)?;
+        }
+        self.decide(record)
+    }
+
+    fn decide(mut self, record: SnapshotRecord) -> Result<Commit> {
         if self.ready.is_empty() {
             self.declare_ready()?;
         }
-        let store = self.repository.store();
-        store.settle(layout::CONTAINERS)?;
-        store.settle(layout::INDEX)?;
+        self.repository.store().settle(layout::INDEX)?;
         let bytes = record::encode(&Outcome::Committed(Box::new(record)))?;
         let decision = DecidedName::outcome(self.id).decide(&self.repository, &bytes)?;
         self.clean_up();

@@ -207,6 +207,10 @@ fn a_damaged_or_missing_outcome_stops_a_collection() {
     let outcome = key(layout::outcome(live));
     let copy = key(layout::copy_of(outcome.as_str()));
     let whole = saved.memory.get(&outcome).unwrap();
+    // What a checkpoint says would do as well.
+    for name in names(&saved.memory, layout::CHECKPOINTS) {
+        saved.memory.remove(&key(name));
+    }
     saved.memory.corrupt(&outcome, |bytes| bytes[20] ^= 1);
     saved.memory.corrupt(&copy, |bytes| bytes[30] ^= 1);
     assert_refused(&saved, &live.short());

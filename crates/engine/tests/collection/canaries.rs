@@ -59,7 +59,7 @@ fn is_caught(scenario: &Scenario) {
 }
 
 /// This schedule makes the canary lose something, and nobody else.
-fn is_caught_by(scenario: &Scenario, segments: &[Segment]) {
+pub fn is_caught_by(scenario: &Scenario, segments: &[Segment]) {
     let mut run = scenario.world.run(&scenario.actors, segments, false);
     scenario.world.verify(&mut run);
     let (problems, trace) = (&run.problems, run.schedule.trace());
@@ -130,12 +130,12 @@ fn stale_from_start(applies: fn(Operation, &str) -> bool) -> Lie {
     })
 }
 
-fn scenario_of(world: World, actors: Vec<Actor>) -> Scenario {
+pub fn scenario_of(world: World, actors: Vec<Actor>) -> Scenario {
     Scenario { world, actors }
 }
 
 /// `x` was forgotten; the first actor saves it again.
-fn dead_chunk() -> World {
+pub fn dead_chunk() -> World {
     let world = World::new();
     let dead = world.save("x", "x", 2);
     world.save("k", "k", 3);

@@ -10,6 +10,8 @@ mod steps;
 mod basics;
 mod canaries;
 mod causes;
+mod checkpointing;
+mod checkpoints;
 mod decisions;
 mod device;
 mod due;

@@ -6,12 +6,13 @@ use onefold_crypto::{KeySlot, MasterKey, Purpose, Suite, Vault};
 use onefold_engine::Repository;
 use onefold_engine::collection::{CollectOptions, CollectReport, SpaceGoal, collect};
 use onefold_engine::container::reader;
+use onefold_engine::session::checkpoints;
 use onefold_engine::statistics::statistics;
 use onefold_format::container::METADATA_PART;
 use onefold_format::index_run::{FOOTER_BYTES, Footer, TABLE_PART};
 use onefold_format::{layout, metadata_pack};
 use onefold_store::{Blobs, MemoryStore};
-use onefold_types::{Result, RunId, limits};
+use onefold_types::{CheckpointId, Result, RunId, limits};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -40,12 +41,12 @@ fn stolen_before(repository: &Repository, memory: &MemoryStore) -> Vault {
     Vault::new(Some(&MasterKey::from_bytes(*ring.master_key().as_bytes())))
 }
 
-/// How many sections of containers and packs, and tables of runs, a thief can open.
-fn openable(thief: &Vault, repository: &Repository, memory: &MemoryStore) -> [usize; 3] {
+/// How many sections of containers and packs, tables of runs, and checkpoints a thief can open.
+fn openable(thief: &Vault, repository: &Repository, memory: &MemoryStore) -> [usize; 4] {
     let opens = |purpose, name: &[u8; 16], part, mut sealed: Vec<u8>| {
         usize::from(thief.stored(purpose, name).unwrap().open(part, &mut sealed).is_ok())
     };
-    let mut counts = [0; 3];
+    let mut counts = [0; 4];
     for name in names(memory, layout::CONTAINERS) {
         let id = layout::last_component(&name).parse().unwrap();
         let sealed = reader::read_sealed_section(repository, id).unwrap();
@@ -65,6 +66,11 @@ fn openable(thief: &Vault, repository: &Repository, memory: &MemoryStore) -> [us
         let table = bytes[end - footer.table_length as usize..end].to_vec();
         counts[2] += opens(Purpose::IndexRun, &id.0, TABLE_PART, table);
     }
+    for name in names(memory, layout::CHECKPOINTS) {
+        let id: CheckpointId = layout::last_component(&name).parse().unwrap();
+        let sealed = memory.get(&key(name)).unwrap();
+        counts[3] += usize::from(thief.open_record(Purpose::Checkpoint, &id.0, &sealed).is_ok());
+    }
     counts
 }
 
@@ -77,6 +83,7 @@ fn rotated(files: usize) -> (Saved, Vault) {
         saved.save(&[(names[1], 2, 20 * limits::KIB), (names[2], seed, 400 * limits::KIB)]);
     }
     saved.forget(&[first]);
+    assert!(checkpoints::extend(&saved.repository, 1).unwrap());
     let thief = stolen_before(&saved.repository, &saved.memory);
     saved.repository.rotate_keys(PASSWORD, false).unwrap();
     saved.repository = reopen(&saved.memory, 20);
@@ -96,7 +103,7 @@ fn r90_nothing_in_containers_packs_and_index_opens_with_the_old_key_after_reseal
     assert_eq!(left, 0, "{report:?}");
     assert_eq!(planned.deleted_containers, report.deleted_containers);
     assert_eq!(report.deleted_containers, before[0] as u64);
-    assert_eq!(openable(&thief, &repository, &saved.memory), [0; 3]);
+    assert_eq!(openable(&thief, &repository, &saved.memory), [0; 4]);
     saved.assert_whole();
     // What was resealed is deduplicated against, and stays where it is.
     let containers = names(&saved.memory, layout::CONTAINERS);

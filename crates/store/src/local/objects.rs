@@ -396,7 +396,7 @@ impl<D: Disk> Objects<D> {
         })?;
         // Opened before the sync, so that it is these very directories that the sync settles.
         let mut siblings = Vec::new();
-        if !parent.is_empty() && !parent.contains('/') {
+        if !parent.contains('/') {
             // They only spare later syncs: none that cannot be listed is missed.
             for sibling in self.subdirectories(parent, self.siblings_max).unwrap_or_default() {
                 if sibling != name

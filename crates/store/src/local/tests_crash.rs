@@ -155,6 +155,15 @@ fn r29_a_file_is_synced_before_it_is_named_and_its_directory_before_return() {
     other.put(&key("containers/bb/5"), b"hello").unwrap();
     assert_eq!(disk.take_log().len(), 5);
 
+    // So with the directories of the store: one sync settles all that there are.
+    objects.put(&key("index/6"), b"hello").unwrap();
+    disk.take_log();
+    let third = process(&disk, None);
+    third.put(&key("index/7"), b"hello").unwrap();
+    third.put(&key("containers/aa/8"), b"hello").unwrap();
+    let above = disk.take_log();
+    assert_eq!(above.iter().filter(|call| *call == "sync directory /").count(), 1, "{above:?}");
+
     let links = SimulatedDisk::new(Behaviour { no_rename: true, ..Behaviour::default() });
     process(&links, None).put(&key("config"), b"hello").unwrap();
     let log = links.take_log();
