@@ -198,7 +198,7 @@ impl ChunkStore {
             clock: Arc::clone(&environment.clock),
             pool: Arc::new(pool),
             log,
-            target_bytes: repository.configuration().container_size_bytes,
+            target_bytes: repository.container_target_bytes(),
             frame_bytes: limits::FRAME_PLAIN_TARGET_BYTES,
             named: Mutex::default(),
         };

@@ -7,9 +7,11 @@
 //! | [`open`] | an open container: frames in stream order until it is full (SISL) |
 //! | [`log`] | appends finished containers to the store and keeps what is not yet indexed |
 //! | [`reader`] | metadata sections and frames of stored containers |
+//! | [`whole`] | all of a stored container, in pieces |
 
 pub mod frame;
 pub mod frame_pool;
 pub mod log;
 pub mod open;
 pub mod reader;
+pub mod whole;

@@ -310,6 +310,13 @@ impl Repository {
         &self.memory
     }
 
+    /// Stored bytes after which this process finishes a container: as many as the store says, if
+    /// the memory limit allows it.
+    #[must_use]
+    pub fn container_target_bytes(&self) -> usize {
+        self.configuration.container_size_bytes.min(self.memory.container_bytes_max)
+    }
+
     /// The same store with another division of the memory limit.
     #[must_use]
     pub fn with_memory(&self, memory: MemoryPlan) -> Self {

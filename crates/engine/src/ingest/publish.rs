@@ -53,8 +53,7 @@ pub fn backup(
         Source::Paths { paths, .. } => options.streams.min(paths.len()),
         Source::Stream { .. } => 1,
     };
-    let container_size_bytes = repository.configuration().container_size_bytes;
-    let memory = repository.memory().for_streams(wanted, container_size_bytes);
+    let memory = repository.memory().for_streams(wanted, repository.container_target_bytes());
     let repository = &Arc::new(repository.with_memory(memory));
     let mut backup = Backup { repository, options, job, started_ns, fenced: 0 };
     let mut report = match source {

@@ -60,7 +60,7 @@ pub fn options(
     let history = earlier.as_mut().and_then(|earlier| earlier.uses(unit).ok());
     let stored = StoredBefore::of(list, index_entries);
     let parameters = RewriteParameters {
-        container_bytes: repository.configuration().container_size_bytes as u64,
+        container_bytes: repository.container_target_bytes() as u64,
         expected: previous.map(|previous| Expected {
             chunks: previous.record.summary.chunks,
             unique_chunks: previous.record.summary.chunks_new,
