@@ -15,6 +15,7 @@
 mod generations;
 mod rotation;
 mod slots;
+pub mod uncopied;
 
 use crate::environment::Environment;
 use crate::memory::MemoryPlan;
@@ -31,6 +32,7 @@ use onefold_types::error::Context;
 use onefold_types::{Error, ErrorKind, KeyId, Result, StoreId, limits};
 pub use rotation::Rotation;
 use std::sync::Arc;
+use uncopied::Uncopied;
 use zeroize::Zeroizing;
 
 const NO_ENCRYPTION: &str = "none";
@@ -120,6 +122,7 @@ pub struct Repository {
     chunker: Arc<dyn Chunker>,
     environment: Environment,
     memory: MemoryPlan,
+    uncopied: Arc<Uncopied>,
 }
 
 impl Repository {
@@ -248,6 +251,7 @@ impl Repository {
             current_key,
             environment,
             memory,
+            uncopied: Arc::default(),
         })
     }
 

@@ -224,7 +224,8 @@ pub fn run(context: &Context, arguments: &ForgetArguments) -> Result<Outcome> {
         true => choose_by_name(context, &all, arguments, for_good)?,
         false => choose_by_policy(context, &repository, &all, arguments, for_good)?,
     };
-    execute(context, &repository, &chosen, arguments.dry_run, for_good)?;
+    let end = End { for_good, prune, dry_run: arguments.dry_run };
+    execute(context, &repository, &chosen, end)?;
     match prune && !arguments.dry_run {
         true => collect(context, &repository),
         false => Ok(Outcome::Complete),
@@ -283,6 +284,7 @@ fn give_up(
         context.with_reserve(repository, || {
             chosen.iter().try_for_each(|id| tombstones::give_up(repository, *id, &by))
         })?;
+        context.output.set_done(format!("{count} given up"));
         let line = format!("gave up {count}: whatever their records named may be collected");
         context.output.note(&line)?;
     }
@@ -444,13 +446,21 @@ fn print_group(
     }
 }
 
+/// How snapshots are forgotten.
+struct End {
+    for_good: bool,
+    /// Whether a collection follows at once.
+    prune: bool,
+    dry_run: bool,
+}
+
 fn execute(
     context: &Context,
     repository: &Repository,
     chosen: &[SessionId],
-    dry_run: bool,
-    for_good: bool,
+    end: End,
 ) -> Result<()> {
+    let End { for_good, prune, dry_run } = end;
     let output = &context.output;
     let count = counted(chosen.len() as u64, "snapshot");
     if !dry_run && !chosen.is_empty() {
@@ -460,10 +470,15 @@ fn execute(
             true => retention::forget_final(repository, piece, &by),
             false => retention::forget(repository, piece, &by),
         })?;
+        output.set_done(match for_good {
+            true => format!("{count} forgotten for good"),
+            false => format!("{count} hidden"),
+        });
     }
     let line = match (chosen.is_empty(), dry_run, for_good) {
         (true, _, _) => "\nnothing to forget".to_owned(),
         (_, true, _) => format!("\nwould forget {count}; nothing was changed"),
+        (_, _, true) if prune => format!("\nforgot {count} for good; now their space is freed"),
         (_, _, true) => {
             format!("\nforgot {count} for good; a later collection frees the space")
         }

@@ -153,6 +153,7 @@ fn make_parents(path: &Path) -> Result<()> {
 
 fn report(context: &Context, path: &Path, repository: &Repository) -> Result<Outcome> {
     let output = &context.output;
+    output.set_done("the store is made");
     let configuration = repository.configuration();
     output.note(&format!(
         "made store {} in '{}'",

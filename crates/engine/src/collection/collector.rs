@@ -31,7 +31,7 @@ use crate::repository::Repository;
 use crate::session::changes::{self, Changes};
 use crate::session::epoch::{self, DecidedEpoch, Newest};
 use crate::session::evidence::Evidence;
-use crate::session::marks::Marks as HiddenMarks;
+use crate::session::marks::{self, Marks as HiddenMarks};
 use crate::session::snapshots;
 use crate::session::tombstones::Forgotten;
 use crate::tree::TreeReader;
@@ -555,6 +555,7 @@ impl<'a> Collector<'a> {
             let started = Instant::now();
             settle::remove_decided(self.repository)?;
             changes::remove_forgotten(self.repository)?;
+            marks::remove_forgotten(self.repository)?;
             let present = rebuild::container_names(self.repository)?;
             match cleaning::rewrite_packs(self.repository, &present, self.job) {
                 // What was to be freed is free; packs are copies and can wait.

@@ -30,7 +30,7 @@ use crate::session::{Commit, Snapshot, SnapshotList, WriterSession, epoch, evide
 use crate::tree::{TreeReader, path};
 use onefold_format::node::{Entry, Reference};
 use onefold_format::record::{Outcome, RECORD_VERSION, SnapshotKind, SnapshotRecord, Summary};
-use onefold_types::{ContainerId, Error, ErrorKind, Result, SessionId};
+use onefold_types::{ContainerId, Error, ErrorKind, Result, SessionId, words};
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -49,6 +49,8 @@ pub fn backup(
 ) -> Result<BackupReport> {
     let started = Instant::now();
     let started_ns = repository.environment().clock.now_ns();
+    words::refuse_long_attributes(&options.tags, &options.description)?;
+    words::refuse_long_host(&options.host)?;
     let wanted = match &source {
         Source::Paths { paths, .. } => options.streams.min(paths.len()),
         Source::Stream { .. } => 1,

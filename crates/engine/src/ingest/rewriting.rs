@@ -13,6 +13,7 @@
 
 use super::BackupOptions;
 use crate::chunk_store::RewriteOptions;
+use crate::look_up::LookupChoice;
 use crate::placement::{EarlierPlacement, FrameId, PlacementReader, Unit};
 use crate::repository::Repository;
 use crate::session::{Snapshot, SnapshotList};
@@ -51,7 +52,8 @@ pub fn options(
     (costs, index_entries): (Option<DeviceCosts>, u64),
 ) -> (RewriteOptions, Option<EarlierPlacement>) {
     let choice = options.rewrite;
-    if choice == RewriteChoice::None {
+    // Where nothing is looked up there are no duplicates, and no history matters.
+    if choice == RewriteChoice::None || options.lookup == LookupChoice::None {
         return (RewriteOptions::none(), None);
     }
     let unit = Unit::for_rewriting(&choice, costs.map_or(0, |costs| costs.device_read_ns));
