@@ -238,7 +238,12 @@ impl DecidedName {
 
     fn put_copy(&self, repository: &Repository, sealed: &[u8]) -> Result<()> {
         match repository.store().put(&Key::new(self.copy_name())?, sealed) {
-            Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(()),
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+                match self.sealed_copy(repository)? {
+                    Some(_) => Ok(()),
+                    None => Err(in_the_way(&self.copy_name())),
+                }
+            }
             other => other,
         }
     }
@@ -275,6 +280,12 @@ impl DecidedName {
             self.copy_name()
         ))
     }
+}
+
+/// A name that is taken, and not by an object.
+fn in_the_way(name: &str) -> Error {
+    let message = format!("'{name}' exists and leads to no object: it has to be removed");
+    Error::new(ErrorKind::Io, message)
 }
 
 /// The last components of all names decided below a directory, those of which only the copy is left
