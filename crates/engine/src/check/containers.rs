@@ -1,7 +1,7 @@
 //! Verifies containers: their structure always, their data as far as asked for.
 //!
 //! Structure: header and its name, footer, and the metadata section, opened from the container
-//! itself. Data: the object is read piece by piece; its keyless checksum, every frame's seal and
+//! itself. Data: the object is read, a large one in pieces; its keyless checksum, every seal and
 //! every chunk's fingerprint are verified, chunks in batches. A container with a finding is always
 //! read whole, so that a restored file is noticed.
 //!
@@ -255,7 +255,7 @@ fn work<'a>(
             break;
         }
         let examined = match task.whole {
-            true => worker.read_whole(task.id),
+            true => worker.read_whole(task.id, task.bytes),
             false => worker.read_structure(task.id, task.bytes),
         };
         worker.examined += 1;
@@ -294,8 +294,8 @@ impl Worker<'_> {
         Ok(())
     }
 
-    fn read_whole(&mut self, id: ContainerId) -> Result<()> {
-        let ends = Ends::read(self.repository, id)?;
+    fn read_whole(&mut self, id: ContainerId, bytes: u64) -> Result<()> {
+        let ends = self.whole.ends(self.repository, id, bytes)?;
         let opened = unless_stale(self.take_section(id, &mut ends.sealed_section.clone()))?;
         let header_problem = header_problem(&ends.header, id, opened.is_ok())?;
         let verified = self.verify_frames(id, &ends, &opened?);

@@ -13,7 +13,7 @@ use crate::check::findings;
 use crate::container::frame::{FrameChunk, FrameOpener, verify_chunks};
 use crate::container::log::DurableContainer;
 use crate::container::reader::{self, FrameReader};
-use crate::container::whole::{Ends, WholeReader};
+use crate::container::whole::WholeReader;
 use crate::job::Job;
 use crate::repository::Repository;
 use onefold_format::container::{self, ChunkDescriptor};
@@ -69,7 +69,7 @@ fn read_back(
     opener: &mut FrameOpener,
     whole: &mut WholeReader,
 ) -> Result<()> {
-    let ends = Ends::read(repository, copy.id)?;
+    let ends = whole.ends(repository, copy.id, copy.bytes)?;
     if container::decode_header(&ends.header)? != copy.id {
         return Err(Error::damaged("its header names another container"));
     }

@@ -1,9 +1,10 @@
 //! Reads a container from its beginning to its end, in pieces that do not grow with it.
 //!
-//! The tail comes first: footer and metadata section, which says where the frames lie. Then the
-//! header and the frames follow in pieces of about [`PIECE_MAX_BYTES`], each read with one request.
-//! The keyless checksum is continued over them as they come, before a frame is opened in its place,
-//! and over the section as it was read.
+//! A container of the usual size is one piece, read with one request. Of a larger one the tail comes
+//! first: footer and metadata section, which says where the frames lie. Then the header and the
+//! frames follow in pieces of about [`PIECE_MAX_BYTES`], each read with one request. The keyless
+//! checksum is continued over them as they come, before a frame is opened in its place, and over
+//! the section as it was read.
 //!
 //! Concurrency: a [`WholeReader`] belongs to one thread, which keeps its buffer for the next
 //! container.
@@ -34,23 +35,42 @@ pub struct Ends {
     pub header: [u8; HEADER_BYTES],
     /// The metadata section, sealed.
     pub sealed_section: Vec<u8>,
+    /// Whether all of it was read.
+    is_held: bool,
 }
 
-impl Ends {
-    /// Reads the ends of a container.
-    ///
-    /// Errors: `NotFound` if it does not exist, `Damaged` if its footer does not hold.
-    pub fn read(repository: &Repository, id: ContainerId) -> Result<Self> {
-        let (footer, sealed_section) = reader::read_tail(repository, id)?;
-        let key = Key::new(layout::container(id))?;
-        let mut header = [0; HEADER_BYTES];
-        repository.store().get_range(&key, 0, &mut header)?;
-        Ok(Self { key, footer, header, sealed_section })
-    }
-}
+/// What becomes of a frame: its number, what the section says of it, its sealed bytes.
+pub type EachFrame<'a> = dyn FnMut(u32, &FrameDescriptor, &mut [u8]) -> Result<()> + 'a;
 
 impl WholeReader {
-    /// Hands every frame to `each`, sealed, with its number; tells whether the checksum holds.
+    /// Reads the ends of a container of so many bytes; a small one is read whole.
+    ///
+    /// Errors: `NotFound` if it does not exist, `Damaged` if its footer does not hold.
+    pub fn ends(
+        &mut self,
+        repository: &Repository,
+        id: ContainerId,
+        size_bytes: u64,
+    ) -> Result<Ends> {
+        let key = Key::new(layout::container(id))?;
+        let mut header = [0; HEADER_BYTES];
+        if size_bytes > PIECE_MAX_BYTES {
+            let (footer, sealed_section) = reader::read_tail(repository, id)?;
+            repository.store().get_range(&key, 0, &mut header)?;
+            return Ok(Ends { key, footer, header, sealed_section, is_held: false });
+        }
+        self.buffer.resize(usize::try_from(size_bytes).unwrap_or(usize::MAX), 0);
+        repository.store().get_range(&key, 0, &mut self.buffer)?;
+        let footer = Footer::decode(&self.buffer, size_bytes)?;
+        // The footer was compared with the object's length when it was decoded.
+        let (body, rest) = self.buffer.split_at(footer.metadata_offset as usize);
+        let sealed_section = rest[..footer.metadata_length as usize].to_vec();
+        header.copy_from_slice(&body[..HEADER_BYTES]);
+        Ok(Ends { key, footer, header, sealed_section, is_held: true })
+    }
+
+    /// Hands every frame of the container whose ends were read last to `each`, sealed, with its
+    /// number; tells whether the checksum holds.
     ///
     /// Errors: `Damaged` if the frames do not fill the container; those of `each`.
     pub fn frames(
@@ -58,7 +78,7 @@ impl WholeReader {
         repository: &Repository,
         ends: &Ends,
         section: &MetadataSection,
-        each: &mut dyn FnMut(u32, &FrameDescriptor, &mut [u8]) -> Result<()>,
+        each: &mut EachFrame<'_>,
     ) -> Result<bool> {
         if end_of_frames(section) != ends.footer.metadata_offset {
             return Err(Error::damaged("its frames do not fill it"));
@@ -71,14 +91,21 @@ impl WholeReader {
             let (piece, rest) = left.split_at(left.iter().take_while(fits).count().max(1));
             left = rest;
             let length: u64 = piece.iter().map(|frame| u64::from(frame.stored_length)).sum();
-            self.buffer.resize(usize::try_from(length).unwrap_or(usize::MAX), 0);
-            repository.store().get_range(&ends.key, first.offset, &mut self.buffer)?;
-            checksum.update(&self.buffer);
-            let mut bytes = self.buffer.as_mut_slice();
+            let length = usize::try_from(length).unwrap_or(usize::MAX);
+            let start = match ends.is_held {
+                true => first.offset as usize,
+                false => {
+                    self.buffer.resize(length, 0);
+                    repository.store().get_range(&ends.key, first.offset, &mut self.buffer)?;
+                    0
+                }
+            };
+            let mut bytes = self.buffer.get_mut(start..start + length).ok_or_else(misplaced)?;
+            checksum.update(bytes);
             for frame in piece {
                 let (sealed, after) = bytes
                     .split_at_mut_checked(frame.stored_length as usize)
-                    .ok_or_else(|| Error::damaged("its frames do not follow each other"))?;
+                    .ok_or_else(misplaced)?;
                 each(part, frame, sealed)?;
                 (bytes, part) = (after, part + 1);
             }
@@ -86,6 +113,10 @@ impl WholeReader {
         checksum.update(&ends.sealed_section);
         Ok(checksum.finish() == ends.footer.body_crc)
     }
+}
+
+fn misplaced() -> Error {
+    Error::damaged("its frames do not follow each other")
 }
 
 fn end_of(frame: &FrameDescriptor) -> u64 {
