@@ -1,7 +1,8 @@
 //! How the user wants chunks looked up, made into a strategy for this store and this device.
 //!
 //! In words: `auto`, `eager`, `eager,filter-first`, `lazy`, `lazy,ring=512,bucket=8`, `sampled`,
-//! `sampled,segment=4096`, `none`. Whatever is chosen, chunks that wait for a verdict stay within their
+//! `sampled,segment=4096`, `none`.
+//! Whatever is chosen, chunks that wait for a verdict stay within their
 //! share of the memory limit.
 
 use crate::device;

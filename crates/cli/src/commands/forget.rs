@@ -221,7 +221,7 @@ pub fn run(context: &Context, arguments: &ForgetArguments) -> Result<Outcome> {
         return give_up(context, &repository, &all, arguments);
     }
     let chosen = match by_name {
-        true => choose_by_name(context, &all, arguments, for_good)?,
+        true => choose_by_name(context, &repository, &all, arguments, for_good)?,
         false => choose_by_policy(context, &repository, &all, arguments, for_good)?,
     };
     let end = End { for_good, prune, dry_run: arguments.dry_run };
@@ -300,6 +300,7 @@ fn give_up(
 
 fn choose_by_name(
     context: &Context,
+    repository: &Repository,
     all: &Snapshots,
     arguments: &ForgetArguments,
     for_good: bool,
@@ -308,9 +309,18 @@ fn choose_by_name(
     let mut chosen = Vec::new();
     for reference in &arguments.snapshots {
         // What is hidden already can still be forgotten for good.
-        let snapshot = match (for_good, reference) {
-            (true, SnapshotReference::Name(_)) => all.resolve_any(reference)?,
-            _ => all.resolve(reference, &filter)?,
+        let found = match (for_good, reference) {
+            (true, SnapshotReference::Name(_)) => all.resolve_any(reference),
+            _ => all.resolve(reference, &filter),
+        };
+        let snapshot = match found {
+            Ok(snapshot) => snapshot,
+            Err(error) => {
+                // A request that was stopped in the middle can be repeated.
+                let id = forgotten_before(repository, reference, &error)?.filter(|_| for_good);
+                chosen.push(id.ok_or(error)?);
+                continue;
+            }
         };
         if snapshot.record.hold {
             return Err(Error::invalid(format!(
@@ -326,6 +336,20 @@ fn choose_by_name(
         }
     }
     Ok(chosen)
+}
+
+/// The snapshot that was not found because it is forgotten for good; only a whole id tells.
+fn forgotten_before(
+    repository: &Repository,
+    reference: &SnapshotReference,
+    error: &Error,
+) -> Result<Option<SessionId>> {
+    match reference.to_string().parse() {
+        Ok(id) if error.kind() == ErrorKind::NotFound => {
+            Ok(tombstones::is_forgotten(repository, id)?.then_some(id))
+        }
+        _ => Ok(None),
+    }
 }
 
 fn choose_by_policy(

@@ -317,3 +317,21 @@ fn a_mark_that_a_killed_forgetting_left_behind_goes_with_the_next_collection() {
     sandbox.run(&["check"]).expect(0);
     assert!(sandbox.run(&["maintain"]).expect(0).stdout.contains("not due"));
 }
+
+#[test]
+fn what_was_forgotten_for_good_in_part_can_be_repeated() {
+    let sandbox = Sandbox::with_source();
+    let first = sandbox.backup(&[]);
+    sandbox.write("source/one.txt", b"changed");
+    let second = sandbox.backup(&[]);
+    sandbox.run(&["forget", "--final", &first]).expect(0);
+    for _ in 0..2 {
+        sandbox.run(&["forget", "--final", &first, &second]).expect(0);
+        sandbox.run(&["gc"]).expect(0);
+        assert!(sandbox.ids(&["--all"]).is_empty());
+    }
+    // What never was is told, and hides nothing.
+    let never = "0".repeat(32);
+    sandbox.run(&["forget", "--final", &never]).expect(1);
+    sandbox.run(&["forget", &first]).expect(1);
+}

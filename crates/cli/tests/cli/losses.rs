@@ -54,7 +54,7 @@ fn running_backup(sandbox: &Sandbox) -> (Child, ChildStdin) {
     let mut stdin = child.stdin.take().unwrap();
     stdin.write_all(&random_bytes(1, 16 << 20)).unwrap();
     let begun = Instant::now();
-    while !sandbox.path("store/containers").is_dir() || containers(&sandbox) == 0 {
+    while !sandbox.path("store/containers").is_dir() || containers(sandbox) == 0 {
         assert!(begun.elapsed() < Duration::from_secs(60), "no container was stored");
         std::thread::sleep(Duration::from_millis(20));
     }

@@ -299,7 +299,9 @@ impl Worker<'_> {
         let opened = unless_stale(self.take_section(id, &mut ends.sealed_section.clone()))?;
         let header_problem = header_problem(&ends.header, id, opened.is_ok())?;
         let verified = self.verify_frames(id, &ends, &opened?);
-        let verified = verified.inspect_err(|_| drop(self.survey.contents.remove(&id)));
+        if verified.is_err() {
+            self.survey.contents.remove(&id);
+        }
         let (bad, first, checksum_holds) = verified?;
         let problem = first.or(header_problem).or_else(|| {
             let text = "its checksum does not hold, although all its chunks do";

@@ -1,10 +1,10 @@
 //! Reads a container from its beginning to its end, in pieces that do not grow with it.
 //!
-//! A container of the usual size is one piece, read with one request. Of a larger one the tail comes
-//! first: footer and metadata section, which says where the frames lie. Then the header and the
-//! frames follow in pieces of about [`PIECE_MAX_BYTES`], each read with one request. The keyless
-//! checksum is continued over them as they come, before a frame is opened in its place, and over
-//! the section as it was read.
+//! A container of the usual size is one piece, read with one request. Of a larger one the tail
+//! comes first: footer and metadata section, which says where the frames lie. Then the header and
+//! the frames follow in pieces of about [`PIECE_MAX_BYTES`], each read with one request. The
+//! keyless checksum is continued over them as they come, before a frame is opened in its place,
+//! and over the section as it was read.
 //!
 //! Concurrency: a [`WholeReader`] belongs to one thread, which keeps its buffer for the next
 //! container.
