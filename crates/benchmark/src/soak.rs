@@ -23,6 +23,7 @@ mod judge;
 mod process;
 mod quiet;
 mod random;
+mod saying;
 mod source;
 mod store;
 mod truth;
@@ -281,6 +282,11 @@ impl Soak {
             in_place: BTreeMap::new(),
             changes: Vec::new(),
             hidden_early: BTreeSet::new(),
+            holding: BTreeMap::new(),
+            unsure_holds: BTreeSet::new(),
+            rotating: BTreeSet::new(),
+            rotated: None,
+            rotations: 0,
             full: false,
             first_saved: None,
             spoilt: false,

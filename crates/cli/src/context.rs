@@ -17,6 +17,7 @@ use crate::signals;
 use crate::size::counted;
 use onefold_engine::environment::READERS;
 use onefold_engine::repository::Expectation;
+use onefold_engine::repository::uncopied::Uncopied;
 use onefold_engine::{Environment, Interrupt, Job, MemoryPlan, Repository};
 use onefold_store::layers::{ThrottleLimits, Throttled};
 use onefold_store::{LocalStore, Store};
@@ -24,8 +25,8 @@ use onefold_types::error::Context as _;
 use onefold_types::{Error, ErrorKind, Result, limits};
 use rustix::fs::Access as AccessMode;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 /// All environment variables the program knows.
@@ -72,6 +73,8 @@ pub struct Context {
     password: Option<PasswordSource>,
     interrupt: Interrupt,
     may_sleep: Arc<AtomicBool>,
+    /// What is to be told of the stores that were opened.
+    uncopied: Mutex<Vec<Arc<Uncopied>>>,
 }
 
 /// A job under way: its handles, and the display that ends with it.
@@ -122,6 +125,7 @@ impl Context {
             password,
             interrupt: Interrupt::default(),
             may_sleep: Arc::default(),
+            uncopied: Mutex::default(),
             output,
             profile,
             options,
@@ -184,12 +188,22 @@ impl Context {
             self.memory,
         )?;
         place.meet(&repository, false, &self.output);
+        let uncopied = Arc::clone(repository.uncopied());
+        self.uncopied.lock().unwrap_or_else(PoisonError::into_inner).push(uncopied);
         if access == Access::Write {
             // Neither keeps a command from its work: a device may be too full for a reserve.
             let _ = local.remove_stale_temporaries();
             let _ = reserve::fill(&local, repository.configuration().container_size_bytes);
         }
         Ok(Arc::new(repository))
+    }
+
+    /// Says which decisions have one copy instead of two because the second could not be put.
+    pub fn tell_uncopied(&self) {
+        let opened = self.uncopied.lock().unwrap_or_else(PoisonError::into_inner);
+        for line in opened.iter().flat_map(|uncopied| uncopied.take()) {
+            self.output.warning(&line);
+        }
     }
 
     /// Opens an encrypted store for writing, and tells the password that opened it.

@@ -66,10 +66,16 @@ impl Hidden {
             0 => String::new(),
             held => format!(", {held} of them on hold"),
         };
+        let remedy = match self.on_hold == self.count {
+            true => "on hold it stays hidden and keeps that until 'onefold release'",
+            false => {
+                "'onefold gc --forget-hidden 30d' forgets for good and frees what has been hidden \
+                 for so long"
+            }
+        };
         context.output.note(&format!(
             "{} {noun} hidden{}{held} and {verb} what {pronoun} had stored ({} stored when \
-             saved{}); 'onefold gc --forget-hidden 30d' forgets for good and frees what has been \
-             hidden for so long",
+             saved{}); {remedy}",
             counted(self.count, "snapshot"),
             since.unwrap_or_default(),
             human(self.bytes_stored),

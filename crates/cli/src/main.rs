@@ -68,21 +68,26 @@ fn main() -> ExitCode {
         verbose: cli.global.verbose > 0,
         colour: !cli.global.no_color && !no_color_wanted(),
     }));
-    let result = run(cli, &output).and_then(|outcome| {
-        // What was saved without a word is not undone because there is still nowhere to say so.
-        if outcome != Outcome::Unheard {
-            output.flush()?;
-        }
-        Ok(outcome)
+    let result = run(cli, &output).and_then(|outcome| match output.flush() {
+        // A bad answer is not made better by nobody hearing it.
+        Err(error) if outcome != Outcome::Failed => Err(error),
+        _ => Ok(outcome),
     });
     match result {
         Ok(outcome) => outcome.into(),
         // Whoever reads our output has seen enough.
         Err(_) if output.was_stopped() => Outcome::Complete.into(),
-        Err(error) => {
-            output.error(&error);
-            ExitCode::from(exit::code_of(&error))
-        }
+        Err(error) => match output.untold(&error) {
+            // What was done is done: a failure would have it done once more.
+            Some(done) => {
+                output.problem(&done, &error);
+                Outcome::Unheard.into()
+            }
+            None => {
+                output.error(&error);
+                ExitCode::from(exit::code_of(&error))
+            }
+        },
     }
 }
 

@@ -19,7 +19,7 @@ use onefold_types::{Error, ErrorKind, Result};
 use serde_json::{Value, json};
 use std::io::{self, BufWriter, IsTerminal, Write};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 /// How the program talks.
 #[derive(Clone, Copy, Debug, Default)]
@@ -42,6 +42,10 @@ pub struct Output {
     bar: Mutex<Option<ProgressBar>>,
     reader_gone: AtomicBool,
     stopped: AtomicBool,
+    /// What has been done and stays, whether or not it can be told.
+    done: Mutex<Option<String>>,
+    /// What standard output refused.
+    refusal: OnceLock<String>,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -59,6 +63,8 @@ impl Output {
             bar: Mutex::new(None),
             reader_gone: AtomicBool::new(false),
             stopped: AtomicBool::new(false),
+            done: Mutex::default(),
+            refusal: OnceLock::new(),
         }
     }
 
@@ -129,9 +135,26 @@ impl Output {
                 self.reader_gone.store(true, Ordering::Relaxed);
                 Ok(())
             }
-            Err(error) => Err(Error::io("writing to standard output", error)),
+            Err(error) => {
+                let error = Error::io("writing to standard output", error);
+                self.refusal.get_or_init(|| error.to_string());
+                Err(error)
+            }
             Ok(()) => Ok(()),
         }
+    }
+
+    /// Notes what the command has changed. From then on a failure to tell of it is no failure of
+    /// the command: whoever repeated it would do it twice.
+    pub fn set_done(&self, what: impl Into<String>) {
+        *lock(&self.done) = Some(what.into());
+    }
+
+    /// What was done before standard output refused to take more, if that is what this error says.
+    #[must_use]
+    pub fn untold(&self, error: &Error) -> Option<String> {
+        let is_refusal = self.refusal.get().is_some_and(|refusal| *refusal == error.to_string());
+        lock(&self.done).clone().filter(|_| is_refusal)
     }
 
     /// Fails once nobody reads standard output any more; see [`Output::was_stopped`].

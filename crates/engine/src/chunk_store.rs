@@ -23,6 +23,7 @@ use crate::container::open::ContainerContext;
 use crate::index::{FingerprintIndex, append};
 use crate::memory::{Lease, PENDING_CHUNK_BYTES};
 use crate::repository::Repository;
+use counters::Counters;
 use onefold_format::codec::Compression;
 use onefold_format::index_run::IndexKind;
 use onefold_policy::SummaryVector;
@@ -43,6 +44,7 @@ use std::time::{Duration, Instant};
 use store_port::{DeviceTiming, StorePort};
 use waiting::{Standing, WaitingChunks};
 
+mod counters;
 pub mod prefix_hasher;
 pub mod presence;
 pub mod reliance;
@@ -96,41 +98,6 @@ pub struct StoredTotals {
     pub bytes_stored: u64,
     /// Containers written.
     pub containers: u64,
-}
-
-#[derive(Default)]
-struct Counters {
-    chunks: AtomicU64,
-    /// Those that were there already, or that the session had stored.
-    chunks_known: AtomicU64,
-    chunks_new: AtomicU64,
-    bytes_new: AtomicU64,
-    chunks_rewritten: AtomicU64,
-    bytes_rewritten: AtomicU64,
-    bytes_stored: AtomicU64,
-    containers: AtomicU64,
-    /// What went into open containers, nodes of placements and what was stored again included.
-    appended: Tally,
-    /// What the containers that were indexed hold.
-    indexed: Tally,
-}
-
-/// Chunks and their plain bytes.
-#[derive(Default)]
-struct Tally {
-    chunks: AtomicU64,
-    bytes: AtomicU64,
-}
-
-impl Tally {
-    fn add(&self, chunks: usize, bytes: u64) {
-        self.chunks.fetch_add(chunks as u64, Ordering::Relaxed);
-        self.bytes.fetch_add(bytes, Ordering::Relaxed);
-    }
-
-    fn get(&self) -> (u64, u64) {
-        (self.chunks.load(Ordering::Relaxed), self.bytes.load(Ordering::Relaxed))
-    }
 }
 
 /// The chunks of one session on their way into the store.
@@ -204,7 +171,7 @@ impl ChunkStore {
             clock: Arc::clone(&environment.clock),
             pool: Arc::new(pool),
             log,
-            target_bytes: repository.configuration().container_size_bytes,
+            target_bytes: repository.container_target_bytes(),
             frame_bytes: limits::FRAME_PLAIN_TARGET_BYTES,
             named: Mutex::default(),
         };
@@ -373,6 +340,11 @@ impl ChunkStore {
         self.lock().rewriting.clone()
     }
 
+    /// Whether every chunk is stored, also one that is there already.
+    fn stores_all(&self) -> bool {
+        self.lookup == LookupStrategy::None
+    }
+
     fn new_lookup(&self) -> Result<StreamLookup> {
         StreamLookup::new(&self.lookup)
     }
@@ -392,13 +364,13 @@ impl ChunkStore {
             let fingerprint = waiting
                 .fingerprint(ticket)
                 .ok_or_else(|| bug!("a chunk to be looked up does not wait", ticket))?;
-            if shared.pending.contains(fingerprint) {
+            if !self.stores_all() && shared.pending.contains(fingerprint) {
                 decided.push(Decided { ticket, standing: Standing::Fresh(None) });
                 continue;
             }
             let Shared { filter, port, resolved, .. } = &mut *shared;
             lookup.push(filter, port, ticket, fingerprint, resolved)?;
-            shared.settle(waiting, decided)?;
+            shared.settle(waiting, self.stores_all(), decided)?;
         }
         shared.elapsed += started.elapsed();
         self.index_if_full(shared)
@@ -416,7 +388,7 @@ impl ChunkStore {
         let started = Instant::now();
         let Shared { filter, port, resolved, .. } = &mut *shared;
         lookup.drain_before(ticket, filter, port, resolved)?;
-        shared.settle(waiting, decided)?;
+        shared.settle(waiting, self.stores_all(), decided)?;
         shared.elapsed += started.elapsed();
         self.index_if_full(shared)
     }
@@ -424,7 +396,8 @@ impl ChunkStore {
     /// Judges one chunk at once; `true` if it is new and must be stored by the caller.
     fn judge_one(&self, fingerprint: &Fingerprint) -> Result<bool> {
         let mut shared = self.lock();
-        let is_new = !shared.pending.contains(fingerprint) && !shared.is_duplicate(fingerprint)?;
+        let is_new = self.stores_all()
+            || (!shared.pending.contains(fingerprint) && !shared.is_duplicate(fingerprint)?);
         if is_new {
             shared.pending.insert(*fingerprint);
         }
@@ -433,7 +406,13 @@ impl ChunkStore {
     }
 
     fn index_if_full(&self, shared: MutexGuard<'_, Shared>) -> Result<()> {
-        let full = shared.pending.len() >= self.pending_max;
+        let pending_max = self.pending_max;
+        // Chunks that are stored each time they come are pending once, and take room each time.
+        let repeated = match self.stores_all() {
+            true => self.counters.appended.get().0.saturating_sub(self.counters.indexed.get().0),
+            false => 0,
+        };
+        let full = shared.pending.len() >= pending_max || repeated >= pending_max as u64;
         drop(shared);
         if full && !self.dry_run { self.index(self.context.log.take_durable()?) } else { Ok(()) }
     }
@@ -587,14 +566,19 @@ impl Shared {
 
     /// Turns verdicts into decisions. A chunk that was judged new becomes pending; if a chunk like
     /// it has become pending while this one waited, in this stream or another, it is no longer new.
-    fn settle(&mut self, waiting: &WaitingChunks, decided: &mut Vec<Decided>) -> Result<()> {
+    fn settle(
+        &mut self,
+        waiting: &WaitingChunks,
+        stores_all: bool,
+        decided: &mut Vec<Decided>,
+    ) -> Result<()> {
         let mut resolved = std::mem::take(&mut self.resolved);
         for (ticket, verdict) in resolved.drain(..) {
             let fingerprint = waiting
                 .fingerprint(ticket)
                 .ok_or_else(|| bug!("a look-up answers for a chunk that does not wait", ticket))?;
             let standing = match verdict {
-                Verdict::New if self.pending.insert(*fingerprint) => Standing::New,
+                Verdict::New if self.pending.insert(*fingerprint) || stores_all => Standing::New,
                 Verdict::New | Verdict::Repeated => Standing::Fresh(None),
                 Verdict::Duplicate(instance) => {
                     self.reliance.note(instance.container, fingerprint);

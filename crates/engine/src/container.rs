@@ -9,6 +9,7 @@
 //! | [`list`] | the names of what is stored |
 //! | [`log`] | appends finished containers to the store and keeps what is not yet indexed |
 //! | [`reader`] | metadata sections and frames of stored containers |
+//! | [`whole`] | all of a stored container, in pieces |
 
 pub mod frame;
 pub mod frame_id;
@@ -17,5 +18,6 @@ pub mod list;
 pub mod log;
 pub mod open;
 pub mod reader;
+pub mod whole;
 
 pub use frame_id::{FrameExtent, FrameId};

@@ -1,7 +1,8 @@
 //! How the user wants chunks looked up, made into a strategy for this store and this device.
 //!
 //! In words: `auto`, `eager`, `eager,filter-first`, `lazy`, `lazy,ring=512,bucket=8`, `sampled`,
-//! `sampled,segment=4096`. Whatever is chosen, chunks that wait for a verdict stay within their
+//! `sampled,segment=4096`, `none`.
+//! Whatever is chosen, chunks that wait for a verdict stay within their
 //! share of the memory limit.
 
 use crate::device;
@@ -33,6 +34,8 @@ pub enum LookupChoice {
         /// Fingerprints in a bucket that are located together; `None`: the default.
         bucket_threshold: Option<usize>,
     },
+    /// Not at all: what a backup adds tells nothing of what the store holds.
+    None,
     /// By hooks only: little memory, nearly all duplicates found.
     Sampled {
         /// Fingerprints looked at together; `None`: the default.
@@ -46,7 +49,8 @@ impl LookupChoice {
     pub fn index_mode(self) -> IndexMode {
         match self {
             Self::Sampled { .. } => IndexMode::Sampled,
-            Self::Auto | Self::Eager(_) | Self::Lazy { .. } => IndexMode::Exact,
+            // What the parent's files need is asked for in any case.
+            Self::Auto | Self::Eager(_) | Self::Lazy { .. } | Self::None => IndexMode::Exact,
         }
     }
 
@@ -70,6 +74,7 @@ impl LookupChoice {
                 return Ok(Chosen { strategy, costs: Some(costs) });
             }
             Self::Eager(order) => LookupStrategy::Eager(order),
+            Self::None => LookupStrategy::None,
             Self::Lazy { ring_length, bucket_threshold } => {
                 let default = LazyParameters::default();
                 LookupStrategy::Lazy(LazyParameters {
@@ -106,13 +111,14 @@ impl FromStr for LookupChoice {
         let wrong = || {
             Error::invalid(format!(
                 "'{text}' is no way to look chunks up; write auto, eager, eager,filter-first, \
-                 lazy, lazy,ring=N,bucket=N, sampled or sampled,segment=N"
+                 lazy, lazy,ring=N,bucket=N, sampled, sampled,segment=N or none"
             ))
         };
         let mut words = text.split(',').map(str::trim);
         let kind = words.next().unwrap_or_default();
         let mut choice = match kind {
             "auto" => Self::Auto,
+            "none" => Self::None,
             "eager" => Self::Eager(FilterOrder::CacheFirst),
             "lazy" => Self::Lazy { ring_length: None, bucket_threshold: None },
             "sampled" => Self::Sampled { segment_length: None },
@@ -139,6 +145,7 @@ impl fmt::Display for LookupChoice {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Auto => out.write_str("auto"),
+            Self::None => out.write_str("none"),
             Self::Eager(FilterOrder::CacheFirst) => out.write_str("eager"),
             Self::Eager(FilterOrder::FilterFirst) => out.write_str("eager,filter-first"),
             Self::Lazy { ring_length, bucket_threshold } => {
@@ -173,11 +180,12 @@ mod tests {
             "lazy,ring=512,bucket=8",
             "sampled",
             "sampled,segment=4096",
+            "none",
         ];
         for text in all {
             assert_eq!(text.parse::<LookupChoice>().unwrap().to_string(), text);
         }
-        let wrong = ["", "Auto", "eager,ring=3", "lazy,ring", "lazy,ring=-1", "sampled,bucket=2"];
+        let wrong = ["", "Auto", "eager,ring=3", "lazy,ring", "lazy,ring=-1", "none,ring=1"];
         for text in wrong {
             let error = text.parse::<LookupChoice>().unwrap_err();
             assert!(error.to_string().contains("lazy,ring=N"), "{text}: {error}");

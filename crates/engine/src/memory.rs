@@ -20,6 +20,9 @@ const STREAM_BYTES: usize = 20 * limits::MIB;
 pub const PENDING_CHUNK_BYTES: usize = 160;
 /// What a chunk takes of a window that is being restored.
 pub const WINDOW_CHUNK_BYTES: usize = 96;
+/// Of what is above the least limit, the part by which each container may be larger than usual:
+/// five are held at once, or six where they wait, and other shares are taken from the same.
+const LARGER_CONTAINER_PART: usize = 16;
 
 /// What each further thread has in hand: a run of frames read at once, coded and decoded.
 const THREAD_BYTES: usize = 6 * limits::MIB;
@@ -54,6 +57,8 @@ pub struct MemoryPlan {
     pub streams: usize,
     /// Files or batches of a stream being read at once.
     pub read_jobs_max: usize,
+    /// Stored bytes after which a container is finished, whatever the store says.
+    pub container_bytes_max: usize,
     /// Finished containers that wait while another is being stored.
     pub containers_waiting_max: usize,
     /// File bytes whose restore is planned as one.
@@ -129,6 +134,13 @@ impl MemoryPlan {
         2 + self.limit_bytes.saturating_sub(limits::MEMORY_LIMIT_MIN_BYTES) / THREAD_BYTES
     }
 
+    /// The least limit with which containers of this size are filled.
+    #[must_use]
+    pub fn limit_for_containers(container_size_bytes: usize) -> usize {
+        let larger_bytes = container_size_bytes.saturating_sub(limits::CONTAINER_TARGET_BYTES);
+        limits::MEMORY_LIMIT_MIN_BYTES + larger_bytes.saturating_mul(LARGER_CONTAINER_PART)
+    }
+
     /// A fixed part goes to buffers in flight, stacks and the program itself.
     fn divide(limit_bytes: usize, fixed_bytes: usize, streams: usize) -> Self {
         let divisible = limit_bytes.saturating_sub(fixed_bytes).max(DIVISIBLE_MIN_BYTES);
@@ -146,6 +158,9 @@ impl MemoryPlan {
             rewrite_candidates_bytes: (divisible / 16).clamp(2 * limits::MIB, 64 * limits::MIB),
             streams,
             read_jobs_max: if reads_ahead && streams == 1 { 4 } else { 2 },
+            container_bytes_max: limits::CONTAINER_TARGET_BYTES
+                + limit_bytes.saturating_sub(limits::MEMORY_LIMIT_MIN_BYTES)
+                    / LARGER_CONTAINER_PART,
             containers_waiting_max: usize::from(reads_ahead),
             restore_window_chunks: (divisible / 4 / WINDOW_CHUNK_BYTES).clamp(1 << 14, 1 << 22),
             stash_bytes: (limit_bytes / 4).min(1024 * limits::MIB),
@@ -257,6 +272,25 @@ mod tests {
             assert!(of_a_dump <= plan.limit_bytes / 4 * 3, "{mebibytes} MiB: {of_a_dump}");
         }
         assert!(MemoryPlan::new(limits::MEMORY_LIMIT_MIN_BYTES - 1).is_err());
+    }
+
+    #[test]
+    fn containers_grow_with_the_limit() {
+        let most = |bytes: usize| MemoryPlan::new(bytes).unwrap().container_bytes_max;
+        assert_eq!(most(48 * limits::MIB), limits::CONTAINER_TARGET_BYTES);
+        assert_eq!(most(256 * limits::MIB), 17 * limits::MIB);
+        for mebibytes in [1, 4, 5, 17, 256] {
+            let size = mebibytes * limits::MIB;
+            let limit = MemoryPlan::limit_for_containers(size);
+            assert!(most(limit) >= size, "{mebibytes} MiB");
+            assert!(mebibytes <= 4 || most(limit - 16) < size, "{mebibytes} MiB");
+        }
+        // What is in hand of containers beyond the usual stays below half of what is divided.
+        for mebibytes in [48, 256, 4096] {
+            let limit = mebibytes * limits::MIB;
+            let larger = most(limit) - limits::CONTAINER_TARGET_BYTES;
+            assert!(6 * larger <= (limit - FIXED_BYTES) / 2, "{mebibytes} MiB");
+        }
     }
 
     #[test]

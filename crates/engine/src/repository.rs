@@ -16,6 +16,7 @@ mod generations;
 mod rotation;
 mod shared;
 mod slots;
+pub mod uncopied;
 
 use crate::environment::Environment;
 use crate::memory::{MemoryPlan, Purse};
@@ -34,6 +35,7 @@ pub use rotation::Rotation;
 use shared::Shared;
 use std::any::Any;
 use std::sync::Arc;
+use uncopied::Uncopied;
 use zeroize::Zeroizing;
 
 const NO_ENCRYPTION: &str = "none";
@@ -125,6 +127,7 @@ pub struct Repository {
     memory: MemoryPlan,
     purse: Arc<Purse>,
     shared: Arc<Shared>,
+    uncopied: Arc<Uncopied>,
 }
 
 impl Repository {
@@ -255,6 +258,7 @@ impl Repository {
             purse: Arc::new(Purse::new(&memory)),
             memory,
             shared: Arc::default(),
+            uncopied: Arc::default(),
         })
     }
 
@@ -326,6 +330,13 @@ impl Repository {
     /// What is opened once for this store and process; `make` makes it.
     pub fn shared<T: Any + Send + Sync>(&self, make: impl FnOnce() -> Result<T>) -> Result<Arc<T>> {
         self.shared.get(make)
+    }
+
+    /// Stored bytes after which this process finishes a container: as many as the store says, if
+    /// the memory limit allows it.
+    #[must_use]
+    pub fn container_target_bytes(&self) -> usize {
+        self.configuration.container_size_bytes.min(self.memory.container_bytes_max)
     }
 
     /// The same store with another division of the same memory limit.

@@ -37,7 +37,7 @@ use onefold_format::node::{Entry, EntryKind, Time};
 use onefold_format::record::{Outcome, RECORD_VERSION, SnapshotKind, SnapshotRecord, Summary};
 use onefold_policy::accelerated_filter::{FilterConfiguration, FilterOrder};
 use onefold_policy::lookup::LookupStrategy;
-use onefold_types::{ContainerId, DoubtId, Error, ErrorKind, Result, SessionId};
+use onefold_types::{ContainerId, DoubtId, Error, ErrorKind, Result, SessionId, words};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -63,6 +63,14 @@ pub struct SynthesisOptions {
     pub program: String,
 }
 
+impl SynthesisOptions {
+    fn refuse_long(&self) -> Result<()> {
+        let tags = self.tags.as_deref().unwrap_or_default();
+        words::refuse_long_attributes(tags, &self.description)?;
+        words::refuse_long_host(self.host.as_deref().unwrap_or_default())
+    }
+}
+
 /// One part of a synthetic full.
 #[derive(Clone, Debug)]
 pub struct Part {
@@ -81,6 +89,7 @@ pub fn fastcopy(
     options: &SynthesisOptions,
     job: &Job,
 ) -> Result<SessionId> {
+    options.refuse_long()?;
     until_saved(repository, job, |session| {
         let list = live_after_begin(repository, session, [snapshot])?;
         let source = &list.get(snapshot).ok_or_else(|| not_live(snapshot))?.record;
@@ -109,6 +118,7 @@ pub fn synthesize(
     let (Some(first), Some(last)) = (parts.first(), parts.last()) else {
         return Err(Error::invalid("a synthetic snapshot needs at least one part"));
     };
+    options.refuse_long()?;
     until_saved(repository, job, |session| {
         let used = parts.iter().map(|part| part.snapshot);
         let list = live_after_begin(repository, session, used)?;

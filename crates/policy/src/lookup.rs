@@ -6,6 +6,7 @@
 //! | `lazy` | chunks wait in buckets that are located with one access of the device | S0, algorithm 2 |
 //! | `sampled` | only hooks are located; chunks wait for one to come by | Sparse Indexing, FAST'09 |
 //! | [`auto`] | eager or lazy, by inequality (8) of S0 and live counters | S0, section 4 |
+//! | none | every chunk is new: what is added tells nothing of what is there | |
 //!
 //! A stream has its own [`StreamLookup`], which holds the chunks that wait. Cache and counters are
 //! those of an [`AcceleratedFilter`], which all streams of a session may share.
@@ -14,7 +15,7 @@
 //! [`StreamLookup::drain`]; never more fingerprints wait than the strategy allows. Eager, lazy and
 //! auto are exact: a chunk is new only if the index did not know it after it was handed in, and the
 //! second of two equal chunks that wait is [`Verdict::Repeated`]. Sampled may call a known chunk
-//! new, which costs space; whatever it calls a duplicate is one.
+//! new, which costs space; whatever it calls a duplicate is one. None asks neither cache nor port.
 //!
 //! What waits here is in memory only. A session that dies has told nobody of a verdict it did not
 //! yet have, so nothing of this belongs into a crash's recovery (SX.4).
@@ -55,6 +56,7 @@ enum Kind {
     Lazy(Box<Lazy>),
     Sampled(Box<Sampled>),
     Auto(Box<Auto>),
+    None,
 }
 
 impl StreamLookup {
@@ -74,6 +76,7 @@ impl StreamLookup {
                 Kind::Sampled(Box::new(Sampled::new(parameters)))
             }
             LookupStrategy::Auto(parameters) => Kind::Auto(Box::new(Auto::new(parameters))),
+            LookupStrategy::None => Kind::None,
         };
         Ok(Self { kind })
     }
@@ -108,6 +111,10 @@ impl StreamLookup {
                 sampled.waiting()
             }
             Kind::Auto(auto) => return auto.push(filter, port, ticket, fingerprint, resolved),
+            Kind::None => {
+                resolved.push((ticket, Verdict::New));
+                return Ok(());
+            }
         };
         filter.counters_mut().chunks_held += u64::from(waiting > 0);
         Ok(())
@@ -140,7 +147,7 @@ impl StreamLookup {
         resolved: &mut Vec<(u64, Verdict)>,
     ) -> Result<()> {
         match &mut self.kind {
-            Kind::Eager(_) => Ok(()),
+            Kind::Eager(_) | Kind::None => Ok(()),
             Kind::Lazy(lazy) => lazy.drain_before(ticket, filter, port, resolved),
             Kind::Sampled(sampled) => {
                 sampled.drain_before(ticket, filter, resolved);
@@ -154,7 +161,7 @@ impl StreamLookup {
     #[must_use]
     pub fn waiting(&self) -> usize {
         match &self.kind {
-            Kind::Eager(_) => 0,
+            Kind::Eager(_) | Kind::None => 0,
             Kind::Lazy(lazy) => lazy.waiting(),
             Kind::Sampled(sampled) => sampled.waiting(),
             Kind::Auto(auto) => auto.waiting(),
@@ -192,6 +199,9 @@ impl StreamLookup {
             Kind::Lazy(lazy) => explain_fixed(&lazy.describe(), counters),
             Kind::Sampled(sampled) => explain_fixed(&sampled.describe(), counters),
             Kind::Auto(auto) => auto.report().to_string(),
+            Kind::None => {
+                "Chunks are not looked up, as was asked for: each is stored anew.".to_owned()
+            }
         }
     }
 }

@@ -9,6 +9,7 @@
 //! | [`ids`] | 16-byte random names of containers, sessions, runs, plans and stores |
 //! | [`level`] | height of a chunk in the Merkle forest |
 //! | [`limits`] | every bound of the system, in one place |
+//! | [`words`] | refuses what people say at too great length |
 //! | [`environment`] | the traits through which randomness and time enter |
 //! | [`error`] | the one error type: what happened, where, and of which kind |
 //! | [`invariant`](mod@invariant) | what must hold, or the program itself is wrong |
@@ -20,6 +21,7 @@ pub mod ids;
 pub mod invariant;
 pub mod level;
 pub mod limits;
+pub mod words;
 
 pub use error::{Error, ErrorKind, Result};
 pub use fingerprint::Fingerprint;

@@ -47,6 +47,17 @@ pub const XATTRS_MAX_BYTES: usize = 512 * KIB;
 /// Directories deeper than this are refused at restore, listing and backup.
 pub const DEPTH_MAX: usize = 4096;
 
+/// The longest tag of a snapshot.
+pub const TAG_MAX_BYTES: usize = KIB;
+/// Tags of a snapshot.
+pub const TAGS_MAX: usize = 1024;
+/// The longest description of a snapshot.
+pub const DESCRIPTION_MAX_BYTES: usize = 64 * KIB;
+/// The longest name of a host.
+pub const HOST_MAX_BYTES: usize = KIB;
+/// The longest label of a key.
+pub const KEY_LABEL_MAX_BYTES: usize = KIB;
+
 /// The largest small record: snapshot, plan, mark, key slot or configuration.
 pub const RECORD_MAX_BYTES: usize = 64 * MIB;
 /// The largest checkpoint, before it is sealed: one is read at once.
@@ -70,4 +81,5 @@ const _: () = assert!(CONTAINER_TARGET_BYTES <= CONTAINER_TARGET_MAX_BYTES);
 const _: () = assert!(
     DIRECTORY_LEAF_TARGET_BYTES + XATTRS_MAX_BYTES + 2 * SYMLINK_TARGET_MAX_BYTES <= NODE_MAX_BYTES
 );
+const _: () = assert!(TAG_MAX_BYTES * TAGS_MAX + DESCRIPTION_MAX_BYTES < RECORD_MAX_BYTES / 8);
 const _: () = assert!(MEMORY_LIMIT_MIN_BYTES <= MEMORY_LIMIT_DEFAULT_BYTES);

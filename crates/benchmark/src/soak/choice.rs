@@ -8,7 +8,7 @@ use super::command::{Draft, Plan, Seen, Subject, draft};
 use super::process::{Disturbance, Input};
 use super::random::Random;
 use super::source::{self, Shape, Source};
-use super::store::Store;
+use super::store::{Hold, Store};
 use super::truth::{self, Content, Entry, Tree};
 use std::fs;
 use std::io;
@@ -18,6 +18,10 @@ use std::time::Duration;
 
 /// From so many snapshots on, forgetting becomes more likely.
 const SNAPSHOTS_MANY: usize = 12;
+/// Snapshots of a store that are held at a time.
+const HELD_MAX: usize = 3;
+/// A ring of keys holds no more than 64 generations.
+const ROTATIONS_MAX: usize = 40;
 const ENGINES: [&str; 7] = [
     "direct",
     "forward",
@@ -27,8 +31,8 @@ const ENGINES: [&str; 7] = [
     "optimal",
     "optimal-chunks",
 ];
-const LOOKUPS: [&str; 6] =
-    ["auto", "eager", "eager,filter-first", "lazy", "lazy,ring=8,bucket=2", "sampled"];
+const LOOKUPS: [&str; 7] =
+    ["none", "auto", "eager", "eager,filter-first", "lazy", "lazy,ring=8,bucket=2", "sampled"];
 const REWRITES: [&str; 7] =
     ["auto", "none", "capping", "flexible", "window", "history", "auto,loss=20"];
 const GOALS: [&str; 5] = ["5%", "dead", "all", "all", "200KiB"];
@@ -55,7 +59,8 @@ impl Choice<'_> {
         let often = |weight: usize| if many || self.store.full { weight * 4 } else { weight };
         let has_keys = self.store.encrypted && !without.iter().any(|part| part == "keys");
         let keys = usize::from(has_keys);
-        let kinds: [(&str, usize); 25] = [
+        let rotations = usize::from(self.store.rotations < ROTATIONS_MAX) * keys;
+        let kinds: [(&str, usize); 30] = [
             ("backup", 30),
             ("stream", 6),
             ("command", 3),
@@ -81,6 +86,11 @@ impl Choice<'_> {
             ("key-add", 2 * keys),
             ("key-remove", 2 * keys),
             ("key-passwd", 2 * keys),
+            ("key-rotate", rotations),
+            ("hold", 3),
+            ("release", 4),
+            ("tag", 2),
+            ("describe", 2),
         ];
         let Some(kind) = self.random.weighted(&kinds) else { return Ok(None) };
         Ok(match kind {
@@ -105,6 +115,9 @@ impl Choice<'_> {
             "look" => Some(self.look()),
             "key-add" => Some(self.key_add()?),
             "key-remove" => self.key_remove(),
+            "key-rotate" => Some(key_rotate()),
+            "hold" | "release" => self.hold(kind == "hold"),
+            "tag" | "describe" => self.say(kind),
             _ => self.key_passwd()?,
         })
     }
@@ -145,7 +158,7 @@ impl Choice<'_> {
         let force = random.chance(15);
         let may_skip = !force && random.chance(5);
         let parent = random.chance(8);
-        let hold = random.chance(3) && self.store.ids(|one| one.hold).is_empty();
+        let hold = random.chance(3) && self.store.ids(|one| one.hold != Hold::Free).is_empty();
         let tag = self.tag();
         let mut words: Vec<&str> = words.iter().map(String::as_str).collect();
         words.extend(["--tag", &tag]);
@@ -268,7 +281,9 @@ impl Choice<'_> {
     fn forget(&mut self, for_good: bool) -> Option<Draft> {
         let mut ids = Vec::new();
         for _ in 0..self.random.skewed(1, 3) {
-            let all = self.store.ids(|one| !one.hold && (for_good || one.hidden != Some(true)));
+            let all = self
+                .store
+                .ids(|one| one.hold == Hold::Free && (for_good || one.hidden != Some(true)));
             // Oldest first, more often.
             let id = all.get(self.random.skewed(0, all.len().saturating_sub(1)))?.clone();
             if !ids.contains(&id) {
@@ -293,6 +308,30 @@ impl Choice<'_> {
         if for_good { draft.with(&["--final"]) } else { draft }
     }
 
+    /// Few are held at a time: what is held cannot make room on a device that is full.
+    fn hold(&mut self, hold: bool) -> Option<Draft> {
+        let held = self.store.ids(|one| one.hold == Hold::Held);
+        if hold && held.len() + self.store.unsure_holds.len() >= HELD_MAX {
+            return None;
+        }
+        let id = match hold {
+            true => self.seen()?.id,
+            false => self.random.pick(&held)?.clone(),
+        };
+        let kind = if hold { "hold" } else { "release" };
+        Some(draft(kind, &[kind, &id], Subject::Hold { id: id.clone(), hold }))
+    }
+
+    fn say(&mut self, kind: &'static str) -> Option<Draft> {
+        let id = self.seen()?.id;
+        let note = format!("said by {}", self.number);
+        let words: Vec<&str> = match kind {
+            "tag" => vec!["tag", "--add", "said", &id],
+            _ => vec!["describe", &id, &note],
+        };
+        Some(draft(kind, &words, Subject::Look { needs: vec![id.clone()] }))
+    }
+
     fn undelete(&mut self) -> Option<Draft> {
         let id = self.random.pick(&self.store.ids(|one| one.hidden == Some(true))).cloned()?;
         Some(draft("undelete", &["undelete", &id], Subject::Undelete { id: id.clone() }))
@@ -306,6 +345,7 @@ impl Choice<'_> {
         let draft =
             draft("gc", &["gc", "--space-goal", goal, "--mark", random.word(&MARKS)], subject)
                 .with(&["--wait", random.word(&["0s", "0s", "2s"])])
+                .maybe(random, 10, &["--reseal"])
                 .maybe(random, 15, &["--max-duration", "1s"])
                 .maybe(random, 15, &["--memory", "48MiB"]);
         if forgets.is_empty() { draft } else { draft.with(&["--forget-hidden", forgets]) }
@@ -450,7 +490,7 @@ impl Choice<'_> {
         let passwords: Vec<usize> = (0..self.store.passwords.len()).filter(sure).collect();
         let password = match &draft.subject {
             Subject::KeyChange(index, _) => *index,
-            Subject::KeyRemove(_) => 0,
+            Subject::KeyRemove(_) | Subject::Rotate => 0,
             _ => self.random.pick(&passwords).copied().unwrap_or_default(),
         };
         let mut arguments = self.store.access(&self.store.path, password);
@@ -466,6 +506,10 @@ impl Choice<'_> {
             disturbance,
         }
     }
+}
+
+fn key_rotate() -> Draft {
+    draft("key rotate", &["key", "rotate", "--remove-others"], Subject::Rotate)
 }
 
 fn save_stream(truth: Arc<Tree>) -> Subject {

@@ -83,6 +83,15 @@ pub enum Subject {
         /// The snapshot.
         id: String,
     },
+    /// It holds or releases a snapshot.
+    Hold {
+        /// The snapshot.
+        id: String,
+        /// Whether it holds it.
+        hold: bool,
+    },
+    /// It rotates the keys, by the first password.
+    Rotate,
     /// It collects; with `reach`, it forgets what is hidden first.
     Collect {
         /// Whether everything hidden may go.

@@ -7,7 +7,7 @@
 
 use super::command::{Seen, Subject};
 use super::process::{Finished, Running};
-use super::store::{Attempt, Password, Snapshot, Store};
+use super::store::{Attempt, Hold, Password, Snapshot, Store};
 use super::truth::{self, Entry, Tree};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -48,10 +48,13 @@ impl Store {
             Subject::Restore { in_place: Some(name), .. } => {
                 self.in_place.insert(name.clone(), true);
             }
+            Subject::Hold { id, .. } => self.begin_hold(id, number, moment),
+            Subject::Rotate => self.begin_rotation(number, moment),
             Subject::KeyRemove(index) => self.touch_password(*index, moment),
             Subject::KeyChange(index, file) => {
                 self.touch_password(*index, moment);
-                if let Some(old) = self.passwords.get(*index) {
+                // Beside a rotation neither need work afterwards.
+                if let Some(old) = self.passwords.get(*index).filter(|_| self.rotating.is_empty()) {
                     self.changes.push((old.file.clone(), PathBuf::from(file)));
                 }
             }
@@ -95,6 +98,15 @@ impl Store {
                 let kept = finished.code == Some(3);
                 judgement.unless(all_right || kept, || failed(finished));
             }
+            Subject::Hold { id, hold } => {
+                let sure = self.is_undisputed(id, running.number, running.moment);
+                judgement.unless(all_right || !sure, || failed(finished));
+                self.end_hold(*hold, running.number, moment, finished.code == Some(0));
+            }
+            Subject::Rotate => {
+                judgement.unless(all_right, || failed(finished));
+                self.end_rotation(running.number, moment);
+            }
             Subject::Check => {
                 let problems = finished.messages("problem");
                 judgement.unless(all_right && problems.is_empty(), || {
@@ -103,7 +115,8 @@ impl Store {
             }
             Subject::KeyAdd { .. } | Subject::KeyRemove(_) | Subject::KeyChange(..) => {
                 self.end_key(running, finished, moment);
-                judgement.unless(all_right, || failed(finished));
+                let excuse = self.may_have_rotated(running);
+                judgement.unless(all_right || excuse, || failed(finished));
             }
             _ => self.end_look(running, finished, all_right, &mut judgement)?,
         }
@@ -166,6 +179,7 @@ impl Store {
         let empty = self.first_saved.is_none_or(|saved| saved >= running.moment);
         let collects = matches!(running.plan.subject, Subject::Collect { .. });
         finished.disturbed
+            || self.met_a_rotation(running, finished)
             || (empty && collects)
             || (full && self.device.is_some())
             || (matches!(finished.code, Some(1 | 12)) && changed)
@@ -190,7 +204,7 @@ impl Store {
                 judgement
                     .counts
                     .push(("backups that started over", summary["restarts"].as_u64().unwrap_or(0)));
-                self.add(id, snapshot(truth, running.number, *hold, running.moment));
+                self.add(id, snapshot(truth, running.number, Hold::of(*hold), running.moment));
             }
             None if saved => judgement.unless(*may_skip || excuse, || {
                 "it ended well, and its summary names no snapshot".to_owned()
@@ -237,6 +251,11 @@ impl Store {
                 let told = strings(&summary["forgotten"]);
                 let all = ids.iter().all(|id| told.contains(id));
                 judgement.unless(all, || format!("it forgot {told:?} only"));
+                let is_held = |id: &&String| {
+                    self.snapshots.get(*id).is_some_and(|one| one.hold == Hold::Held)
+                };
+                let held = told.iter().find(is_held).filter(|_| *for_good);
+                judgement.unless(held.is_none(), || format!("it forgot {held:?}, which is held"));
                 match for_good {
                     true => self.forgot(&told, number, moment),
                     false => self.covered(&told, true, number, begin, moment),
@@ -252,11 +271,13 @@ impl Store {
     fn end_key(&mut self, running: &Running, finished: &Finished, moment: u64) {
         let told = |kind| finished.message(kind).filter(|_| finished.code == Some(0));
         let key = |line: Value| line["key"].as_str().map(str::to_owned);
+        // What was added beside a rotation may not hold the new keys.
+        let sure = !self.may_have_rotated(running);
         match &running.plan.subject {
             Subject::KeyAdd { file } => {
                 if let Some(line) = told("key_added") {
                     let (file, key) = (PathBuf::from(file), key(line));
-                    self.passwords.push(Password { file, key, sure: true, touched: moment });
+                    self.passwords.push(Password { file, key, sure, touched: moment });
                 }
             }
             Subject::KeyRemove(index) => self.touch_password(*index, moment),
@@ -265,7 +286,7 @@ impl Store {
                 if let Some(line) = told("key_changed") {
                     let (file, key) = (PathBuf::from(file), key(line));
                     self.changes.retain(|(_, new)| *new != file);
-                    self.passwords.push(Password { file, key, sure: true, touched: moment });
+                    self.passwords.push(Password { file, key, sure, touched: moment });
                 }
             }
             _ => {}
@@ -274,7 +295,7 @@ impl Store {
 }
 
 /// A snapshot about which nothing is in doubt yet.
-pub fn snapshot(truth: &Arc<Tree>, made_by: u64, hold: bool, touched: u64) -> Snapshot {
+pub fn snapshot(truth: &Arc<Tree>, made_by: u64, hold: Hold, touched: u64) -> Snapshot {
     Snapshot {
         truth: Arc::clone(truth),
         made_by,

@@ -6,7 +6,7 @@ use super::device;
 use super::judge;
 use super::process::{Disturbance, Finished};
 use super::random::Random;
-use super::store::{Attempt, Snapshot};
+use super::store::{Attempt, Hold, Snapshot};
 use super::truth::{self, Tree};
 use super::{Soak, TICK};
 use serde_json::Value;
@@ -132,6 +132,10 @@ impl Soak {
         store.forgotten.clear();
         store.hidden_early.clear();
         store.reaches.clear();
+        store.holding.clear();
+        store.unsure_holds.clear();
+        store.rotating.clear();
+        store.rotations = 0;
         store.attempts.clear();
         store.changes.clear();
         (store.full, store.spoilt) = (false, false);
@@ -156,10 +160,16 @@ impl Soak {
         let (moment, store) = (self.moment, &mut self.stores[index]);
         store.reaches.clear();
         store.hidden_early.clear();
+        store.holding.clear();
+        store.unsure_holds.clear();
+        store.rotating.clear();
         for (id, mut snapshot) in mem::take(&mut store.snapshots) {
             let Some(line) = listed.get(&id) else {
-                if snapshot.doubts.is_empty() {
-                    wrong.push(format!("snapshot {id}, made by {}, is gone", snapshot.made_by));
+                let is_held = snapshot.hold == Hold::Held;
+                if snapshot.doubts.is_empty() || is_held {
+                    let held = if is_held { ", which was held," } else { "" };
+                    let number = snapshot.made_by;
+                    wrong.push(format!("snapshot {id}{held} made by {number}, is gone"));
                 }
                 store.forgotten.insert(id);
                 continue;
@@ -172,6 +182,11 @@ impl Soak {
                     snapshot.hidden
                 ));
             }
+            let hold = Hold::of(line["hold"].as_bool().unwrap_or(false));
+            if snapshot.hold != Hold::Unsure && snapshot.hold != hold {
+                wrong.push(format!("snapshot {id}: {hold:?}, not {:?}", snapshot.hold));
+            }
+            snapshot.hold = hold;
             snapshot.hidden = hidden;
             snapshot.doubts.clear();
             snapshot.covers.clear();
@@ -294,7 +309,7 @@ impl Soak {
     /// A device is full: forgetting and collecting, in turns, must make room.
     fn relieve(&mut self, index: usize) -> io::Result<()> {
         self.journal.count("full devices relieved", 1);
-        let mut ids = self.stores[index].ids(|one| !one.hold);
+        let mut ids = self.stores[index].ids(|one| one.hold == Hold::Free);
         ids.pop();
         let free = self.stores[index].device.as_ref().map_or(0, device::Device::free);
         self.log(&format!("full device, {free} bytes free"));
@@ -409,7 +424,7 @@ fn adopted(
     if attempt.failed {
         return Err(format!("{number} said that it failed, and made it all the same"));
     }
-    let hold = line["hold"].as_bool().unwrap_or(false);
+    let hold = Hold::of(line["hold"].as_bool().unwrap_or(false));
     let mut snapshot = judge::snapshot(&attempt.truth, number, hold, moment);
     snapshot.hidden = line["hidden"].as_bool();
     Ok(snapshot)

@@ -21,13 +21,31 @@ pub struct Snapshot {
     /// Whether it is hidden; absent if that is not known.
     pub hidden: Option<bool>,
     /// Whether it is kept from being forgotten.
-    pub hold: bool,
+    pub hold: Hold,
     /// Commands that may forget it for good, or have.
     pub doubts: BTreeSet<u64>,
     /// Commands that may hide it or bring it back.
     pub covers: BTreeSet<u64>,
     /// When a doubt or a cover came or went last.
     pub touched: u64,
+}
+
+/// Whether a snapshot is kept from being forgotten.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Hold {
+    /// It is not.
+    Free,
+    /// It is.
+    Held,
+    /// A command that changes it runs, or did not say what it did.
+    Unsure,
+}
+
+impl Hold {
+    /// What a line of a list says.
+    pub fn of(held: bool) -> Hold {
+        if held { Hold::Held } else { Hold::Free }
+    }
 }
 
 /// How far the commands reach that choose snapshots by themselves.
@@ -94,6 +112,16 @@ pub struct Store {
     pub changes: Vec<(PathBuf, PathBuf)>,
     /// Ids that were hidden before their makers were heard.
     pub hidden_early: BTreeSet<String>,
+    /// Commands that hold or release a snapshot and run.
+    pub holding: BTreeMap<u64, String>,
+    /// Snapshots of which it is not known whether they are held.
+    pub unsure_holds: BTreeSet<String>,
+    /// Rotations of the keys that run.
+    pub rotating: BTreeSet<u64>,
+    /// When a rotation began or ended last.
+    pub rotated: Option<u64>,
+    /// How many rotations were begun.
+    pub rotations: usize,
     /// Whether a command found the device full lately.
     pub full: bool,
     /// When the first snapshot was known to be saved.
@@ -183,7 +211,7 @@ impl Store {
     /// A command that chooses by itself begins.
     pub fn reach(&mut self, reach: Reach, number: u64, moment: u64) {
         self.reaches.insert(number, reach);
-        let any = self.ids(|snapshot| !snapshot.hold);
+        let any = self.ids(|snapshot| snapshot.hold != Hold::Held);
         match reach {
             Reach::AnyForGood => self.doubt(&any, number, moment),
             Reach::AnyHidden => self.cover(&any, number, moment),
@@ -237,7 +265,7 @@ mod tests {
             truth: Arc::default(),
             made_by: 1,
             hidden: Some(false),
-            hold: false,
+            hold: Hold::Free,
             doubts: BTreeSet::new(),
             covers: BTreeSet::new(),
             touched: 1,
@@ -257,6 +285,11 @@ mod tests {
             in_place: BTreeMap::new(),
             changes: Vec::new(),
             hidden_early: BTreeSet::new(),
+            holding: BTreeMap::new(),
+            unsure_holds: BTreeSet::new(),
+            rotating: BTreeSet::new(),
+            rotated: None,
+            rotations: 0,
             full: false,
             first_saved: None,
             spoilt: false,

@@ -235,7 +235,8 @@ pub fn run(context: &Context, arguments: &BackupArguments) -> Result<Outcome> {
     };
     let report = ingest::backup(&repository, source, &options, &running.job)?;
     let problems = running.finish().max(report.summary.errors);
-    if report.snapshot.is_some() {
+    if let Some(id) = report.snapshot {
+        context.output.set_done(format!("snapshot {} is saved", id.short()));
         look_up::remember(&repository, &report);
     }
     if let Some(asked) = &asked {
@@ -248,17 +249,8 @@ pub fn run(context: &Context, arguments: &BackupArguments) -> Result<Outcome> {
             counted(report.streams as u64, "stream")
         ));
     }
-    let told = describe(context, arguments, &report, asked.as_ref(), problems)
-        .and_then(|()| context.output.flush());
-    match (told, report.snapshot) {
-        (Ok(()), _) => Ok(Outcome::with_problems(problems)),
-        // Saved is saved: a failure would have it saved once more.
-        (Err(error), Some(id)) => {
-            context.output.problem(&format!("snapshot {} is saved", id.short()), &error);
-            Ok(Outcome::Unheard)
-        }
-        (Err(error), None) => Err(error),
-    }
+    describe(context, arguments, &report, asked.as_ref(), problems)?;
+    Ok(Outcome::with_problems(problems))
 }
 
 /// Says so if there were containers, and no record of any snapshot.

@@ -37,6 +37,7 @@ pub fn options(record: &RecordArguments) -> SynthesisOptions {
 /// Tells about a snapshot made from others.
 pub fn report(context: &Context, id: SessionId) -> Result<Outcome> {
     let output = &context.output;
+    output.set_done(format!("snapshot {} is saved", id.short()));
     output.note(&format!("snapshot {} saved", id.short()))?;
     output.message("summary", json!({ "snapshot": id.to_string() }))?;
     Ok(Outcome::Complete)

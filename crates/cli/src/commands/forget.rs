@@ -221,10 +221,11 @@ pub fn run(context: &Context, arguments: &ForgetArguments) -> Result<Outcome> {
         return give_up(context, &repository, &all, arguments);
     }
     let chosen = match by_name {
-        true => choose_by_name(context, &all, arguments, for_good)?,
+        true => choose_by_name(context, &repository, &all, arguments, for_good)?,
         false => choose_by_policy(context, &repository, &all, arguments, for_good)?,
     };
-    execute(context, &repository, &chosen, arguments.dry_run, for_good)?;
+    let end = End { for_good, prune, dry_run: arguments.dry_run };
+    execute(context, &repository, &chosen, end)?;
     match prune && !arguments.dry_run {
         true => collect(context, &repository),
         false => Ok(Outcome::Complete),
@@ -283,6 +284,7 @@ fn give_up(
         context.with_reserve(repository, || {
             chosen.iter().try_for_each(|id| tombstones::give_up(repository, *id, &by))
         })?;
+        context.output.set_done(format!("{count} given up"));
         let line = format!("gave up {count}: whatever their records named may be collected");
         context.output.note(&line)?;
     }
@@ -298,6 +300,7 @@ fn give_up(
 
 fn choose_by_name(
     context: &Context,
+    repository: &Repository,
     all: &Snapshots,
     arguments: &ForgetArguments,
     for_good: bool,
@@ -306,9 +309,18 @@ fn choose_by_name(
     let mut chosen = Vec::new();
     for reference in &arguments.snapshots {
         // What is hidden already can still be forgotten for good.
-        let snapshot = match (for_good, reference) {
-            (true, SnapshotReference::Name(_)) => all.resolve_any(reference)?,
-            _ => all.resolve(reference, &filter)?,
+        let found = match (for_good, reference) {
+            (true, SnapshotReference::Name(_)) => all.resolve_any(reference),
+            _ => all.resolve(reference, &filter),
+        };
+        let snapshot = match found {
+            Ok(snapshot) => snapshot,
+            Err(error) => {
+                // A request that was stopped in the middle can be repeated.
+                let id = forgotten_before(repository, reference, &error)?.filter(|_| for_good);
+                chosen.push(id.ok_or(error)?);
+                continue;
+            }
         };
         if snapshot.record.hold {
             return Err(Error::invalid(format!(
@@ -324,6 +336,20 @@ fn choose_by_name(
         }
     }
     Ok(chosen)
+}
+
+/// The snapshot that was not found because it is forgotten for good; only a whole id tells.
+fn forgotten_before(
+    repository: &Repository,
+    reference: &SnapshotReference,
+    error: &Error,
+) -> Result<Option<SessionId>> {
+    match reference.to_string().parse() {
+        Ok(id) if error.kind() == ErrorKind::NotFound => {
+            Ok(tombstones::is_forgotten(repository, id)?.then_some(id))
+        }
+        _ => Ok(None),
+    }
 }
 
 fn choose_by_policy(
@@ -444,13 +470,21 @@ fn print_group(
     }
 }
 
+/// How snapshots are forgotten.
+struct End {
+    for_good: bool,
+    /// Whether a collection follows at once.
+    prune: bool,
+    dry_run: bool,
+}
+
 fn execute(
     context: &Context,
     repository: &Repository,
     chosen: &[SessionId],
-    dry_run: bool,
-    for_good: bool,
+    end: End,
 ) -> Result<()> {
+    let End { for_good, prune, dry_run } = end;
     let output = &context.output;
     let count = counted(chosen.len() as u64, "snapshot");
     if !dry_run && !chosen.is_empty() {
@@ -460,10 +494,15 @@ fn execute(
             true => retention::forget_final(repository, piece, &by),
             false => retention::forget(repository, piece, &by),
         })?;
+        output.set_done(match for_good {
+            true => format!("{count} forgotten for good"),
+            false => format!("{count} hidden"),
+        });
     }
     let line = match (chosen.is_empty(), dry_run, for_good) {
         (true, _, _) => "\nnothing to forget".to_owned(),
         (_, true, _) => format!("\nwould forget {count}; nothing was changed"),
+        (_, _, true) if prune => format!("\nforgot {count} for good; now their space is freed"),
         (_, _, true) => {
             format!("\nforgot {count} for good; a later collection frees the space")
         }

@@ -78,6 +78,9 @@ pub fn forget_hidden(context: &Context, bounds: &Bounds) -> Result<()> {
     let moment_ns = repository.environment().clock.now_ns().saturating_sub(span_ns);
     context.with_reserve(&repository, || {
         let forgotten = retention::forget_hidden_before(&repository, moment_ns, &by)?;
+        if forgotten > 0 {
+            context.output.set_done(format!("{} forgotten", counted(forgotten, "snapshot")));
+        }
         match forgotten {
             0 => Ok(()),
             _ => context.output.note(&format!(
@@ -201,6 +204,9 @@ pub fn collect(
         }
     }
     running.finish();
+    if access == Access::Write {
+        context.output.set_done("the collection is over");
+    }
     Ok(done.unwrap_or_default())
 }
 

@@ -6,10 +6,11 @@ use crate::known_stores::KnownPlace;
 use crate::options::KdfArguments;
 use crate::place;
 use crate::reserve;
-use crate::size::ByteSize;
+use crate::size::{ByteSize, human};
 use clap::Args;
 use onefold_chunking::{ChunkerKind, ChunkerParameters};
 use onefold_crypto::{HashKind, Suite};
+use onefold_engine::memory::MemoryPlan;
 use onefold_engine::{Environment, InitOptions, Repository};
 use onefold_format::codec::Compression;
 use onefold_store::LocalStore;
@@ -56,7 +57,8 @@ pub struct InitArguments {
     /// none, lz4, zstd or zstd,LEVEL [default: zstd,2]
     #[arg(long, value_name = "METHOD")]
     compression: Option<Compression>,
-    /// Stored bytes after which a container is closed [default: 4MiB]
+    /// Stored bytes after which a container is closed [default: 4MiB]; sooner by commands whose
+    /// memory limit is too small for that: above 4MiB, 16 times as much is needed above 48MiB
     #[arg(long, value_name = "SIZE")]
     container_size: Option<ByteSize>,
     #[command(flatten)]
@@ -151,6 +153,7 @@ fn make_parents(path: &Path) -> Result<()> {
 
 fn report(context: &Context, path: &Path, repository: &Repository) -> Result<Outcome> {
     let output = &context.output;
+    output.set_done("the store is made");
     let configuration = repository.configuration();
     output.note(&format!(
         "made store {} in '{}'",
@@ -161,6 +164,15 @@ fn report(context: &Context, path: &Path, repository: &Repository) -> Result<Out
         "none" => "it is not encrypted: whoever can read the directory can read the data".into(),
         suite => format!("it is encrypted ({suite}): without the password it is lost, so keep it"),
     })?;
+    let wanted = configuration.container_size_bytes;
+    if repository.container_target_bytes() < wanted {
+        let bytes = |bytes: usize| human(bytes as u64);
+        output.note(&format!(
+            "containers are to have {}: commands whose --memory is below {} make smaller ones",
+            bytes(wanted),
+            bytes(MemoryPlan::limit_for_containers(wanted))
+        ))?;
+    }
     output.message(
         "initialized",
         json!({

@@ -124,6 +124,7 @@ fn rotate(context: &Context, remove_others: bool) -> Result<()> {
     let (repository, password) = context.open_with_password()?;
     let rotation = repository.rotate_keys(&password, remove_others)?;
     let output = &context.output;
+    output.set_done("the keys are rotated");
     for (id, error) in &rotation.left {
         output.warning(&format!(
             "the keys were rotated, but the old key {} was not removed: {error}; remove it with \
@@ -184,6 +185,7 @@ fn the_one<T>(mut all: Vec<T>, beginning: &str, id_of: impl Fn(&T) -> KeyId) -> 
 
 fn report(context: &Context, id: KeyId, message_type: &str, what: &str) -> Result<()> {
     let line = format!("key {} {what}", id.short());
+    context.output.set_done(line.as_str());
     context.output.note(&line)?;
     let fields = json!({ "key": id.to_string() });
     context.output.message(message_type, fields)

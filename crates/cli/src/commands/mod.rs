@@ -129,7 +129,9 @@ pub enum Command {
 
 /// Runs a command.
 pub fn run(context: &Context, command: Command) -> Result<Outcome> {
-    match dispatch(context, command) {
+    let result = dispatch(context, command);
+    context.tell_uncopied();
+    match result {
         // Whatever broke off while the command was stopping, the signal is why it ended.
         Err(error) if context.is_interrupted() && error.kind() != ErrorKind::Interrupted => {
             Err(error.context("interrupted").with_kind(ErrorKind::Interrupted))

@@ -96,6 +96,9 @@ impl Saying<'_> {
             false => self.say(context, repository)?,
         };
         let output = &context.output;
+        if !self.dry_run {
+            output.set_done("what was to be said about the snapshots is said");
+        }
         let mut changed = Vec::new();
         for id in self.snapshots {
             let Some((attributes, is_new)) = said.get(id) else { continue };

@@ -37,6 +37,7 @@ pub fn run(context: &Context, arguments: &UndeleteArguments) -> Result<Outcome> 
     let mut problems = 0;
     for id in wanted {
         if marks::take_back(&repository, id)? {
+            output.set_done(format!("snapshot {} is back", id.short()));
             output.note(&format!("snapshot {} is back", id.short()))?;
             output.message("undeleted", json!({ "snapshot": id.to_string() }))?;
         } else {

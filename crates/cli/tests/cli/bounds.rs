@@ -159,6 +159,136 @@ fn r88_a_snapshot_whose_summary_cannot_be_told_is_saved() {
     assert_eq!(sandbox.ids(&[]).len(), 2);
 }
 
+/// Runs a command whose standard output is full.
+fn unheard(sandbox: &Sandbox, arguments: &[&str]) -> crate::support::Run {
+    let mut command = sandbox.command(arguments);
+    command.stdout(File::options().write(true).open("/dev/full").unwrap());
+    sandbox.run_command(command)
+}
+
+#[test]
+fn r88_what_was_done_and_cannot_be_told_is_no_failure() {
+    let sandbox = Sandbox::with_encrypted_store();
+    let id = sandbox.backup(&[]);
+    sandbox.write("source/two.txt", b"two");
+    sandbox.backup(&[]);
+    let state = || sandbox.run(&["--json", "snapshots"]).messages("snapshot")[0].clone();
+    let done = |arguments: &[&str]| {
+        let run = unheard(&sandbox, arguments).expect(3);
+        assert!(run.stderr.contains("No space left"), "{arguments:?}: {}", run.stderr);
+    };
+    done(&["hold", &id]);
+    assert_eq!(state()["hold"], true);
+    done(&["--json", "release", &id]);
+    assert_eq!(state()["hold"], false);
+    done(&["tag", "--add", "kept", &id]);
+    assert_eq!(state()["tags"][0], "kept");
+    done(&["describe", &id, "a note"]);
+    assert_eq!(state()["description"], "a note");
+    done(&["forget", &id]);
+    assert_eq!(sandbox.ids(&[]).len(), 1);
+    done(&["undelete", &id]);
+    assert_eq!(sandbox.ids(&[]).len(), 2);
+    done(&["copy-snapshot", &id]);
+    assert_eq!(sandbox.ids(&[]).len(), 3);
+    done(&["forget", "--final", &id]);
+    assert_eq!(sandbox.ids(&["--all"]).len(), 2);
+    done(&["gc", "--space-goal", "all"]);
+    sandbox.write("password", b"another\n");
+    let password = sandbox.arg("password");
+    let kdf = ["--kdf-memory", "8MiB", "--kdf-passes", "1"];
+    done(&[&["key", "add", "--new-password-file", &password], &kdf[..]].concat());
+    sandbox.run(&["--password-file", &password, "snapshots"]).expect(0);
+    done(&["key", "rotate", "--remove-others"]);
+    sandbox.run(&["--password-file", &password, "snapshots"]).expect(12);
+    // What changes nothing, fails or finds damage is a failure as before.
+    for arguments in [&["snapshots"][..], &["hold", "latest", "--dry-run"], &["gc", "--dry-run"]] {
+        unheard(&sandbox, arguments).expect(1);
+    }
+    unheard(&sandbox, &["hold", &id]).expect(1);
+}
+
+#[test]
+fn r88_what_is_said_has_a_bound() {
+    let sandbox = Sandbox::with_encrypted_store();
+    let source = sandbox.arg("source");
+    let text = |bytes: usize| "x".repeat(bytes);
+    let (word, note) = (text(1024), text(64 << 10));
+    let (long_word, long_note) = (text(1025), text((64 << 10) + 1));
+    let tags = (0..1024).map(|number| format!("t{number}")).collect::<Vec<_>>().join(",");
+    let last = ["--host", &word, "--description", &note, "--tag", &word];
+    sandbox.backup(&last);
+    sandbox.write("password", b"another\n");
+    let password = sandbox.arg("password");
+    let add = ["key", "add", "--new-password-file", &password, "--kdf-memory", "8MiB", "--label"];
+    for refused in [
+        &["backup", &source, "--host", &long_word][..],
+        &["backup", &source, "--description", &long_note],
+        &["backup", &source, "--tag", &long_word],
+        &["backup", &source, "--tag", &format!("{tags},more")],
+        &["tag", "--add", &long_word, "latest"],
+        &["tag", "--add", &tags, "latest"],
+        &["describe", "latest", &long_note],
+        &["copy-snapshot", "latest", "--description", &long_note],
+        &[&add[..], &[&long_word]].concat(),
+    ] {
+        let run = sandbox.run(refused).expect(1);
+        let told = ["too long", "too many"].iter().any(|told| run.stderr.contains(told));
+        assert!(told && run.stderr.len() < 200, "{}: {}", refused[0], run.stderr);
+    }
+    assert_eq!(sandbox.ids(&[]).len(), 1);
+    sandbox.run(&["tag", "--set", &tags, "latest"]).expect(0);
+    sandbox.run(&["describe", "latest", &note]).expect(0);
+    sandbox.run(&[&add[..], &[&word]].concat()).expect(0);
+    let snapshot = sandbox.run(&["--json", "snapshots"]).expect(0).message("snapshot");
+    assert_eq!(snapshot["tags"].as_array().unwrap().len(), 1024);
+    assert_eq!(snapshot["description"], note.as_str());
+    sandbox.run(&["check"]).expect(0);
+}
+
+#[test]
+fn r88_containers_of_any_size_keep_to_the_memory_limit() {
+    let sandbox = Sandbox::empty().with_password(false);
+    let init = ["init", "--encryption", "none", "--container-size", "256MiB"];
+    let run = sandbox.run(&init).expect(0);
+    assert!(run.stdout.contains("3.98 GiB"), "{}", run.stdout);
+    for number in 0..4 {
+        let content = crate::collecting::random_bytes(number, 24 << 20);
+        sandbox.write(&format!("s{number}/file"), &content);
+    }
+    let largest = || {
+        let mut sizes = Vec::new();
+        for directory in std::fs::read_dir(sandbox.path("store/containers")).unwrap() {
+            for file in std::fs::read_dir(directory.unwrap().path()).unwrap() {
+                sizes.push(file.unwrap().metadata().unwrap().len());
+            }
+        }
+        sizes.into_iter().max().unwrap()
+    };
+    let within = |arguments: &[&str]| {
+        let mut command = sandbox.command(&["--memory", "48MiB"]);
+        command.args(arguments);
+        let peak = peak_bytes(command);
+        assert!(peak > 10 << 20, "nothing was measured");
+        // What the allocator keeps of buffers that were freed comes on top of the limit.
+        assert!(peak <= 64 << 20, "{arguments:?}: {peak}");
+    };
+    within(&["backup", &sandbox.arg("s0")]);
+    assert!(largest() < 6 << 20, "{}", largest());
+    // A process that may take more fills them, and one that may not can read them all the same.
+    let all: Vec<String> = (0..4).map(|number| sandbox.arg(&format!("s{number}"))).collect();
+    let mut more = vec!["--memory", "4GiB", "backup"];
+    more.extend(all.iter().map(String::as_str));
+    sandbox.run(&more).expect(0);
+    assert!(largest() > 64 << 20, "{}", largest());
+    sandbox.run(&["backup", &all[0]]).expect(0);
+    within(&["check", "--read-data"]);
+    within(&["restore", "latest", "--target", &sandbox.arg("out")]);
+    sandbox.run(&["forget", "--keep-last", "1", "--group-by", "host", "--final"]).expect(0);
+    within(&["gc", "--space-goal", "all"]);
+    sandbox.run(&["check", "--read-data"]).expect(0);
+}
+
 /// Sends a signal as a shell does.
 pub fn send(signal: &str, child: &Child) {
     let status = Command::new("kill").arg(signal).arg(child.id().to_string()).status();

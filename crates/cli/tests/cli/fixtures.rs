@@ -29,6 +29,8 @@ struct Fixture {
     /// Whether it has been through `undelete`, `forget --final` of as many as are worth a
     /// checkpoint, `gc` and `hold`.
     collected: bool,
+    /// Whether its keys were rotated between its snapshots.
+    rotated: bool,
 }
 
 const fn fixture(
@@ -37,10 +39,10 @@ const fn fixture(
     index: &'static str,
     init: &'static [&'static str],
 ) -> Fixture {
-    Fixture { name, sealed, init, index, collected: false }
+    Fixture { name, sealed, init, index, collected: false, rotated: false }
 }
 
-const FIXTURES: [Fixture; 7] = [
+const FIXTURES: [Fixture; 8] = [
     fixture("blake3-sealed", true, "bloom", &["--chunker=mincdc", "--compression=zstd,2"]),
     fixture("blake3-open", false, "fuse", &["--chunker=fastcdc", "--compression=lz4"]),
     fixture(
@@ -68,6 +70,15 @@ const FIXTURES: [Fixture; 7] = [
         init: &["--chunker=mincdc", "--compression=zstd,2"],
         index: "signature",
         collected: true,
+        rotated: false,
+    },
+    Fixture {
+        name: "blake3-rotated",
+        sealed: true,
+        init: &["--chunker=mincdc", "--compression=zstd,2"],
+        index: "fuse",
+        collected: false,
+        rotated: true,
     },
 ];
 
@@ -249,6 +260,9 @@ fn make(fixture: &Fixture) {
         (summary["snapshot"].as_str().unwrap().to_owned(), manifest(&source))
     };
     let (first, held) = save();
+    if fixture.rotated {
+        sandbox.run(&["key", "rotate"]).expect(0);
+    }
     change_source(&source);
     let (second, holds) = save();
     age(fixture, &sandbox, [&first, &second]);
@@ -316,6 +330,11 @@ fn verify(fixture: &Fixture) {
         expected.iter().filter(|(_, hidden, _)| *hidden).map(|(id, ..)| id).collect();
     assert_eq!(sandbox.ids(&[]).iter().collect::<Vec<_>>(), listed, "{}", fixture.name);
     check(&sandbox);
+    if fixture.rotated {
+        let told = sandbox.run(&["--json", "stats"]).expect(0).message("statistics");
+        let older = told["containers_of_older_keys"].as_u64().unwrap();
+        assert!(older > 0 && older < told["containers"].as_u64().unwrap(), "{told}");
+    }
     if fixture.collected {
         let run = sandbox.run(&["forget", "--final", listed[0]]).expect(1);
         assert!(run.stderr.contains("on hold"), "{}", run.stderr);
@@ -381,6 +400,11 @@ fn r80_every_store_of_this_version_sha1_open() {
 #[test]
 fn r80_every_store_of_this_version_blake3_collected() {
     passes_or_is_made_anew("blake3-collected");
+}
+
+#[test]
+fn r80_every_store_of_this_version_blake3_rotated() {
+    passes_or_is_made_anew("blake3-rotated");
 }
 
 #[test]

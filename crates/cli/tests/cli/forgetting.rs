@@ -275,3 +275,63 @@ fn r86_profiles_hold_what_a_timer_needs() {
     let told = run(&["forget"]).stdout;
     assert!(told.contains("for good"), "{told}");
 }
+
+#[test]
+fn what_is_told_of_hidden_snapshots_and_of_pruning_fits_what_is_done() {
+    let sandbox = Sandbox::with_source();
+    let first = sandbox.backup(&[]);
+    sandbox.write("source/one.txt", b"changed");
+    sandbox.backup(&[]);
+    sandbox.run(&["forget", &first]).expect(0);
+    assert!(sandbox.run(&["gc"]).expect(0).stdout.contains("--forget-hidden 30d"));
+    sandbox.run(&["hold", &first]).expect(0);
+    // Nothing that 'gc' can be told frees what is on hold.
+    let told = sandbox.run(&["gc"]).expect(0).stdout;
+    assert!(!told.contains("--forget-hidden") && told.contains("onefold release"), "{told}");
+    sandbox.run(&["release", &first]).expect(0);
+    let told = sandbox.run(&["forget", &first, "--prune"]).expect(0).stdout;
+    assert!(told.contains("for good") && !told.contains("later collection"), "{told}");
+    sandbox.backup(&[]);
+    let told = sandbox.run(&["forget", "--final", "latest"]).expect(0).stdout;
+    assert!(told.contains("a later collection frees the space"), "{told}");
+}
+
+#[test]
+fn a_mark_that_a_killed_forgetting_left_behind_goes_with_the_next_collection() {
+    let sandbox = Sandbox::with_source();
+    let first = sandbox.backup(&[]);
+    sandbox.write("source/one.txt", b"changed");
+    sandbox.backup(&[]);
+    sandbox.run(&["forget", &first]).expect(0);
+    let marks = sandbox.path("store/marks");
+    let files = || std::fs::read_dir(&marks).unwrap().map(|one| one.unwrap().path());
+    let mark = files().next().unwrap();
+    let bytes = std::fs::read(&mark).unwrap();
+    sandbox.run(&["forget", "--final", &first]).expect(0);
+    assert_eq!(files().count(), 0);
+    // As if it had been killed before it removed the mark.
+    std::fs::write(&mark, bytes).unwrap();
+    assert_eq!(sandbox.ids(&["--all"]).len(), 1);
+    sandbox.run(&["gc"]).expect(0);
+    assert_eq!(files().count(), 0);
+    sandbox.run(&["check"]).expect(0);
+    assert!(sandbox.run(&["maintain"]).expect(0).stdout.contains("not due"));
+}
+
+#[test]
+fn what_was_forgotten_for_good_in_part_can_be_repeated() {
+    let sandbox = Sandbox::with_source();
+    let first = sandbox.backup(&[]);
+    sandbox.write("source/one.txt", b"changed");
+    let second = sandbox.backup(&[]);
+    sandbox.run(&["forget", "--final", &first]).expect(0);
+    for _ in 0..2 {
+        sandbox.run(&["forget", "--final", &first, &second]).expect(0);
+        sandbox.run(&["gc"]).expect(0);
+        assert!(sandbox.ids(&["--all"]).is_empty());
+    }
+    // What never was is told, and hides nothing.
+    let never = "0".repeat(32);
+    sandbox.run(&["forget", "--final", &never]).expect(1);
+    sandbox.run(&["forget", &first]).expect(1);
+}

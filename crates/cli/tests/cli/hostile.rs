@@ -363,10 +363,10 @@ fn r77_a_text_of_any_length_can_be_listed() {
     let sandbox = Sandbox::with_source();
     let id = sandbox.backup(&[]);
     // CELL_CHARS_MAX, one more, and more than can be formatted as a width.
-    for (chars, is_cut) in [(1000, false), (1001, true), (70_000, true)] {
+    for (chars, is_cut) in [(1000, false), (1001, true), (1 << 16, true)] {
         let text = "z".repeat(chars);
         sandbox.run(&["describe", &id, &text]).expect(0);
-        sandbox.run(&["tag", "--set", &text, &id]).expect(0);
+        sandbox.run(&["tag", "--set", &text[..chars.min(1024)], &id]).expect(0);
         let run = sandbox.run(&["snapshots"]).expect(0);
         assert!(run.stdout.contains(&"z".repeat(1000)), "{chars}");
         assert_eq!(run.stdout.contains("zz..."), is_cut, "{chars}");

@@ -157,3 +157,45 @@ fn completion_scripts_are_printed_without_a_store() {
         assert!(run.stdout.contains("copy-snapshot"), "{shell}");
     }
 }
+
+#[test]
+fn r95_without_look_ups_a_backup_adds_the_same_whatever_the_store_knows() {
+    let secret = crate::collecting::random_bytes(5, 300_000);
+    let sandbox = Sandbox::empty().with_password(false);
+    sandbox.write("known/before", &secret);
+    sandbox.write("source/guess", &secret);
+    sandbox.write("source/other", &[&secret[..], b"twice in the stream"].concat());
+    let (source, known) = (sandbox.arg("source"), sandbox.arg("known"));
+    let mut added = Vec::new();
+    for store in ["blank", "knows"] {
+        let on = |arguments: &[&str]| sandbox.run(&[&["--json", "-r", store], arguments].concat());
+        on(&["init", "--encryption", "none"]).expect(0);
+        if store == "knows" {
+            on(&["backup", &known]).expect(0);
+        }
+        // With look-ups it shows.
+        let dry = on(&["backup", "--dry-run", &source]).expect(0).message("summary");
+        let shown = dry["bytes_new"].as_u64().unwrap();
+        assert_eq!(shown > 300_000, store == "blank", "{shown}");
+        let arguments = ["backup", &source, "--lookup", "none", "--force"];
+        let summary = on(&arguments).expect(0).message("summary");
+        assert_eq!(summary["chunks"], summary["chunks_new"]);
+        assert!(summary["bytes_new"].as_u64().unwrap() > 600_000, "{summary}");
+        let stored = summary["bytes_stored"].as_u64().unwrap();
+        assert!((600_000..620_000).contains(&stored), "{summary}");
+        // The same once more: nothing that the store knows by now makes a difference either.
+        let again = on(&arguments).expect(0).message("summary");
+        for field in ["chunks", "chunks_new", "bytes_new", "bytes_stored"] {
+            assert_eq!(again[field], summary[field], "{store}: {field}");
+            added.push(summary[field].clone());
+        }
+        on(&["check", "--read-data"]).expect(0);
+        let restored = on(&["dump", &format!("latest:{source}/guess")]).expect(0);
+        assert!(restored.stdout_bytes == secret);
+        // A collection puts together what is there twice, and takes nothing that is needed.
+        on(&["gc", "--space-goal", "all"]).expect(0);
+        on(&["check", "--read-data"]).expect(0);
+    }
+    let (blank, knows) = added.split_at(added.len() / 2);
+    assert_eq!(blank, knows);
+}

@@ -102,3 +102,50 @@ fn r75_whatever_is_planted_loses_nothing_and_is_named() {
         |line: &&String| ["snapshots", "restore", "backup"].iter().any(|it| line.starts_with(it));
     assert_eq!(stopped.iter().find(basic), None, "{stopped:#?}");
 }
+
+#[test]
+fn r75_a_directory_in_the_place_of_a_decision_is_named_and_so_is_the_remedy() {
+    let sandbox = Sandbox::with_encrypted_store();
+    let id = sandbox.backup(&[]);
+    let planted = [
+        (format!("changes/{id}.1"), &["hold", "latest"]),
+        (format!("tombstones/{id}"), &["forget", "--final"]),
+    ];
+    for (name, arguments) in &planted {
+        let place = sandbox.path("store").join(name);
+        fs::create_dir_all(&place).unwrap();
+        let run = sandbox.run(&["check"]).expect(1);
+        assert!(run.stdout.contains(name) && run.stdout.contains("removed"), "{}", run.stdout);
+        let mut arguments = arguments.to_vec();
+        if arguments[0] == "forget" {
+            arguments.push(&id);
+        }
+        let run = sandbox.run(&arguments).expect(1);
+        assert!(run.stderr.contains(name) && run.stderr.contains("removed"), "{}", run.stderr);
+        fs::remove_dir(place).unwrap();
+        if arguments[0] == "hold" {
+            sandbox.run(&["check"]).expect(0);
+            sandbox.run(&arguments).expect(0);
+            sandbox.run(&["release", "latest"]).expect(0);
+        }
+    }
+    sandbox.run(&["forget", "--final", &id]).expect(0);
+    sandbox.run(&["gc"]).expect(0);
+    sandbox.run(&["check"]).expect(0);
+}
+
+#[test]
+fn r88_a_second_copy_that_cannot_be_stored_is_told() {
+    let sandbox = Sandbox::with_encrypted_store();
+    let id = sandbox.backup(&[]);
+    let name = format!("copies/changes/{id}.1");
+    fs::create_dir_all(sandbox.path("store").join(&name)).unwrap();
+    let run = sandbox.run(&["hold", "latest"]).expect(0);
+    assert!(run.stderr.contains("second copy") && run.stderr.contains(&name), "{}", run.stderr);
+    assert_eq!(sandbox.run(&["--json", "snapshots"]).message("snapshot")["hold"], true);
+    fs::remove_dir(sandbox.path("store").join(&name)).unwrap();
+    // What the message says: a check stores it.
+    let run = sandbox.run(&["check"]).expect(0);
+    assert!(run.stdout.contains("two again"), "{}", run.stdout);
+    assert!(sandbox.path("store").join(&name).is_file());
+}

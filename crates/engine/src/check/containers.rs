@@ -1,7 +1,7 @@
 //! Verifies containers: their structure always, their data as far as asked for.
 //!
 //! Structure: header and its name, footer, and the metadata section, opened from the container
-//! itself. Data: the object is read with one request; its keyless checksum, every frame's seal and
+//! itself. Data: the object is read, a large one in pieces; its keyless checksum, every seal and
 //! every chunk's fingerprint are verified, chunks in batches. A container with a finding is always
 //! read whole, so that a restored file is noticed.
 //!
@@ -14,11 +14,10 @@
 use super::{CheckOptions, CheckReport, ReadData};
 use crate::container::frame::{FrameChunk, FrameOpener, verify_chunks};
 use crate::container::reader::{self, FrameReader};
+use crate::container::whole::{Ends, WholeReader, end_of_frames};
 use crate::job::Job;
 use crate::repository::Repository;
-use onefold_format::container::{
-    self, BodyChecksum, FOOTER_BYTES, Footer, HEADER_BYTES, MetadataSection,
-};
+use onefold_format::container::{self, BodyChecksum, FOOTER_BYTES, HEADER_BYTES, MetadataSection};
 use onefold_format::layout;
 use onefold_store::Key;
 use onefold_types::error::Context;
@@ -227,6 +226,7 @@ fn is_selected(read_data: ReadData, id: ContainerId) -> bool {
 struct Worker<'a> {
     repository: &'a Repository,
     opener: FrameOpener,
+    whole: WholeReader,
     survey: Survey,
     examined: u64,
     chunks_verified: u64,
@@ -243,6 +243,7 @@ fn work<'a>(
     let mut worker = Worker {
         repository,
         opener: FrameOpener::new()?,
+        whole: WholeReader::default(),
         survey: Survey::default(),
         examined: 0,
         chunks_verified: 0,
@@ -254,7 +255,7 @@ fn work<'a>(
             break;
         }
         let examined = match task.whole {
-            true => worker.read_whole(task.id),
+            true => worker.read_whole(task.id, task.bytes),
             false => worker.read_structure(task.id, task.bytes),
         };
         worker.examined += 1;
@@ -293,25 +294,15 @@ impl Worker<'_> {
         Ok(())
     }
 
-    fn read_whole(&mut self, id: ContainerId) -> Result<()> {
-        let key = Key::new(layout::container(id))?;
-        let mut bytes = self.repository.store().get(&key)?;
-        let footer = Footer::decode(&bytes, bytes.len() as u64)?;
-        let body = bytes.len() - FOOTER_BYTES;
-        let mut checksum = BodyChecksum::default();
-        checksum.update(&bytes[..body]);
-        let checksum_holds = checksum.finish() == footer.body_crc;
-        // The footer was compared with the object's length when it was decoded.
-        let metadata = footer.metadata_offset as usize;
-        let mut sealed = bytes[metadata..body].to_vec();
-        let opened = unless_stale(self.take_section(id, &mut sealed))?;
-        let header_problem = header_problem(&bytes[..HEADER_BYTES], id, opened.is_ok())?;
-        let section = opened?;
-        if end_of_frames(&section) != footer.metadata_offset {
+    fn read_whole(&mut self, id: ContainerId, bytes: u64) -> Result<()> {
+        let ends = self.whole.ends(self.repository, id, bytes)?;
+        let opened = unless_stale(self.take_section(id, &mut ends.sealed_section.clone()))?;
+        let header_problem = header_problem(&ends.header, id, opened.is_ok())?;
+        let verified = self.verify_frames(id, &ends, &opened?);
+        if verified.is_err() {
             self.survey.contents.remove(&id);
-            return Err(Error::damaged("its frames do not fill it"));
         }
-        let (bad, first) = self.verify_frames(id, &section, &mut bytes)?;
+        let (bad, first, checksum_holds) = verified?;
         let problem = first.or(header_problem).or_else(|| {
             let text = "its checksum does not hold, although all its chunks do";
             (!checksum_holds).then(|| text.to_owned())
@@ -332,50 +323,48 @@ impl Worker<'_> {
         Ok(section)
     }
 
-    /// Opens every frame and verifies its chunks; tells which are bad and what is wrong with the
-    /// first of them.
+    /// Opens every frame and verifies its chunks; tells which are bad, what is wrong with the first
+    /// of them, and whether the checksum of all holds.
     fn verify_frames(
         &mut self,
         id: ContainerId,
+        ends: &Ends,
         section: &MetadataSection,
-        bytes: &mut [u8],
-    ) -> Result<(BTreeSet<u32>, Option<String>)> {
+    ) -> Result<(BTreeSet<u32>, Option<String>, bool)> {
         let frames = FrameReader::new(self.repository, id)?;
-        let fingerprinter = self.repository.fingerprinter();
+        let Self { repository, opener, whole, chunks_verified, bytes_verified, .. } = self;
         let (mut bad, mut first) = (BTreeSet::new(), None);
         let mut chunks = section.chunks.as_slice();
         let mut batch = Vec::new();
-        for (part, frame) in (0u32..).zip(&section.frames) {
-            let count = chunks.partition_point(|chunk| chunk.frame <= part);
-            let (own, rest) = chunks.split_at(count);
-            chunks = rest;
-            batch.clear();
-            batch.extend(own.iter().map(|chunk| FrameChunk {
-                fingerprint: chunk.fingerprint,
-                length: chunk.length,
-                level: chunk.level,
-            }));
-            let start = frame.offset as usize;
-            let sealed = bytes
-                .get_mut(start..start + frame.stored_length as usize)
-                .ok_or_else(|| Error::damaged("a frame reaches beyond the container"))?;
-            let verified = frames.open(&mut self.opener, part, frame, sealed).and_then(|plain| {
-                verify_chunks(plain, &batch, fingerprinter)
-                    .context(|| format!("frame {part} of container {id}"))
-            });
-            match verified {
-                Ok(()) => {
-                    self.chunks_verified += count as u64;
-                    self.bytes_verified += u64::from(frame.plain_length);
+        let checksum_holds =
+            whole.frames(repository, ends, section, &mut |part, frame, sealed| {
+                let count = chunks.partition_point(|chunk| chunk.frame <= part);
+                let (own, rest) = chunks.split_at(count);
+                chunks = rest;
+                batch.clear();
+                batch.extend(own.iter().map(|chunk| FrameChunk {
+                    fingerprint: chunk.fingerprint,
+                    length: chunk.length,
+                    level: chunk.level,
+                }));
+                let verified = frames.open(opener, part, frame, sealed).and_then(|plain| {
+                    verify_chunks(plain, &batch, repository.fingerprinter())
+                        .context(|| format!("frame {part} of container {id}"))
+                });
+                match verified {
+                    Ok(()) => {
+                        *chunks_verified += count as u64;
+                        *bytes_verified += u64::from(frame.plain_length);
+                    }
+                    Err(error) if error.kind() == ErrorKind::Damaged => {
+                        bad.insert(part);
+                        first.get_or_insert_with(|| error.to_string());
+                    }
+                    Err(error) => return Err(error),
                 }
-                Err(error) if error.kind() == ErrorKind::Damaged => {
-                    bad.insert(part);
-                    first.get_or_insert_with(|| error.to_string());
-                }
-                Err(error) => return Err(error),
-            }
-        }
-        Ok((bad, first))
+                Ok(())
+            })?;
+        Ok((bad, first, checksum_holds))
     }
 
     fn damage(&mut self, id: ContainerId, problem: String, frames: BTreeSet<u32>) {
@@ -402,13 +391,6 @@ pub fn checksum_of(bytes: &[u8]) -> u64 {
     let mut checksum = BodyChecksum::default();
     checksum.update(bytes);
     checksum.finish()
-}
-
-fn end_of_frames(section: &MetadataSection) -> u64 {
-    section
-        .frames
-        .last()
-        .map_or(HEADER_BYTES as u64, |frame| frame.offset + u64::from(frame.stored_length))
 }
 
 /// What is wrong with a header. It carries no seal: a version that is not ours is believed only if

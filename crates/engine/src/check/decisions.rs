@@ -8,11 +8,14 @@
 
 use super::CheckReport;
 use crate::repository::Repository;
+use crate::session::SnapshotList;
 use crate::session::checkpoints::Checkpoints;
 use crate::session::decided::{self, CopyState, DecidedName};
 use crate::session::epoch::{self, Newest};
+use crate::session::marks::Marks;
 use crate::session::tombstones::{self, Forgotten};
-use onefold_format::layout;
+use onefold_format::layout::{self, ChangeName};
+use onefold_store::Key;
 use onefold_types::{Error, ErrorKind, Result};
 
 /// Checks everything that was decided. `record`: whether missing copies may be made.
@@ -37,6 +40,7 @@ pub fn check(repository: &Repository, record: bool, report: &mut CheckReport) ->
     for name in names(layout::SWEEPS)? {
         check_name(repository, name.parse().ok().map(DecidedName::sweep), record, report)?;
     }
+    check_free_names(repository, report)?;
     for directory in [layout::SESSIONS, layout::FINISHED, layout::PLANS] {
         check_listing(repository, directory, report)?;
     }
@@ -47,6 +51,35 @@ pub fn check(repository: &Repository, record: bool, report: &mut CheckReport) ->
              collection ends it, and nothing is deleted"
         )),
         Newest::Open(_) | Newest::Finished(_) => {}
+    }
+    Ok(())
+}
+
+/// Looks at the names that the next commands decide: something in the way there that is no object,
+/// such as a directory, is in no list, and stops them all the same.
+fn check_free_names(repository: &Repository, report: &mut CheckReport) -> Result<()> {
+    let list = SnapshotList::load(repository)?;
+    let mut names: Vec<DecidedName> = Vec::new();
+    for snapshot in &list.snapshots {
+        let number = list.changes.of(snapshot.id).last.saturating_add(1);
+        names.push(DecidedName::change(ChangeName { snapshot: snapshot.id, number }));
+        names.push(DecidedName::tombstone(snapshot.id));
+    }
+    let marks = Marks::load(repository)?;
+    names.extend(marks.hidden.values().flatten().map(|mark| DecidedName::fate(mark.id)));
+    if let Ok(number) = epoch::next_number(epoch::newest(repository)?.number()) {
+        names.extend([DecidedName::epoch(number), DecidedName::sweep(number)]);
+    }
+    for name in names {
+        let first = repository.store().decided(&Key::new(name.name())?).err();
+        let copy = Key::new(name.copy_name())?;
+        let second = repository.store().decided(&copy).err();
+        for error in [first, second].into_iter().flatten() {
+            match error.kind() {
+                ErrorKind::Io => report.problems.push(error.to_string()),
+                _ => return Err(error),
+            }
+        }
     }
     Ok(())
 }

@@ -34,7 +34,7 @@ use crate::session::checkpoints;
 use crate::session::epoch::{self, DecidedEpoch, Newest};
 use crate::session::evidence::Evidence;
 use crate::session::findings;
-use crate::session::marks::Marks as HiddenMarks;
+use crate::session::marks::{self, Marks as HiddenMarks};
 use crate::session::snapshots;
 use crate::session::tombstones::Forgotten;
 use crate::tree::TreeReader;
@@ -558,6 +558,7 @@ impl<'a> Collector<'a> {
             let started = Instant::now();
             announced::remove_decided(self.repository)?;
             changes::remove_forgotten(self.repository)?;
+            marks::remove_forgotten(self.repository)?;
             checkpoints::tidy(self.repository, self.options.reseal);
             let present = list::container_names(self.repository)?;
             match cleaning::rewrite_packs(self.repository, &present, self.job) {

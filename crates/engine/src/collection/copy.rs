@@ -114,6 +114,8 @@ impl CopyForward<'_> {
             }
         };
         let durable = context.log.settle()?;
+        // Its buffers are as large as what is read back beside them.
+        drop(context);
         rescued.stored_bytes += durable.iter().map(|container| container.bytes).sum::<u64>();
         read_back::verify(self.repository, &durable, &handed_in, self.threads, self.job)
             .and_then(|()| append::append(self.repository, None, &durable))
@@ -381,7 +383,7 @@ impl CopyForward<'_> {
                 self.repository.shared_store(),
                 self.repository.memory().containers_waiting_max,
             )?),
-            target_bytes: self.repository.configuration().container_size_bytes,
+            target_bytes: self.repository.container_target_bytes(),
             frame_bytes: limits::FRAME_PLAIN_TARGET_BYTES,
             named: Mutex::default(),
         }))

@@ -12,21 +12,15 @@ use super::parallel::in_parallel;
 use crate::container::frame::{FrameChunk, FrameOpener, verify_chunks};
 use crate::container::log::DurableContainer;
 use crate::container::reader::{self, FrameReader};
+use crate::container::whole::WholeReader;
 use crate::job::Job;
 use crate::repository::Repository;
 use crate::session::findings;
-use onefold_format::container::{
-    self, BodyChecksum, ChunkDescriptor, FOOTER_BYTES, Footer, MetadataSection,
-};
-use onefold_format::layout;
-use onefold_store::Key;
+use onefold_format::container::{self, ChunkDescriptor};
 use onefold_types::error::Context;
-use onefold_types::{Error, ErrorKind, Fingerprint, Result, limits};
+use onefold_types::{Error, ErrorKind, Fingerprint, Result};
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
-
-/// Bytes of containers that are held at once, about.
-const HELD_BYTES: usize = 64 * limits::MIB;
 
 /// What was handed in to be copied.
 #[derive(Debug, Default)]
@@ -48,13 +42,12 @@ pub fn verify(
     job: &Job,
 ) -> Result<()> {
     let next = AtomicUsize::new(0);
-    let target_bytes = repository.configuration().container_size_bytes;
-    let threads = threads.min(HELD_BYTES / target_bytes.max(1)).min(copies.len());
+    let threads = threads.min(copies.len());
     let results = in_parallel(threads, || {
-        let mut opener = FrameOpener::new()?;
+        let (mut opener, mut whole) = (FrameOpener::new()?, WholeReader::default());
         while let Some(copy) = copies.get(next.fetch_add(1, Ordering::Relaxed)) {
             job.interrupt.check()?;
-            if let Err(error) = read_back(repository, copy, &mut opener) {
+            if let Err(error) = read_back(repository, copy, &mut opener, &mut whole) {
                 return Err(distrusted(repository, copy, error));
             }
         }
@@ -74,46 +67,28 @@ fn read_back(
     repository: &Repository,
     copy: &DurableContainer,
     opener: &mut FrameOpener,
+    whole: &mut WholeReader,
 ) -> Result<()> {
-    let mut bytes = repository.store().get(&Key::new(layout::container(copy.id))?)?;
-    let footer = Footer::decode(&bytes, bytes.len() as u64)?;
-    let body = bytes.len() - FOOTER_BYTES;
-    let mut checksum = BodyChecksum::default();
-    checksum.update(&bytes[..body]);
-    if checksum.finish() != footer.body_crc || container::decode_header(&bytes)? != copy.id {
-        return Err(Error::damaged("its checksum or its header does not hold"));
+    let ends = whole.ends(repository, copy.id, copy.bytes)?;
+    if container::decode_header(&ends.header)? != copy.id {
+        return Err(Error::damaged("its header names another container"));
     }
-    let metadata = footer.metadata_offset as usize;
-    let mut sealed = bytes[metadata..body].to_vec();
+    let mut sealed = ends.sealed_section.clone();
     let section = reader::open_section(repository, copy.id, &mut sealed)?;
     if !section.chunks.iter().map(|chunk| &chunk.fingerprint).eq(&copy.fingerprints) {
         return Err(Error::damaged("its metadata section lists other chunks than were put in"));
     }
-    verify_frames(repository, copy, &section, &mut bytes[..metadata], opener)
-}
-
-/// Opens every frame and verifies its chunks.
-fn verify_frames(
-    repository: &Repository,
-    copy: &DurableContainer,
-    section: &MetadataSection,
-    bytes: &mut [u8],
-    opener: &mut FrameOpener,
-) -> Result<()> {
     let frames = FrameReader::new(repository, copy.id)?;
     let mut by_frame = section.chunks.chunk_by(|one, other| one.frame == other.frame);
-    for (part, frame) in (0u32..).zip(&section.frames) {
-        let start = usize::try_from(frame.offset).unwrap_or(usize::MAX);
-        let end = start.saturating_add(frame.stored_length as usize);
-        let sealed = bytes
-            .get_mut(start..end)
-            .ok_or_else(|| Error::damaged("a frame reaches beyond the container"))?;
+    let holds = whole.frames(repository, &ends, &section, &mut |part, frame, sealed| {
         let own: Vec<FrameChunk> = by_frame.next().unwrap_or_default().iter().map(chunk).collect();
         let plain = frames.open(opener, part, frame, sealed)?;
-        verify_chunks(plain, &own, repository.fingerprinter())
-            .context(|| format!("frame {part}"))?;
+        verify_chunks(plain, &own, repository.fingerprinter()).context(|| format!("frame {part}"))
+    })?;
+    match holds {
+        true => Ok(()),
+        false => Err(Error::damaged("its checksum does not hold")),
     }
-    Ok(())
 }
 
 fn chunk(chunk: &ChunkDescriptor) -> FrameChunk {

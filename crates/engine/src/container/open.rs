@@ -224,7 +224,12 @@ impl OpenContainer {
     fn collect_one(&mut self, body: &mut Body) -> Result<()> {
         if let Some(pending) = body.in_flight.pop_front() {
             let mut sealed = pending.wait()?;
-            self.spare.push(std::mem::take(&mut sealed.spare));
+            // Carried frames leave no buffer, and a frame must not be given one of none: what was
+            // put aside below it would never be used again.
+            let spare = std::mem::take(&mut sealed.spare);
+            if spare.capacity() > 0 && self.spare.len() <= FRAMES_IN_FLIGHT_MAX {
+                self.spare.push(spare);
+            }
             body.take(sealed)?;
         }
         Ok(())

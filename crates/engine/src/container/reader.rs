@@ -42,6 +42,11 @@ pub struct OpenedSection {
 
 /// Reads a metadata section without opening it.
 pub fn read_sealed_section(repository: &Repository, id: ContainerId) -> Result<Vec<u8>> {
+    read_tail(repository, id).map(|(_, sealed)| sealed)
+}
+
+/// Reads the footer of a container, and its metadata section without opening it.
+pub fn read_tail(repository: &Repository, id: ContainerId) -> Result<(Footer, Vec<u8>)> {
     let key = Key::new(layout::container(id))?;
     let (size, mut tail) = repository.store().get_tail(&key, TAIL_GUESS_BYTES)?;
     let footer = Footer::decode(&tail, size).context(|| format!("container {id}"))?;
@@ -58,7 +63,7 @@ pub fn read_sealed_section(repository: &Repository, id: ContainerId) -> Result<V
         .ok_or_else(|| Error::damaged(format!("container {id}: it is cut short")))?;
     tail.truncate(tail.len() - FOOTER_BYTES);
     tail.drain(..start);
-    Ok(tail)
+    Ok((footer, tail))
 }
 
 /// Opens and decodes a sealed metadata section, from a container or from a pack.

@@ -32,7 +32,7 @@ use crate::session::{Commit, Snapshot, SnapshotList, WriterSession, epoch, evide
 use crate::tree::{TreeReader, path};
 use onefold_format::node::{Entry, Reference};
 use onefold_format::record::{Outcome, RECORD_VERSION, SnapshotKind, SnapshotRecord, Summary};
-use onefold_types::{ContainerId, Error, ErrorKind, Result, SessionId};
+use onefold_types::{ContainerId, Error, ErrorKind, Result, SessionId, words};
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -51,12 +51,13 @@ pub fn backup(
 ) -> Result<BackupReport> {
     let started = Instant::now();
     let started_ns = repository.environment().clock.now_ns();
+    words::refuse_long_attributes(&options.tags, &options.description)?;
+    words::refuse_long_host(&options.host)?;
     let wanted = match &source {
         Source::Paths { paths, .. } => options.streams.min(paths.len()),
         Source::Stream { .. } => 1,
     };
-    let container_size_bytes = repository.configuration().container_size_bytes;
-    let memory = repository.memory().for_streams(wanted, container_size_bytes);
+    let memory = repository.memory().for_streams(wanted, repository.container_target_bytes());
     let more_bytes = memory.fixed_bytes - repository.memory().fixed_bytes;
     let _streams = repository.purse().take(more_bytes);
     let repository = &Arc::new(repository.with_memory(memory));

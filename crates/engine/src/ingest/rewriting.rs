@@ -14,6 +14,7 @@
 use super::BackupOptions;
 use crate::chunk_store::RewriteOptions;
 use crate::container::FrameId;
+use crate::look_up::LookupChoice;
 use crate::placement::{EarlierPlacement, PlacementReader, Unit};
 use crate::repository::Repository;
 use crate::session::{Snapshot, SnapshotList};
@@ -52,7 +53,8 @@ pub fn options(
     (costs, index_entries): (Option<DeviceCosts>, u64),
 ) -> (RewriteOptions, Option<EarlierPlacement>) {
     let choice = options.rewrite;
-    if choice == RewriteChoice::None {
+    // Where nothing is looked up there are no duplicates, and no history matters.
+    if choice == RewriteChoice::None || options.lookup == LookupChoice::None {
         return (RewriteOptions::none(), None);
     }
     let unit = Unit::for_rewriting(&choice, costs.map_or(0, |costs| costs.device_read_ns));
@@ -61,7 +63,7 @@ pub fn options(
     let history = earlier.as_mut().and_then(|earlier| earlier.uses(unit).ok());
     let stored = StoredBefore::of(list, index_entries);
     let parameters = RewriteParameters {
-        container_bytes: repository.configuration().container_size_bytes as u64,
+        container_bytes: repository.container_target_bytes() as u64,
         expected: previous.map(|previous| Expected {
             chunks: previous.record.summary.chunks,
             unique_chunks: previous.record.summary.chunks_new,

@@ -46,6 +46,20 @@ impl Repository {
     /// Errors: `Invalid` if there are others and `remove_others` is not given; `KeysChanged` if
     /// somebody else has rotated the keys since this store was opened. Nothing has changed then.
     pub fn rotate_keys(&self, password: &[u8], remove_others: bool) -> Result<Rotation> {
+        // Slots are only ever removed by others who rotate, or change passwords, at the same time.
+        self.rotate(password, remove_others).map_err(|error| match error.kind() {
+            ErrorKind::NotFound => Error::new(
+                ErrorKind::KeysChanged,
+                format!(
+                    "the keys were not rotated: somebody else has rotated or removed keys at the \
+                     same time ({error}); look with 'onefold key list', and try again"
+                ),
+            ),
+            _ => error,
+        })
+    }
+
+    fn rotate(&self, password: &[u8], remove_others: bool) -> Result<Rotation> {
         let ring = self.ring.as_ref().ok_or_else(not_encrypted)?;
         let current = self.current_key.ok_or_else(not_encrypted)?;
         let store = self.store();
@@ -87,6 +101,9 @@ impl Repository {
             // One that stays holds what nothing is sealed under.
             let _ = slots::remove(store, key, environment);
             return Err(error);
+        }
+        if let Err(error) = generations::has_copy(store, number) {
+            self.note_uncopied(&layout::generation(number), &error);
         }
         let (mut removed, mut left) = (Vec::new(), Vec::new());
         for id in self.without_newest()? {

@@ -39,9 +39,11 @@ use crate::environment::Environment;
 use onefold_crypto::{Generation, KDF_WORK_MAX_KIB, KdfCost, KeyRing, KeySlot};
 use onefold_format::layout;
 use onefold_store::{Key, Store};
-use onefold_types::{Error, ErrorKind, KeyId, Result, StoreId};
+use onefold_types::{Error, ErrorKind, KeyId, Result, StoreId, words};
 use std::collections::{BTreeMap, BTreeSet};
 
+/// Times that slots are looked for because others have removed some meanwhile.
+const LOOKS_MAX: usize = 4;
 /// Kibibytes times passes that all slots of a store are tried with: sixteen of the dearest keys
 /// that are offered, or some hundreds of the usual ones.
 const WORK_MAX_KIB: u64 = 16 * KDF_WORK_MAX_KIB;
@@ -74,6 +76,7 @@ pub(super) fn list(store: &dyn Store) -> Result<Listed> {
 
 /// Stores a new slot, twice.
 pub(super) fn put(store: &dyn Store, slot: &KeySlot, environment: &Environment) -> Result<KeyId> {
+    words::refuse_long_label(&slot.label)?;
     let id = KeyId::random(&*environment.randomness);
     let bytes = slot.to_bytes()?;
     store.put(&Key::new(layout::key_slot_copy(id))?, &bytes)?;
@@ -160,9 +163,7 @@ pub(super) fn unlock(
     memory_bytes: usize,
     environment: &Environment,
 ) -> Result<(KeyRing, KeyId)> {
-    let ids = list(store)?.slots;
-    let mut read: Vec<(KeyId, Result<Vec<KeySlot>>)> =
-        ids.iter().map(|id| (*id, read_sound(store, *id))).collect();
+    let mut read = read_all(store)?;
     let newest = generations::newest(store, &|| claimed(store))?;
     let standing = |sound: &[KeySlot]| {
         let of = |slot: &KeySlot| slot.claimed().map(|claimed| newest.standing(claimed));
@@ -204,6 +205,24 @@ pub(super) fn unlock(
     Err(cannot_open(store, refused, problems))
 }
 
+/// Reads all slots. If others remove some meanwhile, as a rotation does, it looks again: what they
+/// have put before that is there then.
+fn read_all(store: &dyn Store) -> Result<Vec<(KeyId, Result<Vec<KeySlot>>)>> {
+    let mut looks = 0;
+    loop {
+        looks += 1;
+        let ids = list(store)?.slots;
+        let read: Vec<(KeyId, Result<Vec<KeySlot>>)> =
+            ids.iter().map(|id| (*id, read_sound(store, *id))).collect();
+        let is_gone = |sound: &Result<Vec<KeySlot>>| {
+            sound.as_ref().is_err_and(|error| error.kind() == ErrorKind::NotFound)
+        };
+        if looks == LOOKS_MAX || !read.iter().any(|(_, sound)| is_gone(sound)) {
+            return Ok(read);
+        }
+    }
+}
+
 /// A ring that was opened, if it holds the newest generation, or is to. A rotation that was stopped
 /// before it had decided is finished so.
 fn made_current(
@@ -214,7 +233,8 @@ fn made_current(
     environment: &Environment,
 ) -> Result<KeyRing> {
     let own = ring.newest();
-    let is_current = match newest.standing(Some(own)) {
+    let standing = newest.standing(Some(own));
+    let is_current = match standing {
         Standing::Current => true,
         Standing::Outdated => false,
         Standing::Ahead => match generations::decide(store, own, &*environment.randomness) {
@@ -233,7 +253,11 @@ fn made_current(
                  open the store with the password that was used for 'onefold key rotate', and add \
                  this one anew with 'onefold key add'. If nobody rotated the keys, somebody has \
                  put '{0}' there: remove that and 'copies/{0}'",
-                layout::generation(newest.number)
+                // What is ahead was decided to be something else just now, or never to be.
+                layout::generation(match standing {
+                    Standing::Ahead => own.number,
+                    Standing::Current | Standing::Outdated => newest.number,
+                })
             ),
         )),
     }

@@ -33,7 +33,7 @@ use super::tombstones::{self, Forgotten, Standing};
 use crate::repository::Repository;
 use onefold_format::layout::{self, ChangeName};
 use onefold_format::record::{self, Change, Outcome, SnapshotRecord};
-use onefold_types::{Error, ErrorKind, Result, SessionId};
+use onefold_types::{Error, ErrorKind, Result, SessionId, words};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Times that a change is applied again because others were faster.
@@ -295,6 +295,9 @@ fn append(
         let before = known.attributes(repository, id)?;
         let mut after = before.clone();
         apply(&mut after);
+        if after != before {
+            words::refuse_long_attributes(&after.tags, &after.description)?;
+        }
         let is_said = after == before && !known.is_lost && (!always || is_new);
         if !is_said && decide(repository, id, &known, by, after.clone(), false)? {
             (is_new, known.last) = (true, known.last + 1);

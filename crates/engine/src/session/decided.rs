@@ -11,8 +11,8 @@
 //!   *unknown*: an error of kind `Damaged`, never an absence.
 //! - Whoever decides gets the opened winner and whether it is its own; what won is read back.
 //! - What a newer generation of keys may have sealed is not *unknown*: the error says so.
-//! - A copy that cannot be put (a full device) does not undo the decision; a check or a collection
-//!   puts it later.
+//! - A copy that cannot be put (a full device, too few open files) does not undo the decision. It
+//!   is told ([`Repository::uncopied`]); a check puts it later.
 
 use crate::repository::Repository;
 use onefold_crypto::Purpose;
@@ -135,7 +135,9 @@ impl DecidedName {
         };
         if earlier.is_none() {
             // See the header: the decision stands whether or not there is room for its copy.
-            let _ = self.put_copy(repository, &won);
+            if let Err(error) = self.put_copy(repository, &won) {
+                repository.note_uncopied(&self.name, &error);
+            }
         }
         Ok(Decision { record, is_own: won == own })
     }
@@ -236,7 +238,12 @@ impl DecidedName {
 
     fn put_copy(&self, repository: &Repository, sealed: &[u8]) -> Result<()> {
         match repository.store().put(&Key::new(self.copy_name())?, sealed) {
-            Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(()),
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+                match self.sealed_copy(repository)? {
+                    Some(_) => Ok(()),
+                    None => Err(in_the_way(&self.copy_name())),
+                }
+            }
             other => other,
         }
     }
@@ -273,6 +280,12 @@ impl DecidedName {
             self.copy_name()
         ))
     }
+}
+
+/// A name that is taken, and not by an object.
+fn in_the_way(name: &str) -> Error {
+    let message = format!("'{name}' exists and leads to no object: it has to be removed");
+    Error::new(ErrorKind::Io, message)
 }
 
 /// The last components of all names decided below a directory, those of which only the copy is left

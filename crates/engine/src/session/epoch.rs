@@ -47,6 +47,17 @@ pub enum Newest {
     },
 }
 
+impl Newest {
+    /// The number of the newest epoch; 0 if there was none.
+    #[must_use]
+    pub fn number(&self) -> u64 {
+        match self {
+            Self::Finished(number) | Self::Lost { number, .. } => *number,
+            Self::Open(epoch) => epoch.number,
+        }
+    }
+}
+
 /// An epoch that was decided.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct DecidedEpoch {

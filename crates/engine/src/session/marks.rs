@@ -11,6 +11,7 @@
 
 use super::changes::{self, Known};
 use super::decided::{self, DecidedName};
+use super::epoch;
 use crate::repository::Repository;
 use onefold_crypto::Purpose;
 use onefold_format::layout;
@@ -156,6 +157,22 @@ pub fn clear(repository: &Repository, snapshot: SessionId) -> Result<()> {
     })?;
     let delete = |(snapshot, id)| repository.store().delete(&Key::new(layout::mark(snapshot, id))?);
     names.into_iter().try_for_each(delete)
+}
+
+/// Removes the marks on snapshots that the newest plan knows to be forgotten for good: whoever
+/// forgot them may have been stopped before [`clear`]. Returns how many there were.
+pub fn remove_forgotten(repository: &Repository) -> Result<u64> {
+    let forgotten = epoch::newest_tombstones(repository)?;
+    let mut names = Vec::new();
+    repository.store().list_names(layout::MARKS, &mut |name| {
+        let of = layout::mark_of(name).ok().filter(|(marked, _)| forgotten.contains(marked));
+        names.extend(of);
+        Ok(())
+    })?;
+    for (snapshot, id) in &names {
+        repository.store().delete(&Key::new(layout::mark(*snapshot, *id))?)?;
+    }
+    Ok(names.len() as u64)
 }
 
 fn read_fate(repository: &Repository, id: MarkId) -> Result<Option<Fate>> {

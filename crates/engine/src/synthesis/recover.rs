@@ -25,6 +25,7 @@ pub fn recover(
     options: &SynthesisOptions,
     job: &Job,
 ) -> Result<SessionId> {
+    options.refuse_long()?;
     until_saved(repository, job, |session| {
         let list = SnapshotList::load(repository)?;
         let store = chunk_store(repository, avoided(repository, session)?)?;

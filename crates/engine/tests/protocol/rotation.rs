@@ -242,6 +242,46 @@ fn r90_what_is_planted_as_a_generation_turns_no_damage_into_changed_keys() {
     assert_eq!(report.problems.len(), 3, "{report:?}");
 }
 
+#[test]
+fn r90_a_forged_decision_that_a_generation_never_was_is_named() {
+    let (memory, repository) = create();
+    repository.rotate_keys(PASSWORD, false).unwrap();
+    let mut number = [0; 16];
+    number[0] = 2;
+    // No key seals it, so anybody who can write to the store can forge it.
+    let environment = repository.environment();
+    let forged = Vault::new(None)
+        .seal_record(Purpose::Generation, &number, &[0; 16], &*environment.randomness)
+        .unwrap();
+    for name in ["generations/2", "copies/generations/2"] {
+        let name = Key::new(name).unwrap();
+        assert!(memory.remove(&name));
+        memory.put(&name, &forged).unwrap();
+    }
+    let error = open_with(&memory, PASSWORD, 2).err().unwrap().to_string();
+    assert!(error.contains("'generations/2'") && !error.contains("generations/1"), "{error}");
+    // What the message says is done.
+    for name in ["generations/2", "copies/generations/2"] {
+        assert!(memory.remove(&Key::new(name).unwrap()));
+    }
+    save(&Arc::new(open_with(&memory, PASSWORD, 3).unwrap()), &items(1));
+}
+
+#[test]
+fn r90_who_loses_against_another_rotation_is_told_what_happened() {
+    let memory = MemoryStore::recording();
+    let repository = create_on(Arc::new(memory.clone()), Suite::Aes256Gcm);
+    // Another rotation has removed the slot, and the decision is not seen yet.
+    let own = repository.keys().unwrap()[0].id;
+    for name in [layout::key_slot(own), layout::key_slot_copy(own)] {
+        assert!(memory.remove(&Key::new(name).unwrap()));
+    }
+    let error = repository.rotate_keys(PASSWORD, true).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::KeysChanged);
+    let told = error.to_string();
+    assert!(told.contains("not rotated") && told.contains("try again"), "{told}");
+}
+
 fn first_master_key(store: &MemoryStore, repository: &Repository) -> MasterKey {
     let id = repository.keys().unwrap()[0].id;
     let slot = KeySlot::from_bytes(&slot_of(store, id)).unwrap();

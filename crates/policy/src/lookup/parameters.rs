@@ -31,6 +31,8 @@ pub enum LookupStrategy {
     Sampled(SampledParameters),
     /// Eager or lazy, whichever costs less.
     Auto(AutoParameters),
+    /// Not at all: every chunk is new, whatever the index knows and the stream has held before.
+    None,
 }
 
 impl Default for LookupStrategy {
@@ -144,7 +146,7 @@ impl LookupStrategy {
     /// One is not (`Invalid`); the message names the range.
     pub fn validate(&self) -> Result<()> {
         match self {
-            Self::Eager(_) => Ok(()),
+            Self::Eager(_) | Self::None => Ok(()),
             Self::Lazy(lazy) | Self::SecondLook(lazy) => {
                 check("the length of a locality ring", lazy.ring_length, RING_LENGTH_RANGE)?;
                 let threshold = lazy.bucket_threshold;

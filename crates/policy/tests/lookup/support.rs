@@ -146,7 +146,7 @@ impl Owner {
         cache_bytes: usize,
     ) -> Self {
         let waiting_max = match strategy {
-            LookupStrategy::Eager(_) => 0,
+            LookupStrategy::Eager(_) | LookupStrategy::None => 0,
             LookupStrategy::Lazy(lazy) | LookupStrategy::SecondLook(lazy) => lazy.buffer_max,
             LookupStrategy::Sampled(sampled) => sampled.segment_length,
             LookupStrategy::Auto(auto) => auto.buffer_max,

@@ -170,7 +170,11 @@ impl<D: Disk> Objects<D> {
             }
             // Or it was decided just now.
         }
-        let message = format!("'{key}' in '{}' exists and leads to no object", self.place);
+        let message = format!(
+            "'{key}' in '{}' exists and leads to no object, so nothing can be decided there: it \
+             was not put by onefold, and has to be removed",
+            self.place
+        );
         Err(Error::new(ErrorKind::Io, message))
     }
 

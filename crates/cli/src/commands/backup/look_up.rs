@@ -14,7 +14,8 @@ use serde_json::json;
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Experiments")]
 pub struct LookUpArguments {
-    /// auto, eager, eager,filter-first, lazy, lazy,ring=N,bucket=N, sampled or sampled,segment=N
+    /// auto, eager, eager,filter-first, lazy, lazy,ring=N,bucket=N, sampled, sampled,segment=N, or
+    /// none: store every chunk anew, so that what is added tells nothing of what is there
     #[arg(long, value_name = "HOW")]
     lookup: Option<LookupChoice>,
     /// The kind of index runs written: bloom, fuse or signature [default: as those that are there]

@@ -1,0 +1,130 @@
+//! Reads a container from its beginning to its end, in pieces that do not grow with it.
+//!
+//! A container of the usual size is one piece, read with one request. Of a larger one the tail
+//! comes first: footer and metadata section, which says where the frames lie. Then the header and
+//! the frames follow in pieces of about [`PIECE_MAX_BYTES`], each read with one request. The
+//! keyless checksum is continued over them as they come, before a frame is opened in its place,
+//! and over the section as it was read.
+//!
+//! Concurrency: a [`WholeReader`] belongs to one thread, which keeps its buffer for the next
+//! container.
+
+use super::reader;
+use crate::repository::Repository;
+use onefold_format::container::{
+    BodyChecksum, Footer, FrameDescriptor, HEADER_BYTES, MetadataSection,
+};
+use onefold_format::layout;
+use onefold_store::Key;
+use onefold_types::{ContainerId, Error, Result, limits};
+
+/// Bytes that are read at once, one frame at least: a container of the default size, whole.
+const PIECE_MAX_BYTES: u64 = 6 * limits::MIB as u64;
+
+/// Reads containers one after the other.
+#[derive(Default)]
+pub struct WholeReader {
+    buffer: Vec<u8>,
+}
+
+/// The ends of a container, as they were read.
+pub struct Ends {
+    key: Key,
+    footer: Footer,
+    /// The first bytes.
+    pub header: [u8; HEADER_BYTES],
+    /// The metadata section, sealed.
+    pub sealed_section: Vec<u8>,
+    /// Whether all of it was read.
+    is_held: bool,
+}
+
+/// What becomes of a frame: its number, what the section says of it, its sealed bytes.
+pub type EachFrame<'a> = dyn FnMut(u32, &FrameDescriptor, &mut [u8]) -> Result<()> + 'a;
+
+impl WholeReader {
+    /// Reads the ends of a container of so many bytes; a small one is read whole.
+    ///
+    /// Errors: `NotFound` if it does not exist, `Damaged` if its footer does not hold.
+    pub fn ends(
+        &mut self,
+        repository: &Repository,
+        id: ContainerId,
+        size_bytes: u64,
+    ) -> Result<Ends> {
+        let key = Key::new(layout::container(id))?;
+        let mut header = [0; HEADER_BYTES];
+        if size_bytes > PIECE_MAX_BYTES {
+            let (footer, sealed_section) = reader::read_tail(repository, id)?;
+            repository.store().get_range(&key, 0, &mut header)?;
+            return Ok(Ends { key, footer, header, sealed_section, is_held: false });
+        }
+        self.buffer.resize(usize::try_from(size_bytes).unwrap_or(usize::MAX), 0);
+        repository.store().get_range(&key, 0, &mut self.buffer)?;
+        let footer = Footer::decode(&self.buffer, size_bytes)?;
+        // The footer was compared with the object's length when it was decoded.
+        let (body, rest) = self.buffer.split_at(footer.metadata_offset as usize);
+        let sealed_section = rest[..footer.metadata_length as usize].to_vec();
+        header.copy_from_slice(&body[..HEADER_BYTES]);
+        Ok(Ends { key, footer, header, sealed_section, is_held: true })
+    }
+
+    /// Hands every frame of the container whose ends were read last to `each`, sealed, with its
+    /// number; tells whether the checksum holds.
+    ///
+    /// Errors: `Damaged` if the frames do not fill the container; those of `each`.
+    pub fn frames(
+        &mut self,
+        repository: &Repository,
+        ends: &Ends,
+        section: &MetadataSection,
+        each: &mut EachFrame<'_>,
+    ) -> Result<bool> {
+        if end_of_frames(section) != ends.footer.metadata_offset {
+            return Err(Error::damaged("its frames do not fill it"));
+        }
+        let mut checksum = BodyChecksum::default();
+        checksum.update(&ends.header);
+        let (mut left, mut part) = (section.frames.as_slice(), 0);
+        while let Some(first) = left.first() {
+            let fits = |frame: &&FrameDescriptor| end_of(frame) - first.offset <= PIECE_MAX_BYTES;
+            let (piece, rest) = left.split_at(left.iter().take_while(fits).count().max(1));
+            left = rest;
+            let length: u64 = piece.iter().map(|frame| u64::from(frame.stored_length)).sum();
+            let length = usize::try_from(length).unwrap_or(usize::MAX);
+            let start = match ends.is_held {
+                true => first.offset as usize,
+                false => {
+                    self.buffer.resize(length, 0);
+                    repository.store().get_range(&ends.key, first.offset, &mut self.buffer)?;
+                    0
+                }
+            };
+            let mut bytes = self.buffer.get_mut(start..start + length).ok_or_else(misplaced)?;
+            checksum.update(bytes);
+            for frame in piece {
+                let (sealed, after) = bytes
+                    .split_at_mut_checked(frame.stored_length as usize)
+                    .ok_or_else(misplaced)?;
+                each(part, frame, sealed)?;
+                (bytes, part) = (after, part + 1);
+            }
+        }
+        checksum.update(&ends.sealed_section);
+        Ok(checksum.finish() == ends.footer.body_crc)
+    }
+}
+
+fn misplaced() -> Error {
+    Error::damaged("its frames do not follow each other")
+}
+
+fn end_of(frame: &FrameDescriptor) -> u64 {
+    frame.offset.saturating_add(u64::from(frame.stored_length))
+}
+
+/// Where the last frame ends.
+#[must_use]
+pub fn end_of_frames(section: &MetadataSection) -> u64 {
+    section.frames.last().map_or(HEADER_BYTES as u64, end_of)
+}
