@@ -3,7 +3,8 @@
 use crate::output::Output;
 use onefold_engine::Repository;
 use onefold_engine::placement::PlacedItem;
-use onefold_engine::session::{Snapshot, SnapshotList, snapshots, tombstones};
+use onefold_engine::session::outcome;
+use onefold_engine::session::{Snapshot, SnapshotList, tombstones};
 use onefold_engine::tree::{TreeReader, path};
 use onefold_format::node::{Entry, EntryKind, Reference};
 use onefold_policy::retention::Candidate;
@@ -46,7 +47,7 @@ impl Location {
 pub fn unless_forgotten<T>(repository: &Repository, id: SessionId, result: Result<T>) -> Result<T> {
     match result {
         Err(error) if error.is_damage() && tombstones::is_forgotten(repository, id)? => {
-            Err(snapshots::forgotten(id))
+            Err(outcome::forgotten(id))
         }
         other => other,
     }

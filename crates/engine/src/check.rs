@@ -238,11 +238,10 @@ pub fn check(
 }
 
 /// Whether there are containers that no session can have written that may still commit, and nothing
-/// tells that there ever was a snapshot. The sessions are looked for after the containers and
-/// before the records: a first backup that runs meanwhile is found as the one or as the other.
+/// tells that there ever was one. The sessions are looked for after the containers and before their
+/// outcomes: a first backup that runs or is stopped meanwhile is found as the one or as the other.
 fn has_lost_all_records(repository: &Repository, survey: &containers::Survey) -> Result<bool> {
-    Ok(evidence::without_writer(repository, None, survey.contents.keys())? > 0
-        && SnapshotList::load(repository)?.snapshots.is_empty()
+    Ok(evidence::strays_among(repository, None, survey.contents.keys())? > 0
         && Forgotten::load(repository)?.ids.is_empty())
 }
 

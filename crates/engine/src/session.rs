@@ -6,8 +6,10 @@
 //! | [`announced`] | which sessions were announced and have no outcome |
 //! | [`decided`] | names that are decided once, and their second copies |
 //! | [`epoch`] | the newest epoch and what it condemns |
+//! | [`outcome`] | how one session ended |
 //! | [`snapshots`] | the authenticated list of snapshots |
 //! | [`tombstones`] | what is forgotten for good |
+//! | [`forgetting`] | giving up, and finishing what was stopped |
 //! | [`changes`] | what is said about snapshots after they were made |
 //! | [`checkpoints`] | what decided names say, said again to be read at once |
 //! | [`marks`] | what is hidden until it is brought back |
@@ -25,7 +27,9 @@ pub mod doubts;
 pub mod epoch;
 pub mod evidence;
 pub mod findings;
+pub mod forgetting;
 pub mod marks;
+pub mod outcome;
 pub mod snapshots;
 pub mod tombstones;
 pub mod writer;

@@ -28,7 +28,7 @@ use crate::job::Job;
 use crate::repository::Repository;
 use crate::session::checkpoints;
 use crate::session::findings;
-use crate::session::snapshots::read_outcome;
+use crate::session::outcome::read_outcome;
 use crate::session::{Commit, SnapshotList, WriterSession};
 use crate::tree::directory::Directory;
 use crate::tree::{TreeReader, path};

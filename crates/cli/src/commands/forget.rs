@@ -16,6 +16,7 @@ use crate::time;
 use clap::Args;
 use jiff::tz::TimeZone;
 use onefold_engine::collection::{CollectOptions, SpaceGoal};
+use onefold_engine::session::forgetting;
 use onefold_engine::session::{Snapshot, tombstones};
 use onefold_engine::{Repository, retention};
 use onefold_policy::retention::{
@@ -282,7 +283,7 @@ fn give_up(
     } else {
         let by = format!("{}@{}", user_name(), host_name());
         context.with_reserve(repository, || {
-            chosen.iter().try_for_each(|id| tombstones::give_up(repository, *id, &by))
+            chosen.iter().try_for_each(|id| forgetting::give_up(repository, *id, &by))
         })?;
         context.output.set_done(format!("{count} given up"));
         let line = format!("gave up {count}: whatever their records named may be collected");

@@ -13,7 +13,8 @@ use crate::time;
 use clap::{Args, ValueEnum};
 use onefold_engine::patterns::Patterns;
 use onefold_engine::restore::{self, Overwrite, RestoreOptions, RestoreReport, Without};
-use onefold_engine::session::{snapshots, tombstones};
+use onefold_engine::session::outcome;
+use onefold_engine::session::tombstones;
 use onefold_policy::restore_plan::RestoreEngine;
 use onefold_types::Result;
 use serde_json::json;
@@ -191,7 +192,7 @@ pub fn run(context: &Context, arguments: &RestoreArguments) -> Result<Outcome> {
     place::warn_of_unmatched(&context.output, &options.exclude);
     describe(context, &report, &options, begun.elapsed())?;
     if problems > 0 && tombstones::is_forgotten(&repository, snapshot.id)? {
-        let error = snapshots::forgotten(snapshot.id);
+        let error = outcome::forgotten(snapshot.id);
         context.output.warning(&format!("{error}: what is missing was collected"));
     }
     context.output.message("summary", fields)?;

@@ -5,7 +5,7 @@ use crate::collecting::random_bytes;
 use crate::support::{Sandbox, holds};
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, Stdio};
+use std::process::{Child, ChildStdin, Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// The files below a directory of the store and below its second copies.
@@ -77,6 +77,14 @@ fn r59_a_first_backup_that_was_killed_is_no_loss() {
     let (mut child, _stdin) = running_backup(&sandbox);
     child.kill().unwrap();
     child.wait().unwrap();
+    sandbox.run(&["check", "--read-data"]).expect(0);
+
+    // One that was told to stop says itself that it has no snapshot.
+    let sandbox = Sandbox::with_store();
+    let (mut child, _stdin) = running_backup(&sandbox);
+    let kill = format!("kill -TERM {}", child.id());
+    assert!(Command::new("sh").args(["-c", &kill]).status().unwrap().success());
+    assert_eq!(child.wait().unwrap().code(), Some(130));
     sandbox.run(&["check", "--read-data"]).expect(0);
 }
 

@@ -10,7 +10,7 @@ use super::decisions::is_about_writing;
 use crate::repository::Repository;
 use crate::session::checkpoints::{self, Checkpoints, Ending, Part, Parts, read_all};
 use crate::session::decided::DecidedName;
-use crate::session::snapshots::read_outcome;
+use crate::session::outcome::read_outcome;
 use crate::session::tombstones::Forgotten;
 use onefold_format::layout::{self, ChangeName};
 use onefold_format::record::{self, Change};

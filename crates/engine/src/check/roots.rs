@@ -13,7 +13,7 @@ use super::resolver::FoundNode;
 use super::trees::{Trees, key_of};
 use crate::container::reader;
 use crate::repository::Repository;
-use crate::session::snapshots::read_outcome;
+use crate::session::outcome::read_outcome;
 use crate::session::{Snapshot, tombstones::Forgotten};
 use onefold_format::node::{Node, Reference, Totals};
 use onefold_format::record::Outcome;

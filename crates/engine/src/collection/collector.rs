@@ -29,14 +29,14 @@ use crate::index::{FingerprintIndex, merge, rebuild};
 use crate::job::Job;
 use crate::repository::Repository;
 use crate::session::announced;
-use crate::session::changes;
+use crate::session::changes::{self, Changes};
 use crate::session::checkpoints;
 use crate::session::epoch::{self, DecidedEpoch, Newest};
 use crate::session::evidence::Evidence;
 use crate::session::findings;
+use crate::session::forgetting;
 use crate::session::marks::{self, Marks as HiddenMarks};
 use crate::session::snapshots;
-use crate::session::tombstones::Forgotten;
 use crate::tree::TreeReader;
 use account::Account;
 use missing::Missing;
@@ -129,7 +129,7 @@ impl<'a> Collector<'a> {
     pub fn run(mut self) -> Result<CollectReport> {
         if !self.options.mark_only {
             settle::fence_abandoned(self.repository)?;
-            changes::finish_forgetting(self.repository, "gc")?;
+            forgetting::finish_forgetting(self.repository, "gc")?;
         }
         let mut vanished = 0;
         for _ in 0..TRIES_MAX {
@@ -220,7 +220,7 @@ impl<'a> Collector<'a> {
                 (decided.number, decided.plan.condemned.into_iter().collect::<BTreeSet<_>>())
             }
         };
-        let (forgotten, changes) = Forgotten::load_with_changes(self.repository)?;
+        let (forgotten, changes) = Changes::load_with_tombstones(self.repository)?;
         let marks = HiddenMarks::load(self.repository)?;
         let mut evidence = Evidence::of(&forgotten, &marks);
         evidence.extend(changes.proved());

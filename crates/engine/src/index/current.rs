@@ -19,7 +19,7 @@ use super::fingerprint_index::FingerprintIndex;
 use super::rebuild;
 use crate::job::Job;
 use crate::repository::Repository;
-use onefold_types::{Error, ErrorKind, Fingerprint, Result, RunId};
+use onefold_types::{Error, ErrorKind, Fingerprint, Result};
 use std::sync::PoisonError;
 
 /// How often whoever misses a chunk catches up before giving up: each time the list of runs has
@@ -36,15 +36,6 @@ pub fn changes_too_often(fingerprint: &Fingerprint) -> Error {
              each time; try again when fewer processes write to the store"
         ),
     )
-}
-
-/// What is known of catching up.
-#[derive(Default)]
-pub struct CatchUps {
-    /// The list of runs for which everything that no run covers was indexed, or could not be.
-    replayed: Option<Vec<RunId>>,
-    /// Whether the store takes no runs from this process.
-    is_read_only: bool,
 }
 
 impl FingerprintIndex {

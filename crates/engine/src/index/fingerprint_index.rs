@@ -18,7 +18,6 @@
 //! misses a chunk asks whether the list of runs has changed ([`super::current`]).
 
 use super::IndexMode;
-use super::current::CatchUps;
 use super::run::{Answer, Part, Run};
 use super::run_list::{RETRIES_MAX, changing, list_runs};
 use crate::memory::Lease;
@@ -46,6 +45,15 @@ pub struct FingerprintIndex {
     lease: Mutex<Option<Lease>>,
     piece_loads: AtomicU64,
     pub(super) catch_ups: Mutex<CatchUps>,
+}
+
+/// What is known of catching up.
+#[derive(Default)]
+pub struct CatchUps {
+    /// The list of runs for which everything that no run covers was indexed, or could not be.
+    pub(super) replayed: Option<Vec<RunId>>,
+    /// Whether the store takes no runs from this process.
+    pub(super) is_read_only: bool,
 }
 
 /// The runs of an index at one moment.

@@ -27,7 +27,7 @@ use crate::repository::Repository;
 use crate::session::checkpoints;
 use crate::session::doubts::Doubts;
 use crate::session::findings;
-use crate::session::snapshots::read_outcome;
+use crate::session::outcome::read_outcome;
 use crate::session::{Commit, Snapshot, SnapshotList, WriterSession, epoch, evidence};
 use crate::tree::{TreeReader, path};
 use onefold_format::node::{Entry, Reference};

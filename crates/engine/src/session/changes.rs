@@ -28,7 +28,7 @@
 use super::checkpoints::Checkpoints;
 use super::decided::{self, DecidedName};
 use super::epoch;
-use super::snapshots;
+use super::outcome::read_outcome;
 use super::tombstones::{self, Forgotten, Standing};
 use crate::repository::Repository;
 use onefold_format::layout::{self, ChangeName};
@@ -39,7 +39,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Times that a change is applied again because others were faster.
 const TRIES_MAX: usize = 32;
 /// Why a snapshot is forgotten that somebody else has begun to forget.
-const CLOSED: &str = "its last change says so";
+pub(super) const CLOSED: &str = "its last change says so";
 
 /// What can be said about a snapshot.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -115,7 +115,7 @@ impl Known {
     }
 
     fn attributes(&self, repository: &Repository, id: SessionId) -> Result<Attributes> {
-        let Some(Outcome::Committed(mut record)) = snapshots::read_outcome(repository, id)? else {
+        let Some(Outcome::Committed(mut record)) = read_outcome(repository, id)? else {
             let message = format!("there is no snapshot {}", id.short());
             return Err(Error::new(ErrorKind::NotFound, message));
         };
@@ -126,9 +126,17 @@ impl Known {
 }
 
 impl Changes {
+    /// All tombstones, and the changes of all snapshots that have none.
+    pub fn load_with_tombstones(repository: &Repository) -> Result<(Forgotten, Self)> {
+        let known = Checkpoints::load(repository)?;
+        let forgotten = Forgotten::load_with(repository, &known)?;
+        let changes = Self::load_with(repository, &forgotten, &known)?;
+        Ok((forgotten, changes))
+    }
+
     /// Reads the newest change of every snapshot that has no tombstone.
     pub fn load(repository: &Repository) -> Result<Self> {
-        Ok(Forgotten::load_with_changes(repository)?.1)
+        Ok(Changes::load_with_tombstones(repository)?.1)
     }
 
     /// The same for whoever has read which changes the newest plan names.
@@ -350,18 +358,6 @@ pub fn close(
     Err(changed_all_the_time(id))
 }
 
-/// Forgets the snapshots whose last change says so, and that somebody was stopped before he had
-/// forgotten.
-pub fn finish_forgetting(repository: &Repository, by: &str) -> Result<()> {
-    for id in Changes::load(repository)?.forgotten() {
-        if tombstones::standing(repository, id)? != Standing::Forgotten {
-            tombstones::forget(repository, id, by, CLOSED)?;
-            super::marks::clear(repository, id)?;
-        }
-    }
-    Ok(())
-}
-
 /// Deletes the changes of snapshots that the newest plan knows to be forgotten: nobody asks for
 /// them any more. Returns how many there were.
 pub fn remove_forgotten(repository: &Repository) -> Result<u64> {
@@ -452,13 +448,7 @@ fn read(
 
 /// The changes that the newest plan names.
 fn planned(repository: &Repository) -> Result<BTreeMap<SessionId, u64>> {
-    Ok(epoch::newest_plan(repository)?.map(|plan| numbers_of(&plan)).unwrap_or_default())
-}
-
-/// The changes that a plan names.
-#[must_use]
-pub fn numbers_of(plan: &record::Plan) -> BTreeMap<SessionId, u64> {
-    plan.changes.iter().map(|name| (name.snapshot, name.number)).collect()
+    Ok(epoch::newest_plan(repository)?.map(|plan| epoch::changes_of(&plan)).unwrap_or_default())
 }
 
 fn forgotten_for_good(id: SessionId) -> Error {

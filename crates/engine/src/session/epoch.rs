@@ -16,7 +16,7 @@ use onefold_format::{layout, record};
 use onefold_store::Key;
 use onefold_types::error::Context;
 use onefold_types::{ContainerId, Error, ErrorKind, PlanId, Result, SessionId};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Tries before an epoch that keeps changing is reported: each means that a collection finished in
 /// between, so more than a few in a row are a fault, not a race.
@@ -313,4 +313,10 @@ pub fn finished_name(number: u64) -> [u8; 16] {
     let mut name = epoch_name(number);
     name[8] = 2;
     name
+}
+
+/// The changes that a plan names.
+#[must_use]
+pub fn changes_of(plan: &record::Plan) -> BTreeMap<SessionId, u64> {
+    plan.changes.iter().map(|name| (name.snapshot, name.number)).collect()
 }

@@ -100,19 +100,19 @@ impl Evidence {
 /// Containers in a store in which no session has an outcome, and that are older than every session
 /// that may be running but `own`: how many; 0 if any session has an outcome.
 pub fn strays(repository: &Repository, own: SessionId) -> Result<u64> {
-    let is_blank = || decided::names(repository, layout::OUTCOMES).map(|names| names.is_empty());
-    if !is_blank()? {
+    if !is_blank(repository)? {
         return Ok(0);
     }
-    let names = list::container_names(repository)?;
-    let strays = without_writer(repository, Some(own), &names)?;
-    // One of these sessions may have committed, and tidied up, since it was looked for.
-    Ok(if is_blank()? { strays } else { 0 })
+    strays_among(repository, Some(own), &list::container_names(repository)?)
 }
 
-/// How many of these containers are older than every session but `own` that has no outcome. One
-/// that had none when they were listed has one now, or still counts here.
-pub fn without_writer<'a>(
+/// Whether no session has an outcome.
+fn is_blank(repository: &Repository) -> Result<bool> {
+    decided::names(repository, layout::OUTCOMES).map(|names| names.is_empty())
+}
+
+/// The same of these containers, which were listed before.
+pub fn strays_among<'a>(
     repository: &Repository,
     own: Option<SessionId>,
     containers: impl IntoIterator<Item = &'a ContainerId>,
@@ -121,7 +121,9 @@ pub fn without_writer<'a>(
     let is_stray = |id: &&ContainerId| {
         oldest_ms.is_none_or(|oldest| id.created_ms() < oldest - CLOCK_DIFFERENCE_MS)
     };
-    Ok(containers.into_iter().filter(is_stray).count() as u64)
+    let strays = containers.into_iter().filter(is_stray).count() as u64;
+    // One of these sessions may have ended, and tidied up, since it was looked for.
+    Ok(if is_blank(repository)? { strays } else { 0 })
 }
 
 /// Outcomes that are proved and not there.

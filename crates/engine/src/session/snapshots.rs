@@ -14,14 +14,15 @@
 
 use super::changes::Changes;
 use super::checkpoints::{Checkpoints, Ending};
-use super::decided::{self, DecidedName};
+use super::decided;
 use super::evidence::{Evidence, Missing, decided_sessions};
 use super::marks::Marks;
+use super::outcome::read_outcome;
 use super::tombstones::Forgotten;
 use crate::repository::Repository;
 use onefold_format::layout;
-use onefold_format::record::{self, Outcome, SnapshotRecord};
-use onefold_types::{Error, ErrorKind, Result, SessionId};
+use onefold_format::record::SnapshotRecord;
+use onefold_types::{ErrorKind, Result, SessionId};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A committed session.
@@ -246,26 +247,4 @@ pub fn committed_but(
     evidence.missing(repository, &decided, &mut missing)?;
     missing.check()?;
     Ok(Committed { snapshots, outcomes: decided })
-}
-
-/// Reads how a session ended, if it has.
-///
-/// Errors: `Damaged` if it has, and neither copy of its record can be read.
-pub fn read_outcome(repository: &Repository, id: SessionId) -> Result<Option<Outcome>> {
-    let decoded = DecidedName::outcome(id)
-        .read(repository)
-        .and_then(|bytes| bytes.map(|bytes| record::decode(&bytes, "outcome")).transpose());
-    decoded.map_err(|error| match error.kind() {
-        ErrorKind::Damaged => error.context(format!(
-            "the record of snapshot {id} is lost (bring the file back from a copy of the store, or \
-             give the snapshot up with 'onefold forget --give-up {id}')"
-        )),
-        _ => error.context(format!("snapshot {id}")),
-    })
-}
-
-/// An error about a snapshot that cannot be read because it was forgotten meanwhile.
-#[must_use]
-pub fn forgotten(id: SessionId) -> Error {
-    Error::new(ErrorKind::NotFound, format!("snapshot {} has been forgotten meanwhile", id.short()))
 }

@@ -6,14 +6,12 @@
 //! forgotten and collected (rule D1). What the newest plan names as forgotten stays forgotten
 //! whatever becomes of the tombstone: its space may be gone, and a later plan names it again.
 
-use super::changes::{self, Changes};
 use super::checkpoints::{Checkpoints, read_all};
 use super::decided::{self, DecidedName};
 use super::epoch;
-use super::snapshots::SnapshotList;
 use crate::repository::Repository;
 use onefold_format::layout;
-use onefold_format::record::{self, Outcome, Tombstone};
+use onefold_format::record::{self, Tombstone};
 use onefold_types::{Error, ErrorKind, Result, SessionId};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -55,14 +53,6 @@ impl Forgotten {
         Self::load_with(repository, &Checkpoints::load(repository)?)
     }
 
-    /// The same, and the changes of all snapshots that have none.
-    pub fn load_with_changes(repository: &Repository) -> Result<(Self, Changes)> {
-        let known = Checkpoints::load(repository)?;
-        let forgotten = Self::load_with(repository, &known)?;
-        let changes = Changes::load_with(repository, &forgotten, &known)?;
-        Ok((forgotten, changes))
-    }
-
     /// The same; what is in a checkpoint is not read again. The checkpoints were read before.
     pub fn load_with(repository: &Repository, known: &Checkpoints) -> Result<Self> {
         let mut forgotten = Self::default();
@@ -86,7 +76,7 @@ impl Forgotten {
             }
         }
         if let Some(plan) = epoch::newest_plan(repository)? {
-            forgotten.changes = changes::numbers_of(&plan);
+            forgotten.changes = epoch::changes_of(&plan);
             forgotten.ids.extend(plan.tombstones);
             forgotten.decided.extend(plan.outcomes);
         }
@@ -178,34 +168,8 @@ pub fn forget(repository: &Repository, id: SessionId, by: &str, reason: &str) ->
     decide(repository, id, by, reason, false)
 }
 
-/// Gives up a session whose outcome cannot be read any more, so that collections go on without it:
-/// whatever it may have been is lost then.
-///
-/// Errors: `Invalid` if its outcome can be read, or if nothing tells that there ever was one.
-pub fn give_up(repository: &Repository, id: SessionId, by: &str) -> Result<()> {
-    let refused = |why: &str| Err(Error::invalid(format!("snapshot {id} {why}")));
-    let outcome = DecidedName::outcome(id);
-    let is_missing = match outcome.read(repository) {
-        Ok(Some(_)) => {
-            return refused("can be read; forget it as any other, with 'onefold forget --final'");
-        }
-        Ok(None) if !SnapshotList::load(repository)?.lost.contains(&id) => {
-            return refused("is unknown: nothing in the store tells that it ever existed");
-        }
-        Ok(None) => true,
-        Err(error) if error.is_damage() => false,
-        Err(error) => return Err(error),
-    };
-    decide(repository, id, by, "its record was lost", true)?;
-    if is_missing {
-        // What is gone can be decided again: that the session has no snapshot. So nothing is
-        // missing any more, also where the tombstone is older and does not say so.
-        outcome.decide(repository, &record::encode(&Outcome::Fenced)?)?;
-    }
-    Ok(())
-}
-
-fn decide(
+/// Decides a tombstone, and makes sure that everybody sees it.
+pub(super) fn decide(
     repository: &Repository,
     id: SessionId,
     by: &str,

@@ -9,7 +9,7 @@
 
 use super::decided::DecidedName;
 use super::epoch::{self, Epoch};
-use super::snapshots;
+use super::outcome::read_outcome;
 use super::tombstones::{self, Standing};
 use crate::environment::process_name;
 use crate::repository::Repository;
@@ -77,7 +77,7 @@ impl WriterSession {
     /// Whether `parent` is committed and not forgotten, so that its subtrees may be reused (W3).
     /// What cannot be told, because its tombstone cannot be read, counts as forgotten (rule D1).
     pub fn check_parent(&self, parent: SessionId) -> Result<bool> {
-        let committed = match snapshots::read_outcome(&self.repository, parent) {
+        let committed = match read_outcome(&self.repository, parent) {
             Ok(outcome) => matches!(outcome, Some(Outcome::Committed(_))),
             Err(error) if error.kind() == ErrorKind::Damaged => false,
             Err(error) => return Err(error),

@@ -18,7 +18,7 @@ use crate::world::*;
 use onefold_crypto::{Purpose, Vault};
 use onefold_engine::collection::{CollectOptions, SpaceGoal};
 use onefold_engine::session::epoch::finished_name;
-use onefold_engine::session::snapshots::read_outcome;
+use onefold_engine::session::outcome::read_outcome;
 use onefold_engine::session::{Commit, SnapshotList, WriterSession};
 use onefold_engine::tree::directory::Directory;
 use onefold_format::layout;

@@ -8,7 +8,8 @@ use onefold_engine::Repository;
 use onefold_engine::collection::{CollectOptions, collect};
 use onefold_engine::session::checkpoints::{self, Checkpoints, Ending, NEW_NAMES_MIN, PARTS_MAX};
 use onefold_engine::session::evidence::Evidence;
-use onefold_engine::session::{Commit, SnapshotList, WriterSession, snapshots, tombstones};
+use onefold_engine::session::forgetting;
+use onefold_engine::session::{Commit, SnapshotList, WriterSession, snapshots};
 use onefold_engine::{check, retention};
 use onefold_format::layout;
 use onefold_format::node::Reference;
@@ -271,7 +272,7 @@ fn an_outcome_that_only_a_checkpoint_proves_is_missed_until_it_is_given_up() {
     assert!(!check_all(&past.repository).is_clean());
     let error = collect(&past.repository, &everything(), &job()).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Damaged, "{error}");
-    tombstones::give_up(&past.repository, newest, "me").unwrap();
+    forgetting::give_up(&past.repository, newest, "me").unwrap();
     let list = listed(&past.memory);
     assert!(list.lost.is_empty() && list.problems.is_empty(), "{list:?}");
     let report = check_all(&past.repository);

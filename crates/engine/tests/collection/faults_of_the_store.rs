@@ -11,6 +11,7 @@ use onefold_engine::session::changes::Known;
 use onefold_engine::session::decided::{CopyState, DecidedName};
 use onefold_engine::session::doubts::{self, Doubts};
 use onefold_engine::session::epoch::{self, Newest};
+use onefold_engine::session::forgetting;
 use onefold_engine::session::tombstones::{self, Standing};
 use onefold_engine::session::{SnapshotList, WriterSession, marks};
 use onefold_format::layout;
@@ -221,10 +222,10 @@ fn r66_a_lost_outcome_stops_collections_until_it_is_given_up() {
 
         let known = *saved.contents.keys().find(|id| **id != lost).unwrap();
         for wrong in [known, SessionId([9; 16])] {
-            let error = tombstones::give_up(&saved.repository, wrong, "me").unwrap_err();
+            let error = forgetting::give_up(&saved.repository, wrong, "me").unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
         }
-        tombstones::give_up(&saved.repository, lost, "me").unwrap();
+        forgetting::give_up(&saved.repository, lost, "me").unwrap();
         saved.contents.remove(&lost);
         collect(&saved.repository, &everything(), &job()).unwrap();
         saved.assert_whole();

@@ -288,13 +288,13 @@ fn r89_changes_that_a_collection_removes_are_not_lost() {
     collect(&saved.repository, &everything(), &job()).unwrap();
     // Somebody has read this plan, and lists the changes after the next collection.
     let plan = epoch::newest_plan(&saved.repository).unwrap().unwrap();
-    assert_eq!(changes::numbers_of(&plan).get(&id), Some(&2));
+    assert_eq!(epoch::changes_of(&plan).get(&id), Some(&2));
     retention::change(&saved.repository, &[id], "me", &|it| it.hold = false).unwrap();
     saved.forget(&[id]);
     collect(&saved.repository, &everything(), &job()).unwrap();
     assert!(names(&saved.memory, layout::CHANGES).is_empty());
     let slow =
-        changes::Changes::load_planned(&saved.repository, &changes::numbers_of(&plan)).unwrap();
+        changes::Changes::load_planned(&saved.repository, &epoch::changes_of(&plan)).unwrap();
     assert!(!slow.of(id).is_lost);
     assert!(slow.problems(&|_| true, &|_| true).is_empty());
 }

@@ -13,7 +13,8 @@ use onefold_engine::ingest::{BackupOptions, ParentChoice, Selection, Source, bac
 use onefold_engine::look_up::LookupChoice;
 use onefold_engine::patterns::Patterns;
 use onefold_engine::restore::DumpOptions;
-use onefold_engine::session::{SnapshotList, snapshots, tombstones};
+use onefold_engine::session::outcome;
+use onefold_engine::session::{SnapshotList, tombstones};
 use onefold_engine::{Environment, InitOptions, MemoryPlan, Repository, find, restore, retention};
 use onefold_format::node::EntryKind;
 use onefold_policy::accelerated_filter::{FilterConfiguration, FilterOrder};
@@ -410,7 +411,7 @@ pub fn dry_run(repository: &Arc<Repository>) -> Result<CollectReport> {
 /// All files of a snapshot, by their last names.
 pub fn content_of(repository: &Arc<Repository>, id: SessionId) -> Result<Content> {
     let list = SnapshotList::load(repository)?;
-    let snapshot = list.get(id).ok_or_else(|| snapshots::forgotten(id))?;
+    let snapshot = list.get(id).ok_or_else(|| outcome::forgotten(id))?;
     let mut files = Vec::new();
     find::walk(repository, snapshot.record.root, &job(), &mut |path, entry| {
         if entry.kind == EntryKind::File {

@@ -101,7 +101,8 @@ impl Configuration {
         };
         let text = format!(
             "{seed}: {chunker} {hash} {compression} {lookup} {rewrite} {index} {mark} {engine} \
-             encrypted {is_encrypted} threads {threads} streams {streams} {mebibytes} MiB {filter:?}"
+             encrypted {is_encrypted} threads {threads} streams {streams} {mebibytes} MiB \
+             {filter:?}"
         );
         let memory = MemoryPlan::new(mebibytes << 20).unwrap();
         Self { init, backup, mark, engine, memory, text }

@@ -2,7 +2,8 @@
 
 use crate::steps::*;
 use onefold_crypto::Purpose;
-use onefold_engine::session::{SnapshotList, snapshots};
+use onefold_engine::session::SnapshotList;
+use onefold_engine::session::outcome;
 use onefold_engine::synthesis::{Part, SynthesisOptions, fastcopy, synthesize};
 use onefold_engine::tree::TreeReader;
 use onefold_engine::tree::directory::{DirectoryBuilder, OwnerNames};
@@ -312,7 +313,7 @@ fn r7_a_fenced_copy_starts_over_a_few_times() {
     let outcomes = names(&memory, "outcomes");
     let fenced = outcomes.iter().filter(|name| {
         let id = layout::last_component(name).parse().unwrap();
-        snapshots::read_outcome(&plain, id).unwrap() == Some(Outcome::Fenced)
+        outcome::read_outcome(&plain, id).unwrap() == Some(Outcome::Fenced)
     });
     assert_eq!(fenced.count(), 2);
     let error = fastcopy(&fencing(1000), source, &options(), &job()).unwrap_err();

@@ -7,7 +7,8 @@ use onefold_engine::collection::settle;
 use onefold_engine::container::reader;
 use onefold_engine::index::FingerprintIndex;
 use onefold_engine::session::epoch::{self, Epoch, Newest};
-use onefold_engine::session::{Commit, SnapshotList, WriterSession, snapshots, tombstones};
+use onefold_engine::session::outcome;
+use onefold_engine::session::{Commit, SnapshotList, WriterSession, tombstones};
 use onefold_format::layout;
 use onefold_format::record::{self, Outcome};
 use onefold_store::layers::{Call, Fault, Faulty, Operation};
@@ -213,7 +214,7 @@ fn r7_an_outcome_is_decided_once() {
     assert!(fence(&repository, id));
     assert_eq!(commit(&repository, session, root.reference), Commit::Fenced);
     assert!(SnapshotList::load(&repository).unwrap().get(id).is_none());
-    let outcome = snapshots::read_outcome(&repository, id).unwrap();
+    let outcome = outcome::read_outcome(&repository, id).unwrap();
     assert_eq!(outcome, Some(Outcome::Fenced));
 
     // The writer is first: the collector learns that it committed.
@@ -258,7 +259,7 @@ fn session_objects_go_once_the_outcome_is_decided() {
     let id = session.id();
     session.abandon();
     assert!(names(&memory, "sessions").is_empty());
-    let outcome = snapshots::read_outcome(&repository, id).unwrap();
+    let outcome = outcome::read_outcome(&repository, id).unwrap();
     assert_eq!(outcome, Some(Outcome::Fenced));
 }
 

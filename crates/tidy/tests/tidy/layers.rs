@@ -2,7 +2,7 @@
 
 use crate::no_findings;
 use onefold_tidy::files::{self, File};
-use onefold_tidy::imports::Imports;
+use onefold_tidy::imports::{Imports, circles};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::process::Command;
@@ -123,4 +123,17 @@ fn modules_of_the_engine_import_only_from_below() {
     }
     let findings: Vec<String> = findings.into_iter().collect();
     no_findings("a module of the engine imports only from those below it", &findings);
+}
+#[test]
+fn files_do_not_import_each_other_in_circles() {
+    let mut findings = Vec::new();
+    for krate in std::fs::read_dir(files::root().join("crates")).expect("crates") {
+        let krate = krate.expect("an entry").file_name().into_string().expect("a name");
+        let (source, files) = sources(&krate);
+        let imports = Imports::of(&source, &files);
+        for circle in circles(&imports.edges()).iter().filter(|circle| circle.len() > 2) {
+            findings.push(format!("{} files: {}", circle.len(), circle.join(", ")));
+        }
+    }
+    no_findings("no more than two files import each other in a circle", &findings);
 }

@@ -7,7 +7,7 @@
 use super::Checkpoints;
 use crate::environment::open_files_max;
 use crate::repository::Repository;
-use crate::session::snapshots::read_outcome;
+use crate::session::outcome::read_outcome;
 use onefold_format::record::{Outcome, SnapshotRecord};
 use onefold_types::{Error, ErrorKind, Result, SessionId};
 use std::sync::atomic::{AtomicUsize, Ordering};
