@@ -209,15 +209,7 @@ pub fn check(
     report.problems.extend(findings.problems.iter().cloned());
 
     let survey = containers::survey(repository, options, &findings.ids, job, &mut report)?;
-    let has_lost_all = list.snapshots.is_empty() && has_lost_all_records(repository, &survey)?;
-    if has_lost_all {
-        report.problems.push(format!(
-            "there are {} container(s), and no record of any snapshot, not even of a forgotten \
-             one: if the directory '{}' was lost, bring it back from a copy of the store",
-            survey.contents.len(),
-            layout::OUTCOMES
-        ));
-    }
+    let has_lost_all = list.snapshots.is_empty() && seems_lost(repository, &survey, &mut report)?;
     let mut coverage = index::check_runs(repository, &survey, job, &mut report)?;
     index::check_packs(repository, &survey, job, &mut coverage, &mut report)?;
 
@@ -238,11 +230,38 @@ pub fn check(
 }
 
 /// Whether there are containers that no session can have written that may still commit, and nothing
-/// tells that there ever was one. The sessions are looked for after the containers and before their
-/// outcomes: a first backup that runs or is stopped meanwhile is found as the one or as the other.
-fn has_lost_all_records(repository: &Repository, survey: &containers::Survey) -> Result<bool> {
-    Ok(evidence::strays_among(repository, None, survey.contents.keys())? > 0
-        && Forgotten::load(repository)?.ids.is_empty())
+/// tells that there ever was one; says so. Sessions are looked for after the containers and before
+/// the records: a first backup that runs meanwhile is found as the one or as the other.
+fn seems_lost(
+    repository: &Repository,
+    survey: &containers::Survey,
+    report: &mut CheckReport,
+) -> Result<bool> {
+    let strays = evidence::without_writer(repository, None, survey.contents.keys())?;
+    let is_blank = evidence::is_blank(repository)?;
+    if strays == 0
+        || !SnapshotList::load(repository)?.snapshots.is_empty()
+        || !Forgotten::load(repository)?.ids.is_empty()
+    {
+        return Ok(false);
+    }
+    let found = format!(
+        "there are {strays} container(s), and no record of any snapshot, not even of a forgotten \
+         one"
+    );
+    let remedy = format!(
+        "if the directory '{}' was lost, bring it back from a copy of the store",
+        layout::OUTCOMES
+    );
+    match is_blank {
+        true => report.problems.push(format!("{found}: {remedy}")),
+        // A first backup that was stopped leaves just this.
+        false => report.notes.push(format!(
+            "{found}, as a first backup that was stopped leaves them ('onefold gc --allow-empty' \
+             frees their space); {remedy}"
+        )),
+    }
+    Ok(is_blank)
 }
 
 /// Raises a doubt if something is missing that no finding names; removes those that were there when

@@ -5,7 +5,7 @@
 //! message that names it; the suite itself can fail, which its own tests show with broken stores.
 
 use crate::{Key, Listed, Store};
-use onefold_types::{ErrorKind, Result};
+use onefold_types::{Error, ErrorKind, Result};
 use std::collections::BTreeSet;
 use std::sync::Barrier;
 use std::thread;
@@ -13,8 +13,9 @@ use std::thread;
 type Outcome = Result<(), String>;
 type Check = fn(&dyn Store) -> Outcome;
 
-const CHECKS: [(&str, Check); 11] = [
+const CHECKS: [(&str, Check); 12] = [
     ("put and get", put_and_get),
+    ("pieces", pieces),
     ("names are taken once", names_are_taken_once),
     ("ranges", ranges),
     ("tails", tails),
@@ -91,6 +92,53 @@ fn put_and_get(store: &dyn Store) -> Outcome {
     done("settle", store.settle(""))?;
     done("settle", store.settle("containers"))?;
     done("settle what is missing", store.settle("missing"))
+}
+
+/// Objects that are made piece by piece are as those that are put whole.
+fn pieces(store: &dyn Store) -> Outcome {
+    for (number, lengths) in
+        [&[][..], &[0], &[1], &[0, 3, 0], &[4096, 1], &[300_000, 0, 262_144, 7]].iter().enumerate()
+    {
+        let key = key(&format!("index/pieces-{number}"))?;
+        let whole = pattern(lengths.iter().sum());
+        let (mut start, mut given) = (0, 0);
+        let put = store.put_pieces(&key, &mut |piece| {
+            let length = lengths.get(given).copied().unwrap_or_default();
+            piece.extend_from_slice(&whole[start..start + length]);
+            (start, given) = (start + length, given + 1);
+            Ok(given < lengths.len())
+        });
+        done("put_pieces", put)?;
+        let got = done("get", store.get(&key))?;
+        ensure(got == whole, || format!("pieces of {lengths:?} bytes came back otherwise"))?;
+        let again = store.put_pieces(&key, &mut |piece| {
+            piece.push(1);
+            Ok(false)
+        });
+        fails("pieces for a name that is taken", ErrorKind::AlreadyExists, again)?;
+        ensure(done("get", store.get(&key))? == whole, || "a taken name has changed".into())?;
+    }
+    let key = key("index/never")?;
+    let mut given = 0;
+    let put = store.put_pieces(&key, &mut |piece| {
+        given += 1;
+        piece.extend_from_slice(&pattern(100_000));
+        match given {
+            1 | 2 => Ok(true),
+            _ => Err(Error::damaged("no more pieces")),
+        }
+    });
+    fails("pieces that end in an error", ErrorKind::Damaged, put)?;
+    fails("get after that", ErrorKind::NotFound, store.get(&key))?;
+    let mut names = BTreeSet::new();
+    done(
+        "list",
+        store.list_names("index", &mut |name| {
+            names.insert(name.to_owned());
+            Ok(())
+        }),
+    )?;
+    ensure(names.len() == 6, || format!("left behind: {names:?}"))
 }
 
 fn names_are_taken_once(store: &dyn Store) -> Outcome {

@@ -10,7 +10,7 @@
 //! | [`key`] | the names of objects |
 //! | [`local`] | a directory: the production store, with its rules for durability |
 //! | [`memory`] | everything in RAM, with an operation log and tampering for tests |
-//! | [`layers`] | wrappers: counting, faulty, latency, caching |
+//! | [`layers`] | wrappers: counting, faulty, latency, throttled |
 //! | [`conformance`] | test support: the one suite that every store and every layer passes |
 //!
 //! Rules:
@@ -33,7 +33,6 @@ pub mod conformance;
 pub mod key;
 pub mod layers;
 pub mod local;
-mod lru;
 pub mod memory;
 mod shared;
 

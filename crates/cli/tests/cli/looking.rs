@@ -185,9 +185,9 @@ fn r95_without_look_ups_a_backup_adds_the_same_whatever_the_store_knows() {
         assert!((600_000..620_000).contains(&stored), "{summary}");
         // The same once more: nothing that the store knows by now makes a difference either.
         let again = on(&arguments).expect(0).message("summary");
-        for field in ["chunks", "chunks_new", "bytes_new", "bytes_stored"] {
-            assert_eq!(again[field], summary[field], "{store}: {field}");
-            added.push(summary[field].clone());
+        for summary in [&summary, &again] {
+            let of = |field: &str| summary[field].as_u64().unwrap();
+            added.push(["chunks", "chunks_new", "bytes_new", "bytes_stored"].map(of));
         }
         on(&["check", "--read-data"]).expect(0);
         let restored = on(&["dump", &format!("latest:{source}/guess")]).expect(0);
@@ -196,6 +196,11 @@ fn r95_without_look_ups_a_backup_adds_the_same_whatever_the_store_knows() {
         on(&["gc", "--space-goal", "all"]).expect(0);
         on(&["check", "--read-data"]).expect(0);
     }
-    let (blank, knows) = added.split_at(added.len() / 2);
-    assert_eq!(blank, knows);
+    // The times of the directories above may take some bytes more or less.
+    for one in &added {
+        assert_eq!(one[..2], added[0][..2], "{added:?}");
+        for (bytes, expected) in one[2..].iter().zip(&added[0][2..]) {
+            assert!(bytes.abs_diff(*expected) < 256, "{added:?}");
+        }
+    }
 }

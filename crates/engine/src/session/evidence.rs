@@ -103,16 +103,19 @@ pub fn strays(repository: &Repository, own: SessionId) -> Result<u64> {
     if !is_blank(repository)? {
         return Ok(0);
     }
-    strays_among(repository, Some(own), &list::container_names(repository)?)
+    let strays = without_writer(repository, Some(own), &list::container_names(repository)?)?;
+    // One of these sessions may have ended, and tidied up, since it was looked for.
+    Ok(if is_blank(repository)? { strays } else { 0 })
 }
 
 /// Whether no session has an outcome.
-fn is_blank(repository: &Repository) -> Result<bool> {
+pub fn is_blank(repository: &Repository) -> Result<bool> {
     decided::names(repository, layout::OUTCOMES).map(|names| names.is_empty())
 }
 
-/// The same of these containers, which were listed before.
-pub fn strays_among<'a>(
+/// How many of these containers, which were listed before, are older than every session but `own`
+/// that has no outcome.
+pub fn without_writer<'a>(
     repository: &Repository,
     own: Option<SessionId>,
     containers: impl IntoIterator<Item = &'a ContainerId>,
@@ -121,9 +124,7 @@ pub fn strays_among<'a>(
     let is_stray = |id: &&ContainerId| {
         oldest_ms.is_none_or(|oldest| id.created_ms() < oldest - CLOCK_DIFFERENCE_MS)
     };
-    let strays = containers.into_iter().filter(is_stray).count() as u64;
-    // One of these sessions may have ended, and tidied up, since it was looked for.
-    Ok(if is_blank(repository)? { strays } else { 0 })
+    Ok(containers.into_iter().filter(is_stray).count() as u64)
 }
 
 /// Outcomes that are proved and not there.

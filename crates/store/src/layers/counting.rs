@@ -110,6 +110,20 @@ impl<S: Store> Blobs for Counting<S> {
         self.count(Operation::Put, key.as_str(), result, |()| bytes.len() as u64)
     }
 
+    fn put_pieces(
+        &self,
+        key: &Key,
+        next: &mut dyn FnMut(&mut Vec<u8>) -> Result<bool>,
+    ) -> Result<()> {
+        let mut bytes = 0;
+        let result = self.store.put_pieces(key, &mut |piece| {
+            let more = next(piece)?;
+            bytes += piece.len() as u64;
+            Ok(more)
+        });
+        self.count(Operation::Put, key.as_str(), result, |()| bytes)
+    }
+
     fn get(&self, key: &Key) -> Result<Vec<u8>> {
         let result = self.store.get(key);
         self.count(Operation::Get, key.as_str(), result, |bytes| bytes.len() as u64)

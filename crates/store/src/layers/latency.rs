@@ -96,6 +96,22 @@ impl<S: Store> Blobs for Latency<S> {
         self.store.put(key, bytes)
     }
 
+    fn put_pieces(
+        &self,
+        key: &Key,
+        next: &mut dyn FnMut(&mut Vec<u8>) -> Result<bool>,
+    ) -> Result<()> {
+        let mut bytes = 0;
+        self.store.put_pieces(key, &mut |piece| {
+            let more = next(piece)?;
+            bytes += piece.len() as u64;
+            if !more {
+                self.charge(Operation::Put, bytes);
+            }
+            Ok(more)
+        })
+    }
+
     fn get(&self, key: &Key) -> Result<Vec<u8>> {
         let result = self.store.get(key);
         self.charge(Operation::Get, result.as_ref().map_or(0, |bytes| bytes.len() as u64));

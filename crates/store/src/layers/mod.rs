@@ -6,18 +6,15 @@
 //! | [`Faulty`] | scripted or seeded faults, lying acknowledgements and a full device |
 //! | [`Latency`] | the time a modelled device would take, on a virtual clock |
 //! | [`Throttled`] | a bound on bytes a second and on the share of the time that the caller works |
-//! | [`Caching`] | a bounded cache of small objects and ranges |
 //!
 //! Each is generic over the store below, which may be an `Arc<dyn Store>`, and passes the
 //! conformance suite.
 
-mod caching;
 mod counting;
 mod faulty;
 mod latency;
 mod throttled;
 
-pub use caching::Caching;
 pub use counting::{Count, Counting, Counts};
 pub use faulty::{Call, Fault, Faulty};
 pub use latency::{DeviceModel, Latency};

@@ -8,22 +8,23 @@ use super::aligned::{ALIGNMENT_BYTES, BufferPool};
 use super::disk::{Disk, EntryKind};
 use super::reading::Handle;
 use super::system_disk::TEMPORARY_NAME_BYTES;
-use crate::lru::Lru;
 use crate::{Key, OBJECT_MAX_BYTES, key};
+use lru::LruCache;
 use onefold_types::{Error, ErrorKind, Result};
 use std::collections::HashSet;
 use std::io;
+use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Objects from this size on are written past the page cache.
 const DIRECT_MIN_BYTES: usize = 256 * 1024;
 /// Directories kept open; room for 256 shards and the few others.
-const DIRECTORIES_MAX: usize = 320;
+const DIRECTORIES_MAX: NonZeroUsize = NonZeroUsize::new(320).expect("not zero");
 /// Siblings opened together, so that one sync settles all shards.
 const SIBLINGS_MAX: usize = 256;
 /// Files kept open for ranged reads.
-const HANDLES_MAX: usize = 64;
+const HANDLES_MAX: NonZeroUsize = NonZeroUsize::new(64).expect("not zero");
 /// Names of settled decisions kept.
 pub(super) const SETTLED_MAX: usize = 1 << 16;
 /// How often a directory may vanish under a put before it gives up.
@@ -34,8 +35,8 @@ pub(super) struct Objects<D: Disk> {
     pub(super) disk: D,
     place: String,
     writable: bool,
-    directories: Mutex<Lru<String, Arc<D::Directory>>>,
-    pub(super) handles: Mutex<Lru<Key, Arc<Handle<D>>>>,
+    directories: Mutex<LruCache<String, Arc<D::Directory>>>,
+    pub(super) handles: Mutex<LruCache<Key, Arc<Handle<D>>>>,
     /// Counts deletions, so that a file opened before one is not cached after it.
     pub(super) deletions: AtomicU64,
     pub(super) settled: Mutex<HashSet<String>>,
@@ -76,8 +77,8 @@ impl<D: Disk> Objects<D> {
             disk,
             place,
             writable,
-            directories: Mutex::new(Lru::new(DIRECTORIES_MAX)),
-            handles: Mutex::new(Lru::new(HANDLES_MAX)),
+            directories: Mutex::new(LruCache::new(DIRECTORIES_MAX)),
+            handles: Mutex::new(LruCache::new(HANDLES_MAX)),
             deletions: AtomicU64::new(0),
             settled: Mutex::new(HashSet::new()),
             buffers: BufferPool::default(),
@@ -91,13 +92,14 @@ impl<D: Disk> Objects<D> {
     /// them are for whoever uses the store.
     pub(super) fn within(mut self, open_files_max: usize) -> Self {
         let share = open_files_max / 8;
-        let directories = DIRECTORIES_MAX.min(2 * share).max(1);
+        let at_least_one = |count| NonZeroUsize::new(count).unwrap_or(NonZeroUsize::MIN);
+        let directories = DIRECTORIES_MAX.min(at_least_one(2 * share));
         if directories < DIRECTORIES_MAX {
             // They are open beside those that are kept.
             self.siblings_max = share;
         }
-        self.directories = Mutex::new(Lru::new(directories));
-        self.handles = Mutex::new(Lru::new(HANDLES_MAX.min(share).max(1)));
+        self.directories = Mutex::new(LruCache::new(directories));
+        self.handles = Mutex::new(LruCache::new(HANDLES_MAX.min(at_least_one(share))));
         self
     }
 
@@ -182,7 +184,7 @@ impl<D: Disk> Objects<D> {
         self.refuse_unless_writable(key.as_str())?;
         let removed = self.disk.remove(key.as_str());
         self.deletions.fetch_add(1, Ordering::SeqCst);
-        lock(&self.handles).remove(key);
+        lock(&self.handles).pop(key);
         match removed {
             Ok(()) => {}
             Err(error) if is_absence(&error) => {}
@@ -191,7 +193,7 @@ impl<D: Disk> Objects<D> {
         // Directories below the second level belong to sessions and the like and come and go.
         let (directory, _) = key.split();
         if directory.contains('/') && self.disk.remove_directory(directory).is_ok() {
-            lock(&self.directories).remove(directory);
+            lock(&self.directories).pop(directory);
         }
         Ok(())
     }
@@ -339,7 +341,7 @@ impl<D: Disk> Objects<D> {
                 .and_then(|open| self.name_once(temporary, &open, name).map(|()| open));
             match named {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                    lock(&self.directories).remove(directory);
+                    lock(&self.directories).pop(directory);
                     last = error;
                 }
                 result => return result,
@@ -395,7 +397,7 @@ impl<D: Disk> Objects<D> {
         let above = self.settled_directory(parent)?;
         let directory = self.open_or_make(&above, name).inspect_err(|error| {
             if error.kind() == io::ErrorKind::NotFound {
-                lock(&self.directories).remove(parent);
+                lock(&self.directories).pop(parent);
             }
         })?;
         // Opened before the sync, so that it is these very directories that the sync settles.
@@ -431,7 +433,7 @@ impl<D: Disk> Objects<D> {
 
     fn remember_directory(&self, path: &str, open: D::Directory) -> Arc<D::Directory> {
         let open = Arc::new(open);
-        lock(&self.directories).insert(path.to_owned(), Arc::clone(&open), 1);
+        lock(&self.directories).put(path.to_owned(), Arc::clone(&open));
         open
     }
 

@@ -145,7 +145,7 @@ impl<D: Disk> Objects<D> {
         let mut handles = lock(&self.handles);
         // A deletion counts itself before it takes this lock, so none can slip in between.
         if self.deletions.load(Ordering::SeqCst) == deletions {
-            handles.insert(key.clone(), Arc::clone(&handle), 1);
+            handles.put(key.clone(), Arc::clone(&handle));
         }
         Ok(handle)
     }
