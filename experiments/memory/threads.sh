@@ -25,7 +25,7 @@ for memory in 48MiB 64MiB 256MiB; do
         peak backup -f "$work"/source/?
         peak restore latest --target "$work/restored"
         peak check --read-data
-        "$onefold" forget --final --keep-last 1 --group-by '' >/dev/null
+        "$onefold" forget --final --keep-last 1 --group-by '' >/dev/null 2>&1
         peak gc --space-goal all
         echo
     done
