@@ -2,7 +2,7 @@
 //!
 //! A container of the usual size is one piece, read with one request. Of a larger one the tail
 //! comes first: footer and metadata section, which says where the frames lie. Then the header and
-//! the frames follow in pieces of about [`PIECE_MAX_BYTES`], each read with one request. The
+//! the frames follow in pieces of about `PIECE_MAX_BYTES`, each read with one request. The
 //! keyless checksum is continued over them as they come, before a frame is opened in its place,
 //! and over the section as it was read.
 //!

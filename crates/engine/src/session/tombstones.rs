@@ -161,7 +161,7 @@ pub fn is_forgotten(repository: &Repository, id: SessionId) -> Result<bool> {
     Ok(standing(repository, id)? == Standing::Forgotten)
 }
 
-/// Forgets a snapshot for good (F1), once its last change says so ([`changes::close`]).
+/// Forgets a snapshot for good (F1), once its last change says so ([`super::changes::close`]).
 ///
 /// Errors: `Damaged` if it could not be made sure that everybody sees it so.
 pub fn forget(repository: &Repository, id: SessionId, by: &str, reason: &str) -> Result<()> {
