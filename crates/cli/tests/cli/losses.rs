@@ -89,6 +89,25 @@ fn r59_a_first_backup_that_was_killed_is_no_loss() {
 }
 
 #[test]
+fn r59_a_backup_that_was_killed_does_not_hide_a_loss() {
+    let sandbox = Sandbox::with_source();
+    let (mut child, _stdin) = running_backup(&sandbox);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    sandbox.backup(&[]);
+    let before = containers(&sandbox);
+    for top in ["outcomes", "copies/outcomes"] {
+        std::fs::remove_dir_all(sandbox.path("store").join(top)).unwrap();
+    }
+    sandbox.run(&["check"]).expect(1);
+    sandbox.write("source/later", b"later");
+    let warned = sandbox.run(&["backup", &sandbox.arg("source")]).expect(0);
+    assert!(warned.stderr.contains("no record of any"), "{}", warned.stderr);
+    sandbox.run(&["gc"]).expect(1);
+    assert!(containers(&sandbox) >= before);
+}
+
+#[test]
 fn r59_either_copy_of_the_outcomes_is_enough() {
     for top in ["outcomes", "copies/outcomes"] {
         let sandbox = Sandbox::with_source();

@@ -19,7 +19,8 @@ use onefold_policy::locality_cache::LocalityCache;
 use onefold_types::{ContainerId, Fingerprint, Result};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Room for a few sections and frames.
+/// Room for a few sections or frames, which there always is: it belongs to the fixed part of the
+/// memory limit.
 const SMALL_BYTES: usize = 1 << 20;
 
 /// Caches of sections and frames.
@@ -44,15 +45,26 @@ impl ChunkCaches {
         repository.shared(|| Ok(Self::new(repository, sections, frames)))
     }
 
-    /// Caches that keep next to nothing, for somebody who looks at the device.
+    /// Caches of whoever reads a store from end to end, as large as there is memory left for them:
+    /// what others have read tells nothing of what is read next, and what is read here is of no use
+    /// to others.
     #[must_use]
-    pub fn small(repository: &Repository) -> Arc<Self> {
-        Arc::new(Self::new(repository, SMALL_BYTES, SMALL_BYTES))
+    pub fn own(repository: &Repository) -> Arc<Self> {
+        let memory = repository.memory();
+        Arc::new(Self::new(repository, memory.section_cache_bytes, memory.frame_cache_bytes))
+    }
+
+    /// The same for whoever reads each frame once: next to none is kept.
+    #[must_use]
+    pub fn of_sections(repository: &Repository) -> Arc<Self> {
+        let section_bytes = repository.memory().section_cache_bytes;
+        Arc::new(Self::new(repository, section_bytes, SMALL_BYTES))
     }
 
     fn new(repository: &Repository, section_bytes: usize, frame_bytes: usize) -> Self {
         let leases = [section_bytes, frame_bytes].map(|bytes| repository.purse().take(bytes));
-        let [section_bytes, frame_bytes] = [leases[0].bytes(), leases[1].bytes()];
+        let bytes = |lease: &Lease| lease.bytes().max(SMALL_BYTES);
+        let (section_bytes, frame_bytes) = (bytes(&leases[0]), bytes(&leases[1]));
         let state = State {
             chunks: LocalityCache::new(section_bytes / 2),
             sections: Sized::new(section_bytes / 2),

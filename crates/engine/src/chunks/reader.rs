@@ -60,16 +60,23 @@ impl ChunkReader {
         Ok(Self::over(repository, FingerprintIndex::shared(repository)?, caches))
     }
 
-    /// A reader that finds out what the device holds now, whatever was read before.
+    /// A reader that shares no cache: for walks over all that is live.
+    pub fn alone(repository: &Arc<Repository>) -> Result<Self> {
+        let caches = ChunkCaches::own(repository);
+        Ok(Self::over(repository, FingerprintIndex::shared(repository)?, caches))
+    }
+
+    /// A reader that finds out what the device holds now, whatever was read before, and reads each
+    /// frame once.
     pub fn apart(repository: &Arc<Repository>) -> Result<Self> {
-        let caches = ChunkCaches::small(repository);
+        let caches = ChunkCaches::of_sections(repository);
         Ok(Self::over(repository, FingerprintIndex::shared(repository)?, caches))
     }
 
     /// A reader over an index of whatever kind.
     #[must_use]
     pub fn over_index(repository: &Arc<Repository>, index: Arc<dyn ChunkIndex>) -> Self {
-        Self::over(repository, index, ChunkCaches::small(repository))
+        Self::over(repository, index, ChunkCaches::of_sections(repository))
     }
 
     fn over(

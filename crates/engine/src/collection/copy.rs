@@ -82,7 +82,7 @@ impl CopyForward<'_> {
             return Ok(());
         }
         // What the device holds now is what counts.
-        let reader = ChunkReader::apart(self.repository)?;
+        let reader = ChunkReader::alone(self.repository)?;
         let held = self.held_elsewhere(gathered, &reader)?;
         gathered.chunks.retain(|fingerprint, _| !held.contains(fingerprint));
         Ok(())

@@ -100,7 +100,7 @@ pub fn logical_into(
 ) -> Result<EnumerationCounters> {
     let marks = Mutex::new(marks);
     let next = AtomicUsize::new(0);
-    let reader = TreeReader::open(repository)?;
+    let reader = TreeReader::new(ChunkReader::alone(repository)?);
     let work = || -> Result<EnumerationCounters> {
         let mut counters = EnumerationCounters::default();
         let mut prefixes = Vec::with_capacity(PREFIXES_AT_ONCE);
@@ -143,14 +143,14 @@ pub fn physical(
 ) -> Result<EnumerationCounters> {
     let shared = Mutex::new((live, LevelChecksums::new(), EnumerationCounters::default()));
     refer(table, &shared, roots)?;
-    let mut walkers = vec![LevelWalker::new(ChunkReader::open(repository)?, survey, table)];
+    let mut walkers = vec![LevelWalker::new(ChunkReader::alone(repository)?, survey, table)];
     let top = roots.iter().map(|root| root.level).max().unwrap_or(Level::DATA);
     for level in (1..=top.0).rev().map(Level) {
         let containers = table.levels.get(&level).map(Vec::as_slice).unwrap_or_default();
         job.progress.set_totals(containers.len() as u64, 0);
         let wanted = threads.min(containers.len() / CONTAINERS_PER_THREAD).max(1);
         while walkers.len() < wanted {
-            walkers.push(LevelWalker::new(ChunkReader::open(repository)?, survey, table));
+            walkers.push(LevelWalker::new(ChunkReader::alone(repository)?, survey, table));
         }
         let next = AtomicUsize::new(0);
         let work = |walker: &mut LevelWalker<'_>| -> Result<()> {

@@ -154,7 +154,7 @@ impl<'a> Partitioned<'a> {
     ) -> Result<EnumerationCounters> {
         let top = roots.iter().map(|root| root.level).max().unwrap_or(Level::DATA);
         let mut walk = Walk {
-            chunks: ChunkReader::open(self.repository)?,
+            chunks: ChunkReader::alone(self.repository)?,
             survey: self.survey,
             scratch: self.scratch,
             shares: self.shares,

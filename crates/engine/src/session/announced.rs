@@ -117,6 +117,21 @@ pub fn fence(repository: &Repository, id: SessionId) -> Result<bool> {
     }
 }
 
+/// Ends the sessions of processes that are known to be gone, for whoever has just saved something:
+/// while one of them counts as undecided, it explains containers that it may have stored, and so
+/// hides that records were lost ([`super::evidence`]). That it cannot be done is no failure of what
+/// was saved.
+pub fn end_abandoned(repository: &Repository) -> Result<()> {
+    let gone = abandoned(repository)?;
+    for id in &gone {
+        fence(repository, *id)?;
+    }
+    match gone.is_empty() {
+        true => Ok(()),
+        false => remove_decided(repository).map(|_| ()),
+    }
+}
+
 /// Removes the objects of sessions that are decided: nobody needs them any more.
 pub fn remove_decided(repository: &Repository) -> Result<u64> {
     let mut names = Vec::new();

@@ -172,13 +172,18 @@ impl Parts {
     /// Reads the checkpoints, the newest first; those that it replaces are not read.
     pub(crate) fn load(repository: &Repository) -> Result<Self> {
         let mut listed = BTreeMap::new();
-        repository.store().list(layout::CHECKPOINTS, &mut |found| {
+        let outcome = repository.store().list(layout::CHECKPOINTS, &mut |found| {
             // Another name is none of ours.
             if let Ok(id) = layout::last_component(found.key.as_str()).parse::<CheckpointId>() {
                 listed.insert(id, found.size_bytes);
             }
             Ok(())
-        })?;
+        });
+        match outcome {
+            // Derived as they are, they cost time where they cannot be had.
+            Err(error) if !is_passed_over(&error) => return Err(error),
+            _ => {}
+        }
         let mut parts = Self::default();
         let mut named = BTreeSet::new();
         for (id, stored_bytes) in listed.into_iter().rev() {
@@ -193,12 +198,17 @@ impl Parts {
                 }
                 // Somebody has replaced it since it was listed; what it said is read elsewhere.
                 Err(error) if error.kind() == ErrorKind::NotFound => {}
-                Err(error) if error.is_damage() => parts.unreadable.push((id, error)),
+                Err(error) if is_passed_over(&error) => parts.unreadable.push((id, error)),
                 Err(error) => return Err(error),
             }
         }
         Ok(parts)
     }
+}
+
+/// Whether an error is about checkpoints alone, which nobody needs.
+fn is_passed_over(error: &Error) -> bool {
+    error.is_damage() || matches!(error.kind(), ErrorKind::Io | ErrorKind::Invalid)
 }
 
 /// Reads one checkpoint that was listed with this length.

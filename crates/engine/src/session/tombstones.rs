@@ -116,9 +116,9 @@ impl Forgotten {
             let name = DecidedName::tombstone(id);
             if !name.is_decided(repository)? {
                 self.problems.push(format!(
-                    "'{}' was there and is gone: snapshot {} is listed again. Bring the file back \
-                     from a copy of the store, or forget the snapshot again with 'onefold forget \
-                     --final {id}'",
+                    "'{}' was there and is gone: snapshot {} may be listed again. Bring the file \
+                     back from a copy of the store, or forget the snapshot again with 'onefold \
+                     forget --final {id}'",
                     name.name(),
                     id.short()
                 ));
