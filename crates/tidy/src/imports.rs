@@ -73,11 +73,12 @@ impl Imports {
             return "";
         };
         match path.get(depth).and_then(|name| source.exports.get(name)) {
-            Some(export) if exports_left > 0 => {
+            Some(export) => {
+                assert!(exports_left > 0, "{path:?} is exported more than {EXPORTS_MAX} times");
                 let path: Vec<String> = export.iter().chain(&path[depth + 1..]).cloned().collect();
                 self.defined_in(&path, exports_left - 1)
             }
-            _ => &source.path,
+            None => &source.path,
         }
     }
 }
@@ -254,6 +255,32 @@ mod tests {
             edges(&files),
             ["a/inner.rs > b.rs", "b.rs > a.rs", "b.rs > a/inner.rs", "c.rs > a/inner.rs"]
         );
+    }
+
+    fn chain(exports: usize) -> Vec<String> {
+        let mut files = vec![("lib.rs".to_owned(), String::new())];
+        for number in 0..exports {
+            let text = format!("pub use crate::m{}::Name;", number + 1);
+            files.push((format!("m{number}.rs"), text));
+        }
+        files.push((format!("m{exports}.rs"), "pub struct Name;".to_owned()));
+        files.push(("user.rs".to_owned(), "use crate::m0::Name;".to_owned()));
+        let files: Vec<(&str, &str)> =
+            files.iter().map(|(path, text)| (path.as_str(), text.as_str())).collect();
+        edges(&files)
+    }
+
+    #[test]
+    fn a_name_may_pass_through_so_many_exports() {
+        let last = format!("user.rs > m{EXPORTS_MAX}.rs");
+        assert!(chain(EXPORTS_MAX).contains(&last));
+    }
+
+    #[test]
+    fn more_exports_than_that_are_no_silence() {
+        let panic = std::panic::catch_unwind(|| chain(EXPORTS_MAX + 1)).unwrap_err();
+        let message = panic.downcast_ref::<String>().unwrap();
+        assert!(message.contains("exported more than 8 times"), "{message}");
     }
 
     #[test]

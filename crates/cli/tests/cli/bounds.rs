@@ -213,6 +213,7 @@ fn r88_what_is_said_has_a_bound() {
     let sandbox = Sandbox::with_encrypted_store();
     let source = sandbox.arg("source");
     let text = |bytes: usize| "x".repeat(bytes);
+    // TAG_MAX_BYTES, HOST_MAX_BYTES, KEY_LABEL_MAX_BYTES, DESCRIPTION_MAX_BYTES, TAGS_MAX.
     let (word, note) = (text(1024), text(64 << 10));
     let (long_word, long_note) = (text(1025), text((64 << 10) + 1));
     let tags = (0..1024).map(|number| format!("t{number}")).collect::<Vec<_>>().join(",");

@@ -20,7 +20,7 @@ use super::copy::{CopyForward, Rescued};
 use super::enumeration;
 use super::gathered::Gathered;
 use super::live_set::{CONTAINERS_PER_QUESTION, Marks};
-use super::mark::{MarkReport, Marker};
+use super::mark::{MARKS_MIN_BYTES, MarkReport, Marker};
 use super::settle;
 use super::survey::{Survey, Surveyed};
 use super::{CollectOptions, CollectReport, CopyOrder, roots_of};
@@ -366,7 +366,7 @@ impl<'a> Collector<'a> {
             survey,
             threads: self.options.threads,
             seed: u64::from_le_bytes(seed),
-            memory_bytes: self.options.marks_bytes.unwrap_or(lease.bytes()),
+            memory_bytes: self.options.marks_bytes.unwrap_or(lease.bytes().max(MARKS_MIN_BYTES)),
             scratch: self.options.scratch.clone().unwrap_or_else(std::env::temp_dir),
             job: self.job,
             report: MarkReport::default(),

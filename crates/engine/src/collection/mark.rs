@@ -38,6 +38,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+/// Marks have so much, however little is left of the memory limit: with nothing they could not end.
+pub const MARKS_MIN_BYTES: usize = 1 << 20;
+
 /// Bits that the Live and the Live Instance filter take for a chunk together.
 const FILTER_BITS_PER_CHUNK: f64 = 16.0;
 /// Bits that a perfect hash and its vector take for a chunk, about.

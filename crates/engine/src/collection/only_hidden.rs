@@ -15,7 +15,7 @@
 
 use super::MarkAlgorithm;
 use super::live_set::EXACT_BYTES_PER_CHUNK;
-use super::mark::{MarkReport, Marker};
+use super::mark::{MARKS_MIN_BYTES, MarkReport, Marker};
 use super::survey::Survey;
 use super::{CollectOptions, roots_of};
 use crate::index::FingerprintIndex;
@@ -68,7 +68,7 @@ pub fn only_hidden(
     survey.distrust(&findings::load_findings(repository)?);
     survey.bar(|container| !container.indexed || !container.sound);
     let lease = repository.purse().take(repository.memory().marks_bytes);
-    let memory_bytes = options.marks_bytes.unwrap_or(lease.bytes());
+    let memory_bytes = options.marks_bytes.unwrap_or(lease.bytes().max(MARKS_MIN_BYTES));
     let fits = index.entries() as usize <= memory_bytes / EXACT_BYTES_PER_CHUNK;
     let algorithm = if fits { MarkAlgorithm::Exact } else { MarkAlgorithm::Partitioned };
     let liveness = |wanted: &dyn Fn(&Snapshot) -> bool| -> Result<Vec<ContainerLiveness>> {

@@ -104,6 +104,66 @@ fn r69_a_chunk_that_is_missed_while_the_index_changes_is_not_called_lost() {
 }
 
 #[test]
+fn r69_an_index_whose_runs_change_all_the_time_is_not_called_damaged() {
+    // RETRIES_MAX in index/run_list.rs lists; two that agree are needed.
+    let (memory, repository) = create();
+    save(&repository, &[file("a", 1, 20_000)]);
+    for (changes, is_open) in [(14, true), (15, false)] {
+        let grows = move |list| (1..=changes).contains(&list);
+        let repository = growing(&memory.clone_state(), layout::INDEX, grows);
+        let outcome = onefold_engine::index::run_list::list_runs(&repository);
+        let busy = outcome.as_ref().is_err_and(|error| {
+            error.kind() == ErrorKind::Fenced && error.to_string().contains("try again")
+        });
+        assert_eq!((outcome.is_ok(), busy), (is_open, !is_open), "{changes}: {outcome:?}");
+    }
+}
+
+#[test]
+fn r90_slots_that_vanish_whenever_they_are_read_end_the_opening() {
+    // LOOKS_MAX in repository/slots.rs looks: once less than that a slot is gone, and as often.
+    for (losses, is_open) in [(3, true), (4, false)] {
+        let (memory, _) = create();
+        let looks = Arc::new(AtomicU64::new(0));
+        let seen = Arc::clone(&looks);
+        let store = Faulty::scripted(memory.clone(), move |call| {
+            let is_read = matches!(call.operation, Operation::Get | Operation::GetTail);
+            let is_slot = call.name.starts_with("keys/");
+            let is_first = !call.name.ends_with(".copy");
+            if is_read && is_slot && seen.load(Ordering::Relaxed) < losses {
+                // Both copies are read in each look; the second one ends it.
+                seen.fetch_add(u64::from(!is_first), Ordering::Relaxed);
+                return Fault::Before(ErrorKind::NotFound);
+            }
+            Fault::None
+        });
+        let opened = open_on(Arc::new(store), 7).map(|_| ());
+        assert_eq!(opened.is_ok(), is_open, "{losses} losses: {opened:?}");
+        assert_eq!(looks.load(Ordering::Relaxed), losses);
+    }
+}
+
+#[test]
+fn r88_of_decisions_without_a_second_copy_so_many_are_told() {
+    // TOLD_MAX in repository/uncopied.rs, and one more.
+    let (memory, _) = create();
+    let store = Faulty::scripted(memory.clone(), |call| {
+        let is_write = matches!(call.operation, Operation::Put | Operation::Decide);
+        match is_write && call.name.starts_with("copies/outcomes/") {
+            true => Fault::Before(ErrorKind::Io),
+            false => Fault::None,
+        }
+    });
+    let repository = open_on(Arc::new(store), 7).unwrap();
+    for (saved, told) in [(15, 15), (1, 1), (16, 16), (17, 16)] {
+        for _ in 0..saved {
+            save(&repository, &[file("a", 1, 100)]);
+        }
+        assert_eq!(repository.uncopied().take().len(), told);
+    }
+}
+
+#[test]
 fn r65_packs_that_are_gone_at_once_cost_speed_only() {
     // Once less than TRIES_MAX in index/append.rs, and as often.
     for (losses, is_kept) in [(0, true), (2, true), (3, false)] {

@@ -11,12 +11,34 @@ use onefold_engine::session::outcome;
 use onefold_engine::session::{Commit, SnapshotList, WriterSession, tombstones};
 use onefold_format::layout;
 use onefold_format::record::{self, Outcome};
-use onefold_store::layers::{Call, Fault, Faulty, Operation};
+use onefold_store::layers::{Call, Counting, Fault, Faulty, Operation};
 use onefold_store::{Blobs, Decisions, Key, Listed, MemoryStore, Store};
 use onefold_types::{ContainerId, ErrorKind, PlanId, Result, SessionId};
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
+
+#[test]
+fn what_a_commit_relies_on_is_settled_shard_by_shard_or_as_a_whole() {
+    // DIRECTORIES_APART_MAX in session/writer.rs, and one more.
+    for (shards, settled) in [(0, 0), (64, 64), (65, 1)] {
+        let (memory, _) = create();
+        let counting = Arc::new(Counting::new(memory));
+        let repository = open_on(Arc::clone(&counting) as Arc<dyn Store>, 7).unwrap();
+        let session = WriterSession::begin(&repository).unwrap();
+        let root = put_tree(&repository, &session, &[file("f", 1, 1000)]);
+        let found_in: BTreeSet<ContainerId> =
+            (0..=u8::MAX).map(|number| ContainerId([number; 16])).take(shards).collect();
+        let directories: BTreeSet<String> =
+            found_in.iter().map(|id| layout::container_directory(*id)).collect();
+        assert_eq!(directories.len(), shards);
+        let record = record_of(&repository, root.reference);
+        counting.take();
+        saved(session.commit_relying_on(record, &found_in).unwrap());
+        let count = counting.counts().of("containers", Operation::Settle);
+        assert_eq!(count.calls, settled, "{shards} shards");
+    }
+}
 
 /// Decides an epoch that condemns containers, as a collector does in G2 and G3.
 fn open_epoch(

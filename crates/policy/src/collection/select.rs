@@ -382,6 +382,16 @@ mod tests {
     }
 
     #[test]
+    fn what_is_just_as_live_as_may_be_makes_room_for_carrying() {
+        assert_eq!(CONDEMNED_TO_CARRY_SHARE_MAX, 0.75);
+        for (live, expected) in [(75, &[1, 2][..]), (76, &[1])] {
+            let mut store: Vec<_> = (10..21).map(|number| container(number, 98)).collect();
+            store.extend([container(1, 70), container(2, live), container(3, 98)]);
+            assert_eq!(condemned(&select(&store, SpaceGoal::Unused(0.045), None)), expected);
+        }
+    }
+
+    #[test]
     fn copying_stops_at_its_limit() {
         for (limit, expected) in
             [(0, vec![6, 9]), (1, vec![6, 7, 9]), (11, vec![2, 6, 7, 9]), (20, vec![2, 6, 7, 9])]

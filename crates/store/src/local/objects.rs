@@ -20,11 +20,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// Objects from this size on are written past the page cache.
 const DIRECT_MIN_BYTES: usize = 256 * 1024;
 /// Directories kept open; room for 256 shards and the few others.
-const DIRECTORIES_MAX: NonZeroUsize = NonZeroUsize::new(320).expect("not zero");
+pub(super) const DIRECTORIES_MAX: NonZeroUsize = NonZeroUsize::new(320).expect("not zero");
 /// Siblings opened together, so that one sync settles all shards.
 const SIBLINGS_MAX: usize = 256;
 /// Files kept open for ranged reads.
-const HANDLES_MAX: NonZeroUsize = NonZeroUsize::new(64).expect("not zero");
+pub(super) const HANDLES_MAX: NonZeroUsize = NonZeroUsize::new(64).expect("not zero");
 /// Names of settled decisions kept.
 pub(super) const SETTLED_MAX: usize = 1 << 16;
 /// How often a directory may vanish under a put before it gives up.

@@ -28,8 +28,35 @@ fn conforms() {
         Box::new(LocalStore::create(root.path().join(number.get().to_string())).unwrap())
     })
     .unwrap();
-    let left = fs::read_dir(root.path().join("11/tmp")).unwrap().count();
+    let left = fs::read_dir(root.path().join(format!("{}/tmp", number.get()))).unwrap().count();
     assert_eq!(left, 0, "temporary files are left");
+}
+
+#[test]
+fn more_files_and_directories_than_are_kept_open_are_read_and_written_as_well() {
+    let (_root, _path, store) = store();
+    // One more than DIRECTORIES_MAX, and many more than HANDLES_MAX.
+    let name = |number: usize| key(&format!("a/{number}/object"));
+    let count = objects::DIRECTORIES_MAX.get() + 1;
+    assert!(count > objects::HANDLES_MAX.get());
+    for number in 0..count {
+        store.put(&name(number), &number.to_le_bytes()).unwrap();
+    }
+    // The directory of the first one is open no more.
+    store.put(&key("a/0/other"), b"other").unwrap();
+    for _ in 0..2 {
+        for number in 0..count {
+            let mut bytes = [0; 8];
+            store.get_range(&name(number), 0, &mut bytes).unwrap();
+            assert_eq!(bytes, number.to_le_bytes());
+        }
+    }
+    for number in 0..count {
+        store.delete(&name(number)).unwrap();
+        let gone = store.get_range(&name(number), 0, &mut [0; 8]).unwrap_err();
+        assert_eq!(gone.kind(), ErrorKind::NotFound, "{number}");
+    }
+    assert_eq!(store.get(&key("a/0/other")).unwrap(), b"other");
 }
 
 #[test]
