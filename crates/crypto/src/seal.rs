@@ -61,7 +61,7 @@ pub enum Purpose {
     Tombstone = 5,
     /// Collector plans, epochs and sweeps.
     Plan = 6,
-    /// Findings about damaged containers.
+    /// Quarantined containers.
     Damage = 7,
     /// Session announcements.
     Session = 8,

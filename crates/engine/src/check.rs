@@ -11,7 +11,7 @@
 //! | `trees` | every reference of every snapshot, each distinct node once |
 //! | `paths` | damage in terms of snapshots and paths |
 //! | `roots` | trees that no record refers to, if records are lost |
-//! | [`findings`] | what later backups must know about damage |
+//! | [`quarantine`] | what later backups must know about damage |
 //! | `repair` | a new index out of the containers |
 //!
 //! # Algorithm
@@ -23,7 +23,7 @@
 //!
 //! # Invariants
 //! - A check that finds nothing wrong writes nothing. What it ever writes are second copies of
-//!   decisions that have lost one, and, last, findings and doubts.
+//!   decisions that have lost one, and, last, quarantine and doubts.
 //! - It goes by the records, not by what checkpoints repeat of them.
 //! - A record that is authentic but newer than this program is never damage (R26): the check ends
 //!   with that error, and nothing has been written.
@@ -56,7 +56,7 @@ use crate::job::Job;
 use crate::repository::Repository;
 use crate::session::doubts::{self, Doubts};
 use crate::session::evidence;
-use crate::session::findings::{self, Findings};
+use crate::session::quarantine::{self, Quarantine};
 use crate::session::tombstones::{self, Forgotten};
 use crate::session::{Snapshot, SnapshotList};
 use onefold_format::layout;
@@ -104,8 +104,8 @@ pub struct CheckOptions {
     pub read_data: ReadData,
     /// Threads that read and verify.
     pub threads: usize,
-    /// Whether to record findings, so that later backups store damaged chunks again.
-    pub record_findings: bool,
+    /// Whether to record quarantine, so that later backups store damaged chunks again.
+    pub record_quarantine: bool,
 }
 
 /// A file or directory that cannot be restored whole.
@@ -202,18 +202,19 @@ pub fn check(
     let doubts = Doubts::load(repository)?;
     let list = SnapshotList::load_unaided(repository)?;
     report.problems.extend(list.problems.iter().cloned());
-    foundation::check(repository, options.record_findings, &mut report)?;
-    decisions::check(repository, options.record_findings, &mut report)?;
-    checkpoints::check(repository, options.record_findings, &mut report)?;
-    let findings = Findings::load(repository)?;
-    report.problems.extend(findings.problems.iter().cloned());
+    foundation::check(repository, options.record_quarantine, &mut report)?;
+    decisions::check(repository, options.record_quarantine, &mut report)?;
+    checkpoints::check(repository, options.record_quarantine, &mut report)?;
+    let quarantine = Quarantine::load(repository)?;
+    report.problems.extend(quarantine.problems.iter().cloned());
 
-    let survey = containers::survey(repository, options, &findings.ids, job, &mut report)?;
-    let has_lost_all = list.snapshots.is_empty() && seems_lost(repository, &survey, &mut report)?;
-    let mut coverage = index::check_runs(repository, &survey, job, &mut report)?;
-    index::check_packs(repository, &survey, job, &mut coverage, &mut report)?;
+    let inventory = containers::inventory(repository, options, &quarantine.ids, job, &mut report)?;
+    let has_lost_all =
+        list.snapshots.is_empty() && seems_lost(repository, &inventory, &mut report)?;
+    let mut coverage = index::check_runs(repository, &inventory, job, &mut report)?;
+    index::check_packs(repository, &inventory, job, &mut coverage, &mut report)?;
 
-    let resolver = Resolver::new(repository, survey, coverage)?;
+    let resolver = Resolver::new(repository, inventory, coverage)?;
     let mut trees = Trees::new(resolver, repository.memory().restore_window_chunks, job);
     check_snapshots(repository, &list.snapshots, &mut trees, &mut report)?;
     if !list.lost.is_empty() || list.has_strays || has_lost_all {
@@ -222,8 +223,8 @@ pub fn check(
     report.problems.append(&mut trees.problems);
     let is_blind = trees.resolver.is_blind();
     let unlocated = trees.unlocated;
-    settle(repository, trees, &findings, options.record_findings, &mut report)?;
-    if options.record_findings {
+    settle(repository, trees, &quarantine, options.record_quarantine, &mut report)?;
+    if options.record_quarantine {
         settle_doubts(repository, &list, &doubts, (unlocated, is_blind), &mut report)?;
     }
     Ok(report)
@@ -234,10 +235,10 @@ pub fn check(
 /// the records: a first backup that runs meanwhile is found as the one or as the other.
 fn seems_lost(
     repository: &Repository,
-    survey: &containers::Survey,
+    inventory: &containers::Inventory,
     report: &mut CheckReport,
 ) -> Result<bool> {
-    let strays = evidence::without_writer(repository, None, survey.contents.keys())?;
+    let strays = evidence::without_writer(repository, None, inventory.contents.keys())?;
     let is_blank = evidence::is_blank(repository)?;
     if strays == 0
         || !SnapshotList::load(repository)?.snapshots.is_empty()
@@ -264,8 +265,8 @@ fn seems_lost(
     Ok(is_blank)
 }
 
-/// Raises a doubt if something is missing that no finding names; removes those that were there when
-/// the check began, if every snapshot is whole.
+/// Raises a doubt if something is missing that no quarantine names; removes those that were there
+/// when the check began, if every snapshot is whole.
 fn settle_doubts(
     repository: &Repository,
     list: &SnapshotList,
@@ -372,15 +373,15 @@ fn exists_now(repository: &Repository, id: ContainerId) -> Result<bool> {
 fn swept_meanwhile(
     repository: &Repository,
     needed: &BTreeSet<ContainerId>,
-    survey: &containers::Survey,
+    inventory: &containers::Inventory,
     report: &CheckReport,
 ) -> Result<BTreeSet<ContainerId>> {
     if !report.damaged_paths.is_empty() {
         return Ok(BTreeSet::new());
     }
-    let missing = needed.iter().filter(|id| !survey.exists(**id));
+    let missing = needed.iter().filter(|id| !inventory.exists(**id));
     let mut absent = BTreeSet::new();
-    for id in missing.chain(survey.damaged.keys()) {
+    for id in missing.chain(inventory.damaged.keys()) {
         if !exists_now(repository, *id)? {
             absent.insert(*id);
         }
@@ -389,32 +390,32 @@ fn swept_meanwhile(
     Ok(absent.difference(&lost).copied().collect())
 }
 
-/// Tells damaged containers from healed ones, and writes or removes findings.
+/// Tells damaged containers from healed ones, and writes or removes quarantine.
 fn settle(
     repository: &Repository,
     trees: Trees<'_>,
-    findings: &Findings,
+    quarantine: &Quarantine,
     record: bool,
     report: &mut CheckReport,
 ) -> Result<()> {
     let Trees { resolver, mut needed, unlocated, .. } = trees;
-    let survey = resolver.survey;
+    let inventory = resolver.inventory;
     let absent_named: BTreeSet<ContainerId> = resolver.coverage.named_absent;
     // Nothing else tells where the missing chunks were.
     if unlocated {
         needed.extend(resolver.coverage.lost);
     }
-    let swept = swept_meanwhile(repository, &needed, &survey, report)?;
+    let swept = swept_meanwhile(repository, &needed, &inventory, report)?;
     needed.retain(|id| !swept.contains(id));
     let mut damaged: Vec<(ContainerId, String)> = Vec::new();
-    for (id, damage) in survey.damaged.iter().filter(|(id, _)| !swept.contains(id)) {
+    for (id, damage) in inventory.damaged.iter().filter(|(id, _)| !swept.contains(id)) {
         // What an unreadable container held is not known; it may have been what is missing now.
         if unlocated && damage.is_total() {
             needed.insert(*id);
         }
         damaged.push((*id, damage.problem.clone()));
     }
-    let absent = needed.iter().filter(|id| !survey.exists(**id));
+    let absent = needed.iter().filter(|id| !inventory.exists(**id));
     for id in absent {
         // A collection may have made it since containers were listed.
         if !exists_now(repository, *id)? {
@@ -423,7 +424,7 @@ fn settle(
     }
     let mut untidy = 0u64;
     for id in absent_named.iter().filter(|id| !needed.contains(id)) {
-        match findings.ids.contains(id) {
+        match quarantine.ids.contains(id) {
             true => report.healed_containers.push(*id),
             false => untidy += 1,
         }
@@ -435,25 +436,25 @@ fn settle(
     }
     damaged.sort();
     for (id, problem) in damaged {
-        if findings.ids.contains(&id) && !needed.contains(&id) {
+        if quarantine.ids.contains(&id) && !needed.contains(&id) {
             report.healed_containers.push(id);
             continue;
         }
-        if record && !findings.ids.contains(&id) {
-            findings::record(repository, id, &problem, &mut report.notes)?;
+        if record && !quarantine.ids.contains(&id) {
+            quarantine::record(repository, id, &problem, &mut report.notes)?;
         }
         report.damaged_containers.push((id, problem));
     }
     report.healed_containers.sort_unstable();
     if record {
         let is_over = |id: &ContainerId| {
-            let gone = !survey.exists(*id) && !absent_named.contains(id) && !needed.contains(id);
+            let gone = !inventory.exists(*id) && !absent_named.contains(id) && !needed.contains(id);
             // What is missing may have been in it.
             gone && !unlocated
-                || survey.verified_whole.contains(id) && !survey.damaged.contains_key(id)
+                || inventory.verified_whole.contains(id) && !inventory.damaged.contains_key(id)
         };
-        for id in findings.ids.iter().filter(|id| is_over(id)) {
-            findings::remove(repository, *id, &mut report.notes)?;
+        for id in quarantine.ids.iter().filter(|id| is_over(id)) {
+            quarantine::remove(repository, *id, &mut report.notes)?;
         }
     }
     Ok(())

@@ -33,7 +33,7 @@ use onefold_policy::ports::{IndexPort, Instance};
 use onefold_policy::rewrite::RewriteChoice;
 use onefold_types::{ContainerId, Fingerprint, Result, bug, invariant, limits};
 use prefix_hasher::PrefixHasher;
-use reliance::Reliance;
+use read_set::ReadSet;
 use rewriting::Rewriting;
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::hash::BuildHasherDefault;
@@ -47,7 +47,7 @@ use waiting::{Standing, WaitingChunks};
 mod counters;
 pub mod prefix_hasher;
 pub mod presence;
-pub mod reliance;
+pub mod read_set;
 pub mod rewriting;
 pub mod store_port;
 pub mod stream_writer;
@@ -120,7 +120,7 @@ struct Shared {
     filter: AcceleratedFilter,
     port: StorePort,
     pending: HashSet<Fingerprint, BuildHasherDefault<PrefixHasher>>,
-    reliance: Reliance,
+    read_set: ReadSet,
     resolved: Vec<(u64, Verdict)>,
     elapsed: Duration,
     explanation: String,
@@ -189,7 +189,7 @@ impl ChunkStore {
                 frames: HashMap::new(),
             },
             pending: HashSet::default(),
-            reliance: Reliance::default(),
+            read_set: ReadSet::default(),
             resolved: Vec::new(),
             elapsed: Duration::ZERO,
             explanation: String::new(),
@@ -239,7 +239,7 @@ impl ChunkStore {
         if self.context.has_named(condemned) {
             return Ok(false);
         }
-        let Some(chunks) = shared.reliance.chunks_in(condemned) else {
+        let Some(chunks) = shared.read_set.chunks_in(condemned) else {
             return Ok(false);
         };
         shared.port.index.refresh(&self.repository)?;
@@ -254,13 +254,13 @@ impl ChunkStore {
                 return Ok(false);
             }
         }
-        shared.reliance.leave(condemned);
+        shared.read_set.leave(condemned);
         Ok(true)
     }
 
     /// The containers of others in which chunks were found.
     pub fn found_in(&self) -> BTreeSet<ContainerId> {
-        self.lock().reliance.containers().collect()
+        self.lock().read_set.containers().collect()
     }
 
     /// Indexes what is left, once all streams have finished; then everything is durable (W6).
@@ -514,7 +514,7 @@ impl Shared {
         let Verdict::Duplicate(instance) = self.filter.judge(&mut self.port, fingerprint)? else {
             return Ok(false);
         };
-        self.reliance.note(instance.container, fingerprint);
+        self.read_set.note(instance.container, fingerprint);
         Ok(true)
     }
 
@@ -581,7 +581,7 @@ impl Shared {
                 Verdict::New if self.pending.insert(*fingerprint) || stores_all => Standing::New,
                 Verdict::New | Verdict::Repeated => Standing::Fresh(None),
                 Verdict::Duplicate(instance) => {
-                    self.reliance.note(instance.container, fingerprint);
+                    self.read_set.note(instance.container, fingerprint);
                     self.standing_of(&instance, fingerprint)
                 }
             };

@@ -2,7 +2,7 @@
 //!
 //! | module | holds |
 //! | --- | --- |
-//! | [`survey`] | all containers, and a scan over their metadata sections |
+//! | [`inventory`] | all containers, and a scan over their metadata sections |
 //! | [`mark`] | which chunks are live, by one of five algorithms; how live containers are |
 //! | [`analysis`] | perfect hashes over the index and over the nodes |
 //! | [`enumeration`] | from snapshots to the chunks they need: depth first, or level by level |
@@ -42,6 +42,7 @@ pub mod copy;
 pub mod due;
 pub mod enumeration;
 pub mod gathered;
+pub mod inventory;
 pub mod level_queue;
 pub mod live_set;
 pub mod mark;
@@ -52,7 +53,6 @@ pub mod read_back;
 pub mod settle;
 pub mod spill;
 pub mod spilled_live;
-pub mod survey;
 
 use crate::job::Job;
 use crate::repository::Repository;
@@ -134,7 +134,7 @@ pub struct CollectOptions {
     /// How live chunks are found.
     pub algorithm: MarkAlgorithm,
     /// How long running sessions may take to end or to renew before they are fenced.
-    pub patience: Duration,
+    pub grace: Duration,
     /// Threads.
     pub threads: usize,
     /// After so long no further round is begun; what is decided is finished.
@@ -158,7 +158,7 @@ impl Default for CollectOptions {
         Self {
             goal: SpaceGoal::default(),
             algorithm: MarkAlgorithm::Auto,
-            patience: Duration::from_secs(600),
+            grace: Duration::from_secs(600),
             threads: 2,
             duration_max: None,
             mark_only: false,

@@ -138,7 +138,7 @@ impl Set {
         if let Some(pattern) = self.patterns.get(decides) {
             pattern.matched.fetch_add(1, Ordering::Relaxed);
         }
-        // An earlier pattern has not matched in vain because a later one says the same.
+        // An earlier pattern has not been wasted because a later one says the same.
         for pattern in self.patterns.iter().take(decides) {
             if pattern.matched.load(Ordering::Relaxed) == 0
                 && paths().any(|path| pattern.matches_alone(path, is_directory, self.any_case))

@@ -20,7 +20,7 @@ pub mod uncopied;
 
 use crate::environment::Environment;
 use crate::memory::{MemoryPlan, Purse};
-use generations::Standing;
+use generations::KeyStatus;
 use onefold_chunking::{Chunker, ChunkerKind, ChunkerParameters};
 use onefold_crypto::{
     Fingerprinter, HashKind, KdfCost, KeyRing, KeySlot, MasterKey, Suite, Vault, contexts,
@@ -349,13 +349,13 @@ impl Repository {
     pub fn keys(&self) -> Result<Vec<NamedSlot>> {
         let store = &*self.store;
         let listed = slots::list(store)?;
-        let (_, standings) = slots::standings(store, listed.slots.iter().copied())?;
+        let (_, statuses) = slots::statuses(store, listed.slots.iter().copied())?;
         let named = |id: KeyId| NamedSlot {
             id,
             slot: slots::read(store, id),
             being_removed: listed.removals.contains_key(&id),
             current: Some(id) == self.current_key,
-            has_other_keys: standings.get(&id).is_some_and(|it| *it != Standing::Current),
+            has_other_keys: statuses.get(&id).is_some_and(|it| *it != KeyStatus::Current),
         };
         let mut all: Vec<NamedSlot> = listed.slots.iter().map(|id| named(*id)).collect();
         all.sort_by_key(|named| {

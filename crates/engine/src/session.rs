@@ -14,7 +14,7 @@
 //! | [`checkpoints`] | what decided names say, said again to be read at once |
 //! | [`marks`] | what is hidden until it is brought back |
 //! | [`evidence`] | what proves that outcomes existed |
-//! | [`findings`] | containers that must not be relied upon |
+//! | [`quarantine`] | containers that must not be relied upon |
 //! | [`doubts`] | whether what a parent refers to is relied upon unread |
 //!
 //! Rule numbers (W1, F1, ...) are those of docs/PROTOCOL.md.
@@ -26,10 +26,10 @@ pub mod decided;
 pub mod doubts;
 pub mod epoch;
 pub mod evidence;
-pub mod findings;
 pub mod forgetting;
 pub mod marks;
 pub mod outcome;
+pub mod quarantine;
 pub mod snapshots;
 pub mod tombstones;
 pub mod writer;

@@ -27,8 +27,8 @@ use crate::index::FingerprintIndex;
 use crate::job::Job;
 use crate::repository::Repository;
 use crate::session::checkpoints;
-use crate::session::findings;
 use crate::session::outcome::read_outcome;
+use crate::session::quarantine;
 use crate::session::{Commit, SnapshotList, WriterSession};
 use crate::tree::directory::Directory;
 use crate::tree::{TreeReader, path};
@@ -265,7 +265,7 @@ fn paths_of(list: &SnapshotList, parts: &[Part]) -> Vec<String> {
 /// Containers that the session must not rely upon.
 fn avoided(repository: &Repository, session: &WriterSession) -> Result<BTreeSet<ContainerId>> {
     let mut avoid = session.avoid().clone();
-    avoid.extend(findings::load_findings(repository)?);
+    avoid.extend(quarantine::load_ids(repository)?);
     Ok(avoid)
 }
 

@@ -17,7 +17,7 @@
 //! fates/<mark id>                 decision: the mark was taken back
 //! changes/<s>.<n>                 decision: the n-th change of what is said about a snapshot
 //! checkpoints/<id>                what decided names say, said again to be read at once
-//! damage/<container id>           finding: do not rely on this container
+//! damage/<container id>           quarantine: do not rely on this container
 //! doubts/<id>                     doubt: something may be missing that nothing names
 //! plans/<id>  epochs/<n>  sweeps/<n>  finished/<n>     collection (protocol, section 3)
 //! copies/<decision>               the value of a decision again, by the decision's own name
@@ -57,7 +57,7 @@ pub const FATES: &str = "fates";
 pub const CHANGES: &str = "changes";
 /// What decided names say, said again.
 pub const CHECKPOINTS: &str = "checkpoints";
-/// Findings about containers.
+/// Quarantined containers.
 pub const DAMAGE: &str = "damage";
 /// Doubts about what snapshots rely on.
 pub const DOUBTS: &str = "doubts";
@@ -223,7 +223,7 @@ pub fn copy_of(name: &str) -> String {
     format!("{COPIES}/{name}")
 }
 
-/// Where a finding about a container lies.
+/// Where the quarantine of a container lies.
 #[must_use]
 pub fn damage(id: ContainerId) -> String {
     format!("{DAMAGE}/{id}")

@@ -13,7 +13,7 @@
 //! | [`metadata_pack`] | copies of metadata sections for sequential scans |
 //! | [`index_run`] | sorted index pages, their fences and footer |
 //! | [`node`] | tree nodes: file maps, directories, transforms, placements |
-//! | [`record`] | snapshots, plans, marks, findings and doubts (JSON, sealed by the engine) |
+//! | [`record`] | snapshots, plans, marks, quarantine and doubts (JSON, sealed by the engine) |
 //! | [`configuration`] | the store's configuration (JSON, readable without a key) |
 //! | [`layout`] | the names of all objects in a store |
 

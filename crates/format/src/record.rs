@@ -1,5 +1,5 @@
-//! Small records: snapshots and what is said about them later, plans, marks, tombstones, findings,
-//! doubts and checkpoints.
+//! Small records: snapshots and what is said about them later, plans, marks, tombstones,
+//! quarantine, doubts and checkpoints.
 //!
 //! All are JSON, because they are few, people look at them (`onefold cat`), and fields are added
 //! over time; the engine seals them before they are stored. Unknown fields are kept out: a record
@@ -399,7 +399,7 @@ pub struct Doubt {
     pub reason: String,
 }
 
-/// A finding: the container must not be relied upon.
+/// Quarantine: the container must not be relied upon.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Damage {

@@ -365,7 +365,7 @@ impl Choice<'_> {
     }
 
     fn check(&mut self) -> Draft {
-        let option = self.random.word(&["--read-data", "--repair-index", "--no-findings", ""]);
+        let option = self.random.word(&["--read-data", "--repair-index", "--no-quarantine", ""]);
         let words: Vec<&str> = ["check", option].into_iter().filter(|w| !w.is_empty()).collect();
         draft("check", &words, Subject::Check)
     }

@@ -15,7 +15,7 @@ use std::sync::Arc;
 const AFTER_HELP: &str = "\
 Without --read-data the structure is checked: that every chunk of every snapshot is listed by a
 container that exists. Damage that is found is noted in the store, so that the next backup stores
-the damaged chunks again from the source; --no-findings only looks.
+the damaged chunks again from the source; --no-quarantine only looks.
 
 EXAMPLES
   onefold check
@@ -38,7 +38,7 @@ pub struct CheckArguments {
     read_data_part: Option<(u32, u32)>,
     /// Do not note damage in the store
     #[arg(long)]
-    no_findings: bool,
+    no_quarantine: bool,
     /// Build the index anew from the containers first
     #[arg(long)]
     repair_index: bool,
@@ -79,7 +79,7 @@ impl CheckArguments {
         Ok(CheckOptions {
             read_data,
             threads: context.threads,
-            record_findings: !self.no_findings && !context.is_read_only()?,
+            record_quarantine: !self.no_quarantine && !context.is_read_only()?,
         })
     }
 }

@@ -132,7 +132,7 @@ pub fn run(context: &Context, arguments: &GcArguments) -> Result<Outcome> {
 /// How to collect within bounds.
 pub fn options(context: &Context, bounds: &Bounds) -> CollectOptions {
     CollectOptions {
-        patience: bounds.wait,
+        grace: bounds.wait,
         threads: context.threads,
         duration_max: bounds.duration_max,
         scratch: scratch(),

@@ -42,7 +42,7 @@ fn r87_a_check_has_a_true_verdict_for_each_snapshot() {
     // The file data lies in the first backup's containers, the nodes of the second elsewhere.
     let largest = held.iter().max_by_key(|path| path.metadata().unwrap().size()).unwrap();
     std::fs::remove_file(largest).unwrap();
-    let run = sandbox.run(&["--json", "check", "--no-findings"]).expect(1);
+    let run = sandbox.run(&["--json", "check", "--no-quarantine"]).expect(1);
     let verdicts = run.messages("verdict");
     assert_eq!(run.lines()[0]["message_type"], "verdict");
     let of = |id: &str| verdicts.iter().find(|it| it["snapshot"] == id).unwrap().clone();
@@ -52,7 +52,7 @@ fn r87_a_check_has_a_true_verdict_for_each_snapshot() {
     assert!(in_first.as_u64().unwrap() >= 1 && in_second.as_u64().unwrap() >= 1, "{verdicts:?}");
     let sum = in_first.as_u64().unwrap() + in_second.as_u64().unwrap();
     assert_eq!(run.message("summary")["damaged_paths"], sum);
-    let told = sandbox.run(&["check", "--no-findings"]).expect(1).stdout;
+    let told = sandbox.run(&["check", "--no-quarantine"]).expect(1).stdout;
     assert!(told.starts_with("snapshot "), "{told}");
     assert!(told.contains(&format!("snapshot {}: whole", &third[..8])), "{told}");
 }

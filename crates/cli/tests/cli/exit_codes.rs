@@ -181,10 +181,10 @@ fn damage_found_by_check_is_1() {
         bytes[40] ^= 1;
         std::fs::write(path, bytes).unwrap();
     }
-    let run = sandbox.run(&["--json", "check", "--read-data", "--no-findings"]).expect(1);
+    let run = sandbox.run(&["--json", "check", "--read-data", "--no-quarantine"]).expect(1);
     assert_eq!(run.message("summary")["clean"], false);
     assert!(!run.messages("problem").is_empty());
-    let run = sandbox.run(&["check", "--read-data", "--no-findings"]).expect(1);
+    let run = sandbox.run(&["check", "--read-data", "--no-quarantine"]).expect(1);
     assert!(run.stdout.contains("PROBLEMS"), "{}", run.stdout);
 }
 

@@ -134,7 +134,7 @@ fn r81_checkpoints_of_a_newer_version() {
 }
 
 #[test]
-fn r81_findings_and_doubts_of_a_newer_version_stay() {
+fn r81_quarantine_and_doubts_of_a_newer_version_stay() {
     no_command_takes_it_for_damage(&[], |sandbox| {
         let container = newest_container(sandbox);
         put_newer(sandbox, &layout::damage(container), Purpose::Damage, container.0);

@@ -2,7 +2,7 @@
 //!
 //! Structure: header and its name, footer, and the metadata section, opened from the container
 //! itself. Data: the object is read, a large one in pieces; its keyless checksum, every seal and
-//! every chunk's fingerprint are verified, chunks in batches. A container with a finding is always
+//! every chunk's fingerprint are verified, chunks in batches. A container in quarantine is always
 //! read whole, so that a restored file is noticed.
 //!
 //! Of each container about a hundred bytes are kept: the checksum of its section (to compare packs
@@ -93,7 +93,7 @@ impl Damage {
 
 /// The state of all containers.
 #[derive(Default)]
-pub struct Survey {
+pub struct Inventory {
     /// Containers whose section can be read.
     pub contents: BTreeMap<ContainerId, Contents>,
     /// Containers with damage, those of `contents` with bad frames among them.
@@ -102,7 +102,7 @@ pub struct Survey {
     pub verified_whole: BTreeSet<ContainerId>,
 }
 
-impl Survey {
+impl Inventory {
     /// Whether the container was in the store.
     pub fn exists(&self, id: ContainerId) -> bool {
         self.contents.contains_key(&id) || self.damaged.contains_key(&id)
@@ -116,14 +116,14 @@ struct Task {
 }
 
 /// Verifies every container.
-pub fn survey(
+pub fn inventory(
     repository: &Repository,
     options: CheckOptions,
-    findings: &BTreeSet<ContainerId>,
+    quarantine: &BTreeSet<ContainerId>,
     job: &Job,
     report: &mut CheckReport,
-) -> Result<Survey> {
-    let (tasks, sample_end) = list(repository, options.read_data, findings)?;
+) -> Result<Inventory> {
+    let (tasks, sample_end) = list(repository, options.read_data, quarantine)?;
     report.sample_end = sample_end;
     let read_bytes = tasks.iter().filter(|task| task.whole).map(|task| task.bytes);
     job.progress.set_current("containers");
@@ -147,24 +147,24 @@ pub fn survey(
         }
         results
     });
-    let mut survey = Survey::default();
+    let mut inventory = Inventory::default();
     for result in results {
         let part = result?;
         report.containers += part.examined;
-        report.containers_read += part.survey.verified_whole.len() as u64;
+        report.containers_read += part.inventory.verified_whole.len() as u64;
         report.chunks_verified += part.chunks_verified;
         report.bytes_verified += part.bytes_verified;
-        survey.contents.extend(part.survey.contents);
-        survey.damaged.extend(part.survey.damaged);
-        survey.verified_whole.extend(part.survey.verified_whole);
+        inventory.contents.extend(part.inventory.contents);
+        inventory.damaged.extend(part.inventory.damaged);
+        inventory.verified_whole.extend(part.inventory.verified_whole);
     }
-    Ok(survey)
+    Ok(inventory)
 }
 
 fn list(
     repository: &Repository,
     read_data: ReadData,
-    findings: &BTreeSet<ContainerId>,
+    quarantine: &BTreeSet<ContainerId>,
 ) -> Result<(Vec<Task>, Option<ContainerId>)> {
     let mut tasks = Vec::new();
     let store = repository.store();
@@ -173,7 +173,7 @@ fn list(
             tasks.push(Task {
                 id,
                 bytes: listed.size_bytes,
-                whole: is_selected(read_data, id) || findings.contains(&id),
+                whole: is_selected(read_data, id) || quarantine.contains(&id),
             });
         }
         Ok(())
@@ -227,7 +227,7 @@ struct Worker<'a> {
     repository: &'a Repository,
     opener: FrameOpener,
     whole: WholeReader,
-    survey: Survey,
+    inventory: Inventory,
     examined: u64,
     chunks_verified: u64,
     bytes_verified: u64,
@@ -244,7 +244,7 @@ fn work<'a>(
         repository,
         opener: FrameOpener::new()?,
         whole: WholeReader::default(),
-        survey: Survey::default(),
+        inventory: Inventory::default(),
         examined: 0,
         chunks_verified: 0,
         bytes_verified: 0,
@@ -265,7 +265,7 @@ fn work<'a>(
             Err(error) if error.kind() == ErrorKind::NotFound => worker.examined -= 1,
             Err(error) if is_of_one_object(&error) => {
                 let damage = Damage::total(error.to_string());
-                worker.survey.damaged.insert(task.id, damage);
+                worker.inventory.damaged.insert(task.id, damage);
             }
             Err(error) => return Err(error),
         }
@@ -288,7 +288,7 @@ impl Worker<'_> {
             self.damage(id, problem, BTreeSet::new());
         }
         if Some(end_of_frames(&section)) != metadata_offset {
-            self.survey.contents.remove(&id);
+            self.inventory.contents.remove(&id);
             return Err(Error::damaged("its frames do not fill it"));
         }
         Ok(())
@@ -300,7 +300,7 @@ impl Worker<'_> {
         let header_problem = header_problem(&ends.header, id, opened.is_ok())?;
         let verified = self.verify_frames(id, &ends, &opened?);
         if verified.is_err() {
-            self.survey.contents.remove(&id);
+            self.inventory.contents.remove(&id);
         }
         let (bad, first, checksum_holds) = verified?;
         let problem = first.or(header_problem).or_else(|| {
@@ -310,7 +310,7 @@ impl Worker<'_> {
         if let Some(problem) = problem {
             self.damage(id, problem, bad);
         }
-        self.survey.verified_whole.insert(id);
+        self.inventory.verified_whole.insert(id);
         Ok(())
     }
 
@@ -319,7 +319,7 @@ impl Worker<'_> {
         let section_checksum = checksum_of(sealed);
         let section = reader::open_section(self.repository, id, sealed)?;
         let contents = Contents { section_checksum, prefixes: PrefixSum::of(&section) };
-        self.survey.contents.insert(id, contents);
+        self.inventory.contents.insert(id, contents);
         Ok(section)
     }
 
@@ -369,7 +369,7 @@ impl Worker<'_> {
 
     fn damage(&mut self, id: ContainerId, problem: String, frames: BTreeSet<u32>) {
         let damage = Damage { problem, frames: Some(frames) };
-        self.survey.damaged.insert(id, damage);
+        self.inventory.damaged.insert(id, damage);
     }
 }
 

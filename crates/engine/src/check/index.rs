@@ -9,7 +9,7 @@
 //! Concurrency: runs may be merged meanwhile. Runs that vanish are passed over, and runs that
 //! appear are checked in another round.
 
-use super::containers::{PrefixSum, Survey, checksum_of, is_of_one_object};
+use super::containers::{Inventory, PrefixSum, checksum_of, is_of_one_object};
 use super::{CheckReport, LINES_MAX};
 use crate::container::list::list_packs;
 use crate::container::reader;
@@ -42,7 +42,7 @@ pub struct Coverage {
 /// Checks every run.
 pub fn check_runs(
     repository: &Repository,
-    survey: &Survey,
+    inventory: &Inventory,
     job: &Job,
     report: &mut CheckReport,
 ) -> Result<Coverage> {
@@ -58,7 +58,7 @@ pub fn check_runs(
         }
         for id in new {
             job.interrupt.check()?;
-            let sound = match check_run(repository, id, survey, job, report) {
+            let sound = match check_run(repository, id, inventory, job, report) {
                 Ok(run) => {
                     replaced.extend(&run.table.replaced);
                     run.table.containers
@@ -84,22 +84,22 @@ pub fn check_runs(
         ));
     }
     checked.retain(|id, _| existing.contains(id));
-    Ok(coverage_of(checked, survey, report))
+    Ok(coverage_of(checked, inventory, report))
 }
 
 fn coverage_of(
     checked: BTreeMap<RunId, Vec<ContainerId>>,
-    survey: &Survey,
+    inventory: &Inventory,
     report: &mut CheckReport,
 ) -> Coverage {
     let mut coverage = Coverage::default();
     for id in checked.into_values().flatten() {
         coverage.covered.insert(id);
-        if !survey.exists(id) {
+        if !inventory.exists(id) {
             coverage.named_absent.insert(id);
         }
     }
-    let not_covered = survey.contents.keys().filter(|id| !coverage.covered.contains(id)).count();
+    let not_covered = inventory.contents.keys().filter(|id| !coverage.covered.contains(id)).count();
     if not_covered > 0 {
         report.notes.push(format!(
             "{not_covered} container(s) are not in the index, as an interrupted backup leaves \
@@ -113,7 +113,7 @@ fn coverage_of(
 fn check_run(
     repository: &Repository,
     id: RunId,
-    survey: &Survey,
+    inventory: &Inventory,
     job: &Job,
     report: &mut CheckReport,
 ) -> Result<Run> {
@@ -148,7 +148,7 @@ fn check_run(
         }
     }
     let mut differing = run.table.containers.iter().zip(&sums).filter(|(id, sum)| {
-        let contents = survey.contents.get(*id);
+        let contents = inventory.contents.get(*id);
         contents.is_some_and(|contents| contents.prefixes != **sum)
     });
     if let Some((container, _)) = differing.next() {
@@ -194,7 +194,7 @@ fn listed_packs(repository: &Repository, report: &mut CheckReport) -> Result<Vec
 /// collection having deleted them go to the coverage as lost.
 pub fn check_packs(
     repository: &Repository,
-    survey: &Survey,
+    inventory: &Inventory,
     job: &Job,
     coverage: &mut Coverage,
     report: &mut CheckReport,
@@ -229,9 +229,9 @@ pub fn check_packs(
             }
         };
         for (container, sealed) in records {
-            let differs = match survey.contents.get(&container) {
+            let differs = match inventory.contents.get(&container) {
                 Some(contents) => contents.section_checksum != checksum_of(sealed),
-                None if survey.exists(container) => false,
+                None if inventory.exists(container) => false,
                 // Of a container that was deleted, as long as it is authentic.
                 None => match reader::open_section(repository, container, &mut sealed.to_vec()) {
                     Ok(_) => {

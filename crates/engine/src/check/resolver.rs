@@ -9,7 +9,7 @@
 //! fit, chunks that are not found are [`Found::Unknown`], and the report says that the index must
 //! be made anew before the check can tell.
 
-use super::containers::{Damage, Survey};
+use super::containers::{Damage, Inventory};
 use super::index::Coverage;
 use crate::container::frame::FrameOpener;
 use crate::container::reader::{self, FrameReader};
@@ -81,7 +81,7 @@ struct Supplement {
 pub struct Resolver {
     repository: Arc<Repository>,
     /// The state of the containers, with what was found on the way.
-    pub survey: Survey,
+    pub inventory: Inventory,
     /// What the index is relied upon for.
     pub coverage: Coverage,
     index: Arc<FingerprintIndex>,
@@ -101,11 +101,15 @@ pub struct Resolver {
 
 impl Resolver {
     /// Opens the index.
-    pub fn new(repository: &Arc<Repository>, survey: Survey, coverage: Coverage) -> Result<Self> {
+    pub fn new(
+        repository: &Arc<Repository>,
+        inventory: Inventory,
+        coverage: Coverage,
+    ) -> Result<Self> {
         let lease = repository.purse().take(repository.memory().section_cache_bytes / 2 * 5);
         Ok(Self {
             repository: Arc::clone(repository),
-            survey,
+            inventory,
             coverage,
             runs: list_runs(repository)?,
             index: FingerprintIndex::shared(repository)?,
@@ -163,7 +167,7 @@ impl Resolver {
     fn choose(&mut self, fingerprint: &Fingerprint, candidates: Vec<ContainerId>) -> Result<Found> {
         let mut unsound = Vec::new();
         for container in candidates {
-            if self.survey.damaged.contains_key(&container) {
+            if self.inventory.damaged.contains_key(&container) {
                 unsound.push(container);
                 continue;
             }
@@ -192,7 +196,7 @@ impl Resolver {
         container: ContainerId,
     ) -> Result<Option<Place>> {
         let is_partial = |damage: &Damage| !damage.is_total();
-        if !self.survey.damaged.get(&container).is_some_and(is_partial) {
+        if !self.inventory.damaged.get(&container).is_some_and(is_partial) {
             return Ok(None);
         }
         let Some(section) = self.section(container)? else {
@@ -200,7 +204,7 @@ impl Resolver {
         };
         let position = position_of(&section, fingerprint).filter(|&position| {
             let frame = section.chunks[position].frame;
-            let damage = self.survey.damaged.get(&container);
+            let damage = self.inventory.damaged.get(&container);
             damage.is_some_and(|damage| damage.spares(frame))
         });
         Ok(position.map(|position| Place { container, section, position }))
@@ -212,7 +216,7 @@ impl Resolver {
         // what it covers is looked through below if the chunk is nowhere else.
         let mut found = self.index.locate_where_readable(&self.repository, prefix)?;
         let has_sound = |id: &ContainerId| {
-            self.survey.contents.contains_key(id) && !self.survey.damaged.contains_key(id)
+            self.inventory.contents.contains_key(id) && !self.inventory.damaged.contains_key(id)
         };
         if !found.iter().any(has_sound) {
             self.add_supplement(prefix, &mut found)?;
@@ -239,7 +243,7 @@ impl Resolver {
         let mut supplement =
             Supplement { containers: Vec::new(), entries: Vec::new(), is_complete: true };
         let covered = &self.coverage.covered;
-        let contents = self.survey.contents.keys();
+        let contents = self.inventory.contents.keys();
         let not_covered: Vec<_> = contents.filter(|id| !covered.contains(id)).collect();
         for id in not_covered {
             if supplement.entries.len() > entries_max {
@@ -261,7 +265,7 @@ impl Resolver {
     }
 
     /// The section of a container, or `None` if it is gone or cannot be read. Containers that
-    /// were written after the survey are read here for the first time.
+    /// were written after the inventory are read here for the first time.
     fn section(&mut self, container: ContainerId) -> Result<Option<Arc<MetadataSection>>> {
         if let Some(section) = self.sections.get(&container) {
             return Ok(Some(Arc::clone(section)));
@@ -321,7 +325,7 @@ impl Resolver {
 
     fn set_damaged(&mut self, container: ContainerId, frame: u32, error: &Error) {
         self.cache.remove(container);
-        let damage = self.survey.damaged.entry(container);
+        let damage = self.inventory.damaged.entry(container);
         let damage = damage.or_insert_with(|| Damage {
             problem: error.to_string(),
             frames: Some(BTreeSet::new()),

@@ -36,7 +36,7 @@ pub fn find(
         tops: Vec::new(),
         nodes_max: repository.memory().check_buffer_bytes / (2 * size_of::<u128>()),
     };
-    let containers: Vec<ContainerId> = trees.resolver.survey.contents.keys().copied().collect();
+    let containers: Vec<ContainerId> = trees.resolver.inventory.contents.keys().copied().collect();
     for id in containers {
         trees.job.interrupt.check()?;
         let section = match reader::read_section(repository, id) {

@@ -5,8 +5,8 @@
 //! thread. On the way every container's duplicates are counted (S3.24). PGC and PGC+ both make a
 //! small one over the nodes alone, out of the metadata sections.
 
+use super::inventory::{Inventory, InventoryItem, ScanCounters};
 use super::parallel::in_parallel;
-use super::survey::{ScanCounters, Survey, Surveyed};
 use crate::index::FingerprintIndex;
 use crate::index::scan::EntryScan;
 use crate::job::Job;
@@ -28,11 +28,11 @@ const KEYS_PER_PARTITION: u64 = 1 << 19;
 pub fn hash_index(
     repository: &Repository,
     index: &FingerprintIndex,
-    survey: &Survey,
+    inventory: &Inventory,
     threads: usize,
     job: &Job,
 ) -> Result<(PerfectHash, DuplicateCounters)> {
-    let containers = survey.ids();
+    let containers = inventory.ids();
     let partition_bits = partition_bits_for(index.entries(), KEYS_PER_PARTITION);
     let count = 1usize << partition_bits;
     job.progress.set_totals(count as u64, 0);
@@ -100,15 +100,15 @@ impl NodeTable {
     /// bytes of their fingerprints: then another way of marking is to be taken.
     pub fn build(
         repository: &Repository,
-        survey: &Survey,
+        inventory: &Inventory,
         nodes_max: usize,
         job: &Job,
     ) -> Result<(Self, ScanCounters)> {
         let mut levels: BTreeMap<Level, Vec<usize>> = BTreeMap::new();
         let mut keys: Vec<(u64, u64)> = Vec::new();
-        job.progress.set_totals(survey.containers.len() as u64, 0);
-        let indexed = |container: &Surveyed| container.indexed;
-        let counters = survey.scan(repository, &indexed, job, &mut |ordinal, section| {
+        job.progress.set_totals(inventory.containers.len() as u64, 0);
+        let indexed = |container: &InventoryItem| container.indexed;
+        let counters = inventory.scan(repository, &indexed, job, &mut |ordinal, section| {
             for chunk in section.chunks.iter().filter(|chunk| chunk.level.is_node()) {
                 let containers = levels.entry(chunk.level).or_default();
                 if containers.last() != Some(&ordinal) {

@@ -2,14 +2,14 @@
 //!
 //! Order: containers, then their entries in the index, then the mark that the epoch is finished. A
 //! finished epoch is no longer avoided by writers, so nothing of it may be left to delete. Packs of
-//! metadata sections and findings about deleted containers are copies and notes; they go last.
+//! metadata sections and the quarantine of deleted containers are copies and notes; they go last.
 //!
 //! Every step may be repeated, by any number of collectors at once.
 
 use crate::index::{FingerprintIndex, append, merge};
 use crate::job::Job;
 use crate::repository::Repository;
-use crate::session::findings;
+use crate::session::quarantine;
 use onefold_format::{layout, metadata_pack};
 use onefold_store::Key;
 use onefold_types::{ContainerId, ErrorKind, Result};
@@ -136,10 +136,10 @@ pub fn rewrite_packs(repository: &Repository, present: &[ContainerId], job: &Job
     Ok(count)
 }
 
-/// Removes the findings about containers that are gone.
+/// Removes the quarantine of containers that are gone.
 pub fn remove_findings(repository: &Repository, deleted: &[ContainerId]) -> Result<()> {
-    for id in findings::load_findings(repository)? {
-        if deleted.binary_search(&id).is_ok() && !findings::is_newer(repository, id)? {
+    for id in quarantine::load_ids(repository)? {
+        if deleted.binary_search(&id).is_ok() && !quarantine::is_newer(repository, id)? {
             repository.store().delete(&Key::new(layout::damage(id))?)?;
         }
     }

@@ -19,10 +19,10 @@ use super::cleaning;
 use super::copy::{CopyForward, Rescued};
 use super::enumeration;
 use super::gathered::Gathered;
+use super::inventory::{Inventory, InventoryItem};
 use super::live_set::{CONTAINERS_PER_QUESTION, Marks};
 use super::mark::{MARKS_MIN_BYTES, MarkReport, Marker};
 use super::settle;
-use super::survey::{Survey, Surveyed};
 use super::{CollectOptions, CollectReport, CopyOrder, roots_of};
 use crate::container::list;
 use crate::index::{FingerprintIndex, merge, rebuild};
@@ -33,9 +33,9 @@ use crate::session::changes::{self, Changes};
 use crate::session::checkpoints;
 use crate::session::epoch::{self, DecidedEpoch, Newest};
 use crate::session::evidence::Evidence;
-use crate::session::findings;
 use crate::session::forgetting;
 use crate::session::marks::{self, Marks as HiddenMarks};
+use crate::session::quarantine;
 use crate::session::snapshots;
 use crate::tree::TreeReader;
 use account::Account;
@@ -229,18 +229,18 @@ impl<'a> Collector<'a> {
         let mut known = BTreeSet::new();
         let (live, outcomes) = self.committed_but(&tombstones, evidence, &mut known)?;
         let mut rounds = Rounds::default();
-        let (index, mut survey) = self.survey_in_room(&mut rounds)?;
+        let (index, mut inventory) = self.inventory_in_room(&mut rounds)?;
         if live.is_empty() && tombstones.is_empty() {
-            self.refuse_to_empty(&survey)?;
+            self.refuse_to_empty(&inventory)?;
         }
-        let missing = Missing::note(self.repository, &index, &survey)?;
+        let missing = Missing::note(self.repository, &index, &inventory)?;
         self.report.snapshots = live.len() as u64;
         self.report.forgotten = tombstones.len() as u64;
-        self.bar(&mut survey, &barred)?;
-        let (marks, liveness) = self.run_marker(&index, &survey, &live)?;
-        let account = Account::new(&survey, &liveness);
+        self.bar(&mut inventory, &barred)?;
+        let (marks, liveness) = self.run_marker(&index, &inventory, &live)?;
+        let account = Account::new(&inventory, &liveness);
         let mut selection = select(&liveness, self.options.goal, None);
-        self.choose_older(&survey, &liveness, &mut selection)?;
+        self.choose_older(&inventory, &liveness, &mut selection)?;
         let liveness: BTreeMap<_, _> =
             liveness.into_iter().map(|container| (container.container, container)).collect();
         let mut chosen = selection.condemned.clone();
@@ -277,12 +277,12 @@ impl<'a> Collector<'a> {
     /// If that is asked for, chooses everything that is sealed under older keys.
     fn choose_older(
         &mut self,
-        survey: &Survey,
+        inventory: &Inventory,
         liveness: &[ContainerLiveness],
         selection: &mut Selection,
     ) -> Result<()> {
         if self.options.reseal {
-            let older = survey.of_older_keys(self.repository, self.job)?;
+            let older = inventory.of_older_keys(self.repository, self.job)?;
             selection.also_condemn(liveness, |id| older.contains(&id));
             let is_left = |id: &&ContainerId| selection.condemned.binary_search(id).is_err();
             self.report.older_left_alone = older.iter().filter(is_left).count() as u64;
@@ -292,22 +292,22 @@ impl<'a> Collector<'a> {
 
     /// Bars what must not be condemned: `barred`, what is damaged or not in the index, and what a
     /// running backup may be at.
-    fn bar(&mut self, survey: &mut Survey, barred: &BTreeSet<ContainerId>) -> Result<()> {
+    fn bar(&mut self, inventory: &mut Inventory, barred: &BTreeSet<ContainerId>) -> Result<()> {
         let oldest = announced::oldest_running_ns(self.repository)?;
         let oldest_ms = oldest.map(|ns| ns / 1_000_000 - CLOCK_DIFFERENCE_MS);
-        // Whoever has no patience fences running backups at once, and waits for none of them.
-        let is_patient = !self.options.patience.is_zero();
-        let in_use = |container: &Surveyed| {
+        // Who grants no grace fences running backups at once, and waits for none of them.
+        let is_patient = !self.options.grace.is_zero();
+        let in_use = |container: &InventoryItem| {
             is_patient && oldest_ms.is_some_and(|oldest| container.id.created_ms() >= oldest)
         };
-        survey.bar(|container| {
+        inventory.bar(|container| {
             // A plan is made without indexing first; what is not indexed then is garbage.
             let unknown = !container.indexed && !self.options.mark_only;
             barred.contains(&container.id) || unknown || !container.sound || in_use(container)
         });
-        self.report.containers = survey.containers.len() as u64;
-        self.report.stored_bytes = survey.stored_bytes();
-        let left_alone = survey.containers.iter().filter(|container| in_use(container));
+        self.report.containers = inventory.containers.len() as u64;
+        self.report.stored_bytes = inventory.stored_bytes();
+        let left_alone = inventory.containers.iter().filter(|container| in_use(container));
         self.report.containers_in_use = left_alone.count() as u64;
         Ok(())
     }
@@ -332,7 +332,7 @@ impl<'a> Collector<'a> {
 
     /// Opens the index, then lists the containers. What crashed sessions left unindexed is indexed
     /// if that is asked for, so that it can be told from what is needed.
-    fn survey(&self, mend: bool) -> Result<(FingerprintIndex, Survey)> {
+    fn inventory(&self, mend: bool) -> Result<(FingerprintIndex, Inventory)> {
         let index = FingerprintIndex::open(self.repository)?;
         if mend {
             merge::remove_superseded(self.repository, &index)?;
@@ -346,15 +346,15 @@ impl<'a> Collector<'a> {
                 index.refresh(self.repository)?;
             }
         }
-        let mut survey = Survey::take(self.repository, &index.covered())?;
-        survey.distrust(&findings::load_findings(self.repository)?);
-        Ok((index, survey))
+        let mut inventory = Inventory::take(self.repository, &index.covered())?;
+        inventory.distrust(&quarantine::load_ids(self.repository)?);
+        Ok((index, inventory))
     }
 
     fn run_marker(
         &mut self,
         index: &FingerprintIndex,
-        survey: &Survey,
+        inventory: &Inventory,
         live: &BTreeMap<SessionId, SnapshotRecord>,
     ) -> Result<(Marks, Vec<ContainerLiveness>)> {
         let mut seed = [0; 8];
@@ -363,7 +363,7 @@ impl<'a> Collector<'a> {
         let mut marker = Marker {
             repository: self.repository,
             index,
-            survey,
+            inventory,
             threads: self.options.threads,
             seed: u64::from_le_bytes(seed),
             memory_bytes: self.options.marks_bytes.unwrap_or(lease.bytes().max(MARKS_MIN_BYTES)),
@@ -410,13 +410,13 @@ impl<'a> Collector<'a> {
         if condemned.is_empty() {
             return Ok(Round::default());
         }
-        let (_, survey) = self.survey(false)?;
-        marked.marks.prepare(self.repository, &survey, condemned, self.job)?;
-        let (gathered, _) = self.gather(&survey, condemned, &marked.marks)?;
+        let (_, inventory) = self.inventory(false)?;
+        marked.marks.prepare(self.repository, &inventory, condemned, self.job)?;
+        let (gathered, _) = self.gather(&inventory, condemned, &marked.marks)?;
         let dead_max_bytes = marked.take_dead(taken.live_bytes);
         let mut stored = Vec::new();
         let snapshots = &marked.snapshots;
-        match self.copy(&survey, condemned, gathered, dead_max_bytes, snapshots, &mut stored) {
+        match self.copy(&inventory, condemned, gathered, dead_max_bytes, snapshots, &mut stored) {
             Ok(rescued) => match rescued.kept.first() {
                 None => {
                     self.count_copied(&rescued);
@@ -448,14 +448,14 @@ impl<'a> Collector<'a> {
     /// The live chunks of containers, and which of the containers have some.
     fn gather(
         &self,
-        survey: &Survey,
+        inventory: &Inventory,
         condemned: &[ContainerId],
         marks: &Marks,
     ) -> Result<(Gathered, BTreeSet<ContainerId>)> {
         let (mut gathered, mut live_in) = (Gathered::default(), BTreeSet::new());
-        let wanted = |container: &Surveyed| condemned.binary_search(&container.id).is_ok();
-        survey.scan(self.repository, &wanted, self.job, &mut |ordinal, section| {
-            if let Some(container) = survey.containers.get(ordinal) {
+        let wanted = |container: &InventoryItem| condemned.binary_search(&container.id).is_ok();
+        inventory.scan(self.repository, &wanted, self.job, &mut |ordinal, section| {
+            if let Some(container) = inventory.containers.get(ordinal) {
                 let is_live = |chunk: &Fingerprint| marks.contains(chunk.prefix());
                 if gathered.add(container.id, section, is_live) {
                     live_in.insert(container.id);
@@ -468,7 +468,7 @@ impl<'a> Collector<'a> {
 
     fn copy(
         &self,
-        survey: &Survey,
+        inventory: &Inventory,
         condemned: &[ContainerId],
         mut gathered: Gathered,
         dead_max_bytes: u64,
@@ -477,7 +477,7 @@ impl<'a> Collector<'a> {
     ) -> Result<Rescued> {
         let (repository, job, threads) = (self.repository, self.job, self.options.threads);
         let proved = &self.proved;
-        let copier = CopyForward { repository, survey, condemned, proved, threads, job };
+        let copier = CopyForward { repository, inventory, condemned, proved, threads, job };
         copier.drop_held_elsewhere(&mut gathered)?;
         self.rank(&mut gathered, snapshots)?;
         copier.run(gathered, dead_max_bytes, stored)
@@ -516,16 +516,16 @@ impl<'a> Collector<'a> {
 
     fn settle(&mut self, number: u64) -> Result<()> {
         let started = Instant::now();
-        let settled = settle::settle(self.repository, number, self.options.patience, self.job)?;
+        let settled = settle::settle(self.repository, number, self.options.grace, self.job)?;
         self.report.fenced += settled.fenced;
         self.phase("settle", started);
         Ok(())
     }
 
     fn sizes_of(&self, ids: &[ContainerId]) -> Result<BTreeMap<ContainerId, u64>> {
-        let survey = Survey::take(self.repository, &[])?;
+        let inventory = Inventory::take(self.repository, &[])?;
         let size = |id: &ContainerId| {
-            let container = survey.ordinal(*id).and_then(|at| survey.containers.get(at));
+            let container = inventory.ordinal(*id).and_then(|at| inventory.containers.get(at));
             (*id, container.map_or(0, |container| container.stored_bytes))
         };
         Ok(ids.iter().map(size).collect())

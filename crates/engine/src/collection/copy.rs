@@ -24,8 +24,8 @@
 //! section and the index, and free to be used again.
 
 use super::gathered::{Gathered, LiveFrame, Spot};
+use super::inventory::Inventory;
 use super::read_back::{self, HandedIn};
-use super::survey::Survey;
 use crate::chunks::{ChunkReader, Location};
 use crate::container::frame::{FrameChunk, verify_slices};
 use crate::container::frame_pool::FramePool;
@@ -34,7 +34,7 @@ use crate::container::open::{ContainerContext, OpenContainer};
 use crate::index::append;
 use crate::job::Job;
 use crate::repository::Repository;
-use crate::session::findings;
+use crate::session::quarantine;
 use onefold_format::container::{ChunkDescriptor, MetadataSection};
 use onefold_types::{ContainerId, Error, ErrorKind, Fingerprint, Level, Result, limits};
 use std::borrow::Cow;
@@ -63,7 +63,7 @@ pub struct CopyForward<'a> {
     /// The store.
     pub repository: &'a Arc<Repository>,
     /// The containers there are, read in this step.
-    pub survey: &'a Survey,
+    pub inventory: &'a Inventory,
     /// Those that are condemned, rising.
     pub condemned: &'a [ContainerId],
     /// Those that this collection wrote and read back.
@@ -144,7 +144,7 @@ impl CopyForward<'_> {
             }
         }
         // What a check found damaged may have a section that reads well; it holds nothing for sure.
-        let damaged = findings::load_findings(self.repository)?;
+        let damaged = quarantine::load_ids(self.repository)?;
         by_container.retain(|(id, _)| !damaged.contains(id));
         by_container.sort_unstable();
         let mut held = HashSet::new();
@@ -187,7 +187,7 @@ impl CopyForward<'_> {
                 Err(error) if error.is_damage() || error.kind() == ErrorKind::Io => {
                     if error.kind() == ErrorKind::Damaged {
                         let problem = error.to_string();
-                        findings::record(self.repository, container, &problem, &mut Vec::new())?;
+                        quarantine::record(self.repository, container, &problem, &mut Vec::new())?;
                     }
                 }
                 Err(error) => return Err(error),
@@ -218,7 +218,7 @@ impl CopyForward<'_> {
     }
 
     fn is_holder(&self, id: ContainerId) -> bool {
-        let known = self.survey.ordinal(id).and_then(|at| self.survey.containers.get(at));
+        let known = self.inventory.ordinal(id).and_then(|at| self.inventory.containers.get(at));
         known.is_some_and(|container| container.indexed && container.sound)
             && self.condemned.binary_search(&id).is_err()
     }

@@ -12,9 +12,9 @@
 //! every level, or the collection stops before anything is condemned.
 
 use super::analysis::NodeTable;
+use super::inventory::Inventory;
 use super::live_set::Marks;
 use super::parallel::{for_each_in_parallel, in_parallel};
-use super::survey::Survey;
 use crate::chunks::{ChunkReader, Location};
 use crate::job::Job;
 use crate::repository::Repository;
@@ -134,7 +134,7 @@ pub fn logical_into(
 /// be read, or refers upwards; nothing may be condemned then.
 pub fn physical(
     repository: &Arc<Repository>,
-    survey: &Survey,
+    inventory: &Inventory,
     table: &NodeTable,
     roots: &[Reference],
     live: &mut Marks,
@@ -143,14 +143,14 @@ pub fn physical(
 ) -> Result<EnumerationCounters> {
     let shared = Mutex::new((live, LevelChecksums::new(), EnumerationCounters::default()));
     refer(table, &shared, roots)?;
-    let mut walkers = vec![LevelWalker::new(ChunkReader::alone(repository)?, survey, table)];
+    let mut walkers = vec![LevelWalker::new(ChunkReader::alone(repository)?, inventory, table)];
     let top = roots.iter().map(|root| root.level).max().unwrap_or(Level::DATA);
     for level in (1..=top.0).rev().map(Level) {
         let containers = table.levels.get(&level).map(Vec::as_slice).unwrap_or_default();
         job.progress.set_totals(containers.len() as u64, 0);
         let wanted = threads.min(containers.len() / CONTAINERS_PER_THREAD).max(1);
         while walkers.len() < wanted {
-            walkers.push(LevelWalker::new(ChunkReader::alone(repository)?, survey, table));
+            walkers.push(LevelWalker::new(ChunkReader::alone(repository)?, inventory, table));
         }
         let next = AtomicUsize::new(0);
         let work = |walker: &mut LevelWalker<'_>| -> Result<()> {
@@ -206,17 +206,17 @@ fn refer(table: &NodeTable, shared: &Shared<'_>, children: &[Reference]) -> Resu
 /// Reads nodes, level after level.
 struct LevelWalker<'a> {
     chunks: ChunkReader,
-    survey: &'a Survey,
+    inventory: &'a Inventory,
     table: &'a NodeTable,
 }
 
 impl<'a> LevelWalker<'a> {
-    fn new(chunks: ChunkReader, survey: &'a Survey, table: &'a NodeTable) -> Self {
-        Self { chunks, survey, table }
+    fn new(chunks: ChunkReader, inventory: &'a Inventory, table: &'a NodeTable) -> Self {
+        Self { chunks, inventory, table }
     }
 
     fn container(&mut self, ordinal: usize, level: Level, shared: &Shared<'_>) -> Result<()> {
-        let Some(container) = self.survey.containers.get(ordinal).map(|one| one.id) else {
+        let Some(container) = self.inventory.containers.get(ordinal).map(|one| one.id) else {
             return Ok(());
         };
         let Some(section) = self.chunks.section(container)? else {

@@ -7,8 +7,8 @@
 //! (S3.15), and marks in scratch files for all that was not asked about beforehand
 //! ([`Marks::prepare`]).
 
+use super::inventory::{Inventory, InventoryItem};
 use super::spilled_live::SpilledLive;
-use super::survey::{Survey, Surveyed};
 use crate::chunk_store::prefix_hasher::PrefixHasher;
 use crate::job::Job;
 use crate::memory::Lease;
@@ -187,7 +187,7 @@ impl Marks {
     pub fn prepare(
         &mut self,
         repository: &Repository,
-        survey: &Survey,
+        inventory: &Inventory,
         containers: &[ContainerId],
         job: &Job,
     ) -> Result<usize> {
@@ -200,8 +200,8 @@ impl Marks {
             if asked.len() >= live.asked_max() {
                 break;
             }
-            let wanted = |container: &Surveyed| some.binary_search(&container.id).is_ok();
-            survey.scan(repository, &wanted, job, &mut |_, section| {
+            let wanted = |container: &InventoryItem| some.binary_search(&container.id).is_ok();
+            inventory.scan(repository, &wanted, job, &mut |_, section| {
                 asked.extend(section.chunks.iter().map(|chunk| chunk.fingerprint.prefix()));
                 Ok(())
             })?;

@@ -16,10 +16,10 @@
 use super::MarkAlgorithm;
 use super::analysis::{self, NODE_TABLE_BYTES_PER_NODE, NodeTable};
 use super::enumeration::{self, EnumerationCounters};
+use super::inventory::{Inventory, InventoryItem, ScanCounters};
 use super::live_set::{Attention, EXACT_BYTES_PER_CHUNK, LiveSet, Marks};
 use super::partitioned::Partitioned;
 use super::spill::Scratch;
-use super::survey::{ScanCounters, Survey, Surveyed};
 use crate::index::FingerprintIndex;
 use crate::index::scan::EntryScan;
 use crate::job::Job;
@@ -75,10 +75,10 @@ pub struct MarkReport {
 pub struct Marker<'a> {
     /// The store.
     pub repository: &'a Arc<Repository>,
-    /// Its index, as it was when the survey was taken.
+    /// Its index, as it was when the inventory was taken.
     pub index: &'a FingerprintIndex,
     /// Its containers.
-    pub survey: &'a Survey,
+    pub inventory: &'a Inventory,
     /// Threads.
     pub threads: usize,
     /// Makes the filters of this run others than those of the last (S3.13).
@@ -166,7 +166,7 @@ impl Marker<'_> {
         let (marks, instances) = self.mark(algorithm, roots, Attention::Sample(focus), lost)?;
         let (_, sampled) = self.judge(marks, instances, &|container| container.eligible)?;
         let candidates = self.candidates(sampled)?;
-        let is_candidate = |container: &Surveyed| {
+        let is_candidate = |container: &InventoryItem| {
             candidates.binary_search(&container.id).is_ok() && container.eligible
         };
         let chunks = candidate_chunks_max(self.memory_bytes);
@@ -175,7 +175,7 @@ impl Marker<'_> {
             section.chunks.iter().for_each(|chunk| filter.insert(chunk.fingerprint.prefix()));
             Ok(())
         };
-        self.survey.scan(self.repository, &is_candidate, self.job, add)?;
+        self.inventory.scan(self.repository, &is_candidate, self.job, add)?;
         let attention = Attention::Candidates(filter);
         let (marks, instances) = self.mark(algorithm, roots, attention, lost)?;
         self.judge(marks, instances, &is_candidate)
@@ -189,12 +189,13 @@ impl Marker<'_> {
     ) -> Result<(Marks, Vec<ContainerLiveness>)> {
         self.report.rounds = 1;
         let scratch = Scratch::new(self.scratch.clone());
-        let (repository, index, survey, job) = (self.repository, self.index, self.survey, self.job);
+        let (repository, index, inventory, job) =
+            (self.repository, self.index, self.inventory, self.job);
         let bytes = self.memory_bytes;
-        let mut parts = Partitioned::new(repository, index, survey, job, &scratch, bytes);
+        let mut parts = Partitioned::new(repository, index, inventory, job, &scratch, bytes);
         let analysis = Instant::now();
         self.job.progress.set_current("metadata sections");
-        self.job.progress.set_totals(self.survey.containers.len() as u64, 0);
+        self.job.progress.set_totals(self.inventory.containers.len() as u64, 0);
         let (nodes, scan) = parts.scan()?;
         self.count_scan(scan);
         self.phase("analysis", analysis);
@@ -222,7 +223,7 @@ impl Marker<'_> {
         sampled.retain(|container| !container.is_wholly_live());
         sampled.sort_by(|a, b| a.live_share().total_cmp(&b.live_share()));
         // A sample knows a share of the chunks; a container has so many on average.
-        let containers = self.survey.containers.len().max(1) as u64;
+        let containers = self.inventory.containers.len().max(1) as u64;
         let chunks_each = self.index.entries().div_ceil(containers).max(1);
         let count = candidate_chunks_max(self.memory_bytes) / chunks_each;
         sampled.truncate(usize::try_from(count).unwrap_or(usize::MAX).max(1));
@@ -251,7 +252,7 @@ impl Marker<'_> {
         let walked = match &table {
             Some(table) => enumeration::physical(
                 self.repository,
-                self.survey,
+                self.inventory,
                 table,
                 roots,
                 &mut marks,
@@ -295,7 +296,7 @@ impl Marker<'_> {
                 let (hash, counters) = analysis::hash_index(
                     self.repository,
                     self.index,
-                    self.survey,
+                    self.inventory,
                     self.threads,
                     self.job,
                 )?;
@@ -318,7 +319,7 @@ impl Marker<'_> {
         self.job.progress.set_current("metadata sections");
         let nodes_max = self.memory_bytes / 2 / NODE_TABLE_BYTES_PER_NODE;
         let (table, scan) =
-            NodeTable::build(self.repository, self.survey, nodes_max.max(1 << 16), self.job)?;
+            NodeTable::build(self.repository, self.inventory, nodes_max.max(1 << 16), self.job)?;
         self.count_scan(scan);
         Ok(table)
     }
@@ -328,7 +329,7 @@ impl Marker<'_> {
     fn filter(&mut self, marks: &Marks) -> Result<LiveInstances> {
         let started = Instant::now();
         self.job.progress.set_current("instances");
-        let ids = self.survey.ids();
+        let ids = self.inventory.ids();
         let entries = self.index.entries();
         let mut instances =
             LiveInstances::with_memory(entries, self.memory_bytes / 2, self.seed.rotate_left(32))?;
@@ -351,7 +352,7 @@ impl Marker<'_> {
         &mut self,
         mut marks: Marks,
         instances: Instances,
-        wanted: &dyn Fn(&Surveyed) -> bool,
+        wanted: &dyn Fn(&InventoryItem) -> bool,
     ) -> Result<(Marks, Vec<ContainerLiveness>)> {
         if marks.lost_references > 0 {
             return Err(self.lost_error(marks.lost_references));
@@ -359,13 +360,13 @@ impl Marker<'_> {
         let started = Instant::now();
         let mut judge = Judge {
             dead: DeadFilter::new(self.index.entries() / DEAD_SHARE)?,
-            survey: self.survey,
-            liveness: Vec::with_capacity(self.survey.containers.len()),
+            inventory: self.inventory,
+            liveness: Vec::with_capacity(self.inventory.containers.len()),
         };
         self.job.progress.set_current("containers");
-        self.job.progress.set_totals(self.survey.containers.len() as u64, 0);
+        self.job.progress.set_totals(self.inventory.containers.len() as u64, 0);
         let scan =
-            self.survey.scan(self.repository, wanted, self.job, &mut |ordinal, section| {
+            self.inventory.scan(self.repository, wanted, self.job, &mut |ordinal, section| {
                 judge.container(ordinal, section, &mut marks, &instances);
                 Ok(())
             })?;
@@ -380,7 +381,7 @@ impl Marker<'_> {
     /// else.
     fn lost_prefixes(&self) -> Result<Vec<u64>> {
         let covered = self.index.covered();
-        let missing = self.survey.missing(&covered);
+        let missing = self.inventory.missing(&covered);
         if missing.is_empty() {
             return Ok(Vec::new());
         }
@@ -399,7 +400,7 @@ impl Marker<'_> {
     }
 
     fn lost_error(&self, references: u64) -> Error {
-        let missing = self.survey.missing(&self.index.covered());
+        let missing = self.inventory.missing(&self.index.covered());
         let names: Vec<String> = missing.iter().take(5).map(ToString::to_string).collect();
         Error::damaged(format!(
             "snapshots refer {references} times to chunks of containers that are missing ({}{}); \
@@ -422,7 +423,7 @@ impl Marker<'_> {
 /// Judges containers, newest first.
 struct Judge<'a> {
     dead: DeadFilter,
-    survey: &'a Survey,
+    inventory: &'a Inventory,
     liveness: Vec<ContainerLiveness>,
 }
 
@@ -434,7 +435,7 @@ impl Judge<'_> {
         marks: &mut Marks,
         instances: &Instances,
     ) {
-        let Some(container) = self.survey.containers.get(ordinal) else {
+        let Some(container) = self.inventory.containers.get(ordinal) else {
             return;
         };
         let mut judged = ContainerLiveness {

@@ -14,14 +14,14 @@
 //! forgotten meanwhile does not show.
 
 use super::MarkAlgorithm;
+use super::inventory::Inventory;
 use super::live_set::EXACT_BYTES_PER_CHUNK;
 use super::mark::{MARKS_MIN_BYTES, MarkReport, Marker};
-use super::survey::Survey;
 use super::{CollectOptions, roots_of};
 use crate::index::FingerprintIndex;
 use crate::job::Job;
 use crate::repository::Repository;
-use crate::session::findings;
+use crate::session::quarantine;
 use crate::session::{Snapshot, SnapshotList};
 use onefold_policy::collection::select::ContainerLiveness;
 use onefold_types::{Error, ErrorKind, Result};
@@ -64,9 +64,9 @@ pub fn only_hidden(
         return Ok(OnlyHidden { is_exact: true, ..OnlyHidden::default() });
     }
     let index = FingerprintIndex::open(repository)?;
-    let mut survey = Survey::take(repository, &index.covered())?;
-    survey.distrust(&findings::load_findings(repository)?);
-    survey.bar(|container| !container.indexed || !container.sound);
+    let mut inventory = Inventory::take(repository, &index.covered())?;
+    inventory.distrust(&quarantine::load_ids(repository)?);
+    inventory.bar(|container| !container.indexed || !container.sound);
     let lease = repository.purse().take(repository.memory().marks_bytes);
     let memory_bytes = options.marks_bytes.unwrap_or(lease.bytes().max(MARKS_MIN_BYTES));
     let fits = index.entries() as usize <= memory_bytes / EXACT_BYTES_PER_CHUNK;
@@ -75,7 +75,7 @@ pub fn only_hidden(
         let mut marker = Marker {
             repository,
             index: &index,
-            survey: &survey,
+            inventory: &inventory,
             threads: options.threads,
             seed: 0,
             memory_bytes,

@@ -18,17 +18,17 @@
 //! - A node that is referred to and in no container of its level, cannot be read, or refers
 //!   upwards: `Damaged`, and nothing may be condemned.
 //! - Buffers and areas take [`PARTITIONED_BYTES`] together, or less if less is given. Beyond that
-//!   24 bytes are needed for each container, as the survey needs some for each.
+//!   24 bytes are needed for each container, as the inventory needs some for each.
 //!
 //! # Concurrency
 //! One thread: the work is that of the disk.
 
 use super::enumeration::EnumerationCounters;
+use super::inventory::{Inventory, InventoryItem, ScanCounters};
 use super::level_queue::{DUE_WORDS, LevelQueue, fingerprint, words};
 use super::live_set::{LiveSet, Marks};
 use super::spill::{Held, RecordFile, RecordReader, Scratch, Sorted, SpillSet, Split};
 use super::spilled_live::SpilledLive;
-use super::survey::{ScanCounters, Survey, Surveyed};
 use crate::chunks::{ChunkReader, Location};
 use crate::index::FingerprintIndex;
 use crate::index::scan::EntryScan;
@@ -84,7 +84,7 @@ struct Tally {
 pub struct Partitioned<'a> {
     repository: &'a Arc<Repository>,
     index: &'a FingerprintIndex,
-    survey: &'a Survey,
+    inventory: &'a Inventory,
     job: &'a Job,
     scratch: &'a Scratch,
     shares: Shares,
@@ -98,16 +98,16 @@ impl<'a> Partitioned<'a> {
     pub fn new(
         repository: &'a Arc<Repository>,
         index: &'a FingerprintIndex,
-        survey: &'a Survey,
+        inventory: &'a Inventory,
         job: &'a Job,
         scratch: &'a Scratch,
         memory_bytes: usize,
     ) -> Self {
         let none = Tally { plain_bytes: 0, chunks: 0, live_chunks: 0, known: false };
-        let tallies = vec![none; survey.containers.len()];
+        let tallies = vec![none; inventory.containers.len()];
         let shares = Shares::of(memory_bytes);
         let held = scratch.hold(tallies.capacity() * size_of::<Tally>());
-        Self { repository, index, survey, job, scratch, shares, tallies, _held: held }
+        Self { repository, index, inventory, job, scratch, shares, tallies, _held: held }
     }
 
     /// No chunk is marked yet; `lost` are prefixes, rising, that are known to be lost.
@@ -121,13 +121,13 @@ impl<'a> Partitioned<'a> {
     pub fn scan(&mut self) -> Result<(HeldNodes, ScanCounters)> {
         let by_level = Split::evenly(PARTITIONS.ilog2(), PARTITIONS);
         let mut nodes = SpillSet::new(self.scratch, by_level, self.shares.nodes);
-        let wanted = |container: &Surveyed| container.indexed || container.eligible;
-        let (survey, tallies) = (self.survey, &mut self.tallies);
+        let wanted = |container: &InventoryItem| container.indexed || container.eligible;
+        let (inventory, tallies) = (self.inventory, &mut self.tallies);
         let each = &mut |ordinal: usize, section: &MetadataSection| {
             let Some(tally) = tallies.get_mut(ordinal) else {
                 return Ok(());
             };
-            let indexed = survey.containers.get(ordinal).is_some_and(|one| one.indexed);
+            let indexed = inventory.containers.get(ordinal).is_some_and(|one| one.indexed);
             tally.known = true;
             for (position, chunk) in (0_u64..).zip(&section.chunks) {
                 tally.chunks += 1;
@@ -141,7 +141,7 @@ impl<'a> Partitioned<'a> {
             }
             Ok(())
         };
-        let counters = survey.scan(self.repository, &wanted, self.job, each)?;
+        let counters = inventory.scan(self.repository, &wanted, self.job, each)?;
         Ok((HeldNodes::sort(nodes, self.shares.area)?, counters))
     }
 
@@ -155,7 +155,7 @@ impl<'a> Partitioned<'a> {
         let top = roots.iter().map(|root| root.level).max().unwrap_or(Level::DATA);
         let mut walk = Walk {
             chunks: ChunkReader::alone(self.repository)?,
-            survey: self.survey,
+            inventory: self.inventory,
             scratch: self.scratch,
             shares: self.shares,
             job: self.job,
@@ -180,13 +180,13 @@ impl<'a> Partitioned<'a> {
         let LiveSet::Partitioned(live) = &mut marks.set else {
             return Ok(Vec::new());
         };
-        let (repository, survey, job) = (self.repository, self.survey, self.job);
+        let (repository, inventory, job) = (self.repository, self.inventory, self.job);
         let runs = self.index.runs();
-        let mut scan = EntryScan::start(repository, &runs, &survey.ids(), 0)?;
+        let mut scan = EntryScan::start(repository, &runs, &inventory.ids(), 0)?;
         let (mut group, mut indexed, mut count) = (Vec::new(), None, 0_u64);
         let tallies = &mut self.tallies;
         let is_eligible = |ordinal: &&u32| {
-            survey.containers.get(**ordinal as usize).is_some_and(|container| container.eligible)
+            inventory.containers.get(**ordinal as usize).is_some_and(|container| container.eligible)
         };
         job.progress.set_totals(self.index.entries(), 0);
         live.sort(self.shares.area, &mut |prefix| {
@@ -211,14 +211,14 @@ impl<'a> Partitioned<'a> {
             }
             Ok(())
         })?;
-        let containers = survey.containers.iter().zip(&self.tallies);
+        let containers = inventory.containers.iter().zip(&self.tallies);
         let wanted = containers.filter(|(container, tally)| container.eligible && tally.known);
         Ok(wanted.map(|(container, tally)| liveness(container, tally)).collect())
     }
 }
 
 /// How many bytes are live is told by the share of the chunks.
-fn liveness(container: &Surveyed, tally: &Tally) -> ContainerLiveness {
+fn liveness(container: &InventoryItem, tally: &Tally) -> ContainerLiveness {
     let live = u128::from(tally.plain_bytes) * u128::from(tally.live_chunks)
         / u128::from(tally.chunks.max(1));
     ContainerLiveness {
@@ -261,7 +261,7 @@ impl HeldNodes {
 /// Where the walk is.
 struct Walk<'a> {
     chunks: ChunkReader,
-    survey: &'a Survey,
+    inventory: &'a Inventory,
     scratch: &'a Scratch,
     shares: Shares,
     job: &'a Job,
@@ -291,7 +291,7 @@ impl Walk<'_> {
         level: Level,
         mut due: Sorted<DUE_WORDS>,
     ) -> Result<SpillSet<SPOT_WORDS>> {
-        let places = u64::BITS - (self.survey.containers.len() as u64).leading_zeros() + 32;
+        let places = u64::BITS - (self.inventory.containers.len() as u64).leading_zeros() + 32;
         let by_container = Split::evenly(places, PARTITIONS);
         let mut spots = SpillSet::new(self.scratch, by_container, self.shares.nodes);
         let mut nodes = held.of_level(level);
@@ -350,7 +350,7 @@ impl Walk<'_> {
 
     /// Reads a node where it was seen, or wherever else it is.
     fn node(&mut self, place: u64, level: Level, name: &Fingerprint) -> Result<Vec<u8>> {
-        let container = self.survey.containers.get((place >> 32) as usize).map(|one| one.id);
+        let container = self.inventory.containers.get((place >> 32) as usize).map(|one| one.id);
         match container {
             Some(container) => match self.node_in(container, place as u32, level, name)? {
                 Some(bytes) => Ok(bytes),

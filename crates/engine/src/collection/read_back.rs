@@ -5,8 +5,8 @@
 //! every frame is opened, decompressed and its chunks are fingerprinted again. Only then are the
 //! copies indexed, and an epoch may be decided that rests on them (R58).
 //!
-//! A container that reads back wrong gets a finding: it may be indexed by others, who must not rely
-//! on it.
+//! A container that reads back wrong is put into quarantine: it may be indexed by others, who must
+//! not rely on it.
 
 use super::parallel::in_parallel;
 use crate::container::frame::{FrameChunk, FrameOpener, verify_chunks};
@@ -15,7 +15,7 @@ use crate::container::reader::{self, FrameReader};
 use crate::container::whole::WholeReader;
 use crate::job::Job;
 use crate::repository::Repository;
-use crate::session::findings;
+use crate::session::quarantine;
 use onefold_format::container::{self, ChunkDescriptor};
 use onefold_types::error::Context;
 use onefold_types::{Error, ErrorKind, Fingerprint, Result};
@@ -99,7 +99,7 @@ fn chunk(chunk: &ChunkDescriptor) -> FrameChunk {
 fn distrusted(repository: &Repository, copy: &DurableContainer, error: Error) -> Error {
     if error.kind() == ErrorKind::Damaged {
         // That it could not be noted is less than what it would note: the collection fails anyway.
-        let _ = findings::record(repository, copy.id, &error.to_string(), &mut Vec::new());
+        let _ = quarantine::record(repository, copy.id, &error.to_string(), &mut Vec::new());
     }
     error.context(format!(
         "the copy in container {} reads back otherwise than it was written; nothing was deleted, \

@@ -23,13 +23,8 @@ pub struct Settled {
     pub fenced: u64,
 }
 
-/// Returns once no session is old for this epoch. Sessions get `patience` to end or renew.
-pub fn settle(
-    repository: &Repository,
-    epoch: u64,
-    patience: Duration,
-    job: &Job,
-) -> Result<Settled> {
+/// Returns once no session is old for this epoch. Sessions get `grace` to end or renew.
+pub fn settle(repository: &Repository, epoch: u64, grace: Duration, job: &Job) -> Result<Settled> {
     let started = Instant::now();
     let mut settled = Settled::default();
     loop {
@@ -37,7 +32,7 @@ pub fn settle(
         settled.old = settled.old.max(old.len() as u64);
         let mut left = 0;
         for id in old {
-            match started.elapsed() >= patience || is_abandoned(repository, id)? {
+            match started.elapsed() >= grace || is_abandoned(repository, id)? {
                 true => settled.fenced += u64::from(fence(repository, id)?),
                 false => left += 1,
             }
@@ -47,7 +42,7 @@ pub fn settle(
         }
         job.progress.set_current("waiting for running backups");
         job.interrupt.check()?;
-        std::thread::sleep(PAUSE.min(patience.saturating_sub(started.elapsed())));
+        std::thread::sleep(PAUSE.min(grace.saturating_sub(started.elapsed())));
     }
 }
 

@@ -27,8 +27,8 @@ use crate::repository::Repository;
 use crate::session::announced;
 use crate::session::checkpoints;
 use crate::session::doubts::Doubts;
-use crate::session::findings;
 use crate::session::outcome::read_outcome;
+use crate::session::quarantine;
 use crate::session::{Commit, Snapshot, SnapshotList, WriterSession, epoch, evidence};
 use crate::tree::{TreeReader, path};
 use onefold_format::node::{Entry, Reference};
@@ -303,7 +303,7 @@ impl Backup<'_> {
     ) -> Result<(Doubts, bool)> {
         let condemned = avoid.len();
         avoid.extend(list::difference(&index.covered(), present));
-        avoid.extend(findings::load_findings(self.repository)?);
+        avoid.extend(quarantine::load_ids(self.repository)?);
         // After the index was opened, which raises a doubt if it had to be made anew.
         let doubts = Doubts::load(self.repository)?;
         let is_doubtful = parent.is_some_and(|parent| doubts.concern(&parent.record));

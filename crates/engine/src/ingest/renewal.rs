@@ -3,7 +3,7 @@
 //! A thread looks for a newer epoch at every tick of the environment. If there is one, the session
 //! reads what it condemns, checks its parent again, looks again for every chunk that it found in a
 //! condemned container, and only then declares itself ready for the epoch. If it cannot, it goes on
-//! as it is: it commits before the collector loses patience, or is fenced and starts over.
+//! as it is: it commits before the collector has waited long enough, or is fenced and starts over.
 
 use crate::chunk_store::ChunkStore;
 use crate::environment::Ticker;

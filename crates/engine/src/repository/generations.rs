@@ -56,7 +56,7 @@ pub(super) struct Newest {
 
 /// How the keys in a slot stand.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(super) enum Standing {
+pub(super) enum KeyStatus {
     /// They are the newest there are.
     Current,
     /// They are not decided yet: a rotation goes on, or was stopped.
@@ -67,15 +67,15 @@ pub(super) enum Standing {
 
 impl Newest {
     /// How keys stand whose newest generation is said to be this; `None` says the first one.
-    pub fn standing(&self, claimed: Option<Generation>) -> Standing {
+    pub fn status(&self, claimed: Option<Generation>) -> KeyStatus {
         let Some(claimed) = claimed else {
-            return if self.number == FIRST { Standing::Current } else { Standing::Outdated };
+            return if self.number == FIRST { KeyStatus::Current } else { KeyStatus::Outdated };
         };
         let is_it = claimed.number == self.number && self.id.is_none_or(|id| id == claimed.id);
         match claimed.number > self.number {
-            true => Standing::Ahead,
-            false if is_it => Standing::Current,
-            false => Standing::Outdated,
+            true => KeyStatus::Ahead,
+            false if is_it => KeyStatus::Current,
+            false => KeyStatus::Outdated,
         }
     }
 }

@@ -18,7 +18,7 @@
 //! from the same keys one wins. Who opened the store before keeps sealing under the older
 //! generation, which everybody who comes later opens.
 
-use super::generations::{self, Standing};
+use super::generations::{self, KeyStatus};
 use super::{Repository, not_encrypted, slots};
 use onefold_crypto::{KeyRing, KeySlot};
 use onefold_format::layout;
@@ -126,11 +126,11 @@ impl Repository {
         ids: &BTreeSet<KeyId>,
     ) -> Result<()> {
         let store = self.store();
-        let (_, standings) = slots::standings(store, ids.iter().copied())?;
+        let (_, statuses) = slots::statuses(store, ids.iter().copied())?;
         let mut others = Vec::new();
         for id in ids.iter().copied().filter(|id| *id != current) {
             // Its password opens nothing as it is.
-            if standings.get(&id) == Some(&Standing::Outdated) {
+            if statuses.get(&id) == Some(&KeyStatus::Outdated) {
                 continue;
             }
             let slot = slots::read(store, id);
@@ -179,8 +179,8 @@ impl Repository {
     /// The slots that do not hold the newest keys.
     fn without_newest(&self) -> Result<Vec<KeyId>> {
         let ids = slots::list(self.store())?.slots;
-        let (_, standings) = slots::standings(self.store(), ids.iter().copied())?;
-        let is_current = |id: &KeyId| standings.get(id) == Some(&Standing::Current);
+        let (_, statuses) = slots::statuses(self.store(), ids.iter().copied())?;
+        let is_current = |id: &KeyId| statuses.get(id) == Some(&KeyStatus::Current);
         Ok(ids.into_iter().filter(|id| !is_current(id)).collect())
     }
 }

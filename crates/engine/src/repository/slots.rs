@@ -34,7 +34,7 @@
 //! Any number of removals, changes and readers at once. A slot with an intent still opens the
 //! store; the intent of a removal that was stopped stays, and removing the key again finishes it.
 
-use super::generations::{self, Newest, Standing};
+use super::generations::{self, KeyStatus, Newest};
 use crate::environment::Environment;
 use onefold_crypto::{Generation, KDF_WORK_MAX_KIB, KdfCost, KeyRing, KeySlot};
 use onefold_format::layout;
@@ -137,16 +137,16 @@ pub(super) fn read(store: &dyn Store, id: KeyId) -> Result<KeySlot> {
 
 /// The newest generation of keys, and the slots that were asked about with how they stand; those
 /// that cannot be read are left out.
-pub(super) fn standings(
+pub(super) fn statuses(
     store: &dyn Store,
     ids: impl IntoIterator<Item = KeyId>,
-) -> Result<(Newest, BTreeMap<KeyId, Standing>)> {
+) -> Result<(Newest, BTreeMap<KeyId, KeyStatus>)> {
     let claim = |id| Some((id, read(store, id).and_then(|slot| slot.claimed()).ok()?));
     let claims: Vec<(KeyId, Option<Generation>)> = ids.into_iter().filter_map(claim).collect();
     // Only now: what a slot is worth is told by what is decided after it was seen.
     let newest = generations::newest(store, &|| claimed(store))?;
-    let standings = claims.into_iter().map(|(id, claimed)| (id, newest.standing(claimed)));
-    Ok((newest, standings.collect()))
+    let statuses = claims.into_iter().map(|(id, claimed)| (id, newest.status(claimed)));
+    Ok((newest, statuses.collect()))
 }
 
 /// The generations that slots say they hold.
@@ -165,14 +165,14 @@ pub(super) fn unlock(
 ) -> Result<(KeyRing, KeyId)> {
     let mut read = read_all(store)?;
     let newest = generations::newest(store, &|| claimed(store))?;
-    let standing = |sound: &[KeySlot]| {
-        let of = |slot: &KeySlot| slot.claimed().map(|claimed| newest.standing(claimed));
-        sound.iter().filter_map(|slot| of(slot).ok()).min().unwrap_or(Standing::Current)
+    let status = |sound: &[KeySlot]| {
+        let of = |slot: &KeySlot| slot.claimed().map(|claimed| newest.status(claimed));
+        sound.iter().filter_map(|slot| of(slot).ok()).min().unwrap_or(KeyStatus::Current)
     };
     // Cheap ones first: what somebody has planted costs nothing where the password is right.
     read.sort_by_key(|(id, sound)| {
-        let known = sound.as_ref().map(|sound| (standing(sound), work_of(sound)));
-        (known.unwrap_or((Standing::Current, 0)), *id)
+        let known = sound.as_ref().map(|sound| (status(sound), work_of(sound)));
+        (known.unwrap_or((KeyStatus::Current, 0)), *id)
     });
     let (mut refused, mut problems, mut work) = (0, Vec::new(), 0u64);
     for (id, sound) in read {
@@ -233,11 +233,11 @@ fn made_current(
     environment: &Environment,
 ) -> Result<KeyRing> {
     let own = ring.newest();
-    let standing = newest.standing(Some(own));
-    let is_current = match standing {
-        Standing::Current => true,
-        Standing::Outdated => false,
-        Standing::Ahead => match generations::decide(store, own, &*environment.randomness) {
+    let status = newest.status(Some(own));
+    let is_current = match status {
+        KeyStatus::Current => true,
+        KeyStatus::Outdated => false,
+        KeyStatus::Ahead => match generations::decide(store, own, &*environment.randomness) {
             Ok(is_it) => is_it,
             // Where nothing can be written nothing is sealed either.
             Err(error) if error.kind() == ErrorKind::ReadOnly => true,
@@ -254,9 +254,9 @@ fn made_current(
                  this one anew with 'onefold key add'. If nobody rotated the keys, somebody has \
                  put '{0}' there: remove that and 'copies/{0}'",
                 // What is ahead was decided to be something else just now, or never to be.
-                layout::generation(match standing {
-                    Standing::Ahead => own.number,
-                    Standing::Current | Standing::Outdated => newest.number,
+                layout::generation(match status {
+                    KeyStatus::Ahead => own.number,
+                    KeyStatus::Current | KeyStatus::Outdated => newest.number,
                 })
             ),
         )),
@@ -360,9 +360,9 @@ pub(super) fn remove(store: &dyn Store, id: KeyId, environment: &Environment) ->
     if there.slots.contains(&id) && there.slots.len() == 1 {
         return Err(Error::invalid("the last key cannot be removed: the store would be lost"));
     }
-    let (newest, _) = standings(store, [])?;
+    let (newest, _) = statuses(store, [])?;
     if let Ok(Some(claimed)) = read(store, id).and_then(|slot| slot.claimed())
-        && newest.standing(Some(claimed)) == Standing::Ahead
+        && newest.status(Some(claimed)) == KeyStatus::Ahead
     {
         generations::decide_never(store, claimed.number, &*environment.randomness)?;
     }
@@ -391,8 +391,8 @@ fn may_go(store: &dyn Store, id: KeyId) -> Result<Vec<Key>> {
     let slots = list(store)?.slots;
     let (staying, going): (Vec<KeyId>, Vec<KeyId>) =
         slots.iter().filter(|other| **other != id).partition(|other| !removals.contains_key(other));
-    let (_, standings) = standings(store, staying.iter().copied())?;
-    if standings.values().any(|standing| *standing == Standing::Current) {
+    let (_, statuses) = statuses(store, staying.iter().copied())?;
+    if statuses.values().any(|status| *status == KeyStatus::Current) {
         let done = removals.into_iter().filter(|(key, _)| *key == id || !slots.contains(key));
         return Ok(done.flat_map(|(_, intents)| intents).collect());
     }

@@ -29,7 +29,7 @@ use super::checkpoints::Checkpoints;
 use super::decided::{self, DecidedName};
 use super::epoch;
 use super::outcome::read_outcome;
-use super::tombstones::{self, Forgotten, Standing};
+use super::tombstones::{self, Forgotten, SnapshotState};
 use crate::repository::Repository;
 use onefold_format::layout::{self, ChangeName};
 use onefold_format::record::{self, Change, Outcome, SnapshotRecord};
@@ -279,9 +279,9 @@ pub fn refuse_forgotten(repository: &Repository, id: SessionId, by: &str) -> Res
 }
 
 fn refuse_tombstone(repository: &Repository, id: SessionId) -> Result<()> {
-    match tombstones::standing(repository, id)? {
-        Standing::Forgotten => Err(forgotten_for_good(id)),
-        Standing::Kept | Standing::Unknown => Ok(()),
+    match tombstones::state_of(repository, id)? {
+        SnapshotState::Forgotten => Err(forgotten_for_good(id)),
+        SnapshotState::Kept | SnapshotState::Unknown => Ok(()),
     }
 }
 
@@ -350,7 +350,7 @@ pub fn close(
         }
         let is_own = decide(repository, id, &known, by, attributes, true)?;
         // Others may have finished this, and a collection removed what was decided.
-        if is_own || tombstones::standing(repository, id)? == Standing::Forgotten {
+        if is_own || tombstones::state_of(repository, id)? == SnapshotState::Forgotten {
             return Ok(true);
         }
         known = Changes::of_one(repository, id)?;
@@ -392,7 +392,7 @@ fn decide(
             // What won does not open: it counts as lost, and the next number is free. Or it was
             // removed before it was read back, because somebody has forgotten the snapshot.
             let is_explained = name.is_decided(repository)?
-                || tombstones::standing(repository, snapshot)? == Standing::Forgotten;
+                || tombstones::state_of(repository, snapshot)? == SnapshotState::Forgotten;
             if is_explained { Ok(false) } else { Err(error) }
         }
         Err(error) => Err(error),
@@ -442,7 +442,7 @@ fn read(
     // that names them was read.
     let is_lost = last > opened
         && !newest.as_ref().is_some_and(|change| change.forgotten)
-        && tombstones::standing(repository, snapshot)? != Standing::Forgotten;
+        && tombstones::state_of(repository, snapshot)? != SnapshotState::Forgotten;
     Ok((Known { last, newest, opened, proved, is_lost }, stray))
 }
 

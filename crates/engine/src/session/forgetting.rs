@@ -4,7 +4,7 @@ use super::changes::{CLOSED, Changes};
 use super::decided::DecidedName;
 use super::marks;
 use super::snapshots::SnapshotList;
-use super::tombstones::{self, Standing};
+use super::tombstones::{self, SnapshotState};
 use crate::repository::Repository;
 use onefold_format::record::{self, Outcome};
 use onefold_types::{Error, Result, SessionId};
@@ -13,7 +13,7 @@ use onefold_types::{Error, Result, SessionId};
 /// forgotten.
 pub fn finish_forgetting(repository: &Repository, by: &str) -> Result<()> {
     for id in Changes::load(repository)?.forgotten() {
-        if tombstones::standing(repository, id)? != Standing::Forgotten {
+        if tombstones::state_of(repository, id)? != SnapshotState::Forgotten {
             tombstones::forget(repository, id, by, CLOSED)?;
             marks::clear(repository, id)?;
         }

@@ -38,7 +38,7 @@ pub struct Forgotten {
 
 /// What is known of one snapshot.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Standing {
+pub enum SnapshotState {
     /// Nobody has forgotten it.
     Kept,
     /// It is forgotten for good.
@@ -140,25 +140,25 @@ fn is_given_up(bytes: &[u8]) -> Result<bool> {
 }
 
 /// What is known of a snapshot.
-pub fn standing(repository: &Repository, id: SessionId) -> Result<Standing> {
+pub fn state_of(repository: &Repository, id: SessionId) -> Result<SnapshotState> {
     let unknown = match DecidedName::tombstone(id).read(repository) {
         Ok(Some(bytes)) => {
             is_given_up(&bytes)?;
-            return Ok(Standing::Forgotten);
+            return Ok(SnapshotState::Forgotten);
         }
         Ok(None) => false,
         Err(error) if error.is_damage() => true,
         Err(error) => return Err(error),
     };
     if epoch::newest_tombstones(repository)?.contains(&id) {
-        return Ok(Standing::Forgotten);
+        return Ok(SnapshotState::Forgotten);
     }
-    Ok(if unknown { Standing::Unknown } else { Standing::Kept })
+    Ok(if unknown { SnapshotState::Unknown } else { SnapshotState::Kept })
 }
 
 /// Whether a snapshot has been forgotten for good, as far as can be told.
 pub fn is_forgotten(repository: &Repository, id: SessionId) -> Result<bool> {
-    Ok(standing(repository, id)? == Standing::Forgotten)
+    Ok(state_of(repository, id)? == SnapshotState::Forgotten)
 }
 
 /// Forgets a snapshot for good (F1), once its last change says so ([`super::changes::close`]).

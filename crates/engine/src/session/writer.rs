@@ -10,7 +10,7 @@
 use super::decided::DecidedName;
 use super::epoch::{self, Epoch};
 use super::outcome::read_outcome;
-use super::tombstones::{self, Standing};
+use super::tombstones::{self, SnapshotState};
 use crate::environment::process_name;
 use crate::repository::Repository;
 use onefold_crypto::Purpose;
@@ -82,7 +82,7 @@ impl WriterSession {
             Err(error) if error.kind() == ErrorKind::Damaged => false,
             Err(error) => return Err(error),
         };
-        Ok(committed && tombstones::standing(&self.repository, parent)? == Standing::Kept)
+        Ok(committed && tombstones::state_of(&self.repository, parent)? == SnapshotState::Kept)
     }
 
     /// Declares that the session knows its epoch (W4).

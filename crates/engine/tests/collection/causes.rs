@@ -458,7 +458,7 @@ fn a_plan_that_condemns_the_same_and_knows_other_tombstones_is_another_plan() {
 }
 
 #[test]
-fn what_a_vanished_session_left_is_freed_by_whoever_has_no_patience() {
+fn what_a_vanished_session_left_is_freed_by_whoever_grants_no_grace() {
     // No other garbage: no epoch would be decided, and nobody would fence the session.
     let world = World::new();
     world.save("k", "k", 3);
@@ -469,12 +469,12 @@ fn what_a_vanished_session_left_is_freed_by_whoever_has_no_patience() {
     }
     let stopped = [Segment::Until(0, Decide, "outcomes"), Segment::Crash(0)];
     let run = scenario.world.run(&scenario.actors, &stopped, false);
-    // Whoever has some leaves it alone at first, waits for it in vain, and frees it then.
-    let patience = std::time::Duration::from_millis(300);
-    let patient = CollectOptions { patience, ..collect_options() };
+    // Whoever has some leaves it alone at first, waits for it without result, and frees it then.
+    let grace = std::time::Duration::from_millis(300);
+    let patient = CollectOptions { grace, ..collect_options() };
     let began = std::time::Instant::now();
     let report = collect(&reopen(&run.store, 3_000_000), &patient, &job()).unwrap();
-    assert!(began.elapsed() >= patience);
+    assert!(began.elapsed() >= grace);
     assert_eq!(report.fenced, 1, "{report:?}");
     assert!(report.deleted_containers > 0, "{report:?}");
     assert_eq!(report.containers_in_use, 0, "{report:?}");
@@ -507,8 +507,8 @@ fn r58_a_sound_chunk_does_not_go_because_a_rotten_one_stays() {
             let collected = collect(&reopen(&memory, 7), &options, &job());
             let after = content_of(&reopen(&memory, 8), twice).unwrap();
             assert_eq!(&after, &saved.contents[&twice], "{goal:?}: {collected:?}");
-            let findings = onefold_engine::session::findings::load_findings(&reopen(&memory, 9));
-            rotten += usize::from(!findings.unwrap().is_empty());
+            let quarantine = onefold_engine::session::quarantine::load_ids(&reopen(&memory, 9));
+            rotten += usize::from(!quarantine.unwrap().is_empty());
         }
         // The one that was to be relied upon, unless its copy stays anyway.
         assert!(rotten > 0 || goal == SpaceGoal::DeadOnly, "{goal:?}: no rot was met");

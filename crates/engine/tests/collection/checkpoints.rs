@@ -211,7 +211,7 @@ fn a_checkpoint_that_is_lost_damaged_planted_or_old_costs_reading() {
         let looks = check::CheckOptions {
             read_data: check::ReadData::None,
             threads: 1,
-            record_findings: false,
+            record_quarantine: false,
         };
         let looked = check::check(&reopen(&state, 94), looks, &job()).unwrap();
         let report = check_all(&reopen(&state, 95));

@@ -126,7 +126,7 @@ fn r68_what_was_left_alone_beside_a_backup_is_due() {
         let ready = key(onefold_format::layout::session_ready(session.id(), epoch));
         saved.memory.put(&ready, &[]).unwrap();
     }
-    let patient = CollectOptions { patience: Duration::from_millis(300), ..default_goal() };
+    let patient = CollectOptions { grace: Duration::from_millis(300), ..default_goal() };
     let report = collect(&saved.repository, &patient, &job()).unwrap();
     drop(session);
     assert!(report.containers_in_use > 0 && report.fenced == 0, "{report:?}");

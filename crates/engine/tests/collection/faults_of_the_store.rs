@@ -12,7 +12,7 @@ use onefold_engine::session::decided::{CopyState, DecidedName};
 use onefold_engine::session::doubts::{self, Doubts};
 use onefold_engine::session::epoch::{self, Newest};
 use onefold_engine::session::forgetting;
-use onefold_engine::session::tombstones::{self, Standing};
+use onefold_engine::session::tombstones::{self, SnapshotState};
 use onefold_engine::session::{SnapshotList, WriterSession, marks};
 use onefold_format::layout;
 use onefold_store::layers::{Call, Fault, Faulty};
@@ -197,7 +197,7 @@ fn r59_a_first_backup_that_is_running_is_no_loss() {
     put_tree(&repository, &session, &[file("f", 1, 10_000)]);
     let looks = CollectOptions { mark_only: true, ..everything() };
     collect(&repository, &looks, &job()).unwrap();
-    // Whoever has no patience fences it, and takes what it has stored.
+    // Whoever grants none fences it, and takes what it has stored.
     collect(&repository, &everything(), &job()).unwrap();
     assert!(containers(&repository).is_empty());
 }
@@ -282,7 +282,7 @@ fn r61_a_rotten_tombstone_makes_no_trusted_parent_and_forgetting_again_works() {
     retention::forget_final(&repository, &[parent], "me").unwrap();
     both(&layout::tombstone(parent)).iter().for_each(|name| rot(&memory, name));
     let repository = reopen(&memory, 3);
-    assert_eq!(tombstones::standing(&repository, parent).unwrap(), Standing::Unknown);
+    assert_eq!(tombstones::state_of(&repository, parent).unwrap(), SnapshotState::Unknown);
     let session = WriterSession::begin(&repository).unwrap();
     assert!(!session.check_parent(parent).unwrap(), "it may have been collected");
     let list = SnapshotList::load(&repository).unwrap();
@@ -290,7 +290,7 @@ fn r61_a_rotten_tombstone_makes_no_trusted_parent_and_forgetting_again_works() {
     assert!(list.get(parent).is_some(), "to forget takes the key");
 
     retention::forget_final(&repository, &[parent], "me").unwrap();
-    assert_eq!(tombstones::standing(&repository, parent).unwrap(), Standing::Forgotten);
+    assert_eq!(tombstones::state_of(&repository, parent).unwrap(), SnapshotState::Forgotten);
     assert!(SnapshotList::load(&reopen(&memory, 4)).unwrap().snapshots.is_empty());
 }
 
@@ -500,7 +500,7 @@ fn r63_a_mark_that_is_put_back_hides_nothing() {
 }
 
 #[test]
-fn r60_a_check_keeps_the_finding_about_a_container_that_the_index_does_not_name_any_more() {
+fn r60_a_check_keeps_the_quarantine_of_a_container_that_the_index_does_not_name_any_more() {
     let mut saved = Saved::new(Suite::Aes256Gcm);
     let id = saved.save(&[("a", 1, 90_000), ("b", 2, 90_000)]);
     saved.save(&[("c", 3, 90_000)]);
@@ -512,7 +512,7 @@ fn r60_a_check_keeps_the_finding_about_a_container_that_the_index_does_not_name_
         let report = check_all(&reopen(&saved.memory, 7));
         assert!(report.damaged_containers.iter().any(|(named, _)| *named == lost), "{report:?}");
         assert!(report.damaged_paths.iter().all(|path| path.snapshot == id), "{report:?}");
-        assert_eq!(names(&saved.memory, layout::DAMAGE).len(), 1, "the finding stays");
+        assert_eq!(names(&saved.memory, layout::DAMAGE).len(), 1, "it stays in quarantine");
     }
     // A container of which nothing but a metadata pack tells is named, too.
     let report = {

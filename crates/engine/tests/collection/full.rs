@@ -107,7 +107,7 @@ fn r67_whatever_is_dead_on_a_full_device_is_freed_by_collections_alone() {
 #[test]
 fn r67_rounds_fit_the_room_that_the_device_tells() {
     let saved = mixed(50);
-    // Not a byte of what is copied may be in vain: there are no puts that fail.
+    // Not a byte of what is copied may be wasted: there are no puts that fail.
     let device = Faulty::full_after(saved.memory.clone(), 400 * limits::KIB as u64);
     let repository = open_on(Arc::new(device), 8).unwrap();
     let containers_before = containers(&repository);

@@ -19,7 +19,7 @@ use std::time::Duration;
 fn resealing() -> CollectOptions {
     CollectOptions {
         goal: SpaceGoal::Unused(0.5),
-        patience: Duration::ZERO,
+        grace: Duration::ZERO,
         threads: 1,
         reseal: true,
         ..CollectOptions::default()

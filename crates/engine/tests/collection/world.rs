@@ -148,7 +148,7 @@ pub fn collect_options() -> CollectOptions {
     CollectOptions {
         goal: SpaceGoal::Everything,
         algorithm: MarkAlgorithm::Exact,
-        patience: Duration::ZERO,
+        grace: Duration::ZERO,
         threads: 1,
         ..CollectOptions::default()
     }
@@ -374,7 +374,8 @@ impl World {
     /// Every live snapshot is there with its bytes, and the store is clean.
     pub fn verify_whole(&self, store: &MemoryStore, when: &str, problems: &mut Vec<String>) {
         let repository = reopen(store, LATER + 4000);
-        let options = CheckOptions { read_data: ReadData::All, threads: 1, record_findings: false };
+        let options =
+            CheckOptions { read_data: ReadData::All, threads: 1, record_quarantine: false };
         match check::check(&repository, options, &job()) {
             Ok(report) if report.is_clean() => {}
             other => problems.push(format!("{when}: {other:?}")),

@@ -177,7 +177,7 @@ fn collected(parts: u32, each: u32, large: bool) -> u64 {
     let options = CollectOptions {
         goal: SpaceGoal::Everything,
         algorithm: MarkAlgorithm::Exact,
-        patience: Duration::ZERO,
+        grace: Duration::ZERO,
         threads: 2,
         ..CollectOptions::default()
     };

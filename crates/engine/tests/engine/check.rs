@@ -5,7 +5,7 @@ use onefold_crypto::{Purpose, Suite};
 use onefold_engine::Repository;
 use onefold_engine::check::{self, CheckOptions, ReadData};
 use onefold_engine::index::FingerprintIndex;
-use onefold_engine::session::findings;
+use onefold_engine::session::quarantine;
 use onefold_engine::tree::directory::{DirectoryBuilder, NoNames};
 use onefold_format::layout;
 use onefold_format::node::{DirectoryLeaf, Entry, EntryKind, Node, Reference};
@@ -104,7 +104,7 @@ fn parts_cover_everything_once() {
         ReadData::Sample(f64::NAN),
         ReadData::Sample(101.0),
     ] {
-        let options = CheckOptions { read_data: wrong, threads: 1, record_findings: false };
+        let options = CheckOptions { read_data: wrong, threads: 1, record_quarantine: false };
         let error = check::check(&repository, options, &job()).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Invalid, "{wrong:?}");
     }
@@ -123,7 +123,7 @@ fn r20_a_lost_container_is_named_by_path_and_healed_by_the_next_backup() {
     assert!(paths_of(&report, first).contains(&"/b/three"), "{report:?}");
     assert!(paths_of(&report, second).contains(&"/b/three"));
     assert!(!paths_of(&report, first).contains(&"/b"), "only what is damaged itself");
-    assert_eq!(findings::load_findings(&repository).unwrap(), BTreeSet::from([lost]));
+    assert_eq!(quarantine::load_ids(&repository).unwrap(), BTreeSet::from([lost]));
 
     // A new process that backs up the same data stores again what was lost.
     let later = reopen(&memory, 9);
@@ -157,20 +157,20 @@ fn r20_a_rotten_container_is_avoided_and_healed() {
 }
 
 #[test]
-fn a_restored_container_loses_its_finding() {
+fn a_restored_container_leaves_quarantine() {
     let (memory, repository) = create();
     save(&repository, &items());
     let container = container_of(&repository, &random_bytes(1, 300_000));
     let place = key(layout::container(container));
     memory.corrupt(&place, |bytes| bytes[100] ^= 1);
     check_all(&repository);
-    assert_eq!(findings::load_findings(&repository).unwrap().len(), 1);
+    assert_eq!(quarantine::load_ids(&repository).unwrap().len(), 1);
     memory.corrupt(&place, |bytes| bytes[100] ^= 1);
-    // Even a check of the structure reads it whole, because there is a finding.
+    // Even a check of the structure reads it whole, because it is in quarantine.
     let report = check_with(&repository, ReadData::None);
     assert!(report.is_clean());
     assert_eq!((report.containers_read, report.notes.len()), (1, 1));
-    assert!(findings::load_findings(&repository).unwrap().is_empty());
+    assert!(quarantine::load_ids(&repository).unwrap().is_empty());
 }
 
 #[test]
@@ -190,25 +190,25 @@ fn a_container_under_another_name_is_noticed_without_reading_it() {
 }
 
 #[test]
-fn findings_are_recorded_only_if_asked_for() {
+fn quarantine_is_recorded_only_if_asked_for() {
     let (memory, repository) = create();
     save(&repository, &items());
     let container = *containers(&repository).first().unwrap();
     memory.corrupt(&key(layout::container(container)), |bytes| bytes.truncate(200));
     let before = memory.operations();
-    let options = CheckOptions { read_data: ReadData::None, threads: 1, record_findings: false };
+    let options = CheckOptions { read_data: ReadData::None, threads: 1, record_quarantine: false };
     let report = check::check(&repository, options, &job()).unwrap();
     assert!(!report.is_clean());
     assert_eq!(memory.operations(), before);
 }
 
 #[test]
-fn a_forged_finding_counts_for_nothing() {
+fn a_forged_quarantine_counts_for_nothing() {
     let (memory, repository) = create();
     save(&repository, &items());
     let container = *containers(&repository).first().unwrap();
     memory.put(&key(layout::damage(container)), &[7; 80]).unwrap();
-    assert!(findings::load_findings(&repository).unwrap().is_empty());
+    assert!(quarantine::load_ids(&repository).unwrap().is_empty());
     assert_eq!(check_all(&repository).problems.len(), 1);
 }
 
@@ -246,7 +246,7 @@ fn every_changed_byte_is_noticed() {
                     let options = CheckOptions {
                         read_data: ReadData::All,
                         threads: 1,
-                        record_findings: false,
+                        record_quarantine: false,
                     };
                     let report = check::check(&repository, options, &job());
                     report.is_err() || report.is_ok_and(|report| !report.is_clean())
@@ -284,7 +284,7 @@ fn r26_what_is_newer_is_not_damage() {
     let level = Level(1);
     let fingerprint = put_with(&repository, |stream| stream.put_node(level, &[1, 9, 0]).unwrap());
     save_root(&repository, Reference { fingerprint, level });
-    let options = CheckOptions { read_data: ReadData::All, threads: 2, record_findings: true };
+    let options = CheckOptions { read_data: ReadData::All, threads: 2, record_quarantine: true };
     let before = memory.operations();
     let error = check::check(&repository, options, &job()).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::NewerFormat);
@@ -423,7 +423,7 @@ fn r76_equal_directories_in_any_number_of_places_are_counted_once() {
     // Whoever lists them can be stopped.
     let stopped = job();
     stopped.interrupt.request();
-    let options = CheckOptions { read_data: ReadData::None, threads: 1, record_findings: true };
+    let options = CheckOptions { read_data: ReadData::None, threads: 1, record_quarantine: true };
     let error = check::check(&repository, options, &stopped).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Interrupted);
 }
@@ -461,7 +461,7 @@ fn an_interrupted_check_stops() {
     let before = memory.operations();
     let job = job();
     job.interrupt.request();
-    let options = CheckOptions { read_data: ReadData::All, threads: 2, record_findings: true };
+    let options = CheckOptions { read_data: ReadData::All, threads: 2, record_quarantine: true };
     let error = check::check(&repository, options, &job).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Interrupted);
     assert_eq!(memory.operations(), before);

@@ -1,8 +1,8 @@
 //! Collections that mark in scratch files, beside those that mark in memory.
 
 use crate::ingest::*;
+use onefold_engine::collection::inventory::Inventory;
 use onefold_engine::collection::partitioned::PARTITIONED_BYTES;
-use onefold_engine::collection::survey::Survey;
 use onefold_engine::collection::{
     CollectOptions, CollectReport, MarkAlgorithm, SpaceGoal, collect,
 };
@@ -41,7 +41,7 @@ fn collect_by(
     let options = CollectOptions {
         goal: SpaceGoal::Everything,
         algorithm,
-        patience: Duration::ZERO,
+        grace: Duration::ZERO,
         marks_bytes,
         ..CollectOptions::default()
     };
@@ -98,7 +98,7 @@ fn used_store(tree: &Path) -> (MemoryStore, Vec<(SessionId, Content)>, Content) 
 /// All chunks that containers hold, as often as they do.
 fn chunks(repository: &Arc<Repository>) -> BTreeMap<Fingerprint, (u32, Level)> {
     let index = FingerprintIndex::open(repository).unwrap();
-    let survey = Survey::take(repository, &index.covered()).unwrap();
+    let inventory = Inventory::take(repository, &index.covered()).unwrap();
     let mut chunks = BTreeMap::new();
     let count = &mut |_, section: &onefold_format::container::MetadataSection| {
         for chunk in &section.chunks {
@@ -106,7 +106,7 @@ fn chunks(repository: &Arc<Repository>) -> BTreeMap<Fingerprint, (u32, Level)> {
         }
         Ok(())
     };
-    survey.scan(repository, &|_| true, &Job::unattended().0, count).unwrap();
+    inventory.scan(repository, &|_| true, &Job::unattended().0, count).unwrap();
     chunks
 }
 
@@ -152,15 +152,15 @@ fn a_missing_node_is_damage_and_nothing_is_deleted() {
     // Containers that hold nodes are lost, one at a time.
     let repository = open(&(Arc::new(memory.clone_state()) as Arc<dyn Store>));
     let index = FingerprintIndex::open(&repository).unwrap();
-    let survey = Survey::take(&repository, &index.covered()).unwrap();
+    let inventory = Inventory::take(&repository, &index.covered()).unwrap();
     let mut with_nodes = BTreeSet::new();
     let note = &mut |ordinal: usize, section: &onefold_format::container::MetadataSection| {
         if section.chunks.iter().any(|chunk| chunk.level.is_node()) {
-            with_nodes.insert(survey.containers[ordinal].id);
+            with_nodes.insert(inventory.containers[ordinal].id);
         }
         Ok(())
     };
-    survey.scan(&repository, &|_| true, &Job::unattended().0, note).unwrap();
+    inventory.scan(&repository, &|_| true, &Job::unattended().0, note).unwrap();
     // The newest is needed by the newest snapshot.
     let lost = *with_nodes.last().unwrap();
     for marks_bytes in [None, Some(TINY_BYTES)] {

@@ -70,7 +70,7 @@ fn at_every_call(
 }
 
 fn checked(repository: &Arc<Repository>) -> Result<check::CheckReport> {
-    let options = CheckOptions { read_data: ReadData::All, threads: 1, record_findings: true };
+    let options = CheckOptions { read_data: ReadData::All, threads: 1, record_quarantine: true };
     check::check(repository, options, &Job::unattended().0)
 }
 
@@ -135,7 +135,7 @@ fn r88_a_collection_that_may_open_no_more_files_loses_nothing() {
     retention::forget_final(&repository, &[ids[0].id, ids[1].id], "me").unwrap();
     let options = CollectOptions {
         goal: SpaceGoal::Everything,
-        patience: Duration::ZERO,
+        grace: Duration::ZERO,
         threads: 1,
         ..CollectOptions::default()
     };

@@ -77,7 +77,7 @@ fn r62_a_collection_that_never_knows_all_sessions_condemns_nothing() {
     onefold_engine::retention::forget_final(&repository, &[dead], "me").unwrap();
     let before = containers(&repository);
     let busy = growing(&memory, layout::SESSIONS, |_| true);
-    let options = CollectOptions { patience: Duration::ZERO, ..CollectOptions::default() };
+    let options = CollectOptions { grace: Duration::ZERO, ..CollectOptions::default() };
     let error = collect(&busy, &options, &job()).unwrap_err();
     assert!(error.to_string().contains("try again"), "{error}");
     assert_eq!(containers(&reopen(&memory, 9)), before);

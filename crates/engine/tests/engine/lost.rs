@@ -88,7 +88,8 @@ impl Saved {
     }
 
     fn check(&self) -> CheckReport {
-        let options = CheckOptions { read_data: ReadData::None, threads: 1, record_findings: true };
+        let options =
+            CheckOptions { read_data: ReadData::None, threads: 1, record_quarantine: true };
         check::check(&self.open(), options, &job()).unwrap()
     }
 

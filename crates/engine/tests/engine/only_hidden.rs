@@ -1,8 +1,8 @@
 //! What only hidden snapshots need, compared with what a collection then takes away.
 
 use crate::ingest::*;
+use onefold_engine::collection::inventory::Inventory;
 use onefold_engine::collection::only_hidden::{OnlyHidden, only_hidden};
-use onefold_engine::collection::survey::Survey;
 use onefold_engine::collection::{CollectOptions, SpaceGoal, collect};
 use onefold_engine::index::FingerprintIndex;
 use onefold_engine::session::SnapshotList;
@@ -26,7 +26,7 @@ fn found(store: &Arc<dyn Store>, marks_bytes: Option<usize>) -> OnlyHidden {
 fn collect_all(repository: &Arc<Repository>) -> u64 {
     let options = CollectOptions {
         goal: SpaceGoal::Everything,
-        patience: Duration::ZERO,
+        grace: Duration::ZERO,
         ..CollectOptions::default()
     };
     collect(repository, &options, &Job::unattended().0).unwrap().freed_bytes()
@@ -36,14 +36,14 @@ fn collect_all(repository: &Arc<Repository>) -> u64 {
 fn chunks(store: &Arc<dyn Store>) -> BTreeMap<Fingerprint, u64> {
     let repository = open(store);
     let index = FingerprintIndex::open(&repository).unwrap();
-    let survey = Survey::take(&repository, &index.covered()).unwrap();
+    let inventory = Inventory::take(&repository, &index.covered()).unwrap();
     let mut chunks = BTreeMap::new();
     let add = &mut |_, section: &onefold_format::container::MetadataSection| {
         let these = section.chunks.iter();
         chunks.extend(these.map(|chunk| (chunk.fingerprint, u64::from(chunk.length))));
         Ok(())
     };
-    survey.scan(&repository, &|_| true, &Job::unattended().0, add).unwrap();
+    inventory.scan(&repository, &|_| true, &Job::unattended().0, add).unwrap();
     chunks
 }
 

@@ -112,7 +112,7 @@ fn r58_a_copy_that_reads_back_wrong_is_an_error_and_nothing_is_deleted() {
         let options = CollectOptions {
             goal: SpaceGoal::Everything,
             algorithm: MarkAlgorithm::Exact,
-            patience: Duration::ZERO,
+            grace: Duration::ZERO,
             threads: 2,
             ..CollectOptions::default()
         };

@@ -30,9 +30,9 @@ fn open_an_hour_ago(store: &Arc<dyn Store>) -> Arc<Repository> {
     Repository::open(Arc::clone(store), password, environment, memory()).map(Arc::new).unwrap()
 }
 
-fn collect_all(repository: &Arc<Repository>, patience: Duration) -> CollectReport {
+fn collect_all(repository: &Arc<Repository>, grace: Duration) -> CollectReport {
     let options =
-        CollectOptions { goal: SpaceGoal::Everything, patience, ..CollectOptions::default() };
+        CollectOptions { goal: SpaceGoal::Everything, grace, ..CollectOptions::default() };
     let (job, _) = Job::unattended();
     collect(repository, &options, &job).unwrap()
 }
@@ -220,7 +220,7 @@ fn s3_23_pgc_plus_without_the_memory_for_its_bits_marks_in_two_rounds() {
     let options = CollectOptions {
         goal: SpaceGoal::Everything,
         algorithm: MarkAlgorithm::PhysicalPlus,
-        patience: Duration::ZERO,
+        grace: Duration::ZERO,
         marks_bytes: Some(64),
         ..CollectOptions::default()
     };

@@ -9,7 +9,7 @@ use onefold_engine::check::{self, CheckOptions, CheckReport, ReadData};
 use onefold_engine::chunk_store::{ChunkBatch, ChunkStore, ChunkStoreOptions, StreamWriter};
 use onefold_engine::index::FingerprintIndex;
 use onefold_engine::repository::Password;
-use onefold_engine::session::findings;
+use onefold_engine::session::quarantine;
 use onefold_engine::session::{Commit, SnapshotList, WriterSession};
 use onefold_engine::tree::directory::{Directory, DirectoryBuilder, NoNames};
 use onefold_engine::tree::file_map::FileMapBuilder;
@@ -118,7 +118,7 @@ pub fn reopen(memory: &MemoryStore, seed: u64) -> Arc<Repository> {
 /// A chunk store for a session, with everything avoided that it must avoid.
 pub fn chunk_store(repository: &Arc<Repository>, session: &WriterSession) -> Arc<ChunkStore> {
     let mut avoid = session.avoid().clone();
-    avoid.extend(findings::load_findings(repository).unwrap());
+    avoid.extend(quarantine::load_ids(repository).unwrap());
     chunk_store_avoiding(repository, avoid)
 }
 
@@ -288,7 +288,7 @@ pub fn job() -> Job {
 }
 
 pub fn check_with(repository: &Arc<Repository>, read_data: ReadData) -> CheckReport {
-    let options = CheckOptions { read_data, threads: 2, record_findings: true };
+    let options = CheckOptions { read_data, threads: 2, record_quarantine: true };
     check::check(repository, options, &job()).unwrap()
 }
 

@@ -309,7 +309,7 @@ fn r90_who_opened_the_store_before_is_told_so_and_damages_nothing() {
     };
     let job = Job::unattended().0;
     for read_data in [ReadData::None, ReadData::All] {
-        let options = CheckOptions { read_data, threads: 1, record_findings: true };
+        let options = CheckOptions { read_data, threads: 1, record_quarantine: true };
         told("check", &|| check::check(&stale, options, &job).map(drop));
     }
     let options = CollectOptions { goal: SpaceGoal::Everything, ..CollectOptions::default() };
@@ -340,7 +340,7 @@ fn r90_who_opened_the_store_before_is_told_so_and_damages_nothing() {
     assert!(memory.corrupt(&container, |bytes| bytes[100] ^= 1));
     assert!(!check_all(&reopen(&memory, 10)).is_clean());
     assert!(all_names(&memory).contains(&layout::damage(damaged)));
-    told("findings", &|| onefold_engine::session::findings::load_findings(&stale).map(drop));
+    told("quarantine", &|| onefold_engine::session::quarantine::load_ids(&stale).map(drop));
 }
 
 #[test]

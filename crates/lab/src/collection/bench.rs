@@ -170,7 +170,7 @@ impl Bench {
 pub fn options(algorithm: MarkAlgorithm, marks_bytes: usize) -> CollectOptions {
     CollectOptions {
         algorithm,
-        patience: Duration::ZERO,
+        grace: Duration::ZERO,
         threads: 1,
         marks_bytes: Some(marks_bytes),
         ..CollectOptions::default()

@@ -24,7 +24,7 @@ pub struct Restored {
 
 impl Restored {
     /// MB restored for each read of a container, for containers of 4 MB: 4 where all containers
-    /// are read once and nothing in them is in vain.
+    /// are read once and nothing in them is wasted.
     #[must_use]
     pub fn speed_factor(&self) -> f64 {
         let containers = self.bytes as f64 / self.container_bytes as f64;

@@ -116,7 +116,7 @@ struct Tree {
 
 impl Tree {
     /// Makes the copy equal to the project. Files that are equal keep their times, so that nothing
-    /// is built in vain.
+    /// is built for nothing.
     fn copy(&self) -> io::Result<()> {
         let wanted = files::below("");
         for file in &wanted {

@@ -1,4 +1,4 @@
-//! What `backup` tells of what it left out (R85): how much, and what asked for it in vain.
+//! What `backup` tells of what it left out (R85): how much, and what asked for it without effect.
 
 use crate::context::Context;
 use crate::place;

@@ -13,7 +13,7 @@
 use super::rounds::Taken;
 use super::{Collector, Marked};
 use crate::collection::due;
-use crate::collection::survey::Survey;
+use crate::collection::inventory::Inventory;
 use crate::session::epoch;
 use onefold_format::record::Plan;
 use onefold_policy::collection::select::ContainerLiveness;
@@ -29,9 +29,9 @@ pub(super) struct Account {
 
 impl Account {
     /// Before the first round.
-    pub(super) fn new(survey: &Survey, liveness: &[ContainerLiveness]) -> Self {
+    pub(super) fn new(inventory: &Inventory, liveness: &[ContainerLiveness]) -> Self {
         let judged = liveness.iter().map(ContainerLiveness::dead_bytes_stored).sum::<u64>();
-        let left_alone = survey.containers.iter().filter(|one| one.sound && !one.eligible);
+        let left_alone = inventory.containers.iter().filter(|one| one.sound && !one.eligible);
         let left_alone = left_alone.map(|one| one.stored_bytes).sum::<u64>();
         let stored = liveness.iter().map(|one| one.stored_bytes).sum::<u64>();
         Self { unused_bytes: judged + left_alone, stored_bytes: stored + left_alone }

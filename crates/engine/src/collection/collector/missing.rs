@@ -14,7 +14,7 @@
 
 use super::{Collector, Marked};
 use crate::collection::cleaning;
-use crate::collection::survey::Survey;
+use crate::collection::inventory::Inventory;
 use crate::index::FingerprintIndex;
 use crate::repository::Repository;
 use crate::session::announced;
@@ -31,14 +31,14 @@ pub(super) struct Missing {
 }
 
 impl Missing {
-    /// What the survey misses. To be called after it was taken: who is announced later finds
+    /// What the inventory misses. To be called after it was taken: who is announced later finds
     /// nothing in what is missing.
     pub(super) fn note(
         repository: &Repository,
         index: &FingerprintIndex,
-        survey: &Survey,
+        inventory: &Inventory,
     ) -> Result<Self> {
-        let names: Vec<ContainerId> = survey.missing(&index.covered()).into_iter().collect();
+        let names: Vec<ContainerId> = inventory.missing(&index.covered()).into_iter().collect();
         let sessions = match names.is_empty() {
             true => BTreeSet::new(),
             false => announced::undecided(repository)?.into_keys().collect(),

@@ -3,7 +3,7 @@
 
 use super::{Collector, roots_of};
 use crate::collection::enumeration;
-use crate::collection::survey::{Survey, Surveyed};
+use crate::collection::inventory::{Inventory, InventoryItem};
 use crate::session::announced;
 use crate::tree::TreeReader;
 use onefold_format::record::SnapshotRecord;
@@ -13,10 +13,10 @@ use std::collections::BTreeMap;
 impl Collector<'_> {
     /// A store with containers in which nothing was ever saved is more likely one that has lost its
     /// records (rule D4), unless a backup is running that may have stored them all.
-    pub(super) fn refuse_to_empty(&self, survey: &Survey) -> Result<()> {
+    pub(super) fn refuse_to_empty(&self, inventory: &Inventory) -> Result<()> {
         let oldest_ms = announced::oldest_running_ns(self.repository)?.map(|ns| ns / 1_000_000);
-        let is_older = |one: &Surveyed| oldest_ms.is_none_or(|ms| one.id.created_ms() < ms);
-        if self.options.allow_empty || !survey.containers.iter().any(is_older) {
+        let is_older = |one: &InventoryItem| oldest_ms.is_none_or(|ms| one.id.created_ms() < ms);
+        if self.options.allow_empty || !inventory.containers.iter().any(is_older) {
             return Ok(());
         }
         Err(Error::damaged(format!(
@@ -24,7 +24,7 @@ impl Collector<'_> {
              forgotten one; nothing was collected. If the directory 'outcomes' was lost, bring it \
              back from a copy of the store; if nothing was ever saved here but by backups that \
              were stopped, run 'onefold gc --allow-empty'",
-            survey.containers.len()
+            inventory.containers.len()
         )))
     }
 

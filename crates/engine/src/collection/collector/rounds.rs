@@ -17,7 +17,7 @@
 
 use super::{Collector, Marked, stored_bytes};
 use crate::collection::LeftForLackOfRoom;
-use crate::collection::survey::Survey;
+use crate::collection::inventory::Inventory;
 use crate::index::FingerprintIndex;
 use onefold_policy::collection::select::ContainerLiveness;
 use onefold_types::{ContainerId, ErrorKind, Result};
@@ -84,15 +84,18 @@ impl Rounds {
 }
 
 impl Collector<'_> {
-    /// A survey for marking. If there is no room for indexing, what is not indexed is left alone,
-    /// and what is dead can go first.
-    pub(super) fn survey_in_room(&self, rounds: &mut Rounds) -> Result<(FingerprintIndex, Survey)> {
-        match self.survey(!self.options.mark_only) {
+    /// An inventory for marking. If there is no room for indexing, what is not indexed is left
+    /// alone, and what is dead can go first.
+    pub(super) fn inventory_in_room(
+        &self,
+        rounds: &mut Rounds,
+    ) -> Result<(FingerprintIndex, Inventory)> {
+        match self.inventory(!self.options.mark_only) {
             Err(error) if error.kind() == ErrorKind::NoSpace => {
                 rounds.set_short();
-                self.survey(false)
+                self.inventory(false)
             }
-            surveyed => surveyed,
+            listed => listed,
         }
     }
 

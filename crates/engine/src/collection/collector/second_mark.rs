@@ -90,16 +90,16 @@ impl Collector<'_> {
         // So many containers that what is live in them is sure to fit.
         for batch in condemned.chunks(CONTAINERS_PER_RESCUE) {
             self.job.interrupt.check()?;
-            let (_, survey) = self.survey(false)?;
+            let (_, inventory) = self.inventory(false)?;
             if prepared == 0 {
-                prepared = marks.prepare(self.repository, &survey, left, self.job)?;
+                prepared = marks.prepare(self.repository, &inventory, left, self.job)?;
             }
             prepared = prepared.saturating_sub(batch.len());
             left = left.get(batch.len()..).unwrap_or_default();
-            let (gathered, live_in) = self.gather(&survey, batch, marks)?;
+            let (gathered, live_in) = self.gather(&inventory, batch, marks)?;
             let (repository, job, threads) = (self.repository, self.job, self.options.threads);
-            let (survey, proved) = (&survey, &self.proved);
-            let copier = CopyForward { repository, survey, condemned, proved, threads, job };
+            let (inventory, proved) = (&inventory, &self.proved);
+            let copier = CopyForward { repository, inventory, condemned, proved, threads, job };
             let mut gathered = gathered;
             copier.drop_held_elsewhere(&mut gathered)?;
             self.rank(&mut gathered, snapshots)?;
@@ -172,9 +172,9 @@ impl Collector<'_> {
         let tombstones = decided.plan.tombstones.iter().copied().collect();
         let evidence = Evidence::load(self.repository)?;
         let (live, _) = self.committed_but(&tombstones, evidence, &mut BTreeSet::new())?;
-        let (index, survey) = self.survey(true)?;
+        let (index, inventory) = self.inventory(true)?;
         let is_unknown = |id: &ContainerId| {
-            let container = survey.ordinal(*id).and_then(|at| survey.containers.get(at));
+            let container = inventory.ordinal(*id).and_then(|at| inventory.containers.get(at));
             container.is_some_and(|container| !container.indexed && container.sound)
         };
         if let Some(id) = decided.plan.condemned.iter().find(|id| is_unknown(id)) {
@@ -184,7 +184,7 @@ impl Collector<'_> {
                 format!("container {id} is condemned and not in the index; run 'onefold check'"),
             ));
         }
-        let (mut marks, _) = self.run_marker(&index, &survey, &live)?;
+        let (mut marks, _) = self.run_marker(&index, &inventory, &live)?;
         drop(index);
         self.rescue(&decided.plan.condemned, &mut marks, &live)
     }

@@ -13,13 +13,13 @@ const NAMED_MAX: usize = 1 << 16;
 
 /// The containers that a session relies on.
 #[derive(Debug, Default)]
-pub struct Reliance {
+pub struct ReadSet {
     /// `None`: on more than is remembered.
     containers: HashMap<ContainerId, Option<Vec<Fingerprint>>>,
     named: usize,
 }
 
-impl Reliance {
+impl ReadSet {
     /// The session found a chunk in a container.
     pub fn note(&mut self, container: ContainerId, fingerprint: &Fingerprint) {
         let is_full = self.named >= NAMED_MAX;
@@ -73,17 +73,17 @@ mod tests {
     #[test]
     fn what_is_forgotten_by_name_is_remembered_by_container() {
         let (a, b) = (ContainerId([1; 16]), ContainerId([2; 16]));
-        let mut reliance = Reliance::default();
-        reliance.note(a, &Fingerprint([1; 32]));
+        let mut read_set = ReadSet::default();
+        read_set.note(a, &Fingerprint([1; 32]));
         let condemned = BTreeSet::from([a]);
-        assert_eq!(reliance.chunks_in(&condemned).unwrap(), [Fingerprint([1; 32])]);
-        assert!(reliance.chunks_in(&BTreeSet::from([b])).unwrap().is_empty());
+        assert_eq!(read_set.chunks_in(&condemned).unwrap(), [Fingerprint([1; 32])]);
+        assert!(read_set.chunks_in(&BTreeSet::from([b])).unwrap().is_empty());
         for _ in 0..NAMED_MAX {
-            reliance.note(b, &Fingerprint([2; 32]));
+            read_set.note(b, &Fingerprint([2; 32]));
         }
-        assert_eq!(reliance.chunks_in(&BTreeSet::from([b])), None);
-        assert_eq!(reliance.chunks_in(&condemned).unwrap().len(), 1);
-        reliance.leave(&condemned);
-        assert!(reliance.chunks_in(&condemned).unwrap().is_empty());
+        assert_eq!(read_set.chunks_in(&BTreeSet::from([b])), None);
+        assert_eq!(read_set.chunks_in(&condemned).unwrap().len(), 1);
+        read_set.leave(&condemned);
+        assert!(read_set.chunks_in(&condemned).unwrap().is_empty());
     }
 }

@@ -1,7 +1,7 @@
-//! Findings: sealed notes that a container must not be relied upon (R20).
+//! Quarantine: sealed notes that a container must not be relied upon (R20).
 //!
 //! A backup that meets a chunk only in such a container stores it again, which heals the snapshots
-//! that need it. A finding is a blob of its own, written once and removed once the container was
+//! that need it. Such a note is a blob of its own, written once and removed once the container was
 //! read whole without fault, or is gone. One that does not open with the store's key counts for
 //! nothing: to declare data damaged takes the key.
 
@@ -13,23 +13,23 @@ use onefold_store::Key;
 use onefold_types::{ContainerId, ErrorKind, Result};
 use std::collections::BTreeSet;
 
-/// The authentic findings of a store, and what is wrong with the others.
-pub struct Findings {
+/// The authentic quarantine of a store, and what is wrong with the others.
+pub struct Quarantine {
     /// Containers that must not be relied upon.
     pub ids: BTreeSet<ContainerId>,
-    /// Findings that do not open.
+    /// Notes of it that do not open.
     pub problems: Vec<String>,
 }
 
-impl Findings {
-    /// Reads all findings.
+impl Quarantine {
+    /// Reads it.
     pub fn load(repository: &Repository) -> Result<Self> {
         let mut names = Vec::new();
         repository.store().list_names(layout::DAMAGE, &mut |name| {
             names.extend(layout::last_component(name).parse::<ContainerId>());
             Ok(())
         })?;
-        let mut findings = Self { ids: BTreeSet::new(), problems: Vec::new() };
+        let mut quarantine = Self { ids: BTreeSet::new(), problems: Vec::new() };
         for id in names {
             let sealed = match repository.store().get(&Key::new(layout::damage(id))?) {
                 Ok(sealed) => sealed,
@@ -38,21 +38,21 @@ impl Findings {
             };
             // That it opens is enough to be careful, of whatever version it is.
             match repository.vault().open_record(Purpose::Damage, &id.0, &sealed) {
-                Ok(_) => drop(findings.ids.insert(id)),
+                Ok(_) => drop(quarantine.ids.insert(id)),
                 Err(error) if !error.is_damage() => return Err(error),
-                Err(_) => findings.problems.push(format!(
+                Err(_) => quarantine.problems.push(format!(
                     "{} was not written by a holder of the key; it is ignored",
                     layout::damage(id)
                 )),
             }
         }
-        Ok(findings)
+        Ok(quarantine)
     }
 }
 
-/// The containers that must not be relied upon; only authentic findings count.
-pub fn load_findings(repository: &Repository) -> Result<BTreeSet<ContainerId>> {
-    Findings::load(repository).map(|findings| findings.ids)
+/// The containers that must not be relied upon; only what is authentic counts.
+pub fn load_ids(repository: &Repository) -> Result<BTreeSet<ContainerId>> {
+    Quarantine::load(repository).map(|quarantine| quarantine.ids)
 }
 
 /// Records that a container must not be relied upon. A store that cannot be written is no reason
@@ -67,12 +67,11 @@ pub(crate) fn record(
 ) -> Result<()> {
     repository.vault().refuse_if_stale()?;
     let environment = repository.environment();
-    let finding =
-        record::Damage { time_ns: environment.clock.now_ns(), problem: problem.to_owned() };
+    let note = record::Damage { time_ns: environment.clock.now_ns(), problem: problem.to_owned() };
     let sealed = repository.vault().seal_record(
         Purpose::Damage,
         &id.0,
-        &record::encode(&finding)?,
+        &record::encode(&note)?,
         &*environment.randomness,
     )?;
     let key = Key::new(layout::damage(id))?;
@@ -80,14 +79,14 @@ pub(crate) fn record(
         Ok(()) => Ok(()),
         Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(()),
         Err(error) if matches!(error.kind(), ErrorKind::ReadOnly | ErrorKind::NoSpace) => {
-            notes.push(format!("the finding about container {id} could not be recorded: {error}"));
+            notes.push(format!("the quarantine of container {id} could not be recorded: {error}"));
             Ok(())
         }
         Err(error) => Err(error),
     }
 }
 
-/// Whether the finding about a container is of a newer version: it may say more than this version
+/// Whether the quarantine of a container is of a newer version: it may say more than this version
 /// can find to be mended, so it is obeyed and stays.
 pub(crate) fn is_newer(repository: &Repository, id: ContainerId) -> Result<bool> {
     match repository.store().get(&Key::new(layout::damage(id))?) {
@@ -101,7 +100,7 @@ pub(crate) fn is_newer(repository: &Repository, id: ContainerId) -> Result<bool>
     }
 }
 
-/// Takes a finding back.
+/// Takes one out of quarantine.
 pub(crate) fn remove(
     repository: &Repository,
     id: ContainerId,
@@ -109,14 +108,14 @@ pub(crate) fn remove(
 ) -> Result<()> {
     if is_newer(repository, id)? {
         notes.push(format!(
-            "the finding about container {id} is of a newer version; only a newer onefold takes \
+            "the quarantine of container {id} is of a newer version; only a newer onefold takes \
              it back"
         ));
         return Ok(());
     }
     match repository.store().delete(&Key::new(layout::damage(id))?) {
         Ok(()) => notes.push(format!(
-            "container {id} is whole again, or gone and not needed; the finding was removed"
+            "container {id} is whole again, or gone and not needed; its quarantine is over"
         )),
         Err(error) if error.kind() == ErrorKind::ReadOnly => {}
         Err(error) => return Err(error),

@@ -21,7 +21,7 @@ const FEW: usize = 16;
 
 /// A container of the store.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Surveyed {
+pub struct InventoryItem {
     /// Its name.
     pub id: ContainerId,
     /// Its length.
@@ -37,9 +37,9 @@ pub struct Surveyed {
 
 /// All containers of a store, in the order of their names.
 #[derive(Clone, Debug, Default)]
-pub struct Survey {
+pub struct Inventory {
     /// The containers, rising.
-    pub containers: Vec<Surveyed>,
+    pub containers: Vec<InventoryItem>,
 }
 
 /// How a scan read the sections.
@@ -51,7 +51,7 @@ pub struct ScanCounters {
     pub sections: u64,
 }
 
-impl Survey {
+impl Inventory {
     /// Lists the containers; `covered` are those that the index knows, rising.
     pub fn take(repository: &Repository, covered: &[ContainerId]) -> Result<Self> {
         let mut containers = Vec::new();
@@ -60,7 +60,7 @@ impl Survey {
                 let indexed = covered.binary_search(&id).is_ok();
                 let stored_bytes = listed.size_bytes;
                 let (sound, eligible) = (true, true);
-                containers.push(Surveyed { id, stored_bytes, indexed, sound, eligible });
+                containers.push(InventoryItem { id, stored_bytes, indexed, sound, eligible });
             }
             Ok(())
         })?;
@@ -94,7 +94,7 @@ impl Survey {
     pub fn scan(
         &self,
         repository: &Repository,
-        wanted: &dyn Fn(&Surveyed) -> bool,
+        wanted: &dyn Fn(&InventoryItem) -> bool,
         job: &Job,
         each: &mut dyn FnMut(usize, &MetadataSection) -> Result<()>,
     ) -> Result<ScanCounters> {
@@ -112,7 +112,7 @@ impl Survey {
     ) -> Result<BTreeSet<ContainerId>> {
         let mut older = BTreeSet::new();
         if repository.vault().has_older_generations() {
-            let is_sound = |container: &Surveyed| container.sound;
+            let is_sound = |container: &InventoryItem| container.sound;
             self.scan_told(repository, &is_sound, job, &mut |ordinal, opened| {
                 let container = self.containers.get(ordinal).filter(|_| opened.is_of_older_keys);
                 older.extend(container.map(|container| container.id));
@@ -125,7 +125,7 @@ impl Survey {
     fn scan_told(
         &self,
         repository: &Repository,
-        wanted: &dyn Fn(&Surveyed) -> bool,
+        wanted: &dyn Fn(&InventoryItem) -> bool,
         job: &Job,
         each: &mut dyn FnMut(usize, &OpenedSection) -> Result<()>,
     ) -> Result<ScanCounters> {
@@ -186,14 +186,14 @@ impl Survey {
     }
 
     /// Notes the containers that something bad was found about.
-    pub fn distrust(&mut self, findings: &BTreeSet<ContainerId>) {
+    pub fn distrust(&mut self, quarantine: &BTreeSet<ContainerId>) {
         for container in &mut self.containers {
-            container.sound &= !findings.contains(&container.id);
+            container.sound &= !quarantine.contains(&container.id);
         }
     }
 
     /// Bars containers from being condemned.
-    pub fn bar(&mut self, barred: impl Fn(&Surveyed) -> bool) {
+    pub fn bar(&mut self, barred: impl Fn(&InventoryItem) -> bool) {
         for container in &mut self.containers {
             container.eligible &= !barred(container);
         }
