@@ -36,6 +36,7 @@ mod recipe_cache;
 mod segment;
 mod slots;
 mod targets;
+mod unit_id;
 
 pub use container_use::{ContainerUse, SPAN_BYTES, Usage};
 pub use counters::RewriteCounters;
@@ -43,12 +44,13 @@ pub use parameters::{
     Before, Expected, LOSS_DEFAULT, RewriteChoice, RewriteLimits, RewriteParameters,
 };
 pub use targets::sparsest;
+pub use unit_id::UnitId;
 
 use combined::Combined;
 use flexible::Flexible;
 use history::History;
 use look_back_window::LookBackWindow;
-use onefold_types::{ContainerId, Fingerprint, Result};
+use onefold_types::{Fingerprint, Result};
 use parameters::LEVEL_DEFAULT;
 use segment::Segment;
 
@@ -63,7 +65,7 @@ pub enum Standing<'a> {
     Fresh,
     /// In old containers: all known instances, newest first, never empty. Which one is referred to
     /// is the policy's choice (S2.21).
-    Old(&'a [ContainerId]),
+    Old(&'a [UnitId]),
 }
 
 /// A chunk of the stream, after look-up.
@@ -83,7 +85,7 @@ pub struct StreamChunk<'a> {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Decision {
     /// Refer to the instance in this old container.
-    Keep(ContainerId),
+    Keep(UnitId),
     /// Store it again: the owner appends it to the active container now. Exactly one ticket for
     /// each stored copy.
     Rewrite,

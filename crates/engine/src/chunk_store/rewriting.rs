@@ -25,9 +25,9 @@ use crate::container::FrameId;
 use crate::placement::Unit;
 use onefold_policy::rewrite::{
     ContainerUse, Decided, Decision, Expected, RewriteChoice, RewriteCounters, RewriteParameters,
-    Standing, StreamChunk, StreamRewriter,
+    Standing, StreamChunk, StreamRewriter, UnitId,
 };
-use onefold_types::{ContainerId, Fingerprint, Result, bug, invariant};
+use onefold_types::{Fingerprint, Result, bug, invariant};
 use std::collections::{BTreeSet, HashMap};
 use std::hash::BuildHasherDefault;
 use std::sync::Arc;
@@ -45,7 +45,7 @@ pub struct RewriteOptions {
     pub unit: Unit,
     /// The frames or containers to be emptied, if the stream is only what has changed: then nothing
     /// else is stored again.
-    pub targets: Option<Arc<BTreeSet<ContainerId>>>,
+    pub targets: Option<Arc<BTreeSet<UnitId>>>,
 }
 
 impl RewriteOptions {
@@ -107,13 +107,13 @@ pub struct Rewriting {
     decided: Vec<Decided>,
     /// The instances of the newest chunk, and their names to the policy.
     instances: Vec<FrameId>,
-    names: Vec<ContainerId>,
+    names: Vec<UnitId>,
     unit: Unit,
     /// How the previous version used frames or containers.
     history: Option<Arc<ContainerUse>>,
     /// Whether what the history keeps is kept even if there is one copy only.
     keeps_by_history: bool,
-    targets: Option<Arc<BTreeSet<ContainerId>>>,
+    targets: Option<Arc<BTreeSet<UnitId>>>,
     /// Chunks stored again of which there were two copies.
     third_copies: u64,
     /// Whether history keeps what is in the frame last asked about: chunks of a frame come
@@ -200,7 +200,7 @@ impl Rewriting {
                 self.instances.clear();
                 self.instances.push(*frame);
                 self.instances.extend(others);
-                let name = |frame: &FrameId| self.unit.name_of(*frame);
+                let name = |frame: &FrameId| self.unit.id_of(*frame);
                 self.instances.sort_unstable_by_key(|frame| std::cmp::Reverse(name(frame)));
                 self.names.clear();
                 self.names.extend(self.instances.iter().map(name));
@@ -243,7 +243,7 @@ impl Rewriting {
         self.instances.get(place).copied()
     }
 
-    fn stays(&self, name: &ContainerId) -> bool {
+    fn stays(&self, name: &UnitId) -> bool {
         match (&self.targets, &self.history) {
             (Some(targets), _) => !targets.contains(name),
             (None, Some(history)) => {
@@ -258,7 +258,7 @@ impl Rewriting {
         match self.last_kept {
             Some((last, kept)) if last == frame => kept,
             _ => {
-                let kept = self.stays(&self.unit.name_of(frame));
+                let kept = self.stays(&self.unit.id_of(frame));
                 self.last_kept = Some((frame, kept));
                 kept
             }
@@ -317,7 +317,7 @@ impl Rewriting {
             let instances = undecided.map_or(&*self.instances, |it| &*it.instances);
             match decision {
                 Decision::Keep(name) => {
-                    let kept = instances.iter().find(|frame| self.unit.name_of(**frame) == name);
+                    let kept = instances.iter().find(|frame| self.unit.id_of(**frame) == name);
                     invariant!(kept.is_some(), "a chunk is kept where it is not", name, instances);
                     stream.place(ticket, kept.copied());
                 }
@@ -374,12 +374,12 @@ impl Rewriting {
             return Ok(Elsewhere::Nowhere);
         }
         let newest_first = || others.iter().chain(seen);
-        let usage = |frame: &FrameId| self.history.as_ref()?.get(&self.unit.name_of(*frame));
+        let usage = |frame: &FrameId| self.history.as_ref()?.get(&self.unit.id_of(*frame));
         let is_sparse = |frame: &FrameId| match &self.targets {
-            Some(targets) => targets.contains(&self.unit.name_of(*frame)),
+            Some(targets) => targets.contains(&self.unit.id_of(*frame)),
             None => usage(frame).and_then(|usage| usage.is_sparse()) == Some(true),
         };
-        let stays = newest_first().find(|frame| self.stays(&self.unit.name_of(**frame)));
+        let stays = newest_first().find(|frame| self.stays(&self.unit.id_of(**frame)));
         let good = stays.or_else(|| others.iter().find(|frame| !is_sparse(frame)));
         if good.is_none() && self.third_copies < self.rewriter.counters().unique {
             return Ok(Elsewhere::Torn);

@@ -22,9 +22,8 @@ use crate::tree::TreeReader;
 use onefold_format::node::Entry;
 use onefold_policy::lookup::DeviceCosts;
 use onefold_policy::rewrite::{
-    Before, Expected, LOSS_DEFAULT, RewriteChoice, RewriteParameters, sparsest,
+    Before, Expected, LOSS_DEFAULT, RewriteChoice, RewriteParameters, UnitId, sparsest,
 };
-use onefold_types::ContainerId;
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -127,7 +126,7 @@ fn targets(
     choice: RewriteChoice,
     parameters: &RewriteParameters,
     parent: Option<&Snapshot>,
-) -> Option<BTreeSet<ContainerId>> {
+) -> Option<BTreeSet<UnitId>> {
     let by_history = matches!(choice, RewriteChoice::Auto(_) | RewriteChoice::History(_));
     let history = parameters.history.as_ref().filter(|_| by_history)?;
     let summary = &parent?.record.summary;
@@ -144,7 +143,7 @@ pub struct ScatteredFiles(Option<Mutex<Scattered>>);
 
 struct Scattered {
     placement: PlacementReader,
-    targets: Arc<BTreeSet<ContainerId>>,
+    targets: Arc<BTreeSet<UnitId>>,
     unit: Unit,
     /// Bytes that may still be read again.
     bytes_left: u64,
@@ -188,7 +187,7 @@ impl Scattered {
         let mut is_in_target = false;
         placement.runs(reader.chunks(), place, file.chunks, &mut |run| {
             is_in_target |= run.container.is_some_and(|container| {
-                targets.contains(&unit.name_of(FrameId { container, frame: run.frame }))
+                targets.contains(&unit.id_of(FrameId { container, frame: run.frame }))
             });
         });
         if is_in_target {

@@ -12,9 +12,9 @@ use super::versions::{Version, Versions};
 use onefold_policy::restore_plan::PlanChunk;
 use onefold_policy::rewrite::{
     Before, ContainerUse, Decided, Decision, Expected, RewriteCounters, Standing, StreamChunk,
-    StreamRewriter,
+    StreamRewriter, UnitId,
 };
-use onefold_types::{ContainerId, Error, Result};
+use onefold_types::{Error, Result};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -102,7 +102,7 @@ pub struct Ingest<'a> {
     sizes: Sizes,
     stored: Stored,
     /// For each chunk the containers that hold it, newest first.
-    instances: Vec<Vec<ContainerId>>,
+    instances: Vec<Vec<UnitId>>,
     /// For each stream what is known of its versions so far.
     before: BTreeMap<u32, History>,
     /// The first container of the session.
@@ -262,7 +262,7 @@ impl<'a> Ingest<'a> {
             let is_first = seen.is_some_and(|seen| !std::mem::replace(seen, true));
             used.refer(name_of(place.container), place.size_bytes, is_first);
         }
-        let containers: Vec<ContainerId> = used.iter().map(|(container, _)| container).collect();
+        let containers: Vec<UnitId> = used.iter().map(|(container, _)| container).collect();
         for container in containers {
             let bytes = self.stored.container_bytes.get(number_of(&container) as usize);
             used.set_payload(container, bytes.copied().unwrap_or_default());
@@ -275,16 +275,16 @@ impl<'a> Ingest<'a> {
 const WAITING: u32 = u32::MAX;
 
 /// A container's name; names rise with the numbers, as the product's do with time.
-fn name_of(container: u32) -> ContainerId {
+fn name_of(container: u32) -> UnitId {
     let mut bytes = [0; 16];
     if let Some(first) = bytes.first_chunk_mut::<4>() {
         *first = container.to_le_bytes();
         first.reverse();
     }
-    ContainerId(bytes)
+    UnitId(bytes)
 }
 
-fn number_of(name: &ContainerId) -> u32 {
+fn number_of(name: &UnitId) -> u32 {
     name.0.first_chunk::<4>().map_or(0, |bytes| u32::from_le_bytes(*bytes).swap_bytes())
 }
 

@@ -33,9 +33,8 @@ mod forecast;
 use super::bounds::{Budget, ReadAllowance};
 use super::parameters::RewriteParameters;
 use super::recipe_cache::{Cost, RecipeCache};
-use super::{Decided, RewriteCounters, Standing, StreamChunk};
+use super::{Decided, RewriteCounters, Standing, StreamChunk, UnitId};
 use forecast::{Forecast, Limit, Prices, Rest, bucket_of, first_price_of};
-use onefold_types::ContainerId;
 
 /// An area is this part of the window. Restores divide their memory in different ways, and begin
 /// anywhere: on generated workloads half a window is at most 6 % behind a whole one for a forward
@@ -62,7 +61,7 @@ pub(super) struct Combined {
 /// A container that an area uses.
 #[derive(Clone, Copy, Debug)]
 struct Visit {
-    id: ContainerId,
+    id: UnitId,
     price: u64,
     container: u32,
     cost: Cost,

@@ -1,11 +1,11 @@
 //! What holds for every policy on every stream: random streams against an owner that checks.
 
 use crate::support::{all_choices, container, fingerprint, fixed};
+use onefold_policy::rewrite::UnitId;
 use onefold_policy::rewrite::{
     Before, ContainerUse, Decided, Decision, Expected, RewriteChoice, RewriteCounters,
     RewriteLimits, RewriteParameters, Standing, StreamChunk, StreamRewriter, Usage,
 };
-use onefold_types::ContainerId;
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -52,7 +52,7 @@ fn parameters() -> impl Strategy<Value = RewriteParameters> {
 }
 
 /// Where a chunk of the population is: new, or in one to three old containers.
-fn instances_of(number: u64) -> Vec<ContainerId> {
+fn instances_of(number: u64) -> Vec<UnitId> {
     let kinds = number % 5;
     (1..kinds).map(|instance| container((number / 5 * 7 * instance) % 40)).collect()
 }
@@ -60,7 +60,7 @@ fn instances_of(number: u64) -> Vec<ContainerId> {
 /// An owner, as a session would be one.
 struct Owner {
     rewriter: StreamRewriter,
-    pushed: Vec<(u64, Vec<ContainerId>)>,
+    pushed: Vec<(u64, Vec<UnitId>)>,
     open: BTreeSet<u64>,
     stored: BTreeSet<u64>,
     log: Vec<Decided>,

@@ -1,11 +1,11 @@
 //! A store in numbers: versions of chunks go in through the real policy, and restores are counted.
 
 use crate::support::{container, container_number, fingerprint};
+use onefold_policy::rewrite::UnitId;
 use onefold_policy::rewrite::{
     Before, ContainerUse, Decided, Decision, Expected, RewriteChoice, RewriteCounters,
     RewriteParameters, Standing, StreamChunk, StreamRewriter,
 };
-use onefold_types::ContainerId;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ const CHUNK_BYTES: u32 = 4096;
 pub struct Model {
     container_chunks: u64,
     candidates_bytes_max: u64,
-    instances: BTreeMap<u64, Vec<ContainerId>>,
+    instances: BTreeMap<u64, Vec<UnitId>>,
     next_container: u64,
     expected: Option<Expected>,
     history: Option<Arc<ContainerUse>>,

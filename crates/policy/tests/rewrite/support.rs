@@ -1,19 +1,20 @@
 //! Names, numbers, and a stream that remembers what was decided.
 
+use onefold_policy::rewrite::UnitId;
 use onefold_policy::rewrite::{
     Decided, Decision, RewriteChoice, RewriteCounters, RewriteLimits, RewriteParameters, Standing,
     StreamChunk, StreamRewriter,
 };
-use onefold_types::{ContainerId, Fingerprint};
+use onefold_types::Fingerprint;
 use std::collections::BTreeMap;
 
-pub fn container(number: u64) -> ContainerId {
+pub fn container(number: u64) -> UnitId {
     let mut bytes = [0; 16];
     bytes[..8].copy_from_slice(&number.to_le_bytes());
-    ContainerId(bytes)
+    UnitId(bytes)
 }
 
-pub fn container_number(id: ContainerId) -> u64 {
+pub fn container_number(id: UnitId) -> u64 {
     let mut bytes = [0; 8];
     bytes.copy_from_slice(&id.0[..8]);
     u64::from_le_bytes(bytes)
