@@ -46,6 +46,7 @@ pub use parameters::{
 pub use targets::sparsest;
 pub use unit_id::UnitId;
 
+use crate::duplicate_status::DuplicateStatus;
 use combined::Combined;
 use flexible::Flexible;
 use history::History;
@@ -53,20 +54,6 @@ use look_back_window::LookBackWindow;
 use onefold_types::{Fingerprint, Result};
 use parameters::LEVEL_DEFAULT;
 use segment::Segment;
-
-/// Where a chunk of the stream stands before rewriting.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Standing<'a> {
-    /// New: it goes into the active container anyway.
-    Unique,
-    /// In a container that this session is writing and that is not in the index yet: never
-    /// rewritten, costs no read of an old container. So is a chunk whose [`Decision::Rewrite`] the
-    /// owner has got already.
-    Fresh,
-    /// In old containers: all known instances, newest first, never empty. Which one is referred to
-    /// is the policy's choice (S2.21).
-    Old(&'a [UnitId]),
-}
 
 /// A chunk of the stream, after look-up.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -77,8 +64,9 @@ pub struct StreamChunk<'a> {
     pub fingerprint: Fingerprint,
     /// Its plain size.
     pub size_bytes: u32,
-    /// Where it is.
-    pub standing: Standing<'a>,
+    /// Where it is. Of an old duplicate all known instances, newest first: which one is referred to
+    /// is the policy's choice (S2.21). Of none at all the owner has to store it.
+    pub status: DuplicateStatus<&'a [UnitId]>,
 }
 
 /// What becomes of a chunk in old containers.
@@ -153,13 +141,16 @@ impl StreamRewriter {
     pub fn push(&mut self, chunk: &StreamChunk<'_>, decided: &mut Vec<Decided>) {
         let counters = &mut self.counters;
         counters.see(chunk);
-        let at_once = match (&mut self.kind, chunk.standing) {
-            (_, Standing::Old(&[])) => Some(Decision::Rewrite),
-            (Kind::None, Standing::Old(&[newest, ..])) => Some(Decision::Keep(newest)),
-            (Kind::History(history), Standing::Old(instances)) => {
+        let at_once = match (&mut self.kind, chunk.status) {
+            (_, DuplicateStatus::Old(&[])) => Some(Decision::Rewrite),
+            (Kind::None, DuplicateStatus::Old(&[newest, ..])) => Some(Decision::Keep(newest)),
+            (Kind::History(history), DuplicateStatus::Old(instances)) => {
                 history.decide(instances, counters)
             }
-            (Kind::None | Kind::History(_), Standing::Unique | Standing::Fresh) => None,
+            (
+                Kind::None | Kind::History(_),
+                DuplicateStatus::Unique | DuplicateStatus::Fresh(()),
+            ) => None,
             (Kind::Segments(segments), _) => {
                 segments.push(chunk, decided, counters);
                 None

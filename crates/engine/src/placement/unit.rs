@@ -9,6 +9,7 @@
 //!
 use crate::container::FrameId;
 use onefold_policy::rewrite::{RewriteChoice, UnitId};
+use onefold_policy::stream::Units;
 
 /// What rewriting counts references by.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -42,6 +43,14 @@ impl Unit {
             Self::Frame => UnitId::of_frame(frame.container, frame.frame),
             Self::Container => UnitId::of_container(frame.container),
         }
+    }
+}
+
+impl Units for Unit {
+    type Address = FrameId;
+
+    fn unit_of(&self, address: FrameId) -> UnitId {
+        self.id_of(address)
     }
 }
 

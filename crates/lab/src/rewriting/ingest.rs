@@ -9,9 +9,10 @@
 use super::Sizes;
 use super::policy::Policy;
 use super::versions::{Version, Versions};
+use onefold_policy::duplicate_status::DuplicateStatus;
 use onefold_policy::restore_plan::PlanChunk;
 use onefold_policy::rewrite::{
-    Before, ContainerUse, Decided, Decision, Expected, RewriteCounters, Standing, StreamChunk,
+    Before, ContainerUse, Decided, Decision, Expected, RewriteCounters, StreamChunk,
     StreamRewriter, UnitId,
 };
 use onefold_types::{Error, Result};
@@ -202,16 +203,16 @@ impl<'a> Ingest<'a> {
             *self.versions.chunks.get(chunk as usize).ok_or_else(|| broken("no such chunk"))?;
         let instances = self.instances.get(chunk as usize).map_or(&[][..], Vec::as_slice);
         let newest = instances.first().map(number_of);
-        let standing = match newest {
-            None => Standing::Unique,
-            Some(container) if self.is_fresh(container) => Standing::Fresh,
-            Some(_) => Standing::Old(instances),
+        let status = match newest {
+            None => DuplicateStatus::Unique,
+            Some(container) if self.is_fresh(container) => DuplicateStatus::Fresh(()),
+            Some(_) => DuplicateStatus::Old(instances),
         };
-        rewriter.push(&StreamChunk { ticket, fingerprint, size_bytes, standing }, decided);
-        Ok(match standing {
-            Standing::Unique => Some(self.store(chunk)),
-            Standing::Fresh => newest,
-            Standing::Old(_) => None,
+        rewriter.push(&StreamChunk { ticket, fingerprint, size_bytes, status }, decided);
+        Ok(match status {
+            DuplicateStatus::Unique => Some(self.store(chunk)),
+            DuplicateStatus::Fresh(()) => newest,
+            DuplicateStatus::Old(_) => None,
         })
     }
 

@@ -33,7 +33,7 @@ mod forecast;
 use super::bounds::{Budget, ReadAllowance};
 use super::parameters::RewriteParameters;
 use super::recipe_cache::{Cost, RecipeCache};
-use super::{Decided, RewriteCounters, Standing, StreamChunk, UnitId};
+use super::{Decided, DuplicateStatus, RewriteCounters, StreamChunk, UnitId};
 use forecast::{Forecast, Limit, Prices, Rest, bucket_of, first_price_of};
 
 /// An area is this part of the window. Restores divide their memory in different ways, and begin
@@ -100,9 +100,11 @@ impl Combined {
         decided: &mut Vec<Decided>,
         counters: &mut RewriteCounters,
     ) {
-        match chunk.standing {
-            Standing::Old(instances) => self.cache.push(chunk, instances, counters),
-            Standing::Unique | Standing::Fresh => self.cache.pass(chunk.size_bytes),
+        match chunk.status {
+            DuplicateStatus::Old(instances) => self.cache.push(chunk, instances, counters),
+            DuplicateStatus::Unique | DuplicateStatus::Fresh(()) => {
+                self.cache.pass(chunk.size_bytes)
+            }
         }
         self.area_filled_bytes += u64::from(chunk.size_bytes);
         if self.area_filled_bytes >= self.area_bytes {

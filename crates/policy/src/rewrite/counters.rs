@@ -1,6 +1,6 @@
 //! What a stream's rewriting did, in numbers.
 
-use super::{Decision, Standing, StreamChunk};
+use super::{Decision, DuplicateStatus, StreamChunk};
 
 /// What a stream's rewriting did so far.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
@@ -52,10 +52,10 @@ impl RewriteCounters {
     pub(super) fn see(&mut self, chunk: &StreamChunk<'_>) {
         self.chunks += 1;
         self.chunk_bytes += u64::from(chunk.size_bytes);
-        match chunk.standing {
-            Standing::Unique => self.unique += 1,
-            Standing::Fresh => self.fresh += 1,
-            Standing::Old(_) => self.duplicates += 1,
+        match chunk.status {
+            DuplicateStatus::Unique => self.unique += 1,
+            DuplicateStatus::Fresh(()) => self.fresh += 1,
+            DuplicateStatus::Old(_) => self.duplicates += 1,
         }
     }
 

@@ -31,7 +31,7 @@
 use super::bounds::Bounds;
 use super::parameters::RewriteParameters;
 use super::recipe_cache::RecipeCache;
-use super::{Decided, RewriteCounters, Standing, StreamChunk};
+use super::{Decided, DuplicateStatus, RewriteCounters, StreamChunk};
 
 /// The look-back window of one stream.
 #[derive(Debug)]
@@ -85,9 +85,11 @@ impl LookBackWindow {
         decided: &mut Vec<Decided>,
         counters: &mut RewriteCounters,
     ) {
-        match chunk.standing {
-            Standing::Old(instances) => self.cache.push(chunk, instances, counters),
-            Standing::Unique | Standing::Fresh => self.cache.pass(chunk.size_bytes),
+        match chunk.status {
+            DuplicateStatus::Old(instances) => self.cache.push(chunk, instances, counters),
+            DuplicateStatus::Unique | DuplicateStatus::Fresh(()) => {
+                self.cache.pass(chunk.size_bytes)
+            }
         }
         if self.cache.filling_bytes() >= self.container_bytes {
             self.advance(decided, counters);

@@ -5,8 +5,8 @@
 //! frame's the last two bytes, which are random, give way to the frame number, so that names are
 //! ordered by age and two frames share one only if 48 random bits do.
 //!
-//! Invariant: no unit becomes a container again. Its name may name no object of a store, so nobody is
-//! to open one.
+//! Invariant: no unit becomes a container again. Its name may name no object of a store, so nobody
+//! is to open one.
 
 use onefold_types::ContainerId;
 use std::fmt;
@@ -27,7 +27,7 @@ impl UnitId {
     pub fn of_frame(container: ContainerId, frame: u16) -> Self {
         let mut name = container.0;
         let [.., high, low] = &mut name;
-        [*high, *low] = frame.to_be_bytes();
+        (*high, *low) = ((frame >> 8) as u8, frame as u8);
         Self(name)
     }
 }

@@ -1,10 +1,11 @@
 //! What holds for every policy on every stream: random streams against an owner that checks.
 
 use crate::support::{all_choices, container, fingerprint, fixed};
+use onefold_policy::duplicate_status::DuplicateStatus;
 use onefold_policy::rewrite::UnitId;
 use onefold_policy::rewrite::{
     Before, ContainerUse, Decided, Decision, Expected, RewriteChoice, RewriteCounters,
-    RewriteLimits, RewriteParameters, Standing, StreamChunk, StreamRewriter, Usage,
+    RewriteLimits, RewriteParameters, StreamChunk, StreamRewriter, Usage,
 };
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
@@ -95,16 +96,16 @@ impl Owner {
     fn push(&mut self, number: u64, size_bytes: u32, decided: &mut Vec<Decided>) {
         let ticket = self.pushed.len() as u64;
         let instances = instances_of(number);
-        let standing = if self.stored.contains(&number) {
-            Standing::Fresh
+        let status = if self.stored.contains(&number) {
+            DuplicateStatus::Fresh(())
         } else if instances.is_empty() {
             self.stored.insert(number);
-            Standing::Unique
+            DuplicateStatus::Unique
         } else {
             self.open.insert(ticket);
-            Standing::Old(&instances)
+            DuplicateStatus::Old(instances.as_slice())
         };
-        let chunk = StreamChunk { ticket, fingerprint: fingerprint(number), size_bytes, standing };
+        let chunk = StreamChunk { ticket, fingerprint: fingerprint(number), size_bytes, status };
         self.rewriter.push(&chunk, decided);
         self.pushed.push((number, instances));
     }

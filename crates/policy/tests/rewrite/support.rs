@@ -1,8 +1,9 @@
 //! Names, numbers, and a stream that remembers what was decided.
 
+use onefold_policy::duplicate_status::DuplicateStatus;
 use onefold_policy::rewrite::UnitId;
 use onefold_policy::rewrite::{
-    Decided, Decision, RewriteChoice, RewriteCounters, RewriteLimits, RewriteParameters, Standing,
+    Decided, Decision, RewriteChoice, RewriteCounters, RewriteLimits, RewriteParameters,
     StreamChunk, StreamRewriter,
 };
 use onefold_types::Fingerprint;
@@ -84,12 +85,12 @@ impl Stream {
         Self { rewriter, decided: BTreeMap::new(), ticket: 0 }
     }
 
-    pub fn push(&mut self, number: u64, standing: Standing<'_>) {
+    pub fn push(&mut self, number: u64, status: DuplicateStatus<&[UnitId]>) {
         let chunk = StreamChunk {
             ticket: self.ticket,
             fingerprint: fingerprint(number),
             size_bytes: 1,
-            standing,
+            status,
         };
         self.ticket += 1;
         let mut decided = Vec::new();
@@ -99,7 +100,7 @@ impl Stream {
 
     /// The next chunk, unlike all others, lies in an old container.
     pub fn old(&mut self, container_number: u64) {
-        self.push(self.ticket, Standing::Old(&[container(container_number)]));
+        self.push(self.ticket, DuplicateStatus::Old(&[container(container_number)]));
     }
 
     /// So many of them.
@@ -112,7 +113,7 @@ impl Stream {
     /// So many new chunks.
     pub fn uniques(&mut self, count: u64) {
         for _ in 0..count {
-            self.push(self.ticket, Standing::Unique);
+            self.push(self.ticket, DuplicateStatus::Unique);
         }
     }
 
