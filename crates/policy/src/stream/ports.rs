@@ -4,7 +4,7 @@ use crate::accelerated_filter::AcceleratedFilter;
 use crate::duplicate_status::DuplicateStatus;
 use crate::ports::{IndexPort, Instance};
 use crate::rewrite::UnitId;
-use onefold_types::{Fingerprint, Result};
+use onefold_types::{Fingerprint, Result, bug};
 use std::fmt::Debug;
 
 /// A chunk of the stream.
@@ -69,12 +69,17 @@ pub trait ContainerPort<P: ?Sized, A> {
     /// Stores a unique chunk; returns where, if that is known.
     fn store(&mut self, chunk: &Chunk<'_, P>) -> Result<Option<A>>;
 
-    /// Stores a duplicate again; returns where, unless the session has stored it already.
-    fn store_again(&mut self, fingerprint: &Fingerprint, payload: &P) -> Result<Option<A>>;
+    /// Stores a duplicate again; returns where, unless the session has stored it already. Without a
+    /// policy of rewriting that is never asked.
+    fn store_again(&mut self, fingerprint: &Fingerprint, _payload: &P) -> Result<Option<A>> {
+        Err(bug!("a stream that rewrites nothing is to store a chunk again", fingerprint))
+    }
 
-    /// Further addresses of a duplicate, newest first, in other containers than the known ones.
-    /// Asks the device.
-    fn others(&mut self, fingerprint: &Fingerprint, known: &Instances<A>) -> Result<Vec<A>>;
+    /// Further addresses of a duplicate that is to be stored again, newest first, in other
+    /// containers than the known ones. Asks the device.
+    fn others(&mut self, _fingerprint: &Fingerprint, _known: &Instances<A>) -> Result<Vec<A>> {
+        Ok(Vec::new())
+    }
 
     /// Takes note of where a chunk of the stream lies, told once for each.
     fn place(&mut self, ticket: u64, address: Option<A>);
