@@ -524,8 +524,8 @@ impl Shared {
 }
 
 impl SessionPort<[u8], FrameId> for Shared {
-    fn index(&mut self) -> (&mut AcceleratedFilter, &mut dyn IndexPort) {
-        (&mut self.filter, &mut self.port)
+    fn index(&mut self) -> Result<(&mut AcceleratedFilter, &mut dyn IndexPort)> {
+        Ok((&mut self.filter, &mut self.port))
     }
 
     fn known(&mut self, chunk: &Chunk<'_, [u8]>) -> Option<Status<FrameId>> {

@@ -14,6 +14,7 @@
 //! | [`ports`] | what the machine asks and tells |
 //! | [`queue`] | chunks without a verdict, and those behind them, in stream order |
 //! | [`rewriting`] | old duplicates, until it is decided whether they are stored again |
+//! | [`guard`] | what is not stored again although the policy would |
 //!
 //! 1. *Verdict.* [`ChunkStream::push`] asks the session first, then the look-up strategy, which may
 //!    answer for any chunk that waits, or for none.
@@ -37,10 +38,12 @@
 //! What waits is promised to nobody: a session that dies leaves no trace of it (S2.30, SX.4). After
 //! an error the stream is not to be used any more.
 
+pub mod guard;
 pub mod ports;
 pub mod queue;
 pub mod rewriting;
 
+pub use guard::RewriteGuard;
 pub use ports::{Chunk, ContainerPort, Instances, SessionPort, Status, Units};
 pub use queue::Batch;
 pub use rewriting::RewriteOptions;
@@ -111,7 +114,7 @@ impl<B: Batch, U: Units> ChunkStream<B, U> {
                 self.queue.decide(ticket, status)?;
                 continue;
             }
-            let (filter, index) = session.index();
+            let (filter, index) = session.index()?;
             self.lookup.push(filter, index, ticket, chunk.fingerprint, &mut self.resolved)?;
             // Before the next chunk is asked for: it may be equal to one that is new.
             self.settle(session)?;
@@ -128,7 +131,7 @@ impl<B: Batch, U: Units> ChunkStream<B, U> {
         ticket: u64,
         session: &mut impl SessionPort<B::Payload, U::Address>,
     ) -> Result<()> {
-        let (filter, index) = session.index();
+        let (filter, index) = session.index()?;
         self.lookup.drain_before(ticket, filter, index, &mut self.resolved)?;
         self.settle(session)
     }

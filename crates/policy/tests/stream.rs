@@ -7,7 +7,8 @@ use onefold_policy::duplicate_status::DuplicateStatus;
 use onefold_policy::lookup::{LazyParameters, LookupStrategy, SampledParameters};
 use onefold_policy::rewrite::{ContainerUse, RewriteParameters, UnitId, Usage};
 use onefold_policy::stream::{
-    Batch, Chunk, ChunkStream, ContainerPort, Instances, RewriteOptions, SessionPort, Status, Units,
+    Batch, Chunk, ChunkStream, ContainerPort, Instances, RewriteGuard, RewriteOptions, SessionPort,
+    Status, Units,
 };
 use onefold_policy::{AcceleratedFilter, FilterConfiguration, FilterOrder, IndexPort, Instance};
 use onefold_types::{ContainerId, ErrorKind, Fingerprint, Result};
@@ -129,8 +130,8 @@ struct Session {
 }
 
 impl SessionPort<u64, ContainerId> for Session {
-    fn index(&mut self) -> (&mut AcceleratedFilter, &mut dyn IndexPort) {
-        (&mut self.filter, &mut self.store)
+    fn index(&mut self) -> Result<(&mut AcceleratedFilter, &mut dyn IndexPort)> {
+        Ok((&mut self.filter, &mut self.store))
     }
 
     fn known(&mut self, chunk: &Chunk<'_, u64>) -> Option<Status<ContainerId>> {
@@ -151,7 +152,6 @@ impl SessionPort<u64, ContainerId> for Session {
 /// What was stored, and where each chunk of the stream is said to lie.
 #[derive(Default)]
 struct Containers {
-    holders: BTreeMap<u64, Vec<ContainerId>>,
     unique: Vec<(u64, u64)>,
     again: Vec<u64>,
     places: BTreeMap<u64, Option<ContainerId>>,
@@ -214,17 +214,19 @@ fn rewrite(choice: &str, targets: Option<u64>) -> RewriteOptions<ByContainer> {
         let usage = Usage { referred_bytes, payload_bytes: 8000, spans: 1 };
         history.insert(UnitId::of_container(container(number)), usage);
     }
+    let history = Some(Arc::new(history));
+    let one = |number| Arc::new(BTreeSet::from([UnitId::of_container(container(number))]));
+    let targets = targets.map(one);
     RewriteOptions {
         choice: choice.parse().unwrap(),
         parameters: RewriteParameters {
             container_bytes: 8 * u64::from(CHUNK_BYTES),
             candidates_bytes_max: 40 * u64::from(CHUNK_BYTES),
-            history: Some(Arc::new(history)),
+            history: history.clone(),
             ..RewriteParameters::default()
         },
         unit: ByContainer,
-        targets: targets
-            .map(|number| Arc::new(BTreeSet::from([UnitId::of_container(container(number))]))),
+        guard: Some(RewriteGuard { history, targets }),
     }
 }
 

@@ -24,6 +24,7 @@ use onefold_policy::lookup::DeviceCosts;
 use onefold_policy::rewrite::{
     Before, Expected, LOSS_DEFAULT, RewriteChoice, RewriteParameters, UnitId, sparsest,
 };
+use onefold_policy::stream::RewriteGuard;
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -73,7 +74,9 @@ pub fn options(
         ..RewriteParameters::default()
     };
     let targets = targets(&stored, choice, &parameters, parent);
-    (RewriteOptions { choice, parameters, unit, targets: targets.map(Arc::new) }, earlier)
+    let history = parameters.history.clone();
+    let guard = Some(RewriteGuard { history, targets: targets.map(Arc::new) });
+    (RewriteOptions { choice, parameters, unit, guard }, earlier)
 }
 
 /// What the store holds, as far as the loss counts it: what its index lists. What forgotten
@@ -158,7 +161,8 @@ impl ScatteredFiles {
         rewrite: &RewriteOptions,
     ) -> Self {
         let of = || {
-            let targets = rewrite.targets.clone().filter(|targets| !targets.is_empty())?;
+            let targets = rewrite.guard.as_ref()?.targets.clone()?;
+            let targets = Some(targets).filter(|targets| !targets.is_empty())?;
             let bytes_left = (parent?.record.summary.bytes / READ_AGAIN_PART).max(READ_AGAIN_MIN);
             let placement = earlier?.reader();
             Some(Mutex::new(Scattered { placement, targets, unit: rewrite.unit, bytes_left }))

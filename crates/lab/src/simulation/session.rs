@@ -164,8 +164,8 @@ struct Judging<'a, I> {
 }
 
 impl<I: Index> SessionPort<Chunk, ()> for Judging<'_, I> {
-    fn index(&mut self) -> (&mut AcceleratedFilter, &mut dyn IndexPort) {
-        (&mut self.session.filter, &mut self.session.port)
+    fn index(&mut self) -> Result<(&mut AcceleratedFilter, &mut dyn IndexPort)> {
+        Ok((&mut self.session.filter, &mut self.session.port))
     }
 
     fn known(&mut self, chunk: &stream::Chunk<'_, Chunk>) -> Option<Status<()>> {

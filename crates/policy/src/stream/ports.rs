@@ -50,8 +50,10 @@ pub trait Units {
 
 /// What the streams of a session share: asked and told while chunks are judged, under one lock.
 pub trait SessionPort<P: ?Sized, A> {
-    /// The helpers of look-up, and the index.
-    fn index(&mut self) -> (&mut AcceleratedFilter, &mut dyn IndexPort);
+    /// The helpers of look-up, and the index. Where every chunk is known that is never asked.
+    fn index(&mut self) -> Result<(&mut AcceleratedFilter, &mut dyn IndexPort)> {
+        Err(bug!("a chunk is to be looked up where all are known"))
+    }
 
     /// The status of a chunk that need not be looked up, because it is among those that the session
     /// is storing (S1.24).

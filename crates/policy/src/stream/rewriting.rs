@@ -5,13 +5,6 @@
 //! whatever is undecided. What is decided to be stored again goes into the stream's open container
 //! then, among the new chunks of that moment, as the paper has it.
 //!
-//! Between the policy and the containers stand three rules, because what one version does to data
-//! that do not change the next one might undo for ever:
-//! - what the previous version used well is not the policy's concern: it is read anyway;
-//! - before a chunk is stored again the index is asked for a copy that lies well, which is referred
-//!   to instead;
-//! - no more chunks are stored a third time than the stream had new ones.
-//!
 //! Invariants: a duplicate gets one decision, while it waits; a chunk is stored again only if the
 //! session has not stored it yet. Trees name fingerprints only, so nothing refers to a decision: a
 //! session that dies with undecided chunks has lost nothing, and one that ends decides everything
@@ -21,18 +14,18 @@
 //! decides early rather than exceed it. Besides some hundred bytes for each duplicate from the
 //! oldest undecided one on.
 
+use super::guard::{Guard, RewriteGuard};
 use super::ports::{Chunk, ContainerPort, Instances, Status, Units};
 use crate::duplicate_status::DuplicateStatus;
 use crate::rewrite::{
-    ContainerUse, Decided, Decision, Expected, RewriteChoice, RewriteCounters, RewriteParameters,
-    StreamChunk, StreamRewriter, UnitId,
+    Decided, Decision, Expected, RewriteChoice, RewriteCounters, RewriteParameters, StreamChunk,
+    StreamRewriter, UnitId,
 };
 use onefold_types::{Fingerprint, Result, bug, invariant};
 use std::borrow::Borrow;
 use std::cmp::Reverse;
 use std::collections::btree_map::Entry;
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::sync::Arc;
+use std::collections::{BTreeMap, VecDeque};
 
 /// Which duplicates a session stores again.
 #[derive(Clone, Debug, Default)]
@@ -43,9 +36,8 @@ pub struct RewriteOptions<U> {
     pub parameters: RewriteParameters,
     /// What it counts references by; the history is in the same unit.
     pub unit: U,
-    /// The units to be emptied, if the stream is only what has changed: then nothing else is stored
-    /// again.
-    pub targets: Option<Arc<BTreeSet<UnitId>>>,
+    /// Rules beside those of the policy.
+    pub guard: Option<RewriteGuard>,
 }
 
 impl<U: Clone + Default> RewriteOptions<U> {
@@ -99,16 +91,6 @@ struct Candidate<T> {
     tickets: u32,
 }
 
-/// Whether there is another copy of a chunk that is to be stored again.
-enum Elsewhere<A> {
-    /// There is none.
-    Nowhere,
-    /// There are some, and the previous version used little of what lies around them.
-    Torn,
-    /// There is one, good enough to refer to.
-    At(A),
-}
-
 /// The rewriting of one stream.
 pub(super) struct Rewriting<P: ToOwned + ?Sized, U: Units> {
     choice: RewriteChoice,
@@ -120,40 +102,20 @@ pub(super) struct Rewriting<P: ToOwned + ?Sized, U: Units> {
     /// The units of the newest chunk's instances.
     units: Vec<UnitId>,
     unit: U,
-    /// How the previous version used units.
-    history: Option<Arc<ContainerUse>>,
-    /// Whether what the history keeps is kept even if there is one copy only.
-    keeps_by_history: bool,
-    targets: Option<Arc<BTreeSet<UnitId>>>,
-    /// Chunks stored again of which there were two copies.
-    third_copies: u64,
-    /// Whether history keeps what is at the address last asked about: chunks of a frame come
-    /// together.
-    last_kept: Option<(U::Address, bool)>,
+    guard: Option<Guard<U::Address>>,
 }
 
 impl<P: ToOwned + ?Sized, U: Units> Rewriting<P, U> {
     pub(super) fn new(options: RewriteOptions<U>) -> Result<Self> {
-        let limits = options.choice.limits();
-        let keeps_by_history = match options.choice {
-            RewriteChoice::History(_) => true,
-            // A limit of reads alone holds whatever space it takes.
-            RewriteChoice::Auto(_) => limits.loss_max.is_some() || limits.reads_max.is_none(),
-            _ => false,
-        };
         Ok(Self {
             choice: options.choice,
-            history: options.parameters.history.clone(),
-            keeps_by_history,
+            guard: options.guard.map(|rules| Guard::new(rules, &options.choice)),
             policy: StreamRewriter::new(&options.choice, options.parameters)?,
             waiting: VecDeque::new(),
             candidates: BTreeMap::new(),
             decided: Vec::new(),
             units: Vec::new(),
             unit: options.unit,
-            targets: options.targets,
-            third_copies: 0,
-            last_kept: None,
         })
     }
 
@@ -185,7 +147,7 @@ impl<P: ToOwned + ?Sized, U: Units> Rewriting<P, U> {
                 containers.place(ticket, Some(old.first));
                 return Ok(());
             }
-            DuplicateStatus::Old(mut old) => match self.kept_by_history(&mut old) {
+            DuplicateStatus::Old(mut old) => match self.kept(&mut old) {
                 Some(address) => {
                     containers.place(ticket, Some(address));
                     DuplicateStatus::Fresh(())
@@ -193,7 +155,7 @@ impl<P: ToOwned + ?Sized, U: Units> Rewriting<P, U> {
                 None => {
                     instances = Some(old);
                     // Without an instance that counts, a duplicate is as good as new.
-                    let has_targets = self.targets.is_some();
+                    let has_targets = self.guard.as_ref().is_some_and(Guard::has_targets);
                     DuplicateStatus::Old(if has_targets { &[][..] } else { &self.units })
                 }
             },
@@ -243,46 +205,21 @@ impl<P: ToOwned + ?Sized, U: Units> Rewriting<P, U> {
         Ok(())
     }
 
-    /// An instance in a unit that the previous version used well, or that is not to be emptied. It
-    /// is read whatever becomes of this chunk, for files that are kept unread among others, so that
-    /// storing the chunk again would gain nothing. Orders the instances, newest first, and names
-    /// their units.
-    fn kept_by_history(&mut self, old: &mut Instances<U::Address>) -> Option<U::Address> {
-        if old.others.is_empty() && self.keeps_by_history && self.is_kept_alone(old.first) {
-            return Some(old.first);
-        }
-        let unit = &self.unit;
+    /// An instance that the guard keeps. If there is none, the instances are ordered, newest first,
+    /// and their units named for the policy.
+    fn kept(&mut self, old: &mut Instances<U::Address>) -> Option<U::Address> {
+        let Self { guard, unit, units, .. } = self;
         if !old.others.is_empty() {
             old.others.push(old.first);
             old.others.sort_unstable_by_key(|address| Reverse(unit.unit_of(*address)));
             old.first = old.others.remove(0);
         }
-        self.units.clear();
-        self.units.extend(old.iter().map(|address| unit.unit_of(address)));
-        let mut named = old.iter().zip(&self.units).filter(|_| self.keeps_by_history);
-        named.find(|(_, unit)| self.stays(unit)).map(|(address, _)| address)
-    }
-
-    fn stays(&self, unit: &UnitId) -> bool {
-        match (&self.targets, &self.history) {
-            (Some(targets), _) => !targets.contains(unit),
-            (None, Some(history)) => {
-                history.get(unit).and_then(|usage| usage.is_sparse()) == Some(false)
-            }
-            (None, None) => false,
+        let kept = guard.as_mut().and_then(|guard| guard.kept(old, unit));
+        if kept.is_none() {
+            units.clear();
+            units.extend(old.iter().map(|address| unit.unit_of(address)));
         }
-    }
-
-    /// The same for the only instance there is.
-    fn is_kept_alone(&mut self, address: U::Address) -> bool {
-        match self.last_kept {
-            Some((last, kept)) if last == address => kept,
-            _ => {
-                let kept = self.stays(&self.unit.unit_of(address));
-                self.last_kept = Some((address, kept));
-                kept
-            }
-        }
+        kept
     }
 
     /// Carries out what the policy has decided. `current` is the newest chunk, whose bytes have not
@@ -311,17 +248,16 @@ impl<P: ToOwned + ?Sized, U: Units> Rewriting<P, U> {
                 Decision::Share if current.is_some() => None,
                 Decision::Share => stored.get(&fingerprint).copied().flatten(),
                 Decision::Rewrite => {
-                    let address = match self.elsewhere(&fingerprint, &instances, containers)? {
-                        Elsewhere::At(address) => {
+                    let unique = self.policy.counters().unique;
+                    let chunk = (&fingerprint, &instances);
+                    let elsewhere = self.guard.as_mut().map_or(Ok(None), |guard| {
+                        guard.elsewhere(chunk, unique, &self.unit, containers)
+                    })?;
+                    let address = match elsewhere {
+                        None => self.store_again(&fingerprint, current, containers)?,
+                        Some(_) => {
                             self.policy.take_back(u64::from(size_bytes));
-                            Some(address)
-                        }
-                        Elsewhere::Nowhere => {
-                            self.store_again(&fingerprint, current, containers)?
-                        }
-                        Elsewhere::Torn => {
-                            self.third_copies += 1;
-                            self.store_again(&fingerprint, current, containers)?
+                            elsewhere
                         }
                     };
                     stored.insert(fingerprint, address);
@@ -350,40 +286,6 @@ impl<P: ToOwned + ?Sized, U: Units> Rewriting<P, U> {
             bug!("the bytes of a chunk that is to be stored again are gone", fingerprint)
         })?;
         containers.store_again(fingerprint, payload)
-    }
-
-    /// A copy that makes it needless to store a chunk again, which was stored again before: of the
-    /// copies `seen` or of those that the look-up did not happen to meet. One is good enough unless
-    /// the previous version used little of what lies around it. Otherwise the chunk is stored a
-    /// third time; so are no more chunks than the stream had new ones, or what one version does to
-    /// data that do not change the next one might undo for ever.
-    fn elsewhere(
-        &self,
-        fingerprint: &Fingerprint,
-        seen: &Instances<U::Address>,
-        containers: &mut impl ContainerPort<P, U::Address>,
-    ) -> Result<Elsewhere<U::Address>> {
-        let others = containers.others(fingerprint, seen)?;
-        if seen.others.is_empty() && others.is_empty() {
-            return Ok(Elsewhere::Nowhere);
-        }
-        let newest_first = || others.iter().copied().chain(seen.iter());
-        let is_sparse = |unit: UnitId| match (&self.targets, &self.history) {
-            (Some(targets), _) => targets.contains(&unit),
-            (None, Some(history)) => {
-                history.get(&unit).and_then(|usage| usage.is_sparse()) == Some(true)
-            }
-            (None, None) => false,
-        };
-        let unit_of = |address: &U::Address| self.unit.unit_of(*address);
-        let stays = newest_first().find(|address| self.stays(&unit_of(address)));
-        let good =
-            stays.or_else(|| others.iter().copied().find(|address| !is_sparse(unit_of(address))));
-        if good.is_none() && self.third_copies < self.policy.counters().unique {
-            return Ok(Elsewhere::Torn);
-        }
-        let kept = good.or_else(|| newest_first().max());
-        Ok(kept.map_or(Elsewhere::Nowhere, Elsewhere::At))
     }
 
     /// Takes a duplicate out that is decided.
