@@ -1,13 +1,13 @@
 //! A store without bytes: the product's look-up policies and index, fed by a trace.
 //!
 //! What runs is the product's own: the machine of [`onefold_policy::stream`] with its look-up, the
-//! filter with its cache, and the index with its runs, written, merged and opened through the engine.
-//! What is left out is the content: a container is the list of its fingerprints in stream order, and
-//! reading one is one access of the device (`containers`). The session it runs in keeps the rules
-//! of the engine's chunk store: a chunk that the session has judged new is found among the pending
+//! filter with its cache, and the index with its runs, written, merged and opened through the
+//! engine. What is left out is the content: a container is the list of its fingerprints in stream
+//! order, and reading one is one access of the device (`containers`). The session (`session`) keeps
+//! the rules of the engine's chunk store: a chunk that it has judged new is found among the pending
 //! ones (S1.24); chunks go into their stream's own open container in stream order (S1.16, S1.17),
-//! however late their verdict came; a container is indexed once it is closed (S1.5), at the end of a
-//! generation or when too many are pending.
+//! however late their verdict came; a container is indexed once it is closed (S1.5), at the end of
+//! a generation or when too many are pending.
 //!
 //! Deleting generations runs a mark and sweep now and then ([`collection`]).
 //!

@@ -11,10 +11,10 @@
 //!
 //! | module | holds |
 //! | --- | --- |
-//! | [`ports`] | what the machine asks and tells |
-//! | [`queue`] | chunks without a verdict, and those behind them, in stream order |
-//! | [`rewriting`] | old duplicates, until it is decided whether they are stored again |
-//! | [`guard`] | what is not stored again although the policy would |
+//! | `ports` | what the machine asks and tells |
+//! | `queue` | chunks without a verdict, and those behind them, in stream order |
+//! | `rewriting` | old duplicates, until it is decided whether they are stored again |
+//! | `guard` | what is not stored again although the policy would |
 //!
 //! 1. *Verdict.* [`ChunkStream::push`] asks the session first, then the look-up strategy, which may
 //!    answer for any chunk that waits, or for none.
@@ -38,10 +38,10 @@
 //! What waits is promised to nobody: a session that dies leaves no trace of it (S2.30, SX.4). After
 //! an error the stream is not to be used any more.
 
-pub mod guard;
-pub mod ports;
-pub mod queue;
-pub mod rewriting;
+mod guard;
+mod ports;
+mod queue;
+mod rewriting;
 
 pub use guard::RewriteGuard;
 pub use ports::{Chunk, ContainerPort, Instances, SessionPort, Status, Units};

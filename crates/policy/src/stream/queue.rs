@@ -64,7 +64,7 @@ impl<B: Batch> Waiting<B> {
 
 /// The queue of one stream: `S` is what becomes of a verdict.
 #[derive(Debug)]
-pub struct Queue<B, S> {
+pub(super) struct Queue<B, S> {
     batches: VecDeque<Waiting<B>>,
     /// Of all chunks that have not left, in order.
     statuses: VecDeque<Option<S>>,
@@ -82,7 +82,7 @@ impl<B, S> Default for Queue<B, S> {
 
 impl<B: Batch, S: Debug> Queue<B, S> {
     /// Appends a batch; returns the tickets of its chunks.
-    pub fn push(&mut self, batch: B) -> Range<u64> {
+    pub(super) fn push(&mut self, batch: B) -> Range<u64> {
         let first_ticket = self.released + self.statuses.len() as u64;
         self.statuses.extend((0..batch.len()).map(|_| None));
         self.weight += batch.weight();
@@ -93,22 +93,12 @@ impl<B: Batch, S: Debug> Queue<B, S> {
     }
 
     /// Chunks that have not left.
-    #[must_use]
-    pub fn len(&self) -> usize {
+    pub(super) fn len(&self) -> usize {
         self.statuses.len()
     }
 
-    /// Whether all have.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.statuses.is_empty()
-    }
-
     /// Fails unless everything has left.
-    ///
-    /// # Errors
-    /// Something waits: a verdict was lost.
-    pub fn expect_empty(&self) -> Result<()> {
+    pub(super) fn expect_empty(&self) -> Result<()> {
         let waiting = self.len();
         invariant!(
             waiting == 0 && self.batches.is_empty(),
@@ -121,8 +111,7 @@ impl<B: Batch, S: Debug> Queue<B, S> {
 
     /// The ticket below which everything must be decided for the batches left to weigh at most so
     /// much.
-    #[must_use]
-    pub fn ticket_to_fit(&self, weight_max: usize) -> u64 {
+    pub(super) fn ticket_to_fit(&self, weight_max: usize) -> u64 {
         let mut weight = self.weight;
         let mut waiting = self.batches.iter();
         let mut ticket = 0;
@@ -136,8 +125,7 @@ impl<B: Batch, S: Debug> Queue<B, S> {
     }
 
     /// A chunk that has not left.
-    #[must_use]
-    pub fn chunk(&self, ticket: u64) -> Option<Chunk<'_, B::Payload>> {
+    pub(super) fn chunk(&self, ticket: u64) -> Option<Chunk<'_, B::Payload>> {
         let is_in = |waiting: &&Waiting<B>| (waiting.first_ticket..waiting.end()).contains(&ticket);
         // Mostly it is of the newest batch.
         let newest = self.batches.back().filter(is_in);
@@ -149,10 +137,7 @@ impl<B: Batch, S: Debug> Queue<B, S> {
     }
 
     /// Says what a chunk is.
-    ///
-    /// # Errors
-    /// It does not wait, or it has a verdict already.
-    pub fn decide(&mut self, ticket: u64, status: S) -> Result<()> {
+    pub(super) fn decide(&mut self, ticket: u64, status: S) -> Result<()> {
         let position = ticket.checked_sub(self.released).map(|position| position as usize);
         let slot = position.and_then(|position| self.statuses.get_mut(position));
         let slot = slot.ok_or_else(|| bug!("a verdict on a chunk that does not wait", ticket))?;
@@ -163,10 +148,7 @@ impl<B: Batch, S: Debug> Queue<B, S> {
 
     /// Hands every chunk at the front to `take`, up to the first that is not decided, and batches
     /// that are through to `spare`.
-    ///
-    /// # Errors
-    /// Those of `take`; the queue is not to be used any more.
-    pub fn release(
+    pub(super) fn release(
         &mut self,
         mut take: impl FnMut(&Chunk<'_, B::Payload>, S) -> Result<()>,
         spare: &mut dyn FnMut(B),
@@ -257,7 +239,7 @@ mod tests {
         queue.decide(5, false).unwrap();
         queue.decide(3, false).unwrap();
         assert_eq!(released(&mut queue), (b"e".to_vec(), 2));
-        assert!(queue.is_empty() && queue.expect_empty().is_ok());
+        assert!(queue.expect_empty().is_ok());
     }
 
     #[test]
