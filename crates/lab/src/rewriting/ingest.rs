@@ -9,13 +9,14 @@
 use super::Sizes;
 use super::policy::Policy;
 use super::versions::{Version, Versions};
+use crate::single::Single;
 use onefold_policy::duplicate_status::DuplicateStatus;
 use onefold_policy::lookup::LookupStrategy;
 use onefold_policy::ports::Instance;
 use onefold_policy::restore_plan::PlanChunk;
 use onefold_policy::rewrite::{Before, ContainerUse, Expected, RewriteCounters, UnitId};
 use onefold_policy::stream::{
-    Batch, Chunk, ChunkStream, ContainerPort, Instances, RewriteOptions, SessionPort, Status,
+    Chunk, ChunkStream, ContainerPort, Instances, RewriteOptions, SessionPort, Status,
     StreamTotals, Units,
 };
 use onefold_types::{Error, Fingerprint, Result};
@@ -184,7 +185,7 @@ impl<'a> Ingest<'a> {
             let chunk = self.versions.chunks.get(number as usize);
             let &(fingerprint, size_bytes) = chunk.ok_or_else(|| broken("no such chunk"))?;
             self.recipe.push(PlanChunk { container: NOWHERE, chunk: number, size_bytes });
-            stream.push(Numbered { number, fingerprint, size_bytes }, self)?;
+            stream.push(Single { fingerprint, size_bytes, payload: number }, self)?;
             stream.release(self, &mut drop)?;
         }
         stream.finish(self)?;
@@ -235,37 +236,6 @@ impl<'a> Ingest<'a> {
             used.set_payload(name_of(place.container), bytes.copied().unwrap_or_default());
         }
         used
-    }
-}
-
-/// A chunk of a version; it comes alone.
-struct Numbered {
-    number: u32,
-    fingerprint: Fingerprint,
-    size_bytes: u32,
-}
-
-impl Batch for Numbered {
-    type Payload = u32;
-
-    fn len(&self) -> usize {
-        1
-    }
-
-    fn weight(&self) -> usize {
-        1
-    }
-
-    fn fingerprint(&self, _position: usize) -> &Fingerprint {
-        &self.fingerprint
-    }
-
-    fn size_bytes(&self, _position: usize) -> u32 {
-        self.size_bytes
-    }
-
-    fn payload(&self, _position: usize) -> &u32 {
-        &self.number
     }
 }
 

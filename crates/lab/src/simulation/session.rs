@@ -3,41 +3,17 @@
 use super::GenerationOutcome;
 use super::containers::{Containers, OpenContainer};
 use super::index::Index;
-use crate::trace::{Chunk, PrefixSet};
+use crate::single::Single;
+use crate::trace::{self, PrefixSet};
 use onefold_policy::accelerated_filter::{AcceleratedFilter, FilterCounters};
 use onefold_policy::duplicate_status::DuplicateStatus;
 use onefold_policy::ports::{IndexPort, Instance};
 use onefold_policy::rewrite::UnitId;
 use onefold_policy::stream::{
-    self, Batch, ChunkStream, ContainerPort, Instances, SessionPort, Status, Units,
+    Chunk, ChunkStream, ContainerPort, Instances, SessionPort, Status, Units,
 };
 use onefold_types::{ContainerId, Fingerprint, Result};
 use std::sync::Arc;
-
-/// A chunk comes alone, and is its own payload.
-impl Batch for Chunk {
-    type Payload = Self;
-
-    fn len(&self) -> usize {
-        1
-    }
-
-    fn weight(&self) -> usize {
-        1
-    }
-
-    fn fingerprint(&self, _position: usize) -> &Fingerprint {
-        &self.fingerprint
-    }
-
-    fn size_bytes(&self, _position: usize) -> u32 {
-        self.length_bytes
-    }
-
-    fn payload(&self, _position: usize) -> &Self {
-        self
-    }
-}
 
 /// Nothing is rewritten, so nobody asks where a chunk lies.
 #[derive(Clone, Default)]
@@ -101,7 +77,7 @@ pub struct Session<I> {
 
 /// A stream on its way into the store.
 pub struct Stream {
-    pub chunks: ChunkStream<Chunk, Addressless>,
+    pub(super) chunks: ChunkStream<Single<()>, Addressless>,
     pub open: OpenContainer,
     /// What the generation refers to.
     pub recipe: Vec<u64>,
@@ -113,7 +89,7 @@ impl Stream {
     /// so many are held back for that.
     pub fn take<I: Index>(
         &mut self,
-        chunk: &Chunk,
+        chunk: &trace::Chunk,
         session: &mut Session<I>,
         held_max: Option<usize>,
     ) -> Result<()> {
@@ -122,7 +98,8 @@ impl Stream {
         self.recipe.push(chunk.fingerprint.prefix());
         let Self { chunks, open, .. } = self;
         let mut judging = Judging { session, open: held_max.is_none().then_some(&mut *open) };
-        chunks.push(*chunk, &mut judging)?;
+        let &trace::Chunk { fingerprint, length_bytes: size_bytes } = chunk;
+        chunks.push(Single { fingerprint, size_bytes, payload: () }, &mut judging)?;
         if let Some(held_max) = held_max
             && chunks.waiting() > held_max
         {
@@ -163,18 +140,18 @@ struct Judging<'a, I> {
     open: Option<&'a mut OpenContainer>,
 }
 
-impl<I: Index> SessionPort<Chunk, ()> for Judging<'_, I> {
+impl<I: Index> SessionPort<(), ()> for Judging<'_, I> {
     fn index(&mut self) -> Result<(&mut AcceleratedFilter, &mut dyn IndexPort)> {
         Ok((&mut self.session.filter, &mut self.session.port))
     }
 
-    fn known(&mut self, chunk: &stream::Chunk<'_, Chunk>) -> Option<Status<()>> {
+    fn known(&mut self, chunk: &Chunk<'_, ()>) -> Option<Status<()>> {
         let is_pending = self.session.pending.contains(&chunk.fingerprint.prefix());
         self.session.current.pending_hits += u64::from(is_pending);
         is_pending.then_some(DuplicateStatus::Fresh(None))
     }
 
-    fn claim(&mut self, chunk: &stream::Chunk<'_, Chunk>) -> bool {
+    fn claim(&mut self, chunk: &Chunk<'_, ()>) -> bool {
         let Session { port, pending, known, current, .. } = &mut *self.session;
         let prefix = chunk.fingerprint.prefix();
         let is_new = pending.insert(prefix);
@@ -189,7 +166,7 @@ impl<I: Index> SessionPort<Chunk, ()> for Judging<'_, I> {
         is_new
     }
 
-    fn found(&mut self, chunk: &stream::Chunk<'_, Chunk>, _instance: &Instance) -> Status<()> {
+    fn found(&mut self, chunk: &Chunk<'_, ()>, _instance: &Instance) -> Status<()> {
         let Session { known, current, .. } = &mut *self.session;
         current.false_duplicates += u64::from(!known.contains(&chunk.fingerprint.prefix()));
         current.found += 1;
@@ -203,8 +180,8 @@ struct Filling<'a> {
     containers: &'a mut Containers,
 }
 
-impl ContainerPort<Chunk, ()> for Filling<'_> {
-    fn store(&mut self, chunk: &stream::Chunk<'_, Chunk>) -> Result<Option<()>> {
+impl ContainerPort<(), ()> for Filling<'_> {
+    fn store(&mut self, chunk: &Chunk<'_, ()>) -> Result<Option<()>> {
         if let Some(open) = &mut self.open {
             open.append(*chunk.fingerprint, self.containers);
         }
