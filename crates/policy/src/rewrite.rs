@@ -170,18 +170,6 @@ impl StreamRewriter {
         }
     }
 
-    /// Decides at least what waits under tickets below `ticket`, for an owner that has to let go
-    /// of its oldest chunks.
-    pub fn decide_below(&mut self, ticket: u64, decided: &mut Vec<Decided>) {
-        let counters = &mut self.counters;
-        match &mut self.kind {
-            Kind::None | Kind::History(_) => {}
-            Kind::Segments(segments) => segments.decide_below(ticket, decided, counters),
-            Kind::Window(window) => window.decide_below(ticket, decided, counters),
-            Kind::Combined(combined) => combined.decide_below(ticket, decided, counters),
-        }
-    }
-
     /// Decides everything that waits, by the same rules (S2.30). The stream can go on afterwards.
     pub fn finish(&mut self, decided: &mut Vec<Decided>) {
         let counters = &mut self.counters;
@@ -252,18 +240,6 @@ impl Segments {
         if self.segment.stream_bytes() >= self.segment_bytes {
             self.finish(decided, counters);
         } else if self.segment.candidates_bytes() > self.candidates_bytes_max {
-            counters.forced += self.segment.waiting();
-            self.finish(decided, counters);
-        }
-    }
-
-    fn decide_below(
-        &mut self,
-        ticket: u64,
-        decided: &mut Vec<Decided>,
-        counters: &mut RewriteCounters,
-    ) {
-        if self.segment.oldest_ticket().is_some_and(|oldest| oldest < ticket) {
             counters.forced += self.segment.waiting();
             self.finish(decided, counters);
         }

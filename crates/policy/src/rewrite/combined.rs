@@ -122,18 +122,6 @@ impl Combined {
         self.cache.candidates()
     }
 
-    pub(super) fn decide_below(
-        &mut self,
-        ticket: u64,
-        decided: &mut Vec<Decided>,
-        counters: &mut RewriteCounters,
-    ) {
-        if self.cache.oldest_candidate().is_some_and(|oldest| oldest < ticket) {
-            counters.forced += self.cache.candidates();
-            self.decide_area(decided, counters);
-        }
-    }
-
     pub(super) fn finish(&mut self, decided: &mut Vec<Decided>, counters: &mut RewriteCounters) {
         if self.area_filled_bytes == 0 {
             return;

@@ -40,7 +40,7 @@ pub struct RewriteCounters {
     pub closeness: f64,
     /// Bytes of chunks that waited for their decision at once, one copy of each, at most.
     pub candidates_bytes_peak: u64,
-    /// Chunks decided before their time: for want of memory or on request.
+    /// Chunks decided before their time, for want of memory.
     pub forced: u64,
     /// Duplicates kept although their container was below the threshold: the loss had reached its
     /// limit.

@@ -103,24 +103,6 @@ impl LookBackWindow {
         self.cache.candidates()
     }
 
-    /// Decides what waits under tickets below `ticket`: the window is cut short.
-    pub(super) fn decide_below(
-        &mut self,
-        ticket: u64,
-        decided: &mut Vec<Decided>,
-        counters: &mut RewriteCounters,
-    ) {
-        let before = self.cache.candidates();
-        while self.cache.oldest_candidate().is_some_and(|oldest| oldest < ticket) {
-            if self.cache.blocks() == 0 {
-                self.close_block(decided, counters);
-            } else {
-                self.evict_oldest(decided, counters);
-            }
-        }
-        counters.forced += before - self.cache.candidates();
-    }
-
     /// Drains the window (S2.30).
     pub(super) fn finish(&mut self, decided: &mut Vec<Decided>, counters: &mut RewriteCounters) {
         if self.cache.filling_bytes() > 0 {

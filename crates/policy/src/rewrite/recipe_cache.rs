@@ -355,12 +355,6 @@ impl RecipeCache {
         self.candidates_bytes
     }
 
-    /// The ticket of the oldest candidate.
-    pub(super) fn oldest_candidate(&self) -> Option<u64> {
-        let oldest = self.entries.iter().find(|entry| entry.state == State::Candidate)?;
-        Some(oldest.ticket)
-    }
-
     /// Chunks of the full blocks.
     pub(super) fn chunks(&self) -> u64 {
         self.blocks.iter().map(|block| block.chunks).sum()

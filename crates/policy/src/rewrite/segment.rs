@@ -79,10 +79,6 @@ impl Segment {
         self.waiting.len() as u64
     }
 
-    pub(super) fn oldest_ticket(&self) -> Option<u64> {
-        self.waiting.first().map(|waiting| waiting.ticket)
-    }
-
     /// Chooses among instances and counts what is used, most used container first. Containers
     /// with equal counts stand in the order in which the stream met them.
     pub(super) fn rank(&mut self) -> Vec<Use> {
