@@ -142,7 +142,10 @@ impl<'a> Collector<'a> {
                 Err(error) => return Err(error),
             }
         }
-        Err(Error::new(ErrorKind::Fenced, "other collections are at work all the time; try later"))
+        Err(Error::new(
+            ErrorKind::Unavailable,
+            "other collections are at work all the time; try later",
+        ))
     }
 
     fn is_overtaken(&self, epoch: u64) -> Result<bool> {
@@ -174,7 +177,10 @@ impl<'a> Collector<'a> {
                 }
             }
         }
-        Err(Error::new(ErrorKind::Fenced, "other collections are at work all the time; try later"))
+        Err(Error::new(
+            ErrorKind::Unavailable,
+            "other collections are at work all the time; try later",
+        ))
     }
 
     /// Marks, chooses and goes through all rounds; `false` if another collector was faster.

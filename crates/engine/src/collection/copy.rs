@@ -195,7 +195,7 @@ impl CopyForward<'_> {
             match self.verify_in_place(container, section, frame, reader) {
                 Ok(()) => held.extend(frame.iter().map(|(_, chunk)| chunk.fingerprint)),
                 // Then what is to go is copied, and the next backup need not rely on it either.
-                Err(error) if error.is_damage() || error.kind() == ErrorKind::Io => {
+                Err(error) if error.is_unreadable() => {
                     if error.kind() == ErrorKind::Damaged {
                         let problem = error.to_string();
                         quarantine::record(self.repository, container, &problem, &mut Vec::new())?;

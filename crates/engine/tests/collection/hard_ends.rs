@@ -1,7 +1,7 @@
 //! What cannot be ends a collection in an error, before anything is deleted, and never in silence.
 //!
-//! As in the tests of the same name for backups: each canary of `crates/tidy/mutants.toml` whose rule
-//! begins with "hard ends" breaks the program in a way that no input brings about.
+//! As in the tests of the same name for backups: each canary of `crates/tidy/mutants.toml` whose
+//! rule begins with "hard ends" breaks the program in a way that no input brings about.
 
 use crate::basics::{Saved, everything};
 use crate::steps::*;

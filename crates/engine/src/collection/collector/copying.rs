@@ -1,5 +1,5 @@
-//! What is live in condemned containers, and its copies (G2): which chunks there are, in which order
-//! they are copied, and that none of them is passed over.
+//! What is live in condemned containers, and its copies (G2): which chunks there are, in which
+//! order they are copied, and that none of them is passed over.
 
 use super::{Collector, roots_of};
 use crate::collection::copy::{CopyForward, Rescued};
