@@ -34,7 +34,7 @@ use onefold_policy::lookup::{LookupStrategy, Verdict};
 use onefold_policy::ports::{IndexPort, Instance};
 use onefold_policy::rewrite::{RewriteChoice, RewriteCounters};
 use onefold_policy::stream::{self, Chunk, ChunkStream, Instances, SessionPort, Status};
-use onefold_types::{ContainerId, Fingerprint, Result, invariant, limits};
+use onefold_types::{ContainerId, Fingerprint, Result, SessionId, invariant, limits};
 use prefix_hasher::PrefixHasher;
 use read_set::ReadSet;
 use std::collections::{BTreeSet, HashMap, HashSet};
@@ -80,6 +80,8 @@ pub struct ChunkStoreOptions {
     pub rewrite: RewriteOptions,
     /// Whether to judge only: nothing is written.
     pub dry_run: bool,
+    /// Whose containers these are (rule D4); `None` if nothing is written.
+    pub session: Option<SessionId>,
 }
 
 /// What went into the store.
@@ -178,6 +180,7 @@ impl ChunkStore {
             log,
             target_bytes: repository.container_target_bytes(),
             frame_bytes: limits::FRAME_PLAIN_TARGET_BYTES,
+            session: options.session,
             named: Mutex::default(),
         };
         let (purse, memory) = (repository.purse(), repository.memory());

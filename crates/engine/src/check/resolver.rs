@@ -313,7 +313,7 @@ impl Resolver {
                         Err(error) => Ok(FoundNode::Wrong(error.to_string())),
                     };
                 }
-                Err(error) if error.is_damage() || error.kind() == ErrorKind::Io => {
+                Err(error) if error.is_unreadable() => {
                     let frame = place.descriptor().frame;
                     self.set_damaged(place.container, frame, &error);
                     problem = Some(error.to_string());

@@ -14,7 +14,7 @@ use crate::index::{ChunkIndex, FingerprintIndex};
 use crate::repository::Repository;
 use lru::LruCache;
 use onefold_format::container::MetadataSection;
-use onefold_types::{ContainerId, ErrorKind, Fingerprint, Result};
+use onefold_types::{ContainerId, Fingerprint, Result};
 use std::collections::HashSet;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
@@ -87,7 +87,7 @@ impl Relocator {
                         section
                     }
                     // Another instance may be readable.
-                    Err(error) if error.is_damage() || error.kind() == ErrorKind::Io => continue,
+                    Err(error) if error.is_unreadable() => continue,
                     Err(error) => return Err(error),
                 },
             };

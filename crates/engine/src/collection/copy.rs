@@ -36,7 +36,7 @@ use crate::job::Job;
 use crate::repository::Repository;
 use crate::session::quarantine;
 use onefold_format::container::{ChunkDescriptor, MetadataSection};
-use onefold_types::{ContainerId, Error, ErrorKind, Fingerprint, Level, Result, limits};
+use onefold_types::{ContainerId, Error, ErrorKind, Fingerprint, Level, Result, invariant, limits};
 use std::borrow::Cow;
 use std::collections::{BTreeSet, HashSet};
 use std::sync::{Arc, Mutex};
@@ -52,6 +52,8 @@ pub struct Rescued {
     pub stored_bytes: u64,
     /// Frames copied as they were.
     pub frames_carried: u64,
+    /// Chunks that could not be read.
+    pub unread: u64,
     /// Containers with a live chunk that could not be read, and why.
     pub kept: Vec<(ContainerId, String)>,
     /// The new containers, all read back.
@@ -105,6 +107,7 @@ impl CopyForward<'_> {
         }
         let reader = ChunkReader::apart(self.repository)?;
         let context = self.open_log()?;
+        let wanted = gathered.chunks.len() as u64;
         let frames = gathered.into_frames(dead_max_bytes);
         let handed_in = match self.copy(frames, &context, &reader, &mut rescued) {
             Ok(handed_in) => handed_in,
@@ -113,6 +116,14 @@ impl CopyForward<'_> {
                 return Err(error);
             }
         };
+        let (copied, unread) = (rescued.chunks, rescued.unread);
+        invariant!(
+            copied + unread == wanted,
+            "a live chunk was passed over",
+            copied,
+            unread,
+            wanted
+        );
         let durable = context.log.settle()?;
         // Its buffers are as large as what is read back beside them.
         drop(context);
@@ -184,7 +195,7 @@ impl CopyForward<'_> {
             match self.verify_in_place(container, section, frame, reader) {
                 Ok(()) => held.extend(frame.iter().map(|(_, chunk)| chunk.fingerprint)),
                 // Then what is to go is copied, and the next backup need not rely on it either.
-                Err(error) if error.is_damage() || error.kind() == ErrorKind::Io => {
+                Err(error) if error.is_unreadable() => {
                     if error.kind() == ErrorKind::Damaged {
                         let problem = error.to_string();
                         quarantine::record(self.repository, container, &problem, &mut Vec::new())?;
@@ -296,6 +307,7 @@ impl CopyForward<'_> {
             let (bytes, level) = match read {
                 Ok(read) => read,
                 Err(error) if error.is_damage() => {
+                    rescued.unread += 1;
                     if rescued.kept.iter().all(|(kept, _)| *kept != spot.container) {
                         rescued.kept.push((spot.container, error.to_string()));
                     }
@@ -385,6 +397,7 @@ impl CopyForward<'_> {
             )?),
             target_bytes: self.repository.container_target_bytes(),
             frame_bytes: limits::FRAME_PLAIN_TARGET_BYTES,
+            session: None,
             named: Mutex::default(),
         }))
     }

@@ -18,7 +18,6 @@ use crate::job::Job;
 use crate::look_up::Chosen;
 use crate::placement::{EarlierPlacement, PlacementRecorder, RecordedPlacement};
 use crate::repository::Repository;
-use crate::session::announced;
 use crate::session::checkpoints;
 use crate::session::doubts::Doubts;
 use crate::session::{Commit, Snapshot, SnapshotList, evidence};
@@ -202,10 +201,10 @@ impl Backup<'_> {
     }
 
     /// Containers that tell of lost records (rule D4).
-    fn strays(&self, list: &SnapshotList, session: &Announced) -> Result<u64> {
-        match session.id() {
-            Some(id) if list.snapshots.is_empty() => evidence::strays(self.repository, id),
-            _ => Ok(0),
+    fn strays(&self, list: &SnapshotList) -> Result<u64> {
+        match list.snapshots.is_empty() && !self.options.dry_run {
+            true => evidence::strays(self.repository),
+            false => Ok(0),
         }
     }
 
@@ -218,7 +217,7 @@ impl Backup<'_> {
         let dry_run = self.options.dry_run;
         let session = Announced::begin(self.repository, dry_run)?;
         let list = SnapshotList::load(self.repository)?;
-        let strays = self.strays(&list, &session)?;
+        let strays = self.strays(&list)?;
         let mut parent = match wants_parent {
             true => self.choose_parent(&list, names)?,
             false => None,
@@ -250,6 +249,7 @@ impl Backup<'_> {
             index_kind: self.options.index_kind,
             rewrite,
             dry_run,
+            session: ready.id(),
         };
         let doubts = ready.doubts.clone();
         let session = ready.store(parent.as_ref().map(|parent| parent.id), store_options)?;
@@ -366,7 +366,6 @@ impl Backup<'_> {
             None => Ok(Some(report)),
             Some(Commit::Saved(id)) => {
                 checkpoints::extend_after(self.repository, new_names + 1);
-                let _ = announced::end_abandoned(self.repository);
                 report.snapshot = Some(id);
                 Ok(Some(report))
             }

@@ -46,11 +46,6 @@ impl Announced {
         Ok(Self { repository: Arc::clone(repository), session, avoid })
     }
 
-    /// The session's name, if there is one.
-    pub fn id(&self) -> Option<SessionId> {
-        self.session.as_ref().map(WriterSession::id)
-    }
-
     /// Whether a snapshot may be built upon (W3).
     pub fn is_live(&self, snapshot: SessionId) -> Result<bool> {
         self.session.as_ref().map_or(Ok(true), |session| session.check_parent(snapshot))
@@ -103,6 +98,11 @@ pub struct Ready {
 }
 
 impl Ready {
+    /// The session's name, if there is one.
+    pub fn id(&self) -> Option<SessionId> {
+        self.announced.session.as_ref().map(WriterSession::id)
+    }
+
     /// Opens the chunk store. The session builds on `parent`.
     pub fn store(
         self,
