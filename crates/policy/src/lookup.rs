@@ -12,10 +12,11 @@
 //! those of an [`AcceleratedFilter`], which all streams of a session may share.
 //!
 //! Invariants: each fingerprint handed in gets exactly one verdict, at the latest from
-//! [`StreamLookup::drain_before`]; never more fingerprints wait than the strategy allows. Eager, lazy and
-//! auto are exact: a chunk is new only if the index did not know it after it was handed in, and the
-//! second of two equal chunks that wait is [`Verdict::Repeated`]. Sampled may call a known chunk
-//! new, which costs space; whatever it calls a duplicate is one. None asks neither cache nor port.
+//! [`StreamLookup::drain_before`]; never more fingerprints wait than the strategy allows. Eager,
+//! lazy and auto are exact: a chunk is new only if the index did not know it after it was handed
+//! in, and the second of two equal chunks that wait is [`Verdict::Repeated`]. Sampled may call a
+//! known chunk new, which costs space; whatever it calls a duplicate is one. None asks neither
+//! cache nor port.
 //!
 //! What waits here is in memory only. A session that dies has told nobody of a verdict it did not
 //! yet have, so nothing of this belongs into a crash's recovery (SX.4).

@@ -2,9 +2,9 @@
 //!
 //! A version is one session with one open container, and the product's machine
 //! ([`onefold_policy::stream`]) decides what goes into it: a chunk that is new, and one that is
-//! stored again, when that is decided. No look-up is modelled: the session knows every chunk. The newest
-//! containers of the session are not in the index yet: what lies there is fresh and never stored
-//! again. All others are old, those of the same session too.
+//! stored again, when that is decided. No look-up is modelled: the session knows every chunk. The
+//! newest containers of the session are not in the index yet: what lies there is fresh and never
+//! stored again. All others are old, those of the same session too.
 
 use super::Sizes;
 use super::policy::Policy;

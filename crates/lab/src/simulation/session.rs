@@ -85,8 +85,8 @@ pub struct Stream {
 }
 
 impl Stream {
-    /// Takes the next chunk. With `held_max`, chunks go into containers in stream order, and at most
-    /// so many are held back for that.
+    /// Takes the next chunk. With `held_max`, chunks go into containers in stream order, and at
+    /// most so many are held back for that.
     pub fn take<I: Index>(
         &mut self,
         chunk: &trace::Chunk,
