@@ -12,8 +12,9 @@
 //! the order of creation. A container that was deleted since it was listed is passed over.
 
 use super::{CheckOptions, CheckReport, ReadData};
-use crate::container::frame::{FrameChunk, FrameOpener, verify_chunks};
+use crate::container::frame::FrameOpener;
 use crate::container::reader::{self, FrameReader};
+use crate::container::verify;
 use crate::container::whole::{Ends, WholeReader, end_of_frames};
 use crate::job::Job;
 use crate::repository::Repository;
@@ -335,20 +336,13 @@ impl Worker<'_> {
         let Self { repository, opener, whole, chunks_verified, bytes_verified, .. } = self;
         let (mut bad, mut first) = (BTreeSet::new(), None);
         let mut chunks = section.chunks.as_slice();
-        let mut batch = Vec::new();
         let checksum_holds =
             whole.frames(repository, ends, section, &mut |part, frame, sealed| {
                 let count = chunks.partition_point(|chunk| chunk.frame <= part);
                 let (own, rest) = chunks.split_at(count);
                 chunks = rest;
-                batch.clear();
-                batch.extend(own.iter().map(|chunk| FrameChunk {
-                    fingerprint: chunk.fingerprint,
-                    length: chunk.length,
-                    level: chunk.level,
-                }));
                 let verified = frames.open(opener, part, frame, sealed).and_then(|plain| {
-                    verify_chunks(plain, &batch, repository.fingerprinter())
+                    verify::all(plain, own.iter().copied(), repository.fingerprinter())
                         .context(|| format!("frame {part} of container {id}"))
                 });
                 match verified {

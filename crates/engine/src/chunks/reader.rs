@@ -14,10 +14,12 @@ use super::Location;
 use super::caches::ChunkCaches;
 use crate::container::frame::{CodedFrame, FrameChunk};
 use crate::container::reader::{self, FrameReader};
+use crate::container::verify;
 use crate::index::current::{CATCH_UPS_MAX, changes_too_often};
 use crate::index::{ChunkIndex, FingerprintIndex};
 use crate::repository::Repository;
 use onefold_format::container::{ChunkDescriptor, MetadataSection};
+use onefold_types::error::Context;
 use onefold_types::{ContainerId, Error, ErrorKind, Fingerprint, Result};
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -244,24 +246,11 @@ impl ChunkReader {
     ///
     /// Errors: `Damaged` or `NotFound` if it cannot be read there.
     pub fn read_at(&self, location: &Location) -> Result<Vec<u8>> {
-        let chunk = *location.descriptor();
         let frame = self.frame(location)?;
-        let start = chunk.offset as usize;
-        let bytes = frame
-            .get(start..start + chunk.length as usize)
-            .ok_or_else(|| Error::damaged("a chunk reaches beyond its frame"))?;
         let fingerprinter = self.repository.fingerprinter();
-        let computed = match chunk.level.is_node() {
-            true => fingerprinter.node(bytes),
-            false => fingerprinter.data(bytes),
-        };
-        if computed != chunk.fingerprint {
-            return Err(Error::damaged(format!(
-                "chunk {} in container {} does not have its fingerprint",
-                chunk.fingerprint, location.container
-            )));
-        }
-        Ok(bytes.to_vec())
+        verify::chunk(&frame, location.descriptor(), fingerprinter)
+            .map(<[u8]>::to_vec)
+            .context(|| format!("container {}", location.container))
     }
 
     /// The plain bytes of the frame that a chunk is in, authentic and not yet verified by name.

@@ -27,16 +27,16 @@ use super::gathered::{Gathered, LiveFrame, Spot};
 use super::inventory::Inventory;
 use super::read_back::{self, HandedIn};
 use crate::chunks::{ChunkReader, Location};
-use crate::container::frame::{FrameChunk, verify_slices};
 use crate::container::frame_pool::FramePool;
 use crate::container::log::ContainerLog;
 use crate::container::open::{ContainerContext, OpenContainer};
+use crate::container::verify;
 use crate::index::append;
 use crate::job::Job;
 use crate::repository::Repository;
 use crate::session::quarantine;
 use onefold_format::container::{ChunkDescriptor, MetadataSection};
-use onefold_types::{ContainerId, Error, ErrorKind, Fingerprint, Level, Result, limits};
+use onefold_types::{ContainerId, ErrorKind, Fingerprint, Level, Result, limits};
 use std::borrow::Cow;
 use std::collections::{BTreeSet, HashSet};
 use std::sync::{Arc, Mutex};
@@ -207,14 +207,8 @@ impl CopyForward<'_> {
         let Some((position, _)) = chunks.first() else { return Ok(()) };
         let section = Arc::clone(section);
         let plain = reader.frame(&Location { container, section, position: *position })?;
-        let slice = |chunk: &ChunkDescriptor| {
-            let start = chunk.offset as usize;
-            plain.get(start..start + chunk.length as usize)
-        };
-        let slices: Option<Vec<&[u8]>> = chunks.iter().map(|(_, chunk)| slice(chunk)).collect();
-        let slices = slices.ok_or_else(|| Error::damaged("a chunk reaches beyond its frame"))?;
-        let expected: Vec<FrameChunk> = chunks.iter().map(|(_, chunk)| described(chunk)).collect();
-        verify_slices(&slices, &expected, self.repository.fingerprinter())
+        let own = chunks.iter().map(|(_, chunk)| **chunk);
+        verify::all(&plain, own, self.repository.fingerprinter())
     }
 
     fn is_holder(&self, id: ContainerId) -> bool {
@@ -287,9 +281,9 @@ impl CopyForward<'_> {
         rescued: &mut Rescued,
     ) -> Result<()> {
         let whole = self.open_frame(&frame.chunks, reader);
-        for chunk in &frame.chunks {
+        for (number, chunk) in frame.chunks.iter().enumerate() {
             let (fingerprint, spot) = chunk;
-            let read = match whole.as_ref().and_then(|whole| whole.chunk(spot)) {
+            let read = match whole.as_ref().and_then(|whole| whole.chunk(number)) {
                 Some(chunk) => Ok(chunk),
                 None => self.read(fingerprint, spot, reader),
             };
@@ -328,23 +322,15 @@ impl CopyForward<'_> {
     ) -> Option<WholeFrame> {
         let (_, spot) = wanted.first()?;
         let section = reader.section(spot.container).ok()??;
-        let location = Location {
-            container: spot.container,
-            section: Arc::clone(&section),
-            position: spot.position,
+        let chunk = |(fingerprint, spot): &(Fingerprint, Spot)| {
+            let chunk = section.chunks.get(spot.position as usize).copied();
+            chunk.filter(|chunk| chunk.fingerprint == *fingerprint)
         };
-        let whole = WholeFrame { section, plain: reader.frame(&location).ok()? };
-        let frame = wanted
-            .iter()
-            .map(|(fingerprint, spot)| {
-                let (_, chunk) = whole.slice(spot)?;
-                (chunk.fingerprint == *fingerprint).then_some(described(chunk))
-            })
-            .collect::<Option<Vec<_>>>()?;
-        let slices: Option<Vec<&[u8]>> =
-            wanted.iter().map(|(_, spot)| whole.slice(spot).map(|(bytes, _)| bytes)).collect();
-        verify_slices(&slices?, &frame, self.repository.fingerprinter()).ok()?;
-        Some(whole)
+        let chunks: Vec<ChunkDescriptor> = wanted.iter().map(chunk).collect::<Option<_>>()?;
+        let (container, position) = (spot.container, spot.position);
+        let plain = reader.frame(&Location { container, section, position }).ok()?;
+        verify::all(&plain, chunks.iter().copied(), self.repository.fingerprinter()).ok()?;
+        Some(WholeFrame { chunks, plain })
     }
 
     fn read(
@@ -400,10 +386,6 @@ struct Copies {
     handed_in: HandedIn,
 }
 
-fn described(chunk: &ChunkDescriptor) -> FrameChunk {
-    FrameChunk { fingerprint: chunk.fingerprint, length: chunk.length, level: chunk.level }
-}
-
 fn kind(level: Level, rank: u32) -> usize {
     match (level.is_node(), rank) {
         (true, _) => 2,
@@ -412,20 +394,16 @@ fn kind(level: Level, rank: u32) -> usize {
     }
 }
 
-/// A frame that was read once, and whose wanted chunks were verified.
+/// A frame that was read once, and its wanted chunks, which were verified.
 struct WholeFrame {
-    section: Arc<MetadataSection>,
+    chunks: Vec<ChunkDescriptor>,
     plain: Arc<Vec<u8>>,
 }
 
 impl WholeFrame {
-    fn slice(&self, spot: &Spot) -> Option<(&[u8], &ChunkDescriptor)> {
-        let chunk = self.section.chunks.get(spot.position as usize)?;
-        let start = chunk.offset as usize;
-        Some((self.plain.get(start..start + chunk.length as usize)?, chunk))
-    }
-
-    fn chunk(&self, spot: &Spot) -> Option<(Cow<'_, [u8]>, Level)> {
-        self.slice(spot).map(|(bytes, chunk)| (Cow::Borrowed(bytes), chunk.level))
+    /// The chunk that was wanted as this one.
+    fn chunk(&self, number: usize) -> Option<(Cow<'_, [u8]>, Level)> {
+        let chunk = self.chunks.get(number)?;
+        Some((Cow::Borrowed(verify::cut(&self.plain, chunk)?), chunk.level))
     }
 }

@@ -9,14 +9,15 @@
 //! not rely on it.
 
 use super::parallel::in_parallel;
-use crate::container::frame::{FrameChunk, FrameOpener, verify_chunks};
+use crate::container::frame::FrameOpener;
 use crate::container::log::DurableContainer;
 use crate::container::reader::{self, FrameReader};
+use crate::container::verify;
 use crate::container::whole::WholeReader;
 use crate::job::Job;
 use crate::repository::Repository;
 use crate::session::quarantine;
-use onefold_format::container::{self, ChunkDescriptor};
+use onefold_format::container;
 use onefold_types::error::Context;
 use onefold_types::{Error, ErrorKind, Fingerprint, Result};
 use std::collections::HashSet;
@@ -81,18 +82,15 @@ fn read_back(
     let frames = FrameReader::new(repository, copy.id)?;
     let mut by_frame = section.chunks.chunk_by(|one, other| one.frame == other.frame);
     let holds = whole.frames(repository, &ends, &section, &mut |part, frame, sealed| {
-        let own: Vec<FrameChunk> = by_frame.next().unwrap_or_default().iter().map(chunk).collect();
+        let own = by_frame.next().unwrap_or_default();
         let plain = frames.open(opener, part, frame, sealed)?;
-        verify_chunks(plain, &own, repository.fingerprinter()).context(|| format!("frame {part}"))
+        verify::all(plain, own.iter().copied(), repository.fingerprinter())
+            .context(|| format!("frame {part}"))
     })?;
     match holds {
         true => Ok(()),
         false => Err(Error::damaged("its checksum does not hold")),
     }
-}
-
-fn chunk(chunk: &ChunkDescriptor) -> FrameChunk {
-    FrameChunk { fingerprint: chunk.fingerprint, length: chunk.length, level: chunk.level }
 }
 
 /// Notes that a copy must not be relied upon, and says what is wrong with it.
