@@ -4,9 +4,11 @@
 //! decides. Neighbours are likely wanted next, so whole sections and the last frames are kept
 //! ([`super::caches`]).
 //!
-//! If a container has gone or is damaged, other instances are tried; if none is left, the index
-//! catches up with the collections that ran meanwhile, as often as there were some (protocol, R1:
-//! [`crate::index::current`]); only a chunk that is nowhere after that is reported, by name.
+//! A damaged frame says nothing about the others of its container, so what is passed over is the one
+//! instance of the one chunk that could not be read; a container is passed over as a whole only if
+//! its section cannot be read, or it has gone. Other instances are tried then; if none is left, the
+//! index catches up with the collections that ran meanwhile, as often as there were some (protocol,
+//! R1: [`crate::index::current`]); only a chunk that is nowhere after that is reported, by name.
 //!
 //! Concurrency: a reader is shared by threads. What it passes over, it passes over for all of them.
 
@@ -21,8 +23,8 @@ use crate::repository::Repository;
 use onefold_format::container::{ChunkDescriptor, MetadataSection};
 use onefold_types::error::Context;
 use onefold_types::{ContainerId, Error, ErrorKind, Fingerprint, Result};
-use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::collections::{BTreeSet, HashSet};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// How much reading cost.
@@ -42,6 +44,8 @@ pub struct ChunkReader {
     index: Arc<dyn ChunkIndex>,
     caches: Arc<ChunkCaches>,
     passed_over: Mutex<PassedOver>,
+    /// Whether any single instance is passed over: so long there is nothing to be asked about.
+    has_bad: AtomicBool,
     sections: AtomicU64,
     frames: AtomicU64,
     index_pages: AtomicU64,
@@ -51,6 +55,8 @@ pub struct ChunkReader {
 struct PassedOver {
     /// Containers that are damaged.
     unusable: BTreeSet<ContainerId>,
+    /// Instances of chunks that could not be read: container, frame, and offset in the frame.
+    bad: HashSet<(ContainerId, u32, u32)>,
     /// Containers that were not found; forgotten when the index is opened again.
     gone: BTreeSet<ContainerId>,
 }
@@ -91,6 +97,7 @@ impl ChunkReader {
             index,
             caches,
             passed_over: Mutex::default(),
+            has_bad: AtomicBool::new(false),
             sections: AtomicU64::new(0),
             frames: AtomicU64::new(0),
             index_pages: AtomicU64::new(0),
@@ -124,16 +131,24 @@ impl ChunkReader {
     }
 
     /// Passes over a container that was not found, until the index is opened again.
-    pub fn set_gone(&self, container: ContainerId) {
+    fn set_gone(&self, container: ContainerId) {
         self.passed_over().gone.insert(container);
         self.caches.drop_section(container);
     }
 
-    fn set_failed(&self, container: ContainerId, error: &Error) {
-        match error.kind() {
-            ErrorKind::NotFound => self.set_gone(container),
-            _ => self.set_unusable(container),
+    /// Passes over an instance of a chunk from now on: it could not be read, for such a reason.
+    pub fn set_bad(&self, container: ContainerId, frame: u32, offset: u32, reason: ErrorKind) {
+        self.passed_over().bad.insert((container, frame, offset));
+        self.has_bad.store(true, Ordering::Release);
+        if reason == ErrorKind::NotFound {
+            // The whole container has gone, probably to a collection.
+            self.set_gone(container);
         }
+    }
+
+    fn is_bad(&self, container: ContainerId, chunk: &ChunkDescriptor) -> bool {
+        self.has_bad.load(Ordering::Acquire)
+            && self.passed_over().bad.contains(&(container, chunk.frame, chunk.offset))
     }
 
     /// Finds a chunk where a placement says it is; `None` if it is not there. Nothing else is
@@ -143,8 +158,18 @@ impl ChunkReader {
         container: ContainerId,
         fingerprint: &Fingerprint,
     ) -> Result<Option<Location>> {
-        let section = self.section(container)?;
-        Ok(section.and_then(|section| self.caches.find(container, &section, fingerprint)))
+        let Some(section) = self.section(container)? else {
+            return Ok(None);
+        };
+        let found = self.caches.find(container, &section, fingerprint);
+        if found.as_ref().is_none_or(|found| !self.is_bad(container, found.descriptor())) {
+            return Ok(found);
+        }
+        let position = (0..).zip(&section.chunks).find_map(|(position, chunk)| {
+            (chunk.fingerprint == *fingerprint && !self.is_bad(container, chunk))
+                .then_some(position)
+        });
+        Ok(position.map(|position| Location { container, section, position }))
     }
 
     /// Finds a chunk.
@@ -165,6 +190,15 @@ impl ChunkReader {
         Err(changes_too_often(fingerprint))
     }
 
+    /// Finds an instance of a chunk in place of one that could not be read, and says why that could
+    /// not if there is none.
+    pub fn locate_another(&self, fingerprint: &Fingerprint, reason: &str) -> Result<Location> {
+        self.locate(fingerprint).map_err(|error| match error.is_damage() {
+            true => Error::new(error.kind(), format!("{error}: {reason}")),
+            false => error,
+        })
+    }
+
     /// Appends for each fingerprint all containers that the index names for it, newest first.
     pub fn locate_all(
         &self,
@@ -181,17 +215,25 @@ impl ChunkReader {
         if let Some((container, position)) = self.caches.instance(fingerprint)
             && let Some(section) = self.section(container)?
         {
-            return Ok(Some(Location { container, section, position }));
+            let location = Location { container, section, position };
+            if !self.is_bad(container, location.descriptor()) {
+                return Ok(Some(location));
+            }
         }
         let mut pages = 0;
         let containers = self.index.locate(&self.repository, fingerprint, &mut pages);
         self.index_pages.fetch_add(pages, Ordering::Relaxed);
+        let mut failed = None;
         for container in containers? {
-            if let Some(location) = self.locate_in(container, fingerprint)? {
-                return Ok(Some(location));
+            match self.locate_in(container, fingerprint) {
+                Ok(None) => {}
+                Ok(found) => return Ok(found),
+                // Another instance may be readable.
+                Err(error) if error.kind() == ErrorKind::Io => failed = Some(error),
+                Err(error) => return Err(error),
             }
         }
-        Ok(None)
+        failed.map_or(Ok(None), Err)
     }
 
     /// The section of a container, or `None` if the container cannot be used.
@@ -213,7 +255,10 @@ impl ChunkReader {
                 Ok(Some(section))
             }
             Err(error) if error.is_damage() => {
-                self.set_failed(container, &error);
+                match error.kind() {
+                    ErrorKind::NotFound => self.set_gone(container),
+                    _ => self.set_unusable(container),
+                }
                 Ok(None)
             }
             Err(error) => Err(error),
@@ -222,12 +267,16 @@ impl ChunkReader {
 
     /// Reads a chunk and verifies it against its name.
     pub fn read(&self, fingerprint: &Fingerprint) -> Result<Vec<u8>> {
+        let mut location = self.locate(fingerprint)?;
         loop {
-            let location = self.locate(fingerprint)?;
             match self.read_at(&location) {
                 Ok(bytes) => return Ok(bytes),
-                // A container fails once, or once more after the index has changed: this ends.
-                Err(error) if error.is_damage() => self.set_failed(location.container, &error),
+                // An instance fails once: this ends.
+                Err(error) if error.is_damage() => {
+                    let chunk = location.descriptor();
+                    self.set_bad(location.container, chunk.frame, chunk.offset, error.kind());
+                    location = self.locate_another(fingerprint, &error.to_string())?;
+                }
                 Err(error) => return Err(error),
             }
         }

@@ -15,7 +15,6 @@ use super::fetch::{self, Lost, Workspace};
 use super::stash::Stash;
 use super::window::{Piece, SortedWindow, Window, WindowShare};
 use crate::chunks::Location;
-use crate::chunks::relocate::Relocator;
 use crate::job::Job;
 use crate::memory::MemoryPlan;
 use crate::placement::Guide;
@@ -63,7 +62,6 @@ pub fn dump(
     let mut dumping = Dumping {
         repository,
         reader,
-        relocator: Relocator::default(),
         guide,
         place,
         job,
@@ -120,7 +118,6 @@ fn check_engine(engine: &RestoreEngine, memory: &MemoryPlan) -> Result<()> {
 struct Dumping<'a> {
     repository: &'a Arc<Repository>,
     reader: TreeReader,
-    relocator: Relocator,
     guide: Guide,
     /// The place in the snapshot of the next chunk, if it is known.
     place: Option<u64>,
@@ -155,13 +152,8 @@ impl Dumping<'_> {
     fn locate(&mut self, extent: &Extent) -> Result<Location> {
         let place = self.place;
         self.place = place.map(|place| place + 1);
-        let Self { guide, reader, relocator, .. } = self;
-        let is_bad = |location: &Location| relocator.is_bad(location);
-        let (location, _) = guide.locate(reader.chunks(), place, &extent.fingerprint, &is_bad)?;
-        match is_bad(&location) {
-            false => Ok(location),
-            true => self.relocate(extent, "it was unreadable before"),
-        }
+        let chunks = self.reader.chunks();
+        self.guide.locate(chunks, place, &extent.fingerprint).map(|(location, _)| location)
     }
 
     /// Reads a window in the engine's order and writes it.
@@ -214,18 +206,12 @@ impl Dumping<'_> {
         for lost in lost {
             let piece = window.pieces[lost.piece];
             let frame = window.frames[piece.frame as usize];
-            self.relocator.add_bad(frame.container, frame.part, piece.chunk_offset);
-            let extent = Extent { fingerprint: piece.fingerprint, length: u64::from(piece.length) };
-            let location = self.relocate(&extent, &lost.reason.1)?;
-            again.push(&location, 0, piece.file_offset, extent.length)?;
+            let (chunks, (kind, reason)) = (self.reader.chunks(), &*lost.reason);
+            chunks.set_bad(frame.container, frame.part, piece.chunk_offset, *kind);
+            let location = chunks.locate_another(&piece.fingerprint, reason)?;
+            again.push(&location, 0, piece.file_offset, u64::from(piece.length))?;
         }
         Ok(again)
-    }
-
-    fn relocate(&mut self, extent: &Extent, reason: &str) -> Result<Location> {
-        self.relocator.locate(self.repository, &extent.fingerprint)?.ok_or_else(|| {
-            Error::damaged(format!("chunk {} can be read nowhere: {reason}", extent.fingerprint))
-        })
     }
 
     /// Writes as far as there are bytes.

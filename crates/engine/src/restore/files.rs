@@ -395,21 +395,13 @@ impl Restorer<'_> {
 
     /// Where a chunk is: where the placement says, else where the index says.
     fn locate(&mut self, extent: &Extent, place: Option<u64>) -> Result<Location> {
-        let fingerprint = &extent.fingerprint;
-        let Self { guide, reader, relocator, report, .. } = self;
-        let is_bad = |location: &Location| relocator.is_bad(location);
-        let located = guide.locate(reader.chunks(), place, fingerprint, &is_bad);
+        let Self { guide, reader, report, .. } = self;
+        let located = guide.locate(reader.chunks(), place, &extent.fingerprint);
         match &located {
             Ok((_, true)) => report.chunks_guided += 1,
             _ => report.chunks_looked_up += 1,
         }
-        let known = match located {
-            Ok((location, _)) if !is_bad(&location) => return Ok(location),
-            Ok(_) => Error::damaged(format!("chunk {fingerprint} can be read nowhere")),
-            Err(error) if error.is_damage() => error,
-            Err(error) => return Err(error),
-        };
-        self.relocator.locate(self.repository, fingerprint)?.ok_or(known)
+        located.map(|(location, _)| location)
     }
 
     fn defer_link(&mut self, directory: &Arc<Directory>, entry: &Entry, first: Arc<First>) {

@@ -170,7 +170,7 @@ impl Planner<'_> {
         let place = Some(self.place);
         self.place += 1;
         let nodes = self.reader.chunks();
-        let located = self.guide.locate(nodes, place, &extent.fingerprint, &|_| false);
+        let located = self.guide.locate(nodes, place, &extent.fingerprint);
         let location = match located {
             Ok((location, guided)) => {
                 self.report.chunks_guided += u64::from(guided);
