@@ -4,11 +4,14 @@
 //! | --- | --- |
 //! | [`caches`] | sections and frames that are kept |
 //! | [`reader`] | locate, read the frame, open it, verify the chunk |
+//! | [`chunk`] | a chunk that was read, in its frame |
 //! | [`location`] | where a chunk was found |
 
 pub mod caches;
+pub mod chunk;
 pub mod location;
 pub mod reader;
 
+pub use chunk::Chunk;
 pub use location::Location;
 pub use reader::ChunkReader;

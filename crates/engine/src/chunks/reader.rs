@@ -12,11 +12,10 @@
 //!
 //! Concurrency: a reader is shared by threads. What it passes over, it passes over for all of them.
 
-use super::Location;
 use super::caches::ChunkCaches;
+use super::{Chunk, Location};
 use crate::container::frame::{CodedFrame, FrameChunk};
 use crate::container::reader::{self, FrameReader};
-use crate::container::verify;
 use crate::index::current::{CATCH_UPS_MAX, changes_too_often};
 use crate::index::{ChunkIndex, FingerprintIndex};
 use crate::repository::Repository;
@@ -124,8 +123,8 @@ impl ChunkReader {
         self.passed_over.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Passes over a container from now on: a frame of it could not be read.
-    pub fn set_unusable(&self, container: ContainerId) {
+    /// Passes over a container from now on: its section could not be read.
+    fn set_unusable(&self, container: ContainerId) {
         self.passed_over().unusable.insert(container);
         self.caches.drop_section(container);
     }
@@ -266,16 +265,31 @@ impl ChunkReader {
     }
 
     /// Reads a chunk and verifies it against its name.
-    pub fn read(&self, fingerprint: &Fingerprint) -> Result<Vec<u8>> {
-        let mut location = self.locate(fingerprint)?;
+    pub fn read(&self, fingerprint: &Fingerprint) -> Result<Chunk> {
+        self.read_beside(fingerprint, &[])
+    }
+
+    /// The same for whoever holds other chunks: what is in the frame of one of them is not read
+    /// again, whatever the caches keep.
+    pub fn read_beside(&self, fingerprint: &Fingerprint, held: &[Chunk]) -> Result<Chunk> {
+        self.read_from(self.locate(fingerprint)?, held)
+    }
+
+    /// The same for whoever knows where it is: there first, and then wherever else it is.
+    pub fn read_from(&self, mut location: Location, held: &[Chunk]) -> Result<Chunk> {
         loop {
-            match self.read_at(&location) {
-                Ok(bytes) => return Ok(bytes),
+            let read = match held.iter().find_map(|chunk| chunk.frame_of(&location)) {
+                Some(plain) => self.verified(&location, Arc::clone(plain)),
+                None => self.read_at(&location),
+            };
+            match read {
+                Ok(chunk) => return Ok(chunk),
                 // An instance fails once: this ends.
                 Err(error) if error.is_damage() => {
                     let chunk = location.descriptor();
-                    self.set_bad(location.container, chunk.frame, chunk.offset, error.kind());
-                    location = self.locate_another(fingerprint, &error.to_string())?;
+                    let (frame, offset, reason) = (chunk.frame, chunk.offset, error.to_string());
+                    self.set_bad(location.container, frame, offset, error.kind());
+                    location = self.locate_another(&location.descriptor().fingerprint, &reason)?;
                 }
                 Err(error) => return Err(error),
             }
@@ -284,7 +298,7 @@ impl ChunkReader {
 
     /// Reads a chunk that is advice only. If it cannot be read, nothing else suffers: its container
     /// stays in use for what is needed, and the index is not replayed.
-    pub fn read_advice(&self, fingerprint: &Fingerprint) -> Result<Vec<u8>> {
+    pub fn read_advice(&self, fingerprint: &Fingerprint) -> Result<Chunk> {
         match self.locate_known(fingerprint)? {
             Some(location) => self.read_at(&location),
             None => Err(Error::damaged(format!("chunk {fingerprint} is not where it was"))),
@@ -294,28 +308,49 @@ impl ChunkReader {
     /// Reads a chunk where it was found, and verifies it against its name.
     ///
     /// Errors: `Damaged` or `NotFound` if it cannot be read there.
-    pub fn read_at(&self, location: &Location) -> Result<Vec<u8>> {
-        let frame = self.frame(location)?;
-        let fingerprinter = self.repository.fingerprinter();
-        verify::chunk(&frame, location.descriptor(), fingerprinter)
-            .map(<[u8]>::to_vec)
+    pub fn read_at(&self, location: &Location) -> Result<Chunk> {
+        let number = location.descriptor().frame;
+        self.verified(location, self.frame(location.container, &location.section, number)?)
+    }
+
+    /// Reads some chunks of one frame and verifies them together.
+    ///
+    /// Errors: `Damaged` or `NotFound` if one of them cannot be read there.
+    pub fn read_together(
+        &self,
+        container: ContainerId,
+        section: &MetadataSection,
+        chunks: &[ChunkDescriptor],
+    ) -> Result<Vec<Chunk>> {
+        let Some(first) = chunks.first() else { return Ok(Vec::new()) };
+        let plain = self.frame(container, section, first.frame)?;
+        Chunk::all_verified(container, chunks, &plain, self.repository.fingerprinter())
+            .context(|| format!("container {container}"))
+    }
+
+    fn verified(&self, location: &Location, plain: Arc<Vec<u8>>) -> Result<Chunk> {
+        Chunk::verified(location, plain, self.repository.fingerprinter())
             .context(|| format!("container {}", location.container))
     }
 
-    /// The plain bytes of the frame that a chunk is in, authentic and not yet verified by name.
-    pub fn frame(&self, location: &Location) -> Result<Arc<Vec<u8>>> {
-        let part = location.descriptor().frame;
-        let key = (location.container, part);
+    /// The plain bytes of a frame, authentic; what is in it is not verified by name.
+    fn frame(
+        &self,
+        container: ContainerId,
+        section: &MetadataSection,
+        number: u32,
+    ) -> Result<Arc<Vec<u8>>> {
+        let key = (container, number);
         if let Some(frame) = self.caches.frame(key) {
             return Ok(frame);
         }
-        let descriptor = location.section.frames[part as usize];
+        let descriptor = section.frames[number as usize];
         self.frames.fetch_add(1, Ordering::Relaxed);
-        let frames = FrameReader::new(&self.repository, location.container)?;
+        let frames = FrameReader::new(&self.repository, container)?;
         let plain = self.caches.with_opener(|opener| {
             let mut sealed = Vec::new();
             frames.read(&self.repository, &[descriptor], &mut sealed)?;
-            Ok(frames.open(opener, part, &descriptor, &mut sealed)?.to_vec())
+            Ok(frames.open(opener, number, &descriptor, &mut sealed)?.to_vec())
         })?;
         let plain = Arc::new(plain);
         self.caches.keep_frame(key, &plain);

@@ -6,11 +6,12 @@
 //! several threads; what they give waits in the stash until its turn. Nothing is written that was
 //! not verified.
 //!
+//! A range of no more than a frame's worth needs no plan: it is read by a [`FileReader`].
+//!
 //! Memory: half of a restore's window for the recipe, and [`MemoryPlan::stash_bytes`] for what
 //! waits, beyond which only the reads that are done together go (4 MiB).
 
 use super::DumpOptions;
-use super::extents::ExtentWalk;
 use super::fetch::{self, Lost, Workspace};
 use super::stash::Stash;
 use super::window::{Piece, SortedWindow, Window, WindowShare};
@@ -19,7 +20,7 @@ use crate::job::Job;
 use crate::memory::MemoryPlan;
 use crate::placement::Guide;
 use crate::repository::Repository;
-use crate::tree::TreeReader;
+use crate::tree::{ExtentWalk, FileReader, TreeReader};
 use onefold_format::node::{Entry, EntryKind, Extent};
 use onefold_policy::restore_plan::RestoreEngine;
 use onefold_types::error::Context;
@@ -31,6 +32,8 @@ use std::sync::Arc;
 
 /// Bytes wanted from reads that are done together: work for several threads.
 const TOGETHER_BYTES: u64 = 4 * limits::MIB as u64;
+/// A range that is read as it comes: a frame's worth, of which most lies in one or two.
+const SHORT_BYTES: u64 = limits::FRAME_PLAIN_TARGET_BYTES as u64;
 /// Threads that read and open frames.
 const THREADS: usize = 2;
 
@@ -54,6 +57,9 @@ pub fn dump(
     let memory_bytes = memory.stash_bytes as u64;
     if let Some(engine) = &options.engine {
         check_engine(engine, memory)?;
+    }
+    if end - options.offset <= SHORT_BYTES && options.engine.is_none() && options.reach.is_none() {
+        return dump_short(repository, file, options.offset..end, out, job);
     }
     // Of a part of a file it is not known how many chunks stand before it.
     let place = options.placed.filter(|_| options.offset == 0).map(|placed| placed.first_chunk);
@@ -94,6 +100,23 @@ pub fn dump(
     dumping.run(window)?;
     job.progress.add(1, 0);
     Ok(end - options.offset)
+}
+
+/// Writes a range in which there is nothing to be planned.
+fn dump_short(
+    repository: &Arc<Repository>,
+    file: &Entry,
+    range: Range<u64>,
+    out: &mut dyn Write,
+    job: &Job,
+) -> Result<u64> {
+    job.interrupt.check()?;
+    let reader = FileReader::open(Arc::new(TreeReader::open(repository)?), file)?;
+    let mut buffer = vec![0; (range.end - range.start) as usize];
+    let length = reader.read_at(range.start, &mut buffer)? as u64;
+    out.write_all(&buffer).context(|| "writing the output")?;
+    job.progress.add(1, length);
+    Ok(length)
 }
 
 /// Whether an engine that was asked for can write in order within the memory limit.

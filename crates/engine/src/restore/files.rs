@@ -1,13 +1,13 @@
 //! Plans files: what is to be written of each, and which are other names of one file.
 
 use super::existing::{Comparison, Parts};
-use super::extents::ExtentWalk;
 use super::item::{self, Decision};
 use super::metadata::{Attributes, Present};
 use super::output::{self, OutputFile, Plan};
 use super::target::Directory;
 use super::walk::Restorer;
 use crate::chunks::Location;
+use crate::tree::ExtentWalk;
 use onefold_format::node::{Entry, EntryKind, Extent, Reference};
 use onefold_types::{Error, ErrorKind, Result, limits};
 use rustix::fs::{Mode, OFlags, Stat};

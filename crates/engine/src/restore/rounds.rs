@@ -4,11 +4,11 @@
 //! Rounds end because every lost instance of a chunk is remembered and never tried again.
 
 use super::existing::Comparison;
-use super::extents::ExtentWalk;
 use super::fetch::{self, Lost};
 use super::output::{FileSink, OutputFile};
 use super::walk::Restorer;
 use super::window::{SortedWindow, Window};
+use crate::tree::ExtentWalk;
 use onefold_types::{Error, ErrorKind, Result};
 use std::os::fd::AsFd;
 use std::sync::Arc;
