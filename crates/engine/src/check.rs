@@ -230,39 +230,26 @@ pub fn check(
     Ok(report)
 }
 
-/// Whether there are containers that no session can have written that may still commit, and nothing
-/// tells that there ever was one; says so. Sessions are looked for after the containers and before
-/// the records: a first backup that runs meanwhile is found as the one or as the other.
+/// Whether there are containers of no session that is announced or has ended, and nothing tells
+/// that there ever was a snapshot; says so.
 fn seems_lost(
     repository: &Repository,
     inventory: &containers::Inventory,
     report: &mut CheckReport,
 ) -> Result<bool> {
-    let strays = evidence::without_writer(repository, None, inventory.contents.keys())?;
-    let is_blank = evidence::is_blank(repository)?;
-    if strays == 0
-        || !SnapshotList::load(repository)?.snapshots.is_empty()
-        || !Forgotten::load(repository)?.ids.is_empty()
-    {
+    if !Forgotten::load(repository)?.ids.is_empty() {
         return Ok(false);
     }
-    let found = format!(
-        "there are {strays} container(s), and no record of any snapshot, not even of a forgotten \
-         one"
-    );
-    let remedy = format!(
-        "if the directory '{}' was lost, bring it back from a copy of the store",
-        layout::OUTCOMES
-    );
-    match is_blank {
-        true => report.problems.push(format!("{found}: {remedy}")),
-        // A first backup that was stopped leaves just this.
-        false => report.notes.push(format!(
-            "{found}, as a first backup that was stopped leaves them ('onefold gc --allow-empty' \
-             frees their space); {remedy}"
-        )),
+    let strays = evidence::without_session(repository, inventory.contents.keys())?;
+    if strays > 0 {
+        report.problems.push(format!(
+            "there are {strays} container(s) of which nothing tells who has stored them, and no \
+             record of any snapshot, not even of a forgotten one: if the directory '{}' was lost, \
+             bring it back from a copy of the store",
+            layout::OUTCOMES
+        ));
     }
-    Ok(is_blank)
+    Ok(strays > 0)
 }
 
 /// Raises a doubt if something is missing that no quarantine names; removes those that were there

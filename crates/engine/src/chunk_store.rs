@@ -31,7 +31,7 @@ use onefold_policy::accelerated_filter::{AcceleratedFilter, FilterConfiguration,
 use onefold_policy::lookup::{LookupStrategy, StreamLookup, Verdict};
 use onefold_policy::ports::{IndexPort, Instance};
 use onefold_policy::rewrite::RewriteChoice;
-use onefold_types::{ContainerId, Fingerprint, Result, bug, invariant, limits};
+use onefold_types::{ContainerId, Fingerprint, Result, SessionId, bug, invariant, limits};
 use prefix_hasher::PrefixHasher;
 use read_set::ReadSet;
 use rewriting::Rewriting;
@@ -79,6 +79,8 @@ pub struct ChunkStoreOptions {
     pub rewrite: RewriteOptions,
     /// Whether to judge only: nothing is written.
     pub dry_run: bool,
+    /// Whose containers these are (rule D4); `None` if nothing is written.
+    pub session: Option<SessionId>,
 }
 
 /// What went into the store.
@@ -173,6 +175,7 @@ impl ChunkStore {
             log,
             target_bytes: repository.container_target_bytes(),
             frame_bytes: limits::FRAME_PLAIN_TARGET_BYTES,
+            session: options.session,
             named: Mutex::default(),
         };
         let (purse, memory) = (repository.purse(), repository.memory());

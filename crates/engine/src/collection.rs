@@ -116,15 +116,8 @@ impl FromStr for MarkAlgorithm {
     }
 }
 
-/// In which order live chunks are copied.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum CopyOrder {
-    /// As the newest snapshots need them; what these need apart from what only older ones need.
-    #[default]
-    Newest,
-    /// Container after container, and all data together.
-    AsTheyLie,
-}
+/// Snapshots that are asked for the order of copies.
+const ORDERING_SNAPSHOTS_MAX: usize = 8;
 
 /// How to collect.
 #[derive(Clone, Debug)]
@@ -143,8 +136,9 @@ pub struct CollectOptions {
     pub mark_only: bool,
     /// Bytes for marks instead of the share of the memory limit: for experiments.
     pub marks_bytes: Option<usize>,
-    /// In which order live chunks are copied: for experiments.
-    pub order: CopyOrder,
+    /// How many snapshots, the newest of every source first, are asked for the order in which they
+    /// need the chunks that are copied. What none of them needs follows, as it lies.
+    pub ordering_snapshots_max: usize,
     /// Whether everything goes that is sealed under older keys than the newest ones, however live.
     pub reseal: bool,
     /// Whether a store with containers and without a record of any snapshot is emptied.
@@ -163,7 +157,7 @@ impl Default for CollectOptions {
             duration_max: None,
             mark_only: false,
             marks_bytes: None,
-            order: CopyOrder::default(),
+            ordering_snapshots_max: ORDERING_SNAPSHOTS_MAX,
             reseal: false,
             allow_empty: false,
             scratch: None,

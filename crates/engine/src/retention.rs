@@ -78,6 +78,22 @@ pub fn forget_final(repository: &Repository, snapshots: &[SessionId], by: &str) 
     Ok(())
 }
 
+/// Which of these snapshots are hidden, or forgotten for good: what was done before an error.
+///
+/// Errors: those of reading the list of snapshots.
+pub fn done_of(
+    repository: &Repository,
+    snapshots: &[SessionId],
+    for_good: bool,
+) -> Result<Vec<SessionId>> {
+    let list = SnapshotList::load(repository)?;
+    let is_done = |id: &&SessionId| match list.get(**id) {
+        Some(snapshot) => snapshot.hidden && !for_good,
+        None => true,
+    };
+    Ok(snapshots.iter().filter(is_done).copied().collect())
+}
+
 /// Forgets for good what was hidden before this moment; returns how many snapshots that were.
 /// Those on hold stay, and so do those that somebody brings back or puts on hold meanwhile: marks
 /// are looked at again just before the last change is decided ([`marks`]).

@@ -272,6 +272,7 @@ fn avoided(repository: &Repository, session: &WriterSession) -> Result<BTreeSet<
 fn chunk_store(
     repository: &Arc<Repository>,
     avoid: BTreeSet<ContainerId>,
+    session: SessionId,
 ) -> Result<Arc<ChunkStore>> {
     let options = ChunkStoreOptions {
         compression: repository.compression()?,
@@ -281,6 +282,7 @@ fn chunk_store(
         index_kind: None,
         rewrite: RewriteOptions::none(),
         dry_run: false,
+        session: Some(session),
     };
     ChunkStore::open(repository, FingerprintIndex::shared(repository)?, avoid, options)
 }
@@ -294,7 +296,7 @@ fn build(
     options: &SynthesisOptions,
     job: &Job,
 ) -> Result<(Directory, Summary)> {
-    let store = chunk_store(repository, avoided(repository, session)?)?;
+    let store = chunk_store(repository, avoided(repository, session)?, session.id())?;
     let reader = TreeReader::open(repository)?;
     let mut layers = Vec::with_capacity(parts.len());
     for part in parts {

@@ -32,6 +32,7 @@
 //!   4 deltas: varint count, then for each: varint chunk (distance from the one before),
 //!     u8 depth, u8 bases (1 to 6), bases' fingerprints, varint stored length in the frame
 //!   128 sketches: varint count, then for each: varint chunk (distance), 24 bytes
+//!   129 session, 16 bytes: who stored the chunks, if it was not a collector
 //! ```
 //!
 //! A chunk's place in its frame follows from the lengths before it. Columns with tags from 128 up
@@ -40,7 +41,7 @@
 
 use crate::codec::Codec;
 use crate::wire::{Reader, Writer};
-use onefold_types::{ContainerId, Error, ErrorKind, Fingerprint, Level, Result, limits};
+use onefold_types::{ContainerId, Error, ErrorKind, Fingerprint, Level, Result, SessionId, limits};
 
 /// Bytes in front of the first frame.
 pub const HEADER_BYTES: usize = 32;
@@ -61,6 +62,7 @@ const COLUMN_LENGTHS: u8 = 2;
 const COLUMN_LEVELS: u8 = 3;
 const COLUMN_DELTAS: u8 = 4;
 const COLUMN_SKETCHES: u8 = 128;
+const COLUMN_SESSION: u8 = 129;
 
 /// One compressed, sealed unit of a container.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -114,6 +116,8 @@ pub struct MetadataSection {
     pub deltas: Vec<Delta>,
     /// Similarity sketches of some chunks, by rising position.
     pub sketches: Vec<(u32, [u8; SKETCH_BYTES])>,
+    /// The session that stored the container; `None`: a collector.
+    pub session: Option<SessionId>,
 }
 
 /// The header of a container.
@@ -286,6 +290,9 @@ impl MetadataSection {
                 }
             });
         }
+        if let Some(session) = self.session {
+            column(&mut writer, COLUMN_SESSION, |out| out.raw(&session.0));
+        }
         writer.into_bytes()
     }
 
@@ -310,6 +317,11 @@ impl MetadataSection {
         }
         if let Some(bytes) = columns.sketches {
             section.sketches = decode_sketches(bytes, count)?;
+        }
+        if let Some(bytes) = columns.session {
+            let mut reader = Reader::new(bytes, "session column");
+            section.session = Some(reader.id().map(SessionId)?);
+            reader.finish()?;
         }
         section.chunks = Vec::with_capacity(count);
         let mut fingerprints = Reader::new(fingerprints, "fingerprint column");
@@ -461,6 +473,7 @@ struct Columns<'a> {
     levels: Option<&'a [u8]>,
     deltas: Option<&'a [u8]>,
     sketches: Option<&'a [u8]>,
+    session: Option<&'a [u8]>,
 }
 
 impl<'a> Columns<'a> {
@@ -471,6 +484,7 @@ impl<'a> Columns<'a> {
             COLUMN_LEVELS => &mut self.levels,
             COLUMN_DELTAS => &mut self.deltas,
             COLUMN_SKETCHES => &mut self.sketches,
+            COLUMN_SESSION => &mut self.session,
             0..128 => {
                 return Err(Error::new(
                     ErrorKind::NewerFormat,

@@ -116,6 +116,7 @@ fn section() -> MetadataSection {
             payload_length: 10,
         }],
         sketches: vec![(1, [5; 24]), (3, [6; 24])],
+        session: Some(SessionId(id(0x50))),
     }
 }
 

@@ -9,9 +9,12 @@
 //! | --- | --- |
 //! | [`key`] | the names of objects |
 //! | [`local`] | a directory: the production store, with its rules for durability |
-//! | [`memory`] | everything in RAM, with an operation log and tampering for tests |
-//! | [`layers`] | wrappers: counting, faulty, latency, throttled |
-//! | [`conformance`] | test support: the one suite that every store and every layer passes |
+//! | [`layers`] | wrappers: throttled; counting, faulty, latency |
+//! | `memory` | everything in RAM, with an operation log and tampering |
+//! | `conformance` | the one suite that every store and every layer passes |
+//!
+//! What tests, measurements and experiments need (`memory`, `conformance`, and all layers but the
+//! throttled one) is built with the feature `testing` only.
 //!
 //! Rules:
 //!
@@ -29,15 +32,18 @@
 use onefold_types::Result;
 use onefold_types::limits::CONTAINER_TARGET_MAX_BYTES;
 
+#[cfg(any(test, feature = "testing"))]
 pub mod conformance;
 pub mod key;
 pub mod layers;
 pub mod local;
+#[cfg(any(test, feature = "testing"))]
 pub mod memory;
 mod shared;
 
 pub use key::Key;
 pub use local::LocalStore;
+#[cfg(any(test, feature = "testing"))]
 pub use memory::MemoryStore;
 
 /// The largest object a store takes or gives.

@@ -491,10 +491,11 @@ fn execute(
     if !dry_run && !chosen.is_empty() {
         let by = format!("{}@{}", user_name(), host_name());
         let check = || retention::refuse_held(repository, chosen);
-        context.in_pieces(repository, chosen, check, |piece| match for_good {
+        let done = context.in_pieces(repository, chosen, check, |piece| match for_good {
             true => retention::forget_final(repository, piece, &by),
             false => retention::forget(repository, piece, &by),
-        })?;
+        });
+        done.map_err(|error| naming_done(error, repository, chosen, for_good))?;
         output.set_done(match for_good {
             true => format!("{count} forgotten for good"),
             false => format!("{count} hidden"),
@@ -522,4 +523,25 @@ fn execute(
             "dry_run": dry_run,
         }),
     )
+}
+
+/// An error of forgetting, and which snapshots are forgotten all the same.
+fn naming_done(
+    error: Error,
+    repository: &Repository,
+    chosen: &[SessionId],
+    for_good: bool,
+) -> Error {
+    let done = retention::done_of(repository, chosen, for_good).unwrap_or_default();
+    if done.is_empty() {
+        return error;
+    }
+    let what = if for_good { "forgotten for good" } else { "hidden" };
+    let ids: Vec<String> = done.iter().map(|id| id.short()).collect();
+    error.context(format!(
+        "{} of {} are {what} all the same ({}); once that is mended, the same command goes on",
+        done.len(),
+        counted(chosen.len() as u64, "snapshot"),
+        ids.join(", ")
+    ))
 }

@@ -42,7 +42,9 @@ const fn fixture(
     Fixture { name, sealed, init, index, collected: false, rotated: false }
 }
 
-const FIXTURES: [Fixture; 8] = [
+const FIXTURES: [Fixture; 9] = [
+    // Its containers name their sessions; those made before it do not.
+    fixture("blake3-sessions", true, "fuse", &["--chunker=mincdc", "--compression=zstd,2"]),
     fixture("blake3-sealed", true, "bloom", &["--chunker=mincdc", "--compression=zstd,2"]),
     fixture("blake3-open", false, "fuse", &["--chunker=fastcdc", "--compression=lz4"]),
     fixture(
@@ -400,6 +402,11 @@ fn r80_every_store_of_this_version_sha1_open() {
 #[test]
 fn r80_every_store_of_this_version_blake3_collected() {
     passes_or_is_made_anew("blake3-collected");
+}
+
+#[test]
+fn r80_every_store_of_this_version_blake3_sessions() {
+    passes_or_is_made_anew("blake3-sessions");
 }
 
 #[test]

@@ -50,6 +50,19 @@ fn r49_a_group_is_never_emptied_unasked() {
 }
 
 #[test]
+fn r27_forgetting_that_fails_half_way_says_what_is_forgotten() {
+    let (sandbox, ids) = with_days(3);
+    let planted = sandbox.path(&format!("store/tombstones/{}", ids[1]));
+    std::fs::create_dir_all(&planted).unwrap();
+    let run = sandbox.run(&["forget", "--final", &ids[0], &ids[1], &ids[2]]).expect(1);
+    let told = format!("1 of 3 snapshots are forgotten for good all the same ({})", &ids[0][..8]);
+    assert!(run.stderr.contains(&told), "{}", run.stderr);
+    std::fs::remove_dir(planted).unwrap();
+    sandbox.run(&["forget", "--final", &ids[0], &ids[1], &ids[2]]).expect(0);
+    assert!(sandbox.ids(&[]).is_empty());
+}
+
+#[test]
 fn policies_keep_with_reasons() {
     let (sandbox, ids) = with_days(5);
     let dry = sandbox.run(&["forget", "--keep-daily", "2", "-n"]).expect(0);

@@ -23,7 +23,7 @@ use super::inventory::{Inventory, InventoryItem};
 use super::live_set::{CONTAINERS_PER_QUESTION, Marks};
 use super::mark::{MARKS_MIN_BYTES, MarkReport, Marker};
 use super::settle;
-use super::{CollectOptions, CollectReport, CopyOrder, roots_of};
+use super::{CollectOptions, CollectReport, roots_of};
 use crate::container::list;
 use crate::index::{FingerprintIndex, merge, rebuild};
 use crate::job::Job;
@@ -56,8 +56,6 @@ const VANISHED_MAX: usize = 3;
 /// Containers younger than the oldest running backup by this much are not left alone: clocks of
 /// different machines differ. Only preference rests on it.
 const CLOCK_DIFFERENCE_MS: i64 = 60_000;
-/// Newest snapshots, each of another source, whose order copies follow.
-const ORDERED_SNAPSHOTS_MAX: usize = 8;
 
 /// Collects the garbage of one store.
 pub struct Collector<'a> {
@@ -483,21 +481,20 @@ impl<'a> Collector<'a> {
         copier.run(gathered, dead_max_bytes, stored)
     }
 
-    /// Puts chunks in the order in which the newest snapshot of every source needs them, unless
-    /// they are to stay as they lie.
+    /// Puts chunks in the order in which the newest snapshot of every source needs them.
     fn rank(
         &self,
         gathered: &mut Gathered,
         snapshots: &BTreeMap<SessionId, SnapshotRecord>,
     ) -> Result<()> {
-        if gathered.is_empty() || self.options.order == CopyOrder::AsTheyLie {
+        if gathered.is_empty() {
             return Ok(());
         }
         let mut newest: Vec<&SnapshotRecord> = snapshots.values().collect();
         newest.sort_by_key(|record| std::cmp::Reverse(record.started_ns));
         let mut sources = BTreeSet::new();
         newest.retain(|record| sources.insert((record.host.clone(), record.paths.clone())));
-        newest.truncate(ORDERED_SNAPSHOTS_MAX);
+        newest.truncate(self.options.ordering_snapshots_max);
         let reader = TreeReader::open(self.repository)?;
         let mut next = 0;
         let roots = roots_of(newest);

@@ -337,6 +337,7 @@ impl CopyForward<'_> {
             )?),
             target_bytes: self.repository.container_target_bytes(),
             frame_bytes: limits::FRAME_PLAIN_TARGET_BYTES,
+            session: None,
             named: Mutex::default(),
         }))
     }

@@ -24,7 +24,9 @@ use onefold_format::container::{
 use onefold_store::OBJECT_MAX_BYTES;
 use onefold_types::environment::{Clock, Randomness};
 use onefold_types::error::Context;
-use onefold_types::{ContainerId, Error, ErrorKind, Fingerprint, Level, Result, invariant, limits};
+use onefold_types::{
+    ContainerId, Error, ErrorKind, Fingerprint, Level, Result, SessionId, invariant, limits,
+};
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -58,6 +60,8 @@ pub struct ContainerContext {
     pub target_bytes: usize,
     /// Plain bytes after which a frame is sealed.
     pub frame_bytes: usize,
+    /// The session that stores them; `None`: a collector.
+    pub session: Option<SessionId>,
     /// The containers that were named so far.
     pub named: Mutex<Vec<ContainerId>>,
 }
@@ -260,7 +264,7 @@ impl Body {
             id,
             sealer,
             bytes,
-            section: MetadataSection::default(),
+            section: MetadataSection { session: context.session, ..MetadataSection::default() },
             in_flight: VecDeque::new(),
             frames_submitted: 0,
             chunks_submitted: 0,

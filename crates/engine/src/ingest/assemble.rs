@@ -114,7 +114,7 @@ impl Assembler<'_> {
             Item::Keep(entry, place) => {
                 self.stream.keep(self.taken, Some(place), entry.chunks);
                 self.summary.files_unchanged += 1;
-                self.count_file(&entry);
+                self.count_file(&entry, 0);
                 Ok(Some(entry))
             }
             Item::Other(entry) => {
@@ -133,7 +133,7 @@ impl Assembler<'_> {
                 }
                 // A restore makes a link of it and reads nothing.
                 self.stream.keep(self.taken, None, chunks);
-                self.count_file(&entry);
+                self.count_file(&entry, 0);
                 Ok(Some(entry))
             }
             Item::Read { path, entry, known } => self.read(&path, entry, known),
@@ -176,7 +176,7 @@ impl Assembler<'_> {
             false => self.summary.files_new += 1,
         }
         self.job.observer.item(&path::display(path), what);
-        self.count_file(&entry);
+        self.count_file(&entry, length);
         Ok(Some(entry))
     }
 
@@ -201,10 +201,13 @@ impl Assembler<'_> {
                     let length = *length as u64;
                     self.taken = taken;
                     file.push(Extent { fingerprint, length }, self.stream)?;
+                    // A large file takes minutes, and shows that it goes on.
+                    self.job.progress.add(0, length);
                 }
                 Part::Hole { length } => {
                     let length = *length;
                     file.push(Extent::hole(length), self.stream)?;
+                    self.job.progress.add(0, length);
                 }
                 Part::End(end) => {
                     let taken = Err(Error::new(ErrorKind::Source, "its end was met twice"));
@@ -247,10 +250,11 @@ impl Assembler<'_> {
         }
     }
 
-    fn count_file(&mut self, entry: &Entry) {
+    /// Counts a file of which `shown_bytes` have been shown as done.
+    fn count_file(&mut self, entry: &Entry, shown_bytes: u64) {
         self.summary.files += 1;
         self.summary.bytes += entry.size;
-        self.job.progress.add(1, entry.size);
+        self.job.progress.add(1, entry.size.saturating_sub(shown_bytes));
     }
 
     fn problem(&mut self, path: &[u8], error: &Error) -> Option<Entry> {

@@ -24,7 +24,6 @@ use crate::job::Job;
 use crate::look_up::Chosen;
 use crate::placement::{EarlierPlacement, PlacementRecorder, RecordedPlacement};
 use crate::repository::Repository;
-use crate::session::announced;
 use crate::session::checkpoints;
 use crate::session::doubts::Doubts;
 use crate::session::outcome::read_outcome;
@@ -214,9 +213,7 @@ impl Backup<'_> {
     /// Containers that tell of lost records (rule D4).
     fn strays(&self, list: &SnapshotList, session: Option<&WriterSession>) -> Result<u64> {
         match session {
-            Some(session) if list.snapshots.is_empty() => {
-                evidence::strays(self.repository, session.id())
-            }
+            Some(_) if list.snapshots.is_empty() => evidence::strays(self.repository),
             _ => Ok(0),
         }
     }
@@ -271,6 +268,7 @@ impl Backup<'_> {
             index_kind: self.options.index_kind,
             rewrite,
             dry_run,
+            session: session.as_ref().map(WriterSession::id),
         };
         let store = ChunkStore::open(self.repository, index, avoid, store_options)?;
         if let Some(parent) = &parent {
@@ -470,7 +468,6 @@ impl Backup<'_> {
         match session.commit_relying_on(record, &store.found_in())? {
             Commit::Saved(id) => {
                 checkpoints::extend_after(self.repository, new_names + 1);
-                let _ = announced::end_abandoned(self.repository);
                 report.snapshot = Some(id);
                 Ok(Some(report))
             }

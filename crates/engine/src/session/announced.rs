@@ -12,7 +12,7 @@ use onefold_format::layout;
 use onefold_format::record::{self, Note, Outcome};
 use onefold_store::Key;
 use onefold_types::{Result, SessionId};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Sessions that are undecided, and the newest epoch that each is ready for.
 pub fn undecided(repository: &Repository) -> Result<BTreeMap<SessionId, Option<u64>>> {
@@ -45,6 +45,11 @@ fn announced(repository: &Repository) -> Result<BTreeMap<SessionId, Option<u64>>
     Err(changes_too_often(layout::SESSIONS))
 }
 
+/// The sessions that are announced, decided or not.
+pub fn names(repository: &Repository) -> Result<BTreeSet<SessionId>> {
+    announced(repository).map(|sessions| sessions.into_keys().collect())
+}
+
 fn is_decided(repository: &Repository, id: SessionId) -> Result<bool> {
     DecidedName::outcome(id).is_decided(repository)
 }
@@ -61,20 +66,6 @@ pub fn oldest_running_ns(repository: &Repository) -> Result<Option<i64>> {
             Err(error) => return Err(error),
         };
         oldest = Some(oldest.map_or(start, |oldest: i64| oldest.min(start)));
-    }
-    Ok(oldest)
-}
-
-/// When the oldest session but `own` was announced that has no outcome, in milliseconds since 1970.
-pub fn oldest_announced_ms(repository: &Repository, own: Option<SessionId>) -> Result<Option<i64>> {
-    let mut oldest = None;
-    for id in undecided(repository)?.into_keys().filter(|id| Some(*id) != own) {
-        let time_ms = match read_announcement(repository, id) {
-            Ok(note) => note.time_ns / 1_000_000,
-            Err(error) if error.is_damage() => continue,
-            Err(error) => return Err(error),
-        };
-        oldest = Some(oldest.map_or(time_ms, |oldest: i64| oldest.min(time_ms)));
     }
     Ok(oldest)
 }
@@ -114,21 +105,6 @@ pub fn fence(repository: &Repository, id: SessionId) -> Result<bool> {
         // It is decided, whatever it says: the session cannot commit any more.
         Err(error) if error.is_damage() => Ok(false),
         Err(error) => Err(error),
-    }
-}
-
-/// Ends the sessions of processes that are known to be gone, for whoever has just saved something:
-/// while one of them counts as undecided, it explains containers that it may have stored, and so
-/// hides that records were lost ([`super::evidence`]). That it cannot be done is no failure of what
-/// was saved.
-pub fn end_abandoned(repository: &Repository) -> Result<()> {
-    let gone = abandoned(repository)?;
-    for id in &gone {
-        fence(repository, *id)?;
-    }
-    match gone.is_empty() {
-        true => Ok(()),
-        false => remove_decided(repository).map(|_| ()),
     }
 }
 

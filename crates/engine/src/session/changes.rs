@@ -468,8 +468,9 @@ fn changed_all_the_time(id: SessionId) -> Error {
 fn lost_sentence(id: SessionId, name: &str) -> String {
     let short = id.short();
     format!(
-        "'{name}', the newest change of snapshot {short}, is lost or damaged: the snapshot counts \
-         as held, with the tags and the note it had before. Say again what it should be, with \
+        "'{name}', the newest change of snapshot {short}, is lost or damaged: where no checkpoint \
+         repeats it, the snapshot counts as held, with the tags and the note it had before. Say \
+         again what it should be, with \
          'onefold hold {short}' or 'onefold release {short}'"
     )
 }

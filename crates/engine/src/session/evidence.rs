@@ -6,22 +6,20 @@
 //! without snapshots, and a collection does not take the one for the other.
 //!
 //! Where all records were lost before anything could name them, containers are left: *strays*, if
-//! no session that runs can have written them. The first session that commits then says in its own
-//! record how many there were, so that it hides nothing.
+//! the session that has stored them, which each of them names, is neither announced nor ended. The
+//! first session that commits then says in its own record how many there were, so that it hides
+//! nothing.
 
 use super::announced;
 use super::checkpoints::Ending;
 use super::decided::{self, DecidedName};
 use super::marks::Marks;
 use super::tombstones::Forgotten;
-use crate::container::list;
+use crate::container::{list, reader};
 use crate::repository::Repository;
 use onefold_format::layout;
-use onefold_types::{ContainerId, Error, Result, SessionId};
+use onefold_types::{ContainerId, Error, ErrorKind, Result, SessionId};
 use std::collections::BTreeSet;
-
-/// Clocks of different machines differ by this much at most, as far as strays are concerned.
-const CLOCK_DIFFERENCE_MS: i64 = 60_000;
 
 /// What proves that outcomes existed, apart from the records themselves.
 #[derive(Clone, Debug, Default)]
@@ -97,34 +95,39 @@ impl Evidence {
     }
 }
 
-/// Containers in a store in which no session has an outcome, and that are older than every session
-/// that may be running but `own`: how many; 0 if any session has an outcome.
-pub fn strays(repository: &Repository, own: SessionId) -> Result<u64> {
-    if !is_blank(repository)? {
-        return Ok(0);
+/// Strays, if there never was a snapshot as far as is known; else 0. They are counted before the
+/// first one is saved.
+pub fn strays(repository: &Repository) -> Result<u64> {
+    match Forgotten::load(repository)?.ids.is_empty() {
+        true => without_session(repository, &list::container_names(repository)?),
+        false => Ok(0),
     }
-    let strays = without_writer(repository, Some(own), &list::container_names(repository)?)?;
-    // One of these sessions may have ended, and tidied up, since it was looked for.
-    Ok(if is_blank(repository)? { strays } else { 0 })
 }
 
-/// Whether no session has an outcome.
-pub fn is_blank(repository: &Repository) -> Result<bool> {
-    decided::names(repository, layout::OUTCOMES).map(|names| names.is_empty())
-}
-
-/// How many of these containers, which were listed before, are older than every session but `own`
-/// that has no outcome.
-pub fn without_writer<'a>(
+/// How many of these containers, which were listed before, are of no session that is announced or
+/// has ended. Those of a collector are of none: it copies what a session has stored, whose outcome
+/// stays.
+///
+/// An outcome is decided before the announcement goes: whoever ends meanwhile is found as announced
+/// or as ended.
+pub fn without_session<'a>(
     repository: &Repository,
-    own: Option<SessionId>,
     containers: impl IntoIterator<Item = &'a ContainerId>,
 ) -> Result<u64> {
-    let oldest_ms = announced::oldest_announced_ms(repository, own)?;
-    let is_stray = |id: &&ContainerId| {
-        oldest_ms.is_none_or(|oldest| id.created_ms() < oldest - CLOCK_DIFFERENCE_MS)
-    };
-    Ok(containers.into_iter().filter(is_stray).count() as u64)
+    let mut sessions = announced::names(repository)?;
+    sessions.extend(decided_sessions(repository)?);
+    let mut count = 0;
+    for id in containers {
+        match reader::read_section(repository, *id) {
+            Ok(section) if section.session.is_some_and(|id| sessions.contains(&id)) => {}
+            Ok(_) => count += 1,
+            Err(error) if error.kind() == ErrorKind::NotFound => {}
+            // What cannot be read may be anybody's.
+            Err(error) if error.is_damage() => count += 1,
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(count)
 }
 
 /// Outcomes that are proved and not there.

@@ -28,7 +28,7 @@ pub fn recover(
     options.refuse_long()?;
     until_saved(repository, job, |session| {
         let list = SnapshotList::load(repository)?;
-        let store = chunk_store(repository, avoided(repository, session)?)?;
+        let store = chunk_store(repository, avoided(repository, session)?, session.id())?;
         let doubts = Doubts::load(repository)?;
         let reader = TreeReader::open(repository)?;
         let level = reader.chunks().locate(root)?.descriptor().level;
@@ -58,7 +58,7 @@ pub fn recover(
             summary: summary_of(&reader, root, job)?,
             placement: None,
             doubts: doubts.named(),
-            strays: evidence::strays(repository, session.id())?,
+            strays: evidence::strays(repository)?,
         })
     })
 }

@@ -4,7 +4,7 @@ use crate::steps::*;
 use crate::world::*;
 use onefold_crypto::Suite;
 use onefold_engine::Repository;
-use onefold_engine::collection::{CollectOptions, CopyOrder, SpaceGoal, collect};
+use onefold_engine::collection::{CollectOptions, SpaceGoal, collect};
 use onefold_engine::container::reader;
 use onefold_engine::retention;
 use onefold_engine::session::SnapshotList;
@@ -276,12 +276,12 @@ fn frames_are_carried_and_what_is_dead_in_them_can_be_used_again() {
 }
 
 #[test]
-fn copies_are_whole_in_either_order() {
-    for order in [CopyOrder::Newest, CopyOrder::AsTheyLie] {
+fn copies_are_whole_in_every_order() {
+    for ordering_snapshots_max in [8, 1, 0] {
         let saved = Saved::versions(Suite::None);
-        let options = CollectOptions { order, ..everything() };
+        let options = CollectOptions { ordering_snapshots_max, ..everything() };
         let report = collect(&saved.repository, &options, &job()).unwrap();
-        assert!(report.copied_chunks > 0 && report.kept.is_empty(), "{order:?}");
+        assert!(report.copied_chunks > 0 && report.kept.is_empty(), "{ordering_snapshots_max}");
         saved.assert_whole();
     }
 }

@@ -246,6 +246,7 @@ fn hold_some_twice(saved: &Saved) {
         log: Arc::new(ContainerLog::start(repository.shared_store(), 1).unwrap()),
         target_bytes: 1 << 20,
         frame_bytes: 1 << 20,
+        session: None,
         named: Mutex::default(),
     });
     let mut open = OpenContainer::new(Arc::clone(&context));

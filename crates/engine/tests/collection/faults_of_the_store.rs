@@ -7,10 +7,12 @@ use onefold_crypto::Suite;
 use onefold_engine::check;
 use onefold_engine::collection::{CollectOptions, collect};
 use onefold_engine::retention;
+use onefold_engine::session::announced;
 use onefold_engine::session::changes::Known;
 use onefold_engine::session::decided::{CopyState, DecidedName};
 use onefold_engine::session::doubts::{self, Doubts};
 use onefold_engine::session::epoch::{self, Newest};
+use onefold_engine::session::evidence;
 use onefold_engine::session::forgetting;
 use onefold_engine::session::tombstones::{self, SnapshotState};
 use onefold_engine::session::{SnapshotList, WriterSession, marks};
@@ -176,9 +178,6 @@ fn r59_a_store_without_any_record_is_emptied_only_if_that_is_said() {
     put_tree(&repository, &session, &[file("f", 1, 10_000)]);
     session.abandon();
     assert_eq!(names(&memory, layout::OUTCOMES).len(), 1, "fenced");
-    // What a first backup that was stopped leaves is no problem, but may be what a loss has left.
-    let report = check_all(&reopen(&memory, 60));
-    assert!(report.is_clean() && report.notes.iter().any(|note| note.contains("'outcomes' was")));
     both(&names(&memory, layout::OUTCOMES)[0]).iter().for_each(|name| {
         memory.remove(&key(name.as_str()));
     });
@@ -188,6 +187,36 @@ fn r59_a_store_without_any_record_is_emptied_only_if_that_is_said() {
     assert!(containers(&repository).is_empty());
     assert!(check_all(&repository).is_clean());
     collect(&repository, &everything(), &job()).unwrap();
+}
+
+#[test]
+fn r59_a_session_explains_its_own_containers_and_no_others() {
+    for is_fenced in [false, true] {
+        let mut saved = Saved::new(Suite::Aes256Gcm);
+        saved.save(&[("a", 1, 50_000)]);
+        let session = WriterSession::begin(&saved.repository).unwrap();
+        put_tree(&saved.repository, &session, &[file("f", 2, 50_000)]);
+        lose_outcomes(&saved.memory);
+        if is_fenced {
+            assert!(announced::fence(&saved.repository, session.id()).unwrap());
+        }
+        assert_loss_is_seen(&saved.memory);
+        // One container of the snapshot, one of its nodes; so for the session.
+        assert_eq!(containers(&saved.repository).len(), 4);
+        assert_eq!(evidence::strays(&saved.repository).unwrap(), 2, "fenced: {is_fenced}");
+    }
+}
+
+#[test]
+fn r59_what_a_first_backup_that_was_stopped_has_left_is_collected_without_asking() {
+    let (memory, repository) = create();
+    let session = WriterSession::begin(&repository).unwrap();
+    put_tree(&repository, &session, &[file("f", 1, 10_000)]);
+    session.abandon();
+    let report = check_all(&reopen(&memory, 60));
+    assert!(report.is_clean() && report.notes.is_empty(), "{:?}", report.notes);
+    collect(&repository, &everything(), &job()).unwrap();
+    assert!(containers(&repository).is_empty());
 }
 
 #[test]

@@ -11,6 +11,7 @@ use onefold_crypto::Suite;
 use onefold_engine::collection::collect;
 use onefold_engine::retention;
 use onefold_engine::session::changes::{self, Known};
+use onefold_engine::session::checkpoints;
 use onefold_engine::session::{SnapshotList, epoch, tombstones};
 use onefold_format::layout::{self, ChangeName};
 use onefold_store::{Blobs, MemoryStore};
@@ -264,6 +265,27 @@ fn r89_a_snapshot_whose_newest_change_is_lost_counts_as_held() {
         change(id, number).iter().for_each(|name| rot(&saved.memory, name));
         assert_held_for_lack_of(&saved.memory, id, number);
     }
+}
+
+#[test]
+fn r89_a_lost_change_that_a_checkpoint_repeats_holds_as_it_was() {
+    let (saved, id) = held();
+    assert!(checkpoints::extend(&saved.repository, 1).unwrap());
+    change(id, 2).iter().for_each(|name| rot(&saved.memory, name));
+    let repository = reopen(&saved.memory, 70);
+    let list = SnapshotList::load(&repository).unwrap();
+    let record = &list.get(id).unwrap().record;
+    assert!(record.hold && record.tags == ["t"] && list.problems.is_empty(), "{:?}", list.problems);
+    let problems = check_all(&repository).problems;
+    let name = &change(id, 2)[1];
+    let said = |it: &String| it.contains(name) && it.contains("where no checkpoint repeats it");
+    assert!(problems.iter().any(said), "{problems:?}");
+    // A release is no hold that was lost either.
+    retention::change(&repository, &[id], "me", &|it| it.hold = false).unwrap();
+    checkpoints::extend(&repository, 1).unwrap();
+    change(id, 3).iter().for_each(|name| rot(&saved.memory, name));
+    let list = SnapshotList::load(&reopen(&saved.memory, 71)).unwrap();
+    assert!(!list.get(id).unwrap().record.hold && list.problems.is_empty());
 }
 
 #[test]

@@ -10,7 +10,7 @@ use crate::world::{Content, collect_options};
 use onefold_crypto::Suite;
 use onefold_engine::check::ReadData;
 use onefold_engine::chunks::ChunkReader;
-use onefold_engine::collection::{CollectOptions, CopyOrder, collect};
+use onefold_engine::collection::{CollectOptions, collect};
 use onefold_engine::patterns::Patterns;
 use onefold_engine::restore::{self, DumpOptions, Overwrite, RestoreOptions, Without};
 use onefold_engine::tree::TreeReader;
@@ -173,7 +173,7 @@ impl<P: Place> Moving<P> {
             let Some(id) = next.lock().unwrap().next() else { return };
             let repository = open_small(Arc::new(self.place.open()));
             retention::forget_final(&repository, &[id], "me").unwrap();
-            let options = CollectOptions { order: CopyOrder::AsTheyLie, ..collect_options() };
+            let options = CollectOptions { ordering_snapshots_max: 0, ..collect_options() };
             let report = collect(&repository, &options, &job()).unwrap();
             assert!(report.epochs >= 2 && report.copied_chunks > 0, "{report:?}");
         }

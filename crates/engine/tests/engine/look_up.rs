@@ -119,6 +119,7 @@ fn chunks_that_wait_stay_within_their_share_of_memory() {
             index_kind: None,
             rewrite: onefold_engine::chunk_store::RewriteOptions::none(),
             dry_run: false,
+            session: None,
         };
         let index = FingerprintIndex::open(&repository).unwrap();
         ChunkStore::open(&repository, std::sync::Arc::new(index), BTreeSet::new(), options).unwrap()

@@ -18,6 +18,7 @@ mod lost;
 mod metamorphic;
 mod only_hidden;
 mod placement;
+mod progress;
 mod read_back;
 mod renewal;
 mod restore;

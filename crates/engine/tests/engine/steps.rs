@@ -119,12 +119,20 @@ pub fn reopen(memory: &MemoryStore, seed: u64) -> Arc<Repository> {
 pub fn chunk_store(repository: &Arc<Repository>, session: &WriterSession) -> Arc<ChunkStore> {
     let mut avoid = session.avoid().clone();
     avoid.extend(quarantine::load_ids(repository).unwrap());
-    chunk_store_avoiding(repository, avoid)
+    chunk_store_of(repository, avoid, Some(session.id()))
 }
 
 pub fn chunk_store_avoiding(
     repository: &Arc<Repository>,
     avoid: BTreeSet<ContainerId>,
+) -> Arc<ChunkStore> {
+    chunk_store_of(repository, avoid, None)
+}
+
+fn chunk_store_of(
+    repository: &Arc<Repository>,
+    avoid: BTreeSet<ContainerId>,
+    session: Option<SessionId>,
 ) -> Arc<ChunkStore> {
     let options = ChunkStoreOptions {
         compression: repository.compression().unwrap(),
@@ -134,6 +142,7 @@ pub fn chunk_store_avoiding(
         index_kind: None,
         rewrite: onefold_engine::chunk_store::RewriteOptions::none(),
         dry_run: false,
+        session,
     };
     let index = FingerprintIndex::open(repository).unwrap();
     ChunkStore::open(repository, std::sync::Arc::new(index), avoid, options).unwrap()

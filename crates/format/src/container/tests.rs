@@ -30,6 +30,7 @@ pub(crate) fn example() -> MetadataSection {
             payload_length: 10,
         }],
         sketches: vec![(1, [5; SKETCH_BYTES]), (3, [6; SKETCH_BYTES])],
+        session: Some(SessionId([8; 16])),
     }
 }
 
@@ -59,7 +60,7 @@ fn truncated_sections_are_damage() {
     for length in 0..bytes.len() {
         // Cutting off the optional last column whole leaves a valid section.
         if let Ok(section) = MetadataSection::decode(&bytes[..length]) {
-            assert!(section.sketches.is_empty() && length < bytes.len());
+            assert!(section.session.is_none() && length < bytes.len());
         }
     }
 }

@@ -204,6 +204,7 @@ impl Client {
                 index_kind: None,
                 rewrite: RewriteOptions::none(),
                 dry_run: false,
+                session: Some(session.id()),
             },
         )?;
         let mut stream = store.stream()?;

@@ -6,7 +6,7 @@ use crate::collection::load::Load;
 use crate::collection::restores::{CLASSES, Output, plan_files, restore};
 use crate::report::{Cell, Claim, LineChart, Report, Series, Table};
 use crate::source::generator::{Parameters, Preset};
-use onefold_engine::collection::{CollectOptions, CopyOrder, MarkAlgorithm};
+use onefold_engine::collection::{CollectOptions, MarkAlgorithm};
 use onefold_engine::memory::MemoryPlan;
 use onefold_engine::restore::request_costs::Reach;
 use onefold_policy::restore_plan::RestoreEngine;
@@ -49,8 +49,8 @@ const LOADS: [Preset; 2] = [Preset::Aged, Preset::Scattered];
 const LINEAGES: u32 = 3;
 /// Generations between two collections, and generations that are kept.
 const EVERY: u32 = 4;
-/// How live chunks are copied; `None` is a store that is never collected.
-const WAYS: [Option<CopyOrder>; 3] = [Some(CopyOrder::Newest), Some(CopyOrder::AsTheyLie), None];
+/// How many snapshots are asked for the order of copies; `None` is a store that is never collected.
+const WAYS: [Option<usize>; 3] = [Some(8), Some(0), None];
 /// What the order must save at least.
 const TIMES_MAX: f64 = 0.95;
 /// The device whose time is shown.
@@ -110,7 +110,7 @@ fn run(setting: &Setting, report: &mut Report) -> Result<()> {
 }
 
 /// Writes, forgets and collects; the newest snapshots after each collection.
-fn age(preset: Preset, order: Option<CopyOrder>, tiny: bool) -> Result<Vec<Newest>> {
+fn age(preset: Preset, ordering: Option<usize>, tiny: bool) -> Result<Vec<Newest>> {
     let (chunks, generations) = if tiny { (2_000, 12) } else { (12_000, 24) };
     let parameters = Parameters {
         streams: LINEAGES,
@@ -131,9 +131,9 @@ fn age(preset: Preset, order: Option<CopyOrder>, tiny: bool) -> Result<Vec<Newes
         let old = load.snapshots.len().saturating_sub(kept);
         load.forget(&bench, old, |_| true)?;
         let mut newest = Newest { generation, ..Newest::default() };
-        if let Some(order) = order {
+        if let Some(ordering_snapshots_max) = ordering {
             let base = options(MarkAlgorithm::Auto, PLENTY_BYTES);
-            let collected = bench.collect(&CollectOptions { order, ..base })?;
+            let collected = bench.collect(&CollectOptions { ordering_snapshots_max, ..base })?;
             newest.copied_bytes = collected.report.copied_bytes;
             newest.frames_carried = collected.report.frames_carried;
             newest.collect_cpu_seconds = collected.cpu_seconds;
@@ -172,10 +172,10 @@ impl Newest {
     }
 }
 
-fn name(way: Option<CopyOrder>) -> &'static str {
+fn name(way: Option<usize>) -> &'static str {
     match way {
-        Some(CopyOrder::Newest) => "as the newest need it",
-        Some(CopyOrder::AsTheyLie) => "as they lie",
+        Some(1..) => "as the newest need it",
+        Some(0) => "as they lie",
         None => "never collected",
     }
 }
@@ -248,7 +248,7 @@ fn table(outcome: &Outcome) -> Table {
 
 fn plot(report: &mut Report, outcome: &Outcome) -> Result<()> {
     let lines = |value: fn(&Newest) -> f64| {
-        let line = |(way, all): (Option<CopyOrder>, &Vec<Newest>)| {
+        let line = |(way, all): (Option<usize>, &Vec<Newest>)| {
             let points = all.iter().map(|one| (f64::from(one.generation), value(one)));
             Series::new(name(way), points.collect())
         };

@@ -2,25 +2,32 @@
 //!
 //! | layer | adds |
 //! | --- | --- |
-//! | [`Counting`] | calls, errors and bytes per operation and top-level name |
-//! | [`Faulty`] | scripted or seeded faults, lying acknowledgements and a full device |
-//! | [`Latency`] | the time a modelled device would take, on a virtual clock |
+//! | `Counting` | calls, errors and bytes per operation and top-level name |
+//! | `Faulty` | scripted or seeded faults, lying acknowledgements and a full device |
+//! | `Latency` | the time a modelled device would take, on a virtual clock |
 //! | [`Throttled`] | a bound on bytes a second and on the share of the time that the caller works |
 //!
-//! Each is generic over the store below, which may be an `Arc<dyn Store>`, and passes the
+//! All but the last are built with the feature `testing` only. Each is generic over the store below, which may be an `Arc<dyn Store>`, and passes the
 //! conformance suite.
 
+#[cfg(any(test, feature = "testing"))]
 mod counting;
+#[cfg(any(test, feature = "testing"))]
 mod faulty;
+#[cfg(any(test, feature = "testing"))]
 mod latency;
 mod throttled;
 
+#[cfg(any(test, feature = "testing"))]
 pub use counting::{Count, Counting, Counts};
+#[cfg(any(test, feature = "testing"))]
 pub use faulty::{Call, Fault, Faulty};
+#[cfg(any(test, feature = "testing"))]
 pub use latency::{DeviceModel, Latency};
 pub use throttled::{ThrottleLimits, Throttled};
 
 /// The operations of a store, as layers tell them apart.
+#[cfg(any(test, feature = "testing"))]
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Operation {
     /// [`crate::Blobs::put`]
@@ -49,6 +56,7 @@ pub enum Operation {
     ListDecided,
 }
 
+#[cfg(any(test, feature = "testing"))]
 impl Operation {
     /// Whether it can change the store.
     #[must_use]

@@ -3,8 +3,8 @@
 
 use super::{Collector, roots_of};
 use crate::collection::enumeration;
-use crate::collection::inventory::{Inventory, InventoryItem};
-use crate::session::announced;
+use crate::collection::inventory::Inventory;
+use crate::session::evidence;
 use crate::tree::TreeReader;
 use onefold_format::record::SnapshotRecord;
 use onefold_types::{Error, Result, SessionId};
@@ -12,20 +12,21 @@ use std::collections::BTreeMap;
 
 impl Collector<'_> {
     /// A store with containers in which nothing was ever saved is more likely one that has lost its
-    /// records (rule D4), unless a backup is running that may have stored them all.
+    /// records (rule D4), unless backups that run or were stopped have stored them all.
     pub(super) fn refuse_to_empty(&self, inventory: &Inventory) -> Result<()> {
-        let oldest_ms = announced::oldest_running_ns(self.repository)?.map(|ns| ns / 1_000_000);
-        let is_older = |one: &InventoryItem| oldest_ms.is_none_or(|ms| one.id.created_ms() < ms);
-        if self.options.allow_empty || !inventory.containers.iter().any(is_older) {
+        if self.options.allow_empty {
             return Ok(());
         }
-        Err(Error::damaged(format!(
-            "the store holds {} container(s), and no record of any snapshot, not even of a \
-             forgotten one; nothing was collected. If the directory 'outcomes' was lost, bring it \
-             back from a copy of the store; if nothing was ever saved here but by backups that \
-             were stopped, run 'onefold gc --allow-empty'",
-            inventory.containers.len()
-        )))
+        let containers = inventory.containers.iter().map(|container| &container.id);
+        match evidence::without_session(self.repository, containers)? {
+            0 => Ok(()),
+            strays => Err(Error::damaged(format!(
+                "the store holds {strays} container(s) of which nothing tells who has stored them, \
+                 and no record of any snapshot, not even of a forgotten one; nothing was \
+                 collected. If the directory 'outcomes' was lost, bring it back from a copy of the \
+                 store; if they are of no use, run 'onefold gc --allow-empty'",
+            ))),
+        }
     }
 
     /// Says which snapshots are touched by damage.

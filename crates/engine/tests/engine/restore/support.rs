@@ -145,6 +145,7 @@ pub fn store_tree_avoiding(
         index_kind: None,
         rewrite: onefold_engine::chunk_store::RewriteOptions::none(),
         dry_run: false,
+        session: None,
     };
     let index = FingerprintIndex::open(repository).unwrap();
     let store = ChunkStore::open(repository, std::sync::Arc::new(index), avoid, options).unwrap();
