@@ -30,8 +30,7 @@ use super::live_set::{LiveSet, Marks};
 use super::spill::{Held, RecordFile, RecordReader, Scratch, Sorted, SpillSet, Split};
 use super::spilled_live::SpilledLive;
 use crate::chunks::{Chunk, ChunkReader, Location};
-use crate::index::FingerprintIndex;
-use crate::index::scan::EntryScan;
+use crate::index::ChunkIndex;
 use crate::job::Job;
 use crate::repository::Repository;
 use onefold_format::container::MetadataSection;
@@ -83,7 +82,7 @@ struct Tally {
 /// Marks in scratch files.
 pub struct Partitioned<'a> {
     repository: &'a Arc<Repository>,
-    index: &'a FingerprintIndex,
+    index: &'a dyn ChunkIndex,
     inventory: &'a Inventory,
     job: &'a Job,
     scratch: &'a Scratch,
@@ -97,7 +96,7 @@ impl<'a> Partitioned<'a> {
     #[must_use]
     pub fn new(
         repository: &'a Arc<Repository>,
-        index: &'a FingerprintIndex,
+        index: &'a dyn ChunkIndex,
         inventory: &'a Inventory,
         job: &'a Job,
         scratch: &'a Scratch,
@@ -181,8 +180,7 @@ impl<'a> Partitioned<'a> {
             return Ok(Vec::new());
         };
         let (repository, inventory, job) = (self.repository, self.inventory, self.job);
-        let runs = self.index.runs();
-        let mut scan = EntryScan::start(repository, &runs, &inventory.ids(), 0)?;
+        let mut scan = self.index.scan(repository, &inventory.ids(), 0)?;
         let (mut group, mut indexed, mut count) = (Vec::new(), None, 0_u64);
         let tallies = &mut self.tallies;
         let is_eligible = |ordinal: &&u32| {

@@ -41,6 +41,7 @@ fn bytes_of(parts: &[Part]) -> Vec<u8> {
 /// Files of every form that a tree can have.
 fn forms() -> Vec<Vec<Part>> {
     let random = |seed, length| Part::Bytes(random_bytes(seed, length));
+    let many = random_bytes(8, 75_000).into_iter().flat_map(|byte| [byte; 16]).collect();
     vec![
         vec![],
         vec![random(1, 1)],
@@ -51,7 +52,8 @@ fn forms() -> Vec<Vec<Part>> {
         vec![random(5, 99_999), Part::Hole(3_000_000), random(6, 2_000_000)],
         // The same chunk over and over.
         vec![Part::Bytes(vec![7; 40 * CHUNK_BYTES + 5])],
-        vec![Part::Chunks(random_bytes(8, 1_200_000), 16), Part::Hole(5), random(9, 77)],
+        // A few chunks so often that there are maps of maps of maps.
+        vec![Part::Chunks(many, 16), Part::Hole(5), random(9, 77)],
     ]
 }
 
