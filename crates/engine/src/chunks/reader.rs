@@ -43,8 +43,8 @@ pub struct ChunkReader {
     index: Arc<dyn ChunkIndex>,
     caches: Arc<ChunkCaches>,
     passed_over: Mutex<PassedOver>,
-    /// Whether any single instance is passed over: so long there is nothing to be asked about.
-    has_bad: AtomicBool,
+    /// Whether anything ever was: as long as not, nobody has to ask.
+    has_passed_over: AtomicBool,
     sections: AtomicU64,
     frames: AtomicU64,
     index_pages: AtomicU64,
@@ -58,6 +58,12 @@ struct PassedOver {
     bad: HashSet<(ContainerId, u32, u32)>,
     /// Containers that were not found; forgotten when the index is opened again.
     gone: BTreeSet<ContainerId>,
+}
+
+impl PassedOver {
+    fn holds(&self, container: ContainerId) -> bool {
+        self.unusable.contains(&container) || self.gone.contains(&container)
+    }
 }
 
 impl ChunkReader {
@@ -80,6 +86,12 @@ impl ChunkReader {
         Ok(Self::over(repository, FingerprintIndex::shared(repository)?, caches))
     }
 
+    /// A reader for a check.
+    pub fn of_check(repository: &Arc<Repository>) -> Result<Self> {
+        let caches = ChunkCaches::of_check(repository);
+        Ok(Self::over(repository, FingerprintIndex::shared(repository)?, caches))
+    }
+
     /// A reader over an index of whatever kind.
     #[must_use]
     pub fn over_index(repository: &Arc<Repository>, index: Arc<dyn ChunkIndex>) -> Self {
@@ -96,7 +108,7 @@ impl ChunkReader {
             index,
             caches,
             passed_over: Mutex::default(),
-            has_bad: AtomicBool::new(false),
+            has_passed_over: AtomicBool::new(false),
             sections: AtomicU64::new(0),
             frames: AtomicU64::new(0),
             index_pages: AtomicU64::new(0),
@@ -107,6 +119,12 @@ impl ChunkReader {
     #[must_use]
     pub fn repository(&self) -> &Arc<Repository> {
         &self.repository
+    }
+
+    /// What it asks for containers.
+    #[must_use]
+    pub fn index(&self) -> &Arc<dyn ChunkIndex> {
+        &self.index
     }
 
     /// How much reading cost so far.
@@ -123,31 +141,42 @@ impl ChunkReader {
         self.passed_over.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Passes over a container from now on: its section could not be read.
-    fn set_unusable(&self, container: ContainerId) {
-        self.passed_over().unusable.insert(container);
-        self.caches.drop_section(container);
+    fn pass_over(&self, add: impl FnOnce(&mut PassedOver)) {
+        add(&mut self.passed_over());
+        self.has_passed_over.store(true, Ordering::Release);
     }
 
-    /// Passes over a container that was not found, until the index is opened again.
-    fn set_gone(&self, container: ContainerId) {
-        self.passed_over().gone.insert(container);
+    /// Asks what is passed over, if anything is.
+    fn is_passed_over(&self, ask: impl FnOnce(&PassedOver) -> bool) -> bool {
+        self.has_passed_over.load(Ordering::Acquire) && ask(&self.passed_over())
+    }
+
+    /// Passes over a container whose section could not be read: if it was not found, until the
+    /// index is opened again.
+    fn set_unusable(&self, container: ContainerId, reason: ErrorKind) {
+        self.pass_over(|passed_over| {
+            match reason {
+                ErrorKind::NotFound => passed_over.gone.insert(container),
+                _ => passed_over.unusable.insert(container),
+            };
+        });
         self.caches.drop_section(container);
     }
 
     /// Passes over an instance of a chunk from now on: it could not be read, for such a reason.
     pub fn set_bad(&self, container: ContainerId, frame: u32, offset: u32, reason: ErrorKind) {
-        self.passed_over().bad.insert((container, frame, offset));
-        self.has_bad.store(true, Ordering::Release);
+        self.pass_over(|passed_over| {
+            passed_over.bad.insert((container, frame, offset));
+        });
         if reason == ErrorKind::NotFound {
             // The whole container has gone, probably to a collection.
-            self.set_gone(container);
+            self.set_unusable(container, reason);
         }
     }
 
     fn is_bad(&self, container: ContainerId, chunk: &ChunkDescriptor) -> bool {
-        self.has_bad.load(Ordering::Acquire)
-            && self.passed_over().bad.contains(&(container, chunk.frame, chunk.offset))
+        let instance = (container, chunk.frame, chunk.offset);
+        self.is_passed_over(|passed_over| passed_over.bad.contains(&instance))
     }
 
     /// Finds a chunk where a placement says it is; `None` if it is not there. Nothing else is
@@ -210,14 +239,24 @@ impl ChunkReader {
         outcome
     }
 
+    /// Finds a chunk in a container in which others were found before; nothing is looked for.
+    pub fn known(&self, fingerprint: &Fingerprint) -> Result<Option<Location>> {
+        let Some((container, position, kept)) = self.caches.instance(fingerprint) else {
+            return Ok(None);
+        };
+        let section = self.section_beside(container, kept)?;
+        let location = section.map(|section| Location { container, section, position });
+        Ok(location.filter(|location| !self.is_bad(container, location.descriptor())))
+    }
+
+    /// Finds nothing in a container any more before it is looked into again.
+    pub fn forget(&self, container: ContainerId) {
+        self.caches.drop_section(container);
+    }
+
     fn locate_known(&self, fingerprint: &Fingerprint) -> Result<Option<Location>> {
-        if let Some((container, position)) = self.caches.instance(fingerprint)
-            && let Some(section) = self.section(container)?
-        {
-            let location = Location { container, section, position };
-            if !self.is_bad(container, location.descriptor()) {
-                return Ok(Some(location));
-            }
+        if let Some(location) = self.known(fingerprint)? {
+            return Ok(Some(location));
         }
         let mut pages = 0;
         let containers = self.index.locate(&self.repository, fingerprint, &mut pages);
@@ -237,13 +276,19 @@ impl ChunkReader {
 
     /// The section of a container, or `None` if the container cannot be used.
     pub fn section(&self, container: ContainerId) -> Result<Option<Arc<MetadataSection>>> {
-        {
-            let passed_over = self.passed_over();
-            if passed_over.unusable.contains(&container) || passed_over.gone.contains(&container) {
-                return Ok(None);
-            }
+        self.section_beside(container, None)
+    }
+
+    /// The same for whom it may have been found in the caches already.
+    fn section_beside(
+        &self,
+        container: ContainerId,
+        kept: Option<Arc<MetadataSection>>,
+    ) -> Result<Option<Arc<MetadataSection>>> {
+        if self.is_passed_over(|passed_over| passed_over.holds(container)) {
+            return Ok(None);
         }
-        if let Some(section) = self.caches.section(container) {
+        if let Some(section) = kept.or_else(|| self.caches.section(container)) {
             return Ok(Some(section));
         }
         self.sections.fetch_add(1, Ordering::Relaxed);
@@ -254,10 +299,7 @@ impl ChunkReader {
                 Ok(Some(section))
             }
             Err(error) if error.is_damage() => {
-                match error.kind() {
-                    ErrorKind::NotFound => self.set_gone(container),
-                    _ => self.set_unusable(container),
-                }
+                self.set_unusable(container, error.kind());
                 Ok(None)
             }
             Err(error) => Err(error),

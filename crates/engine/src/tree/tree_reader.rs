@@ -64,8 +64,11 @@ impl TreeReader {
         if !reference.level.is_node() {
             return Err(Error::damaged(format!("chunk {} is no node", reference.fingerprint)));
         }
-        let bytes = self.chunks.read(&reference.fingerprint)?;
-        let node = Node::decode(&bytes)
+        let chunk = self.chunks.read(&reference.fingerprint)?;
+        if !chunk.level.is_node() {
+            return Err(Error::damaged(format!("chunk {} is no node", reference.fingerprint)));
+        }
+        let node = Node::decode(&chunk)
             .context(|| format!("chunk {} as a node", reference.fingerprint))?;
         let mut too_high = false;
         node.references(&mut |child| too_high |= child.level >= reference.level);
