@@ -4,9 +4,9 @@
 //! decides. Neighbours are likely wanted next, so whole sections and the last frames are kept
 //! ([`super::caches`]).
 //!
-//! A damaged frame says nothing about the others of its container, so what is passed over is the one
-//! instance of the one chunk that could not be read; a container is passed over as a whole only if
-//! its section cannot be read, or it has gone. Other instances are tried then; if none is left, the
+//! A damaged frame says nothing about the others of its container, so what is passed over is the
+//! one instance of the one chunk that could not be read; a container is passed over as a whole only
+//! if its section cannot be read, or it has gone. Other instances are tried then; if none is left, the
 //! index catches up with the collections that ran meanwhile, as often as there were some (protocol,
 //! R1: [`crate::index::current`]); only a chunk that is nowhere after that is reported, by name.
 //!

@@ -1,8 +1,8 @@
 //! A file of a snapshot at any offset, for whoever reads here and there: a mount, a server.
 //!
 //! # Algorithm
-//! From the root of the file's tree down, the child that the offset falls into is looked for in each
-//! map, and only that is read; the chunk at the bottom is read and verified whole, and what is
+//! From the root of the file's tree down, the child that the offset falls into is looked for in
+//! each map, and only that is read; the chunk at the bottom is read and verified whole, and what is
 //! wanted of it is copied. Holes are zeros and cost nothing.
 //!
 //! Reads are small and mostly go on where the last one ended. So the last maps and chunks are kept,
@@ -108,8 +108,8 @@ impl FileReader {
     /// Reads from an offset on until the buffer is full or the file ends; says how much it read:
     /// nothing at and beyond the end.
     ///
-    /// Errors: `Damaged`, naming the chunk, if what is asked for cannot be read; the buffer may hold
-    /// some of it then.
+    /// Errors: `Damaged`, naming the chunk, if what is asked for cannot be read; the buffer may
+    /// hold some of it then.
     pub fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<usize> {
         let left = self.size.saturating_sub(offset);
         let length = usize::try_from(left).unwrap_or(usize::MAX).min(buffer.len());
