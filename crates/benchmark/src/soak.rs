@@ -288,7 +288,6 @@ impl Soak {
             rotated: None,
             rotations: 0,
             full: false,
-            first_saved: None,
             spoilt: false,
         };
         store.passwords.truncate(if encrypted { 1 } else { 0 });

@@ -51,8 +51,9 @@ impl From<Outcome> for ExitCode {
 pub fn code_of(error: &Error) -> u8 {
     match error.kind() {
         ErrorKind::NoStore => 10,
-        ErrorKind::ReadOnly => 11,
+        ErrorKind::ReadOnly | ErrorKind::NotPermitted => 11,
         ErrorKind::WrongPassword => 12,
+        ErrorKind::Fenced | ErrorKind::Unavailable => 13,
         ErrorKind::Interrupted => INTERRUPTED,
         _ => 1,
     }
@@ -72,6 +73,8 @@ pub fn kind_name(kind: ErrorKind) -> &'static str {
         ErrorKind::Tampered => "tampered",
         ErrorKind::NoSpace => "no-space",
         ErrorKind::ReadOnly => "read-only",
+        ErrorKind::NotPermitted => "not-permitted",
+        ErrorKind::Unavailable => "unavailable",
         ErrorKind::Invalid => "invalid",
         ErrorKind::Interrupted => "interrupted",
         ErrorKind::Fenced => "fenced",
@@ -93,6 +96,9 @@ mod tests {
         let code = |kind| code_of(&Error::new(kind, ""));
         assert_eq!(code(ErrorKind::NoStore), 10);
         assert_eq!(code(ErrorKind::ReadOnly), 11);
+        assert_eq!(code(ErrorKind::NotPermitted), 11);
+        assert_eq!(code(ErrorKind::Fenced), 13);
+        assert_eq!(code(ErrorKind::Unavailable), 13);
         assert_eq!(code(ErrorKind::WrongPassword), 12);
         assert_eq!(code(ErrorKind::Interrupted), 130);
         assert_eq!(code(ErrorKind::Damaged), 1);

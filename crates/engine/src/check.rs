@@ -271,7 +271,7 @@ fn settle_doubts(
                 ));
                 Ok(())
             }
-            Err(error) if error.kind() == ErrorKind::ReadOnly => Ok(()),
+            Err(error) if error.forbids_writing() => Ok(()),
             Err(error) => Err(error),
         };
     }
@@ -286,7 +286,7 @@ fn settle_doubts(
                  again what is missing"
                     .to_owned(),
             ),
-            Err(error) if matches!(error.kind(), ErrorKind::ReadOnly | ErrorKind::NoSpace) => {
+            Err(error) if error.is_about_writing() => {
                 report.notes.push(format!("the damage could not be noted: {error}"));
             }
             Err(error) => return Err(error),

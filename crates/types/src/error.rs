@@ -33,8 +33,13 @@ pub enum ErrorKind {
     Tampered,
     /// The device has no room left.
     NoSpace,
-    /// The store or target may not be written.
+    /// The store or target may not be written by anybody, or was opened so.
     ReadOnly,
+    /// This user may not do it. It says nothing about what is stored there.
+    NotPermitted,
+    /// It cannot be had now, and may be had later: a device, a network or other processes stand in
+    /// the way. It says nothing about what is stored there.
+    Unavailable,
     /// The request makes no sense: bad argument, pattern, path or combination.
     Invalid,
     /// The user asked to stop.
@@ -127,6 +132,27 @@ impl Error {
     pub fn is_damage(&self) -> bool {
         matches!(self.kind, ErrorKind::Damaged | ErrorKind::NotFound)
     }
+
+    /// Whether this copy of something cannot be read here and now, so that another one is looked
+    /// for. It does not say that it is lost.
+    #[must_use]
+    pub fn is_unreadable(&self) -> bool {
+        let is_in_the_way =
+            matches!(self.kind, ErrorKind::Io | ErrorKind::NotPermitted | ErrorKind::Unavailable);
+        is_in_the_way || self.is_damage()
+    }
+
+    /// Whether nothing may be written there: what would be written for convenience is left out.
+    #[must_use]
+    pub fn forbids_writing(&self) -> bool {
+        matches!(self.kind, ErrorKind::ReadOnly | ErrorKind::NotPermitted)
+    }
+
+    /// Whether nothing may be written there, or there is no room for it.
+    #[must_use]
+    pub fn is_about_writing(&self) -> bool {
+        self.forbids_writing() || self.kind == ErrorKind::NoSpace
+    }
 }
 
 /// ENFILE: the machine has no open files to give.
@@ -143,7 +169,18 @@ fn kind_of(cause: &io::Error) -> ErrorKind {
         io::ErrorKind::NotFound => ErrorKind::NotFound,
         io::ErrorKind::AlreadyExists => ErrorKind::AlreadyExists,
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => ErrorKind::NoSpace,
-        io::ErrorKind::ReadOnlyFilesystem | io::ErrorKind::PermissionDenied => ErrorKind::ReadOnly,
+        io::ErrorKind::ReadOnlyFilesystem => ErrorKind::ReadOnly,
+        io::ErrorKind::PermissionDenied => ErrorKind::NotPermitted,
+        io::ErrorKind::ResourceBusy
+        | io::ErrorKind::WouldBlock
+        | io::ErrorKind::TimedOut
+        | io::ErrorKind::StaleNetworkFileHandle
+        | io::ErrorKind::HostUnreachable
+        | io::ErrorKind::NetworkUnreachable
+        | io::ErrorKind::NetworkDown
+        | io::ErrorKind::NotConnected
+        | io::ErrorKind::ConnectionReset
+        | io::ErrorKind::ConnectionAborted => ErrorKind::Unavailable,
         io::ErrorKind::UnexpectedEof => ErrorKind::Damaged,
         _ => ErrorKind::Io,
     }
@@ -213,6 +250,24 @@ mod tests {
             let told = error.context("restoring").to_string();
             assert!(told.starts_with("restoring: reading 'x': too many open files"), "{told}");
             assert!(told.contains(remedy), "{told}");
+        }
+    }
+
+    #[test]
+    fn what_is_forbidden_or_busy_says_nothing_about_what_is_stored() {
+        // EPERM, EACCES; EAGAIN, EBUSY, ETIMEDOUT, EHOSTUNREACH, ESTALE; EROFS; EIO, ENOTEMPTY.
+        for (numbers, kind, exempt) in [
+            (&[1, 13][..], ErrorKind::NotPermitted, [true, true]),
+            (&[11, 16, 110, 113, 116], ErrorKind::Unavailable, [true, false]),
+            (&[30], ErrorKind::ReadOnly, [false, true]),
+            (&[5, 39], ErrorKind::Io, [true, false]),
+        ] {
+            for number in numbers {
+                let error = Error::io("reading", io::Error::from_raw_os_error(*number));
+                assert_eq!(error.kind(), kind, "{number}");
+                assert!(!error.is_damage());
+                assert_eq!([error.is_unreadable(), error.forbids_writing()], exempt, "{number}");
+            }
         }
     }
 

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::{fs, io};
 
 /// The exit codes that are documented.
-const CODES: [i32; 7] = [0, 1, 3, 10, 11, 12, 130];
+const CODES: [i32; 8] = [0, 1, 3, 10, 11, 12, 13, 130];
 
 /// What was found about a command.
 #[derive(Debug, Default)]
@@ -120,9 +120,6 @@ impl Store {
             }
             _ => self.end_look(running, finished, all_right, &mut judgement)?,
         }
-        if !self.snapshots.is_empty() {
-            self.first_saved.get_or_insert(moment);
-        }
         Ok(judgement)
     }
 
@@ -175,12 +172,8 @@ impl Store {
     fn excuse(&self, running: &Running, finished: &Finished, full: bool) -> bool {
         let password = self.passwords.get(running.plan.password);
         let changed = password.is_some_and(|one| !one.sure || one.touched > running.moment);
-        // Containers without any record of a snapshot are taken for a loss.
-        let empty = self.first_saved.is_none_or(|saved| saved >= running.moment);
-        let collects = matches!(running.plan.subject, Subject::Collect { .. });
         finished.disturbed
             || self.met_a_rotation(running, finished)
-            || (empty && collects)
             || (full && self.device.is_some())
             || (matches!(finished.code, Some(1 | 12)) && changed)
     }

@@ -124,8 +124,6 @@ pub struct Store {
     pub rotations: usize,
     /// Whether a command found the device full lately.
     pub full: bool,
-    /// When the first snapshot was known to be saved.
-    pub first_saved: Option<u64>,
     /// Whether something was found: what follows from it is not told again.
     pub spoilt: bool,
 }
@@ -291,7 +289,6 @@ mod tests {
             rotated: None,
             rotations: 0,
             full: false,
-            first_saved: None,
             spoilt: false,
         };
         store.add("a", snapshot());

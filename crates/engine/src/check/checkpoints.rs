@@ -6,7 +6,6 @@
 //! that are there; nobody can tell why, so it is a problem.
 
 use super::CheckReport;
-use super::decisions::is_about_writing;
 use crate::repository::Repository;
 use crate::session::checkpoints::{self, Checkpoints, Ending, Part, Parts, read_all};
 use crate::session::decided::DecidedName;
@@ -51,7 +50,7 @@ fn about_unreadable(
     }
     match checkpoints::remove(repository, id) {
         Ok(()) => Ok(format!("'{name}' {what}: it was removed ({error})")),
-        Err(error) if is_about_writing(error.kind()) => {
+        Err(error) if error.is_about_writing() => {
             Ok(format!("'{name}' {what}, and it can be removed ({error})"))
         }
         Err(error) => Err(error),

@@ -368,7 +368,10 @@ fn unless_stale<T>(opened: Result<T>) -> Result<Result<T>> {
 
 /// Whether an error is about the one object that was read, so that the check can go on.
 pub fn is_of_one_object(error: &Error) -> bool {
-    matches!(error.kind(), ErrorKind::Damaged | ErrorKind::Io | ErrorKind::LimitExceeded)
+    matches!(
+        error.kind(),
+        ErrorKind::Damaged | ErrorKind::Io | ErrorKind::NotPermitted | ErrorKind::LimitExceeded
+    )
 }
 
 /// The checksum by which a section in a pack is compared with the container's own.

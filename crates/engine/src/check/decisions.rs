@@ -75,9 +75,9 @@ fn check_free_names(repository: &Repository, report: &mut CheckReport) -> Result
         let copy = Key::new(name.copy_name())?;
         let second = repository.store().decided(&copy).err();
         for error in [first, second].into_iter().flatten() {
-            match error.kind() {
-                ErrorKind::Io => report.problems.push(error.to_string()),
-                _ => return Err(error),
+            match is_in_the_way(&error) {
+                true => report.problems.push(error.to_string()),
+                false => return Err(error),
             }
         }
     }
@@ -96,7 +96,7 @@ fn mend_tombstones(repository: &Repository, record: bool, report: &mut CheckRepo
         };
         report.notes.push(match mended {
             Ok(()) => format!("'{name}' was not what was written; a second copy tells it again"),
-            Err(error) if is_about_writing(error.kind()) => {
+            Err(error) if error.is_about_writing() => {
                 format!("'{name}' is not what was written, but the newest plan tells the same")
             }
             Err(error) => return Err(error),
@@ -118,7 +118,7 @@ fn check_listing(
     });
     match listed {
         Ok(()) => {}
-        Err(error) if matches!(error.kind(), ErrorKind::Io | ErrorKind::Invalid) => {
+        Err(error) if is_in_the_way(&error) || error.kind() == ErrorKind::Invalid => {
             report.problems.push(format!("'{directory}' cannot be listed: {error}"));
         }
         Err(error) => return Err(error),
@@ -150,10 +150,10 @@ fn check_name(
         }
         [CopyState::Sound, _] | [_, CopyState::Sound] => match name.mend(repository) {
             Ok(()) => report.notes.push(format!("'{first}' had one copy; it has two again")),
-            Err(error) if is_about_writing(error.kind()) => {
+            Err(error) if error.is_about_writing() => {
                 report.notes.push(format!("'{first}' has one copy instead of two: {error}"));
             }
-            Err(error) if error.kind() == ErrorKind::Io => report.problems.push(format!(
+            Err(error) if is_in_the_way(&error) => report.problems.push(format!(
                 "'{first}' or '{second}' cannot be read, and the other one can: {error}"
             )),
             Err(error) => return Err(error),
@@ -197,6 +197,8 @@ fn report_lost(
     Ok(())
 }
 
-pub(super) fn is_about_writing(kind: ErrorKind) -> bool {
-    matches!(kind, ErrorKind::ReadOnly | ErrorKind::NoSpace)
+/// Whether something stands in the place of an object, or it may not be read: a problem of the
+/// store, which a check reports and goes on.
+fn is_in_the_way(error: &Error) -> bool {
+    matches!(error.kind(), ErrorKind::Io | ErrorKind::NotPermitted)
 }

@@ -19,7 +19,7 @@ pub fn check(repository: &Repository, record: bool, report: &mut CheckReport) ->
     let (notes, problems) = (&mut report.notes, &mut report.problems);
     match repository.check_generations(record, notes, problems) {
         // The next check puts what is missing.
-        Err(error) if matches!(error.kind(), ErrorKind::ReadOnly | ErrorKind::NoSpace) => {
+        Err(error) if error.is_about_writing() => {
             report.notes.push(format!("a generation of keys has one copy instead of two: {error}"));
             Ok(())
         }

@@ -236,7 +236,7 @@ impl Resolver {
                         Err(error) => Ok(FoundNode::Wrong(error.to_string())),
                     };
                 }
-                Err(error) if error.is_damage() || error.kind() == ErrorKind::Io => {
+                Err(error) if error.is_unreadable() => {
                     let frame = location.descriptor().frame;
                     self.set_damaged(location.container, frame, &error);
                     problem = Some(error.to_string());

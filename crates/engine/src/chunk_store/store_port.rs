@@ -9,7 +9,7 @@ use crate::container::reader;
 use crate::index::ChunkIndex;
 use crate::repository::Repository;
 use onefold_policy::ports::{IndexPort, Instance};
-use onefold_types::{ContainerId, ErrorKind, Fingerprint, Result};
+use onefold_types::{ContainerId, Fingerprint, Result};
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -113,7 +113,7 @@ impl IndexPort for StorePort {
             }
             // Gone, damaged, or not to be read just now: its chunks are stored again (R20), which
             // is always safe.
-            Err(error) if error.is_damage() || error.kind() == ErrorKind::Io => Ok(None),
+            Err(error) if error.is_unreadable() => Ok(None),
             Err(error) => Err(error),
         }
     }

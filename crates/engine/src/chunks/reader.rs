@@ -267,7 +267,7 @@ impl ChunkReader {
                 Ok(None) => {}
                 Ok(found) => return Ok(found),
                 // Another instance may be readable.
-                Err(error) if error.kind() == ErrorKind::Io => failed = Some(error),
+                Err(error) if error.is_unreadable() => failed = Some(error),
                 Err(error) => return Err(error),
             }
         }

@@ -10,15 +10,14 @@
 //! collection takes it over.
 
 mod account;
+mod copying;
 mod missing;
 mod refusals;
 mod rounds;
 mod second_mark;
 
 use super::cleaning;
-use super::copy::{CopyForward, Rescued};
-use super::enumeration;
-use super::gathered::Gathered;
+use super::copy::Rescued;
 use super::inventory::{Inventory, InventoryItem};
 use super::live_set::{CONTAINERS_PER_QUESTION, Marks};
 use super::mark::{MARKS_MIN_BYTES, MarkReport, Marker};
@@ -37,13 +36,12 @@ use crate::session::forgetting;
 use crate::session::marks::{self, Marks as HiddenMarks};
 use crate::session::quarantine;
 use crate::session::snapshots;
-use crate::tree::TreeReader;
 use account::Account;
 use missing::Missing;
 use onefold_format::layout::ChangeName;
 use onefold_format::record::SnapshotRecord;
 use onefold_policy::collection::select::{ContainerLiveness, Selection, select};
-use onefold_types::{ContainerId, Error, ErrorKind, Fingerprint, PlanId, Result, SessionId};
+use onefold_types::{ContainerId, Error, ErrorKind, PlanId, Result, SessionId};
 use rounds::Rounds;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -144,7 +142,10 @@ impl<'a> Collector<'a> {
                 Err(error) => return Err(error),
             }
         }
-        Err(Error::new(ErrorKind::Fenced, "other collections are at work all the time; try later"))
+        Err(Error::new(
+            ErrorKind::Unavailable,
+            "other collections are at work all the time; try later",
+        ))
     }
 
     fn is_overtaken(&self, epoch: u64) -> Result<bool> {
@@ -176,7 +177,10 @@ impl<'a> Collector<'a> {
                 }
             }
         }
-        Err(Error::new(ErrorKind::Fenced, "other collections are at work all the time; try later"))
+        Err(Error::new(
+            ErrorKind::Unavailable,
+            "other collections are at work all the time; try later",
+        ))
     }
 
     /// Marks, chooses and goes through all rounds; `false` if another collector was faster.
@@ -441,74 +445,6 @@ impl<'a> Collector<'a> {
         let stored_bytes =
             condemned.iter().map(|id| (*id, stored_bytes(&marked.liveness, &[*id]))).collect();
         Ok(Round { condemned: taken.condemned, stored_bytes })
-    }
-
-    /// The live chunks of containers, and which of the containers have some.
-    fn gather(
-        &self,
-        inventory: &Inventory,
-        condemned: &[ContainerId],
-        marks: &Marks,
-    ) -> Result<(Gathered, BTreeSet<ContainerId>)> {
-        let (mut gathered, mut live_in) = (Gathered::default(), BTreeSet::new());
-        let wanted = |container: &InventoryItem| condemned.binary_search(&container.id).is_ok();
-        inventory.scan(self.repository, &wanted, self.job, &mut |ordinal, section| {
-            if let Some(container) = inventory.containers.get(ordinal) {
-                let is_live = |chunk: &Fingerprint| marks.contains(chunk.prefix());
-                if gathered.add(container.id, section, is_live) {
-                    live_in.insert(container.id);
-                }
-            }
-            Ok(())
-        })?;
-        Ok((gathered, live_in))
-    }
-
-    fn copy(
-        &self,
-        inventory: &Inventory,
-        condemned: &[ContainerId],
-        mut gathered: Gathered,
-        dead_max_bytes: u64,
-        snapshots: &BTreeMap<SessionId, SnapshotRecord>,
-        stored: &mut Vec<ContainerId>,
-    ) -> Result<Rescued> {
-        let (repository, job, threads) = (self.repository, self.job, self.options.threads);
-        let proved = &self.proved;
-        let copier = CopyForward { repository, inventory, condemned, proved, threads, job };
-        copier.drop_held_elsewhere(&mut gathered)?;
-        self.rank(&mut gathered, snapshots)?;
-        copier.run(gathered, dead_max_bytes, stored)
-    }
-
-    /// Puts chunks in the order in which the newest snapshot of every source needs them.
-    fn rank(
-        &self,
-        gathered: &mut Gathered,
-        snapshots: &BTreeMap<SessionId, SnapshotRecord>,
-    ) -> Result<()> {
-        if gathered.is_empty() {
-            return Ok(());
-        }
-        let mut newest: Vec<&SnapshotRecord> = snapshots.values().collect();
-        newest.sort_by_key(|record| std::cmp::Reverse(record.started_ns));
-        let mut sources = BTreeSet::new();
-        newest.retain(|record| sources.insert((record.host.clone(), record.paths.clone())));
-        newest.truncate(self.options.ordering_snapshots_max);
-        let reader = TreeReader::open(self.repository)?;
-        let mut next = 0;
-        let roots = roots_of(newest);
-        enumeration::logical(&reader, &roots, self.job, &mut |fingerprint| {
-            if let Some(spot) = gathered.chunks.get_mut(fingerprint)
-                && spot.rank == u32::MAX
-                && next < u32::MAX
-            {
-                spot.rank = next;
-                next += 1;
-            }
-            Ok(())
-        })?;
-        Ok(())
     }
 
     fn settle(&mut self, number: u64) -> Result<()> {

@@ -35,7 +35,7 @@ use crate::job::Job;
 use crate::repository::Repository;
 use crate::session::quarantine;
 use onefold_format::container::{ChunkDescriptor, MetadataSection};
-use onefold_types::{ContainerId, ErrorKind, Fingerprint, Level, Result, limits};
+use onefold_types::{ContainerId, ErrorKind, Fingerprint, Level, Result, invariant, limits};
 use std::collections::{BTreeSet, HashSet};
 use std::sync::{Arc, Mutex};
 
@@ -50,6 +50,8 @@ pub struct Rescued {
     pub stored_bytes: u64,
     /// Frames copied as they were.
     pub frames_carried: u64,
+    /// Chunks that could not be read.
+    pub unread: u64,
     /// Containers with a live chunk that could not be read, and why.
     pub kept: Vec<(ContainerId, String)>,
     /// The new containers, all read back.
@@ -103,6 +105,7 @@ impl CopyForward<'_> {
         }
         let reader = ChunkReader::apart(self.repository)?;
         let context = self.open_log()?;
+        let wanted = gathered.chunks.len() as u64;
         let frames = gathered.into_frames(dead_max_bytes);
         let handed_in = match self.copy(frames, &context, &reader, &mut rescued) {
             Ok(handed_in) => handed_in,
@@ -111,6 +114,14 @@ impl CopyForward<'_> {
                 return Err(error);
             }
         };
+        let (copied, unread) = (rescued.chunks, rescued.unread);
+        invariant!(
+            copied + unread == wanted,
+            "a live chunk was passed over",
+            copied,
+            unread,
+            wanted
+        );
         let durable = context.log.settle()?;
         // Its buffers are as large as what is read back beside them.
         drop(context);
@@ -181,7 +192,7 @@ impl CopyForward<'_> {
             match reader.read_together(container, section, frame) {
                 Ok(_) => held.extend(frame.iter().map(|chunk| chunk.fingerprint)),
                 // Then what is to go is copied, and the next backup need not rely on it either.
-                Err(error) if error.is_damage() || error.kind() == ErrorKind::Io => {
+                Err(error) if error.is_unreadable() => {
                     if error.kind() == ErrorKind::Damaged {
                         let problem = error.to_string();
                         quarantine::record(self.repository, container, &problem, &mut Vec::new())?;
@@ -272,6 +283,7 @@ impl CopyForward<'_> {
             let chunk = match read {
                 Ok(chunk) => chunk,
                 Err(error) if error.is_damage() => {
+                    rescued.unread += 1;
                     if rescued.kept.iter().all(|(kept, _)| *kept != spot.container) {
                         rescued.kept.push((spot.container, error.to_string()));
                     }

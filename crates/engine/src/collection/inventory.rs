@@ -49,6 +49,8 @@ pub struct ScanCounters {
     pub packs: u64,
     /// Sections read from containers.
     pub sections: u64,
+    /// Containers that were listed and are gone.
+    pub vanished: u64,
 }
 
 impl Inventory {
@@ -143,7 +145,7 @@ impl Inventory {
                     counters.sections += 1;
                     each(ordinal, &opened)?;
                 }
-                Err(error) if error.kind() == ErrorKind::NotFound => {}
+                Err(error) if error.kind() == ErrorKind::NotFound => counters.vanished += 1,
                 Err(error) => return Err(error),
             }
             job.progress.add(1, 0);

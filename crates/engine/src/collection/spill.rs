@@ -90,7 +90,10 @@ impl Scratch {
         let directory = self.0.directory.display();
         let error = Error::io(format!("a scratch file in '{directory}'"), cause);
         match error.kind() {
-            ErrorKind::NoSpace | ErrorKind::ReadOnly | ErrorKind::Exhausted => error,
+            ErrorKind::NoSpace
+            | ErrorKind::ReadOnly
+            | ErrorKind::NotPermitted
+            | ErrorKind::Exhausted => error,
             _ => error.with_kind(ErrorKind::Io),
         }
     }

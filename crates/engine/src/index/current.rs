@@ -30,7 +30,7 @@ pub const CATCH_UPS_MAX: usize = 64;
 #[must_use]
 pub fn changes_too_often(fingerprint: &Fingerprint) -> Error {
     Error::new(
-        ErrorKind::Io,
+        ErrorKind::Unavailable,
         format!(
             "chunk {fingerprint} was looked for {CATCH_UPS_MAX} times, and the index had changed \
              each time; try again when fewer processes write to the store"
@@ -52,7 +52,7 @@ impl FingerprintIndex {
         let (job, _) = Job::unattended();
         let has_grown = match rebuild::replay(repository, self, &job) {
             Ok(replayed) => replayed.containers > 0,
-            Err(error) if error.kind() == ErrorKind::ReadOnly => {
+            Err(error) if error.forbids_writing() => {
                 state.is_read_only = true;
                 false
             }

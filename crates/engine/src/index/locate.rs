@@ -90,7 +90,7 @@ impl FingerprintIndex {
         for run in opened.runs() {
             match self.ask_run(&ask, run, &[(prefix, 0)], &mut found, &mut 0) {
                 Ok(()) => {}
-                Err(error) if error.is_damage() || error.kind() == ErrorKind::Io => {}
+                Err(error) if error.is_unreadable() => {}
                 Err(error) => return Err(error),
             }
         }

@@ -85,7 +85,7 @@ pub fn replay_containers(
         match reader::read_section(repository, id) {
             Ok(section) => replay.take(id, &section, &mut replayed)?,
             // One object that cannot be read does not keep the others from being found.
-            Err(error) if error.is_damage() || error.kind() == ErrorKind::Io => {
+            Err(error) if error.is_unreadable() => {
                 replayed.unreadable += 1;
             }
             Err(error) => return Err(error),

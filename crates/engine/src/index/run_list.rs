@@ -34,5 +34,5 @@ fn list_once(repository: &Repository) -> Result<Vec<RunId>> {
 
 /// The error where they change as often as they are looked at.
 pub(super) fn changing() -> Error {
-    Error::new(ErrorKind::Fenced, "the runs of the index change all the time; try again")
+    Error::new(ErrorKind::Unavailable, "the runs of the index change all the time; try again")
 }

@@ -526,7 +526,8 @@ fn is_about_source(error: &Error) -> bool {
         error.kind(),
         ErrorKind::NotFound
             | ErrorKind::Io
-            | ErrorKind::ReadOnly
+            | ErrorKind::NotPermitted
+            | ErrorKind::Unavailable
             | ErrorKind::Source
             | ErrorKind::LimitExceeded
     )

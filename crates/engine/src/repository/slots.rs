@@ -240,7 +240,7 @@ fn made_current(
         KeyStatus::Ahead => match generations::decide(store, own, &*environment.randomness) {
             Ok(is_it) => is_it,
             // Where nothing can be written nothing is sealed either.
-            Err(error) if error.kind() == ErrorKind::ReadOnly => true,
+            Err(error) if error.forbids_writing() => true,
             Err(error) => return Err(error),
         },
     };

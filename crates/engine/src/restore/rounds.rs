@@ -58,12 +58,10 @@ impl Restorer<'_> {
                 Ok(location) => {
                     again.push(&location, piece.output, piece.file_offset, u64::from(piece.length))
                 }
-                Err(error) if error.is_damage() || error.kind() == ErrorKind::Io => {
-                    Err(Error::damaged(format!(
-                        "its bytes from {} on cannot be read: {}",
-                        piece.file_offset, lost.reason.1
-                    )))
-                }
+                Err(error) if error.is_unreadable() => Err(Error::damaged(format!(
+                    "its bytes from {} on cannot be read: {}",
+                    piece.file_offset, lost.reason.1
+                ))),
                 Err(error) => return Err(error),
             };
             if let Err(error) = pushed {

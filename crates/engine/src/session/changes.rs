@@ -462,7 +462,7 @@ fn changed_all_the_time(id: SessionId) -> Error {
         "snapshot {} is changed by others all the time ({TRIES_MAX} times in a row); try again",
         id.short()
     );
-    Error::new(ErrorKind::Fenced, message)
+    Error::new(ErrorKind::Unavailable, message)
 }
 
 fn lost_sentence(id: SessionId, name: &str) -> String {

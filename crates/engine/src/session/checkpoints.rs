@@ -208,7 +208,7 @@ impl Parts {
 
 /// Whether an error is about checkpoints alone, which nobody needs.
 fn is_passed_over(error: &Error) -> bool {
-    error.is_damage() || matches!(error.kind(), ErrorKind::Io | ErrorKind::Invalid)
+    error.is_unreadable() || error.kind() == ErrorKind::Invalid
 }
 
 /// Reads one checkpoint that was listed with this length.

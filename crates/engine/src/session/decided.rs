@@ -179,7 +179,9 @@ impl DecidedName {
                 Some(_) => CopyState::Sound,
                 None => CopyState::Unreadable,
             }),
-            Err(error) if error.kind() == ErrorKind::Io => Ok(CopyState::Unreadable),
+            Err(error) if matches!(error.kind(), ErrorKind::Io | ErrorKind::NotPermitted) => {
+                Ok(CopyState::Unreadable)
+            }
             Err(error) => Err(error),
         };
         let first = repository.store().decided(&Key::new(self.name.as_str())?);
@@ -305,7 +307,7 @@ pub fn names(repository: &Repository, directory: &str) -> Result<BTreeSet<String
 #[must_use]
 pub fn changes_too_often(directory: &str) -> Error {
     Error::new(
-        ErrorKind::Io,
+        ErrorKind::Unavailable,
         format!(
             "'{directory}' was listed {LISTS_MAX} times and showed new names each time; try again \
              when fewer processes write to the store"

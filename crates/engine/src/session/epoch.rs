@@ -119,7 +119,7 @@ pub fn newest(repository: &Repository) -> Result<Newest> {
             Err(error) => return Err(error.context(format!("epoch {number}"))),
         }
     }
-    Err(Error::new(ErrorKind::Fenced, "collections end one after the other; try again"))
+    Err(Error::new(ErrorKind::Unavailable, "collections end one after the other; try again"))
 }
 
 /// The number of the newest epoch; 0 before the first collection.

@@ -78,7 +78,7 @@ pub(crate) fn record(
     match repository.store().put(&key, &sealed) {
         Ok(()) => Ok(()),
         Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(()),
-        Err(error) if matches!(error.kind(), ErrorKind::ReadOnly | ErrorKind::NoSpace) => {
+        Err(error) if error.is_about_writing() => {
             notes.push(format!("the quarantine of container {id} could not be recorded: {error}"));
             Ok(())
         }
@@ -117,7 +117,7 @@ pub(crate) fn remove(
         Ok(()) => notes.push(format!(
             "container {id} is whole again, or gone and not needed; its quarantine is over"
         )),
-        Err(error) if error.kind() == ErrorKind::ReadOnly => {}
+        Err(error) if error.forbids_writing() => {}
         Err(error) => return Err(error),
     }
     Ok(())

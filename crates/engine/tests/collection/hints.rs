@@ -213,7 +213,7 @@ fn r71_an_index_that_changes_all_the_time_is_an_error_and_not_a_part() {
     });
     let repository = open_on(Arc::new(store), 31).unwrap();
     let error = FingerprintIndex::open(&repository).map(drop).unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Fenced);
+    assert_eq!(error.kind(), ErrorKind::Unavailable);
     assert!(error.to_string().contains("try again"), "{error}");
 }
 

@@ -18,6 +18,7 @@ mod due;
 mod faults_of_the_store;
 mod full;
 mod gated;
+mod hard_ends;
 mod hints;
 mod holding;
 mod marking;

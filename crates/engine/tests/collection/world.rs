@@ -300,7 +300,7 @@ impl World {
                         .and_then(|repository| (actor.task)(self, &repository));
                     if let Err(error) = result
                         && !schedule.has_crashed(number)
-                        && error.kind() != ErrorKind::Fenced
+                        && !matches!(error.kind(), ErrorKind::Fenced | ErrorKind::Unavailable)
                     {
                         problems.lock().unwrap().push(format!("actor {number}: {error}"));
                     }

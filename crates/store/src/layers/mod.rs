@@ -7,8 +7,8 @@
 //! | `Latency` | the time a modelled device would take, on a virtual clock |
 //! | [`Throttled`] | a bound on bytes a second and on the share of the time that the caller works |
 //!
-//! All but the last are built with the feature `testing` only. Each is generic over the store below, which may be an `Arc<dyn Store>`, and passes the
-//! conformance suite.
+//! All but the last are built with the feature `testing` only. Each is generic over the store
+//! below, which may be an `Arc<dyn Store>`, and passes the conformance suite.
 
 #[cfg(any(test, feature = "testing"))]
 mod counting;

@@ -491,7 +491,7 @@ impl<D: Disk> Objects<D> {
 /// The same error, of a kind that says nothing about an object.
 pub(super) fn of_the_device(error: Error) -> Error {
     match error.kind() {
-        ErrorKind::Exhausted => error,
+        ErrorKind::Exhausted | ErrorKind::NotPermitted | ErrorKind::Unavailable => error,
         _ => error.with_kind(ErrorKind::Io),
     }
 }

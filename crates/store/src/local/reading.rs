@@ -178,8 +178,6 @@ impl<D: Disk> Objects<D> {
         let error = self.error("reading", key.as_str(), cause);
         match error.kind() {
             _ if absent => error.with_kind(ErrorKind::NotFound),
-            // That reading is forbidden says nothing about writing.
-            ErrorKind::ReadOnly => error.with_kind(ErrorKind::Io),
             _ => error,
         }
     }

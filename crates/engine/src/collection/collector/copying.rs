@@ -1,0 +1,96 @@
+//! What is live in condemned containers, and its copies (G2): which chunks there are, in which
+//! order they are copied, and that none of them is passed over.
+
+use super::{Collector, roots_of};
+use crate::collection::copy::{CopyForward, Rescued};
+use crate::collection::enumeration;
+use crate::collection::gathered::Gathered;
+use crate::collection::inventory::{Inventory, InventoryItem};
+use crate::collection::live_set::Marks;
+use crate::tree::TreeReader;
+use onefold_format::record::SnapshotRecord;
+use onefold_types::{ContainerId, Fingerprint, Result, SessionId, invariant};
+use std::collections::{BTreeMap, BTreeSet};
+
+impl Collector<'_> {
+    /// The live chunks of containers, and which of the containers have some.
+    pub(super) fn gather(
+        &self,
+        inventory: &Inventory,
+        condemned: &[ContainerId],
+        marks: &Marks,
+    ) -> Result<(Gathered, BTreeSet<ContainerId>)> {
+        let (mut gathered, mut live_in) = (Gathered::default(), BTreeSet::new());
+        let mut scanned = 0;
+        let wanted = |container: &InventoryItem| condemned.binary_search(&container.id).is_ok();
+        let counters =
+            inventory.scan(self.repository, &wanted, self.job, &mut |ordinal, section| {
+                if let Some(container) = inventory.containers.get(ordinal) {
+                    let is_live = |chunk: &Fingerprint| marks.contains(chunk.prefix());
+                    if gathered.add(container.id, section, is_live) {
+                        live_in.insert(container.id);
+                    }
+                    scanned += 1;
+                }
+                Ok(())
+            })?;
+        // What is not looked at is deleted with whatever is live in it.
+        let listed = condemned.iter().filter(|id| inventory.ordinal(**id).is_some()).count() as u64;
+        let vanished = counters.vanished;
+        invariant!(
+            scanned + vanished == listed,
+            "a condemned container was not looked at",
+            scanned,
+            vanished,
+            listed
+        );
+        Ok((gathered, live_in))
+    }
+
+    pub(super) fn copy(
+        &self,
+        inventory: &Inventory,
+        condemned: &[ContainerId],
+        mut gathered: Gathered,
+        dead_max_bytes: u64,
+        snapshots: &BTreeMap<SessionId, SnapshotRecord>,
+        stored: &mut Vec<ContainerId>,
+    ) -> Result<Rescued> {
+        let (repository, job, threads) = (self.repository, self.job, self.options.threads);
+        let proved = &self.proved;
+        let copier = CopyForward { repository, inventory, condemned, proved, threads, job };
+        copier.drop_held_elsewhere(&mut gathered)?;
+        self.rank(&mut gathered, snapshots)?;
+        copier.run(gathered, dead_max_bytes, stored)
+    }
+
+    /// Puts chunks in the order in which the newest snapshot of every source needs them.
+    pub(super) fn rank(
+        &self,
+        gathered: &mut Gathered,
+        snapshots: &BTreeMap<SessionId, SnapshotRecord>,
+    ) -> Result<()> {
+        if gathered.is_empty() {
+            return Ok(());
+        }
+        let mut newest: Vec<&SnapshotRecord> = snapshots.values().collect();
+        newest.sort_by_key(|record| std::cmp::Reverse(record.started_ns));
+        let mut sources = BTreeSet::new();
+        newest.retain(|record| sources.insert((record.host.clone(), record.paths.clone())));
+        newest.truncate(self.options.ordering_snapshots_max);
+        let reader = TreeReader::open(self.repository)?;
+        let mut next = 0;
+        let roots = roots_of(newest);
+        enumeration::logical(&reader, &roots, self.job, &mut |fingerprint| {
+            if let Some(spot) = gathered.chunks.get_mut(fingerprint)
+                && spot.rank == u32::MAX
+                && next < u32::MAX
+            {
+                spot.rank = next;
+                next += 1;
+            }
+            Ok(())
+        })?;
+        Ok(())
+    }
+}
