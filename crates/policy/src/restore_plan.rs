@@ -7,13 +7,9 @@
 //!
 //! | module | engine | after |
 //! | --- | --- | --- |
-//! | `container_cache` | the last containers read stay in memory | LRU, the yardstick of FAST'13 |
-//! | `chunk_cache` | the last chunks used stay in memory | LRU, FAST'13, section 5 |
-//! | `forward_assembly` | an area of the recipe is filled at a time, or rolls | FAST'13, section 4.2 |
-//! | `adaptive` | a rolling area with a chunk cache that looks ahead | ALACC, FAST'18 |
-//! | `optimal` | the container that is needed last leaves | Belady, 1966 |
 //! | `optimal_chunks` | the chunk that is needed last leaves | ours: Belady for chunks |
 //! | `direct` | each container is read once | ours: for outputs that can be written anywhere |
+//! | `baselines` | five engines of the papers | for comparison, by name only |
 //!
 //! Invariants: each place of the recipe is in exactly one read, and that read is of the container
 //! that the recipe names there; the places of a read ascend; no read is without places; if the
@@ -25,20 +21,16 @@
 //! Memory: some 40 bytes for each place of the recipe while planning, 4 bytes in the plan. Time is
 //! near linear in the places and in the chunks of the containers read.
 
-mod adaptive;
-mod chunk_cache;
-mod container_cache;
+mod baselines;
 mod direct;
 mod engine;
-mod forward_assembly;
 mod layout;
-mod optimal;
 mod optimal_chunks;
-mod recency;
 mod served;
 
 pub use engine::{ENGINE_MEMORY_RANGE_BYTES, RestoreEngine};
 
+use baselines::{adaptive, chunk_cache, container_cache, forward_assembly, optimal};
 use layout::Layout;
 use onefold_types::{Error, Result};
 use served::Served;

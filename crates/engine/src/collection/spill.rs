@@ -22,7 +22,7 @@
 //! # Concurrency
 //! A set belongs to one thread at a time; several sets may share a [`Scratch`].
 
-use onefold_types::{Error, ErrorKind, Result};
+use onefold_types::{Error, ErrorKind, Result, bug};
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -201,7 +201,11 @@ impl<const WORDS: usize> RecordReader<'_, WORDS> {
             return Ok(None);
         }
         let end = self.at + RecordFile::<WORDS>::RECORD_BYTES;
-        let (words, _) = self.bytes.get(self.at..end).unwrap_or_default().as_chunks::<8>();
+        // A record made of zeros would mark or free something else.
+        let bytes = self.bytes.get(self.at..end).ok_or_else(|| {
+            bug!("a scratch file ends within a record", self.at, end, self.bytes.len())
+        })?;
+        let (words, _) = bytes.as_chunks::<8>();
         let mut record = [0; WORDS];
         for (word, bytes) in record.iter_mut().zip(words) {
             *word = u64::from_le_bytes(*bytes);

@@ -33,7 +33,7 @@
 
 use super::mark_vector::fits_memory;
 use super::mix::{GOLDEN_RATIO, finalise};
-use onefold_types::{Error, ErrorKind, Result};
+use onefold_types::{Error, ErrorKind, Result, bug};
 use std::collections::BinaryHeap;
 
 /// Keys in a bucket on average, in hundredths: with a seed of eight bits, 1.33 bits a key.
@@ -258,22 +258,22 @@ impl Level {
                 waiting.push((urgency(bucket, range_of(bucket).len()), bucket));
             }
             let Some((_, bucket)) = waiting.pop() else { break };
-            let keys = members.get(range_of(bucket)).unwrap_or_default();
+            // A key without a position of its own would share that of another: what is live would
+            // count as dead.
+            let lost = || bug!("a perfect hash loses keys", bucket, members.len(), self.positions);
+            let keys = members.get(range_of(bucket)).ok_or_else(lost)?;
             hashes.clear();
             hashes.extend(keys.iter().take(BUCKET_KEYS_MAX + 1).map(&hash));
             let seed = self.best_seed(&hashes, &used).unwrap_or(BUMPED);
-            if let Some(chosen) = self.seeds.get_mut(bucket) {
-                *chosen = seed;
-            }
+            *self.seeds.get_mut(bucket).ok_or_else(lost)? = seed;
             if seed == BUMPED {
                 left.extend_from_slice(keys);
                 continue;
             }
             for hash in &hashes {
                 let position = self.place(*hash, seed);
-                if let Some(word) = used.get_mut((position / 64) as usize) {
-                    *word |= 1 << (position % 64);
-                }
+                let word = used.get_mut((position / 64) as usize).ok_or_else(lost)?;
+                *word |= 1 << (position % 64);
             }
         }
         Ok(self)
@@ -283,9 +283,12 @@ impl Level {
     fn bucket_ends(&self, members: &[u64], hash: impl Fn(&u64) -> u64) -> Result<Vec<u32>> {
         let mut ends: Vec<u32> = zeros(Some(self.seeds.len()))?;
         for member in members {
-            if let Some(size) = ends.get_mut(self.bucket(hash(member))) {
-                *size += 1;
-            }
+            let bucket = self.bucket(hash(member));
+            let buckets = ends.len();
+            let size = ends
+                .get_mut(bucket)
+                .ok_or_else(|| bug!("a perfect hash has no bucket for a key", bucket, buckets))?;
+            *size += 1;
         }
         let mut total = 0;
         for end in &mut ends {

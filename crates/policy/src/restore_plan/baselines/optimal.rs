@@ -6,12 +6,12 @@
 //! taken: this engine never reads more than the container cache of the same memory.
 
 use super::container_cache;
-use super::layout::{Layout, NEVER};
-use super::served::Served;
+use crate::restore_plan::layout::{Layout, NEVER};
+use crate::restore_plan::served::Served;
 use std::collections::BTreeSet;
 
 /// With a cache of that many bytes; one container is always held.
-pub(super) fn serve(layout: &Layout, memory_bytes: u64) -> Served {
+pub(in crate::restore_plan) fn serve(layout: &Layout, memory_bytes: u64) -> Served {
     let optimal = serve_by_next_use(layout, memory_bytes);
     let recent = container_cache::serve(layout, memory_bytes);
     if recent.reads() < optimal.reads() { recent } else { optimal }

@@ -4,12 +4,12 @@
 //! ago leave until it fits. Whole containers are counted, although the plan lets go of chunks that
 //! the recipe does not need again, so that the figures are those of the published cache.
 
-use super::layout::Layout;
 use super::recency::Recency;
-use super::served::Served;
+use crate::restore_plan::layout::Layout;
+use crate::restore_plan::served::Served;
 
 /// With a cache of that many bytes; one container is always held.
-pub(super) fn serve(layout: &Layout, memory_bytes: u64) -> Served {
+pub(in crate::restore_plan) fn serve(layout: &Layout, memory_bytes: u64) -> Served {
     let mut served = Served::new(layout.len());
     let mut cached = Recency::new(layout.container_numbers.len());
     let mut reads = vec![0; layout.container_numbers.len()];

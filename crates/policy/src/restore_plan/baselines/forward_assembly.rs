@@ -11,11 +11,11 @@
 //! a read happens, for the same memory. Ours: a place that enters it is filled at once if its chunk
 //! is in the area already.
 
-use super::layout::{Layout, NEVER};
-use super::served::{NO_READ, Served};
+use crate::restore_plan::layout::{Layout, NEVER};
+use crate::restore_plan::served::{NO_READ, Served};
 
 /// Fill after fill. The area ends before the first chunk that does not fit, and has one at least.
-pub(super) fn serve_in_fills(layout: &Layout, area_bytes: u64) -> Served {
+pub(in crate::restore_plan) fn serve_in_fills(layout: &Layout, area_bytes: u64) -> Served {
     let mut served = Served::new(layout.len());
     // For each container, the read of the fill that ends before this place.
     let mut reads = vec![(0, 0); layout.container_numbers.len()];
@@ -36,7 +36,7 @@ pub(super) fn serve_in_fills(layout: &Layout, area_bytes: u64) -> Served {
 }
 
 /// With an area that begins at the first place that is not filled.
-pub(super) fn serve_rolling(layout: &Layout, area_bytes: u64) -> Served {
+pub(in crate::restore_plan) fn serve_rolling(layout: &Layout, area_bytes: u64) -> Served {
     let mut area = RollingArea::new(layout);
     for place in 0..layout.len() {
         area.advance(place, area_bytes);

@@ -7,12 +7,12 @@
 //! their container's other chunks. Those enter in the order of their numbers, the chunk that
 //! caused the read last.
 
-use super::layout::Layout;
 use super::recency::Recency;
-use super::served::Served;
+use crate::restore_plan::layout::Layout;
+use crate::restore_plan::served::Served;
 
 /// With a cache of that many bytes; the chunk just read is always held.
-pub(super) fn serve(layout: &Layout, memory_bytes: u64) -> Served {
+pub(in crate::restore_plan) fn serve(layout: &Layout, memory_bytes: u64) -> Served {
     let mut cache = Cache::new(layout, memory_bytes);
     let mut served = Served::new(layout.len());
     let mut reads = vec![0; layout.copy_bytes.len()];

@@ -16,9 +16,9 @@
 //! shrinks once the area is at its least; if F-chunks fill less than half of the cache, the
 //! look-ahead grows, and once it is eight times the memory the area takes a step from the cache.
 
-use super::layout::{Layout, NEVER};
 use super::recency::Recency;
-use super::served::{NO_READ, Served};
+use crate::restore_plan::layout::{Layout, NEVER};
+use crate::restore_plan::served::{NO_READ, Served};
 use std::collections::BTreeSet;
 
 /// Steps that the memory is divided into.
@@ -27,7 +27,7 @@ const STEPS: u64 = 8;
 const LOOK_AHEAD_MAX: u64 = 8;
 
 /// With an area and a cache of that many bytes together, half of it each at first.
-pub(super) fn serve(
+pub(in crate::restore_plan) fn serve(
     layout: &Layout,
     memory_bytes: u64,
     look_ahead_bytes: u64,
