@@ -6,9 +6,10 @@
 //!
 //! A damaged frame says nothing about the others of its container, so what is passed over is the
 //! one instance of the one chunk that could not be read; a container is passed over as a whole only
-//! if its section cannot be read, or it has gone. Other instances are tried then; if none is left, the
-//! index catches up with the collections that ran meanwhile, as often as there were some (protocol,
-//! R1: [`crate::index::current`]); only a chunk that is nowhere after that is reported, by name.
+//! if its section cannot be read, or it has gone. Other instances are tried then; if none is left,
+//! the index catches up with the collections that ran meanwhile, as often as there were some
+//! (protocol, R1: [`crate::index::current`]); only a chunk that is nowhere after that is reported,
+//! by name.
 //!
 //! Concurrency: a reader is shared by threads. What it passes over, it passes over for all of them.
 
