@@ -20,7 +20,7 @@ use crate::container::FrameId;
 use crate::container::frame_pool::FramePool;
 use crate::container::log::{ContainerLog, DurableContainer};
 use crate::container::open::ContainerContext;
-use crate::index::{FingerprintIndex, append};
+use crate::index::{ChunkIndex, append};
 use crate::memory::{Lease, PENDING_CHUNK_BYTES};
 use crate::placement::Unit;
 use crate::repository::Repository;
@@ -163,7 +163,7 @@ impl ChunkStore {
     /// Opens the index and starts the threads. Containers in `avoid` are not relied upon.
     pub fn open(
         repository: &Arc<Repository>,
-        index: Arc<FingerprintIndex>,
+        index: Arc<dyn ChunkIndex>,
         avoid: BTreeSet<ContainerId>,
         options: ChunkStoreOptions,
     ) -> Result<Arc<Self>> {

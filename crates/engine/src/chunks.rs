@@ -4,13 +4,14 @@
 //! | --- | --- |
 //! | [`caches`] | sections and frames that are kept |
 //! | [`reader`] | locate, read the frame, open it, verify the chunk |
+//! | [`chunk`] | a chunk that was read, in its frame |
 //! | [`location`] | where a chunk was found |
-//! | [`relocate`] | other instances of chunks whose first one is unreadable |
 
 pub mod caches;
+pub mod chunk;
 pub mod location;
 pub mod reader;
-pub mod relocate;
 
+pub use chunk::Chunk;
 pub use location::Location;
 pub use reader::ChunkReader;

@@ -9,6 +9,7 @@
 //! | [`list`] | the names of what is stored |
 //! | [`log`] | appends finished containers to the store and keeps what is not yet indexed |
 //! | [`reader`] | metadata sections and frames of stored containers |
+//! | [`verify`] | chunks out of a plain frame, verified by name |
 //! | [`whole`] | all of a stored container, in pieces |
 
 pub mod frame;
@@ -18,6 +19,7 @@ pub mod list;
 pub mod log;
 pub mod open;
 pub mod reader;
+pub mod verify;
 pub mod whole;
 
 pub use frame_id::{FrameExtent, FrameId};

@@ -2,7 +2,7 @@
 //!
 //! | module | holds |
 //! | --- | --- |
-//! | [`chunk_index`] | the index as readers of chunks see it: a port |
+//! | [`chunk_index`] | the index as the rest of the engine sees it: a port |
 //! | [`append`] | durable containers into the index |
 //! | [`run`] | one immutable sorted run: opening, what it knows, reading its pages |
 //! | [`run_list`] | the names of the runs in a store |
@@ -33,7 +33,7 @@ pub mod run_list;
 pub mod run_writer;
 pub mod scan;
 
-pub use chunk_index::ChunkIndex;
+pub use chunk_index::{ChunkIndex, PrefixScan};
 pub use fingerprint_index::FingerprintIndex;
 
 /// What of the index answers questions.

@@ -173,10 +173,10 @@ impl MemoryPlan {
 }
 
 /// What may still be taken of the memory limit. Caches, the index, pending chunks, windows of a
-/// restore and marks take leases of it, and give them back when they go; one that comes late gets
-/// what is left, and works with that and the least that it needs. What waits in a session's streams
-/// is taken as the plan says; scratch tables of a check, stashes of a dump and chunks being copied
-/// go by the plan alone.
+/// restore, files that are read at any offset and marks take leases of it, and give them back when
+/// they go; one that comes late gets what is left, and works with that and the least that it needs.
+/// What waits in a session's streams is taken as the plan says; scratch tables of a check, stashes
+/// of a dump and chunks being copied go by the plan alone.
 #[derive(Debug)]
 pub struct Purse {
     left_bytes: Mutex<usize>,

@@ -8,7 +8,6 @@
 //! | `window`, `fetch` | chunks in stored order; workers that open each frame once |
 //! | [`request_costs`] | what requests cost here, and how far one reaches |
 //! | `relocate` | other instances of unreadable chunks |
-//! | `extents`, `existing` | a file's recipe; a file on disk compared with it |
 //! | `target`, `output`, `item`, `metadata` | directories, files, other items, attributes |
 //! | `delete` | what is not in the snapshot |
 //! | `dump`, `stash` | a file to a stream, in order |
@@ -32,7 +31,6 @@
 mod delete;
 mod dump;
 mod existing;
-mod extents;
 mod fetch;
 mod files;
 mod item;

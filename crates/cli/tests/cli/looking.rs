@@ -86,6 +86,44 @@ fn files_are_dumped_whole_or_in_part() {
 }
 
 #[test]
+fn what_is_not_damaged_of_a_file_is_dumped() {
+    const STEP: usize = 64 << 10;
+    let sandbox = Sandbox::with_store();
+    let mut state = 7u64;
+    let word = |_| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        (state >> 32) as u32
+    };
+    let content: Vec<u8> = (0..400_000).map(word).flat_map(u32::to_le_bytes).collect();
+    sandbox.write("source/data", &content);
+    sandbox.backup(&[]);
+    let shards = sandbox.path("store/containers").read_dir().unwrap();
+    let files = shards.flat_map(|shard| shard.unwrap().path().read_dir().unwrap());
+    let largest =
+        files.map(|file| file.unwrap().path()).max_by_key(|path| path.metadata().unwrap().len());
+    let mut stored = std::fs::read(largest.as_ref().unwrap()).unwrap();
+    let middle = stored.len() / 2;
+    stored[middle] ^= 1;
+    std::fs::write(largest.unwrap(), stored).unwrap();
+    let place = sandbox.arg("source/data");
+    let mut lost = 0;
+    for start in (0..content.len()).step_by(STEP) {
+        let range = format!("{start}:{STEP}");
+        let run = sandbox.run(&["dump", "--range", &range, "latest", &place]);
+        if run.code == 0 {
+            assert!(run.stdout_bytes == content[start..content.len().min(start + STEP)]);
+            continue;
+        }
+        assert!(run.stderr.contains("chunk ") && run.stdout_bytes.is_empty(), "{}", run.stderr);
+        lost += 1;
+    }
+    // A frame is 256 KiB and may begin and end anywhere.
+    assert!((1..=6).contains(&lost), "{lost}");
+    let run = sandbox.run(&["dump", "latest", &place]).expect(1);
+    assert!(run.stderr.contains("chunk "), "{}", run.stderr);
+}
+
+#[test]
 fn a_reader_who_goes_away_is_no_failure() {
     let sandbox = Sandbox::with_store();
     for number in 0..3000 {

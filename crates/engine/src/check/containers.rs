@@ -12,15 +12,13 @@
 //! the order of creation. A container that was deleted since it was listed is passed over.
 
 use super::{CheckOptions, CheckReport, ReadData};
-use crate::container::frame::{FrameChunk, FrameOpener, verify_chunks};
-use crate::container::reader::{self, FrameReader};
+use crate::container::reader;
 use crate::container::whole::{Ends, WholeReader, end_of_frames};
 use crate::job::Job;
 use crate::repository::Repository;
 use onefold_format::container::{self, BodyChecksum, FOOTER_BYTES, HEADER_BYTES, MetadataSection};
 use onefold_format::layout;
 use onefold_store::Key;
-use onefold_types::error::Context;
 use onefold_types::{ContainerId, Error, ErrorKind, Result};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -225,7 +223,6 @@ fn is_selected(read_data: ReadData, id: ContainerId) -> bool {
 /// What one thread found.
 struct Worker<'a> {
     repository: &'a Repository,
-    opener: FrameOpener,
     whole: WholeReader,
     inventory: Inventory,
     examined: u64,
@@ -242,8 +239,7 @@ fn work<'a>(
 ) -> Result<Worker<'a>> {
     let mut worker = Worker {
         repository,
-        opener: FrameOpener::new()?,
-        whole: WholeReader::default(),
+        whole: WholeReader::new()?,
         inventory: Inventory::default(),
         examined: 0,
         chunks_verified: 0,
@@ -331,39 +327,28 @@ impl Worker<'_> {
         ends: &Ends,
         section: &MetadataSection,
     ) -> Result<(BTreeSet<u32>, Option<String>, bool)> {
-        let frames = FrameReader::new(self.repository, id)?;
-        let Self { repository, opener, whole, chunks_verified, bytes_verified, .. } = self;
+        let Self { repository, whole, chunks_verified, bytes_verified, .. } = self;
         let (mut bad, mut first) = (BTreeSet::new(), None);
-        let mut chunks = section.chunks.as_slice();
-        let mut batch = Vec::new();
-        let checksum_holds =
-            whole.frames(repository, ends, section, &mut |part, frame, sealed| {
-                let count = chunks.partition_point(|chunk| chunk.frame <= part);
-                let (own, rest) = chunks.split_at(count);
-                chunks = rest;
-                batch.clear();
-                batch.extend(own.iter().map(|chunk| FrameChunk {
-                    fingerprint: chunk.fingerprint,
-                    length: chunk.length,
-                    level: chunk.level,
-                }));
-                let verified = frames.open(opener, part, frame, sealed).and_then(|plain| {
-                    verify_chunks(plain, &batch, repository.fingerprinter())
-                        .context(|| format!("frame {part} of container {id}"))
-                });
+        let checksum_holds = whole.verify(
+            repository,
+            id,
+            ends,
+            section,
+            &mut |number, frame, chunks, verified| {
                 match verified {
                     Ok(()) => {
-                        *chunks_verified += count as u64;
+                        *chunks_verified += chunks.len() as u64;
                         *bytes_verified += u64::from(frame.plain_length);
                     }
                     Err(error) if error.kind() == ErrorKind::Damaged => {
-                        bad.insert(part);
+                        bad.insert(number);
                         first.get_or_insert_with(|| error.to_string());
                     }
                     Err(error) => return Err(error),
                 }
                 Ok(())
-            })?;
+            },
+        )?;
         Ok((bad, first, checksum_holds))
     }
 

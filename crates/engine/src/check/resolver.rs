@@ -11,47 +11,23 @@
 
 use super::containers::{Damage, Inventory};
 use super::index::Coverage;
-use crate::container::frame::FrameOpener;
-use crate::container::reader::{self, FrameReader};
-use crate::index::FingerprintIndex;
-use crate::index::run_list::list_runs;
-use crate::memory::Lease;
+use crate::chunks::{ChunkReader, Location};
+use crate::container::reader;
+use crate::index::ChunkIndex;
 use crate::repository::Repository;
-use lru::LruCache;
-use onefold_format::container::{ChunkDescriptor, MetadataSection};
 use onefold_format::node::{Node, Reference};
-use onefold_policy::locality_cache::LocalityCache;
-use onefold_types::{ContainerId, Error, ErrorKind, Fingerprint, Level, Result, RunId};
+use onefold_types::{ContainerId, Error, ErrorKind, Fingerprint, Level, Result};
 use std::collections::BTreeSet;
-use std::num::NonZeroUsize;
 use std::sync::Arc;
 
 /// How often a chunk that is not found makes the index be opened again.
 const REFRESHES_MAX: u32 = 16;
-/// Decoded frames of nodes that are kept; a frame is a quarter of a MiB as a rule.
-const FRAMES_KEPT: NonZeroUsize = NonZeroUsize::new(16).expect("not zero");
-
-/// Where an instance of a chunk lies.
-pub struct Place {
-    /// The container.
-    pub container: ContainerId,
-    section: Arc<MetadataSection>,
-    position: usize,
-}
-
-impl Place {
-    /// The chunk's descriptor.
-    pub fn descriptor(&self) -> &ChunkDescriptor {
-        &self.section.chunks[self.position]
-    }
-}
-
 /// What became of a chunk.
 pub enum Found {
     /// It is in a container without damage.
-    Sound(Place),
+    Sound(Location),
     /// It can be read, but only out of a damaged container.
-    Rescuable(Place),
+    Rescuable(Location),
     /// It cannot be read. These containers may have held it.
     Lost(Vec<ContainerId>),
     /// The index is damaged too much to tell.
@@ -84,18 +60,9 @@ pub struct Resolver {
     pub inventory: Inventory,
     /// What the index is relied upon for.
     pub coverage: Coverage,
-    index: Arc<FingerprintIndex>,
-    /// The runs in the store when the index was opened.
-    runs: Vec<RunId>,
+    index: Arc<dyn ChunkIndex>,
+    reader: ChunkReader,
     supplement: Option<Supplement>,
-    cache: LocalityCache,
-    sections: LruCache<ContainerId, Arc<MetadataSection>>,
-    section_chunks: usize,
-    section_chunks_max: usize,
-    /// Held as long as the caches are.
-    _lease: Lease,
-    frames: LruCache<(ContainerId, u32), Arc<Vec<u8>>>,
-    opener: FrameOpener,
     refreshes_left: u32,
 }
 
@@ -106,22 +73,14 @@ impl Resolver {
         inventory: Inventory,
         coverage: Coverage,
     ) -> Result<Self> {
-        let lease = repository.purse().take(repository.memory().section_cache_bytes / 2 * 5);
+        let reader = ChunkReader::of_check(repository)?;
         Ok(Self {
             repository: Arc::clone(repository),
             inventory,
             coverage,
-            runs: list_runs(repository)?,
-            index: FingerprintIndex::shared(repository)?,
+            index: Arc::clone(reader.index()),
+            reader,
             supplement: None,
-            // As many fingerprints as there are descriptors in the other cache.
-            cache: LocalityCache::new(lease.bytes() / 5 * 3),
-            sections: LruCache::unbounded(),
-            section_chunks: 0,
-            section_chunks_max: lease.bytes() / 5 * 2 / size_of::<ChunkDescriptor>(),
-            _lease: lease,
-            frames: LruCache::new(FRAMES_KEPT),
-            opener: FrameOpener::new()?,
             refreshes_left: REFRESHES_MAX,
         })
     }
@@ -133,27 +92,18 @@ impl Resolver {
 
     /// Finds a chunk.
     pub fn find(&mut self, fingerprint: &Fingerprint) -> Result<Found> {
-        if let Some(instance) = self.cache.lookup(fingerprint) {
-            if let Some(section) = self.section(instance.container)? {
-                return Ok(Found::Sound(Place {
-                    container: instance.container,
-                    section,
-                    position: instance.position as usize,
-                }));
-            }
-            self.cache.remove(instance.container);
+        // Containers leave the caches when damage is found in them.
+        if let Some(location) = self.reader.known(fingerprint)? {
+            return Ok(Found::Sound(location));
         }
         loop {
-            let candidates = self.candidates(fingerprint.prefix())?;
+            let candidates = self.candidates(fingerprint)?;
             let found = self.choose(fingerprint, candidates)?;
             if !matches!(found, Found::Lost(_)) {
                 return Ok(found);
             }
-            let runs = list_runs(&self.repository)?;
-            if runs != self.runs && self.refreshes_left > 0 {
+            if self.refreshes_left > 0 && self.index.refresh(&self.repository)? {
                 self.refreshes_left -= 1;
-                self.index.refresh(&self.repository)?;
-                self.runs = runs;
                 continue;
             }
             return Ok(match self.is_blind() {
@@ -167,23 +117,16 @@ impl Resolver {
     fn choose(&mut self, fingerprint: &Fingerprint, candidates: Vec<ContainerId>) -> Result<Found> {
         let mut unsound = Vec::new();
         for container in candidates {
-            if self.inventory.damaged.contains_key(&container) {
+            let is_damaged = self.inventory.damaged.contains_key(&container);
+            if is_damaged || self.reader.section(container)?.is_none() {
                 unsound.push(container);
-                continue;
-            }
-            let Some(section) = self.section(container)? else {
-                unsound.push(container);
-                continue;
-            };
-            if let Some(position) = position_of(&section, fingerprint) {
-                let fingerprints = section.chunks.iter().map(|chunk| chunk.fingerprint);
-                self.cache.insert(container, fingerprints.collect());
-                return Ok(Found::Sound(Place { container, section, position }));
+            } else if let Some(location) = self.reader.locate_in(container, fingerprint)? {
+                return Ok(Found::Sound(location));
             }
         }
         for container in &unsound {
-            if let Some(place) = self.rescue(fingerprint, *container)? {
-                return Ok(Found::Rescuable(place));
+            if let Some(location) = self.rescue(fingerprint, *container)? {
+                return Ok(Found::Rescuable(location));
             }
         }
         Ok(Found::Lost(unsound))
@@ -191,35 +134,35 @@ impl Resolver {
 
     /// The chunk in an undamaged frame of a damaged container.
     fn rescue(
-        &mut self,
+        &self,
         fingerprint: &Fingerprint,
         container: ContainerId,
-    ) -> Result<Option<Place>> {
-        let is_partial = |damage: &Damage| !damage.is_total();
-        if !self.inventory.damaged.get(&container).is_some_and(is_partial) {
-            return Ok(None);
-        }
-        let Some(section) = self.section(container)? else {
+    ) -> Result<Option<Location>> {
+        let Some(damage) = self.inventory.damaged.get(&container).filter(|one| !one.is_total())
+        else {
             return Ok(None);
         };
-        let position = position_of(&section, fingerprint).filter(|&position| {
-            let frame = section.chunks[position].frame;
-            let damage = self.inventory.damaged.get(&container);
-            damage.is_some_and(|damage| damage.spares(frame))
-        });
-        Ok(position.map(|position| Place { container, section, position }))
+        let Some(section) = self.reader.section(container)? else {
+            return Ok(None);
+        };
+        let position = section
+            .chunks
+            .iter()
+            .position(|chunk| chunk.fingerprint == *fingerprint && damage.spares(chunk.frame));
+        let at = |position| Location { container, section, position: position as u32 };
+        Ok(position.map(at))
     }
 
     /// The containers that may hold a chunk, newest first.
-    fn candidates(&mut self, prefix: u64) -> Result<Vec<ContainerId>> {
+    fn candidates(&mut self, fingerprint: &Fingerprint) -> Result<Vec<ContainerId>> {
         // A run that was merged meanwhile, or is damaged and has been reported, is passed over:
         // what it covers is looked through below if the chunk is nowhere else.
-        let mut found = self.index.locate_where_readable(&self.repository, prefix)?;
+        let mut found = self.index.locate_where_readable(&self.repository, fingerprint)?;
         let has_sound = |id: &ContainerId| {
             self.inventory.contents.contains_key(id) && !self.inventory.damaged.contains_key(id)
         };
         if !found.iter().any(has_sound) {
-            self.add_supplement(prefix, &mut found)?;
+            self.add_supplement(fingerprint.prefix(), &mut found)?;
         }
         found.sort_unstable_by(|a, b| b.cmp(a));
         found.dedup();
@@ -264,47 +207,27 @@ impl Resolver {
         Ok(supplement)
     }
 
-    /// The section of a container, or `None` if it is gone or cannot be read. Containers that
-    /// were written after the inventory are read here for the first time.
-    fn section(&mut self, container: ContainerId) -> Result<Option<Arc<MetadataSection>>> {
-        if let Some(section) = self.sections.get(&container) {
-            return Ok(Some(Arc::clone(section)));
-        }
-        match reader::read_section(&self.repository, container) {
-            Ok(section) => {
-                let section = Arc::new(section);
-                self.section_chunks += section.chunks.len();
-                self.sections.put(container, Arc::clone(&section));
-                while self.section_chunks > self.section_chunks_max && self.sections.len() > 1 {
-                    if let Some((_, old)) = self.sections.pop_lru() {
-                        self.section_chunks -= old.chunks.len();
-                    }
-                }
-                Ok(Some(section))
-            }
-            Err(error) if error.is_damage() => Ok(None),
-            Err(error) => Err(error),
-        }
-    }
-
     /// Reads a node. A frame that cannot be read is remembered as damage, and other instances are
     /// tried; each turn adds a damaged frame, so this ends.
     pub fn node(&mut self, reference: Reference) -> Result<FoundNode> {
         let mut problem = None;
         loop {
-            let (place, is_sound) = match self.find(&reference.fingerprint)? {
-                Found::Sound(place) => (place, true),
-                Found::Rescuable(place) => (place, false),
+            let (location, is_sound) = match self.find(&reference.fingerprint)? {
+                Found::Sound(location) => (location, true),
+                Found::Rescuable(location) => (location, false),
                 Found::Unknown => return Ok(FoundNode::Unknown),
                 Found::Lost(held_by) => {
                     let problem = problem.unwrap_or_else(|| lost(&reference.fingerprint));
                     return Ok(FoundNode::Lost(problem, held_by));
                 }
             };
-            let container = (!is_sound).then_some(place.container);
-            match self.read(&place) {
-                Ok(bytes) => {
-                    return match Node::decode(&bytes) {
+            let container = (!is_sound).then_some(location.container);
+            match self.reader.read_at(&location) {
+                Ok(chunk) => {
+                    return match Node::decode(&chunk) {
+                        _ if !chunk.level.is_node() => {
+                            Ok(FoundNode::Wrong(no_node(&reference.fingerprint)))
+                        }
                         Ok(node) => Ok(match level_problem(&node, reference) {
                             None => FoundNode::Node(node, container),
                             Some(problem) => FoundNode::Wrong(problem),
@@ -314,8 +237,8 @@ impl Resolver {
                     };
                 }
                 Err(error) if error.is_unreadable() => {
-                    let frame = place.descriptor().frame;
-                    self.set_damaged(place.container, frame, &error);
+                    let frame = location.descriptor().frame;
+                    self.set_damaged(location.container, frame, &error);
                     problem = Some(error.to_string());
                 }
                 Err(error) => return Err(error),
@@ -324,7 +247,7 @@ impl Resolver {
     }
 
     fn set_damaged(&mut self, container: ContainerId, frame: u32, error: &Error) {
-        self.cache.remove(container);
+        self.reader.forget(container);
         let damage = self.inventory.damaged.entry(container);
         let damage = damage.or_insert_with(|| Damage {
             problem: error.to_string(),
@@ -334,46 +257,15 @@ impl Resolver {
             frames.insert(frame);
         }
     }
-
-    fn read(&mut self, place: &Place) -> Result<Vec<u8>> {
-        let chunk = *place.descriptor();
-        let key = (place.container, chunk.frame);
-        let frame = match self.frames.get(&key) {
-            Some(frame) => Arc::clone(frame),
-            None => {
-                let descriptor = place.section.frames[chunk.frame as usize];
-                let reader = FrameReader::new(&self.repository, place.container)?;
-                let mut sealed = Vec::new();
-                reader.read(&self.repository, &[descriptor], &mut sealed)?;
-                let opener = &mut self.opener;
-                let plain = reader.open(opener, chunk.frame, &descriptor, &mut sealed)?;
-                let plain = Arc::new(plain.to_vec());
-                self.frames.put(key, Arc::clone(&plain));
-                plain
-            }
-        };
-        let start = chunk.offset as usize;
-        let bytes = frame
-            .get(start..start + chunk.length as usize)
-            .ok_or_else(|| Error::damaged("a chunk reaches beyond its frame"))?;
-        if self.repository.fingerprinter().node(bytes) != chunk.fingerprint {
-            return Err(Error::damaged(format!(
-                "node {} in container {} does not have its fingerprint",
-                chunk.fingerprint, place.container
-            )));
-        }
-        Ok(bytes.to_vec())
-    }
-}
-
-fn position_of(section: &MetadataSection, fingerprint: &Fingerprint) -> Option<usize> {
-    let mut chunks = section.chunks.iter();
-    chunks.position(|chunk| chunk.fingerprint == *fingerprint)
 }
 
 /// The sentence about a chunk that is nowhere.
 pub fn lost(fingerprint: &Fingerprint) -> String {
     format!("chunk {fingerprint} is in no readable container")
+}
+
+fn no_node(fingerprint: &Fingerprint) -> String {
+    format!("chunk {fingerprint} is no node")
 }
 
 /// A node's level must be one more than its highest child's: collection scans by level, and a walk

@@ -6,7 +6,7 @@
 
 use crate::container::frame_id::{FrameExtent, FrameId, frames_of};
 use crate::container::reader;
-use crate::index::FingerprintIndex;
+use crate::index::ChunkIndex;
 use crate::repository::Repository;
 use onefold_policy::ports::{IndexPort, Instance};
 use onefold_types::{ContainerId, Fingerprint, Result};
@@ -22,7 +22,7 @@ pub struct StorePort {
     /// The store.
     pub repository: Arc<Repository>,
     /// Its index.
-    pub index: Arc<FingerprintIndex>,
+    pub index: Arc<dyn ChunkIndex>,
     /// Containers that may not be relied upon: condemned, damaged or gone.
     pub avoid: BTreeSet<ContainerId>,
     /// How long the device took.
@@ -91,7 +91,7 @@ impl IndexPort for StorePort {
         reads: &mut u64,
     ) -> Result<()> {
         let (started, before) = (Instant::now(), *reads);
-        self.index.locate_batch(&self.repository, fingerprints, found, reads)?;
+        self.index.locate_newest(&self.repository, fingerprints, found, reads)?;
         self.timing.add(reads.saturating_sub(before), started);
         Ok(())
     }
@@ -119,7 +119,7 @@ impl IndexPort for StorePort {
     }
 
     fn may_contain(&mut self, fingerprint: &Fingerprint) -> Result<bool> {
-        self.index.may_contain(&self.repository, fingerprint)
+        self.index.may_hold(&self.repository, fingerprint)
     }
 
     fn bucket_of(&self, fingerprint: &Fingerprint) -> u32 {

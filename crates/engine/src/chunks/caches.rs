@@ -31,6 +31,9 @@ pub struct ChunkCaches {
     _leases: [Lease; 2],
 }
 
+/// A container, a position in its section, and the section if it is kept.
+type Instance = (ContainerId, u32, Option<Arc<MetadataSection>>);
+
 struct State {
     chunks: LocalityCache,
     sections: Sized<ContainerId, Arc<MetadataSection>>,
@@ -61,6 +64,15 @@ impl ChunkCaches {
         Arc::new(Self::new(repository, section_bytes, SMALL_BYTES))
     }
 
+    /// The same for a check, which looks up every chunk that any snapshot needs and makes use of
+    /// little else.
+    #[must_use]
+    pub fn of_check(repository: &Repository) -> Arc<Self> {
+        let memory = repository.memory();
+        let section_bytes = memory.section_cache_bytes / 2 * 5;
+        Arc::new(Self::new(repository, section_bytes, memory.frame_cache_bytes))
+    }
+
     fn new(repository: &Repository, section_bytes: usize, frame_bytes: usize) -> Self {
         let leases = [section_bytes, frame_bytes].map(|bytes| repository.purse().take(bytes));
         let bytes = |lease: &Lease| lease.bytes().max(SMALL_BYTES);
@@ -77,10 +89,13 @@ impl ChunkCaches {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The container of which a chunk was read last, and where in it the chunk lies.
-    pub fn instance(&self, fingerprint: &Fingerprint) -> Option<(ContainerId, u32)> {
-        let instance = self.state().chunks.lookup(fingerprint)?;
-        Some((instance.container, instance.position))
+    /// The container of which a chunk was read last, where in it the chunk lies, and the section if
+    /// that is kept still.
+    pub fn instance(&self, fingerprint: &Fingerprint) -> Option<Instance> {
+        let mut state = self.state();
+        let instance = state.chunks.lookup(fingerprint)?;
+        let section = state.sections.get(&instance.container).map(Arc::clone);
+        Some((instance.container, instance.position, section))
     }
 
     /// Where in a container a chunk lies, whose section this is; remembers all its chunks.
@@ -148,8 +163,7 @@ impl ChunkCaches {
 }
 
 /// Where in a section a chunk stands.
-#[must_use]
-pub fn position_in(section: &MetadataSection, fingerprint: &Fingerprint) -> Option<u32> {
+fn position_in(section: &MetadataSection, fingerprint: &Fingerprint) -> Option<u32> {
     let mut chunks = section.chunks.iter();
     chunks.position(|chunk| chunk.fingerprint == *fingerprint).map(|position| position as u32)
 }

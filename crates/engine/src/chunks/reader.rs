@@ -4,23 +4,27 @@
 //! decides. Neighbours are likely wanted next, so whole sections and the last frames are kept
 //! ([`super::caches`]).
 //!
-//! If a container has gone or is damaged, other instances are tried; if none is left, the index
-//! catches up with the collections that ran meanwhile, as often as there were some (protocol, R1:
-//! [`crate::index::current`]); only a chunk that is nowhere after that is reported, by name.
+//! A damaged frame says nothing about the others of its container, so what is passed over is the
+//! one instance of the one chunk that could not be read; a container is passed over as a whole only
+//! if its section cannot be read, or it has gone. Other instances are tried then; if none is left,
+//! the index catches up with the collections that ran meanwhile, as often as there were some
+//! (protocol, R1: [`crate::index::current`]); only a chunk that is nowhere after that is reported,
+//! by name.
 //!
 //! Concurrency: a reader is shared by threads. What it passes over, it passes over for all of them.
 
-use super::Location;
 use super::caches::ChunkCaches;
+use super::{Chunk, Location};
 use crate::container::frame::{CodedFrame, FrameChunk};
 use crate::container::reader::{self, FrameReader};
 use crate::index::current::{CATCH_UPS_MAX, changes_too_often};
 use crate::index::{ChunkIndex, FingerprintIndex};
 use crate::repository::Repository;
 use onefold_format::container::{ChunkDescriptor, MetadataSection};
+use onefold_types::error::Context;
 use onefold_types::{ContainerId, Error, ErrorKind, Fingerprint, Result};
-use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::collections::{BTreeSet, HashSet};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// How much reading cost.
@@ -40,6 +44,8 @@ pub struct ChunkReader {
     index: Arc<dyn ChunkIndex>,
     caches: Arc<ChunkCaches>,
     passed_over: Mutex<PassedOver>,
+    /// Whether anything ever was: as long as not, nobody has to ask.
+    has_passed_over: AtomicBool,
     sections: AtomicU64,
     frames: AtomicU64,
     index_pages: AtomicU64,
@@ -49,8 +55,16 @@ pub struct ChunkReader {
 struct PassedOver {
     /// Containers that are damaged.
     unusable: BTreeSet<ContainerId>,
+    /// Instances of chunks that could not be read: container, frame, and offset in the frame.
+    bad: HashSet<(ContainerId, u32, u32)>,
     /// Containers that were not found; forgotten when the index is opened again.
     gone: BTreeSet<ContainerId>,
+}
+
+impl PassedOver {
+    fn holds(&self, container: ContainerId) -> bool {
+        self.unusable.contains(&container) || self.gone.contains(&container)
+    }
 }
 
 impl ChunkReader {
@@ -73,6 +87,12 @@ impl ChunkReader {
         Ok(Self::over(repository, FingerprintIndex::shared(repository)?, caches))
     }
 
+    /// A reader for a check.
+    pub fn of_check(repository: &Arc<Repository>) -> Result<Self> {
+        let caches = ChunkCaches::of_check(repository);
+        Ok(Self::over(repository, FingerprintIndex::shared(repository)?, caches))
+    }
+
     /// A reader over an index of whatever kind.
     #[must_use]
     pub fn over_index(repository: &Arc<Repository>, index: Arc<dyn ChunkIndex>) -> Self {
@@ -89,6 +109,7 @@ impl ChunkReader {
             index,
             caches,
             passed_over: Mutex::default(),
+            has_passed_over: AtomicBool::new(false),
             sections: AtomicU64::new(0),
             frames: AtomicU64::new(0),
             index_pages: AtomicU64::new(0),
@@ -99,6 +120,12 @@ impl ChunkReader {
     #[must_use]
     pub fn repository(&self) -> &Arc<Repository> {
         &self.repository
+    }
+
+    /// What it asks for containers.
+    #[must_use]
+    pub fn index(&self) -> &Arc<dyn ChunkIndex> {
+        &self.index
     }
 
     /// How much reading cost so far.
@@ -115,23 +142,42 @@ impl ChunkReader {
         self.passed_over.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Passes over a container from now on: a frame of it could not be read.
-    pub fn set_unusable(&self, container: ContainerId) {
-        self.passed_over().unusable.insert(container);
+    fn pass_over(&self, add: impl FnOnce(&mut PassedOver)) {
+        add(&mut self.passed_over());
+        self.has_passed_over.store(true, Ordering::Release);
+    }
+
+    /// Asks what is passed over, if anything is.
+    fn is_passed_over(&self, ask: impl FnOnce(&PassedOver) -> bool) -> bool {
+        self.has_passed_over.load(Ordering::Acquire) && ask(&self.passed_over())
+    }
+
+    /// Passes over a container whose section could not be read: if it was not found, until the
+    /// index is opened again.
+    fn set_unusable(&self, container: ContainerId, reason: ErrorKind) {
+        self.pass_over(|passed_over| {
+            match reason {
+                ErrorKind::NotFound => passed_over.gone.insert(container),
+                _ => passed_over.unusable.insert(container),
+            };
+        });
         self.caches.drop_section(container);
     }
 
-    /// Passes over a container that was not found, until the index is opened again.
-    pub fn set_gone(&self, container: ContainerId) {
-        self.passed_over().gone.insert(container);
-        self.caches.drop_section(container);
-    }
-
-    fn set_failed(&self, container: ContainerId, error: &Error) {
-        match error.kind() {
-            ErrorKind::NotFound => self.set_gone(container),
-            _ => self.set_unusable(container),
+    /// Passes over an instance of a chunk from now on: it could not be read, for such a reason.
+    pub fn set_bad(&self, container: ContainerId, frame: u32, offset: u32, reason: ErrorKind) {
+        self.pass_over(|passed_over| {
+            passed_over.bad.insert((container, frame, offset));
+        });
+        if reason == ErrorKind::NotFound {
+            // The whole container has gone, probably to a collection.
+            self.set_unusable(container, reason);
         }
+    }
+
+    fn is_bad(&self, container: ContainerId, chunk: &ChunkDescriptor) -> bool {
+        let instance = (container, chunk.frame, chunk.offset);
+        self.is_passed_over(|passed_over| passed_over.bad.contains(&instance))
     }
 
     /// Finds a chunk where a placement says it is; `None` if it is not there. Nothing else is
@@ -141,8 +187,18 @@ impl ChunkReader {
         container: ContainerId,
         fingerprint: &Fingerprint,
     ) -> Result<Option<Location>> {
-        let section = self.section(container)?;
-        Ok(section.and_then(|section| self.caches.find(container, &section, fingerprint)))
+        let Some(section) = self.section(container)? else {
+            return Ok(None);
+        };
+        let found = self.caches.find(container, &section, fingerprint);
+        if found.as_ref().is_none_or(|found| !self.is_bad(container, found.descriptor())) {
+            return Ok(found);
+        }
+        let position = (0..).zip(&section.chunks).find_map(|(position, chunk)| {
+            (chunk.fingerprint == *fingerprint && !self.is_bad(container, chunk))
+                .then_some(position)
+        });
+        Ok(position.map(|position| Location { container, section, position }))
     }
 
     /// Finds a chunk.
@@ -163,6 +219,15 @@ impl ChunkReader {
         Err(changes_too_often(fingerprint))
     }
 
+    /// Finds an instance of a chunk in place of one that could not be read, and says why that could
+    /// not if there is none.
+    pub fn locate_another(&self, fingerprint: &Fingerprint, reason: &str) -> Result<Location> {
+        self.locate(fingerprint).map_err(|error| match error.is_damage() {
+            true => Error::new(error.kind(), format!("{error}: {reason}")),
+            false => error,
+        })
+    }
+
     /// Appends for each fingerprint all containers that the index names for it, newest first.
     pub fn locate_all(
         &self,
@@ -175,32 +240,56 @@ impl ChunkReader {
         outcome
     }
 
+    /// Finds a chunk in a container in which others were found before; nothing is looked for.
+    pub fn known(&self, fingerprint: &Fingerprint) -> Result<Option<Location>> {
+        let Some((container, position, kept)) = self.caches.instance(fingerprint) else {
+            return Ok(None);
+        };
+        let section = self.section_beside(container, kept)?;
+        let location = section.map(|section| Location { container, section, position });
+        Ok(location.filter(|location| !self.is_bad(container, location.descriptor())))
+    }
+
+    /// Finds nothing in a container any more before it is looked into again.
+    pub fn forget(&self, container: ContainerId) {
+        self.caches.drop_section(container);
+    }
+
     fn locate_known(&self, fingerprint: &Fingerprint) -> Result<Option<Location>> {
-        if let Some((container, position)) = self.caches.instance(fingerprint)
-            && let Some(section) = self.section(container)?
-        {
-            return Ok(Some(Location { container, section, position }));
+        if let Some(location) = self.known(fingerprint)? {
+            return Ok(Some(location));
         }
         let mut pages = 0;
         let containers = self.index.locate(&self.repository, fingerprint, &mut pages);
         self.index_pages.fetch_add(pages, Ordering::Relaxed);
+        let mut failed = None;
         for container in containers? {
-            if let Some(location) = self.locate_in(container, fingerprint)? {
-                return Ok(Some(location));
+            match self.locate_in(container, fingerprint) {
+                Ok(None) => {}
+                Ok(found) => return Ok(found),
+                // Another instance may be readable.
+                Err(error) if error.is_unreadable() => failed = Some(error),
+                Err(error) => return Err(error),
             }
         }
-        Ok(None)
+        failed.map_or(Ok(None), Err)
     }
 
     /// The section of a container, or `None` if the container cannot be used.
     pub fn section(&self, container: ContainerId) -> Result<Option<Arc<MetadataSection>>> {
-        {
-            let passed_over = self.passed_over();
-            if passed_over.unusable.contains(&container) || passed_over.gone.contains(&container) {
-                return Ok(None);
-            }
+        self.section_beside(container, None)
+    }
+
+    /// The same for whom it may have been found in the caches already.
+    fn section_beside(
+        &self,
+        container: ContainerId,
+        kept: Option<Arc<MetadataSection>>,
+    ) -> Result<Option<Arc<MetadataSection>>> {
+        if self.is_passed_over(|passed_over| passed_over.holds(container)) {
+            return Ok(None);
         }
-        if let Some(section) = self.caches.section(container) {
+        if let Some(section) = kept.or_else(|| self.caches.section(container)) {
             return Ok(Some(section));
         }
         self.sections.fetch_add(1, Ordering::Relaxed);
@@ -211,7 +300,7 @@ impl ChunkReader {
                 Ok(Some(section))
             }
             Err(error) if error.is_damage() => {
-                self.set_failed(container, &error);
+                self.set_unusable(container, error.kind());
                 Ok(None)
             }
             Err(error) => Err(error),
@@ -219,13 +308,32 @@ impl ChunkReader {
     }
 
     /// Reads a chunk and verifies it against its name.
-    pub fn read(&self, fingerprint: &Fingerprint) -> Result<Vec<u8>> {
+    pub fn read(&self, fingerprint: &Fingerprint) -> Result<Chunk> {
+        self.read_beside(fingerprint, &[])
+    }
+
+    /// The same for whoever holds other chunks: what is in the frame of one of them is not read
+    /// again, whatever the caches keep.
+    pub fn read_beside(&self, fingerprint: &Fingerprint, held: &[Chunk]) -> Result<Chunk> {
+        self.read_from(self.locate(fingerprint)?, held)
+    }
+
+    /// The same for whoever knows where it is: there first, and then wherever else it is.
+    pub fn read_from(&self, mut location: Location, held: &[Chunk]) -> Result<Chunk> {
         loop {
-            let location = self.locate(fingerprint)?;
-            match self.read_at(&location) {
-                Ok(bytes) => return Ok(bytes),
-                // A container fails once, or once more after the index has changed: this ends.
-                Err(error) if error.is_damage() => self.set_failed(location.container, &error),
+            let read = match held.iter().find_map(|chunk| chunk.frame_of(&location)) {
+                Some(plain) => self.verified(&location, Arc::clone(plain)),
+                None => self.read_at(&location),
+            };
+            match read {
+                Ok(chunk) => return Ok(chunk),
+                // An instance fails once: this ends.
+                Err(error) if error.is_damage() => {
+                    let chunk = location.descriptor();
+                    let (frame, offset, reason) = (chunk.frame, chunk.offset, error.to_string());
+                    self.set_bad(location.container, frame, offset, error.kind());
+                    location = self.locate_another(&location.descriptor().fingerprint, &reason)?;
+                }
                 Err(error) => return Err(error),
             }
         }
@@ -233,7 +341,7 @@ impl ChunkReader {
 
     /// Reads a chunk that is advice only. If it cannot be read, nothing else suffers: its container
     /// stays in use for what is needed, and the index is not replayed.
-    pub fn read_advice(&self, fingerprint: &Fingerprint) -> Result<Vec<u8>> {
+    pub fn read_advice(&self, fingerprint: &Fingerprint) -> Result<Chunk> {
         match self.locate_known(fingerprint)? {
             Some(location) => self.read_at(&location),
             None => Err(Error::damaged(format!("chunk {fingerprint} is not where it was"))),
@@ -243,41 +351,49 @@ impl ChunkReader {
     /// Reads a chunk where it was found, and verifies it against its name.
     ///
     /// Errors: `Damaged` or `NotFound` if it cannot be read there.
-    pub fn read_at(&self, location: &Location) -> Result<Vec<u8>> {
-        let chunk = *location.descriptor();
-        let frame = self.frame(location)?;
-        let start = chunk.offset as usize;
-        let bytes = frame
-            .get(start..start + chunk.length as usize)
-            .ok_or_else(|| Error::damaged("a chunk reaches beyond its frame"))?;
-        let fingerprinter = self.repository.fingerprinter();
-        let computed = match chunk.level.is_node() {
-            true => fingerprinter.node(bytes),
-            false => fingerprinter.data(bytes),
-        };
-        if computed != chunk.fingerprint {
-            return Err(Error::damaged(format!(
-                "chunk {} in container {} does not have its fingerprint",
-                chunk.fingerprint, location.container
-            )));
-        }
-        Ok(bytes.to_vec())
+    pub fn read_at(&self, location: &Location) -> Result<Chunk> {
+        let number = location.descriptor().frame;
+        self.verified(location, self.frame(location.container, &location.section, number)?)
     }
 
-    /// The plain bytes of the frame that a chunk is in, authentic and not yet verified by name.
-    pub fn frame(&self, location: &Location) -> Result<Arc<Vec<u8>>> {
-        let part = location.descriptor().frame;
-        let key = (location.container, part);
+    /// Reads some chunks of one frame and verifies them together.
+    ///
+    /// Errors: `Damaged` or `NotFound` if one of them cannot be read there.
+    pub fn read_together(
+        &self,
+        container: ContainerId,
+        section: &MetadataSection,
+        chunks: &[ChunkDescriptor],
+    ) -> Result<Vec<Chunk>> {
+        let Some(first) = chunks.first() else { return Ok(Vec::new()) };
+        let plain = self.frame(container, section, first.frame)?;
+        Chunk::all_verified(container, chunks, &plain, self.repository.fingerprinter())
+            .context(|| format!("container {container}"))
+    }
+
+    fn verified(&self, location: &Location, plain: Arc<Vec<u8>>) -> Result<Chunk> {
+        Chunk::verified(location, plain, self.repository.fingerprinter())
+            .context(|| format!("container {}", location.container))
+    }
+
+    /// The plain bytes of a frame, authentic; what is in it is not verified by name.
+    fn frame(
+        &self,
+        container: ContainerId,
+        section: &MetadataSection,
+        number: u32,
+    ) -> Result<Arc<Vec<u8>>> {
+        let key = (container, number);
         if let Some(frame) = self.caches.frame(key) {
             return Ok(frame);
         }
-        let descriptor = location.section.frames[part as usize];
+        let descriptor = section.frames[number as usize];
         self.frames.fetch_add(1, Ordering::Relaxed);
-        let frames = FrameReader::new(&self.repository, location.container)?;
+        let frames = FrameReader::new(&self.repository, container)?;
         let plain = self.caches.with_opener(|opener| {
             let mut sealed = Vec::new();
             frames.read(&self.repository, &[descriptor], &mut sealed)?;
-            Ok(frames.open(opener, part, &descriptor, &mut sealed)?.to_vec())
+            Ok(frames.open(opener, number, &descriptor, &mut sealed)?.to_vec())
         })?;
         let plain = Arc::new(plain);
         self.caches.keep_frame(key, &plain);

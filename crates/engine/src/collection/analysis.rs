@@ -7,8 +7,7 @@
 
 use super::inventory::{Inventory, InventoryItem, ScanCounters};
 use super::parallel::in_parallel;
-use crate::index::FingerprintIndex;
-use crate::index::scan::EntryScan;
+use crate::index::ChunkIndex;
 use crate::job::Job;
 use crate::repository::Repository;
 use onefold_policy::collection::duplicates::DuplicateCounters;
@@ -27,7 +26,7 @@ const KEYS_PER_PARTITION: u64 = 1 << 19;
 /// others as well.
 pub fn hash_index(
     repository: &Repository,
-    index: &FingerprintIndex,
+    index: &dyn ChunkIndex,
     inventory: &Inventory,
     threads: usize,
     job: &Job,
@@ -36,7 +35,6 @@ pub fn hash_index(
     let partition_bits = partition_bits_for(index.entries(), KEYS_PER_PARTITION);
     let count = 1usize << partition_bits;
     job.progress.set_totals(count as u64, 0);
-    let runs = index.runs();
     let next = AtomicUsize::new(0);
     let work = || -> Result<(Vec<(usize, HashPartition)>, DuplicateCounters)> {
         let mut made = Vec::new();
@@ -53,7 +51,7 @@ pub fn hash_index(
                 bits => (number as u64) << (64 - bits),
             };
             let end = (number + 1 < count).then(|| start(number + 1));
-            let mut scan = EntryScan::start(repository, &runs, &containers, start(number))?;
+            let mut scan = index.scan(repository, &containers, start(number))?;
             keys.clear();
             while let Some(prefix) = scan.next_group(repository, end, &mut group)? {
                 keys.push(prefix);

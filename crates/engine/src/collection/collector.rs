@@ -24,7 +24,7 @@ use super::mark::{MARKS_MIN_BYTES, MarkReport, Marker};
 use super::settle;
 use super::{CollectOptions, CollectReport, roots_of};
 use crate::container::list;
-use crate::index::{FingerprintIndex, merge, rebuild};
+use crate::index::{ChunkIndex, FingerprintIndex, merge, rebuild};
 use crate::job::Job;
 use crate::repository::Repository;
 use crate::session::announced;
@@ -355,7 +355,7 @@ impl<'a> Collector<'a> {
 
     fn run_marker(
         &mut self,
-        index: &FingerprintIndex,
+        index: &dyn ChunkIndex,
         inventory: &Inventory,
         live: &BTreeMap<SessionId, SnapshotRecord>,
     ) -> Result<(Marks, Vec<ContainerLiveness>)> {

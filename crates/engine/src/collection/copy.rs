@@ -26,8 +26,7 @@
 use super::gathered::{Gathered, LiveFrame, Spot};
 use super::inventory::Inventory;
 use super::read_back::{self, HandedIn};
-use crate::chunks::{ChunkReader, Location};
-use crate::container::frame::{FrameChunk, verify_slices};
+use crate::chunks::{Chunk, ChunkReader, Location};
 use crate::container::frame_pool::FramePool;
 use crate::container::log::ContainerLog;
 use crate::container::open::{ContainerContext, OpenContainer};
@@ -36,8 +35,7 @@ use crate::job::Job;
 use crate::repository::Repository;
 use crate::session::quarantine;
 use onefold_format::container::{ChunkDescriptor, MetadataSection};
-use onefold_types::{ContainerId, Error, ErrorKind, Fingerprint, Level, Result, invariant, limits};
-use std::borrow::Cow;
+use onefold_types::{ContainerId, ErrorKind, Fingerprint, Level, Result, invariant, limits};
 use std::collections::{BTreeSet, HashSet};
 use std::sync::{Arc, Mutex};
 
@@ -183,17 +181,16 @@ impl CopyForward<'_> {
         reader: &ChunkReader,
     ) -> Result<Vec<Fingerprint>> {
         self.job.interrupt.check()?;
-        let here = (0u32..).zip(&section.chunks);
-        let mut spots: Vec<(u32, &ChunkDescriptor)> =
-            here.filter(|(_, chunk)| wanted.contains(&chunk.fingerprint)).collect();
+        let here = section.chunks.iter().filter(|chunk| wanted.contains(&chunk.fingerprint));
+        let mut spots: Vec<ChunkDescriptor> = here.copied().collect();
         if self.proved.contains(&container) {
-            return Ok(spots.iter().map(|(_, chunk)| chunk.fingerprint).collect());
+            return Ok(spots.iter().map(|chunk| chunk.fingerprint).collect());
         }
-        spots.sort_by_key(|(_, chunk)| chunk.frame);
+        spots.sort_by_key(|chunk| chunk.frame);
         let mut held = Vec::with_capacity(spots.len());
-        for frame in spots.chunk_by(|one, other| one.1.frame == other.1.frame) {
-            match self.verify_in_place(container, section, frame, reader) {
-                Ok(()) => held.extend(frame.iter().map(|(_, chunk)| chunk.fingerprint)),
+        for frame in spots.chunk_by(|one, other| one.frame == other.frame) {
+            match reader.read_together(container, section, frame) {
+                Ok(_) => held.extend(frame.iter().map(|chunk| chunk.fingerprint)),
                 // Then what is to go is copied, and the next backup need not rely on it either.
                 Err(error) if error.is_unreadable() => {
                     if error.kind() == ErrorKind::Damaged {
@@ -205,27 +202,6 @@ impl CopyForward<'_> {
             }
         }
         Ok(held)
-    }
-
-    /// Reads one frame and verifies these of its chunks.
-    fn verify_in_place(
-        &self,
-        container: ContainerId,
-        section: &Arc<MetadataSection>,
-        chunks: &[(u32, &ChunkDescriptor)],
-        reader: &ChunkReader,
-    ) -> Result<()> {
-        let Some((position, _)) = chunks.first() else { return Ok(()) };
-        let section = Arc::clone(section);
-        let plain = reader.frame(&Location { container, section, position: *position })?;
-        let slice = |chunk: &ChunkDescriptor| {
-            let start = chunk.offset as usize;
-            plain.get(start..start + chunk.length as usize)
-        };
-        let slices: Option<Vec<&[u8]>> = chunks.iter().map(|(_, chunk)| slice(chunk)).collect();
-        let slices = slices.ok_or_else(|| Error::damaged("a chunk reaches beyond its frame"))?;
-        let expected: Vec<FrameChunk> = chunks.iter().map(|(_, chunk)| described(chunk)).collect();
-        verify_slices(&slices, &expected, self.repository.fingerprinter())
     }
 
     fn is_holder(&self, id: ContainerId) -> bool {
@@ -297,15 +273,15 @@ impl CopyForward<'_> {
         copies: &mut Copies,
         rescued: &mut Rescued,
     ) -> Result<()> {
-        let whole = self.open_frame(&frame.chunks, reader);
-        for chunk in &frame.chunks {
-            let (fingerprint, spot) = chunk;
-            let read = match whole.as_ref().and_then(|whole| whole.chunk(spot)) {
-                Some(chunk) => Ok(chunk),
+        let whole = self.open_frame(&frame.chunks, reader).unwrap_or_default();
+        for (number, wanted) in frame.chunks.iter().enumerate() {
+            let (fingerprint, spot) = wanted;
+            let read = match whole.get(number) {
+                Some(chunk) => Ok(chunk.clone()),
                 None => self.read(fingerprint, spot, reader),
             };
-            let (bytes, level) = match read {
-                Ok(read) => read,
+            let chunk = match read {
+                Ok(chunk) => chunk,
                 Err(error) if error.is_damage() => {
                     rescued.unread += 1;
                     if rescued.kept.iter().all(|(kept, _)| *kept != spot.container) {
@@ -315,10 +291,10 @@ impl CopyForward<'_> {
                 }
                 Err(error) => return Err(error),
             };
-            copies.open[kind(level, spot.rank)].append(*fingerprint, level, &bytes)?;
+            copies.open[kind(chunk.level, spot.rank)].append(*fingerprint, chunk.level, &chunk)?;
             copies.handed_in.chunks += 1;
             copies.handed_in.live.push(*fingerprint);
-            self.count(rescued, std::slice::from_ref(chunk));
+            self.count(rescued, std::slice::from_ref(wanted));
         }
         Ok(())
     }
@@ -337,49 +313,25 @@ impl CopyForward<'_> {
         &self,
         wanted: &[(Fingerprint, Spot)],
         reader: &ChunkReader,
-    ) -> Option<WholeFrame> {
+    ) -> Option<Vec<Chunk>> {
         let (_, spot) = wanted.first()?;
         let section = reader.section(spot.container).ok()??;
-        let location = Location {
-            container: spot.container,
-            section: Arc::clone(&section),
-            position: spot.position,
+        let chunk = |(fingerprint, spot): &(Fingerprint, Spot)| {
+            let chunk = section.chunks.get(spot.position as usize).copied();
+            chunk.filter(|chunk| chunk.fingerprint == *fingerprint)
         };
-        let whole = WholeFrame { section, plain: reader.frame(&location).ok()? };
-        let frame = wanted
-            .iter()
-            .map(|(fingerprint, spot)| {
-                let (_, chunk) = whole.slice(spot)?;
-                (chunk.fingerprint == *fingerprint).then_some(described(chunk))
-            })
-            .collect::<Option<Vec<_>>>()?;
-        let slices: Option<Vec<&[u8]>> =
-            wanted.iter().map(|(_, spot)| whole.slice(spot).map(|(bytes, _)| bytes)).collect();
-        verify_slices(&slices?, &frame, self.repository.fingerprinter()).ok()?;
-        Some(whole)
+        let chunks: Vec<ChunkDescriptor> = wanted.iter().map(chunk).collect::<Option<_>>()?;
+        reader.read_together(spot.container, &section, &chunks).ok()
     }
 
-    fn read(
-        &self,
-        fingerprint: &Fingerprint,
-        spot: &Spot,
-        reader: &ChunkReader,
-    ) -> Result<(Cow<'static, [u8]>, Level)> {
-        let located = reader.section(spot.container)?.map(|section| Location {
-            container: spot.container,
-            section,
-            position: spot.position,
-        });
-        if let Some(location) = located {
-            match reader.read_at(&location) {
-                Ok(bytes) => return Ok((bytes.into(), location.descriptor().level)),
-                Err(error) if error.is_damage() => reader.set_unusable(spot.container),
-                Err(error) => return Err(error),
-            }
+    /// Reads a chunk where it was seen, or wherever else it is: another condemned container may
+    /// have it, or another collector is ahead.
+    fn read(&self, fingerprint: &Fingerprint, spot: &Spot, reader: &ChunkReader) -> Result<Chunk> {
+        let (container, position) = (spot.container, spot.position);
+        match reader.section(container)? {
+            Some(section) => reader.read_from(Location { container, section, position }, &[]),
+            None => reader.read(fingerprint),
         }
-        // Another condemned container may have it, or another collector is ahead.
-        let location = reader.locate(fingerprint)?;
-        Ok((reader.read_at(&location)?.into(), location.descriptor().level))
     }
 
     fn open_log(&self) -> Result<Arc<ContainerContext>> {
@@ -413,32 +365,10 @@ struct Copies {
     handed_in: HandedIn,
 }
 
-fn described(chunk: &ChunkDescriptor) -> FrameChunk {
-    FrameChunk { fingerprint: chunk.fingerprint, length: chunk.length, level: chunk.level }
-}
-
 fn kind(level: Level, rank: u32) -> usize {
     match (level.is_node(), rank) {
         (true, _) => 2,
         (false, u32::MAX) => 1,
         _ => 0,
-    }
-}
-
-/// A frame that was read once, and whose wanted chunks were verified.
-struct WholeFrame {
-    section: Arc<MetadataSection>,
-    plain: Arc<Vec<u8>>,
-}
-
-impl WholeFrame {
-    fn slice(&self, spot: &Spot) -> Option<(&[u8], &ChunkDescriptor)> {
-        let chunk = self.section.chunks.get(spot.position as usize)?;
-        let start = chunk.offset as usize;
-        Some((self.plain.get(start..start + chunk.length as usize)?, chunk))
-    }
-
-    fn chunk(&self, spot: &Spot) -> Option<(Cow<'_, [u8]>, Level)> {
-        self.slice(spot).map(|(bytes, chunk)| (Cow::Borrowed(bytes), chunk.level))
     }
 }

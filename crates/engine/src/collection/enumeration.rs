@@ -229,14 +229,7 @@ impl<'a> LevelWalker<'a> {
                 continue;
             }
             let location = Location { container, section: Arc::clone(&section), position };
-            let bytes = match self.chunks.read_at(&location) {
-                Ok(bytes) => bytes,
-                Err(error) if error.is_damage() => {
-                    self.chunks.set_unusable(container);
-                    self.chunks.read(&chunk.fingerprint)?
-                }
-                Err(error) => return Err(error),
-            };
+            let bytes = self.chunks.read_from(location, &[])?;
             let node =
                 Node::decode(&bytes).context(|| format!("node {} as it is", chunk.fingerprint))?;
             children.clear();

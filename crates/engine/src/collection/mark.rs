@@ -20,8 +20,7 @@ use super::inventory::{Inventory, InventoryItem, ScanCounters};
 use super::live_set::{Attention, EXACT_BYTES_PER_CHUNK, LiveSet, Marks};
 use super::partitioned::Partitioned;
 use super::spill::Scratch;
-use crate::index::FingerprintIndex;
-use crate::index::scan::EntryScan;
+use crate::index::ChunkIndex;
 use crate::job::Job;
 use crate::repository::Repository;
 use onefold_format::container::MetadataSection;
@@ -76,7 +75,7 @@ pub struct Marker<'a> {
     /// The store.
     pub repository: &'a Arc<Repository>,
     /// Its index, as it was when the inventory was taken.
-    pub index: &'a FingerprintIndex,
+    pub index: &'a dyn ChunkIndex,
     /// Its containers.
     pub inventory: &'a Inventory,
     /// Threads.
@@ -333,8 +332,7 @@ impl Marker<'_> {
         let entries = self.index.entries();
         let mut instances =
             LiveInstances::with_memory(entries, self.memory_bytes / 2, self.seed.rotate_left(32))?;
-        let runs = self.index.runs();
-        let mut scan = EntryScan::start(self.repository, &runs, &ids, 0)?;
+        let mut scan = self.index.scan(self.repository, &ids, 0)?;
         let mut group = Vec::new();
         while let Some(prefix) = scan.next_group(self.repository, None, &mut group)? {
             if let Some(newest) = group.last().and_then(|ordinal| ids.get(*ordinal as usize))
@@ -385,8 +383,7 @@ impl Marker<'_> {
         if missing.is_empty() {
             return Ok(Vec::new());
         }
-        let runs = self.index.runs();
-        let mut scan = EntryScan::start(self.repository, &runs, &covered, 0)?;
+        let mut scan = self.index.scan(self.repository, &covered, 0)?;
         let (mut lost, mut group) = (Vec::new(), Vec::new());
         while let Some(prefix) = scan.next_group(self.repository, None, &mut group)? {
             let gone = |ordinal: &u32| {

@@ -29,9 +29,8 @@ use super::level_queue::{DUE_WORDS, LevelQueue, fingerprint, words};
 use super::live_set::{LiveSet, Marks};
 use super::spill::{Held, RecordFile, RecordReader, Scratch, Sorted, SpillSet, Split};
 use super::spilled_live::SpilledLive;
-use crate::chunks::{ChunkReader, Location};
-use crate::index::FingerprintIndex;
-use crate::index::scan::EntryScan;
+use crate::chunks::{Chunk, ChunkReader, Location};
+use crate::index::ChunkIndex;
 use crate::job::Job;
 use crate::repository::Repository;
 use onefold_format::container::MetadataSection;
@@ -39,7 +38,7 @@ use onefold_format::node::{Node, Reference};
 use onefold_policy::collection::level_checksums::LevelChecksums;
 use onefold_policy::collection::select::ContainerLiveness;
 use onefold_types::error::Context;
-use onefold_types::{ContainerId, Error, Fingerprint, Level, Result, limits};
+use onefold_types::{Error, Fingerprint, Level, Result, limits};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -83,7 +82,7 @@ struct Tally {
 /// Marks in scratch files.
 pub struct Partitioned<'a> {
     repository: &'a Arc<Repository>,
-    index: &'a FingerprintIndex,
+    index: &'a dyn ChunkIndex,
     inventory: &'a Inventory,
     job: &'a Job,
     scratch: &'a Scratch,
@@ -97,7 +96,7 @@ impl<'a> Partitioned<'a> {
     #[must_use]
     pub fn new(
         repository: &'a Arc<Repository>,
-        index: &'a FingerprintIndex,
+        index: &'a dyn ChunkIndex,
         inventory: &'a Inventory,
         job: &'a Job,
         scratch: &'a Scratch,
@@ -181,8 +180,7 @@ impl<'a> Partitioned<'a> {
             return Ok(Vec::new());
         };
         let (repository, inventory, job) = (self.repository, self.inventory, self.job);
-        let runs = self.index.runs();
-        let mut scan = EntryScan::start(repository, &runs, &inventory.ids(), 0)?;
+        let mut scan = self.index.scan(repository, &inventory.ids(), 0)?;
         let (mut group, mut indexed, mut count) = (Vec::new(), None, 0_u64);
         let tallies = &mut self.tallies;
         let is_eligible = |ordinal: &&u32| {
@@ -349,38 +347,23 @@ impl Walk<'_> {
     }
 
     /// Reads a node where it was seen, or wherever else it is.
-    fn node(&mut self, place: u64, level: Level, name: &Fingerprint) -> Result<Vec<u8>> {
-        let container = self.inventory.containers.get((place >> 32) as usize).map(|one| one.id);
-        match container {
-            Some(container) => match self.node_in(container, place as u32, level, name)? {
-                Some(bytes) => Ok(bytes),
-                None => self.chunks.read(name),
-            },
+    fn node(&self, place: u64, level: Level, name: &Fingerprint) -> Result<Chunk> {
+        match self.seen_at(place, level, name)? {
+            Some(location) => self.chunks.read_from(location, &[]),
             None => self.chunks.read(name),
         }
     }
 
-    fn node_in(
-        &mut self,
-        container: ContainerId,
-        position: u32,
-        level: Level,
-        name: &Fingerprint,
-    ) -> Result<Option<Vec<u8>>> {
+    fn seen_at(&self, place: u64, level: Level, name: &Fingerprint) -> Result<Option<Location>> {
+        let (ordinal, position) = ((place >> 32) as usize, place as u32);
+        let Some(container) = self.inventory.containers.get(ordinal).map(|one| one.id) else {
+            return Ok(None);
+        };
         let Some(section) = self.chunks.section(container)? else {
             return Ok(None);
         };
         let there = section.chunks.get(position as usize);
-        if there.is_none_or(|chunk| chunk.fingerprint != *name || chunk.level != level) {
-            return Ok(None);
-        }
-        match self.chunks.read_at(&Location { container, section, position }) {
-            Ok(bytes) => Ok(Some(bytes)),
-            Err(error) if error.is_damage() => {
-                self.chunks.set_unusable(container);
-                Ok(None)
-            }
-            Err(error) => Err(error),
-        }
+        let is_it = there.is_some_and(|chunk| chunk.fingerprint == *name && chunk.level == level);
+        Ok(is_it.then_some(Location { container, section, position }))
     }
 }

@@ -9,15 +9,13 @@
 //! not rely on it.
 
 use super::parallel::in_parallel;
-use crate::container::frame::{FrameChunk, FrameOpener, verify_chunks};
 use crate::container::log::DurableContainer;
-use crate::container::reader::{self, FrameReader};
+use crate::container::reader;
 use crate::container::whole::WholeReader;
 use crate::job::Job;
 use crate::repository::Repository;
 use crate::session::quarantine;
-use onefold_format::container::{self, ChunkDescriptor};
-use onefold_types::error::Context;
+use onefold_format::container;
 use onefold_types::{Error, ErrorKind, Fingerprint, Result};
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -44,10 +42,10 @@ pub fn verify(
     let next = AtomicUsize::new(0);
     let threads = threads.min(copies.len());
     let results = in_parallel(threads, || {
-        let (mut opener, mut whole) = (FrameOpener::new()?, WholeReader::default());
+        let mut whole = WholeReader::new()?;
         while let Some(copy) = copies.get(next.fetch_add(1, Ordering::Relaxed)) {
             job.interrupt.check()?;
-            if let Err(error) = read_back(repository, copy, &mut opener, &mut whole) {
+            if let Err(error) = read_back(repository, copy, &mut whole) {
                 return Err(distrusted(repository, copy, error));
             }
         }
@@ -66,7 +64,6 @@ pub fn verify(
 fn read_back(
     repository: &Repository,
     copy: &DurableContainer,
-    opener: &mut FrameOpener,
     whole: &mut WholeReader,
 ) -> Result<()> {
     let ends = whole.ends(repository, copy.id, copy.bytes)?;
@@ -78,21 +75,10 @@ fn read_back(
     if !section.chunks.iter().map(|chunk| &chunk.fingerprint).eq(&copy.fingerprints) {
         return Err(Error::damaged("its metadata section lists other chunks than were put in"));
     }
-    let frames = FrameReader::new(repository, copy.id)?;
-    let mut by_frame = section.chunks.chunk_by(|one, other| one.frame == other.frame);
-    let holds = whole.frames(repository, &ends, &section, &mut |part, frame, sealed| {
-        let own: Vec<FrameChunk> = by_frame.next().unwrap_or_default().iter().map(chunk).collect();
-        let plain = frames.open(opener, part, frame, sealed)?;
-        verify_chunks(plain, &own, repository.fingerprinter()).context(|| format!("frame {part}"))
-    })?;
-    match holds {
+    match whole.verify(repository, copy.id, &ends, &section, &mut |_, _, _, verified| verified)? {
         true => Ok(()),
         false => Err(Error::damaged("its checksum does not hold")),
     }
-}
-
-fn chunk(chunk: &ChunkDescriptor) -> FrameChunk {
-    FrameChunk { fingerprint: chunk.fingerprint, length: chunk.length, level: chunk.level }
 }
 
 /// Notes that a copy must not be relied upon, and says what is wrong with it.

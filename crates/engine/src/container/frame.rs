@@ -4,8 +4,10 @@
 //! fingerprint is computed again. Only then does a frame count as stored, so that a fault in the
 //! compressor, the cipher or memory is found while the source is still at hand (R37, R38).
 
+use super::verify;
 use onefold_crypto::{Fingerprinter, ObjectSealer, TAG_BYTES};
 use onefold_format::codec::{Codec, Compression, Compressor, Decompressor};
+use onefold_format::container::ChunkDescriptor;
 use onefold_types::{Error, Fingerprint, Level, Result};
 
 /// A chunk in a frame that is being filled.
@@ -86,7 +88,7 @@ impl FrameSealer {
         sealer.seal(part, &mut bytes, 0)?;
         let plain_length = plain.len();
         let again = self.opener.open_apart(&bytes, part, codec, plain_length, sealer)?;
-        verify_chunks(again, &chunks, fingerprinter).map_err(|error| {
+        verify::all(again, laid_out(&chunks, part), fingerprinter).map_err(|error| {
             error.context("a frame read back otherwise than it was written (faulty memory?)")
         })?;
         plain.clear();
@@ -161,51 +163,14 @@ impl FrameOpener {
     }
 }
 
-/// Fails unless every chunk of a plain frame has the fingerprint it is named by.
-pub fn verify_chunks(
-    plain: &[u8],
-    chunks: &[FrameChunk],
-    fingerprinter: &Fingerprinter,
-) -> Result<()> {
-    let mut rest = plain;
-    let mut slices = Vec::with_capacity(chunks.len());
-    for chunk in chunks {
-        let (bytes, after) = rest
-            .split_at_checked(chunk.length as usize)
-            .ok_or_else(|| Error::damaged("a chunk reaches beyond its frame"))?;
-        rest = after;
-        slices.push(bytes);
-    }
-    verify_slices(&slices, chunks, fingerprinter)
-}
-
-/// Fails unless the bytes of every chunk have the fingerprint it is named by.
-pub fn verify_slices(
-    slices: &[&[u8]],
-    chunks: &[FrameChunk],
-    fingerprinter: &Fingerprinter,
-) -> Result<()> {
-    let mut data = Vec::with_capacity(chunks.len());
-    for (bytes, chunk) in slices.iter().zip(chunks) {
-        if !chunk.level.is_node() {
-            data.push(*bytes);
-        } else if fingerprinter.node(bytes) != chunk.fingerprint {
-            return Err(wrong_fingerprint(&chunk.fingerprint));
-        }
-    }
-    let mut computed = Vec::with_capacity(data.len());
-    fingerprinter.data_batch(&data, &mut computed);
-    let expected = chunks.iter().filter(|chunk| !chunk.level.is_node());
-    for (chunk, computed) in expected.zip(computed) {
-        if chunk.fingerprint != computed {
-            return Err(wrong_fingerprint(&chunk.fingerprint));
-        }
-    }
-    Ok(())
-}
-
-fn wrong_fingerprint(fingerprint: &Fingerprint) -> Error {
-    Error::damaged(format!("the bytes of chunk {fingerprint:?} do not have its fingerprint"))
+/// The chunks of a frame with where each begins: they lie back to back from its beginning.
+fn laid_out(chunks: &[FrameChunk], frame: u32) -> impl Iterator<Item = ChunkDescriptor> + Clone {
+    chunks.iter().scan(0u32, move |end, chunk| {
+        let FrameChunk { fingerprint, length, level } = *chunk;
+        let offset = *end;
+        *end = offset.saturating_add(length);
+        Some(ChunkDescriptor { fingerprint, length, level, frame, offset })
+    })
 }
 
 #[cfg(test)]
@@ -268,7 +233,7 @@ mod tests {
         let mut opener = FrameOpener::new().unwrap();
         let opened = opener.open(&mut carried.bytes, 4, codec, expected.len(), &to).unwrap();
         assert_eq!(opened, expected);
-        verify_chunks(opened, &carried.chunks, &fingerprinter).unwrap();
+        verify::all(opened, laid_out(&carried.chunks, 4), &fingerprinter).unwrap();
     }
 
     #[test]
@@ -290,11 +255,12 @@ mod tests {
     fn r37_a_frame_that_decodes_to_other_bytes_is_found() {
         let fingerprinter = Fingerprinter::new(HashKind::Blake3, None);
         let frame = frame(&fingerprinter);
-        verify_chunks(&frame.bytes, &frame.chunks, &fingerprinter).unwrap();
+        let verify = |plain: &[u8]| verify::all(plain, laid_out(&frame.chunks, 0), &fingerprinter);
+        verify(&frame.bytes).unwrap();
         let mut other = frame.bytes.clone();
         let last = other.len() - 1;
         other[last] ^= 1;
-        assert!(verify_chunks(&other, &frame.chunks, &fingerprinter).is_err());
-        assert!(verify_chunks(&other[..last], &frame.chunks, &fingerprinter).is_err());
+        assert!(verify(&other).is_err());
+        assert!(verify(&other[..last]).is_err());
     }
 }

@@ -1,4 +1,5 @@
-//! Reads a container from its beginning to its end, in pieces that do not grow with it.
+//! Reads a container from its beginning to its end and verifies all of it, in pieces that do not
+//! grow with it.
 //!
 //! A container of the usual size is one piece, read with one request. Of a larger one the tail
 //! comes first: footer and metadata section, which says where the frames lie. Then the header and
@@ -9,22 +10,25 @@
 //! Concurrency: a [`WholeReader`] belongs to one thread, which keeps its buffer for the next
 //! container.
 
-use super::reader;
+use super::frame::FrameOpener;
+use super::reader::{self, FrameReader};
+use super::verify;
 use crate::repository::Repository;
 use onefold_format::container::{
-    BodyChecksum, Footer, FrameDescriptor, HEADER_BYTES, MetadataSection,
+    BodyChecksum, ChunkDescriptor, Footer, FrameDescriptor, HEADER_BYTES, MetadataSection,
 };
 use onefold_format::layout;
 use onefold_store::Key;
+use onefold_types::error::Context;
 use onefold_types::{ContainerId, Error, Result, limits};
 
 /// Bytes that are read at once, one frame at least: a container of the default size, whole.
 const PIECE_MAX_BYTES: u64 = 6 * limits::MIB as u64;
 
 /// Reads containers one after the other.
-#[derive(Default)]
 pub struct WholeReader {
     buffer: Vec<u8>,
+    opener: FrameOpener,
 }
 
 /// The ends of a container, as they were read.
@@ -39,10 +43,17 @@ pub struct Ends {
     is_held: bool,
 }
 
-/// What becomes of a frame: its number, what the section says of it, its sealed bytes.
-pub type EachFrame<'a> = dyn FnMut(u32, &FrameDescriptor, &mut [u8]) -> Result<()> + 'a;
+/// What becomes of a frame: its number, what the section says of it and of its chunks, and whether
+/// it could be opened and holds them.
+pub type EachFrame<'a> =
+    dyn FnMut(u32, &FrameDescriptor, &[ChunkDescriptor], Result<()>) -> Result<()> + 'a;
 
 impl WholeReader {
+    /// A reader without a container yet.
+    pub fn new() -> Result<Self> {
+        Ok(Self { buffer: Vec::new(), opener: FrameOpener::new()? })
+    }
+
     /// Reads the ends of a container of so many bytes; a small one is read whole.
     ///
     /// Errors: `NotFound` if it does not exist, `Damaged` if its footer does not hold.
@@ -69,13 +80,14 @@ impl WholeReader {
         Ok(Ends { key, footer, header, sealed_section, is_held: true })
     }
 
-    /// Hands every frame of the container whose ends were read last to `each`, sealed, with its
-    /// number; tells whether the checksum holds.
+    /// Opens every frame of the container whose ends were read last, verifies all chunks in it and
+    /// tells `each`; then tells whether the checksum holds.
     ///
     /// Errors: `Damaged` if the frames do not fill the container; those of `each`.
-    pub fn frames(
+    pub fn verify(
         &mut self,
         repository: &Repository,
+        id: ContainerId,
         ends: &Ends,
         section: &MetadataSection,
         each: &mut EachFrame<'_>,
@@ -85,7 +97,9 @@ impl WholeReader {
         }
         let mut checksum = BodyChecksum::default();
         checksum.update(&ends.header);
-        let (mut left, mut part) = (section.frames.as_slice(), 0);
+        let frames = FrameReader::new(repository, id)?;
+        let (mut left, mut number) = (section.frames.as_slice(), 0);
+        let mut chunks = section.chunks.as_slice();
         while let Some(first) = left.first() {
             let fits = |frame: &&FrameDescriptor| end_of(frame) - first.offset <= PIECE_MAX_BYTES;
             let (piece, rest) = left.split_at(left.iter().take_while(fits).count().max(1));
@@ -106,8 +120,15 @@ impl WholeReader {
                 let (sealed, after) = bytes
                     .split_at_mut_checked(frame.stored_length as usize)
                     .ok_or_else(misplaced)?;
-                each(part, frame, sealed)?;
-                (bytes, part) = (after, part + 1);
+                let (own, rest) =
+                    chunks.split_at(chunks.partition_point(|chunk| chunk.frame <= number));
+                let opened = frames.open(&mut self.opener, number, frame, sealed);
+                let verified = opened.and_then(|plain| {
+                    verify::all(plain, own.iter().copied(), repository.fingerprinter())
+                        .context(|| format!("frame {number} of container {id}"))
+                });
+                each(number, frame, own, verified)?;
+                (bytes, chunks, number) = (after, rest, number + 1);
             }
         }
         checksum.update(&ends.sealed_section);

@@ -1,4 +1,4 @@
-//! The index as whoever reads chunks sees it: a port, whatever stands behind it.
+//! The index as the rest of the engine sees it: a port, whatever stands behind it.
 //!
 //! The runs of the store ([`FingerprintIndex`]) are its first implementation. All of it is a hint:
 //! a container that is named may lack the chunk, and one that holds it may be missing until the
@@ -7,21 +7,14 @@
 //! Concurrency: shared by threads, and opened once for each process.
 
 use super::FingerprintIndex;
+use super::scan::EntryScan;
 use crate::repository::Repository;
 use onefold_types::{ContainerId, Fingerprint, Result};
 
 /// From fingerprints to the containers that may hold them.
 pub trait ChunkIndex: Send + Sync {
-    /// The containers that may hold a chunk, newest first; `reads` grows by the accesses of the
-    /// device.
-    fn locate(
-        &self,
-        repository: &Repository,
-        fingerprint: &Fingerprint,
-        reads: &mut u64,
-    ) -> Result<Vec<ContainerId>>;
-
-    /// Appends for each chunk all containers that may hold it, newest first.
+    /// Appends for each chunk all containers that may hold it, newest first; `reads` grows by the
+    /// accesses of the device.
     fn locate_many(
         &self,
         repository: &Repository,
@@ -30,30 +23,91 @@ pub trait ChunkIndex: Send + Sync {
         reads: &mut u64,
     ) -> Result<()>;
 
-    /// Whether the chunk may be there; `false` is certain as far as the index has caught up.
-    fn may_hold(&self, repository: &Repository, fingerprint: &Fingerprint) -> Result<bool>;
-
-    /// All containers that it knows of, rising.
-    fn covered(&self) -> Vec<ContainerId>;
-
-    /// How often it has changed: what was missed in one generation may be found in a later one.
-    fn generation(&self) -> u64;
-
-    /// Catches up with what other processes did since the generation in which something was missed;
-    /// `false`: what is missed now is nowhere.
-    fn catch_up(&self, repository: &Repository, missed_in: u64) -> Result<bool>;
-}
-
-impl ChunkIndex for FingerprintIndex {
+    /// The same for one chunk.
     fn locate(
         &self,
         repository: &Repository,
         fingerprint: &Fingerprint,
         reads: &mut u64,
     ) -> Result<Vec<ContainerId>> {
-        Self::locate(self, repository, fingerprint, reads)
+        let mut found = Vec::with_capacity(1);
+        self.locate_many(repository, std::slice::from_ref(fingerprint), &mut found, reads)?;
+        Ok(found.pop().unwrap_or_default())
     }
 
+    /// The same for whom the newest container is enough; more may be named.
+    fn locate_newest(
+        &self,
+        repository: &Repository,
+        fingerprints: &[Fingerprint],
+        found: &mut Vec<Vec<ContainerId>>,
+        reads: &mut u64,
+    ) -> Result<()> {
+        self.locate_many(repository, fingerprints, found, reads)
+    }
+
+    /// The containers that may hold a chunk, in no order, by what of the index can be read: for
+    /// whoever has another way to the rest, and changes nothing.
+    fn locate_where_readable(
+        &self,
+        repository: &Repository,
+        fingerprint: &Fingerprint,
+    ) -> Result<Vec<ContainerId>> {
+        self.locate(repository, fingerprint, &mut 0)
+    }
+
+    /// Whether the chunk may be there; `false` is certain as far as the index has caught up.
+    fn may_hold(&self, repository: &Repository, fingerprint: &Fingerprint) -> Result<bool>;
+
+    /// Which of so many buckets a chunk falls into: one access of the device answers all questions
+    /// of a bucket.
+    fn bucket_of(&self, _fingerprint: &Fingerprint) -> u32 {
+        0
+    }
+
+    /// How many buckets there are, at least 1; it changes when the index is opened again.
+    fn bucket_count(&self) -> u32 {
+        1
+    }
+
+    /// All containers that it knows of, rising.
+    fn covered(&self) -> Vec<ContainerId>;
+
+    /// How many entries a scan gives at most.
+    fn entries(&self) -> u64;
+
+    /// All that it knows of some containers, which rise, by rising prefix, from one on.
+    fn scan(
+        &self,
+        repository: &Repository,
+        containers: &[ContainerId],
+        from: u64,
+    ) -> Result<Box<dyn PrefixScan>>;
+
+    /// How often it has changed: what was missed in one generation may be found in a later one.
+    fn generation(&self) -> u64;
+
+    /// Takes notice of what was added and merged since; says whether anything was.
+    fn refresh(&self, repository: &Repository) -> Result<bool>;
+
+    /// Catches up with what other processes did since the generation in which something was missed;
+    /// `false`: what is missed now is nowhere.
+    fn catch_up(&self, repository: &Repository, missed_in: u64) -> Result<bool>;
+}
+
+/// Goes through an index in the order of prefixes.
+pub trait PrefixScan {
+    /// The next prefix below `end`, and which of the scan's containers hold it, by their ordinals:
+    /// rising, and each once.
+    fn next_group(
+        &mut self,
+        repository: &Repository,
+        end: Option<u64>,
+        containers: &mut Vec<u32>,
+    ) -> Result<Option<u64>>;
+}
+
+impl ChunkIndex for FingerprintIndex {
     fn locate_many(
         &self,
         repository: &Repository,
@@ -64,16 +118,59 @@ impl ChunkIndex for FingerprintIndex {
         self.locate_all(repository, fingerprints, found, reads)
     }
 
+    fn locate_newest(
+        &self,
+        repository: &Repository,
+        fingerprints: &[Fingerprint],
+        found: &mut Vec<Vec<ContainerId>>,
+        reads: &mut u64,
+    ) -> Result<()> {
+        self.locate_batch(repository, fingerprints, found, reads)
+    }
+
+    fn locate_where_readable(
+        &self,
+        repository: &Repository,
+        fingerprint: &Fingerprint,
+    ) -> Result<Vec<ContainerId>> {
+        Self::locate_where_readable(self, repository, fingerprint.prefix())
+    }
+
     fn may_hold(&self, repository: &Repository, fingerprint: &Fingerprint) -> Result<bool> {
         self.may_contain(repository, fingerprint)
+    }
+
+    fn bucket_of(&self, fingerprint: &Fingerprint) -> u32 {
+        Self::bucket_of(self, fingerprint)
+    }
+
+    fn bucket_count(&self) -> u32 {
+        Self::bucket_count(self)
     }
 
     fn covered(&self) -> Vec<ContainerId> {
         Self::covered(self)
     }
 
+    fn entries(&self) -> u64 {
+        Self::entries(self)
+    }
+
+    fn scan(
+        &self,
+        repository: &Repository,
+        containers: &[ContainerId],
+        from: u64,
+    ) -> Result<Box<dyn PrefixScan>> {
+        Ok(Box::new(EntryScan::start(repository, &self.runs(), containers, from)?))
+    }
+
     fn generation(&self) -> u64 {
         self.opened().generation()
+    }
+
+    fn refresh(&self, repository: &Repository) -> Result<bool> {
+        self.refresh_if_changed(repository)
     }
 
     fn catch_up(&self, repository: &Repository, missed_in: u64) -> Result<bool> {

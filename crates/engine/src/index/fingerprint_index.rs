@@ -114,17 +114,22 @@ impl FingerprintIndex {
     /// Opens the index again: new runs appear, replaced ones go.
     pub fn refresh(&self, repository: &Repository) -> Result<()> {
         let rejected = lock(&self.rejected);
-        self.refresh_without(repository, &rejected)
+        self.open_listed(repository, &rejected, list_runs(repository)?)
     }
 
-    fn refresh_without(&self, repository: &Repository, rejected: &BTreeSet<RunId>) -> Result<()> {
+    fn open_listed(
+        &self,
+        repository: &Repository,
+        rejected: &BTreeSet<RunId>,
+        mut listed: Vec<RunId>,
+    ) -> Result<()> {
         // What a run that has vanished since it was listed held is in one that was not listed yet:
         // without that the index would be partial (R13).
         for _ in 0..RETRIES_MAX {
-            let listed = list_runs(repository)?;
             if self.open_runs(repository, listed, rejected)? {
                 return Ok(());
             }
+            listed = list_runs(repository)?;
         }
         Err(changing())
     }
@@ -132,11 +137,10 @@ impl FingerprintIndex {
     /// Opens the index again if there are other runs than when it was opened last; says whether.
     pub fn refresh_if_changed(&self, repository: &Repository) -> Result<bool> {
         let rejected = lock(&self.rejected);
-        let known = self.opened();
-        let has_changed =
-            known.listed.is_none() || known.listed.as_ref() != Some(&list_runs(repository)?);
+        let listed = list_runs(repository)?;
+        let has_changed = self.opened().listed.as_ref() != Some(&listed);
         if has_changed {
-            self.refresh_without(repository, &rejected)?;
+            self.open_listed(repository, &rejected, listed)?;
         }
         Ok(has_changed)
     }

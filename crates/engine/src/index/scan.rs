@@ -4,6 +4,7 @@
 //! and not on their sizes. Several scans over distinct ranges may run at once (FAST'17, section
 //! 3.4: the index is divided into partitions that threads process in parallel).
 
+use super::chunk_index::PrefixScan;
 use super::run::Run;
 use crate::repository::Repository;
 use onefold_format::index_run::{Entry, PAGE_STORED_BYTES};
@@ -16,22 +17,22 @@ use std::sync::Arc;
 const PAGES_PER_READ: usize = 16;
 
 /// The entries of several runs in rising order, from some prefix on.
-pub struct EntryScan<'a> {
-    cursors: Vec<Cursor<'a>>,
+pub struct EntryScan {
+    cursors: Vec<Cursor>,
     heap: BinaryHeap<Reverse<(Entry, usize)>>,
 }
 
-impl<'a> EntryScan<'a> {
+impl EntryScan {
     /// Starts at the first entry whose prefix is at least `from`. Entries come with the ordinals
     /// of their containers in `containers`, which rise; those of other containers are passed over.
     pub fn start(
         repository: &Repository,
-        runs: &'a [Arc<Run>],
+        runs: &[Arc<Run>],
         containers: &[ContainerId],
         from: u64,
     ) -> Result<Self> {
-        let mut cursors: Vec<Cursor<'a>> =
-            runs.iter().map(|run| Cursor::new(run, containers, from)).collect();
+        let mut cursors: Vec<Cursor> =
+            runs.iter().map(|run| Cursor::new(Arc::clone(run), containers, from)).collect();
         let mut heap = BinaryHeap::with_capacity(cursors.len());
         for (number, cursor) in cursors.iter_mut().enumerate() {
             while let Some(entry) = cursor.next(repository)? {
@@ -56,10 +57,10 @@ impl<'a> EntryScan<'a> {
         }
         Ok(Some(entry))
     }
+}
 
-    /// The next prefix below `end`, and the ordinals of the containers that hold it, rising and
-    /// each once.
-    pub fn next_group(
+impl PrefixScan for EntryScan {
+    fn next_group(
         &mut self,
         repository: &Repository,
         end: Option<u64>,
@@ -87,8 +88,8 @@ impl<'a> EntryScan<'a> {
 }
 
 /// Reads the entries of a run in order, with the container ordinals of the scan.
-struct Cursor<'a> {
-    run: &'a Run,
+struct Cursor {
+    run: Arc<Run>,
     /// `None` for a container that is passed over.
     ordinals: Vec<Option<u32>>,
     /// The next page.
@@ -100,8 +101,8 @@ struct Cursor<'a> {
     read: Option<u64>,
 }
 
-impl<'a> Cursor<'a> {
-    fn new(run: &'a Run, containers: &[ContainerId], from: u64) -> Self {
+impl Cursor {
+    fn new(run: Arc<Run>, containers: &[ContainerId], from: u64) -> Self {
         let ordinal = |id: &ContainerId| containers.binary_search(id).ok().map(|at| at as u32);
         let ordinals = run.table.containers.iter().map(ordinal).collect();
         let piece = run.pieces_for(from).start;
@@ -141,7 +142,7 @@ impl<'a> Cursor<'a> {
             self.page += 1;
         }
         self.read = self.read.map(|read| read + self.entries.len() as u64);
-        let (run, ordinals) = (self.run, &self.ordinals);
+        let (run, ordinals) = (&self.run, &self.ordinals);
         let mut failed = Ok(());
         self.entries.retain_mut(|entry| {
             match run.container(*entry) {

@@ -39,7 +39,7 @@ impl Guide {
     }
 
     /// Where a chunk is, and whether the placement knew: it is asked first if the chunk's place in
-    /// the snapshot is known, and then the index. Only that may name an instance that `is_bad`.
+    /// the snapshot is known, and then the index.
     ///
     /// Errors: `Damaged` if no readable container holds it.
     pub fn locate(
@@ -47,11 +47,9 @@ impl Guide {
         nodes: &ChunkReader,
         place: Option<u64>,
         fingerprint: &Fingerprint,
-        is_bad: &dyn Fn(&Location) -> bool,
     ) -> Result<(Location, bool)> {
         if let Some(container) = place.and_then(|place| self.container_at(nodes, place))
             && let Some(location) = nodes.locate_in(container, fingerprint)?
-            && !is_bad(&location)
         {
             return Ok((location, true));
         }

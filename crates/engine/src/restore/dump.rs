@@ -6,21 +6,21 @@
 //! several threads; what they give waits in the stash until its turn. Nothing is written that was
 //! not verified.
 //!
+//! A range of no more than a frame's worth needs no plan: it is read by a [`FileReader`].
+//!
 //! Memory: half of a restore's window for the recipe, and [`MemoryPlan::stash_bytes`] for what
 //! waits, beyond which only the reads that are done together go (4 MiB).
 
 use super::DumpOptions;
-use super::extents::ExtentWalk;
 use super::fetch::{self, Lost, Workspace};
 use super::stash::Stash;
 use super::window::{Piece, SortedWindow, Window, WindowShare};
 use crate::chunks::Location;
-use crate::chunks::relocate::Relocator;
 use crate::job::Job;
 use crate::memory::MemoryPlan;
 use crate::placement::Guide;
 use crate::repository::Repository;
-use crate::tree::TreeReader;
+use crate::tree::{ExtentWalk, FileReader, TreeReader};
 use onefold_format::node::{Entry, EntryKind, Extent};
 use onefold_policy::restore_plan::RestoreEngine;
 use onefold_types::error::Context;
@@ -32,6 +32,8 @@ use std::sync::Arc;
 
 /// Bytes wanted from reads that are done together: work for several threads.
 const TOGETHER_BYTES: u64 = 4 * limits::MIB as u64;
+/// A range that is read as it comes: a frame's worth, of which most lies in one or two.
+const SHORT_BYTES: u64 = limits::FRAME_PLAIN_TARGET_BYTES as u64;
 /// Threads that read and open frames.
 const THREADS: usize = 2;
 
@@ -56,6 +58,9 @@ pub fn dump(
     if let Some(engine) = &options.engine {
         check_engine(engine, memory)?;
     }
+    if end - options.offset <= SHORT_BYTES && options.engine.is_none() && options.reach.is_none() {
+        return dump_short(repository, file, options.offset..end, out, job);
+    }
     // Of a part of a file it is not known how many chunks stand before it.
     let place = options.placed.filter(|_| options.offset == 0).map(|placed| placed.first_chunk);
     let reader = TreeReader::open(repository)?;
@@ -63,7 +68,6 @@ pub fn dump(
     let mut dumping = Dumping {
         repository,
         reader,
-        relocator: Relocator::default(),
         guide,
         place,
         job,
@@ -98,6 +102,23 @@ pub fn dump(
     Ok(end - options.offset)
 }
 
+/// Writes a range in which there is nothing to be planned.
+fn dump_short(
+    repository: &Arc<Repository>,
+    file: &Entry,
+    range: Range<u64>,
+    out: &mut dyn Write,
+    job: &Job,
+) -> Result<u64> {
+    job.interrupt.check()?;
+    let reader = FileReader::open(Arc::new(TreeReader::open(repository)?), file)?;
+    let mut buffer = vec![0; (range.end - range.start) as usize];
+    let length = reader.read_at(range.start, &mut buffer)? as u64;
+    out.write_all(&buffer).context(|| "writing the output")?;
+    job.progress.add(1, length);
+    Ok(length)
+}
+
 /// Whether an engine that was asked for can write in order within the memory limit.
 fn check_engine(engine: &RestoreEngine, memory: &MemoryPlan) -> Result<()> {
     if !engine.is_sequential() {
@@ -120,7 +141,6 @@ fn check_engine(engine: &RestoreEngine, memory: &MemoryPlan) -> Result<()> {
 struct Dumping<'a> {
     repository: &'a Arc<Repository>,
     reader: TreeReader,
-    relocator: Relocator,
     guide: Guide,
     /// The place in the snapshot of the next chunk, if it is known.
     place: Option<u64>,
@@ -155,13 +175,8 @@ impl Dumping<'_> {
     fn locate(&mut self, extent: &Extent) -> Result<Location> {
         let place = self.place;
         self.place = place.map(|place| place + 1);
-        let Self { guide, reader, relocator, .. } = self;
-        let is_bad = |location: &Location| relocator.is_bad(location);
-        let (location, _) = guide.locate(reader.chunks(), place, &extent.fingerprint, &is_bad)?;
-        match is_bad(&location) {
-            false => Ok(location),
-            true => self.relocate(extent, "it was unreadable before"),
-        }
+        let chunks = self.reader.chunks();
+        self.guide.locate(chunks, place, &extent.fingerprint).map(|(location, _)| location)
     }
 
     /// Reads a window in the engine's order and writes it.
@@ -214,18 +229,12 @@ impl Dumping<'_> {
         for lost in lost {
             let piece = window.pieces[lost.piece];
             let frame = window.frames[piece.frame as usize];
-            self.relocator.add_bad(frame.container, frame.part, piece.chunk_offset);
-            let extent = Extent { fingerprint: piece.fingerprint, length: u64::from(piece.length) };
-            let location = self.relocate(&extent, &lost.reason.1)?;
-            again.push(&location, 0, piece.file_offset, extent.length)?;
+            let (chunks, (kind, reason)) = (self.reader.chunks(), &*lost.reason);
+            chunks.set_bad(frame.container, frame.part, piece.chunk_offset, *kind);
+            let location = chunks.locate_another(&piece.fingerprint, reason)?;
+            again.push(&location, 0, piece.file_offset, u64::from(piece.length))?;
         }
         Ok(again)
-    }
-
-    fn relocate(&mut self, extent: &Extent, reason: &str) -> Result<Location> {
-        self.relocator.locate(self.repository, &extent.fingerprint)?.ok_or_else(|| {
-            Error::damaged(format!("chunk {} can be read nowhere: {reason}", extent.fingerprint))
-        })
     }
 
     /// Writes as far as there are bytes.

@@ -3,8 +3,7 @@
 //! Extents are taken in batches of neighbours; the file is read once per batch and all its chunks
 //! are hashed together. What differs, or lies beyond the file's end, is what must be written.
 
-use super::extents::ExtentWalk;
-use crate::tree::TreeReader;
+use crate::tree::{ExtentWalk, TreeReader};
 use onefold_crypto::Fingerprinter;
 use onefold_format::node::Extent;
 use onefold_types::error::Context;

@@ -16,9 +16,10 @@ use super::request_costs::{Reach, RequestCosts};
 use super::window::{Piece, SortedWindow};
 use crate::container::frame::FrameOpener;
 use crate::container::reader::FrameReader;
+use crate::container::verify;
 use crate::job::Job;
 use crate::repository::Repository;
-use onefold_types::{Error, ErrorKind, Fingerprint, Result};
+use onefold_types::{Error, ErrorKind, Result};
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -155,19 +156,13 @@ fn run<S: Sink>(work: &Work<'_, S>, threads: usize) -> Result<()> {
 struct Scratch {
     opener: FrameOpener,
     sealed: Vec<u8>,
-    fingerprints: Vec<Fingerprint>,
     /// Pieces of one frame that hold, in the order of their outputs.
     good: Vec<Piece>,
 }
 
 impl Scratch {
     fn new() -> Result<Self> {
-        Ok(Self {
-            opener: FrameOpener::new()?,
-            sealed: Vec::new(),
-            fingerprints: Vec::new(),
-            good: Vec::new(),
-        })
+        Ok(Self { opener: FrameOpener::new()?, sealed: Vec::new(), good: Vec::new() })
     }
 }
 
@@ -285,7 +280,7 @@ impl<S: Sink> Work<'_, S> {
         scratch: &mut Scratch,
     ) -> Result<()> {
         let needed = &self.window.frames[frame];
-        let Scratch { opener, fingerprints, good, .. } = scratch;
+        let Scratch { opener, good, .. } = scratch;
         let plain = match reader.open(opener, needed.part, &needed.descriptor, sealed) {
             Ok(plain) => plain,
             Err(error) => {
@@ -293,36 +288,23 @@ impl<S: Sink> Work<'_, S> {
                 return Ok(());
             }
         };
-        self.verify(frame, plain, fingerprints, good);
+        self.verify(frame, plain, good);
         self.deliver(plain, good)
     }
 
     /// Leaves in `good` the pieces whose bytes have the right fingerprint, sorted by output.
-    fn verify(
-        &self,
-        frame: usize,
-        plain: &[u8],
-        fingerprints: &mut Vec<Fingerprint>,
-        good: &mut Vec<Piece>,
-    ) {
+    fn verify(&self, frame: usize, plain: &[u8], good: &mut Vec<Piece>) {
         let range = self.pieces_of(frame);
         let pieces = &self.window.pieces[range.clone()];
-        let mut chunks: Vec<&[u8]> = Vec::with_capacity(pieces.len());
         // Pieces at the same place are the same chunk, computed once.
-        for same in pieces.chunk_by(|a, b| a.chunk_offset == b.chunk_offset) {
-            let start = same[0].chunk_offset as usize;
-            let bytes = plain.get(start..start + same[0].length as usize);
-            chunks.push(bytes.unwrap_or_default());
-        }
-        fingerprints.clear();
-        self.repository.fingerprinter().data_batch(&chunks, fingerprints);
+        let groups = pieces.chunk_by(|a, b| a.chunk_offset == b.chunk_offset);
+        let chunks = groups.clone().map(|same| same[0].descriptor());
+        let holds = verify::each(plain, chunks, self.repository.fingerprinter());
         good.clear();
         let mut position = range.start;
-        let groups = pieces.chunk_by(|a, b| a.chunk_offset == b.chunk_offset);
-        for (same, computed) in groups.zip(fingerprints.iter()) {
+        for (same, holds) in groups.zip(holds) {
             for piece in same {
-                let inside = piece.chunk_offset as usize + piece.length as usize <= plain.len();
-                if !inside || piece.fingerprint != *computed {
+                if !holds || piece.fingerprint != same[0].fingerprint {
                     let error = Error::damaged(format!(
                         "chunk {} in container {} does not have its fingerprint",
                         piece.fingerprint, self.window.frames[frame].container

@@ -1,13 +1,13 @@
 //! Plans files: what is to be written of each, and which are other names of one file.
 
 use super::existing::{Comparison, Parts};
-use super::extents::ExtentWalk;
 use super::item::{self, Decision};
 use super::metadata::{Attributes, Present};
 use super::output::{self, OutputFile, Plan};
 use super::target::Directory;
 use super::walk::Restorer;
 use crate::chunks::Location;
+use crate::tree::ExtentWalk;
 use onefold_format::node::{Entry, EntryKind, Extent, Reference};
 use onefold_types::{Error, ErrorKind, Result, limits};
 use rustix::fs::{Mode, OFlags, Stat};
@@ -395,21 +395,13 @@ impl Restorer<'_> {
 
     /// Where a chunk is: where the placement says, else where the index says.
     fn locate(&mut self, extent: &Extent, place: Option<u64>) -> Result<Location> {
-        let fingerprint = &extent.fingerprint;
-        let Self { guide, reader, relocator, report, .. } = self;
-        let is_bad = |location: &Location| relocator.is_bad(location);
-        let located = guide.locate(reader.chunks(), place, fingerprint, &is_bad);
+        let Self { guide, reader, report, .. } = self;
+        let located = guide.locate(reader.chunks(), place, &extent.fingerprint);
         match &located {
             Ok((_, true)) => report.chunks_guided += 1,
             _ => report.chunks_looked_up += 1,
         }
-        let known = match located {
-            Ok((location, _)) if !is_bad(&location) => return Ok(location),
-            Ok(_) => Error::damaged(format!("chunk {fingerprint} can be read nowhere")),
-            Err(error) if error.is_damage() => error,
-            Err(error) => return Err(error),
-        };
-        self.relocator.locate(self.repository, fingerprint)?.ok_or(known)
+        located.map(|(location, _)| location)
     }
 
     fn defer_link(&mut self, directory: &Arc<Directory>, entry: &Entry, first: Arc<First>) {

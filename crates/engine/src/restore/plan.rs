@@ -8,14 +8,13 @@
 //! over a snapshot does (see [`crate::find`]).
 
 use super::RestoreOptions;
-use super::extents::ExtentWalk;
 use super::window::{Window, WindowShare};
 use crate::job::Job;
 use crate::patterns::Patterns;
 use crate::placement::Guide;
 use crate::repository::Repository;
 use crate::tree::directory_cursor::{DirectoryCursor, check_depth};
-use crate::tree::{TreeReader, path};
+use crate::tree::{ExtentWalk, TreeReader, path};
 use onefold_format::node::{Entry, EntryKind, Extent};
 use onefold_policy::restore_plan::RestoreEngine;
 use onefold_policy::rewrite::SPAN_BYTES;
@@ -170,7 +169,7 @@ impl Planner<'_> {
         let place = Some(self.place);
         self.place += 1;
         let nodes = self.reader.chunks();
-        let located = self.guide.locate(nodes, place, &extent.fingerprint, &|_| false);
+        let located = self.guide.locate(nodes, place, &extent.fingerprint);
         let location = match located {
             Ok((location, guided)) => {
                 self.report.chunks_guided += u64::from(guided);

@@ -4,11 +4,11 @@
 //! Rounds end because every lost instance of a chunk is remembered and never tried again.
 
 use super::existing::Comparison;
-use super::extents::ExtentWalk;
 use super::fetch::{self, Lost};
 use super::output::{FileSink, OutputFile};
 use super::walk::Restorer;
 use super::window::{SortedWindow, Window};
+use crate::tree::ExtentWalk;
 use onefold_types::{Error, ErrorKind, Result};
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -45,11 +45,8 @@ impl Restorer<'_> {
         for lost in &lost {
             let piece = window.pieces[lost.piece];
             let frame = window.frames[piece.frame as usize];
-            self.relocator.add_bad(frame.container, frame.part, piece.chunk_offset);
-            if lost.reason.0 == ErrorKind::NotFound {
-                // The whole container has gone, probably to a collection.
-                self.reader.chunks().set_gone(frame.container);
-            }
+            let chunks = self.reader.chunks();
+            chunks.set_bad(frame.container, frame.part, piece.chunk_offset, lost.reason.0);
         }
         for lost in &lost {
             let piece = window.pieces[lost.piece];
@@ -57,15 +54,15 @@ impl Restorer<'_> {
             if file.has_failed() {
                 continue;
             }
-            let found = self.relocator.locate(self.repository, &piece.fingerprint)?;
-            let pushed = match found {
-                Some(location) => {
+            let pushed = match self.reader.chunks().locate(&piece.fingerprint) {
+                Ok(location) => {
                     again.push(&location, piece.output, piece.file_offset, u64::from(piece.length))
                 }
-                None => Err(Error::damaged(format!(
+                Err(error) if error.is_unreadable() => Err(Error::damaged(format!(
                     "its bytes from {} on cannot be read: {}",
                     piece.file_offset, lost.reason.1
                 ))),
+                Err(error) => return Err(error),
             };
             if let Err(error) = pushed {
                 file.fail(error);

@@ -13,7 +13,6 @@ use super::output::{OutputFile, Shared};
 use super::target::{Directory, is_type};
 use super::window::{Window, WindowShare};
 use super::{Overwrite, RestoreOptions, RestoreReport};
-use crate::chunks::relocate::Relocator;
 use crate::job::Job;
 use crate::placement::Guide;
 use crate::repository::Repository;
@@ -32,7 +31,6 @@ pub struct Restorer<'a> {
     pub(super) options: &'a RestoreOptions,
     pub(super) job: &'a Job,
     pub(super) reader: TreeReader,
-    pub(super) relocator: Relocator,
     pub(super) shared: Shared,
     pub(super) window: Window,
     share: WindowShare,
@@ -112,7 +110,6 @@ pub fn run(
         options,
         job,
         reader,
-        relocator: Relocator::default(),
         owners: OwnerMap::new(shared.applier.is_privileged()),
         shared,
         window: Window::default(),

@@ -13,9 +13,9 @@
 use crate::chunks::Location;
 use crate::memory::{Lease, WINDOW_CHUNK_BYTES};
 use crate::repository::Repository;
-use onefold_format::container::FrameDescriptor;
+use onefold_format::container::{ChunkDescriptor, FrameDescriptor};
 use onefold_policy::restore_plan::{ContainerSizes, PlanChunk, RestoreEngine};
-use onefold_types::{ContainerId, Error, Fingerprint, Result};
+use onefold_types::{ContainerId, Error, Fingerprint, Level, Result};
 use std::collections::HashMap;
 use std::ops::Range;
 
@@ -37,6 +37,15 @@ pub struct Piece {
     pub chunk_offset: u32,
     /// Its length.
     pub length: u32,
+}
+
+impl Piece {
+    /// The chunk, as it lies in its frame.
+    #[must_use]
+    pub fn descriptor(&self) -> ChunkDescriptor {
+        let Self { fingerprint, length, frame, chunk_offset: offset, .. } = *self;
+        ChunkDescriptor { fingerprint, length, level: Level::DATA, frame, offset }
+    }
 }
 
 /// A frame that holds at least one piece.

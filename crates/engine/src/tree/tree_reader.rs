@@ -3,7 +3,7 @@
 //! Invariant: a child's level is below its parent's, checked at every step down, so that no tree,
 //! however hostile, can lead a walk in circles or deeper than its root's level.
 
-use super::path;
+use super::{ExtentWalk, path};
 use crate::chunks::ChunkReader;
 use crate::repository::Repository;
 use onefold_format::node::{
@@ -64,8 +64,11 @@ impl TreeReader {
         if !reference.level.is_node() {
             return Err(Error::damaged(format!("chunk {} is no node", reference.fingerprint)));
         }
-        let bytes = self.chunks.read(&reference.fingerprint)?;
-        let node = Node::decode(&bytes)
+        let chunk = self.chunks.read(&reference.fingerprint)?;
+        if !chunk.level.is_node() {
+            return Err(Error::damaged(format!("chunk {} is no node", reference.fingerprint)));
+        }
+        let node = Node::decode(&chunk)
             .context(|| format!("chunk {} as a node", reference.fingerprint))?;
         let mut too_high = false;
         node.references(&mut |child| too_high |= child.level >= reference.level);
@@ -181,6 +184,19 @@ impl TreeReader {
         Ok((entry, place))
     }
 
+    /// Reads a file map.
+    ///
+    /// Errors: `Damaged` if it is none, or higher than any file needs.
+    pub fn file_map(&self, map: Reference) -> Result<FileMap> {
+        if map.level > LEVEL_OF_FILES_MAX {
+            return Err(Error::damaged("a file's tree is higher than any file needs"));
+        }
+        match self.node(map)? {
+            Node::FileMap(map) => Ok(map),
+            _ => Err(Error::damaged(format!("node {} is no file map", map.fingerprint))),
+        }
+    }
+
     /// Calls `each` with the chunks and holes of a file, in order.
     pub fn extents(
         &self,
@@ -188,46 +204,11 @@ impl TreeReader {
         size: u64,
         each: &mut dyn FnMut(Extent) -> Result<()>,
     ) -> Result<()> {
-        if content.level == Level::DATA {
-            return each(Extent { fingerprint: content.fingerprint, length: size });
-        }
-        let total = self.map_extents(content, None, each)?;
-        if total != size {
-            return Err(Error::damaged(format!(
-                "the file's tree holds {total} bytes, its entry says {size}"
-            )));
+        let mut walk = ExtentWalk::new(Some(content), size)?;
+        while let Some((_, extent)) = walk.next(self)? {
+            each(extent)?;
         }
         Ok(())
-    }
-
-    /// Walks file maps depth first; recursion is bounded by the level, at most 65,535 in theory and
-    /// below 8 for any real file, because every map but the last of a level has 64 children.
-    fn map_extents(
-        &self,
-        map: Reference,
-        expected: Option<u64>,
-        each: &mut dyn FnMut(Extent) -> Result<()>,
-    ) -> Result<u64> {
-        if map.level > LEVEL_OF_FILES_MAX {
-            return Err(Error::damaged("a file's tree is higher than any file needs"));
-        }
-        let Node::FileMap(FileMap { child_level, extents }) = self.node(map)? else {
-            return Err(Error::damaged(format!("node {} is no file map", map.fingerprint)));
-        };
-        let mut total = 0u64;
-        for extent in extents {
-            if extent.is_hole() || child_level == Level::DATA {
-                each(extent)?;
-            } else {
-                let child = Reference { fingerprint: extent.fingerprint, level: child_level };
-                self.map_extents(child, Some(extent.length), each)?;
-            }
-            total = total.saturating_add(extent.length);
-        }
-        if expected.is_some_and(|expected| expected != total) {
-            return Err(Error::damaged(format!("node {} has another length", map.fingerprint)));
-        }
-        Ok(total)
     }
 }
 

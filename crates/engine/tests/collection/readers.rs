@@ -249,7 +249,7 @@ fn read_all(reader: &TreeReader, directory: Reference, content: &mut Content) {
             .unwrap();
         let mut bytes = Vec::new();
         for extent in extents {
-            bytes.extend(reader.chunks().read(&extent.fingerprint).unwrap());
+            bytes.extend_from_slice(&reader.chunks().read(&extent.fingerprint).unwrap());
         }
         content.insert(entry.name, bytes);
     }
@@ -366,8 +366,10 @@ fn r69_a_reader_of_a_store_that_may_not_be_written_survives_epochs() {
         };
         reader.extents(entry.content.unwrap(), entry.size, each).unwrap();
         let chunks = reader.chunks();
-        let bytes =
-            extents.iter().flat_map(|extent| chunks.read(&extent.fingerprint).unwrap()).collect();
+        let read = |extent: &onefold_format::node::Extent| {
+            chunks.read(&extent.fingerprint).unwrap().to_vec()
+        };
+        let bytes = extents.iter().flat_map(read).collect();
         content.insert(name.clone(), bytes);
         assert!(content[name] == moving.content[name]);
     }

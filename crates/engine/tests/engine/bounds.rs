@@ -338,12 +338,12 @@ fn r57_the_largest_chunk_is_stored_and_a_larger_one_is_an_error() {
     assert_eq!(error.kind(), ErrorKind::LimitExceeded, "{error}");
     let repository = open_roomy(&memory);
     let trees = TreeReader::open(&repository).unwrap();
-    assert!(trees.chunks().read(&fingerprint).unwrap() == largest);
+    assert!(*trees.chunks().read(&fingerprint).unwrap() == largest);
     for seed in [1, 2] {
         let length = [limits::FRAME_PLAIN_TARGET_BYTES - 1, limits::CHUNK_SIZE_MAX_BYTES];
         let bytes = random_bytes(seed, length[seed as usize - 1]);
         let name = repository.fingerprinter().data(&bytes);
-        assert!(trees.chunks().read(&name).unwrap() == bytes);
+        assert!(*trees.chunks().read(&name).unwrap() == bytes);
     }
 }
 

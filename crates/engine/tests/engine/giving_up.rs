@@ -90,9 +90,9 @@ fn r69_a_chunk_that_is_missed_while_the_index_changes_is_not_called_lost() {
     save(&repository, &[file("a", 1, 20_000)]);
     let missing = Fingerprint([7; 32]);
     let changes = |times: u64| {
-        // To ask whether there are other runs takes two lists that agree, and so does opening them:
-        // the index changes each time that it is asked for.
-        let grows = move |list| list % 4 == 2 && list / 4 < times;
+        // To ask whether there are other runs takes two lists that agree, and so does opening the
+        // index at first: it changes each time that it is asked for.
+        let grows = move |list| list % 2 == 0 && (1..=times).contains(&(list / 2));
         let repository = growing(&memory.clone_state(), layout::INDEX, grows);
         ChunkReader::open(&repository).unwrap().locate(&missing).unwrap_err()
     };

@@ -1,6 +1,7 @@
 //! Restores from hand-made stores into real directories.
 
 mod damage;
+mod file_reader;
 mod hostile;
 mod overwrite;
 mod support;

@@ -15,7 +15,7 @@
 use super::{Collector, Marked};
 use crate::collection::cleaning;
 use crate::collection::inventory::Inventory;
-use crate::index::FingerprintIndex;
+use crate::index::ChunkIndex;
 use crate::repository::Repository;
 use crate::session::announced;
 use crate::session::evidence::Evidence;
@@ -35,7 +35,7 @@ impl Missing {
     /// nothing in what is missing.
     pub(super) fn note(
         repository: &Repository,
-        index: &FingerprintIndex,
+        index: &dyn ChunkIndex,
         inventory: &Inventory,
     ) -> Result<Self> {
         let names: Vec<ContainerId> = inventory.missing(&index.covered()).into_iter().collect();

@@ -7,12 +7,9 @@
 //! map's extents add up to what its parent says; extents come in order and cover the file exactly.
 //! A walk that starts later in the file passes over maps that end before, unread.
 
-use crate::tree::TreeReader;
-use onefold_format::node::{Extent, Node, Reference};
+use super::TreeReader;
+use onefold_format::node::{Extent, Reference};
 use onefold_types::{Error, Level, Result};
-
-/// Each level of file maps multiplies the length by at least 64, so 64-bit lengths need fewer.
-const LEVEL_OF_FILES_MAX: Level = Level(16);
 
 /// A walk over the chunks and holes of one file.
 pub struct ExtentWalk {
@@ -93,13 +90,7 @@ impl ExtentWalk {
             self.position = end;
             return Ok(Some((start, extent)));
         }
-        if level > LEVEL_OF_FILES_MAX {
-            return Err(Error::damaged("a file's tree is higher than any needs"));
-        }
-        let reference = Reference { fingerprint: extent.fingerprint, level };
-        let Node::FileMap(map) = reader.node(reference)? else {
-            return Err(Error::damaged(format!("node {} is no file map", extent.fingerprint)));
-        };
+        let map = reader.file_map(Reference { fingerprint: extent.fingerprint, level })?;
         self.open.push(OpenMap {
             extents: map.extents.into_iter(),
             child_level: map.child_level,

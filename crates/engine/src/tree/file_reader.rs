@@ -1,0 +1,235 @@
+//! A file of a snapshot at any offset, for whoever reads here and there: a mount, a server.
+//!
+//! # Algorithm
+//! From the root of the file's tree down, the child that the offset falls into is looked for in
+//! each map, and only that is read; the chunk at the bottom is read and verified whole, and what is
+//! wanted of it is copied. Holes are zeros and cost nothing.
+//!
+//! Reads are small and mostly go on where the last one ended. So the last maps and chunks are kept,
+//! chunks together with their frames ([`Chunk`]): reading on within a chunk costs a copy, within a
+//! frame one more fingerprint, and a frame is read once however small the reads are and whatever
+//! other readers do to the caches.
+//!
+//! # Invariants
+//! No byte is given that was not verified. What is damaged is named when it is asked for, and is of
+//! no concern to other ranges. A map whose children do not add up to what its parent says is
+//! damaged.
+//!
+//! # Concurrency
+//! Shared by threads (`&self`). One lock around what is kept, held neither while something is read
+//! nor while it is verified; threads that miss the same frame at the same moment may each read it.
+//!
+//! # Memory
+//! A lease of [`KEPT_BYTES`]. A reader that does not get it keeps the least that reading on needs.
+
+use super::TreeReader;
+use crate::chunks::Chunk;
+use crate::memory::Lease;
+use onefold_format::node::{Entry, EntryKind, Extent, FileMap, Reference};
+use onefold_types::error::Context;
+use onefold_types::{Error, Fingerprint, Level, Result, limits};
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Chunks that are kept with their frames, at most and at least.
+const CHUNKS_KEPT: (usize, usize) = (4, 1);
+/// Maps that are kept, at most and at least: those from the root to a chunk, and some more.
+const MAPS_KEPT: (usize, usize) = (8, 4);
+/// What a map takes: 1024 children at most, unless somebody else has written it.
+const MAP_BYTES: usize = 48 * limits::KIB;
+/// What a reader keeps, of files as this program writes them.
+const KEPT_BYTES: usize =
+    CHUNKS_KEPT.0 * 2 * limits::FRAME_PLAIN_TARGET_BYTES + MAPS_KEPT.0 * MAP_BYTES;
+
+/// Reads one file of a snapshot.
+pub struct FileReader {
+    tree: Arc<TreeReader>,
+    content: Option<Reference>,
+    size: u64,
+    kept: Mutex<Kept>,
+    chunks_kept: usize,
+    maps_kept: usize,
+    /// Held as long as what is kept.
+    _lease: Lease,
+}
+
+/// What was read last, the newest first.
+#[derive(Default)]
+struct Kept {
+    /// With the offset in the file of each.
+    chunks: VecDeque<(u64, Chunk)>,
+    maps: VecDeque<Arc<OpenMap>>,
+}
+
+/// A map, with where its children lie in the file.
+struct OpenMap {
+    start: u64,
+    level: Level,
+    fingerprint: Fingerprint,
+    child_level: Level,
+    /// The end in the file of each child, and its name.
+    children: Vec<(u64, Fingerprint)>,
+}
+
+/// A chunk or a hole, and the offset at which it begins.
+type Found = (u64, Extent);
+
+impl FileReader {
+    /// A reader of the file that an entry stands for; reads nothing yet.
+    ///
+    /// Errors: `Invalid` if it is no file, `Damaged` if it has a size and no content.
+    pub fn open(tree: Arc<TreeReader>, entry: &Entry) -> Result<Self> {
+        if entry.kind != EntryKind::File {
+            return Err(Error::invalid("only files have bytes that can be read"));
+        }
+        if entry.content.is_none() && entry.size > 0 {
+            return Err(Error::damaged("the file has a size, but no content"));
+        }
+        let lease = tree.chunks().repository().purse().take(KEPT_BYTES);
+        let is_whole = lease.bytes() >= KEPT_BYTES;
+        let of = |(most, least): (usize, usize)| if is_whole { most } else { least };
+        Ok(Self {
+            tree,
+            content: entry.content,
+            size: entry.size,
+            kept: Mutex::default(),
+            chunks_kept: of(CHUNKS_KEPT),
+            maps_kept: of(MAPS_KEPT),
+            _lease: lease,
+        })
+    }
+
+    /// The length of the file.
+    #[must_use]
+    pub fn size(&self) -> u64 {
+        self.size
+    }
+
+    /// Reads from an offset on until the buffer is full or the file ends; says how much it read:
+    /// nothing at and beyond the end.
+    ///
+    /// Errors: `Damaged`, naming the chunk, if what is asked for cannot be read; the buffer may
+    /// hold some of it then.
+    pub fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<usize> {
+        let left = self.size.saturating_sub(offset);
+        let length = usize::try_from(left).unwrap_or(usize::MAX).min(buffer.len());
+        let mut done = 0;
+        while done < length {
+            let at = offset + done as u64;
+            let rest = &mut buffer[done..length];
+            done += match self.kept_chunk(at) {
+                Some((start, chunk)) => copy(&chunk[(at - start) as usize..], rest),
+                None => self.read_extent(at, rest)?,
+            };
+        }
+        Ok(length)
+    }
+
+    /// Reads as much as the extent at an offset has.
+    fn read_extent(&self, at: u64, rest: &mut [u8]) -> Result<usize> {
+        let (start, extent) = self.find(at)?;
+        let skipped = at - start;
+        if extent.is_hole() {
+            let zeros = usize::try_from(extent.length - skipped).unwrap_or(usize::MAX);
+            let zeros = zeros.min(rest.len());
+            rest[..zeros].fill(0);
+            return Ok(zeros);
+        }
+        let held: Vec<Chunk> = self.kept().chunks.iter().map(|(_, chunk)| chunk.clone()).collect();
+        let chunk = self
+            .tree
+            .chunks()
+            .read_beside(&extent.fingerprint, &held)
+            .context(|| format!("the file's bytes from {start} on"))?;
+        if chunk.len() as u64 != extent.length || chunk.level.is_node() {
+            return Err(Error::damaged(format!(
+                "chunk {} is not what the file's tree says",
+                extent.fingerprint
+            )));
+        }
+        let copied = copy(&chunk[skipped as usize..], rest);
+        let mut kept = self.kept();
+        kept.chunks.push_front((start, chunk));
+        kept.chunks.truncate(self.chunks_kept);
+        Ok(copied)
+    }
+
+    /// The chunk or hole that an offset below the file's end falls into.
+    fn find(&self, at: u64) -> Result<Found> {
+        let Some(Reference { mut fingerprint, mut level }) = self.content else {
+            return Err(Error::damaged("the file has a size, but no content"));
+        };
+        let (mut start, mut end) = (0, self.size);
+        while level != Level::DATA {
+            let map = self.map(Reference { fingerprint, level }, start, end)?;
+            let child = map.children.partition_point(|(end, _)| *end <= at);
+            // The last child ends where the map does, which is behind the offset.
+            let Some(found) = map.children.get(child) else {
+                return Err(other_length(&fingerprint));
+            };
+            start = child.checked_sub(1).map_or(start, |before| map.children[before].0);
+            (end, fingerprint) = *found;
+            level = map.child_level;
+            if fingerprint == Fingerprint::ZERO {
+                break;
+            }
+        }
+        Ok((start, Extent { fingerprint, length: end - start }))
+    }
+
+    /// The map behind a reference, which covers these bytes of the file.
+    fn map(&self, reference: Reference, start: u64, end: u64) -> Result<Arc<OpenMap>> {
+        {
+            let mut kept = self.kept();
+            let is_it = |map: &Arc<OpenMap>| {
+                (map.fingerprint, map.level, map.start)
+                    == (reference.fingerprint, reference.level, start)
+            };
+            if let Some(map) = kept.maps.iter().position(is_it).and_then(|at| kept.maps.remove(at))
+            {
+                kept.maps.push_front(Arc::clone(&map));
+                return Ok(map);
+            }
+        }
+        let FileMap { child_level, extents } = self.tree.file_map(reference)?;
+        let mut children = Vec::with_capacity(extents.len());
+        let mut position = start;
+        for extent in extents {
+            let after = position.checked_add(extent.length);
+            position = after.ok_or_else(|| other_length(&reference.fingerprint))?;
+            children.push((position, extent.fingerprint));
+        }
+        if position != end {
+            return Err(other_length(&reference.fingerprint));
+        }
+        let Reference { fingerprint, level } = reference;
+        let map = Arc::new(OpenMap { start, level, fingerprint, child_level, children });
+        let mut kept = self.kept();
+        kept.maps.push_front(Arc::clone(&map));
+        kept.maps.truncate(self.maps_kept);
+        Ok(map)
+    }
+
+    /// A chunk that is kept and holds the byte at an offset, and where it begins.
+    fn kept_chunk(&self, at: u64) -> Option<(u64, Chunk)> {
+        let kept = self.kept();
+        let holds = |(start, chunk): &&(u64, Chunk)| {
+            at.checked_sub(*start).is_some_and(|within| within < chunk.len() as u64)
+        };
+        kept.chunks.iter().find(holds).cloned()
+    }
+
+    fn kept(&self) -> MutexGuard<'_, Kept> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn copy(from: &[u8], to: &mut [u8]) -> usize {
+    let length = from.len().min(to.len());
+    to[..length].copy_from_slice(&from[..length]);
+    length
+}
+
+fn other_length(fingerprint: &Fingerprint) -> Error {
+    Error::damaged(format!("node {fingerprint} has another length than its parent says"))
+}
