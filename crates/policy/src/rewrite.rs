@@ -3,11 +3,8 @@
 //!
 //! | module | policy | after |
 //! | --- | --- | --- |
-//! | `capping` | a segment refers to the containers that it uses most | FAST'13; FAST'19, section 2.2 |
-//! | `flexible` | a segment refers to containers it uses often enough (FCRC) | FAST'19, section 3.2 |
-//! | `history` | what the previous version used sparsely is stored again (HAR) | ATC'14 |
-//! | `look_back_window` | a sliding window refers to containers it uses often enough (LBW) | FAST'19, sections 4 and 5 |
 //! | `combined` | whatever saves most reads for its bytes, by history and window: the default | this project |
+//! | `baselines` | four policies of the papers | for comparison, by name only |
 //!
 //! A [`StreamRewriter`] sees the chunks of one stream, in order, after look-up. It holds no chunk:
 //! from the moment a duplicate is pushed until it is decided the owner holds its bytes, one copy of
@@ -22,18 +19,14 @@
 //! Memory: what is waiting, some hundred bytes for each chunk of a segment or of the window; for
 //! `history` and `combined` also some fifty bytes for each container of the history.
 
+mod baselines;
 mod bounds;
-mod capping;
 mod combined;
 mod container_use;
 mod counters;
-mod flexible;
-mod history;
 mod instances;
-mod look_back_window;
 mod parameters;
 mod recipe_cache;
-mod segment;
 mod slots;
 mod targets;
 mod unit_id;
@@ -47,13 +40,14 @@ pub use targets::sparsest;
 pub use unit_id::UnitId;
 
 use crate::duplicate_status::DuplicateStatus;
+use baselines::capping;
+use baselines::flexible::Flexible;
+use baselines::history::History;
+use baselines::look_back_window::LookBackWindow;
+use baselines::segment::Segment;
 use combined::Combined;
-use flexible::Flexible;
-use history::History;
-use look_back_window::LookBackWindow;
 use onefold_types::{Fingerprint, Result};
 use parameters::LEVEL_DEFAULT;
-use segment::Segment;
 
 /// A chunk of the stream, after look-up.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

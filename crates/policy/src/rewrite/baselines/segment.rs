@@ -8,9 +8,9 @@
 //! rewritten the first is stored and the others share it; a chunk is kept only in a container
 //! among its own instances. Memory is that of a segment, or of `candidates_bytes_max`.
 
-use super::instances::{Instances, choose};
-use super::slots::{ChunkSlots, ContainerSlots};
-use super::{Decided, Decision, DuplicateStatus, RewriteCounters, StreamChunk};
+use crate::rewrite::instances::{Instances, choose};
+use crate::rewrite::slots::{ChunkSlots, ContainerSlots};
+use crate::rewrite::{Decided, Decision, DuplicateStatus, RewriteCounters, StreamChunk};
 
 /// A duplicate that waits.
 #[derive(Debug)]
@@ -23,18 +23,18 @@ struct Waiting {
 
 /// What the chunks of a segment use of one old container.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(super) struct Use {
+pub(in crate::rewrite) struct Use {
     /// The container's slot.
-    pub(super) container: u32,
+    pub(in crate::rewrite) container: u32,
     /// Occurrences of its chunks (CNRC).
-    pub(super) count: u32,
+    pub(in crate::rewrite) count: u32,
     /// Distinct chunks: so many are stored if the container is rewritten.
-    pub(super) distinct: u32,
+    pub(in crate::rewrite) distinct: u32,
 }
 
 /// The segment being filled.
 #[derive(Debug, Default)]
-pub(super) struct Segment {
+pub(in crate::rewrite) struct Segment {
     waiting: Vec<Waiting>,
     chunks: ChunkSlots,
     containers: ContainerSlots,
@@ -46,7 +46,11 @@ pub(super) struct Segment {
 
 impl Segment {
     /// Adds a chunk of the stream.
-    pub(super) fn push(&mut self, chunk: &StreamChunk<'_>, counters: &mut RewriteCounters) {
+    pub(in crate::rewrite) fn push(
+        &mut self,
+        chunk: &StreamChunk<'_>,
+        counters: &mut RewriteCounters,
+    ) {
         self.stream_bytes += u64::from(chunk.size_bytes);
         let DuplicateStatus::Old(instances) = chunk.status else {
             return;
@@ -67,21 +71,21 @@ impl Segment {
         });
     }
 
-    pub(super) fn stream_bytes(&self) -> u64 {
+    pub(in crate::rewrite) fn stream_bytes(&self) -> u64 {
         self.stream_bytes
     }
 
-    pub(super) fn candidates_bytes(&self) -> u64 {
+    pub(in crate::rewrite) fn candidates_bytes(&self) -> u64 {
         self.candidates_bytes
     }
 
-    pub(super) fn waiting(&self) -> u64 {
+    pub(in crate::rewrite) fn waiting(&self) -> u64 {
         self.waiting.len() as u64
     }
 
     /// Chooses among instances and counts what is used, most used container first. Containers
     /// with equal counts stand in the order in which the stream met them.
-    pub(super) fn rank(&mut self) -> Vec<Use> {
+    pub(in crate::rewrite) fn rank(&mut self) -> Vec<Use> {
         let instances: Vec<&Instances> =
             self.waiting.iter().map(|waiting| &waiting.instances).collect();
         self.chosen = choose(&instances, self.containers.count(), |_| 0);
@@ -103,7 +107,7 @@ impl Segment {
 
     /// Decides all that waits, after [`Self::rank`]: the chunks of these containers are rewritten.
     /// The next segment starts.
-    pub(super) fn decide(
+    pub(in crate::rewrite) fn decide(
         &mut self,
         rewritten: &[u32],
         decided: &mut Vec<Decided>,

@@ -28,14 +28,14 @@
 //!
 //! Invariants: those of [`super`]; no more chunks are rewritten than the loss allows at any time.
 
-use super::bounds::Bounds;
-use super::parameters::RewriteParameters;
-use super::recipe_cache::RecipeCache;
-use super::{Decided, DuplicateStatus, RewriteCounters, StreamChunk};
+use crate::rewrite::bounds::Bounds;
+use crate::rewrite::parameters::RewriteParameters;
+use crate::rewrite::recipe_cache::RecipeCache;
+use crate::rewrite::{Decided, DuplicateStatus, RewriteCounters, StreamChunk};
 
 /// The look-back window of one stream.
 #[derive(Debug)]
-pub(super) struct LookBackWindow {
+pub(in crate::rewrite) struct LookBackWindow {
     container_bytes: u64,
     window_containers: usize,
     candidates_bytes_max: u64,
@@ -65,7 +65,7 @@ impl Threshold {
 }
 
 impl LookBackWindow {
-    pub(super) fn new(parameters: &RewriteParameters) -> Self {
+    pub(in crate::rewrite) fn new(parameters: &RewriteParameters) -> Self {
         let fixed = parameters.threshold_fixed.map(|count| Threshold::Fixed(f64::from(count)));
         Self {
             container_bytes: parameters.container_bytes,
@@ -79,7 +79,7 @@ impl LookBackWindow {
         }
     }
 
-    pub(super) fn push(
+    pub(in crate::rewrite) fn push(
         &mut self,
         chunk: &StreamChunk<'_>,
         decided: &mut Vec<Decided>,
@@ -99,12 +99,16 @@ impl LookBackWindow {
         }
     }
 
-    pub(super) fn waiting(&self) -> u64 {
+    pub(in crate::rewrite) fn waiting(&self) -> u64 {
         self.cache.candidates()
     }
 
     /// Drains the window (S2.30).
-    pub(super) fn finish(&mut self, decided: &mut Vec<Decided>, counters: &mut RewriteCounters) {
+    pub(in crate::rewrite) fn finish(
+        &mut self,
+        decided: &mut Vec<Decided>,
+        counters: &mut RewriteCounters,
+    ) {
         if self.cache.filling_bytes() > 0 {
             self.close_block(decided, counters);
         }

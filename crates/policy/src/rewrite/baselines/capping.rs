@@ -15,6 +15,6 @@
 use super::segment::Use;
 
 /// The containers of a segment that rank beyond the level; `uses` are sorted.
-pub(super) fn beyond(level: u32, uses: &[Use]) -> Vec<u32> {
+pub(in crate::rewrite) fn beyond(level: u32, uses: &[Use]) -> Vec<u32> {
     uses.iter().skip(level as usize).map(|used| used.container).collect()
 }

@@ -10,25 +10,29 @@
 //!
 //! Invariant: no more chunks are rewritten than the credit of the segment.
 
-use super::RewriteCounters;
-use super::bounds::Bounds;
-use super::parameters::RewriteParameters;
 use super::segment::Use;
+use crate::rewrite::RewriteCounters;
+use crate::rewrite::bounds::Bounds;
+use crate::rewrite::parameters::RewriteParameters;
 
 /// What FCRC remembers from segment to segment.
 #[derive(Debug)]
-pub(super) struct Flexible {
+pub(in crate::rewrite) struct Flexible {
     bounds: Bounds,
     threshold_fixed: Option<u32>,
 }
 
 impl Flexible {
-    pub(super) fn new(parameters: &RewriteParameters) -> Self {
+    pub(in crate::rewrite) fn new(parameters: &RewriteParameters) -> Self {
         Self { bounds: Bounds::new(parameters), threshold_fixed: parameters.threshold_fixed }
     }
 
     /// The containers of a segment whose chunks are rewritten; `uses` are sorted, most used first.
-    pub(super) fn below(&mut self, uses: &[Use], counters: &mut RewriteCounters) -> Vec<u32> {
+    pub(in crate::rewrite) fn below(
+        &mut self,
+        uses: &[Use],
+        counters: &mut RewriteCounters,
+    ) -> Vec<u32> {
         counters.cycles += 1;
         counters.threshold = match self.threshold_fixed {
             Some(threshold) => f64::from(threshold),

@@ -15,16 +15,16 @@
 //! Invariant: no more chunks are rewritten than the loss allows in all. Memory: thirty bytes for
 //! each sparse container.
 
-use super::bounds::Budget;
-use super::parameters::RewriteParameters;
-use super::{Decision, RewriteCounters, UnitId};
+use crate::rewrite::bounds::Budget;
+use crate::rewrite::parameters::RewriteParameters;
+use crate::rewrite::{Decision, RewriteCounters, UnitId};
 
 /// A container of which less than one in so many bytes was used is sparse.
 const SPARSE_PART: u64 = 2;
 
 /// The sparse containers of the previous version.
 #[derive(Debug)]
-pub(super) struct History {
+pub(in crate::rewrite) struct History {
     budget: Budget,
     /// By name.
     sparse: Vec<Sparse>,
@@ -38,7 +38,7 @@ struct Sparse {
 }
 
 impl History {
-    pub(super) fn new(parameters: &RewriteParameters) -> Self {
+    pub(in crate::rewrite) fn new(parameters: &RewriteParameters) -> Self {
         let mut found: Vec<(u64, UnitId)> = Vec::new();
         for (container, usage) in parameters.history.iter().flat_map(|history| history.iter()) {
             let payload_bytes = match usage.payload_bytes {
@@ -64,7 +64,7 @@ impl History {
     }
 
     /// What becomes of a chunk in these containers; `None` if it has none.
-    pub(super) fn decide(
+    pub(in crate::rewrite) fn decide(
         &self,
         instances: &[UnitId],
         counters: &mut RewriteCounters,
