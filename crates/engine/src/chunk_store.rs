@@ -1,11 +1,11 @@
 //! The chunk store: new chunks in, each of them once (DDFS's Segment Store; FAST'08, section 3.2).
 //!
-//! A stream hands in chunks in order. Each is judged: found in an open or not yet indexed container
-//! of this session (S1.24), or by the look-up strategy (eager, lazy, sampled or chosen by itself;
-//! [`onefold_policy::lookup`]), or new. New chunks go to the stream's own open container. When the
-//! chunks that wait for the index reach their share of memory, and at the end, what is durable is
-//! indexed: metadata pack, then run. An interrupted session thus leaves indexed containers behind,
-//! and the next one finds its chunks.
+//! What becomes of each chunk of a stream is decided by [`onefold_policy::stream`]; here is what
+//! the streams share: the index with its helpers, the chunks being stored (S1.24), what the session
+//! relies on. New chunks go to the stream's own open container. When the chunks that wait for the
+//! index reach their share of memory, and at the end, what is durable is indexed: metadata pack,
+//! then run. An interrupted session thus leaves indexed containers behind, and the next one finds
+//! its chunks.
 //!
 //! Invariants:
 //! - a hit counts only if the container may be used (not condemned, not damaged) and its metadata
@@ -22,40 +22,41 @@ use crate::container::log::{ContainerLog, DurableContainer};
 use crate::container::open::ContainerContext;
 use crate::index::{ChunkIndex, append};
 use crate::memory::{Lease, PENDING_CHUNK_BYTES};
+use crate::placement::Unit;
 use crate::repository::Repository;
 use counters::Counters;
 use onefold_format::codec::Compression;
 use onefold_format::index_run::IndexKind;
 use onefold_policy::SummaryVector;
 use onefold_policy::accelerated_filter::{AcceleratedFilter, FilterConfiguration, FilterCounters};
-use onefold_policy::lookup::{LookupStrategy, StreamLookup, Verdict};
+use onefold_policy::duplicate_status::DuplicateStatus;
+use onefold_policy::lookup::{LookupStrategy, Verdict};
 use onefold_policy::ports::{IndexPort, Instance};
-use onefold_policy::rewrite::RewriteChoice;
-use onefold_types::{ContainerId, Fingerprint, Result, SessionId, bug, invariant, limits};
+use onefold_policy::rewrite::{RewriteChoice, RewriteCounters};
+use onefold_policy::stream::{self, Chunk, ChunkStream, Instances, SessionPort, Status};
+use onefold_types::{ContainerId, Fingerprint, Result, SessionId, invariant, limits};
 use prefix_hasher::PrefixHasher;
 use read_set::ReadSet;
-use rewriting::Rewriting;
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::hash::BuildHasherDefault;
-use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use store_port::{DeviceTiming, StorePort};
-use waiting::{Standing, WaitingChunks};
 
+mod batch;
 mod counters;
 pub mod prefix_hasher;
 pub mod presence;
 pub mod read_set;
-pub mod rewriting;
 pub mod store_port;
 pub mod stream_writer;
-pub mod waiting;
 
-pub use rewriting::{RewriteOptions, RewriteReport};
+pub use batch::ChunkBatch;
 pub use stream_writer::StreamWriter;
-pub use waiting::ChunkBatch;
+
+/// Which duplicates a session stores again.
+pub type RewriteOptions = stream::RewriteOptions<Unit>;
 
 /// Pending chunks that are indexed together at least, however little memory is left.
 const PENDING_MIN: usize = 1 << 12;
@@ -121,9 +122,11 @@ pub struct ChunkStore {
 struct Shared {
     filter: AcceleratedFilter,
     port: StorePort,
+    /// Chunks that are stored and not yet in the index.
     pending: HashSet<Fingerprint, BuildHasherDefault<PrefixHasher>>,
+    /// Whether every chunk is stored, also one that is there already.
+    stores_all: bool,
     read_set: ReadSet,
-    resolved: Vec<(u64, Verdict)>,
     elapsed: Duration,
     explanation: String,
     rewriting: RewriteReport,
@@ -134,11 +137,13 @@ struct Shared {
     stored_again: Option<SummaryVector>,
 }
 
-/// A chunk's verdict.
-#[derive(Clone, PartialEq, Eq, Debug)]
-struct Decided {
-    ticket: u64,
-    standing: Standing,
+/// What rewriting did in a session.
+#[derive(Clone, Debug, Default)]
+pub struct RewriteReport {
+    /// The policy.
+    pub choice: Option<RewriteChoice>,
+    /// Its counters, one set for each stream.
+    pub streams: Vec<RewriteCounters>,
 }
 
 /// How the look-ups of a session went.
@@ -192,8 +197,8 @@ impl ChunkStore {
                 frames: HashMap::new(),
             },
             pending: HashSet::default(),
+            stores_all: options.lookup == LookupStrategy::None,
             read_set: ReadSet::default(),
-            resolved: Vec::new(),
             elapsed: Duration::ZERO,
             explanation: String::new(),
             rewriting: RewriteReport::default(),
@@ -343,63 +348,20 @@ impl ChunkStore {
         self.lock().rewriting.clone()
     }
 
-    /// Whether every chunk is stored, also one that is there already.
-    fn stores_all(&self) -> bool {
-        self.lookup == LookupStrategy::None
-    }
-
-    fn new_lookup(&self) -> Result<StreamLookup> {
-        StreamLookup::new(&self.lookup)
-    }
-
-    /// Judges the chunks with these tickets, in order, as far as the strategy answers at once.
-    fn judge(
-        &self,
-        lookup: &mut StreamLookup,
-        waiting: &WaitingChunks,
-        tickets: Range<u64>,
-        decided: &mut Vec<Decided>,
-    ) -> Result<()> {
-        self.counters.chunks.fetch_add(tickets.end - tickets.start, Ordering::Relaxed);
+    /// Judges chunks of a stream with what all streams share.
+    fn judge<T>(&self, judging: impl FnOnce(&mut Shared) -> Result<T>) -> Result<T> {
         let mut shared = self.lock();
         let started = Instant::now();
-        for ticket in tickets {
-            let fingerprint = waiting
-                .fingerprint(ticket)
-                .ok_or_else(|| bug!("a chunk to be looked up does not wait", ticket))?;
-            if !self.stores_all() && shared.pending.contains(fingerprint) {
-                decided.push(Decided { ticket, standing: Standing::Fresh(None) });
-                continue;
-            }
-            let Shared { filter, port, resolved, .. } = &mut *shared;
-            lookup.push(filter, port, ticket, fingerprint, resolved)?;
-            shared.settle(waiting, self.stores_all(), decided)?;
-        }
+        let judged = judging(&mut shared)?;
         shared.elapsed += started.elapsed();
-        self.index_if_full(shared)
-    }
-
-    /// Judges the chunks below `ticket` that the strategy still holds back.
-    fn drain_before(
-        &self,
-        ticket: u64,
-        lookup: &mut StreamLookup,
-        waiting: &WaitingChunks,
-        decided: &mut Vec<Decided>,
-    ) -> Result<()> {
-        let mut shared = self.lock();
-        let started = Instant::now();
-        let Shared { filter, port, resolved, .. } = &mut *shared;
-        lookup.drain_before(ticket, filter, port, resolved)?;
-        shared.settle(waiting, self.stores_all(), decided)?;
-        shared.elapsed += started.elapsed();
-        self.index_if_full(shared)
+        self.index_if_full(shared)?;
+        Ok(judged)
     }
 
     /// Judges one chunk at once; `true` if it is new and must be stored by the caller.
     fn judge_one(&self, fingerprint: &Fingerprint) -> Result<bool> {
         let mut shared = self.lock();
-        let is_new = self.stores_all()
+        let is_new = shared.stores_all
             || (!shared.pending.contains(fingerprint) && !shared.is_duplicate(fingerprint)?);
         if is_new {
             shared.pending.insert(*fingerprint);
@@ -411,7 +373,7 @@ impl ChunkStore {
     fn index_if_full(&self, shared: MutexGuard<'_, Shared>) -> Result<()> {
         let pending_max = self.pending_max;
         // Chunks that are stored each time they come are pending once, and take room each time.
-        let repeated = match self.stores_all() {
+        let repeated = match shared.stores_all {
             true => self.counters.appended.get().0.saturating_sub(self.counters.indexed.get().0),
             false => 0,
         };
@@ -420,10 +382,18 @@ impl ChunkStore {
         if full && !self.dry_run { self.index(self.context.log.take_durable()?) } else { Ok(()) }
     }
 
-    fn note_end(&self, lookup: &StreamLookup, rewriting: &Rewriting) {
+    /// Counts what has passed through a stream.
+    fn note_end(&self, stream: &ChunkStream<ChunkBatch, Unit>) {
+        let totals = stream.totals();
+        let add = |counter: &AtomicU64, more| _ = counter.fetch_add(more, Ordering::Relaxed);
+        add(&self.counters.chunks, totals.chunks);
+        add(&self.counters.chunks_known, totals.duplicates);
+        add(&self.counters.chunks_new, totals.unique);
+        add(&self.counters.bytes_new, totals.unique_bytes);
         let mut shared = self.lock();
-        shared.explanation = lookup.explain(shared.filter.counters());
-        rewriting.report(&mut shared.rewriting);
+        shared.explanation = stream.lookup().explain(shared.filter.counters());
+        shared.rewriting.choice = Some(self.rewrite.choice);
+        shared.rewriting.streams.push(*stream.rewrite_counters());
     }
 
     /// Makes a duplicate pending that is stored again; `false` if the session has stored it.
@@ -442,7 +412,11 @@ impl ChunkStore {
 
     /// Frames that hold a duplicate, newest first, in other containers than the known ones. The
     /// index is asked, and containers that the look-up has not met are read.
-    fn others(&self, fingerprint: &Fingerprint, known: &[FrameId]) -> Result<Vec<FrameId>> {
+    fn others(
+        &self,
+        fingerprint: &Fingerprint,
+        known: &Instances<FrameId>,
+    ) -> Result<Vec<FrameId>> {
         let mut shared = self.lock();
         let started = Instant::now();
         let found = shared.instances(fingerprint, known);
@@ -521,27 +495,11 @@ impl Shared {
         Ok(true)
     }
 
-    /// Where a duplicate stands. What the session has stored again is not old any more, or it would
-    /// be stored a third time.
-    fn standing_of(&mut self, instance: &Instance, fingerprint: &Fingerprint) -> Standing {
-        let frame = self.port.frame_of(instance);
-        let Some(stored_again) = &self.stored_again else {
-            return Standing::Old(frame, Vec::new());
-        };
-        self.holders.clear();
-        self.filter.holders(fingerprint, &mut self.holders);
-        if stored_again.contains(fingerprint.prefix()) {
-            if self.pending.contains(fingerprint) {
-                return Standing::Fresh(None);
-            }
-            let newest = self.holders.first().map(|newest| self.port.frame_of(newest));
-            return Standing::Fresh(newest.max(Some(frame)));
-        }
-        self.holders.retain(|other| other.container != instance.container);
-        Standing::Old(frame, self.holders.iter().map(|one| self.port.frame_of(one)).collect())
-    }
-
-    fn instances(&mut self, fingerprint: &Fingerprint, known: &[FrameId]) -> Result<Vec<FrameId>> {
+    fn instances(
+        &mut self,
+        fingerprint: &Fingerprint,
+        known: &Instances<FrameId>,
+    ) -> Result<Vec<FrameId>> {
         let Self { filter, port, holders, .. } = self;
         let is_known = |id: ContainerId| known.iter().any(|frame| frame.container == id);
         holders.clear();
@@ -566,32 +524,41 @@ impl Shared {
         frames.sort_unstable_by(|a, b| b.cmp(a));
         Ok(frames)
     }
+}
 
-    /// Turns verdicts into decisions. A chunk that was judged new becomes pending; if a chunk like
-    /// it has become pending while this one waited, in this stream or another, it is no longer new.
-    fn settle(
-        &mut self,
-        waiting: &WaitingChunks,
-        stores_all: bool,
-        decided: &mut Vec<Decided>,
-    ) -> Result<()> {
-        let mut resolved = std::mem::take(&mut self.resolved);
-        for (ticket, verdict) in resolved.drain(..) {
-            let fingerprint = waiting
-                .fingerprint(ticket)
-                .ok_or_else(|| bug!("a look-up answers for a chunk that does not wait", ticket))?;
-            let standing = match verdict {
-                Verdict::New if self.pending.insert(*fingerprint) || stores_all => Standing::New,
-                Verdict::New | Verdict::Repeated => Standing::Fresh(None),
-                Verdict::Duplicate(instance) => {
-                    self.read_set.note(instance.container, fingerprint);
-                    self.standing_of(&instance, fingerprint)
-                }
-            };
-            decided.push(Decided { ticket, standing });
+impl SessionPort<[u8], FrameId> for Shared {
+    fn index(&mut self) -> Result<(&mut AcceleratedFilter, &mut dyn IndexPort)> {
+        Ok((&mut self.filter, &mut self.port))
+    }
+
+    fn known(&mut self, chunk: &Chunk<'_, [u8]>) -> Option<Status<FrameId>> {
+        let is_pending = !self.stores_all && self.pending.contains(chunk.fingerprint);
+        is_pending.then_some(DuplicateStatus::Fresh(None))
+    }
+
+    fn claim(&mut self, chunk: &Chunk<'_, [u8]>) -> bool {
+        self.pending.insert(*chunk.fingerprint) || self.stores_all
+    }
+
+    /// What the session has stored again is not old any more, or it would be stored a third time.
+    fn found(&mut self, chunk: &Chunk<'_, [u8]>, instance: &Instance) -> Status<FrameId> {
+        let fingerprint = chunk.fingerprint;
+        self.read_set.note(instance.container, fingerprint);
+        let first = self.port.frame_of(instance);
+        let Some(stored_again) = &self.stored_again else {
+            return DuplicateStatus::Old(Instances { first, others: Vec::new() });
+        };
+        self.holders.clear();
+        self.filter.holders(fingerprint, &mut self.holders);
+        if stored_again.contains(fingerprint.prefix()) {
+            if self.pending.contains(fingerprint) {
+                return DuplicateStatus::Fresh(None);
+            }
+            let newest = self.holders.first().map(|newest| self.port.frame_of(newest));
+            return DuplicateStatus::Fresh(newest.max(Some(first)));
         }
-        // An eager look-up settles chunk by chunk: the empty list's room serves the next one.
-        self.resolved = resolved;
-        Ok(())
+        self.holders.retain(|other| other.container != instance.container);
+        let others = self.holders.iter().map(|one| self.port.frame_of(one)).collect();
+        DuplicateStatus::Old(Instances { first, others })
     }
 }

@@ -18,7 +18,8 @@
 //! | [`top`] | the directories that lead to the sources |
 //! | [`attributes`] | what the file system says about an entry |
 //! | [`renewal`] | a newer epoch is taken notice of (W8) |
-//! | [`publish`] | the session around it: parent, commit, starting over when fenced |
+//! | [`storing`] | the session around it: what it may rely on, streams, commit |
+//! | [`publish`] | the snapshot: parent, record, starting over when fenced |
 //!
 //! Data flows one way. A stage that cannot go on closes its channels, and the others stop.
 
@@ -48,6 +49,7 @@ pub mod read;
 pub mod renewal;
 pub mod rewriting;
 pub mod source_tree;
+pub mod storing;
 pub mod stream;
 pub mod top;
 pub mod walk;

@@ -6,6 +6,7 @@
 //! | [`source`] | traces out of directories, parameters and `.hash.anon` files |
 //! | [`crawl`] | writes such files from a directory; analyses them |
 //! | [`simulation`] | a store without bytes: the real policies, the real index |
+//! | `single` | chunks without bytes, for the product's machine of a stream |
 //! | [`rewriting`] | rewriting and restoring on modelled containers |
 //! | [`collection`] | whole collections and restores of real stores in memory, on modelled devices |
 //! | [`device`] | latencies, measured or published, and the virtual clock |
@@ -28,6 +29,7 @@ pub mod replay;
 pub mod report;
 pub mod rewriting;
 pub mod simulation;
+mod single;
 pub mod source;
 pub mod trace;
 pub mod workload;

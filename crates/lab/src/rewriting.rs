@@ -1,8 +1,8 @@
 //! Rewriting and restoring without bytes: the real policies on modelled containers.
 //!
 //! A workload is ingested version by version with exact deduplication. Its chunks pass through the
-//! product's [`onefold_policy::rewrite::StreamRewriter`]; what is new and what is stored again goes
-//! into modelled containers. The recipes that come out, each place with its container, are restored
+//! product's [`onefold_policy::stream`]; what is new and what is stored again goes into modelled
+//! containers. The recipes that come out, each place with its container, are restored
 //! by the product's [`onefold_policy::restore_plan`], and the container reads are counted.
 //!
 //! | module | holds |

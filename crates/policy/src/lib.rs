@@ -16,6 +16,8 @@
 //! | [`locality_cache`] | which containers' fingerprints stay in memory | FAST'08, section 4.3 |
 //! | [`accelerated_filter`] | whether a chunk is a duplicate | FAST'08, section 4.4 |
 //! | [`lookup`] | when a chunk is judged: at once, late in batches, by samples, or whatever costs least | S0, sections 2 to 4 |
+//! | [`stream`] | what becomes of each chunk of a stream, from its verdict until it is stored or referred to | FAST'08, section 3.2; FAST'19, section 4 |
+//! | [`duplicate_status`] | nothing: what a verdict makes of a chunk | FAST'19, section 2.1 |
 //! | [`cost_model`] | what that costs, and which way costs less | S0, section 4 |
 //! | [`collection`] | which chunks are live, and which containers are cleaned | FAST'17, section 3 |
 //! | [`restore_plan`] | which containers a restore reads when, and what each read serves | FAST'13, FAST'18, Belady |
@@ -29,6 +31,7 @@
 pub mod accelerated_filter;
 pub mod collection;
 pub mod cost_model;
+pub mod duplicate_status;
 mod filter_counters;
 pub mod fuse_filter;
 pub mod locality_cache;
@@ -40,6 +43,7 @@ pub mod retention;
 pub mod rewrite;
 pub mod selection;
 pub mod signature_table;
+pub mod stream;
 pub mod summary_vector;
 pub mod tag_list;
 

@@ -12,10 +12,11 @@
 //! those of an [`AcceleratedFilter`], which all streams of a session may share.
 //!
 //! Invariants: each fingerprint handed in gets exactly one verdict, at the latest from
-//! [`StreamLookup::drain`]; never more fingerprints wait than the strategy allows. Eager, lazy and
-//! auto are exact: a chunk is new only if the index did not know it after it was handed in, and the
-//! second of two equal chunks that wait is [`Verdict::Repeated`]. Sampled may call a known chunk
-//! new, which costs space; whatever it calls a duplicate is one. None asks neither cache nor port.
+//! [`StreamLookup::drain_before`]; never more fingerprints wait than the strategy allows. Eager,
+//! lazy and auto are exact: a chunk is new only if the index did not know it after it was handed
+//! in, and the second of two equal chunks that wait is [`Verdict::Repeated`]. Sampled may call a
+//! known chunk new, which costs space; whatever it calls a duplicate is one. None asks neither
+//! cache nor port.
 //!
 //! What waits here is in memory only. A session that dies has told nobody of a verdict it did not
 //! yet have, so nothing of this belongs into a crash's recovery (SX.4).
@@ -120,22 +121,8 @@ impl StreamLookup {
         Ok(())
     }
 
-    /// Resolves everything that waits: at the end of the stream, before a sync, under memory
-    /// pressure. The stream can go on afterwards.
-    ///
-    /// # Errors
-    /// The port failed; the stream cannot go on.
-    pub fn drain(
-        &mut self,
-        filter: &mut AcceleratedFilter,
-        port: &mut dyn IndexPort,
-        resolved: &mut Vec<(u64, Verdict)>,
-    ) -> Result<()> {
-        self.drain_before(u64::MAX, filter, port, resolved)
-    }
-
     /// Resolves at least what waits under tickets below `ticket`, for an owner that has to let go
-    /// of its oldest chunks.
+    /// of its oldest chunks, or of all: at the end of the stream. It can go on afterwards.
     ///
     /// # Errors
     /// The port failed; the stream cannot go on.
@@ -165,13 +152,6 @@ impl StreamLookup {
             Kind::Lazy(lazy) => lazy.waiting(),
             Kind::Sampled(sampled) => sampled.waiting(),
             Kind::Auto(auto) => auto.waiting(),
-        }
-    }
-
-    /// Tells what accesses cost by now; only [`LookupStrategy::Auto`] asks.
-    pub fn set_costs(&mut self, costs: DeviceCosts) {
-        if let Kind::Auto(auto) = &mut self.kind {
-            auto.set_costs(costs);
         }
     }
 

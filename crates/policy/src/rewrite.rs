@@ -36,6 +36,7 @@ mod recipe_cache;
 mod segment;
 mod slots;
 mod targets;
+mod unit_id;
 
 pub use container_use::{ContainerUse, SPAN_BYTES, Usage};
 pub use counters::RewriteCounters;
@@ -43,28 +44,16 @@ pub use parameters::{
     Before, Expected, LOSS_DEFAULT, RewriteChoice, RewriteLimits, RewriteParameters,
 };
 pub use targets::sparsest;
+pub use unit_id::UnitId;
 
+use crate::duplicate_status::DuplicateStatus;
 use combined::Combined;
 use flexible::Flexible;
 use history::History;
 use look_back_window::LookBackWindow;
-use onefold_types::{ContainerId, Fingerprint, Result};
+use onefold_types::{Fingerprint, Result};
 use parameters::LEVEL_DEFAULT;
 use segment::Segment;
-
-/// Where a chunk of the stream stands before rewriting.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Standing<'a> {
-    /// New: it goes into the active container anyway.
-    Unique,
-    /// In a container that this session is writing and that is not in the index yet: never
-    /// rewritten, costs no read of an old container. So is a chunk whose [`Decision::Rewrite`] the
-    /// owner has got already.
-    Fresh,
-    /// In old containers: all known instances, newest first, never empty. Which one is referred to
-    /// is the policy's choice (S2.21).
-    Old(&'a [ContainerId]),
-}
 
 /// A chunk of the stream, after look-up.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -75,15 +64,16 @@ pub struct StreamChunk<'a> {
     pub fingerprint: Fingerprint,
     /// Its plain size.
     pub size_bytes: u32,
-    /// Where it is.
-    pub standing: Standing<'a>,
+    /// Where it is. Of an old duplicate all known instances, newest first: which one is referred to
+    /// is the policy's choice (S2.21). Of none at all the owner has to store it.
+    pub status: DuplicateStatus<&'a [UnitId]>,
 }
 
 /// What becomes of a chunk in old containers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Decision {
     /// Refer to the instance in this old container.
-    Keep(ContainerId),
+    Keep(UnitId),
     /// Store it again: the owner appends it to the active container now. Exactly one ticket for
     /// each stored copy.
     Rewrite,
@@ -151,13 +141,16 @@ impl StreamRewriter {
     pub fn push(&mut self, chunk: &StreamChunk<'_>, decided: &mut Vec<Decided>) {
         let counters = &mut self.counters;
         counters.see(chunk);
-        let at_once = match (&mut self.kind, chunk.standing) {
-            (_, Standing::Old(&[])) => Some(Decision::Rewrite),
-            (Kind::None, Standing::Old(&[newest, ..])) => Some(Decision::Keep(newest)),
-            (Kind::History(history), Standing::Old(instances)) => {
+        let at_once = match (&mut self.kind, chunk.status) {
+            (_, DuplicateStatus::Old(&[])) => Some(Decision::Rewrite),
+            (Kind::None, DuplicateStatus::Old(&[newest, ..])) => Some(Decision::Keep(newest)),
+            (Kind::History(history), DuplicateStatus::Old(instances)) => {
                 history.decide(instances, counters)
             }
-            (Kind::None | Kind::History(_), Standing::Unique | Standing::Fresh) => None,
+            (
+                Kind::None | Kind::History(_),
+                DuplicateStatus::Unique | DuplicateStatus::Fresh(()),
+            ) => None,
             (Kind::Segments(segments), _) => {
                 segments.push(chunk, decided, counters);
                 None
@@ -174,18 +167,6 @@ impl StreamRewriter {
         if let Some(decision) = at_once {
             counters.note(&decision, chunk.size_bytes);
             decided.push(Decided { ticket: chunk.ticket, decision });
-        }
-    }
-
-    /// Decides at least what waits under tickets below `ticket`, for an owner that has to let go
-    /// of its oldest chunks.
-    pub fn decide_below(&mut self, ticket: u64, decided: &mut Vec<Decided>) {
-        let counters = &mut self.counters;
-        match &mut self.kind {
-            Kind::None | Kind::History(_) => {}
-            Kind::Segments(segments) => segments.decide_below(ticket, decided, counters),
-            Kind::Window(window) => window.decide_below(ticket, decided, counters),
-            Kind::Combined(combined) => combined.decide_below(ticket, decided, counters),
         }
     }
 
@@ -259,18 +240,6 @@ impl Segments {
         if self.segment.stream_bytes() >= self.segment_bytes {
             self.finish(decided, counters);
         } else if self.segment.candidates_bytes() > self.candidates_bytes_max {
-            counters.forced += self.segment.waiting();
-            self.finish(decided, counters);
-        }
-    }
-
-    fn decide_below(
-        &mut self,
-        ticket: u64,
-        decided: &mut Vec<Decided>,
-        counters: &mut RewriteCounters,
-    ) {
-        if self.segment.oldest_ticket().is_some_and(|oldest| oldest < ticket) {
             counters.forced += self.segment.waiting();
             self.finish(decided, counters);
         }

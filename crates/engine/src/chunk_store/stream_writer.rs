@@ -1,22 +1,20 @@
-//! One stream on its way into the store: chunks wait for their verdicts, duplicates for the
-//! decision whether they are stored again, new ones go to the stream's own open containers.
+//! One stream on its way into the store. What becomes of each chunk is decided by
+//! [`onefold_policy::stream`]; here are the stream's own open containers, and its placement.
 //!
 //! ```text
-//! put_data ─▶ waiting (look-up) ─▶ rewriting ─▶ open container ─▶ placement
+//! put_data ─▶ chunk stream ─▶ open container ─▶ placement
 //! ```
 //!
 //! Concurrency: owned by its stream's thread; what streams share is behind the chunk store's lock,
 //! taken once a batch.
 
-use super::rewriting::{Rewriting, Stream};
-use super::waiting::{ChunkBatch, Released, Standing, WaitingChunks};
-use super::{ChunkStore, Decided};
+use super::{ChunkBatch, ChunkStore};
 use crate::container::FrameId;
 use crate::container::open::OpenContainer;
-use crate::placement::{PlacementRecorder, RecordedPlacement};
+use crate::placement::{PlacementRecorder, RecordedPlacement, Unit};
 use crate::tree::NodeSink;
 use onefold_format::node::Node;
-use onefold_policy::lookup::StreamLookup;
+use onefold_policy::stream::{Chunk, ChunkStream, ContainerPort, Instances};
 use onefold_types::error::Context;
 use onefold_types::{Error, ErrorKind, Fingerprint, Level, Result, limits};
 use std::ops::Range;
@@ -27,10 +25,7 @@ pub struct StreamWriter {
     store: Arc<ChunkStore>,
     data: OpenContainer,
     nodes: OpenContainer,
-    lookup: StreamLookup,
-    waiting: WaitingChunks,
-    decided: Vec<Decided>,
-    rewriting: Rewriting,
+    chunks: ChunkStream<ChunkBatch, Unit>,
     placement: Option<PlacementRecorder>,
 }
 
@@ -42,10 +37,7 @@ impl StreamWriter {
         Ok(Self {
             data: OpenContainer::new(Arc::clone(&store.context)),
             nodes: OpenContainer::new(Arc::clone(&store.context)),
-            lookup: store.new_lookup()?,
-            waiting: WaitingChunks::default(),
-            decided: Vec::new(),
-            rewriting: Rewriting::new(rewrite)?,
+            chunks: ChunkStream::new(&store.lookup, rewrite)?,
             placement: None,
             store,
         })
@@ -64,17 +56,18 @@ impl StreamWriter {
         batch: ChunkBatch,
         spare: &mut dyn FnMut(Vec<u8>),
     ) -> Result<Range<u64>> {
+        batch.expect_whole()?;
         if let Some(placement) = &mut self.placement {
             batch.places.iter().for_each(|place| placement.expect(place.len() as u32));
         }
-        let tickets = self.waiting.push(batch)?;
-        self.store.judge(&mut self.lookup, &self.waiting, tickets.clone(), &mut self.decided)?;
-        self.apply_decided()?;
-        let ticket = self.waiting.ticket_to_fit(self.store.waiting_bytes_max);
+        let Self { store, data, chunks, placement, .. } = self;
+        let tickets = store.judge(|shared| chunks.push(batch, shared))?;
+        let ticket = chunks.ticket_to_fit(store.waiting_bytes_max);
         if ticket > 0 {
-            self.drain_before(ticket)?;
+            store.judge(|shared| chunks.judge_below(ticket, shared))?;
         }
-        self.release(spare)?;
+        let mut placing = Placing { store, data, placement };
+        chunks.release(&mut placing, &mut |batch| spare(batch.buffer))?;
         Ok(tickets)
     }
 
@@ -149,12 +142,10 @@ impl StreamWriter {
 
     /// Decides all chunks that still wait and closes the stream's containers.
     pub fn finish(mut self) -> Result<RecordedPlacement> {
-        self.drain_before(u64::MAX)?;
-        self.release(&mut |_| {})?;
-        self.waiting.expect_empty()?;
-        self.finish_rewriting()?;
-        self.rewriting.expect_empty()?;
-        self.store.note_end(&self.lookup, &self.rewriting);
+        let Self { store, data, chunks, placement, .. } = &mut self;
+        store.judge(|shared| chunks.judge_below(u64::MAX, shared))?;
+        chunks.finish(&mut Placing { store, data, placement })?;
+        store.note_end(chunks);
         self.data.finish()?;
         let recorded = match self.placement.take() {
             Some(placement) => {
@@ -169,39 +160,6 @@ impl StreamWriter {
         };
         self.nodes.finish()?;
         Ok(recorded)
-    }
-
-    /// Has everything decided that waits under a ticket below this one.
-    fn drain_before(&mut self, ticket: u64) -> Result<()> {
-        let Self { store, lookup, waiting, decided, .. } = self;
-        store.drain_before(ticket, lookup, waiting, decided)?;
-        self.apply_decided()
-    }
-
-    fn apply_decided(&mut self) -> Result<()> {
-        let waiting = &mut self.waiting;
-        self.decided.drain(..).try_for_each(|one| waiting.decide(one.ticket, one.standing))
-    }
-
-    fn release(&mut self, spare: &mut dyn FnMut(Vec<u8>)) -> Result<()> {
-        let Self { store, data, waiting, rewriting, placement, .. } = self;
-        let mut placing = Placing { store, data, placement };
-        let take = |chunk: &Released<'_>| {
-            if *chunk.standing != Standing::New {
-                placing.store.count_known();
-            } else {
-                placing.store.count_new(chunk.bytes.len());
-                let frame = placing.append(chunk.fingerprint, chunk.bytes)?;
-                placing.place(chunk.ticket, frame);
-            }
-            rewriting.push(chunk, &mut placing)
-        };
-        waiting.release(take, spare)
-    }
-
-    fn finish_rewriting(&mut self) -> Result<()> {
-        let Self { store, data, rewriting, placement, .. } = self;
-        rewriting.finish(&mut Placing { store, data, placement })
     }
 }
 
@@ -246,11 +204,9 @@ impl Placing<'_> {
     }
 }
 
-impl Stream for Placing<'_> {
-    fn place(&mut self, ticket: u64, frame: Option<FrameId>) {
-        if let Some(placement) = self.placement {
-            placement.place(ticket, frame);
-        }
+impl ContainerPort<[u8], FrameId> for Placing<'_> {
+    fn store(&mut self, chunk: &Chunk<'_, [u8]>) -> Result<Option<FrameId>> {
+        self.append(chunk.fingerprint, chunk.payload)
     }
 
     fn store_again(&mut self, fingerprint: &Fingerprint, bytes: &[u8]) -> Result<Option<FrameId>> {
@@ -261,7 +217,17 @@ impl Stream for Placing<'_> {
         self.append(fingerprint, bytes)
     }
 
-    fn others(&mut self, fingerprint: &Fingerprint, known: &[FrameId]) -> Result<Vec<FrameId>> {
+    fn others(
+        &mut self,
+        fingerprint: &Fingerprint,
+        known: &Instances<FrameId>,
+    ) -> Result<Vec<FrameId>> {
         self.store.others(fingerprint, known)
+    }
+
+    fn place(&mut self, ticket: u64, frame: Option<FrameId>) {
+        if let Some(placement) = self.placement {
+            placement.place(ticket, frame);
+        }
     }
 }

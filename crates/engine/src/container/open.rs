@@ -181,7 +181,9 @@ impl OpenContainer {
     }
 
     /// Appends a frame of another container as it is coded. It goes before the frame that is being
-    /// filled, whose number [`OpenContainer::append`] has told too low then.
+    /// filled, whose number [`OpenContainer::append`] has told too low then: the other way round,
+    /// every carried frame would cut the one being filled short. Only recorders of placements use
+    /// such numbers, and a collection, which alone carries frames, records none.
     pub fn carry(&mut self, frame: CodedFrame) -> Result<()> {
         self.admit(frame.chunks.len())?;
         let mut body = self.open_body()?;

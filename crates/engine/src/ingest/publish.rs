@@ -1,42 +1,33 @@
-//! The session around a backup: from announcing it to the commit (protocol, W1 to W7).
+//! A snapshot out of a source: its parent, its streams, its record.
 //!
-//! Order: announce, read the epoch, check the parent, declare ready; then chunks; then everything
-//! durable and indexed; then the decision. If a collector fenced the session meanwhile, files are
-//! backed up again under a fresh session, where most of it is found stored already. A stream cannot
-//! be read again: its chunks are looked up one by one under the new epoch, and it is saved if all
-//! of them are still there.
-//!
-//! A backup that fails or is interrupted leaves what is durable behind, indexed, so that the next
-//! one finds it; it commits nothing.
+//! The session in which that happens is [`super::storing`]. If a collector fenced it meanwhile,
+//! files are backed up again under a fresh session, where most of it is found stored already. A
+//! stream cannot be read again: its chunks are looked up one by one under the new epoch, and it is
+//! saved if all of them are still there.
 
 use super::left_out::LeftOut;
-use super::renewal;
 use super::rewriting::{self, ScatteredFiles};
 use super::source_tree;
+use super::storing::{Announced, StoringSession};
 use super::stream::{self, PathsContext, StreamContext, StreamOutcome};
 use super::top::{nest, place};
 use super::{BackupOptions, BackupReport, ParentChoice, Selection, Source};
 use crate::chunk_store::presence::tree_present;
 use crate::chunk_store::{ChunkStore, ChunkStoreOptions, StreamWriter};
-use crate::container::list;
-use crate::index::{FingerprintIndex, IndexMode, merge, rebuild};
 use crate::job::Job;
 use crate::look_up::Chosen;
 use crate::placement::{EarlierPlacement, PlacementRecorder, RecordedPlacement};
 use crate::repository::Repository;
 use crate::session::checkpoints;
 use crate::session::doubts::Doubts;
-use crate::session::outcome::read_outcome;
-use crate::session::quarantine;
-use crate::session::{Commit, Snapshot, SnapshotList, WriterSession, epoch, evidence};
+use crate::session::{Commit, Snapshot, SnapshotList, evidence};
 use crate::tree::{TreeReader, path};
 use onefold_format::node::{Entry, Reference};
-use onefold_format::record::{Outcome, RECORD_VERSION, SnapshotKind, SnapshotRecord, Summary};
-use onefold_types::{ContainerId, Error, ErrorKind, Result, SessionId, words};
-use std::collections::BTreeSet;
+use onefold_format::record::{RECORD_VERSION, SnapshotKind, SnapshotRecord, Summary};
+use onefold_types::{Error, ErrorKind, Result, SessionId, words};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 /// Sessions tried before a backup that is fenced again and again gives up.
@@ -86,10 +77,9 @@ struct Backup<'a> {
     fenced: u32,
 }
 
-/// A session that is ready, with what it may rely on.
-struct Ready {
-    /// `None` in a dry run.
-    session: Option<Mutex<WriterSession>>,
+/// A session with what the snapshot is compared with.
+struct Prepared {
+    session: StoringSession,
     parent: Option<Snapshot>,
     heads: Vec<SessionId>,
     /// Names that were decided and in no checkpoint.
@@ -98,7 +88,6 @@ struct Ready {
     strays: u64,
     /// Known before the first chunk was looked up.
     doubts: Doubts,
-    store: Arc<ChunkStore>,
     /// Whether the parent's chunks must be looked up one by one.
     distrust_parent: bool,
     /// Which of the parent's files are read again although they have not changed.
@@ -137,7 +126,8 @@ impl Backup<'_> {
                 };
                 let keep = |reader: &TreeReader, entry: &Entry, place: u64| {
                     !ready.scattered.is_worth_reading(reader, entry, place)
-                        && (!ready.distrust_parent || all_present(&ready.store, reader, entry))
+                        && (!ready.distrust_parent
+                            || all_present(&ready.session.store, reader, entry))
                 };
                 let paths = PathsContext {
                     sources: &sources,
@@ -150,8 +140,8 @@ impl Backup<'_> {
                 let root = place(&tree, &mut outcomes.done, &mut writers[0])?.reference;
                 Ok((root, outcomes.summary, outcomes.left_out))
             });
-            if self.was_fenced(&ready, &built) {
-                self.abandon(ready);
+            if ready.session.was_fenced(&built) {
+                ready.session.abandon();
                 self.fenced += 1;
                 continue;
             }
@@ -159,7 +149,7 @@ impl Backup<'_> {
             if tree.summary.files + tree.summary.directories + tree.summary.others == 0
                 && tree.summary.errors > 0
             {
-                self.abandon(ready);
+                ready.session.abandon();
                 let message = "none of the sources could be read; nothing was saved";
                 return Err(Error::new(ErrorKind::Source, message));
             }
@@ -190,8 +180,8 @@ impl Backup<'_> {
             let root = nest(&components, entry, &mut writers[0])?;
             Ok((root, outcome.summary, LeftOut::default()))
         });
-        if self.was_fenced(&ready, &built) {
-            self.abandon(ready);
+        if ready.session.was_fenced(&built) {
+            ready.session.abandon();
             return Err(stream_lost());
         }
         let (mut ready, mut tree) = self.keep_or_abandon(ready, built)?;
@@ -203,58 +193,49 @@ impl Backup<'_> {
             ready = self.begin(&names, false)?;
             let reader = TreeReader::open(self.repository)?;
             tree.placement = RecordedPlacement::default();
-            if !tree_present(&ready.store, &reader, tree.root)? {
-                self.abandon(ready);
+            if !tree_present(&ready.session.store, &reader, tree.root)? {
+                ready.session.abandon();
                 return Err(stream_lost());
             }
         }
     }
 
     /// Containers that tell of lost records (rule D4).
-    fn strays(&self, list: &SnapshotList, session: Option<&WriterSession>) -> Result<u64> {
-        match session {
-            Some(_) if list.snapshots.is_empty() => evidence::strays(self.repository),
-            _ => Ok(0),
+    fn strays(&self, list: &SnapshotList) -> Result<u64> {
+        match list.snapshots.is_empty() && !self.options.dry_run {
+            true => evidence::strays(self.repository),
+            false => Ok(0),
         }
     }
 
     /// W1 to W4, and the chunk store of the session.
-    fn begin(&self, names: &[String], wants_parent: bool) -> Result<Ready> {
+    fn begin(&self, names: &[String], wants_parent: bool) -> Result<Prepared> {
         if self.fenced >= SESSIONS_MAX {
             let message = "collectors fenced this backup too often; try again later";
             return Err(Error::new(ErrorKind::Fenced, message));
         }
         let dry_run = self.options.dry_run;
-        let mut session = match dry_run {
-            true => None,
-            false => Some(WriterSession::begin(self.repository)?),
-        };
-        let mut avoid: BTreeSet<ContainerId> = match &session {
-            Some(session) => session.avoid().clone(),
-            None => epoch::condemned(self.repository)?,
-        };
+        let session = Announced::begin(self.repository, dry_run)?;
         let list = SnapshotList::load(self.repository)?;
-        let strays = self.strays(&list, session.as_ref())?;
+        let strays = self.strays(&list)?;
         let mut parent = match wants_parent {
             true => self.choose_parent(&list, names)?,
             false => None,
         };
-        if let (Some(session), Some(snapshot)) = (&session, &parent)
-            && !session.check_parent(snapshot.id)?
+        if let Some(snapshot) = &parent
+            && !session.is_live(snapshot.id)?
         {
             parent = None;
         }
-        if let Some(session) = &mut session {
-            session.declare_ready()?;
-        }
-        let (index, present) = self.open_index()?;
-        let (doubts, distrust_parent) =
-            self.find_losses(&index, &present, parent.as_ref(), &mut avoid)?;
+        let mode = self.options.lookup.index_mode();
+        let ready = session.ready(mode, self.options.index_kind, self.job)?;
+        let is_doubtful = |parent: &Snapshot| ready.doubts.concern(&parent.record);
+        let distrust_parent = ready.has_losses || parent.as_ref().is_some_and(is_doubtful);
         let choice = self.options.lookup;
-        let chosen = choice.strategy(self.repository, &present, self.options.device_costs)?;
+        let chosen = choice.strategy(self.repository, &ready.present, self.options.device_costs)?;
         let costs = chosen.costs.or(self.options.device_costs);
         let before = (names, parent.as_ref());
-        let known = (costs, index.entries());
+        let known = (costs, ready.index.entries());
         let (rewrite, earlier) =
             rewriting::options(self.repository, self.options, &list, before, known);
         let earlier = earlier.filter(|_| parent.is_some());
@@ -268,69 +249,26 @@ impl Backup<'_> {
             index_kind: self.options.index_kind,
             rewrite,
             dry_run,
-            session: session.as_ref().map(WriterSession::id),
+            session: ready.id(),
         };
-        let store = ChunkStore::open(self.repository, index, avoid, store_options)?;
+        let doubts = ready.doubts.clone();
+        let session = ready.store(parent.as_ref().map(|parent| parent.id), store_options)?;
         if let Some(parent) = &parent {
             let totals = &parent.record.summary;
             self.job.progress.set_totals(totals.files, totals.bytes);
         }
-        Ok(Ready {
-            session: session.map(Mutex::new),
+        Ok(Prepared {
+            session,
             parent,
             heads: list.heads,
             new_names: list.new_names,
             strays,
             doubts,
-            store,
             distrust_parent,
             scattered,
             earlier,
             chosen,
         })
-    }
-
-    /// Adds containers that are gone or damaged to those that are avoided; returns the doubts, and
-    /// whether the parent's chunks must be looked up one by one.
-    fn find_losses(
-        &self,
-        index: &FingerprintIndex,
-        present: &[ContainerId],
-        parent: Option<&Snapshot>,
-        avoid: &mut BTreeSet<ContainerId>,
-    ) -> Result<(Doubts, bool)> {
-        let condemned = avoid.len();
-        avoid.extend(list::difference(&index.covered(), present));
-        avoid.extend(quarantine::load_ids(self.repository)?);
-        // After the index was opened, which raises a doubt if it had to be made anew.
-        let doubts = Doubts::load(self.repository)?;
-        let is_doubtful = parent.is_some_and(|parent| doubts.concern(&parent.record));
-        let distrust_parent = avoid.len() > condemned || is_doubtful;
-        Ok((doubts, distrust_parent))
-    }
-
-    /// Opens the index; what a crashed session left unindexed is replayed first (S1.14). Returns
-    /// the names of the containers in the store, too.
-    fn open_index(&self) -> Result<(Arc<FingerprintIndex>, Vec<ContainerId>)> {
-        let mode = self.options.lookup.index_mode();
-        let index = match mode {
-            IndexMode::Exact => FingerprintIndex::shared(self.repository)?,
-            IndexMode::Sampled => Arc::new(FingerprintIndex::open_with(self.repository, mode)?),
-        };
-        // After the index was opened: what it covers was there before, or is missing.
-        let present = list::container_names(self.repository)?;
-        if !self.options.dry_run {
-            let (quiet, _) = Job::unattended();
-            let quiet = Job { interrupt: self.job.interrupt.clone(), ..quiet };
-            let kind = self.options.index_kind.unwrap_or_else(|| index.kind());
-            merge::remove_superseded(self.repository, &index)?;
-            let replayed =
-                rebuild::replay_containers(self.repository, &index, &present, kind, &quiet)?;
-            if replayed.containers > 0 {
-                index.refresh(self.repository)?;
-            }
-        }
-        Ok((index, present))
     }
 
     fn choose_parent(&self, list: &SnapshotList, names: &[String]) -> Result<Option<Snapshot>> {
@@ -350,7 +288,7 @@ impl Backup<'_> {
     }
 
     /// What records the placement of the only stream, if its chunks come in the tree's order.
-    fn recorder(&self, ready: &mut Ready, in_tree_order: bool) -> Option<PlacementRecorder> {
+    fn recorder(&self, ready: &mut Prepared, in_tree_order: bool) -> Option<PlacementRecorder> {
         if self.repository.memory().streams > 1 || !in_tree_order {
             return None;
         }
@@ -358,80 +296,43 @@ impl Backup<'_> {
         Some(PlacementRecorder::new(ready.earlier.take().or_else(open)))
     }
 
-    /// Runs `build` over the session's streams, then makes everything durable (W6). What is durable
-    /// is indexed even if building failed, so that the next backup finds it.
+    /// Builds the tree; when this returns, it is durable and indexed.
     fn with_streams(
         &self,
-        ready: &Ready,
+        ready: &Prepared,
         recorder: Option<PlacementRecorder>,
         build: impl FnOnce(&StreamContext<'_>, &mut [StreamWriter]) -> Result<Built>,
     ) -> Result<Tree> {
-        let store = &ready.store;
         let streams = self.repository.memory().streams;
-        let mut writers: Vec<StreamWriter> =
-            (0..streams).map(|_| store.stream_of(streams)).collect::<Result<_>>()?;
-        if let ([only], Some(recorder)) = (writers.as_mut_slice(), recorder) {
-            only.record_placement(recorder);
-        }
         let context = StreamContext {
             repository: self.repository,
             job: self.job,
             threads: self.options.threads.div_ceil(streams),
         };
-        let parent = ready.parent.as_ref().map(|parent| parent.id);
-        let ticker = &*self.repository.environment().ticker;
-        renewal::while_renewing(ticker, ready.session.as_ref(), parent, store, || {
-            let built = build(&context, &mut writers);
-            let mut placement = RecordedPlacement::default();
-            let mut stored = writers.into_iter().try_for_each(|writer| {
-                placement = writer.finish()?;
-                Ok(())
-            });
-            if !self.options.dry_run {
-                stored = stored.and_then(|()| store.finish().map(|_| ()));
-            }
-            let (root, summary, left_out) = built?;
-            stored?;
-            store.expect_whole()?;
-            Ok(Tree { root, summary, left_out, placement })
-        })
+        let ((root, summary, left_out), placement) =
+            ready.session.run(streams, recorder, |writers| build(&context, writers))?;
+        Ok(Tree { root, summary, left_out, placement })
     }
 
-    fn keep_or_abandon(&self, ready: Ready, built: Result<Tree>) -> Result<(Ready, Tree)> {
+    fn keep_or_abandon(&self, ready: Prepared, built: Result<Tree>) -> Result<(Prepared, Tree)> {
         match built {
             Ok(tree) => Ok((ready, tree)),
             Err(error) => {
-                self.abandon(ready);
+                ready.session.abandon();
                 Err(error)
             }
-        }
-    }
-
-    /// Whether something is missing because a collector fenced the session and then deleted what
-    /// it had stored: the backup starts over then, as if it had learnt of it at the commit.
-    fn was_fenced(&self, ready: &Ready, built: &Result<Tree>) -> bool {
-        let is_missing = built.as_ref().is_err_and(Error::is_damage);
-        let fenced = |session: &Mutex<WriterSession>| {
-            let id = session.lock().unwrap_or_else(PoisonError::into_inner).id();
-            matches!(read_outcome(self.repository, id), Ok(Some(Outcome::Fenced)))
-        };
-        is_missing && ready.session.as_ref().is_some_and(fenced)
-    }
-
-    fn abandon(&self, ready: Ready) {
-        if let Some(session) = ready.session.and_then(|session| session.into_inner().ok()) {
-            session.abandon();
         }
     }
 
     /// W7; `None` if the session was fenced and the backup must start over.
     fn publish(
         &mut self,
-        ready: Ready,
+        ready: Prepared,
         tree: &Tree,
         names: &[String],
     ) -> Result<Option<BackupReport>> {
-        let Ready { session, parent, heads, new_names, strays, doubts, store, chosen, .. } = ready;
+        let Prepared { session, parent, heads, new_names, strays, doubts, chosen, .. } = ready;
+        let store = &session.store;
         let lookup = store.lookup_report();
         let parent_id = parent.as_ref().map(|parent| parent.id);
         let mut report = BackupReport {
@@ -454,24 +355,21 @@ impl Backup<'_> {
         report.summary.containers = tree.placement.containers;
         report.summary.container_reads = tree.placement.container_reads;
         report.summary.bytes_stored = totals.bytes_stored;
-        let session =
-            session.map(|session| session.into_inner().unwrap_or_else(PoisonError::into_inner));
-        let Some(session) = session else {
-            return Ok(Some(report));
-        };
         let unchanged = parent.is_some_and(|parent| parent.record.root == tree.root);
         if self.options.skip_if_unchanged && unchanged {
             session.abandon();
             return Ok(Some(report));
         }
-        let record = self.record(tree, report.summary, parent_id, (heads, &doubts, strays), names);
-        match session.commit_relying_on(record, &store.found_in())? {
-            Commit::Saved(id) => {
+        let decisions = (heads, &doubts, strays);
+        let record = || self.record(tree, report.summary, parent_id, decisions, names);
+        match session.commit(record)? {
+            None => Ok(Some(report)),
+            Some(Commit::Saved(id)) => {
                 checkpoints::extend_after(self.repository, new_names + 1);
                 report.snapshot = Some(id);
                 Ok(Some(report))
             }
-            Commit::Fenced => {
+            Some(Commit::Fenced) => {
                 self.fenced += 1;
                 Ok(None)
             }

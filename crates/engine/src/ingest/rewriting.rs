@@ -22,9 +22,9 @@ use crate::tree::TreeReader;
 use onefold_format::node::Entry;
 use onefold_policy::lookup::DeviceCosts;
 use onefold_policy::rewrite::{
-    Before, Expected, LOSS_DEFAULT, RewriteChoice, RewriteParameters, sparsest,
+    Before, Expected, LOSS_DEFAULT, RewriteChoice, RewriteParameters, UnitId, sparsest,
 };
-use onefold_types::ContainerId;
+use onefold_policy::stream::RewriteGuard;
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -74,7 +74,9 @@ pub fn options(
         ..RewriteParameters::default()
     };
     let targets = targets(&stored, choice, &parameters, parent);
-    (RewriteOptions { choice, parameters, unit, targets: targets.map(Arc::new) }, earlier)
+    let history = parameters.history.clone();
+    let guard = Some(RewriteGuard { history, targets: targets.map(Arc::new) });
+    (RewriteOptions { choice, parameters, unit, guard }, earlier)
 }
 
 /// What the store holds, as far as the loss counts it: what its index lists. What forgotten
@@ -127,7 +129,7 @@ fn targets(
     choice: RewriteChoice,
     parameters: &RewriteParameters,
     parent: Option<&Snapshot>,
-) -> Option<BTreeSet<ContainerId>> {
+) -> Option<BTreeSet<UnitId>> {
     let by_history = matches!(choice, RewriteChoice::Auto(_) | RewriteChoice::History(_));
     let history = parameters.history.as_ref().filter(|_| by_history)?;
     let summary = &parent?.record.summary;
@@ -144,7 +146,7 @@ pub struct ScatteredFiles(Option<Mutex<Scattered>>);
 
 struct Scattered {
     placement: PlacementReader,
-    targets: Arc<BTreeSet<ContainerId>>,
+    targets: Arc<BTreeSet<UnitId>>,
     unit: Unit,
     /// Bytes that may still be read again.
     bytes_left: u64,
@@ -159,7 +161,8 @@ impl ScatteredFiles {
         rewrite: &RewriteOptions,
     ) -> Self {
         let of = || {
-            let targets = rewrite.targets.clone().filter(|targets| !targets.is_empty())?;
+            let targets = rewrite.guard.as_ref()?.targets.clone()?;
+            let targets = Some(targets).filter(|targets| !targets.is_empty())?;
             let bytes_left = (parent?.record.summary.bytes / READ_AGAIN_PART).max(READ_AGAIN_MIN);
             let placement = earlier?.reader();
             Some(Mutex::new(Scattered { placement, targets, unit: rewrite.unit, bytes_left }))
@@ -188,7 +191,7 @@ impl Scattered {
         let mut is_in_target = false;
         placement.runs(reader.chunks(), place, file.chunks, &mut |run| {
             is_in_target |= run.container.is_some_and(|container| {
-                targets.contains(&unit.name_of(FrameId { container, frame: run.frame }))
+                targets.contains(&unit.id_of(FrameId { container, frame: run.frame }))
             });
         });
         if is_in_target {

@@ -173,7 +173,7 @@ impl PlacementReader {
         }
     }
 
-    /// How the snapshot used each frame or container, by the names of [`Unit::name_of`].
+    /// How the snapshot used each frame or container, by [`Unit::id_of`].
     pub fn uses(&self, nodes: &ChunkReader, unit: Unit) -> Result<ContainerUse> {
         let [uses] = self.uses_by(nodes, [unit])?;
         Ok(uses)
@@ -221,7 +221,7 @@ fn add_use(uses: &mut ContainerUse, unit: Unit, one: &UseOfContainer) {
     if uses.len() >= USES_MAX {
         return;
     }
-    let name = unit.name_of(FrameId { container: one.container, frame: one.frame });
+    let name = unit.id_of(FrameId { container: one.container, frame: one.frame });
     // Of a container several frames add up.
     let known = uses.get(&name).unwrap_or_default();
     let usage = Usage {

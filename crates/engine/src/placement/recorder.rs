@@ -18,7 +18,7 @@ use onefold_format::node::{
     ContainerUses, Node, PlacementMap, PlacementPage, PlacementPart, PlacementRun, Reference,
     UseOfContainer,
 };
-use onefold_policy::rewrite::ContainerUse;
+use onefold_policy::rewrite::{ContainerUse, UnitId};
 use onefold_types::{ContainerId, Level, Result, limits};
 use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
@@ -99,7 +99,7 @@ pub struct PlacementRecorder {
     /// stand for.
     uses: ContainerUse,
     frame_uses: ContainerUse,
-    frames: HashMap<ContainerId, FrameId>,
+    frames: HashMap<UnitId, FrameId>,
     /// Whether something is missing from here on.
     ended: bool,
 }
@@ -228,7 +228,7 @@ impl PlacementRecorder {
         let mut recorded = RecordedPlacement::default();
         // Of frames that only kept files refer to, the parent's placement knows.
         let before = self.parent.as_mut().and_then(|parent| parent.uses(Unit::Frame).ok());
-        let payload_of = |name: &ContainerId, frame: &FrameId| match payload_bytes(frame) {
+        let payload_of = |name: &UnitId, frame: &FrameId| match payload_bytes(frame) {
             0 => before.as_ref().and_then(|uses| uses.get(name)).map_or(0, |it| it.payload_bytes),
             known => known,
         };
@@ -345,11 +345,12 @@ impl PlacementRecorder {
     }
 
     fn note_use(&mut self, frame: FrameId, bytes: u64) {
-        let known = self.uses.get(&frame.container).is_some();
+        let container = Unit::Container.id_of(frame);
+        let known = self.uses.get(&container).is_some();
         if known || self.uses.len() < USES_MAX {
-            self.uses.refer_run(frame.container, bytes);
+            self.uses.refer_run(container, bytes);
         }
-        let name = Unit::Frame.name_of(frame);
+        let name = Unit::Frame.id_of(frame);
         let known = self.frame_uses.get(&name).is_some();
         if known || self.frame_uses.len() < USES_MAX {
             self.frame_uses.refer_run(name, bytes);

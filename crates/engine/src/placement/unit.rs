@@ -7,13 +7,9 @@
 //! container costs more than all its frames, and containers are counted; so they are wherever a
 //! user has named a number of them.
 //!
-//! Policies know containers by name only. A frame gets a name of its own, made of its container's:
-//! the last two bytes, which are random, give way to the frame's number, so that names are ordered
-//! by age as before and two frames share one only if 48 random bits do.
-
 use crate::container::FrameId;
-use onefold_policy::rewrite::RewriteChoice;
-use onefold_types::ContainerId;
+use onefold_policy::rewrite::{RewriteChoice, UnitId};
+use onefold_policy::stream::Units;
 
 /// What rewriting counts references by.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -40,36 +36,27 @@ impl Unit {
         }
     }
 
-    /// The name under which a policy knows what holds a chunk.
+    /// The unit that a frame belongs to.
     #[must_use]
-    pub fn name_of(self, place: FrameId) -> ContainerId {
-        let mut name = place.container;
-        if self == Self::Frame
-            && let [.., high, low] = &mut name.0
-        {
-            (*high, *low) = ((place.frame >> 8) as u8, place.frame as u8);
+    pub fn id_of(self, frame: FrameId) -> UnitId {
+        match self {
+            Self::Frame => UnitId::of_frame(frame.container, frame.frame),
+            Self::Container => UnitId::of_container(frame.container),
         }
-        name
+    }
+}
+
+impl Units for Unit {
+    type Address = FrameId;
+
+    fn unit_of(&self, address: FrameId) -> UnitId {
+        self.id_of(address)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn frames_have_names_of_their_own_in_the_order_of_age() {
-        let place = |age: u8, random: u8, frame| {
-            let mut container = ContainerId([random; 16]);
-            container.0[0] = age;
-            FrameId { container, frame }
-        };
-        let name = |place| Unit::Frame.name_of(place);
-        assert_ne!(name(place(1, 9, 0)), name(place(1, 9, 1)));
-        assert_ne!(name(place(1, 8, 0)), name(place(1, 9, 0)));
-        assert!(name(place(1, 255, 300)) < name(place(2, 0, 0)));
-        assert_eq!(Unit::Container.name_of(place(3, 7, 5)), place(3, 7, 5).container);
-    }
 
     #[test]
     fn what_a_user_says_in_containers_is_counted_in_containers_on_every_device() {

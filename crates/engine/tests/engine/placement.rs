@@ -18,7 +18,7 @@ use onefold_engine::tree::TreeReader;
 use onefold_engine::{InitOptions, Interrupt, Job, Repository};
 use onefold_format::node::{Entry, EntryKind, Reference};
 use onefold_format::record::SnapshotRecord;
-use onefold_policy::rewrite::ContainerUse;
+use onefold_policy::rewrite::{ContainerUse, UnitId};
 use onefold_store::Store;
 use onefold_types::{ContainerId, Error, Fingerprint, Result, SessionId, limits};
 use std::collections::{BTreeMap, BTreeSet};
@@ -164,13 +164,14 @@ fn assert_uses(repository: &Arc<Repository>, id: SessionId, expected: &BTreeSet<
     let uses = reader_of(repository, id).uses(Unit::Frame).unwrap();
     assert_eq!(uses.len(), expected.len());
     for place in expected {
-        let usage = uses.get(&Unit::Frame.name_of(*place)).expect("a frame of the runs");
+        let usage = uses.get(&Unit::Frame.id_of(*place)).expect("a frame of the runs");
         let section = read_section(repository, place.container).unwrap();
         let payload = section.frames[usize::from(place.frame)].plain_length;
         assert_eq!(usage.payload_bytes, u64::from(payload), "plain bytes in {place:?}");
         assert!(usage.spans >= 1 && usage.referred_bytes > 0);
     }
-    let containers: BTreeSet<ContainerId> = expected.iter().map(|one| one.container).collect();
+    let containers: BTreeSet<UnitId> =
+        expected.iter().map(|one| UnitId::of_container(one.container)).collect();
     let by_container = reader_of(repository, id).uses(Unit::Container).unwrap();
     assert_eq!(by_container.iter().map(|(id, _)| id).collect::<BTreeSet<_>>(), containers);
     let summary = record_of(repository, id).summary;

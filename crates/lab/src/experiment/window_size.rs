@@ -67,7 +67,7 @@ fn run(setting: &Setting, report: &mut Report) -> Result<()> {
         let policy = Policy::new(RewriteChoice::Window(limits));
         let policy = Policy { window_containers: *window, ..policy };
         let stored = ingest(&versions, sizes, &policy)?;
-        let chunks: u64 = stored.versions.iter().map(|one| one.counters.chunks).sum();
+        let chunks: u64 = stored.versions.iter().map(|one| one.totals.chunks).sum();
         let rewritten: u64 = stored.versions.iter().map(|one| one.counters.rewritten).sum();
         let peaks = stored.versions.iter().map(|one| one.counters.candidates_bytes_peak);
         Ok(Outcome {

@@ -1,20 +1,25 @@
 //! The modelled store, and a version's way into it.
 //!
-//! A version is one session with one open container. A chunk that is new goes into it; so does one
-//! that is stored again, when that is decided, which is up to a window later: containers are in
-//! the order of decisions, as in the product. The newest containers of the session are not in the
-//! index yet: what lies there is fresh and never stored again. All others are old, those of the
-//! same session too.
+//! A version is one session with one open container, and the product's machine
+//! ([`onefold_policy::stream`]) decides what goes into it: a chunk that is new, and one that is
+//! stored again, when that is decided. No look-up is modelled: the session knows every chunk. The
+//! newest containers of the session are not in the index yet: what lies there is fresh and never
+//! stored again. All others are old, those of the same session too.
 
 use super::Sizes;
 use super::policy::Policy;
 use super::versions::{Version, Versions};
+use crate::single::Single;
+use onefold_policy::duplicate_status::DuplicateStatus;
+use onefold_policy::lookup::LookupStrategy;
+use onefold_policy::ports::Instance;
 use onefold_policy::restore_plan::PlanChunk;
-use onefold_policy::rewrite::{
-    Before, ContainerUse, Decided, Decision, Expected, RewriteCounters, Standing, StreamChunk,
-    StreamRewriter,
+use onefold_policy::rewrite::{Before, ContainerUse, Expected, RewriteCounters, UnitId};
+use onefold_policy::stream::{
+    Chunk, ChunkStream, ContainerPort, Instances, RewriteOptions, SessionPort, Status,
+    StreamTotals, Units,
 };
-use onefold_types::{ContainerId, Error, Result};
+use onefold_types::{Error, Fingerprint, Result};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -31,6 +36,8 @@ pub struct StoredVersion {
     pub stored_bytes: u64,
     /// Which container each place refers to.
     pub recipe: Vec<PlanChunk>,
+    /// What passed through the stream.
+    pub totals: StreamTotals,
     /// What rewriting did.
     pub counters: RewriteCounters,
 }
@@ -102,11 +109,13 @@ pub struct Ingest<'a> {
     sizes: Sizes,
     stored: Stored,
     /// For each chunk the containers that hold it, newest first.
-    instances: Vec<Vec<ContainerId>>,
+    instances: Vec<Vec<u32>>,
     /// For each stream what is known of its versions so far.
     before: BTreeMap<u32, History>,
     /// The first container of the session.
     session: u32,
+    /// Where the chunks of the version lie.
+    recipe: Vec<PlanChunk>,
 }
 
 impl<'a> Ingest<'a> {
@@ -120,6 +129,7 @@ impl<'a> Ingest<'a> {
             instances: vec![Vec::new(); versions.chunks.len()],
             before: BTreeMap::new(),
             session: 0,
+            recipe: Vec::new(),
         }
     }
 
@@ -140,14 +150,15 @@ impl<'a> Ingest<'a> {
             parameters.before = policy.remembers.then_some(*totals);
             parameters.history = Some(Arc::clone(used));
         }
-        let mut rewriter = StreamRewriter::new(&policy.choice, parameters)?;
+        let choice = policy.choice;
+        let rewrite = RewriteOptions { choice, parameters, unit: ByContainer, guard: None };
         let before_bytes = self.stored.stored_bytes();
-        let recipe = self.recipe(version, &mut rewriter)?;
-        let counters = *rewriter.counters();
+        let (totals, counters) = self.pass(version, rewrite)?;
+        let recipe = std::mem::take(&mut self.recipe);
         let used = Arc::new(self.used_by(&recipe));
         let before = self.before.entry(version.stream).or_default();
-        before.expected = Expected { chunks: counters.chunks, unique_chunks: counters.unique };
-        before.totals.unique_chunks += counters.unique;
+        before.expected = Expected { chunks: totals.chunks, unique_chunks: totals.unique };
+        before.totals.unique_chunks += totals.unique;
         before.totals.rewritten_chunks += counters.rewritten;
         before.used = used;
         self.stored.versions.push(StoredVersion {
@@ -156,63 +167,36 @@ impl<'a> Ingest<'a> {
             bytes: self.versions.bytes(version),
             stored_bytes: self.stored.stored_bytes() - before_bytes,
             recipe,
+            totals,
             counters,
         });
         Ok(())
     }
 
-    fn recipe(
+    /// Sends a version through a stream of its own.
+    fn pass(
         &mut self,
         version: &Version,
-        rewriter: &mut StreamRewriter,
-    ) -> Result<Vec<PlanChunk>> {
+        rewrite: RewriteOptions<ByContainer>,
+    ) -> Result<(StreamTotals, RewriteCounters)> {
         self.session = self.next_container();
-        let mut recipe = Vec::with_capacity(version.chunks.len());
-        let mut decided = Vec::new();
-        let mut waiting = 0;
-        for (ticket, &chunk) in (0..).zip(&version.chunks) {
-            let size_bytes = self.versions.size_bytes(chunk);
-            let container = self.push(rewriter, ticket, chunk, &mut decided)?;
-            waiting += usize::from(container.is_none());
-            let container = container.unwrap_or(WAITING);
-            recipe.push(PlanChunk { container, chunk, size_bytes });
-            waiting -= decided.len().min(waiting);
-            self.apply(&mut recipe, &mut decided)?;
+        let mut stream = ChunkStream::new(&LookupStrategy::None, rewrite)?;
+        for &number in &version.chunks {
+            let chunk = self.versions.chunks.get(number as usize);
+            let &(fingerprint, size_bytes) = chunk.ok_or_else(|| broken("no such chunk"))?;
+            self.recipe.push(PlanChunk { container: NOWHERE, chunk: number, size_bytes });
+            stream.push(Single { fingerprint, size_bytes, payload: number }, self)?;
+            stream.release(self, &mut drop)?;
         }
-        rewriter.finish(&mut decided);
-        if waiting != decided.len() {
-            return Err(broken("a chunk was not decided, or twice"));
+        stream.finish(self)?;
+        if self.recipe.iter().any(|place| place.container == NOWHERE) {
+            return Err(broken("a chunk lies nowhere"));
         }
-        self.apply(&mut recipe, &mut decided)?;
-        Ok(recipe)
+        Ok((stream.totals(), *stream.rewrite_counters()))
     }
 
     fn next_container(&self) -> u32 {
         self.stored.container_bytes.len() as u32
-    }
-    /// Hands a chunk to the rewriter; returns its container unless that waits for a decision.
-    fn push(
-        &mut self,
-        rewriter: &mut StreamRewriter,
-        ticket: u64,
-        chunk: u32,
-        decided: &mut Vec<Decided>,
-    ) -> Result<Option<u32>> {
-        let (fingerprint, size_bytes) =
-            *self.versions.chunks.get(chunk as usize).ok_or_else(|| broken("no such chunk"))?;
-        let instances = self.instances.get(chunk as usize).map_or(&[][..], Vec::as_slice);
-        let newest = instances.first().map(number_of);
-        let standing = match newest {
-            None => Standing::Unique,
-            Some(container) if self.is_fresh(container) => Standing::Fresh,
-            Some(_) => Standing::Old(instances),
-        };
-        rewriter.push(&StreamChunk { ticket, fingerprint, size_bytes, standing }, decided);
-        Ok(match standing {
-            Standing::Unique => Some(self.store(chunk)),
-            Standing::Fresh => newest,
-            Standing::Old(_) => None,
-        })
     }
 
     fn is_fresh(&self, container: u32) -> bool {
@@ -221,7 +205,7 @@ impl<'a> Ingest<'a> {
     }
 
     /// Appends a chunk to the open container.
-    fn store(&mut self, chunk: u32) -> u32 {
+    fn append(&mut self, chunk: u32) -> u32 {
         let size_bytes = u64::from(self.versions.size_bytes(chunk));
         let is_first = self.next_container() == self.session;
         let containers = &mut self.stored.container_bytes;
@@ -233,24 +217,9 @@ impl<'a> Ingest<'a> {
         }
         let container = containers.len() as u32 - 1;
         if let Some(instances) = self.instances.get_mut(chunk as usize) {
-            instances.insert(0, name_of(container));
+            instances.insert(0, container);
         }
         container
-    }
-
-    fn apply(&mut self, recipe: &mut [PlanChunk], decided: &mut Vec<Decided>) -> Result<()> {
-        for Decided { ticket, decision } in decided.drain(..) {
-            let place = recipe.get_mut(ticket as usize).filter(|place| place.container == WAITING);
-            let place = place.ok_or_else(|| broken("a decision on what does not wait"))?;
-            let newest = self.instances.get(place.chunk as usize).and_then(|held| held.first());
-            place.container = match (decision, newest) {
-                (Decision::Keep(container), _) => number_of(&container),
-                (Decision::Rewrite, _) => self.store(place.chunk),
-                (Decision::Share, Some(newest)) => number_of(newest),
-                (Decision::Share, None) => return Err(broken("a share of nothing")),
-            };
-        }
-        Ok(())
     }
 
     /// How a recipe uses the containers.
@@ -262,34 +231,80 @@ impl<'a> Ingest<'a> {
             let is_first = seen.is_some_and(|seen| !std::mem::replace(seen, true));
             used.refer(name_of(place.container), place.size_bytes, is_first);
         }
-        let containers: Vec<ContainerId> = used.iter().map(|(container, _)| container).collect();
-        for container in containers {
-            let bytes = self.stored.container_bytes.get(number_of(&container) as usize);
-            used.set_payload(container, bytes.copied().unwrap_or_default());
+        for place in recipe {
+            let bytes = self.stored.container_bytes.get(place.container as usize);
+            used.set_payload(name_of(place.container), bytes.copied().unwrap_or_default());
         }
         used
     }
 }
 
+/// References are counted by container, and a container's number is its address.
+#[derive(Clone, Default)]
+struct ByContainer;
+
+impl Units for ByContainer {
+    type Address = u32;
+
+    fn unit_of(&self, container: u32) -> UnitId {
+        name_of(container)
+    }
+}
+
+impl SessionPort<u32, u32> for Ingest<'_> {
+    fn known(&mut self, chunk: &Chunk<'_, u32>) -> Option<Status<u32>> {
+        let instances = self.instances.get(*chunk.payload as usize).map(Vec::as_slice);
+        Some(match instances.and_then(|instances| instances.split_first()) {
+            None => DuplicateStatus::Unique,
+            Some((&newest, _)) if self.is_fresh(newest) => DuplicateStatus::Fresh(Some(newest)),
+            Some((&first, others)) => {
+                DuplicateStatus::Old(Instances { first, others: others.to_vec() })
+            }
+        })
+    }
+
+    fn claim(&mut self, _chunk: &Chunk<'_, u32>) -> bool {
+        true
+    }
+
+    fn found(&mut self, _chunk: &Chunk<'_, u32>, _instance: &Instance) -> Status<u32> {
+        DuplicateStatus::Fresh(None)
+    }
+}
+
+impl ContainerPort<u32, u32> for Ingest<'_> {
+    fn store(&mut self, chunk: &Chunk<'_, u32>) -> Result<Option<u32>> {
+        Ok(Some(self.append(*chunk.payload)))
+    }
+
+    fn store_again(&mut self, _fingerprint: &Fingerprint, chunk: &u32) -> Result<Option<u32>> {
+        Ok(Some(self.append(*chunk)))
+    }
+
+    fn place(&mut self, ticket: u64, container: Option<u32>) {
+        if let Some(place) = self.recipe.get_mut(ticket as usize) {
+            // A copy that is shared is the newest one.
+            let newest = || self.instances.get(place.chunk as usize)?.first().copied();
+            place.container = container.or_else(newest).unwrap_or(NOWHERE);
+        }
+    }
+}
+
 /// Stands for a container in places that wait for their decision.
-const WAITING: u32 = u32::MAX;
+const NOWHERE: u32 = u32::MAX;
 
 /// A container's name; names rise with the numbers, as the product's do with time.
-fn name_of(container: u32) -> ContainerId {
+fn name_of(container: u32) -> UnitId {
     let mut bytes = [0; 16];
     if let Some(first) = bytes.first_chunk_mut::<4>() {
         *first = container.to_le_bytes();
         first.reverse();
     }
-    ContainerId(bytes)
-}
-
-fn number_of(name: &ContainerId) -> u32 {
-    name.0.first_chunk::<4>().map_or(0, |bytes| u32::from_le_bytes(*bytes).swap_bytes())
+    UnitId(bytes)
 }
 
 fn broken(what: &str) -> Error {
-    Error::invalid(format!("the rewriting policy broke a promise: {what}"))
+    Error::invalid(format!("the stream broke a promise: {what}"))
 }
 
 #[cfg(test)]
@@ -341,7 +356,8 @@ mod tests {
         assert_eq!(containers(&stored.versions[0])[..9], [0, 0, 0, 0, 0, 0, 0, 0, 1]);
         assert_eq!(containers(&stored.versions[1])[..9], [8, 0, 0, 0, 0, 0, 0, 0, 8]);
         assert_eq!(stored.versions.iter().map(|one| one.stored_bytes / 4096).sum::<u64>(), 72);
-        assert_eq!((stored.versions[1].counters.unique, stored.versions[1].counters.kept), (8, 56));
+        let totals = stored.versions[1].totals;
+        assert_eq!((totals.chunks, totals.unique, totals.duplicates), (64, 8, 56));
     }
 
     #[test]

@@ -7,6 +7,7 @@ use onefold_engine::index::IndexMode;
 use onefold_format::index_run::IndexKind;
 use onefold_policy::FilterOrder;
 use onefold_policy::lookup::{AutoParameters, DeviceCosts, LazyParameters, SampledParameters};
+use onefold_types::{ContainerId, Fingerprint};
 use std::collections::BTreeSet;
 
 /// A map: what any index must be equal to. One access for each question that finds something.

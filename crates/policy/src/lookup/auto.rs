@@ -31,7 +31,7 @@ mod report;
 pub use report::{AutoReport, Candidate, Choice};
 
 use super::lazy::Lazy;
-use super::parameters::{AutoParameters, DeviceCosts, LazyParameters, RING_LENGTH_RANGE};
+use super::parameters::{AutoParameters, LazyParameters, RING_LENGTH_RANGE};
 use crate::accelerated_filter::{
     AcceleratedFilter, FilterConfiguration, FilterCounters, FilterOrder, Verdict,
 };
@@ -163,10 +163,6 @@ impl Auto {
 
     pub(super) fn waiting(&self) -> usize {
         self.lazy.waiting()
-    }
-
-    pub(super) fn set_costs(&mut self, costs: DeviceCosts) {
-        self.parameters.costs = costs;
     }
 
     pub(super) fn push(

@@ -33,9 +33,8 @@ mod forecast;
 use super::bounds::{Budget, ReadAllowance};
 use super::parameters::RewriteParameters;
 use super::recipe_cache::{Cost, RecipeCache};
-use super::{Decided, RewriteCounters, Standing, StreamChunk};
+use super::{Decided, DuplicateStatus, RewriteCounters, StreamChunk, UnitId};
 use forecast::{Forecast, Limit, Prices, Rest, bucket_of, first_price_of};
-use onefold_types::ContainerId;
 
 /// An area is this part of the window. Restores divide their memory in different ways, and begin
 /// anywhere: on generated workloads half a window is at most 6 % behind a whole one for a forward
@@ -62,7 +61,7 @@ pub(super) struct Combined {
 /// A container that an area uses.
 #[derive(Clone, Copy, Debug)]
 struct Visit {
-    id: ContainerId,
+    id: UnitId,
     price: u64,
     container: u32,
     cost: Cost,
@@ -101,9 +100,11 @@ impl Combined {
         decided: &mut Vec<Decided>,
         counters: &mut RewriteCounters,
     ) {
-        match chunk.standing {
-            Standing::Old(instances) => self.cache.push(chunk, instances, counters),
-            Standing::Unique | Standing::Fresh => self.cache.pass(chunk.size_bytes),
+        match chunk.status {
+            DuplicateStatus::Old(instances) => self.cache.push(chunk, instances, counters),
+            DuplicateStatus::Unique | DuplicateStatus::Fresh(()) => {
+                self.cache.pass(chunk.size_bytes)
+            }
         }
         self.area_filled_bytes += u64::from(chunk.size_bytes);
         if self.area_filled_bytes >= self.area_bytes {
@@ -119,18 +120,6 @@ impl Combined {
 
     pub(super) fn waiting(&self) -> u64 {
         self.cache.candidates()
-    }
-
-    pub(super) fn decide_below(
-        &mut self,
-        ticket: u64,
-        decided: &mut Vec<Decided>,
-        counters: &mut RewriteCounters,
-    ) {
-        if self.cache.oldest_candidate().is_some_and(|oldest| oldest < ticket) {
-            counters.forced += self.cache.candidates();
-            self.decide_area(decided, counters);
-        }
     }
 
     pub(super) fn finish(&mut self, decided: &mut Vec<Decided>, counters: &mut RewriteCounters) {

@@ -1,4 +1,5 @@
-//! How much of each old container a version used, and in how many places.
+//! How much of each old container a version used, and in how many places; or of each frame, if
+//! that is what rewriting counts by ([`UnitId`]).
 //!
 //! Recorded while a version is written or read, in stream order; the next version's rewriting asks
 //! it (HAR, ATC'14, section 4.2: a container that one backup uses sparsely is used sparsely by the
@@ -7,7 +8,7 @@
 //!
 //! Memory: some sixty bytes for each container the version refers to.
 
-use onefold_types::ContainerId;
+use super::UnitId;
 use std::collections::BTreeMap;
 
 /// Bytes of the stream after which a container that was not used is used in a new span: the forward
@@ -37,7 +38,7 @@ impl Usage {
 /// How a version used the containers.
 #[derive(Clone, Debug)]
 pub struct ContainerUse {
-    containers: BTreeMap<ContainerId, Recorded>,
+    containers: BTreeMap<UnitId, Recorded>,
     span_bytes: u64,
     position_bytes: u64,
 }
@@ -63,17 +64,17 @@ impl ContainerUse {
 
     /// The next chunk of the stream lies in this container. `is_first` says whether the stream
     /// has not had the chunk before.
-    pub fn refer(&mut self, container: ContainerId, size_bytes: u32, is_first: bool) {
+    pub fn refer(&mut self, container: UnitId, size_bytes: u32, is_first: bool) {
         self.use_next(container, u64::from(size_bytes), is_first);
     }
 
     /// The next bytes of the stream, several chunks, lie in this container; repeated ones count
     /// again.
-    pub fn refer_run(&mut self, container: ContainerId, bytes: u64) {
+    pub fn refer_run(&mut self, container: UnitId, bytes: u64) {
         self.use_next(container, bytes, true);
     }
 
-    fn use_next(&mut self, container: ContainerId, bytes: u64, is_first: bool) {
+    fn use_next(&mut self, container: UnitId, bytes: u64, is_first: bool) {
         let recorded = self.containers.entry(container).or_default();
         let is_near = self.position_bytes.saturating_sub(recorded.last_bytes) < self.span_bytes;
         if recorded.usage.spans == 0 || !is_near {
@@ -87,23 +88,23 @@ impl ContainerUse {
     }
 
     /// What the container holds in all.
-    pub fn set_payload(&mut self, container: ContainerId, payload_bytes: u64) {
+    pub fn set_payload(&mut self, container: UnitId, payload_bytes: u64) {
         self.containers.entry(container).or_default().usage.payload_bytes = payload_bytes;
     }
 
     /// Sets all that is known of a container, for records from elsewhere.
-    pub fn insert(&mut self, container: ContainerId, usage: Usage) {
+    pub fn insert(&mut self, container: UnitId, usage: Usage) {
         self.containers.insert(container, Recorded { usage, last_bytes: 0 });
     }
 
     /// How the container was used; `None` if it was not.
     #[must_use]
-    pub fn get(&self, container: &ContainerId) -> Option<Usage> {
+    pub fn get(&self, container: &UnitId) -> Option<Usage> {
         self.containers.get(container).map(|recorded| recorded.usage)
     }
 
     /// All containers, ascending.
-    pub fn iter(&self) -> impl Iterator<Item = (ContainerId, Usage)> + '_ {
+    pub fn iter(&self) -> impl Iterator<Item = (UnitId, Usage)> + '_ {
         self.containers.iter().map(|(container, recorded)| (*container, recorded.usage))
     }
 
@@ -126,8 +127,8 @@ impl Default for ContainerUse {
     }
 }
 
-impl FromIterator<(ContainerId, Usage)> for ContainerUse {
-    fn from_iter<I: IntoIterator<Item = (ContainerId, Usage)>>(usages: I) -> Self {
+impl FromIterator<(UnitId, Usage)> for ContainerUse {
+    fn from_iter<I: IntoIterator<Item = (UnitId, Usage)>>(usages: I) -> Self {
         let mut all = Self::new();
         for (container, usage) in usages {
             all.insert(container, usage);

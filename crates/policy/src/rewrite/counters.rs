@@ -1,6 +1,6 @@
 //! What a stream's rewriting did, in numbers.
 
-use super::{Decision, Standing, StreamChunk};
+use super::{Decision, DuplicateStatus, StreamChunk};
 
 /// What a stream's rewriting did so far.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
@@ -40,7 +40,7 @@ pub struct RewriteCounters {
     pub closeness: f64,
     /// Bytes of chunks that waited for their decision at once, one copy of each, at most.
     pub candidates_bytes_peak: u64,
-    /// Chunks decided before their time: for want of memory or on request.
+    /// Chunks decided before their time, for want of memory.
     pub forced: u64,
     /// Duplicates kept although their container was below the threshold: the loss had reached its
     /// limit.
@@ -52,10 +52,10 @@ impl RewriteCounters {
     pub(super) fn see(&mut self, chunk: &StreamChunk<'_>) {
         self.chunks += 1;
         self.chunk_bytes += u64::from(chunk.size_bytes);
-        match chunk.standing {
-            Standing::Unique => self.unique += 1,
-            Standing::Fresh => self.fresh += 1,
-            Standing::Old(_) => self.duplicates += 1,
+        match chunk.status {
+            DuplicateStatus::Unique => self.unique += 1,
+            DuplicateStatus::Fresh(()) => self.fresh += 1,
+            DuplicateStatus::Old(_) => self.duplicates += 1,
         }
     }
 

@@ -17,8 +17,7 @@
 
 use super::bounds::Budget;
 use super::parameters::RewriteParameters;
-use super::{Decision, RewriteCounters};
-use onefold_types::ContainerId;
+use super::{Decision, RewriteCounters, UnitId};
 
 /// A container of which less than one in so many bytes was used is sparse.
 const SPARSE_PART: u64 = 2;
@@ -33,14 +32,14 @@ pub(super) struct History {
 
 #[derive(Clone, Copy, Debug)]
 struct Sparse {
-    container: ContainerId,
+    container: UnitId,
     /// What rewriting this and all that are used less takes.
     bytes_in_order: u64,
 }
 
 impl History {
     pub(super) fn new(parameters: &RewriteParameters) -> Self {
-        let mut found: Vec<(u64, ContainerId)> = Vec::new();
+        let mut found: Vec<(u64, UnitId)> = Vec::new();
         for (container, usage) in parameters.history.iter().flat_map(|history| history.iter()) {
             let payload_bytes = match usage.payload_bytes {
                 0 => parameters.container_bytes,
@@ -67,7 +66,7 @@ impl History {
     /// What becomes of a chunk in these containers; `None` if it has none.
     pub(super) fn decide(
         &self,
-        instances: &[ContainerId],
+        instances: &[UnitId],
         counters: &mut RewriteCounters,
     ) -> Option<Decision> {
         let newest = instances.first()?;
@@ -85,7 +84,7 @@ impl History {
         })
     }
 
-    fn is_chosen(&self, container: &ContainerId, total_bytes: u64) -> bool {
+    fn is_chosen(&self, container: &UnitId, total_bytes: u64) -> bool {
         let found = self.sparse.binary_search_by(|sparse| sparse.container.cmp(container));
         let sparse = found.ok().and_then(|index| self.sparse.get(index));
         sparse.is_some_and(|sparse| sparse.bytes_in_order <= total_bytes)

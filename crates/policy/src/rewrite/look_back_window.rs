@@ -31,7 +31,7 @@
 use super::bounds::Bounds;
 use super::parameters::RewriteParameters;
 use super::recipe_cache::RecipeCache;
-use super::{Decided, RewriteCounters, Standing, StreamChunk};
+use super::{Decided, DuplicateStatus, RewriteCounters, StreamChunk};
 
 /// The look-back window of one stream.
 #[derive(Debug)]
@@ -85,9 +85,11 @@ impl LookBackWindow {
         decided: &mut Vec<Decided>,
         counters: &mut RewriteCounters,
     ) {
-        match chunk.standing {
-            Standing::Old(instances) => self.cache.push(chunk, instances, counters),
-            Standing::Unique | Standing::Fresh => self.cache.pass(chunk.size_bytes),
+        match chunk.status {
+            DuplicateStatus::Old(instances) => self.cache.push(chunk, instances, counters),
+            DuplicateStatus::Unique | DuplicateStatus::Fresh(()) => {
+                self.cache.pass(chunk.size_bytes)
+            }
         }
         if self.cache.filling_bytes() >= self.container_bytes {
             self.advance(decided, counters);
@@ -99,24 +101,6 @@ impl LookBackWindow {
 
     pub(super) fn waiting(&self) -> u64 {
         self.cache.candidates()
-    }
-
-    /// Decides what waits under tickets below `ticket`: the window is cut short.
-    pub(super) fn decide_below(
-        &mut self,
-        ticket: u64,
-        decided: &mut Vec<Decided>,
-        counters: &mut RewriteCounters,
-    ) {
-        let before = self.cache.candidates();
-        while self.cache.oldest_candidate().is_some_and(|oldest| oldest < ticket) {
-            if self.cache.blocks() == 0 {
-                self.close_block(decided, counters);
-            } else {
-                self.evict_oldest(decided, counters);
-            }
-        }
-        counters.forced += before - self.cache.candidates();
     }
 
     /// Drains the window (S2.30).

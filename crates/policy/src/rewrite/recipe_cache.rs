@@ -11,8 +11,7 @@
 
 use super::instances::{Instances, choose};
 use super::slots::{ChunkSlots, ContainerSlots};
-use super::{Decided, Decision, RewriteCounters, StreamChunk};
-use onefold_types::ContainerId;
+use super::{Decided, Decision, RewriteCounters, StreamChunk, UnitId};
 use std::collections::VecDeque;
 
 /// A count above every real one: containers that are read anyway are chosen first.
@@ -108,7 +107,7 @@ impl RecipeCache {
     pub(super) fn push(
         &mut self,
         chunk: &StreamChunk<'_>,
-        instances: &[ContainerId],
+        instances: &[UnitId],
         counters: &mut RewriteCounters,
     ) {
         let (slot, _) = self.chunk_slots.intern(&chunk.fingerprint);
@@ -336,7 +335,7 @@ impl RecipeCache {
         self.containers.len() as u32
     }
 
-    pub(super) fn container_id(&self, container: u32) -> Option<ContainerId> {
+    pub(super) fn container_id(&self, container: u32) -> Option<UnitId> {
         self.container_slots.id(container)
     }
 
@@ -354,12 +353,6 @@ impl RecipeCache {
 
     pub(super) fn candidates_bytes(&self) -> u64 {
         self.candidates_bytes
-    }
-
-    /// The ticket of the oldest candidate.
-    pub(super) fn oldest_candidate(&self) -> Option<u64> {
-        let oldest = self.entries.iter().find(|entry| entry.state == State::Candidate)?;
-        Some(oldest.ticket)
     }
 
     /// Chunks of the full blocks.

@@ -10,7 +10,7 @@
 
 use super::instances::{Instances, choose};
 use super::slots::{ChunkSlots, ContainerSlots};
-use super::{Decided, Decision, RewriteCounters, Standing, StreamChunk};
+use super::{Decided, Decision, DuplicateStatus, RewriteCounters, StreamChunk};
 
 /// A duplicate that waits.
 #[derive(Debug)]
@@ -48,7 +48,7 @@ impl Segment {
     /// Adds a chunk of the stream.
     pub(super) fn push(&mut self, chunk: &StreamChunk<'_>, counters: &mut RewriteCounters) {
         self.stream_bytes += u64::from(chunk.size_bytes);
-        let Standing::Old(instances) = chunk.standing else {
+        let DuplicateStatus::Old(instances) = chunk.status else {
             return;
         };
         let (slot, is_new) = self.chunks.intern(&chunk.fingerprint);
@@ -77,10 +77,6 @@ impl Segment {
 
     pub(super) fn waiting(&self) -> u64 {
         self.waiting.len() as u64
-    }
-
-    pub(super) fn oldest_ticket(&self) -> Option<u64> {
-        self.waiting.first().map(|waiting| waiting.ticket)
     }
 
     /// Chooses among instances and counts what is used, most used container first. Containers

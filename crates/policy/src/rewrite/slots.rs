@@ -3,8 +3,9 @@
 //! Counts and marks then stand in plain arrays. Slots are given back when nothing refers to them
 //! any more, so memory is bounded by what waits.
 
+use super::UnitId;
 use crate::place_table::{Place, PlaceTable, hash_of};
-use onefold_types::{ContainerId, Fingerprint};
+use onefold_types::Fingerprint;
 use std::collections::BTreeMap;
 
 /// No slot.
@@ -66,15 +67,15 @@ impl ChunkSlots {
 /// Distinct old containers that wait.
 #[derive(Debug, Default)]
 pub(super) struct ContainerSlots {
-    by_id: BTreeMap<ContainerId, u32>,
-    ids: Vec<ContainerId>,
+    by_id: BTreeMap<UnitId, u32>,
+    ids: Vec<UnitId>,
     free: Vec<u32>,
     /// Neighbours of the stream mostly lie in one container.
     last: Option<u32>,
 }
 
 impl ContainerSlots {
-    pub(super) fn intern(&mut self, container: &ContainerId) -> u32 {
+    pub(super) fn intern(&mut self, container: &UnitId) -> u32 {
         if let Some(slot) = self.last
             && self.ids.get(slot as usize) == Some(container)
         {
@@ -93,7 +94,7 @@ impl ContainerSlots {
         slot
     }
 
-    pub(super) fn id(&self, slot: u32) -> Option<ContainerId> {
+    pub(super) fn id(&self, slot: u32) -> Option<UnitId> {
         self.ids.get(slot as usize).copied()
     }
 

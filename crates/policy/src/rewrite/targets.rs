@@ -7,14 +7,14 @@
 //! needed of it, until what may be stored again is used up. Who reads the stream then has to read
 //! all files that have something there.
 
+use super::UnitId;
 use super::container_use::{ContainerUse, Usage};
-use onefold_types::ContainerId;
 use std::collections::BTreeSet;
 
 /// The sparse containers that can be emptied by storing at most so many bytes again.
 #[must_use]
-pub fn sparsest(history: &ContainerUse, stored_again_bytes_max: u64) -> BTreeSet<ContainerId> {
-    let mut sparse: Vec<(ContainerId, Usage)> =
+pub fn sparsest(history: &ContainerUse, stored_again_bytes_max: u64) -> BTreeSet<UnitId> {
+    let mut sparse: Vec<(UnitId, Usage)> =
         history.iter().filter(|(_, usage)| usage.is_sparse() == Some(true)).collect();
     // Compared as products: a/b < c/d.
     sparse.sort_by(|(a, one), (b, other)| {
@@ -40,7 +40,7 @@ mod tests {
 
     #[test]
     fn the_sparsest_are_emptied_first_and_only_whole() {
-        let id = |byte| ContainerId([byte; 16]);
+        let id = |byte| UnitId([byte; 16]);
         let usage =
             |referred_bytes, payload_bytes| Usage { referred_bytes, payload_bytes, spans: 1 };
         let history: ContainerUse = [

@@ -95,7 +95,7 @@ fn run(
         verdicts += resolved.len();
         resolved.clear();
     }
-    lookup.drain(&mut filter, model, &mut resolved).unwrap();
+    lookup.drain_before(u64::MAX, &mut filter, model, &mut resolved).unwrap();
     assert_eq!(verdicts + resolved.len(), stream.len());
     (*filter.counters(), lookup)
 }

@@ -354,7 +354,7 @@ fn two_streams_share_a_cache_and_keep_their_own_buffers() {
         }
     }
     for (stream, resolved) in streams.iter_mut().zip(&mut verdicts) {
-        stream.drain(&mut filter, &mut store, resolved).unwrap();
+        stream.drain_before(u64::MAX, &mut filter, &mut store, resolved).unwrap();
         let mut tickets: Vec<u64> = resolved.iter().map(|(ticket, _)| *ticket).collect();
         tickets.sort_unstable();
         assert!(tickets.into_iter().eq(0..3000));

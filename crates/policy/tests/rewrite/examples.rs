@@ -1,8 +1,9 @@
 //! The worked examples of the paper (S2.29), and small cases beside them.
 
 use crate::support::{Stream, container, fixed, parameters};
+use onefold_policy::duplicate_status::DuplicateStatus;
 use onefold_policy::rewrite::{
-    Decision, Expected, RewriteChoice, RewriteLimits, RewriteParameters, Standing,
+    Decision, Expected, RewriteChoice, RewriteLimits, RewriteParameters,
 };
 
 const SEGMENT_1: [u64; 14] = [60, 55, 50, 45, 40, 38, 36, 34, 32, 30, 28, 26, 3, 2];
@@ -103,10 +104,10 @@ fn with_a_leading_chunk_all_of_its_container_in_the_window_moves_and_equal_chunk
     let sizes = RewriteParameters { window_containers: 4, ..parameters(3) };
     let mut stream = Stream::new(&RewriteChoice::Window(fixed(9)), sizes);
     let instances = [container(1)];
-    stream.push(70, Standing::Old(&instances));
+    stream.push(70, DuplicateStatus::Old(&instances));
     stream.uniques(4);
-    stream.push(71, Standing::Old(&instances));
-    stream.push(70, Standing::Old(&instances));
+    stream.push(71, DuplicateStatus::Old(&instances));
+    stream.push(70, DuplicateStatus::Old(&instances));
     stream.uniques(4);
     assert_eq!(stream.decided.len(), 0);
     assert_eq!(stream.counters().candidates_bytes_peak, 2);
@@ -114,7 +115,7 @@ fn with_a_leading_chunk_all_of_its_container_in_the_window_moves_and_equal_chunk
     let expected = [(0, Decision::Rewrite), (5, Decision::Rewrite), (6, Decision::Share)];
     assert_eq!(stream.decided.clone().into_iter().collect::<Vec<_>>(), expected);
     // A late equal chunk still knows.
-    stream.push(70, Standing::Old(&instances));
+    stream.push(70, DuplicateStatus::Old(&instances));
     stream.uniques(2);
     assert_eq!(stream.decided[&12], Decision::Share);
 }
@@ -130,7 +131,7 @@ fn s2_21_the_instance_with_most_company_is_taken() {
         // The newest instance of each is in a container of its own; all are in container 5.
         for number in 0..6 {
             let instances = [container(100 + number), container(5), container(50 + number % 2)];
-            stream.push(number, Standing::Old(&instances));
+            stream.push(number, DuplicateStatus::Old(&instances));
         }
         stream.olds(5, 2);
         stream.finish();

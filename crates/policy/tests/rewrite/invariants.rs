@@ -1,11 +1,12 @@
 //! What holds for every policy on every stream: random streams against an owner that checks.
 
 use crate::support::{all_choices, container, fingerprint, fixed};
+use onefold_policy::duplicate_status::DuplicateStatus;
+use onefold_policy::rewrite::UnitId;
 use onefold_policy::rewrite::{
     Before, ContainerUse, Decided, Decision, Expected, RewriteChoice, RewriteCounters,
-    RewriteLimits, RewriteParameters, Standing, StreamChunk, StreamRewriter, Usage,
+    RewriteLimits, RewriteParameters, StreamChunk, StreamRewriter, Usage,
 };
-use onefold_types::ContainerId;
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -15,14 +16,14 @@ use std::sync::Arc;
 enum Step {
     /// A chunk of a small population, with its size.
     Chunk(u64, u32),
-    /// The owner is short of memory: decide all but the last so many.
-    Hurry(u64),
+    /// Everything that waits is decided, and the stream goes on.
+    Finish,
 }
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
     let step = prop_oneof![
         40 => (0..300u64, 1..40u32).prop_map(|(number, size)| Step::Chunk(number, size)),
-        1 => (0..60u64).prop_map(Step::Hurry),
+        1 => Just(Step::Finish),
     ];
     prop::collection::vec(step, 1..600)
 }
@@ -52,7 +53,7 @@ fn parameters() -> impl Strategy<Value = RewriteParameters> {
 }
 
 /// Where a chunk of the population is: new, or in one to three old containers.
-fn instances_of(number: u64) -> Vec<ContainerId> {
+fn instances_of(number: u64) -> Vec<UnitId> {
     let kinds = number % 5;
     (1..kinds).map(|instance| container((number / 5 * 7 * instance) % 40)).collect()
 }
@@ -60,7 +61,7 @@ fn instances_of(number: u64) -> Vec<ContainerId> {
 /// An owner, as a session would be one.
 struct Owner {
     rewriter: StreamRewriter,
-    pushed: Vec<(u64, Vec<ContainerId>)>,
+    pushed: Vec<(u64, Vec<UnitId>)>,
     open: BTreeSet<u64>,
     stored: BTreeSet<u64>,
     log: Vec<Decided>,
@@ -75,13 +76,7 @@ impl Owner {
             let mut decided = Vec::new();
             match *step {
                 Step::Chunk(number, size_bytes) => owner.push(number, size_bytes, &mut decided),
-                Step::Hurry(last) => {
-                    let below = (owner.pushed.len() as u64).saturating_sub(last);
-                    owner.rewriter.decide_below(below, &mut decided);
-                    owner.check(decided);
-                    assert!(owner.open.first().is_none_or(|oldest| *oldest >= below));
-                    continue;
-                }
+                Step::Finish => owner.rewriter.finish(&mut decided),
             }
             owner.check(decided);
         }
@@ -95,16 +90,16 @@ impl Owner {
     fn push(&mut self, number: u64, size_bytes: u32, decided: &mut Vec<Decided>) {
         let ticket = self.pushed.len() as u64;
         let instances = instances_of(number);
-        let standing = if self.stored.contains(&number) {
-            Standing::Fresh
+        let status = if self.stored.contains(&number) {
+            DuplicateStatus::Fresh(())
         } else if instances.is_empty() {
             self.stored.insert(number);
-            Standing::Unique
+            DuplicateStatus::Unique
         } else {
             self.open.insert(ticket);
-            Standing::Old(&instances)
+            DuplicateStatus::Old(instances.as_slice())
         };
-        let chunk = StreamChunk { ticket, fingerprint: fingerprint(number), size_bytes, standing };
+        let chunk = StreamChunk { ticket, fingerprint: fingerprint(number), size_bytes, status };
         self.rewriter.push(&chunk, decided);
         self.pushed.push((number, instances));
     }

@@ -1,9 +1,10 @@
 //! Limits: of reads, of the loss, of memory; and what a stream that goes on for ever takes.
 
 use crate::support::{Stream, all_choices, container, fixed, parameters};
+use onefold_policy::duplicate_status::DuplicateStatus;
 use onefold_policy::rewrite::{
     Before, ContainerUse, Decision, Expected, RewriteChoice, RewriteLimits, RewriteParameters,
-    Standing, Usage,
+    Usage,
 };
 use std::sync::Arc;
 
@@ -92,7 +93,7 @@ fn har_rewrites_sparse_containers_at_once_least_used_first() {
     stream.olds(3, 10);
     stream.olds(4, 49);
     stream.olds(5, 1);
-    stream.push(999, Standing::Old(&[container(2), container(5)]));
+    stream.push(999, DuplicateStatus::Old(&[container(2), container(5)]));
     assert_eq!(stream.rewriter.waiting(), 0);
     // Twenty chunks are allowed: 4 + 10, but not 49 more.
     assert_eq!((stream.kept(1), stream.kept(2), stream.kept(3)), (90, 0, 0));
@@ -118,13 +119,13 @@ fn containers_used_by_half_are_not_worth_rewriting_however_much_may_be_lost() {
 fn chunks_without_instances_are_stored_and_odd_sizes_do_no_harm() {
     for choice in all_choices(0.07) {
         let mut stream = Stream::new(&choice, parameters(10));
-        stream.push(1, Standing::Old(&[]));
+        stream.push(1, DuplicateStatus::Old(&[]));
         assert_eq!(stream.decided[&0], Decision::Rewrite);
         stream.finish();
         stream.finish();
         let many: Vec<_> = (0..1000).map(container).collect();
         for _ in 0..3 {
-            stream.push(2, Standing::Old(&many));
+            stream.push(2, DuplicateStatus::Old(&many));
         }
         stream.finish();
         assert_eq!(stream.decided.len(), 4, "{choice}");

@@ -1,11 +1,12 @@
 //! A store in numbers: versions of chunks go in through the real policy, and restores are counted.
 
 use crate::support::{container, container_number, fingerprint};
+use onefold_policy::duplicate_status::DuplicateStatus;
+use onefold_policy::rewrite::UnitId;
 use onefold_policy::rewrite::{
     Before, ContainerUse, Decided, Decision, Expected, RewriteChoice, RewriteCounters,
-    RewriteParameters, Standing, StreamChunk, StreamRewriter,
+    RewriteParameters, StreamChunk, StreamRewriter,
 };
-use onefold_types::ContainerId;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
@@ -15,7 +16,7 @@ const CHUNK_BYTES: u32 = 4096;
 pub struct Model {
     container_chunks: u64,
     candidates_bytes_max: u64,
-    instances: BTreeMap<u64, Vec<ContainerId>>,
+    instances: BTreeMap<u64, Vec<UnitId>>,
     next_container: u64,
     expected: Option<Expected>,
     history: Option<Arc<ContainerUse>>,
@@ -65,21 +66,21 @@ impl Model {
         let mut decided = Vec::new();
         let mut shared = Vec::new();
         for (place, chunk) in version.iter().enumerate() {
-            let standing = if let Some(at) = fresh.get(chunk) {
+            let status = if let Some(at) = fresh.get(chunk) {
                 recipe[place] = *at;
-                Standing::Fresh
+                DuplicateStatus::Fresh(())
             } else if let Some(instances) = self.instances.get(chunk) {
-                Standing::Old(instances)
+                DuplicateStatus::Old(instances.as_slice())
             } else {
                 recipe[place] = append(&mut active, self.container_chunks);
                 fresh.insert(*chunk, recipe[place]);
-                Standing::Unique
+                DuplicateStatus::Unique
             };
             let chunk = StreamChunk {
                 ticket: place as u64,
                 fingerprint: fingerprint(*chunk),
                 size_bytes: CHUNK_BYTES,
-                standing,
+                status,
             };
             rewriter.push(&chunk, &mut decided);
             if place + 1 == version.len() {

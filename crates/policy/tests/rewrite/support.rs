@@ -1,19 +1,21 @@
 //! Names, numbers, and a stream that remembers what was decided.
 
+use onefold_policy::duplicate_status::DuplicateStatus;
+use onefold_policy::rewrite::UnitId;
 use onefold_policy::rewrite::{
-    Decided, Decision, RewriteChoice, RewriteCounters, RewriteLimits, RewriteParameters, Standing,
+    Decided, Decision, RewriteChoice, RewriteCounters, RewriteLimits, RewriteParameters,
     StreamChunk, StreamRewriter,
 };
-use onefold_types::{ContainerId, Fingerprint};
+use onefold_types::Fingerprint;
 use std::collections::BTreeMap;
 
-pub fn container(number: u64) -> ContainerId {
+pub fn container(number: u64) -> UnitId {
     let mut bytes = [0; 16];
     bytes[..8].copy_from_slice(&number.to_le_bytes());
-    ContainerId(bytes)
+    UnitId(bytes)
 }
 
-pub fn container_number(id: ContainerId) -> u64 {
+pub fn container_number(id: UnitId) -> u64 {
     let mut bytes = [0; 8];
     bytes.copy_from_slice(&id.0[..8]);
     u64::from_le_bytes(bytes)
@@ -83,12 +85,12 @@ impl Stream {
         Self { rewriter, decided: BTreeMap::new(), ticket: 0 }
     }
 
-    pub fn push(&mut self, number: u64, standing: Standing<'_>) {
+    pub fn push(&mut self, number: u64, status: DuplicateStatus<&[UnitId]>) {
         let chunk = StreamChunk {
             ticket: self.ticket,
             fingerprint: fingerprint(number),
             size_bytes: 1,
-            standing,
+            status,
         };
         self.ticket += 1;
         let mut decided = Vec::new();
@@ -98,7 +100,7 @@ impl Stream {
 
     /// The next chunk, unlike all others, lies in an old container.
     pub fn old(&mut self, container_number: u64) {
-        self.push(self.ticket, Standing::Old(&[container(container_number)]));
+        self.push(self.ticket, DuplicateStatus::Old(&[container(container_number)]));
     }
 
     /// So many of them.
@@ -111,7 +113,7 @@ impl Stream {
     /// So many new chunks.
     pub fn uniques(&mut self, count: u64) {
         for _ in 0..count {
-            self.push(self.ticket, Standing::Unique);
+            self.push(self.ticket, DuplicateStatus::Unique);
         }
     }
 

@@ -8,8 +8,8 @@
 //!
 //! Memory: forty bytes for each container in the history.
 
+use crate::rewrite::UnitId;
 use crate::rewrite::container_use::ContainerUse;
-use onefold_types::ContainerId;
 
 /// Buckets to each power of two.
 const STEPS: u64 = 16;
@@ -78,7 +78,7 @@ pub(super) struct Rest {
 /// A container of the history.
 #[derive(Clone, Copy, Debug)]
 struct Known {
-    container: ContainerId,
+    container: UnitId,
     visit_bytes: u64,
     price: u64,
     visits_left: u32,
@@ -127,7 +127,7 @@ impl Forecast {
 
     /// The share of what this version may still use of a container that so many bytes are: 1 for
     /// one that is not known, 0 for one that is kept, which nothing can save it from reading.
-    pub(super) fn share(&self, container: &ContainerId, bytes: u64) -> f64 {
+    pub(super) fn share(&self, container: &UnitId, bytes: u64) -> f64 {
         match self.find(container).and_then(|index| self.known.get(index)) {
             Some(known) if known.is_kept => 0.0,
             Some(known) => bytes as f64 / known.used_bytes.max(bytes).max(1) as f64,
@@ -136,7 +136,7 @@ impl Forecast {
     }
 
     /// The stream used a container: so many bytes of it at such a price.
-    pub(super) fn observe(&mut self, container: &ContainerId, bytes: u64, price: u64) {
+    pub(super) fn observe(&mut self, container: &UnitId, bytes: u64, price: u64) {
         let found = self.find(container);
         let known = found.and_then(|index| self.known.get_mut(index));
         if let Some(known) = known.filter(|known| known.is_like(bytes)) {
@@ -149,7 +149,7 @@ impl Forecast {
     }
 
     /// What the stream used of a container was decided: so many bytes are stored again, or none.
-    pub(super) fn decided(&mut self, container: &ContainerId, rewritten_bytes: Option<u64>) {
+    pub(super) fn decided(&mut self, container: &UnitId, rewritten_bytes: Option<u64>) {
         let found = self.find(container);
         let Some(known) = found.and_then(|index| self.known.get_mut(index)) else {
             return;
@@ -160,7 +160,7 @@ impl Forecast {
         }
     }
 
-    fn find(&self, container: &ContainerId) -> Option<usize> {
+    fn find(&self, container: &UnitId) -> Option<usize> {
         self.known.binary_search_by(|known| known.container.cmp(container)).ok()
     }
 
@@ -207,7 +207,7 @@ mod tests {
         let mut history = ContainerUse::new();
         for (number, referred_bytes) in [(1, 10), (2, 200), (3, 3000)] {
             let usage = Usage { referred_bytes, payload_bytes: 4000, spans: 1 };
-            history.insert(ContainerId([number; 16]), usage);
+            history.insert(UnitId([number; 16]), usage);
         }
         let mut forecast = Forecast::new(&history, |bytes, _| bytes);
         let mut now = Prices::default();
@@ -218,8 +218,8 @@ mod tests {
         // Both of price 10 take 20, half of what is left is for now.
         assert_eq!(limit, Limit { bucket: bucket_of(200), marginal_bytes: 100.0 });
         // What has come is not expected any more; a few chunks of it are not what was expected.
-        forecast.observe(&ContainerId([2; 16]), 190, 190);
-        forecast.observe(&ContainerId([3; 16]), 8, 8);
+        forecast.observe(&UnitId([2; 16]), 190, 190);
+        forecast.observe(&UnitId([3; 16]), 8, 8);
         let limit = forecast.limit(&now, 220.0, rest(1.0));
         assert_eq!(limit, Limit { bucket: bucket_of(200), marginal_bytes: 192.0 });
         assert_eq!(forecast.limit(&now, 10_000.0, rest(1.0)).bucket, BUCKETS);

@@ -1,0 +1,187 @@
+//! A session that stores chunks and commits what refers to them, whatever that is (protocol, W1 to
+//! W7). What is made of the chunks, a snapshot, is not known here.
+//!
+//! Order, held by types: [`Announced`] (announce, read the epoch; the owner checks what it builds
+//! on), [`Ready`] (declare ready, then see what may be relied on), [`StoringSession`] (chunks; all
+//! of it durable and indexed; the decision).
+//!
+//! A dry run announces and decides nothing, and is otherwise the same. A session that fails leaves
+//! what is durable behind, indexed, so that the next one finds it; it commits nothing.
+
+use super::renewal;
+use crate::chunk_store::{ChunkStore, ChunkStoreOptions, StreamWriter};
+use crate::container::list;
+use crate::index::{FingerprintIndex, IndexMode, merge, rebuild};
+use crate::job::Job;
+use crate::placement::{PlacementRecorder, RecordedPlacement};
+use crate::repository::Repository;
+use crate::session::doubts::Doubts;
+use crate::session::outcome::read_outcome;
+use crate::session::{Commit, WriterSession, epoch, quarantine};
+use onefold_format::index_run::IndexKind;
+use onefold_format::record::{Outcome, SnapshotRecord};
+use onefold_types::{ContainerId, Error, Result, SessionId};
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// A session that has read its epoch (W1, W2).
+pub struct Announced {
+    repository: Arc<Repository>,
+    /// `None` in a dry run.
+    session: Option<WriterSession>,
+    avoid: BTreeSet<ContainerId>,
+}
+
+impl Announced {
+    /// Announces a session; in a dry run only reads what is condemned.
+    pub fn begin(repository: &Arc<Repository>, dry_run: bool) -> Result<Self> {
+        let session = match dry_run {
+            true => None,
+            false => Some(WriterSession::begin(repository)?),
+        };
+        let avoid = match &session {
+            Some(session) => session.avoid().clone(),
+            None => epoch::condemned(repository)?,
+        };
+        Ok(Self { repository: Arc::clone(repository), session, avoid })
+    }
+
+    /// Whether a snapshot may be built upon (W3).
+    pub fn is_live(&self, snapshot: SessionId) -> Result<bool> {
+        self.session.as_ref().map_or(Ok(true), |session| session.check_parent(snapshot))
+    }
+
+    /// Declares the session ready (W4) and opens the index; what a crashed session left unindexed
+    /// is replayed first (S1.14).
+    pub fn ready(mut self, mode: IndexMode, kind: Option<IndexKind>, job: &Job) -> Result<Ready> {
+        if let Some(session) = &mut self.session {
+            session.declare_ready()?;
+        }
+        let repository = &self.repository;
+        let index = match mode {
+            IndexMode::Exact => FingerprintIndex::shared(repository)?,
+            IndexMode::Sampled => Arc::new(FingerprintIndex::open_with(repository, mode)?),
+        };
+        // After the index was opened: what it covers was there before, or is missing.
+        let present = list::container_names(repository)?;
+        if self.session.is_some() {
+            let (quiet, _) = Job::unattended();
+            let quiet = Job { interrupt: job.interrupt.clone(), ..quiet };
+            let kind = kind.unwrap_or_else(|| index.kind());
+            merge::remove_superseded(repository, &index)?;
+            let replayed = rebuild::replay_containers(repository, &index, &present, kind, &quiet)?;
+            if replayed.containers > 0 {
+                index.refresh(repository)?;
+            }
+        }
+        let condemned = self.avoid.len();
+        self.avoid.extend(list::difference(&index.covered(), &present));
+        self.avoid.extend(quarantine::load_ids(repository)?);
+        // After the index was opened, which raises a doubt if it had to be made anew.
+        let doubts = Doubts::load(repository)?;
+        let has_losses = self.avoid.len() > condemned;
+        Ok(Ready { announced: self, index, present, doubts, has_losses })
+    }
+}
+
+/// A session that is ready, and what it may rely on.
+pub struct Ready {
+    announced: Announced,
+    /// The index.
+    pub index: Arc<FingerprintIndex>,
+    /// All containers in the store.
+    pub present: Vec<ContainerId>,
+    /// Known before the first chunk was looked up.
+    pub doubts: Doubts,
+    /// Whether containers are gone or damaged; they are avoided.
+    pub has_losses: bool,
+}
+
+impl Ready {
+    /// The session's name, if there is one.
+    pub fn id(&self) -> Option<SessionId> {
+        self.announced.session.as_ref().map(WriterSession::id)
+    }
+
+    /// Opens the chunk store. The session builds on `parent`.
+    pub fn store(
+        self,
+        parent: Option<SessionId>,
+        options: ChunkStoreOptions,
+    ) -> Result<StoringSession> {
+        let Announced { repository, session, avoid } = self.announced;
+        let store = ChunkStore::open(&repository, self.index, avoid, options)?;
+        Ok(StoringSession { repository, session: session.map(Mutex::new), parent, store })
+    }
+}
+
+/// A session that stores chunks.
+pub struct StoringSession {
+    repository: Arc<Repository>,
+    /// `None` in a dry run.
+    session: Option<Mutex<WriterSession>>,
+    parent: Option<SessionId>,
+    /// Where the chunks go.
+    pub store: Arc<ChunkStore>,
+}
+
+impl StoringSession {
+    /// Runs `work` over so many streams, then makes everything durable (W6). What is durable is
+    /// indexed even if the work failed, so that the next session finds it.
+    pub fn run<T>(
+        &self,
+        streams: usize,
+        recorder: Option<PlacementRecorder>,
+        work: impl FnOnce(&mut [StreamWriter]) -> Result<T>,
+    ) -> Result<(T, RecordedPlacement)> {
+        let store = &self.store;
+        let mut writers: Vec<StreamWriter> =
+            (0..streams).map(|_| store.stream_of(streams)).collect::<Result<_>>()?;
+        if let ([only], Some(recorder)) = (writers.as_mut_slice(), recorder) {
+            only.record_placement(recorder);
+        }
+        let ticker = &*self.repository.environment().ticker;
+        renewal::while_renewing(ticker, self.session.as_ref(), self.parent, store, || {
+            let done = work(&mut writers);
+            let mut placement = RecordedPlacement::default();
+            let mut stored = writers.into_iter().try_for_each(|writer| {
+                placement = writer.finish()?;
+                Ok(())
+            });
+            if self.session.is_some() {
+                stored = stored.and_then(|()| store.finish().map(|_| ()));
+            }
+            let done = done?;
+            stored?;
+            store.expect_whole()?;
+            Ok((done, placement))
+        })
+    }
+
+    /// Whether something is missing because a collector fenced the session and then deleted what
+    /// it had stored: its owner starts over then, as if it had learnt of it at the commit.
+    pub fn was_fenced<T>(&self, done: &Result<T>) -> bool {
+        let is_missing = done.as_ref().is_err_and(Error::is_damage);
+        let fenced = |session: &Mutex<WriterSession>| {
+            let id = session.lock().unwrap_or_else(PoisonError::into_inner).id();
+            matches!(read_outcome(&self.repository, id), Ok(Some(Outcome::Fenced)))
+        };
+        is_missing && self.session.as_ref().is_some_and(fenced)
+    }
+
+    /// Ends a session that commits nothing.
+    pub fn abandon(self) {
+        if let Some(session) = self.session.and_then(|session| session.into_inner().ok()) {
+            session.abandon();
+        }
+    }
+
+    /// The decision (W7); `None` in a dry run.
+    pub fn commit(self, record: impl FnOnce() -> SnapshotRecord) -> Result<Option<Commit>> {
+        let Some(session) = self.session else {
+            return Ok(None);
+        };
+        let session = session.into_inner().unwrap_or_else(PoisonError::into_inner);
+        session.commit_relying_on(record(), &self.store.found_in()).map(Some)
+    }
+}

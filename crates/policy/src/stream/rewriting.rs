@@ -1,0 +1,316 @@
+//! Old duplicates of one stream wait here until a policy has decided whether they are stored again
+//! (FAST'19, section 4; [`crate::rewrite`]).
+//!
+//! New chunks pass at once. A duplicate's bytes are copied when it has to wait, so batches go back
+//! whatever is undecided. What is decided to be stored again goes into the stream's open container
+//! then, among the new chunks of that moment, as the paper has it.
+//!
+//! Invariants: a duplicate gets one decision, while it waits; a chunk is stored again only if the
+//! session has not stored it yet. Trees name fingerprints only, so nothing refers to a decision: a
+//! session that dies with undecided chunks has lost nothing, and one that ends decides everything
+//! first (S2.30).
+//!
+//! Memory: the copies stay within their share of the limit ([`RewriteParameters`]); the policy
+//! decides early rather than exceed it. Besides some hundred bytes for each duplicate from the
+//! oldest undecided one on.
+
+use super::guard::{Guard, RewriteGuard};
+use super::ports::{Chunk, ContainerPort, Instances, Status, Units};
+use crate::duplicate_status::DuplicateStatus;
+use crate::rewrite::{
+    Decided, Decision, Expected, RewriteChoice, RewriteCounters, RewriteParameters, StreamChunk,
+    StreamRewriter, UnitId,
+};
+use onefold_types::{Fingerprint, Result, bug, invariant};
+use std::borrow::Borrow;
+use std::cmp::Reverse;
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, VecDeque};
+
+/// Which duplicates a session stores again.
+#[derive(Clone, Debug, Default)]
+pub struct RewriteOptions<U> {
+    /// The policy.
+    pub choice: RewriteChoice,
+    /// What it knows and may use; the memory for candidates is set by [`Self::share`].
+    pub parameters: RewriteParameters,
+    /// What it counts references by; the history is in the same unit.
+    pub unit: U,
+    /// Rules beside those of the policy.
+    pub guard: Option<RewriteGuard>,
+}
+
+impl<U: Clone + Default> RewriteOptions<U> {
+    /// Nothing is stored again.
+    #[must_use]
+    pub fn none() -> Self {
+        Self { choice: RewriteChoice::None, ..Self::default() }
+    }
+
+    /// What one of several streams may do: all of them together hold at most
+    /// `candidates_bytes_max`.
+    #[must_use]
+    pub fn share(
+        &self,
+        streams: usize,
+        candidates_bytes_max: usize,
+        chunk_bytes_max: usize,
+    ) -> Self {
+        let streams = streams.max(1) as u64;
+        let mut shared = self.clone();
+        // A policy makes room once there is too much: by one chunk.
+        let room = candidates_bytes_max as u64 / streams;
+        shared.parameters.candidates_bytes_max = room.saturating_sub(chunk_bytes_max as u64);
+        if let Some(expected) = &mut shared.parameters.expected {
+            *expected = Expected {
+                chunks: expected.chunks / streams,
+                unique_chunks: expected.unique_chunks / streams,
+            };
+        }
+        if let Some(before) = &mut shared.parameters.before {
+            before.unique_chunks /= streams;
+            before.rewritten_chunks /= streams;
+        }
+        shared
+    }
+}
+
+/// An old duplicate of the stream.
+struct Waiting<A> {
+    ticket: u64,
+    fingerprint: Fingerprint,
+    size_bytes: u32,
+    /// `None` once it is decided: it leaves when those before it have left.
+    instances: Option<Instances<A>>,
+}
+
+/// The bytes of undecided duplicates that are equal.
+struct Candidate<T> {
+    payload: T,
+    /// Their number.
+    tickets: u32,
+}
+
+/// The rewriting of one stream.
+pub(super) struct Rewriting<P: ToOwned + ?Sized, U: Units> {
+    choice: RewriteChoice,
+    policy: StreamRewriter,
+    /// From the oldest undecided duplicate on, tickets ascending.
+    waiting: VecDeque<Waiting<U::Address>>,
+    candidates: BTreeMap<Fingerprint, Candidate<P::Owned>>,
+    decided: Vec<Decided>,
+    /// The units of the newest chunk's instances.
+    units: Vec<UnitId>,
+    unit: U,
+    guard: Option<Guard<U::Address>>,
+}
+
+impl<P: ToOwned + ?Sized, U: Units> Rewriting<P, U> {
+    pub(super) fn new(options: RewriteOptions<U>) -> Result<Self> {
+        Ok(Self {
+            choice: options.choice,
+            guard: options.guard.map(|rules| Guard::new(rules, &options.choice)),
+            policy: StreamRewriter::new(&options.choice, options.parameters)?,
+            waiting: VecDeque::new(),
+            candidates: BTreeMap::new(),
+            decided: Vec::new(),
+            units: Vec::new(),
+            unit: options.unit,
+        })
+    }
+
+    pub(super) fn counters(&self) -> &RewriteCounters {
+        self.policy.counters()
+    }
+
+    /// Takes the next chunk of the stream: stores it, says where it lies, or lets it wait.
+    pub(super) fn push(
+        &mut self,
+        chunk: &Chunk<'_, P>,
+        status: Status<U::Address>,
+        containers: &mut impl ContainerPort<P, U::Address>,
+    ) -> Result<()> {
+        let &Chunk { ticket, size_bytes, .. } = chunk;
+        let fingerprint = *chunk.fingerprint;
+        let mut instances = None;
+        let status = match status {
+            DuplicateStatus::Unique => {
+                let address = containers.store(chunk)?;
+                containers.place(ticket, address);
+                DuplicateStatus::Unique
+            }
+            DuplicateStatus::Fresh(address) => {
+                containers.place(ticket, address);
+                DuplicateStatus::Fresh(())
+            }
+            DuplicateStatus::Old(old) if self.choice == RewriteChoice::None => {
+                containers.place(ticket, Some(old.first));
+                return Ok(());
+            }
+            DuplicateStatus::Old(mut old) => match self.kept(&mut old) {
+                Some(address) => {
+                    containers.place(ticket, Some(address));
+                    DuplicateStatus::Fresh(())
+                }
+                None => {
+                    instances = Some(old);
+                    // Without an instance that counts, a duplicate is as good as new.
+                    let has_targets = self.guard.as_ref().is_some_and(Guard::has_targets);
+                    DuplicateStatus::Old(if has_targets { &[][..] } else { &self.units })
+                }
+            },
+        };
+        if self.choice == RewriteChoice::None {
+            return Ok(());
+        }
+        let seen = StreamChunk { ticket, fingerprint, size_bytes, status };
+        self.policy.push(&seen, &mut self.decided);
+        if instances.is_some() {
+            self.waiting.push_back(Waiting { ticket, fingerprint, size_bytes, instances });
+        }
+        self.apply(Some(chunk), containers)?;
+        // Only now: most decisions fall at once, and need no copy.
+        if self.waiting.back().is_some_and(|last| last.ticket == ticket) {
+            let copy = || Candidate { payload: chunk.payload.to_owned(), tickets: 0 };
+            self.candidates.entry(fingerprint).or_insert_with(copy).tickets += 1;
+        }
+        Ok(())
+    }
+
+    /// Decides everything that waits.
+    pub(super) fn finish(
+        &mut self,
+        containers: &mut impl ContainerPort<P, U::Address>,
+    ) -> Result<()> {
+        self.policy.finish(&mut self.decided);
+        self.apply(None, containers)
+    }
+
+    /// Fails unless every duplicate has had exactly one decision.
+    pub(super) fn expect_empty(&self) -> Result<()> {
+        let counters = self.policy.counters();
+        let (waiting, candidates) = (self.waiting.len(), self.candidates.len());
+        invariant!(
+            waiting == 0 && candidates == 0 && self.policy.waiting() == 0,
+            "duplicates still wait for a decision at the end of a stream",
+            waiting,
+            candidates,
+            self.policy.waiting()
+        );
+        invariant!(
+            counters.duplicates == counters.kept + counters.rewritten + counters.shared,
+            "duplicates and decisions differ in number",
+            counters
+        );
+        Ok(())
+    }
+
+    /// An instance that the guard keeps. If there is none, the instances are ordered, newest first,
+    /// and their units named for the policy.
+    fn kept(&mut self, old: &mut Instances<U::Address>) -> Option<U::Address> {
+        let Self { guard, unit, units, .. } = self;
+        if !old.others.is_empty() {
+            old.others.push(old.first);
+            old.others.sort_unstable_by_key(|address| Reverse(unit.unit_of(*address)));
+            old.first = old.others.remove(0);
+        }
+        let kept = guard.as_mut().and_then(|guard| guard.kept(old, unit));
+        if kept.is_none() {
+            units.clear();
+            units.extend(old.iter().map(|address| unit.unit_of(address)));
+        }
+        kept
+    }
+
+    /// Carries out what the policy has decided. `current` is the newest chunk, whose bytes have not
+    /// been copied.
+    fn apply(
+        &mut self,
+        current: Option<&Chunk<'_, P>>,
+        containers: &mut impl ContainerPort<P, U::Address>,
+    ) -> Result<()> {
+        if self.decided.is_empty() {
+            return Ok(());
+        }
+        let mut decided = std::mem::take(&mut self.decided);
+        // Where chunks are that others share.
+        let mut stored: BTreeMap<Fingerprint, Option<U::Address>> = BTreeMap::new();
+        for Decided { ticket, decision } in decided.drain(..) {
+            let (fingerprint, size_bytes, instances) = self.leave(ticket)?;
+            let current = current.filter(|now| now.ticket == ticket);
+            let address = match decision {
+                Decision::Keep(unit) => {
+                    let kept = instances.iter().find(|one| self.unit.unit_of(*one) == unit);
+                    invariant!(kept.is_some(), "a chunk is kept where it is not", unit, instances);
+                    kept
+                }
+                // What is decided at once is told no address: whoever restores it looks it up.
+                Decision::Share if current.is_some() => None,
+                Decision::Share => stored.get(&fingerprint).copied().flatten(),
+                Decision::Rewrite => {
+                    let unique = self.policy.counters().unique;
+                    let chunk = (&fingerprint, &instances);
+                    let elsewhere = self.guard.as_mut().map_or(Ok(None), |guard| {
+                        guard.elsewhere(chunk, unique, &self.unit, containers)
+                    })?;
+                    let address = match elsewhere {
+                        None => self.store_again(&fingerprint, current, containers)?,
+                        Some(_) => {
+                            self.policy.take_back(u64::from(size_bytes));
+                            elsewhere
+                        }
+                    };
+                    stored.insert(fingerprint, address);
+                    address
+                }
+            };
+            containers.place(ticket, address);
+            if current.is_none() {
+                self.let_go(fingerprint);
+            }
+        }
+        self.decided = decided;
+        Ok(())
+    }
+
+    fn store_again(
+        &self,
+        fingerprint: &Fingerprint,
+        current: Option<&Chunk<'_, P>>,
+        containers: &mut impl ContainerPort<P, U::Address>,
+    ) -> Result<Option<U::Address>> {
+        let candidate =
+            self.candidates.get(fingerprint).map(|candidate| candidate.payload.borrow());
+        let payload = candidate.or_else(|| current.map(|now| now.payload));
+        let payload = payload.ok_or_else(|| {
+            bug!("the bytes of a chunk that is to be stored again are gone", fingerprint)
+        })?;
+        containers.store_again(fingerprint, payload)
+    }
+
+    /// Takes a duplicate out that is decided.
+    fn leave(&mut self, ticket: u64) -> Result<(Fingerprint, u32, Instances<U::Address>)> {
+        let found = self.waiting.binary_search_by_key(&ticket, |one| one.ticket).ok();
+        let one = found.and_then(|position| self.waiting.get_mut(position));
+        let left =
+            one.and_then(|one| Some((one.fingerprint, one.size_bytes, one.instances.take()?)));
+        let is_decided = |one: &Waiting<_>| one.instances.is_none();
+        while self.waiting.front().is_some_and(is_decided) {
+            self.waiting.pop_front();
+        }
+        while self.waiting.back().is_some_and(is_decided) {
+            self.waiting.pop_back();
+        }
+        left.ok_or_else(|| bug!("rewriting decides on a chunk that does not wait", ticket))
+    }
+
+    /// Lets go of the bytes with the last of equal chunks.
+    fn let_go(&mut self, fingerprint: Fingerprint) {
+        if let Entry::Occupied(mut candidate) = self.candidates.entry(fingerprint) {
+            candidate.get_mut().tickets -= 1;
+            if candidate.get().tickets == 0 {
+                candidate.remove();
+            }
+        }
+    }
+}
