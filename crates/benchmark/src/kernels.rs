@@ -16,7 +16,7 @@ use onefold_engine::session::SnapshotList;
 use onefold_engine::tree::TreeReader;
 use onefold_engine::{Environment, InitOptions, Job, MemoryPlan, Repository, restore};
 use onefold_format::codec::Compression;
-use onefold_policy::accelerated_filter::{FilterConfiguration, FilterOrder};
+use onefold_policy::accelerated_filter::FilterOrder;
 use onefold_store::MemoryStore;
 use onefold_types::environment::SeededRandomness;
 use onefold_types::{Result, limits};
@@ -175,22 +175,12 @@ pub fn backup_options() -> BackupOptions {
     BackupOptions {
         host: "kernel".into(),
         user: "kernel".into(),
-        tags: Vec::new(),
-        description: String::new(),
-        hold: false,
-        time_ns: None,
         parent: ParentChoice::None,
-        compression: None,
         threads: 1,
-        streams: 1,
-        dry_run: false,
-        skip_if_unchanged: false,
-        filter: FilterConfiguration::ALL[3],
         lookup: LookupChoice::Eager(FilterOrder::CacheFirst),
-        device_costs: None,
-        index_kind: None,
         rewrite: onefold_policy::rewrite::RewriteChoice::None,
         program: "onefold-benchmark".into(),
+        ..BackupOptions::default()
     }
 }
 

@@ -74,8 +74,8 @@ pub enum Source {
     },
 }
 
-/// What to leave out of a backup of files.
-#[derive(Clone, Debug)]
+/// What to leave out of a backup of files; nothing by default.
+#[derive(Clone, Debug, Default)]
 pub struct Selection {
     /// Paths that match are left out.
     pub excludes: Patterns,
@@ -93,9 +93,10 @@ pub struct Selection {
 }
 
 /// Which snapshot to compare with.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum ParentChoice {
     /// The newest of the same host and paths.
+    #[default]
     Newest,
     /// None: read every file.
     None,
@@ -143,6 +144,35 @@ pub struct BackupOptions {
     pub index_kind: Option<IndexKind>,
     /// The program's name and version for the record.
     pub program: String,
+}
+
+/// Threads of a backup that was not told how many.
+const THREADS_DEFAULT: usize = 2;
+
+/// What the program does unasked, without names in the record.
+impl Default for BackupOptions {
+    fn default() -> Self {
+        Self {
+            host: String::new(),
+            user: String::new(),
+            tags: Vec::new(),
+            description: String::new(),
+            hold: false,
+            time_ns: None,
+            parent: ParentChoice::default(),
+            compression: None,
+            threads: THREADS_DEFAULT,
+            streams: 1,
+            dry_run: false,
+            skip_if_unchanged: false,
+            filter: FilterConfiguration::default(),
+            lookup: LookupChoice::default(),
+            rewrite: RewriteChoice::default(),
+            device_costs: None,
+            index_kind: None,
+            program: String::new(),
+        }
+    }
 }
 
 /// What a backup did.

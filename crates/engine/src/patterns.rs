@@ -38,6 +38,12 @@ struct Pattern {
     alone: OnceLock<Gitignore>,
 }
 
+impl Default for Patterns {
+    fn default() -> Self {
+        Self::none()
+    }
+}
+
 impl Patterns {
     /// Builds a set from patterns and from patterns whose case does not matter.
     pub fn build(exact: &[String], any_case: &[String]) -> Result<Self> {

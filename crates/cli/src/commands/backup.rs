@@ -15,10 +15,7 @@ use clap::Args;
 use onefold_engine::Repository;
 use onefold_engine::ingest::{self, BackupOptions, BackupReport, ParentChoice, Selection};
 use onefold_engine::job::Interrupt;
-use onefold_engine::look_up::LookupChoice;
 use onefold_format::codec::Compression;
-use onefold_policy::accelerated_filter::FilterConfiguration;
-use onefold_policy::rewrite::RewriteChoice;
 use onefold_policy::selection::{SnapshotFilter, SnapshotReference};
 use onefold_types::{Error, Result};
 use serde_json::json;
@@ -177,12 +174,8 @@ impl BackupArguments {
             streams,
             dry_run: self.dry_run,
             skip_if_unchanged: self.skip_if_unchanged || profile.skip_if_unchanged,
-            filter: FilterConfiguration::default(),
-            lookup: LookupChoice::default(),
-            device_costs: None,
-            index_kind: None,
-            rewrite: RewriteChoice::None,
             program: program(),
+            ..BackupOptions::default()
         };
         self.look_up.apply(context, repository, &mut options);
         self.rewriting.apply(context, &mut options);

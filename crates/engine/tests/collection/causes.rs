@@ -329,7 +329,7 @@ fn copies_toward(goal: SpaceGoal, carried: u64, suite: Suite, from: Compression,
     std::fs::write(root.path().join("gone"), random_bytes(5, 90_000)).unwrap();
     let save = |what| {
         let parent = onefold_engine::ingest::ParentChoice::None;
-        let mut options = backup_options(what, parent);
+        let mut options = described(what, parent);
         options.compression = Some(from);
         let source = paths(root.path());
         onefold_engine::ingest::backup(&repository, source, &options, &job()).unwrap().snapshot

@@ -128,7 +128,7 @@ fn files_that_have_not_changed_are_reused() {
     // Without that the tests below would not be about reuse at all.
     let world = world();
     let repository = reopen(world.base(), 2_000_000);
-    let options = backup_options(&world.describe("pq"), ParentChoice::Newest);
+    let options = described(&world.describe("pq"), ParentChoice::Newest);
     let report = backup(&repository, paths(&world.path("p")), &options, &job()).unwrap();
     assert_eq!((report.summary.files_unchanged, report.summary.bytes_read), (2, 0));
 }

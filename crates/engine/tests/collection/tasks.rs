@@ -24,7 +24,7 @@ pub fn reuses(name: &'static str, files: &'static str) -> Task {
 
 fn backs_up_from(name: &'static str, files: &'static str, parent: ParentChoice) -> Task {
     Arc::new(move |world, repository| {
-        let options = backup_options(&world.describe(files), parent);
+        let options = described(&world.describe(files), parent);
         let report = backup(repository, paths(&world.path(name)), &options, &job())?;
         report.snapshot.into_iter().for_each(is_saved);
         Ok(())
@@ -34,7 +34,7 @@ fn backs_up_from(name: &'static str, files: &'static str, parent: ParentChoice) 
 /// Backs a stream up; the bytes are those of one file.
 pub fn streams(file: &'static str) -> Task {
     Arc::new(move |world, repository| {
-        let options = backup_options(&world.describe(file), ParentChoice::None);
+        let options = described(&world.describe(file), ParentChoice::None);
         let letter = file.as_bytes()[0];
         let source = Source::Stream {
             name: vec![letter],
@@ -96,7 +96,7 @@ pub fn backs_up_by_default(name: &'static str, files: &'static str) -> Task {
             rewrite: RewriteChoice::default(),
             streams: 2,
             threads: 2,
-            ..backup_options(&world.describe(files), ParentChoice::Newest)
+            ..described(&world.describe(files), ParentChoice::Newest)
         };
         let each = files.chars().map(|letter| world.path(name).join(letter.to_string())).collect();
         let Source::Paths { selection, .. } = paths(&world.path(name)) else { return Ok(()) };

@@ -9,15 +9,12 @@ use onefold_engine::check::{self, CheckOptions, ReadData};
 use onefold_engine::collection::{
     CollectOptions, CollectReport, MarkAlgorithm, SpaceGoal, collect,
 };
-use onefold_engine::ingest::{BackupOptions, ParentChoice, Selection, Source, backup};
-use onefold_engine::look_up::LookupChoice;
-use onefold_engine::patterns::Patterns;
+use onefold_engine::ingest::{BackupOptions, ParentChoice, backup};
 use onefold_engine::restore::DumpOptions;
 use onefold_engine::session::outcome;
 use onefold_engine::session::{SnapshotList, tombstones};
 use onefold_engine::{Environment, InitOptions, MemoryPlan, Repository, find, restore, retention};
 use onefold_format::node::EntryKind;
-use onefold_policy::accelerated_filter::{FilterConfiguration, FilterOrder};
 use onefold_store::MemoryStore;
 use onefold_store::layers::Operation;
 use onefold_types::{ErrorKind, Result, SessionId};
@@ -154,39 +151,9 @@ pub fn collect_options() -> CollectOptions {
     }
 }
 
-pub fn backup_options(description: &str, parent: ParentChoice) -> BackupOptions {
-    BackupOptions {
-        host: "host".into(),
-        user: "user".into(),
-        tags: Vec::new(),
-        description: description.into(),
-        hold: false,
-        time_ns: None,
-        parent,
-        compression: None,
-        threads: 1,
-        streams: 1,
-        dry_run: false,
-        skip_if_unchanged: false,
-        filter: FilterConfiguration::ALL[3],
-        lookup: LookupChoice::Eager(FilterOrder::CacheFirst),
-        device_costs: None,
-        index_kind: None,
-        rewrite: onefold_policy::rewrite::RewriteChoice::None,
-        program: "test".into(),
-    }
-}
-
-pub fn paths(root: &Path) -> Source {
-    let selection = Box::new(Selection {
-        excludes: Patterns::none(),
-        one_file_system: false,
-        exclude_larger_than_bytes: None,
-        exclude_caches: false,
-        exclude_if_present: Vec::new(),
-        store: None,
-    });
-    Source::Paths { paths: vec![root.to_path_buf()], selection }
+pub fn described(description: &str, parent: ParentChoice) -> BackupOptions {
+    let description = description.into();
+    BackupOptions { description, parent, threads: 1, ..crate::steps::backup_options() }
 }
 
 /// A store that starts empty, with small containers.
@@ -245,7 +212,7 @@ impl World {
         // Changes are noticed by times, which must not be too new to be trusted.
         std::thread::sleep(Duration::from_millis(40));
         let repository = reopen(&self.base, LATER + seed);
-        let options = backup_options(&self.describe(files), ParentChoice::Newest);
+        let options = described(&self.describe(files), ParentChoice::Newest);
         backup(&repository, paths(&self.path(name)), &options, &job()).unwrap().snapshot.unwrap()
     }
 

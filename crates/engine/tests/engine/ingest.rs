@@ -1,12 +1,12 @@
 //! Backups of real directories and streams into a store in memory.
 
+pub use crate::steps::{backup_options, paths, random_bytes};
 use onefold_chunking::{ChunkerKind, ChunkerParameters};
 use onefold_crypto::{HashKind, KdfCost, Suite};
 use onefold_engine::ingest::{
     BackupOptions, BackupReport, ParentChoice, Selection, Source, backup,
 };
 use onefold_engine::job::{Collected, Observer};
-use onefold_engine::look_up::LookupChoice;
 use onefold_engine::patterns::Patterns;
 use onefold_engine::repository::Password;
 use onefold_engine::restore::DumpOptions;
@@ -14,9 +14,7 @@ use onefold_engine::session::SnapshotList;
 use onefold_engine::tree::TreeReader;
 use onefold_engine::{Environment, InitOptions, Interrupt, Job, MemoryPlan, Repository, restore};
 use onefold_format::node::{Entry, EntryKind};
-use onefold_policy::accelerated_filter::{FilterConfiguration, FilterOrder};
 use onefold_store::{MemoryStore, Store};
-use onefold_types::environment::{Randomness, SeededRandomness};
 use onefold_types::{Error, ErrorKind, SessionId};
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
@@ -57,41 +55,6 @@ pub fn in_memory() -> (MemoryStore, Arc<dyn Store>) {
     (memory.clone(), Arc::new(memory))
 }
 
-pub fn backup_options() -> BackupOptions {
-    BackupOptions {
-        host: "host".into(),
-        user: "user".into(),
-        tags: Vec::new(),
-        description: String::new(),
-        hold: false,
-        time_ns: None,
-        parent: ParentChoice::Newest,
-        compression: None,
-        threads: 2,
-        streams: 1,
-        dry_run: false,
-        skip_if_unchanged: false,
-        filter: FilterConfiguration::ALL[3],
-        lookup: LookupChoice::Eager(FilterOrder::CacheFirst),
-        device_costs: None,
-        index_kind: None,
-        rewrite: onefold_policy::rewrite::RewriteChoice::None,
-        program: "test".into(),
-    }
-}
-
-pub fn paths(root: &Path) -> Source {
-    let selection = Box::new(Selection {
-        excludes: Patterns::none(),
-        one_file_system: false,
-        exclude_larger_than_bytes: None,
-        exclude_caches: false,
-        exclude_if_present: Vec::new(),
-        store: None,
-    });
-    Source::Paths { paths: vec![root.to_path_buf()], selection }
-}
-
 pub fn stream(name: &str, bytes: &[u8]) -> Source {
     Source::Stream {
         name: name.as_bytes().to_vec(),
@@ -105,12 +68,6 @@ pub fn save(repository: &Arc<Repository>, source: Source) -> BackupReport {
     let report = backup(repository, source, &backup_options(), &job).unwrap();
     assert!(problems.0.lock().unwrap().is_empty(), "{problems:?}");
     report
-}
-
-pub fn random_bytes(seed: u64, length: usize) -> Vec<u8> {
-    let mut bytes = vec![0; length];
-    SeededRandomness::new(seed).fill(&mut bytes);
-    bytes
 }
 
 /// Twenty files in three directories, 1.4 MB of random bytes in all.
@@ -377,7 +334,7 @@ fn what_is_excluded_is_left_out() {
         exclude_larger_than_bytes: Some(100_000),
         exclude_caches: true,
         exclude_if_present: vec![".skip".into()],
-        store: None,
+        ..Selection::default()
     });
     let paths = vec![source.path().to_path_buf()];
     let report = save(&repository, Source::Paths { paths, selection });

@@ -5,7 +5,7 @@ use crate::steps::check_all;
 use onefold_crypto::Suite;
 use onefold_engine::container::list::container_names;
 use onefold_engine::container::reader::read_section;
-use onefold_engine::ingest::{BackupOptions, BackupReport, Selection, Source, backup};
+use onefold_engine::ingest::{BackupOptions, BackupReport, Source, backup};
 use onefold_engine::patterns::Patterns;
 use onefold_engine::repository::Password;
 use onefold_engine::restore::{Overwrite, RestoreOptions, RestoreReport, Without, restore};
@@ -133,15 +133,7 @@ pub fn rewriting(choice: &str) -> BackupOptions {
 }
 
 pub fn sources(paths: &[PathBuf]) -> Source {
-    let selection = Box::new(Selection {
-        excludes: Patterns::none(),
-        one_file_system: false,
-        exclude_larger_than_bytes: None,
-        exclude_caches: false,
-        exclude_if_present: Vec::new(),
-        store: None,
-    });
-    Source::Paths { paths: paths.to_vec(), selection }
+    Source::Paths { paths: paths.to_vec(), selection: Box::default() }
 }
 
 pub fn save_with(

@@ -8,6 +8,8 @@ use onefold_crypto::{KdfCost, Suite};
 use onefold_engine::check::{self, CheckOptions, CheckReport, ReadData};
 use onefold_engine::chunk_store::{ChunkBatch, ChunkStore, ChunkStoreOptions, StreamWriter};
 use onefold_engine::index::FingerprintIndex;
+use onefold_engine::ingest::{BackupOptions, Source};
+use onefold_engine::look_up::LookupChoice;
 use onefold_engine::repository::Password;
 use onefold_engine::session::quarantine;
 use onefold_engine::session::{Commit, SnapshotList, WriterSession};
@@ -19,10 +21,12 @@ use onefold_format::node::{Entry, EntryKind, Extent, Reference, Time};
 use onefold_format::record::{RECORD_VERSION, SnapshotKind, SnapshotRecord, Summary};
 use onefold_policy::accelerated_filter::FilterOrder;
 use onefold_policy::lookup::LookupStrategy;
+use onefold_policy::rewrite::RewriteChoice;
 use onefold_store::{Blobs, Key, MemoryStore, Store};
 use onefold_types::environment::{Clock, Randomness, SeededRandomness};
 use onefold_types::{ContainerId, Fingerprint, Result, SessionId, limits};
 use std::collections::BTreeSet;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
@@ -48,6 +52,23 @@ pub fn random_bytes(seed: u64, length: usize) -> Vec<u8> {
     let mut bytes = vec![0; length];
     SeededRandomness::new(seed).fill(&mut bytes);
     bytes
+}
+
+/// A backup without surprises: every look-up at once, nothing stored again.
+pub fn backup_options() -> BackupOptions {
+    BackupOptions {
+        host: "host".into(),
+        user: "user".into(),
+        lookup: LookupChoice::Eager(FilterOrder::CacheFirst),
+        rewrite: RewriteChoice::None,
+        program: "test".into(),
+        ..BackupOptions::default()
+    }
+}
+
+/// All that is below a directory.
+pub fn paths(root: &Path) -> Source {
+    Source::Paths { paths: vec![root.to_path_buf()], selection: Box::default() }
 }
 
 /// A clock that moves whenever somebody looks.

@@ -1,5 +1,6 @@
 //! Small stores built by hand, for trees that no backup would write.
 
+pub use crate::steps::random_bytes;
 use onefold_crypto::{KdfCost, Suite};
 use onefold_engine::chunk_store::{ChunkBatch, ChunkStore, ChunkStoreOptions, StreamWriter};
 use onefold_engine::index::FingerprintIndex;
@@ -11,7 +12,6 @@ use onefold_format::node::{Entry, EntryKind, Extent, Reference, Time};
 use onefold_policy::accelerated_filter::{FilterConfiguration, FilterOrder};
 use onefold_policy::lookup::LookupStrategy;
 use onefold_store::{MemoryStore, Store};
-use onefold_types::environment::{Randomness, SeededRandomness};
 use onefold_types::{ContainerId, limits};
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -42,13 +42,6 @@ pub fn in_memory() -> (MemoryStore, Arc<Repository>) {
     let memory = MemoryStore::new();
     let repository = repository_on(Arc::new(memory.clone()));
     (memory, repository)
-}
-
-/// Bytes that do not compress.
-pub fn random_bytes(seed: u64, length: usize) -> Vec<u8> {
-    let mut bytes = vec![0; length];
-    SeededRandomness::new(seed).fill(&mut bytes);
-    bytes
 }
 
 /// A part of a file's content.
