@@ -5,6 +5,7 @@
 //! counts; if it fails, that is an error and the next is not tried. An empty password is refused.
 
 use crate::files;
+use crate::signals::guarding_terminal;
 use onefold_engine::repository::Password;
 use onefold_types::error::Context;
 use onefold_types::{Error, ErrorKind, Result};
@@ -186,7 +187,7 @@ fn ask(question: &str) -> Result<Password> {
              --password-file or --password-command (there is no terminal to ask at)"
         )));
     }
-    let answer = rpassword::prompt_password(question)
+    let answer = guarding_terminal(|| rpassword::prompt_password(question))
         .map_err(|cause| Error::io("asking for the password", cause).with_kind(ErrorKind::Io))?;
     finish(Zeroizing::new(answer.into_bytes()))
 }

@@ -5,10 +5,14 @@
 //!
 //! Concurrency: handlers run on a thread of their own, never inside a signal handler.
 
+use crate::exit::INTERRUPTED;
 use onefold_types::{Error, ErrorKind, Result};
+use rustix::termios::{OptionalActions, Termios, tcgetattr, tcsetattr};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
+use std::fs::File;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, Once, PoisonError};
 
 static IS_CAUGHT: AtomicBool = AtomicBool::new(false);
 
@@ -18,17 +22,62 @@ pub fn catch(handler: impl Fn() + Send + 'static) -> Result<()> {
         return Ok(());
     }
     let failed = |cause| Error::io("catching signals", cause).with_kind(ErrorKind::Io);
-    let ignored = std::fs::read_to_string("/proc/self/status")
-        .map_or(0, |status| ignored_of(&status).unwrap_or(0));
-    let heard = [SIGINT, SIGTERM, SIGHUP]
-        .into_iter()
-        .filter(|signal| ignored & (1u64 << (signal - 1)) == 0);
-    let mut signals = Signals::new(heard.collect::<Vec<_>>()).map_err(failed)?;
+    let mut signals = Signals::new(heard()).map_err(failed)?;
     std::thread::Builder::new()
         .name("signals".to_owned())
         .spawn(move || signals.forever().for_each(|_| handler()))
         .map_err(failed)?;
     Ok(())
+}
+
+/// The terminal at which a password is typed, and how it was before.
+static ASKING: Mutex<Option<(File, Termios)>> = Mutex::new(None);
+
+/// Does something that may leave the terminal without echo if a signal ends the program meanwhile:
+/// it is put right then, and the program ends as if it had been interrupted at work.
+pub fn guarding_terminal<T>(work: impl FnOnce() -> T) -> T {
+    let terminal = File::open("/dev/tty").ok();
+    let asking = terminal.and_then(|tty| Some((tcgetattr(&tty).ok()?, tty)));
+    if let Some((before, tty)) = asking {
+        *lock() = Some((tty, before));
+        IS_WATCHED.call_once(watch);
+    }
+    let done = work();
+    *lock() = None;
+    done
+}
+
+static IS_WATCHED: Once = Once::new();
+
+fn lock() -> MutexGuard<'static, Option<(File, Termios)>> {
+    ASKING.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// From now on signals end the program here, until [`catch`] has taken them over.
+fn watch() {
+    let Ok(mut signals) = Signals::new(heard()) else { return };
+    let watching = std::thread::Builder::new().name("terminal".to_owned());
+    // Without the thread signals would be heard by nobody; there is memory for one at the start.
+    let _ = watching.spawn(move || {
+        for _ in signals.forever() {
+            if let Some((tty, before)) = lock().take() {
+                let _ = tcsetattr(&tty, OptionalActions::Now, &before);
+                eprintln!();
+            } else if IS_CAUGHT.load(Ordering::Relaxed) {
+                continue;
+            }
+            eprintln!("error: interrupted");
+            std::process::exit(i32::from(INTERRUPTED));
+        }
+    });
+}
+
+/// The signals that are not ignored.
+fn heard() -> Vec<i32> {
+    let ignored = std::fs::read_to_string("/proc/self/status")
+        .map_or(0, |status| ignored_of(&status).unwrap_or(0));
+    let all = [SIGINT, SIGTERM, SIGHUP].into_iter();
+    all.filter(|signal| ignored & (1u64 << (signal - 1)) == 0).collect()
 }
 
 /// The mask of ignored signals in what the kernel says of a process.

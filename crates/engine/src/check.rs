@@ -211,13 +211,14 @@ pub fn check(
     let inventory = containers::inventory(repository, options, &quarantine.ids, job, &mut report)?;
     let has_lost_all =
         list.snapshots.is_empty() && seems_lost(repository, &inventory, &mut report)?;
+    let has_lost_some = tell_of_lost_sessions(repository, &list, &inventory, &mut report)?;
     let mut coverage = index::check_runs(repository, &inventory, job, &mut report)?;
     index::check_packs(repository, &inventory, job, &mut coverage, &mut report)?;
 
     let resolver = Resolver::new(repository, inventory, coverage)?;
     let mut trees = Trees::new(resolver, repository.memory().restore_window_chunks, job);
     check_snapshots(repository, &list.snapshots, &mut trees, &mut report)?;
-    if !list.lost.is_empty() || list.has_strays || has_lost_all {
+    if !list.lost.is_empty() || list.has_strays || has_lost_all || has_lost_some {
         report.roots = roots::find(repository, &list.snapshots, &mut trees)?;
     }
     report.problems.append(&mut trees.problems);
@@ -250,6 +251,27 @@ fn seems_lost(
         ));
     }
     Ok(strays > 0)
+}
+
+/// Names the sessions of which only containers tell; whether there are any.
+fn tell_of_lost_sessions(
+    repository: &Repository,
+    list: &SnapshotList,
+    inventory: &containers::Inventory,
+    report: &mut CheckReport,
+) -> Result<bool> {
+    let known = match evidence::known_sessions(repository) {
+        Ok(known) => known,
+        // What stands in the way of listing them is told already.
+        Err(error) if matches!(error.kind(), ErrorKind::Io | ErrorKind::Invalid) => {
+            return Ok(false);
+        }
+        Err(error) => return Err(error),
+    };
+    let lost = inventory.sessions.difference(&known).filter(|id| !list.lost.contains(id));
+    let before = report.problems.len();
+    report.problems.extend(lost.map(|id| evidence::only_containers_tell_of(*id)));
+    Ok(report.problems.len() > before)
 }
 
 /// Raises a doubt if something is missing that no quarantine names; removes those that were there

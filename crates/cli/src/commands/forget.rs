@@ -261,6 +261,10 @@ fn give_up(
             .filter(|id| !beginning.is_empty() && id.to_string().starts_with(beginning));
         match (matching.next(), matching.next()) {
             (Some(id), None) => chosen.push(*id),
+            // Of a session only its containers may tell.
+            (None, _) if beginning.parse::<SessionId>().is_ok() => {
+                chosen.extend(beginning.parse::<SessionId>())
+            }
             (None, _) => {
                 return Err(Error::new(
                     ErrorKind::NotFound,
@@ -533,15 +537,24 @@ fn naming_done(
     for_good: bool,
 ) -> Error {
     let done = retention::done_of(repository, chosen, for_good).unwrap_or_default();
-    if done.is_empty() {
+    let what = if for_good { "forgotten for good" } else { "hidden" };
+    let short = |ids: &[SessionId]| -> String {
+        ids.iter().map(|id| id.short()).collect::<Vec<_>>().join(", ")
+    };
+    // What is forgotten for good is hidden first.
+    let hidden = retention::done_of(repository, chosen, false).unwrap_or_default();
+    let hidden: Vec<SessionId> = hidden.into_iter().filter(|id| !done.contains(id)).collect();
+    if done.is_empty() && hidden.is_empty() {
         return error;
     }
-    let what = if for_good { "forgotten for good" } else { "hidden" };
-    let ids: Vec<String> = done.iter().map(|id| id.short()).collect();
+    let hidden = match hidden.is_empty() {
+        true => String::new(),
+        false => format!(", {} hidden ({})", hidden.len(), short(&hidden)),
+    };
     error.context(format!(
-        "{} of {} are {what} all the same ({}); once that is mended, the same command goes on",
+        "{} of {} are {what} all the same ({}){hidden}; once that is mended, the same command goes on",
         done.len(),
         counted(chosen.len() as u64, "snapshot"),
-        ids.join(", ")
+        short(&done)
     ))
 }

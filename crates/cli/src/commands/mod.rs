@@ -52,8 +52,8 @@ ONEFOLD_PASSWORD_FILE, ONEFOLD_PASSWORD_COMMAND, the profile, or a question at t
 Snapshots are named by their id, its beginning, 'latest' or 'latest~N'.
 
 EXIT CODES
-  0 done; 1 failed; 3 done in part; 10 no store; 11 store cannot be written; 12 wrong password;
-  130 interrupted";
+  0 done; 1 failed; 3 done in part; 10 no store; 11 not permitted, or store cannot be written;
+  12 wrong password; 13 others are in the way, try again later; 130 interrupted";
 
 /// A deduplicating store of snapshots.
 #[derive(Parser, Debug)]

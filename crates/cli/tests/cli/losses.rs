@@ -123,6 +123,64 @@ fn a_loss_is_seen(sandbox: &Sandbox) {
     assert!(containers(sandbox) >= before);
 }
 
+fn lose_outcomes(sandbox: &Sandbox) {
+    for top in ["outcomes", "copies/outcomes"] {
+        std::fs::remove_dir_all(sandbox.path("store").join(top)).unwrap();
+    }
+}
+
+#[test]
+fn r59_a_first_backup_that_was_slow_does_not_hide_a_loss_by_being_saved() {
+    let sandbox = Sandbox::with_source();
+    let (mut child, stdin) = running_backup(&sandbox);
+    sandbox.backup(&[]);
+    let before = containers(&sandbox);
+    lose_outcomes(&sandbox);
+    sandbox.run(&["check"]).expect(1);
+    drop(stdin);
+    assert!(child.wait().unwrap().success());
+    sandbox.run(&["check"]).expect(1);
+    sandbox.run(&["gc", "--wait", "0s"]).expect(1);
+    assert!(containers(&sandbox) >= before);
+}
+
+#[test]
+fn r59_who_was_killed_does_not_hide_the_loss_of_those_who_stored_nothing_new() {
+    let sandbox = Sandbox::with_source();
+    let (mut child, _stdin) = running_backup(&sandbox);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    // All of it is there already.
+    sandbox.write("source/noise", &random_bytes(1, 8 << 20));
+    sandbox.backup(&["--rewrite", "none"]);
+    lose_outcomes(&sandbox);
+    sandbox.run(&["check"]).expect(1);
+    sandbox.run(&["gc", "--wait", "0s"]).expect(1);
+}
+
+#[test]
+fn r59_the_newest_record_is_missed_although_no_other_names_it() {
+    let sandbox = Sandbox::with_source();
+    let kept = sandbox.backup(&[]);
+    sandbox.write("source/more", &random_bytes(2, 1_000_000));
+    let newest = sandbox.backup(&[]);
+    let before = containers(&sandbox);
+    files_of(&sandbox, "outcomes").iter().filter(|path| path.ends_with(&newest)).for_each(|path| {
+        std::fs::remove_file(path).unwrap();
+    });
+    let told = sandbox.run(&["check"]).expect(1).stdout;
+    assert!(told.contains(&format!("forget --give-up {newest}")), "{told}");
+    let refused = sandbox.run(&["gc", "--space-goal", "all"]).expect(1);
+    assert!(refused.stderr.contains(&newest), "{}", refused.stderr);
+    assert_eq!(containers(&sandbox), before);
+    sandbox.run(&["forget", "--give-up", &newest.replace('a', "b")]).expect(1);
+    sandbox.run(&["forget", "--give-up", &newest]).expect(0);
+    sandbox.run(&["gc", "--space-goal", "all"]).expect(0);
+    assert!(containers(&sandbox) < before);
+    sandbox.run(&["check", "--read-data"]).expect(0);
+    assert_eq!(sandbox.ids(&[]), [kept]);
+}
+
 #[test]
 fn r59_either_copy_of_the_outcomes_is_enough() {
     for top in ["outcomes", "copies/outcomes"] {

@@ -19,7 +19,7 @@ use crate::repository::Repository;
 use onefold_format::container::{self, BodyChecksum, FOOTER_BYTES, HEADER_BYTES, MetadataSection};
 use onefold_format::layout;
 use onefold_store::Key;
-use onefold_types::{ContainerId, Error, ErrorKind, Result};
+use onefold_types::{ContainerId, Error, ErrorKind, Result, SessionId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
@@ -98,6 +98,8 @@ pub struct Inventory {
     pub damaged: BTreeMap<ContainerId, Damage>,
     /// Containers every byte of which was verified.
     pub verified_whole: BTreeSet<ContainerId>,
+    /// The sessions that containers name.
+    pub sessions: BTreeSet<SessionId>,
 }
 
 impl Inventory {
@@ -155,6 +157,7 @@ pub fn inventory(
         inventory.contents.extend(part.inventory.contents);
         inventory.damaged.extend(part.inventory.damaged);
         inventory.verified_whole.extend(part.inventory.verified_whole);
+        inventory.sessions.extend(part.inventory.sessions);
     }
     Ok(inventory)
 }
@@ -316,6 +319,7 @@ impl Worker<'_> {
         let section = reader::open_section(self.repository, id, sealed)?;
         let contents = Contents { section_checksum, prefixes: PrefixSum::of(&section) };
         self.inventory.contents.insert(id, contents);
+        self.inventory.sessions.extend(section.session);
         Ok(section)
     }
 
@@ -368,10 +372,7 @@ fn unless_stale<T>(opened: Result<T>) -> Result<Result<T>> {
 
 /// Whether an error is about the one object that was read, so that the check can go on.
 pub fn is_of_one_object(error: &Error) -> bool {
-    matches!(
-        error.kind(),
-        ErrorKind::Damaged | ErrorKind::Io | ErrorKind::NotPermitted | ErrorKind::LimitExceeded
-    )
+    matches!(error.kind(), ErrorKind::Damaged | ErrorKind::Io | ErrorKind::LimitExceeded)
 }
 
 /// The checksum by which a section in a pack is compared with the container's own.

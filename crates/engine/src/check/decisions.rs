@@ -197,8 +197,8 @@ fn report_lost(
     Ok(())
 }
 
-/// Whether something stands in the place of an object, or it may not be read: a problem of the
-/// store, which a check reports and goes on.
+/// Whether something stands in the place of an object: a problem of the store, which a check reports
+/// and goes on. What this user may not read ends the check: it can say nothing of the store then.
 fn is_in_the_way(error: &Error) -> bool {
-    matches!(error.kind(), ErrorKind::Io | ErrorKind::NotPermitted)
+    error.kind() == ErrorKind::Io
 }

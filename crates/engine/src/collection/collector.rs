@@ -228,6 +228,9 @@ impl<'a> Collector<'a> {
         evidence.extend(changes.proved());
         let tombstones = forgotten.ids;
         let changes = changes.newest_but(&tombstones);
+        if self.options.allow_empty {
+            forgetting::give_up_lost_sessions(self.repository)?;
+        }
         let mut known = BTreeSet::new();
         let (live, outcomes) = self.committed_but(&tombstones, evidence, &mut known)?;
         let mut rounds = Rounds::default();
@@ -350,6 +353,7 @@ impl<'a> Collector<'a> {
         }
         let mut inventory = Inventory::take(self.repository, &index.covered())?;
         inventory.distrust(&quarantine::load_ids(self.repository)?);
+        inventory.refuse_lost_sessions(self.repository)?;
         Ok((index, inventory))
     }
 

@@ -10,10 +10,11 @@ use crate::container::list;
 use crate::container::reader::{self, OpenedSection};
 use crate::job::Job;
 use crate::repository::Repository;
+use crate::session::evidence;
 use onefold_format::container::MetadataSection;
 use onefold_format::{layout, metadata_pack};
 use onefold_store::Key;
-use onefold_types::{ContainerId, ErrorKind, Result};
+use onefold_types::{ContainerId, Error, ErrorKind, Result, SessionId};
 use std::collections::BTreeSet;
 
 /// Fewer than one in so many containers are read one by one: packs hold all of them.
@@ -40,6 +41,8 @@ pub struct InventoryItem {
 pub struct Inventory {
     /// The containers, rising.
     pub containers: Vec<InventoryItem>,
+    /// The sessions that containers may name; `None`: any.
+    sessions: Option<BTreeSet<SessionId>>,
 }
 
 /// How a scan read the sections.
@@ -68,7 +71,23 @@ impl Inventory {
         })?;
         containers.sort_unstable_by_key(|container| container.id);
         containers.dedup_by_key(|container| container.id);
-        Ok(Self { containers })
+        Ok(Self { containers, sessions: None })
+    }
+
+    /// Has every scan fail that meets a container of a session of which nothing is known any more
+    /// (rule D4): what its record named may be in any container.
+    pub fn refuse_lost_sessions(&mut self, repository: &Repository) -> Result<()> {
+        self.sessions = Some(evidence::known_sessions(repository)?);
+        Ok(())
+    }
+
+    fn refuse_if_lost(&self, section: &MetadataSection) -> Result<()> {
+        match (&self.sessions, section.session) {
+            (Some(known), Some(session)) if !known.contains(&session) => {
+                Err(Error::damaged(evidence::only_containers_tell_of(session)))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// The place of a container.
@@ -143,6 +162,7 @@ impl Inventory {
             match reader::read_section_told(repository, container.id) {
                 Ok(opened) => {
                     counters.sections += 1;
+                    self.refuse_if_lost(&opened.section)?;
                     each(ordinal, &opened)?;
                 }
                 Err(error) if error.kind() == ErrorKind::NotFound => counters.vanished += 1,
@@ -176,6 +196,7 @@ impl Inventory {
                 match reader::open_section_told(repository, id, &mut sealed.to_vec()) {
                     Ok(opened) => {
                         left[ordinal] = false;
+                        self.refuse_if_lost(&opened.section)?;
                         each(ordinal, &opened)?;
                         job.progress.add(1, 0);
                     }

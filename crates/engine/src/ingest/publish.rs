@@ -18,6 +18,7 @@ use crate::job::Job;
 use crate::look_up::Chosen;
 use crate::placement::{EarlierPlacement, PlacementRecorder, RecordedPlacement};
 use crate::repository::Repository;
+use crate::session::announced;
 use crate::session::checkpoints;
 use crate::session::doubts::Doubts;
 use crate::session::{Commit, Snapshot, SnapshotList, evidence};
@@ -366,6 +367,7 @@ impl Backup<'_> {
             None => Ok(Some(report)),
             Some(Commit::Saved(id)) => {
                 checkpoints::extend_after(self.repository, new_names + 1);
+                let _ = announced::end_abandoned(self.repository);
                 report.snapshot = Some(id);
                 Ok(Some(report))
             }

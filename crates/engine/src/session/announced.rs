@@ -108,6 +108,20 @@ pub fn fence(repository: &Repository, id: SessionId) -> Result<bool> {
     }
 }
 
+/// Ends the sessions of processes that are known to be gone, and removes what is left of those that
+/// have ended, for whoever has just saved something: what is announced explains containers, which
+/// the snapshot just saved may need ([`super::evidence`]). That it cannot be done is no failure of
+/// what was saved.
+pub fn end_abandoned(repository: &Repository) -> Result<()> {
+    if names(repository)?.is_empty() {
+        return Ok(());
+    }
+    for id in abandoned(repository)? {
+        fence(repository, id)?;
+    }
+    remove_decided(repository).map(|_| ())
+}
+
 /// Removes the objects of sessions that are decided: nobody needs them any more.
 pub fn remove_decided(repository: &Repository) -> Result<u64> {
     let mut names = Vec::new();

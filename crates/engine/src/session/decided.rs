@@ -179,9 +179,7 @@ impl DecidedName {
                 Some(_) => CopyState::Sound,
                 None => CopyState::Unreadable,
             }),
-            Err(error) if matches!(error.kind(), ErrorKind::Io | ErrorKind::NotPermitted) => {
-                Ok(CopyState::Unreadable)
-            }
+            Err(error) if error.kind() == ErrorKind::Io => Ok(CopyState::Unreadable),
             Err(error) => Err(error),
         };
         let first = repository.store().decided(&Key::new(self.name.as_str())?);

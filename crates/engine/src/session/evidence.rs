@@ -104,18 +104,22 @@ pub fn strays(repository: &Repository) -> Result<u64> {
     }
 }
 
-/// How many of these containers, which were listed before, are of no session that is announced or
-/// has ended. Those of a collector are of none: it copies what a session has stored, whose outcome
-/// stays.
-///
-/// An outcome is decided before the announcement goes: whoever ends meanwhile is found as announced
-/// or as ended.
+/// The sessions that are announced or have ended: of every container that was listed before, the
+/// session that it names is among them, or its record was lost. An outcome is decided before the
+/// announcement goes: whoever ends meanwhile is found as announced or as ended.
+pub fn known_sessions(repository: &Repository) -> Result<BTreeSet<SessionId>> {
+    let mut sessions = announced::names(repository)?;
+    sessions.extend(decided_sessions(repository)?);
+    Ok(sessions)
+}
+
+/// How many of these containers, which were listed before, are of no known session. Those of a
+/// collector are of none: it copies what a session has stored, whose outcome stays.
 pub fn without_session<'a>(
     repository: &Repository,
     containers: impl IntoIterator<Item = &'a ContainerId>,
 ) -> Result<u64> {
-    let mut sessions = announced::names(repository)?;
-    sessions.extend(decided_sessions(repository)?);
+    let sessions = known_sessions(repository)?;
     let mut count = 0;
     for id in containers {
         match reader::read_section(repository, *id) {
@@ -128,6 +132,33 @@ pub fn without_session<'a>(
         }
     }
     Ok(count)
+}
+
+/// The sessions that containers name and that are not known: their records were lost.
+pub fn lost_sessions(repository: &Repository) -> Result<BTreeSet<SessionId>> {
+    let containers = list::container_names(repository)?;
+    let known = known_sessions(repository)?;
+    let mut lost = BTreeSet::new();
+    for id in containers {
+        match reader::read_section(repository, id) {
+            Ok(section) => lost.extend(section.session.filter(|id| !known.contains(id))),
+            Err(error) if error.is_damage() => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(lost)
+}
+
+/// The sentence about a session of which only containers tell.
+#[must_use]
+pub fn only_containers_tell_of(id: SessionId) -> String {
+    format!(
+        "session {id} has stored containers, and there is no record of how it ended: if it saved a \
+         snapshot, that was lost. Bring '{}' back from a copy of the store, or make snapshots of \
+         the trees that 'onefold check' finds ('onefold recover'); then give it up with 'onefold \
+         forget --give-up {id}'",
+        layout::outcome(id)
+    )
 }
 
 /// Outcomes that are proved and not there.

@@ -2,6 +2,7 @@
 
 use super::changes::{CLOSED, Changes};
 use super::decided::DecidedName;
+use super::evidence;
 use super::marks;
 use super::snapshots::SnapshotList;
 use super::tombstones::{self, SnapshotState};
@@ -32,7 +33,10 @@ pub fn give_up(repository: &Repository, id: SessionId, by: &str) -> Result<()> {
         Ok(Some(_)) => {
             return refused("can be read; forget it as any other, with 'onefold forget --final'");
         }
-        Ok(None) if !SnapshotList::load(repository)?.lost.contains(&id) => {
+        Ok(None)
+            if !SnapshotList::load(repository)?.lost.contains(&id)
+                && !evidence::lost_sessions(repository)?.contains(&id) =>
+        {
             return refused("is unknown: nothing in the store tells that it ever existed");
         }
         Ok(None) => true,
@@ -44,6 +48,16 @@ pub fn give_up(repository: &Repository, id: SessionId, by: &str) -> Result<()> {
         // What is gone can be decided again: that the session has no snapshot. So nothing is
         // missing any more, also where the tombstone is older and does not say so.
         outcome.decide(repository, &record::encode(&Outcome::Fenced)?)?;
+    }
+    Ok(())
+}
+
+/// Gives up the sessions of which only containers tell. One that runs, whose announcement was lost
+/// as well, finds itself fenced and starts over.
+pub fn give_up_lost_sessions(repository: &Repository) -> Result<()> {
+    for id in evidence::lost_sessions(repository)? {
+        tombstones::decide(repository, id, "gc", "its record was lost", true)?;
+        DecidedName::outcome(id).decide(repository, &record::encode(&Outcome::Fenced)?)?;
     }
     Ok(())
 }

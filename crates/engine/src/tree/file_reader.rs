@@ -20,7 +20,7 @@
 //! nor while it is verified; threads that miss the same frame at the same moment may each read it.
 //!
 //! # Memory
-//! A lease of [`KEPT_BYTES`]. A reader that does not get it keeps the least that reading on needs.
+//! A lease of `KEPT_BYTES`. A reader that does not get it keeps the least that reading on needs.
 
 use super::TreeReader;
 use crate::chunks::Chunk;
