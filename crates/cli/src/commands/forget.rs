@@ -552,7 +552,8 @@ fn naming_done(
         false => format!(", {} hidden ({})", hidden.len(), short(&hidden)),
     };
     error.context(format!(
-        "{} of {} are {what} all the same ({}){hidden}; once that is mended, the same command goes on",
+        "{} of {} are {what} all the same ({}){hidden}; once that is mended, the same command goes \
+         on",
         done.len(),
         counted(chosen.len() as u64, "snapshot"),
         short(&done)

@@ -197,8 +197,8 @@ fn report_lost(
     Ok(())
 }
 
-/// Whether something stands in the place of an object: a problem of the store, which a check reports
-/// and goes on. What this user may not read ends the check: it can say nothing of the store then.
+/// Whether something stands in the place of an object: a problem of the store, which a check
+/// reports and goes on. What this user may not read ends the check: it can say nothing then.
 fn is_in_the_way(error: &Error) -> bool {
     error.kind() == ErrorKind::Io
 }
