@@ -5,12 +5,12 @@ use onefold_crypto::{Purpose, Suite};
 use onefold_engine::Repository;
 use onefold_engine::check::{self, CheckOptions, ReadData};
 use onefold_engine::index::FingerprintIndex;
-use onefold_engine::session::quarantine;
+use onefold_engine::session::{SnapshotList, quarantine};
 use onefold_engine::tree::directory::{DirectoryBuilder, NoNames};
 use onefold_format::layout;
 use onefold_format::node::{DirectoryLeaf, Entry, EntryKind, Node, Reference};
 use onefold_format::record::{self, Outcome};
-use onefold_store::layers::{Counting, Operation};
+use onefold_store::layers::{Counting, Fault, Faulty, Operation};
 use onefold_store::{Blobs, Decisions, MemoryStore};
 use onefold_types::{ContainerId, ErrorKind, Level, SessionId};
 use std::collections::BTreeSet;
@@ -484,4 +484,34 @@ fn little_memory_costs_time_and_finds_the_same() {
     let usual = check_all(&repository);
     assert_eq!(paths_of(&few, snapshot), paths_of(&usual, snapshot));
     assert!(!few.damaged_paths.is_empty());
+}
+
+#[test]
+fn what_may_not_be_read_or_is_busy_is_no_damage() {
+    let (memory, repository) = create();
+    let id = save(&repository, &[file("a", 1, 300_000)]);
+    for kind in [ErrorKind::NotPermitted, ErrorKind::Unavailable] {
+        for top in ["containers/", "outcomes/"] {
+            let before = names(&memory, "");
+            let refusing = Faulty::scripted(memory.clone(), move |call| {
+                let is_read = matches!(
+                    call.operation,
+                    Operation::Get | Operation::GetRange | Operation::GetTail | Operation::Decided
+                );
+                match is_read && call.name.starts_with(top) {
+                    true => Fault::Before(kind),
+                    false => Fault::None,
+                }
+            });
+            let repository = open_on(Arc::new(refusing), 9).unwrap();
+            for read_data in [ReadData::None, ReadData::All] {
+                let options = CheckOptions { read_data, threads: 1, record_quarantine: true };
+                let error = check::check(&repository, options, &job()).unwrap_err();
+                assert_eq!(error.kind(), kind, "{top}: {error}");
+            }
+            assert_eq!(names(&memory, ""), before, "{top}: nothing was written");
+        }
+    }
+    assert!(check_all(&reopen(&memory, 10)).is_clean());
+    assert!(SnapshotList::load(&repository).unwrap().get(id).is_some());
 }
