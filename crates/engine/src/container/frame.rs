@@ -38,7 +38,7 @@ pub struct SealedFrame {
     /// The object that it was sealed for.
     pub object: [u8; 16],
     /// Its number there.
-    pub part: u32,
+    pub number: u32,
     /// Length before coding.
     pub plain_length: u32,
     /// How it is coded.
@@ -74,49 +74,49 @@ impl FrameSealer {
         Ok(Self { compressor: Compressor::new(compression)?, opener: FrameOpener::new()? })
     }
 
-    /// Compresses and seals `frame` as part `part`, then decodes it again and compares.
+    /// Compresses and seals `frame` as frame `number`, then decodes it again and compares.
     pub fn seal(
         &mut self,
         frame: PlainFrame,
-        part: u32,
+        number: u32,
         sealer: &ObjectSealer,
         fingerprinter: &Fingerprinter,
     ) -> Result<SealedFrame> {
         let PlainFrame { bytes: mut plain, chunks } = frame;
         let mut bytes = Vec::new();
         let codec = self.compressor.compress(&plain, &mut bytes)?;
-        sealer.seal(part, &mut bytes, 0)?;
+        sealer.seal(number, &mut bytes, 0)?;
         let plain_length = plain.len();
-        let again = self.opener.open_apart(&bytes, part, codec, plain_length, sealer)?;
-        verify::all(again, laid_out(&chunks, part), fingerprinter).map_err(|error| {
+        let again = self.opener.open_apart(&bytes, number, codec, plain_length, sealer)?;
+        verify::all(again, laid_out(&chunks, number), fingerprinter).map_err(|error| {
             error.context("a frame read back otherwise than it was written (faulty memory?)")
         })?;
         plain.clear();
         let plain_length = plain_length as u32;
         let object = sealer.object();
-        Ok(SealedFrame { bytes, object, part, plain_length, codec, chunks, spare: plain })
+        Ok(SealedFrame { bytes, object, number, plain_length, codec, chunks, spare: plain })
     }
 
-    /// Seals a frame as part `part` as it is coded, then opens it again and compares. What it holds
-    /// was verified when it was first sealed, and its tag since says that it is the same.
+    /// Seals a frame as frame `number`, as it is coded, then opens it again and compares. What it
+    /// holds was verified when it was first sealed, and its tag since says that it is the same.
     pub fn carry(
         &mut self,
         frame: CodedFrame,
-        part: u32,
+        number: u32,
         sealer: &ObjectSealer,
     ) -> Result<SealedFrame> {
         let CodedFrame { bytes: coded, codec, plain_length, chunks } = frame;
         let mut bytes = Vec::with_capacity(coded.len() + TAG_BYTES);
         bytes.extend_from_slice(&coded);
-        sealer.seal(part, &mut bytes, 0)?;
-        sealer.open_into(part, &bytes, &mut self.opener.coded)?;
+        sealer.seal(number, &mut bytes, 0)?;
+        sealer.open_into(number, &bytes, &mut self.opener.coded)?;
         if self.opener.coded != coded {
             return Err(Error::damaged(
                 "a frame read back otherwise than it was written (faulty memory?)",
             ));
         }
         let (object, spare) = (sealer.object(), Vec::new());
-        Ok(SealedFrame { bytes, object, part, plain_length, codec, chunks, spare })
+        Ok(SealedFrame { bytes, object, number, plain_length, codec, chunks, spare })
     }
 }
 
@@ -137,12 +137,12 @@ impl FrameOpener {
     pub fn open(
         &mut self,
         sealed: &mut [u8],
-        part: u32,
+        number: u32,
         codec: Codec,
         plain_length: usize,
         sealer: &ObjectSealer,
     ) -> Result<&[u8]> {
-        let coded_length = sealer.open(part, sealed)?;
+        let coded_length = sealer.open(number, sealed)?;
         let coded = &sealed[..coded_length];
         self.decompressor.decompress(codec, coded, plain_length, &mut self.plain)?;
         Ok(&self.plain)
@@ -152,12 +152,12 @@ impl FrameOpener {
     fn open_apart(
         &mut self,
         sealed: &[u8],
-        part: u32,
+        number: u32,
         codec: Codec,
         plain_length: usize,
         sealer: &ObjectSealer,
     ) -> Result<&[u8]> {
-        sealer.open_into(part, sealed, &mut self.coded)?;
+        sealer.open_into(number, sealed, &mut self.coded)?;
         self.decompressor.decompress(codec, &self.coded, plain_length, &mut self.plain)?;
         Ok(&self.plain)
     }

@@ -19,7 +19,7 @@ enum Work {
 
 struct Task {
     work: Work,
-    part: u32,
+    number: u32,
     sealer: Arc<ObjectSealer>,
     done: Sender<Result<SealedFrame>>,
 }
@@ -56,10 +56,10 @@ impl FramePool {
             let thread = std::thread::Builder::new().name(format!("seal-{number}"));
             let run = move || {
                 for task in inbox {
-                    let Task { work, part, sealer: object, done } = task;
+                    let Task { work, number, sealer: object, done } = task;
                     let sealed = match work {
-                        Work::Seal(frame) => sealer.seal(frame, part, &object, &fingerprinter),
-                        Work::Carry(frame) => sealer.carry(frame, part, &object),
+                        Work::Seal(frame) => sealer.seal(frame, number, &object, &fingerprinter),
+                        Work::Carry(frame) => sealer.carry(frame, number, &object),
                     };
                     // Nobody waits any more if the session has failed; then nothing is lost.
                     let _ = done.send(sealed);
@@ -73,23 +73,28 @@ impl FramePool {
     }
 
     /// Hands a frame to the threads; waits while all of them are busy.
-    pub fn seal(&self, frame: PlainFrame, part: u32, sealer: Arc<ObjectSealer>) -> Result<Pending> {
-        self.hand_in(Work::Seal(frame), part, sealer)
+    pub fn seal(
+        &self,
+        frame: PlainFrame,
+        number: u32,
+        sealer: Arc<ObjectSealer>,
+    ) -> Result<Pending> {
+        self.hand_in(Work::Seal(frame), number, sealer)
     }
 
     /// Hands a frame that is coded already to the threads; waits while all of them are busy.
     pub fn carry(
         &self,
         frame: CodedFrame,
-        part: u32,
+        number: u32,
         sealer: Arc<ObjectSealer>,
     ) -> Result<Pending> {
-        self.hand_in(Work::Carry(frame), part, sealer)
+        self.hand_in(Work::Carry(frame), number, sealer)
     }
 
-    fn hand_in(&self, work: Work, part: u32, sealer: Arc<ObjectSealer>) -> Result<Pending> {
+    fn hand_in(&self, work: Work, number: u32, sealer: Arc<ObjectSealer>) -> Result<Pending> {
         let (done, pending) = bounded(1);
-        let task = Task { work, part, sealer, done };
+        let task = Task { work, number, sealer, done };
         let tasks = self.tasks.as_ref().ok_or_else(stopped)?;
         tasks.send(task).map_err(|_| stopped())?;
         Ok(Pending(pending))

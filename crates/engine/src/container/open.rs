@@ -189,18 +189,18 @@ impl OpenContainer {
         let mut body = self.open_body()?;
         body.chunks_submitted += frame.chunks.len();
         body.plain_submitted_bytes += frame.plain_length as usize;
-        let (part, sealer) = (body.frames_submitted, Arc::clone(&body.sealer));
-        body.in_flight.push_back(self.context.pool.carry(frame, part, sealer)?);
+        let (number, sealer) = (body.frames_submitted, Arc::clone(&body.sealer));
+        body.in_flight.push_back(self.context.pool.carry(frame, number, sealer)?);
         self.submitted(body)
     }
 
     fn submit_frame(&mut self) -> Result<()> {
         let frame = std::mem::take(&mut self.frame);
         let mut body = self.open_body()?;
-        let (part, sealer) = (body.frames_submitted, Arc::clone(&body.sealer));
+        let (number, sealer) = (body.frames_submitted, Arc::clone(&body.sealer));
         body.chunks_submitted += frame.chunks.len();
         body.plain_submitted_bytes += frame.bytes.len();
-        body.in_flight.push_back(self.context.pool.seal(frame, part, sealer)?);
+        body.in_flight.push_back(self.context.pool.seal(frame, number, sealer)?);
         self.submitted(body)
     }
 
@@ -288,11 +288,11 @@ impl Body {
 
     fn take(&mut self, sealed: SealedFrame) -> Result<()> {
         let frame = self.section.frames.len() as u32;
-        let part = sealed.part;
+        let number = sealed.number;
         invariant!(
-            part == frame && sealed.object == self.id.0,
+            number == frame && sealed.object == self.id.0,
             "a frame stands where it was not sealed for",
-            part,
+            number,
             frame,
             sealed.object,
             self.id

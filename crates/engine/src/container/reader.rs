@@ -129,22 +129,22 @@ impl FrameReader {
         repository.store().get_range(&self.key, offset, sealed)
     }
 
-    /// Opens frame number `part` out of its sealed bytes.
+    /// Opens frame number `number` out of its sealed bytes.
     pub fn open<'a>(
         &self,
         opener: &'a mut FrameOpener,
-        part: u32,
+        number: u32,
         frame: &FrameDescriptor,
         sealed: &mut [u8],
     ) -> Result<&'a [u8]> {
         opener
-            .open(sealed, part, frame.codec, frame.plain_length as usize, &self.sealer)
-            .context(|| format!("frame {part} of container {}", self.id))
+            .open(sealed, number, frame.codec, frame.plain_length as usize, &self.sealer)
+            .context(|| format!("frame {number} of container {}", self.id))
     }
 
-    /// Opens frame number `part` in place and leaves it coded; says how long it is so.
-    pub fn open_coded(&self, part: u32, sealed: &mut [u8]) -> Result<usize> {
-        let what = || format!("frame {part} of container {}", self.id);
-        self.sealer.open(part, sealed).context(what)
+    /// Opens frame number `number` in place and leaves it coded; says how long it is so.
+    pub fn open_coded(&self, number: u32, sealed: &mut [u8]) -> Result<usize> {
+        let what = || format!("frame {number} of container {}", self.id);
+        self.sealer.open(number, sealed).context(what)
     }
 }

@@ -3,7 +3,7 @@
 //! One thread for each stream; it owns the stream's open containers, so that chunks stand in them
 //! in stream order (SISL, FAST'08 section 4.2).
 
-use super::read::{FileEnd, Message, Part};
+use super::read::{Element, FileEnd, Message};
 use super::walk::Item;
 use crate::chunk_store::{ChunkBatch, StreamWriter};
 use crate::job::Job;
@@ -56,7 +56,7 @@ pub struct Cursor {
 
 struct OpenMessage {
     message: Message,
-    part: usize,
+    element: usize,
     chunk: usize,
     first_ticket: u64,
 }
@@ -180,21 +180,21 @@ impl Assembler<'_> {
         Ok(Some(entry))
     }
 
-    /// Takes parts up to the end of a file. The outer error ends the backup, the inner one leaves
-    /// the file out.
+    /// Takes elements up to the end of a file. The outer error ends the backup, the inner one
+    /// leaves the file out.
     fn contents(&mut self, file: &mut FileMapBuilder) -> Result<Result<FileEnd>> {
         loop {
             let open = match &mut self.cursor.message {
                 Some(open) => open,
                 None => self.next_message()?,
             };
-            let Some(part) = open.message.parts.get_mut(open.part) else {
+            let Some(element) = open.message.elements.get_mut(open.element) else {
                 self.cursor.message = None;
                 continue;
             };
-            open.part += 1;
-            match part {
-                Part::Data { length, .. } => {
+            open.element += 1;
+            match element {
+                Element::Data { length, .. } => {
                     let fingerprint = open.message.fingerprints[open.chunk];
                     open.chunk += 1;
                     let taken = open.first_ticket + open.chunk as u64;
@@ -204,12 +204,12 @@ impl Assembler<'_> {
                     // A large file takes minutes, and shows that it goes on.
                     self.job.progress.add(0, length);
                 }
-                Part::Hole { length } => {
+                Element::Hole { length } => {
                     let length = *length;
                     file.push(Extent::hole(length), self.stream)?;
                     self.job.progress.add(0, length);
                 }
-                Part::End(end) => {
+                Element::End(end) => {
                     let taken = Err(Error::new(ErrorKind::Source, "its end was met twice"));
                     return Ok(std::mem::replace(&mut **end, taken));
                 }
@@ -239,7 +239,7 @@ impl Assembler<'_> {
         self.stream.discard(self.taken..tickets.start);
         self.taken = tickets.start;
         let first_ticket = tickets.start;
-        Ok(self.cursor.message.insert(OpenMessage { message, part: 0, chunk: 0, first_ticket }))
+        Ok(self.cursor.message.insert(OpenMessage { message, element: 0, chunk: 0, first_ticket }))
     }
 
     fn end_job(&mut self) {

@@ -32,8 +32,8 @@ const BUFFER_BYTES: usize = MESSAGE_BYTES + BATCHED_FILE_BYTES as usize;
 /// Files up to this size are read in batches.
 pub const BATCHED_FILE_BYTES: u64 = 256 * limits::KIB as u64;
 
-/// Part of a message.
-pub enum Part {
+/// An element of a message.
+pub enum Element {
     /// A chunk: bytes of the message's buffer.
     Data {
         /// Where it begins in the buffer.
@@ -63,7 +63,7 @@ pub struct Message {
     /// The bytes of all chunks, and whatever else was in the buffer.
     pub buffer: Vec<u8>,
     /// Chunks, holes and ends of files.
-    pub parts: Vec<Part>,
+    pub elements: Vec<Element>,
     /// The fingerprints of the chunks, in order.
     pub fingerprints: Vec<Fingerprint>,
 }
@@ -128,11 +128,11 @@ impl Message {
     /// Where its chunks lie in the buffer, in order.
     #[must_use]
     pub fn places(&self) -> Vec<Range<usize>> {
-        let of_data = |part: &Part| match part {
-            Part::Data { start, length } => Some(*start..*start + *length),
-            Part::Hole { .. } | Part::End(_) => None,
+        let of_data = |element: &Element| match element {
+            Element::Data { start, length } => Some(*start..*start + *length),
+            Element::Hole { .. } | Element::End(_) => None,
         };
-        self.parts.iter().filter_map(of_data).collect()
+        self.elements.iter().filter_map(of_data).collect()
     }
 
     fn empty(spare: &Receiver<Vec<u8>>) -> Self {
@@ -143,7 +143,7 @@ impl Message {
     }
 
     fn new(buffer: Vec<u8>) -> Self {
-        Self { buffer, parts: Vec::new(), fingerprints: Vec::new() }
+        Self { buffer, elements: Vec::new(), fingerprints: Vec::new() }
     }
 }
 
@@ -166,7 +166,7 @@ impl FileReader<'_> {
             end => end,
         };
         self.unchunked = self.filled;
-        self.message.parts.push(Part::End(Box::new(end)));
+        self.message.elements.push(Element::End(Box::new(end)));
         if self.filled >= MESSAGE_BYTES {
             self.send()?;
         }
@@ -204,7 +204,7 @@ impl FileReader<'_> {
             end => end,
         };
         let end = end.map(|_| FileEnd { entry: None, changed_while_read: false });
-        self.message.parts.push(Part::End(Box::new(end)));
+        self.message.elements.push(Element::End(Box::new(end)));
         Ok(())
     }
 
@@ -249,18 +249,18 @@ impl FileReader<'_> {
 
     /// Cuts all chunks that can be decided; returns the number of bytes cut.
     fn cut(&mut self, segmenter: &mut Segmenter, end: bool) -> usize {
-        let Message { buffer, parts, .. } = &mut self.message;
+        let Message { buffer, elements, .. } = &mut self.message;
         let mut start = self.unchunked;
         let chunker = self.repository.chunker();
         let unchunked = &buffer[self.unchunked..self.filled];
         let consumed = segmenter.advance(&**chunker, unchunked, end, &mut |piece| {
             let length = match piece {
                 Piece::Data { length } => {
-                    parts.push(Part::Data { start, length });
+                    elements.push(Element::Data { start, length });
                     length
                 }
                 Piece::Hole { length } => {
-                    parts.push(Part::Hole { length: length as u64 });
+                    elements.push(Element::Hole { length: length as u64 });
                     length
                 }
             };
@@ -281,7 +281,7 @@ impl FileReader<'_> {
         self.filled = rest.len();
         self.unchunked = 0;
         let mut message = std::mem::replace(&mut self.message, next);
-        let mut fingerprints = Vec::with_capacity(message.parts.len());
+        let mut fingerprints = Vec::with_capacity(message.elements.len());
         let places = message.places();
         let chunks: Vec<&[u8]> = places.into_iter().map(|place| &message.buffer[place]).collect();
         self.repository.fingerprinter().data_batch(&chunks, &mut fingerprints);

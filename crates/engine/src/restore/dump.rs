@@ -230,7 +230,7 @@ impl Dumping<'_> {
             let piece = window.pieces[lost.piece];
             let frame = window.frames[piece.frame as usize];
             let (chunks, (kind, reason)) = (self.reader.chunks(), &*lost.reason);
-            chunks.set_bad(frame.container, frame.part, piece.chunk_offset, *kind);
+            chunks.set_bad(frame.container, frame.number, piece.chunk_offset, *kind);
             let location = chunks.locate_another(&piece.fingerprint, reason)?;
             again.push(&location, 0, piece.file_offset, u64::from(piece.length))?;
         }

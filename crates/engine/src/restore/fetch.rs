@@ -281,7 +281,7 @@ impl<S: Sink> Work<'_, S> {
     ) -> Result<()> {
         let needed = &self.window.frames[frame];
         let Scratch { opener, good, .. } = scratch;
-        let plain = match reader.open(opener, needed.part, &needed.descriptor, sealed) {
+        let plain = match reader.open(opener, needed.number, &needed.descriptor, sealed) {
             Ok(plain) => plain,
             Err(error) => {
                 self.lose(self.pieces_of(frame), error);

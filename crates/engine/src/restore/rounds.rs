@@ -46,7 +46,7 @@ impl Restorer<'_> {
             let piece = window.pieces[lost.piece];
             let frame = window.frames[piece.frame as usize];
             let chunks = self.reader.chunks();
-            chunks.set_bad(frame.container, frame.part, piece.chunk_offset, lost.reason.0);
+            chunks.set_bad(frame.container, frame.number, piece.chunk_offset, lost.reason.0);
         }
         for lost in &lost {
             let piece = window.pieces[lost.piece];

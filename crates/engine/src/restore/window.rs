@@ -54,7 +54,7 @@ pub struct NeededFrame {
     /// Its container.
     pub container: ContainerId,
     /// Its number there.
-    pub part: u32,
+    pub number: u32,
     /// Where and how it is stored.
     pub descriptor: FrameDescriptor,
 }
@@ -138,27 +138,28 @@ impl Window {
         Ok(())
     }
 
-    fn frame(&mut self, location: &Location, part: u32) -> Result<u32> {
+    fn frame(&mut self, location: &Location, number: u32) -> Result<u32> {
         let container = location.container;
-        if let Some((last, last_part, place)) = self.last
+        if let Some((last, last_number, place)) = self.last
             && last == container
-            && last_part == part
+            && last_number == number
         {
             return Ok(place);
         }
-        let place = match self.places.get(&(container, part)) {
+        let place = match self.places.get(&(container, number)) {
             Some(place) => *place,
             None => {
-                let descriptor = *location.section.frames.get(part as usize).ok_or_else(|| {
-                    Error::damaged(format!("container {container} has no frame {part}"))
-                })?;
+                let descriptor =
+                    *location.section.frames.get(number as usize).ok_or_else(|| {
+                        Error::damaged(format!("container {container} has no frame {number}"))
+                    })?;
                 let place = self.frames.len() as u32;
-                self.frames.push(NeededFrame { container, part, descriptor });
-                self.places.insert((container, part), place);
+                self.frames.push(NeededFrame { container, number, descriptor });
+                self.places.insert((container, number), place);
                 place
             }
         };
-        self.last = Some((container, part, place));
+        self.last = Some((container, number, place));
         Ok(place)
     }
 
@@ -172,8 +173,8 @@ impl Window {
         for read in &plan.reads {
             let mut wanted: Vec<Piece> =
                 plan.places_of(read).iter().map(|&place| self.pieces[place as usize]).collect();
-            let part = |piece: &Piece| self.frames[piece.frame as usize].part;
-            wanted.sort_unstable_by_key(|piece| (part(piece), piece.chunk_offset));
+            let number = |piece: &Piece| self.frames[piece.frame as usize].number;
+            wanted.sort_unstable_by_key(|piece| (number(piece), piece.chunk_offset));
             let first = sorted.frames.len();
             for same in wanted.chunk_by(|a, b| a.frame == b.frame) {
                 let frame = sorted.frames.len() as u32;
@@ -218,7 +219,7 @@ impl Window {
         let mut order: Vec<u32> = (0..self.frames.len() as u32).collect();
         order.sort_unstable_by_key(|&place| {
             let frame = &self.frames[place as usize];
-            (frame.container, frame.part)
+            (frame.container, frame.number)
         });
         let mut ranks = vec![0u32; order.len()];
         for (rank, &place) in order.iter().enumerate() {
