@@ -5,7 +5,7 @@
 //! counts; if it fails, that is an error and the next is not tried. An empty password is refused.
 
 use crate::files;
-use crate::signals::guarding_terminal;
+use crate::signals::{self, guarding_terminal};
 use onefold_engine::repository::Password;
 use onefold_types::error::Context;
 use onefold_types::{Error, ErrorKind, Result};
@@ -187,8 +187,13 @@ fn ask(question: &str) -> Result<Password> {
              --password-file or --password-command (there is no terminal to ask at)"
         )));
     }
-    let answer = guarding_terminal(|| rpassword::prompt_password(question))
-        .map_err(|cause| Error::io("asking for the password", cause).with_kind(ErrorKind::Io))?;
+    let answer = guarding_terminal(|| rpassword::prompt_password(question)).map_err(|cause| {
+        match cause.kind() {
+            // Ctrl-C, which is a key like any other while a password is typed.
+            std::io::ErrorKind::Interrupted => signals::end(),
+            _ => Error::io("asking for the password", cause).with_kind(ErrorKind::Io),
+        }
+    })?;
     finish(Zeroizing::new(answer.into_bytes()))
 }
 

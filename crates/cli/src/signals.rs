@@ -53,12 +53,13 @@ fn lock() -> MutexGuard<'static, Option<(File, Termios)>> {
     ASKING.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// From now on signals end the program here, until [`catch`] has taken them over.
+/// From now on signals end the program here, until [`catch`] has taken them over. If there can be no
+/// thread for that they are left as they are.
 fn watch() {
-    let Ok(mut signals) = Signals::new(heard()) else { return };
-    let watching = std::thread::Builder::new().name("terminal".to_owned());
-    // Without the thread signals would be heard by nobody; there is memory for one at the start.
-    let _ = watching.spawn(move || {
+    let (ready, is_ready) = std::sync::mpsc::channel();
+    let watching = std::thread::Builder::new().name("terminal".to_owned()).spawn(move || {
+        let Ok(mut signals) = Signals::new(heard()) else { return };
+        let _ = ready.send(());
         for _ in signals.forever() {
             if let Some((tty, before)) = lock().take() {
                 let _ = tcsetattr(&tty, OptionalActions::Now, &before);
@@ -66,10 +67,21 @@ fn watch() {
             } else if IS_CAUGHT.load(Ordering::Relaxed) {
                 continue;
             }
-            eprintln!("error: interrupted");
-            std::process::exit(i32::from(INTERRUPTED));
+            end();
         }
     });
+    if watching.is_ok() {
+        // An error: the thread has ended and taken over nothing.
+        let _ = is_ready.recv();
+    }
+}
+
+/// Ends the program as one that was interrupted; says so once, whichever threads get here.
+pub fn end() -> ! {
+    static ENDING: Mutex<()> = Mutex::new(());
+    let _first = ENDING.lock().unwrap_or_else(PoisonError::into_inner);
+    eprintln!("error: interrupted");
+    std::process::exit(i32::from(INTERRUPTED));
 }
 
 /// The signals that are not ignored.

@@ -209,16 +209,14 @@ pub fn check(
     report.problems.extend(quarantine.problems.iter().cloned());
 
     let inventory = containers::inventory(repository, options, &quarantine.ids, job, &mut report)?;
-    let has_lost_all =
-        list.snapshots.is_empty() && seems_lost(repository, &inventory, &mut report)?;
-    let has_lost_some = tell_of_lost_sessions(repository, &list, &inventory, &mut report)?;
+    let has_lost_sessions = tell_of_lost_sessions(repository, &list, &inventory, &mut report)?;
     let mut coverage = index::check_runs(repository, &inventory, job, &mut report)?;
     index::check_packs(repository, &inventory, job, &mut coverage, &mut report)?;
 
     let resolver = Resolver::new(repository, inventory, coverage)?;
     let mut trees = Trees::new(resolver, repository.memory().restore_window_chunks, job);
     check_snapshots(repository, &list.snapshots, &mut trees, &mut report)?;
-    if !list.lost.is_empty() || list.has_strays || has_lost_all || has_lost_some {
+    if !list.lost.is_empty() || list.has_strays || has_lost_sessions {
         report.roots = roots::find(repository, &list.snapshots, &mut trees)?;
     }
     report.problems.append(&mut trees.problems);
@@ -231,29 +229,8 @@ pub fn check(
     Ok(report)
 }
 
-/// Whether there are containers of no session that is announced or has ended, and nothing tells
-/// that there ever was a snapshot; says so.
-fn seems_lost(
-    repository: &Repository,
-    inventory: &containers::Inventory,
-    report: &mut CheckReport,
-) -> Result<bool> {
-    if !Forgotten::load(repository)?.ids.is_empty() {
-        return Ok(false);
-    }
-    let strays = evidence::without_session(repository, inventory.contents.keys())?;
-    if strays > 0 {
-        report.problems.push(format!(
-            "there are {strays} container(s) of which nothing tells who has stored them, and no \
-             record of any snapshot, not even of a forgotten one: if the directory '{}' was lost, \
-             bring it back from a copy of the store",
-            layout::OUTCOMES
-        ));
-    }
-    Ok(strays > 0)
-}
-
-/// Names the sessions of which only containers tell; whether there are any.
+/// Names the sessions of which only containers tell, and counts the containers that nothing explains
+/// where nothing tells that there ever was a snapshot; whether there are any.
 fn tell_of_lost_sessions(
     repository: &Repository,
     list: &SnapshotList,
@@ -268,9 +245,22 @@ fn tell_of_lost_sessions(
         }
         Err(error) => return Err(error),
     };
-    let lost = inventory.sessions.difference(&known).filter(|id| !list.lost.contains(id));
+    let is_known = |id: &Option<SessionId>| id.is_some_and(|id| known.contains(&id));
+    let unexplained = inventory.sessions.iter().filter(|(id, _)| !is_known(id));
     let before = report.problems.len();
-    report.problems.extend(lost.map(|id| evidence::only_containers_tell_of(*id)));
+    if list.snapshots.is_empty() && Forgotten::load(repository)?.ids.is_empty() {
+        let strays: u64 = unexplained.clone().map(|(_, count)| count).sum();
+        report.problems.extend((strays > 0).then(|| {
+            format!(
+                "there are {strays} container(s) of which nothing tells what became of who has \
+                 stored them, and no record of any snapshot, not even of a forgotten one: if the \
+                 directory '{}' was lost, bring it back from a copy of the store",
+                layout::OUTCOMES
+            )
+        }));
+    }
+    let lost = unexplained.filter_map(|(id, _)| *id).filter(|id| !list.lost.contains(id));
+    report.problems.extend(lost.map(evidence::only_containers_tell_of));
     Ok(report.problems.len() > before)
 }
 

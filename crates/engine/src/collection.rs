@@ -116,8 +116,8 @@ impl FromStr for MarkAlgorithm {
     }
 }
 
-/// Snapshots that are asked for the order of copies.
-const ORDERING_SNAPSHOTS_MAX: usize = 8;
+/// Snapshots that are asked for the order of copies, unless said otherwise.
+pub const ORDERING_SNAPSHOTS_MAX: usize = 8;
 
 /// How to collect.
 #[derive(Clone, Debug)]

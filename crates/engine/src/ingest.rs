@@ -149,7 +149,7 @@ pub struct BackupOptions {
 /// Threads of a backup that was not told how many.
 const THREADS_DEFAULT: usize = 2;
 
-/// What the program does unasked, without names in the record.
+/// What the program chooses unasked, in one stream on two threads, without names in the record.
 impl Default for BackupOptions {
     fn default() -> Self {
         Self {

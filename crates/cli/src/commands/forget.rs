@@ -283,6 +283,9 @@ fn give_up(
     }
     let count = counted(chosen.len() as u64, "snapshot");
     if arguments.dry_run {
+        for id in &chosen {
+            forgetting::refuse_unless_lost(repository, *id)?;
+        }
         context.output.note(&format!("would give up {count}; nothing was changed"))?;
     } else {
         let by = format!("{}@{}", user_name(), host_name());

@@ -173,7 +173,15 @@ fn r59_the_newest_record_is_missed_although_no_other_names_it() {
     let refused = sandbox.run(&["gc", "--space-goal", "all"]).expect(1);
     assert!(refused.stderr.contains(&newest), "{}", refused.stderr);
     assert_eq!(containers(&sandbox), before);
-    sandbox.run(&["forget", "--give-up", &newest.replace('a', "b")]).expect(1);
+    let (unknown, known) = (newest.replace('a', "b"), kept.as_str());
+    for id in [unknown.as_str(), known] {
+        let refusals = [vec!["-n"], vec![]].map(|more| {
+            let arguments = [vec!["forget", "--give-up", id], more].concat();
+            sandbox.run(&arguments).expect(1).stderr
+        });
+        assert_eq!(refusals[0], refusals[1], "a dry run says what the run says");
+    }
+    sandbox.run(&["forget", "--give-up", &newest, "-n"]).expect(0);
     sandbox.run(&["forget", "--give-up", &newest]).expect(0);
     sandbox.run(&["gc", "--space-goal", "all"]).expect(0);
     assert!(containers(&sandbox) < before);

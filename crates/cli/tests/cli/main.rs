@@ -21,6 +21,7 @@
 //! | [`newer`] | records of a newer version |
 //! | [`remedies`] | what messages tell the user to do, done |
 //! | [`keys`] | keys that are rotated |
+//! | [`terminal`] | what is asked and shown there |
 //! | [`looking`] | ls, find, diff, dump, cat, stats |
 
 mod bounds;
@@ -48,3 +49,4 @@ mod restoring;
 mod sources;
 mod streams;
 mod support;
+mod terminal;

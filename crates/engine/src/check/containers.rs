@@ -98,8 +98,8 @@ pub struct Inventory {
     pub damaged: BTreeMap<ContainerId, Damage>,
     /// Containers every byte of which was verified.
     pub verified_whole: BTreeSet<ContainerId>,
-    /// The sessions that containers name.
-    pub sessions: BTreeSet<SessionId>,
+    /// How many containers name which session; `None`: no session.
+    pub sessions: BTreeMap<Option<SessionId>, u64>,
 }
 
 impl Inventory {
@@ -157,7 +157,9 @@ pub fn inventory(
         inventory.contents.extend(part.inventory.contents);
         inventory.damaged.extend(part.inventory.damaged);
         inventory.verified_whole.extend(part.inventory.verified_whole);
-        inventory.sessions.extend(part.inventory.sessions);
+        for (session, count) in part.inventory.sessions {
+            *inventory.sessions.entry(session).or_default() += count;
+        }
     }
     Ok(inventory)
 }
@@ -319,7 +321,7 @@ impl Worker<'_> {
         let section = reader::open_section(self.repository, id, sealed)?;
         let contents = Contents { section_checksum, prefixes: PrefixSum::of(&section) };
         self.inventory.contents.insert(id, contents);
-        self.inventory.sessions.extend(section.session);
+        *self.inventory.sessions.entry(section.session).or_default() += 1;
         Ok(section)
     }
 

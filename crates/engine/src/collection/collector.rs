@@ -228,7 +228,7 @@ impl<'a> Collector<'a> {
         evidence.extend(changes.proved());
         let tombstones = forgotten.ids;
         let changes = changes.newest_but(&tombstones);
-        if self.options.allow_empty {
+        if self.options.allow_empty && !self.options.mark_only {
             forgetting::give_up_lost_sessions(self.repository)?;
         }
         let mut known = BTreeSet::new();
@@ -353,7 +353,10 @@ impl<'a> Collector<'a> {
         }
         let mut inventory = Inventory::take(self.repository, &index.covered())?;
         inventory.distrust(&quarantine::load_ids(self.repository)?);
-        inventory.refuse_lost_sessions(self.repository)?;
+        // Whoever is told to give them up, and only looks, has not given them up.
+        if !self.options.allow_empty || !self.options.mark_only {
+            inventory.refuse_lost_sessions(self.repository)?;
+        }
         Ok((index, inventory))
     }
 

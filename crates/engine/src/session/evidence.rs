@@ -99,7 +99,7 @@ impl Evidence {
 /// first one is saved.
 pub fn strays(repository: &Repository) -> Result<u64> {
     match Forgotten::load(repository)?.ids.is_empty() {
-        true => without_session(repository, &list::container_names(repository)?),
+        true => Ok(unexplained(repository, &list::container_names(repository)?)?.containers),
         false => Ok(0),
     }
 }
@@ -113,40 +113,37 @@ pub fn known_sessions(repository: &Repository) -> Result<BTreeSet<SessionId>> {
     Ok(sessions)
 }
 
-/// How many of these containers, which were listed before, are of no known session. Those of a
-/// collector are of none: it copies what a session has stored, whose outcome stays.
-pub fn without_session<'a>(
-    repository: &Repository,
-    containers: impl IntoIterator<Item = &'a ContainerId>,
-) -> Result<u64> {
-    let sessions = known_sessions(repository)?;
-    let mut count = 0;
-    for id in containers {
-        match reader::read_section(repository, *id) {
-            Ok(section) if section.session.is_some_and(|id| sessions.contains(&id)) => {}
-            Ok(_) => count += 1,
-            Err(error) if error.kind() == ErrorKind::NotFound => {}
-            // What cannot be read may be anybody's.
-            Err(error) if error.is_damage() => count += 1,
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(count)
+/// Containers that no known session explains.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Unexplained {
+    /// How many there are. Those of a collector are of no session: it copies what a session has
+    /// stored, whose outcome stays.
+    pub containers: u64,
+    /// The sessions that they name: their records were lost.
+    pub sessions: BTreeSet<SessionId>,
 }
 
-/// The sessions that containers name and that are not known: their records were lost.
-pub fn lost_sessions(repository: &Repository) -> Result<BTreeSet<SessionId>> {
-    let containers = list::container_names(repository)?;
+/// Those of these containers, which were listed before.
+pub fn unexplained<'a>(
+    repository: &Repository,
+    containers: impl IntoIterator<Item = &'a ContainerId>,
+) -> Result<Unexplained> {
     let known = known_sessions(repository)?;
-    let mut lost = BTreeSet::new();
+    let mut found = Unexplained::default();
     for id in containers {
-        match reader::read_section(repository, id) {
-            Ok(section) => lost.extend(section.session.filter(|id| !known.contains(id))),
-            Err(error) if error.is_damage() => {}
+        let session = match reader::read_section(repository, *id) {
+            Ok(section) => section.session,
+            Err(error) if error.kind() == ErrorKind::NotFound => continue,
+            // What cannot be read may be anybody's.
+            Err(error) if error.is_damage() => None,
             Err(error) => return Err(error),
+        };
+        if session.is_none_or(|id| !known.contains(&id)) {
+            found.containers += 1;
+            found.sessions.extend(session);
         }
     }
-    Ok(lost)
+    Ok(found)
 }
 
 /// The sentence about a session of which only containers tell.

@@ -275,17 +275,6 @@ fn frames_are_carried_and_what_is_dead_in_them_can_be_used_again() {
     }
 }
 
-#[test]
-fn copies_are_whole_in_every_order() {
-    for ordering_snapshots_max in [8, 1, 0] {
-        let saved = Saved::versions(Suite::None);
-        let options = CollectOptions { ordering_snapshots_max, ..everything() };
-        let report = collect(&saved.repository, &options, &job()).unwrap();
-        assert!(report.copied_chunks > 0 && report.kept.is_empty(), "{ordering_snapshots_max}");
-        saved.assert_whole();
-    }
-}
-
 fn stored_bytes(saved: &Saved) -> u64 {
     let mut bytes = 0;
     let add = &mut |listed: onefold_store::Listed| {

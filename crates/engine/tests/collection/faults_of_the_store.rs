@@ -3,6 +3,7 @@
 
 use crate::basics::{Saved, assert_refused, everything};
 use crate::steps::*;
+use crate::world::create_in;
 use onefold_crypto::Suite;
 use onefold_engine::check;
 use onefold_engine::collection::{CollectOptions, collect};
@@ -173,7 +174,8 @@ fn r59_a_plan_that_knew_more_outcomes_stops_a_collection() {
 
 #[test]
 fn r59_a_store_without_any_record_is_emptied_only_if_that_is_said() {
-    let (memory, repository) = create();
+    let memory = MemoryStore::recording();
+    let repository = create_in(&memory, Suite::None);
     let session = WriterSession::begin(&repository).unwrap();
     put_tree(&repository, &session, &[file("f", 1, 10_000)]);
     session.abandon();
@@ -183,6 +185,12 @@ fn r59_a_store_without_any_record_is_emptied_only_if_that_is_said() {
     });
     assert_loss_is_seen(&memory);
     let options = CollectOptions { allow_empty: true, ..everything() };
+    let looks = CollectOptions { mark_only: true, ..options.clone() };
+    let (written, there) = (memory.operations(), containers(&repository).len());
+    let planned = collect(&repository, &looks, &job()).unwrap();
+    assert_eq!(memory.operations(), written, "nothing was written");
+    assert_eq!(planned.deleted_containers, there as u64);
+    assert_loss_is_seen(&memory);
     collect(&repository, &options, &job()).unwrap();
     assert!(containers(&repository).is_empty());
     assert!(check_all(&repository).is_clean());

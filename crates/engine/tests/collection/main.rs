@@ -23,6 +23,7 @@ mod hints;
 mod holding;
 mod marking;
 mod model;
+mod ordering;
 mod power;
 mod readers;
 mod renewing;

@@ -18,7 +18,7 @@ impl Collector<'_> {
             return Ok(());
         }
         let containers = inventory.containers.iter().map(|container| &container.id);
-        match evidence::without_session(self.repository, containers)? {
+        match evidence::unexplained(self.repository, containers)?.containers {
             0 => Ok(()),
             strays => Err(Error::damaged(format!(
                 "the store holds {strays} container(s) of which nothing tells who has stored them, \
