@@ -11,7 +11,8 @@
 //! (protocol, R1: [`crate::index::current`]); only a chunk that is nowhere after that is reported,
 //! by name.
 //!
-//! Concurrency: a reader is shared by threads. What it passes over, it passes over for all of them.
+//! Concurrency: a reader is shared by threads. What it passes over, it passes over for all of them,
+//! and of several that want the same frame one reads it.
 
 use super::caches::ChunkCaches;
 use super::{Chunk, Location};
@@ -49,7 +50,12 @@ pub struct ChunkReader {
     sections: AtomicU64,
     frames: AtomicU64,
     index_pages: AtomicU64,
+    /// Held by whoever reads a frame of one of as many classes.
+    reading: [Mutex<()>; READING_LOCKS],
 }
+
+/// So many frames can be read at once, unless they happen to be of the same class.
+const READING_LOCKS: usize = 64;
 
 #[derive(Default)]
 struct PassedOver {
@@ -113,6 +119,7 @@ impl ChunkReader {
             sections: AtomicU64::new(0),
             frames: AtomicU64::new(0),
             index_pages: AtomicU64::new(0),
+            reading: [const { Mutex::new(()) }; READING_LOCKS],
         }
     }
 
@@ -384,6 +391,12 @@ impl ChunkReader {
         number: u32,
     ) -> Result<Arc<Vec<u8>>> {
         let key = (container, number);
+        if let Some(frame) = self.caches.frame(key) {
+            return Ok(frame);
+        }
+        // Whoever reads on asks for the same frame with the next request already.
+        let lock_number = (usize::from(container.0[0]) + number as usize) % READING_LOCKS;
+        let _reading = self.reading[lock_number].lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(frame) = self.caches.frame(key) {
             return Ok(frame);
         }
