@@ -107,7 +107,7 @@ impl RestoreEngine {
             )));
         }
         let layout = Layout::new(recipe, sizes);
-        Ok(self.served(&layout).into_plan(&layout))
+        self.served(&layout).into_plan(&layout)
     }
 
     fn served(&self, layout: &Layout) -> Served {
