@@ -222,20 +222,18 @@ impl<S: Sink> Work<'_, S> {
         Ok(())
     }
 
-    /// Where the frame ends in its container.
-    fn end_of(&self, frame: usize) -> u64 {
-        let descriptor = &self.window.frames[frame].descriptor;
-        descriptor.offset.saturating_add(u64::from(descriptor.stored_length))
-    }
-
     /// Bytes between the frame and the one before it; `None` if it does not lie behind that.
     fn gap_before(&self, frame: usize) -> Option<u64> {
-        self.window.frames[frame].descriptor.offset.checked_sub(self.end_of(frame - 1))
+        self.window.frames[frame]
+            .descriptor
+            .offset
+            .checked_sub(self.window.frames[frame - 1].descriptor.end())
     }
 
-    /// Bytes from the beginning of one frame to the end of another.
+    /// Bytes from the beginning of one frame to the end of another that lies behind it.
     fn span(&self, first: usize, last: usize) -> u64 {
-        self.end_of(last).saturating_sub(self.window.frames[first].descriptor.offset)
+        let frames = &self.window.frames;
+        frames[last].descriptor.end() - frames[first].descriptor.offset
     }
 
     /// Reads frames with one request, and delivers what is wanted from them.

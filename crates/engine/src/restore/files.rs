@@ -302,7 +302,7 @@ impl Restorer<'_> {
         let mut bytes = 0u64;
         while let Some((_, extent)) = comparison.next(&self.reader)? {
             self.job.interrupt.check()?;
-            bytes = bytes.saturating_add(extent.length);
+            bytes += extent.length;
         }
         Ok(bytes)
     }

@@ -19,7 +19,7 @@ use crate::repository::Repository;
 use crate::tree::{TreeReader, path};
 use onefold_format::node::{DirectoryPart, Entry, EntryKind, Node, Reference};
 use onefold_types::error::Context;
-use onefold_types::{ContainerId, Error, ErrorKind, Result, limits};
+use onefold_types::{ContainerId, Error, ErrorKind, Result, bug, limits};
 use rustix::fs::{FileType, Mode, Stat, StatVfsMountFlags};
 use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
@@ -264,7 +264,7 @@ impl Restorer<'_> {
         level.whole = false;
         let item = self.here();
         // Only damage is a loss: with more open files, say, they could be read.
-        let what = match error.is_damage() {
+        let what = match error.is_lost() {
             true => "entries of the directory are lost",
             false => "entries of the directory could not be read from the store",
         };
@@ -273,9 +273,10 @@ impl Restorer<'_> {
 
     fn item(&mut self, entry: Entry) -> Result<()> {
         let Some(level) = self.stack.last_mut() else {
-            return Ok(());
+            return Err(bug!("an item is in no directory"));
         };
         level.extra.remove(&entry.name);
+        // Places are advice: a chunk that is not where a wrong one says is looked for.
         let place_end = self.place.saturating_add(entry.chunks).saturating_add(entry.totals.chunks);
         let above_included = level.included;
         let path_length = self.path.len();
