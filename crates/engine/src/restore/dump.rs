@@ -224,7 +224,7 @@ impl Dumping<'_> {
             }
             window = self.find_again(&window, lost)?.sort();
         }
-        repeats.into_iter().try_for_each(|(from, piece)| self.stash.share(from, &piece))
+        repeats.into_iter().try_for_each(|(of, to)| self.stash.share(&of, to))
     }
 
     /// A window of what was lost, from other containers.
@@ -289,8 +289,8 @@ fn wanted_bytes(sorted: &SortedWindow, read: usize) -> u64 {
     pieces.iter().map(|piece| u64::from(piece.length)).sum()
 }
 
-/// A piece whose bytes stand at another offset already.
-type Repeat = (u64, Piece);
+/// A piece, and another offset at which its bytes are to stand.
+type Repeat = (Piece, u64);
 
 /// Some reads of a window with each chunk once, and the pieces of the chunks that come again.
 fn without_repeats(sorted: &SortedWindow, reads: Range<usize>) -> (SortedWindow, Vec<Repeat>) {
@@ -304,8 +304,7 @@ fn without_repeats(sorted: &SortedWindow, reads: Range<usize>) -> (SortedWindow,
             let pieces = &sorted.pieces[sorted.starts[frame]..sorted.starts[frame + 1]];
             for same in pieces.chunk_by(|a, b| a.chunk_offset == b.chunk_offset) {
                 window.pieces.push(Piece { frame: number, ..same[0] });
-                let from = same[0].file_offset;
-                repeats.extend(same[1..].iter().map(|piece| (from, *piece)));
+                repeats.extend(same[1..].iter().map(|piece| (same[0], piece.file_offset)));
             }
         }
         window.reads.push(first..window.frames.len());

@@ -29,9 +29,9 @@ pub struct Stash {
 }
 
 impl Stash {
-    /// Lets the bytes at `from` also stand where a piece wants them, which is of the same chunk.
-    pub fn share(&self, from: u64, piece: &Piece) -> Result<()> {
-        let (length, to) = (piece.length as usize, piece.file_offset);
+    /// Lets the bytes of a piece also stand at another offset.
+    pub fn share(&self, of: &Piece, to: u64) -> Result<()> {
+        let (from, length) = (of.file_offset, of.length as usize);
         let mut slices = self.lock();
         let holder = slices.range(..=from).next_back().and_then(|(start, slice)| {
             let skipped = (from - start) as usize;
@@ -43,7 +43,7 @@ impl Stash {
         let shared =
             Slice { buffer: Arc::clone(&slice.buffer), start: slice.start + skipped, length };
         let bytes = &shared.buffer[shared.start..shared.start + length];
-        self.ledger.deliver(to, bytes, std::slice::from_ref(piece));
+        self.ledger.deliver(to, bytes, std::slice::from_ref(of));
         insert(&mut slices, to, shared)
     }
 

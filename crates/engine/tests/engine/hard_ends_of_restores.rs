@@ -9,7 +9,7 @@ use onefold_engine::job::Collected;
 use onefold_engine::restore::{DumpOptions, RestoreOptions, dump, restore};
 use onefold_engine::session::SnapshotList;
 use onefold_engine::{InitOptions, Job, Repository};
-use onefold_format::node::{Entry, EntryKind};
+use onefold_format::node::Entry;
 use onefold_policy::restore_plan::RestoreEngine;
 use onefold_store::Store;
 use onefold_types::{Error, SessionId, limits};
@@ -122,7 +122,7 @@ impl Saved {
 
 fn directory_of(repository: &Arc<Repository>, id: SessionId, path: &Path) -> Entry {
     assert!(SnapshotList::load(repository).unwrap().get(id).is_some());
-    Entry { kind: EntryKind::Directory, name: Vec::new(), ..entry_at(repository, id, path) }
+    entry_at(repository, id, path)
 }
 
 #[test]
