@@ -53,8 +53,8 @@ fn lock() -> MutexGuard<'static, Option<(File, Termios)>> {
     ASKING.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// From now on signals end the program here, until [`catch`] has taken them over. If there can be no
-/// thread for that they are left as they are.
+/// From now on signals end the program here, until [`catch`] has taken them over. If there can be
+/// no thread for that they are left as they are.
 fn watch() {
     let (ready, is_ready) = std::sync::mpsc::channel();
     let watching = std::thread::Builder::new().name("terminal".to_owned()).spawn(move || {

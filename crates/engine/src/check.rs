@@ -229,8 +229,8 @@ pub fn check(
     Ok(report)
 }
 
-/// Names the sessions of which only containers tell, and counts the containers that nothing explains
-/// where nothing tells that there ever was a snapshot; whether there are any.
+/// Names the sessions of which only containers tell, and counts the containers that nothing
+/// explains where nothing tells that there ever was a snapshot; whether there are any.
 fn tell_of_lost_sessions(
     repository: &Repository,
     list: &SnapshotList,
