@@ -22,8 +22,8 @@
 //! Guarantees:
 //! - no byte is written that was not verified against its chunk's fingerprint;
 //! - a file that cannot be restored whole is named and counted, and never left looking whole (see
-//!   `output` for files that were there before); nor is one of which, whatever the reason, not every
-//!   byte of its entry was restored at its offset (see `ledger`);
+//!   `output` for files that were there before); nor is one of which not every byte was
+//!   restored at its offset, whatever the reason (see `ledger`);
 //! - nothing outside the target is written, whatever is planted in it (see `target`);
 //! - an interrupted restore removes the files it had not finished; running it again completes it.
 //!
