@@ -229,7 +229,7 @@ impl ChunkReader {
     /// Finds an instance of a chunk in place of one that could not be read, and says why that could
     /// not if there is none.
     pub fn locate_another(&self, fingerprint: &Fingerprint, reason: &str) -> Result<Location> {
-        self.locate(fingerprint).map_err(|error| match error.is_damage() {
+        self.locate(fingerprint).map_err(|error| match error.is_lost() {
             true => Error::new(error.kind(), format!("{error}: {reason}")),
             false => error,
         })
@@ -306,7 +306,7 @@ impl ChunkReader {
                 self.caches.keep_section(container, &section);
                 Ok(Some(section))
             }
-            Err(error) if error.is_damage() => {
+            Err(error) if error.is_lost() => {
                 self.set_unusable(container, error.kind());
                 Ok(None)
             }
@@ -335,7 +335,7 @@ impl ChunkReader {
             match read {
                 Ok(chunk) => return Ok(chunk),
                 // An instance fails once: this ends.
-                Err(error) if error.is_damage() => {
+                Err(error) if error.is_lost() => {
                     let chunk = location.descriptor();
                     let (frame, offset, reason) = (chunk.frame, chunk.offset, error.to_string());
                     self.set_bad(location.container, frame, offset, error.kind());
@@ -428,7 +428,7 @@ impl ChunkReader {
             }
             let ChunkDescriptor { fingerprint, length, level, .. } = *chunk;
             chunks.push(FrameChunk { fingerprint, length, level });
-            end = end.saturating_add(length);
+            end += length;
         }
         if end != descriptor.plain_length {
             return Err(Error::damaged("chunks do not fill their frame"));
