@@ -14,8 +14,9 @@
 //! # Invariants
 //! Pure: made of a list of snapshots, and never changed. A snapshot is a directory once, in `ids`,
 //! and everything else leads there: the kernel allows no directory to have two names. The number of
-//! a node follows from its path, so that it stays the same from one catalogue to the next; numbers
-//! of catalogues have [`CATALOGUE_BIT`], those of what is in snapshots do not.
+//! a node follows from its path, so that it stays the same from one catalogue to the next; that of a
+//! link also from where it leads, which the kernel keeps. Numbers of catalogues have
+//! [`CATALOGUE_BIT`], those of what is in snapshots do not.
 
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
@@ -159,7 +160,10 @@ impl Catalogue {
 
     /// Gives a name to a node; directories keep theirs.
     fn replace(&mut self, parent: u64, name: &[u8], time_ns: i64, node: Node) -> u64 {
-        let number = number_below(parent, name);
+        let number = match &node {
+            Node::Link(target) => number_below(number_below(parent, name), target),
+            Node::Directory(_) | Node::Snapshot(_) => number_below(parent, name),
+        };
         let mut above = parent;
         while let Some(placed) = self.nodes.get_mut(&above) {
             placed.time_ns = placed.time_ns.max(time_ns);
@@ -168,10 +172,14 @@ impl Catalogue {
             }
             above = placed.parent;
         }
-        let is_directory = matches!(self.node(number), Some(Node::Directory(_)));
-        if !is_directory || matches!(node, Node::Directory(_)) {
-            self.nodes.insert(number, Placed { parent, time_ns, node });
+        let before = self.child(parent, name);
+        if let Some(before) = before
+            && matches!(self.node(before), Some(Node::Directory(_)))
+        {
+            return before;
         }
+        before.and_then(|before| self.nodes.remove(&before));
+        self.nodes.insert(number, Placed { parent, time_ns, node });
         if let Some(Placed { node: Node::Directory(children), .. }) = self.nodes.get_mut(&parent) {
             children.insert(name.to_vec(), number);
         }

@@ -54,6 +54,8 @@ const SEEK_HOLE: i32 = 4;
 
 /// Files that can be read on without finding out again where they are.
 const FILES_KEPT: NonZeroUsize = NonZeroUsize::new(16).expect("some files");
+/// What was there in a catalogue before: the kernel looks its name up again.
+const OVER: Errno = Errno::ESTALE;
 /// The kernel asks no second time for what it was answered so.
 const NEVER: Errno = Errno::ENOSYS;
 
@@ -135,7 +137,7 @@ impl SnapshotFilesystem {
 
     /// The entry of a number, and the directory that it is in.
     fn entry(&self, number: u64) -> Answer<(Arc<Directory>, Entry)> {
-        let address = self.inodes().address(number).ok_or(Errno::ENOENT)?;
+        let address = self.inodes().address(number).ok_or(OVER)?;
         match self.listings.entry(&address) {
             Ok(entry) => Ok((address.directory, entry)),
             Err(error) => Err(self.failed_in(&address.directory, &error)),
@@ -171,7 +173,8 @@ impl SnapshotFilesystem {
         if is_catalogued(number) {
             return match self.snapshots.catalogue().node(number) {
                 Some(Node::Link(target)) => Ok(target.clone()),
-                _ => Err(Errno::EINVAL),
+                Some(_) => Err(Errno::EINVAL),
+                None => Err(OVER),
             };
         }
         match self.entry(number)?.1 {
@@ -236,7 +239,7 @@ impl SnapshotFilesystem {
             None => {
                 let catalogue = self.snapshots.current(&self.problems);
                 let Some(Node::Directory(_)) = catalogue.node(number) else {
-                    return Err(Errno::ENOTDIR);
+                    return Err(OVER);
                 };
                 catalogue.above(number).map_or(ROOT, |(above, _)| above)
             }
@@ -287,7 +290,7 @@ impl SnapshotFilesystem {
     ) -> Answer<()> {
         let catalogue = self.snapshots.catalogue();
         let Some(Node::Directory(children)) = catalogue.node(number) else {
-            return Err(Errno::ENOTDIR);
+            return Err(OVER);
         };
         for (ordinal, (name, number)) in children.iter().enumerate().skip(from as usize) {
             let known = of_catalogue(&catalogue, *number)?;
@@ -311,8 +314,8 @@ fn is_catalogued(number: u64) -> bool {
 }
 
 fn of_catalogue(catalogue: &Catalogue, number: u64) -> Answer<FileAttr> {
-    let node = catalogue.node(number).ok_or(Errno::ENOENT)?;
-    let (_, time_ns) = catalogue.above(number).ok_or(Errno::ENOENT)?;
+    let node = catalogue.node(number).ok_or(OVER)?;
+    let (_, time_ns) = catalogue.above(number).ok_or(OVER)?;
     let (kind, size) = match node {
         Node::Link(target) => (FileType::Symlink, target.len() as u64),
         Node::Directory(_) | Node::Snapshot(_) => (FileType::Directory, 0),

@@ -57,12 +57,15 @@ pub struct ChunkReader {
 /// So many frames can be read at once, unless they happen to be of the same class.
 const READING_LOCKS: usize = 64;
 
+/// An instance of a chunk: container, frame, and offset in the frame.
+type Instance = (ContainerId, u32, u32);
+
 #[derive(Default)]
 struct PassedOver {
     /// Containers that are damaged.
     unusable: BTreeSet<ContainerId>,
-    /// Instances of chunks that could not be read: container, frame, and offset in the frame.
-    bad: HashSet<(ContainerId, u32, u32)>,
+    /// Instances of chunks that could not be read.
+    bad: HashSet<Instance>,
     /// Containers that were not found; forgotten when the index is opened again.
     gone: BTreeSet<ContainerId>,
 }
@@ -326,7 +329,30 @@ impl ChunkReader {
     }
 
     /// The same for whoever knows where it is: there first, and then wherever else it is.
-    pub fn read_from(&self, mut location: Location, held: &[Chunk]) -> Result<Chunk> {
+    pub fn read_from(&self, location: Location, held: &[Chunk]) -> Result<Chunk> {
+        let mut in_the_way = Vec::new();
+        let read = self.read_anywhere(location, held, &mut in_the_way);
+        if in_the_way.is_empty() {
+            return read;
+        }
+        // What the device does not give now it may give later.
+        for (instance, _) in &in_the_way {
+            self.passed_over().bad.remove(instance);
+        }
+        match read {
+            // Not lost, as long as there is an instance that was only in the way.
+            Err(error) if error.is_lost() => Err(in_the_way.swap_remove(0).1),
+            read => read,
+        }
+    }
+
+    /// Tries one instance after another; those go to `in_the_way` that the device did not give.
+    fn read_anywhere(
+        &self,
+        mut location: Location,
+        held: &[Chunk],
+        in_the_way: &mut Vec<(Instance, Error)>,
+    ) -> Result<Chunk> {
         loop {
             let read = match held.iter().find_map(|chunk| chunk.frame_of(&location)) {
                 Some(plain) => self.verified(&location, Arc::clone(plain)),
@@ -335,11 +361,14 @@ impl ChunkReader {
             match read {
                 Ok(chunk) => return Ok(chunk),
                 // An instance fails once: this ends.
-                Err(error) if error.is_lost() => {
-                    let chunk = location.descriptor();
-                    let (frame, offset, reason) = (chunk.frame, chunk.offset, error.to_string());
-                    self.set_bad(location.container, frame, offset, error.kind());
-                    location = self.locate_another(&location.descriptor().fingerprint, &reason)?;
+                Err(error) if error.is_unreadable() => {
+                    let (container, chunk) = (location.container, *location.descriptor());
+                    let reason = error.to_string();
+                    self.set_bad(container, chunk.frame, chunk.offset, error.kind());
+                    if !error.is_lost() {
+                        in_the_way.push(((container, chunk.frame, chunk.offset), error));
+                    }
+                    location = self.locate_another(&chunk.fingerprint, &reason)?;
                 }
                 Err(error) => return Err(error),
             }

@@ -87,6 +87,8 @@ mod tests {
         (0..3).map(piece).collect()
     }
 
+    type Deliver<'a> = &'a dyn Fn(&Ledger, &[Piece]);
+
     fn balance(deliver: impl Fn(&Ledger, &[Piece])) -> Result<()> {
         let (ledger, pieces) = (Ledger::default(), pieces());
         for piece in &pieces {
@@ -129,7 +131,7 @@ mod tests {
             ledger.deliver(10_000, &[0; 200], &[all[0], all[2]]);
             each(ledger, &all[1..2]);
         };
-        let cases: [&dyn Fn(&Ledger, &[Piece]); 7] = [
+        let cases: [Deliver<'_>; 7] = [
             &|ledger, all| each(ledger, &all[..2]),
             &|ledger, all| each(ledger, &[all, &all[1..2]].concat()),
             &|ledger, all| each(ledger, &[all[0], all[1], all[1]]),

@@ -13,7 +13,7 @@ use onefold_engine::statistics::statistics;
 use onefold_format::layout;
 use onefold_store::layers::{Call, Fault, Faulty, Operation};
 use onefold_store::{Blobs, MemoryStore};
-use onefold_types::{ErrorKind, Fingerprint};
+use onefold_types::{ContainerId, ErrorKind, Fingerprint};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -254,4 +254,46 @@ fn what_a_check_does_not_list_it_counts() {
     let report = check_all(&repository);
     assert_eq!((report.problems.len(), report.problems_more), (1000, 3));
     assert!(!report.is_clean());
+}
+
+#[test]
+fn i13_a_chunk_that_the_device_does_not_give_is_read_elsewhere_and_is_not_lost() {
+    let (memory, repository) = create();
+    let bytes = random_bytes(1, 3_000);
+    let fingerprint = repository.fingerprinter().data(&bytes);
+    for _ in 0..2 {
+        let store = chunk_store_avoiding(&repository, containers(&repository));
+        let mut stream = store.stream().unwrap();
+        put_chunk(&mut stream, fingerprint, &bytes);
+        stream.finish().unwrap();
+        store.finish().unwrap();
+    }
+    let refused = Arc::new(std::sync::Mutex::new(Vec::<String>::new()));
+    let names = Arc::clone(&refused);
+    let failing =
+        failing(&memory, move |call| names.lock().unwrap().iter().any(|name| name == call.name));
+    let instances: Vec<_> = containers(&repository).into_iter().collect();
+    assert_eq!(instances.len(), 2);
+    let refuse = |ids: &[ContainerId]| {
+        *refused.lock().unwrap() = ids.iter().map(|id| layout::container(*id)).collect();
+    };
+    // Knows where both instances are, and has read neither.
+    let reader = || {
+        refuse(&[]);
+        let reader = ChunkReader::apart(&failing).unwrap();
+        let known = instances.iter().filter_map(|id| reader.locate_in(*id, &fingerprint).unwrap());
+        assert_eq!(known.count(), 2);
+        reader
+    };
+    for id in &instances {
+        let reader = reader();
+        refuse(&[*id]);
+        assert_eq!(*reader.read(&fingerprint).unwrap(), bytes[..]);
+    }
+    let reader = reader();
+    refuse(&instances);
+    assert_eq!(reader.read(&fingerprint).unwrap_err().kind(), ErrorKind::Io);
+    // It was in the way, not lost, and nobody remembers it.
+    refuse(&instances[..1]);
+    assert_eq!(*reader.read(&fingerprint).unwrap(), bytes[..]);
 }
