@@ -17,6 +17,7 @@ pub mod init;
 pub mod key;
 pub mod ls;
 pub mod maintain;
+pub mod mount;
 pub mod recover;
 pub mod restore;
 pub mod saying;
@@ -89,6 +90,8 @@ pub enum Command {
     Restore(restore::RestoreArguments),
     /// Write a file of a snapshot to standard output
     Dump(dump::DumpArguments),
+    /// Show all snapshots as a directory
+    Mount(mount::MountArguments),
     /// Make a new snapshot of the content of another, without copying data
     #[command(visible_alias = "fastcopy")]
     CopySnapshot(copy_snapshot::CopySnapshotArguments),
@@ -150,6 +153,7 @@ fn dispatch(context: &Context, command: Command) -> Result<Outcome> {
         Command::Diff(arguments) => diff::run(context, &arguments),
         Command::Restore(arguments) => restore::run(context, &arguments),
         Command::Dump(arguments) => dump::run(context, &arguments),
+        Command::Mount(arguments) => mount::run(context, &arguments),
         Command::CopySnapshot(arguments) => copy_snapshot::run(context, &arguments),
         Command::Synthesize(arguments) => synthesize::run(context, &arguments),
         Command::Forget(arguments) => forget::run(context, &arguments),

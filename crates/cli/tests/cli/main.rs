@@ -21,6 +21,7 @@
 //! | [`newer`] | records of a newer version |
 //! | [`remedies`] | what messages tell the user to do, done |
 //! | [`keys`] | keys that are rotated |
+//! | [`mounting`] | snapshots as a directory |
 //! | [`terminal`] | what is asked and shown there |
 //! | [`looking`] | ls, find, diff, dump, cat, stats |
 
@@ -38,6 +39,7 @@ mod json;
 mod keys;
 mod looking;
 mod losses;
+mod mounting;
 mod newer;
 mod open_files;
 mod places;

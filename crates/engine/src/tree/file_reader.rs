@@ -119,6 +119,32 @@ impl FileReader {
         Ok(length)
     }
 
+    /// The first offset from one on that holds data; `None` if there is none before the end.
+    pub fn next_data(&self, offset: u64) -> Result<Option<u64>> {
+        Ok(self.next_extent(offset, false)?.filter(|found| *found < self.size))
+    }
+
+    /// The first offset from one on that lies in a hole, as what is behind the end does; `None`
+    /// from the end on.
+    pub fn next_hole(&self, offset: u64) -> Result<Option<u64>> {
+        self.next_extent(offset, true)
+    }
+
+    /// The first offset from one on that lies in a hole, or in data, or is the end.
+    fn next_extent(&self, mut offset: u64, is_hole: bool) -> Result<Option<u64>> {
+        if offset >= self.size {
+            return Ok(None);
+        }
+        while offset < self.size {
+            let (start, extent) = self.find(offset)?;
+            if extent.is_hole() == is_hole {
+                break;
+            }
+            offset = start + extent.length;
+        }
+        Ok(Some(offset))
+    }
+
     /// Reads as much as the extent at an offset has.
     fn read_extent(&self, at: u64, rest: &mut [u8]) -> Result<usize> {
         let (start, extent) = self.find(at)?;

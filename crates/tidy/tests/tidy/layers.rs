@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use std::process::Command;
 
 /// Every crate and its layer. A new crate is given one here.
-const LAYERS: [(&str, u8); 11] = [
+const LAYERS: [(&str, u8); 12] = [
     ("onefold-types", 0),
     ("onefold-crypto", 1),
     ("onefold-chunking", 1),
@@ -16,6 +16,7 @@ const LAYERS: [(&str, u8); 11] = [
     ("onefold-policy", 1),
     ("onefold-store", 1),
     ("onefold-engine", 2),
+    ("onefold-mount", 3),
     ("onefold-cli", 4),
     ("onefold-benchmark", 4),
     ("onefold-lab", 4),

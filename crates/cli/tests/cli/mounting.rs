@@ -1,0 +1,423 @@
+//! Snapshots that are mounted, looked into by other programs as any other directory.
+//!
+//! It takes the device of FUSE and the right to mount. Where one is missing, standard error says
+//! so.
+
+use crate::collecting::random_bytes;
+use crate::support::Sandbox;
+use rustix::fs::{SeekFrom, XattrFlags, lgetxattr, llistxattr, lsetxattr, seek};
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::Read;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+const MIB: usize = 1 << 20;
+/// What waits longer for something than this waits in vain.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn succeeds(program: &str, arguments: &[&str]) -> bool {
+    Command::new(program).args(arguments).output().is_ok_and(|output| output.status.success())
+}
+
+/// Whether anything can be mounted here; says so if not.
+fn can_mount() -> bool {
+    let device = File::options().read(true).write(true).open("/dev/fuse");
+    let probe = tempfile::tempdir().unwrap();
+    let at = probe.path().to_str().unwrap();
+    let may = succeeds("mount", &["-t", "tmpfs", "tmpfs", at]) && succeeds("umount", &[at]);
+    if device.is_err() || !may {
+        eprintln!("SKIPPED: mounts were not tested: it takes /dev/fuse and the right to mount");
+    }
+    device.is_ok() && may
+}
+
+/// A mount that ends with the test.
+struct Mount {
+    process: Option<Child>,
+    point: PathBuf,
+}
+
+impl Mount {
+    fn new(sandbox: &Sandbox, more: &[&str]) -> Self {
+        let point = sandbox.path("mount point");
+        // What is left by one that was killed cannot be looked at.
+        let _ = fs::create_dir(&point);
+        let arguments = [&["mount", point.to_str().unwrap()], more].concat();
+        let process = sandbox.command(&arguments).stdin(Stdio::null()).spawn().unwrap();
+        let mut mount = Self { process: Some(process), point };
+        let begun = Instant::now();
+        while !mount.point.join("ids").is_dir() {
+            assert!(begun.elapsed() < PATIENCE, "nothing was mounted");
+            if mount.process.as_mut().unwrap().try_wait().unwrap().is_some() {
+                panic!("ended: {:?}", mount.process.take().unwrap().wait_with_output());
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        mount
+    }
+
+    fn at(&self, path: &str) -> PathBuf {
+        self.point.join(path)
+    }
+
+    fn signal(&self, signal: &str) {
+        let process = self.process.as_ref().unwrap().id().to_string();
+        assert!(succeeds("kill", &[signal, &process]));
+    }
+
+    /// Waits until it has ended; what it said.
+    fn ended(mut self) -> Output {
+        let output = self.process.take().unwrap().wait_with_output().unwrap();
+        assert_eq!(output.status.code(), Some(0), "{output:?}");
+        output
+    }
+
+    fn end(self) -> Output {
+        self.signal("-TERM");
+        self.ended()
+    }
+}
+
+impl Drop for Mount {
+    fn drop(&mut self) {
+        if let Some(mut process) = self.process.take() {
+            let _ = process.kill();
+            let _ = process.wait();
+        }
+        let _ = succeeds("umount", &["-l", self.point.to_str().unwrap()]);
+    }
+}
+
+/// What programs see of an item, but for its number.
+fn seen(path: &Path) -> (u32, u64, u32, u32, i64, i64, u64) {
+    let of = path.symlink_metadata().unwrap();
+    let device = if of.file_type().is_char_device() { of.rdev() } else { 0 };
+    let size = if of.is_dir() { 0 } else { of.size() };
+    (of.mode(), size, of.uid(), of.gid(), of.mtime(), of.mtime_nsec(), device)
+}
+
+fn xattrs(path: &Path) -> BTreeMap<Vec<u8>, Vec<u8>> {
+    let mut names = vec![0; 4096];
+    let length = llistxattr(path, &mut names[..]).unwrap();
+    let names = names[..length].split(|byte| *byte == 0).filter(|name| !name.is_empty());
+    let value = |name: &[u8]| {
+        let mut value = vec![0; 4096];
+        let length = lgetxattr(path, name, &mut value[..]).unwrap();
+        value.truncate(length);
+        value
+    };
+    names.map(|name| (name.to_vec(), value(name))).collect()
+}
+
+/// Everything below a directory is as it is below another, names, bytes, links and all.
+fn assert_same(expected: &Path, shown: &Path) -> usize {
+    let names = |directory: &Path| {
+        let names = fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().file_name());
+        let mut names: Vec<_> = names.collect();
+        names.sort();
+        names
+    };
+    let (mut left, mut items) = (vec![(expected.to_owned(), shown.to_owned())], 0);
+    let mut linked = BTreeMap::new();
+    while let Some((expected, shown)) = left.pop() {
+        items += 1;
+        let at = expected.display();
+        assert_eq!(seen(&shown), seen(&expected), "{at}");
+        assert_eq!(xattrs(&shown), xattrs(&expected), "{at}");
+        let of = expected.symlink_metadata().unwrap();
+        if of.is_dir() {
+            assert_eq!(names(&shown), names(&expected), "{at}");
+            left.extend(
+                names(&expected).iter().map(|name| (expected.join(name), shown.join(name))),
+            );
+        } else if of.is_symlink() {
+            assert_eq!(fs::read_link(&shown).unwrap(), fs::read_link(&expected).unwrap(), "{at}");
+        } else if of.is_file() {
+            assert!(fs::read(&shown).unwrap() == fs::read(&expected).unwrap(), "{at}");
+        }
+        if !of.is_dir() && of.nlink() > 1 {
+            let number = shown.symlink_metadata().unwrap().ino();
+            assert_eq!(*linked.entry(of.ino()).or_insert(number), number, "{at}");
+        }
+    }
+    items
+}
+
+/// A tree with one of everything.
+fn write_tree(sandbox: &Sandbox) -> PathBuf {
+    let root = sandbox.path("source");
+    sandbox.write("source/small", b"small");
+    sandbox.write("source/empty", b"");
+    sandbox.write("source/large", &random_bytes(1, 5 * MIB + 17));
+    sandbox.write("source/a name\nof two lines/\u{e4}", b"odd");
+    fs::write(root.join(std::ffi::OsStr::from_bytes(b"no text \xff")), b"bytes").unwrap();
+    fs::create_dir(root.join("empty directory")).unwrap();
+    fs::hard_link(root.join("large"), root.join("a name\nof two lines/linked")).unwrap();
+    symlink("a/target/that/is/not\nthere", root.join("symlink")).unwrap();
+    for number in 0..2_000 {
+        sandbox.write(&format!("source/many/{number:04} {}", "x".repeat(100)), &[number as u8; 50]);
+    }
+    let sparse = File::create(root.join("sparse")).unwrap();
+    sparse.write_all_at(b"begin", 0).unwrap();
+    sparse.write_all_at(&random_bytes(2, MIB), 8 * MIB as u64).unwrap();
+    sparse.set_len(32 * MIB as u64).unwrap();
+    fs::set_permissions(root.join("small"), fs::Permissions::from_mode(0o4751)).unwrap();
+    lsetxattr(root.join("small"), "user.colour", b"green", XattrFlags::CREATE).unwrap();
+    lsetxattr(root.join("empty directory"), "user.none", b"", XattrFlags::CREATE).unwrap();
+    assert!(succeeds("mkfifo", &[root.join("pipe").to_str().unwrap()]));
+    let device = root.join("device");
+    assert!(succeeds("mknod", &[device.to_str().unwrap(), "c", "259", "74565"]));
+    assert!(succeeds("touch", &["-h", "-d", "1901-02-03", root.join("symlink").to_str().unwrap()]));
+    root
+}
+
+#[test]
+fn what_is_mounted_is_what_was_saved() {
+    if !can_mount() {
+        return;
+    }
+    let sandbox = Sandbox::with_encrypted_store();
+    let source = write_tree(&sandbox);
+    let id = sandbox.backup(&[]);
+    let mount = Mount::new(&sandbox, &[]);
+    let shown = format!("ids/{}{}", &id[..8], source.display());
+    let items = assert_same(&source, &mount.at(&shown));
+    assert!(items > 2_010, "{items}");
+    // Once more from what the kernel has kept, and once from nothing.
+    assert_same(&source, &mount.at(&shown));
+    fs::write("/proc/sys/vm/drop_caches", "3").unwrap();
+    assert_same(&source, &mount.at(&shown));
+
+    let sparse = File::open(mount.at(&shown).join("sparse")).unwrap();
+    let found = |from| seek(&sparse, from).map_err(|error| error.raw_os_error());
+    let data = 8 * MIB as u64;
+    let hole = found(SeekFrom::Hole(0)).unwrap();
+    assert!((5..data).contains(&hole), "{hole}");
+    let next = found(SeekFrom::Data(hole)).unwrap();
+    assert!(next > MIB as u64 && next <= data, "{next}");
+    let hole = found(SeekFrom::Hole(next)).unwrap();
+    assert!((9 * MIB as u64..10 * MIB as u64).contains(&hole), "{hole}");
+    assert_eq!(found(SeekFrom::Data(hole)), Err(rustix::io::Errno::NXIO.raw_os_error()));
+    assert_eq!(found(SeekFrom::Hole(32 * MIB as u64 - 1)), Ok(32 * MIB as u64 - 1));
+    assert!(sparse.metadata().unwrap().blocks() < 9 * MIB as u64 / 512);
+    drop(sparse);
+
+    let refused = [
+        fs::write(mount.at(&shown).join("small"), b"x"),
+        fs::write(mount.at("new"), b"x"),
+        fs::create_dir(mount.at("ids/new")),
+        fs::remove_file(mount.at(&shown).join("small")),
+    ];
+    for refused in refused {
+        let error = refused.unwrap_err();
+        assert_eq!(error.kind(), std::io::ErrorKind::ReadOnlyFilesystem, "{error}");
+    }
+    let said = mount.end();
+    let said = String::from_utf8_lossy(&said.stderr).into_owned();
+    let problems = said.lines().filter(|line| line.starts_with("warning:"));
+    assert_eq!(problems.filter(|line| !line.contains("stopping;")).count(), 0, "{said}");
+    assert!(sandbox.path("mount point").read_dir().unwrap().next().is_none(), "unmounted");
+}
+
+#[test]
+fn names_lead_to_snapshots_also_to_those_that_come_and_go() {
+    if !can_mount() {
+        return;
+    }
+    let sandbox = Sandbox::with_source();
+    let tree = |path: &Path| fs::canonicalize(path).ok();
+    let first = sandbox.backup(&["--host", "web", "--tag", "daily,a/b"]);
+    let mount = Mount::new(&sandbox, &[]);
+    let root = |id: &str| tree(&mount.at(&format!("ids/{}", &id[..8])));
+    let source = sandbox.arg("source");
+    let path = format!("paths{source}/latest");
+    for name in ["latest", "snapshots/latest", "hosts/web/latest", "tags/daily/latest"] {
+        assert_eq!(tree(&mount.at(name)), root(&first), "{name}");
+    }
+    assert_eq!(tree(&mount.at("tags/a_b/latest")), root(&first));
+    assert_eq!(fs::read(mount.at(&path).join("one.txt")).unwrap(), b"one\n");
+    let times = fs::read_dir(mount.at("snapshots")).unwrap().count();
+    assert_eq!(times, 2, "one time and 'latest'");
+    for missing in ["hosts/other", "ids/00000000", "tags/daily/1970-01-01_00-00-00", "x"] {
+        let error = fs::metadata(mount.at(missing)).unwrap_err();
+        assert_eq!(error.kind(), std::io::ErrorKind::NotFound, "{missing}");
+    }
+
+    sandbox.write("source/one.txt", b"changed\n");
+    let second = sandbox.backup(&["--host", "mail"]);
+    let begun = Instant::now();
+    while tree(&mount.at("latest")) != root(&second) || root(&second).is_none() {
+        assert!(begun.elapsed() < PATIENCE, "the second never appeared");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    assert_eq!(fs::read(mount.at(&path).join("one.txt")).unwrap(), b"changed\n");
+    assert_eq!(tree(&mount.at("hosts/web/latest")), root(&first));
+
+    let mut open = File::open(mount.at(&format!("ids/{}{source}/one.txt", &first[..8]))).unwrap();
+    sandbox.run(&["forget", "--final", &first]).expect(0);
+    let begun = Instant::now();
+    while mount.at("hosts/web").exists() || root(&first).is_some() {
+        assert!(begun.elapsed() < PATIENCE, "the first never went");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    let mut bytes = Vec::new();
+    open.read_to_end(&mut bytes).unwrap();
+    assert_eq!(bytes, b"one\n", "whoever has it open reads on while it is there");
+    drop(open);
+    mount.end();
+
+    let filtered = Mount::new(&sandbox, &["--host", "none", "--no-xattrs"]);
+    let unsupported = llistxattr(filtered.at("ids"), &mut [0_u8; 8][..]);
+    assert_eq!(unsupported, Err(rustix::io::Errno::OPNOTSUPP));
+    assert_eq!(fs::read_dir(filtered.at("ids")).unwrap().count(), 0);
+    assert!(!filtered.at("latest").exists());
+    filtered.end();
+}
+
+#[test]
+fn a_mount_ends_by_signals_by_umount_and_after_it_was_killed() {
+    if !can_mount() {
+        return;
+    }
+    let sandbox = Sandbox::with_source();
+    sandbox.backup(&[]);
+    let mount = Mount::new(&sandbox, &[]);
+    assert!(succeeds("umount", &[mount.point.to_str().unwrap()]));
+    mount.ended();
+
+    let mount = Mount::new(&sandbox, &[]);
+    let open = File::open(mount.at("ids")).unwrap();
+    let said = mount.end();
+    let said = String::from_utf8_lossy(&said.stderr).into_owned();
+    assert!(said.contains("was still in use"), "{said}");
+    drop(open);
+
+    let mut killed = Mount::new(&sandbox, &[]);
+    killed.signal("-KILL");
+    killed.process.take().unwrap().wait().unwrap();
+    let begun = Instant::now();
+    while killed.at("ids").metadata().is_ok() {
+        assert!(begun.elapsed() < PATIENCE, "somebody answers, not the kernel's memory alone");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    let mount = Mount::new(&sandbox, &[]);
+    assert_same(&sandbox.path("source"), &mount.at(&format!("latest{}", sandbox.arg("source"))));
+    mount.end();
+    std::mem::forget(killed);
+}
+
+#[test]
+fn r52_nothing_is_mounted_into_or_over_the_store_or_over_what_is_there() {
+    let sandbox = Sandbox::with_source();
+    sandbox.backup(&[]);
+    let inside = sandbox.arg("store/containers");
+    let around = sandbox.arg("");
+    let file = sandbox.arg("source/one.txt");
+    let missing = sandbox.arg("missing");
+    for point in [inside, sandbox.arg("store"), around, sandbox.arg("source"), file, missing] {
+        let run = sandbox.run(&["mount", &point]);
+        assert_eq!(run.code, 1, "{point}: {}", run.stderr);
+        assert!(sandbox.path("source/one.txt").is_file());
+    }
+    sandbox.run(&["check"]).expect(0);
+}
+
+#[test]
+fn many_readers_at_once_read_what_was_saved_while_it_is_moved() {
+    if !can_mount() {
+        return;
+    }
+    let sandbox = Sandbox::with_source();
+    let file = |number: u64| random_bytes(100 + number, 700_000 + 1_000 * number as usize);
+    for number in 0..24_u64 {
+        sandbox.write(&format!("source/{number}"), &file(number));
+        sandbox.write(&format!("source/dead {number}"), &random_bytes(500 + number, 700_000));
+    }
+    let first = sandbox.backup(&[]);
+    for number in 0..24 {
+        fs::remove_file(sandbox.path(&format!("source/dead {number}"))).unwrap();
+    }
+    sandbox.backup(&[]);
+    let mount = Mount::new(&sandbox, &["--memory", "48MiB", "--threads", "4"]);
+    let shown = mount.at(&format!("latest{}", sandbox.arg("source")));
+    fs::metadata(shown.join("0")).unwrap();
+    sandbox.run(&["forget", "--final", &first]).expect(0);
+    // Whoever reads was told where the chunks were, and must find out where they are.
+    let freed = sandbox.run(&["gc", "--space-goal", "all"]).expect(0).stdout;
+    assert!(freed.contains("copied"), "{freed}");
+    std::thread::scope(|scope| {
+        for reader in 0..16_u64 {
+            let (shown, file) = (&shown, &file);
+            scope.spawn(move || {
+                for step in 0..6_u64 {
+                    let number = (reader * 5 + step * 7) % 24;
+                    let expected = file(number);
+                    let opened = File::open(shown.join(number.to_string())).unwrap();
+                    let offset = ((reader * 37 + step * 11) * 4_099) as usize % expected.len();
+                    let mut part = vec![0; (expected.len() - offset).min(50_000)];
+                    opened.read_exact_at(&mut part, offset as u64).unwrap();
+                    assert!(part == expected[offset..offset + part.len()], "{number} at {offset}");
+                    if step == 0 {
+                        assert!(fs::read(shown.join(number.to_string())).unwrap() == expected);
+                    }
+                }
+            });
+        }
+    });
+    let status = format!("/proc/{}/status", mount.process.as_ref().unwrap().id());
+    let status = fs::read_to_string(status).unwrap();
+    let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+    let peak: usize = peak.trim().trim_end_matches(" kB").parse().unwrap();
+    assert!(peak < 72 * 1024, "{peak} KiB with a limit of 48 MiB");
+    mount.end();
+}
+
+#[test]
+fn damage_is_an_error_where_it_lies_and_nowhere_else() {
+    if !can_mount() {
+        return;
+    }
+    let sandbox = Sandbox::with_source();
+    sandbox.write("source/large", &random_bytes(9, 6 * MIB));
+    sandbox.write("source/other", &random_bytes(10, MIB));
+    sandbox.backup(&[]);
+    let shards = fs::read_dir(sandbox.path("store/containers")).unwrap();
+    let containers = shards.flat_map(|shard| fs::read_dir(shard.unwrap().path()).unwrap());
+    let largest =
+        containers.map(|one| one.unwrap().path()).max_by_key(|one| one.metadata().unwrap().len());
+    let damaged = File::options().read(true).write(true).open(largest.unwrap()).unwrap();
+    let middle = damaged.metadata().unwrap().len() / 2;
+    let mut byte = [0];
+    damaged.read_exact_at(&mut byte, middle).unwrap();
+    damaged.write_all_at(&[byte[0] ^ 1], middle).unwrap();
+
+    let mount = Mount::new(&sandbox, &[]);
+    let shown = mount.at(&format!("latest{}", sandbox.arg("source")));
+    let (mut failed, mut read) = (0, 0);
+    for name in ["large", "other"] {
+        let expected = fs::read(sandbox.path(&format!("source/{name}"))).unwrap();
+        let file = File::open(shown.join(name)).unwrap();
+        for (number, expected) in expected.chunks(4096).enumerate() {
+            let mut part = vec![0; expected.len()];
+            match file.read_exact_at(&mut part, number as u64 * 4096) {
+                Ok(()) => {
+                    assert!(part == expected);
+                    read += 1;
+                }
+                Err(error) => {
+                    assert_eq!(error.raw_os_error(), Some(5), "{error}");
+                    failed += 1;
+                }
+            }
+        }
+    }
+    assert!(failed > 0 && failed < read / 5, "{failed} of {}", failed + read);
+    let said = mount.end();
+    let said = String::from_utf8_lossy(&said.stderr).into_owned();
+    assert!(said.contains("warning:") && said.contains("source/"), "{said}");
+    assert!(said.lines().count() < 200, "{said}");
+}

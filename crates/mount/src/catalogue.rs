@@ -1,0 +1,364 @@
+//! The directories that lead to the snapshots, made of names only: what is mounted above the trees.
+//!
+//! ```text
+//! latest                      -> ids/0b4c9d2e
+//! ids/0b4c9d2e/               the tree of a snapshot
+//! snapshots/TIME              -> ../ids/0b4c9d2e
+//! hosts/HOST/TIME             -> ../../ids/0b4c9d2e
+//! tags/TAG/TIME               -> ../../ids/0b4c9d2e
+//! paths/home/alice/TIME       -> ../../../ids/0b4c9d2e/home/alice
+//! ```
+//! Beside every list of times stands `latest`. A time is local, as `2026-01-31_18-30-00`; of
+//! snapshots of one second the later ones have `_` and their id behind it.
+//!
+//! # Invariants
+//! Pure: made of a list of snapshots, and never changed. A snapshot is a directory once, in `ids`,
+//! and everything else leads there: the kernel allows no directory to have two names. The number of
+//! a node follows from its path, so that it stays the same from one catalogue to the next; numbers
+//! of catalogues have [`CATALOGUE_BIT`], those of what is in snapshots do not.
+
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
+use onefold_engine::session::Snapshot;
+use onefold_format::node::Reference;
+use onefold_types::SessionId;
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Arc;
+
+/// The number of the top directory.
+pub const ROOT: u64 = 1;
+/// Set in the numbers of all nodes of a catalogue but the top.
+pub const CATALOGUE_BIT: u64 = 1 << 62;
+/// The longest name that a file system takes.
+const NAME_MAX_BYTES: usize = 255;
+/// What is left of a name that is longer; its beginning, and some bytes that tell it from others.
+const NAME_KEPT_BYTES: usize = 230;
+
+/// A directory of a snapshot.
+#[derive(Debug)]
+pub struct Directory {
+    /// Its number.
+    pub number: u64,
+    /// That of the directory above.
+    pub parent: u64,
+    /// Its tree.
+    pub reference: Reference,
+    /// Whose it is.
+    pub snapshot: SessionId,
+    /// Where it is in the snapshot.
+    pub path: Vec<u8>,
+}
+
+/// One name's worth of a catalogue.
+#[derive(Debug)]
+pub enum Node {
+    /// Names, and the numbers behind them.
+    Directory(BTreeMap<Vec<u8>, u64>),
+    /// A way to a snapshot, or to a path in it.
+    Link(Vec<u8>),
+    /// The tree of a snapshot.
+    Snapshot(Arc<Directory>),
+}
+
+/// What stands above the trees of the snapshots.
+#[derive(Debug)]
+pub struct Catalogue {
+    nodes: HashMap<u64, Placed>,
+}
+
+#[derive(Debug)]
+struct Placed {
+    parent: u64,
+    /// When the newest snapshot below was begun.
+    time_ns: i64,
+    node: Node,
+}
+
+impl Catalogue {
+    /// The catalogue of some snapshots, oldest first, with times of a zone.
+    #[must_use]
+    pub fn new<'a>(snapshots: impl IntoIterator<Item = &'a Snapshot>, zone: &TimeZone) -> Self {
+        let snapshots: Vec<&Snapshot> = snapshots.into_iter().collect();
+        let mut catalogue = Self { nodes: HashMap::new() };
+        let top = Node::Directory(BTreeMap::new());
+        catalogue.nodes.insert(ROOT, Placed { parent: ROOT, time_ns: 0, node: top });
+        for top in ["hosts", "ids", "paths", "snapshots", "tags"] {
+            catalogue.directory(ROOT, top.as_bytes());
+        }
+        let shared = shared_beginnings(&snapshots);
+        for snapshot in snapshots {
+            let short = snapshot.id.short();
+            let id = match shared.contains(&short) {
+                true => snapshot.id.to_string(),
+                false => short,
+            };
+            catalogue.add(snapshot, &id, &time_name(snapshot.record.started_ns, zone));
+        }
+        catalogue
+    }
+
+    fn add(&mut self, snapshot: &Snapshot, id: &str, time: &str) {
+        let record = &snapshot.record;
+        let time_ns = record.started_ns;
+        let ids = self.directory(ROOT, b"ids");
+        let number = number_below(ids, id.as_bytes());
+        let directory = Directory {
+            number,
+            parent: ids,
+            reference: record.root,
+            snapshot: snapshot.id,
+            path: Vec::new(),
+        };
+        self.place(ids, id.as_bytes(), time_ns, Node::Snapshot(Arc::new(directory)));
+        self.replace(ROOT, b"latest", time_ns, link(0, id, b""));
+
+        let mut listed: Vec<(Vec<Vec<u8>>, &[u8])> = vec![
+            (vec![b"snapshots".to_vec()], b""),
+            (vec![b"hosts".to_vec(), file_name(record.host.as_bytes())], b""),
+        ];
+        for tag in &record.tags {
+            listed.push((vec![b"tags".to_vec(), file_name(tag.as_bytes())], b""));
+        }
+        for path in &record.paths {
+            let components = path.as_bytes().split(|byte| *byte == b'/');
+            let mut names = vec![b"paths".to_vec()];
+            names.extend(components.filter(|part| !part.is_empty()).map(file_name));
+            // Of bytes that are no text a record tells only what they look like.
+            listed.push((names, if path.contains('\\') { b"" } else { path.as_bytes() }));
+        }
+        for (names, path) in listed {
+            let depth = names.len();
+            let directory =
+                names.iter().fold(ROOT, |directory, name| self.directory(directory, name));
+            let name = match self.child(directory, time.as_bytes()) {
+                None => time.to_owned(),
+                Some(_) => format!("{time}_{id}"),
+            };
+            self.place(directory, name.as_bytes(), time_ns, link(depth, id, path));
+            self.replace(directory, b"latest", time_ns, link(depth, id, path));
+        }
+    }
+
+    /// The number of a directory of a name, which is made if there is none.
+    fn directory(&mut self, parent: u64, name: &[u8]) -> u64 {
+        if let Some(number) = self.child(parent, name)
+            && matches!(self.node(number), Some(Node::Directory(_)))
+        {
+            return number;
+        }
+        // What is called as a time or `latest` is, and is none, gives way to the directory.
+        self.replace(parent, name, 0, Node::Directory(BTreeMap::new()))
+    }
+
+    /// Gives a name to a node, unless it is taken.
+    fn place(&mut self, parent: u64, name: &[u8], time_ns: i64, node: Node) {
+        if self.child(parent, name).is_none() {
+            self.replace(parent, name, time_ns, node);
+        }
+    }
+
+    /// Gives a name to a node; directories keep theirs.
+    fn replace(&mut self, parent: u64, name: &[u8], time_ns: i64, node: Node) -> u64 {
+        let number = number_below(parent, name);
+        let mut above = parent;
+        while let Some(placed) = self.nodes.get_mut(&above) {
+            placed.time_ns = placed.time_ns.max(time_ns);
+            if above == ROOT {
+                break;
+            }
+            above = placed.parent;
+        }
+        let is_directory = matches!(self.node(number), Some(Node::Directory(_)));
+        if !is_directory || matches!(node, Node::Directory(_)) {
+            self.nodes.insert(number, Placed { parent, time_ns, node });
+        }
+        if let Some(Placed { node: Node::Directory(children), .. }) = self.nodes.get_mut(&parent) {
+            children.insert(name.to_vec(), number);
+        }
+        number
+    }
+
+    /// The node of a number.
+    #[must_use]
+    pub fn node(&self, number: u64) -> Option<&Node> {
+        self.nodes.get(&number).map(|placed| &placed.node)
+    }
+
+    /// The number of the directory above, and when the newest snapshot below was begun.
+    #[must_use]
+    pub fn above(&self, number: u64) -> Option<(u64, i64)> {
+        self.nodes.get(&number).map(|placed| (placed.parent, placed.time_ns))
+    }
+
+    /// The number behind a name in a directory.
+    #[must_use]
+    pub fn child(&self, parent: u64, name: &[u8]) -> Option<u64> {
+        match self.node(parent)? {
+            Node::Directory(children) => children.get(name).copied(),
+            _ => None,
+        }
+    }
+}
+
+/// The number of what has a name in a directory of the catalogue.
+fn number_below(parent: u64, name: &[u8]) -> u64 {
+    number_of(&[&parent.to_le_bytes(), name]) | CATALOGUE_BIT
+}
+
+/// The number that follows from some words, without [`CATALOGUE_BIT`]: the same in every mount, and
+/// none that the kernel or a program has a meaning of its own for.
+#[must_use]
+pub fn number_of(words: &[&[u8]]) -> u64 {
+    let mut hasher = blake3::Hasher::new();
+    for word in words {
+        hasher.update(&(word.len() as u64).to_le_bytes());
+        hasher.update(word);
+    }
+    let mut bytes = [0; 8];
+    bytes.copy_from_slice(&hasher.finalize().as_bytes()[..8]);
+    (u64::from_le_bytes(bytes) & (CATALOGUE_BIT - 1)).max(ROOT + 1)
+}
+
+/// A way from so many directories below the top to a path in a snapshot.
+fn link(depth: usize, id: &str, path: &[u8]) -> Node {
+    let mut target = b"../".repeat(depth);
+    target.extend_from_slice(b"ids/");
+    target.extend_from_slice(id.as_bytes());
+    for component in path.split(|byte| *byte == b'/').filter(|part| !part.is_empty()) {
+        target.push(b'/');
+        target.extend_from_slice(component);
+    }
+    Node::Link(target)
+}
+
+/// Beginnings of ids that several snapshots share.
+fn shared_beginnings(snapshots: &[&Snapshot]) -> HashSet<String> {
+    let mut seen = HashSet::new();
+    snapshots.iter().map(|one| one.id.short()).filter(|short| !seen.insert(short.clone())).collect()
+}
+
+fn time_name(time_ns: i64, zone: &TimeZone) -> String {
+    Timestamp::from_nanosecond(i128::from(time_ns)).map_or_else(
+        |_| format!("{time_ns}ns"),
+        |moment| moment.to_zoned(zone.clone()).strftime("%Y-%m-%d_%H-%M-%S").to_string(),
+    )
+}
+
+/// A text as the name of a file: what names may not hold becomes `_`.
+fn file_name(text: &[u8]) -> Vec<u8> {
+    let is_forbidden = |byte: u8| byte == b'/' || byte == 0;
+    let plain = |byte: &u8| if is_forbidden(*byte) { b'_' } else { *byte };
+    let mut name: Vec<u8> = text.iter().map(plain).collect();
+    if name.is_empty() || name == b"." || name == b".." {
+        name.push(b'_');
+    }
+    if name.len() > NAME_MAX_BYTES {
+        name.truncate(NAME_KEPT_BYTES);
+        name.extend_from_slice(format!("_{:016x}", number_of(&[text])).as_bytes());
+    }
+    name
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use onefold_format::record::{RECORD_VERSION, SnapshotKind, SnapshotRecord, Summary};
+    use onefold_types::{Fingerprint, Level};
+
+    fn snapshot(id: u8, started_ns: i64, paths: &[&str]) -> Snapshot {
+        let root = Reference { fingerprint: Fingerprint([id; 32]), level: Level(1) };
+        let record = SnapshotRecord {
+            version: RECORD_VERSION,
+            kind: SnapshotKind::Backup,
+            root,
+            started_ns,
+            finished_ns: started_ns,
+            host: "host".into(),
+            user: "user".into(),
+            paths: paths.iter().map(ToString::to_string).collect(),
+            tags: Vec::new(),
+            description: String::new(),
+            hold: false,
+            parent: None,
+            predecessors: Vec::new(),
+            program: "test".into(),
+            summary: Summary::default(),
+            placement: None,
+            doubts: Vec::new(),
+            strays: 0,
+        };
+        Snapshot { id: SessionId([id; 16]), record, hidden: false }
+    }
+
+    /// What a path in the catalogue is: a target, or names.
+    fn shown(catalogue: &Catalogue, path: &str) -> String {
+        let number = path.split('/').filter(|name| !name.is_empty()).fold(ROOT, |above, name| {
+            catalogue.child(above, name.as_bytes()).unwrap_or_else(|| panic!("no {path}"))
+        });
+        match catalogue.node(number).unwrap() {
+            Node::Link(target) => String::from_utf8(target.clone()).unwrap(),
+            Node::Snapshot(directory) => format!("snapshot {}", directory.snapshot.short()),
+            Node::Directory(children) => {
+                let names = children.keys().map(|name| String::from_utf8_lossy(name).into_owned());
+                names.collect::<Vec<_>>().join(" ")
+            }
+        }
+    }
+
+    #[test]
+    fn snapshots_of_one_second_and_paths_named_as_links_are_all_there() {
+        let snapshots = [
+            snapshot(1, 0, &["/srv/latest/x", "/srv"]),
+            snapshot(2, 999, &["/srv"]),
+            snapshot(3, 60_000_000_000, &["/srv", "/a/\\xff"]),
+        ];
+        let catalogue = Catalogue::new(&snapshots, &TimeZone::UTC);
+        assert_eq!(shown(&catalogue, "ids"), "01010101 02020202 03030303");
+        assert_eq!(shown(&catalogue, "ids/02020202"), "snapshot 02020202");
+        let times = "1970-01-01_00-00-00 1970-01-01_00-00-00_02020202 1970-01-01_00-01-00 latest";
+        assert_eq!(shown(&catalogue, "hosts/host"), times);
+        assert_eq!(shown(&catalogue, "paths/srv"), times, "a directory, not a link, is 'latest'");
+        assert_eq!(shown(&catalogue, "paths/srv/latest"), "x");
+        let to_path = "../../../../ids/01010101/srv/latest/x";
+        assert_eq!(shown(&catalogue, "paths/srv/latest/x/1970-01-01_00-00-00"), to_path);
+        assert_eq!(shown(&catalogue, "paths/srv/1970-01-01_00-01-00"), "../../ids/03030303/srv");
+        // What of it is no text is not known.
+        assert_eq!(shown(&catalogue, "paths/a/\\xff/latest"), "../../../ids/03030303");
+        assert_eq!(shown(&catalogue, "latest"), "ids/03030303");
+        let empty = Catalogue::new([], &TimeZone::UTC);
+        assert_eq!(shown(&empty, ""), "hosts ids paths snapshots tags");
+    }
+
+    #[test]
+    fn ids_that_begin_alike_are_shown_whole() {
+        let mut snapshots = [snapshot(1, 0, &[]), snapshot(1, 1, &[]), snapshot(2, 2, &[])];
+        snapshots[1].id.0[15] = 9;
+        let catalogue = Catalogue::new(&snapshots, &TimeZone::UTC);
+        let whole = snapshots[..2].iter().map(|one| one.id.to_string()).collect::<Vec<_>>();
+        assert_eq!(shown(&catalogue, "ids"), format!("{} 02020202", whole.join(" ")));
+    }
+
+    #[test]
+    fn any_text_becomes_a_name() {
+        assert_eq!(file_name(b"a/b\0c"), b"a_b_c");
+        for (text, name) in [(&b""[..], &b"_"[..]), (b".", b"._"), (b"..", b".._"), (b"x", b"x")] {
+            assert_eq!(file_name(text), name);
+        }
+        let [one, other] =
+            [b'1', b'2'].map(|last| [vec![b'x'; NAME_MAX_BYTES], vec![last]].concat());
+        assert_eq!(file_name(&one[..NAME_MAX_BYTES]), &one[..NAME_MAX_BYTES]);
+        assert!(file_name(&one).len() <= NAME_MAX_BYTES);
+        assert_ne!(file_name(&one), file_name(&other));
+    }
+
+    #[test]
+    fn numbers_are_neither_that_of_the_top_nor_of_the_other_kind() {
+        for name in 0..1_000_u32 {
+            let name = name.to_string();
+            let [catalogued, other] =
+                [number_below(7, name.as_bytes()), number_of(&[name.as_bytes()])];
+            assert!(catalogued & CATALOGUE_BIT != 0 && other & CATALOGUE_BIT == 0 && other > ROOT);
+        }
+        assert_ne!(number_of(&[b"ab", b"c"]), number_of(&[b"a", b"bc"]));
+    }
+}

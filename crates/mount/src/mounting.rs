@@ -1,0 +1,233 @@
+//! From a directory to a mount point and back.
+//!
+//! A mount ends when it is asked to, when somebody unmounts it, or with the process. If the process
+//! was killed, its mount stays and answers nothing; the next mount on the same directory takes such
+//! a leftover of this program away first.
+
+use crate::filesystem::SnapshotFilesystem;
+use fuser::{BackgroundSession, Config, MountOption, Session, SessionACL};
+use onefold_types::error::Context;
+use onefold_types::{Error, ErrorKind, Result};
+use rustix::io::Errno;
+use rustix::mount::{UnmountFlags, unmount};
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// What the system calls mounts of this program.
+const KIND: &str = "onefold";
+/// The device of the kernel's side.
+const DEVICE: &str = "/dev/fuse";
+
+/// How to mount.
+#[derive(Clone, Copy, Debug)]
+pub struct MountOptions {
+    /// Whether other users see it as well; each what the permissions of the files let him.
+    pub allow_other: bool,
+    /// Requests that are served at once.
+    pub threads: usize,
+}
+
+/// Something that is mounted.
+pub struct Mounted {
+    session: BackgroundSession,
+    point: PathBuf,
+}
+
+/// Refuses a directory that nothing can be mounted on.
+///
+/// Errors: `Invalid` or what keeps it from being read.
+pub fn refuse_unusable(point: &Path) -> Result<()> {
+    let shown = point.display();
+    if !Path::new(DEVICE).exists() {
+        return Err(Error::new(
+            ErrorKind::Unavailable,
+            format!(
+                "nothing can be mounted: this system has no {DEVICE}; load the kernel's module \
+                 ('modprobe fuse'), or let the container have the device. 'ls', 'dump' and \
+                 'restore' need none"
+            ),
+        ));
+    }
+    let what = || format!("looking at '{shown}'");
+    if !point.metadata().context(what)?.is_dir() {
+        return Err(Error::invalid(format!("'{shown}' is no directory to mount on")));
+    }
+    if point.read_dir().context(what)?.next().is_some() {
+        return Err(Error::invalid(format!(
+            "'{shown}' is not empty: what is in it would be hidden; mount on an empty directory"
+        )));
+    }
+    Ok(())
+}
+
+/// Takes away what a process of this program has left on a directory when it was killed; whether
+/// there was such a thing.
+pub fn clear_leftover(point: &Path) -> Result<bool> {
+    let is_dead = match rustix::fs::stat(point) {
+        Err(Errno::NOTCONN) => true,
+        // The process is being killed just now.
+        Err(Errno::CONNABORTED) => true,
+        _ => false,
+    };
+    if !is_dead || !is_ours(point) {
+        return Ok(false);
+    }
+    detach(point).context(|| format!("unmounting what is left on '{}'", point.display()))?;
+    Ok(true)
+}
+
+/// Whether the newest mount on a directory is one of this program.
+fn is_ours(point: &Path) -> bool {
+    let real = real_of_dead(point);
+    let mounts = std::fs::read("/proc/self/mountinfo").unwrap_or_default();
+    let newest = mounts.split(|byte| *byte == b'\n').rfind(|line| {
+        let on = line.split(|byte| *byte == b' ').nth(4).map(unescaped);
+        on.is_some_and(|on| on == real)
+    });
+    newest.is_some_and(|line| {
+        let fields: Vec<&[u8]> = line.split(|byte| *byte == b' ').collect();
+        let behind = fields.iter().position(|field| *field == b"-").unwrap_or(fields.len());
+        let of = |ordinal: usize| fields.get(behind + ordinal).copied().unwrap_or_default();
+        // Mounted by the program itself or by fusermount3, which tells of the kind.
+        of(1).starts_with(b"fuse") && of(2) == KIND.as_bytes()
+    })
+}
+
+/// The path without symbolic links of what cannot be looked at itself.
+fn real_of_dead(point: &Path) -> PathBuf {
+    let absolute = std::path::absolute(point).unwrap_or_else(|_| point.to_owned());
+    let above = absolute.parent().and_then(|above| above.canonicalize().ok());
+    match (above, absolute.file_name()) {
+        (Some(above), Some(name)) => above.join(name),
+        _ => absolute,
+    }
+}
+
+/// A path as the kernel lists it: `\040` is a space.
+fn unescaped(field: &[u8]) -> PathBuf {
+    let mut bytes = Vec::with_capacity(field.len());
+    let mut rest = field;
+    while let Some((first, behind)) = rest.split_first() {
+        let digits = behind.get(..3).filter(|_| *first == b'\\');
+        let byte = digits.and_then(|digits| std::str::from_utf8(digits).ok());
+        match byte.and_then(|digits| u8::from_str_radix(digits, 8).ok()) {
+            Some(byte) => {
+                bytes.push(byte);
+                rest = &behind[3..];
+            }
+            None => {
+                bytes.push(*first);
+                rest = behind;
+            }
+        }
+    }
+    PathBuf::from(std::ffi::OsString::from_vec(bytes))
+}
+
+/// Unmounts, whoever uses it.
+fn detach(point: &Path) -> std::io::Result<()> {
+    match unmount(point, UnmountFlags::DETACH) {
+        Err(Errno::PERM) => {
+            let helped = Command::new("fusermount3").arg("-uz").arg("--").arg(point).status()?;
+            match helped.success() {
+                true => Ok(()),
+                false => Err(std::io::Error::other("fusermount3 failed")),
+            }
+        }
+        other => other.map_err(Into::into),
+    }
+}
+
+/// Mounts the snapshots on a directory.
+pub fn mount(
+    filesystem: SnapshotFilesystem,
+    point: &Path,
+    options: MountOptions,
+) -> Result<Mounted> {
+    let point =
+        point.canonicalize().context(|| format!("finding out where '{}' is", point.display()))?;
+    let mut config = Config::default();
+    config.mount_options = vec![
+        MountOption::RO,
+        MountOption::NoDev,
+        MountOption::NoSuid,
+        MountOption::NoAtime,
+        MountOption::FSName(KIND.to_owned()),
+        MountOption::Subtype(KIND.to_owned()),
+    ];
+    if options.allow_other {
+        config.acl = SessionACL::All;
+        config.mount_options.push(MountOption::DefaultPermissions);
+    }
+    config.n_threads = Some(options.threads.max(1));
+    config.clone_fd = true;
+    let session = Session::new(filesystem, &point, &config)
+        .and_then(Session::spawn)
+        .map_err(|cause| refused(&point, cause))?;
+    Ok(Mounted { session, point })
+}
+
+fn refused(point: &Path, cause: std::io::Error) -> Error {
+    let advice = match cause.kind() {
+        std::io::ErrorKind::NotFound => {
+            "; users other than root need the program fusermount3, of the package fuse3"
+        }
+        std::io::ErrorKind::PermissionDenied => {
+            "; other users may see it (--allow-other) only if /etc/fuse.conf has a line \
+             'user_allow_other'"
+        }
+        _ => "",
+    };
+    Error::invalid(format!("'{}' cannot be mounted on: {cause}{advice}", point.display()))
+}
+
+/// How a mount ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum End {
+    /// Nobody used it.
+    Quiet,
+    /// Programs had files or directories of it open, which are of no use to them any more.
+    InUse,
+}
+
+impl Mounted {
+    /// Whether somebody else has unmounted it.
+    #[must_use]
+    pub fn has_ended(&self) -> bool {
+        self.session.guard.is_finished()
+    }
+
+    /// Unmounts. Whoever still uses it does not keep it mounted.
+    pub fn end(self) -> Result<End> {
+        let Self { session, point } = self;
+        let what = || format!("unmounting '{}'", point.display());
+        if session.guard.is_finished() {
+            session.join().context(what)?;
+            return Ok(End::Quiet);
+        }
+        let mut end = End::Quiet;
+        match unmount(&*point, UnmountFlags::empty()) {
+            Ok(()) => {}
+            Err(_) => {
+                end = End::InUse;
+                detach(&point).context(what)?;
+            }
+        }
+        if end == End::Quiet {
+            session.join().context(what)?;
+        }
+        Ok(end)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_are_read_as_the_kernel_lists_them() {
+        assert_eq!(unescaped(b"/a\\040b\\134c"), PathBuf::from("/a b\\c"));
+        assert_eq!(unescaped(b"/a\\9\\0"), PathBuf::from("/a\\9\\0"));
+    }
+}
