@@ -99,6 +99,12 @@ impl FileReader {
         })
     }
 
+    /// The length of the file.
+    #[must_use]
+    pub fn size(&self) -> u64 {
+        self.size
+    }
+
     /// Reads from an offset on until the buffer is full or the file ends; says how much it read:
     /// nothing at and beyond the end.
     ///

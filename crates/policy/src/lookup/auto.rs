@@ -28,7 +28,7 @@
 mod estimate;
 mod report;
 
-pub use report::{AutoReport, Candidate, Choice};
+pub use report::AutoReport;
 
 use super::Judge;
 use super::lazy::Lazy;

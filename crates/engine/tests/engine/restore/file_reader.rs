@@ -91,6 +91,7 @@ fn i13_any_range_of_a_file_is_what_the_file_holds() {
         let expected = bytes_of(&parts);
         let size = expected.len() as u64;
         let reader = FileReader::open(Arc::clone(&trees), entry).unwrap();
+        assert_eq!(reader.size(), size);
         compare(&reader, &expected, 0, expected.len() + 10);
         for offset in [0, 1, size.saturating_sub(1), size, size + 1, u64::MAX] {
             for length in [0, 1, 2, 100_000] {
