@@ -1,7 +1,7 @@
 //! Directories of snapshots, leaf by leaf, with the last ones decoded.
 //!
 //! # Memory
-//! A lease of [`KEPT_BYTES`]; of less there are fewer leaves.
+//! A lease of `KEPT_BYTES`; of less there are fewer leaves.
 //!
 //! # Concurrency
 //! Shared by threads; the lock is held neither while something is read nor while it is decoded.
