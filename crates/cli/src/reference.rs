@@ -66,7 +66,7 @@ pub fn the_one<T, I: Display>(
 /// missing was collected, and nothing is damaged (protocol, R1).
 pub fn unless_forgotten<T>(repository: &Repository, id: SessionId, result: Result<T>) -> Result<T> {
     match result {
-        Err(error) if error.is_damage() && tombstones::is_forgotten(repository, id)? => {
+        Err(error) if error.is_lost() && tombstones::is_forgotten(repository, id)? => {
             Err(outcome::forgotten(id))
         }
         other => other,

@@ -131,6 +131,7 @@ impl Vault {
 
     /// The sealer for a new object `name`.
     pub fn object(&self, purpose: Purpose, name: &[u8; 16]) -> Result<ObjectSealer> {
+        // A store that is not encrypted has no roots.
         let newest = self.keys.roots.len().saturating_sub(1);
         self.sealer(purpose, name, newest, false)
     }

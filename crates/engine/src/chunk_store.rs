@@ -374,6 +374,7 @@ impl ChunkStore {
         let pending_max = self.pending_max;
         // Chunks that are stored each time they come are pending once, and take room each time.
         let repeated = match shared.stores_all {
+            // Another stream may index between the two looks.
             true => self.counters.appended.get().0.saturating_sub(self.counters.indexed.get().0),
             false => 0,
         };

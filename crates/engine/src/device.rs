@@ -39,7 +39,7 @@ pub fn measure(repository: &Repository, containers: &[ContainerId]) -> Result<De
         match repository.store().get_range(&key, 0, &mut bytes) {
             Ok(()) => elapsed.push(started.elapsed().as_nanos()),
             // Gone or too short: it says nothing about the device.
-            Err(error) if error.is_damage() => {}
+            Err(error) if error.is_lost() => {}
             Err(error) => return Err(error),
         }
     }

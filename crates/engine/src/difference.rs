@@ -14,7 +14,7 @@ use crate::job::Job;
 use crate::repository::Repository;
 use crate::tree::directory_cursor::{DirectoryCursor, check_depth};
 use crate::tree::{TreeReader, path};
-use onefold_format::node::{Entry, EntryKind, Extent, Node, Reference};
+use onefold_format::node::{Entry, EntryKind, Extent, Reference};
 use onefold_types::error::Context;
 use onefold_types::{Level, Result};
 use std::cmp::Ordering;
@@ -271,9 +271,7 @@ impl Parts {
             .partition(|(reference, _)| reference.level == level);
         self.parts.extend(low);
         for (reference, (count, _)) in high {
-            let Node::FileMap(map) = reader.node(reference)? else {
-                continue;
-            };
+            let map = reader.file_map(reference)?;
             for Extent { fingerprint, length } in map.extents {
                 if fingerprint.is_zero() {
                     self.holes = self.holes.saturating_add(length.saturating_mul(count));

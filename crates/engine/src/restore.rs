@@ -8,6 +8,7 @@
 //! | `window`, `fetch` | chunks in stored order; workers that open each frame once |
 //! | [`request_costs`] | what requests cost here, and how far one reaches |
 //! | `relocate` | other instances of unreadable chunks |
+//! | `ledger` | what was planned of an output against what was delivered to it |
 //! | `target`, `output`, `item`, `metadata` | directories, files, other items, attributes |
 //! | `delete` | what is not in the snapshot |
 //! | `dump`, `stash` | a file to a stream, in order |
@@ -21,7 +22,8 @@
 //! Guarantees:
 //! - no byte is written that was not verified against its chunk's fingerprint;
 //! - a file that cannot be restored whole is named and counted, and never left looking whole (see
-//!   `output` for files that were there before);
+//!   `output` for files that were there before); nor is one of which not every byte was
+//!   restored at its offset, whatever the reason (see `ledger`);
 //! - nothing outside the target is written, whatever is planted in it (see `target`);
 //! - an interrupted restore removes the files it had not finished; running it again completes it.
 //!
@@ -34,6 +36,7 @@ mod existing;
 mod fetch;
 mod files;
 mod item;
+mod ledger;
 mod metadata;
 mod output;
 mod plan;

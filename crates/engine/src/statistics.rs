@@ -77,7 +77,7 @@ pub fn statistics(repository: &Arc<Repository>, job: &Job) -> Result<Statistics>
         job.interrupt.check()?;
         match reader::read_section_told(repository, id) {
             Ok(opened) => count_section(&opened, bytes, &mut statistics),
-            Err(error) if error.is_damage() => {}
+            Err(error) if error.is_lost() => {}
             Err(error) => return Err(error),
         }
         job.progress.add(1, 0);
@@ -118,7 +118,7 @@ fn count_pack(
 ) -> Result<()> {
     let bytes = match repository.store().get(&Key::new(name)?) {
         Ok(bytes) => bytes,
-        Err(error) if error.is_damage() => return Ok(()),
+        Err(error) if error.is_lost() => return Ok(()),
         Err(error) => return Err(error),
     };
     // What a damaged pack does not give is read from the containers.

@@ -166,7 +166,7 @@ fn until_saved(
             Err(error) => {
                 // What it had stored went with the epoch that fenced it: it has come too late, as
                 // if it had learnt of that at the commit.
-                let was_fenced = error.is_damage()
+                let was_fenced = error.is_lost()
                     && matches!(read_outcome(repository, session.id()), Ok(Some(Outcome::Fenced)));
                 session.abandon();
                 if !was_fenced {

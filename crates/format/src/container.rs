@@ -77,6 +77,15 @@ pub struct FrameDescriptor {
     pub codec: Codec,
 }
 
+impl FrameDescriptor {
+    /// Where the frame ends in the container.
+    #[must_use]
+    pub fn end(&self) -> u64 {
+        // No section lists so many frames that this could be too much.
+        self.offset + u64::from(self.stored_length)
+    }
+}
+
 /// One chunk of a container.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ChunkDescriptor {

@@ -202,6 +202,7 @@ impl Footer {
 
     /// Reads the footer off the end of `tail`, the last bytes of an object of `object_bytes`.
     pub fn decode(tail: &[u8], object_bytes: u64) -> Result<Self> {
+        // What is too short is told by the reader.
         let start = tail.len().saturating_sub(FOOTER_BYTES);
         let bytes = &tail[start..];
         let mut reader = Reader::new(bytes, "index run footer");

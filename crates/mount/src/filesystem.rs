@@ -23,15 +23,15 @@ use crate::snapshots::Snapshots;
 use fuser::{
     Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation, INodeNo, InitFlags,
     KernelConfig, LockOwner, OpenFlags, ReplyAttr, ReplyData, ReplyDirectory, ReplyDirectoryPlus,
-    ReplyEmpty, ReplyEntry, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyXattr, Request,
+    ReplyEntry, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyXattr, Request,
 };
+use lru::LruCache;
 use onefold_engine::tree::{FileReader, TreeReader, path};
 use onefold_format::node::{Entry, EntryKind};
 use onefold_types::{Error, ErrorKind, SessionId};
-use std::collections::HashMap;
 use std::ffi::OsStr;
+use std::num::NonZeroUsize;
 use std::os::unix::ffi::OsStrExt;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -52,6 +52,8 @@ const SEEK_DATA: i32 = 3;
 /// `lseek` to the next hole.
 const SEEK_HOLE: i32 = 4;
 
+/// Files that can be read on without finding out again where they are.
+const FILES_KEPT: NonZeroUsize = NonZeroUsize::new(16).expect("some files");
 /// The kernel asks no second time for what it was answered so.
 const NEVER: Errno = Errno::ENOSYS;
 
@@ -62,13 +64,15 @@ pub struct SnapshotFilesystem {
     snapshots: Snapshots,
     listings: Listings,
     inodes: Mutex<Inodes>,
-    open: Mutex<HashMap<u64, Arc<OpenFile>>>,
-    next_handle: AtomicU64,
+    /// The files that were read last.
+    files: Mutex<LruCache<u64, Arc<File>>>,
     problems: Problems,
     shows_xattrs: bool,
+    /// Whether files are read without being opened: the kernel knows how, and asks less.
+    is_open_needless: bool,
 }
 
-struct OpenFile {
+struct File {
     reader: FileReader,
     snapshot: SessionId,
     path: Vec<u8>,
@@ -92,19 +96,15 @@ impl SnapshotFilesystem {
             snapshots,
             listings: Listings::new(tree),
             inodes: Mutex::default(),
-            open: Mutex::default(),
-            next_handle: AtomicU64::new(1),
+            files: Mutex::new(LruCache::new(FILES_KEPT)),
             problems,
             shows_xattrs,
+            is_open_needless: false,
         }
     }
 
     fn inodes(&self) -> MutexGuard<'_, Inodes> {
         self.inodes.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn open_files(&self) -> MutexGuard<'_, HashMap<u64, Arc<OpenFile>>> {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// What a program hears of an error, which is told in full to whoever has mounted the store.
@@ -180,23 +180,24 @@ impl SnapshotFilesystem {
         }
     }
 
-    fn open_file(&self, number: u64) -> Answer<u64> {
+    /// A file, as it is kept or anew.
+    fn file(&self, number: u64) -> Answer<Arc<File>> {
+        let files = || self.files.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(file) = files().get(&number) {
+            return Ok(Arc::clone(file));
+        }
         let (directory, entry) = self.entry(number)?;
         let path = path::join(&directory.path, &entry.name);
         let snapshot = directory.snapshot;
         let reader = FileReader::open(Arc::clone(self.listings.tree()), &entry)
             .map_err(|error| self.failed(snapshot, &path, &error))?;
-        let handle = self.next_handle.fetch_add(1, Ordering::Relaxed);
-        self.open_files().insert(handle, Arc::new(OpenFile { reader, snapshot, path }));
-        Ok(handle)
+        let file = Arc::new(File { reader, snapshot, path });
+        // Whoever was faster has read on already.
+        Ok(Arc::clone(files().get_or_insert(number, || file)))
     }
 
-    fn opened(&self, handle: FileHandle) -> Answer<Arc<OpenFile>> {
-        self.open_files().get(&handle.0).cloned().ok_or(Errno::EBADF)
-    }
-
-    fn read_file(&self, handle: FileHandle, offset: u64, length: u32) -> Answer<Vec<u8>> {
-        let file = self.opened(handle)?;
+    fn read_file(&self, number: u64, offset: u64, length: u32) -> Answer<Vec<u8>> {
+        let file = self.file(number)?;
         let left = file.reader.size().saturating_sub(offset);
         let mut bytes = vec![0; left.min(u64::from(length)) as usize];
         match file.reader.read_at(offset, &mut bytes) {
@@ -206,8 +207,8 @@ impl SnapshotFilesystem {
         Ok(bytes)
     }
 
-    fn seek(&self, handle: FileHandle, offset: i64, whence: i32) -> Answer<i64> {
-        let file = self.opened(handle)?;
+    fn seek(&self, number: u64, offset: i64, whence: i32) -> Answer<i64> {
+        let file = self.file(number)?;
         let offset = u64::try_from(offset).map_err(|_| Errno::EINVAL)?;
         let found = match whence {
             SEEK_DATA => file.reader.next_data(offset),
@@ -339,6 +340,7 @@ impl Filesystem for SnapshotFilesystem {
         ] {
             let _ = config.add_capabilities(wanted);
         }
+        self.is_open_needless = config.add_capabilities(InitFlags::FUSE_NO_OPEN_SUPPORT).is_ok();
         if let Err(most) = config.set_max_readahead(READ_AHEAD_BYTES) {
             let _ = config.set_max_readahead(most);
         }
@@ -370,46 +372,30 @@ impl Filesystem for SnapshotFilesystem {
         }
     }
 
-    fn open(&self, _: &Request, number: INodeNo, _: OpenFlags, reply: ReplyOpen) {
-        match self.open_file(number.0) {
-            Ok(handle) => {
-                // Nothing to flush, and what was read once holds for ever.
-                let flags = FopenFlags::FOPEN_KEEP_CACHE | FopenFlags::FOPEN_NOFLUSH;
-                reply.opened(FileHandle(handle), flags);
-            }
-            Err(error) => reply.error(error),
+    fn open(&self, _: &Request, _: INodeNo, _: OpenFlags, reply: ReplyOpen) {
+        match self.is_open_needless {
+            true => reply.error(NEVER),
+            // Nothing to flush, and what was read once holds for ever.
+            false => reply
+                .opened(FileHandle(0), FopenFlags::FOPEN_KEEP_CACHE | FopenFlags::FOPEN_NOFLUSH),
         }
     }
 
     fn read(
         &self,
         _: &Request,
-        _: INodeNo,
-        handle: FileHandle,
+        number: INodeNo,
+        _: FileHandle,
         offset: u64,
         size: u32,
         _: OpenFlags,
         _: Option<LockOwner>,
         reply: ReplyData,
     ) {
-        match self.read_file(handle, offset, size) {
+        match self.read_file(number.0, offset, size) {
             Ok(bytes) => reply.data(&bytes),
             Err(error) => reply.error(error),
         }
-    }
-
-    fn release(
-        &self,
-        _: &Request,
-        _: INodeNo,
-        handle: FileHandle,
-        _: OpenFlags,
-        _: Option<LockOwner>,
-        _: bool,
-        reply: ReplyEmpty,
-    ) {
-        self.open_files().remove(&handle.0);
-        reply.ok();
     }
 
     fn opendir(&self, _: &Request, number: INodeNo, _: OpenFlags, reply: ReplyOpen) {
@@ -524,13 +510,13 @@ impl Filesystem for SnapshotFilesystem {
     fn lseek(
         &self,
         _: &Request,
-        _: INodeNo,
-        handle: FileHandle,
+        number: INodeNo,
+        _: FileHandle,
         offset: i64,
         whence: i32,
         reply: ReplyLseek,
     ) {
-        match self.seek(handle, offset, whence) {
+        match self.seek(number.0, offset, whence) {
             Ok(offset) => reply.offset(offset),
             Err(error) => reply.error(error),
         }

@@ -85,7 +85,7 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// The places of the recipe that a read of this plan serves.
+    /// The places of the recipe that a read of this plan serves; none, if it is of another plan.
     #[must_use]
     pub fn places_of(&self, read: &PlannedRead) -> &[u32] {
         self.places.get(read.places.clone()).unwrap_or(&[])
@@ -107,7 +107,7 @@ impl RestoreEngine {
             )));
         }
         let layout = Layout::new(recipe, sizes);
-        Ok(self.served(&layout).into_plan(&layout))
+        self.served(&layout).into_plan(&layout)
     }
 
     fn served(&self, layout: &Layout) -> Served {

@@ -217,6 +217,7 @@ fn decide_group(
     // Newest first; the name decides between equal dates, so that no order depends on the input's.
     members.sort_unstable_by_key(|one| Reverse((one.time_ns, one.id)));
     let local = |time_ns: i64| {
+        // A timestamp holds more than 64 bits of nanoseconds do.
         let time = Timestamp::from_nanosecond(i128::from(time_ns)).unwrap_or_default();
         time.to_zoned(zone.clone())
     };

@@ -203,7 +203,8 @@ impl SignatureTable {
         }
     }
 
-    /// The word whose lowest bit is bit `start` of the cells; at least 57 bits of it are right.
+    /// The word whose lowest bit is bit `start` of the cells; at least 57 bits of it are right. A
+    /// word lies behind the last cell, so that none begins too late.
     fn bits_at(&self, start: usize) -> u64 {
         let word = self.cells.get(start / 8..).and_then(|cells| cells.first_chunk::<8>());
         u64::from_le_bytes(word.copied().unwrap_or_default()) >> (start % 8)

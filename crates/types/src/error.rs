@@ -127,9 +127,10 @@ impl Error {
         self
     }
 
-    /// Whether stored data is concerned, rather than the request or the machine.
+    /// Whether what was asked for cannot be had from here: it is damaged, or not there, as after it
+    /// was deleted. Where the difference decides, the kind is asked for.
     #[must_use]
-    pub fn is_damage(&self) -> bool {
+    pub fn is_lost(&self) -> bool {
         matches!(self.kind, ErrorKind::Damaged | ErrorKind::NotFound)
     }
 
@@ -139,7 +140,7 @@ impl Error {
     pub fn is_unreadable(&self) -> bool {
         let is_in_the_way =
             matches!(self.kind, ErrorKind::Io | ErrorKind::NotPermitted | ErrorKind::Unavailable);
-        is_in_the_way || self.is_damage()
+        is_in_the_way || self.is_lost()
     }
 
     /// Whether nothing may be written there: what would be written for convenience is left out.
@@ -246,7 +247,7 @@ mod tests {
         for (raw, remedy) in [(23, "fs.file-max"), (24, "ulimit -n")] {
             let error = Error::io("reading 'x'", io::Error::from_raw_os_error(raw));
             assert_eq!(error.kind(), ErrorKind::Exhausted);
-            assert!(!error.is_damage());
+            assert!(!error.is_lost());
             let told = error.context("restoring").to_string();
             assert!(told.starts_with("restoring: reading 'x': too many open files"), "{told}");
             assert!(told.contains(remedy), "{told}");
@@ -265,7 +266,7 @@ mod tests {
             for number in numbers {
                 let error = Error::io("reading", io::Error::from_raw_os_error(*number));
                 assert_eq!(error.kind(), kind, "{number}");
-                assert!(!error.is_damage());
+                assert!(!error.is_lost());
                 assert_eq!([error.is_unreadable(), error.forbids_writing()], exempt, "{number}");
             }
         }

@@ -54,7 +54,7 @@ mod tests {
         assert_eq!(halve(4).unwrap(), 2);
         let error = halve(5).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Bug);
-        assert!(!error.is_damage());
+        assert!(!error.is_lost());
         let told = error.to_string();
         assert!(told.starts_with("a number is odd (number = 5, number + 1 = 6)"), "{told}");
         assert!(told.contains("invariant.rs:"), "{told}");

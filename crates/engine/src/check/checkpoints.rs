@@ -72,7 +72,7 @@ fn contradiction(
         let differs = match outcome {
             Ok(Some(outcome)) => said.ending(id).is_some_and(|said| !agrees(said, &outcome.into())),
             Ok(None) => false,
-            Err(error) if error.is_damage() => false,
+            Err(error) if error.is_lost() => false,
             Err(error) => return Err(error),
         };
         if differs {
@@ -108,7 +108,7 @@ fn differs_from(repository: &Repository, name: ChangeName, said: &Change) -> Res
         Ok(Some(bytes)) => Ok(record::decode::<Change>(&bytes, "change")? != *said),
         // A collection has removed it.
         Ok(None) => Ok(false),
-        Err(error) if error.is_damage() => Ok(false),
+        Err(error) if error.is_lost() => Ok(false),
         Err(error) => Err(error),
     }
 }

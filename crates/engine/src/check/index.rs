@@ -274,10 +274,10 @@ pub fn never_swept(
     for name in decided::names(repository, layout::SWEEPS)? {
         let Ok(number) = name.parse() else { continue };
         match epoch::decided_sweep(repository, number) {
-            Ok(deleted) => deleted.unwrap_or_default().iter().for_each(|id| {
-                absent.remove(id);
-            }),
-            Err(error) if error.is_damage() => return Ok(BTreeSet::new()),
+            Ok(Some(deleted)) => absent.retain(|id| !deleted.contains(id)),
+            // It was in the list, and sweeps stay: what has become of it cannot be told either.
+            Ok(None) => return Ok(BTreeSet::new()),
+            Err(error) if error.kind() == ErrorKind::Damaged => return Ok(BTreeSet::new()),
             Err(error) => return Err(error),
         }
     }

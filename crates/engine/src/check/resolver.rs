@@ -195,7 +195,7 @@ impl Resolver {
             }
             let section = match reader::read_section(&self.repository, *id) {
                 Ok(section) => section,
-                Err(error) if error.is_damage() => continue,
+                Err(error) if error.is_lost() => continue,
                 Err(error) => return Err(error),
             };
             let number = supplement.containers.len() as u32;
@@ -235,6 +235,15 @@ impl Resolver {
                         Err(error) if error.kind() == ErrorKind::NewerFormat => Err(error),
                         Err(error) => Ok(FoundNode::Wrong(error.to_string())),
                     };
+                }
+                // Deleted since its section was read: a collection is running, which has kept what
+                // is needed. If it has not, the container is missing, and not damaged.
+                Err(error) if error.kind() == ErrorKind::NotFound => {
+                    let chunk = *location.descriptor();
+                    let (frame, offset) = (chunk.frame, chunk.offset);
+                    self.reader.set_bad(location.container, frame, offset, error.kind());
+                    self.inventory.contents.remove(&location.container);
+                    problem = Some(error.to_string());
                 }
                 Err(error) if error.is_unreadable() => {
                     let frame = location.descriptor().frame;

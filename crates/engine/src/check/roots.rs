@@ -17,7 +17,7 @@ use crate::session::outcome::read_outcome;
 use crate::session::{Snapshot, tombstones::Forgotten};
 use onefold_format::node::{Node, Reference, Totals};
 use onefold_format::record::Outcome;
-use onefold_types::{ContainerId, Fingerprint, Result};
+use onefold_types::{ContainerId, ErrorKind, Fingerprint, Result};
 use std::collections::{BTreeSet, HashSet};
 
 /// Tops listed; how many more there are is said.
@@ -41,7 +41,7 @@ pub fn find(
         trees.job.interrupt.check()?;
         let section = match reader::read_section(repository, id) {
             Ok(section) => section,
-            Err(error) if error.is_damage() => continue,
+            Err(error) if error.is_lost() => continue,
             Err(error) => return Err(error),
         };
         for chunk in section.chunks.iter().filter(|chunk| chunk.level.is_node()) {
@@ -124,7 +124,7 @@ fn known_roots(repository: &Repository, snapshots: &[Snapshot]) -> Result<BTreeS
         match read_outcome(repository, id) {
             Ok(Some(Outcome::Committed(record))) => drop(roots.insert(record.root.fingerprint)),
             Ok(_) => {}
-            Err(error) if error.is_damage() => {}
+            Err(error) if error.kind() == ErrorKind::Damaged => {}
             Err(error) => return Err(error),
         }
     }

@@ -10,7 +10,7 @@ use super::LINES_MAX;
 use super::resolver::{Found, FoundNode, Resolver, lost};
 use crate::job::Job;
 use onefold_format::node::{Entry, EntryKind, Node, Reference, Totals};
-use onefold_types::{ContainerId, Error, ErrorKind, Fingerprint, Level, Result};
+use onefold_types::{ContainerId, Error, ErrorKind, Fingerprint, Level, Result, bug};
 use std::collections::{BTreeSet, HashMap};
 
 /// Reasons kept for broken nodes; beyond that a common sentence stands in.
@@ -181,7 +181,7 @@ impl<'a> Trees<'a> {
                     }
                 } else if let Some(facts) = self.known.get(&key_of(&child.reference.fingerprint)) {
                     let facts = *facts;
-                    self.absorb(&mut stack, child, facts);
+                    self.absorb(frame, child, facts);
                 } else {
                     self.job.interrupt.check()?;
                     let frame = self.open(child)?;
@@ -190,28 +190,25 @@ impl<'a> Trees<'a> {
                 continue;
             }
             let Some(Frame { child, facts, .. }) = stack.pop() else {
-                continue;
+                return Err(bug!("a walk ends twice"));
             };
             if self.known.len() < self.known_max {
                 let key = key_of(&child.reference.fingerprint);
                 self.known.insert(key, facts);
             }
-            if stack.is_empty() {
-                return Ok(facts);
+            match stack.last_mut() {
+                Some(above) => self.absorb(above, child, facts),
+                None => return Ok(facts),
             }
-            self.absorb(&mut stack, child, facts);
         }
     }
 
     /// Adds a finished child to the frame above it.
-    fn absorb(&mut self, stack: &mut [Frame], child: Child, facts: Facts) {
+    fn absorb(&mut self, frame: &mut Frame, child: Child, facts: Facts) {
         let problem = match mismatch(&facts, child.expected) {
             Some(problem) => Some(problem.to_owned()),
             None if facts.is_whole => return,
             None => None,
-        };
-        let Some(frame) = stack.last_mut() else {
-            return;
         };
         frame.facts.is_whole = false;
         // A file has the reason of its first bad part; a large directory that of a leaf which is

@@ -11,7 +11,8 @@
 //! (protocol, R1: [`crate::index::current`]); only a chunk that is nowhere after that is reported,
 //! by name.
 //!
-//! Concurrency: a reader is shared by threads. What it passes over, it passes over for all of them.
+//! Concurrency: a reader is shared by threads. What it passes over, it passes over for all of them,
+//! and of several that want the same frame one reads it.
 
 use super::caches::ChunkCaches;
 use super::{Chunk, Location};
@@ -49,7 +50,12 @@ pub struct ChunkReader {
     sections: AtomicU64,
     frames: AtomicU64,
     index_pages: AtomicU64,
+    /// Held by whoever reads a frame of one of as many classes.
+    reading: [Mutex<()>; READING_LOCKS],
 }
+
+/// So many frames can be read at once, unless they happen to be of the same class.
+const READING_LOCKS: usize = 64;
 
 #[derive(Default)]
 struct PassedOver {
@@ -113,6 +119,7 @@ impl ChunkReader {
             sections: AtomicU64::new(0),
             frames: AtomicU64::new(0),
             index_pages: AtomicU64::new(0),
+            reading: [const { Mutex::new(()) }; READING_LOCKS],
         }
     }
 
@@ -222,7 +229,7 @@ impl ChunkReader {
     /// Finds an instance of a chunk in place of one that could not be read, and says why that could
     /// not if there is none.
     pub fn locate_another(&self, fingerprint: &Fingerprint, reason: &str) -> Result<Location> {
-        self.locate(fingerprint).map_err(|error| match error.is_damage() {
+        self.locate(fingerprint).map_err(|error| match error.is_lost() {
             true => Error::new(error.kind(), format!("{error}: {reason}")),
             false => error,
         })
@@ -299,7 +306,7 @@ impl ChunkReader {
                 self.caches.keep_section(container, &section);
                 Ok(Some(section))
             }
-            Err(error) if error.is_damage() => {
+            Err(error) if error.is_lost() => {
                 self.set_unusable(container, error.kind());
                 Ok(None)
             }
@@ -328,7 +335,7 @@ impl ChunkReader {
             match read {
                 Ok(chunk) => return Ok(chunk),
                 // An instance fails once: this ends.
-                Err(error) if error.is_damage() => {
+                Err(error) if error.is_lost() => {
                     let chunk = location.descriptor();
                     let (frame, offset, reason) = (chunk.frame, chunk.offset, error.to_string());
                     self.set_bad(location.container, frame, offset, error.kind());
@@ -387,6 +394,12 @@ impl ChunkReader {
         if let Some(frame) = self.caches.frame(key) {
             return Ok(frame);
         }
+        // Whoever reads on asks for the same frame with the next request already.
+        let lock_number = (usize::from(container.0[0]) + number as usize) % READING_LOCKS;
+        let _reading = self.reading[lock_number].lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(frame) = self.caches.frame(key) {
+            return Ok(frame);
+        }
         let descriptor = section.frames[number as usize];
         self.frames.fetch_add(1, Ordering::Relaxed);
         let frames = FrameReader::new(&self.repository, container)?;
@@ -415,7 +428,7 @@ impl ChunkReader {
             }
             let ChunkDescriptor { fingerprint, length, level, .. } = *chunk;
             chunks.push(FrameChunk { fingerprint, length, level });
-            end = end.saturating_add(length);
+            end += length;
         }
         if end != descriptor.plain_length {
             return Err(Error::damaged("chunks do not fill their frame"));

@@ -58,7 +58,7 @@ pub fn purge_index(repository: &Repository, gone: &[ContainerId], job: &Job) -> 
             // Another process has merged and deleted one of them.
             Err(error) if error.kind() == ErrorKind::NotFound => {}
             // A run that cannot be read is made anew from the containers that exist.
-            Err(error) if error.is_damage() => {
+            Err(error) if error.kind() == ErrorKind::Damaged => {
                 crate::check::repair_index(repository, None, job)?;
             }
             Err(error) => return Err(error),

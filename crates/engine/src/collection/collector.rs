@@ -99,6 +99,7 @@ impl Marked {
     fn take_dead(&mut self, live_bytes: u64) -> u64 {
         let part = live_bytes as f64 / self.live_left_bytes.max(1) as f64;
         let dead = (self.dead_left_bytes as f64 * part.min(1.0)) as u64;
+        // Both are estimates by shares.
         self.live_left_bytes = self.live_left_bytes.saturating_sub(live_bytes);
         self.dead_left_bytes -= dead;
         dead
@@ -134,7 +135,7 @@ impl<'a> Collector<'a> {
                 Ok(true) => return self.tidied(),
                 Ok(false) => {}
                 // What was missing may have been another collector's to delete.
-                Err(error) if error.is_damage() && self.is_overtaken(epoch_before)? => {}
+                Err(error) if error.is_lost() && self.is_overtaken(epoch_before)? => {}
                 // A backup may have merged runs of the index while they were read.
                 Err(error) if error.kind() == ErrorKind::NotFound && vanished < VANISHED_MAX => {
                     vanished += 1;
@@ -382,7 +383,7 @@ impl<'a> Collector<'a> {
         };
         let made = marker.run(self.options.algorithm, &roots_of(live.values()));
         self.report.mark = marker.report;
-        let (marks, liveness) = made.map_err(|error| match error.is_damage() {
+        let (marks, liveness) = made.map_err(|error| match error.is_lost() {
             true => self.naming_snapshots(error, live),
             false => error,
         })?;

@@ -253,7 +253,7 @@ impl CopyForward<'_> {
         let level = location.descriptor().level;
         let coded = match reader.coded_frame(&location) {
             Ok(coded) => coded,
-            Err(error) if error.is_damage() => return Ok(false),
+            Err(error) if error.is_lost() => return Ok(false),
             Err(error) => return Err(error),
         };
         let rank = frame.chunks.iter().map(|(_, spot)| spot.rank).min();
@@ -282,7 +282,7 @@ impl CopyForward<'_> {
             };
             let chunk = match read {
                 Ok(chunk) => chunk,
-                Err(error) if error.is_damage() => {
+                Err(error) if error.is_lost() => {
                     rescued.unread += 1;
                     if rescued.kept.iter().all(|(kept, _)| *kept != spot.container) {
                         rescued.kept.push((spot.container, error.to_string()));

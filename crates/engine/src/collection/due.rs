@@ -54,7 +54,7 @@ pub fn due(repository: &Repository) -> Result<Option<Due>> {
     // A plan is removed only by the next one; without it nothing is known of the last collection.
     let newest = match epoch::decided_plan(repository, number) {
         Ok(decided) => decided.plan,
-        Err(error) if error.is_damage() => Plan::default(),
+        Err(error) if error.is_lost() => Plan::default(),
         Err(error) => return Err(error),
     };
     let seen: BTreeSet<_> = newest.tombstones.into_iter().collect();
@@ -81,9 +81,10 @@ fn kept(repository: &Repository, number: u64, condemned: Vec<ContainerId>) -> Re
         return Ok(0);
     }
     let swept: BTreeSet<ContainerId> = match epoch::decided_sweep(repository, number) {
+        // Without a decided sweep nothing was deleted.
         Ok(swept) => swept.unwrap_or_default().into_iter().collect(),
         // Nobody knows; the next collection looks at everything anyway.
-        Err(error) if error.is_damage() => return Ok(0),
+        Err(error) if error.is_lost() => return Ok(0),
         Err(error) => return Err(error),
     };
     let present: BTreeSet<ContainerId> = list::container_names(repository)?.into_iter().collect();

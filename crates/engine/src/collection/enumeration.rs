@@ -22,7 +22,7 @@ use crate::tree::TreeReader;
 use onefold_format::node::{Node, Reference};
 use onefold_policy::collection::level_checksums::LevelChecksums;
 use onefold_types::error::Context;
-use onefold_types::{Error, Fingerprint, Level, Result};
+use onefold_types::{Error, Fingerprint, Level, Result, bug};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -146,6 +146,7 @@ pub fn physical(
     let mut walkers = vec![LevelWalker::new(ChunkReader::alone(repository)?, inventory, table)];
     let top = roots.iter().map(|root| root.level).max().unwrap_or(Level::DATA);
     for level in (1..=top.0).rev().map(Level) {
+        // No container may hold nodes of a level: what refers to one all the same is missed below.
         let containers = table.levels.get(&level).map(Vec::as_slice).unwrap_or_default();
         job.progress.set_totals(containers.len() as u64, 0);
         let wanted = threads.min(containers.len() / CONTAINERS_PER_THREAD).max(1);
@@ -161,7 +162,8 @@ pub fn physical(
             }
             Ok(())
         };
-        let walkers = walkers.get_mut(..wanted).unwrap_or_default();
+        let lacking = || bug!("there are too few threads for a level", wanted);
+        let walkers = walkers.get_mut(..wanted).ok_or_else(lacking)?;
         for_each_in_parallel(walkers, work)?;
         lock(&shared).1.verify(level)?;
     }
@@ -216,9 +218,8 @@ impl<'a> LevelWalker<'a> {
     }
 
     fn container(&mut self, ordinal: usize, level: Level, shared: &Shared<'_>) -> Result<()> {
-        let Some(container) = self.inventory.containers.get(ordinal).map(|one| one.id) else {
-            return Ok(());
-        };
+        let unknown = || bug!("nodes are in no container of the inventory", ordinal);
+        let container = self.inventory.containers.get(ordinal).ok_or_else(unknown)?.id;
         let Some(section) = self.chunks.section(container)? else {
             // Its nodes are missed by the sums, unless they are elsewhere as well.
             return Ok(());

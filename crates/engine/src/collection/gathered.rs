@@ -96,6 +96,7 @@ impl Gathered {
         let mut candidates: Vec<(u64, &mut LiveFrame)> = Vec::new();
         for (place, frame) in &mut frames {
             frame.chunks.sort_unstable_by_key(|(_, spot)| spot.position);
+            // A frame whose length nobody has noted is not carried; its chunks are copied.
             let (stored, plain) = lengths.get(place).copied().unwrap_or_default();
             let live: u64 = frame.chunks.iter().map(|(_, spot)| u64::from(spot.length)).sum();
             let dead = u64::from(plain).saturating_sub(live);

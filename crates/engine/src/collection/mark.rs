@@ -32,7 +32,7 @@ use onefold_policy::collection::focus::{CandidateFilter, Focus, candidate_chunks
 use onefold_policy::collection::live_filter::{LiveFilter, LiveInstances};
 use onefold_policy::collection::mark_vector::MarkVector;
 use onefold_policy::collection::select::ContainerLiveness;
-use onefold_types::{ContainerId, Error, ErrorKind, Result};
+use onefold_types::{ContainerId, Error, ErrorKind, Result, bug};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -365,8 +365,7 @@ impl Marker<'_> {
         self.job.progress.set_totals(self.inventory.containers.len() as u64, 0);
         let scan =
             self.inventory.scan(self.repository, wanted, self.job, &mut |ordinal, section| {
-                judge.container(ordinal, section, &mut marks, &instances);
-                Ok(())
+                judge.container(ordinal, section, &mut marks, &instances)
             })?;
         self.count_scan(scan);
         let mut liveness = judge.liveness;
@@ -431,10 +430,9 @@ impl Judge<'_> {
         section: &MetadataSection,
         marks: &mut Marks,
         instances: &Instances,
-    ) {
-        let Some(container) = self.inventory.containers.get(ordinal) else {
-            return;
-        };
+    ) -> Result<()> {
+        let unknown = || bug!("a container is not in the inventory", ordinal);
+        let container = self.inventory.containers.get(ordinal).ok_or_else(unknown)?;
         let mut judged = ContainerLiveness {
             container: container.id,
             stored_bytes: container.stored_bytes,
@@ -481,5 +479,6 @@ impl Judge<'_> {
             judged.live_chunks = unique;
         }
         self.liveness.push(judged);
+        Ok(())
     }
 }

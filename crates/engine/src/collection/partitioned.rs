@@ -38,7 +38,7 @@ use onefold_format::node::{Node, Reference};
 use onefold_policy::collection::level_checksums::LevelChecksums;
 use onefold_policy::collection::select::ContainerLiveness;
 use onefold_types::error::Context;
-use onefold_types::{Error, Fingerprint, Level, Result, limits};
+use onefold_types::{Error, Fingerprint, Level, Result, bug, limits};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -123,9 +123,8 @@ impl<'a> Partitioned<'a> {
         let wanted = |container: &InventoryItem| container.indexed || container.eligible;
         let (inventory, tallies) = (self.inventory, &mut self.tallies);
         let each = &mut |ordinal: usize, section: &MetadataSection| {
-            let Some(tally) = tallies.get_mut(ordinal) else {
-                return Ok(());
-            };
+            let unknown = || bug!("a container is not in the inventory", ordinal);
+            let tally = tallies.get_mut(ordinal).ok_or_else(unknown)?;
             let indexed = inventory.containers.get(ordinal).is_some_and(|one| one.indexed);
             tally.known = true;
             for (position, chunk) in (0_u64..).zip(&section.chunks) {
@@ -177,7 +176,7 @@ impl<'a> Partitioned<'a> {
     /// The third step: how live every container is that may be condemned.
     pub fn judge(mut self, marks: &mut Marks) -> Result<Vec<ContainerLiveness>> {
         let LiveSet::Partitioned(live) = &mut marks.set else {
-            return Ok(Vec::new());
+            return Err(bug!("marks in memory are judged as if they were in scratch files"));
         };
         let (repository, inventory, job) = (self.repository, self.inventory, self.job);
         let mut scan = self.index.scan(repository, &inventory.ids(), 0)?;
@@ -250,6 +249,7 @@ impl HeldNodes {
         Ok(Self { file, levels })
     }
 
+    /// None, if no container holds any: what is due of it all the same is missing.
     fn of_level(&self, level: Level) -> RecordReader<'_, HELD_WORDS> {
         let (start, end) = self.levels.get(&level).copied().unwrap_or_default();
         self.file.read(start, end)
@@ -356,9 +356,8 @@ impl Walk<'_> {
 
     fn seen_at(&self, place: u64, level: Level, name: &Fingerprint) -> Result<Option<Location>> {
         let (ordinal, position) = ((place >> 32) as usize, place as u32);
-        let Some(container) = self.inventory.containers.get(ordinal).map(|one| one.id) else {
-            return Ok(None);
-        };
+        let unknown = || bug!("a node is in no container of the inventory", ordinal);
+        let container = self.inventory.containers.get(ordinal).ok_or_else(unknown)?.id;
         let Some(section) = self.chunks.section(container)? else {
             return Ok(None);
         };

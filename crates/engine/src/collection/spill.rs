@@ -22,7 +22,7 @@
 //! # Concurrency
 //! A set belongs to one thread at a time; several sets may share a [`Scratch`].
 
-use onefold_types::{Error, ErrorKind, Result, bug};
+use onefold_types::{Error, ErrorKind, Result, bug, invariant};
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -209,7 +209,8 @@ impl<const WORDS: usize> RecordReader<'_, WORDS> {
     }
 
     fn read(&mut self) -> Result<bool> {
-        let left = usize::try_from(self.end.saturating_sub(self.next)).unwrap_or(usize::MAX);
+        invariant!(self.next <= self.end, "records are read beyond the end", self.next, self.end);
+        let left = usize::try_from(self.end - self.next).unwrap_or(usize::MAX);
         let Some(file) = self.file.file.as_ref().filter(|_| left > 0) else {
             return Ok(false);
         };

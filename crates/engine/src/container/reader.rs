@@ -12,7 +12,7 @@ use onefold_format::container::{
 use onefold_format::layout;
 use onefold_store::Key;
 use onefold_types::error::Context;
-use onefold_types::{ContainerId, Error, Result, limits};
+use onefold_types::{ContainerId, Error, Result, bug, limits};
 
 /// Bytes read from the tail at first: the section of a 4 MiB container of 8 KiB chunks.
 const TAIL_GUESS_BYTES: usize = 48 * limits::KIB;
@@ -121,10 +121,9 @@ impl FrameReader {
         sealed: &mut Vec<u8>,
     ) -> Result<()> {
         let offset = frames.first().map_or(HEADER_BYTES as u64, |frame| frame.offset);
-        let end = frames
-            .last()
-            .map_or(offset, |frame| frame.offset.saturating_add(u64::from(frame.stored_length)));
-        let length = usize::try_from(end.saturating_sub(offset)).unwrap_or(usize::MAX);
+        let end = frames.last().map_or(offset, FrameDescriptor::end);
+        let length = end.checked_sub(offset).and_then(|length| usize::try_from(length).ok());
+        let length = length.ok_or_else(|| bug!("frames do not rise", offset, end))?;
         sealed.resize(length, 0);
         repository.store().get_range(&self.key, offset, sealed)
     }

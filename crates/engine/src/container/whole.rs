@@ -101,7 +101,7 @@ impl WholeReader {
         let (mut left, mut number) = (section.frames.as_slice(), 0);
         let mut chunks = section.chunks.as_slice();
         while let Some(first) = left.first() {
-            let fits = |frame: &&FrameDescriptor| end_of(frame) - first.offset <= PIECE_MAX_BYTES;
+            let fits = |frame: &&FrameDescriptor| frame.end() - first.offset <= PIECE_MAX_BYTES;
             let (piece, rest) = left.split_at(left.iter().take_while(fits).count().max(1));
             left = rest;
             let length: u64 = piece.iter().map(|frame| u64::from(frame.stored_length)).sum();
@@ -140,12 +140,8 @@ fn misplaced() -> Error {
     Error::damaged("its frames do not follow each other")
 }
 
-fn end_of(frame: &FrameDescriptor) -> u64 {
-    frame.offset.saturating_add(u64::from(frame.stored_length))
-}
-
 /// Where the last frame ends.
 #[must_use]
 pub fn end_of_frames(section: &MetadataSection) -> u64 {
-    section.frames.last().map_or(HEADER_BYTES as u64, end_of)
+    section.frames.last().map_or(HEADER_BYTES as u64, FrameDescriptor::end)
 }

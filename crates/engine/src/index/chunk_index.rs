@@ -10,7 +10,7 @@ use super::FingerprintIndex;
 use super::locate::Instances;
 use super::scan::EntryScan;
 use crate::repository::Repository;
-use onefold_types::{ContainerId, Fingerprint, Result};
+use onefold_types::{ContainerId, Fingerprint, Result, bug};
 
 /// From fingerprints to the containers that may hold them.
 pub trait ChunkIndex: Send + Sync {
@@ -33,7 +33,7 @@ pub trait ChunkIndex: Send + Sync {
     ) -> Result<Vec<ContainerId>> {
         let mut found = Vec::with_capacity(1);
         self.locate_many(repository, std::slice::from_ref(fingerprint), &mut found, reads)?;
-        Ok(found.pop().unwrap_or_default())
+        found.pop().ok_or_else(|| bug!("the index has not answered"))
     }
 
     /// The same for whom the newest container is enough; more may be named.

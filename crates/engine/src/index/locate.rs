@@ -12,7 +12,7 @@ use super::fingerprint_index::{FingerprintIndex, Opened};
 use super::run::Run;
 use crate::repository::Repository;
 use onefold_format::index_run::{Entry, PAGE_STORED_BYTES, is_hook};
-use onefold_types::{ContainerId, ErrorKind, Fingerprint, Result};
+use onefold_types::{ContainerId, ErrorKind, Fingerprint, Result, bug};
 use std::ops::Range;
 
 /// Which instances of a chunk are wanted.
@@ -83,7 +83,8 @@ impl FingerprintIndex {
         let outcome = self.with_refresh(repository, |opened| {
             found.truncate(before);
             found.resize_with(before + fingerprints.len(), Vec::new);
-            let found = found.get_mut(before..).unwrap_or_default();
+            let found =
+                found.get_mut(before..).ok_or_else(|| bug!("there is no room to answer"))?;
             let ask = Ask { repository, opened, instances };
             for run in opened.runs() {
                 match self.ask_run(&ask, run, &questions, found, reads) {
@@ -191,8 +192,10 @@ impl PageReader<'_> {
 
     fn find(&mut self, page: usize, prefix: u64, found: &mut Vec<ContainerId>) -> Result<()> {
         if self.page != Some(page) {
-            let start = (page - self.pages.start) * PAGE_STORED_BYTES;
-            let sealed = self.sealed.get(start..start + PAGE_STORED_BYTES).unwrap_or_default();
+            let start = page.checked_sub(self.pages.start).map(|page| page * PAGE_STORED_BYTES);
+            let sealed = start.and_then(|at| self.sealed.get(at..at + PAGE_STORED_BYTES));
+            let unread = || bug!("a page is asked for that was not read", page, self.pages);
+            let sealed = sealed.ok_or_else(unread)?;
             self.entries.clear();
             self.page = None;
             self.run.open_page(page, &mut sealed.to_vec(), &mut self.entries)?;

@@ -49,7 +49,7 @@ pub fn merge_if_due(repository: &Repository, kind: Option<IndexKind>) -> Result<
         Ok(_) => Ok(due),
         // Another process was faster and has deleted what it merged; or a page is damaged, which a
         // look-up or a check will meet and mend.
-        Err(error) if error.is_damage() => Ok(0),
+        Err(error) if error.is_lost() => Ok(0),
         // As one they would be larger than a reader takes: they stay as they are.
         Err(error) if error.kind() == ErrorKind::LimitExceeded => Ok(0),
         Err(error) => Err(error),

@@ -22,7 +22,7 @@ use onefold_format::index_run::{
 use onefold_format::layout;
 use onefold_store::Key;
 use onefold_types::error::Context;
-use onefold_types::{ContainerId, Error, ErrorKind, Result, RunId, limits};
+use onefold_types::{ContainerId, Error, ErrorKind, Result, RunId, bug, invariant, limits};
 use std::ops::Range;
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
@@ -120,9 +120,8 @@ impl Run {
             .ok()
             .filter(|&length| length <= limits::RUN_TABLE_MAX_BYTES)
             .ok_or_else(|| Error::damaged(format!("index run {id}: its table is too long")))?;
-        let end = tail.len().saturating_sub(FOOTER_BYTES);
-        let mut sealed = match end.checked_sub(length) {
-            Some(start) => tail[start..end].to_vec(),
+        let mut sealed = match tail.len().checked_sub(length + FOOTER_BYTES) {
+            Some(start) => tail[start..start + length].to_vec(),
             None => {
                 let offset = size - FOOTER_BYTES as u64 - footer.table_length;
                 let mut sealed = vec![0; length];
@@ -241,6 +240,11 @@ impl Run {
                 (HOOK_PART + hook as u32, self.table.hook_offset(&self.starts, hook))
             }
         };
+        let is_there = match part {
+            Part::Piece(piece) => piece < self.table.piece_lengths.len(),
+            Part::Hooks(hook) => hook < self.table.hook_lengths.len(),
+        };
+        invariant!(is_there, "an index run has no such part", part, self.id);
         let what = || format!("{part:?} of index run {}", self.id);
         let mut sealed = vec![0; self.part_bytes(part).max(TAG_BYTES)];
         repository.store().get_range(&self.key, offset, &mut sealed)?;
@@ -270,7 +274,8 @@ impl Run {
         pages_among(&self.piece_fences, prefix)
     }
 
-    /// The pages of a piece in which the prefix may be.
+    /// The pages of a piece in which the prefix may be. A piece has fences, and neighbours in the
+    /// slice below lie within it: no default here is ever taken.
     #[must_use]
     pub fn pages_for(&self, piece: usize, prefix: u64) -> Range<usize> {
         let pages = self.table.pages_of(piece);
@@ -340,6 +345,8 @@ impl Run {
         pages: Range<usize>,
         sealed: &mut Vec<u8>,
     ) -> Result<()> {
+        let pages_max = self.table.fences.len();
+        invariant!(pages.end <= pages_max, "an index run has no such page", pages, pages_max);
         sealed.resize(pages.len() * PAGE_STORED_BYTES, 0);
         let offset = self.table.page_offset(&self.starts, pages.start);
         let what = || format!("page {} of index run {}", pages.start, self.id);
@@ -355,7 +362,8 @@ impl Run {
     ) -> Result<()> {
         let what = || format!("page {page} of index run {}", self.id);
         self.sealer.open(page as u32, sealed).context(what)?;
-        let plain = sealed.get(..PAGE_PLAIN_BYTES).unwrap_or_default();
+        let short = || bug!("a page that opened is too short", page, self.id);
+        let plain = sealed.get(..PAGE_PLAIN_BYTES).ok_or_else(short)?;
         index_run::decode_page(plain, self.table.entries_in_page(page), entries).context(what)
     }
 

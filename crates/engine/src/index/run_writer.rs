@@ -118,7 +118,7 @@ pub(super) fn footers(repository: &Repository) -> Result<Vec<(RunId, Footer)>> {
         let tail = repository.store().get_tail(&key, FOOTER_BYTES);
         match tail.and_then(|(size, tail)| Footer::decode(&tail, size)) {
             Ok(footer) => footers.push((id, footer)),
-            Err(error) if error.is_damage() => {}
+            Err(error) if error.is_lost() => {}
             Err(error) if error.kind() == ErrorKind::NewerFormat => {}
             Err(error) => return Err(error),
         }

@@ -13,7 +13,7 @@ use crate::tree::path;
 use crossbeam_channel::{Receiver, Sender};
 use onefold_format::node::{Entry, Extent, Reference};
 use onefold_format::record::Summary;
-use onefold_types::{Error, ErrorKind, Result};
+use onefold_types::{Error, ErrorKind, Result, bug, invariant};
 use std::collections::HashMap;
 use uzers::{Groups, Users, UsersCache};
 
@@ -75,7 +75,7 @@ impl Assembler<'_> {
                 }
                 Item::Leave => {
                     let Some((entry, builder)) = open.pop() else {
-                        continue;
+                        return Err(bug!("a directory is left that was never entered"));
                     };
                     Some(self.close_directory(entry, builder)?)
                 }
@@ -92,6 +92,8 @@ impl Assembler<'_> {
                 None => finished = Some(entry),
             }
         }
+        let is_over = open.is_empty() && finished.is_none();
+        invariant!(is_over, "a source is not assembled to its end", open.len());
         self.end_job();
         Ok(())
     }

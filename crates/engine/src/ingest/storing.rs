@@ -161,7 +161,7 @@ impl StoringSession {
     /// Whether something is missing because a collector fenced the session and then deleted what
     /// it had stored: its owner starts over then, as if it had learnt of it at the commit.
     pub fn was_fenced<T>(&self, done: &Result<T>) -> bool {
-        let is_missing = done.as_ref().is_err_and(Error::is_damage);
+        let is_missing = done.as_ref().is_err_and(Error::is_lost);
         let fenced = |session: &Mutex<WriterSession>| {
             let id = session.lock().unwrap_or_else(PoisonError::into_inner).id();
             matches!(read_outcome(&self.repository, id), Ok(Some(Outcome::Fenced)))

@@ -247,7 +247,7 @@ fn read(store: &dyn Store, number: u32) -> Result<Value> {
         (Some(NEVER), _) => Ok(Value::Never),
         (Some(id), _) => Ok(Value::Is(id)),
         (None, Ok(_)) => Ok(Value::Unknown),
-        (None, Err(error)) if error.is_damage() => Ok(Value::Unknown),
+        (None, Err(error)) if error.kind() == ErrorKind::Damaged => Ok(Value::Unknown),
         (None, Err(error)) => Err(error),
     }
 }

@@ -50,7 +50,7 @@ impl Deleter {
     pub fn new(repository: &Repository, options: &RestoreOptions) -> Result<Self> {
         let configuration = match repository.store().get(&Key::new(layout::CONFIGURATION)?) {
             // The store is known by its copy alone; `spared` still names its directory.
-            Err(error) if error.is_damage() => Vec::new(),
+            Err(error) if error.is_lost() => Vec::new(),
             configuration => configuration?,
         };
         let deleter = Self { configuration, spared: options.spared };

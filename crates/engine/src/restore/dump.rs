@@ -24,7 +24,7 @@ use crate::tree::{ExtentWalk, FileReader, TreeReader};
 use onefold_format::node::{Entry, EntryKind, Extent};
 use onefold_policy::restore_plan::RestoreEngine;
 use onefold_types::error::Context;
-use onefold_types::{Error, Result, limits};
+use onefold_types::{Error, Result, invariant, limits};
 use std::collections::VecDeque;
 use std::io::Write;
 use std::ops::Range;
@@ -89,7 +89,8 @@ pub fn dump(
         match walk.next(&dumping.reader)? {
             None => return Err(Error::damaged("the file's tree is shorter than its entry")),
             Some((start, extent)) => {
-                covered = start.saturating_add(extent.length);
+                // The walk has added them up.
+                covered = start + extent.length;
                 dumping.add(&mut window, start, extent)?;
             }
         }
@@ -98,6 +99,9 @@ pub fn dump(
         }
     }
     dumping.run(window)?;
+    let position = dumping.position;
+    let is_over = dumping.stash.is_empty() && dumping.holes.is_empty();
+    invariant!(position == end && is_over, "a dump has not ended where it was to", position, end);
     job.progress.add(1, 0);
     Ok(end - options.offset)
 }
@@ -114,6 +118,8 @@ fn dump_short(
     let reader = FileReader::open(Arc::new(TreeReader::open(repository)?), file)?;
     let mut buffer = vec![0; (range.end - range.start) as usize];
     let length = reader.read_at(range.start, &mut buffer)? as u64;
+    let wanted = range.end - range.start;
+    invariant!(length == wanted, "a file was read short", length, wanted);
     out.write_all(&buffer).context(|| "writing the output")?;
     job.progress.add(1, length);
     Ok(length)
@@ -162,13 +168,15 @@ impl Dumping<'_> {
     fn add(&mut self, window: &mut Window, start: u64, extent: Extent) -> Result<()> {
         self.next.get_or_insert(start);
         if extent.is_hole() {
-            self.holes.push_back((start, start.saturating_add(extent.length)));
+            self.holes.push_back((start, start + extent.length));
             return Ok(());
         }
         if extent.length > limits::CHUNK_SIZE_MAX_BYTES as u64 {
             return Err(Error::damaged("a chunk is longer than any chunk can be"));
         }
         let location = self.locate(&extent)?;
+        self.stash.ledger.expect_bytes(extent.length);
+        self.stash.ledger.plan(start, &extent.fingerprint);
         window.push(&location, 0, start, extent.length)
     }
 
@@ -194,6 +202,7 @@ impl Dumping<'_> {
             self.write()?;
             first = last;
         }
+        self.stash.ledger.expect_settled()?;
         self.write()
     }
 
@@ -215,12 +224,7 @@ impl Dumping<'_> {
             }
             window = self.find_again(&window, lost)?.sort();
         }
-        for (from, length, to) in repeats {
-            if !self.stash.share(from, length as usize, to) {
-                return Err(Error::damaged("a chunk was not where it was just put"));
-            }
-        }
-        Ok(())
+        repeats.into_iter().try_for_each(|(of, to)| self.stash.share(&of, to))
     }
 
     /// A window of what was lost, from other containers.
@@ -285,10 +289,10 @@ fn wanted_bytes(sorted: &SortedWindow, read: usize) -> u64 {
     pieces.iter().map(|piece| u64::from(piece.length)).sum()
 }
 
-/// A place whose bytes another place has: from, length, to.
-type Repeat = (u64, u64, u64);
+/// A piece, and another offset at which its bytes are to stand.
+type Repeat = (Piece, u64);
 
-/// Some reads of a window with each chunk once, and the places of the chunks that come again.
+/// Some reads of a window with each chunk once, and the pieces of the chunks that come again.
 fn without_repeats(sorted: &SortedWindow, reads: Range<usize>) -> (SortedWindow, Vec<Repeat>) {
     let (mut window, mut repeats) = (SortedWindow::default(), Vec::new());
     for frames in &sorted.reads[reads] {
@@ -300,8 +304,7 @@ fn without_repeats(sorted: &SortedWindow, reads: Range<usize>) -> (SortedWindow,
             let pieces = &sorted.pieces[sorted.starts[frame]..sorted.starts[frame + 1]];
             for same in pieces.chunk_by(|a, b| a.chunk_offset == b.chunk_offset) {
                 window.pieces.push(Piece { frame: number, ..same[0] });
-                let (from, length) = (same[0].file_offset, u64::from(same[0].length));
-                repeats.extend(same[1..].iter().map(|piece| (from, length, piece.file_offset)));
+                repeats.extend(same[1..].iter().map(|piece| (same[0], piece.file_offset)));
             }
         }
         window.reads.push(first..window.frames.len());

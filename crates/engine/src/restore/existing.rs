@@ -23,6 +23,7 @@ pub struct Comparison {
     file_size: u64,
     fingerprinter: Arc<Fingerprinter>,
     differing: VecDeque<(u64, Extent)>,
+    equal_bytes: u64,
     ended: bool,
     buffer: Vec<u8>,
 }
@@ -42,6 +43,7 @@ impl Comparison {
             file_size,
             fingerprinter: Arc::clone(fingerprinter),
             differing: VecDeque::new(),
+            equal_bytes: 0,
             ended: false,
             buffer: Vec::new(),
         }
@@ -53,6 +55,12 @@ impl Comparison {
             self.compare_batch(reader)?;
         }
         Ok(self.differing.pop_front())
+    }
+
+    /// Bytes that were compared, and are as they are to be.
+    #[must_use]
+    pub fn equal_bytes(&self) -> u64 {
+        self.equal_bytes
     }
 
     fn compare_batch(&mut self, reader: &TreeReader) -> Result<()> {
@@ -107,12 +115,12 @@ impl Comparison {
             .collect();
         let mut computed: Vec<Fingerprint> = Vec::with_capacity(chunks.len());
         self.fingerprinter.data_batch(&chunks, &mut computed);
-        let differing = batch
-            .iter()
-            .zip(computed)
-            .filter(|((_, extent), computed)| extent.fingerprint != *computed)
-            .map(|(extent, _)| *extent);
-        self.differing.extend(differing);
+        for ((offset, extent), computed) in batch.iter().zip(computed) {
+            match extent.fingerprint == computed {
+                true => self.equal_bytes += extent.length,
+                false => self.differing.push_back((*offset, *extent)),
+            }
+        }
         Ok(())
     }
 
@@ -135,6 +143,7 @@ impl Comparison {
             }
             position += read as u64;
         }
+        self.equal_bytes += extent.length;
         Ok(())
     }
 }
@@ -153,6 +162,15 @@ impl Parts {
         match self {
             Self::All(walk) => walk.next(reader),
             Self::Differing(comparison) => comparison.next(reader),
+        }
+    }
+
+    /// Bytes of the file that need not be written.
+    #[must_use]
+    pub fn equal_bytes(&self) -> u64 {
+        match self {
+            Self::All(_) => 0,
+            Self::Differing(comparison) => comparison.equal_bytes(),
         }
     }
 }

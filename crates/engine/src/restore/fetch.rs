@@ -7,7 +7,8 @@
 //! Pieces that are neighbours both in the frame and in the output are delivered as one.
 //!
 //! Invariants: no byte reaches a sink before its chunk's fingerprint was computed and compared; a
-//! piece is either delivered or handed back as lost, with the reason, exactly once.
+//! piece is either delivered or handed back as lost, with the reason, exactly once, unless nobody
+//! wants it any more; they are counted.
 //!
 //! Concurrency: workers take containers from a shared counter; a fault of the sink or an interrupt
 //! stops all of them before their next frame. Between frames a worker holds no lock.
@@ -19,7 +20,7 @@ use crate::container::reader::FrameReader;
 use crate::container::verify;
 use crate::job::Job;
 use crate::repository::Repository;
-use onefold_types::{Error, ErrorKind, Result};
+use onefold_types::{Error, ErrorKind, Result, invariant};
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -29,8 +30,8 @@ use std::time::Instant;
 pub trait Sink: Sync {
     /// Whether bytes for this output are still of use.
     fn wants(&self, output: u32) -> bool;
-    /// Takes the bytes of `pieces` neighbouring pieces.
-    fn deliver(&self, output: u32, offset: u64, bytes: &[u8], pieces: u64) -> Result<()>;
+    /// Takes the bytes of a run of pieces, which are neighbours in the frame and in the output.
+    fn deliver(&self, output: u32, offset: u64, bytes: &[u8], run: &[Piece]) -> Result<()>;
 }
 
 /// A piece that could not be read where it was said to lie.
@@ -82,6 +83,8 @@ struct Work<'a, S> {
     next: AtomicUsize,
     stop: AtomicBool,
     lost: Mutex<Vec<Lost>>,
+    /// Pieces that were delivered, handed back as lost, or not wanted.
+    settled: AtomicUsize,
     bytes_read: AtomicU64,
 }
 
@@ -119,9 +122,14 @@ pub fn fetch_reads<S: Sink>(
         next: AtomicUsize::new(0),
         stop: AtomicBool::new(false),
         lost: Mutex::default(),
+        settled: AtomicUsize::new(0),
         bytes_read: AtomicU64::new(0),
     };
     run(&work, threads)?;
+    let frames = containers.iter().cloned().flatten();
+    let planned: usize = frames.map(|frame| work.pieces_of(frame).len()).sum();
+    let settled = work.settled.into_inner();
+    invariant!(planned == settled, "not every piece was delivered or is lost", planned, settled);
     Ok(Fetched {
         lost: work.lost.into_inner().unwrap_or_else(PoisonError::into_inner),
         bytes_read: work.bytes_read.into_inner(),
@@ -193,7 +201,11 @@ impl<S: Sink> Work<'_, S> {
     }
 
     fn container(&self, frames: Range<usize>, scratch: &mut Scratch) -> Result<()> {
-        let reader = FrameReader::new(self.repository, self.window.frames[frames.start].container)?;
+        let container = self.window.frames[frames.start].container;
+        let is_there =
+            self.window.frames[frames.clone()].iter().all(|it| it.container == container);
+        invariant!(is_there, "a frame was to be read from another container", container, frames);
+        let reader = FrameReader::new(self.repository, container)?;
         let reach = self.workspace.reach();
         let mut start = frames.start;
         while start < frames.end && !self.stop.load(Ordering::Relaxed) {
@@ -210,20 +222,18 @@ impl<S: Sink> Work<'_, S> {
         Ok(())
     }
 
-    /// Where the frame ends in its container.
-    fn end_of(&self, frame: usize) -> u64 {
-        let descriptor = &self.window.frames[frame].descriptor;
-        descriptor.offset.saturating_add(u64::from(descriptor.stored_length))
-    }
-
     /// Bytes between the frame and the one before it; `None` if it does not lie behind that.
     fn gap_before(&self, frame: usize) -> Option<u64> {
-        self.window.frames[frame].descriptor.offset.checked_sub(self.end_of(frame - 1))
+        self.window.frames[frame]
+            .descriptor
+            .offset
+            .checked_sub(self.window.frames[frame - 1].descriptor.end())
     }
 
-    /// Bytes from the beginning of one frame to the end of another.
+    /// Bytes from the beginning of one frame to the end of another that lies behind it.
     fn span(&self, first: usize, last: usize) -> u64 {
-        self.end_of(last).saturating_sub(self.window.frames[first].descriptor.offset)
+        let frames = &self.window.frames;
+        frames[last].descriptor.end() - frames[first].descriptor.offset
     }
 
     /// Reads frames with one request, and delivers what is wanted from them.
@@ -312,6 +322,8 @@ impl<S: Sink> Work<'_, S> {
                     self.lose(position..position + 1, error);
                 } else if self.sink.wants(piece.output) {
                     good.push(*piece);
+                } else {
+                    self.settled.fetch_add(1, Ordering::Relaxed);
                 }
                 position += 1;
             }
@@ -329,13 +341,15 @@ impl<S: Sink> Work<'_, S> {
             let (first, last) = (&run[0], &run[run.len() - 1]);
             let bytes =
                 &plain[first.chunk_offset as usize..(last.chunk_offset + last.length) as usize];
-            self.sink.deliver(first.output, first.file_offset, bytes, run.len() as u64)?;
+            self.sink.deliver(first.output, first.file_offset, bytes, run)?;
+            self.settled.fetch_add(run.len(), Ordering::Relaxed);
         }
         Ok(())
     }
 
     fn lose(&self, pieces: Range<usize>, error: Error) {
         let reason = Arc::new((error.kind(), error.to_string()));
+        self.settled.fetch_add(pieces.len(), Ordering::Relaxed);
         let mut lost = lock(&self.lost);
         lost.extend(pieces.map(|piece| Lost { piece, reason: Arc::clone(&reason) }));
     }

@@ -9,7 +9,7 @@ use super::walk::Restorer;
 use crate::chunks::Location;
 use crate::tree::ExtentWalk;
 use onefold_format::node::{Entry, EntryKind, Extent, Reference};
-use onefold_types::{Error, ErrorKind, Result, limits};
+use onefold_types::{Error, ErrorKind, Result, bug, limits};
 use rustix::fs::{Mode, OFlags, Stat};
 use rustix::io::Errno;
 use std::collections::HashMap;
@@ -302,7 +302,7 @@ impl Restorer<'_> {
         let mut bytes = 0u64;
         while let Some((_, extent)) = comparison.next(&self.reader)? {
             self.job.interrupt.check()?;
-            bytes = bytes.saturating_add(extent.length);
+            bytes += extent.length;
         }
         Ok(bytes)
     }
@@ -351,8 +351,9 @@ impl Restorer<'_> {
                 Err(error) => file.fail(error),
             }
         }
+        file.ledger.settle_bytes(parts.equal_bytes());
         self.job.progress.add(0, entry.size.saturating_sub(fetched));
-        self.current_number();
+        self.current_number()?;
         self.current = None;
         file.settle(&self.shared, 1)
     }
@@ -368,11 +369,11 @@ impl Restorer<'_> {
             true => Err(Error::damaged("a chunk is longer than any chunk can be")),
             false => self.locate(&extent, place),
         };
-        let number = self.current_number();
+        let number = self.current_number()?;
         let pushed =
             located.and_then(|location| self.window.push(&location, number, offset, extent.length));
         match pushed {
-            Ok(()) => file.expect_piece(),
+            Ok(()) => file.expect_piece(offset, &extent.fingerprint),
             Err(error) if error.kind() == ErrorKind::Interrupted => return Err(error),
             Err(error) => file.fail(error),
         }
@@ -383,14 +384,14 @@ impl Restorer<'_> {
     }
 
     /// The number of the file being planned among the files of the window.
-    fn current_number(&mut self) -> u32 {
+    fn current_number(&mut self) -> Result<u32> {
         let Some((file, number)) = &mut self.current else {
-            return 0;
+            return Err(bug!("something is planned of no file"));
         };
-        *number.get_or_insert_with(|| {
+        Ok(*number.get_or_insert_with(|| {
             self.outputs.push(Arc::clone(file));
             self.outputs.len() as u32 - 1
-        })
+        }))
     }
 
     /// Where a chunk is: where the placement says, else where the index says.

@@ -10,21 +10,24 @@
 //! is never rewritten if it has other names (hard links), because these were not asked for.
 //!
 //! Invariants: `outstanding` counts the pieces not yet written, plus one while the planner may add
-//! more; whoever brings it to zero finishes the file; a failed file is never finished.
+//! more; whoever brings it to zero finishes the file; a failed file is never finished, and neither
+//! is one whose [`Ledger`] says that something of it is missing or elsewhere.
 //!
 //! Concurrency: one lock per file around its handle, never held while writing. Few files are open
 //! at once; one that was closed is opened again by name and compared with what it was.
 
 use super::Without;
 use super::fetch::Sink;
+use super::ledger::Ledger;
 use super::metadata::{Applier, Attributes, Present};
 use super::target::Directory;
+use super::window::Piece;
 use crate::environment::open_files_max;
 use crate::job::Job;
 use lru::LruCache;
 use onefold_format::node::Reference;
 use onefold_types::error::Context as _;
-use onefold_types::{Error, ErrorKind, Result};
+use onefold_types::{Error, ErrorKind, Fingerprint, Result, invariant};
 use rustix::fs::{AtFlags, FallocateFlags, Mode, OFlags};
 use std::fs::File;
 use std::num::NonZeroUsize;
@@ -112,6 +115,8 @@ pub struct OutputFile {
     set_size: AtomicBool,
     touched: AtomicBool,
     outstanding: AtomicU64,
+    /// Every byte, and every chunk that is to be written.
+    pub ledger: Ledger,
     failed: AtomicBool,
     complete: AtomicBool,
     slot: Mutex<Slot>,
@@ -148,6 +153,8 @@ impl OutputFile {
                 failure: None,
             };
         }
+        let ledger = Ledger::default();
+        ledger.expect_bytes(plan.size);
         Arc::new(Self {
             number: plan.number,
             directory: plan.directory,
@@ -160,6 +167,7 @@ impl OutputFile {
             set_size: AtomicBool::new(set_size),
             touched: AtomicBool::new(false),
             outstanding: AtomicU64::new(1),
+            ledger,
             failed: AtomicBool::new(false),
             complete: AtomicBool::new(false),
             slot: Mutex::new(slot),
@@ -167,7 +175,8 @@ impl OutputFile {
     }
 
     /// Announces a piece.
-    pub fn expect_piece(&self) {
+    pub fn expect_piece(&self, offset: u64, fingerprint: &Fingerprint) {
+        self.ledger.plan(offset, fingerprint);
         self.outstanding.fetch_add(1, Ordering::Relaxed);
     }
 
@@ -233,6 +242,7 @@ impl OutputFile {
         length: u64,
         sparse: bool,
     ) -> Result<()> {
+        self.ledger.settle_bytes(length);
         if sparse && !self.in_place {
             // What nobody writes is a hole; the end is set when the file is finished.
             self.set_size.store(true, Ordering::Relaxed);
@@ -282,7 +292,9 @@ impl OutputFile {
 
     /// Takes `pieces` off what is outstanding, and finishes the file if nothing is left.
     pub fn settle(self: &Arc<Self>, shared: &Shared, pieces: u64) -> Result<()> {
-        if self.outstanding.fetch_sub(pieces, Ordering::AcqRel) != pieces {
+        let outstanding = self.outstanding.fetch_sub(pieces, Ordering::AcqRel);
+        invariant!(outstanding >= pieces, "a file was given too much", outstanding, pieces);
+        if outstanding != pieces {
             self.park_unless_closed(shared);
             return Ok(());
         }
@@ -300,6 +312,7 @@ impl OutputFile {
     }
 
     fn finish(self: &Arc<Self>, shared: &Shared) -> Result<()> {
+        self.ledger.expect_settled()?;
         let handle = self.handle()?;
         if self.set_size.load(Ordering::Relaxed) {
             handle.set_len(self.size).context(|| "setting the file's length")?;
@@ -427,10 +440,11 @@ impl Sink for FileSink<'_> {
         !self.files[output as usize].has_failed()
     }
 
-    fn deliver(&self, output: u32, offset: u64, bytes: &[u8], pieces: u64) -> Result<()> {
+    fn deliver(&self, output: u32, offset: u64, bytes: &[u8], run: &[Piece]) -> Result<()> {
         let file = &self.files[output as usize];
+        file.ledger.deliver(offset, bytes, run);
         file.write(self.shared, offset, bytes)?;
-        file.settle(self.shared, pieces)
+        file.settle(self.shared, run.len() as u64)
     }
 }
 

@@ -175,7 +175,7 @@ impl Planner<'_> {
                 self.report.chunks_guided += u64::from(guided);
                 location
             }
-            Err(error) if error.is_damage() => {
+            Err(error) if error.is_lost() => {
                 self.report.chunks_missing += 1;
                 return Ok(());
             }

@@ -9,7 +9,7 @@ use super::output::{FileSink, OutputFile};
 use super::walk::Restorer;
 use super::window::{SortedWindow, Window};
 use crate::tree::ExtentWalk;
-use onefold_types::{Error, ErrorKind, Result};
+use onefold_types::{Error, ErrorKind, Result, bug};
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
@@ -106,7 +106,7 @@ impl Restorer<'_> {
 
     fn give_up(&mut self, file: &OutputFile) {
         let reason =
-            file.abandon().unwrap_or_else(|| Error::damaged("not all of it could be restored"));
+            file.abandon().unwrap_or_else(|| bug!("a file is not complete, and has not failed"));
         self.problem(&file.display(), &reason);
     }
 

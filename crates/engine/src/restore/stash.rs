@@ -2,10 +2,13 @@
 //! end.
 //!
 //! Invariants: what lies in the stash was verified; a chunk that a read serves in several places is
-//! held once and lent to all of them; what has been taken is gone.
+//! held once and lent to all of them; what has been taken is gone; nothing takes the place of what
+//! has not been.
 
 use super::fetch::Sink;
-use onefold_types::Result;
+use super::ledger::Ledger;
+use super::window::Piece;
+use onefold_types::{Result, bug, invariant};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -19,23 +22,34 @@ struct Slice {
 
 /// Bytes by their place in the output.
 #[derive(Default)]
-pub struct Stash(Mutex<BTreeMap<u64, Slice>>);
+pub struct Stash {
+    slices: Mutex<BTreeMap<u64, Slice>>,
+    /// Every chunk that is to come, and its bytes.
+    pub ledger: Ledger,
+}
 
 impl Stash {
-    /// Lets the bytes at `from` also stand at `to`; `false` if they are not there.
-    pub fn share(&self, from: u64, length: usize, to: u64) -> bool {
+    /// Lets the bytes of a piece also stand at another offset.
+    pub fn share(&self, of: &Piece, to: u64) -> Result<()> {
+        let (from, length) = (of.file_offset, of.length as usize);
         let mut slices = self.lock();
-        let Some((&start, slice)) = slices.range(..=from).next_back() else {
-            return false;
+        let holder = slices.range(..=from).next_back().and_then(|(start, slice)| {
+            let skipped = (from - start) as usize;
+            (skipped + length <= slice.length).then_some((slice, skipped))
+        });
+        let Some((slice, skipped)) = holder else {
+            return Err(bug!("a chunk is not where it was just put", from, length));
         };
-        let skipped = (from - start) as usize;
-        if skipped + length > slice.length {
-            return false;
-        }
         let shared =
             Slice { buffer: Arc::clone(&slice.buffer), start: slice.start + skipped, length };
-        slices.insert(to, shared);
-        true
+        let bytes = &shared.buffer[shared.start..shared.start + length];
+        self.ledger.deliver(to, bytes, std::slice::from_ref(of));
+        insert(&mut slices, to, shared)
+    }
+
+    /// Whether nothing waits any more.
+    pub fn is_empty(&self) -> bool {
+        self.lock().is_empty()
     }
 
     /// Takes the bytes that stand exactly at `offset`.
@@ -48,8 +62,14 @@ impl Stash {
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<u64, Slice>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.slices.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+fn insert(slices: &mut BTreeMap<u64, Slice>, offset: u64, slice: Slice) -> Result<()> {
+    let before = slices.insert(offset, slice);
+    invariant!(before.is_none(), "two chunks are to stand at one offset", offset);
+    Ok(())
 }
 
 impl Sink for Stash {
@@ -57,10 +77,10 @@ impl Sink for Stash {
         true
     }
 
-    fn deliver(&self, _output: u32, offset: u64, bytes: &[u8], _pieces: u64) -> Result<()> {
+    fn deliver(&self, _output: u32, offset: u64, bytes: &[u8], run: &[Piece]) -> Result<()> {
+        self.ledger.deliver(offset, bytes, run);
         let buffer = Arc::new(bytes.to_vec());
         let length = buffer.len();
-        self.lock().insert(offset, Slice { buffer, start: 0, length });
-        Ok(())
+        insert(&mut self.lock(), offset, Slice { buffer, start: 0, length })
     }
 }

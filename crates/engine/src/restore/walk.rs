@@ -17,9 +17,9 @@ use crate::job::Job;
 use crate::placement::Guide;
 use crate::repository::Repository;
 use crate::tree::{TreeReader, path};
-use onefold_format::node::{DirectoryPart, Entry, EntryKind, Node, Reference};
+use onefold_format::node::{DirectoryPart, Entry, EntryKind, Node, Reference, Totals};
 use onefold_types::error::Context;
-use onefold_types::{ContainerId, Error, ErrorKind, Result, limits};
+use onefold_types::{ContainerId, Error, ErrorKind, Result, bug, limits};
 use rustix::fs::{FileType, Mode, Stat, StatVfsMountFlags};
 use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
@@ -77,6 +77,9 @@ struct Level {
     included: bool,
     /// Whether all of its entries could be read.
     whole: bool,
+    /// What it says is below it, if that is known, and what was met there.
+    stated: Option<Totals>,
+    met: Totals,
     /// Names that are there, but not in the snapshot as far as it was read.
     extra: BTreeSet<Vec<u8>>,
 }
@@ -188,6 +191,8 @@ impl Restorer<'_> {
             place_end: u64::MAX,
             included: self.options.include.is_empty() || !is_directory,
             whole: is_directory,
+            stated: (is_directory && !root.name.is_empty()).then_some(root.totals),
+            met: Totals::default(),
         };
         self.stack.push(level);
         match (is_directory, root.content) {
@@ -264,7 +269,7 @@ impl Restorer<'_> {
         level.whole = false;
         let item = self.here();
         // Only damage is a loss: with more open files, say, they could be read.
-        let what = match error.is_damage() {
+        let what = match error.is_lost() {
             true => "entries of the directory are lost",
             false => "entries of the directory could not be read from the store",
         };
@@ -273,9 +278,11 @@ impl Restorer<'_> {
 
     fn item(&mut self, entry: Entry) -> Result<()> {
         let Some(level) = self.stack.last_mut() else {
-            return Ok(());
+            return Err(bug!("an item is in no directory"));
         };
+        level.met.add(&entry);
         level.extra.remove(&entry.name);
+        // Places are advice: a chunk that is not where a wrong one says is looked for.
         let place_end = self.place.saturating_add(entry.chunks).saturating_add(entry.totals.chunks);
         let above_included = level.included;
         let path_length = self.path.len();
@@ -329,6 +336,7 @@ impl Restorer<'_> {
             name: entry.name.clone(),
             place: Place::Wanted,
             attributes: self.owners.attributes(&entry),
+            stated: Some(entry.totals),
             entry,
             set_attributes: false,
             entries: Vec::new().into_iter(),
@@ -337,6 +345,7 @@ impl Restorer<'_> {
             place_end,
             included,
             whole: true,
+            met: Totals::default(),
             extra: BTreeSet::new(),
         });
         self.job.progress.set_current(&self.here());
@@ -504,6 +513,12 @@ impl Restorer<'_> {
         let Some(mut level) = self.stack.pop() else {
             return;
         };
+        if level.whole && level.stated.is_some_and(|stated| stated != level.met) {
+            let (met, stated) = (level.met.entries, level.stated.map_or(0, |it| it.entries));
+            let item = self.here();
+            let what = format!("{met} items were met in it and below, and it names {stated}");
+            self.problem(&item, &Error::damaged(what));
+        }
         if let Place::Open(directory) = &level.place {
             if level.whole {
                 let extra = std::mem::take(&mut level.extra);

@@ -15,7 +15,7 @@ use crate::memory::{Lease, WINDOW_CHUNK_BYTES};
 use crate::repository::Repository;
 use onefold_format::container::{ChunkDescriptor, FrameDescriptor};
 use onefold_policy::restore_plan::{ContainerSizes, PlanChunk, RestoreEngine};
-use onefold_types::{ContainerId, Error, Fingerprint, Level, Result};
+use onefold_types::{ContainerId, Error, Fingerprint, Level, Result, invariant};
 use std::collections::HashMap;
 use std::ops::Range;
 
@@ -169,6 +169,7 @@ impl Window {
             return Ok(self.sort());
         }
         let plan = engine.plan(&self.recipe(), ContainerSizes(&[]))?;
+        let collected = self.pieces.len();
         let mut sorted = SortedWindow::default();
         for read in &plan.reads {
             let mut wanted: Vec<Piece> =
@@ -184,7 +185,9 @@ impl Window {
             }
             sorted.reads.push(first..sorted.frames.len());
         }
-        sorted.starts.push(sorted.pieces.len());
+        let arranged = sorted.pieces.len();
+        invariant!(arranged == collected, "pieces of a window got lost", arranged, collected);
+        sorted.starts.push(arranged);
         Ok(sorted)
     }
 

@@ -11,7 +11,7 @@ use onefold_crypto::Purpose;
 use onefold_format::layout;
 use onefold_format::record::{self, Note, Outcome};
 use onefold_store::Key;
-use onefold_types::{Result, SessionId};
+use onefold_types::{ErrorKind, Result, SessionId};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Sessions that are undecided, and the newest epoch that each is ready for.
@@ -62,7 +62,7 @@ pub fn oldest_running_ns(repository: &Repository) -> Result<Option<i64>> {
         let start = match read_announcement(repository, id) {
             Ok(note) if process_is_gone(&note.by) => continue,
             Ok(note) => note.time_ns,
-            Err(error) if error.is_damage() => continue,
+            Err(error) if error.is_lost() => continue,
             Err(error) => return Err(error),
         };
         oldest = Some(oldest.map_or(start, |oldest: i64| oldest.min(start)));
@@ -81,7 +81,7 @@ pub fn is_abandoned(repository: &Repository, id: SessionId) -> Result<bool> {
     match read_announcement(repository, id) {
         Ok(note) => Ok(process_is_gone(&note.by)),
         // Decided and removed meanwhile, or never whole.
-        Err(error) if error.is_damage() => Ok(false),
+        Err(error) if error.is_lost() => Ok(false),
         Err(error) => Err(error),
     }
 }
@@ -103,7 +103,7 @@ pub fn fence(repository: &Repository, id: SessionId) -> Result<bool> {
     match DecidedName::outcome(id).decide(repository, &bytes) {
         Ok(decision) => Ok(decision.is_own),
         // It is decided, whatever it says: the session cannot commit any more.
-        Err(error) if error.is_damage() => Ok(false),
+        Err(error) if error.kind() == ErrorKind::Damaged => Ok(false),
         Err(error) => Err(error),
     }
 }

@@ -380,7 +380,7 @@ fn decide(
     let name = known.next(snapshot)?;
     match name.decide(repository, &record::encode(&change)?) {
         Ok(decision) => Ok(decision.is_own),
-        Err(error) if error.is_damage() => {
+        Err(error) if error.kind() == ErrorKind::Damaged => {
             // What won does not open: it counts as lost, and the next number is free. Or it was
             // removed before it was read back, because somebody has forgotten the snapshot.
             let is_explained = name.is_decided(repository)?
@@ -416,7 +416,9 @@ fn read(
             }
             // A collection has removed it.
             Ok(None) => {}
-            Err(error) if error.is_damage() => drop(unreadable.insert(*number)),
+            Err(error) if error.kind() == ErrorKind::Damaged => {
+                unreadable.insert(*number);
+            }
             Err(error) => {
                 return Err(error.context(format!("what is said about snapshot {snapshot}")));
             }
@@ -428,7 +430,7 @@ fn read(
     while last.checked_add(1).is_some_and(|next| unreadable.contains(&next)) {
         last += 1;
     }
-    let stray = unreadable.split_off(&last.saturating_add(1)).into_iter().collect();
+    let stray = unreadable.into_iter().filter(|number| *number > last).collect();
     let newest = newest.map(|(_, change)| change);
     // Nothing follows the last change; and a collection may have removed all of them since the plan
     // that names them was read.

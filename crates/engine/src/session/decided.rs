@@ -267,7 +267,7 @@ impl DecidedName {
     fn opened(&self, repository: &Repository, sealed: &[u8]) -> Result<Option<Vec<u8>>> {
         match repository.vault().open_record(self.purpose, &self.sealed_as, sealed) {
             Ok(record) => Ok(Some(record)),
-            Err(error) if error.is_damage() => Ok(None),
+            Err(error) if error.kind() == ErrorKind::Damaged => Ok(None),
             Err(error) => Err(error),
         }
     }

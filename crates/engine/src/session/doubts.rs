@@ -73,12 +73,12 @@ impl Doubts {
             let sealed = match repository.store().get(&key) {
                 Ok(sealed) => sealed,
                 Err(error) if error.kind() == ErrorKind::NotFound => continue,
-                Err(error) if error.is_damage() => Vec::new(),
+                Err(error) if error.kind() == ErrorKind::Damaged => Vec::new(),
                 Err(error) => return Err(error),
             };
             match repository.vault().open_record(Purpose::Doubt, &id.0, &sealed) {
                 Ok(bytes) if record::is_newer(&bytes) => {}
-                Err(error) if !error.is_damage() => return Err(error),
+                Err(error) if error.kind() != ErrorKind::Damaged => return Err(error),
                 Ok(_) | Err(_) => repository.store().delete(&key)?,
             }
         }

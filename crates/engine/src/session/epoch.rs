@@ -112,8 +112,8 @@ pub fn newest(repository: &Repository) -> Result<Newest> {
         match decided_plan(repository, number) {
             Ok(decided) => return Ok(Newest::Open(decided)),
             // A plan is removed only after a later epoch was decided, which the next look shows.
-            Err(error) if error.is_damage() && missed != Some(number) => missed = Some(number),
-            Err(error) if error.is_damage() => {
+            Err(error) if error.is_lost() && missed != Some(number) => missed = Some(number),
+            Err(error) if error.is_lost() => {
                 return Ok(Newest::Lost { number, problem: error.to_string() });
             }
             Err(error) => return Err(error.context(format!("epoch {number}"))),
@@ -159,7 +159,7 @@ pub fn newest_plan(repository: &Repository) -> Result<Option<record::Plan>> {
     }
     match decided_plan(repository, number) {
         Ok(decided) => Ok(Some(decided.plan)),
-        Err(error) if error.is_damage() => Ok(None),
+        Err(error) if error.is_lost() => Ok(None),
         Err(error) => Err(error),
     }
 }
@@ -178,10 +178,10 @@ pub fn is_finished(repository: &Repository, number: u64) -> Result<bool> {
     match repository.store().get(&Key::new(layout::finished(number))?) {
         Ok(sealed) => match vault.open_record(Purpose::Plan, &finished_name(number), &sealed) {
             Ok(_) => Ok(true),
-            Err(error) if error.is_damage() => Ok(false),
+            Err(error) if error.kind() == ErrorKind::Damaged => Ok(false),
             Err(error) => Err(error),
         },
-        Err(error) if error.is_damage() => Ok(false),
+        Err(error) if error.is_lost() => Ok(false),
         Err(error) => Err(error),
     }
 }

@@ -135,7 +135,7 @@ pub fn unexplained<'a>(
             Ok(section) => section.session,
             Err(error) if error.kind() == ErrorKind::NotFound => continue,
             // What cannot be read may be anybody's.
-            Err(error) if error.is_damage() => None,
+            Err(error) if error.kind() == ErrorKind::Damaged => None,
             Err(error) => return Err(error),
         };
         if session.is_none_or(|id| !known.contains(&id)) {

@@ -9,7 +9,7 @@ use super::tombstones::{self, SnapshotState};
 use crate::container::list;
 use crate::repository::Repository;
 use onefold_format::record::{self, Outcome};
-use onefold_types::{Error, Result, SessionId};
+use onefold_types::{Error, ErrorKind, Result, SessionId};
 use std::collections::BTreeSet;
 
 /// Why a session is given up.
@@ -40,7 +40,7 @@ pub fn refuse_unless_lost(repository: &Repository, id: SessionId) -> Result<bool
         Ok(None) if SnapshotList::load(repository)?.lost.contains(&id) => Ok(true),
         Ok(None) if lost_sessions(repository)?.contains(&id) => Ok(true),
         Ok(None) => refused("is unknown: nothing in the store tells that it ever existed"),
-        Err(error) if error.is_damage() => Ok(false),
+        Err(error) if error.kind() == ErrorKind::Damaged => Ok(false),
         Err(error) => Err(error),
     }
 }

@@ -73,7 +73,7 @@ impl Marks {
                 Ok(Some(Fate::TakenBack {})) => marks.void.push((snapshot, id)),
                 Ok(None) => marks.add(snapshot, id, mark.time_ns),
                 // Hidden is what can still be brought back.
-                Err(error) if error.is_damage() => {
+                Err(error) if error.kind() == ErrorKind::Damaged => {
                     marks.problems.push(error.to_string());
                     marks.add(snapshot, id, mark.time_ns);
                 }
@@ -197,7 +197,7 @@ fn read(
     let mark = opened.and_then(|bytes| record::decode::<Mark>(&bytes, "mark"));
     match mark {
         Ok(mark) if mark.snapshot == snapshot => Ok(Some(mark)),
-        Err(error) if !error.is_damage() => Err(error),
+        Err(error) if error.kind() != ErrorKind::Damaged => Err(error),
         _ => {
             problems.push(format!(
                 "'{name}' was not written by a holder of the key, or is damaged: it is ignored, \

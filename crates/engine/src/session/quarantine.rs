@@ -39,7 +39,7 @@ impl Quarantine {
             // That it opens is enough to be careful, of whatever version it is.
             match repository.vault().open_record(Purpose::Damage, &id.0, &sealed) {
                 Ok(_) => drop(quarantine.ids.insert(id)),
-                Err(error) if !error.is_damage() => return Err(error),
+                Err(error) if error.kind() != ErrorKind::Damaged => return Err(error),
                 Err(_) => quarantine.problems.push(format!(
                     "{} was not written by a holder of the key; it is ignored",
                     layout::damage(id)
@@ -92,10 +92,11 @@ pub(crate) fn is_newer(repository: &Repository, id: ContainerId) -> Result<bool>
     match repository.store().get(&Key::new(layout::damage(id))?) {
         Ok(sealed) => match repository.vault().open_record(Purpose::Damage, &id.0, &sealed) {
             Ok(bytes) => Ok(record::is_newer(&bytes)),
-            Err(error) if error.is_damage() => Ok(false),
+            Err(error) if error.kind() == ErrorKind::Damaged => Ok(false),
             Err(error) => Err(error),
         },
-        Err(error) if error.is_damage() => Ok(false),
+        // Taken out meanwhile.
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
         Err(error) => Err(error),
     }
 }

@@ -90,7 +90,7 @@ impl SnapshotList {
                 Ok(None) => {}
                 Err(error) if error.kind() == ErrorKind::NewerFormat => return Err(error),
                 Err(_) if forgotten.ids.contains(&id) => {}
-                Err(error) if error.is_damage() => {
+                Err(error) if error.kind() == ErrorKind::Damaged => {
                     list.lost.insert(id);
                     list.problems.push(error.to_string());
                 }
@@ -152,7 +152,7 @@ impl SnapshotList {
                 }
                 Ok(None) => {}
                 // Reported already.
-                Err(error) if error.is_damage() => {}
+                Err(error) if error.kind() == ErrorKind::Damaged => {}
                 Err(error) => return Err(error),
             }
         }
@@ -238,7 +238,7 @@ pub fn committed_but(
                 }
             }
             Ok(None) => {}
-            Err(error) if is_forgotten && error.is_damage() => {}
+            Err(error) if is_forgotten && error.kind() == ErrorKind::Damaged => {}
             Err(error) => return Err(error),
         }
         read.push(id);

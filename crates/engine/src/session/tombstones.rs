@@ -71,7 +71,9 @@ impl Forgotten {
             match told {
                 Ok(Some(bytes)) => forgotten.add(id, is_given_up(&bytes)?),
                 Ok(None) => {}
-                Err(error) if error.is_damage() => drop(forgotten.unreadable.insert(id)),
+                Err(error) if error.kind() == ErrorKind::Damaged => {
+                    forgotten.unreadable.insert(id);
+                }
                 Err(error) => return Err(error),
             }
         }
@@ -147,7 +149,7 @@ pub fn state_of(repository: &Repository, id: SessionId) -> Result<SnapshotState>
             return Ok(SnapshotState::Forgotten);
         }
         Ok(None) => false,
-        Err(error) if error.is_damage() => true,
+        Err(error) if error.kind() == ErrorKind::Damaged => true,
         Err(error) => return Err(error),
     };
     if epoch::newest_tombstones(repository)?.contains(&id) {
@@ -183,7 +185,9 @@ pub(super) fn decide(
     match name.decide(repository, &bytes) {
         Ok(_) => {}
         // Any tombstone says the same, so one beside the unreadable winner does as well.
-        Err(error) if error.is_damage() => name.replace_copy(repository, &bytes)?,
+        Err(error) if error.kind() == ErrorKind::Damaged => {
+            name.replace_copy(repository, &bytes)?;
+        }
         Err(error) => return Err(error),
     }
     match name.read(repository)? {

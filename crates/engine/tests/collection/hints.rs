@@ -107,7 +107,7 @@ fn r70_a_container_lost_while_a_collection_runs_keeps_its_name() {
     assert!(missing(&run.store).contains(&gone), "{:?}", run.problems);
     // A mark finds out, and leaves everything as it is.
     let error = collect(&reopen(&run.store, 25), &collect_options(), &job()).unwrap_err();
-    assert!(error.is_damage(), "{error}");
+    assert!(error.is_lost(), "{error}");
     assert!(missing(&run.store).contains(&gone));
 }
 
@@ -136,7 +136,7 @@ fn r70_every_way_of_marking_stops_if_only_missing_containers_have_what_is_needed
             match is_needed {
                 true => {
                     stopped += 1;
-                    assert!(collected.unwrap_err().is_damage(), "{id} by {algorithm:?}");
+                    assert!(collected.unwrap_err().is_lost(), "{id} by {algorithm:?}");
                     assert!(missing(&state).contains(&id), "{id} by {algorithm:?}");
                 }
                 false => {

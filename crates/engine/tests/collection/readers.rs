@@ -395,7 +395,7 @@ fn r69_chunks_that_are_really_lost_cost_no_opening_each() {
     }
     store.take();
     for fingerprint in &lost {
-        assert!(chunks.read(fingerprint).unwrap_err().is_damage());
+        assert!(chunks.read(fingerprint).unwrap_err().is_lost());
     }
     let counts = store.take();
     let lists = counts.of("index", Operation::ListNames).calls;

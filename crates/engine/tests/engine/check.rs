@@ -15,6 +15,7 @@ use onefold_store::{Blobs, Decisions, MemoryStore};
 use onefold_types::{ContainerId, ErrorKind, Level, SessionId};
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 pub fn items() -> Vec<Item> {
     vec![
@@ -514,4 +515,45 @@ fn what_may_not_be_read_or_is_busy_is_no_damage() {
     }
     assert!(check_all(&reopen(&memory, 10)).is_clean());
     assert!(SnapshotList::load(&repository).unwrap().get(id).is_some());
+}
+
+#[test]
+fn a_container_that_goes_while_a_check_walks_is_no_damage() {
+    let (memory, repository) = create();
+    let root = root_of(&repository, save(&repository, &items()));
+    let holder = |repository: &Arc<Repository>| {
+        let index = FingerprintIndex::open(repository).unwrap();
+        index.locate(repository, &root.fingerprint, &mut 0).unwrap()[0]
+    };
+    // What it holds is stored a second time, as a collection does before it deletes.
+    let old = holder(&repository);
+    memory.corrupt(&key(layout::container(old)), |bytes| bytes[100] ^= 1);
+    check_all(&repository);
+    let later = reopen(&memory, 9);
+    save(&later, &items());
+    memory.corrupt(&key(layout::container(old)), |bytes| bytes[100] ^= 1);
+    assert!(check_all(&later).is_clean());
+    let new = holder(&later);
+    assert_ne!(new, old, "the newest is asked first");
+    // Elsewhere something is damaged indeed, so that nothing is excused as forgotten.
+    let other = container_of(&later, &random_bytes(3, 400_000));
+    assert!(![old, new].contains(&other));
+    assert!(memory.remove(&key(layout::container(other))));
+
+    let (name, is_gone) = (layout::container(new), AtomicBool::new(false));
+    let vanishing = Faulty::scripted(memory.clone(), move |call| {
+        // Its header and its section are read first, and then a frame.
+        let is_frame = call.operation == Operation::GetRange
+            && call.size_bytes != onefold_format::container::HEADER_BYTES as u64;
+        match call.name == name && (is_frame || is_gone.load(Ordering::Relaxed)) {
+            true => {
+                is_gone.store(true, Ordering::Relaxed);
+                Fault::Before(ErrorKind::NotFound)
+            }
+            false => Fault::None,
+        }
+    });
+    let report = check_with(&open_on(Arc::new(vanishing), 11).unwrap(), ReadData::None);
+    assert_eq!(report.damaged_containers, [(other, "it is missing".to_owned())]);
+    assert_eq!(quarantine::load_ids(&later).unwrap(), BTreeSet::from([other]));
 }

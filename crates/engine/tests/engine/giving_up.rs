@@ -98,7 +98,7 @@ fn r69_a_chunk_that_is_missed_while_the_index_changes_is_not_called_lost() {
     };
     for times in [0, CATCH_UPS_MAX as u64 - 1] {
         let lost = changes(times);
-        assert!(lost.is_damage(), "{lost}");
+        assert!(lost.is_lost(), "{lost}");
     }
     let busy = changes(CATCH_UPS_MAX as u64);
     assert!(

@@ -9,6 +9,7 @@ mod exhausted;
 mod faults;
 mod giving_up;
 mod hard_ends;
+mod hard_ends_of_restores;
 mod index;
 mod index_cost;
 mod index_damage;

@@ -65,7 +65,7 @@ fn r57_what_the_store_gives_back_otherwise_fails_the_backup() {
         let liar = lying(&memory, directory, lie);
         let items = [file("a", 1, 50_000), file("b", 2, 50_000)];
         let error = try_to_save(&liar, &items).unwrap_err();
-        assert!(error.is_damage(), "{number}: {error}");
+        assert!(error.is_lost(), "{number}: {error}");
         // Nothing was saved, and an honest store takes it.
         let repository = reopen(&memory, 9);
         let list = SnapshotList::load(&repository).unwrap();

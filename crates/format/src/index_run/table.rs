@@ -121,6 +121,7 @@ impl Table {
     #[must_use]
     pub fn entries_in_page(&self, page: usize) -> usize {
         let before = (page * PAGE_ENTRIES) as u64;
+        // Nothing is on pages behind the last.
         self.entries.saturating_sub(before).min(PAGE_ENTRIES as u64) as usize
     }
 
@@ -139,7 +140,8 @@ impl Table {
     }
 
     /// Where the pages of every piece begin, and where the table begins; with them
-    /// [`Table::page_offset`] and the others tell where everything lies.
+    /// [`Table::page_offset`] and the others tell where everything lies. Of what the table does not
+    /// have they tell nothing of use; who reads has looked whether it is there.
     #[must_use]
     pub fn starts(&self) -> Vec<u64> {
         let mut starts = Vec::with_capacity(self.piece_lengths.len() + 1);

@@ -63,6 +63,19 @@ const KINDS: [EntryKind; 7] = [
     EntryKind::Socket,
 ];
 
+/// The place of a kind in [`KINDS`].
+const fn code_of(kind: EntryKind) -> u8 {
+    match kind {
+        EntryKind::File => 0,
+        EntryKind::Directory => 1,
+        EntryKind::Symlink => 2,
+        EntryKind::CharacterDevice => 3,
+        EntryKind::BlockDevice => 4,
+        EntryKind::Fifo => 5,
+        EntryKind::Socket => 6,
+    }
+}
+
 /// A point in time, as file systems keep it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default, Hash)]
 pub struct Time {
@@ -164,8 +177,7 @@ pub(super) fn encode_leaf(leaf: &DirectoryLeaf, writer: &mut Writer) {
     writer.varint(entries.len() as u64);
     entries.iter().for_each(|entry| writer.counted(&entry.name));
     for entry in entries {
-        let kind = KINDS.iter().position(|kind| *kind == entry.kind).unwrap_or(0);
-        writer.u8(kind as u8);
+        writer.u8(code_of(entry.kind));
     }
     entries.iter().for_each(|entry| writer.varint(u64::from(entry.mode)));
     entries.iter().for_each(|entry| writer.varint(u64::from(entry.uid)));
@@ -409,7 +421,8 @@ fn decode_times<'a>(
 }
 
 impl Totals {
-    /// Adds other totals.
+    /// Adds other totals. Whoever has written a node may have written any number: sums saturate,
+    /// and a check compares them.
     pub fn add_totals(&mut self, other: &Self) {
         self.entries = self.entries.saturating_add(other.entries);
         self.bytes = self.bytes.saturating_add(other.bytes);

@@ -5,6 +5,7 @@
 
 use super::layout::Layout;
 use super::{Plan, PlannedRead};
+use onefold_types::{Result, invariant};
 
 /// No read.
 pub(super) const NO_READ: u32 = u32::MAX;
@@ -44,7 +45,15 @@ impl Served {
     }
 
     /// The plan: places by read, and what must be held.
-    pub fn into_plan(self, layout: &Layout) -> Plan {
+    ///
+    /// Errors: a bug if not every place is served, or one by a read of another container.
+    pub fn into_plan(self, layout: &Layout) -> Result<Plan> {
+        let (served, places) = (self.served_by.len(), layout.len());
+        invariant!(served == places, "a plan serves other places than asked", served, places);
+        for (&read, container) in self.served_by.iter().zip(&layout.containers) {
+            let from = self.reads.get(read as usize);
+            invariant!(from == Some(container), "a read serves another container", from, container);
+        }
         let mut ends = vec![0; self.reads.len()];
         for &read in &self.served_by {
             ends[read as usize] += 1;
@@ -66,7 +75,7 @@ impl Served {
         }
         let mut plan = Plan { reads, places, memory_peak_bytes: 0 };
         plan.memory_peak_bytes = memory_peak_bytes(layout, &plan, &self.served_by);
-        plan
+        Ok(plan)
     }
 }
 

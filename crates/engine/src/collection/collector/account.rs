@@ -58,6 +58,7 @@ impl Marked {
         let dead = known().map(ContainerLiveness::dead_bytes_stored).sum::<u64>();
         let stored = known().map(|one| one.stored_bytes).sum::<u64>();
         let came_along = copied_bytes.saturating_sub(taken.live_bytes).min(dead_max_bytes);
+        // An estimate: what is dead is told by shares, and a container may be condemned twice.
         let account = &mut self.account;
         account.unused_bytes = account.unused_bytes.saturating_sub(dead) + came_along;
         account.stored_bytes = account.stored_bytes.saturating_sub(stored) + copied_bytes;
@@ -89,7 +90,7 @@ impl Collector<'_> {
     fn is_recorded(&self, marked: &Marked) -> Result<bool> {
         let newest = match epoch::decided_plan(self.repository, marked.epoch) {
             Ok(decided) => decided.plan,
-            Err(error) if error.is_damage() => Plan::default(),
+            Err(error) if error.is_lost() => Plan::default(),
             Err(error) => return Err(error),
         };
         let account = marked.account;

@@ -42,7 +42,7 @@ impl Collector<'_> {
             };
             let roots = roots_of([record]);
             let walked = enumeration::logical(&reader, &roots, self.job, &mut |_| Ok(()));
-            if walked.is_err_and(|error| error.is_damage()) {
+            if walked.is_err_and(|error| error.is_lost()) {
                 touched.push(id.short());
             }
         }

@@ -15,7 +15,7 @@ use crate::session::evidence::Evidence;
 use crate::tree::TreeReader;
 use onefold_format::layout;
 use onefold_format::record::SnapshotRecord;
-use onefold_types::{ContainerId, Error, ErrorKind, Fingerprint, Result, SessionId};
+use onefold_types::{ContainerId, Error, ErrorKind, Fingerprint, Result, SessionId, invariant};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
@@ -35,7 +35,7 @@ impl Collector<'_> {
             tries += 1;
             match remark(self) {
                 Ok(kept) => break kept,
-                Err(error) if error.is_damage() => {
+                Err(error) if error.is_lost() => {
                     if let Some(deleted) = epoch::decided_sweep(self.repository, number)? {
                         return Ok(deleted);
                     }
@@ -94,8 +94,9 @@ impl Collector<'_> {
             if prepared == 0 {
                 prepared = marks.prepare(self.repository, &inventory, left, self.job)?;
             }
-            prepared = prepared.saturating_sub(batch.len());
-            left = left.get(batch.len()..).unwrap_or_default();
+            let taken = batch.len();
+            invariant!(taken <= prepared && prepared <= left.len(), "marks lack", taken, prepared);
+            (prepared, left) = (prepared - taken, &left[taken..]);
             let (gathered, live_in) = self.gather(&inventory, batch, marks)?;
             let (repository, job, threads) = (self.repository, self.job, self.options.threads);
             let (inventory, proved) = (&inventory, &self.proved);
@@ -139,7 +140,9 @@ impl Collector<'_> {
         match epoch::decided_sweep(self.repository, number) {
             Ok(None) => {}
             Ok(Some(deleted)) => return self.complete(number, &deleted, &sizes),
-            Err(error) if error.is_damage() => return self.outdo_sweep(decided, &sizes, error),
+            Err(error) if error.kind() == ErrorKind::Damaged => {
+                return self.outdo_sweep(decided, &sizes, error);
+            }
             Err(error) => return Err(error),
         }
         self.settle(number)?;

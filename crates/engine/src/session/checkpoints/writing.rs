@@ -27,7 +27,7 @@ use onefold_format::record::{
     self, Checkpoint, KnownChange, KnownSession, KnownSnapshot, RECORD_VERSION,
 };
 use onefold_store::Key;
-use onefold_types::{CheckpointId, Error, Result, SessionId, limits};
+use onefold_types::{CheckpointId, Error, ErrorKind, Result, SessionId, limits};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// So many names that no checkpoint holds are worth one.
@@ -155,7 +155,7 @@ fn new_of(
             Ok(Some(ending)) => drop(new.endings.insert(session, ending)),
             Ok(None) => {}
             // It is reported by whoever lists snapshots.
-            Err(error) if error.is_damage() => {}
+            Err(error) if error.kind() == ErrorKind::Damaged => {}
             Err(error) => return Err(error),
         }
     }
