@@ -14,7 +14,7 @@ use crate::kernels::{backup_options, cpu_seconds};
 use crate::measure::{Invocation, Usage, measure};
 use clap::{Args, ValueEnum};
 use onefold_engine::index::run_writer::write_run;
-use onefold_engine::index::{FingerprintIndex, IndexMode};
+use onefold_engine::index::{ChunkIndex as _, FingerprintIndex, IndexMode};
 use onefold_engine::ingest::{BackupOptions, ParentChoice, Selection, Source, backup};
 use onefold_engine::patterns::Patterns;
 use onefold_engine::repository::Password;
@@ -325,7 +325,7 @@ fn ask(args: &IndexArgs, subject: Subject) -> Result<String> {
         }
         asked += 1;
         found.clear();
-        index.locate_batch(&repository, &[fingerprint], &mut found, &mut reads)?;
+        index.locate_newest(&repository, &[fingerprint], &mut found, &mut reads)?;
         if !found[0].contains(&ids[(chunk / CHUNKS_PER_CONTAINER) as usize]) {
             return Err(Error::invalid(format!("chunk {chunk} was not found")));
         }

@@ -53,7 +53,6 @@ pub mod segmenter;
 pub mod tar;
 
 pub use parameters::{ChunkerKind, ChunkerParameters};
-pub use regression::forced_cut_probability;
 pub use segmenter::{HOLE_BLOCK_BYTES, Piece, Segmenter};
 pub use tar::{Segment, TarScanner};
 

@@ -39,26 +39,6 @@ impl ChunkerKind {
     pub const ALL: [Self; 5] =
         [Self::Fixed, Self::Rabin, Self::Regression, Self::FastCdc, Self::MinCdc];
 
-    /// The number that stands for this kind in stored bytes.
-    #[must_use]
-    pub fn code(self) -> u8 {
-        match self {
-            Self::Fixed => 1,
-            Self::Rabin => 2,
-            Self::Regression => 3,
-            Self::FastCdc => 4,
-            Self::MinCdc => 5,
-        }
-    }
-
-    /// The kind that `code` stands for.
-    pub fn from_code(code: u8) -> Result<Self> {
-        Self::ALL
-            .into_iter()
-            .find(|kind| kind.code() == code)
-            .ok_or_else(|| Error::damaged(format!("{code} stands for no kind of chunker")))
-    }
-
     fn name(self) -> &'static str {
         match self {
             Self::Fixed => "fixed",
@@ -221,14 +201,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn kinds_have_names_and_codes() {
+    fn kinds_have_names() {
         for kind in ChunkerKind::ALL {
             assert_eq!(kind.to_string().parse::<ChunkerKind>().unwrap(), kind);
-            assert_eq!(ChunkerKind::from_code(kind.code()).unwrap(), kind);
         }
-        assert_eq!(ChunkerKind::ALL.map(ChunkerKind::code), [1, 2, 3, 4, 5]);
-        assert!(ChunkerKind::from_code(0).is_err());
-        assert!(ChunkerKind::from_code(6).is_err());
         let message = "Rabin".parse::<ChunkerKind>().unwrap_err().to_string();
         assert!(message.contains("fixed, rabin, regression, fastcdc, mincdc"), "{message}");
     }

@@ -17,30 +17,6 @@ use crate::parameters::{DEPTH_MAX, pattern_bits};
 use crate::rabin::RollingHash;
 use crate::{Chunker, ChunkerParameters};
 
-/// The probability that a chunk of random data is cut by force at `size_max_bytes`: no place
-/// between minimum and maximum shows even the weakest pattern (S4.10).
-///
-/// Every place matches `pattern_bits - depth` bits with probability 2^-(pattern_bits - depth), and
-/// places count as independent. With |P| = 15, 32 KiB..128 KiB this gives 5 % for depth 0, 2.5e-3
-/// for depth 1 and 1.4e-21 for depth 4; the slides of ATC'12 name 2e-3 for depth 1, which agrees,
-/// and 1e-14 for depth 4, which cannot follow from the same sizes.
-///
-/// The formula holds for a chunk that starts in fresh data. In a stream the chunk after a reserve
-/// cut begins with the bytes behind the last weak match, some of which are thus known not to match:
-/// with few places (7 bits, 256 places, depth 1) forced cuts are a quarter more frequent.
-#[must_use]
-pub fn forced_cut_probability(
-    pattern_bits: u32,
-    depth: u8,
-    size_min_bytes: usize,
-    size_max_bytes: usize,
-) -> f64 {
-    let bits = pattern_bits.saturating_sub(u32::from(depth));
-    let miss = 1.0 - (-f64::from(bits)).exp2();
-    let places = size_max_bytes.saturating_sub(size_min_bytes) as f64;
-    miss.powf(places)
-}
-
 /// Rabin chunks with regression.
 pub struct Regression {
     hash: RollingHash,
@@ -125,6 +101,30 @@ mod tests {
             regression_depth: depth,
         };
         Regression::new(&parameters, None)
+    }
+
+    /// The probability that a chunk of random data is cut by force at `size_max_bytes`: no place
+    /// between minimum and maximum shows even the weakest pattern (S4.10).
+    ///
+    /// Every place matches `pattern_bits - depth` bits with probability 2^-(pattern_bits - depth),
+    /// and places count as independent. With |P| = 15, 32 KiB..128 KiB this gives 5 % for depth 0,
+    /// 2.5e-3 for depth 1 and 1.4e-21 for depth 4; the slides of ATC'12 name 2e-3 for depth 1,
+    /// which agrees, and 1e-14 for depth 4, which cannot follow from the same sizes.
+    ///
+    /// The formula holds for a chunk that starts in fresh data. In a stream the chunk after a
+    /// reserve cut begins with the bytes behind the last weak match, some of which are thus known
+    /// not to match: with few places (7 bits, 256 places, depth 1) forced cuts are a quarter more
+    /// frequent.
+    fn forced_cut_probability(
+        pattern_bits: u32,
+        depth: u8,
+        size_min_bytes: usize,
+        size_max_bytes: usize,
+    ) -> f64 {
+        let bits = pattern_bits.saturating_sub(u32::from(depth));
+        let miss = 1.0 - (-f64::from(bits)).exp2();
+        let places = size_max_bytes.saturating_sub(size_min_bytes) as f64;
+        miss.powf(places)
     }
 
     #[test]

@@ -403,6 +403,12 @@ pub fn user_name() -> String {
     )
 }
 
+/// The user and the machine, for records.
+#[must_use]
+pub fn user_at_host() -> String {
+    format!("{}@{}", user_name(), host_name())
+}
+
 /// The program's name and version, for records.
 #[must_use]
 pub fn program() -> String {

@@ -20,6 +20,7 @@
 //! and no command fails.
 
 use crate::output::Output;
+use crate::own_files;
 use onefold_engine::Repository;
 use onefold_engine::repository::Expectation;
 use onefold_types::StoreId;
@@ -30,8 +31,6 @@ use std::path::{Path, PathBuf};
 pub const VARIABLE: &str = "ONEFOLD_STATE_DIR";
 /// Stores remembered for one place, the last ones met.
 const STORES_MAX: usize = 32;
-/// A sane file is far smaller.
-const LENGTH_MAX_BYTES: u64 = 64 << 10;
 
 /// A store that was met.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -74,8 +73,9 @@ impl KnownPlace {
         let place = store.canonicalize().unwrap_or_else(|_| store.to_owned());
         let place = place.to_string_lossy().into_owned();
         let name = format!("{}.json", &blake3::hash(place.as_bytes()).to_hex()[..32]);
-        let file = directory().map(|directory| directory.join("stores").join(name));
-        let memory = file.as_deref().and_then(read).unwrap_or_default();
+        let directory = own_files::directory(VARIABLE, "XDG_STATE_HOME", ".local/state");
+        let file = directory.map(|directory| directory.join("stores").join(name));
+        let memory = file.as_deref().and_then(own_files::read).unwrap_or_default();
         Self::new(file, Memory { place, ..memory })
     }
 
@@ -115,35 +115,9 @@ impl KnownPlace {
         self.memory.remember(met);
         if let Some(file) = &self.file {
             // A place that cannot be remembered is as good as a new one.
-            let _ = write(file, &self.memory);
+            let _ = own_files::write(file, &self.memory);
         }
     }
-}
-
-fn read(file: &Path) -> Option<Memory> {
-    let is_small = std::fs::metadata(file).is_ok_and(|it| it.len() <= LENGTH_MAX_BYTES);
-    let bytes = if is_small { std::fs::read(file).ok()? } else { return None };
-    serde_json::from_slice(&bytes).ok()
-}
-
-fn write(file: &Path, memory: &Memory) -> std::io::Result<()> {
-    if let Some(directory) = file.parent() {
-        std::fs::create_dir_all(directory)?;
-    }
-    // Two commands may write at the same time: each a file of its own, and the last one stays.
-    let draft = file.with_extension(std::process::id().to_string());
-    let written = std::fs::write(&draft, serde_json::to_vec_pretty(memory)?)
-        .and_then(|()| std::fs::rename(&draft, file));
-    written.inspect_err(|_| drop(std::fs::remove_file(&draft)))
-}
-
-fn directory() -> Option<PathBuf> {
-    let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty());
-    Some(match (variable(VARIABLE), variable("XDG_STATE_HOME")) {
-        (Some(directory), _) => PathBuf::from(directory),
-        (None, Some(state)) => PathBuf::from(state).join("onefold"),
-        (None, None) => PathBuf::from(variable("HOME")?).join(".local/state/onefold"),
-    })
 }
 
 #[cfg(test)]

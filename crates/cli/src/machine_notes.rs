@@ -8,6 +8,7 @@
 //! The directory is `$ONEFOLD_CACHE_DIR`, else `$XDG_CACHE_HOME/onefold`, else
 //! `~/.cache/onefold`.
 
+use crate::own_files;
 use onefold_engine::Repository;
 use onefold_engine::check::{CheckReport, ReadData};
 use onefold_engine::device::HELD_CHUNK_NS;
@@ -17,8 +18,6 @@ use std::path::PathBuf;
 
 /// Where notes are kept instead of the usual place.
 pub const VARIABLE: &str = "ONEFOLD_CACHE_DIR";
-/// A sane note is far smaller.
-const LENGTH_MAX_BYTES: u64 = 64 << 10;
 /// Accesses of the device from which on their mean is believed.
 const ACCESSES_MIN: u64 = 256;
 /// Bytes from which on a restore is believed.
@@ -42,32 +41,14 @@ pub struct MachineNotes {
 impl MachineNotes {
     /// The notes on a store; empty ones if there are none.
     pub fn load(repository: &Repository) -> Self {
-        let Some(path) = path_of(repository) else {
-            return Self::default();
-        };
-        let small = std::fs::metadata(&path).is_ok_and(|it| it.len() <= LENGTH_MAX_BYTES);
-        let read = if small { std::fs::read(&path).ok() } else { None };
-        read.and_then(|bytes| serde_json::from_slice(&bytes).ok()).unwrap_or_default()
+        path_of(repository).and_then(|path| own_files::read(&path)).unwrap_or_default()
     }
 
     /// Keeps the notes.
     pub fn save(&self, repository: &Repository) {
-        let Some(path) = path_of(repository) else {
-            return;
-        };
-        // Another backup of this store may save its notes at the same time: each writes a file of
-        // its own, and the last one to rename wins.
-        let draft = path.with_extension(std::process::id().to_string());
-        let written = || -> std::io::Result<()> {
-            if let Some(directory) = path.parent() {
-                std::fs::create_dir_all(directory)?;
-            }
-            std::fs::write(&draft, serde_json::to_vec(self)?)?;
-            std::fs::rename(&draft, &path)
-        };
-        if written().is_err() {
+        if let Some(path) = path_of(repository) {
             // What is not remembered is measured again next time.
-            let _ = std::fs::remove_file(&draft);
+            let _ = own_files::write(&path, self);
         }
     }
 
@@ -133,14 +114,7 @@ fn path_of(repository: &Repository) -> Option<PathBuf> {
 /// The directory of this user's caches, whether there is one or not yet.
 #[must_use]
 pub fn directory() -> Option<PathBuf> {
-    let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty());
-    Some(match variable(VARIABLE) {
-        Some(directory) => PathBuf::from(directory),
-        None => match variable("XDG_CACHE_HOME") {
-            Some(cache) => PathBuf::from(cache).join("onefold"),
-            None => PathBuf::from(variable("HOME")?).join(".cache").join("onefold"),
-        },
-    })
+    own_files::directory(VARIABLE, "XDG_CACHE_HOME", ".cache")
 }
 
 #[cfg(test)]

@@ -27,6 +27,7 @@ mod known_stores;
 mod machine_notes;
 mod options;
 mod output;
+mod own_files;
 mod password;
 mod place;
 mod progress;

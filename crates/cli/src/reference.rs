@@ -12,6 +12,7 @@ use onefold_policy::selection::{self, SnapshotFilter, SnapshotReference};
 use onefold_types::error::Context;
 use onefold_types::{Error, ErrorKind, Result, SessionId};
 use std::ffi::OsString;
+use std::fmt::Display;
 use std::os::unix::ffi::OsStrExt;
 use std::str::FromStr;
 use std::sync::Arc;
@@ -39,6 +40,25 @@ impl Location {
             snapshot: SnapshotReference::from_str(&String::from_utf8_lossy(snapshot))?,
             path: path.to_vec(),
         })
+    }
+}
+
+/// The only one of all that has a name with this beginning; `noun` says what they are.
+pub fn the_one<T, I: Display>(
+    mut all: Vec<T>,
+    noun: &str,
+    beginning: &str,
+    id_of: impl Fn(&T) -> I,
+) -> Result<T> {
+    all.retain(|one| !beginning.is_empty() && id_of(one).to_string().starts_with(beginning));
+    match (all.pop(), all.len()) {
+        (Some(one), 0) => Ok(one),
+        (None, _) => {
+            Err(Error::new(ErrorKind::NotFound, format!("there is no {noun} '{beginning}'")))
+        }
+        (_, more) => {
+            Err(Error::invalid(format!("'{beginning}' begins the names of {} {noun}s", more + 1)))
+        }
     }
 }
 

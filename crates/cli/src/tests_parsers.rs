@@ -7,7 +7,6 @@ use crate::reference::Location;
 use crate::size::ByteSize;
 use crate::{config_file, time};
 use onefold_policy::retention::KeepSpan;
-use onefold_policy::selection::parse_reference_path;
 use onefold_policy::tag_list::TagList;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
@@ -54,7 +53,6 @@ fn r81_no_word_of_a_user_makes_the_program_panic() {
         let _ = time::parse(&text);
         let _ = text.parse::<KeepSpan>();
         let _ = text.parse::<TagList>();
-        let _ = parse_reference_path(&text);
         let _ = Location::parse(&OsString::from_vec(bytes.to_vec()));
     });
 }

@@ -112,12 +112,6 @@ impl Vault {
         Self { keys: Arc::new(Keys { roots, have_changed: Some(have_changed) }) }
     }
 
-    /// The suite in use.
-    #[must_use]
-    pub fn suite(&self) -> Suite {
-        if self.keys.roots.is_empty() { Suite::None } else { Suite::Aes256Gcm }
-    }
-
     /// Whether the keys were ever rotated.
     #[must_use]
     pub fn has_older_generations(&self) -> bool {

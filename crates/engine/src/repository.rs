@@ -31,7 +31,6 @@ use onefold_format::layout;
 use onefold_store::{Key, Store};
 use onefold_types::error::Context;
 use onefold_types::{Error, ErrorKind, KeyId, Result, StoreId, limits};
-pub use rotation::Rotation;
 use shared::Shared;
 use std::any::Any;
 use std::sync::Arc;

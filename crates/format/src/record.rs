@@ -58,107 +58,49 @@ mod texts {
     }
 }
 
-/// A reference as text: "fingerprint:level".
-struct ReferenceText(Reference);
-
-impl std::fmt::Display for ReferenceText {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}:{}", self.0.fingerprint, self.0.level.0)
-    }
-}
-
-impl std::str::FromStr for ReferenceText {
-    type Err = Error;
-
-    fn from_str(text: &str) -> Result<Self> {
-        let wrong = || Error::damaged(format!("'{text}' is not a reference"));
-        let (fingerprint, level) = text.split_once(':').ok_or_else(wrong)?;
-        Ok(Self(Reference {
-            fingerprint: fingerprint.parse()?,
-            level: Level(level.parse().map_err(|_| wrong())?),
-        }))
-    }
-}
-
-mod reference {
-    use super::{Reference, ReferenceText, text};
-    use serde::{Deserializer, Serializer};
-
-    pub fn serialize<S: Serializer>(value: &Reference, to: S) -> Result<S::Ok, S::Error> {
-        text::serialize(&ReferenceText(*value), to)
-    }
-
-    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Reference, D::Error> {
-        text::deserialize::<ReferenceText, D>(from).map(|text| text.0)
-    }
-}
-
-mod optional_reference {
-    use super::{Reference, ReferenceText};
+/// The same of one value that may be missing.
+mod optional_text {
     use serde::{Deserialize, Deserializer, Serializer, de::Error};
+    use std::fmt::Display;
+    use std::str::FromStr;
 
-    pub fn serialize<S: Serializer>(value: &Option<Reference>, to: S) -> Result<S::Ok, S::Error> {
-        match value {
-            Some(value) => to.collect_str(&ReferenceText(*value)),
-            None => to.serialize_none(),
-        }
-    }
-
-    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Reference>, D::Error> {
-        Option::<String>::deserialize(from)?
-            .map(|text| text.parse::<ReferenceText>().map(|text| text.0).map_err(D::Error::custom))
-            .transpose()
-    }
-}
-
-/// The fields of a fate: an enum alone would pass over what it does not know.
-mod fate {
-    use serde::{Deserialize, Serialize};
-
-    #[derive(Serialize, Deserialize)]
-    #[serde(rename_all = "kebab-case")]
-    enum Name {
-        TakenBack,
-    }
-
-    #[derive(Serialize, Deserialize)]
-    #[serde(deny_unknown_fields)]
-    pub struct Fields {
-        fate: Name,
-    }
-
-    impl From<super::Fate> for Fields {
-        fn from(fate: super::Fate) -> Self {
-            match fate {
-                super::Fate::TakenBack => Self { fate: Name::TakenBack },
-            }
-        }
-    }
-
-    impl From<Fields> for super::Fate {
-        fn from(fields: Fields) -> Self {
-            match fields.fate {
-                Name::TakenBack => Self::TakenBack,
-            }
-        }
-    }
-}
-
-mod optional_session {
-    use onefold_types::SessionId;
-    use serde::{Deserialize, Deserializer, Serializer, de::Error};
-
-    pub fn serialize<S: Serializer>(value: &Option<SessionId>, to: S) -> Result<S::Ok, S::Error> {
+    pub fn serialize<T: Display, S: Serializer>(
+        value: &Option<T>,
+        to: S,
+    ) -> Result<S::Ok, S::Error> {
         match value {
             Some(value) => to.collect_str(value),
             None => to.serialize_none(),
         }
     }
 
-    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Option<SessionId>, D::Error> {
-        Option::<String>::deserialize(from)?
-            .map(|text| text.parse().map_err(D::Error::custom))
-            .transpose()
+    pub fn deserialize<'de, T, D>(from: D) -> Result<Option<T>, D::Error>
+    where
+        T: FromStr<Err: Display>,
+        D: Deserializer<'de>,
+    {
+        let text = Option::<String>::deserialize(from)?;
+        text.map(|text| text.parse().map_err(D::Error::custom)).transpose()
+    }
+}
+
+/// As text: "fingerprint:level".
+impl std::fmt::Display for Reference {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}:{}", self.fingerprint, self.level.0)
+    }
+}
+
+impl std::str::FromStr for Reference {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        let wrong = || Error::damaged(format!("'{text}' is not a reference"));
+        let (fingerprint, level) = text.split_once(':').ok_or_else(wrong)?;
+        Ok(Self {
+            fingerprint: fingerprint.parse()?,
+            level: Level(level.parse().map_err(|_| wrong())?),
+        })
     }
 }
 
@@ -224,7 +166,7 @@ pub struct SnapshotRecord {
     /// How it came about.
     pub kind: SnapshotKind,
     /// The root directory.
-    #[serde(with = "reference")]
+    #[serde(with = "text")]
     pub root: Reference,
     /// When the backup began, in nanoseconds since 1970.
     pub started_ns: i64,
@@ -243,7 +185,7 @@ pub struct SnapshotRecord {
     /// Whether forget must leave it alone.
     pub hold: bool,
     /// The snapshot it was compared with.
-    #[serde(with = "optional_session")]
+    #[serde(with = "optional_text")]
     pub parent: Option<SessionId>,
     /// The newest outcomes known when the session began. Every outcome is reachable from later
     /// ones through these, so an outcome that was removed behind our back is missed (R54).
@@ -254,7 +196,7 @@ pub struct SnapshotRecord {
     /// What the backup found and did.
     pub summary: Summary,
     /// Advisory locations of the tree's chunks, if they were recorded.
-    #[serde(with = "optional_reference")]
+    #[serde(with = "optional_text")]
     pub placement: Option<Reference>,
     /// The doubts that the writer knew: every chunk of the snapshot was looked up after they were
     /// raised, so they do not concern it.
@@ -382,10 +324,11 @@ pub struct Change {
 
 /// What became of a mark, decided once.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-#[serde(from = "fate::Fields", into = "fate::Fields")]
+#[serde(rename_all = "kebab-case", tag = "fate", deny_unknown_fields)]
 pub enum Fate {
-    /// It was taken back: it hides nothing any more, whoever puts it where again.
-    TakenBack,
+    /// It was taken back: it hides nothing any more, whoever puts it where again. The braces have
+    /// fields refused that this version does not know.
+    TakenBack {},
 }
 
 /// A doubt: chunks may be missing without anything to name them by. What a snapshot refers to is
@@ -512,8 +455,10 @@ mod tests {
         assert_eq!(decode::<Epoch>(&encode(&epoch).unwrap(), "epoch").unwrap(), epoch);
         let sweep = Sweep { deleted: vec![ContainerId([7; 16])] };
         assert_eq!(decode::<Sweep>(&encode(&sweep).unwrap(), "sweep").unwrap(), sweep);
-        let fate = Fate::TakenBack;
+        let fate = Fate::TakenBack {};
         assert_eq!(decode::<Fate>(&encode(&fate).unwrap(), "fate").unwrap(), fate);
+        let more = br#"{"fate":"taken-back","surprise":true}"#;
+        assert_eq!(decode::<Fate>(more, "fate").unwrap_err().kind(), ErrorKind::Damaged);
         let change = Change {
             time_ns: 8,
             by: "u@h".into(),

@@ -430,7 +430,7 @@ fn every_record_is_frozen() {
         Mark { snapshot: SessionId(id(12)), time_ns, by: by.clone(), reason: reason.clone() };
     check_record("mark.json", &mark);
     check_record("tombstone.json", &Tombstone { time_ns, by, reason, given_up: true });
-    check_record("fate-taken-back.json", &Fate::TakenBack);
+    check_record("fate-taken-back.json", &Fate::TakenBack {});
     check_record("change.json", &change(false));
     check_record("change-forgotten.json", &change(true));
     let doubt = Doubt { time_ns: 8, reason: "the index was made anew".into() };

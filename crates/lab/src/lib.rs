@@ -10,6 +10,7 @@
 //! | [`rewriting`] | rewriting and restoring on modelled containers |
 //! | [`collection`] | whole collections and restores of real stores in memory, on modelled devices |
 //! | [`device`] | latencies, measured or published, and the virtual clock |
+//! | [`latency`] | any store on a modelled device, on a virtual clock |
 //! | [`workload`], [`experiment`] | the papers' claims, run again |
 //! | [`index_memory`] | the memory of a large index, by the process |
 //! | [`replay`] | somebody's own trace, with every strategy |
@@ -23,6 +24,7 @@ pub mod crawl;
 pub mod device;
 pub mod experiment;
 pub mod index_memory;
+pub mod latency;
 pub mod parallel;
 pub mod points;
 pub mod replay;

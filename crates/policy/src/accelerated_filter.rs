@@ -170,12 +170,6 @@ impl AcceleratedFilter {
         self.configuration
     }
 
-    /// Memory taken by the cache, in bytes.
-    #[must_use]
-    pub fn cache_bytes_used(&self) -> usize {
-        self.cache.bytes_used()
-    }
-
     /// Never again answers with this container from memory; for containers that were deleted,
     /// condemned or found damaged.
     pub fn forget_container(&mut self, container: ContainerId) {

@@ -51,6 +51,5 @@ pub use accelerated_filter::{
     AcceleratedFilter, FilterConfiguration, FilterCounters, FilterOrder, Verdict,
 };
 pub use locality_cache::LocalityCache;
-pub use lookup::{LookupStrategy, StreamLookup};
 pub use ports::{IndexPort, Instance};
 pub use summary_vector::SummaryVector;

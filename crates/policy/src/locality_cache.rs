@@ -173,22 +173,10 @@ impl LocalityCache {
         self.table.bytes_used() + self.slots_bytes() + self.array_bytes
     }
 
-    /// The budget, in bytes.
-    #[must_use]
-    pub fn capacity_bytes(&self) -> usize {
-        self.capacity_bytes
-    }
-
     /// Containers cached.
     #[must_use]
     pub fn container_count(&self) -> usize {
         self.containers
-    }
-
-    /// Fingerprints cached; one that lies in several containers counts for each.
-    #[must_use]
-    pub fn fingerprint_count(&self) -> usize {
-        self.table.entry_count() - self.containers
     }
 
     /// Containers dropped to make room since the cache was made.

@@ -51,6 +51,13 @@ pub struct StreamLookup {
     kind: Kind,
 }
 
+/// What a verdict takes: cache and counters, the index behind them, and where verdicts go.
+struct Judge<'a> {
+    filter: &'a mut AcceleratedFilter,
+    port: &'a mut dyn IndexPort,
+    resolved: &'a mut Vec<(u64, Verdict)>,
+}
+
 #[derive(Debug)]
 enum Kind {
     Eager(FilterOrder),
@@ -97,23 +104,24 @@ impl StreamLookup {
         fingerprint: &Fingerprint,
         resolved: &mut Vec<(u64, Verdict)>,
     ) -> Result<()> {
+        let judge = &mut Judge { filter, port, resolved };
         let waiting = match &mut self.kind {
             Kind::Eager(order) => {
-                let verdict = filter.judge_in_order(*order, port, fingerprint)?;
-                resolved.push((ticket, verdict));
+                let verdict = judge.filter.judge_in_order(*order, judge.port, fingerprint)?;
+                judge.resolved.push((ticket, verdict));
                 return Ok(());
             }
             Kind::Lazy(lazy) => {
-                lazy.push(filter, port, ticket, fingerprint, resolved)?;
+                lazy.push(judge, ticket, fingerprint)?;
                 lazy.waiting()
             }
             Kind::Sampled(sampled) => {
-                sampled.push(filter, port, ticket, fingerprint, resolved)?;
+                sampled.push(judge, ticket, fingerprint)?;
                 sampled.waiting()
             }
-            Kind::Auto(auto) => return auto.push(filter, port, ticket, fingerprint, resolved),
+            Kind::Auto(auto) => return auto.push(judge, ticket, fingerprint),
             Kind::None => {
-                resolved.push((ticket, Verdict::New));
+                judge.resolved.push((ticket, Verdict::New));
                 return Ok(());
             }
         };
@@ -133,14 +141,15 @@ impl StreamLookup {
         port: &mut dyn IndexPort,
         resolved: &mut Vec<(u64, Verdict)>,
     ) -> Result<()> {
+        let judge = &mut Judge { filter, port, resolved };
         match &mut self.kind {
             Kind::Eager(_) | Kind::None => Ok(()),
-            Kind::Lazy(lazy) => lazy.drain_before(ticket, filter, port, resolved),
+            Kind::Lazy(lazy) => lazy.drain_before(ticket, judge),
             Kind::Sampled(sampled) => {
-                sampled.drain_before(ticket, filter, resolved);
+                sampled.drain_before(ticket, judge);
                 Ok(())
             }
-            Kind::Auto(auto) => auto.drain_before(ticket, filter, port, resolved),
+            Kind::Auto(auto) => auto.drain_before(ticket, judge),
         }
     }
 

@@ -86,19 +86,6 @@ impl fmt::Display for SnapshotReference {
     }
 }
 
-/// Splits `REFERENCE:PATH` at its first colon; no path, or an empty one, means the whole snapshot.
-///
-/// # Errors
-/// The reference is malformed.
-pub fn parse_reference_path(text: &str) -> Result<(SnapshotReference, Option<&str>)> {
-    // No reference contains a colon, so colons in the path do no harm.
-    let (reference, path) = match text.split_once(':') {
-        Some((reference, path)) => (reference, Some(path)),
-        None => (text, None),
-    };
-    Ok((reference.parse()?, path.filter(|path| !path.is_empty())))
-}
-
 /// The snapshot that `reference` means; `filter` applies to `latest` only.
 ///
 /// # Errors

@@ -117,24 +117,10 @@ impl SummaryVector {
         })
     }
 
-    /// The false-positive rate to expect after `keys` insertions: `(1 - e^(-kn/m))^k`.
-    #[must_use]
-    pub fn expected_false_positive_rate(&self, keys: u64) -> f64 {
-        expected_false_positive_rate(keys, self.bits, self.hashes)
-    }
-
     fn over(words: Vec<u64>, hashes: u32) -> Self {
         let bits = words.len() as u64 * 64;
         Self { words, bits, hashes }
     }
-}
-
-/// `(1 - e^(-kn/m))^k`, for `n` keys, `m` bits and `k` hash functions.
-#[must_use]
-pub fn expected_false_positive_rate(keys: u64, bits: u64, hashes: u32) -> f64 {
-    let hashes = f64::from(hashes);
-    let set_bits_share = 1.0 - (-hashes * keys as f64 / bits as f64).exp();
-    set_bits_share.powf(hashes)
 }
 
 fn check_hashes(hashes: u32) -> Result<()> {
@@ -167,13 +153,20 @@ mod tests {
     use super::*;
     use onefold_types::environment::SeededRandomness;
 
+    /// `(1 - e^(-kn/m))^k`, for `n` keys, `m` bits and `k` hash functions.
+    fn expected_false_positive_rate(keys: u64, bits: u64, hashes: u32) -> f64 {
+        let hashes = f64::from(hashes);
+        let set_bits_share = 1.0 - (-hashes * keys as f64 / bits as f64).exp();
+        set_bits_share.powf(hashes)
+    }
+
     #[test]
     fn false_positive_rate_follows_the_formula() {
         let designs = [(8, 4, 0.024), (10, 7, 0.0082), (16, 4, 0.0024), (4, 3, 0.147)];
         for (bits_per_key, hashes, published) in designs {
             let keys = 200_000;
             let mut vector = SummaryVector::with_capacity(keys, bits_per_key, hashes).unwrap();
-            let expected = vector.expected_false_positive_rate(keys);
+            let expected = expected_false_positive_rate(keys, vector.bits, vector.hashes);
             assert!((expected - published).abs() < 0.03 * published, "formula {expected}");
             let inserted = SeededRandomness::new(1);
             (0..keys).for_each(|_| vector.insert(inserted.next_u64()));

@@ -1,7 +1,7 @@
 //! What references and filters mean, by tables.
 
 use onefold_policy::retention::Candidate;
-use onefold_policy::selection::{SnapshotFilter, SnapshotReference, parse_reference_path, resolve};
+use onefold_policy::selection::{SnapshotFilter, SnapshotReference, resolve};
 use onefold_policy::tag_list::TagList;
 use onefold_types::{ErrorKind, Result, SessionId};
 use proptest::prelude::*;
@@ -121,22 +121,6 @@ fn a_snapshot_listed_twice_is_not_ambiguous() {
 }
 
 #[test]
-fn a_reference_may_carry_a_path() {
-    let cases = [
-        ("latest", "latest", None),
-        ("latest:/home/a", "latest", Some("/home/a")),
-        ("latest~2:a:b", "latest~2", Some("a:b")),
-        ("abcd:", "abcd", None),
-    ];
-    for (text, reference, path) in cases {
-        let (found, rest) = parse_reference_path(text).unwrap();
-        assert_eq!((found.to_string().as_str(), rest), (reference, path), "{text}");
-    }
-    assert!(parse_reference_path(":/home").is_err());
-    assert!(parse_reference_path("/home").is_err());
-}
-
-#[test]
 fn tag_lists_with_holes_are_refused() {
     assert_eq!("a, b".parse::<TagList>().unwrap().names(), ["a", "b"]);
     assert!(" ".parse::<TagList>().unwrap().names().is_empty());
@@ -148,7 +132,7 @@ fn tag_lists_with_holes_are_refused() {
 proptest! {
     #[test]
     fn no_text_makes_parsing_panic(text in "[latest~0-9a-f:é ]{0,12}|.{0,40}") {
-        if let Ok((reference, _)) = parse_reference_path(&text) {
+        if let Ok(reference) = text.parse::<SnapshotReference>() {
             let again: SnapshotReference = reference.to_string().parse().unwrap();
             prop_assert_eq!(again, reference);
         }

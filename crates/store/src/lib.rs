@@ -9,7 +9,7 @@
 //! | --- | --- |
 //! | [`key`] | the names of objects |
 //! | [`local`] | a directory: the production store, with its rules for durability |
-//! | [`layers`] | wrappers: throttled; counting, faulty, latency |
+//! | [`layers`] | wrappers: throttled; counting, faulty |
 //! | `memory` | everything in RAM, with an operation log and tampering |
 //! | `conformance` | the one suite that every store and every layer passes |
 //!

@@ -4,7 +4,7 @@ use crate::context::{Access, Context};
 use crate::entry;
 use crate::exit::Outcome;
 use crate::output::put_path;
-use crate::reference::Snapshots;
+use crate::reference::{Snapshots, the_one};
 use crate::time;
 use clap::{Args, Subcommand};
 use onefold_engine::Repository;
@@ -15,7 +15,7 @@ use onefold_format::codec::Codec;
 use onefold_format::container::MetadataSection;
 use onefold_format::node::{Node, Reference};
 use onefold_policy::selection::SnapshotReference;
-use onefold_types::{ContainerId, Error, ErrorKind, Fingerprint, Result};
+use onefold_types::{ContainerId, Error, Fingerprint, Result};
 use serde_json::{Value, json};
 use std::sync::Arc;
 
@@ -76,7 +76,8 @@ pub fn run(context: &Context, arguments: &CatArguments) -> Result<Outcome> {
             ("snapshot_record", value)
         }
         Object::Container { container } => {
-            let id = find_container(&repository, container)?;
+            let all = list::container_names(&repository)?;
+            let id = the_one(all, "container", container, |id| *id)?;
             let section = reader::read_section(&repository, id)?;
             ("container", container_value(id, &section))
         }
@@ -102,20 +103,6 @@ fn unprintable(error: serde_json::Error) -> Error {
 
 fn to_value(object: &impl serde::Serialize) -> Result<Value> {
     serde_json::to_value(object).map_err(unprintable)
-}
-
-fn find_container(repository: &Repository, beginning: &str) -> Result<ContainerId> {
-    let mut found = list::container_names(repository)?;
-    found.retain(|id| !beginning.is_empty() && id.to_string().starts_with(beginning));
-    match (found.len(), found.first()) {
-        (1, Some(id)) => Ok(*id),
-        (0, _) => {
-            Err(Error::new(ErrorKind::NotFound, format!("there is no container '{beginning}'")))
-        }
-        (count, _) => {
-            Err(Error::invalid(format!("'{beginning}' begins the names of {count} containers")))
-        }
-    }
 }
 
 fn container_value(id: ContainerId, section: &MetadataSection) -> Value {

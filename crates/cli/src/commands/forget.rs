@@ -6,7 +6,7 @@
 use crate::bounds::BoundArguments;
 use crate::commands::gc;
 use crate::config_file::ForgetProfile;
-use crate::context::{Access, Context, host_name, user_name};
+use crate::context::{Access, Context, user_at_host};
 use crate::exit::Outcome;
 use crate::options::FilterArguments;
 use crate::reference::{Snapshots, candidate};
@@ -288,7 +288,7 @@ fn give_up(
         }
         context.output.note(&format!("would give up {count}; nothing was changed"))?;
     } else {
-        let by = format!("{}@{}", user_name(), host_name());
+        let by = user_at_host();
         context.with_reserve(repository, || {
             chosen.iter().try_for_each(|id| forgetting::give_up(repository, *id, &by))
         })?;
@@ -496,7 +496,7 @@ fn execute(
     let output = &context.output;
     let count = counted(chosen.len() as u64, "snapshot");
     if !dry_run && !chosen.is_empty() {
-        let by = format!("{}@{}", user_name(), host_name());
+        let by = user_at_host();
         let check = || retention::refuse_held(repository, chosen);
         let done = context.in_pieces(repository, chosen, check, |piece| match for_good {
             true => retention::forget_final(repository, piece, &by),

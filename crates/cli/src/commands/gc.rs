@@ -1,7 +1,7 @@
 //! `gc`: frees the space of what no snapshot needs, beside running backups and restores.
 
 use crate::bounds::{BoundArguments, Bounds, Goal};
-use crate::context::{Access, Context, host_name, user_name};
+use crate::context::{Access, Context, user_at_host};
 use crate::exit::Outcome;
 use crate::hidden::Hidden;
 use crate::machine_notes;
@@ -73,7 +73,7 @@ pub fn forget_hidden(context: &Context, bounds: &Bounds) -> Result<()> {
         return Ok(());
     };
     let repository = context.open(Access::Write)?;
-    let by = format!("{}@{}", user_name(), host_name());
+    let by = user_at_host();
     let span_ns = i64::try_from(span.as_nanos()).unwrap_or(i64::MAX);
     let moment_ns = repository.environment().clock.now_ns().saturating_sub(span_ns);
     context.with_reserve(&repository, || {

@@ -1,15 +1,16 @@
 //! `key`: the passwords of a store.
 
-use crate::context::{Access, Context, host_name, user_name};
+use crate::context::{Access, Context, user_at_host};
 use crate::exit::Outcome;
 use crate::options::{KdfArguments, NewPasswordArguments};
+use crate::reference::the_one;
 use crate::table::Table;
 use crate::time;
 use clap::{Args, Subcommand};
 use onefold_crypto::KeySlot;
 use onefold_engine::Repository;
 use onefold_engine::repository::NamedSlot;
-use onefold_types::{Error, ErrorKind, KeyId, Result};
+use onefold_types::{Error, KeyId, Result};
 use serde_json::json;
 
 const AFTER_HELP: &str = "\
@@ -76,7 +77,7 @@ struct NewKeyArguments {
 }
 
 fn label_or_own(label: Option<&String>) -> String {
-    label.cloned().unwrap_or_else(|| format!("{}@{}", user_name(), host_name()))
+    label.cloned().unwrap_or_else(user_at_host)
 }
 
 /// Runs the command.
@@ -95,7 +96,7 @@ pub fn run(context: &Context, arguments: &KeyArguments) -> Result<Outcome> {
         }
         KeyAction::Remove { key } => {
             let repository = open_encrypted(context)?;
-            let id = the_one(repository.key_names()?, key, |id| *id)?;
+            let id = the_one(repository.key_names()?, "key", key, |id| *id)?;
             context.with_reserve(&repository, || repository.remove_key(id))?;
             report(context, id, "key_removed", "removed")?;
         }
@@ -169,18 +170,7 @@ fn open_encrypted(context: &Context) -> Result<std::sync::Arc<Repository>> {
 
 /// The key whose id begins like this.
 pub fn find(repository: &Repository, beginning: &str) -> Result<NamedSlot> {
-    the_one(repository.keys()?, beginning, |named| named.id)
-}
-
-fn the_one<T>(mut all: Vec<T>, beginning: &str, id_of: impl Fn(&T) -> KeyId) -> Result<T> {
-    all.retain(|one| !beginning.is_empty() && id_of(one).to_string().starts_with(beginning));
-    match (all.pop(), all.len()) {
-        (Some(one), 0) => Ok(one),
-        (None, _) => Err(Error::new(ErrorKind::NotFound, format!("there is no key '{beginning}'"))),
-        (_, more) => {
-            Err(Error::invalid(format!("'{beginning}' begins the names of {} keys", more + 1)))
-        }
-    }
+    the_one(repository.keys()?, "key", beginning, |named| named.id)
 }
 
 fn report(context: &Context, id: KeyId, message_type: &str, what: &str) -> Result<()> {

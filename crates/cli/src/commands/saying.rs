@@ -4,7 +4,7 @@
 //! All snapshots are looked up before the first is changed. Saying again what is said already is no
 //! error, and writes nothing.
 
-use crate::context::{Context, host_name, user_name};
+use crate::context::{Context, user_at_host};
 use crate::exit::Outcome;
 use crate::options::FilterArguments;
 use crate::reference::Snapshots;
@@ -143,7 +143,7 @@ impl Saying<'_> {
     }
 
     fn say(&self, context: &Context, repository: &Repository) -> Result<Said> {
-        let by = format!("{}@{}", user_name(), host_name());
+        let by = user_at_host();
         let said: RefCell<Said> = RefCell::default();
         let work = |piece: &[SessionId]| {
             for one in retention::change(repository, piece, &by, self.apply)? {

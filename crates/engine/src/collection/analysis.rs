@@ -77,8 +77,6 @@ pub fn hash_index(
 pub struct NodeTable {
     /// The containers that hold nodes of each level (S3.18).
     pub levels: BTreeMap<Level, Vec<usize>>,
-    /// How many nodes there are.
-    pub nodes: u64,
     hash: PerfectHash,
     /// Whether a parent or a snapshot refers to the node.
     walk: MarkVector,
@@ -157,7 +155,7 @@ impl NodeTable {
         }
         let walk = MarkVector::new(hash.positions())?;
         let confirm = MarkVector::new(hash.positions())?;
-        Ok(Self { levels, nodes: keys.len() as u64, hash, walk, confirm, tags })
+        Ok(Self { levels, hash, walk, confirm, tags })
     }
 
     fn position(&self, fingerprint: &Fingerprint) -> Option<usize> {

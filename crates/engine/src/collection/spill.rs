@@ -141,12 +141,6 @@ impl<const WORDS: usize> RecordFile<WORDS> {
         Self { scratch: scratch.clone(), file: None, records: 0 }
     }
 
-    /// How many records it has.
-    #[must_use]
-    pub fn records(&self) -> u64 {
-        self.records
-    }
-
     /// Appends records.
     ///
     /// Errors: `NoSpace` and others, naming the directory.
@@ -550,7 +544,7 @@ mod tests {
             Ok(())
         });
         let file = file.unwrap();
-        assert_eq!(file.records(), 200_000);
+        assert_eq!(file.records, 200_000);
         assert!(seen == expected);
         let mut reader = file.read(10, 12);
         assert_eq!(reader.next_record().unwrap(), expected.get(10).copied());

@@ -7,6 +7,7 @@
 //! Concurrency: shared by threads, and opened once for each process.
 
 use super::FingerprintIndex;
+use super::locate::Instances;
 use super::scan::EntryScan;
 use crate::repository::Repository;
 use onefold_types::{ContainerId, Fingerprint, Result, bug};
@@ -115,7 +116,7 @@ impl ChunkIndex for FingerprintIndex {
         found: &mut Vec<Vec<ContainerId>>,
         reads: &mut u64,
     ) -> Result<()> {
-        self.locate_all(repository, fingerprints, found, reads)
+        self.locate_instances(repository, fingerprints, Instances::All, found, reads)
     }
 
     fn locate_newest(
@@ -125,7 +126,7 @@ impl ChunkIndex for FingerprintIndex {
         found: &mut Vec<Vec<ContainerId>>,
         reads: &mut u64,
     ) -> Result<()> {
-        self.locate_batch(repository, fingerprints, found, reads)
+        self.locate_instances(repository, fingerprints, Instances::Newest, found, reads)
     }
 
     fn locate_where_readable(

@@ -17,7 +17,7 @@ use std::ops::Range;
 
 /// Which instances of a chunk are wanted.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Instances {
+pub(super) enum Instances {
     /// All of them.
     All,
     /// Some, the newest among them: enough to know that the chunk is there.
@@ -39,44 +39,6 @@ struct Wanted {
 }
 
 impl FingerprintIndex {
-    /// The containers that may hold the fingerprint, all of them, newest first; counts accesses to
-    /// pages in `reads`.
-    pub fn locate(
-        &self,
-        repository: &Repository,
-        fingerprint: &Fingerprint,
-        reads: &mut u64,
-    ) -> Result<Vec<ContainerId>> {
-        let mut found = Vec::with_capacity(1);
-        let questions = std::slice::from_ref(fingerprint);
-        self.locate_instances(repository, questions, Instances::All, &mut found, reads)?;
-        found.pop().ok_or_else(|| bug!("the index has not answered"))
-    }
-
-    /// Appends for each fingerprint the containers that may hold it, newest first: all, or at least
-    /// the newest. `reads` grows by one for each request for pages; neighbouring pages are read
-    /// with one.
-    pub fn locate_batch(
-        &self,
-        repository: &Repository,
-        fingerprints: &[Fingerprint],
-        found: &mut Vec<Vec<ContainerId>>,
-        reads: &mut u64,
-    ) -> Result<()> {
-        self.locate_instances(repository, fingerprints, Instances::Newest, found, reads)
-    }
-
-    /// Appends for each fingerprint all containers that may hold it, newest first.
-    pub fn locate_all(
-        &self,
-        repository: &Repository,
-        fingerprints: &[Fingerprint],
-        found: &mut Vec<Vec<ContainerId>>,
-        reads: &mut u64,
-    ) -> Result<()> {
-        self.locate_instances(repository, fingerprints, Instances::All, found, reads)
-    }
-
     /// The containers that may hold a prefix, in no order, by the runs that can be read. Others
     /// stay in use: for a check, which has its own way to what they cover.
     pub fn locate_where_readable(
@@ -98,7 +60,10 @@ impl FingerprintIndex {
         Ok(found)
     }
 
-    fn locate_instances(
+    /// Appends for each fingerprint the containers that may hold it, newest first: all, or at least
+    /// the newest. `reads` grows by one for each request for pages; neighbouring pages are read
+    /// with one.
+    pub(super) fn locate_instances(
         &self,
         repository: &Repository,
         fingerprints: &[Fingerprint],

@@ -139,14 +139,6 @@ impl Changes {
         Ok(Changes::load_with_tombstones(repository)?.1)
     }
 
-    /// The same for whoever has read which changes the newest plan names.
-    pub fn load_planned(
-        repository: &Repository,
-        planned: &BTreeMap<SessionId, u64>,
-    ) -> Result<Self> {
-        Self::load_of(repository, planned, &Checkpoints::load(repository)?, &|_| true)
-    }
-
     /// The same for whoever has read tombstones and checkpoints. What checkpoints hold is not read
     /// again, and what was said about snapshots that have a tombstone not at all.
     pub fn load_with(

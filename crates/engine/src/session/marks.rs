@@ -70,7 +70,7 @@ impl Marks {
                 false => Ok(None),
             };
             match fate {
-                Ok(Some(Fate::TakenBack)) => marks.void.push((snapshot, id)),
+                Ok(Some(Fate::TakenBack {})) => marks.void.push((snapshot, id)),
                 Ok(None) => marks.add(snapshot, id, mark.time_ns),
                 // Hidden is what can still be brought back.
                 Err(error) if error.kind() == ErrorKind::Damaged => {
@@ -114,7 +114,7 @@ pub fn take_back(repository: &Repository, snapshot: SessionId) -> Result<bool> {
     let marks = Marks::load_of(repository, &|id| id == snapshot)?;
     let hidden = marks.hidden.get(&snapshot).map(Vec::as_slice).unwrap_or_default();
     for mark in hidden {
-        let taken_back = record::encode(&Fate::TakenBack)?;
+        let taken_back = record::encode(&Fate::TakenBack {})?;
         DecidedName::fate(mark.id).decide(repository, &taken_back)?;
     }
     // Marks that are void already may be those of somebody who was stopped before this. If there

@@ -153,12 +153,6 @@ impl TreeReader {
         Ok(found.ok().map(|at| (cursor.entries[at].clone(), cursor.places[at])))
     }
 
-    /// The entry of a name in a directory.
-    pub fn entry(&self, directory: Reference, name: &[u8]) -> Result<Option<Entry>> {
-        let mut cursor = self.cursor(directory, 0)?;
-        Ok(self.find(&mut cursor, name)?.map(|(entry, _)| entry))
-    }
-
     /// The entry at a path below `root`; for the root itself an entry with an empty name.
     pub fn resolve(&self, root: Reference, wanted: &[u8]) -> Result<Entry> {
         self.resolve_place(root, wanted).map(|(entry, _)| entry)

@@ -12,7 +12,7 @@ use onefold_engine::check::repair_index;
 use onefold_engine::collection::{CollectOptions, MarkAlgorithm, collect};
 use onefold_engine::container::reader;
 use onefold_engine::index::run_writer::write_run_of;
-use onefold_engine::index::{FingerprintIndex, merge, rebuild};
+use onefold_engine::index::{ChunkIndex as _, FingerprintIndex, merge, rebuild};
 use onefold_engine::session::WriterSession;
 use onefold_format::layout;
 use onefold_store::layers::{Fault, Faulty, Operation};

@@ -11,8 +11,9 @@ use onefold_crypto::Suite;
 use onefold_engine::collection::collect;
 use onefold_engine::retention;
 use onefold_engine::session::changes::{self, Known};
-use onefold_engine::session::checkpoints;
-use onefold_engine::session::{SnapshotList, epoch, tombstones};
+use onefold_engine::session::checkpoints::{self, Checkpoints};
+use onefold_engine::session::tombstones::{self, Forgotten};
+use onefold_engine::session::{SnapshotList, epoch};
 use onefold_format::layout::{self, ChangeName};
 use onefold_store::{Blobs, MemoryStore};
 use onefold_types::{ErrorKind, SessionId};
@@ -315,8 +316,9 @@ fn r89_changes_that_a_collection_removes_are_not_lost() {
     saved.forget(&[id]);
     collect(&saved.repository, &everything(), &job()).unwrap();
     assert!(names(&saved.memory, layout::CHANGES).is_empty());
-    let slow =
-        changes::Changes::load_planned(&saved.repository, &epoch::changes_of(&plan)).unwrap();
+    let planned = Forgotten { changes: epoch::changes_of(&plan), ..Forgotten::default() };
+    let known = Checkpoints::load(&saved.repository).unwrap();
+    let slow = changes::Changes::load_with(&saved.repository, &planned, &known).unwrap();
     assert!(!slow.of(id).is_lost);
     assert!(slow.problems(&|_| true, &|_| true).is_empty());
 }

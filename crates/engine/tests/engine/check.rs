@@ -4,7 +4,7 @@ use crate::steps::*;
 use onefold_crypto::{Purpose, Suite};
 use onefold_engine::Repository;
 use onefold_engine::check::{self, CheckOptions, ReadData};
-use onefold_engine::index::FingerprintIndex;
+use onefold_engine::index::{ChunkIndex as _, FingerprintIndex};
 use onefold_engine::session::{SnapshotList, quarantine};
 use onefold_engine::tree::directory::{DirectoryBuilder, NoNames};
 use onefold_format::layout;

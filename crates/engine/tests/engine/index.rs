@@ -1,7 +1,7 @@
 //! The index against a naive one: look-ups, merging, rebuilding.
 
 use crate::ingest::{create, in_memory, open, options, paths, random_bytes, save, settle_times};
-use onefold_engine::index::{FingerprintIndex, merge, rebuild, run_writer};
+use onefold_engine::index::{ChunkIndex as _, FingerprintIndex, merge, rebuild, run_writer};
 use onefold_engine::{Job, Repository};
 use onefold_format::index_run::{Entry, IndexKind, PAGE_ENTRIES};
 use onefold_format::layout;
@@ -109,7 +109,7 @@ fn r22_a_chunk_in_more_containers_than_fit_on_pages_and_pieces_is_found_in_all()
             assert!(found.iter().eq(containers.iter().rev()), "{kind}");
             let mut newest = Vec::new();
             let questions = [fingerprint(prefix)];
-            index.locate_batch(&repository, &questions, &mut newest, &mut 0).unwrap();
+            index.locate_newest(&repository, &questions, &mut newest, &mut 0).unwrap();
             assert_eq!(newest[0].first(), containers.last(), "{kind}");
         }
         for prefix in [0, 8 << 40, 10 << 40] {

@@ -2,7 +2,7 @@
 
 use crate::index::fingerprint;
 use crate::ingest::{create, in_memory, open, options};
-use onefold_engine::index::{FingerprintIndex, IndexMode, merge, run_writer};
+use onefold_engine::index::{ChunkIndex as _, FingerprintIndex, IndexMode, merge, run_writer};
 use onefold_engine::repository::Password;
 use onefold_engine::{Environment, MemoryPlan, Repository};
 use onefold_format::index_run::{Entry, IndexKind, PAGE_ENTRIES, is_hook};
@@ -149,7 +149,7 @@ fn a_batch_in_one_bucket_is_one_request_and_answers_as_single_questions_do() {
             index.may_contain(&repository, &batch[0]).unwrap();
             counting.take();
             let (mut found, mut reads) = (vec![Vec::new()], 0);
-            index.locate_batch(&repository, &batch, &mut found, &mut reads).unwrap();
+            index.locate_newest(&repository, &batch, &mut found, &mut reads).unwrap();
             assert_eq!(reads, u64::from(kind != IndexKind::Signature), "{kind}, {pages} pages");
             assert_eq!(counting.take().total(Operation::GetRange).calls, reads);
             assert_eq!(found.len(), 1 + batch.len(), "what was there before stays");
@@ -257,7 +257,7 @@ fn r6_runs_that_another_process_merged_meanwhile_give_the_same_answers() {
             assert!(asks.may_contain(&repository, &fingerprint).unwrap());
             let located = locates.locate(&repository, &fingerprint, &mut 0).unwrap();
             assert!(located.contains(&one.container(4321)));
-            batches.locate_batch(&repository, &[fingerprint], &mut found, &mut 0).unwrap();
+            batches.locate_newest(&repository, &[fingerprint], &mut found, &mut 0).unwrap();
             assert!(found[number].contains(&one.container(4321)));
         }
         for index in [asks, batches] {

@@ -4,7 +4,7 @@ use crate::index::fingerprint;
 use crate::ingest::{create, in_memory, options};
 use onefold_crypto::{Purpose, Suite, TAG_BYTES};
 use onefold_engine::index::run::Run;
-use onefold_engine::index::{FingerprintIndex, IndexMode, run_writer};
+use onefold_engine::index::{ChunkIndex as _, FingerprintIndex, IndexMode, run_writer};
 use onefold_engine::{InitOptions, Repository};
 use onefold_format::index_run::{Entry, IndexKind, PAGE_STORED_BYTES, PIECE_PART, is_hook};
 use onefold_format::layout;
@@ -72,7 +72,7 @@ impl Fixture {
             let known = index.may_contain(&self.repository, &fingerprint(entry.prefix)).unwrap();
             let questions = [fingerprint(entry.prefix)];
             found.clear();
-            index.locate_batch(&self.repository, &questions, &mut found, &mut 0).unwrap();
+            index.locate_newest(&self.repository, &questions, &mut found, &mut 0).unwrap();
             if index.runs().is_empty() {
                 assert_eq!(index.covered(), [], "{what}");
                 assert!(!index.problems().is_empty(), "{what}");

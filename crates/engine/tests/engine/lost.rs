@@ -3,6 +3,7 @@
 use crate::ingest::*;
 use crate::steps::{job, key, names};
 use onefold_engine::check::{self, CheckOptions, CheckReport, ReadData};
+use onefold_engine::index::ChunkIndex as _;
 use onefold_engine::ingest::BackupReport;
 use onefold_engine::session::doubts::Doubts;
 use onefold_engine::session::{SnapshotList, decided};

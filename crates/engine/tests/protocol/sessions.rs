@@ -5,7 +5,7 @@ use onefold_crypto::Purpose;
 use onefold_engine::Repository;
 use onefold_engine::collection::settle;
 use onefold_engine::container::reader;
-use onefold_engine::index::FingerprintIndex;
+use onefold_engine::index::{ChunkIndex as _, FingerprintIndex};
 use onefold_engine::session::epoch::{self, Epoch, Newest};
 use onefold_engine::session::outcome;
 use onefold_engine::session::{Commit, SnapshotList, WriterSession, tombstones};

@@ -3,6 +3,7 @@
 //! Invariant: nothing here decides. Options go to [`collect`] as they are, and the report that
 //! comes back is the engine's own.
 
+use crate::latency::{DeviceModel, Latency};
 use onefold_engine::collection::{
     CollectOptions, CollectReport, MarkAlgorithm, SpaceGoal, collect,
 };
@@ -11,7 +12,7 @@ use onefold_engine::job::Job;
 use onefold_engine::memory::MemoryPlan;
 use onefold_engine::repository::{InitOptions, Repository};
 use onefold_format::layout;
-use onefold_store::layers::{Count, Counting, Counts, DeviceModel, Latency, Operation};
+use onefold_store::layers::{Count, Counting, Counts, Operation};
 use onefold_store::{MemoryStore, Store};
 use onefold_types::environment::{Clock, SeededRandomness};
 use onefold_types::{Result, limits};

@@ -6,6 +6,7 @@
 
 use super::bench::cpu_seconds;
 use super::load::IMAGE;
+use crate::latency::{DeviceModel, Latency};
 use onefold_engine::environment::Environment;
 use onefold_engine::job::Job;
 use onefold_engine::memory::MemoryPlan;
@@ -18,7 +19,7 @@ use onefold_engine::tree::TreeReader;
 use onefold_format::layout;
 use onefold_format::node::Entry;
 use onefold_policy::restore_plan::RestoreEngine;
-use onefold_store::layers::{Counting, Counts, DeviceModel, Latency, Operation};
+use onefold_store::layers::{Counting, Counts, Operation};
 use onefold_store::{MemoryStore, Store};
 use onefold_types::error::Context;
 use onefold_types::{Error, ErrorKind, Result, SessionId};

@@ -1,7 +1,7 @@
 //! The index under test: the engine's, on a store in memory, with the bytes it reads counted.
 
 use super::containers::Listed;
-use onefold_engine::index::{FingerprintIndex, IndexMode, merge, run_writer};
+use onefold_engine::index::{ChunkIndex as _, FingerprintIndex, IndexMode, merge, run_writer};
 use onefold_engine::{Environment, InitOptions, MemoryPlan, Repository};
 use onefold_format::index_run::{Entry, IndexKind};
 use onefold_format::layout;
@@ -251,7 +251,7 @@ impl Index for RealIndex {
         found: &mut Vec<Vec<ContainerId>>,
         reads: &mut u64,
     ) -> Result<()> {
-        self.index.locate_batch(&self.repository, fingerprints, found, reads)
+        self.index.locate_newest(&self.repository, fingerprints, found, reads)
     }
 
     fn may_contain(&mut self, fingerprint: &Fingerprint) -> Result<bool> {

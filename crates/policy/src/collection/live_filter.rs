@@ -21,7 +21,6 @@ use onefold_types::{ContainerId, Result};
 pub struct LiveFilter {
     vector: SummaryVector,
     seed: u64,
-    inserted: u64,
 }
 
 impl LiveFilter {
@@ -35,32 +34,18 @@ impl LiveFilter {
         let words = wanted.min(bytes_max as u64 / 8).max(1);
         // Dimensioned by bits alone: as many keys of one bit each as there are bits.
         let vector = SummaryVector::with_capacity(words * 64, 1, hashes(words * 64, keys))?;
-        Ok(Self { vector, seed, inserted: 0 })
+        Ok(Self { vector, seed })
     }
 
     /// Records the chunk.
     pub fn insert(&mut self, prefix: u64) {
         self.vector.insert(mix(prefix, self.seed));
-        self.inserted += 1;
     }
 
     /// Whether the chunk may have been recorded; `false` is certain.
     #[must_use]
     pub fn contains(&self, prefix: u64) -> bool {
         self.vector.contains(mix(prefix, self.seed))
-    }
-
-    /// How often a chunk was recorded, those recorded before included.
-    #[must_use]
-    pub fn inserted(&self) -> u64 {
-        self.inserted
-    }
-
-    /// The share of chunks never recorded that are to be expected to pass; an upper bound if chunks
-    /// were recorded more than once.
-    #[must_use]
-    pub fn false_positive_rate(&self) -> f64 {
-        self.vector.expected_false_positive_rate(self.inserted)
     }
 
     /// Memory taken by the bits, in bytes.
@@ -101,12 +86,6 @@ impl LiveInstances {
         self.0.contains(instance_key(prefix, container))
     }
 
-    /// As [`LiveFilter::false_positive_rate`].
-    #[must_use]
-    pub fn false_positive_rate(&self) -> f64 {
-        self.0.false_positive_rate()
-    }
-
     /// Memory taken by the bits, in bytes.
     #[must_use]
     pub fn bytes_used(&self) -> usize {
@@ -138,7 +117,6 @@ mod tests {
         };
         let (first, second) = (filter(1), filter(2));
         assert_eq!(first.bytes_used() as u64, keys);
-        assert!((0.02..0.03).contains(&first.false_positive_rate()));
         let dead = SeededRandomness::new(2);
         let dead: Vec<u64> = (0..200_000).map(|_| dead.next_u64()).collect();
         let passed: Vec<&u64> = dead.iter().filter(|key| first.contains(**key)).collect();
@@ -172,7 +150,7 @@ mod tests {
         };
         assert_eq!(count(0).count(), 1_000);
         assert!(count(1).count() < 60, "{}", count(1).count());
-        assert!(instances.false_positive_rate() < 0.03 && instances.bytes_used() == 1_000);
+        assert_eq!(instances.bytes_used(), 1_000);
     }
 
     proptest! {
@@ -186,7 +164,6 @@ mod tests {
             prop_assert!(filter.bytes_used() <= bytes_max.max(8));
             keys.iter().for_each(|key| filter.insert(*key));
             prop_assert!(keys.iter().all(|key| filter.contains(*key)));
-            prop_assert_eq!(filter.inserted(), keys.len() as u64);
         }
     }
 }

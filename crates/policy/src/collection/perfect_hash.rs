@@ -432,12 +432,6 @@ impl PerfectHash {
         self.keys
     }
 
-    /// The bits that tell partitions apart.
-    #[must_use]
-    pub fn partition_bits(&self) -> u32 {
-        self.partition_bits
-    }
-
     /// Memory taken, in bytes, without any vector over the positions.
     #[must_use]
     pub fn bytes_used(&self) -> usize {

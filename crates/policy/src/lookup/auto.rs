@@ -28,15 +28,15 @@
 mod estimate;
 mod report;
 
-pub use report::{AutoReport, Candidate, Choice};
+pub use report::AutoReport;
 
+use super::Judge;
 use super::lazy::Lazy;
 use super::parameters::{AutoParameters, LazyParameters, RING_LENGTH_RANGE};
 use crate::accelerated_filter::{
-    AcceleratedFilter, FilterConfiguration, FilterCounters, FilterOrder, Verdict,
+    AcceleratedFilter, FilterConfiguration, FilterCounters, FilterOrder,
 };
 use crate::cost_model;
-use crate::ports::IndexPort;
 use estimate::{Mix, Prices, Rates, Stretch, Way};
 use onefold_types::{Fingerprint, Result};
 
@@ -167,37 +167,29 @@ impl Auto {
 
     pub(super) fn push(
         &mut self,
-        filter: &mut AcceleratedFilter,
-        port: &mut dyn IndexPort,
+        judge: &mut Judge<'_>,
         ticket: u64,
         fingerprint: &Fingerprint,
-        resolved: &mut Vec<(u64, Verdict)>,
     ) -> Result<()> {
-        let before = *filter.counters();
+        let before = *judge.filter.counters();
         if self.way() != Way::Eager {
-            self.lazy.push(filter, port, ticket, fingerprint, resolved)?;
-        } else if self.lazy.waiting() == 0 || !self.lazy.join(filter, ticket, fingerprint) {
-            let verdict = filter.judge_in_order(self.order, port, fingerprint)?;
-            resolved.push((ticket, verdict));
+            self.lazy.push(judge, ticket, fingerprint)?;
+        } else if self.lazy.waiting() == 0 || !self.lazy.join(judge, ticket, fingerprint) {
+            let verdict = judge.filter.judge_in_order(self.order, judge.port, fingerprint)?;
+            judge.resolved.push((ticket, verdict));
         }
-        filter.counters_mut().chunks_held += u64::from(self.lazy.waiting() > 0);
-        self.stretch.counters.add_difference(filter.counters(), &before);
+        judge.filter.counters_mut().chunks_held += u64::from(self.lazy.waiting() > 0);
+        self.stretch.counters.add_difference(judge.filter.counters(), &before);
         if self.stretch.counters.lookups >= self.next_check {
-            self.check(filter, port, resolved)?;
+            self.check(judge)?;
         }
         Ok(())
     }
 
-    pub(super) fn drain_before(
-        &mut self,
-        ticket: u64,
-        filter: &mut AcceleratedFilter,
-        port: &mut dyn IndexPort,
-        resolved: &mut Vec<(u64, Verdict)>,
-    ) -> Result<()> {
-        let before = *filter.counters();
-        self.lazy.drain_before(ticket, filter, port, resolved)?;
-        self.stretch.counters.add_difference(filter.counters(), &before);
+    pub(super) fn drain_before(&mut self, ticket: u64, judge: &mut Judge<'_>) -> Result<()> {
+        let before = *judge.filter.counters();
+        self.lazy.drain_before(ticket, judge)?;
+        self.stretch.counters.add_difference(judge.filter.counters(), &before);
         Ok(())
     }
 
@@ -211,13 +203,8 @@ impl Auto {
     }
 
     /// Several times in a window: whether the stretch has said enough.
-    fn check(
-        &mut self,
-        filter: &mut AcceleratedFilter,
-        port: &mut dyn IndexPort,
-        resolved: &mut Vec<(u64, Verdict)>,
-    ) -> Result<()> {
-        self.configuration = filter.configuration();
+    fn check(&mut self, judge: &mut Judge<'_>) -> Result<()> {
+        self.configuration = judge.filter.configuration();
         self.next_check = self.stretch.counters.lookups + self.check_interval();
         let waiting = self.lazy.distinct_waiting();
         let excess = self.excess();
@@ -240,17 +227,10 @@ impl Auto {
             self.begin_stretch(false);
             return Ok(());
         }
-        self.end_stretch(failed, waiting, filter, port, resolved)
+        self.end_stretch(failed, waiting, judge)
     }
 
-    fn end_stretch(
-        &mut self,
-        failed: bool,
-        waiting: usize,
-        filter: &mut AcceleratedFilter,
-        port: &mut dyn IndexPort,
-        resolved: &mut Vec<(u64, Verdict)>,
-    ) -> Result<()> {
+    fn end_stretch(&mut self, failed: bool, waiting: usize, judge: &mut Judge<'_>) -> Result<()> {
         let way = self.way();
         let counted = Some(self.stretch.counters);
         match way {
@@ -262,7 +242,7 @@ impl Auto {
             (None, None) => self.mix.passing += NEWEST_WEIGHT * (0.0 - self.mix.passing),
             (Some(trial), rates) => {
                 let before = self.current;
-                let took_over = self.judge_trial(trial.way, failed, rates, filter);
+                let took_over = self.judge_trial(trial.way, failed, rates, judge.filter);
                 let is_cheap = way == Way::Eager || WAYS[before] == Way::Eager;
                 if took_over && is_cheap && !trial.confirms {
                     self.trial = Some(self.confirmation(before));
@@ -270,12 +250,12 @@ impl Auto {
             }
         }
         if self.trial.is_none() {
-            self.choose_trial(filter);
+            self.choose_trial(judge.filter);
         }
         if self.trial.is_none() && WAYS[self.current] == Way::Eager && self.lazy.waiting() > 0 {
-            let before = *filter.counters();
-            self.lazy.drain_before(u64::MAX, filter, port, resolved)?;
-            let spent = *filter.counters() - before;
+            let before = *judge.filter.counters();
+            self.lazy.drain_before(u64::MAX, judge)?;
+            let spent = *judge.filter.counters() - before;
             self.total_ns += cost_model::time_ns(&spent, &self.parameters.costs);
         }
         self.begin_stretch(self.way() != way && self.way() != Way::Eager);

@@ -28,11 +28,11 @@
 //! Invariants: a chunk is in one bucket from when it starts to wait until it has its verdict; a
 //! bucket is located with at most one question; post-lookups never touch the device.
 
+use super::Judge;
 use super::buckets::Buckets;
 use super::parameters::LazyParameters;
 use super::waiting::{Entry, NO_SLOT, Waiting};
-use crate::accelerated_filter::{AcceleratedFilter, Found, Verdict};
-use crate::ports::IndexPort;
+use crate::accelerated_filter::{Found, Verdict};
 use onefold_types::{Fingerprint, Result};
 
 /// The lazy look-ups of one stream.
@@ -98,15 +98,15 @@ impl Lazy {
     /// Lets a chunk wait together with one like it; `false` if none waits.
     pub(super) fn join(
         &mut self,
-        filter: &mut AcceleratedFilter,
+        judge: &mut Judge<'_>,
         ticket: u64,
         fingerprint: &Fingerprint,
     ) -> bool {
         let Some(slot) = self.waiting.find(fingerprint) else {
             return false;
         };
-        filter.counters_mut().lookups += 1;
-        filter.counters_mut().repeats += 1;
+        judge.filter.counters_mut().lookups += 1;
+        judge.filter.counters_mut().repeats += 1;
         self.waiting.join(slot, ticket);
         true
     }
@@ -127,16 +127,14 @@ impl Lazy {
 
     pub(super) fn push(
         &mut self,
-        filter: &mut AcceleratedFilter,
-        port: &mut dyn IndexPort,
+        judge: &mut Judge<'_>,
         ticket: u64,
         fingerprint: &Fingerprint,
-        resolved: &mut Vec<(u64, Verdict)>,
     ) -> Result<()> {
-        filter.counters_mut().lookups += 1;
+        judge.filter.counters_mut().lookups += 1;
         let rank = self.ring.next_rank();
-        if !filter.passes_summary(port, fingerprint)? {
-            resolved.push((ticket, Verdict::New));
+        if !judge.filter.passes_summary(judge.port, fingerprint)? {
+            judge.resolved.push((ticket, Verdict::New));
             return Ok(());
         }
         let ring = self.ring.number;
@@ -144,102 +142,76 @@ impl Lazy {
         if self.ring.members >= self.parameters.ring_length {
             self.ring.close();
         }
-        if let Some(instance) = filter.look_in_cache(fingerprint) {
-            resolved.push((ticket, Verdict::Duplicate(instance)));
+        if let Some(instance) = judge.filter.look_in_cache(fingerprint) {
+            judge.resolved.push((ticket, Verdict::Duplicate(instance)));
             return Ok(());
         }
         if let Some(slot) = self.waiting.find(fingerprint) {
-            filter.counters_mut().repeats += 1;
+            judge.filter.counters_mut().repeats += 1;
             self.waiting.join(slot, ticket);
         } else {
-            filter.counters_mut().fingerprints_buffered += 1;
+            judge.filter.counters_mut().fingerprints_buffered += 1;
             let slot = self.waiting.push(fingerprint, ticket, ring, rank);
-            let count = self.buckets.insert(port.bucket_of(fingerprint), slot);
+            let count = self.buckets.insert(judge.port.bucket_of(fingerprint), slot);
             if count >= self.parameters.bucket_threshold {
-                return self.resolve_bucket_of(slot, slot, filter, port, resolved);
+                return self.resolve_bucket_of(slot, slot, judge);
             }
         }
         while self.waiting.len() >= self.parameters.buffer_max {
             let Some(slot) = self.buckets.member_of_fullest() else {
                 break;
             };
-            filter.counters_mut().forced_resolves += 1;
-            self.resolve_bucket_of(slot, NO_SLOT, filter, port, resolved)?;
+            judge.filter.counters_mut().forced_resolves += 1;
+            self.resolve_bucket_of(slot, NO_SLOT, judge)?;
         }
         Ok(())
     }
 
     /// Resolves at least all chunks with tickets below `ticket`, oldest bucket first.
-    pub(super) fn drain_before(
-        &mut self,
-        ticket: u64,
-        filter: &mut AcceleratedFilter,
-        port: &mut dyn IndexPort,
-        resolved: &mut Vec<(u64, Verdict)>,
-    ) -> Result<()> {
+    pub(super) fn drain_before(&mut self, ticket: u64, judge: &mut Judge<'_>) -> Result<()> {
         while self.waiting.oldest().is_some_and(|oldest| oldest.ticket < ticket) {
-            filter.counters_mut().forced_resolves += 1;
+            judge.filter.counters_mut().forced_resolves += 1;
             let slot = self.waiting.oldest_slot();
-            self.resolve_bucket_of(slot, NO_SLOT, filter, port, resolved)?;
+            self.resolve_bucket_of(slot, NO_SLOT, judge)?;
         }
         Ok(())
     }
 
     /// Step 3: one question for all chunks of the bucket in which `slot` is. The chunk in `fresh`
     /// has just been looked for in the cache.
-    fn resolve_bucket_of(
-        &mut self,
-        slot: u32,
-        fresh: u32,
-        filter: &mut AcceleratedFilter,
-        port: &mut dyn IndexPort,
-        resolved: &mut Vec<(u64, Verdict)>,
-    ) -> Result<()> {
+    fn resolve_bucket_of(&mut self, slot: u32, fresh: u32, judge: &mut Judge<'_>) -> Result<()> {
         let mut members = std::mem::take(&mut self.members);
         self.buckets.take_bucket_of(slot, &mut members);
         if self.second_look {
-            members.retain(|member| {
-                *member == fresh || !self.leaves_on_second_look(*member, filter, resolved)
-            });
+            members
+                .retain(|member| *member == fresh || !self.leaves_on_second_look(*member, judge));
         }
         if !members.is_empty() {
-            self.locate_all(&members, fresh, filter, port, resolved)?;
+            self.locate_all(&members, fresh, judge)?;
         }
         self.members = members;
         Ok(())
     }
 
-    fn leaves_on_second_look(
-        &mut self,
-        slot: u32,
-        filter: &mut AcceleratedFilter,
-        resolved: &mut Vec<(u64, Verdict)>,
-    ) -> bool {
+    fn leaves_on_second_look(&mut self, slot: u32, judge: &mut Judge<'_>) -> bool {
         let Some(entry) = self.waiting.get(slot) else {
             return true;
         };
-        let hit = filter.look_in_cache_again(&entry.fingerprint);
+        let hit = judge.filter.look_in_cache_again(&entry.fingerprint);
         if let Some(instance) = hit {
-            self.waiting.resolve(slot, Verdict::Duplicate(instance), resolved);
+            self.waiting.resolve(slot, Verdict::Duplicate(instance), judge.resolved);
         }
         hit.is_some()
     }
 
-    fn locate_all(
-        &mut self,
-        members: &[u32],
-        fresh: u32,
-        filter: &mut AcceleratedFilter,
-        port: &mut dyn IndexPort,
-        resolved: &mut Vec<(u64, Verdict)>,
-    ) -> Result<()> {
+    fn locate_all(&mut self, members: &[u32], fresh: u32, judge: &mut Judge<'_>) -> Result<()> {
         self.questions.clear();
         let entries = members.iter().filter_map(|member| self.waiting.get(*member));
         self.questions.extend(entries.map(|entry| entry.fingerprint));
-        let counters = filter.counters_mut();
+        let counters = judge.filter.counters_mut();
         counters.buckets_resolved += 1;
         counters.fingerprints_batched += members.len() as u64;
-        let located = filter.locate(port, &self.questions)?;
+        let located = judge.filter.locate(judge.port, &self.questions)?;
         // A container that is cached already costs nothing, but a chunk is not looked for in the
         // cache twice while that stays the same.
         let mut changed = false;
@@ -251,35 +223,29 @@ impl Lazy {
             };
             let known_absent = !changed && (self.second_look || *member == fresh);
             if !known_absent
-                && filter.has_cached_any(candidates)
-                && self.leaves_on_second_look(*member, filter, resolved)
+                && judge.filter.has_cached_any(candidates)
+                && self.leaves_on_second_look(*member, judge)
             {
                 continue;
             }
-            match filter.first_holder(port, &entry.fingerprint, candidates)? {
-                None => self.waiting.resolve(*member, Verdict::New, resolved),
+            match judge.filter.first_holder(judge.port, &entry.fingerprint, candidates)? {
+                None => self.waiting.resolve(*member, Verdict::New, judge.resolved),
                 Some(found) => {
                     if found.prefetched > 0 {
                         changed = true;
-                        self.look_around(&entry, &found, filter, resolved);
+                        self.look_around(&entry, &found, judge);
                     }
                     let verdict = Verdict::Duplicate(found.instance);
-                    self.waiting.resolve(*member, verdict, resolved);
+                    self.waiting.resolve(*member, verdict, judge.resolved);
                 }
             }
         }
-        filter.recycle(located);
+        judge.filter.recycle(located);
         Ok(())
     }
 
     /// Step 4, post-lookup: the neighbours that the container just cached can reach.
-    fn look_around(
-        &mut self,
-        hit: &Entry,
-        found: &Found,
-        filter: &mut AcceleratedFilter,
-        resolved: &mut Vec<(u64, Verdict)>,
-    ) {
+    fn look_around(&mut self, hit: &Entry, found: &Found, judge: &mut Judge<'_>) {
         let before = found.instance.position;
         let after = found.prefetched.saturating_sub(before.saturating_add(1));
         let ranks = hit.rank.saturating_sub(before)..=hit.rank.saturating_add(after);
@@ -289,26 +255,20 @@ impl Lazy {
         };
         let mut slot = hit.newer;
         while let Some(entry) = reached(&self.waiting, slot) {
-            self.look_again(slot, &entry.fingerprint, filter, resolved);
+            self.look_again(slot, &entry.fingerprint, judge);
             slot = entry.newer;
         }
         slot = hit.older;
         while let Some(entry) = reached(&self.waiting, slot) {
-            self.look_again(slot, &entry.fingerprint, filter, resolved);
+            self.look_again(slot, &entry.fingerprint, judge);
             slot = entry.older;
         }
     }
 
-    fn look_again(
-        &mut self,
-        slot: u32,
-        fingerprint: &Fingerprint,
-        filter: &mut AcceleratedFilter,
-        resolved: &mut Vec<(u64, Verdict)>,
-    ) {
-        if let Some(instance) = filter.look_in_cache_again(fingerprint) {
+    fn look_again(&mut self, slot: u32, fingerprint: &Fingerprint, judge: &mut Judge<'_>) {
+        if let Some(instance) = judge.filter.look_in_cache_again(fingerprint) {
             self.buckets.remove(slot);
-            self.waiting.resolve(slot, Verdict::Duplicate(instance), resolved);
+            self.waiting.resolve(slot, Verdict::Duplicate(instance), judge.resolved);
         }
     }
 }

@@ -13,10 +13,10 @@
 //! Invariant: what is called a duplicate was found in a container. The only error is that a known
 //! chunk is called new.
 
+use super::Judge;
 use super::parameters::SampledParameters;
 use super::waiting::Waiting;
-use crate::accelerated_filter::{AcceleratedFilter, Verdict};
-use crate::ports::IndexPort;
+use crate::accelerated_filter::Verdict;
 use onefold_types::{Fingerprint, Result};
 
 /// The sampled look-ups of one stream.
@@ -51,44 +51,37 @@ impl Sampled {
 
     pub(super) fn push(
         &mut self,
-        filter: &mut AcceleratedFilter,
-        port: &mut dyn IndexPort,
+        judge: &mut Judge<'_>,
         ticket: u64,
         fingerprint: &Fingerprint,
-        resolved: &mut Vec<(u64, Verdict)>,
     ) -> Result<()> {
-        filter.counters_mut().lookups += 1;
+        judge.filter.counters_mut().lookups += 1;
         let arrival = self.pushed;
         self.pushed += 1;
         while self.waiting.oldest().is_some_and(|oldest| self.has_waited(oldest.arrival(), arrival))
         {
-            self.settle_oldest(filter, resolved);
+            self.settle_oldest(judge);
         }
-        if let Some(instance) = filter.look_in_cache(fingerprint) {
-            resolved.push((ticket, Verdict::Duplicate(instance)));
+        if let Some(instance) = judge.filter.look_in_cache(fingerprint) {
+            judge.resolved.push((ticket, Verdict::Duplicate(instance)));
         } else if let Some(slot) = self.waiting.find(fingerprint) {
-            filter.counters_mut().repeats += 1;
+            judge.filter.counters_mut().repeats += 1;
             self.waiting.join(slot, ticket);
-        } else if filter.passes_summary(port, fingerprint)? {
-            let found = filter.look_on_device(port, fingerprint)?;
+        } else if judge.filter.passes_summary(judge.port, fingerprint)? {
+            let found = judge.filter.look_on_device(judge.port, fingerprint)?;
             let verdict = found.map_or(Verdict::New, |found| Verdict::Duplicate(found.instance));
-            resolved.push((ticket, verdict));
+            judge.resolved.push((ticket, verdict));
         } else {
-            filter.counters_mut().fingerprints_buffered += 1;
+            judge.filter.counters_mut().fingerprints_buffered += 1;
             self.waiting.push(fingerprint, ticket, (arrival >> 32) as u32, arrival as u32);
         }
         Ok(())
     }
 
     /// Resolves all chunks with tickets below `ticket`.
-    pub(super) fn drain_before(
-        &mut self,
-        ticket: u64,
-        filter: &mut AcceleratedFilter,
-        resolved: &mut Vec<(u64, Verdict)>,
-    ) {
+    pub(super) fn drain_before(&mut self, ticket: u64, judge: &mut Judge<'_>) {
         while self.waiting.oldest().is_some_and(|oldest| oldest.ticket < ticket) {
-            self.settle_oldest(filter, resolved);
+            self.settle_oldest(judge);
         }
     }
 
@@ -96,16 +89,12 @@ impl Sampled {
         now - since >= self.segment_length
     }
 
-    fn settle_oldest(
-        &mut self,
-        filter: &mut AcceleratedFilter,
-        resolved: &mut Vec<(u64, Verdict)>,
-    ) {
+    fn settle_oldest(&mut self, judge: &mut Judge<'_>) {
         let Some(oldest) = self.waiting.oldest() else {
             return;
         };
-        let found = filter.look_in_cache_again(&oldest.fingerprint);
+        let found = judge.filter.look_in_cache_again(&oldest.fingerprint);
         let verdict = found.map_or(Verdict::New, Verdict::Duplicate);
-        self.waiting.resolve(self.waiting.oldest_slot(), verdict, resolved);
+        self.waiting.resolve(self.waiting.oldest_slot(), verdict, judge.resolved);
     }
 }

@@ -4,7 +4,6 @@
 //! | --- | --- |
 //! | `Counting` | calls, errors and bytes per operation and top-level name |
 //! | `Faulty` | scripted or seeded faults, lying acknowledgements and a full device |
-//! | `Latency` | the time a modelled device would take, on a virtual clock |
 //! | [`Throttled`] | a bound on bytes a second and on the share of the time that the caller works |
 //!
 //! All but the last are built with the feature `testing` only. Each is generic over the store
@@ -14,16 +13,12 @@
 mod counting;
 #[cfg(any(test, feature = "testing"))]
 mod faulty;
-#[cfg(any(test, feature = "testing"))]
-mod latency;
 mod throttled;
 
 #[cfg(any(test, feature = "testing"))]
 pub use counting::{Count, Counting, Counts};
 #[cfg(any(test, feature = "testing"))]
 pub use faulty::{Call, Fault, Faulty};
-#[cfg(any(test, feature = "testing"))]
-pub use latency::{DeviceModel, Latency};
 pub use throttled::{ThrottleLimits, Throttled};
 
 /// The operations of a store, as layers tell them apart.

@@ -3,8 +3,8 @@
 //! The model charges every call for the operation and for its bytes, as if calls came one at a
 //! time. The clock is virtual: two runs on different machines agree to the nanosecond.
 
-use super::Operation;
-use crate::{Blobs, Decisions, Key, Listed, Store};
+use onefold_store::layers::Operation;
+use onefold_store::{Blobs, Decisions, Key, Listed, Store};
 use onefold_types::Result;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -201,7 +201,7 @@ impl<S: Store> Store for Latency<S> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{MemoryStore, conformance};
+    use onefold_store::{MemoryStore, conformance};
 
     #[test]
     fn conforms() {
