@@ -128,7 +128,8 @@ mod tests {
             each(ledger, &[all[0], Piece { file_offset: all[1].file_offset, ..all[0] }, all[2]]);
         };
         let wrongly_joined = |ledger: &Ledger, all: &[Piece]| {
-            ledger.deliver(10_000, &[0; 200], &[all[0], all[2]]);
+            // As it lies in the frame from the first to the last.
+            ledger.deliver(10_000, &[0; 300], &[all[0], all[2]]);
             each(ledger, &all[1..2]);
         };
         let cases: [Deliver<'_>; 7] = [
