@@ -338,6 +338,24 @@ mod tests {
     }
 
     #[test]
+    fn what_leads_elsewhere_by_now_has_another_number_and_all_else_the_same() {
+        let snapshots = [snapshot(1, 0, &["/a"]), snapshot(2, 5_000_000_000, &["/a"])];
+        let before = Catalogue::new(&snapshots[..1], &TimeZone::UTC);
+        let after = Catalogue::new(&snapshots, &TimeZone::UTC);
+        let number = |catalogue: &Catalogue, path: &str| {
+            path.split('/')
+                .fold(ROOT, |above, name| catalogue.child(above, name.as_bytes()).unwrap())
+        };
+        for path in ["latest", "snapshots/latest", "paths/a/latest"] {
+            assert_ne!(number(&before, path), number(&after, path), "{path}");
+            assert!(after.node(number(&before, path)).is_none(), "{path}");
+        }
+        for path in ["ids", "ids/01010101", "paths/a", "snapshots/1970-01-01_00-00-00"] {
+            assert_eq!(number(&before, path), number(&after, path), "{path}");
+        }
+    }
+
+    #[test]
     fn ids_that_begin_alike_are_shown_whole() {
         let mut snapshots = [snapshot(1, 0, &[]), snapshot(1, 1, &[]), snapshot(2, 2, &[])];
         snapshots[1].id.0[15] = 9;

@@ -173,7 +173,7 @@ fn r59_the_newest_record_is_missed_although_no_other_names_it() {
     let refused = sandbox.run(&["gc", "--space-goal", "all"]).expect(1);
     assert!(refused.stderr.contains(&newest), "{}", refused.stderr);
     assert_eq!(containers(&sandbox), before);
-    let (unknown, known) = (newest.replace('a', "b"), kept.as_str());
+    let (unknown, known) = (newest.chars().rev().collect::<String>(), kept.as_str());
     for id in [unknown.as_str(), known] {
         let refusals = [vec!["-n"], vec![]].map(|more| {
             let arguments = [vec!["forget", "--give-up", id], more].concat();
