@@ -14,7 +14,7 @@
 //! # Invariants
 //! Pure: made of a list of snapshots, and never changed. A snapshot is a directory once, in `ids`,
 //! and everything else leads there: the kernel allows no directory to have two names. The number of
-//! a node follows from its path, so that it stays the same from one catalogue to the next; that of a
+//! a node follows from its path, so that it stays the same from catalogue to catalogue; that of a
 //! link also from where it leads, which the kernel keeps. Numbers of catalogues have
 //! [`CATALOGUE_BIT`], those of what is in snapshots do not.
 
