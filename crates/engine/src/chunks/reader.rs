@@ -319,13 +319,38 @@ impl ChunkReader {
 
     /// Reads a chunk and verifies it against its name.
     pub fn read(&self, fingerprint: &Fingerprint) -> Result<Chunk> {
-        self.read_beside(fingerprint, &[])
+        self.read_from(self.locate(fingerprint)?, &[])
     }
 
-    /// The same for whoever holds other chunks: what is in the frame of one of them is not read
-    /// again, whatever the caches keep.
-    pub fn read_beside(&self, fingerprint: &Fingerprint, held: &[Chunk]) -> Result<Chunk> {
-        self.read_from(self.locate(fingerprint)?, held)
+    /// The same for whoever wants others behind it: with those that lie behind it in its frame as
+    /// they are wanted, all verified together; with none where that cannot be done. What is in the
+    /// frame of a chunk that is held is not read again, whatever the caches keep.
+    pub fn read_run(
+        &self,
+        fingerprint: &Fingerprint,
+        following: &[Fingerprint],
+        held: &[Chunk],
+    ) -> Result<Vec<Chunk>> {
+        let location = self.locate(fingerprint)?;
+        let (container, position) = (location.container, location.position as usize);
+        let frame = location.descriptor().frame;
+        let there = location.section.chunks.iter().skip(position + 1).zip(following);
+        let run = there.take_while(|(there, wanted)| {
+            there.fingerprint == **wanted && there.frame == frame && !self.is_bad(container, there)
+        });
+        let run = &location.section.chunks[position..=position + run.count()];
+        let plain = match held.iter().find_map(|chunk| chunk.frame_of(&location)) {
+            Some(plain) => Ok(Arc::clone(plain)),
+            None => self.frame(container, &location.section, frame),
+        };
+        let fingerprinter = self.repository.fingerprinter();
+        let all =
+            plain.and_then(|plain| Chunk::all_verified(container, run, &plain, fingerprinter));
+        match all {
+            Ok(chunks) => Ok(chunks),
+            // One of them is damaged, perhaps not the one that was asked for.
+            Err(_) => Ok(vec![self.read_from(location, held)?]),
+        }
     }
 
     /// The same for whoever knows where it is: there first, and then wherever else it is.

@@ -3,7 +3,8 @@
 //! # Algorithm
 //! From the root of the file's tree down, the child that the offset falls into is looked for in
 //! each map, and only that is read; the chunk at the bottom is read and verified whole, and what is
-//! wanted of it is copied. Holes are zeros and cost nothing.
+//! wanted of it is copied. Chunks behind it that are wanted as well and lie behind it in its frame
+//! are verified together with it. Holes are zeros and cost nothing.
 //!
 //! Reads are small and mostly go on where the last one ended. So the last maps and chunks are kept,
 //! chunks together with their frames ([`Chunk`]): reading on within a chunk costs a copy, within a
@@ -71,8 +72,8 @@ struct OpenMap {
     children: Vec<(u64, Fingerprint)>,
 }
 
-/// A chunk or a hole, and the offset at which it begins.
-type Found = (u64, Extent);
+/// The offset at which a chunk or a hole begins, that, and chunks behind it.
+type Found = (u64, Extent, Vec<Extent>);
 
 impl FileReader {
     /// A reader of the file that an entry stands for; reads nothing yet.
@@ -142,7 +143,7 @@ impl FileReader {
             return Ok(None);
         }
         while offset < self.size {
-            let (start, extent) = self.find(offset)?;
+            let (start, extent, _) = self.find(offset, 0)?;
             if extent.is_hole() == is_hole {
                 break;
             }
@@ -153,8 +154,8 @@ impl FileReader {
 
     /// Reads as much as the extent at an offset has.
     fn read_extent(&self, at: u64, rest: &mut [u8]) -> Result<usize> {
-        let (start, extent) = self.find(at)?;
-        let skipped = at - start;
+        let (start, extent, following) = self.find(at, rest.len() as u64)?;
+        let mut skipped = at - start;
         if extent.is_hole() {
             let zeros = usize::try_from(extent.length - skipped).unwrap_or(usize::MAX);
             let zeros = zeros.min(rest.len());
@@ -162,30 +163,39 @@ impl FileReader {
             return Ok(zeros);
         }
         let held: Vec<Chunk> = self.kept().chunks.iter().map(|(_, chunk)| chunk.clone()).collect();
-        let chunk = self
+        let names: Vec<Fingerprint> = following.iter().map(|next| next.fingerprint).collect();
+        let chunks = self
             .tree
             .chunks()
-            .read_beside(&extent.fingerprint, &held)
+            .read_run(&extent.fingerprint, &names, &held)
             .context(|| format!("the file's bytes from {start} on"))?;
-        if chunk.len() as u64 != extent.length || chunk.level.is_node() {
-            return Err(Error::damaged(format!(
-                "chunk {} is not what the file's tree says",
-                extent.fingerprint
-            )));
+        let (mut start, mut copied, mut last) = (start, 0, None);
+        for (extent, chunk) in std::iter::once(extent).chain(following).zip(chunks) {
+            if chunk.len() as u64 != extent.length || chunk.level.is_node() {
+                return Err(Error::damaged(format!(
+                    "chunk {} is not what the file's tree says",
+                    extent.fingerprint
+                )));
+            }
+            copied += copy(&chunk[skipped as usize..], &mut rest[copied..]);
+            last = Some((start, chunk));
+            (start, skipped) = (start + extent.length, 0);
         }
-        let copied = copy(&chunk[skipped as usize..], rest);
         let mut kept = self.kept();
-        kept.chunks.push_front((start, chunk));
+        kept.chunks.extend(last);
+        kept.chunks.rotate_right(1);
         kept.chunks.truncate(self.chunks_kept);
         Ok(copied)
     }
 
-    /// The chunk or hole that an offset below the file's end falls into.
-    fn find(&self, at: u64) -> Result<Found> {
+    /// The chunk or hole that an offset below the file's end falls into, and the chunks behind a
+    /// chunk that hold some of `length` bytes from there on, as far as the last map tells.
+    fn find(&self, at: u64, length: u64) -> Result<Found> {
         let Some(Reference { mut fingerprint, mut level }) = self.content else {
             return Err(Error::damaged("the file has a size, but no content"));
         };
         let (mut start, mut end) = (0, self.size);
+        let mut following = Vec::new();
         while level != Level::DATA {
             let map = self.map(Reference { fingerprint, level }, start, end)?;
             let child = map.children.partition_point(|(end, _)| *end <= at);
@@ -196,11 +206,21 @@ impl FileReader {
             start = child.checked_sub(1).map_or(start, |before| map.children[before].0);
             (end, fingerprint) = *found;
             level = map.child_level;
+            if level == Level::DATA {
+                let mut begin = end;
+                let behind = map.children[child + 1..].iter().map_while(|(end, fingerprint)| {
+                    let extent = Extent { fingerprint: *fingerprint, length: end - begin };
+                    let is_wanted = begin < at.saturating_add(length) && !extent.is_hole();
+                    begin = *end;
+                    is_wanted.then_some(extent)
+                });
+                following = behind.collect();
+            }
             if fingerprint == Fingerprint::ZERO {
                 break;
             }
         }
-        Ok((start, Extent { fingerprint, length: end - start }))
+        Ok((start, Extent { fingerprint, length: end - start }, following))
     }
 
     /// The map behind a reference, which covers these bytes of the file.
