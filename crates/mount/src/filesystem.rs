@@ -39,8 +39,6 @@ use std::time::Duration;
 const CATALOGUE_VALID: Duration = Duration::from_secs(1);
 /// The same for what is in them.
 const TREE_VALID: Duration = Duration::from_secs(24 * 60 * 60);
-/// How far the kernel reads ahead, if it agrees.
-const READ_AHEAD_BYTES: u32 = 1 << 20;
 /// A number never means another file while the kernel knows it.
 const GENERATION: Generation = Generation(0);
 /// The longest name there can be.
@@ -344,9 +342,6 @@ impl Filesystem for SnapshotFilesystem {
             let _ = config.add_capabilities(wanted);
         }
         self.is_open_needless = config.add_capabilities(InitFlags::FUSE_NO_OPEN_SUPPORT).is_ok();
-        if let Err(most) = config.set_max_readahead(READ_AHEAD_BYTES) {
-            let _ = config.set_max_readahead(most);
-        }
         Ok(())
     }
 

@@ -11,6 +11,7 @@ use onefold_types::{Error, ErrorKind, Result};
 use rustix::io::Errno;
 use rustix::mount::{UnmountFlags, unmount};
 use std::os::unix::ffi::OsStringExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -18,6 +19,10 @@ use std::process::Command;
 const KIND: &str = "onefold";
 /// The device of the kernel's side.
 const DEVICE: &str = "/dev/fuse";
+
+/// How far the kernel reads ahead: measured, a large file is read in two thirds of the time that it
+/// takes with 128.
+const READ_AHEAD_KIB: u32 = 2048;
 
 /// How to mount.
 #[derive(Clone, Copy, Debug)]
@@ -165,7 +170,18 @@ pub fn mount(
     let session = Session::new(filesystem, &point, &config)
         .and_then(Session::spawn)
         .map_err(|cause| refused(&point, cause))?;
+    // Who may not do that reads with one thread where he could with several.
+    let _ = read_far_ahead(&point);
     Ok(Mounted { session, point })
+}
+
+/// Lets the kernel ask for more than one request at once on behalf of a program that reads on. The
+/// protocol allows for less only.
+fn read_far_ahead(point: &Path) -> std::io::Result<()> {
+    let device = point.metadata()?.dev();
+    let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
+    let setting = format!("/sys/class/bdi/{major}:{minor}/read_ahead_kb");
+    std::fs::write(setting, READ_AHEAD_KIB.to_string())
 }
 
 fn refused(point: &Path, cause: std::io::Error) -> Error {
