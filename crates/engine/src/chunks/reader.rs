@@ -339,13 +339,10 @@ impl ChunkReader {
             there.fingerprint == **wanted && there.frame == frame && !self.is_bad(container, there)
         });
         let run = &location.section.chunks[position..=position + run.count()];
-        let plain = match held.iter().find_map(|chunk| chunk.frame_of(&location)) {
-            Some(plain) => Ok(Arc::clone(plain)),
-            None => self.frame(container, &location.section, frame),
-        };
         let fingerprinter = self.repository.fingerprinter();
-        let all =
-            plain.and_then(|plain| Chunk::all_verified(container, run, &plain, fingerprinter));
+        let all = self
+            .plain(&location, held)
+            .and_then(|plain| Chunk::all_verified(container, run, &plain, fingerprinter));
         match all {
             Ok(chunks) => Ok(chunks),
             // One of them is damaged, perhaps not the one that was asked for.
@@ -379,11 +376,7 @@ impl ChunkReader {
         in_the_way: &mut Vec<(Instance, Error)>,
     ) -> Result<Chunk> {
         loop {
-            let read = match held.iter().find_map(|chunk| chunk.frame_of(&location)) {
-                Some(plain) => self.verified(&location, Arc::clone(plain)),
-                None => self.read_at(&location),
-            };
-            match read {
+            match self.plain(&location, held).and_then(|plain| self.verified(&location, plain)) {
                 Ok(chunk) => return Ok(chunk),
                 // An instance fails once: this ends.
                 Err(error) if error.is_unreadable() => {
@@ -397,6 +390,14 @@ impl ChunkReader {
                 }
                 Err(error) => return Err(error),
             }
+        }
+    }
+
+    /// The plain bytes of the frame that a chunk lies in, perhaps those that one of others holds.
+    fn plain(&self, location: &Location, held: &[Chunk]) -> Result<Arc<Vec<u8>>> {
+        match held.iter().find_map(|chunk| chunk.frame_of(location)) {
+            Some(plain) => Ok(Arc::clone(plain)),
+            None => self.frame(location.container, &location.section, location.descriptor().frame),
         }
     }
 
