@@ -24,14 +24,16 @@ pub fn of(entry: &Entry, number: u64) -> FileAttr {
         true => whole.saturating_sub(1).min(entry.chunks * (CHUNK_ESTIMATE_BYTES / BLOCK_BYTES)),
         false => whole,
     };
+    // Kept of files only, where it tells whether they have changed.
+    let changed = if entry.changed == Time::default() { entry.modified } else { entry.changed };
     FileAttr {
         ino: INodeNo(number),
         size,
         blocks,
         atime: moment(entry.modified),
         mtime: moment(entry.modified),
-        ctime: moment(entry.changed),
-        crtime: moment(entry.changed),
+        ctime: moment(changed),
+        crtime: moment(changed),
         kind: kind(entry.kind),
         perm: (entry.mode & 0o7777) as u16,
         nlink: u32::try_from(entry.links).unwrap_or(u32::MAX).max(1),

@@ -8,6 +8,9 @@
 //! tags/TAG/TIME               -> ../../ids/0b4c9d2e
 //! paths/home/alice/TIME       -> ../../../ids/0b4c9d2e/home/alice
 //! ```
+//! Where a path is in a snapshot is looked up when its link is read: the tree of a source that was
+//! named by a relative path begins with that.
+//!
 //! Beside every list of times stands `latest`. A time is local, as `2026-01-31_18-30-00`; of
 //! snapshots of one second the later ones have `_` and their id behind it.
 //!
@@ -55,11 +58,27 @@ pub struct Directory {
 pub enum Node {
     /// Names, and the numbers behind them.
     Directory(BTreeMap<Vec<u8>, u64>),
-    /// A way to a snapshot, or to a path in it.
+    /// A way to a snapshot.
     Link(Vec<u8>),
+    /// A way to a path in a snapshot.
+    PathLink(PathLink),
     /// The tree of a snapshot.
     Snapshot(Arc<Directory>),
 }
+
+/// A way to a path in a snapshot, or to the snapshot if it is not there.
+#[derive(Debug)]
+pub struct PathLink {
+    /// The way to the snapshot.
+    pub to_snapshot: Vec<u8>,
+    /// The snapshot's tree.
+    pub tree: Arc<Directory>,
+    /// The names of the source's path, from the root of its machine on.
+    pub names: Names,
+}
+
+/// The names of a path.
+type Names = Vec<Vec<u8>>;
 
 /// What stands above the trees of the snapshots.
 #[derive(Debug)]
@@ -110,33 +129,46 @@ impl Catalogue {
             snapshot: snapshot.id,
             path: Vec::new(),
         };
-        self.place(ids, id.as_bytes(), time_ns, Node::Snapshot(Arc::new(directory)));
-        self.replace(ROOT, b"latest", time_ns, link(0, id, b""));
+        let tree = Arc::new(directory);
+        self.place(ids, id.as_bytes(), time_ns, Node::Snapshot(Arc::clone(&tree)));
+        self.replace(ROOT, b"latest", time_ns, Node::Link(way(0, id)));
 
-        let mut listed: Vec<(Vec<Vec<u8>>, &[u8])> = vec![
-            (vec![b"snapshots".to_vec()], b""),
-            (vec![b"hosts".to_vec(), file_name(record.host.as_bytes())], b""),
+        let mut listed: Vec<(Names, Names)> = vec![
+            (vec![b"snapshots".to_vec()], Vec::new()),
+            (vec![b"hosts".to_vec(), file_name(record.host.as_bytes())], Vec::new()),
         ];
         for tag in &record.tags {
-            listed.push((vec![b"tags".to_vec(), file_name(tag.as_bytes())], b""));
+            listed.push((vec![b"tags".to_vec(), file_name(tag.as_bytes())], Vec::new()));
         }
         for path in &record.paths {
             let components = path.as_bytes().split(|byte| *byte == b'/');
+            let components: Vec<&[u8]> = components.filter(|name| !name.is_empty()).collect();
             let mut names = vec![b"paths".to_vec()];
-            names.extend(components.filter(|part| !part.is_empty()).map(file_name));
-            // Of bytes that are no text a record tells only what they look like.
-            listed.push((names, if path.contains('\\') { b"" } else { path.as_bytes() }));
+            names.extend(components.iter().map(|name| file_name(name)));
+            // Of bytes that are no text a record tells only what they look like. And a link must
+            // not lead out of the snapshot, whoever made the record.
+            let is_plain = !path.contains('\\') && !components.iter().any(|name| is_dots(name));
+            let plain = components.into_iter().filter(|_| is_plain);
+            listed.push((names, plain.map(<[u8]>::to_vec).collect()));
         }
         for (names, path) in listed {
-            let depth = names.len();
+            let to_snapshot = way(names.len(), id);
+            let link = || match path.is_empty() {
+                true => Node::Link(to_snapshot.clone()),
+                false => Node::PathLink(PathLink {
+                    to_snapshot: to_snapshot.clone(),
+                    tree: Arc::clone(&tree),
+                    names: path.clone(),
+                }),
+            };
             let directory =
                 names.iter().fold(ROOT, |directory, name| self.directory(directory, name));
             let name = match self.child(directory, time.as_bytes()) {
                 None => time.to_owned(),
                 Some(_) => format!("{time}_{id}"),
             };
-            self.place(directory, name.as_bytes(), time_ns, link(depth, id, path));
-            self.replace(directory, b"latest", time_ns, link(depth, id, path));
+            self.place(directory, name.as_bytes(), time_ns, link());
+            self.replace(directory, b"latest", time_ns, link());
         }
     }
 
@@ -161,7 +193,9 @@ impl Catalogue {
     /// Gives a name to a node; directories keep theirs.
     fn replace(&mut self, parent: u64, name: &[u8], time_ns: i64, node: Node) -> u64 {
         let number = match &node {
-            Node::Link(target) => number_below(number_below(parent, name), target),
+            Node::Link(to) | Node::PathLink(PathLink { to_snapshot: to, .. }) => {
+                number_below(number_below(parent, name), to)
+            }
             Node::Directory(_) | Node::Snapshot(_) => number_below(parent, name),
         };
         let mut above = parent;
@@ -227,16 +261,16 @@ pub fn number_of(words: &[&[u8]]) -> u64 {
     (u64::from_le_bytes(bytes) & (CATALOGUE_BIT - 1)).max(ROOT + 1)
 }
 
-/// A way from so many directories below the top to a path in a snapshot.
-fn link(depth: usize, id: &str, path: &[u8]) -> Node {
-    let mut target = b"../".repeat(depth);
-    target.extend_from_slice(b"ids/");
-    target.extend_from_slice(id.as_bytes());
-    for component in path.split(|byte| *byte == b'/').filter(|part| !part.is_empty()) {
-        target.push(b'/');
-        target.extend_from_slice(component);
-    }
-    Node::Link(target)
+/// The way from so many directories below the top to a snapshot.
+fn way(depth: usize, id: &str) -> Vec<u8> {
+    let mut way = b"../".repeat(depth);
+    way.extend_from_slice(b"ids/");
+    way.extend_from_slice(id.as_bytes());
+    way
+}
+
+fn is_dots(name: &[u8]) -> bool {
+    name == b"." || name == b".."
 }
 
 /// Beginnings of ids that several snapshots share.
@@ -257,7 +291,7 @@ fn file_name(text: &[u8]) -> Vec<u8> {
     let is_forbidden = |byte: u8| byte == b'/' || byte == 0;
     let plain = |byte: &u8| if is_forbidden(*byte) { b'_' } else { *byte };
     let mut name: Vec<u8> = text.iter().map(plain).collect();
-    if name.is_empty() || name == b"." || name == b".." {
+    if name.is_empty() || is_dots(&name) {
         name.push(b'_');
     }
     if name.len() > NAME_MAX_BYTES {

@@ -15,7 +15,7 @@
 //! while something is read.
 
 use crate::attributes;
-use crate::catalogue::{CATALOGUE_BIT, Catalogue, Directory, Node, ROOT};
+use crate::catalogue::{CATALOGUE_BIT, Catalogue, Directory, Node, PathLink, ROOT};
 use crate::inodes::{Address, Inodes};
 use crate::listings::{Listings, entries_of};
 use crate::problems::Problems;
@@ -171,6 +171,7 @@ impl SnapshotFilesystem {
         if is_catalogued(number) {
             return match self.snapshots.catalogue().node(number) {
                 Some(Node::Link(target)) => Ok(target.clone()),
+                Some(Node::PathLink(link)) => Ok(self.target_of(link)),
                 Some(_) => Err(Errno::EINVAL),
                 None => Err(OVER),
             };
@@ -179,6 +180,35 @@ impl SnapshotFilesystem {
             Entry { kind: EntryKind::Symlink, target, .. } => Ok(target),
             _ => Err(Errno::EINVAL),
         }
+    }
+
+    /// Where the path is in the snapshot: as it is, or without its first names, which a source that
+    /// was named by a relative path does not have in its tree.
+    fn target_of(&self, link: &PathLink) -> Vec<u8> {
+        let there = (0..link.names.len()).map(|from| &link.names[from..]);
+        let found = there.into_iter().find(|names| self.is_there(&link.tree, names));
+        let mut target = link.to_snapshot.clone();
+        for name in found.unwrap_or_default() {
+            target.push(b'/');
+            target.extend_from_slice(name);
+        }
+        target
+    }
+
+    fn is_there(&self, tree: &Arc<Directory>, names: &[Vec<u8>]) -> bool {
+        let mut above = Arc::clone(tree);
+        for (at, name) in names.iter().enumerate() {
+            let Ok(Some((_, entry))) = self.listings.find(&above, name) else { return false };
+            match (entry.kind, entry.content) {
+                (EntryKind::Directory, Some(reference)) => {
+                    let Directory { number, parent, snapshot, .. } = **tree;
+                    let path = Vec::new();
+                    above = Arc::new(Directory { number, parent, reference, snapshot, path });
+                }
+                _ => return at + 1 == names.len(),
+            }
+        }
+        true
     }
 
     /// A file, as it is kept or anew.
@@ -316,6 +346,8 @@ fn of_catalogue(catalogue: &Catalogue, number: u64) -> Answer<FileAttr> {
     let (_, time_ns) = catalogue.above(number).ok_or(OVER)?;
     let (kind, size) = match node {
         Node::Link(target) => (FileType::Symlink, target.len() as u64),
+        // How long it is in the end is known when it is read.
+        Node::PathLink(link) => (FileType::Symlink, link.to_snapshot.len() as u64),
         Node::Directory(_) | Node::Snapshot(_) => (FileType::Directory, 0),
     };
     Ok(attributes::of_catalogue(number, kind, size, time_ns))

@@ -10,10 +10,12 @@ use onefold_types::error::Context;
 use onefold_types::{Error, ErrorKind, Result};
 use rustix::io::Errno;
 use rustix::mount::{UnmountFlags, unmount};
+use std::mem::ManuallyDrop;
 use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 /// What the system calls mounts of this program.
 const KIND: &str = "onefold";
@@ -23,6 +25,11 @@ const DEVICE: &str = "/dev/fuse";
 /// How far the kernel reads ahead: measured, a large file is read in two thirds of the time that it
 /// takes with 128.
 const READ_AHEAD_KIB: u32 = 2048;
+
+/// How long threads may take to notice that nothing is mounted any more.
+const ENDED: Duration = Duration::from_secs(2);
+/// More links in a row than the system follows.
+const LINKS_MAX: usize = 40;
 
 /// How to mount.
 #[derive(Clone, Copy, Debug)]
@@ -34,9 +41,14 @@ pub struct MountOptions {
 }
 
 /// Something that is mounted.
+///
+/// The session is never dropped: that would unmount by the name of the directory, whatever is
+/// mounted there by then. If nobody ends it, it ends with the process.
 pub struct Mounted {
     session: BackgroundSession,
     point: PathBuf,
+    /// Its device, as `major:minor`.
+    device: String,
 }
 
 /// Refuses a directory that nothing can be mounted on.
@@ -69,44 +81,57 @@ pub fn refuse_unusable(point: &Path) -> Result<()> {
 /// Takes away what a process of this program has left on a directory when it was killed; whether
 /// there was such a thing.
 pub fn clear_leftover(point: &Path) -> Result<bool> {
-    let is_dead = match rustix::fs::stat(point) {
-        Err(Errno::NOTCONN) => true,
-        // The process is being killed just now.
-        Err(Errno::CONNABORTED) => true,
-        _ => false,
-    };
-    if !is_dead || !is_ours(point) {
+    // What the kernel was told of the directory itself it may remember for a while.
+    let read = std::fs::read_dir(point).err().and_then(|error| error.raw_os_error());
+    let is_dead = [Errno::NOTCONN, Errno::CONNABORTED].map(Errno::raw_os_error);
+    if !read.is_some_and(|code| is_dead.contains(&code)) {
         return Ok(false);
     }
-    detach(point).context(|| format!("unmounting what is left on '{}'", point.display()))?;
+    let real = real_of_dead(point);
+    if !newest_on(&real).is_some_and(|newest| newest.is_ours) {
+        return Ok(false);
+    }
+    detach(&real).context(|| format!("unmounting what is left on '{}'", point.display()))?;
     Ok(true)
 }
 
-/// Whether the newest mount on a directory is one of this program.
-fn is_ours(point: &Path) -> bool {
-    let real = real_of_dead(point);
+/// A mount as the system lists it.
+struct Listed {
+    /// Its device, as `major:minor`.
+    device: String,
+    /// Whether this program, or another process of it, has made it.
+    is_ours: bool,
+}
+
+/// The mount on a directory that lies on top of the others there.
+fn newest_on(real: &Path) -> Option<Listed> {
     let mounts = std::fs::read("/proc/self/mountinfo").unwrap_or_default();
     let newest = mounts.split(|byte| *byte == b'\n').rfind(|line| {
         let on = line.split(|byte| *byte == b' ').nth(4).map(unescaped);
         on.is_some_and(|on| on == real)
-    });
-    newest.is_some_and(|line| {
-        let fields: Vec<&[u8]> = line.split(|byte| *byte == b' ').collect();
-        let behind = fields.iter().position(|field| *field == b"-").unwrap_or(fields.len());
-        let of = |ordinal: usize| fields.get(behind + ordinal).copied().unwrap_or_default();
-        // Mounted by the program itself or by fusermount3, which tells of the kind.
-        of(1).starts_with(b"fuse") && of(2) == KIND.as_bytes()
-    })
+    })?;
+    let fields: Vec<&[u8]> = newest.split(|byte| *byte == b' ').collect();
+    let behind = fields.iter().position(|field| *field == b"-").unwrap_or(fields.len());
+    let of = |ordinal: usize| fields.get(behind + ordinal).copied().unwrap_or_default();
+    // Mounted by the program itself or by fusermount3, which tells of the kind.
+    let is_ours = of(1).starts_with(b"fuse") && of(2) == KIND.as_bytes();
+    Some(Listed { device: String::from_utf8_lossy(fields.get(2)?).into_owned(), is_ours })
 }
 
 /// The path without symbolic links of what cannot be looked at itself.
 fn real_of_dead(point: &Path) -> PathBuf {
-    let absolute = std::path::absolute(point).unwrap_or_else(|_| point.to_owned());
-    let above = absolute.parent().and_then(|above| above.canonicalize().ok());
-    match (above, absolute.file_name()) {
-        (Some(above), Some(name)) => above.join(name),
-        _ => absolute,
+    let mut real = std::path::absolute(point).unwrap_or_else(|_| point.to_owned());
+    for _ in 0..LINKS_MAX {
+        let above = real.parent().and_then(|above| above.canonicalize().ok());
+        if let (Some(above), Some(name)) = (&above, real.file_name()) {
+            real = above.join(name);
+        }
+        match (std::fs::read_link(&real), above) {
+            (Ok(target), Some(above)) => real = above.join(target),
+            _ => break,
+        }
     }
+    real
 }
 
 /// A path as the kernel lists it: `\040` is a space.
@@ -170,17 +195,17 @@ pub fn mount(
     let session = Session::new(filesystem, &point, &config)
         .and_then(Session::spawn)
         .map_err(|cause| refused(&point, cause))?;
+    let device = point.metadata().context(|| format!("looking at '{}'", point.display()))?.dev();
+    let device = format!("{}:{}", rustix::fs::major(device), rustix::fs::minor(device));
     // Who may not do that reads with one thread where he could with several.
-    let _ = read_far_ahead(&point);
-    Ok(Mounted { session, point })
+    let _ = read_far_ahead(&device);
+    Ok(Mounted { session, point, device })
 }
 
 /// Lets the kernel ask for more than one request at once on behalf of a program that reads on. The
 /// protocol allows for less only.
-fn read_far_ahead(point: &Path) -> std::io::Result<()> {
-    let device = point.metadata()?.dev();
-    let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
-    let setting = format!("/sys/class/bdi/{major}:{minor}/read_ahead_kb");
+fn read_far_ahead(device: &str) -> std::io::Result<()> {
+    let setting = format!("/sys/class/bdi/{device}/read_ahead_kb");
     std::fs::write(setting, READ_AHEAD_KIB.to_string())
 }
 
@@ -214,26 +239,57 @@ impl Mounted {
         self.session.guard.is_finished()
     }
 
-    /// Unmounts. Whoever still uses it does not keep it mounted.
+    /// Unmounts. Whoever still uses it does not keep it mounted. What somebody else has mounted on
+    /// the same directory stays.
+    ///
+    /// Errors: `Unavailable` if that lies on top.
     pub fn end(self) -> Result<End> {
-        let Self { session, point } = self;
-        let what = || format!("unmounting '{}'", point.display());
+        let Self { session, point, device } = self;
+        let session = ManuallyDrop::new(session);
         if session.guard.is_finished() {
-            session.join().context(what)?;
             return Ok(End::Quiet);
         }
-        let mut end = End::Quiet;
-        match unmount(&*point, UnmountFlags::empty()) {
-            Ok(()) => {}
-            Err(_) => {
-                end = End::InUse;
-                detach(&point).context(what)?;
+        match newest_on(&point) {
+            Some(newest) if newest.device == device => {}
+            Some(_) if is_listed(&device) => {
+                return Err(Error::new(
+                    ErrorKind::Unavailable,
+                    format!(
+                        "something else is mounted on '{0}' by now, and stays: unmount it, and \
+                         then what answers no more below it, with 'umount {0}'",
+                        point.display()
+                    ),
+                ));
             }
+            // Somebody has unmounted it lazily, and somebody uses it still.
+            _ => return Ok(End::InUse),
         }
-        if end == End::Quiet {
-            session.join().context(what)?;
+        if !unmounts(&point) {
+            detach(&point).context(|| format!("unmounting '{}'", point.display()))?;
+            return Ok(End::InUse);
         }
-        Ok(end)
+        let asked = Instant::now();
+        while !session.guard.is_finished() && asked.elapsed() < ENDED {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        Ok(End::Quiet)
+    }
+}
+
+/// Whether a device is mounted anywhere.
+fn is_listed(device: &str) -> bool {
+    let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    mounts.lines().any(|line| line.split(' ').nth(2) == Some(device))
+}
+
+/// Unmounts what nobody uses.
+fn unmounts(point: &Path) -> bool {
+    match unmount(point, UnmountFlags::empty()) {
+        Err(Errno::PERM) => {
+            let helped = Command::new("fusermount3").arg("-u").arg("--").arg(point).output();
+            helped.is_ok_and(|helped| helped.status.success())
+        }
+        done => done.is_ok(),
     }
 }
 

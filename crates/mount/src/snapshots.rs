@@ -27,9 +27,12 @@ pub struct Snapshots {
     loading: Mutex<()>,
 }
 
+/// What of a snapshot may change, and whose it is.
+type Known = (SessionId, Vec<String>);
+
 struct Shown {
     catalogue: Arc<Catalogue>,
-    ids: Vec<SessionId>,
+    known: Vec<Known>,
     since: Instant,
 }
 
@@ -40,7 +43,7 @@ impl Snapshots {
         let shown = read(repository, &select, &zone, None)?;
         let shown = Mutex::new(Shown {
             catalogue: shown.0.unwrap_or_else(|| Arc::new(Catalogue::new([], &zone))),
-            ids: shown.1,
+            known: shown.1,
             since: Instant::now(),
         });
         let repository = Arc::clone(repository);
@@ -57,23 +60,23 @@ impl Snapshots {
     /// made is a problem, and the last one stays.
     #[must_use]
     pub fn current(&self, problems: &Problems) -> Arc<Catalogue> {
-        let ids = {
+        let known = {
             let shown = self.shown.lock().unwrap_or_else(PoisonError::into_inner);
             if shown.since.elapsed() < VALID {
                 return Arc::clone(&shown.catalogue);
             }
-            shown.ids.clone()
+            shown.known.clone()
         };
         let _loading = match self.loading.try_lock() {
             Ok(loading) => loading,
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
             Err(TryLockError::WouldBlock) => return self.catalogue(),
         };
-        let found = read(&self.repository, &self.select, &self.zone, Some(&ids));
+        let found = read(&self.repository, &self.select, &self.zone, Some(&known));
         let mut shown = self.shown.lock().unwrap_or_else(PoisonError::into_inner);
         shown.since = Instant::now();
         match found {
-            Ok((Some(catalogue), ids)) => (shown.catalogue, shown.ids) = (catalogue, ids),
+            Ok((Some(catalogue), known)) => (shown.catalogue, shown.known) = (catalogue, known),
             Ok((None, _)) => {}
             Err(error) => problems.note(format!("listing snapshots: {error}")),
         }
@@ -81,16 +84,16 @@ impl Snapshots {
     }
 }
 
-/// The snapshots' ids, and the catalogue unless it would be that of these ids.
+/// The catalogue, unless it would be that of what is known, and what is known by it.
 fn read(
     repository: &Repository,
     select: &Select,
     zone: &TimeZone,
-    but_for: Option<&[SessionId]>,
-) -> Result<(Option<Arc<Catalogue>>, Vec<SessionId>)> {
+    but_for: Option<&[Known]>,
+) -> Result<(Option<Arc<Catalogue>>, Vec<Known>)> {
     let list = SnapshotList::load(repository)?;
     let snapshots: Vec<&Snapshot> = list.visible().filter(|one| select(one)).collect();
-    let ids: Vec<SessionId> = snapshots.iter().map(|snapshot| snapshot.id).collect();
-    let is_known = but_for == Some(&ids);
-    Ok(((!is_known).then(|| Arc::new(Catalogue::new(snapshots, zone))), ids))
+    let known: Vec<Known> = snapshots.iter().map(|one| (one.id, one.record.tags.clone())).collect();
+    let is_known = but_for == Some(&known);
+    Ok(((!is_known).then(|| Arc::new(Catalogue::new(snapshots, zone))), known))
 }

@@ -46,11 +46,17 @@ impl Mount {
         let point = sandbox.path("mount point");
         // What is left by one that was killed cannot be looked at.
         let _ = fs::create_dir(&point);
+        Self::on(sandbox, &point, more)
+    }
+
+    fn on(sandbox: &Sandbox, point: &Path, more: &[&str]) -> Self {
+        let point = point.to_owned();
         let arguments = [&["mount", point.to_str().unwrap()], more].concat();
         let process = sandbox.command(&arguments).stdin(Stdio::null()).spawn().unwrap();
         let mut mount = Self { process: Some(process), point };
         let begun = Instant::now();
-        while !mount.point.join("ids").is_dir() {
+        // Of what was mounted before the kernel may remember names, and cannot list them.
+        while fs::read_dir(mount.point.join("ids")).is_err() {
             assert!(begun.elapsed() < PATIENCE, "nothing was mounted");
             if mount.process.as_mut().unwrap().try_wait().unwrap().is_some() {
                 panic!("ended: {:?}", mount.process.take().unwrap().wait_with_output());
@@ -87,8 +93,8 @@ impl Drop for Mount {
         if let Some(mut process) = self.process.take() {
             let _ = process.kill();
             let _ = process.wait();
+            let _ = succeeds("umount", &["-l", self.point.to_str().unwrap()]);
         }
-        let _ = succeeds("umount", &["-l", self.point.to_str().unwrap()]);
     }
 }
 
@@ -299,15 +305,97 @@ fn a_mount_ends_by_signals_by_umount_and_after_it_was_killed() {
     let mut killed = Mount::new(&sandbox, &[]);
     killed.signal("-KILL");
     killed.process.take().unwrap().wait().unwrap();
-    let begun = Instant::now();
-    while killed.at("ids").metadata().is_ok() {
-        assert!(begun.elapsed() < PATIENCE, "somebody answers, not the kernel's memory alone");
-        std::thread::sleep(Duration::from_millis(100));
-    }
-    let mount = Mount::new(&sandbox, &[]);
+    // At once, when the kernel still remembers what it was told.
+    let by_link = sandbox.path("link");
+    symlink(&killed.point, &by_link).unwrap();
+    let mount = Mount::on(&sandbox, &by_link, &[]);
     assert_same(&sandbox.path("source"), &mount.at(&format!("latest{}", sandbox.arg("source"))));
     mount.end();
     std::mem::forget(killed);
+}
+
+fn is_tmpfs(point: &Path) -> bool {
+    rustix::fs::statfs(point).unwrap().f_type == 0x0102_1994
+}
+
+#[test]
+fn what_others_have_mounted_stays() {
+    if !can_mount() {
+        return;
+    }
+    let sandbox = Sandbox::with_source();
+    sandbox.backup(&[]);
+    let point = sandbox.path("mount point");
+    let tmpfs = ["-t", "tmpfs", "tmpfs", point.to_str().unwrap()];
+    fs::create_dir(&point).unwrap();
+    // Below.
+    assert!(succeeds("mount", &tmpfs));
+    let mount = Mount::new(&sandbox, &[]);
+    assert!(!is_tmpfs(&point));
+    mount.end();
+    assert!(is_tmpfs(&point));
+    assert!(succeeds("umount", &[point.to_str().unwrap()]));
+    // On top.
+    let mut mount = Mount::new(&sandbox, &[]);
+    assert!(succeeds("mount", &tmpfs));
+    mount.signal("-TERM");
+    let said = mount.process.take().unwrap().wait_with_output().unwrap();
+    assert_eq!(said.status.code(), Some(130), "{said:?}");
+    let said = String::from_utf8_lossy(&said.stderr).into_owned();
+    assert!(said.contains("something else is mounted"), "{said}");
+    assert!(is_tmpfs(&point));
+    for _ in 0..2 {
+        assert!(succeeds("umount", &[point.to_str().unwrap()]));
+    }
+    drop(mount);
+    // In the place of one that was unmounted while it was in use.
+    let mount = Mount::new(&sandbox, &[]);
+    let open = File::open(mount.at("ids")).unwrap();
+    assert!(succeeds("umount", &["-l", point.to_str().unwrap()]));
+    assert!(succeeds("mount", &tmpfs));
+    let said = mount.end();
+    assert!(String::from_utf8_lossy(&said.stderr).contains("still in use"), "{said:?}");
+    assert!(is_tmpfs(&point));
+    drop(open);
+    assert!(succeeds("umount", &[point.to_str().unwrap()]));
+}
+
+#[test]
+fn links_lead_to_paths_however_they_were_named_and_never_out_of_the_snapshot() {
+    if !can_mount() {
+        return;
+    }
+    let sandbox = Sandbox::with_source();
+    fs::write(sandbox.path("live"), b"old").unwrap();
+    let outside = format!("{}/deep/{}live", sandbox.arg("source"), "../".repeat(2));
+    for sources in
+        [&["source"][..], &["./source/deep/../deep"], &[&outside, &sandbox.arg("source")]]
+    {
+        sandbox.run(&[&["backup"], sources].concat()).expect(0);
+    }
+    fs::write(sandbox.path("live"), b"live").unwrap();
+    let mount = Mount::new(&sandbox, &[]);
+    let links = Command::new("find").arg(mount.at("paths")).args(["-type", "l"]).output().unwrap();
+    let links = String::from_utf8(links.stdout).unwrap();
+    let mount_point = mount.point.canonicalize().unwrap();
+    assert!(links.lines().count() >= 6, "{links}");
+    for link in links.lines() {
+        let target = fs::canonicalize(link).unwrap_or_else(|error| panic!("{link}: {error}"));
+        assert!(target.starts_with(&mount_point), "{link} leads to {}", target.display());
+    }
+    let first = mount.at(&format!("paths{}", sandbox.arg("source")));
+    let times = fs::read_dir(first).unwrap().map(|entry| entry.unwrap().path());
+    let times: Vec<_> = times.filter(|path| path.is_symlink()).collect();
+    assert!(times.iter().all(|time| time.join("one.txt").is_file()), "{times:?}");
+
+    let id = sandbox.ids(&[]).remove(0);
+    sandbox.run(&["tag", "--add", "later", &id]).expect(0);
+    let begun = Instant::now();
+    while !mount.at("tags/later/latest").exists() {
+        assert!(begun.elapsed() < PATIENCE, "the tag never appeared");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    mount.end();
 }
 
 #[test]

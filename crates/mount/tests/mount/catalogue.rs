@@ -39,6 +39,11 @@ fn shown(catalogue: &Catalogue, path: &str) -> String {
     });
     match catalogue.node(number).unwrap() {
         Node::Link(target) => String::from_utf8(target.clone()).unwrap(),
+        Node::PathLink(link) => {
+            let path = link.names.join(&b'/');
+            let way = String::from_utf8(link.to_snapshot.clone()).unwrap();
+            format!("{way} {}", String::from_utf8(path).unwrap())
+        }
         Node::Snapshot(directory) => format!("snapshot {}", directory.snapshot.short()),
         Node::Directory(children) => {
             let names = children.keys().map(|name| String::from_utf8_lossy(name).into_owned());
@@ -61,12 +66,16 @@ fn snapshots_of_one_second_and_paths_named_as_links_are_all_there() {
     assert_eq!(shown(&catalogue, "hosts/host"), times);
     assert_eq!(shown(&catalogue, "paths/srv"), times, "a directory, not a link, is 'latest'");
     assert_eq!(shown(&catalogue, "paths/srv/latest"), "x");
-    let to_path = "../../../../ids/01010101/srv/latest/x";
+    let to_path = "../../../../ids/01010101 srv/latest/x";
     assert_eq!(shown(&catalogue, "paths/srv/latest/x/1970-01-01_00-00-00"), to_path);
-    assert_eq!(shown(&catalogue, "paths/srv/1970-01-01_00-01-00"), "../../ids/03030303/srv");
+    assert_eq!(shown(&catalogue, "paths/srv/1970-01-01_00-01-00"), "../../ids/03030303 srv");
     // What of it is no text is not known.
     assert_eq!(shown(&catalogue, "paths/a/\\xff/latest"), "../../../ids/03030303");
     assert_eq!(shown(&catalogue, "latest"), "ids/03030303");
+    // Nothing leads out of a snapshot.
+    let outside = Catalogue::new(&[snapshot(4, 0, &["/a/../../etc", "/./b"])], &TimeZone::UTC);
+    assert_eq!(shown(&outside, "paths/a/.._/.._/etc/latest"), "../../../../../ids/04040404");
+    assert_eq!(shown(&outside, "paths/._/b/latest"), "../../../ids/04040404");
     let empty = Catalogue::new([], &TimeZone::UTC);
     assert_eq!(shown(&empty, ""), "hosts ids paths snapshots tags");
 }
