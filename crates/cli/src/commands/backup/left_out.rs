@@ -1,8 +1,8 @@
 //! What `backup` tells of what it left out (R85): how much, and what asked for it without effect.
 
 use crate::context::Context;
-use crate::place;
 use crate::size::{counted, human};
+use crate::store_path;
 use onefold_engine::ingest::Selection;
 use onefold_engine::ingest::left_out::LeftOut;
 use onefold_types::Result;
@@ -49,7 +49,7 @@ fn parts(asked: &Selection, found: &LeftOut) -> Vec<String> {
 /// Warns of patterns, and of names of marks, that met nothing: what they are to leave out may be
 /// saved in silence.
 pub fn warn_of_unmet(context: &Context, asked: &Selection, found: &LeftOut) {
-    place::warn_of_unmatched(&context.output, &asked.excludes);
+    store_path::warn_of_unmatched(&context.output, &asked.excludes);
     let unmet: Vec<String> = asked
         .exclude_if_present
         .iter()
