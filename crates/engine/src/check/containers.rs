@@ -197,7 +197,7 @@ fn list(
     Ok((tasks, sample_end))
 }
 
-/// Selects a share of the containers, from a place on and then from the first one on; returns the
+/// Selects a share of the containers, from an index on and then from the first one on; returns the
 /// last one.
 fn select_sample(tasks: &mut [Task], percent: f64, start: usize) -> Option<ContainerId> {
     let count = tasks.len();

@@ -16,7 +16,7 @@
 //! - Memory is that of the buffer or of the area, and two pieces of a file, whatever goes in. All
 //!   of it is counted by the [`Scratch`].
 //! - Files have no name, so nothing stays behind, however the process ends. They hold prefixes of
-//!   fingerprints and places of chunks, never content.
+//!   fingerprints and addresses of chunks, never content.
 //! - Errors name the directory and are never damage: they say nothing about the store.
 //!
 //! # Concurrency

@@ -406,7 +406,7 @@ fn pages_among(fences: &[u64], prefix: u64) -> Range<usize> {
 /// prefix would be if they were exactly so, and widens from there: a step or two for honest
 /// prefixes, logarithmically many for any.
 fn partition_near(fences: &[u64], prefix: u64, before: impl Fn(u64) -> bool) -> usize {
-    let is_before = |place: usize| fences.get(place).is_some_and(|fence| before(*fence));
+    let is_before = |index: usize| fences.get(index).is_some_and(|fence| before(*fence));
     let guess = match (fences.first(), fences.last()) {
         (Some(first), Some(last)) if last > first => {
             let share = (prefix.clamp(*first, *last) - first) as f64 / (last - first) as f64;

@@ -85,8 +85,8 @@ pub fn layer_of(reader: &TreeReader, snapshot: &Snapshot, part: &Part) -> Result
             }
         }
         if !is_there {
-            let place = path::display(&part.path);
-            let problem = format!("{place} is not in the snapshot");
+            let shown = path::display(&part.path);
+            let problem = format!("{shown} is not in the snapshot");
             return Err(Error::new(ErrorKind::NotFound, problem).context(in_snapshot()));
         }
         if names.is_empty() && entry.kind != EntryKind::Directory {
