@@ -211,8 +211,10 @@ fn listed_path(reader: &TreeReader, snapshot: &Snapshot, wanted: &[u8]) -> Resul
         for start in 1..=source.len() {
             let relative = &source[start..];
             if leads_to_sources(reader, snapshot, relative, &sources)? {
-                let parts = relative.iter().chain(&wanted[source.len()..]);
-                return Ok(Some(parts.fold(b"/".to_vec(), |above, name| path::join(&above, name))));
+                let components = relative.iter().chain(&wanted[source.len()..]);
+                return Ok(Some(
+                    components.fold(b"/".to_vec(), |above, name| path::join(&above, name)),
+                ));
             }
         }
     }
@@ -230,7 +232,8 @@ fn leads_to_sources(
     let mut reference = snapshot.record.root;
     for (depth, name) in relative.iter().enumerate() {
         let entries = reader.entries(reference)?;
-        let leads = |entry: &Entry| sources.iter().flatten().any(|part| **part == *entry.name);
+        let leads =
+            |entry: &Entry| sources.iter().flatten().any(|component| **component == *entry.name);
         let found = entries.iter().find(|entry| entry.name == **name);
         if !entries.iter().all(leads) || found.is_none() {
             return Ok(false);

@@ -525,7 +525,10 @@ mod tests {
         let low = HashPartition::build(&[1, 2, 3]).unwrap();
         let high = HashPartition::build(&[1 << 63]).unwrap();
         let assemble = |bits, partitions: &[&HashPartition]| {
-            PerfectHash::assemble(bits, partitions.iter().map(|&part| part.clone()).collect())
+            PerfectHash::assemble(
+                bits,
+                partitions.iter().map(|&partition| partition.clone()).collect(),
+            )
         };
         assert!(assemble(1, &[&low, &high]).is_ok());
         assert!(assemble(1, &[&high, &low]).is_err());

@@ -145,7 +145,7 @@ pub fn stream(arguments: &BackupArguments, interrupt: &Interrupt) -> Result<Sour
 fn stream_name(given: Option<&OsString>) -> Result<Vec<u8>> {
     let name = given.map_or(STDIN_NAME.as_bytes(), |name| name.as_bytes());
     let cleaned = crate::commands::ls::clean(name);
-    let leads_upwards = cleaned.split(|byte| *byte == b'/').any(|part| part == b"..");
+    let leads_upwards = cleaned.split(|byte| *byte == b'/').any(|component| component == b"..");
     if cleaned.is_empty() || leads_upwards || name.ends_with(b"/") {
         return Err(Error::invalid(format!(
             "'{}' cannot be the name of a file",
