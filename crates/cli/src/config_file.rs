@@ -7,8 +7,8 @@
 use crate::bounds::{BoundProfile, Goal};
 use crate::files;
 use crate::password::PasswordSource;
-use crate::place;
 use crate::size::ByteSize;
+use crate::store_path;
 use crate::text_values::{optional_count, optional_text, texts};
 use onefold_engine::look_up::LookupChoice;
 use onefold_format::codec::Compression;
@@ -189,7 +189,7 @@ impl Profile {
 
     fn resolve_paths(&mut self, base: &Path) -> Result<()> {
         // Before it becomes a path from the root, which may hold anything.
-        self.repository.as_deref().map_or(Ok(()), place::refuse_remote)?;
+        self.repository.as_deref().map_or(Ok(()), store_path::refuse_remote)?;
         let single = [&mut self.repository, &mut self.password_file];
         let single = single.into_iter().filter_map(Option::as_mut);
         let lists = self.backup.paths.iter_mut().chain(&mut self.backup.exclude_file);

@@ -5,16 +5,16 @@
 
 use crate::config_file::{self, Profile};
 use crate::descendants;
-use crate::known_stores::{self, KnownPlace};
+use crate::known_stores::{self, KnownPath};
 use crate::machine_notes;
 use crate::options::GlobalOptions;
 use crate::output::{Listener, Output};
 use crate::password::{self, PasswordSource};
-use crate::place;
 use crate::progress::{self, Display};
 use crate::reserve;
 use crate::signals;
 use crate::size::counted;
+use crate::store_path;
 use onefold_engine::environment::READERS;
 use onefold_engine::repository::Expectation;
 use onefold_engine::repository::uncopied::Uncopied;
@@ -148,7 +148,7 @@ impl Context {
         if path.as_os_str().is_empty() {
             return Err(Error::invalid("the name of the store is empty"));
         }
-        place::refuse_remote(&path)?;
+        store_path::refuse_remote(&path)?;
         Ok(path)
     }
 
@@ -176,18 +176,18 @@ impl Context {
         }
         let profile_source = self.profile.password_source()?;
         let given = password::is_given(self.password.as_ref(), profile_source.as_ref());
-        let mut place = KnownPlace::load(&path);
+        let mut known = KnownPath::load(&path);
         let repository = Repository::open_expecting(
             store,
             match given {
                 true => Expectation::Encrypted { because: "a password is given", but_for: &[] },
-                false => place.expectation(),
+                false => known.expectation(),
             },
             || password::current(self.password.as_ref(), profile_source.as_ref()),
             Environment { readers: READERS.min(self.threads), ..Environment::system() },
             self.memory,
         )?;
-        place.meet(&repository, false, &self.output);
+        known.meet(&repository, false, &self.output);
         let uncopied = Arc::clone(repository.uncopied());
         self.uncopied.lock().unwrap_or_else(PoisonError::into_inner).push(uncopied);
         if access == Access::Write {

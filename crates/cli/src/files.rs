@@ -51,19 +51,19 @@ pub fn read_lines(path: &Path) -> Result<Vec<String>> {
 pub fn read_paths(path: &Path, separator: u8) -> Result<Vec<PathBuf>> {
     let bytes = read_or_stdin(path)?;
     let mut paths = Vec::new();
-    for part in bytes.split(|byte| *byte == separator) {
-        let part = match part {
+    for field in bytes.split(|byte| *byte == separator) {
+        let field = match field {
             [line @ .., b'\r'] if separator == b'\n' => line,
-            part => part,
+            field => field,
         };
-        if part.contains(&0) {
+        if field.contains(&0) {
             return Err(Error::invalid(format!(
                 "'{}' holds a path with a zero byte; is it meant for --files-from0?",
                 path.display()
             )));
         }
-        if !part.is_empty() {
-            paths.push(PathBuf::from(std::ffi::OsString::from_vec(part.to_vec())));
+        if !field.is_empty() {
+            paths.push(PathBuf::from(std::ffi::OsString::from_vec(field.to_vec())));
         }
     }
     Ok(paths)

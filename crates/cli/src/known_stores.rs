@@ -1,7 +1,7 @@
-//! Which stores this machine has met at which place, and whether they were encrypted.
+//! Which stores this machine has met at which path, and whether they were encrypted.
 //!
 //! Whoever can write to a store can replace it, or have it say that it is not encrypted; only what
-//! is remembered elsewhere speaks against that. So each place has a small JSON file among the
+//! is remembered elsewhere speaks against that. So each path has a small JSON file among the
 //! user's own, named by a hash of the path:
 //!
 //! ```text
@@ -11,7 +11,7 @@
 //! Rules:
 //! - Where an encrypted store was met, one that says it is not encrypted is refused, unless one of
 //!   that id was made or met there unencrypted.
-//! - Another encrypted store at a known place is told about once: disks that take turns at one
+//! - Another encrypted store at a known path is told about once: disks that take turns at one
 //!   mount point are as usual as a store that was made anew.
 //! - `init` notes what it makes.
 //!
@@ -29,7 +29,7 @@ use std::path::{Path, PathBuf};
 
 /// Where stores are remembered instead of the usual place.
 pub const VARIABLE: &str = "ONEFOLD_STATE_DIR";
-/// Stores remembered for one place, the last ones met.
+/// Stores remembered for one path, the last ones met.
 const STORES_MAX: usize = 32;
 
 /// A store that was met.
@@ -39,10 +39,11 @@ struct KnownStore {
     encrypted: bool,
 }
 
-/// What is remembered of a place.
+/// What is remembered of a path.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 struct Memory {
-    place: String,
+    #[serde(rename = "place")]
+    path: String,
     stores: Vec<KnownStore>,
 }
 
@@ -58,25 +59,25 @@ impl Memory {
     }
 }
 
-/// A place where stores are met.
+/// A path where stores are met.
 #[derive(Debug)]
-pub struct KnownPlace {
+pub struct KnownPath {
     file: Option<PathBuf>,
     memory: Memory,
     because: String,
     unencrypted: Vec<StoreId>,
 }
 
-impl KnownPlace {
+impl KnownPath {
     /// What this machine knows of the store in a directory.
     pub fn load(store: &Path) -> Self {
-        let place = store.canonicalize().unwrap_or_else(|_| store.to_owned());
-        let place = place.to_string_lossy().into_owned();
-        let name = format!("{}.json", &blake3::hash(place.as_bytes()).to_hex()[..32]);
+        let path = store.canonicalize().unwrap_or_else(|_| store.to_owned());
+        let path = path.to_string_lossy().into_owned();
+        let name = format!("{}.json", &blake3::hash(path.as_bytes()).to_hex()[..32]);
         let directory = own_files::directory(VARIABLE, "XDG_STATE_HOME", ".local/state");
         let file = directory.map(|directory| directory.join("stores").join(name));
         let memory = file.as_deref().and_then(own_files::read).unwrap_or_default();
-        Self::new(file, Memory { place, ..memory })
+        Self::new(file, Memory { path, ..memory })
     }
 
     fn new(file: Option<PathBuf>, memory: Memory) -> Self {
@@ -108,13 +109,13 @@ impl KnownPlace {
             output.warning(&format!(
                 "the store in '{}' is {}, which this machine has not met there before. If you did \
                  not make it anew or connect another disk, somebody has replaced it",
-                self.memory.place,
+                self.memory.path,
                 repository.store_id().short()
             ));
         }
         self.memory.remember(met);
         if let Some(file) = &self.file {
-            // A place that cannot be remembered is as good as a new one.
+            // A path that cannot be remembered is as good as a new one.
             let _ = own_files::write(file, &self.memory);
         }
     }
@@ -124,13 +125,13 @@ impl KnownPlace {
 mod tests {
     use super::*;
 
-    fn place(stores: &[(u8, bool)]) -> KnownPlace {
+    fn known_path(stores: &[(u8, bool)]) -> KnownPath {
         let known = |(id, encrypted): &(u8, bool)| KnownStore {
             id: StoreId([*id; 16]).to_string(),
             encrypted: *encrypted,
         };
         let stores = stores.iter().map(known).collect();
-        KnownPlace::new(None, Memory { place: "/x".into(), stores })
+        KnownPath::new(None, Memory { path: "/x".into(), stores })
     }
 
     #[test]
@@ -143,8 +144,8 @@ mod tests {
         (1..=STORES_MAX as u8).for_each(|number| memory.remember(met(number, false)));
         assert_eq!(memory.stores.len(), STORES_MAX);
         assert_eq!(memory.stores[..2], [met(0, true), met(2, false)]);
-        let place = KnownPlace::new(None, memory);
-        assert!(matches!(place.expectation(), Expectation::Encrypted { .. }));
+        let path = KnownPath::new(None, memory);
+        assert!(matches!(path.expectation(), Expectation::Encrypted { .. }));
         // Where all are encrypted, the one met first goes.
         let mut memory = Memory::default();
         (0..=STORES_MAX as u8).for_each(|number| memory.remember(met(number, true)));
@@ -153,11 +154,11 @@ mod tests {
 
     #[test]
     fn r73_an_encrypted_store_is_expected_where_one_was_met() {
-        assert_eq!(place(&[]).expectation(), Expectation::Nothing);
-        assert_eq!(place(&[(1, false)]).expectation(), Expectation::Nothing);
+        assert_eq!(known_path(&[]).expectation(), Expectation::Nothing);
+        assert_eq!(known_path(&[(1, false)]).expectation(), Expectation::Nothing);
         for stores in [vec![(1, true)], vec![(1, true), (2, false)]] {
-            let place = place(&stores);
-            let Expectation::Encrypted { but_for, .. } = place.expectation() else {
+            let path = known_path(&stores);
+            let Expectation::Encrypted { but_for, .. } = path.expectation() else {
                 panic!("an encrypted one was met")
             };
             assert_eq!(but_for.contains(&StoreId([2; 16])), stores.len() > 1);

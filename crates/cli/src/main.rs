@@ -6,7 +6,7 @@
 //! | [`context`], [`password`] | settings put together, the store opened |
 //! | [`commands`] | one file per command: options to engine calls, results to lines |
 //! | [`output`], [`progress`], [`table`], [`entry`] | what the program says |
-//! | `reference`, [`place`], [`files`], [`size`], [`time`] | what the user's words mean |
+//! | `reference`, [`store_path`], [`files`], [`size`], [`time`] | what the user's words mean |
 //! | [`bounds`], [`hidden`] | what a collection may use, and what it leaves |
 //! | [`machine_notes`] | what this machine remembers of a store |
 //! | [`exit`], [`signals`], [`descendants`] | exit codes, requests to stop, what is stopped with it |
@@ -29,12 +29,12 @@ mod options;
 mod output;
 mod own_files;
 mod password;
-mod place;
 mod progress;
 mod reference;
 mod reserve;
 mod signals;
 mod size;
+mod store_path;
 mod table;
 mod text_values;
 mod time;

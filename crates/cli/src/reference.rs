@@ -1,4 +1,4 @@
-//! From what the user wrote to snapshots and places in them.
+//! From what the user wrote to snapshots and paths in them.
 
 use crate::output::Output;
 use onefold_engine::Repository;
@@ -191,8 +191,8 @@ fn resolve(
     let root = snapshot.record.root;
     match reader.resolve_place(root, wanted) {
         Err(error) if error.kind() == ErrorKind::NotFound => {
-            match listed_place(&reader, snapshot, wanted)? {
-                Some(place) => reader.resolve_place(root, &place),
+            match listed_path(&reader, snapshot, wanted)? {
+                Some(listed) => reader.resolve_place(root, &listed),
                 None => Err(error),
             }
         }
@@ -202,39 +202,38 @@ fn resolve(
 
 /// Where a path stands in the tree if it is, or lies below, a source that was given as a relative
 /// path.
-fn listed_place(
-    reader: &TreeReader,
-    snapshot: &Snapshot,
-    wanted: &[u8],
-) -> Result<Option<Vec<u8>>> {
+fn listed_path(reader: &TreeReader, snapshot: &Snapshot, wanted: &[u8]) -> Result<Option<Vec<u8>>> {
     let wanted: Vec<&[u8]> = path::components(wanted).collect();
     let sources: Vec<Vec<&[u8]>> =
         snapshot.record.paths.iter().map(|it| path::components(it.as_bytes()).collect()).collect();
     for source in sources.iter().filter(|source| wanted.starts_with(source)) {
-        // The whole path was tried; what is left of it is the place relative to some directory.
+        // The whole path was tried; what is left of it is the path relative to some directory.
         for start in 1..=source.len() {
-            let place = &source[start..];
-            if leads_to_sources(reader, snapshot, place, &sources)? {
-                let parts = place.iter().chain(&wanted[source.len()..]);
-                return Ok(Some(parts.fold(b"/".to_vec(), |above, name| path::join(&above, name))));
+            let relative = &source[start..];
+            if leads_to_sources(reader, snapshot, relative, &sources)? {
+                let components = relative.iter().chain(&wanted[source.len()..]);
+                return Ok(Some(
+                    components.fold(b"/".to_vec(), |above, name| path::join(&above, name)),
+                ));
             }
         }
     }
     Ok(None)
 }
 
-/// Whether a source can stand at this place: what is above it holds only what leads to sources.
+/// Whether a source can stand at this path: what is above it holds only what leads to sources.
 /// Another directory of that name deep in the current one is not meant.
 fn leads_to_sources(
     reader: &TreeReader,
     snapshot: &Snapshot,
-    place: &[&[u8]],
+    relative: &[&[u8]],
     sources: &[Vec<&[u8]>],
 ) -> Result<bool> {
     let mut reference = snapshot.record.root;
-    for (depth, name) in place.iter().enumerate() {
+    for (depth, name) in relative.iter().enumerate() {
         let entries = reader.entries(reference)?;
-        let leads = |entry: &Entry| sources.iter().flatten().any(|part| **part == *entry.name);
+        let leads =
+            |entry: &Entry| sources.iter().flatten().any(|component| **component == *entry.name);
         let found = entries.iter().find(|entry| entry.name == **name);
         if !entries.iter().all(leads) || found.is_none() {
             return Ok(false);
@@ -243,7 +242,7 @@ fn leads_to_sources(
             Some(content) if found.is_some_and(|it| it.kind == EntryKind::Directory) => {
                 reference = content;
             }
-            _ => return Ok(depth + 1 == place.len()),
+            _ => return Ok(depth + 1 == relative.len()),
         }
     }
     Ok(true)

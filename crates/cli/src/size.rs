@@ -39,16 +39,17 @@ impl FromStr for ByteSize {
         let (number, unit) = trimmed.split_at(end);
         let factor = factor(unit.trim()).ok_or_else(wrong)?;
         let (whole, fraction) = number.split_once('.').unwrap_or((number, "0"));
-        let is_number = |part: &str| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit());
+        let is_number =
+            |digits: &str| !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit());
         if !is_number(whole) || !is_number(fraction) || fraction.len() > FRACTION_DIGITS_MAX {
             return Err(wrong());
         }
         let whole: u64 = whole.parse().map_err(|_| wrong())?;
-        let part: u128 = fraction.parse().map_err(|_| wrong())?;
+        let digits: u128 = fraction.parse().map_err(|_| wrong())?;
         let scale = 10u128.pow(fraction.len() as u32);
         let bytes = u128::from(whole)
             .checked_mul(u128::from(factor))
-            .map(|bytes| bytes + part * u128::from(factor) / scale);
+            .map(|bytes| bytes + digits * u128::from(factor) / scale);
         bytes.and_then(|bytes| u64::try_from(bytes).ok()).map(Self).ok_or_else(wrong)
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! The choice between eager and lazy look-up turns on the ratio of the two (S0.15, V_disk/V_DRAM).
 //! Both are measured with what a look-up does: a read of 4 KiB at the front of an object, opening
-//! it included and caches of the system included, and a read at a random place of a table larger
+//! it included and caches of the system included, and a read at a random address of a table larger
 //! than the processor's caches. Medians, so that one slow access decides nothing.
 
 use crate::repository::Repository;
@@ -53,13 +53,13 @@ pub fn measure(repository: &Repository, containers: &[ContainerId]) -> Result<De
 /// The mean of reads that each depend on the one before.
 fn measure_memory() -> u64 {
     let table: Vec<u64> = (0..TABLE_WORDS as u64).collect();
-    let mut place = 1u64;
+    let mut position = 1u64;
     let started = Instant::now();
     for _ in 0..TABLE_READS {
-        let index = (place.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 20) as usize % TABLE_WORDS;
-        place = place.wrapping_add(table[index]).wrapping_add(1);
+        let index = (position.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 20) as usize % TABLE_WORDS;
+        position = position.wrapping_add(table[index]).wrapping_add(1);
     }
-    black_box(place);
+    black_box(position);
     let mean = started.elapsed().as_nanos() / u128::from(TABLE_READS);
     u64::try_from(mean).unwrap_or(u64::MAX).max(1)
 }

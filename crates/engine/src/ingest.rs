@@ -58,7 +58,7 @@ pub mod walk;
 pub enum Source {
     /// Files and directories.
     Paths {
-        /// Where they are; relative paths keep their relative place in the snapshot.
+        /// Where they are; relative paths stay relative in the snapshot.
         paths: Vec<PathBuf>,
         /// What to leave out.
         selection: Box<Selection>,

@@ -27,7 +27,7 @@ struct Set {
     any_case: bool,
     patterns: Vec<Pattern>,
     /// The last pattern of each spelling.
-    places: HashMap<String, usize>,
+    ordinals: HashMap<String, usize>,
 }
 
 /// One pattern, and what it has met.
@@ -61,7 +61,7 @@ impl Patterns {
                 compiled: Gitignore::empty(),
                 any_case: false,
                 patterns: Vec::new(),
-                places: HashMap::new(),
+                ordinals: HashMap::new(),
             })
         };
         Self { exact: none(), any_case: none() }
@@ -118,7 +118,7 @@ impl Set {
         Ok(Self {
             compiled: compile(&lines, any_case)?,
             any_case,
-            places: lines.iter().enumerate().map(|(at, line)| (line.to_string(), at)).collect(),
+            ordinals: lines.iter().enumerate().map(|(at, line)| (line.to_string(), at)).collect(),
             patterns: lines
                 .into_iter()
                 .map(|line| Pattern {
@@ -135,8 +135,8 @@ impl Set {
         let verdict = |path| {
             let found = self.compiled.matched(as_path(path), is_directory);
             let glob = found.inner()?;
-            let place = self.places.get(glob.original()).copied().unwrap_or(0);
-            Some((place, matches!(found, Match::Ignore(_))))
+            let ordinal = self.ordinals.get(glob.original()).copied().unwrap_or(0);
+            Some((ordinal, matches!(found, Match::Ignore(_))))
         };
         let Some((decides, is_match)) = paths().filter_map(verdict).max() else {
             return false;

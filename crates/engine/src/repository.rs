@@ -130,7 +130,7 @@ pub struct Repository {
 }
 
 impl Repository {
-    /// Makes a store in an empty place. `password` is needed unless the suite is none.
+    /// Makes a store where nothing is yet. `password` is needed unless the suite is none.
     pub fn create(
         store: Arc<dyn Store>,
         options: &InitOptions,

@@ -2,10 +2,10 @@
 //!
 //! # Algorithm
 //! A fastcopy is one record that names the source's tree: nothing is read or stored. A synthetic
-//! full is a union of directories: each part is a layer, layers are merged in the order of names,
-//! and new directory nodes are built only where two layers meet; every subtree that one layer alone
-//! provides is referenced by its fingerprint and not looked at. File data is never touched.
-//! [`recover`] makes a snapshot of a tree that no record refers to any more.
+//! full is a union of directories: each element is a layer, layers are merged in the order of
+//! names, and new directory nodes are built only where two layers meet; every subtree that one
+//! layer alone provides is referenced by its fingerprint and not looked at. File data is never
+//! touched. [`recover`] makes a snapshot of a tree that no record refers to any more.
 //!
 //! # Invariants
 //! - Every snapshot used is a parent in the sense of the protocol: it is seen to be live after the
@@ -71,9 +71,9 @@ impl SynthesisOptions {
     }
 }
 
-/// One part of a synthetic full.
+/// One element of a synthetic full.
 #[derive(Clone, Debug)]
-pub struct Part {
+pub struct Element {
     /// The snapshot it is taken from.
     pub snapshot: SessionId,
     /// The path in that snapshot; empty for all of it.
@@ -104,26 +104,26 @@ pub fn fastcopy(
     })
 }
 
-/// Puts a new snapshot together from parts of others; a later part goes over an earlier one.
+/// Puts a new snapshot together from elements of others; a later element goes over an earlier one.
 ///
-/// Where two parts meet in a directory their entries are merged, with the later part's metadata; of
-/// two entries that are not both directories the later one stays. A part that is no directory and
-/// goes to the root keeps its name.
+/// Where two elements meet in a directory their entries are merged, with the later element's
+/// metadata; of two entries that are not both directories the later one stays. An element that is
+/// no directory and goes to the root keeps its name.
 pub fn synthesize(
     repository: &Arc<Repository>,
-    parts: &[Part],
+    elements: &[Element],
     options: &SynthesisOptions,
     job: &Job,
 ) -> Result<SessionId> {
-    let (Some(first), Some(last)) = (parts.first(), parts.last()) else {
+    let (Some(first), Some(last)) = (elements.first(), elements.last()) else {
         return Err(Error::invalid("a synthetic snapshot needs at least one part"));
     };
     options.refuse_long()?;
     until_saved(repository, job, |session| {
-        let used = parts.iter().map(|part| part.snapshot);
+        let used = elements.iter().map(|element| element.snapshot);
         let list = live_after_begin(repository, session, used)?;
         let find = |id| list.get(id).ok_or_else(|| not_live(id));
-        let (root, mut summary) = build(repository, session, &list, parts, options, job)?;
+        let (root, mut summary) = build(repository, session, &list, elements, options, job)?;
         let newest = &find(last.snapshot)?.record;
         summary.bytes = root.totals.bytes;
         let record = SnapshotRecord {
@@ -134,11 +134,11 @@ pub fn synthesize(
                 Some(time_ns) => time_ns,
                 None => repository.environment().clock.now_ns(),
             },
-            paths: paths_of(&list, parts),
+            paths: paths_of(&list, elements),
             parent: Some(first.snapshot),
             summary,
             placement: None,
-            doubts: doubts_of(&list, parts),
+            doubts: doubts_of(&list, elements),
             strays: 0,
             ..newest.clone()
         };
@@ -196,9 +196,9 @@ fn live_after_begin(
     SnapshotList::load(repository)
 }
 
-/// The doubts that none of the parts is concerned by: chunks are taken over unseen.
-fn doubts_of(list: &SnapshotList, parts: &[Part]) -> Vec<DoubtId> {
-    let mut records = parts.iter().filter_map(|part| list.get(part.snapshot));
+/// The doubts that none of the elements is concerned by: chunks are taken over unseen.
+fn doubts_of(list: &SnapshotList, elements: &[Element]) -> Vec<DoubtId> {
+    let mut records = elements.iter().filter_map(|element| list.get(element.snapshot));
     let mut named = records.next().map_or(Vec::new(), |first| first.record.doubts.clone());
     records.for_each(|other| named.retain(|id| other.record.doubts.contains(id)));
     named
@@ -243,17 +243,17 @@ fn found(summary: &Summary) -> Summary {
     }
 }
 
-/// The source paths of the new snapshot: those of whole snapshots, and the places of other parts.
-fn paths_of(list: &SnapshotList, parts: &[Part]) -> Vec<String> {
+/// The source paths of the new snapshot: those of whole snapshots, and the paths of other elements.
+fn paths_of(list: &SnapshotList, elements: &[Element]) -> Vec<String> {
     let mut paths = BTreeSet::new();
-    for part in parts {
+    for element in elements {
         let is_root = |path: &[u8]| path::components(path).next().is_none();
-        match list.get(part.snapshot) {
-            Some(snapshot) if is_root(&part.path) && is_root(&part.to) => {
+        match list.get(element.snapshot) {
+            Some(snapshot) if is_root(&element.path) && is_root(&element.to) => {
                 paths.extend(snapshot.record.paths.iter().cloned());
             }
             _ => {
-                let components = path::components(&part.to);
+                let components = path::components(&element.to);
                 let to = components.fold(Vec::new(), |at, name| path::join(&at, name));
                 paths.insert(if to.is_empty() { "/".to_owned() } else { path::display(&to) });
             }
@@ -292,16 +292,16 @@ fn build(
     repository: &Arc<Repository>,
     session: &WriterSession,
     list: &SnapshotList,
-    parts: &[Part],
+    elements: &[Element],
     options: &SynthesisOptions,
     job: &Job,
 ) -> Result<(Directory, Summary)> {
     let store = chunk_store(repository, avoided(repository, session)?, session.id())?;
     let reader = TreeReader::open(repository)?;
-    let mut layers = Vec::with_capacity(parts.len());
-    for part in parts {
-        let snapshot = list.get(part.snapshot).ok_or_else(|| not_live(part.snapshot))?;
-        layers.push(layer_of(&reader, snapshot, part)?);
+    let mut layers = Vec::with_capacity(elements.len());
+    for element in elements {
+        let snapshot = list.get(element.snapshot).ok_or_else(|| not_live(element.snapshot))?;
+        layers.push(layer_of(&reader, snapshot, element)?);
     }
     let mut stream = store.stream()?;
     let time_ns = match options.time_ns {
@@ -335,7 +335,7 @@ fn build(
     Ok((root, summary))
 }
 
-/// The metadata of a directory that no part provides.
+/// The metadata of a directory that no element provides.
 fn made_directory(time_ns: i64) -> Entry {
     const SECOND_NS: i64 = 1_000_000_000;
     let time = Time {

@@ -35,7 +35,7 @@
 //!   129 session, 16 bytes: who stored the chunks, if it was not a collector
 //! ```
 //!
-//! A chunk's place in its frame follows from the lengths before it. Columns with tags from 128 up
+//! A chunk's offset in its frame follows from the lengths before it. Columns with tags from 128 up
 //! may be skipped by a reader that does not know them; any other unknown tag means a newer format.
 //! Delta chunks name their bases by fingerprint, never by position, so that a base may move.
 

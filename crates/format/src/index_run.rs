@@ -142,7 +142,7 @@ pub fn fence(end: Option<u64>, first: u64) -> u64 {
 pub struct Entry {
     /// The first eight bytes of the fingerprint.
     pub prefix: u64,
-    /// The container's place in [`Table::containers`].
+    /// The container's ordinal in [`Table::containers`].
     pub container: u32,
 }
 

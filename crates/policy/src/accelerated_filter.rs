@@ -19,8 +19,8 @@
 //! Here one chunk is judged at once. The strategies of [`crate::lookup`] that let chunks wait use
 //! the same steps, cache and counters.
 //!
-//! Invariant: `Duplicate` names a place where a container itself listed exactly this fingerprint,
-//! either just now or when it entered the cache. The owner must call
+//! Invariant: `Duplicate` names an address where a container itself listed exactly this
+//! fingerprint, either just now or when it entered the cache. The owner must call
 //! [`AcceleratedFilter::forget_container`] for every container that may not be used any more.
 //!
 //! Chunks that the session itself has judged new are not known here until their container is

@@ -14,8 +14,8 @@
 //! all 32 bytes; dropping one container never loses a fingerprint that another cached container
 //! holds too; `bytes_used` never exceeds the capacity.
 
-use crate::place_table::{BUCKET_BYTES, Place, PlaceTable, hash_of};
 use crate::ports::Instance;
+use crate::slot_table::{Address, BUCKET_BYTES, SlotTable, hash_of};
 use onefold_types::{ContainerId, Fingerprint};
 use std::sync::Arc;
 
@@ -45,7 +45,7 @@ struct Group {
 /// Fingerprints of containers in memory, within a budget of bytes.
 #[derive(Debug)]
 pub struct LocalityCache {
-    table: PlaceTable,
+    table: SlotTable,
     groups: Vec<Group>,
     free: u32,
     newest: u32,
@@ -65,7 +65,7 @@ impl LocalityCache {
         let bytes_per_bucket =
             BUCKET_BYTES + size_of::<Fingerprint>() * LOAD_NUMERATOR / LOAD_DENOMINATOR;
         Self {
-            table: PlaceTable::default(),
+            table: SlotTable::default(),
             groups: Vec::new(),
             free: NO_SLOT,
             newest: NO_SLOT,
@@ -100,9 +100,9 @@ impl LocalityCache {
         let slot = self.take_slot(container, Arc::clone(&fingerprints));
         self.array_bytes += array_bytes(fingerprints.len());
         self.containers += 1;
-        self.table.insert(container_hash(container), Place { slot, position: WHOLE_CONTAINER });
+        self.table.insert(container_hash(container), Address { slot, position: WHOLE_CONTAINER });
         for (position, fingerprint) in (0..count).zip(fingerprints.iter()) {
-            self.table.insert(hash_of(fingerprint.prefix()), Place { slot, position });
+            self.table.insert(hash_of(fingerprint.prefix()), Address { slot, position });
         }
         true
     }
@@ -121,26 +121,26 @@ impl LocalityCache {
     /// Where a cached container holds the chunk; a hit makes that container the most recently used.
     pub fn lookup(&mut self, fingerprint: &Fingerprint) -> Option<Instance> {
         let groups = &self.groups;
-        let place = self.table.find(hash_of(fingerprint.prefix()), |place| {
-            let array = groups.get(place.slot as usize).and_then(|g| g.fingerprints.as_deref());
-            array.and_then(|array| array.get(place.position as usize)) == Some(fingerprint)
+        let address = self.table.find(hash_of(fingerprint.prefix()), |address| {
+            let array = groups.get(address.slot as usize).and_then(|g| g.fingerprints.as_deref());
+            array.and_then(|array| array.get(address.position as usize)) == Some(fingerprint)
         })?;
-        let container = self.groups.get(place.slot as usize)?.container;
-        self.touch(place.slot);
-        Some(Instance { container, position: place.position })
+        let container = self.groups.get(address.slot as usize)?.container;
+        self.touch(address.slot);
+        Some(Instance { container, position: address.position })
     }
 
     /// Appends all cached instances of the chunk, newest container first; does not count as a use.
     pub fn holders(&self, fingerprint: &Fingerprint, found: &mut Vec<Instance>) {
         let start = found.len();
         let groups = &self.groups;
-        self.table.find(hash_of(fingerprint.prefix()), |place| {
-            let group = groups.get(place.slot as usize);
+        self.table.find(hash_of(fingerprint.prefix()), |address| {
+            let group = groups.get(address.slot as usize);
             let array = group.and_then(|group| group.fingerprints.as_deref());
             let holds =
-                array.and_then(|array| array.get(place.position as usize)) == Some(fingerprint);
+                array.and_then(|array| array.get(address.position as usize)) == Some(fingerprint);
             if let (true, Some(group)) = (holds, group) {
-                let (container, position) = (group.container, place.position);
+                let (container, position) = (group.container, address.position);
                 found.push(Instance { container, position });
             }
             false
@@ -155,10 +155,10 @@ impl LocalityCache {
     pub fn position_in(&self, container: ContainerId, fingerprint: &Fingerprint) -> Option<u32> {
         let slot = self.slot_of(container)?;
         let array = self.group_fingerprints(slot)?;
-        let place = self.table.find(hash_of(fingerprint.prefix()), |place| {
-            place.slot == slot && array.get(place.position as usize) == Some(fingerprint)
+        let address = self.table.find(hash_of(fingerprint.prefix()), |address| {
+            address.slot == slot && array.get(address.position as usize) == Some(fingerprint)
         })?;
-        Some(place.position)
+        Some(address.position)
     }
 
     /// Whether the container is cached; does not count as a use.
@@ -270,21 +270,21 @@ impl LocalityCache {
         let array = group.fingerprints.take();
         group.older = self.free;
         self.free = slot;
-        self.table.remove(container_hash(container), Place { slot, position: WHOLE_CONTAINER });
+        self.table.remove(container_hash(container), Address { slot, position: WHOLE_CONTAINER });
         let array = array.as_deref().unwrap_or_default();
         for (position, fingerprint) in (0..WHOLE_CONTAINER).zip(array) {
-            self.table.remove(hash_of(fingerprint.prefix()), Place { slot, position });
+            self.table.remove(hash_of(fingerprint.prefix()), Address { slot, position });
         }
         self.array_bytes -= array_bytes(array.len());
         self.containers -= 1;
     }
 
     fn slot_of(&self, container: ContainerId) -> Option<u32> {
-        let place = self.table.find(container_hash(container), |place| {
-            place.position == WHOLE_CONTAINER
-                && self.groups.get(place.slot as usize).is_some_and(|g| g.container == container)
+        let address = self.table.find(container_hash(container), |address| {
+            address.position == WHOLE_CONTAINER
+                && self.groups.get(address.slot as usize).is_some_and(|g| g.container == container)
         })?;
-        Some(place.slot)
+        Some(address.slot)
     }
 
     fn group_fingerprints(&self, slot: u32) -> Option<&[Fingerprint]> {

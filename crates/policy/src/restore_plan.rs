@@ -2,8 +2,8 @@
 //!
 //! A recipe is known before the restore begins, so all decisions of a restore can be made at once,
 //! without any data: numbers go in, a [`Plan`] comes out. Who restores then performs the reads in
-//! the order of the plan, takes from each the chunks of its places, and holds every chunk until
-//! the last of its places within that read has been written.
+//! the order of the plan, takes from each the chunks at its ordinals, and holds every chunk until
+//! the last of its ordinals within that read has been written.
 //!
 //! | module | engine | after |
 //! | --- | --- | --- |
@@ -11,15 +11,15 @@
 //! | `direct` | each container is read once | ours: for outputs that can be written anywhere |
 //! | `baselines` | five engines of the papers | for comparison, by name only |
 //!
-//! Invariants: each place of the recipe is in exactly one read, and that read is of the container
-//! that the recipe names there; the places of a read ascend; no read is without places; if the
+//! Invariants: each ordinal of the recipe is in exactly one read, and that read is of the container
+//! that the recipe names there; the ordinals of a read ascend; no read is without ordinals; if the
 //! reads are performed in order and the output is written as soon as it can be, the chunks held
 //! are [`Plan::memory_peak_bytes`] at most, which is within the engine's memory, except that one
 //! chunk (for caches of containers, one container) is always held even if it is greater. The
 //! container that is being read comes on top. [`RestoreEngine::Direct`] has no such bound.
 //!
-//! Memory: some 40 bytes for each place of the recipe while planning, 4 bytes in the plan. Time is
-//! near linear in the places and in the chunks of the containers read.
+//! Memory: some 40 bytes for each entry of the recipe while planning, 4 bytes in the plan. Time is
+//! near linear in the entries and in the chunks of the containers read.
 
 mod baselines;
 mod direct;
@@ -36,10 +36,10 @@ use onefold_types::{Error, Result};
 use served::Served;
 use std::ops::Range;
 
-/// Places a recipe may have.
+/// Entries a recipe may have.
 pub const RECIPE_LENGTH_MAX: usize = 1 << 30;
 
-/// One place of a recipe.
+/// One entry of a recipe, known by its ordinal.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PlanChunk {
     /// The container that the chunk is to be read from, by any number.
@@ -68,8 +68,8 @@ impl ContainerSizes<'_> {
 pub struct PlannedRead {
     /// The container.
     pub container: u32,
-    /// What it serves: a range of [`Plan::places`], never empty.
-    pub places: Range<usize>,
+    /// What it serves: a range of [`Plan::ordinals`], never empty.
+    pub ordinals: Range<usize>,
 }
 
 /// What is read, in which order, and what for.
@@ -77,18 +77,18 @@ pub struct PlannedRead {
 pub struct Plan {
     /// The reads, in their order.
     pub reads: Vec<PlannedRead>,
-    /// Places of the recipe, read after read and ascending within each; each place once.
-    pub places: Vec<u32>,
+    /// Ordinals of the recipe, read after read and ascending within each; each ordinal once.
+    pub ordinals: Vec<u32>,
     /// What has to be held to write the output from its beginning to its end: chunks that were
     /// read and wait for their turn, each counted once for a read.
     pub memory_peak_bytes: u64,
 }
 
 impl Plan {
-    /// The places of the recipe that a read of this plan serves; none, if it is of another plan.
+    /// The ordinals of the recipe that a read of this plan serves; none, if it is of another plan.
     #[must_use]
-    pub fn places_of(&self, read: &PlannedRead) -> &[u32] {
-        self.places.get(read.places.clone()).unwrap_or(&[])
+    pub fn ordinals_of(&self, read: &PlannedRead) -> &[u32] {
+        self.ordinals.get(read.ordinals.clone()).unwrap_or(&[])
     }
 }
 
@@ -96,8 +96,8 @@ impl RestoreEngine {
     /// Plans the restore of a recipe.
     ///
     /// # Errors
-    /// The engine's memory is out of range or the recipe has more than [`RECIPE_LENGTH_MAX`] places
-    /// (`Invalid`).
+    /// The engine's memory is out of range or the recipe has more than [`RECIPE_LENGTH_MAX`]
+    /// entries (`Invalid`).
     pub fn plan(&self, recipe: &[PlanChunk], sizes: ContainerSizes<'_>) -> Result<Plan> {
         self.validate()?;
         if recipe.len() > RECIPE_LENGTH_MAX {

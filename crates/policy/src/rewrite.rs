@@ -52,7 +52,7 @@ use parameters::LEVEL_DEFAULT;
 /// A chunk of the stream, after look-up.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct StreamChunk<'a> {
-    /// The owner's name for this place of the stream; tickets rise.
+    /// The owner's name for this chunk of the stream; tickets rise.
     pub ticket: u64,
     /// The chunk.
     pub fingerprint: Fingerprint,
@@ -75,10 +75,10 @@ pub enum Decision {
     Share,
 }
 
-/// The decision on one place of the stream.
+/// The decision on one chunk of the stream.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Decided {
-    /// The place.
+    /// The chunk's ticket.
     pub ticket: u64,
     /// What becomes of its chunk.
     pub decision: Decision,

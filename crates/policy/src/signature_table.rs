@@ -67,7 +67,7 @@ impl SignatureParameters {
         Some(self.slots().checked_mul(self.slot_bits())?.div_ceil(8) + PADDING_BYTES)
     }
 
-    fn place(&self, key: u64) -> Place {
+    fn probe(&self, key: u64) -> Probe {
         let first_hash = mix(key.wrapping_add(self.seed));
         let second_hash = mix(first_hash);
         let bucket = |hash: u64| (((hash & 0xffff_ffff) * u64::from(self.buckets)) >> 32) as u32;
@@ -77,12 +77,12 @@ impl SignatureParameters {
         }
         let signature = (first_hash >> (64 - SIGNATURE_BITS)) as u16;
         // Zero is a vacant slot.
-        Place { signature: signature.max(1), buckets: [first, second] }
+        Probe { signature: signature.max(1), buckets: [first, second] }
     }
 }
 
 /// Where a key may be.
-struct Place {
+struct Probe {
     signature: u16,
     buckets: [u32; 2],
 }
@@ -188,15 +188,15 @@ impl SignatureTable {
     }
 
     fn matches(&self, prefix: u64, mut each: impl FnMut(u32)) {
-        let place = self.parameters.place(prefix);
+        let probe = self.parameters.probe(prefix);
         let width = self.parameters.slot_bits();
         // In a table of one bucket, the other bucket is the same.
-        let distinct = 1 + usize::from(place.buckets[0] != place.buckets[1]);
-        for bucket in place.buckets.into_iter().take(distinct) {
+        let distinct = 1 + usize::from(probe.buckets[0] != probe.buckets[1]);
+        for bucket in probe.buckets.into_iter().take(distinct) {
             let start = bucket as usize * SLOTS * width;
             for slot in 0..SLOTS {
                 let bits = self.bits_at(start + slot * width);
-                if bits as u16 == place.signature {
+                if bits as u16 == probe.signature {
                     each((bits >> SIGNATURE_BITS) as u32 & self.parameters.more());
                 }
             }
@@ -233,7 +233,7 @@ fn fill(parameters: &SignatureParameters, wanted: &[(u64, u32)]) -> Option<Vec<u
         let mut homeless = number;
         let mut left = None;
         for moves in 0.. {
-            let [first, second] = parameters.place(wanted[homeless as usize].0).buckets;
+            let [first, second] = parameters.probe(wanted[homeless as usize].0).buckets;
             // An entry that was moved out of one of its buckets goes to the other.
             let choices = match left {
                 None => [first, second],
@@ -274,7 +274,7 @@ fn pack(
     let (mut word, mut filled) = (0u128, 0);
     for slot in slots {
         if let Some((prefix, ordinal)) = wanted.get(*slot as usize) {
-            let signature = parameters.place(*prefix).signature;
+            let signature = parameters.probe(*prefix).signature;
             let value = u128::from(*ordinal) << SIGNATURE_BITS | u128::from(signature);
             word |= value << filled;
         }

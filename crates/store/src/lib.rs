@@ -198,7 +198,7 @@ pub trait Decisions: Send + Sync {
     fn list_decided(&self, prefix: &str, each: &mut dyn FnMut(&str) -> Result<()>) -> Result<()>;
 }
 
-/// A place that offers both ports. Nothing in it can be replaced: all is immutable.
+/// A store that offers both ports. Nothing in it can be replaced: all is immutable.
 pub trait Store: Blobs + Decisions {
     /// The store in words, for messages.
     fn describe(&self) -> String;

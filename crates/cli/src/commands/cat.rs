@@ -212,7 +212,7 @@ fn placement_value(node: &Node) -> Value {
             "kind": "placement-page",
             "runs": page.runs.iter().map(|run| json!({
                 "container": run.container
-                    .and_then(|place| page.containers.get(place as usize))
+                    .and_then(|ordinal| page.containers.get(ordinal as usize))
                     .map(ToString::to_string),
                 "frame": run.frame,
                 "chunks": run.chunks,

@@ -4,9 +4,9 @@ use crate::context::{Access, Context};
 use crate::exit::Outcome;
 use crate::options::FilterArguments;
 use crate::output::RawStdout;
-use crate::place;
 use crate::reference::{Location, Snapshots, unless_forgotten};
 use crate::size::ByteSize;
+use crate::store_path;
 use clap::Args;
 use onefold_engine::placement::PlacedItem;
 use onefold_engine::restore::DumpOptions;
@@ -122,7 +122,7 @@ pub fn run(context: &Context, arguments: &DumpArguments) -> Result<Outcome> {
             running.finish();
         }
         Some(path) => {
-            place::refuse_inside(path, &context.store_path()?)?;
+            store_path::refuse_inside(path, &context.store_path()?)?;
             let written = source.write_file(path, &running.job);
             let bytes = unless_forgotten(&repository, snapshot.id, written)?;
             running.finish();

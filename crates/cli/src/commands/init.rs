@@ -2,11 +2,11 @@
 
 use crate::context::Context;
 use crate::exit::Outcome;
-use crate::known_stores::KnownPlace;
+use crate::known_stores::KnownPath;
 use crate::options::KdfArguments;
-use crate::place;
 use crate::reserve;
 use crate::size::{ByteSize, human};
+use crate::store_path;
 use clap::Args;
 use onefold_chunking::{ChunkerKind, ChunkerParameters};
 use onefold_crypto::{HashKind, Suite};
@@ -118,7 +118,7 @@ pub fn run(context: &Context, arguments: &InitArguments) -> Result<Outcome> {
              that others can add to",
         );
     }
-    if place::is_volatile(&path) {
+    if store_path::is_volatile(&path) {
         output.warning(&format!(
             "'{}' is on a file system in memory: all snapshots are lost when it is unmounted or \
              the machine restarts",
@@ -138,7 +138,7 @@ pub fn run(context: &Context, arguments: &InitArguments) -> Result<Outcome> {
         Repository::create(store, &options, password, Environment::system(), context.memory)?;
     // A device may be too full for a reserve; later commands try again.
     let _ = reserve::fill(&local, options.container_size_bytes);
-    KnownPlace::load(&path).meet(&repository, true, output);
+    KnownPath::load(&path).meet(&repository, true, output);
     report(context, &path, &repository)
 }
 

@@ -89,7 +89,7 @@ pub fn clean(text: &[u8]) -> Vec<u8> {
     cleaned
 }
 
-/// A path below a place, seen from the snapshot's root.
+/// A path below another, seen from the snapshot's root.
 #[must_use]
 pub fn joined(start: &[u8], below: &[u8]) -> Vec<u8> {
     let mut full_path = start.to_vec();

@@ -3,8 +3,8 @@
 use crate::context::{Access, Context};
 use crate::exit::Outcome;
 use crate::options::FilterArguments;
-use crate::place;
 use crate::reference::candidate;
+use crate::store_path;
 use clap::Args;
 use onefold_engine::tree::TreeReader;
 use onefold_mount::mounting::{clear_leftover, refuse_unusable};
@@ -57,7 +57,7 @@ pub fn run(context: &Context, arguments: &MountArguments) -> Result<Outcome> {
     if clear_leftover(point)? {
         context.output.note(&format!("unmounted what was left on '{shown}'"))?;
     }
-    place::refuse_inside(point, &context.store_path()?)?;
+    store_path::refuse_inside(point, &context.store_path()?)?;
     refuse_unusable(point)?;
     let repository = context.open(Access::Read)?;
     let filter = arguments.filter.filter();

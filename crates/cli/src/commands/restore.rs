@@ -6,9 +6,9 @@ use crate::context::{Access, Context};
 use crate::exit::Outcome;
 use crate::machine_notes::MachineNotes;
 use crate::options::FilterArguments;
-use crate::place;
 use crate::reference::{Location, Snapshots};
 use crate::size::{counted, human};
+use crate::store_path;
 use crate::time;
 use clap::{Args, ValueEnum};
 use onefold_engine::patterns::Patterns;
@@ -137,7 +137,10 @@ impl RestoreArguments {
 
 /// Patterns and those whose case does not matter.
 fn patterns(exact: &[String], any_case: &[String]) -> Result<Patterns> {
-    Patterns::build(&place::with_home(exact.to_vec())?, &place::with_home(any_case.to_vec())?)
+    Patterns::build(
+        &store_path::with_home(exact.to_vec())?,
+        &store_path::with_home(any_case.to_vec())?,
+    )
 }
 
 /// Runs the command.
@@ -146,8 +149,8 @@ pub fn run(context: &Context, arguments: &RestoreArguments) -> Result<Outcome> {
     let mut options = arguments.options(context.threads)?;
     if !arguments.plan {
         let store = context.store_path()?;
-        place::refuse_inside(&options.target, &store)?;
-        options.spared = place::identity(&store);
+        store_path::refuse_inside(&options.target, &store)?;
+        options.spared = store_path::identity(&store);
     }
     let repository = context.open(Access::Read)?;
     let snapshots = Snapshots::load(&repository, &context.output)?;
@@ -188,8 +191,8 @@ pub fn run(context: &Context, arguments: &RestoreArguments) -> Result<Outcome> {
         "bytes_read": report.bytes_read,
         "seconds": begun.elapsed().as_secs_f64(),
     });
-    place::warn_of_unmatched(&context.output, &options.include);
-    place::warn_of_unmatched(&context.output, &options.exclude);
+    store_path::warn_of_unmatched(&context.output, &options.include);
+    store_path::warn_of_unmatched(&context.output, &options.exclude);
     describe(context, &report, &options, begun.elapsed())?;
     if problems > 0 && tombstones::is_forgotten(&repository, snapshot.id)? {
         let error = outcome::forgotten(snapshot.id);

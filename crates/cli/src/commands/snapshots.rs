@@ -120,17 +120,17 @@ fn group_key(snapshot: &Snapshot, by: GroupBy) -> GroupKey {
 /// A group in words.
 #[must_use]
 pub fn describe(key: &GroupKey) -> String {
-    let mut parts = Vec::new();
-    parts.extend(key.host.as_ref().map(|host| format!("host {host}")));
+    let mut conditions = Vec::new();
+    conditions.extend(key.host.as_ref().map(|host| format!("host {host}")));
     let list = |noun: &str, names: &[String]| match names {
         [] => format!("no {noun}"),
         names => format!("{noun} {}", names.join(", ")),
     };
-    parts.extend(key.paths.as_ref().map(|paths| list("paths", paths)));
-    parts.extend(key.tags.as_ref().map(|tags| list("tags", tags)));
-    match parts.is_empty() {
+    conditions.extend(key.paths.as_ref().map(|paths| list("paths", paths)));
+    conditions.extend(key.tags.as_ref().map(|tags| list("tags", tags)));
+    match conditions.is_empty() {
         true => "all snapshots".to_owned(),
-        false => parts.join(", "),
+        false => conditions.join(", "),
     }
 }
 

@@ -1,4 +1,4 @@
-//! `synthesize`: a new snapshot from parts of others (FAST'17, section 2.3).
+//! `synthesize`: a new snapshot from elements of others (FAST'17, section 2.3).
 
 use super::copy_snapshot::{options, report};
 use crate::context::{Access, Context};
@@ -6,7 +6,7 @@ use crate::exit::Outcome;
 use crate::options::RecordArguments;
 use crate::reference::{Location, Snapshots};
 use clap::Args;
-use onefold_engine::synthesis::{self, Part};
+use onefold_engine::synthesis::{self, Element};
 use onefold_policy::selection::SnapshotFilter;
 use onefold_types::Result;
 use std::ffi::OsString;
@@ -30,8 +30,8 @@ pub struct SynthesizeArguments {
     record: RecordArguments,
 }
 
-/// Splits at the last '='; without one the part keeps its path.
-fn parse_part(text: &OsString) -> Result<(Location, Vec<u8>)> {
+/// Splits at the last '='; without one the element keeps its path.
+fn parse_element(text: &OsString) -> Result<(Location, Vec<u8>)> {
     let bytes = text.as_bytes();
     match bytes.iter().rposition(|byte| *byte == b'=') {
         Some(position) => {
@@ -48,14 +48,14 @@ fn parse_part(text: &OsString) -> Result<(Location, Vec<u8>)> {
 
 /// Runs the command.
 pub fn run(context: &Context, arguments: &SynthesizeArguments) -> Result<Outcome> {
-    let parsed = arguments.parts.iter().map(parse_part).collect::<Result<Vec<_>>>()?;
+    let parsed = arguments.parts.iter().map(parse_element).collect::<Result<Vec<_>>>()?;
     let repository = context.open(Access::Write)?;
     let snapshots = Snapshots::load(&repository, &context.output)?;
-    let parts = parsed
+    let elements = parsed
         .into_iter()
         .map(|(location, to)| {
             let filter = SnapshotFilter::default();
-            Ok(Part {
+            Ok(Element {
                 snapshot: snapshots.resolve(&location.snapshot, &filter)?.id,
                 path: location.path,
                 to,
@@ -64,7 +64,7 @@ pub fn run(context: &Context, arguments: &SynthesizeArguments) -> Result<Outcome
         .collect::<Result<Vec<_>>>()?;
     let running = context.start_job("synthesizing")?;
     let options = options(&arguments.record);
-    let id = synthesis::synthesize(&repository, &parts, &options, &running.job)?;
+    let id = synthesis::synthesize(&repository, &elements, &options, &running.job)?;
     running.finish();
     report(context, id)
 }
@@ -74,18 +74,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn parts_are_split_at_the_last_equals_sign() {
-        let part = |text: &str| {
-            let (location, to) = parse_part(&OsString::from(text)).unwrap();
+    fn elements_are_split_at_the_last_equals_sign() {
+        let element = |text: &str| {
+            let (location, to) = parse_element(&OsString::from(text)).unwrap();
             let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
             (location.snapshot.to_string(), text(&location.path), text(&to))
         };
         let expected = |a: &str, b: &str, c: &str| (a.into(), b.into(), c.into());
-        assert_eq!(part("latest"), expected("latest", "", ""));
-        assert_eq!(part("latest:/a"), expected("latest", "/a", "/a"));
-        assert_eq!(part("latest:/a=/b"), expected("latest", "/a", "/b"));
-        assert_eq!(part("latest=/b"), expected("latest", "", "/b"));
-        assert_eq!(part("1a:/x=y="), expected("1a", "/x=y", ""));
-        assert!(parse_part(&OsString::from("=/b")).is_err());
+        assert_eq!(element("latest"), expected("latest", "", ""));
+        assert_eq!(element("latest:/a"), expected("latest", "/a", "/a"));
+        assert_eq!(element("latest:/a=/b"), expected("latest", "/a", "/b"));
+        assert_eq!(element("latest=/b"), expected("latest", "", "/b"));
+        assert_eq!(element("1a:/x=y="), expected("1a", "/x=y", ""));
+        assert!(parse_element(&OsString::from("=/b")).is_err());
     }
 }

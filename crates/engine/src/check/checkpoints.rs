@@ -7,7 +7,9 @@
 
 use super::CheckReport;
 use crate::repository::Repository;
-use crate::session::checkpoints::{self, Checkpoints, Ending, Part, Parts, read_all};
+use crate::session::checkpoints::{
+    self, CheckpointSet, Checkpoints, Ending, ReadCheckpoint, read_all,
+};
 use crate::session::decided::DecidedName;
 use crate::session::outcome::read_outcome;
 use crate::session::tombstones::Forgotten;
@@ -17,7 +19,7 @@ use onefold_types::{CheckpointId, Error, Result, SessionId};
 
 /// Checks all checkpoints. `record`: whether what does not open may be removed.
 pub fn check(repository: &Repository, record: bool, report: &mut CheckReport) -> Result<()> {
-    let Parts { read, unreadable, .. } = Parts::load(repository)?;
+    let CheckpointSet { read, unreadable, .. } = CheckpointSet::load(repository)?;
     for (id, error) in unreadable {
         report.notes.push(about_unreadable(repository, id, &error, record)?);
     }
@@ -25,9 +27,9 @@ pub fn check(repository: &Repository, record: bool, report: &mut CheckReport) ->
         return Ok(());
     }
     let forgotten = Forgotten::load_with(repository, &Checkpoints::default())?;
-    for part in read {
-        let name = layout::checkpoint(part.id);
-        if let Some(what) = contradiction(repository, part, &forgotten)? {
+    for checkpoint in read {
+        let name = layout::checkpoint(checkpoint.id);
+        if let Some(what) = contradiction(repository, checkpoint, &forgotten)? {
             report.problems.push(format!(
                 "'{name}' says something else of {what} than the record that it repeats: remove \
                  the file. Everything in it is read elsewhere then, and it is made anew"
@@ -61,10 +63,10 @@ fn about_unreadable(
 /// contradiction, nor is what is gone: others tell of that.
 fn contradiction(
     repository: &Repository,
-    part: Part,
+    checkpoint: ReadCheckpoint,
     forgotten: &Forgotten,
 ) -> Result<Option<String>> {
-    let said = Checkpoints::of([part.record]);
+    let said = Checkpoints::of([checkpoint.record]);
     // Of what was given up another outcome may have been decided.
     let kept = said.sessions().filter(|id| !forgotten.given_up.contains(id));
     let sessions: Vec<SessionId> = kept.collect();

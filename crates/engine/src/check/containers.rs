@@ -149,15 +149,15 @@ pub fn inventory(
     });
     let mut inventory = Inventory::default();
     for result in results {
-        let part = result?;
-        report.containers += part.examined;
-        report.containers_read += part.inventory.verified_whole.len() as u64;
-        report.chunks_verified += part.chunks_verified;
-        report.bytes_verified += part.bytes_verified;
-        inventory.contents.extend(part.inventory.contents);
-        inventory.damaged.extend(part.inventory.damaged);
-        inventory.verified_whole.extend(part.inventory.verified_whole);
-        for (session, count) in part.inventory.sessions {
+        let partial = result?;
+        report.containers += partial.examined;
+        report.containers_read += partial.inventory.verified_whole.len() as u64;
+        report.chunks_verified += partial.chunks_verified;
+        report.bytes_verified += partial.bytes_verified;
+        inventory.contents.extend(partial.inventory.contents);
+        inventory.damaged.extend(partial.inventory.damaged);
+        inventory.verified_whole.extend(partial.inventory.verified_whole);
+        for (session, count) in partial.inventory.sessions {
             *inventory.sessions.entry(session).or_default() += count;
         }
     }
@@ -197,7 +197,7 @@ fn list(
     Ok((tasks, sample_end))
 }
 
-/// Selects a share of the containers, from a place on and then from the first one on; returns the
+/// Selects a share of the containers, from an index on and then from the first one on; returns the
 /// last one.
 fn select_sample(tasks: &mut [Task], percent: f64, start: usize) -> Option<ContainerId> {
     let count = tasks.len();

@@ -169,8 +169,8 @@ fn load_pieces(repository: &Repository, run: &mut Run, page: usize) -> Result<()
     let piece = page / run.table.pages_per_piece as usize;
     if page == run.table.pages_of(piece).start {
         while run.unload_any() > 0 {}
-        run.load(repository, run.part_for(piece, false))?;
-        run.load(repository, run.part_for(piece, true))?;
+        run.load(repository, run.piece_for(piece, false))?;
+        run.load(repository, run.piece_for(piece, true))?;
     }
     Ok(())
 }

@@ -46,7 +46,7 @@ pub enum FoundNode {
     Unknown,
 }
 
-/// Entries of containers that no sound run covers: (prefix, place in `containers`), sorted.
+/// Entries of containers that no sound run covers: (prefix, index in `containers`), sorted.
 struct Supplement {
     containers: Vec<ContainerId>,
     entries: Vec<(u64, u32)>,

@@ -267,12 +267,12 @@ impl<'a> Trees<'a> {
 
     /// Collection scans nodes by the level that their container states.
     fn check_stored_level(&mut self, reference: Reference) -> Result<()> {
-        if let Found::Sound(place) = self.resolver.find(&reference.fingerprint)? {
-            let stored = place.descriptor().level;
+        if let Found::Sound(location) = self.resolver.find(&reference.fingerprint)? {
+            let stored = location.descriptor().level;
             if stored != reference.level && self.problems.len() < LINES_MAX {
                 self.problems.push(format!(
                     "container {} states level {stored} for node {}, which is of level {}",
-                    place.container, reference.fingerprint, reference.level
+                    location.container, reference.fingerprint, reference.level
                 ));
             }
         }
@@ -283,11 +283,11 @@ impl<'a> Trees<'a> {
         let Expected::Bytes(length) = child.expected else {
             return Ok(Some("file data stands where a directory should be".to_owned()));
         };
-        let place = match self.resolver.find(&child.reference.fingerprint)? {
-            Found::Sound(place) => place,
-            Found::Rescuable(place) => {
-                self.needed.insert(place.container);
-                place
+        let location = match self.resolver.find(&child.reference.fingerprint)? {
+            Found::Sound(location) => location,
+            Found::Rescuable(location) => {
+                self.needed.insert(location.container);
+                location
             }
             Found::Lost(held_by) => {
                 self.unlocated |= held_by.is_empty();
@@ -299,7 +299,7 @@ impl<'a> Trees<'a> {
                 return Ok(None);
             }
         };
-        let chunk = place.descriptor();
+        let chunk = location.descriptor();
         if chunk.level != Level::DATA || u64::from(chunk.length) != length {
             return Ok(Some(format!(
                 "chunk {} has {} bytes at level {}, {length} bytes of data were expected",

@@ -10,7 +10,7 @@ pub struct ChunkBatch {
     /// The bytes of all chunks, and whatever else is in the buffer.
     pub buffer: Vec<u8>,
     /// Where in the buffer each chunk lies.
-    pub places: Vec<Range<usize>>,
+    pub ranges: Vec<Range<usize>>,
     /// Their fingerprints.
     pub fingerprints: Vec<Fingerprint>,
 }
@@ -18,9 +18,9 @@ pub struct ChunkBatch {
 impl ChunkBatch {
     /// Fails unless each chunk has a fingerprint and lies in the buffer.
     pub fn expect_whole(&self) -> Result<()> {
-        let (count, ranges) = (self.fingerprints.len(), self.places.len());
+        let (count, ranges) = (self.fingerprints.len(), self.ranges.len());
         invariant!(count == ranges, "a batch has chunks without a name or a place", count, ranges);
-        let end = self.places.iter().map(|range| range.end).max();
+        let end = self.ranges.iter().map(|range| range.end).max();
         let bytes = self.buffer.len();
         invariant!(
             end.is_none_or(|end| end <= bytes),
@@ -48,11 +48,11 @@ impl Batch for ChunkBatch {
     }
 
     fn size_bytes(&self, position: usize) -> u32 {
-        u32::try_from(self.places[position].len()).unwrap_or(u32::MAX)
+        u32::try_from(self.ranges[position].len()).unwrap_or(u32::MAX)
     }
 
     fn payload(&self, position: usize) -> &[u8] {
-        &self.buffer[self.places[position].clone()]
+        &self.buffer[self.ranges[position].clone()]
     }
 }
 
@@ -65,12 +65,12 @@ mod tests {
     fn a_batch_without_names_or_bytes_is_a_defect() {
         let whole = || ChunkBatch {
             buffer: vec![1],
-            places: vec![Range { start: 0, end: 1 }],
+            ranges: vec![Range { start: 0, end: 1 }],
             fingerprints: vec![Fingerprint([1; 32])],
         };
         assert!(whole().expect_whole().is_ok());
         for wrong in [
-            ChunkBatch { places: Vec::new(), ..whole() },
+            ChunkBatch { ranges: Vec::new(), ..whole() },
             ChunkBatch { buffer: Vec::new(), ..whole() },
         ] {
             assert_eq!(wrong.expect_whole().unwrap_err().kind(), ErrorKind::Bug);

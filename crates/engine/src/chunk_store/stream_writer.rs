@@ -58,7 +58,7 @@ impl StreamWriter {
     ) -> Result<Range<u64>> {
         batch.expect_whole()?;
         if let Some(placement) = &mut self.placement {
-            batch.places.iter().for_each(|place| placement.expect(place.len() as u32));
+            batch.ranges.iter().for_each(|range| placement.expect(range.len() as u32));
         }
         let Self { store, data, chunks, placement, .. } = self;
         let tickets = store.judge(|shared| chunks.push(batch, shared))?;

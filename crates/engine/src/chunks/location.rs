@@ -1,4 +1,4 @@
-//! Where a chunk lies: its container, and its place in that container's section.
+//! Where a chunk lies: its container, and its position in that container's section.
 
 use onefold_format::container::{ChunkDescriptor, MetadataSection};
 use onefold_types::ContainerId;
@@ -11,7 +11,7 @@ pub struct Location {
     pub container: ContainerId,
     /// Its section.
     pub section: Arc<MetadataSection>,
-    /// The chunk's place in the section.
+    /// The chunk's position in the section.
     pub position: u32,
 }
 

@@ -473,11 +473,11 @@ impl ChunkReader {
     /// Errors: `Damaged` or `NotFound` if it cannot be read, or its chunks do not lie in it back to
     /// back.
     pub fn coded_frame(&self, location: &Location) -> Result<CodedFrame> {
-        let part = location.descriptor().frame;
-        let descriptor = location.section.frames[part as usize];
+        let number = location.descriptor().frame;
+        let descriptor = location.section.frames[number as usize];
         let mut chunks = Vec::new();
         let mut end = 0;
-        for chunk in location.section.chunks.iter().filter(|chunk| chunk.frame == part) {
+        for chunk in location.section.chunks.iter().filter(|chunk| chunk.frame == number) {
             if chunk.offset != end {
                 return Err(Error::damaged("chunks do not lie back to back in their frame"));
             }
@@ -492,7 +492,7 @@ impl ChunkReader {
         let frames = FrameReader::new(&self.repository, location.container)?;
         let mut bytes = Vec::new();
         frames.read(&self.repository, &[descriptor], &mut bytes)?;
-        let coded_length = frames.open_coded(part, &mut bytes)?;
+        let coded_length = frames.open_coded(number, &mut bytes)?;
         bytes.truncate(coded_length);
         let (codec, plain_length) = (descriptor.codec, descriptor.plain_length);
         Ok(CodedFrame { bytes, codec, plain_length, chunks })

@@ -95,10 +95,10 @@ struct Marked {
 }
 
 impl Marked {
-    /// A round's part of the dead bytes that may come along, by its part of the live ones.
+    /// A round's share of the dead bytes that may come along, by its share of the live ones.
     fn take_dead(&mut self, live_bytes: u64) -> u64 {
-        let part = live_bytes as f64 / self.live_left_bytes.max(1) as f64;
-        let dead = (self.dead_left_bytes as f64 * part.min(1.0)) as u64;
+        let share = live_bytes as f64 / self.live_left_bytes.max(1) as f64;
+        let dead = (self.dead_left_bytes as f64 * share.min(1.0)) as u64;
         // Both are estimates by shares.
         self.live_left_bytes = self.live_left_bytes.saturating_sub(live_bytes);
         self.dead_left_bytes -= dead;

@@ -21,7 +21,7 @@ pub struct Spot {
     pub container: ContainerId,
     /// The frame in it.
     pub frame: u32,
-    /// The chunk's place in the section.
+    /// The chunk's position in the section.
     pub position: u32,
     /// The chunk's length.
     pub length: u32,
@@ -41,7 +41,7 @@ pub struct Gathered {
 /// A frame with live chunks.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct LiveFrame {
-    /// The live chunks, in the order of their places.
+    /// The live chunks, in the order of their positions.
     pub chunks: Vec<(Fingerprint, Spot)>,
     /// Whether it is copied as it is.
     pub carried: bool,
@@ -94,10 +94,10 @@ impl Gathered {
             frame.chunks.push((fingerprint, spot));
         }
         let mut candidates: Vec<(u64, &mut LiveFrame)> = Vec::new();
-        for (place, frame) in &mut frames {
+        for (id, frame) in &mut frames {
             frame.chunks.sort_unstable_by_key(|(_, spot)| spot.position);
             // A frame whose length nobody has noted is not carried; its chunks are copied.
-            let (stored, plain) = lengths.get(place).copied().unwrap_or_default();
+            let (stored, plain) = lengths.get(id).copied().unwrap_or_default();
             let live: u64 = frame.chunks.iter().map(|(_, spot)| u64::from(spot.length)).sum();
             let dead = u64::from(plain).saturating_sub(live);
             let is_mostly_live = live as f64 >= f64::from(plain) * CARRIED_LIVE_SHARE_MIN;
@@ -138,7 +138,7 @@ mod tests {
                 plain_length: 100_000,
                 codec: Codec::Zstd,
             });
-            for (place, number) in (0..).zip(numbers) {
+            for (index, number) in (0..).zip(numbers) {
                 let mut fingerprint = [0; 32];
                 fingerprint[..2].copy_from_slice(&number.to_le_bytes());
                 section.chunks.push(ChunkDescriptor {
@@ -146,7 +146,7 @@ mod tests {
                     length: 10_000,
                     level: Level::DATA,
                     frame,
-                    offset: place * 10_000,
+                    offset: index * 10_000,
                 });
             }
         }

@@ -90,7 +90,7 @@ impl Inventory {
         }
     }
 
-    /// The place of a container.
+    /// The ordinal of a container.
     #[must_use]
     pub fn ordinal(&self, id: ContainerId) -> Option<usize> {
         self.containers.binary_search_by_key(&id, |container| container.id).ok()

@@ -28,8 +28,8 @@ pub const DUE_WORDS: usize = 5;
 #[must_use]
 pub fn words(fingerprint: &Fingerprint) -> [u64; 4] {
     let mut words = [0; 4];
-    let (parts, _) = fingerprint.0.as_chunks::<8>();
-    for (word, bytes) in words.iter_mut().zip(parts) {
+    let (groups, _) = fingerprint.0.as_chunks::<8>();
+    for (word, bytes) in words.iter_mut().zip(groups) {
         *word = u64::from_le_bytes(*bytes).swap_bytes();
     }
     words

@@ -191,17 +191,17 @@ impl Marker<'_> {
         let (repository, index, inventory, job) =
             (self.repository, self.index, self.inventory, self.job);
         let bytes = self.memory_bytes;
-        let mut parts = Partitioned::new(repository, index, inventory, job, &scratch, bytes);
+        let mut partitioned = Partitioned::new(repository, index, inventory, job, &scratch, bytes);
         let analysis = Instant::now();
         self.job.progress.set_current("metadata sections");
         self.job.progress.set_totals(self.inventory.containers.len() as u64, 0);
-        let (nodes, scan) = parts.scan()?;
+        let (nodes, scan) = partitioned.scan()?;
         self.count_scan(scan);
         self.phase("analysis", analysis);
         let enumeration = Instant::now();
         self.job.progress.set_current("snapshots");
-        let mut marks = parts.marks(lost.to_vec());
-        let walked = parts.walk(&nodes, roots, &mut marks)?;
+        let mut marks = partitioned.marks(lost.to_vec());
+        let walked = partitioned.walk(&nodes, roots, &mut marks)?;
         drop(nodes);
         self.report.enumeration.add(&walked);
         self.phase("enumeration", enumeration);
@@ -210,7 +210,7 @@ impl Marker<'_> {
         }
         let select = Instant::now();
         self.job.progress.set_current("instances");
-        let liveness = parts.judge(&mut marks)?;
+        let liveness = partitioned.judge(&mut marks)?;
         self.phase("select", select);
         self.report.memory_bytes = self.report.memory_bytes.max(scratch.peak_bytes() as u64);
         self.report.spilled_bytes += scratch.spilled_bytes();

@@ -100,9 +100,9 @@ fn difference(
     left: &[ContainerLiveness],
 ) -> OnlyHidden {
     for with in all {
-        let place = left.binary_search_by_key(&with.container, |one| one.container);
+        let index = left.binary_search_by_key(&with.container, |one| one.container);
         // One that has vanished meanwhile frees nothing.
-        let Some(without) = place.ok().and_then(|at| left.get(at)) else { continue };
+        let Some(without) = index.ok().and_then(|at| left.get(at)) else { continue };
         // Both marks take some of the dead for live, and not the same.
         found.chunks += u64::from(with.live_chunks.saturating_sub(without.live_chunks));
         found.plain_bytes += with.live_bytes.saturating_sub(without.live_bytes);

@@ -4,10 +4,10 @@
 //! PGC's walk (FAST'17, section 3.2; S3.18, S3.19), with every set of it on disk and every look-up
 //! a merge of two sorted lists, as external-memory graph walks do (Munagala and Ranade, "I/O-
 //! complexity of graph algorithms", SODA 1999):
-//! 1. *Scan*: the metadata sections name all nodes: level, fingerprint, place. They are sorted into
-//!    one file, and where each level begins in it is noted.
+//! 1. *Scan*: the metadata sections name all nodes: level, fingerprint, address. They are sorted
+//!    into one file, and where each level begins in it is noted.
 //! 2. *Walk*, level by level from the top: the nodes of a level that are referred to, sorted, are
-//!    merged with those that there are. The places found are sorted by container, so that every
+//!    merged with those that there are. The addresses found are sorted by container, so that every
 //!    container and every frame is read once a level. Children that are nodes become due at their
 //!    level ([`super::level_queue`]); all that is referred to is live ([`super::spilled_live`]).
 //! 3. *Select*: the live prefixes, sorted, are merged with the index. Of several instances of a
@@ -44,12 +44,12 @@ use std::sync::Arc;
 
 /// What all buffers and areas take together, however large the store is.
 pub const PARTITIONED_BYTES: usize = 48 * limits::MIB;
-/// Files that nodes, and places of nodes, are distributed over.
+/// Files that nodes, and addresses of nodes, are distributed over.
 const PARTITIONS: usize = 64;
 
-/// Level, fingerprint and place of a node.
+/// Level, fingerprint and address of a node.
 const HELD_WORDS: usize = 6;
-/// Place and fingerprint of a node.
+/// Address and fingerprint of a node.
 const SPOT_WORDS: usize = 5;
 
 /// The shares of the memory; what is sorted is let go of before the next is.
@@ -133,8 +133,8 @@ impl<'a> Partitioned<'a> {
                 if indexed && chunk.level.is_node() {
                     let [first, second, third, fourth] = words(&chunk.fingerprint);
                     let level = u64::from(chunk.level.0);
-                    let place = (ordinal as u64) << 32 | position;
-                    nodes.push([level, first, second, third, fourth, place])?;
+                    let address = (ordinal as u64) << 32 | position;
+                    nodes.push([level, first, second, third, fourth, address])?;
                 }
             }
             Ok(())
@@ -228,7 +228,7 @@ fn liveness(container: &InventoryItem, tally: &Tally) -> ContainerLiveness {
     }
 }
 
-/// All nodes that containers hold, by level, fingerprint and place.
+/// All nodes that containers hold, by level, fingerprint and address.
 #[derive(Debug)]
 pub struct HeldNodes {
     file: RecordFile<HELD_WORDS>,
@@ -282,40 +282,41 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// The places of the nodes of a level that are due, each in its newest container.
+    /// The addresses of the nodes of a level that are due, each in its newest container.
     fn join(
         &mut self,
         held: &HeldNodes,
         level: Level,
         mut due: Sorted<DUE_WORDS>,
     ) -> Result<SpillSet<SPOT_WORDS>> {
-        let places = u64::BITS - (self.inventory.containers.len() as u64).leading_zeros() + 32;
-        let by_container = Split::evenly(places, PARTITIONS);
+        let address_bits =
+            u64::BITS - (self.inventory.containers.len() as u64).leading_zeros() + 32;
+        let by_container = Split::evenly(address_bits, PARTITIONS);
         let mut spots = SpillSet::new(self.scratch, by_container, self.shares.nodes);
         let mut nodes = held.of_level(level);
         let mut node = nodes.next_record()?;
         let mut count = 0;
         while let Some([first, second, third, fourth, _]) = due.next_record()? {
             let wanted = [first, second, third, fourth];
-            let mut place = None;
+            let mut address = None;
             while let Some([_, first, second, third, fourth, at]) = node {
                 let there = [first, second, third, fourth];
                 if there > wanted {
                     break;
                 }
                 if there == wanted {
-                    place = Some(at);
+                    address = Some(at);
                 }
                 node = nodes.next_record()?;
             }
             let wanted = fingerprint(wanted);
-            let place = place.ok_or_else(|| {
+            let address = address.ok_or_else(|| {
                 Error::damaged(format!(
                     "node {wanted} is in no container; nothing was collected, run 'onefold check'"
                 ))
             })?;
             self.checksums.expect(level, &wanted);
-            spots.push([place, first, second, third, fourth])?;
+            spots.push([address, first, second, third, fourth])?;
             count += 1;
         }
         self.job.progress.set_totals(count, 0);
@@ -326,10 +327,10 @@ impl Walk<'_> {
     fn read(&mut self, level: Level, spots: SpillSet<SPOT_WORDS>) -> Result<()> {
         let mut spots = spots.into_sorted(self.shares.area)?;
         let mut children = Vec::new();
-        while let Some([place, first, second, third, fourth]) = spots.next_record()? {
+        while let Some([address, first, second, third, fourth]) = spots.next_record()? {
             self.job.interrupt.check()?;
             let name = fingerprint([first, second, third, fourth]);
-            let bytes = self.node(place, level, &name)?;
+            let bytes = self.node(address, level, &name)?;
             let node = Node::decode(&bytes).context(|| format!("node {name} as it is"))?;
             children.clear();
             node.references(&mut |child| children.push(child));
@@ -347,15 +348,15 @@ impl Walk<'_> {
     }
 
     /// Reads a node where it was seen, or wherever else it is.
-    fn node(&self, place: u64, level: Level, name: &Fingerprint) -> Result<Chunk> {
-        match self.seen_at(place, level, name)? {
+    fn node(&self, address: u64, level: Level, name: &Fingerprint) -> Result<Chunk> {
+        match self.seen_at(address, level, name)? {
             Some(location) => self.chunks.read_from(location, &[]),
             None => self.chunks.read(name),
         }
     }
 
-    fn seen_at(&self, place: u64, level: Level, name: &Fingerprint) -> Result<Option<Location>> {
-        let (ordinal, position) = ((place >> 32) as usize, place as u32);
+    fn seen_at(&self, address: u64, level: Level, name: &Fingerprint) -> Result<Option<Location>> {
+        let (ordinal, position) = ((address >> 32) as usize, address as u32);
         let unknown = || bug!("a node is in no container of the inventory", ordinal);
         let container = self.inventory.containers.get(ordinal).ok_or_else(unknown)?.id;
         let Some(section) = self.chunks.section(container)? else {

@@ -16,7 +16,7 @@
 //! - Memory is that of the buffer or of the area, and two pieces of a file, whatever goes in. All
 //!   of it is counted by the [`Scratch`].
 //! - Files have no name, so nothing stays behind, however the process ends. They hold prefixes of
-//!   fingerprints and places of chunks, never content.
+//!   fingerprints and addresses of chunks, never content.
 //! - Errors name the directory and are never damage: they say nothing about the store.
 //!
 //! # Concurrency
@@ -448,14 +448,14 @@ impl<const WORDS: usize> Sorted<WORDS> {
             self.area = Vec::new();
             self.held.set(0);
             let area_bytes = self.area_max * size_of::<[u64; WORDS]>();
-            let mut parts = SpillSet::new(&self.scratch, split, area_bytes);
+            let mut finer = SpillSet::new(&self.scratch, split, area_bytes);
             let mut reader = partition.file.read_all();
             while let Some(record) = reader.next_record()? {
-                parts.push(record)?;
+                finer.push(record)?;
             }
-            parts.sort_buffer();
-            parts.spill()?;
-            self.left.extend(parts.partitions.into_iter().rev());
+            finer.sort_buffer();
+            finer.spill()?;
+            self.left.extend(finer.partitions.into_iter().rev());
             return Ok(());
         }
         if self.area.capacity() < count {

@@ -112,7 +112,7 @@ impl FrameReader {
         })
     }
 
-    /// Reads frames, in the order of their places, and whatever lies between them, with one
+    /// Reads frames, in the order of their offsets, and whatever lies between them, with one
     /// request. `sealed` begins with the first of them then, and holds each at its distance.
     pub fn read(
         &self,

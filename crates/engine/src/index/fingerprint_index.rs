@@ -9,7 +9,7 @@
 //! # Concurrency
 //! An index is shared by all threads of a process. Whoever asks takes the runs as they are at that
 //! moment ([`Opened`]) and is not disturbed by another thread that opens the index again meanwhile.
-//! Parts of runs are loaded one at a time, so that they fit.
+//! Pieces of runs are loaded one at a time, so that they fit.
 //!
 //! Runs are immutable; another process may merge runs and delete the old ones at any time. Whoever
 //! misses a run opens the index again ([`FingerprintIndex::refresh`]) and finds the same entries in
@@ -18,7 +18,7 @@
 //! misses a chunk asks whether the list of runs has changed ([`super::current`]).
 
 use super::IndexMode;
-use super::run::{Answer, Part, Run};
+use super::run::{Answer, PieceId, Run};
 use super::run_list::{RETRIES_MAX, changing, list_runs};
 use crate::memory::Lease;
 use crate::repository::Repository;
@@ -41,7 +41,7 @@ pub struct FingerprintIndex {
     rejected: Mutex<BTreeSet<RunId>>,
     /// What was found wrong by asking since the index was opened last.
     found_wrong: Mutex<Vec<String>>,
-    /// The room for parts. Held while one is loaded.
+    /// The room for pieces. Held while one is loaded.
     lease: Mutex<Option<Lease>>,
     piece_loads: AtomicU64,
     pub(super) catch_ups: Mutex<CatchUps>,
@@ -281,24 +281,24 @@ impl FingerprintIndex {
         piece: usize,
         prefix: u64,
     ) -> Result<bool> {
-        let part = run.part_for(piece, self.mode == IndexMode::Sampled);
-        match run.ask(part, prefix) {
+        let piece_id = run.piece_for(piece, self.mode == IndexMode::Sampled);
+        match run.ask(piece_id, prefix) {
             Answer::No => Ok(false),
             Answer::Maybe => Ok(true),
-            Answer::Unloaded(part) => {
-                let loaded = self.load(repository, opened, run, part)?;
-                Ok(!loaded || run.ask(part, prefix) != Answer::No)
+            Answer::Unloaded(piece_id) => {
+                let loaded = self.load(repository, opened, run, piece_id)?;
+                Ok(!loaded || run.ask(piece_id, prefix) != Answer::No)
             }
         }
     }
 
-    /// Loads a part of a run if there is room for it, or can be made.
+    /// Loads a piece of a run if there is room for it, or can be made.
     fn load(
         &self,
         repository: &Repository,
         opened: &Opened,
         run: &Run,
-        part: Part,
+        piece_id: PieceId,
     ) -> Result<bool> {
         let mut lease = lock(&self.lease);
         let budget_bytes = lease
@@ -306,14 +306,14 @@ impl FingerprintIndex {
                 repository.purse().take(repository.memory().summary_vector_bytes)
             })
             .bytes();
-        if run.ask(part, 0) != Answer::Unloaded(part) {
+        if run.ask(piece_id, 0) != Answer::Unloaded(piece_id) {
             return Ok(true);
         }
-        if !opened.make_room(run, run.part_bytes(part), budget_bytes) {
+        if !opened.make_room(run, run.bytes_of(piece_id), budget_bytes) {
             return Ok(false);
         }
         self.piece_loads.fetch_add(1, Ordering::Relaxed);
-        match run.load(repository, part) {
+        match run.load(repository, piece_id) {
             Ok(_) => Ok(true),
             Err(error) if error.kind() == ErrorKind::Damaged => {
                 lock(&self.found_wrong).push(error.to_string());

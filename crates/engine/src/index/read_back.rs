@@ -9,7 +9,7 @@
 //! Memory: a piece, a piece of the hook filter and a few pages.
 
 use super::fingerprint_index::FingerprintIndex;
-use super::run::{Part, Run};
+use super::run::{PieceId, Run};
 use crate::repository::Repository;
 use onefold_format::index_run::{Entry, PAGE_STORED_BYTES, Table};
 use onefold_format::layout;
@@ -62,15 +62,15 @@ fn read_all(repository: &Repository, id: RunId, table: &Table, sum: EntrySum) ->
     }
     let mut seen = EntrySum::default();
     let (mut sealed, mut entries) = (Vec::new(), Vec::new());
-    let mut hooks = Part::Hooks(0);
+    let mut hooks = PieceId::Hooks(0);
     for piece in 0..table.piece_lengths.len() {
-        let next = run.part_for(piece, true);
+        let next = run.piece_for(piece, true);
         if next != hooks {
             run.unload(hooks);
             hooks = next;
         }
         run.load(repository, hooks)?;
-        run.load(repository, Part::Piece(piece))?;
+        run.load(repository, PieceId::Piece(piece))?;
         let pages = table.pages_of(piece);
         for start in pages.clone().step_by(PAGES_PER_READ) {
             let end = pages.end.min(start + PAGES_PER_READ);
@@ -86,7 +86,7 @@ fn read_all(repository: &Repository, id: RunId, table: &Table, sum: EntrySum) ->
                 }
             }
         }
-        run.unload(Part::Piece(piece));
+        run.unload(PieceId::Piece(piece));
     }
     if seen == sum { Ok(()) } else { Err(otherwise(id)) }
 }

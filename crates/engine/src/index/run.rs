@@ -9,8 +9,8 @@
 //! Invariant: an answer that denies a prefix comes from a piece that was read whole and opened. A
 //! piece that is not there, or cannot be read, denies nothing.
 //!
-//! Concurrency: a run is shared by threads; which parts are loaded stands behind a lock that nobody
-//! holds while the device works.
+//! Concurrency: a run is shared by threads; which pieces are loaded stands behind a lock that
+//! nobody holds while the device works.
 
 use super::piece::LoadedPiece;
 use crate::repository::Repository;
@@ -31,7 +31,7 @@ const TAIL_GUESS_BYTES: usize = 32 * limits::KIB;
 
 /// What a piece stands for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Part {
+pub enum PieceId {
     /// All entries of some pages.
     Piece(usize),
     /// The hooks among the entries of more pages.
@@ -45,8 +45,8 @@ pub enum Answer {
     No,
     /// It may be there.
     Maybe,
-    /// It may be there as far as is known; this part may know more.
-    Unloaded(Part),
+    /// It may be there as far as is known; this piece may know more.
+    Unloaded(PieceId),
 }
 
 enum Slot {
@@ -70,35 +70,35 @@ pub struct Run {
     starts: Vec<u64>,
     /// The fence of every piece: a look-up's first step, in few cache lines.
     piece_fences: Vec<u64>,
-    parts: RwLock<Parts>,
+    in_memory: RwLock<InMemory>,
 }
 
-/// The parts of a run that are in memory.
-struct Parts {
+/// The pieces of a run that are in memory.
+struct InMemory {
     pieces: Vec<Slot>,
     hooks: Vec<Slot>,
     loaded_bytes: usize,
 }
 
-impl Parts {
-    fn slot(&self, part: Part) -> Option<&Slot> {
-        match part {
-            Part::Piece(number) => self.pieces.get(number),
-            Part::Hooks(number) => self.hooks.get(number),
+impl InMemory {
+    fn slot(&self, piece_id: PieceId) -> Option<&Slot> {
+        match piece_id {
+            PieceId::Piece(number) => self.pieces.get(number),
+            PieceId::Hooks(number) => self.hooks.get(number),
         }
     }
 
-    fn slot_mut(&mut self, part: Part) -> Option<&mut Slot> {
-        match part {
-            Part::Piece(number) => self.pieces.get_mut(number),
-            Part::Hooks(number) => self.hooks.get_mut(number),
+    fn slot_mut(&mut self, piece_id: PieceId) -> Option<&mut Slot> {
+        match piece_id {
+            PieceId::Piece(number) => self.pieces.get_mut(number),
+            PieceId::Hooks(number) => self.hooks.get_mut(number),
         }
     }
 
-    /// Frees the memory of a part; how many bytes that gave.
-    fn unload(&mut self, part: Part) -> usize {
+    /// Frees the memory of a piece; how many bytes that gave.
+    fn unload(&mut self, piece_id: PieceId) -> usize {
         let mut freed = 0;
-        if let Some(slot) = self.slot_mut(part)
+        if let Some(slot) = self.slot_mut(piece_id)
             && let Slot::Loaded(piece) = slot
         {
             freed = piece.bytes_used();
@@ -151,7 +151,7 @@ impl Run {
                 .step_by(table.pages_per_piece as usize)
                 .copied()
                 .collect(),
-            parts: RwLock::new(Parts {
+            in_memory: RwLock::new(InMemory {
                 pieces: slots(table.piece_lengths.len()),
                 hooks: slots(table.hook_lengths.len()),
                 loaded_bytes: 0,
@@ -186,86 +186,86 @@ impl Run {
     /// Bytes of memory that the loaded pieces take.
     #[must_use]
     pub fn loaded_bytes(&self) -> usize {
-        self.parts().loaded_bytes
+        self.in_memory().loaded_bytes
     }
 
-    fn parts(&self) -> RwLockReadGuard<'_, Parts> {
-        self.parts.read().unwrap_or_else(PoisonError::into_inner)
+    fn in_memory(&self) -> RwLockReadGuard<'_, InMemory> {
+        self.in_memory.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn parts_mut(&self) -> RwLockWriteGuard<'_, Parts> {
-        self.parts.write().unwrap_or_else(PoisonError::into_inner)
+    fn in_memory_mut(&self) -> RwLockWriteGuard<'_, InMemory> {
+        self.in_memory.write().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// At most so many bytes of memory does a part take once it is loaded.
+    /// At most so many bytes of memory does a piece take once it is loaded.
     #[must_use]
-    pub fn part_bytes(&self, part: Part) -> usize {
-        let length = match part {
-            Part::Piece(number) => self.table.piece_lengths.get(number),
-            Part::Hooks(number) => self.table.hook_lengths.get(number),
+    pub fn bytes_of(&self, piece_id: PieceId) -> usize {
+        let length = match piece_id {
+            PieceId::Piece(number) => self.table.piece_lengths.get(number),
+            PieceId::Hooks(number) => self.table.hook_lengths.get(number),
         };
         length.map_or(0, |length| *length as usize)
     }
 
-    /// Loads a part unless it is there; how many bytes of memory that took.
+    /// Loads a piece unless it is there; how many bytes of memory that took.
     ///
     /// Errors: `Damaged` if it cannot be read; it counts as loaded then, and denies nothing.
-    pub fn load(&self, repository: &Repository, part: Part) -> Result<usize> {
-        if !matches!(self.parts().slot(part), Some(Slot::Unloaded)) {
+    pub fn load(&self, repository: &Repository, piece_id: PieceId) -> Result<usize> {
+        if !matches!(self.in_memory().slot(piece_id), Some(Slot::Unloaded)) {
             return Ok(0);
         }
-        let (bytes, slot, outcome) = match self.read_part(repository, part) {
+        let (bytes, slot, outcome) = match self.read_piece(repository, piece_id) {
             Ok(piece) => (piece.bytes_used(), Slot::Loaded(piece), Ok(())),
             Err(error) if matches!(error.kind(), ErrorKind::Damaged | ErrorKind::NewerFormat) => {
                 (0, Slot::Unusable, Err(error.with_kind(ErrorKind::Damaged)))
             }
             Err(error) => return Err(error),
         };
-        let mut parts = self.parts_mut();
-        match parts.slot_mut(part) {
+        let mut in_memory = self.in_memory_mut();
+        match in_memory.slot_mut(piece_id) {
             Some(unloaded @ Slot::Unloaded) => *unloaded = slot,
             // Another thread was faster.
             _ => return Ok(0),
         }
-        parts.loaded_bytes += bytes;
+        in_memory.loaded_bytes += bytes;
         outcome.map(|()| bytes)
     }
 
-    fn read_part(&self, repository: &Repository, part: Part) -> Result<LoadedPiece> {
-        let (number, offset) = match part {
-            Part::Piece(piece) => {
+    fn read_piece(&self, repository: &Repository, piece_id: PieceId) -> Result<LoadedPiece> {
+        let (number, offset) = match piece_id {
+            PieceId::Piece(piece) => {
                 (PIECE_PART + piece as u32, self.table.piece_offset(&self.starts, piece))
             }
-            Part::Hooks(hook) => {
+            PieceId::Hooks(hook) => {
                 (HOOK_PART + hook as u32, self.table.hook_offset(&self.starts, hook))
             }
         };
-        let is_there = match part {
-            Part::Piece(piece) => piece < self.table.piece_lengths.len(),
-            Part::Hooks(hook) => hook < self.table.hook_lengths.len(),
+        let is_there = match piece_id {
+            PieceId::Piece(piece) => piece < self.table.piece_lengths.len(),
+            PieceId::Hooks(hook) => hook < self.table.hook_lengths.len(),
         };
-        invariant!(is_there, "an index run has no such part", part, self.id);
-        let what = || format!("{part:?} of index run {}", self.id);
-        let mut sealed = vec![0; self.part_bytes(part).max(TAG_BYTES)];
+        invariant!(is_there, "an index run has no such part", piece_id, self.id);
+        let what = || format!("{piece_id:?} of index run {}", self.id);
+        let mut sealed = vec![0; self.bytes_of(piece_id).max(TAG_BYTES)];
         repository.store().get_range(&self.key, offset, &mut sealed)?;
         let length = self.sealer.open(number, &mut sealed).context(what)?;
         LoadedPiece::decode(&sealed[..length], self.table.containers.len() as u32).context(what)
     }
 
-    /// Frees the memory of a part.
-    pub fn unload(&self, part: Part) {
-        self.parts_mut().unload(part);
+    /// Frees the memory of a piece.
+    pub fn unload(&self, piece_id: PieceId) {
+        self.in_memory_mut().unload(piece_id);
     }
 
-    /// Frees the memory of some loaded part; how many bytes that gave.
+    /// Frees the memory of some loaded piece; how many bytes that gave.
     pub fn unload_any(&self) -> usize {
-        let mut parts = self.parts_mut();
+        let mut in_memory = self.in_memory_mut();
         let loaded = |slot: &Slot| matches!(slot, Slot::Loaded(piece) if piece.bytes_used() > 0);
-        if let Some(number) = parts.pieces.iter().rposition(loaded) {
-            return parts.unload(Part::Piece(number));
+        if let Some(number) = in_memory.pieces.iter().rposition(loaded) {
+            return in_memory.unload(PieceId::Piece(number));
         }
-        let number = parts.hooks.iter().rposition(loaded);
-        number.map_or(0, |number| parts.unload(Part::Hooks(number)))
+        let number = in_memory.hooks.iter().rposition(loaded);
+        number.map_or(0, |number| in_memory.unload(PieceId::Hooks(number)))
     }
 
     /// The pieces in whose pages the prefix may be: one, or more if it is a piece's first.
@@ -284,21 +284,21 @@ impl Run {
         pages.start + within.start..pages.start + within.end
     }
 
-    /// The part that knows about the entries of a piece: of all of them, or of the hooks.
+    /// The piece to ask for the entries of a piece: its own, or that of the hook filter.
     #[must_use]
-    pub fn part_for(&self, piece: usize, hooks_only: bool) -> Part {
+    pub fn piece_for(&self, piece: usize, hooks_only: bool) -> PieceId {
         match hooks_only {
-            true => Part::Hooks(piece / self.table.pieces_per_hook_piece as usize),
-            false => Part::Piece(piece),
+            true => PieceId::Hooks(piece / self.table.pieces_per_hook_piece as usize),
+            false => PieceId::Piece(piece),
         }
     }
 
-    /// What a part says about a prefix.
+    /// What a piece says about a prefix.
     #[must_use]
-    pub fn ask(&self, part: Part, prefix: u64) -> Answer {
-        match self.parts().slot(part) {
+    pub fn ask(&self, piece_id: PieceId, prefix: u64) -> Answer {
+        match self.in_memory().slot(piece_id) {
             Some(Slot::Loaded(piece)) if !piece.contains(prefix) => Answer::No,
-            Some(Slot::Unloaded) => Answer::Unloaded(part),
+            Some(Slot::Unloaded) => Answer::Unloaded(piece_id),
             _ => Answer::Maybe,
         }
     }
@@ -312,8 +312,8 @@ impl Run {
         ordinals: &mut Vec<u32>,
         found: &mut Vec<ContainerId>,
     ) -> Option<bool> {
-        let parts = self.parts();
-        let Some(Slot::Loaded(LoadedPiece::Signatures(table))) = parts.pieces.get(piece) else {
+        let in_memory = self.in_memory();
+        let Some(Slot::Loaded(LoadedPiece::Signatures(table))) = in_memory.pieces.get(piece) else {
             return None;
         };
         ordinals.clear();
@@ -323,12 +323,12 @@ impl Run {
         Some(has_more)
     }
 
-    /// Whether the loaded parts know an entry of this page, as they must.
+    /// Whether the loaded pieces know an entry of this page, as they must.
     #[must_use]
     pub fn knows(&self, page: usize, entry: Entry) -> bool {
         let piece = page / self.table.pages_per_piece as usize;
         let denies =
-            |hooks_only| self.ask(self.part_for(piece, hooks_only), entry.prefix) == Answer::No;
+            |hooks_only| self.ask(self.piece_for(piece, hooks_only), entry.prefix) == Answer::No;
         if denies(false) || is_hook(entry.prefix) && denies(true) {
             return false;
         }
@@ -406,7 +406,7 @@ fn pages_among(fences: &[u64], prefix: u64) -> Range<usize> {
 /// prefix would be if they were exactly so, and widens from there: a step or two for honest
 /// prefixes, logarithmically many for any.
 fn partition_near(fences: &[u64], prefix: u64, before: impl Fn(u64) -> bool) -> usize {
-    let is_before = |place: usize| fences.get(place).is_some_and(|fence| before(*fence));
+    let is_before = |index: usize| fences.get(index).is_some_and(|fence| before(*fence));
     let guess = match (fences.first(), fences.last()) {
         (Some(first), Some(last)) if last > first => {
             let share = (prefix.clamp(*first, *last) - first) as f64 / (last - first) as f64;

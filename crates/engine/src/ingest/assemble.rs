@@ -231,7 +231,7 @@ impl Assembler<'_> {
             }
         };
         let batch = ChunkBatch {
-            places: message.places(),
+            ranges: message.ranges(),
             buffer: std::mem::take(&mut message.buffer),
             fingerprints: message.fingerprints.clone(),
         };

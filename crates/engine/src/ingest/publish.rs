@@ -166,7 +166,7 @@ impl Backup<'_> {
         read: impl FnOnce(&StreamContext<'_>, &mut StreamWriter) -> Result<StreamOutcome>,
     ) -> Result<BackupReport> {
         let components: Vec<Vec<u8>> = path::components(name).map(<[u8]>::to_vec).collect();
-        if components.is_empty() || components.iter().any(|part| part == b"..") {
+        if components.is_empty() || components.iter().any(|component| component == b"..") {
             return Err(Error::invalid("the stream needs a file name"));
         }
         let names = vec![format!("/{}", path::display(&components.join(&b'/')))];

@@ -127,7 +127,7 @@ pub fn run(
 impl Message {
     /// Where its chunks lie in the buffer, in order.
     #[must_use]
-    pub fn places(&self) -> Vec<Range<usize>> {
+    pub fn ranges(&self) -> Vec<Range<usize>> {
         let of_data = |element: &Element| match element {
             Element::Data { start, length } => Some(*start..*start + *length),
             Element::Hole { .. } | Element::End(_) => None,
@@ -282,8 +282,8 @@ impl FileReader<'_> {
         self.unchunked = 0;
         let mut message = std::mem::replace(&mut self.message, next);
         let mut fingerprints = Vec::with_capacity(message.elements.len());
-        let places = message.places();
-        let chunks: Vec<&[u8]> = places.into_iter().map(|place| &message.buffer[place]).collect();
+        let ranges = message.ranges();
+        let chunks: Vec<&[u8]> = ranges.into_iter().map(|range| &message.buffer[range]).collect();
         self.repository.fingerprinter().data_batch(&chunks, &mut fingerprints);
         message.fingerprints = fingerprints;
         let stopped = |_| Error::new(ErrorKind::Interrupted, "the backup has stopped");

@@ -1,6 +1,6 @@
 //! Where each source path stands in the snapshot.
 //!
-//! An absolute path keeps its place from the root; a relative one keeps its relative place; the
+//! An absolute path stands below the root as on disk, a relative one as it is written; the
 //! current directory itself is the snapshot's root. A relative path that leads upwards is made
 //! absolute. Directories between the root and a source hold only what leads to sources. A source
 //! below another source is part of it.
@@ -25,24 +25,24 @@ pub struct SourceTree {
 
 /// One source, and where it stands.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct PlacedSource {
+pub struct ArrangedSource {
     /// Where it is on disk.
     pub path: PathBuf,
     /// Where it stands in the snapshot: "/" and the components.
-    pub place: Vec<u8>,
+    pub tree_path: Vec<u8>,
 }
 
 /// Arranges the source paths; sources below others are dropped.
-pub fn arrange(paths: &[PathBuf]) -> Result<(SourceTree, Vec<PlacedSource>)> {
+pub fn arrange(paths: &[PathBuf]) -> Result<(SourceTree, Vec<ArrangedSource>)> {
     let mut root = SourceTree::default();
     let mut sources = Vec::new();
-    let mut placed = Vec::new();
+    let mut found = Vec::new();
     for path in paths {
-        placed.push(place(path)?);
+        found.push(components_of(path)?);
     }
-    // Shorter places first, so that a source is met before those below it.
-    placed.sort_by_key(|(components, _)| components.len());
-    for (components, path) in placed {
+    // Shorter paths first, so that a source is met before those below it.
+    found.sort_by_key(|(components, _)| components.len());
+    for (components, path) in found {
         insert(&mut root, &components, path, &mut sources)?;
     }
     Ok((root, sources))
@@ -50,17 +50,17 @@ pub fn arrange(paths: &[PathBuf]) -> Result<(SourceTree, Vec<PlacedSource>)> {
 
 /// Whether the walk meets the sources in the order in which the tree has them.
 #[must_use]
-pub fn are_in_tree_order(sources: &[PlacedSource]) -> bool {
-    let components = |source: &PlacedSource| -> Vec<Vec<u8>> {
-        path::components(&source.place).map(<[u8]>::to_vec).collect()
+pub fn are_in_tree_order(sources: &[ArrangedSource]) -> bool {
+    let components = |source: &ArrangedSource| -> Vec<Vec<u8>> {
+        path::components(&source.tree_path).map(<[u8]>::to_vec).collect()
     };
     sources.windows(2).all(|pair| components(&pair[0]) < components(&pair[1]))
 }
 
 /// Components with the path on disk that each of them stands for, and the source's path.
-type Placed = (Vec<(Vec<u8>, PathBuf)>, PathBuf);
+type SourceComponents = (Vec<(Vec<u8>, PathBuf)>, PathBuf);
 
-fn place(path: &Path) -> Result<Placed> {
+fn components_of(path: &Path) -> Result<SourceComponents> {
     let mut clean = PathBuf::new();
     for component in path.components() {
         match component {
@@ -68,7 +68,7 @@ fn place(path: &Path) -> Result<Placed> {
             Component::ParentDir => {
                 let absolute =
                     path.canonicalize().context(|| format!("the source {}", path.display()))?;
-                return place(&absolute);
+                return components_of(&absolute);
             }
             other => clean.push(other),
         }
@@ -91,16 +91,16 @@ fn insert(
     root: &mut SourceTree,
     components: &[(Vec<u8>, PathBuf)],
     path: PathBuf,
-    sources: &mut Vec<PlacedSource>,
+    sources: &mut Vec<ArrangedSource>,
 ) -> Result<()> {
     let mut node = root;
-    let mut place = Vec::new();
+    let mut tree_path = Vec::new();
     for (name, on_disk) in components {
         if node.source.is_some() {
             return Ok(());
         }
-        place.push(b'/');
-        place.extend_from_slice(name);
+        tree_path.push(b'/');
+        tree_path.extend_from_slice(name);
         node = node.children.entry(name.clone()).or_default();
         node.path = Some(on_disk.clone());
     }
@@ -119,11 +119,11 @@ fn insert(
             ))
         };
     }
-    if place.is_empty() {
-        place.push(b'/');
+    if tree_path.is_empty() {
+        tree_path.push(b'/');
     }
     node.source = Some(sources.len());
-    sources.push(PlacedSource { path, place });
+    sources.push(ArrangedSource { path, tree_path });
     Ok(())
 }
 
@@ -131,25 +131,28 @@ fn insert(
 mod tests {
     use super::*;
 
-    fn places(paths: &[&str]) -> Vec<String> {
+    fn tree_paths(paths: &[&str]) -> Vec<String> {
         let paths: Vec<PathBuf> = paths.iter().map(PathBuf::from).collect();
         let (_, sources) = arrange(&paths).unwrap();
-        sources.iter().map(|source| String::from_utf8_lossy(&source.place).into_owned()).collect()
+        sources
+            .iter()
+            .map(|source| String::from_utf8_lossy(&source.tree_path).into_owned())
+            .collect()
     }
 
     #[test]
     fn sources_keep_their_places() {
-        assert_eq!(places(&["."]), ["/"]);
-        assert_eq!(places(&["/"]), ["/"]);
-        assert_eq!(places(&["./a/./b", "/c"]), ["/c", "/a/b"]);
-        assert_eq!(places(&["/usr/lib/..//lib"]), ["/usr/lib"]);
+        assert_eq!(tree_paths(&["."]), ["/"]);
+        assert_eq!(tree_paths(&["/"]), ["/"]);
+        assert_eq!(tree_paths(&["./a/./b", "/c"]), ["/c", "/a/b"]);
+        assert_eq!(tree_paths(&["/usr/lib/..//lib"]), ["/usr/lib"]);
     }
 
     #[test]
     fn a_source_below_another_is_part_of_it() {
-        assert_eq!(places(&["/a/b/c", "/a", "/a/b"]), ["/a"]);
-        assert_eq!(places(&["x", ".", "y/z"]), ["/"]);
-        assert_eq!(places(&["/a", "/a"]), ["/a"]);
+        assert_eq!(tree_paths(&["/a/b/c", "/a", "/a/b"]), ["/a"]);
+        assert_eq!(tree_paths(&["x", ".", "y/z"]), ["/"]);
+        assert_eq!(tree_paths(&["/a", "/a"]), ["/a"]);
     }
 
     #[test]

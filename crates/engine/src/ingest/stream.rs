@@ -8,7 +8,7 @@ use super::Selection;
 use super::assemble::{Assembled, Assembler, Cursor, SystemNames};
 use super::left_out::LeftOut;
 use super::read::{self, ReadJob, Work};
-use super::source_tree::PlacedSource;
+use super::source_tree::ArrangedSource;
 use super::walk::{self, BUNDLES_MAX, Item, Walk, WalkContext};
 use crate::chunk_store::StreamWriter;
 use crate::job::Job;
@@ -40,7 +40,7 @@ pub struct StreamContext<'a> {
 /// What the streams of a backup of files share.
 pub struct PathsContext<'a> {
     /// The sources.
-    pub sources: &'a [PlacedSource],
+    pub sources: &'a [ArrangedSource],
     /// Hands out the numbers of sources.
     pub next: &'a (dyn Fn() -> Option<usize> + Sync),
     /// What to leave out.

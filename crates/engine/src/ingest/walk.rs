@@ -13,7 +13,7 @@ use super::Selection;
 use super::attributes::{self, AttributeSource};
 use super::left_out::LeftOut;
 use super::read::{BATCHED_FILE_BYTES, FileTask, MESSAGE_BYTES, Message, ReadJob, Work};
-use super::source_tree::PlacedSource;
+use super::source_tree::ArrangedSource;
 use crate::environment::open_files_max;
 use crate::job::Job;
 use crate::repository::Repository;
@@ -113,8 +113,8 @@ pub struct Walk<'a> {
     linked: HashSet<(u64, u64)>,
     device: u64,
     left_out: LeftOut,
-    /// Of a source with a relative place: how long that is, and the absolute path it stands for.
-    /// Patterns may be meant for either.
+    /// Of a source with a relative path: how long its path in the tree is, and the absolute path it
+    /// stands for. Patterns may be meant for either.
     absolute: Option<(usize, Vec<u8>)>,
 }
 
@@ -129,7 +129,7 @@ struct Batch {
 /// An entry of the parent, and the place of its first chunk in the parent's tree.
 type Known = (Entry, u64);
 
-/// The parent's directory at the place being walked, if it has one.
+/// The parent's directory at the path being walked, if it has one.
 type ParentDirectory = Option<DirectoryCursor>;
 
 impl<'a> Walk<'a> {
@@ -158,25 +158,26 @@ impl<'a> Walk<'a> {
     pub fn source(
         &mut self,
         number: usize,
-        source: &PlacedSource,
+        source: &ArrangedSource,
         parent_root: Option<Reference>,
     ) -> Result<()> {
-        let above = self.parent_of(parent_root, &source.place);
+        let above = self.parent_of(parent_root, &source.tree_path);
         match self.top(source, above) {
-            Err(error) if is_about_source(&error) => self.problem(&source.place, error)?,
+            Err(error) if is_about_source(&error) => self.problem(&source.tree_path, error)?,
             other => other?,
         }
         self.close_batch()?;
         self.send(Item::SourceDone(number))
     }
 
-    fn top(&mut self, source: &PlacedSource, above: Option<Known>) -> Result<()> {
+    fn top(&mut self, source: &ArrangedSource, above: Option<Known>) -> Result<()> {
         let on_disk = source.path.as_path();
         let stat = rustix::fs::lstat(on_disk)
             .map_err(|errno| Error::io(on_disk.display().to_string(), errno.into()))?;
         self.device = stat.st_dev;
         self.absolute = absolute_form(source);
-        let name = source.place.rsplit(|byte| *byte == b'/').next().unwrap_or_default().to_vec();
+        let name =
+            source.tree_path.rsplit(|byte| *byte == b'/').next().unwrap_or_default().to_vec();
         let entry = attributes::entry_of(name, &stat);
         let (directory, file_name) = match (on_disk.parent(), on_disk.file_name()) {
             (Some(directory), Some(file_name)) if entry.kind != EntryKind::Directory => {
@@ -189,16 +190,16 @@ impl<'a> Walk<'a> {
         if entry.kind == EntryKind::Directory {
             let parent = self.parent_directory(above.as_ref());
             // Readers count from the root of the snapshot.
-            let depth = path::components(&source.place).count();
-            return self.directory(Arc::new(handle), &source.place, entry, parent, depth);
+            let depth = path::components(&source.tree_path).count();
+            return self.directory(Arc::new(handle), &source.tree_path, entry, parent, depth);
         }
-        self.entry(&Arc::new(handle), file_name, &source.place, entry, above)
+        self.entry(&Arc::new(handle), file_name, &source.tree_path, entry, above)
     }
 
     fn directory(
         &mut self,
         handle: Arc<OwnedFd>,
-        place: &[u8],
+        tree_path: &[u8],
         mut entry: Entry,
         mut parent: ParentDirectory,
         depth: usize,
@@ -208,20 +209,20 @@ impl<'a> Walk<'a> {
         }
         let names = match self.names(&handle) {
             Ok(names) => names,
-            Err(error) => return self.problem(place, error),
+            Err(error) => return self.problem(tree_path, error),
         };
         entry.xattrs = match attributes::xattrs(AttributeSource::Open(handle.as_fd())) {
             Ok(xattrs) => xattrs,
             Err(error) => {
-                self.problem(place, error)?;
+                self.problem(tree_path, error)?;
                 Vec::new()
             }
         };
-        self.context.job.progress.set_current(&path::display(place));
+        self.context.job.progress.set_current(&path::display(tree_path));
         self.send(Item::Enter(entry))?;
         for name in names {
             self.context.job.interrupt.check()?;
-            let child = path::join(place, &name);
+            let child = path::join(tree_path, &name);
             match self.child(&handle, OsStr::from_bytes(&name), &child, &mut parent, depth) {
                 Err(error) if is_about_source(&error) => self.problem(&child, error)?,
                 other => other?,
@@ -262,7 +263,7 @@ impl<'a> Walk<'a> {
         &mut self,
         directory: &Arc<OwnedFd>,
         name: &OsStr,
-        place: &[u8],
+        tree_path: &[u8],
         parent: &mut ParentDirectory,
         depth: usize,
     ) -> Result<()> {
@@ -274,28 +275,28 @@ impl<'a> Walk<'a> {
         let is_directory = entry.kind == EntryKind::Directory;
         let selection = self.context.selection;
         let absolute = self.absolute.as_ref().map(|(length, above)| {
-            let below = place.get(*length..).unwrap_or_default();
+            let below = tree_path.get(*length..).unwrap_or_default();
             path::join(above, below.strip_prefix(b"/").unwrap_or(below))
         });
-        if selection.excludes.matches_either(place, absolute.as_deref(), is_directory) {
+        if selection.excludes.matches_either(tree_path, absolute.as_deref(), is_directory) {
             self.left_out.matched_items += 1;
             self.left_out.matched_bytes += entry.size;
-            self.context.job.observer.item(&path::display(place), "excluded");
+            self.context.job.observer.item(&path::display(tree_path), "excluded");
             return Ok(());
         }
         if selection.exclude_larger_than_bytes.is_some_and(|most| entry.size > most) {
             self.left_out.large_files += 1;
             self.left_out.large_bytes += entry.size;
-            self.context.job.observer.item(&path::display(place), "excluded");
+            self.context.job.observer.item(&path::display(tree_path), "excluded");
             return Ok(());
         }
         if is_directory && selection.store == Some((stat.st_dev, stat.st_ino)) {
-            self.context.job.observer.item(&path::display(place), "left out: the store");
+            self.context.job.observer.item(&path::display(tree_path), "left out: the store");
             return Ok(());
         }
         let known = self.known(parent, name.as_bytes());
         if !is_directory {
-            return self.entry(directory, name, place, entry, known);
+            return self.entry(directory, name, tree_path, entry, known);
         }
         if selection.one_file_system && stat.st_dev != self.device {
             // The mount point itself is kept, empty.
@@ -305,14 +306,14 @@ impl<'a> Walk<'a> {
         }
         let handle = Arc::new(open_directory(&**directory, name, true)?);
         let parent = self.parent_directory(known.as_ref());
-        self.directory(handle, place, entry, parent, depth + 1)
+        self.directory(handle, tree_path, entry, parent, depth + 1)
     }
 
     fn entry(
         &mut self,
         directory: &Arc<OwnedFd>,
         name: &OsStr,
-        place: &[u8],
+        tree_path: &[u8],
         mut entry: Entry,
         known: Option<Known>,
     ) -> Result<()> {
@@ -333,13 +334,13 @@ impl<'a> Walk<'a> {
         if entry.links > 1 {
             if self.linked.contains(&(entry.device, entry.inode)) {
                 entry.xattrs = self.xattrs_by_path(directory, name)?;
-                return self.send(Item::Linked { path: place.to_vec(), entry });
+                return self.send(Item::Linked { path: tree_path.to_vec(), entry });
             }
             if self.linked.len() < LINKS_MAX {
                 self.linked.insert((entry.device, entry.inode));
             }
         }
-        self.read(directory, name, place, entry, known.is_some())
+        self.read(directory, name, tree_path, entry, known.is_some())
     }
 
     fn other(&self, directory: &Arc<OwnedFd>, name: &OsStr, entry: &mut Entry) -> Result<()> {
@@ -370,7 +371,7 @@ impl<'a> Walk<'a> {
         &mut self,
         directory: &Arc<OwnedFd>,
         name: &OsStr,
-        place: &[u8],
+        tree_path: &[u8],
         entry: Entry,
         known: bool,
     ) -> Result<()> {
@@ -378,7 +379,7 @@ impl<'a> Walk<'a> {
             .map_err(|_| Error::new(ErrorKind::Source, "its name holds a zero byte"))?;
         let size = entry.size;
         let task = FileTask { directory: Arc::clone(directory), name, entry: entry.clone() };
-        let item = Item::Read { path: place.to_vec(), entry, known };
+        let item = Item::Read { path: tree_path.to_vec(), entry, known };
         if size > BATCHED_FILE_BYTES {
             self.close_batch()?;
             let results = self.open_job()?;
@@ -456,18 +457,18 @@ impl<'a> Walk<'a> {
     }
 
     /// Reports what cannot be saved and goes on; an error if nothing is wrong with it.
-    fn problem(&self, place: &[u8], error: Error) -> Result<()> {
+    fn problem(&self, tree_path: &[u8], error: Error) -> Result<()> {
         if error.kind() == ErrorKind::Exhausted {
-            return Err(error.context(path::display(place)));
+            return Err(error.context(path::display(tree_path)));
         }
         self.context.errors.fetch_add(1, Ordering::Relaxed);
-        self.context.job.observer.problem(&path::display(place), &error);
+        self.context.job.observer.problem(&path::display(tree_path), &error);
         Ok(())
     }
 
-    /// The parent's entry at a place; what cannot be read of the parent only costs time.
-    fn parent_of(&mut self, root: Option<Reference>, place: &[u8]) -> Option<Known> {
-        self.parent.as_mut()?.resolve_place(root?, place).ok()
+    /// The parent's entry at a path; what cannot be read of the parent only costs time.
+    fn parent_of(&mut self, root: Option<Reference>, tree_path: &[u8]) -> Option<Known> {
+        self.parent.as_mut()?.resolve_place(root?, tree_path).ok()
     }
 
     fn parent_directory(&mut self, directory: Option<&Known>) -> ParentDirectory {
@@ -485,12 +486,12 @@ impl<'a> Walk<'a> {
     }
 }
 
-/// How long a source's place is, and its absolute path if it has another place than that.
-fn absolute_form(source: &PlacedSource) -> Option<(usize, Vec<u8>)> {
+/// How long a source's path in the tree is, and its absolute path if that is another.
+fn absolute_form(source: &ArrangedSource) -> Option<(usize, Vec<u8>)> {
     let absolute = std::path::absolute(&source.path).ok()?;
     let absolute: PathBuf = absolute.components().collect();
     let absolute = absolute.into_os_string().into_encoded_bytes();
-    (absolute != source.place).then_some((source.place.len(), absolute))
+    (absolute != source.tree_path).then_some((source.tree_path.len(), absolute))
 }
 
 const CACHE_TAG: &str = "CACHEDIR.TAG";
@@ -542,7 +543,7 @@ pub fn stopped() -> Error {
 /// left out.
 pub fn run(
     mut walk: Walk<'_>,
-    sources: &[PlacedSource],
+    sources: &[ArrangedSource],
     next: &dyn Fn() -> Option<usize>,
     parent_root: Option<Reference>,
 ) -> LeftOut {

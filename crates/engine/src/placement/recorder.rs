@@ -93,7 +93,7 @@ pub struct PlacementRecorder {
     kept: VecDeque<Kept>,
     page: PlacementPage,
     page_chunks: u64,
-    places: HashMap<ContainerId, u32>,
+    ordinals: HashMap<ContainerId, u32>,
     map: PlacementMap,
     /// How containers are used, and how frames are: the latter by their names, with what these
     /// stand for.
@@ -116,7 +116,7 @@ impl PlacementRecorder {
             kept: VecDeque::new(),
             page: PlacementPage::default(),
             page_chunks: 0,
-            places: HashMap::new(),
+            ordinals: HashMap::new(),
             map: PlacementMap::default(),
             uses: ContainerUse::new(),
             frame_uses: ContainerUse::new(),
@@ -305,11 +305,11 @@ impl PlacementRecorder {
         }
         let container = run.container.map(|container| {
             let next = self.page.containers.len() as u32;
-            let place = *self.places.entry(container).or_insert(next);
-            if place == next {
+            let ordinal = *self.ordinals.entry(container).or_insert(next);
+            if ordinal == next {
                 self.page.containers.push(container);
             }
-            place
+            ordinal
         });
         self.page_chunks += run.chunks;
         match self.page.runs.last_mut() {
@@ -333,7 +333,7 @@ impl PlacementRecorder {
             return false;
         };
         let container =
-            last.container.and_then(|place| self.page.containers.get(place as usize).copied());
+            last.container.and_then(|ordinal| self.page.containers.get(ordinal as usize).copied());
         let goes_on = container == next.container && last.frame == next.frame;
         let runs = self.page.runs.len();
         let cuts = || {
@@ -360,7 +360,7 @@ impl PlacementRecorder {
 
     fn close_page(&mut self, put: &mut PutNode<'_>) -> Result<()> {
         let page = std::mem::take(&mut self.page);
-        self.places.clear();
+        self.ordinals.clear();
         let chunks = std::mem::take(&mut self.page_chunks);
         if chunks == 0 {
             return Ok(());

@@ -318,8 +318,8 @@ fn cannot_open(store: &dyn Store, refused: usize, mut problems: Vec<(KeyId, Erro
         return problems.swap_remove(at).1;
     }
     if refused == 0 && problems.is_empty() {
-        let place = store.describe();
-        return Error::damaged(format!("{place}: all key slots are missing"));
+        let description = store.describe();
+        return Error::damaged(format!("{description}: all key slots are missing"));
     }
     let (left_behind, problems): (Vec<Error>, Vec<Error>) = problems
         .into_iter()

@@ -274,10 +274,10 @@ impl Dumping<'_> {
         static ZEROS: [u8; 65536] = [0; 65536];
         while self.position < end {
             self.job.interrupt.check()?;
-            let part = (end - self.position).min(ZEROS.len() as u64);
-            self.out.write_all(&ZEROS[..part as usize]).context(|| "writing the output")?;
-            self.position += part;
-            self.job.progress.add(0, part);
+            let length = (end - self.position).min(ZEROS.len() as u64);
+            self.out.write_all(&ZEROS[..length as usize]).context(|| "writing the output")?;
+            self.position += length;
+            self.job.progress.add(0, length);
         }
         Ok(())
     }

@@ -149,14 +149,14 @@ impl Comparison {
 }
 
 /// What is to be written of a file.
-pub enum Parts {
+pub enum Wanted {
     /// Everything.
     All(ExtentWalk),
     /// What differs.
     Differing(Comparison),
 }
 
-impl Parts {
+impl Wanted {
     /// The next extent to be written.
     pub fn next(&mut self, reader: &TreeReader) -> Result<Option<(u64, Extent)>> {
         match self {

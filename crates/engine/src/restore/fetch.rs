@@ -36,7 +36,7 @@ pub trait Sink: Sync {
 
 /// A piece that could not be read where it was said to lie.
 pub struct Lost {
-    /// The piece, as a place in the window.
+    /// The piece, as an index into the window.
     pub piece: usize,
     /// Why.
     pub reason: Arc<(ErrorKind, String)>,
@@ -306,7 +306,7 @@ impl<S: Sink> Work<'_, S> {
     fn verify(&self, frame: usize, plain: &[u8], good: &mut Vec<Piece>) {
         let range = self.pieces_of(frame);
         let pieces = &self.window.pieces[range.clone()];
-        // Pieces at the same place are the same chunk, computed once.
+        // Pieces at the same offset are the same chunk, computed once.
         let groups = pieces.chunk_by(|a, b| a.chunk_offset == b.chunk_offset);
         let chunks = groups.clone().map(|same| same[0].descriptor());
         let holds = verify::each(plain, chunks, self.repository.fingerprinter());

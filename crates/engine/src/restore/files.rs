@@ -1,6 +1,6 @@
 //! Plans files: what is to be written of each, and which are other names of one file.
 
-use super::existing::{Comparison, Parts};
+use super::existing::{Comparison, Wanted};
 use super::item::{self, Decision};
 use super::metadata::{Attributes, Present};
 use super::output::{self, OutputFile, Plan};
@@ -225,14 +225,14 @@ impl Restorer<'_> {
     }
 
     fn new_file(&mut self, directory: &Arc<Directory>, entry: &Entry) -> Result<()> {
-        let parts = Parts::All(ExtentWalk::new(entry.content, entry.size)?);
+        let wanted = Wanted::All(ExtentWalk::new(entry.content, entry.size)?);
         if self.options.dry_run {
             self.report.bytes_written += entry.size;
             self.job.progress.add(1, entry.size);
             self.job.observer.item(&self.here(), "would be restored");
             return Ok(());
         }
-        self.write_file(directory, entry, parts, None)
+        self.write_file(directory, entry, wanted, None)
     }
 
     /// A file is there: only what differs is written, unless it cannot or must not be changed in
@@ -275,8 +275,8 @@ impl Restorer<'_> {
         let file = Arc::new(File::from(opened));
         let comparison = self.comparison(entry, &file, &stat)?;
         if writable && stat.st_nlink == 1 {
-            let parts = Parts::Differing(comparison);
-            return self.write_file(directory, entry, parts, Some((file, stat)));
+            let wanted = Wanted::Differing(comparison);
+            return self.write_file(directory, entry, wanted, Some((file, stat)));
         }
         let differing = self.differing_bytes(comparison)?;
         if differing == 0 && stat.st_size as u64 == entry.size {
@@ -312,7 +312,7 @@ impl Restorer<'_> {
         &mut self,
         directory: &Arc<Directory>,
         entry: &Entry,
-        mut parts: Parts,
+        mut wanted: Wanted,
         existing: Option<(Arc<File>, Stat)>,
     ) -> Result<()> {
         let in_place = existing.is_some();
@@ -332,12 +332,12 @@ impl Restorer<'_> {
         self.links.remember(entry, directory, Some(Arc::clone(&file)));
         let sparse = self.options.sparse || entry.sparse;
         // Only the parts that differ of a file that is there: their places are not known.
-        let mut place = matches!(parts, Parts::All(_)).then_some(self.place);
+        let mut place = matches!(wanted, Wanted::All(_)).then_some(self.place);
         self.current = Some((Arc::clone(&file), None));
         let mut fetched = 0u64;
         while !file.has_failed() {
             self.job.interrupt.check()?;
-            match parts.next(&self.reader) {
+            match wanted.next(&self.reader) {
                 Ok(Some((offset, extent))) if extent.is_hole() => {
                     file.zero(&self.shared, offset, extent.length, sparse)?;
                 }
@@ -351,7 +351,7 @@ impl Restorer<'_> {
                 Err(error) => file.fail(error),
             }
         }
-        file.ledger.settle_bytes(parts.equal_bytes());
+        file.ledger.settle_bytes(wanted.equal_bytes());
         self.job.progress.add(0, entry.size.saturating_sub(fetched));
         self.current_number()?;
         self.current = None;

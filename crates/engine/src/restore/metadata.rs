@@ -141,11 +141,16 @@ impl Applier {
             }
         }
         // The kernel has no way to set attributes relative to a directory; this path is one.
-        let mut place = format!("/proc/self/fd/{}/", directory.as_raw_fd()).into_bytes();
-        place.extend_from_slice(name);
+        let mut descriptor_path = format!("/proc/self/fd/{}/", directory.as_raw_fd()).into_bytes();
+        descriptor_path.extend_from_slice(name);
         for (attribute, value) in self.wanted_xattrs(wanted) {
             let empty = XattrFlags::empty();
-            let set = rustix::fs::lsetxattr(place.as_slice(), attribute.as_slice(), value, empty);
+            let set = rustix::fs::lsetxattr(
+                descriptor_path.as_slice(),
+                attribute.as_slice(),
+                value,
+                empty,
+            );
             self.set(attribute, set, path)?;
         }
         if !is_symlink {
@@ -234,8 +239,8 @@ fn set_mode_by_name(directory: BorrowedFd<'_>, name: &[u8], mode: u32) -> Result
             "the item was replaced by a link during the restore",
         ));
     }
-    let place = format!("/proc/self/fd/{}", item.as_fd().as_raw_fd());
-    rustix::fs::chmod(place, Mode::from_raw_mode(mode)).map_err(wrong)
+    let descriptor_path = format!("/proc/self/fd/{}", item.as_fd().as_raw_fd());
+    rustix::fs::chmod(descriptor_path, Mode::from_raw_mode(mode)).map_err(wrong)
 }
 
 /// Removes user attributes and access control lists that the snapshot does not have. What cannot

@@ -420,9 +420,9 @@ fn write_zeros(file: &File, shared: &Shared, offset: u64, length: u64) -> Result
     let mut position = offset;
     while position < end {
         shared.job.interrupt.check()?;
-        let part = (end - position).min(ZEROS.len() as u64) as usize;
-        file.write_all_at(&ZEROS[..part], position).context(|| "writing the file")?;
-        position += part as u64;
+        let length = (end - position).min(ZEROS.len() as u64) as usize;
+        file.write_all_at(&ZEROS[..length], position).context(|| "writing the file")?;
+        position += length as u64;
     }
     Ok(())
 }

@@ -1,9 +1,9 @@
 //! Chunks that were read before their turn, for an output that is written from its beginning to its
 //! end.
 //!
-//! Invariants: what lies in the stash was verified; a chunk that a read serves in several places is
-//! held once and lent to all of them; what has been taken is gone; nothing takes the place of what
-//! has not been.
+//! Invariants: what lies in the stash was verified; a chunk that a read serves at several offsets
+//! is held once and lent to all of them; what has been taken is gone; nothing takes the place of
+//! what has not been.
 
 use super::fetch::Sink;
 use super::ledger::Ledger;
@@ -12,7 +12,7 @@ use onefold_types::{Result, bug, invariant};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// A part of a buffer that several places may share.
+/// A range of a buffer that several offsets may share.
 #[derive(Clone)]
 struct Slice {
     buffer: Arc<Vec<u8>>,
@@ -20,7 +20,7 @@ struct Slice {
     length: usize,
 }
 
-/// Bytes by their place in the output.
+/// Bytes by their offset in the output.
 #[derive(Default)]
 pub struct Stash {
     slices: Mutex<BTreeMap<u64, Slice>>,

@@ -64,7 +64,7 @@ pub struct Leaving {
 /// A directory on the way down.
 struct Level {
     name: Vec<u8>,
-    place: Place,
+    state: DirectoryState,
     entry: Entry,
     attributes: Attributes,
     set_attributes: bool,
@@ -85,7 +85,7 @@ struct Level {
 }
 
 #[derive(Clone)]
-enum Place {
+enum DirectoryState {
     /// To be made once something in it is selected.
     Wanted,
     Open(Arc<Directory>),
@@ -181,7 +181,7 @@ impl Restorer<'_> {
         let level = Level {
             name: Vec::new(),
             extra: self.names_there(&target, is_directory && self.options.include.is_empty()),
-            place: Place::Open(target),
+            state: DirectoryState::Open(target),
             entry: Entry::default(),
             attributes,
             set_attributes: is_directory && created && !root.name.is_empty(),
@@ -334,7 +334,7 @@ impl Restorer<'_> {
         let content = entry.content;
         self.stack.push(Level {
             name: entry.name.clone(),
-            place: Place::Wanted,
+            state: DirectoryState::Wanted,
             attributes: self.owners.attributes(&entry),
             stated: Some(entry.totals),
             entry,
@@ -363,25 +363,26 @@ impl Restorer<'_> {
     pub(super) fn directory(&mut self) -> Option<Arc<Directory>> {
         let mut above = None;
         for position in 0..self.stack.len() {
-            match self.stack[position].place.clone() {
-                Place::Open(directory) => above = Some(directory),
-                Place::Blocked => return None,
-                Place::Wanted => {
+            match self.stack[position].state.clone() {
+                DirectoryState::Open(directory) => above = Some(directory),
+                DirectoryState::Blocked => return None,
+                DirectoryState::Wanted => {
                     let parent = above.take()?;
                     match self.make_directory(&parent, position) {
                         Ok(Some(directory)) => {
-                            self.stack[position].place = Place::Open(Arc::clone(&directory));
+                            self.stack[position].state =
+                                DirectoryState::Open(Arc::clone(&directory));
                             above = Some(directory);
                         }
                         Ok(None) => {
                             self.report.files_skipped += 1;
-                            self.stack[position].place = Place::Blocked;
+                            self.stack[position].state = DirectoryState::Blocked;
                             return None;
                         }
                         Err(error) => {
                             let item = parent.display_of(&self.stack[position].name);
                             self.problem(&item, &error);
-                            self.stack[position].place = Place::Blocked;
+                            self.stack[position].state = DirectoryState::Blocked;
                             return None;
                         }
                     }
@@ -519,7 +520,7 @@ impl Restorer<'_> {
             let what = format!("{met} items were met in it and below, and it names {stated}");
             self.problem(&item, &Error::damaged(what));
         }
-        if let Place::Open(directory) = &level.place {
+        if let DirectoryState::Open(directory) = &level.state {
             if level.whole {
                 let extra = std::mem::take(&mut level.extra);
                 extra.into_iter().for_each(|name| self.delete_extra(directory, &name));

@@ -1,7 +1,7 @@
 //! A window: the chunks that are restored as one, and the frames that hold them.
 //!
 //! Chunks are collected in the order of the files. Files can be written anywhere, so their window
-//! is sorted by container, frame and place, and each frame is read and opened exactly once per
+//! is sorted by container, frame and offset, and each frame is read and opened exactly once per
 //! window, however many files need it and however often (forward assembly with the window as the
 //! assembly area; S2.8). For an output that has to be written in order, or where it is asked for,
 //! an engine of [`onefold_policy::restore_plan`] says what is read when.
@@ -22,7 +22,7 @@ use std::ops::Range;
 /// Chunks that are planned as one at least, however little memory is left.
 const CHUNKS_MIN: usize = 1 << 12;
 
-/// One chunk wanted at one place.
+/// One chunk wanted at one offset of one output.
 #[derive(Clone, Copy, Debug)]
 pub struct Piece {
     /// The chunk's name.
@@ -31,7 +31,7 @@ pub struct Piece {
     pub file_offset: u64,
     /// Into which output.
     pub output: u32,
-    /// The frame that holds it, as a place in the window's list of frames.
+    /// The frame that holds it, as an index into the window's list of frames.
     pub frame: u32,
     /// Where it begins in the plain frame.
     pub chunk_offset: u32,
@@ -81,16 +81,16 @@ impl WindowShare {
 pub struct Window {
     pieces: Vec<Piece>,
     frames: Vec<NeededFrame>,
-    places: HashMap<(ContainerId, u32), u32>,
+    indices: HashMap<(ContainerId, u32), u32>,
     last: Option<(ContainerId, u32, u32)>,
 }
 
 /// Pieces in the order in which they are to be read.
 #[derive(Default)]
 pub struct SortedWindow {
-    /// Sorted by frame, then by place in the frame.
+    /// Sorted by frame, then by offset in the frame.
     pub pieces: Vec<Piece>,
-    /// Read after read; within one, by place in the container.
+    /// Read after read; within one, by frame number.
     pub frames: Vec<NeededFrame>,
     /// For each frame its first piece, and the number of pieces at the end.
     pub starts: Vec<usize>,
@@ -140,27 +140,27 @@ impl Window {
 
     fn frame(&mut self, location: &Location, number: u32) -> Result<u32> {
         let container = location.container;
-        if let Some((last, last_number, place)) = self.last
+        if let Some((last, last_number, index)) = self.last
             && last == container
             && last_number == number
         {
-            return Ok(place);
+            return Ok(index);
         }
-        let place = match self.places.get(&(container, number)) {
-            Some(place) => *place,
+        let index = match self.indices.get(&(container, number)) {
+            Some(index) => *index,
             None => {
                 let descriptor =
                     *location.section.frames.get(number as usize).ok_or_else(|| {
                         Error::damaged(format!("container {container} has no frame {number}"))
                     })?;
-                let place = self.frames.len() as u32;
+                let index = self.frames.len() as u32;
                 self.frames.push(NeededFrame { container, number, descriptor });
-                self.places.insert((container, number), place);
-                place
+                self.indices.insert((container, number), index);
+                index
             }
         };
-        self.last = Some((container, number, place));
-        Ok(place)
+        self.last = Some((container, number, index));
+        Ok(index)
     }
 
     /// Puts everything in the order in which an engine reads it.
@@ -172,8 +172,11 @@ impl Window {
         let collected = self.pieces.len();
         let mut sorted = SortedWindow::default();
         for read in &plan.reads {
-            let mut wanted: Vec<Piece> =
-                plan.places_of(read).iter().map(|&place| self.pieces[place as usize]).collect();
+            let mut wanted: Vec<Piece> = plan
+                .ordinals_of(read)
+                .iter()
+                .map(|&ordinal| self.pieces[ordinal as usize])
+                .collect();
             let number = |piece: &Piece| self.frames[piece.frame as usize].number;
             wanted.sort_unstable_by_key(|piece| (number(piece), piece.chunk_offset));
             let first = sorted.frames.len();
@@ -207,29 +210,29 @@ impl Window {
             let next = containers.len() as u32;
             *containers.entry(self.frames[frame as usize].container).or_insert(next)
         };
-        let place_of = |piece: &Piece| {
+        let entry_of = |piece: &Piece| {
             let next = chunks.len() as u32;
             let chunk = *chunks.entry((piece.frame, piece.chunk_offset)).or_insert(next);
             let container = number_of(piece.frame, &mut containers);
             PlanChunk { container, chunk, size_bytes: piece.length }
         };
-        self.pieces.iter().map(place_of).collect()
+        self.pieces.iter().map(entry_of).collect()
     }
 
     /// Puts everything in stored order: each container is read once.
     #[must_use]
     pub fn sort(mut self) -> SortedWindow {
         let mut order: Vec<u32> = (0..self.frames.len() as u32).collect();
-        order.sort_unstable_by_key(|&place| {
-            let frame = &self.frames[place as usize];
+        order.sort_unstable_by_key(|&index| {
+            let frame = &self.frames[index as usize];
             (frame.container, frame.number)
         });
         let mut ranks = vec![0u32; order.len()];
-        for (rank, &place) in order.iter().enumerate() {
-            ranks[place as usize] = rank as u32;
+        for (rank, &index) in order.iter().enumerate() {
+            ranks[index as usize] = rank as u32;
         }
         let frames: Vec<NeededFrame> =
-            order.iter().map(|&place| self.frames[place as usize]).collect();
+            order.iter().map(|&index| self.frames[index as usize]).collect();
         for piece in &mut self.pieces {
             piece.frame = ranks[piece.frame as usize];
         }
@@ -242,12 +245,12 @@ impl Window {
         }
         starts.push(self.pieces.len());
         let mut reads: Vec<Range<usize>> = Vec::new();
-        for (place, frame) in frames.iter().enumerate() {
+        for (index, frame) in frames.iter().enumerate() {
             match reads.last_mut() {
                 Some(last) if frames[last.start].container == frame.container => {
-                    last.end = place + 1;
+                    last.end = index + 1;
                 }
-                _ => reads.push(place..place + 1),
+                _ => reads.push(index..index + 1),
             }
         }
         SortedWindow { pieces: self.pieces, frames, starts, reads }

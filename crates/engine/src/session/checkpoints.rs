@@ -28,7 +28,7 @@ mod writing;
 
 pub(crate) use reading::read_all;
 pub use reading::{Ending, SMALL_READS_ALONE};
-pub use writing::{NEW_NAMES_MIN, PARTS_MAX, extend, extend_after, reseal, tidy};
+pub use writing::{NEW_NAMES_MIN, SMALL_COUNT_MAX, extend, extend_after, reseal, tidy};
 
 use crate::repository::Repository;
 use onefold_crypto::Purpose;
@@ -55,7 +55,7 @@ pub struct Checkpoints {
 }
 
 /// One checkpoint of a store.
-pub(crate) struct Part {
+pub(crate) struct ReadCheckpoint {
     pub(crate) id: CheckpointId,
     pub(crate) record: Checkpoint,
     stored_bytes: u64,
@@ -65,9 +65,9 @@ pub(crate) struct Part {
 
 /// The checkpoints of a store, one by one.
 #[derive(Default)]
-pub(crate) struct Parts {
+pub(crate) struct CheckpointSet {
     /// Those that open, newest first.
-    pub(crate) read: Vec<Part>,
+    pub(crate) read: Vec<ReadCheckpoint>,
     /// Those that others replace, and that nobody has removed yet.
     replaced: BTreeSet<CheckpointId>,
     /// Those that do not open, and why.
@@ -80,7 +80,9 @@ impl Checkpoints {
     ///
     /// Errors: `NewerFormat`, `KeysChanged`; those of the device.
     pub fn load(repository: &Repository) -> Result<Self> {
-        Ok(Self::of(Parts::load(repository)?.read.into_iter().map(|part| part.record)))
+        Ok(Self::of(
+            CheckpointSet::load(repository)?.read.into_iter().map(|checkpoint| checkpoint.record),
+        ))
     }
 
     /// What these say together.
@@ -168,7 +170,7 @@ impl Checkpoints {
     }
 }
 
-impl Parts {
+impl CheckpointSet {
     /// Reads the checkpoints, the newest first; those that it replaces are not read.
     pub(crate) fn load(repository: &Repository) -> Result<Self> {
         let mut listed = BTreeMap::new();
@@ -184,25 +186,25 @@ impl Parts {
             Err(error) if !is_passed_over(&error) => return Err(error),
             _ => {}
         }
-        let mut parts = Self::default();
+        let mut set = Self::default();
         let mut named = BTreeSet::new();
         for (id, stored_bytes) in listed.into_iter().rev() {
             if named.contains(&id) {
-                parts.replaced.insert(id);
+                set.replaced.insert(id);
                 continue;
             }
             match read(repository, id, stored_bytes) {
-                Ok(part) => {
-                    named.extend(part.record.replaces.iter().copied());
-                    parts.read.push(part);
+                Ok(checkpoint) => {
+                    named.extend(checkpoint.record.replaces.iter().copied());
+                    set.read.push(checkpoint);
                 }
                 // Somebody has replaced it since it was listed; what it said is read elsewhere.
                 Err(error) if error.kind() == ErrorKind::NotFound => {}
-                Err(error) if is_passed_over(&error) => parts.unreadable.push((id, error)),
+                Err(error) if is_passed_over(&error) => set.unreadable.push((id, error)),
                 Err(error) => return Err(error),
             }
         }
-        Ok(parts)
+        Ok(set)
     }
 }
 
@@ -212,7 +214,7 @@ fn is_passed_over(error: &Error) -> bool {
 }
 
 /// Reads one checkpoint that was listed with this length.
-fn read(repository: &Repository, id: CheckpointId, stored_bytes: u64) -> Result<Part> {
+fn read(repository: &Repository, id: CheckpointId, stored_bytes: u64) -> Result<ReadCheckpoint> {
     let name = layout::checkpoint(id);
     if stored_bytes > STORED_MAX_BYTES {
         return Err(Error::damaged(format!("'{name}' is far too long")));
@@ -221,7 +223,7 @@ fn read(repository: &Repository, id: CheckpointId, stored_bytes: u64) -> Result<
     let opened = repository.vault().open_record_told(Purpose::Checkpoint, &id.0, &sealed);
     let (bytes, is_of_older_keys) = opened.context(|| format!("'{name}'"))?;
     let record = record::decode(&bytes, "checkpoint").context(|| format!("'{name}'"))?;
-    Ok(Part { id, record, stored_bytes, is_of_older_keys })
+    Ok(ReadCheckpoint { id, record, stored_bytes, is_of_older_keys })
 }
 
 /// Removes a checkpoint: what it says is read elsewhere from then on.

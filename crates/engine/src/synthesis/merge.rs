@@ -1,13 +1,13 @@
 //! Merges layers of directories into one tree: the union behind a synthetic full.
 //!
-//! Each part is a layer: an entry, so many names further down than where the merge stands. A
+//! Each element is a layer: an entry, so many names further down than where the merge stands. A
 //! directory is opened, and built anew, only where several layers meet or one of them lies further
 //! down; what a single layer provides is taken over as it is, with one entry.
 //!
 //! The open directories are a stack, so depth costs heap and not the thread's stack; of each source
 //! one leaf is held.
 
-use super::{Part, made_directory};
+use super::{Element, made_directory};
 use crate::chunk_store::StreamWriter;
 use crate::job::Job;
 use crate::session::Snapshot;
@@ -20,7 +20,7 @@ use onefold_types::{Error, ErrorKind, Result};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// One part at some place of the new tree: an entry, so many names further down.
+/// One element somewhere in the new tree: an entry, so many names further down.
 #[derive(Clone)]
 pub struct Layer {
     /// The names that lead from here to the entry.
@@ -53,15 +53,15 @@ impl Layer {
     }
 }
 
-/// Finds a part in its snapshot.
-pub fn layer_of(reader: &TreeReader, snapshot: &Snapshot, part: &Part) -> Result<Layer> {
+/// Finds an element in its snapshot.
+pub fn layer_of(reader: &TreeReader, snapshot: &Snapshot, element: &Element) -> Result<Layer> {
     let root = snapshot.record.root;
-    let mut names: Vec<Vec<u8>> = path::components(&part.to).map(<[u8]>::to_vec).collect();
+    let mut names: Vec<Vec<u8>> = path::components(&element.to).map(<[u8]>::to_vec).collect();
     if names.iter().any(|name| name == b"..") {
         return Err(Error::invalid("'..' cannot be a place in a snapshot"));
     }
-    let wanted: Vec<&[u8]> = path::components(&part.path).collect();
-    let in_snapshot = || format!("snapshot {}", part.snapshot.short());
+    let wanted: Vec<&[u8]> = path::components(&element.path).collect();
+    let in_snapshot = || format!("snapshot {}", element.snapshot.short());
     let mut entry = Entry {
         content: Some(root),
         totals: totals_of(reader, root).context(in_snapshot)?,
@@ -85,8 +85,8 @@ pub fn layer_of(reader: &TreeReader, snapshot: &Snapshot, part: &Part) -> Result
             }
         }
         if !is_there {
-            let place = path::display(&part.path);
-            let problem = format!("{place} is not in the snapshot");
+            let shown = path::display(&element.path);
+            let problem = format!("{shown} is not in the snapshot");
             return Err(Error::new(ErrorKind::NotFound, problem).context(in_snapshot()));
         }
         if names.is_empty() && entry.kind != EntryKind::Directory {
@@ -132,7 +132,7 @@ struct Open {
     /// What the directory's own entry will say, once its content is known.
     entry: Entry,
     owner: Owner,
-    /// In the order of the parts: an existing directory, or one name in one that does not exist.
+    /// In the order of the elements: an existing directory, or one name in one that does not exist.
     sources: Vec<OpenLayer>,
     builder: DirectoryBuilder,
     owners: OwnersOfNew,
@@ -202,7 +202,7 @@ impl Merge<'_> {
         open.builder.push(entry, &open.owners, self.stream)
     }
 
-    /// A directory out of layers that all are directories, in the order of the parts.
+    /// A directory out of layers that all are directories, in the order of the elements.
     fn open(&mut self, path: Vec<u8>, layers: Vec<Layer>) -> Result<Open> {
         let mut open = Open {
             path,

@@ -39,8 +39,8 @@ impl Owners {
         for (known, new) in lists {
             for (id, name) in new.drain(..) {
                 match known.binary_search_by_key(&id, |one| one.0) {
-                    Ok(place) => known[place].1 = name,
-                    Err(place) => known.insert(place, (id, name)),
+                    Ok(index) => known[index].1 = name,
+                    Err(index) => known.insert(index, (id, name)),
                 }
             }
         }
@@ -58,8 +58,8 @@ impl Owners {
 }
 
 fn name_of(list: &[(u32, Vec<u8>)], id: u32) -> Option<&[u8]> {
-    let place = list.binary_search_by_key(&id, |one| one.0).ok()?;
-    list.get(place).map(|one| one.1.as_slice())
+    let index = list.binary_search_by_key(&id, |one| one.0).ok()?;
+    list.get(index).map(|one| one.1.as_slice())
 }
 
 impl DirectoryCursor {

@@ -47,7 +47,7 @@ impl ExtentWalk {
         self
     }
 
-    /// The next extent and its place in the file.
+    /// The next extent and its offset in the file.
     pub fn next(&mut self, reader: &TreeReader) -> Result<Option<(u64, Extent)>> {
         if let Some((extent, level)) = self.root.take()
             && let Some(found) = self.visit(extent, level, reader)?

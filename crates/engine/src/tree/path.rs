@@ -30,7 +30,7 @@ fn escape(bytes: &[u8], text: &mut String) {
 
 /// The components of a path in a snapshot; empty ones and "." are passed over.
 pub fn components(path: &[u8]) -> impl Iterator<Item = &[u8]> {
-    path.split(|byte| *byte == b'/').filter(|part| !part.is_empty() && *part != b".")
+    path.split(|byte| *byte == b'/').filter(|component| !component.is_empty() && *component != b".")
 }
 
 /// `directory` and `name` joined by a slash.
@@ -57,8 +57,8 @@ mod tests {
 
     #[test]
     fn paths_split_and_join() {
-        let parts: Vec<&[u8]> = components(b"//a/./b/").collect();
-        assert_eq!(parts, [b"a", b"b"]);
+        let split: Vec<&[u8]> = components(b"//a/./b/").collect();
+        assert_eq!(split, [b"a", b"b"]);
         assert_eq!(join(b"/", b"a"), b"/a");
         assert_eq!(join(b"/a", b"b"), b"/a/b");
     }

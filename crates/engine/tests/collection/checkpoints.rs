@@ -6,7 +6,9 @@ use crate::steps::*;
 use onefold_crypto::{OsRandomness, Purpose, Suite, Vault};
 use onefold_engine::Repository;
 use onefold_engine::collection::{CollectOptions, collect};
-use onefold_engine::session::checkpoints::{self, Checkpoints, Ending, NEW_NAMES_MIN, PARTS_MAX};
+use onefold_engine::session::checkpoints::{
+    self, Checkpoints, Ending, NEW_NAMES_MIN, SMALL_COUNT_MAX,
+};
 use onefold_engine::session::evidence::Evidence;
 use onefold_engine::session::forgetting;
 use onefold_engine::session::{Commit, SnapshotList, WriterSession, snapshots};
@@ -136,8 +138,8 @@ fn any_number_of_checkpoints_becomes_few() {
     for round in 0..40 {
         past.commit(NEW_NAMES_MIN);
         assert!(past.extend());
-        assert!(past.checkpoints().len() <= PARTS_MAX, "{round}: {:?}", past.checkpoints());
-        assert!(objects_read(&past.memory) <= PARTS_MAX as u64 + 1, "{round}");
+        assert!(past.checkpoints().len() <= SMALL_COUNT_MAX, "{round}: {:?}", past.checkpoints());
+        assert!(objects_read(&past.memory) <= SMALL_COUNT_MAX as u64 + 1, "{round}");
     }
     assert_eq!(listed(&past.memory).snapshots.len(), 40 * NEW_NAMES_MIN + 1);
 }
@@ -154,16 +156,16 @@ fn what_cannot_be_deleted_is_not_read_for_ever() {
     for round in 0..40 {
         past.commit(NEW_NAMES_MIN);
         assert!(checkpoints::extend(&append_only, NEW_NAMES_MIN).unwrap());
-        assert!(objects_read(&past.memory) <= PARTS_MAX as u64 + 1, "{round}");
+        assert!(objects_read(&past.memory) <= SMALL_COUNT_MAX as u64 + 1, "{round}");
     }
     assert!(past.checkpoints().len() >= 40, "nothing could be deleted");
     assert_eq!(listed(&past.memory).snapshots.len(), 40 * NEW_NAMES_MIN + 1);
     // Somebody who may delete tidies up.
-    for _ in 0..PARTS_MAX {
+    for _ in 0..SMALL_COUNT_MAX {
         past.commit(NEW_NAMES_MIN);
         past.extend();
     }
-    assert!(past.checkpoints().len() <= PARTS_MAX);
+    assert!(past.checkpoints().len() <= SMALL_COUNT_MAX);
     listed(&past.memory);
 }
 
@@ -224,7 +226,7 @@ fn a_checkpoint_that_is_lost_damaged_planted_or_old_costs_reading() {
         assert!(again.notes.is_empty(), "{what}: {again:?}");
         collect(&reopen(&state, 97), &everything(), &job()).unwrap();
         assert_eq!(listed(&state).snapshots, expected.snapshots, "{what}");
-        assert!(objects_read(&state) <= PARTS_MAX as u64 + 4, "{what}: it was made anew");
+        assert!(objects_read(&state) <= SMALL_COUNT_MAX as u64 + 4, "{what}: it was made anew");
     }
 }
 
@@ -232,7 +234,7 @@ fn a_checkpoint_that_is_lost_damaged_planted_or_old_costs_reading() {
 fn a_stop_after_any_change_of_checkpoints_loses_nothing() {
     let mut past = Past::new();
     let mut forgotten = Vec::new();
-    for _ in 1..PARTS_MAX {
+    for _ in 1..SMALL_COUNT_MAX {
         forgotten.push(past.commit(NEW_NAMES_MIN)[2]);
         assert!(past.extend());
     }
@@ -241,7 +243,10 @@ fn a_stop_after_any_change_of_checkpoints_loses_nothing() {
     let before = past.memory.operations();
     assert!(past.extend());
     let after = past.memory.operations();
-    assert!(after - before >= PARTS_MAX, "one is put, and those that it replaces are removed");
+    assert!(
+        after - before >= SMALL_COUNT_MAX,
+        "one is put, and those that it replaces are removed"
+    );
     let expected = listed(&past.memory);
     for n in before..=after {
         let state = past.memory.state_after(n);
@@ -254,7 +259,7 @@ fn a_stop_after_any_change_of_checkpoints_loses_nothing() {
         checkpoints::extend(&again, 1).unwrap();
         assert_eq!(listed(&state).snapshots, expected.snapshots, "after {n}");
         assert!(check_all(&again).is_clean(), "after {n}");
-        assert!(objects_read(&state) <= PARTS_MAX as u64 + 2, "after {n}");
+        assert!(objects_read(&state) <= SMALL_COUNT_MAX as u64 + 2, "after {n}");
     }
 }
 

@@ -6,7 +6,7 @@ use onefold_engine::collection::{CollectOptions, collect};
 use onefold_engine::ingest::{BackupOptions, ParentChoice, Source, backup};
 use onefold_engine::look_up::LookupChoice;
 use onefold_engine::session::{SnapshotList, tombstones};
-use onefold_engine::synthesis::{Part, SynthesisOptions, fastcopy, synthesize};
+use onefold_engine::synthesis::{Element, SynthesisOptions, fastcopy, synthesize};
 use onefold_engine::{Repository, check, retention};
 use onefold_policy::rewrite::RewriteChoice;
 use onefold_types::{ErrorKind, Result, SessionId};
@@ -139,7 +139,7 @@ pub fn synthesizes(first: &'static str, second: &'static str, both: &'static str
         let (Some(a), Some(b)) = (newest(repository, first)?, newest(repository, second)?) else {
             return Ok(());
         };
-        let part = |snapshot, to: &[u8]| Part { snapshot, path: Vec::new(), to: to.to_vec() };
+        let part = |snapshot, to: &[u8]| Element { snapshot, path: Vec::new(), to: to.to_vec() };
         let options =
             SynthesisOptions { description: world.describe(both), ..SynthesisOptions::default() };
         let parts = [part(a, b"first"), part(b, b"second")];

@@ -58,12 +58,12 @@ fn put_tiny(
     let mut map = FileMapBuilder::default();
     let bytes = tiny_bytes(numbers);
     for part in bytes.chunks(3 << 14) {
-        let places: Vec<Range<usize>> = (0..part.len() / 3).map(|at| at * 3..at * 3 + 3).collect();
+        let ranges: Vec<Range<usize>> = (0..part.len() / 3).map(|at| at * 3..at * 3 + 3).collect();
         let chunks: Vec<&[u8]> = part.chunks(3).collect();
         let mut fingerprints = Vec::new();
         repository.fingerprinter().data_batch(&chunks, &mut fingerprints);
         let batch =
-            ChunkBatch { buffer: part.to_vec(), places, fingerprints: fingerprints.clone() };
+            ChunkBatch { buffer: part.to_vec(), ranges, fingerprints: fingerprints.clone() };
         stream.put_data(batch, &mut |_| {}).unwrap();
         for fingerprint in fingerprints {
             map.push(Extent { fingerprint, length: 3 }, stream).unwrap();
@@ -318,7 +318,7 @@ fn r57_the_largest_chunk_is_stored_and_a_larger_one_is_an_error() {
         let fingerprint = repository.fingerprinter().data(bytes);
         let batch = ChunkBatch {
             buffer: bytes.to_vec(),
-            places: std::iter::once(0..bytes.len()).collect(),
+            ranges: std::iter::once(0..bytes.len()).collect(),
             fingerprints: vec![fingerprint],
         };
         stream.put_data(batch, &mut |_| {})?;

@@ -130,12 +130,12 @@ fn chunks_that_wait_stay_within_their_share_of_memory() {
     let (mut given_back, mut handed_in, mut waited_most) = (0, 0, 0);
     for seed in 0..(limit * 3 / limits::MIB) as u64 {
         let buffer = random_bytes(seed, limits::MIB);
-        let places: Vec<_> = (0..128).map(|n| n * 8192..(n + 1) * 8192).collect();
+        let ranges: Vec<_> = (0..128).map(|n| n * 8192..(n + 1) * 8192).collect();
         let fingerprinter = repository.fingerprinter();
         let fingerprints =
-            places.iter().map(|place| fingerprinter.data(&buffer[place.clone()])).collect();
+            ranges.iter().map(|range| fingerprinter.data(&buffer[range.clone()])).collect();
         handed_in += buffer.len();
-        let batch = ChunkBatch { buffer, places, fingerprints };
+        let batch = ChunkBatch { buffer, ranges, fingerprints };
         stream.put_data(batch, &mut |buffer| given_back += buffer.len()).unwrap();
         assert!(handed_in - given_back <= limit + limits::MIB, "{handed_in} {given_back}");
         waited_most = waited_most.max(handed_in - given_back);

@@ -7,7 +7,7 @@ use onefold_engine::index::ChunkIndex as _;
 use onefold_engine::ingest::BackupReport;
 use onefold_engine::session::doubts::Doubts;
 use onefold_engine::session::{SnapshotList, decided};
-use onefold_engine::synthesis::{Part, SynthesisOptions, fastcopy, synthesize};
+use onefold_engine::synthesis::{Element, SynthesisOptions, fastcopy, synthesize};
 use onefold_engine::{Repository, index};
 use onefold_format::layout;
 use onefold_store::{MemoryStore, Store};
@@ -223,7 +223,7 @@ fn r60_copies_and_synthetic_snapshots_inherit_doubts() {
     };
     let copy = |id| fastcopy(&repository, id, &synthesis, &job()).unwrap();
     assert!(!concern(copy(verified)) && concern(copy(unverified)));
-    let part = |snapshot, to: &str| Part { snapshot, path: Vec::new(), to: to.into() };
+    let part = |snapshot, to: &str| Element { snapshot, path: Vec::new(), to: to.into() };
     let both = [part(verified, "a"), part(unverified, "b")];
     let both_again = [part(unverified, "b"), part(verified, "a")];
     for parts in [both, both_again] {

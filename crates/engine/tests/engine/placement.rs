@@ -456,7 +456,7 @@ fn batch(repository: &Repository, seeds: std::ops::Range<u64>) -> (ChunkBatch, V
     let mut batch = ChunkBatch::default();
     for seed in seeds {
         let bytes = random_bytes(seed, 5000);
-        batch.places.push(batch.buffer.len()..batch.buffer.len() + bytes.len());
+        batch.ranges.push(batch.buffer.len()..batch.buffer.len() + bytes.len());
         batch.fingerprints.push(repository.fingerprinter().data(&bytes));
         batch.buffer.extend(bytes);
     }

@@ -173,7 +173,7 @@ fn chunk_store_of(
 pub fn put_chunk(stream: &mut StreamWriter, fingerprint: Fingerprint, bytes: &[u8]) {
     let batch = ChunkBatch {
         buffer: bytes.to_vec(),
-        places: std::iter::once(0..bytes.len()).collect(),
+        ranges: std::iter::once(0..bytes.len()).collect(),
         fingerprints: vec![fingerprint],
     };
     stream.put_data(batch, &mut |_| {}).unwrap();

@@ -4,7 +4,7 @@ use crate::steps::*;
 use onefold_crypto::Purpose;
 use onefold_engine::session::SnapshotList;
 use onefold_engine::session::outcome;
-use onefold_engine::synthesis::{Part, SynthesisOptions, fastcopy, synthesize};
+use onefold_engine::synthesis::{Element, SynthesisOptions, fastcopy, synthesize};
 use onefold_engine::tree::TreeReader;
 use onefold_engine::tree::directory::{DirectoryBuilder, OwnerNames};
 use onefold_engine::{Repository, find, retention};
@@ -24,8 +24,8 @@ fn options() -> SynthesisOptions {
     }
 }
 
-fn part(snapshot: SessionId, path: &str, to: &str) -> Part {
-    Part { snapshot, path: path.into(), to: to.into() }
+fn part(snapshot: SessionId, path: &str, to: &str) -> Element {
+    Element { snapshot, path: path.into(), to: to.into() }
 }
 
 /// Every path below a snapshot's root, with the sizes of files.
@@ -103,11 +103,11 @@ fn parts_are_merged_and_later_ones_win() {
         directory("c", [file("y", 8, 80)]),
     ];
     let (first, second) = (save(&repository, &first), save(&repository, &second));
-    let made = |parts: &[Part]| {
+    let made = |parts: &[Element]| {
         let id = synthesize(&repository, parts, &options(), &job()).unwrap();
         listing(&repository, id)
     };
-    let expect = |parts: &[Part], expected: &[(&str, u64)]| {
+    let expect = |parts: &[Element], expected: &[(&str, u64)]| {
         let expected: Vec<(String, u64)> =
             expected.iter().map(|(path, size)| ((*path).to_owned(), *size)).collect();
         assert_eq!(made(parts), expected);

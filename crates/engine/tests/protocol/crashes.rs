@@ -3,7 +3,7 @@
 use crate::steps::*;
 use onefold_crypto::Suite;
 use onefold_engine::session::{SnapshotList, WriterSession};
-use onefold_engine::synthesis::{Part, SynthesisOptions, synthesize};
+use onefold_engine::synthesis::{Element, SynthesisOptions, synthesize};
 use onefold_store::MemoryStore;
 use onefold_types::SessionId;
 use std::sync::Arc;
@@ -74,7 +74,8 @@ fn r21_a_stop_during_a_synthetic_full_loses_nothing() {
     let first = save(&repository, &[directory("d", [file("a", 1, 50_000)])]);
     let second = save(&repository, &[directory("d", [file("b", 2, 50_000)])]);
     let before = memory.operations();
-    let parts = [first, second].map(|snapshot| Part { snapshot, path: Vec::new(), to: Vec::new() });
+    let parts =
+        [first, second].map(|snapshot| Element { snapshot, path: Vec::new(), to: Vec::new() });
     let options = SynthesisOptions::default();
     synthesize(&repository, &parts, &options, &job()).unwrap();
     for n in before..=memory.operations() {

@@ -283,10 +283,10 @@ mod tests {
         }
 
         #[test]
-        fn decoders_survive_a_changed_byte(place in 0usize..140, value: u8) {
+        fn decoders_survive_a_changed_byte(at in 0usize..140, value: u8) {
             let mut bytes = table().encode();
-            let place = place % bytes.len();
-            bytes[place] = value;
+            let at = at % bytes.len();
+            bytes[at] = value;
             if let Ok(table) = Table::decode(&bytes) {
                 let starts = table.starts();
                 prop_assert_eq!(starts.len(), table.piece_lengths.len() + 1);

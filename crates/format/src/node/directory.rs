@@ -16,7 +16,7 @@
 //!
 //! Columns put like values side by side, which is what makes a directory small once compressed.
 //! Names are sorted bytewise, without repeats; a decoder refuses "", ".", "..", "/" and NUL in
-//! them, so that no tree can name a place outside itself (R54).
+//! them, so that no tree can name a path outside itself (R54).
 
 use super::{Reference, decode_reference, encode_reference};
 use crate::wire::{Reader, Writer};
@@ -63,7 +63,7 @@ const KINDS: [EntryKind; 7] = [
     EntryKind::Socket,
 ];
 
-/// The place of a kind in [`KINDS`].
+/// The index of a kind in [`KINDS`].
 const fn code_of(kind: EntryKind) -> u8 {
     match kind {
         EntryKind::File => 0,

@@ -22,7 +22,7 @@ use onefold_types::{ContainerId, Result};
 /// Chunks that follow each other in the tree and lie in one frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PlacementRun {
-    /// The container's place in the page's list; `None`: not known.
+    /// The container's ordinal in the page's list; `None`: not known.
     pub container: Option<u32>,
     /// The frame's number in it.
     pub frame: u16,
@@ -86,7 +86,7 @@ pub(super) fn encode_page(page: &PlacementPage, writer: &mut Writer) {
     page.containers.iter().for_each(|id| writer.raw(&id.0));
     writer.varint(page.runs.len() as u64);
     for run in &page.runs {
-        writer.varint(run.container.map_or(0, |place| u64::from(place) + 1));
+        writer.varint(run.container.map_or(0, |ordinal| u64::from(ordinal) + 1));
         writer.varint(u64::from(run.frame));
         writer.varint(run.chunks);
         writer.varint(run.bytes);
@@ -101,7 +101,7 @@ pub(super) fn decode_page(reader: &mut Reader<'_>) -> Result<PlacementPage> {
     let runs = (0..runs)
         .map(|_| {
             let container = reader.varint_u32()?.checked_sub(1);
-            if container.is_some_and(|place| place as usize >= count) {
+            if container.is_some_and(|ordinal| ordinal as usize >= count) {
                 return Err(reader.damaged("a run lies in no container"));
             }
             Ok(PlacementRun {

@@ -352,7 +352,7 @@ fn file(
         if let Some(extents) = &mut extents {
             extents.insert(*number, extent);
         }
-        batch.places.push(start..batch.buffer.len());
+        batch.ranges.push(start..batch.buffer.len());
         batch.fingerprints.push(fingerprint);
     }
     stream.put_data(batch, &mut |_| {})?;

@@ -40,7 +40,7 @@ use std::collections::BinaryHeap;
 const BUCKET_KEYS_HUNDREDTHS: u64 = 600;
 /// Positions for each thousand keys: how much room there is to spare.
 const POSITIONS_PER_THOUSAND: u64 = 1120;
-/// Positions that the keys of one place may be sent to, where the range is that long.
+/// Positions that the keys of one bucket may be sent to, where the range is that long.
 const SLICE_POSITIONS_MAX: u64 = 1024;
 /// How many buckets may wait for their turn at once.
 const WINDOW_BUCKETS: usize = 256;
@@ -271,7 +271,7 @@ impl Level {
                 continue;
             }
             for hash in &hashes {
-                let position = self.place(*hash, seed);
+                let position = self.position_of(*hash, seed);
                 let word = used.get_mut((position / 64) as usize).ok_or_else(lost)?;
                 *word |= 1 << (position % 64);
             }
@@ -303,27 +303,27 @@ impl Level {
         if hashes.len() > BUCKET_KEYS_MAX {
             return None;
         }
-        let mut places = [0; BUCKET_KEYS_MAX];
+        let mut positions = [0; BUCKET_KEYS_MAX];
         let mut best = None;
         'seeds: for seed in 1..=u8::MAX {
             let mut sum = 0;
-            for (hash, place) in hashes.iter().zip(&mut places) {
-                let position = self.place(*hash, seed);
+            for (hash, kept) in hashes.iter().zip(&mut positions) {
+                let position = self.position_of(*hash, seed);
                 let word = used.get((position / 64) as usize)?;
                 if word >> (position % 64) & 1 == 1 {
                     continue 'seeds;
                 }
-                *place = position;
+                *kept = position;
                 sum += position;
             }
             if best.is_some_and(|(least, _)| least <= sum) {
                 continue;
             }
-            let places = places.get(..hashes.len())?;
-            let collides = places
+            let positions = positions.get(..hashes.len())?;
+            let collides = positions
                 .iter()
                 .enumerate()
-                .any(|(at, place)| places.iter().skip(at + 1).any(|other| other == place));
+                .any(|(at, position)| positions.iter().skip(at + 1).any(|other| other == position));
             if !collides {
                 best = Some((sum, seed));
             }
@@ -344,16 +344,16 @@ impl Level {
     /// Where in the level the seed sends the hash. Neighbours have their top bits in common, so the
     /// offset is taken from a product that every bit of the hash goes into.
     #[inline]
-    fn place(&self, hash: u64, seed: u8) -> u64 {
+    fn position_of(&self, hash: u64, seed: u8) -> u64 {
         let product = hash.wrapping_mul(GOLDEN_RATIO).wrapping_mul(u64::from(seed));
         scale(hash, self.slice_scale) + ((product >> 48) & self.offset_mask)
     }
 
     #[inline]
     fn position(&self, hash: u64, seed: u8) -> Option<usize> {
-        let place = self.place(hash, seed) as usize;
+        let position = self.position_of(hash, seed) as usize;
         // Only the hash of a stranger can be above the span that the scales were made for.
-        (place < self.positions).then_some(self.begin + place)
+        (position < self.positions).then_some(self.begin + position)
     }
 }
 
@@ -397,7 +397,7 @@ impl PerfectHash {
             )));
         }
         let (mut positions, mut keys) = (0_usize, 0);
-        let mut placed = Vec::with_capacity(partitions.len());
+        let mut assembled = Vec::with_capacity(partitions.len());
         for (number, partition) in partitions.into_iter().enumerate() {
             let belongs = |key| partition_of(key, partition_bits) == number;
             if partition.keys > 0 && !(belongs(partition.first) && belongs(partition.last)) {
@@ -406,9 +406,9 @@ impl PerfectHash {
             let begin = positions;
             positions = positions.saturating_add(partition.positions);
             keys += partition.keys;
-            placed.push((begin, partition));
+            assembled.push((begin, partition));
         }
-        Ok(Self { partition_bits, partitions: placed, positions, keys })
+        Ok(Self { partition_bits, partitions: assembled, positions, keys })
     }
 
     /// The key's position: unique among member keys, arbitrary or `None` for any other key; `None`
@@ -525,7 +525,10 @@ mod tests {
         let low = HashPartition::build(&[1, 2, 3]).unwrap();
         let high = HashPartition::build(&[1 << 63]).unwrap();
         let assemble = |bits, partitions: &[&HashPartition]| {
-            PerfectHash::assemble(bits, partitions.iter().map(|&part| part.clone()).collect())
+            PerfectHash::assemble(
+                bits,
+                partitions.iter().map(|&partition| partition.clone()).collect(),
+            )
         };
         assert!(assemble(1, &[&low, &high]).is_ok());
         assert!(assemble(1, &[&high, &low]).is_err());

@@ -165,8 +165,8 @@ pub fn select(
     copy_bytes_max: Option<u64>,
 ) -> Selection {
     let mut selection = summarise(containers);
-    let least = |part| match goal {
-        SpaceGoal::Unused(share) => bytes_to_free(containers, SpaceGoal::Unused(share * part)),
+    let least = |fraction| match goal {
+        SpaceGoal::Unused(share) => bytes_to_free(containers, SpaceGoal::Unused(share * fraction)),
         goal => bytes_to_free(containers, goal),
     };
     let (freed_least, condemned_least) = (least(LEFT_PART), least(1.0 - CARRIED_PART));

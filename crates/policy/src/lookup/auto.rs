@@ -102,7 +102,7 @@ pub(super) struct Auto {
     parameters: AutoParameters,
     configuration: FilterConfiguration,
     lazy: Lazy,
-    /// The way in use, as a place in [`WAYS`], and the one on trial.
+    /// The way in use, as an ordinal in [`WAYS`], and the one on trial.
     current: usize,
     trial: Option<Trial>,
     order: FilterOrder,
@@ -345,17 +345,17 @@ impl Auto {
     /// A trial has ended: whether its way takes over.
     fn judge_trial(
         &mut self,
-        place: usize,
+        ordinal: usize,
         failed: bool,
         measured: Option<(Rates, Mix)>,
         filter: &mut AcceleratedFilter,
     ) -> bool {
         let (Some(current_rates), Some((rates, _))) = (self.rates, measured) else {
-            self.knowledge[place].tried = self.lookups;
+            self.knowledge[ordinal].tried = self.lookups;
             return false;
         };
         let (prices, mix) = (self.prices(), self.mix);
-        let (way, current) = (WAYS[place], WAYS[self.current]);
+        let (way, current) = (WAYS[ordinal], WAYS[self.current]);
         let current_variable = current_rates.variable(current, &prices);
         let mut variable = rates.variable(way, &prices);
         if failed {
@@ -365,10 +365,10 @@ impl Auto {
         let wins = mix.cost(way, variable, &prices) < before * TAKES_OVER_BELOW;
         if !wins {
             let expected = current_rates.variable_if(current, way, &prices);
-            self.knowledge[place] = Knowledge {
+            self.knowledge[ordinal] = Knowledge {
                 correction: Some(variable / expected.max(1.0)),
                 tried: self.lookups,
-                pause: (self.knowledge[place].pause * 2).min(PAUSE_MAX),
+                pause: (self.knowledge[ordinal].pause * 2).min(PAUSE_MAX),
             };
             return false;
         }
@@ -383,7 +383,7 @@ impl Auto {
         let correction = Some(current_variable / now.max(1.0));
         self.knowledge[self.current] =
             Knowledge { correction, tried: self.lookups, pause: PAUSE_MIN };
-        self.current = place;
+        self.current = ordinal;
         self.rates = Some(rates);
         filter.counters_mut().strategy_switches += 1;
         self.switches += 1;
@@ -398,13 +398,13 @@ impl Auto {
     }
 
     /// What a look-up should cost in a way; `None` before anything is known.
-    fn expected(&self, place: usize) -> Option<f64> {
+    fn expected(&self, ordinal: usize) -> Option<f64> {
         let (rates, prices) = (self.rates.as_ref()?, self.prices());
-        let (way, current) = (WAYS[place], WAYS[self.current]);
-        let variable = if place == self.current {
+        let (way, current) = (WAYS[ordinal], WAYS[self.current]);
+        let variable = if ordinal == self.current {
             rates.variable(current, &prices)
         } else {
-            rates.variable_if(current, way, &prices) * self.faded_correction(place)
+            rates.variable_if(current, way, &prices) * self.faded_correction(ordinal)
         };
         Some(self.mix.cost(way, variable, &prices))
     }
@@ -419,23 +419,23 @@ impl Auto {
         let allowed = TRIAL_SHARE * self.total_ns + TRIAL_CREDIT_LOOKUPS * mean_ns - self.excess_ns;
         let length = TRIAL_WINDOWS * self.parameters.window_length as f64;
         let mut best: Option<(f64, Trial)> = None;
-        for (place, way) in WAYS.into_iter().enumerate() {
+        for (ordinal, way) in WAYS.into_iter().enumerate() {
             let least = self.mix.cost(way, rates.least_if(current, way, &prices), &prices);
-            if place == self.current || least >= now * TAKES_OVER_BELOW {
+            if ordinal == self.current || least >= now * TAKES_OVER_BELOW {
                 continue;
             }
-            let Some(expected) = self.expected(place) else {
+            let Some(expected) = self.expected(ordinal) else {
                 continue;
             };
             let burst = prices.burst(current, way, self.lazy.distinct_waiting());
             let excess = (expected - now).max(0.0) * length + burst;
             let promising = expected < now * TAKES_OVER_BELOW;
-            if self.is_due(place, promising)
+            if self.is_due(ordinal, promising)
                 && (excess <= allowed || (promising && burst == 0.0))
                 && best.is_none_or(|(least, _)| expected < least)
             {
                 let excess_max_ns = allowed.max(2.0 * excess).max(CONFIRMATION_LOOKUPS * now);
-                best = Some((expected, Trial { way: place, excess_max_ns, confirms: false }));
+                best = Some((expected, Trial { way: ordinal, excess_max_ns, confirms: false }));
             }
         }
         if let Some((_, trial)) = best {
@@ -446,15 +446,15 @@ impl Auto {
     }
 
     /// What a trial showed is worth less the longer ago it was: it fades to its root in a pause.
-    fn faded_correction(&self, place: usize) -> f64 {
-        let Knowledge { correction, tried, pause } = self.knowledge[place];
+    fn faded_correction(&self, ordinal: usize) -> f64 {
+        let Knowledge { correction, tried, pause } = self.knowledge[ordinal];
         let pauses =
             (self.lookups - tried) as f64 / (pause * self.parameters.window_length as u64) as f64;
         correction.unwrap_or(1.0).min(CORRECTION_MAX).powf(0.5_f64.powf(pauses))
     }
 
-    fn is_due(&self, place: usize, promising: bool) -> bool {
-        let Knowledge { correction, tried, pause } = self.knowledge[place];
+    fn is_due(&self, ordinal: usize, promising: bool) -> bool {
+        let Knowledge { correction, tried, pause } = self.knowledge[ordinal];
         let windows = match (correction, promising) {
             (None, _) => 0,
             (Some(_), true) => PAUSE_IF_PROMISING,

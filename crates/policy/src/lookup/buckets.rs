@@ -9,12 +9,12 @@
 //! Invariants: a bucket is kept only while it has members; it stands in the list of its count.
 
 use super::waiting::NO_SLOT;
-use crate::place_table::{Place, PlaceTable, hash_of};
+use crate::slot_table::{Address, SlotTable, hash_of};
 
 /// The smallest table that is ever allocated.
 const TABLE_MIN: usize = 64;
 
-/// A member's place in its bucket.
+/// A member's links in its bucket.
 #[derive(Clone, Copy, Debug)]
 struct Link {
     bucket: u32,
@@ -48,7 +48,7 @@ pub(super) struct Buckets {
     /// By the slot of the waiting fingerprint.
     links: Vec<Link>,
     buckets: Vec<Bucket>,
-    table: PlaceTable,
+    table: SlotTable,
     free: u32,
     /// The buckets with so many members, by that number.
     levels: Vec<Ends>,
@@ -61,7 +61,7 @@ impl Buckets {
         Self {
             links: Vec::new(),
             buckets: Vec::new(),
-            table: PlaceTable::default(),
+            table: SlotTable::default(),
             free: NO_SLOT,
             levels: Vec::new(),
             fullest: 0,
@@ -143,10 +143,10 @@ impl Buckets {
     }
 
     fn find(&self, number: u32) -> Option<u32> {
-        let place = self.table.find(hash_of(u64::from(number)), |place| {
-            self.buckets.get(place.slot as usize).is_some_and(|bucket| bucket.number == number)
+        let address = self.table.find(hash_of(u64::from(number)), |address| {
+            self.buckets.get(address.slot as usize).is_some_and(|bucket| bucket.number == number)
         })?;
-        Some(place.slot)
+        Some(address.slot)
     }
 
     /// A bucket without members, in no list yet.
@@ -174,7 +174,7 @@ impl Buckets {
         if (self.table.entry_count() + 1) * 4 > self.table.bucket_count() * 3 {
             self.table.resize((self.table.bucket_count() * 2).max(TABLE_MIN));
         }
-        self.table.insert(hash_of(u64::from(number)), Place { slot: at, position: 0 });
+        self.table.insert(hash_of(u64::from(number)), Address { slot: at, position: 0 });
         at
     }
 
@@ -202,8 +202,8 @@ impl Buckets {
     /// Frees a bucket that is in no list.
     fn forget(&mut self, at: u32) {
         if let Some(bucket) = self.buckets.get_mut(at as usize) {
-            let place = Place { slot: at, position: 0 };
-            self.table.remove(hash_of(u64::from(bucket.number)), place);
+            let address = Address { slot: at, position: 0 };
+            self.table.remove(hash_of(u64::from(bucket.number)), address);
             bucket.next = self.free;
             self.free = at;
         }

@@ -10,7 +10,7 @@
 //! list, and so do tickets. Nothing is allocated for an entry once the slab has grown.
 
 use crate::accelerated_filter::Verdict;
-use crate::place_table::{Place, PlaceTable, hash_of};
+use crate::slot_table::{Address, SlotTable, hash_of};
 use onefold_types::Fingerprint;
 
 /// No slot has this number.
@@ -44,7 +44,7 @@ impl Entry {
 #[derive(Debug)]
 pub(super) struct Waiting {
     entries: Vec<Entry>,
-    table: PlaceTable,
+    table: SlotTable,
     free: u32,
     oldest: u32,
     newest: u32,
@@ -55,7 +55,7 @@ impl Waiting {
     pub(super) fn new() -> Self {
         Self {
             entries: Vec::new(),
-            table: PlaceTable::default(),
+            table: SlotTable::default(),
             free: NO_SLOT,
             oldest: NO_SLOT,
             newest: NO_SLOT,
@@ -87,10 +87,12 @@ impl Waiting {
 
     pub(super) fn find(&self, fingerprint: &Fingerprint) -> Option<u32> {
         let entries = &self.entries;
-        let place = self.table.find(hash_of(fingerprint.prefix()), |place| {
-            entries.get(place.slot as usize).is_some_and(|entry| entry.fingerprint == *fingerprint)
+        let address = self.table.find(hash_of(fingerprint.prefix()), |address| {
+            entries
+                .get(address.slot as usize)
+                .is_some_and(|entry| entry.fingerprint == *fingerprint)
         })?;
-        Some(place.slot)
+        Some(address.slot)
     }
 
     /// Appends a fingerprint that does not wait yet; its slot.
@@ -119,7 +121,7 @@ impl Waiting {
         if (self.table.entry_count() + 1) * 4 > self.table.bucket_count() * 3 {
             self.table.resize((self.table.bucket_count() * 2).max(TABLE_MIN));
         }
-        self.table.insert(hash_of(fingerprint.prefix()), Place { slot, position: 0 });
+        self.table.insert(hash_of(fingerprint.prefix()), Address { slot, position: 0 });
         slot
     }
 
@@ -144,7 +146,7 @@ impl Waiting {
         let Some(entry) = self.entries.get(slot as usize).copied() else {
             return;
         };
-        self.table.remove(hash_of(entry.fingerprint.prefix()), Place { slot, position: 0 });
+        self.table.remove(hash_of(entry.fingerprint.prefix()), Address { slot, position: 0 });
         match self.entries.get_mut(entry.older as usize) {
             Some(older) => older.newer = entry.newer,
             None => self.oldest = entry.newer,

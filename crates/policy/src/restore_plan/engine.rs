@@ -175,11 +175,11 @@ impl FromStr for RestoreEngine {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self> {
-        let mut parts = text.split(',').map(str::trim);
-        let name = parts.next().unwrap_or_default();
-        let parameters: Vec<(&str, Option<&str>)> = parts
-            .map(|part| {
-                part.split_once('=').map_or((part, None), |(key, value)| (key, Some(value)))
+        let mut words = text.split(',').map(str::trim);
+        let name = words.next().unwrap_or_default();
+        let parameters: Vec<(&str, Option<&str>)> = words
+            .map(|word| {
+                word.split_once('=').map_or((word, None), |(key, value)| (key, Some(value)))
             })
             .collect();
         let is_memory = |key: &str| key == "memory" && name != Self::Direct.name();

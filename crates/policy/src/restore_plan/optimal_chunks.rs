@@ -1,11 +1,11 @@
 //! Optimal chunk cache: the chunk that is needed last leaves.
 //!
 //! Ours: Belady's rule for chunks. Of each container read, exactly the chunks that the recipe needs
-//! later stay, however much later, and while they do not fit, the one whose next place is farthest
-//! away leaves. The forward assembly area is the special case that gives up everything beyond a
-//! fixed distance; the look-ahead of FAST'18 is the one that does so beyond a longer distance. It
-//! is not proven to be least in reads, as a read brings many chunks and one of them may be worth
-//! less than its distance says.
+//! later stay, however much later, and while they do not fit, the one whose next ordinal is
+//! farthest away leaves. The forward assembly area is the special case that gives up everything
+//! beyond a fixed distance; the look-ahead of FAST'18 is the one that does so beyond a longer
+//! distance. It is not proven to be least in reads, as a read brings many chunks and one of them
+//! may be worth less than its distance says.
 
 use super::layout::{Layout, NEVER};
 use super::served::Served;
@@ -18,8 +18,8 @@ pub(super) fn serve(layout: &Layout, memory_bytes: u64) -> Served {
     let mut held = Held::new(layout);
     let mut served = Served::new(layout.len());
     let mut reads = vec![0; layout.copy_bytes.len()];
-    for (place, (&container, &copy)) in layout.containers.iter().zip(&layout.copies).enumerate() {
-        if !held.for_places[place] {
+    for (ordinal, (&container, &copy)) in layout.containers.iter().zip(&layout.copies).enumerate() {
+        if !held.for_ordinals[ordinal] {
             let read = served.read(container);
             for brought in layout.copies_of(container) {
                 if held.insert(next_of[brought as usize]) {
@@ -28,48 +28,48 @@ pub(super) fn serve(layout: &Layout, memory_bytes: u64) -> Served {
             }
         }
         served.serve(reads[copy as usize]);
-        held.shrink_to(memory_bytes, place);
-        held.remove(place);
-        next_of[copy as usize] = next_uses[place];
-        held.insert(next_uses[place]);
+        held.shrink_to(memory_bytes, ordinal);
+        held.remove(ordinal);
+        next_of[copy as usize] = next_uses[ordinal];
+        held.insert(next_uses[ordinal]);
     }
     served
 }
 
-/// The chunks in memory. A chunk is known by the next place that needs it, which needs no other.
+/// The chunks in memory. A chunk is known by the next ordinal that needs it, which needs no other.
 struct Held<'a> {
     layout: &'a Layout,
-    /// Whether the chunk for a place is in memory, as the next place that needs it.
-    for_places: Vec<bool>,
-    /// These places, and some for which it is no longer.
+    /// Whether the chunk for an ordinal is in memory, as the next ordinal that needs it.
+    for_ordinals: Vec<bool>,
+    /// These ordinals, and some for which it is no longer.
     farthest: BinaryHeap<u32>,
     bytes: u64,
 }
 
 impl<'a> Held<'a> {
     fn new(layout: &'a Layout) -> Self {
-        let for_places = vec![false; layout.len()];
-        Self { layout, for_places, farthest: BinaryHeap::new(), bytes: 0 }
+        let for_ordinals = vec![false; layout.len()];
+        Self { layout, for_ordinals, farthest: BinaryHeap::new(), bytes: 0 }
     }
 
-    /// False if the chunk is in memory already or no place needs it.
-    fn insert(&mut self, place: u32) -> bool {
-        if place == NEVER || self.for_places[place as usize] {
+    /// False if the chunk is in memory already or no ordinal needs it.
+    fn insert(&mut self, ordinal: u32) -> bool {
+        if ordinal == NEVER || self.for_ordinals[ordinal as usize] {
             return false;
         }
-        self.for_places[place as usize] = true;
-        self.farthest.push(place);
-        self.bytes += self.layout.bytes_at(place as usize);
+        self.for_ordinals[ordinal as usize] = true;
+        self.farthest.push(ordinal);
+        self.bytes += self.layout.bytes_at(ordinal as usize);
         true
     }
 
-    fn remove(&mut self, place: usize) {
-        if std::mem::take(&mut self.for_places[place]) {
-            self.bytes -= self.layout.bytes_at(place);
+    fn remove(&mut self, ordinal: usize) {
+        if std::mem::take(&mut self.for_ordinals[ordinal]) {
+            self.bytes -= self.layout.bytes_at(ordinal);
         }
     }
 
-    /// Lets go of chunks, but not of the one for the place that is served.
+    /// Lets go of chunks, but not of the one for the ordinal that is served.
     fn shrink_to(&mut self, bytes: u64, served: usize) {
         while self.bytes > bytes {
             let Some(&last) = self.farthest.peek() else { break };

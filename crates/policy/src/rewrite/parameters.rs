@@ -156,8 +156,8 @@ impl FromStr for RewriteChoice {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self> {
-        let mut parts = text.split(',');
-        let mut choice = match parts.next().unwrap_or_default() {
+        let mut words = text.split(',');
+        let mut choice = match words.next().unwrap_or_default() {
             "none" => Self::None,
             "capping" => Self::Capping { level: None },
             "flexible" => Self::Flexible(RewriteLimits::default()),
@@ -172,9 +172,9 @@ impl FromStr for RewriteChoice {
                 )));
             }
         };
-        for part in parts {
-            let (key, value) = part.split_once('=').ok_or_else(|| {
-                Error::invalid(format!("'{part}' is no limit; limits are written as loss=5"))
+        for word in words {
+            let (key, value) = word.split_once('=').ok_or_else(|| {
+                Error::invalid(format!("'{word}' is no limit; limits are written as loss=5"))
             })?;
             choice.set(key, value)?;
         }

@@ -29,7 +29,7 @@ enum State {
 struct Entry {
     ticket: u64,
     /// Its number among all chunks of the stream.
-    place: u64,
+    ordinal: u64,
     chunk: u32,
     size_bytes: u32,
     container: u32,
@@ -131,7 +131,7 @@ impl RecipeCache {
         self.candidates += 1;
         self.entries.push_back(Entry {
             ticket: chunk.ticket,
-            place: counters.chunks,
+            ordinal: counters.chunks,
             chunk: slot,
             size_bytes: chunk.size_bytes,
             container: instances.first(),
@@ -371,9 +371,9 @@ impl RecipeCache {
                 continue;
             }
             match first[entry.container as usize] {
-                None => first[entry.container as usize] = Some(entry.place),
+                None => first[entry.container as usize] = Some(entry.ordinal),
                 Some(first) => {
-                    distance += entry.place - first;
+                    distance += entry.ordinal - first;
                     pairs += 1;
                 }
             }

@@ -4,7 +4,7 @@
 //! any more, so memory is bounded by what waits.
 
 use super::UnitId;
-use crate::place_table::{Place, PlaceTable, hash_of};
+use crate::slot_table::{Address, SlotTable, hash_of};
 use onefold_types::Fingerprint;
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ pub(super) const NO_SLOT: u32 = u32::MAX;
 /// Distinct fingerprints that wait.
 #[derive(Debug, Default)]
 pub(super) struct ChunkSlots {
-    table: PlaceTable,
+    table: SlotTable,
     fingerprints: Vec<Fingerprint>,
     free: Vec<u32>,
 }
@@ -24,9 +24,9 @@ impl ChunkSlots {
     pub(super) fn intern(&mut self, fingerprint: &Fingerprint) -> (u32, bool) {
         let hash = hash_of(fingerprint.prefix());
         let is_meant =
-            |place: Place| self.fingerprints.get(place.slot as usize) == Some(fingerprint);
-        if let Some(place) = self.table.find(hash, is_meant) {
-            return (place.slot, false);
+            |address: Address| self.fingerprints.get(address.slot as usize) == Some(fingerprint);
+        if let Some(address) = self.table.find(hash, is_meant) {
+            return (address.slot, false);
         }
         let slot = self.free.pop().unwrap_or(self.fingerprints.len() as u32);
         match self.fingerprints.get_mut(slot as usize) {
@@ -36,7 +36,7 @@ impl ChunkSlots {
         if (self.table.entry_count() + 1) * 4 > self.table.bucket_count() * 3 {
             self.table.resize((self.table.bucket_count() * 2).max(1024));
         }
-        self.table.insert(hash, Place { slot, position: 0 });
+        self.table.insert(hash, Address { slot, position: 0 });
         (slot, true)
     }
 
@@ -45,7 +45,7 @@ impl ChunkSlots {
         let Some(fingerprint) = self.fingerprints.get(slot as usize) else {
             return;
         };
-        if self.table.remove(hash_of(fingerprint.prefix()), Place { slot, position: 0 }) {
+        if self.table.remove(hash_of(fingerprint.prefix()), Address { slot, position: 0 }) {
             self.free.push(slot);
         }
     }
@@ -57,7 +57,7 @@ impl ChunkSlots {
 
     pub(super) fn clear(&mut self) {
         let buckets = self.table.bucket_count();
-        self.table = PlaceTable::default();
+        self.table = SlotTable::default();
         self.table.resize(buckets);
         self.fingerprints.clear();
         self.free.clear();

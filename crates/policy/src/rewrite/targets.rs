@@ -18,9 +18,9 @@ pub fn sparsest(history: &ContainerUse, stored_again_bytes_max: u64) -> BTreeSet
         history.iter().filter(|(_, usage)| usage.is_sparse() == Some(true)).collect();
     // Compared as products: a/b < c/d.
     sparse.sort_by(|(a, one), (b, other)| {
-        let one_part = u128::from(one.referred_bytes) * u128::from(other.payload_bytes);
-        let other_part = u128::from(other.referred_bytes) * u128::from(one.payload_bytes);
-        one_part.cmp(&other_part).then(a.cmp(b))
+        let one_share = u128::from(one.referred_bytes) * u128::from(other.payload_bytes);
+        let other_share = u128::from(other.referred_bytes) * u128::from(one.payload_bytes);
+        one_share.cmp(&other_share).then(a.cmp(b))
     });
     let mut left_bytes = stored_again_bytes_max;
     let mut targets = BTreeSet::new();

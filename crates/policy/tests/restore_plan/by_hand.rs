@@ -26,7 +26,7 @@ fn letters(engine: &RestoreEngine, text: &str) -> String {
 fn nothing_is_read_for_nothing() {
     for engine in RestoreEngine::with_memory(8) {
         let plan = plan(&engine, &[], &[]);
-        assert_eq!((plan.reads.len(), plan.places.len(), plan.memory_peak_bytes), (0, 0, 0));
+        assert_eq!((plan.reads.len(), plan.ordinals.len(), plan.memory_peak_bytes), (0, 0, 0));
     }
 }
 
@@ -77,7 +77,7 @@ fn an_area_is_filled_with_each_container_once() {
     assert_eq!(letters(&forward(6), IN_TURN), "abcabc");
     assert_eq!(letters(&forward(9), IN_TURN), "abc");
     let plan = plan(&forward(6), &recipe(IN_TURN), &SIZES);
-    assert_eq!(plan.places, [0, 3, 1, 4, 2, 5, 6, 7, 8]);
+    assert_eq!(plan.ordinals, [0, 3, 1, 4, 2, 5, 6, 7, 8]);
     // a1, a2; with b1, b2; a1 is written; with c1, c2 five are held.
     assert_eq!(plan.memory_peak_bytes, 4);
 }
@@ -122,16 +122,16 @@ fn optimal_chunks_keeps_the_nearest() {
 fn direct_reads_each_container_once_and_says_what_a_stream_would_hold() {
     assert_eq!(letters(&RestoreEngine::Direct, IN_TURN), "abc");
     let plan = plan(&RestoreEngine::Direct, &recipe(IN_TURN), &SIZES);
-    assert_eq!(plan.places, [0, 3, 6, 1, 4, 7, 2, 5, 8]);
+    assert_eq!(plan.ordinals, [0, 3, 6, 1, 4, 7, 2, 5, 8]);
     assert_eq!(plan.memory_peak_bytes, 6);
 }
 
 #[test]
 fn a_place_is_served_by_the_container_it_names() {
-    // The chunk 7 is in two containers; the support checks who serves which place.
+    // The chunk 7 is in two containers; the support checks who serves which ordinal.
     let mut recipe = recipe("a1 b1 a2 b2");
-    for (place, number) in [(0, 7), (1, 7), (2, 7), (3, 8)] {
-        recipe[place].chunk = number;
+    for (ordinal, number) in [(0, 7), (1, 7), (2, 7), (3, 8)] {
+        recipe[ordinal].chunk = number;
     }
     for engine in RestoreEngine::with_memory(8) {
         assert_eq!(reads(&engine, &recipe, &SIZES), 2, "{engine}");

@@ -41,14 +41,17 @@ fn the_container_caches_read_what_plain_ones_read() {
 fn misses(recipe: &[PlanChunk], containers: usize, by_next_use: bool) -> usize {
     let mut cached: Vec<u32> = Vec::new();
     let mut misses = 0;
-    for (place, at) in recipe.iter().enumerate() {
+    for (ordinal, at) in recipe.iter().enumerate() {
         if let Some(found) = cached.iter().position(|held| *held == at.container) {
             cached.remove(found);
         } else {
             misses += 1;
             if cached.len() == containers {
                 let next_use = |held: u32| {
-                    recipe[place..].iter().position(|at| at.container == held).unwrap_or(usize::MAX)
+                    recipe[ordinal..]
+                        .iter()
+                        .position(|at| at.container == held)
+                        .unwrap_or(usize::MAX)
                 };
                 let farthest = (0..containers).max_by_key(|held| next_use(cached[*held])).unwrap();
                 cached.remove(if by_next_use { farthest } else { 0 });

@@ -29,7 +29,7 @@ impl Random {
 
 /// A recipe that walks through containers of `chunks_per_container` chunks, jumping now and then,
 /// and the payload bytes of the containers, which are all equal.
-pub fn random_recipe(seed: u64, places: usize) -> (Vec<PlanChunk>, Vec<u64>) {
+pub fn random_recipe(seed: u64, ordinals: usize) -> (Vec<PlanChunk>, Vec<u64>) {
     let mut random = Random(seed);
     let containers = 2 + random.below(40);
     let chunks_per_container = 1 + random.below(12);
@@ -38,7 +38,7 @@ pub fn random_recipe(seed: u64, places: usize) -> (Vec<PlanChunk>, Vec<u64>) {
     let chunks = containers * chunks_per_container;
     let sizes: Vec<u32> = (0..chunks).map(|_| 1 + random.below(size_max)).collect();
     let mut at = 0;
-    let recipe = (0..places)
+    let recipe = (0..ordinals)
         .map(|_| {
             at = if random.below(jumps) == 0 { random.below(chunks) } else { (at + 1) % chunks };
             let container = at / chunks_per_container;
@@ -55,18 +55,21 @@ pub fn plan(engine: &RestoreEngine, recipe: &[PlanChunk], sizes: &[u64]) -> Plan
     let mut serving = vec![None; recipe.len()];
     let mut expected_start = 0;
     for (number, read) in plan.reads.iter().enumerate() {
-        assert_eq!(read.places.start, expected_start, "{engine}: places are read after read");
-        expected_start = read.places.end;
-        let places = plan.places_of(read);
-        assert!(!places.is_empty(), "{engine}: a read for nothing");
-        assert!(places.is_sorted_by(|a, b| a < b), "{engine}: places of a read ascend");
-        for &place in places {
-            assert_eq!(recipe[place as usize].container, read.container, "{engine}: place {place}");
-            let before = serving[place as usize].replace(number);
-            assert_eq!(before, None, "{engine}: place {place} is served twice");
+        assert_eq!(read.ordinals.start, expected_start, "{engine}: ordinals are read after read");
+        expected_start = read.ordinals.end;
+        let ordinals = plan.ordinals_of(read);
+        assert!(!ordinals.is_empty(), "{engine}: a read for nothing");
+        assert!(ordinals.is_sorted_by(|a, b| a < b), "{engine}: ordinals of a read ascend");
+        for &ordinal in ordinals {
+            assert_eq!(
+                recipe[ordinal as usize].container, read.container,
+                "{engine}: ordinal {ordinal}"
+            );
+            let before = serving[ordinal as usize].replace(number);
+            assert_eq!(before, None, "{engine}: ordinal {ordinal} is served twice");
         }
     }
-    assert_eq!(expected_start, plan.places.len());
+    assert_eq!(expected_start, plan.ordinals.len());
     let serving: Vec<usize> = serving.into_iter().map(Option::unwrap).collect();
     assert_eq!(plan.memory_peak_bytes, peak_bytes(recipe, &serving), "{engine}");
     if engine.is_sequential() {
@@ -103,8 +106,8 @@ fn peak_bytes(recipe: &[PlanChunk], serving: &[usize]) -> u64 {
     let (mut peak, mut written) = (0, 0);
     for done in 0..reads {
         let waiting: BTreeSet<(usize, u32, u32)> = (written..recipe.len())
-            .filter(|place| serving[*place] <= done)
-            .map(|place| (serving[place], recipe[place].chunk, recipe[place].size_bytes))
+            .filter(|ordinal| serving[*ordinal] <= done)
+            .map(|ordinal| (serving[ordinal], recipe[ordinal].chunk, recipe[ordinal].size_bytes))
             .collect();
         peak = peak.max(waiting.iter().map(|(_, _, bytes)| u64::from(*bytes)).sum());
         while written < recipe.len() && serving[written] <= done {

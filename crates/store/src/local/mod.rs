@@ -88,9 +88,9 @@ const CONFIG_COPY: &str = "config.copy";
 /// A store in a local directory.
 pub struct LocalStore(Objects<SystemDisk>);
 
-fn objects(disk: SystemDisk, place: String, writable: bool) -> Objects<SystemDisk> {
+fn objects(disk: SystemDisk, directory: String, writable: bool) -> Objects<SystemDisk> {
     let limit = getrlimit(Resource::Nofile).current;
-    Objects::new(disk, place, writable).within(limit.map_or(usize::MAX, |most| most as usize))
+    Objects::new(disk, directory, writable).within(limit.map_or(usize::MAX, |most| most as usize))
 }
 
 impl LocalStore {
@@ -102,15 +102,15 @@ impl LocalStore {
     /// `AlreadyExists` if the directory is not empty.
     pub fn create(path: impl AsRef<Path>) -> Result<LocalStore> {
         let path = path.as_ref();
-        let place = path.display().to_string();
-        let disk = SystemDisk::create(path).context(|| format!("creating '{place}'"))?;
-        if !disk.is_fresh().context(|| format!("reading '{place}'"))? {
+        let directory = path.display().to_string();
+        let disk = SystemDisk::create(path).context(|| format!("creating '{directory}'"))?;
+        if !disk.is_fresh().context(|| format!("reading '{directory}'"))? {
             return Err(Error::new(
                 ErrorKind::AlreadyExists,
-                format!("'{place}' is not empty; a store needs an empty or a new directory"),
+                format!("'{directory}' is not empty; a store needs an empty or a new directory"),
             ));
         }
-        Ok(LocalStore(objects(disk, place, true)))
+        Ok(LocalStore(objects(disk, directory, true)))
     }
 
     /// Opens a store for reading and writing.
@@ -132,24 +132,24 @@ impl LocalStore {
     }
 
     fn open_as(path: &Path, writable: bool) -> Result<LocalStore> {
-        let place = path.display().to_string();
-        let missing = |what: &str| Error::new(ErrorKind::NoStore, format!("'{place}' {what}"));
+        let directory = path.display().to_string();
+        let missing = |what: &str| Error::new(ErrorKind::NoStore, format!("'{directory}' {what}"));
         let disk = SystemDisk::open(path).map_err(|error| match error.kind() {
             io::ErrorKind::NotFound => missing("does not exist"),
             io::ErrorKind::NotADirectory => missing("is not a directory"),
-            _ => of_the_device(Error::io(format!("opening '{place}'"), error)),
+            _ => of_the_device(Error::io(format!("opening '{directory}'"), error)),
         })?;
         let size = match disk.size(CONFIG) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => disk.size(CONFIG_COPY),
             other => other,
         };
         match size {
-            Ok(_) => Ok(LocalStore(objects(disk, place, writable))),
+            Ok(_) => Ok(LocalStore(objects(disk, directory, writable))),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 Err(missing("holds no store: the file 'config' is missing"))
             }
             Err(error) => {
-                let what = format!("reading 'config' in '{place}'");
+                let what = format!("reading 'config' in '{directory}'");
                 Err(of_the_device(Error::io(what, error)))
             }
         }
@@ -283,6 +283,6 @@ impl Decisions for LocalStore {
 
 impl Store for LocalStore {
     fn describe(&self) -> String {
-        format!("directory '{}'", self.0.place())
+        format!("directory '{}'", self.0.directory())
     }
 }

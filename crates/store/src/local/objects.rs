@@ -33,7 +33,7 @@ pub(super) const NAMING_ATTEMPTS: usize = 16;
 /// The store's files on `disk`.
 pub(super) struct Objects<D: Disk> {
     pub(super) disk: D,
-    place: String,
+    directory: String,
     writable: bool,
     directories: Mutex<LruCache<String, Arc<D::Directory>>>,
     pub(super) handles: Mutex<LruCache<Key, Arc<Handle<D>>>>,
@@ -72,10 +72,10 @@ impl<D: Disk> Drop for Temporary<'_, D> {
 }
 
 impl<D: Disk> Objects<D> {
-    pub(super) fn new(disk: D, place: String, writable: bool) -> Self {
+    pub(super) fn new(disk: D, directory: String, writable: bool) -> Self {
         Self {
             disk,
-            place,
+            directory,
             writable,
             directories: Mutex::new(LruCache::new(DIRECTORIES_MAX)),
             handles: Mutex::new(LruCache::new(HANDLES_MAX)),
@@ -103,8 +103,8 @@ impl<D: Disk> Objects<D> {
         self
     }
 
-    pub(super) fn place(&self) -> &str {
-        &self.place
+    pub(super) fn directory(&self) -> &str {
+        &self.directory
     }
 
     pub(super) fn put(&self, key: &Key, bytes: &[u8]) -> Result<()> {
@@ -175,7 +175,7 @@ impl<D: Disk> Objects<D> {
         let message = format!(
             "'{key}' in '{}' exists and leads to no object, so nothing can be decided there: it \
              was not put by onefold, and has to be removed",
-            self.place
+            self.directory
         );
         Err(Error::new(ErrorKind::Io, message))
     }
@@ -452,14 +452,14 @@ impl<D: Disk> Objects<D> {
         if self.writable {
             return Ok(());
         }
-        let place = &self.place;
-        let message = format!("'{name}' in '{place}': the store was opened for reading only");
+        let directory = &self.directory;
+        let message = format!("'{name}' in '{directory}': the store was opened for reading only");
         Err(Error::new(ErrorKind::ReadOnly, message))
     }
 
     /// An error that names the object and the store, and says what to do where that is known.
     pub(super) fn error(&self, doing: &str, name: &str, cause: io::Error) -> Error {
-        let place = &self.place;
+        let directory = &self.directory;
         let advice = match cause.kind() {
             io::ErrorKind::StorageFull if self.disk.names_left().is_ok_and(|left| left == 0) => {
                 ": no file can be made on that device (it has no inodes left), though there may be \
@@ -482,9 +482,9 @@ impl<D: Disk> Objects<D> {
         };
         let kind = match cause.kind() {
             io::ErrorKind::NotADirectory | io::ErrorKind::CrossesDevices => ErrorKind::Invalid,
-            _ => return Error::io(format!("{doing} '{name}' in '{place}'{advice}"), cause),
+            _ => return Error::io(format!("{doing} '{name}' in '{directory}'{advice}"), cause),
         };
-        Error::io(format!("{doing} '{name}' in '{place}'{advice}"), cause).with_kind(kind)
+        Error::io(format!("{doing} '{name}' in '{directory}'{advice}"), cause).with_kind(kind)
     }
 }
 

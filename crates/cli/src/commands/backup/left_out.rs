@@ -1,8 +1,8 @@
 //! What `backup` tells of what it left out (R85): how much, and what asked for it without effect.
 
 use crate::context::Context;
-use crate::place;
 use crate::size::{counted, human};
+use crate::store_path;
 use onefold_engine::ingest::Selection;
 use onefold_engine::ingest::left_out::LeftOut;
 use onefold_types::Result;
@@ -10,30 +10,30 @@ use serde_json::{Value, json};
 
 /// Tells how many items were left out, and why.
 pub fn describe(context: &Context, asked: &Selection, found: &LeftOut) -> Result<()> {
-    let parts = parts(asked, found);
-    match parts.is_empty() {
+    let reasons = reasons(asked, found);
+    match reasons.is_empty() {
         true => Ok(()),
-        false => context.output.note(&format!("left out: {}", parts.join(", "))),
+        false => context.output.note(&format!("left out: {}", reasons.join(", "))),
     }
 }
 
-fn parts(asked: &Selection, found: &LeftOut) -> Vec<String> {
-    let mut parts = Vec::new();
+fn reasons(asked: &Selection, found: &LeftOut) -> Vec<String> {
+    let mut reasons = Vec::new();
     if found.matched_items > 0 {
-        parts.push(format!("{} by patterns", counted(found.matched_items, "item")));
+        reasons.push(format!("{} by patterns", counted(found.matched_items, "item")));
     }
     if found.caches > 0 {
-        parts.push(counted(found.caches, "cache"));
+        reasons.push(counted(found.caches, "cache"));
     }
     for (name, mark) in asked.exclude_if_present.iter().zip(&found.marked) {
         if mark.directories > 0 {
-            parts.push(format!("{} with '{name}'", counted(mark.directories, "directory")));
+            reasons.push(format!("{} with '{name}'", counted(mark.directories, "directory")));
         }
     }
     if let Some(limit) = asked.exclude_larger_than_bytes
         && found.large_files > 0
     {
-        parts.push(format!(
+        reasons.push(format!(
             "{} larger than {} ({})",
             counted(found.large_files, "file"),
             human(limit),
@@ -41,15 +41,15 @@ fn parts(asked: &Selection, found: &LeftOut) -> Vec<String> {
         ));
     }
     if found.mounts > 0 {
-        parts.push(counted(found.mounts, "mount"));
+        reasons.push(counted(found.mounts, "mount"));
     }
-    parts
+    reasons
 }
 
 /// Warns of patterns, and of names of marks, that met nothing: what they are to leave out may be
 /// saved in silence.
 pub fn warn_of_unmet(context: &Context, asked: &Selection, found: &LeftOut) {
-    place::warn_of_unmatched(&context.output, &asked.excludes);
+    store_path::warn_of_unmatched(&context.output, &asked.excludes);
     let unmet: Vec<String> = asked
         .exclude_if_present
         .iter()
@@ -109,10 +109,10 @@ mod tests {
             mounts: 4,
         };
         assert_eq!(
-            parts(&asked, &all).join(", "),
+            reasons(&asked, &all).join(", "),
             "5 items by patterns, 3 caches, 1 directory with '.nobackup', 2 files larger than \
              1.00 GiB (3.00 GiB), 4 mounts"
         );
-        assert!(parts(&asked, &LeftOut::none(2)).is_empty());
+        assert!(reasons(&asked, &LeftOut::none(2)).is_empty());
     }
 }

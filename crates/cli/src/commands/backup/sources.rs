@@ -3,7 +3,7 @@
 use super::BackupArguments;
 use crate::context::Context;
 use crate::password::without_password;
-use crate::{descendants, files, place};
+use crate::{descendants, files, store_path};
 use onefold_engine::ingest::{Selection, Source};
 use onefold_engine::job::Interrupt;
 use onefold_engine::patterns::Patterns;
@@ -82,13 +82,13 @@ pub fn selection(
         exact.extend(files::read_lines(&file).context(|| "exclude file")?);
     }
     let store = context.store_path()?;
-    if place::is_store_among(paths, &store)? {
+    if store_path::is_store_among(paths, &store)? {
         context.output.warning(&format!(
             "the store '{}' lies inside a source; it is left out",
             store.display()
         ));
     }
-    let any_case = place::with_home(either(&given.iexclude, &profile.iexclude))?;
+    let any_case = store_path::with_home(either(&given.iexclude, &profile.iexclude))?;
     let exclude_if_present = either(&given.exclude_if_present, &profile.exclude_if_present);
     let is_name = |name: &String| !name.contains('/') && !matches!(name.as_str(), "" | "." | "..");
     if let Some(wrong) = exclude_if_present.iter().find(|name| !is_name(name)) {
@@ -99,12 +99,12 @@ pub fn selection(
     }
     let size = given.exclude_larger_than.or(profile.exclude_larger_than);
     Ok(Selection {
-        excludes: Patterns::build(&place::with_home(exact)?, &any_case)?,
+        excludes: Patterns::build(&store_path::with_home(exact)?, &any_case)?,
         one_file_system: given.one_file_system || profile.one_file_system,
         exclude_larger_than_bytes: size.map(|size| size.0),
         exclude_caches: given.exclude_caches || profile.exclude_caches,
         exclude_if_present,
-        store: place::identity(&store),
+        store: store_path::identity(&store),
     })
 }
 
@@ -145,7 +145,7 @@ pub fn stream(arguments: &BackupArguments, interrupt: &Interrupt) -> Result<Sour
 fn stream_name(given: Option<&OsString>) -> Result<Vec<u8>> {
     let name = given.map_or(STDIN_NAME.as_bytes(), |name| name.as_bytes());
     let cleaned = crate::commands::ls::clean(name);
-    let leads_upwards = cleaned.split(|byte| *byte == b'/').any(|part| part == b"..");
+    let leads_upwards = cleaned.split(|byte| *byte == b'/').any(|component| component == b"..");
     if cleaned.is_empty() || leads_upwards || name.ends_with(b"/") {
         return Err(Error::invalid(format!(
             "'{}' cannot be the name of a file",

@@ -1,10 +1,10 @@
 //! Writing checkpoints: by whoever has written something anyway, once enough names are in none.
 //!
 //! # Algorithm
-//! What no checkpoint holds goes into a new one. Once [`PARTS_MAX`] small ones have come together,
-//! they become one, which says what it replaces; so a reader opens fewer than that, and as many
-//! as are as long as they may be. What was forgotten since goes into the one of several without its
-//! record.
+//! What no checkpoint holds goes into a new one. Once [`SMALL_COUNT_MAX`] small ones have come
+//! together, they become one, which says what it replaces; so a reader opens fewer than that, and
+//! as many as are as long as they may be. What was forgotten since goes into the one of several
+//! without its record.
 //!
 //! # Invariants
 //! - A checkpoint is removed only once everything it says was stored again and read back. Whoever
@@ -16,7 +16,7 @@
 //! Names are fresh. Two writers at once store the same twice, and the next one puts it together.
 //! Whoever may not delete leaves what is replaced, and nobody reads it.
 
-use super::{Checkpoints, Ending, Part, Parts, read, remove};
+use super::{CheckpointSet, Checkpoints, Ending, ReadCheckpoint, read, remove};
 use crate::repository::Repository;
 use crate::session::changes::Changes;
 use crate::session::decided;
@@ -33,7 +33,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// So many names that no checkpoint holds are worth one.
 pub const NEW_NAMES_MIN: usize = 16;
 /// So many small checkpoints become one.
-pub const PARTS_MAX: usize = 8;
+pub const SMALL_COUNT_MAX: usize = 8;
 /// A checkpoint from so many bytes on is left as it is.
 const SMALL_MAX_BYTES: u64 = limits::CHECKPOINT_MAX_BYTES as u64 / 2;
 /// Bytes of a record without any entry, with what separates its lists.
@@ -60,8 +60,8 @@ pub fn tidy(repository: &Repository, reseals: bool) {
 
 /// Stores what no checkpoint holds, if it is of at least so many names; tells whether it was.
 pub fn extend(repository: &Repository, new_names_min: usize) -> Result<bool> {
-    let parts = Parts::load(repository)?;
-    let known = Checkpoints::of(parts.read.iter().map(|part| part.record.clone()));
+    let set = CheckpointSet::load(repository)?;
+    let known = Checkpoints::of(set.read.iter().map(|checkpoint| checkpoint.record.clone()));
     if count_new(repository, &known)? < new_names_min {
         return Ok(false);
     }
@@ -70,9 +70,9 @@ pub fn extend(repository: &Repository, new_names_min: usize) -> Result<bool> {
         return Ok(false);
     }
     drop(known);
-    let Parts { mut read, replaced, .. } = parts;
-    read.retain(|part| is_worth_merging(part, &forgotten));
-    if read.len() + 1 < PARTS_MAX {
+    let CheckpointSet { mut read, replaced, .. } = set;
+    read.retain(|checkpoint| is_worth_merging(checkpoint, &forgotten));
+    if read.len() + 1 < SMALL_COUNT_MAX {
         read.clear();
     }
     put_together(repository, new, read, replaced, &forgotten)?;
@@ -82,8 +82,8 @@ pub fn extend(repository: &Repository, new_names_min: usize) -> Result<bool> {
 /// Stores everything anew that is in checkpoints under older keys than the newest ones; tells
 /// whether there were any.
 pub fn reseal(repository: &Repository) -> Result<bool> {
-    let Parts { mut read, replaced, .. } = Parts::load(repository)?;
-    read.retain(|part| part.is_of_older_keys);
+    let CheckpointSet { mut read, replaced, .. } = CheckpointSet::load(repository)?;
+    read.retain(|checkpoint| checkpoint.is_of_older_keys);
     if read.is_empty() {
         return Ok(false);
     }
@@ -96,16 +96,16 @@ pub fn reseal(repository: &Repository) -> Result<bool> {
 fn put_together(
     repository: &Repository,
     mut all: Checkpoints,
-    merged: Vec<Part>,
+    merged: Vec<ReadCheckpoint>,
     replaced: BTreeSet<CheckpointId>,
     forgotten: &BTreeSet<SessionId>,
 ) -> Result<()> {
     let mut replaces = Vec::new();
     if !merged.is_empty() {
-        replaces.extend(merged.iter().map(|part| part.id));
+        replaces.extend(merged.iter().map(|checkpoint| checkpoint.id));
         // Whoever says that these are replaced may be among those that go.
         replaces.extend(replaced);
-        merged.into_iter().for_each(|part| all.add(part.record));
+        merged.into_iter().for_each(|checkpoint| all.add(checkpoint.record));
     }
     all.drop_forgotten(forgotten);
     put_all(repository, all, &replaces)?;
@@ -169,10 +169,10 @@ fn new_of(
 }
 
 /// Whether a checkpoint is small, or most of its records are of what is forgotten.
-fn is_worth_merging(part: &Part, forgotten: &BTreeSet<SessionId>) -> bool {
-    let committed = &part.record.committed;
+fn is_worth_merging(checkpoint: &ReadCheckpoint, forgotten: &BTreeSet<SessionId>) -> bool {
+    let committed = &checkpoint.record.committed;
     let stale = committed.iter().filter(|known| forgotten.contains(&known.session)).count();
-    part.stored_bytes < SMALL_MAX_BYTES || 2 * stale > committed.len()
+    checkpoint.stored_bytes < SMALL_MAX_BYTES || 2 * stale > committed.len()
 }
 
 impl Checkpoints {

@@ -194,7 +194,7 @@ fn store_file(
             let fingerprint = repository.fingerprinter().data(chunk);
             let batch = ChunkBatch {
                 buffer: chunk.to_vec(),
-                places: std::iter::once(0..chunk.len()).collect(),
+                ranges: std::iter::once(0..chunk.len()).collect(),
                 fingerprints: vec![fingerprint],
             };
             stream.put_data(batch, &mut |_| {}).unwrap();

@@ -58,9 +58,9 @@ impl AutoReport {
             Way::Eager => Choice::Eager(auto.mix.order(&auto.prices())),
             Way::Lazy(bucket_threshold) => Choice::Lazy { bucket_threshold },
         };
-        let candidates = WAYS.into_iter().enumerate().filter_map(|(place, way)| {
-            let was_tried = place == auto.current || auto.knowledge[place].correction.is_some();
-            Some(Candidate { choice: choice(way), cost_ns: auto.expected(place)?, was_tried })
+        let candidates = WAYS.into_iter().enumerate().filter_map(|(ordinal, way)| {
+            let was_tried = ordinal == auto.current || auto.knowledge[ordinal].correction.is_some();
+            Some(Candidate { choice: choice(way), cost_ns: auto.expected(ordinal)?, was_tried })
         });
         let counted = auto.eager_counted.as_ref().zip(auto.lazy_counted.as_ref());
         let scaled = |counters| {

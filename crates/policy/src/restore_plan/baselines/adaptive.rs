@@ -11,7 +11,7 @@
 //!
 //! What is ours: the area rolls with each chunk rather than with each container. Among F-chunks the
 //! one needed last leaves first. A step is an eighth of the memory. A chunk that enters the area is
-//! taken from another place of the area too. And the rule of adaptation, at its simplest: if
+//! taken from another ordinal of the area too. And the rule of adaptation, at its simplest: if
 //! F-chunks had to leave in a cycle, the cache takes a step from the area, and the look-ahead
 //! shrinks once the area is at its least; if F-chunks fill less than half of the cache, the
 //! look-ahead grows, and once it is eight times the memory the area takes a step from the cache.
@@ -34,10 +34,10 @@ pub(in crate::restore_plan) fn serve(
     adapts: bool,
 ) -> Served {
     let mut assembly = Assembly::new(layout, memory_bytes, look_ahead_bytes);
-    for place in 0..layout.len() {
-        assembly.advance(place);
-        assembly.fill(place);
-        let written_bytes = layout.bytes_at(place);
+    for ordinal in 0..layout.len() {
+        assembly.advance(ordinal);
+        assembly.fill(ordinal);
+        let written_bytes = layout.bytes_at(ordinal);
         assembly.area_held_bytes -= written_bytes;
         assembly.ahead_held_bytes -= written_bytes;
         assembly.cycle_bytes += written_bytes;
@@ -56,16 +56,17 @@ struct Assembly<'a> {
     /// The lengths of the area, and of the area with the look-ahead.
     area_bytes: u64,
     look_ahead_bytes: u64,
-    /// The first places behind them, and what lies before these from the first place not written.
+    /// The first ordinals behind them, and what lies before these from the first ordinal not
+    /// written.
     area_end: usize,
     ahead_end: usize,
     area_held_bytes: u64,
     ahead_held_bytes: u64,
-    /// The read that serves each place of the area that has been filled by a copy.
+    /// The read that serves each ordinal of the area that has been filled by a copy.
     filled_by: Vec<u32>,
-    /// For each container its last read and the first place that was too far for it.
+    /// For each container its last read and the first ordinal that was too far for it.
     reaches: Vec<(usize, u32)>,
-    /// For each copy its last place in the area and its first behind it.
+    /// For each copy its last ordinal in the area and its first behind it.
     last_entered: Vec<u32>,
     next_behind: Vec<u32>,
     next_uses: Vec<u32>,
@@ -121,17 +122,17 @@ impl<'a> Assembly<'a> {
         self.make_room();
     }
 
-    /// A place enters the area: it is filled at once if its chunk is in memory.
-    fn enter(&mut self, front: usize, place: usize) {
-        let copy = self.layout.copies[place];
+    /// An ordinal enters the area: it is filled at once if its chunk is in memory.
+    fn enter(&mut self, front: usize, ordinal: usize) {
+        let copy = self.layout.copies[ordinal];
         let before = self.last_entered[copy as usize];
         if let Some(read) = self.cache.read_of(copy) {
-            self.filled_by[place] = read;
+            self.filled_by[ordinal] = read;
         } else if before != NEVER && before as usize >= front {
-            self.filled_by[place] = self.read_at(before as usize);
+            self.filled_by[ordinal] = self.read_at(before as usize);
         }
-        self.last_entered[copy as usize] = place as u32;
-        let next = self.next_uses[place];
+        self.last_entered[copy as usize] = ordinal as u32;
+        let next = self.next_uses[ordinal];
         self.next_behind[copy as usize] = next;
         self.cache.used(copy, self.in_sight(next));
     }
@@ -140,26 +141,26 @@ impl<'a> Assembly<'a> {
         Some(next).filter(|next| (*next as usize) < self.ahead_end)
     }
 
-    /// The read that has filled a place of the area, or [`NO_READ`].
-    fn read_at(&self, place: usize) -> u32 {
-        let (end, read) = self.reaches[self.layout.containers[place] as usize];
-        match self.filled_by[place] {
-            NO_READ if place < end => read,
+    /// The read that has filled an ordinal of the area, or [`NO_READ`].
+    fn read_at(&self, ordinal: usize) -> u32 {
+        let (end, read) = self.reaches[self.layout.containers[ordinal] as usize];
+        match self.filled_by[ordinal] {
+            NO_READ if ordinal < end => read,
             filled => filled,
         }
     }
 
-    /// Fills the first place of the area, by a read if need be.
-    fn fill(&mut self, place: usize) {
-        let mut read = self.read_at(place);
+    /// Fills the first ordinal of the area, by a read if need be.
+    fn fill(&mut self, ordinal: usize) {
+        let mut read = self.read_at(ordinal);
         if read == NO_READ {
-            let container = self.layout.containers[place];
+            let container = self.layout.containers[ordinal];
             read = self.served.read(container);
             self.reaches[container as usize] = (self.area_end, read);
             for copy in self.layout.copies_of(container) {
                 let entered = self.last_entered[copy as usize];
                 let next = self.in_sight(self.next_behind[copy as usize]);
-                if next.is_some() || (entered != NEVER && entered as usize >= place) {
+                if next.is_some() || (entered != NEVER && entered as usize >= ordinal) {
                     self.cache.bring(copy, read, next);
                 }
             }
@@ -199,10 +200,10 @@ impl<'a> Assembly<'a> {
 /// The chunk cache.
 struct Cache<'a> {
     layout: &'a Layout,
-    /// F-chunks by the place behind the area that needs them next.
+    /// F-chunks by the ordinal behind the area that needs them next.
     needed: BTreeSet<(u32, u32)>,
     needed_bytes: u64,
-    /// For each copy that place, or [`NEVER`] if it is no F-chunk in the cache.
+    /// For each copy that ordinal, or [`NEVER`] if it is no F-chunk in the cache.
     needed_at: Vec<u32>,
     /// P-chunks by their last use.
     probable: Recency,
@@ -240,10 +241,10 @@ impl<'a> Cache<'a> {
         self.contains(copy).then(|| self.reads[copy as usize])
     }
 
-    /// The look-ahead reaches a place: the first of its copy that it knows of, or a later one.
-    fn comes_in_sight(&mut self, copy: u32, place: u32) {
+    /// The look-ahead reaches an ordinal: the first of its copy that it knows of, or a later one.
+    fn comes_in_sight(&mut self, copy: u32, ordinal: u32) {
         if self.probable.contains(copy) {
-            self.used(copy, Some(place));
+            self.used(copy, Some(ordinal));
         }
     }
 
@@ -255,7 +256,7 @@ impl<'a> Cache<'a> {
         }
     }
 
-    /// A copy, if it is in the cache, is next needed at that place, or not within sight.
+    /// A copy, if it is in the cache, is next needed at that ordinal, or not within sight.
     fn used(&mut self, copy: u32, next: Option<u32>) {
         if self.contains(copy) {
             self.remove(copy);
@@ -265,9 +266,9 @@ impl<'a> Cache<'a> {
 
     fn insert(&mut self, copy: u32, next: Option<u32>) {
         match next {
-            Some(place) => {
-                self.needed.insert((place, copy));
-                self.needed_at[copy as usize] = place;
+            Some(ordinal) => {
+                self.needed.insert((ordinal, copy));
+                self.needed_at[copy as usize] = ordinal;
                 self.needed_bytes += self.bytes_of(copy);
             }
             None => {
@@ -278,9 +279,9 @@ impl<'a> Cache<'a> {
     }
 
     fn remove(&mut self, copy: u32) {
-        let place = std::mem::replace(&mut self.needed_at[copy as usize], NEVER);
-        if place != NEVER {
-            self.needed.remove(&(place, copy));
+        let ordinal = std::mem::replace(&mut self.needed_at[copy as usize], NEVER);
+        if ordinal != NEVER {
+            self.needed.remove(&(ordinal, copy));
             self.needed_bytes -= self.bytes_of(copy);
         } else if self.probable.contains(copy) {
             self.probable.remove(copy);

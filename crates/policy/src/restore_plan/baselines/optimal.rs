@@ -20,12 +20,12 @@ pub(in crate::restore_plan) fn serve(layout: &Layout, memory_bytes: u64) -> Serv
 fn serve_by_next_use(layout: &Layout, memory_bytes: u64) -> Served {
     let next_uses = layout.next_uses(&layout.containers, layout.container_numbers.len());
     let mut served = Served::new(layout.len());
-    // Containers in memory by the place that needs them next. All these places differ.
+    // Containers in memory by the ordinal that needs them next. All these ordinals differ.
     let mut cached: BTreeSet<(u32, u32)> = BTreeSet::new();
     let mut cached_bytes = 0;
     let mut reads = vec![0; layout.container_numbers.len()];
-    for (place, &container) in layout.containers.iter().enumerate() {
-        if !cached.remove(&(place as u32, container)) {
+    for (ordinal, &container) in layout.containers.iter().enumerate() {
+        if !cached.remove(&(ordinal as u32, container)) {
             reads[container as usize] = served.read(container);
             cached_bytes += layout.container_bytes[container as usize];
             while cached_bytes > memory_bytes {
@@ -34,7 +34,7 @@ fn serve_by_next_use(layout: &Layout, memory_bytes: u64) -> Served {
             }
         }
         served.serve(reads[container as usize]);
-        match next_uses[place] {
+        match next_uses[ordinal] {
             NEVER => cached_bytes -= layout.container_bytes[container as usize],
             next => _ = cached.insert((next, container)),
         }

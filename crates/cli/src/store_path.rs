@@ -29,7 +29,7 @@ pub fn refuse_remote(name: &Path) -> Result<()> {
     let Some(length) = first.iter().position(|byte| *byte == b':') else {
         return Ok(());
     };
-    // `user@host:` is how other programs name a place reached by ssh.
+    // `user@host:` is how other programs name a path reached by ssh.
     let is_scheme = |byte: &u8| byte.is_ascii_alphanumeric() || b"+-._@".contains(byte);
     let scheme = &first[..length];
     if length < 2 || !scheme[0].is_ascii_alphanumeric() || !scheme.iter().all(is_scheme) {
@@ -94,7 +94,7 @@ pub fn identity(path: &Path) -> Option<(u64, u64)> {
     path.metadata().ok().map(|found| (found.dev(), found.ino()))
 }
 
-/// Whether a path leads into the store, be it by another place where the store is mounted.
+/// Whether a path leads into the store, be it by another path where the store is mounted.
 fn is_inside(path: &Path, store: &Path) -> Result<bool> {
     let store_identity = identity(store);
     let real_path = real(path)?;

@@ -1,11 +1,11 @@
-//! The hash table under the locality cache: from 32 hash bits to the places that may match.
+//! The hash table under the locality cache: from 32 hash bits to the addresses that may match.
 //!
 //! Algorithm: open addressing with linear probing and backward-shift deletion (Knuth, The Art of
 //! Computer Programming, volume 3, section 6.4, algorithm R). Deletion leaves no marks behind, so
 //! there is no marker that an insertion could misread and no slow decay under churn.
 //!
-//! The table is a multimap: one hash may stand at many places, and the caller's test tells which is
-//! meant. An entry takes twelve bytes. It keeps its hash, so neither deletion nor growth has to
+//! The table is a multimap: one hash may stand at many addresses, and the caller's test tells which
+//! is meant. An entry takes twelve bytes. It keeps its hash, so neither deletion nor growth has to
 //! look at the fingerprints themselves, and the home bucket is the hash scaled by the number of
 //! buckets, so that number need not be a power of two.
 //!
@@ -19,7 +19,7 @@ pub(crate) const BUCKET_BYTES: usize = size_of::<Bucket>();
 
 /// What the table stores: a slot of the cache and a position within it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Place {
+pub(crate) struct Address {
     pub(crate) slot: u32,
     pub(crate) position: u32,
 }
@@ -27,14 +27,14 @@ pub(crate) struct Place {
 #[derive(Clone, Copy, Debug)]
 struct Bucket {
     hash: u32,
-    place: Place,
+    address: Address,
 }
 
-const EMPTY: Bucket = Bucket { hash: 0, place: Place { slot: EMPTY_SLOT, position: 0 } };
+const EMPTY: Bucket = Bucket { hash: 0, address: Address { slot: EMPTY_SLOT, position: 0 } };
 
 impl Bucket {
     fn is_empty(&self) -> bool {
-        self.place.slot == EMPTY_SLOT
+        self.address.slot == EMPTY_SLOT
     }
 }
 
@@ -46,12 +46,12 @@ pub(crate) fn hash_of(key: u64) -> u32 {
 }
 
 #[derive(Debug, Default)]
-pub(crate) struct PlaceTable {
+pub(crate) struct SlotTable {
     buckets: Vec<Bucket>,
     entries: usize,
 }
 
-impl PlaceTable {
+impl SlotTable {
     pub(crate) fn bucket_count(&self) -> usize {
         self.buckets.len()
     }
@@ -65,28 +65,28 @@ impl PlaceTable {
     }
 
     /// Adds an entry; `false` if the table has no bucket to spare.
-    pub(crate) fn insert(&mut self, hash: u32, place: Place) -> bool {
-        if self.entries + 1 >= self.buckets.len() || place.slot == EMPTY_SLOT {
+    pub(crate) fn insert(&mut self, hash: u32, address: Address) -> bool {
+        if self.entries + 1 >= self.buckets.len() || address.slot == EMPTY_SLOT {
             return false;
         }
         let mut at = self.home(hash);
         while !self.buckets[at].is_empty() {
             at = self.after(at);
         }
-        self.buckets[at] = Bucket { hash, place };
+        self.buckets[at] = Bucket { hash, address };
         self.entries += 1;
         true
     }
 
-    /// The first place under `hash` that `is_meant` accepts.
-    pub(crate) fn find(&self, hash: u32, is_meant: impl FnMut(Place) -> bool) -> Option<Place> {
+    /// The first address under `hash` that `is_meant` accepts.
+    pub(crate) fn find(&self, hash: u32, is_meant: impl FnMut(Address) -> bool) -> Option<Address> {
         let at = self.find_bucket(hash, is_meant)?;
-        Some(self.buckets[at].place)
+        Some(self.buckets[at].address)
     }
 
     /// Takes exactly this entry out, leaving every other one findable.
-    pub(crate) fn remove(&mut self, hash: u32, place: Place) -> bool {
-        let Some(mut hole) = self.find_bucket(hash, |other| other == place) else {
+    pub(crate) fn remove(&mut self, hash: u32, address: Address) -> bool {
+        let Some(mut hole) = self.find_bucket(hash, |other| other == address) else {
             return false;
         };
         let mut at = self.after(hole);
@@ -112,12 +112,12 @@ impl PlaceTable {
         let old = std::mem::replace(&mut self.buckets, vec![EMPTY; count]);
         self.entries = 0;
         for bucket in old.iter().filter(|bucket| !bucket.is_empty()) {
-            self.insert(bucket.hash, bucket.place);
+            self.insert(bucket.hash, bucket.address);
         }
         true
     }
 
-    fn find_bucket(&self, hash: u32, mut is_meant: impl FnMut(Place) -> bool) -> Option<usize> {
+    fn find_bucket(&self, hash: u32, mut is_meant: impl FnMut(Address) -> bool) -> Option<usize> {
         if self.buckets.is_empty() {
             return None;
         }
@@ -127,7 +127,7 @@ impl PlaceTable {
             if bucket.is_empty() {
                 return None;
             }
-            if bucket.hash == hash && is_meant(bucket.place) {
+            if bucket.hash == hash && is_meant(bucket.address) {
                 return Some(at);
             }
             at = self.after(at);
@@ -172,23 +172,23 @@ mod tests {
     proptest! {
         #[test]
         fn r22_table_agrees_with_a_plain_list(steps in prop::collection::vec(step(), 1..200)) {
-            let mut table = PlaceTable::default();
+            let mut table = SlotTable::default();
             table.resize(24);
-            let mut list: Vec<(u32, Place)> = Vec::new();
+            let mut list: Vec<(u32, Address)> = Vec::new();
             for (number, step) in steps.into_iter().enumerate() {
                 match step {
                     Step::Insert(hash, position) => {
-                        let place = Place { slot: number as u32, position };
+                        let address = Address { slot: number as u32, position };
                         let fits = list.len() + 1 < table.bucket_count();
-                        prop_assert_eq!(table.insert(hash, place), fits);
+                        prop_assert_eq!(table.insert(hash, address), fits);
                         if fits {
-                            list.push((hash, place));
+                            list.push((hash, address));
                         }
                     }
                     Step::Remove(pick) if !list.is_empty() => {
-                        let (hash, place) = list.swap_remove(pick % list.len());
-                        prop_assert!(table.remove(hash, place));
-                        prop_assert!(!table.remove(hash, place));
+                        let (hash, address) = list.swap_remove(pick % list.len());
+                        prop_assert!(table.remove(hash, address));
+                        prop_assert!(!table.remove(hash, address));
                     }
                     Step::Remove(_) => {}
                     Step::Resize(count) => {
@@ -196,8 +196,8 @@ mod tests {
                     }
                 }
                 prop_assert_eq!(table.entry_count(), list.len());
-                for (hash, place) in &list {
-                    prop_assert_eq!(table.find(*hash, |other| other == *place), Some(*place));
+                for (hash, address) in &list {
+                    prop_assert_eq!(table.find(*hash, |other| other == *address), Some(*address));
                 }
                 prop_assert_eq!(table.find(17, |_| true).is_some(), list.iter().any(|e| e.0 == 17));
             }
@@ -206,9 +206,9 @@ mod tests {
 
     #[test]
     fn an_empty_table_finds_nothing() {
-        let mut table = PlaceTable::default();
+        let mut table = SlotTable::default();
         assert_eq!(table.find(0, |_| true), None);
-        assert!(!table.insert(0, Place { slot: 0, position: 0 }));
-        assert!(!table.remove(0, Place { slot: 0, position: 0 }));
+        assert!(!table.insert(0, Address { slot: 0, position: 0 }));
+        assert!(!table.remove(0, Address { slot: 0, position: 0 }));
     }
 }
