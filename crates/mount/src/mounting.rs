@@ -209,10 +209,17 @@ fn read_far_ahead(device: &str) -> std::io::Result<()> {
     std::fs::write(setting, READ_AHEAD_KIB.to_string())
 }
 
+fn may_open_device() -> bool {
+    std::fs::File::options().read(true).write(true).open(DEVICE).is_ok()
+}
+
 fn refused(point: &Path, cause: std::io::Error) -> Error {
     let advice = match cause.kind() {
         std::io::ErrorKind::NotFound => {
             "; users other than root need the program fusermount3, of the package fuse3"
+        }
+        std::io::ErrorKind::PermissionDenied if !may_open_device() => {
+            "; this user may not open /dev/fuse, which is open to all (0666) on most systems"
         }
         std::io::ErrorKind::PermissionDenied => {
             "; other users may see it (--allow-other) only if /etc/fuse.conf has a line \
@@ -220,7 +227,9 @@ fn refused(point: &Path, cause: std::io::Error) -> Error {
         }
         _ => "",
     };
-    Error::invalid(format!("'{}' cannot be mounted on: {cause}{advice}", point.display()))
+    // A helper program's words end with a line.
+    let (shown, cause) = (point.display(), cause.to_string());
+    Error::invalid(format!("'{shown}' cannot be mounted on: {}{advice}", cause.trim()))
 }
 
 /// How a mount ended.
