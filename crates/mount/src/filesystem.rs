@@ -262,15 +262,13 @@ impl SnapshotFilesystem {
         each: &mut dyn FnMut(Listed<'_>, u64) -> bool,
     ) -> Answer<()> {
         let directory = self.directory(number);
+        let catalogue = match &directory {
+            Some(_) => self.snapshots.catalogue(),
+            None => self.snapshots.current(&self.problems),
+        };
         let above = match &directory {
             Some(directory) => directory.parent,
-            None => {
-                let catalogue = self.snapshots.current(&self.problems);
-                let Some(Node::Directory(_)) = catalogue.node(number) else {
-                    return Err(OVER);
-                };
-                catalogue.above(number).map_or(ROOT, |(above, _)| above)
-            }
+            None => catalogue.above(number).ok_or(OVER)?.0,
         };
         for (ordinal, (name, number)) in [(".", number), ("..", above)].into_iter().enumerate() {
             let ordinal = ordinal as u64;
@@ -281,7 +279,7 @@ impl SnapshotFilesystem {
         let from = from.saturating_sub(DOTS);
         match directory {
             Some(directory) => self.list_tree(&directory, from, each),
-            None => self.list_catalogue(number, from, each),
+            None => list_catalogue(&catalogue, number, from, each),
         }
     }
 
@@ -309,25 +307,24 @@ impl SnapshotFilesystem {
         }
         Ok(())
     }
+}
 
-    fn list_catalogue(
-        &self,
-        number: u64,
-        from: u64,
-        each: &mut dyn FnMut(Listed<'_>, u64) -> bool,
-    ) -> Answer<()> {
-        let catalogue = self.snapshots.catalogue();
-        let Some(Node::Directory(children)) = catalogue.node(number) else {
-            return Err(OVER);
-        };
-        for (ordinal, (name, number)) in children.iter().enumerate().skip(from as usize) {
-            let known = of_catalogue(&catalogue, *number)?;
-            if !each(Listed::Catalogue(name, known), DOTS + ordinal as u64 + 1) {
-                break;
-            }
+fn list_catalogue(
+    catalogue: &Catalogue,
+    number: u64,
+    from: u64,
+    each: &mut dyn FnMut(Listed<'_>, u64) -> bool,
+) -> Answer<()> {
+    let Some(Node::Directory(children)) = catalogue.node(number) else {
+        return Err(OVER);
+    };
+    for (ordinal, (name, number)) in children.iter().enumerate().skip(from as usize) {
+        let known = of_catalogue(catalogue, *number)?;
+        if !each(Listed::Catalogue(name, known), DOTS + ordinal as u64 + 1) {
+            break;
         }
-        Ok(())
     }
+    Ok(())
 }
 
 /// One line of a listing.

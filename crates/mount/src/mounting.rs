@@ -8,9 +8,11 @@ use crate::filesystem::SnapshotFilesystem;
 use fuser::{BackgroundSession, Config, MountOption, Session, SessionACL};
 use onefold_types::error::Context;
 use onefold_types::{Error, ErrorKind, Result};
+use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::mount::{UnmountFlags, unmount};
 use std::mem::ManuallyDrop;
+use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -28,9 +30,6 @@ const READ_AHEAD_KIB: u32 = 2048;
 
 /// How long threads may take to notice that nothing is mounted any more.
 const ENDED: Duration = Duration::from_secs(2);
-/// More links in a row than the system follows.
-const LINKS_MAX: usize = 40;
-
 /// How to mount.
 #[derive(Clone, Copy, Debug)]
 pub struct MountOptions {
@@ -87,7 +86,7 @@ pub fn clear_leftover(point: &Path) -> Result<bool> {
     if !read.is_some_and(|code| is_dead.contains(&code)) {
         return Ok(false);
     }
-    let real = real_of_dead(point);
+    let real = real_of_dead(point)?;
     if !newest_on(&real).is_some_and(|newest| newest.is_ours) {
         return Ok(false);
     }
@@ -118,20 +117,13 @@ fn newest_on(real: &Path) -> Option<Listed> {
     Some(Listed { device: String::from_utf8_lossy(fields.get(2)?).into_owned(), is_ours })
 }
 
-/// The path without symbolic links of what cannot be looked at itself.
-fn real_of_dead(point: &Path) -> PathBuf {
-    let mut real = std::path::absolute(point).unwrap_or_else(|_| point.to_owned());
-    for _ in 0..LINKS_MAX {
-        let above = real.parent().and_then(|above| above.canonicalize().ok());
-        if let (Some(above), Some(name)) = (&above, real.file_name()) {
-            real = above.join(name);
-        }
-        match (std::fs::read_link(&real), above) {
-            (Ok(target), Some(above)) => real = above.join(target),
-            _ => break,
-        }
-    }
-    real
+/// The path without symbolic links of what cannot be looked at itself: the kernel follows them
+/// without asking whoever answers no more.
+fn real_of_dead(point: &Path) -> Result<PathBuf> {
+    let what = || format!("finding out where '{}' is", point.display());
+    let opened = rustix::fs::open(point, OFlags::PATH | OFlags::CLOEXEC, Mode::empty());
+    let opened = opened.map_err(std::io::Error::from).context(what)?;
+    std::fs::read_link(format!("/proc/self/fd/{}", opened.as_raw_fd())).context(what)
 }
 
 /// A path as the kernel lists it: `\040` is a space.

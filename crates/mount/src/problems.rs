@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::sync::{Mutex, PoisonError};
 
 /// Problems beyond this many are not remembered, and told whenever they are met.
-const REMEMBERED_MAX: usize = 4096;
+pub const REMEMBERED_MAX: usize = 4096;
 
 /// Tells each problem once.
 pub struct Problems {
@@ -21,13 +21,16 @@ impl Problems {
 
     /// Tells a problem, unless it was told before.
     pub fn note(&self, problem: String) {
-        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
-        if told.contains(&problem) {
-            return;
+        {
+            let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+            if told.contains(&problem) {
+                return;
+            }
+            if told.len() < REMEMBERED_MAX {
+                told.insert(problem.clone());
+            }
         }
+        // Whoever hears it may be slow.
         (self.tell)(&problem);
-        if told.len() < REMEMBERED_MAX {
-            told.insert(problem);
-        }
     }
 }

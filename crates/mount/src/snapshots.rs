@@ -38,14 +38,10 @@ struct Shown {
 
 impl Snapshots {
     /// Those that are there and selected.
-    pub fn load(repository: &Arc<Repository>, select: Select) -> Result<Self> {
+    pub fn load(repository: &Arc<Repository>, select: Select, problems: &Problems) -> Result<Self> {
         let zone = TimeZone::system();
-        let shown = read(repository, &select, &zone, None)?;
-        let shown = Mutex::new(Shown {
-            catalogue: shown.0.unwrap_or_else(|| Arc::new(Catalogue::new([], &zone))),
-            known: shown.1,
-            since: Instant::now(),
-        });
+        let found = list(repository, &select, problems)?;
+        let shown = Mutex::new(Shown::new(&found, &zone));
         let repository = Arc::clone(repository);
         Ok(Self { repository, select, zone, shown, loading: Mutex::default() })
     }
@@ -60,40 +56,46 @@ impl Snapshots {
     /// made is a problem, and the last one stays.
     #[must_use]
     pub fn current(&self, problems: &Problems) -> Arc<Catalogue> {
-        let known = {
+        {
             let shown = self.shown.lock().unwrap_or_else(PoisonError::into_inner);
             if shown.since.elapsed() < VALID {
                 return Arc::clone(&shown.catalogue);
             }
-            shown.known.clone()
-        };
+        }
         let _loading = match self.loading.try_lock() {
             Ok(loading) => loading,
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
             Err(TryLockError::WouldBlock) => return self.catalogue(),
         };
-        let found = read(&self.repository, &self.select, &self.zone, Some(&known));
+        let found = list(&self.repository, &self.select, problems);
         let mut shown = self.shown.lock().unwrap_or_else(PoisonError::into_inner);
-        shown.since = Instant::now();
         match found {
-            Ok((Some(catalogue), known)) => (shown.catalogue, shown.known) = (catalogue, known),
-            Ok((None, _)) => {}
-            Err(error) => problems.note(format!("listing snapshots: {error}")),
+            Ok(found) if known(&found) != shown.known => *shown = Shown::new(&found, &self.zone),
+            Ok(_) => shown.since = Instant::now(),
+            Err(error) => {
+                shown.since = Instant::now();
+                problems.note(format!("listing snapshots: {error}"));
+            }
         }
         Arc::clone(&shown.catalogue)
     }
 }
 
-/// The catalogue, unless it would be that of what is known, and what is known by it.
-fn read(
-    repository: &Repository,
-    select: &Select,
-    zone: &TimeZone,
-    but_for: Option<&[Known]>,
-) -> Result<(Option<Arc<Catalogue>>, Vec<Known>)> {
-    let list = SnapshotList::load(repository)?;
-    let snapshots: Vec<&Snapshot> = list.visible().filter(|one| select(one)).collect();
-    let known: Vec<Known> = snapshots.iter().map(|one| (one.id, one.record.tags.clone())).collect();
-    let is_known = but_for == Some(&known);
-    Ok(((!is_known).then(|| Arc::new(Catalogue::new(snapshots, zone))), known))
+impl Shown {
+    fn new(snapshots: &[Snapshot], zone: &TimeZone) -> Self {
+        let catalogue = Arc::new(Catalogue::new(snapshots, zone));
+        Self { catalogue, known: known(snapshots), since: Instant::now() }
+    }
+}
+
+fn known(snapshots: &[Snapshot]) -> Vec<Known> {
+    snapshots.iter().map(|one| (one.id, one.record.tags.clone())).collect()
+}
+
+/// The snapshots that are shown; tells of records that cannot be read.
+fn list(repository: &Repository, select: &Select, problems: &Problems) -> Result<Vec<Snapshot>> {
+    let mut list = SnapshotList::load(repository)?;
+    list.problems.drain(..).for_each(|problem| problems.note(problem));
+    list.snapshots.retain(|one| !one.hidden && select(one));
+    Ok(list.snapshots)
 }

@@ -62,10 +62,10 @@ pub fn run(context: &Context, arguments: &MountArguments) -> Result<Outcome> {
     let repository = context.open(Access::Read)?;
     let filter = arguments.filter.filter();
     let select = move |snapshot: &_| filter.matches(&candidate(snapshot));
-    let snapshots = Snapshots::load(&repository, Box::new(select))?;
-    let tree = Arc::new(TreeReader::open(&repository)?);
     let output = Arc::clone(&context.output);
     let problems = Problems::new(Box::new(move |problem| output.warning(problem)));
+    let snapshots = Snapshots::load(&repository, Box::new(select), &problems)?;
+    let tree = Arc::new(TreeReader::open(&repository)?);
     let running = context.start_job("mounting")?;
     let interrupt = running.job.interrupt.clone();
     running.finish();

@@ -39,6 +39,7 @@ mod json;
 mod keys;
 mod looking;
 mod losses;
+mod mounted;
 mod mounting;
 mod newer;
 mod open_files;

@@ -4,7 +4,9 @@
 //! so.
 
 use crate::collecting::random_bytes;
+use crate::mounted::{Mount, can_mount, succeeds, wait_until};
 use crate::support::Sandbox;
+use onefold_mount::problems::REMEMBERED_MAX;
 use rustix::fs::{SeekFrom, XattrFlags, lgetxattr, llistxattr, lsetxattr, seek};
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -12,92 +14,9 @@ use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
-use std::time::{Duration, Instant};
+use std::process::Command;
 
 const MIB: usize = 1 << 20;
-/// What waits longer for something than this waits in vain.
-const PATIENCE: Duration = Duration::from_secs(60);
-
-fn succeeds(program: &str, arguments: &[&str]) -> bool {
-    Command::new(program).args(arguments).output().is_ok_and(|output| output.status.success())
-}
-
-/// Whether anything can be mounted here; says so if not.
-fn can_mount() -> bool {
-    let device = File::options().read(true).write(true).open("/dev/fuse");
-    let probe = tempfile::tempdir().unwrap();
-    let at = probe.path().to_str().unwrap();
-    let may = succeeds("mount", &["-t", "tmpfs", "tmpfs", at]) && succeeds("umount", &[at]);
-    if device.is_err() || !may {
-        eprintln!("SKIPPED: mounts were not tested: it takes /dev/fuse and the right to mount");
-    }
-    device.is_ok() && may
-}
-
-/// A mount that ends with the test.
-struct Mount {
-    process: Option<Child>,
-    point: PathBuf,
-}
-
-impl Mount {
-    fn new(sandbox: &Sandbox, more: &[&str]) -> Self {
-        let point = sandbox.path("mount point");
-        // What is left by one that was killed cannot be looked at.
-        let _ = fs::create_dir(&point);
-        Self::on(sandbox, &point, more)
-    }
-
-    fn on(sandbox: &Sandbox, point: &Path, more: &[&str]) -> Self {
-        let point = point.to_owned();
-        let arguments = [&["mount", point.to_str().unwrap()], more].concat();
-        let process = sandbox.command(&arguments).stdin(Stdio::null()).spawn().unwrap();
-        let mut mount = Self { process: Some(process), point };
-        let begun = Instant::now();
-        // Of what was mounted before the kernel may remember names, and cannot list them.
-        while fs::read_dir(mount.point.join("ids")).is_err() {
-            assert!(begun.elapsed() < PATIENCE, "nothing was mounted");
-            if mount.process.as_mut().unwrap().try_wait().unwrap().is_some() {
-                panic!("ended: {:?}", mount.process.take().unwrap().wait_with_output());
-            }
-            std::thread::sleep(Duration::from_millis(20));
-        }
-        mount
-    }
-
-    fn at(&self, path: &str) -> PathBuf {
-        self.point.join(path)
-    }
-
-    fn signal(&self, signal: &str) {
-        let process = self.process.as_ref().unwrap().id().to_string();
-        assert!(succeeds("kill", &[signal, &process]));
-    }
-
-    /// Waits until it has ended; what it said.
-    fn ended(mut self) -> Output {
-        let output = self.process.take().unwrap().wait_with_output().unwrap();
-        assert_eq!(output.status.code(), Some(0), "{output:?}");
-        output
-    }
-
-    fn end(self) -> Output {
-        self.signal("-TERM");
-        self.ended()
-    }
-}
-
-impl Drop for Mount {
-    fn drop(&mut self) {
-        if let Some(mut process) = self.process.take() {
-            let _ = process.kill();
-            let _ = process.wait();
-            let _ = succeeds("umount", &["-l", self.point.to_str().unwrap()]);
-        }
-    }
-}
-
 /// What programs see of an item, but for its number.
 fn seen(path: &Path) -> (u32, u64, u32, u32, i64, i64, u64) {
     let of = path.symlink_metadata().unwrap();
@@ -223,7 +142,6 @@ fn what_is_mounted_is_what_was_saved() {
         assert_eq!(error.kind(), std::io::ErrorKind::ReadOnlyFilesystem, "{error}");
     }
     let said = mount.end();
-    let said = String::from_utf8_lossy(&said.stderr).into_owned();
     let problems = said.lines().filter(|line| line.starts_with("warning:"));
     assert_eq!(problems.filter(|line| !line.contains("stopping;")).count(), 0, "{said}");
     assert!(sandbox.path("mount point").read_dir().unwrap().next().is_none(), "unmounted");
@@ -255,21 +173,15 @@ fn names_lead_to_snapshots_also_to_those_that_come_and_go() {
 
     sandbox.write("source/one.txt", b"changed\n");
     let second = sandbox.backup(&["--host", "mail"]);
-    let begun = Instant::now();
-    while tree(&mount.at("latest")) != root(&second) || root(&second).is_none() {
-        assert!(begun.elapsed() < PATIENCE, "the second never appeared");
-        std::thread::sleep(Duration::from_millis(100));
-    }
+    wait_until("the second appears", || {
+        root(&second).is_some() && tree(&mount.at("latest")) == root(&second)
+    });
     assert_eq!(fs::read(mount.at(&path).join("one.txt")).unwrap(), b"changed\n");
     assert_eq!(tree(&mount.at("hosts/web/latest")), root(&first));
 
     let mut open = File::open(mount.at(&format!("ids/{}{source}/one.txt", &first[..8]))).unwrap();
     sandbox.run(&["forget", "--final", &first]).expect(0);
-    let begun = Instant::now();
-    while mount.at("hosts/web").exists() || root(&first).is_some() {
-        assert!(begun.elapsed() < PATIENCE, "the first never went");
-        std::thread::sleep(Duration::from_millis(100));
-    }
+    wait_until("the first goes", || !mount.at("hosts/web").exists() && root(&first).is_none());
     let mut bytes = Vec::new();
     open.read_to_end(&mut bytes).unwrap();
     assert_eq!(bytes, b"one\n", "whoever has it open reads on while it is there");
@@ -291,14 +203,13 @@ fn a_mount_ends_by_signals_by_umount_and_after_it_was_killed() {
     }
     let sandbox = Sandbox::with_source();
     sandbox.backup(&[]);
-    let mount = Mount::new(&sandbox, &[]);
+    let mut mount = Mount::new(&sandbox, &[]);
     assert!(succeeds("umount", &[mount.point.to_str().unwrap()]));
-    mount.ended();
+    assert_eq!(mount.ended().0, Some(0));
 
     let mount = Mount::new(&sandbox, &[]);
     let open = File::open(mount.at("ids")).unwrap();
     let said = mount.end();
-    let said = String::from_utf8_lossy(&said.stderr).into_owned();
     assert!(said.contains("was still in use"), "{said}");
     drop(open);
 
@@ -312,6 +223,101 @@ fn a_mount_ends_by_signals_by_umount_and_after_it_was_killed() {
     assert_same(&sandbox.path("source"), &mount.at(&format!("latest{}", sandbox.arg("source"))));
     mount.end();
     std::mem::forget(killed);
+}
+
+/// Links that the system follows in a row, and no more.
+const LINKS_MAX: usize = 40;
+
+#[test]
+fn a_leftover_is_found_behind_as_many_links_as_the_system_follows() {
+    if !can_mount() {
+        return;
+    }
+    let sandbox = Sandbox::with_source();
+    sandbox.backup(&[]);
+    let mut killed = Mount::new(&sandbox, &[]);
+    killed.signal("-KILL");
+    killed.process.take().unwrap().wait().unwrap();
+    let mut last = killed.point.clone();
+    let links: Vec<PathBuf> = (0..=LINKS_MAX)
+        .map(|number| {
+            let link = sandbox.path(&format!("link {number}"));
+            // Every other one is relative.
+            let target =
+                if number % 2 == 0 { last.clone() } else { last.file_name().unwrap().into() };
+            symlink(target, &link).unwrap();
+            last = link.clone();
+            link
+        })
+        .collect();
+    let refused = sandbox.run(&["mount", links[LINKS_MAX].to_str().unwrap()]);
+    assert_eq!(refused.code, 1, "{}", refused.stderr);
+    assert!(refused.stderr.contains("symbolic links"), "{}", refused.stderr);
+    let mount = Mount::on(&sandbox, &links[LINKS_MAX - 1], &[]);
+    // By one link more, `latest`, it would be too many.
+    assert!(killed.point.join("latest").exists());
+    mount.end();
+    assert!(killed.point.read_dir().unwrap().next().is_none(), "nothing lies below");
+}
+
+#[test]
+fn a_record_that_cannot_be_read_is_told_and_the_others_are_shown() {
+    if !can_mount() {
+        return;
+    }
+    let sandbox = Sandbox::with_source();
+    let lost = sandbox.backup(&[]);
+    sandbox.write("source/one.txt", b"changed\n");
+    let kept = sandbox.backup(&[]);
+    for outcomes in ["store/outcomes", "store/copies/outcomes"] {
+        let path = sandbox.path(outcomes).join(&lost);
+        let mut bytes = fs::read(&path).unwrap();
+        bytes[20] ^= 1;
+        fs::write(&path, bytes).unwrap();
+    }
+    let mount = Mount::new(&sandbox, &[]);
+    let shown = fs::read_dir(mount.at("ids")).unwrap().map(|entry| entry.unwrap().file_name());
+    assert_eq!(shown.collect::<Vec<_>>(), [&kept[..8]]);
+    let said = mount.end();
+    assert!(said.contains(&lost), "{said}");
+}
+
+#[test]
+fn what_is_lost_is_told_once_for_as_many_problems_as_are_remembered() {
+    if !can_mount() {
+        return;
+    }
+    let sandbox = Sandbox::with_store();
+    for number in 0..=REMEMBERED_MAX {
+        sandbox.write(&format!("source/{number:05}"), &random_bytes(number as u64, 200));
+    }
+    sandbox.backup(&[]);
+    // The container of the data; that of the nodes is smaller.
+    let shards = fs::read_dir(sandbox.path("store/containers")).unwrap();
+    let containers = shards.flat_map(|shard| fs::read_dir(shard.unwrap().path()).unwrap());
+    let largest = containers.map(|one| one.unwrap().path());
+    fs::remove_file(largest.max_by_key(|one| one.metadata().unwrap().len()).unwrap()).unwrap();
+
+    let mount = Mount::new(&sandbox, &[]);
+    let shown = mount.at(&format!("latest{}", sandbox.arg("source")));
+    // Nothing of the data is needed for that.
+    assert_eq!(fs::read_dir(&shown).unwrap().count(), REMEMBERED_MAX + 1);
+    for _ in 0..2 {
+        for number in 0..=REMEMBERED_MAX {
+            assert_eq!(
+                fs::read(shown.join(format!("{number:05}"))).unwrap_err().raw_os_error(),
+                Some(5)
+            );
+        }
+    }
+    let said = mount.end();
+    let told = |number: usize| {
+        said.lines().filter(|line| line.contains(&format!("source/{number:05}:"))).count()
+    };
+    for number in [0, 1, REMEMBERED_MAX - 1] {
+        assert_eq!(told(number), 1, "{number}");
+    }
+    assert!(told(REMEMBERED_MAX) > 1, "the first that is not remembered");
 }
 
 fn is_tmpfs(point: &Path) -> bool {
@@ -339,9 +345,8 @@ fn what_others_have_mounted_stays() {
     let mut mount = Mount::new(&sandbox, &[]);
     assert!(succeeds("mount", &tmpfs));
     mount.signal("-TERM");
-    let said = mount.process.take().unwrap().wait_with_output().unwrap();
-    assert_eq!(said.status.code(), Some(130), "{said:?}");
-    let said = String::from_utf8_lossy(&said.stderr).into_owned();
+    let (code, said) = mount.ended();
+    assert_eq!(code, Some(130), "{said}");
     assert!(said.contains("something else is mounted"), "{said}");
     assert!(is_tmpfs(&point));
     for _ in 0..2 {
@@ -354,7 +359,7 @@ fn what_others_have_mounted_stays() {
     assert!(succeeds("umount", &["-l", point.to_str().unwrap()]));
     assert!(succeeds("mount", &tmpfs));
     let said = mount.end();
-    assert!(String::from_utf8_lossy(&said.stderr).contains("still in use"), "{said:?}");
+    assert!(said.contains("still in use"), "{said}");
     assert!(is_tmpfs(&point));
     drop(open);
     assert!(succeeds("umount", &[point.to_str().unwrap()]));
@@ -390,11 +395,7 @@ fn links_lead_to_paths_however_they_were_named_and_never_out_of_the_snapshot() {
 
     let id = sandbox.ids(&[]).remove(0);
     sandbox.run(&["tag", "--add", "later", &id]).expect(0);
-    let begun = Instant::now();
-    while !mount.at("tags/later/latest").exists() {
-        assert!(begun.elapsed() < PATIENCE, "the tag never appeared");
-        std::thread::sleep(Duration::from_millis(100));
-    }
+    wait_until("the tag appears", || mount.at("tags/later/latest").exists());
     mount.end();
 }
 
@@ -505,7 +506,6 @@ fn damage_is_an_error_where_it_lies_and_nowhere_else() {
     }
     assert!(failed > 0 && failed < read / 5, "{failed} of {}", failed + read);
     let said = mount.end();
-    let said = String::from_utf8_lossy(&said.stderr).into_owned();
     assert!(said.contains("warning:") && said.contains("source/"), "{said}");
     assert!(said.lines().count() < 200, "{said}");
 }

@@ -18,7 +18,8 @@
 //!
 //! # Concurrency
 //! Shared by threads (`&self`). One lock around what is kept, held neither while something is read
-//! nor while it is verified; threads that miss the same frame at the same moment may each read it.
+//! nor while it is verified; of threads that miss the same frame at the same moment one reads it,
+//! if the chunk reader keeps frames.
 //!
 //! # Memory
 //! A lease of `KEPT_BYTES`. A reader that does not get it keeps the least that reading on needs.

@@ -297,3 +297,31 @@ fn i13_a_chunk_that_the_device_does_not_give_is_read_elsewhere_and_is_not_lost()
     refuse(&instances[..1]);
     assert_eq!(*reader.read(&fingerprint).unwrap(), bytes[..]);
 }
+
+#[test]
+fn i13_of_many_readers_that_want_a_frame_at_once_one_reads_it() {
+    const READERS: usize = 8;
+    let (memory, repository) = create();
+    let bytes = random_bytes(1, 3_000);
+    let fingerprint = repository.fingerprinter().data(&bytes);
+    put_with(&repository, |stream| put_chunk(stream, fingerprint, &bytes));
+    // A device that is slow enough for all of them to ask before the first has an answer.
+    let slow = Faulty::scripted(memory.clone(), |call| {
+        if call.name.starts_with(layout::CONTAINERS) {
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        Fault::None
+    });
+    let reader = ChunkReader::open(&open_on(Arc::new(slow), 7).unwrap()).unwrap();
+    reader.locate(&fingerprint).unwrap();
+    let together = std::sync::Barrier::new(READERS);
+    std::thread::scope(|scope| {
+        for _ in 0..READERS {
+            scope.spawn(|| {
+                together.wait();
+                assert_eq!(*reader.read(&fingerprint).unwrap(), bytes[..]);
+            });
+        }
+    });
+    assert_eq!(reader.counters().frames, 1);
+}
