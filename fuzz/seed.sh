@@ -27,6 +27,8 @@ seed record '*.json'
 seed configuration 'configuration*'
 seed frame 'frame-*'
 seed name 'configuration*'
+seed stub 'stub-*'
+seed share 'share.json'
 mkdir -p corpus/key_slot
 python3 - ../crates/crypto/tests/known_answers/answers.json corpus/key_slot <<'END'
 import json, pathlib, sys

@@ -104,6 +104,8 @@ pub struct Selection {
     pub store: Option<(u64, u64)>,
     /// Only files that are as cold, and stubs; nothing else but directories.
     pub cold: Option<ColdFiles>,
+    /// Device and inode of a directory of which nothing is taken but one name.
+    pub only: Option<((u64, u64), &'static str)>,
 }
 
 /// Which snapshot to compare with.

@@ -14,6 +14,7 @@
 //! | [`emptying`] | one file becomes a stub, so that a crash at any step leaves it whole |
 //! | [`crawl`] | all files of a share below its mount, one after the other |
 //! | [`rehydrate`] | the way back: stubs become ordinary files |
+//! | [`repair`] | copies of stubs that were made without the mount |
 //! | [`status`] | what is optimised, saved, recalled |
 //!
 //! # What keeps the data of a stub
@@ -24,6 +25,7 @@ pub mod crawl;
 pub mod emptying;
 pub mod optimize;
 pub mod rehydrate;
+pub mod repair;
 pub mod share;
 pub mod status;
 

@@ -10,9 +10,9 @@
 
 use crate::repository::Repository;
 use onefold_crypto::Purpose;
-use onefold_format::stub::{self, Stub};
+use onefold_format::stub::{self, Stub, StubOwner};
 use onefold_types::error::Context;
-use onefold_types::{Error, ErrorKind, Result, ShareId};
+use onefold_types::{Error, ErrorKind, Result};
 use rustix::fs::XattrFlags;
 use rustix::io::Errno;
 use std::os::fd::AsFd;
@@ -56,34 +56,45 @@ fn taken(read: Result<usize, Errno>, mut value: Vec<u8>) -> Result<Option<Vec<u8
 
 /// Opens the stub of the file with this inode number.
 ///
-/// Errors: `Damaged` if it is none of this store, or of another file: then it was copied.
-pub fn open(repository: &Repository, inode: u64, value: &[u8]) -> Result<(ShareId, Stub)> {
-    let (share, sealed) = stub::split(value)?;
-    let name = name_of(share, inode);
-    let body = repository.vault().open_record(Purpose::Stub, &name, sealed).map_err(|error| {
-        match error.kind() {
-            ErrorKind::Damaged => Error::damaged(
-                "it is a stub of another file or another store, and its data is not here; read it \
-                 where the share is mounted, or try 'onefold share repair'",
-            ),
-            _ => error,
-        }
+/// Errors: `Damaged` if it is of another file, or of none of this store.
+pub fn open(repository: &Repository, inode: u64, value: &[u8]) -> Result<(StubOwner, Stub)> {
+    let (owner, stub) = open_copied(repository, value)?;
+    if owner.inode != inode {
+        return Err(Error::damaged(
+            "it is a stub of another file, from which it was copied without its data; 'onefold \
+             share repair' brings the data back",
+        ));
+    }
+    Ok((owner, stub))
+}
+
+/// Opens a stub, whichever file of the store's shares it belongs to.
+///
+/// Errors: `Damaged` if it is none of this store.
+pub fn open_copied(repository: &Repository, value: &[u8]) -> Result<(StubOwner, Stub)> {
+    let (owner, sealed) = stub::split(value)?;
+    let opened = repository.vault().open_record(Purpose::Stub, &name_of(owner), sealed);
+    let body = opened.map_err(|error| match error.kind() {
+        ErrorKind::Damaged => Error::damaged(
+            "it is a stub of another store, and its data is not here; read it where its share is \
+             mounted",
+        ),
+        _ => error,
     })?;
-    Ok((share, Stub::decode(&body)?))
+    Ok((owner, Stub::decode(&body)?))
 }
 
 /// Makes a file a stub, or changes what its stub says. It has taken effect, and is not durable.
 pub fn write(
     repository: &Repository,
-    share: ShareId,
-    (file, inode): (impl AsFd, u64),
+    owner: StubOwner,
+    file: impl AsFd,
     stub: &Stub,
 ) -> Result<()> {
-    let name = name_of(share, inode);
     let randomness = &*repository.environment().randomness;
-    let sealed =
-        repository.vault().seal_record(Purpose::Stub, &name, &stub.encode(), randomness)?;
-    let value = stub::join(share, &sealed);
+    let vault = repository.vault();
+    let sealed = vault.seal_record(Purpose::Stub, &name_of(owner), &stub.encode(), randomness)?;
+    let value = stub::join(owner, &sealed);
     rustix::fs::fsetxattr(file, ATTRIBUTE, &value, XattrFlags::empty())
         .map_err(std::io::Error::from)
         .context(|| "writing the stub")
@@ -98,9 +109,9 @@ pub fn remove(file: impl AsFd) -> Result<()> {
 }
 
 /// What a stub is sealed for.
-fn name_of(share: ShareId, inode: u64) -> [u8; 16] {
-    let mut name = share.0;
-    for (byte, of_inode) in name.iter_mut().zip(inode.to_le_bytes()) {
+fn name_of(owner: StubOwner) -> [u8; 16] {
+    let mut name = owner.share.0;
+    for (byte, of_inode) in name.iter_mut().zip(owner.inode.to_le_bytes()) {
         *byte ^= of_inode;
     }
     name

@@ -3,13 +3,14 @@
 //! ```text
 //! version    u8, in the clear
 //! share      16 bytes, in the clear: the share that it belongs to
-//! body       sealed as a record for that share and the file's inode:
-//!   state          u8: 1 while the data is being punched out, else 0
+//! inode      u64, in the clear: the file that it belongs to
+//! body       sealed as a record for that share and inode:
+//!   state          u8: 1 while data is being punched out or brought back, else 0
 //!   granule        u8: the logarithm to the base 2 of its bytes
 //!   size           u64: the bytes that the content has
 //!   valid          u64: how many of them, from the first on, are the file's
 //!   chunks         u64: the chunks of the content
-//!   modified       u64 seconds, u32 nanoseconds: of the file when it was emptied
+//!   modified       u64 seconds, u32 nanoseconds: of the file before that
 //!   fingerprint    32 bytes of the content's root, u16 its level
 //!   recalled       one bit for each granule of the content, the lowest first
 //! ```
@@ -26,16 +27,16 @@ use std::ops::Range;
 /// The version of this layout.
 pub const STUB_VERSION: u8 = 1;
 /// Bytes in front of what is sealed.
-pub const CLEAR_BYTES: usize = 1 + 16;
+pub const CLEAR_BYTES: usize = 1 + 16 + 8;
 /// Bytes of the body without its bits.
 const FIXED_BYTES: usize = 1 + 1 + 8 + 8 + 8 + 12 + 34;
 
 /// What a file's data is.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Stub {
-    /// Whether data of the file that is in the store may still be in the file, and its times may
-    /// not be put back yet.
-    pub is_being_emptied: bool,
+    /// Whether the file is to have been changed at `modified`, whatever it says now: somebody is
+    /// punching its data out or bringing it back, or was stopped at that.
+    pub are_times_pending: bool,
     /// The logarithm of a granule's bytes.
     pub granule_log2: u8,
     /// The bytes that the content has.
@@ -44,7 +45,7 @@ pub struct Stub {
     pub valid: u64,
     /// The chunks of the content.
     pub chunks: u64,
-    /// When the file had been changed last when it was emptied.
+    /// When the file had been changed last before somebody began with that.
     pub modified: Time,
     /// The content.
     pub content: Reference,
@@ -64,10 +65,10 @@ impl Stub {
         let granules = granules_of(size, granule_log2)
             .ok_or_else(|| Error::invalid("a file of this size cannot be a stub"))?;
         let recalled = vec![0; granules.div_ceil(8)];
-        let is_being_emptied = true;
+        let are_times_pending = true;
         let valid = size;
         Ok(Self {
-            is_being_emptied,
+            are_times_pending,
             granule_log2,
             size,
             valid,
@@ -134,7 +135,7 @@ impl Stub {
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         let mut writer = Writer::new();
-        writer.u8(u8::from(self.is_being_emptied));
+        writer.u8(u8::from(self.are_times_pending));
         writer.u8(self.granule_log2);
         writer.u64(self.size);
         writer.u64(self.valid);
@@ -152,7 +153,7 @@ impl Stub {
     /// Errors: `Damaged` unless they are exactly what [`Stub::encode`] makes.
     pub fn decode(bytes: &[u8]) -> Result<Self> {
         let mut reader = Reader::new(bytes, "the stub");
-        let is_being_emptied = match reader.u8()? {
+        let are_times_pending = match reader.u8()? {
             state @ (0 | 1) => state == 1,
             _ => return Err(reader.damaged("there is no such state")),
         };
@@ -173,7 +174,7 @@ impl Stub {
         }
         reader.finish()?;
         Ok(Self {
-            is_being_emptied,
+            are_times_pending,
             granule_log2,
             size,
             valid,
@@ -199,20 +200,30 @@ fn granules_of(size: u64, granule_log2: u8) -> Option<usize> {
     (1..=limits::RECALL_GRANULES_MAX).contains(&granules).then_some(granules)
 }
 
-/// The attribute's value: the share in the clear, then the sealed body.
-#[must_use]
-pub fn join(share: ShareId, sealed: &[u8]) -> Vec<u8> {
-    let mut value = Vec::with_capacity(CLEAR_BYTES + sealed.len());
-    value.push(STUB_VERSION);
-    value.extend_from_slice(&share.0);
-    value.extend_from_slice(sealed);
-    value
+/// Which file a stub belongs to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct StubOwner {
+    /// The share.
+    pub share: ShareId,
+    /// The file's inode.
+    pub inode: u64,
 }
 
-/// The share and the sealed body of an attribute's value.
+/// The attribute's value: whose it is in the clear, then the sealed body.
+#[must_use]
+pub fn join(owner: StubOwner, sealed: &[u8]) -> Vec<u8> {
+    let mut writer = Writer::new();
+    writer.u8(STUB_VERSION);
+    writer.raw(&owner.share.0);
+    writer.u64(owner.inode);
+    writer.raw(sealed);
+    writer.into_bytes()
+}
+
+/// Whose it is, and the sealed body, of an attribute's value.
 ///
 /// Errors: `Damaged` if it is too short, `NewerFormat` if it is of a newer version.
-pub fn split(value: &[u8]) -> Result<(ShareId, &[u8])> {
+pub fn split(value: &[u8]) -> Result<(StubOwner, &[u8])> {
     let mut reader = Reader::new(value, "the stub");
     let version = reader.u8()?;
     if version > STUB_VERSION {
@@ -222,8 +233,8 @@ pub fn split(value: &[u8]) -> Result<(ShareId, &[u8])> {
     if version != STUB_VERSION {
         return Err(reader.damaged("there never was such a version"));
     }
-    let share = ShareId(reader.id()?);
-    Ok((share, &value[CLEAR_BYTES..]))
+    let owner = StubOwner { share: ShareId(reader.id()?), inode: reader.u64()? };
+    Ok((owner, &value[CLEAR_BYTES..]))
 }
 
 #[cfg(test)]
@@ -260,7 +271,7 @@ mod tests {
     #[test]
     fn impossible_stubs_are_refused() {
         let bytes = stub().encode();
-        let mut with = |at: usize, value: u8| {
+        let with = |at: usize, value: u8| {
             let mut changed = bytes.clone();
             changed[at] = value;
             Stub::decode(&changed).is_err()
@@ -278,9 +289,10 @@ mod tests {
 
     #[test]
     fn a_value_tells_its_share_and_its_version() {
-        let value = join(ShareId([3; 16]), b"sealed");
-        assert_eq!(split(&value).unwrap(), (ShareId([3; 16]), b"sealed".as_slice()));
-        assert_eq!(split(&value[..5]).unwrap_err().kind(), ErrorKind::Damaged);
+        let owner = StubOwner { share: ShareId([3; 16]), inode: 7 };
+        let value = join(owner, b"sealed");
+        assert_eq!(split(&value).unwrap(), (owner, b"sealed".as_slice()));
+        assert_eq!(split(&value[..20]).unwrap_err().kind(), ErrorKind::Damaged);
         let newer = [&[STUB_VERSION + 1], &value[1..]].concat();
         assert_eq!(split(&newer).unwrap_err().kind(), ErrorKind::NewerFormat);
     }

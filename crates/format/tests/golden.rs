@@ -20,9 +20,12 @@ use onefold_format::record::{
     Mark, Note, Outcome, Plan, RECORD_VERSION, SnapshotKind, SnapshotRecord, Summary, Sweep,
     Tombstone,
 };
+use onefold_format::share::{ShareDescription, SharePolicy};
+use onefold_format::stub::{self, Stub, StubOwner};
 use onefold_format::{FORMAT_VERSION, metadata_pack};
 use onefold_types::{
-    CheckpointId, ContainerId, DoubtId, Fingerprint, Level, PlanId, RunId, SessionId,
+    CheckpointId, ContainerId, DoubtId, Fingerprint, Level, PlanId, RunId, SessionId, ShareId,
+    StoreId,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -409,6 +412,9 @@ fn every_record_is_frozen() {
     };
     check_record("outcome-committed.json", &Outcome::Committed(Box::new(snapshot())));
     check_record("outcome-synthetic.json", &Outcome::Committed(Box::new(bare)));
+    let manifest =
+        SnapshotRecord { kind: SnapshotKind::Manifest, share: Some(ShareId(id(5))), ..snapshot() };
+    check_record("outcome-manifest.json", &Outcome::Committed(Box::new(manifest)));
     check_record("outcome-fenced.json", &Outcome::Fenced);
     let plan = Plan {
         condemned: vec![ContainerId(id(6)), ContainerId(id(7))],
@@ -491,6 +497,28 @@ fn the_configuration_is_frozen() {
     };
     let bytes = check("configuration.json", &configuration.encode().unwrap());
     assert_eq!(Configuration::decode(&bytes).unwrap(), configuration);
+}
+
+#[test]
+fn stubs_and_shares_are_frozen() {
+    let modified = Time { seconds: -5, nanoseconds: 6 };
+    let mut stub = Stub::new(reference(1, 2), (70 * 65536 + 3, 99), modified, 16).unwrap();
+    stub.set_recalled(0);
+    stub.set_recalled(69);
+    stub.valid -= 4;
+    let bytes = check("stub-body.bin", &stub.encode());
+    assert_eq!(Stub::decode(&bytes).unwrap(), stub);
+    let owner = StubOwner { share: ShareId(id(5)), inode: 0x0102_0304_0506_0708 };
+    let bytes = check("stub-attribute.bin", &stub::join(owner, b"sealed"));
+    assert_eq!(stub::split(&bytes).unwrap(), (owner, b"sealed".as_slice()));
+    let policy = SharePolicy {
+        age_min_seconds: 259_200,
+        size_min_bytes: 32_768,
+        excludes: vec!["*.iso".into()],
+    };
+    let share = ShareDescription { share: ShareId(id(5)), store: StoreId(id(6)), policy };
+    let bytes = check("share.json", &share.encode().unwrap());
+    assert_eq!(ShareDescription::decode(&bytes).unwrap(), share);
 }
 
 #[test]

@@ -45,6 +45,8 @@ enum ShareAction {
     Optimize(job::OptimizeArguments),
     /// Bring the data of all files back into the directory
     Rehydrate(job::RehydrateArguments),
+    /// Bring the data back into copies of files that were made without the mount
+    Repair(DirectoryArgument),
     /// Say what is optimised, saved, recalled
     Status(DirectoryArgument),
     /// Make a share an ordinary directory again; its files were brought back before
@@ -66,6 +68,7 @@ pub fn run(context: &Context, arguments: &ShareArguments) -> Result<Outcome> {
         ShareAction::Unmount(arguments) => mounting::unmount(context, &arguments.directory),
         ShareAction::Optimize(arguments) => job::optimize(context, arguments),
         ShareAction::Rehydrate(arguments) => job::rehydrate(context, arguments),
+        ShareAction::Repair(arguments) => job::repair(context, &arguments.directory),
         ShareAction::Status(arguments) => status::status(context, &arguments.directory),
         ShareAction::Remove(arguments) => creating::remove(context, &arguments.directory),
     }

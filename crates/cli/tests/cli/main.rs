@@ -49,6 +49,8 @@ mod profiles;
 mod references;
 mod remedies;
 mod restoring;
+mod sharing;
+mod sharing_kept;
 mod sources;
 mod streams;
 mod support;

@@ -1,6 +1,7 @@
 //! A mount that tests look into, and whether there can be any.
 
 use crate::support::Sandbox;
+use onefold_engine::primary::share::BELOW_ATTRIBUTE;
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -43,15 +44,33 @@ impl Mount {
     }
 
     pub fn on(sandbox: &Sandbox, point: &Path, more: &[&str]) -> Self {
-        let point = point.to_owned();
         let arguments = [&["mount", point.to_str().unwrap()], more].concat();
+        // Of what was mounted before the kernel may remember names, and cannot list them.
+        Self::start(sandbox, point, &arguments, &|point| fs::read_dir(point.join("ids")).is_ok())
+    }
+
+    /// A share on its own directory.
+    pub fn share(sandbox: &Sandbox, name: &str) -> Self {
+        let point = sandbox.path(name);
+        let arguments = ["share", "mount", point.to_str().unwrap()];
+        Self::start(sandbox, &point, &arguments, &|point| {
+            rustix::fs::getxattr(point, BELOW_ATTRIBUTE, &mut [0; 64]).is_ok()
+        })
+    }
+
+    fn start(
+        sandbox: &Sandbox,
+        point: &Path,
+        arguments: &[&str],
+        is_mounted: &dyn Fn(&Path) -> bool,
+    ) -> Self {
+        let point = point.to_owned();
         let heard = tempfile::tempfile().unwrap();
-        let mut command = sandbox.command(&arguments);
+        let mut command = sandbox.command(arguments);
         let process = command.stderr(heard.try_clone().unwrap()).spawn().unwrap();
         let mut mount = Self { process: Some(process), point, heard };
         let begun = Instant::now();
-        // Of what was mounted before the kernel may remember names, and cannot list them.
-        while fs::read_dir(mount.point.join("ids")).is_err() {
+        while !is_mounted(&mount.point) {
             assert!(begun.elapsed() < PATIENCE, "nothing was mounted");
             if mount.process.as_mut().unwrap().try_wait().unwrap().is_some() {
                 panic!("ended: {:?}", mount.ended());
@@ -59,6 +78,12 @@ impl Mount {
             std::thread::sleep(Duration::from_millis(20));
         }
         mount
+    }
+
+    /// Kills its process; what is mounted answers no more.
+    pub fn kill(mut self) {
+        self.signal("-KILL");
+        self.process.take().unwrap().wait().unwrap();
     }
 
     pub fn at(&self, path: &str) -> PathBuf {

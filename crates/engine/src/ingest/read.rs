@@ -12,7 +12,7 @@
 use super::attributes::{self, AttributeSource};
 use crate::job::Job;
 use crate::repository::Repository;
-use crate::stub::StubFile;
+use crate::stub::{self, StubFile};
 use crate::tree::TreeReader;
 use crossbeam_channel::{Receiver, Sender};
 use onefold_chunking::{Piece, Segmenter};
@@ -195,7 +195,7 @@ impl FileReader<'_> {
             .map_err(|errno| Error::io("opening it", errno.into()))?;
         let mut file = File::from(handle);
         let expected = usize::try_from(task.entry.size).unwrap_or(usize::MAX);
-        let length = match self.as_stub(&file, &task.entry)? {
+        let length = match self.as_stub(&file)? {
             Some(mut stub) => self.contents(&mut stub, expected)?,
             None => self.contents(&mut file, expected)?,
         };
@@ -218,8 +218,8 @@ impl FileReader<'_> {
     }
 
     /// The reader of a stub that holds some of its data itself.
-    fn as_stub(&self, file: &File, entry: &Entry) -> Result<Option<StubReader>> {
-        if !entry.sparse {
+    fn as_stub(&self, file: &File) -> Result<Option<StubReader>> {
+        if stub::value(file)?.is_none() {
             return Ok(None);
         }
         let tree = Arc::new(TreeReader::open(self.repository)?);

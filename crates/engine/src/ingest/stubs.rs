@@ -10,13 +10,47 @@ use super::walk::{Item, Walk};
 use crate::stub;
 use onefold_format::node::{Entry, Time};
 use onefold_format::stub::Stub;
+use onefold_lease::Lease;
 use onefold_types::{Error, ErrorKind, Result};
+use rustix::fs::{Mode, OFlags};
 use std::ffi::OsStr;
+use std::fs::File;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 impl Walk<'_> {
+    /// Whether a file need not be read: its data is in the store, or it is none that is asked for.
+    /// What there is to say about it was sent.
+    pub(super) fn is_not_to_be_read(
+        &mut self,
+        directory: &Arc<OwnedFd>,
+        name: &OsStr,
+        entry: &Entry,
+    ) -> Result<bool> {
+        // How much of the disk a file takes does not tell whether it is a stub.
+        let stub = self.stub(directory, name, entry)?;
+        let is_cold = self.is_cold(entry) && (stub.is_none() || self.is_free(directory, name));
+        match stub {
+            Some(stub) if stub.is_untouched() || !is_cold => {
+                self.stored(directory, name, entry.clone(), &stub)?;
+                Ok(true)
+            }
+            Some(_) => Ok(false),
+            None => Ok(!is_cold),
+        }
+    }
+
+    /// Whether nobody has a stub open that is to be emptied again.
+    fn is_free(&self, directory: &OwnedFd, name: &OsStr) -> bool {
+        if self.context.selection.cold.is_none() {
+            return true;
+        }
+        let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let file = rustix::fs::openat(directory, name, flags, Mode::empty()).map(File::from);
+        file.is_ok_and(|file| matches!(Lease::take(&file), Ok(Some(_))))
+    }
+
     /// Whether a file is as cold as is asked for.
     pub(super) fn is_cold(&self, entry: &Entry) -> bool {
         let Time { seconds, nanoseconds } = entry.modified;
@@ -33,7 +67,12 @@ impl Walk<'_> {
         entry: &Entry,
     ) -> Result<Option<Stub>> {
         let Some(value) = stub::value_at(&by_handle(directory, name))? else { return Ok(None) };
-        let (_, mut stub) = stub::open(self.context.repository, entry.inode, &value)?;
+        let opened = stub::open(self.context.repository, entry.inode, &value);
+        let (_, mut stub) = opened.map_err(|error| match error.is_lost() {
+            // Of this file, and not of the store.
+            true => error.with_kind(ErrorKind::Source),
+            false => error,
+        })?;
         stub.valid = stub.valid.min(entry.size);
         Ok(Some(stub))
     }

@@ -251,6 +251,11 @@ impl<'a> Walk<'a> {
         // A directory that is changed while it is read may give a name twice.
         names.dedup();
         let selection = self.context.selection;
+        if let Some((identity, only)) = selection.only
+            && rustix::fs::fstat(handle).is_ok_and(|stat| (stat.st_dev, stat.st_ino) == identity)
+        {
+            names.retain(|name| name == only.as_bytes());
+        }
         let has =
             |wanted: &[u8]| names.binary_search_by(|name| name.as_slice().cmp(wanted)).is_ok();
         let marks = selection.exclude_if_present.iter().map(|name| has(name.as_bytes()));
@@ -330,15 +335,12 @@ impl<'a> Walk<'a> {
             self.other(directory, name, &mut entry)?;
             return self.send(Item::Other(entry));
         }
-        // Most files have all their data and are asked nothing.
-        let stub = if entry.sparse { self.stub(directory, name, &entry)? } else { None };
-        let is_cold = self.is_cold(&entry);
-        match stub {
-            Some(stub) if stub.is_untouched() || !is_cold => {
-                return self.stored(directory, name, entry, &stub);
-            }
-            None if !is_cold => return Ok(()),
-            _ => {}
+        let selection = self.context.selection;
+        // A file that is taken over from the parent has the data that it had, wherever that is.
+        let is_known = selection.cold.is_none()
+            && known.as_ref().is_some_and(|(known, _)| attributes::is_same_state(known, &entry));
+        if !is_known && self.is_not_to_be_read(directory, name, &entry)? {
+            return Ok(());
         }
         if let Some((known, place)) = &known
             && attributes::is_same_state(known, &entry)

@@ -1,9 +1,10 @@
 //! All files of a share, below its mount, one after the other.
 //!
 //! Directories are opened relative to the one above and links are never followed. A directory of
-//! another file system is not entered. Files are met once for each name they have.
+//! another file system is not entered, nor what is Onefold's in the share. Files are met once for each
+//! name they have.
 
-use super::share::open_directory;
+use super::share::{CONTROL, open_directory};
 use crate::ingest::attributes;
 use onefold_format::node::{Entry, EntryKind};
 use onefold_types::{Error, ErrorKind, Result, limits};
@@ -50,6 +51,9 @@ pub fn files(
             open.pop();
             continue;
         };
+        if path.is_empty() && name == CONTROL.as_bytes() {
+            continue;
+        }
         let path = [path.as_slice(), b"/", &name].concat();
         let stat = match status(directory.as_fd(), OsStr::from_bytes(&name)) {
             Ok(stat) => stat,

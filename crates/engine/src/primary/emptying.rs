@@ -9,26 +9,34 @@
 //!
 //! # Crashes
 //! Before 4 is durable the file is what it was. From then on its bytes are the store's by what the
-//! stub says, whether their data is still in the file or not. A file that is found half emptied
-//! ([`Stub::is_being_emptied`]) is emptied again from 5 on, and its times are put back as the stub
-//! tells them, unless somebody has written to it since.
+//! stub says, whether their data is still in the file or not. Which files are at steps 3 to 5 is
+//! written down before ([`Share::note_emptying`]); whoever mounts the share or runs the job next goes
+//! on with those from 5 on ([`go_on`]), and puts their times back as the stub tells them, unless
+//! somebody has written to them since.
 //!
 //! Steps 3 to 5 are done for some files at once, so that one commit of the file system's journal
 //! makes the stubs of all of them durable.
 
+use super::share::Share;
+use crate::ingest::attributes::is_same_state;
 use crate::repository::Repository;
 use crate::stub::{self, StubFile};
 use crate::tree::{FileReader, TreeReader};
-use onefold_format::node::{Entry, Time};
-use onefold_format::stub::Stub;
+use onefold_format::node::{Entry, Reference, Time};
+use onefold_format::stub::{Stub, StubOwner};
 use onefold_lease::Lease;
 use onefold_policy::primary::recall::granule_log2;
 use onefold_types::error::Context;
 use onefold_types::{Error, Result, ShareId, limits};
-use rustix::fs::{FallocateFlags, Mode, OFlags, Timespec, Timestamps, UTIME_OMIT, XattrFlags};
+use rustix::fs::{
+    FallocateFlags, Mode, OFlags, ResolveFlags, Timespec, Timestamps, UTIME_OMIT, XattrFlags,
+};
+use std::ffi::OsStr;
 use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 /// What is compared at once.
@@ -47,11 +55,23 @@ pub enum Left {
     Done,
 }
 
+/// A file that was left alone.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct LeftAlone {
+    /// Why.
+    pub why: Left,
+    /// Whether it may need other data of the store than the new manifest holds for it: it is a
+    /// stub, and not of that.
+    pub needs_earlier: bool,
+}
+
 /// A file that is about to be emptied.
 pub struct Prepared {
+    path: PathBuf,
     file: File,
     stub: Stub,
-    is_stub: bool,
+    /// What it is a stub of already.
+    earlier: Option<Reference>,
     state: Entry,
 }
 
@@ -60,6 +80,11 @@ impl Prepared {
     #[must_use]
     pub fn inode(&self) -> u64 {
         self.state.inode
+    }
+
+    fn left_alone(&self, why: Left) -> LeftAlone {
+        let content = Some(self.stub.content);
+        LeftAlone { why, needs_earlier: self.earlier.is_some() && self.earlier != content }
     }
 }
 
@@ -79,35 +104,47 @@ pub struct Emptied {
 /// Errors: `Damaged` if the store does not give what the file has.
 pub fn prepare(
     tree: &Arc<TreeReader>,
-    directory: &OwnedFd,
+    (directory, path): (&OwnedFd, &[u8]),
     stored: &Entry,
-) -> Result<Result<Prepared, Left>> {
+) -> Result<Result<Prepared, LeftAlone>> {
+    let left = |why, needs_earlier| Ok(Err(LeftAlone { why, needs_earlier }));
     let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let file = match rustix::fs::openat(directory, &*stored.name, flags, Mode::empty()) {
         Ok(file) => File::from(file),
-        Err(rustix::io::Errno::NOENT) => return Ok(Err(Left::Changed)),
+        Err(rustix::io::Errno::NOENT) => return left(Left::Changed, true),
         Err(rustix::io::Errno::TXTBSY | rustix::io::Errno::WOULDBLOCK) => {
-            return Ok(Err(Left::Open));
+            return left(Left::Open, true);
         }
         Err(errno) => return Err(Error::io("opening it", errno.into())),
     };
     let state = state_of(&file)?;
     let value = stub::value(&file)?;
     let repository = tree.chunks().repository();
+    let mut modified = state.modified;
+    let mut needs_earlier = false;
+    let mut earlier = None;
     if let Some(value) = &value {
         let (_, known) = stub::open(repository, state.inode, value)?;
-        if known.is_untouched() && !known.is_being_emptied {
-            return Ok(Err(Left::Done));
+        needs_earlier = Some(known.content) != stored.content;
+        earlier = Some(known.content);
+        if known.is_untouched() && !known.are_times_pending {
+            return left(Left::Done, needs_earlier);
+        }
+        if known.are_times_pending {
+            // Somebody was stopped before he had put it back.
+            modified = known.modified;
         }
     }
-    let Some(content) = stored.content else { return Ok(Err(Left::Changed)) };
-    if !crate::ingest::attributes::is_same_state(&state, stored) {
-        return Ok(Err(Left::Changed));
+    let Some(content) = stored.content else { return left(Left::Changed, needs_earlier) };
+    if !is_same_state(&state, stored) {
+        return left(Left::Changed, needs_earlier);
     }
     let sizes = (stored.size, stored.chunks);
-    let stub = Stub::new(content, sizes, state.modified, granule_log2(stored.size))?;
+    let stub = Stub::new(content, sizes, modified, granule_log2(stored.size))?;
     compare(tree, &file, stored)?;
-    Ok(Ok(Prepared { file, stub, is_stub: value.is_some(), state }))
+    let below = path.strip_prefix(b"/").unwrap_or(path);
+    let path = PathBuf::from(OsStr::from_bytes(below));
+    Ok(Ok(Prepared { path, file, stub, earlier, state }))
 }
 
 /// The file's state, as a manifest notes it.
@@ -159,26 +196,31 @@ fn read_full(file: &File, offset: u64, buffer: &mut [u8]) -> Result<usize> {
 /// were not reached when something fails are what they were.
 pub fn empty(
     repository: &Repository,
-    share: ShareId,
+    share: &Share,
     files: &[Prepared],
-    left: &mut dyn FnMut(Left),
+    left: &mut dyn FnMut(LeftAlone),
 ) -> Result<Emptied> {
+    if files.is_empty() {
+        return Ok(Emptied::default());
+    }
+    share.note_emptying(files.iter().map(|prepared| prepared.path.as_path()))?;
+    let share = share.id;
     let mut leased = Vec::new();
     for prepared in files {
         let Some(lease) = Lease::take(&prepared.file)? else {
-            left(Left::Open);
+            left(prepared.left_alone(Left::Open));
             continue;
         };
         let state = state_of(&prepared.file)?;
-        if !crate::ingest::attributes::is_same_state(&state, &prepared.state) {
-            left(Left::Changed);
+        if !is_same_state(&state, &prepared.state) {
+            left(prepared.left_alone(Left::Changed));
             continue;
         }
         leased.push((prepared, lease));
     }
     for (prepared, _) in &leased {
-        let file = (&prepared.file, prepared.state.inode);
-        stub::write(repository, share, file, &prepared.stub)?;
+        let owner = StubOwner { share, inode: prepared.state.inode };
+        stub::write(repository, owner, &prepared.file, &prepared.stub)?;
     }
     for (prepared, _) in &leased {
         prepared.file.sync_all().context(|| "making the stub durable")?;
@@ -186,8 +228,12 @@ pub fn empty(
     let mut emptied = Emptied::default();
     for (prepared, lease) in leased {
         let before = blocks(&prepared.file)?;
-        finish(repository, share, &prepared.file, &prepared.stub)?;
-        emptied.files += u64::from(!prepared.is_stub);
+        // Times can be changed in spite of the lease, and then are what they were changed to.
+        let now = state_of(&prepared.file)?.modified;
+        let is_same = now == prepared.state.modified;
+        let modified = if is_same { prepared.stub.modified } else { now };
+        finish(repository, (share, &prepared.file), &prepared.stub, modified)?;
+        emptied.files += u64::from(prepared.earlier.is_none());
         emptied.bytes += prepared.stub.size;
         emptied.freed_bytes += before.saturating_sub(blocks(&prepared.file)?);
         drop(lease);
@@ -195,16 +241,41 @@ pub fn empty(
     Ok(emptied)
 }
 
-/// Step 5, also of what somebody was stopped at: nothing of the file may have been recalled.
-pub fn finish(repository: &Repository, share: ShareId, file: &File, stub: &Stub) -> Result<()> {
+/// Step 5.
+fn finish(
+    repository: &Repository,
+    (share, file): (ShareId, &File),
+    stub: &Stub,
+    modified: Time,
+) -> Result<()> {
     let inode = file.metadata().context(|| "its status")?.ino();
     let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
     rustix::fs::fallocate(file, flags, 0, stub.size)
         .map_err(|errno| Error::io("taking the data out of it", errno.into()))?;
-    put_back(file, stub.modified)?;
+    put_back(file, modified)?;
     let mut done = stub.clone();
-    done.is_being_emptied = false;
-    stub::write(repository, share, (file, inode), &done)
+    done.are_times_pending = false;
+    stub::write(repository, StubOwner { share, inode }, file, &done)
+}
+
+/// Goes on with files that somebody was stopped at.
+pub fn go_on(repository: &Repository, share: &Share) -> Result<()> {
+    for path in share.emptying()? {
+        let below = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
+        let flags = OFlags::RDWR | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let opened =
+            rustix::fs::openat2(share.directory(), path.as_path(), flags, Mode::empty(), below);
+        // What was moved or removed, or is open, is met by a later run of the job.
+        let Ok(file) = opened.map(File::from) else { continue };
+        let Some(_lease) = Lease::take(&file)? else { continue };
+        let inode = file.metadata().context(|| "its status")?.ino();
+        let Some(value) = stub::value(&file)? else { continue };
+        let Ok((owner, stub)) = stub::open(repository, inode, &value) else { continue };
+        if stub.are_times_pending && stub.is_untouched() && owner.share == share.id {
+            finish(repository, (share.id, &file), &stub, stub.modified)?;
+        }
+    }
+    Ok(())
 }
 
 /// Puts back when the file had been changed last.

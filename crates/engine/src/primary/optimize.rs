@@ -10,12 +10,14 @@
 //! # When an earlier manifest may be forgotten
 //! A walk meets every file that keeps its name while it walks. One that is moved from a directory
 //! ahead to one behind is missed. So whoever moves a stub or a directory writes that down first
-//! ([`Share::note_move`]); if anything was written down since before the walk began, or anything
-//! could not be read, the earlier manifests stay until a later run. Stubs only come from this job,
+//! ([`Share::note_move`]). A stub that was written to is read, so that the manifest holds what it is
+//! now; if it then cannot be emptied, it still needs what it was. If anything was written down since
+//! before the walk began, or anything could not be read, or such a stub was left alone, the earlier
+//! manifests stay until a later run. (A stub that is open when it is met is not read at all.) Stubs only come from this job,
 //! of which one runs at a time, and all that it makes are in its manifest before they are stubs.
 
-use super::emptying::{self, Emptied, Left, Prepared};
-use super::share::{Share, open_directory};
+use super::emptying::{self, Emptied, Left, LeftAlone, Prepared};
+use super::share::{OPEN, Share, open_directory};
 use crate::ingest::{self, BackupOptions, BackupReport, Selection, Source};
 use crate::job::Job;
 use crate::patterns::Patterns;
@@ -74,6 +76,7 @@ pub fn optimize(
 ) -> Result<OptimizeReport> {
     share.refuse_other_store(repository)?;
     let _lock = share.lock_job()?;
+    emptying::go_on(repository, share)?;
     let moves = share.moves()?;
     rustix::fs::syncfs(share.directory())
         .map_err(|errno| Error::io("writing out what is dirty", errno.into()))?;
@@ -89,11 +92,21 @@ pub fn optimize(
     let gone = || Error::new(ErrorKind::NotFound, "the manifest was forgotten meanwhile");
     let root = list.get(manifest).ok_or_else(gone)?.record.root;
     let tree = Arc::new(TreeReader::open(repository)?);
-    let mut run = Run { repository, share, tree, job, report: &mut report, prepared: Vec::new() };
+    let mut run = Run {
+        repository,
+        share,
+        tree,
+        job,
+        report: &mut report,
+        prepared: Vec::new(),
+        needs_earlier: false,
+    };
     run.directory(root)?;
     run.empty()?;
+    let needs_earlier = run.needs_earlier;
+    share.note_emptying(std::iter::empty())?;
     let others = earlier.into_iter().filter(|id| *id != manifest);
-    let is_whole = report.backup.summary.errors == 0 && share.moves()? == moves;
+    let is_whole = report.backup.summary.errors == 0 && !needs_earlier && share.moves()? == moves;
     for id in others {
         if is_whole {
             tombstones::forget(repository, id, &options.by, "a later manifest holds all stubs")?;
@@ -121,6 +134,7 @@ fn back_up(
         excludes: Patterns::build(&share.policy.excludes, &[])?,
         one_file_system: true,
         cold: Some(options.cold.unwrap_or(of_share)),
+        only: Some((share.control_identity()?, OPEN)),
         ..Selection::default()
     };
     let source = Source::Root {
@@ -145,6 +159,8 @@ struct Run<'a> {
     job: &'a Job,
     report: &'a mut OptimizeReport,
     prepared: Vec<Prepared>,
+    /// Whether a stub may need what only earlier manifests hold.
+    needs_earlier: bool,
 }
 
 /// A directory of the manifest and of the share, and what is left of it.
@@ -185,7 +201,9 @@ impl Run<'_> {
                     open.push(next);
                 }
                 // It was moved meanwhile, and so were its files.
-                Ok(_) | Err(_) => self.left(Left::Changed),
+                Ok(_) | Err(_) => {
+                    self.left(LeftAlone { why: Left::Changed, needs_earlier: true });
+                }
             }
         }
     }
@@ -194,8 +212,9 @@ impl Run<'_> {
         Ok(Open { directory, path, entries: self.tree.entries(content)?.into_iter() })
     }
 
-    fn left(&mut self, why: Left) {
-        *self.report.left.entry(why).or_default() += 1;
+    fn left(&mut self, left: LeftAlone) {
+        *self.report.left.entry(left.why).or_default() += 1;
+        self.needs_earlier |= left.needs_earlier;
     }
 
     fn file(&mut self, directory: &OwnedFd, path: &[u8], stored: &Entry) -> Result<()> {
@@ -204,12 +223,13 @@ impl Run<'_> {
             // Another name of a file that is about to be emptied, and open for that.
             return Ok(());
         }
-        match emptying::prepare(&self.tree, directory, stored) {
+        match emptying::prepare(&self.tree, (directory, path), stored) {
             Ok(Ok(prepared)) => self.prepared.push(prepared),
             Ok(Err(left)) => self.left(left),
             Err(error) if error.kind() == ErrorKind::Exhausted => return Err(error),
             Err(error) => {
                 self.report.errors += 1;
+                self.needs_earlier = true;
                 self.job.observer.problem(&path::display(path), &error);
             }
         }
@@ -223,7 +243,7 @@ impl Run<'_> {
         let prepared = std::mem::take(&mut self.prepared);
         let mut left = Vec::new();
         let emptied =
-            emptying::empty(self.repository, self.share.id, &prepared, &mut |why| left.push(why))?;
+            emptying::empty(self.repository, self.share, &prepared, &mut |why| left.push(why))?;
         left.into_iter().for_each(|why| self.left(why));
         let sum = &mut self.report.emptied;
         sum.files += emptied.files;

@@ -9,17 +9,20 @@ use super::crawl::{self, Met};
 use super::emptying;
 use super::optimize::{self, OptimizeOptions};
 use super::share::Share;
+use crate::ingest::stubs::by_handle;
 use crate::job::Job;
 use crate::repository::Repository;
 use crate::session::{SnapshotList, tombstones};
-use crate::stub::StubFile;
+use crate::stub::{self, StubFile};
 use crate::tree::{TreeReader, path};
 use onefold_lease::Lease;
 use onefold_policy::primary::cold_files::ColdFiles;
 use onefold_types::error::Context;
 use onefold_types::{Error, ErrorKind, Result};
 use rustix::fs::{Mode, OFlags};
+use std::ffi::OsStr;
 use std::fs::File;
+use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 
 /// What a run did.
@@ -90,9 +93,6 @@ fn pass(
         share.directory(),
         &mut |met| {
             job.interrupt.check()?;
-            if !met.entry.sparse && met.entry.size > 0 {
-                return Ok(());
-            }
             job.progress.set_current(&path::display(met.path));
             match bring_back(&tree, &met) {
                 Ok(Some(true)) => {
@@ -116,6 +116,10 @@ fn pass(
 
 /// Makes a stub an ordinary file; `None` if it is one, `false` if somebody has it open.
 fn bring_back(tree: &Arc<TreeReader>, met: &Met<'_>) -> Result<Option<bool>> {
+    let name = OsStr::from_bytes(&met.entry.name);
+    if stub::value_at(&by_handle(met.directory, name))?.is_none() {
+        return Ok(None);
+    }
     let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let file = match rustix::fs::openat(met.directory, &*met.entry.name, flags, Mode::empty()) {
         Ok(file) => File::from(file),
@@ -133,12 +137,9 @@ fn bring_back(tree: &Arc<TreeReader>, met: &Met<'_>) -> Result<Option<bool>> {
     let stat = rustix::fs::fstat(&file).map_err(|errno| Error::io("its status", errno.into()))?;
     let state = crate::ingest::attributes::entry_of(Vec::new(), &stat);
     stub.settle_length()?;
-    let modified = match stub.stub() {
-        known if known.is_being_emptied && known.is_untouched() => known.modified,
-        _ => state.modified,
-    };
+    let modified = stub.begin_bringing_back(state.modified)?;
     stub.recall(0..u64::MAX)?;
-    stub.end_if_recalled()?;
     emptying::put_back(&file, modified)?;
+    stub.end_if_recalled()?;
     Ok(Some(true))
 }

@@ -5,6 +5,7 @@
 //!   share.json     which share of which store it is, and what is optimised; written once
 //!   moves          a line for each stub or directory that is about to get another name
 //!   open/<inode>   stubs that were deleted and that somebody still has open
+//!   emptying       files that the job is emptying, or was stopped at
 //!   problems       what could not be read, told once each; cleared by a scrub that finds nothing
 //! ```
 //!
@@ -22,9 +23,11 @@ use onefold_types::error::Context;
 use onefold_types::{Error, ErrorKind, Result, ShareId, StoreId};
 use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
+use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{Read, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
@@ -35,6 +38,7 @@ pub const BELOW_ATTRIBUTE: &str = "user.onefold.below";
 const DESCRIPTION: &str = "share.json";
 const MOVES: &str = "moves";
 const PROBLEMS: &str = "problems";
+const EMPTYING: &str = "emptying";
 /// Stubs that were deleted while they were open.
 pub const OPEN: &str = "open";
 const MOUNT_LOCK: &str = "mount.lock";
@@ -196,6 +200,26 @@ impl Share {
         Ok(file.metadata().context(|| "asking what was moved")?.len())
     }
 
+    /// Writes down which files are about to be emptied, instead of those before.
+    pub fn note_emptying<'a>(&self, paths: impl Iterator<Item = &'a Path>) -> Result<()> {
+        let mut text = Vec::new();
+        for path in paths {
+            text.extend_from_slice(path.as_os_str().as_bytes());
+            text.push(0);
+        }
+        let mut file = self.file(EMPTYING, OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC)?;
+        file.write_all(&text).context(|| "writing down what is emptied")
+    }
+
+    /// The files that somebody is emptying, or was stopped at.
+    pub fn emptying(&self) -> Result<Vec<PathBuf>> {
+        let mut text = Vec::new();
+        let mut file = self.file(EMPTYING, OFlags::RDWR | OFlags::CREATE)?;
+        file.read_to_end(&mut text).context(|| "asking what was emptied")?;
+        let paths = text.split(|byte| *byte == 0).filter(|path| !path.is_empty());
+        Ok(paths.map(|path| PathBuf::from(OsStr::from_bytes(path))).collect())
+    }
+
     /// Adds a line to what could not be read.
     pub fn note_problem(&self, problem: &str) -> Result<()> {
         let mut file = self.file(PROBLEMS, OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE)?;
@@ -224,7 +248,7 @@ impl Share {
     /// Makes it an ordinary directory again. No stub may be left.
     pub fn remove(self) -> Result<()> {
         let control = self.control()?;
-        for name in [MOVES, PROBLEMS, JOB_LOCK, MOUNT_LOCK, DESCRIPTION] {
+        for name in [MOVES, PROBLEMS, EMPTYING, JOB_LOCK, MOUNT_LOCK, DESCRIPTION] {
             match rustix::fs::unlinkat(&control, name, AtFlags::empty()) {
                 Ok(()) | Err(Errno::NOENT) => {}
                 Err(errno) => return Err(own(name, errno)),

@@ -72,13 +72,10 @@ pub fn status(repository: &Repository, share: &Share, job: &Job) -> Result<Statu
             status.bytes += entry.size;
             status.disk_bytes += blocks * BLOCK_BYTES;
             job.progress.add(1, entry.size);
-            if entry.size > 0 && !entry.sparse {
-                return Ok(());
-            }
             let value = stub::value_at(&by_handle(met.directory, name))?;
             let Some(value) = value else { return Ok(()) };
             match stub::open(repository, entry.inode, &value) {
-                Ok((id, found)) if id == share.id => {
+                Ok((owner, found)) if owner.share == share.id => {
                     status.stubs += 1;
                     status.stub_bytes += entry.size;
                     let left = found.not_recalled().map(|granule| found.range_of(granule));

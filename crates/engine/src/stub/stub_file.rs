@@ -18,13 +18,13 @@
 //! whose do so one after the other; what a reader is given of a range that is written at the same
 //! time is the old or the new.
 
-use super::{open, remove, value, write};
+use super::{open, open_copied, remove, value, write};
 use crate::repository::Repository;
 use crate::tree::{FileReader, TreeReader};
-use onefold_format::node::{Entry, EntryKind};
-use onefold_format::stub::Stub;
+use onefold_format::node::{Entry, EntryKind, Time};
+use onefold_format::stub::{Stub, StubOwner};
 use onefold_types::error::Context;
-use onefold_types::{Result, ShareId, limits};
+use onefold_types::{Result, limits};
 use rustix::fs::FallocateFlags;
 use std::fs::File;
 use std::ops::Range;
@@ -37,8 +37,7 @@ const COPIED_BYTES: usize = limits::MIB;
 /// An open file that is a stub.
 pub struct StubFile {
     file: File,
-    inode: u64,
-    share: ShareId,
+    owner: StubOwner,
     reader: FileReader,
     repository: Arc<Repository>,
     stub: RwLock<Stub>,
@@ -57,10 +56,23 @@ impl StubFile {
     ///
     /// Errors: `Damaged` if its stub is none of this store or of another file.
     pub fn open(tree: &Arc<TreeReader>, file: File) -> Result<Option<Self>> {
+        Self::open_by(tree, file, false)
+    }
+
+    /// The same of a file that was copied from a stub without its data; it becomes a stub of its
+    /// own when something of it comes back.
+    pub fn open_copied(tree: &Arc<TreeReader>, file: File) -> Result<Option<Self>> {
+        Self::open_by(tree, file, true)
+    }
+
+    fn open_by(tree: &Arc<TreeReader>, file: File, is_copied: bool) -> Result<Option<Self>> {
         let Some(value) = value(&file)? else { return Ok(None) };
         let repository = Arc::clone(tree.chunks().repository());
         let metadata = file.metadata().context(|| "its status")?;
-        let (share, mut stub) = open(&repository, metadata.ino(), &value)?;
+        let (owner, mut stub) = match is_copied {
+            true => open_copied(&repository, &value)?,
+            false => open(&repository, metadata.ino(), &value)?,
+        };
         // Somebody was stopped after he had cut the file and before he had said so.
         stub.valid = stub.valid.min(metadata.len());
         let entry = Entry {
@@ -72,8 +84,7 @@ impl StubFile {
         let reader = FileReader::open(Arc::clone(tree), &entry)?;
         Ok(Some(Self {
             file,
-            inode: metadata.ino(),
-            share,
+            owner: StubOwner { inode: metadata.ino(), ..owner },
             reader,
             repository,
             stub: RwLock::new(stub),
@@ -194,6 +205,7 @@ impl StubFile {
 
     /// Makes the granules of a range the file's own, and `apply`s what overwrites the range.
     fn change(&self, range: Range<u64>, apply: &dyn Fn() -> Result<()>) -> Result<()> {
+        self.take_times()?;
         if self.touched(&range).is_empty() {
             return apply();
         }
@@ -273,13 +285,14 @@ impl StubFile {
     }
 
     fn save(&self, stub: Stub) -> Result<()> {
-        write(&self.repository, self.share, (&self.file, self.inode), &stub)?;
+        write(&self.repository, self.owner, &self.file, &stub)?;
         *self.stub.write().unwrap_or_else(PoisonError::into_inner) = stub;
         Ok(())
     }
 
     /// Cuts the file or makes it longer.
     pub fn set_len(&self, length: u64) -> Result<()> {
+        self.take_times()?;
         let _one = self.changing();
         let mut stub = self.stub();
         self.file.set_len(length).context(|| "changing its length")?;
@@ -290,12 +303,37 @@ impl StubFile {
         Ok(())
     }
 
+    /// From now on the file's times are what it says: somebody writes to it.
+    fn take_times(&self) -> Result<()> {
+        let is_pending = || self.stub.read().unwrap_or_else(PoisonError::into_inner);
+        if !is_pending().are_times_pending {
+            return Ok(());
+        }
+        let _one = self.changing();
+        let mut stub = self.stub();
+        stub.are_times_pending = false;
+        self.save(stub)
+    }
+
+    /// Says when the file is to have been changed once all of it is brought back; that is known
+    /// already if somebody was stopped at it.
+    pub fn begin_bringing_back(&self, modified: Time) -> Result<Time> {
+        let _one = self.changing();
+        let mut stub = self.stub();
+        if !stub.are_times_pending {
+            stub.modified = modified;
+            stub.are_times_pending = true;
+            self.save(stub.clone())?;
+        }
+        Ok(stub.modified)
+    }
+
     /// Says how far the stub holds, if somebody was stopped before he had said so. Before the file
     /// is made longer.
     pub fn settle_length(&self) -> Result<()> {
         let _one = self.changing();
         let Some(value) = value(&self.file)? else { return Ok(()) };
-        let (_, stored) = open(&self.repository, self.inode, &value)?;
+        let (_, stored) = open(&self.repository, self.owner.inode, &value)?;
         let stub = self.stub();
         if stored.valid != stub.valid { self.save(stub) } else { Ok(()) }
     }

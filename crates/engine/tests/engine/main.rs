@@ -27,6 +27,7 @@ mod rewriting;
 mod rewriting_amounts;
 mod roundtrip;
 mod scattered;
+mod shares;
 mod steps;
 mod synthesis;
 mod walks;

@@ -11,6 +11,8 @@ use onefold_format::node::Node;
 use onefold_format::record::{
     self, Change, Damage, Doubt, Epoch, Fate, Mark, Note, Outcome, Plan, Sweep, Tombstone,
 };
+use onefold_format::share::ShareDescription;
+use onefold_format::stub::{self, Stub};
 use onefold_format::{layout, metadata_pack};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -20,7 +22,7 @@ use std::fmt::Debug;
 pub type Target = (&'static str, &'static [&'static str], fn(&[u8]));
 
 /// Every target.
-pub const TARGETS: [Target; 14] = [
+pub const TARGETS: [Target; 16] = [
     ("container_header", &["container-header"], container_header),
     ("container_footer", &["container-footer"], container_footer),
     ("metadata_section", &["metadata-section.", "metadata-section-ordinary"], metadata_section),
@@ -51,6 +53,8 @@ pub const TARGETS: [Target; 14] = [
     ("configuration", &["configuration"], configuration),
     ("frame", &["frame-"], frame),
     ("name", &["configuration"], name),
+    ("stub", &["stub-"], stub),
+    ("share", &["share"], share),
 ];
 
 pub fn container_header(bytes: &[u8]) {
@@ -187,5 +191,23 @@ pub fn name(bytes: &[u8]) {
         let _ = line.parse::<index_run::IndexKind>();
         let _ = line.parse::<onefold_types::Fingerprint>();
         let _ = line.parse::<onefold_types::ContainerId>();
+    }
+}
+
+pub fn stub(bytes: &[u8]) {
+    let _ = stub::split(bytes);
+    if let Ok(stub) = Stub::decode(bytes) {
+        assert_eq!(stub.encode(), bytes);
+        for granule in stub.not_recalled().take(64) {
+            let range = stub.range_of(granule);
+            assert!(!range.is_empty() && !stub.is_own(range.start));
+        }
+    }
+}
+
+pub fn share(bytes: &[u8]) {
+    if let Ok(share) = ShareDescription::decode(bytes) {
+        let again = share.encode().expect("what was read can be written");
+        assert_eq!(ShareDescription::decode(&again).ok(), Some(share));
     }
 }

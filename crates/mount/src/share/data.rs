@@ -47,6 +47,9 @@ pub struct Change {
 impl Served {
     /// The file of a number, open as long as the caller does not [`Served::leave`] it.
     pub(super) fn enter(&self, number: u64) -> Answer<Arc<OpenInode>> {
+        // Whoever is slow at opening must not come back with what the file was before another one
+        // opened, changed and closed it.
+        let _opening = self.open.opening(number);
         if let Some(open) = self.open.enter_again(number) {
             return Ok(open);
         }
@@ -59,7 +62,8 @@ impl Served {
     fn open_inode(&self, number: u64, item: &OwnedFd) -> Answer<OpenInode> {
         let path = below::path_of(item.as_fd());
         let open = |flags: OFlags| rustix::fs::open(&path, flags | OFlags::CLOEXEC, Mode::empty());
-        let reading = File::from(open(OFlags::RDONLY | OFlags::NONBLOCK).map_err(failed)?);
+        // It waits while the job makes a stub of it.
+        let reading = File::from(open(OFlags::RDONLY).map_err(failed)?);
         let is_stub = stub::value(&reading).map_err(|error| self.failed(number, &error))?.is_some();
         if !is_stub {
             return Ok(OpenInode::new(number, Bytes::Plain(reading)));
@@ -81,13 +85,25 @@ impl Served {
 
     /// Nobody needs the file any more that was entered.
     pub(super) fn leave(&self, number: u64) {
+        let _opening = self.open.opening(number);
         if let Some(last) = self.open.leave(number) {
             self.ended(&last);
         }
     }
 
+    /// Somebody has closed a file.
+    pub(super) fn close(&self, handle: u64) {
+        let Some(number) = self.open.handle(handle).map(|handle| handle.inode.number) else {
+            return;
+        };
+        let _opening = self.open.opening(number);
+        if let Some(last) = self.open.close(handle) {
+            self.ended(&last);
+        }
+    }
+
     /// Nobody has it open any more.
-    pub(super) fn ended(&self, inode: &OpenInode) {
+    fn ended(&self, inode: &OpenInode) {
         if inode.is_unnamed.load(std::sync::atomic::Ordering::Relaxed) {
             self.remove_unnamed(inode.number);
         } else if let Some(stub) = inode.stub()

@@ -367,9 +367,7 @@ impl Filesystem for ShareFilesystem {
         if let Some(handle) = self.served.open.handle(handle.0) {
             self.note_pages(&handle.inode);
         }
-        if let Some(last) = self.served.open.close(handle.0) {
-            self.served.ended(&last);
-        }
+        self.served.close(handle.0);
         reply.ok();
     }
 

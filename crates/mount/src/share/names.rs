@@ -150,6 +150,8 @@ impl Served {
             return Ok(false);
         }
         let Some(open) = self.open.inode(named.number) else { return Ok(false) };
+        // A job that walks the share now may have been here, or there.
+        self.note_move(named)?;
         let hidden = self.unnamed_directory()?;
         let own = named.number.to_string();
         rustix::fs::renameat(directory, name, &hidden, own.as_str()).map_err(failed)?;

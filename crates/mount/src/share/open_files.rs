@@ -40,10 +40,15 @@ pub struct Handle {
     pub file: Option<Arc<File>>,
 }
 
+/// Files that can be opened first or closed last at once, if their numbers differ as much.
+const OPENING_LOCKS: usize = 32;
+
 /// All that is open.
 #[derive(Default)]
 pub struct OpenFiles {
     open: Mutex<Open>,
+    /// Held while a file is being opened first or closed last, by some bits of its number.
+    opening: [Mutex<()>; OPENING_LOCKS],
 }
 
 #[derive(Default)]
@@ -87,6 +92,12 @@ impl OpenInode {
 impl OpenFiles {
     fn open(&self) -> MutexGuard<'_, Open> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Makes others wait who open this file first or close it last.
+    pub fn opening(&self, number: u64) -> MutexGuard<'_, ()> {
+        let lock = &self.opening[(number % OPENING_LOCKS as u64) as usize];
+        lock.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// What is open of an inode; nothing keeps it open but the handles that there are.

@@ -6,14 +6,15 @@ use super::nodes::Nodes;
 use super::open_files::OpenFiles;
 use crate::problems::Problems;
 use fuser::{Errno, FileAttr, INodeNo};
-use onefold_engine::primary::Share;
 use onefold_engine::primary::share::{OPEN, open_directory};
+use onefold_engine::primary::{Share, emptying};
 use onefold_engine::tree::TreeReader;
 use onefold_types::{Error, ErrorKind, Result};
 use rustix::fs::AtFlags;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 /// What answers the kernel's requests.
 pub struct Served {
@@ -32,6 +33,7 @@ impl Served {
         let top = open_directory(share.directory(), Path::new("."))?;
         let nodes = Nodes::new(top).map_err(|_| Error::invalid("the share cannot be looked at"))?;
         clear_unnamed(&share)?;
+        emptying::go_on(tree.chunks().repository(), &share)?;
         // What a program asks for is masked by what it asked to be masked, and by nothing else.
         rustix::process::umask(rustix::fs::Mode::empty());
         let may_give = rustix::process::geteuid().is_root();
@@ -67,7 +69,12 @@ impl Served {
 
     pub(super) fn attributes(&self, number: u64) -> Answer<FileAttr> {
         let item = self.item(number)?;
-        Ok(self.told(number, &below::status_of(item.as_fd())?))
+        let mut told = self.told(number, &below::status_of(item.as_fd())?);
+        if self.open.inode(number).is_some_and(|open| open.is_unnamed.load(Ordering::Relaxed)) {
+            // It has a name below for as long as it is open.
+            told.nlink = 0;
+        }
+        Ok(told)
     }
 }
 

@@ -2,7 +2,7 @@
 //! file size" (ATC'12, "write path to optimized file").
 //!
 //! A small granule costs little when it is recalled, and a bit for as long as the file is a stub.
-//! So it is the least whose bits still fit, and never less than [`LOG2_MIN`].
+//! So it is the least whose bits still fit, and never less than about a chunk.
 
 use onefold_types::limits;
 

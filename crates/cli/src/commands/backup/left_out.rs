@@ -95,6 +95,8 @@ mod tests {
             exclude_caches: true,
             exclude_if_present: vec![".nobackup".into(), ".skip".into()],
             store: None,
+            cold: None,
+            only: None,
         };
         let all = LeftOut {
             matched_items: 5,

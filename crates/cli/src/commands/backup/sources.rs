@@ -106,6 +106,7 @@ pub fn selection(
         exclude_if_present,
         store: store_path::identity(&store),
         cold: None,
+        only: None,
     })
 }
 

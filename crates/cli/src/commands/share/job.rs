@@ -11,12 +11,12 @@ use onefold_engine::collection::{self, CollectOptions, SpaceGoal};
 use onefold_engine::ingest::BackupOptions;
 use onefold_engine::primary::emptying::Left;
 use onefold_engine::primary::optimize::{OptimizeOptions, OptimizeReport};
-use onefold_engine::primary::{Share, optimize, rehydrate};
+use onefold_engine::primary::{Share, optimize, rehydrate, repair};
 use onefold_engine::{Job, Repository};
 use onefold_policy::primary::cold_files::ColdFiles;
 use onefold_types::Result;
 use serde_json::json;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// Arguments of `share optimize`.
@@ -162,6 +162,24 @@ pub fn rehydrate(context: &Context, arguments: &RehydrateArguments) -> Result<Ou
         }),
     )?;
     Ok(Outcome::with_problems(problems + report.open))
+}
+
+/// Brings the data back into copies of stubs.
+pub fn repair(context: &Context, directory: &Path) -> Result<Outcome> {
+    let share = Share::open(directory)?;
+    let repository = context.open(Access::Read)?;
+    let running = context.start_job("looking at files")?;
+    let report = repair::repair(&repository, &share, &running.job);
+    let problems = running.finish();
+    let report = report?;
+    context.output.row(&format!(
+        "brought back  {}, {}",
+        counted(report.files, "file"),
+        human(report.bytes)
+    ))?;
+    let fields = json!({ "files": report.files, "bytes": report.bytes, "errors": problems });
+    context.output.message("repaired", fields)?;
+    Ok(Outcome::with_problems(problems))
 }
 
 /// Frees what nobody needs any more, on a full disk.

@@ -11,10 +11,12 @@ use onefold_types::{Error, Result};
 use serde_json::json;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How long somebody waits at the most until a signal or the end of the mount is noticed.
 const NOTICED: Duration = Duration::from_millis(50);
+/// How long the process of a mount may take to end.
+const ENDED: Duration = Duration::from_secs(10);
 /// Threads without which a program that reads on waits for another that reads elsewhere.
 const THREADS_MIN: usize = 4;
 
@@ -87,6 +89,12 @@ pub fn unmount(context: &Context, directory: &Path) -> Result<Outcome> {
         return Err(Error::invalid(format!("'{shown}' is not mounted")));
     }
     unmount_ours(directory)?;
+    // Its process lets go of the share a moment later; who mounts it next need not wait for that.
+    let share = Share::open(directory)?;
+    let asked = Instant::now();
+    while share.lock_mount().is_err() && asked.elapsed() < ENDED {
+        std::thread::sleep(NOTICED);
+    }
     context.output.note(&format!("unmounted '{shown}'"))?;
     Ok(Outcome::Complete)
 }

@@ -1,0 +1,82 @@
+//! Copies of stubs that were made without the mount: their data is brought back.
+//!
+//! A program that copies a directory below its mount copies the attribute and the holes. Such a
+//! copy is a stub of another file, which nobody opens as it is; and nothing keeps its data for it.
+//! So it becomes an ordinary file, and a later run of the job takes it as any other.
+
+use super::crawl::{self, Met};
+use super::emptying;
+use super::share::Share;
+use crate::ingest::attributes;
+use crate::ingest::stubs::by_handle;
+use crate::job::Job;
+use crate::repository::Repository;
+use crate::stub::{self, StubFile};
+use crate::tree::{TreeReader, path};
+use onefold_types::error::Context;
+use onefold_types::{Error, ErrorKind, Result};
+use rustix::fs::{Mode, OFlags};
+use std::ffi::OsStr;
+use std::fs::File;
+use std::os::unix::ffi::OsStrExt;
+use std::sync::Arc;
+
+/// What a run did.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct RepairReport {
+    /// Copies that are ordinary files now.
+    pub files: u64,
+    /// Their bytes.
+    pub bytes: u64,
+}
+
+/// Brings the data of copied stubs back into them; what could not be brought back is told.
+pub fn repair(repository: &Arc<Repository>, share: &Share, job: &Job) -> Result<RepairReport> {
+    share.refuse_other_store(repository)?;
+    let _lock = share.lock_job()?;
+    let tree = Arc::new(TreeReader::open(repository)?);
+    let mut report = RepairReport::default();
+    let told = |path: &[u8], error: &Error| job.observer.problem(&path::display(path), error);
+    crawl::files(
+        share.directory(),
+        &mut |met| {
+            job.interrupt.check()?;
+            job.progress.add(1, met.entry.size);
+            match bring_back(&tree, &met) {
+                Ok(true) => {
+                    report.files += 1;
+                    report.bytes += met.entry.size;
+                }
+                Ok(false) => {}
+                Err(error) if error.kind() == ErrorKind::Exhausted => return Err(error),
+                Err(error) => told(met.path, &error),
+            }
+            Ok(())
+        },
+        &mut |path, error| told(path, error),
+    )?;
+    Ok(report)
+}
+
+/// Makes a copy of a stub an ordinary file; whether it was one.
+fn bring_back(tree: &Arc<TreeReader>, met: &Met<'_>) -> Result<bool> {
+    let name = OsStr::from_bytes(&met.entry.name);
+    let Some(value) = stub::value_at(&by_handle(met.directory, name))? else { return Ok(false) };
+    let (owner, _) = stub::open_copied(tree.chunks().repository(), &value)?;
+    if owner.inode == met.entry.inode {
+        return Ok(false);
+    }
+    let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let file = rustix::fs::openat(met.directory, name, flags, Mode::empty())
+        .map(File::from)
+        .map_err(|errno| Error::io("opening it", errno.into()))?;
+    let stat = rustix::fs::fstat(&file).map_err(|errno| Error::io("its status", errno.into()))?;
+    let modified = attributes::entry_of(Vec::new(), &stat).modified;
+    let again = file.try_clone().context(|| "opening it again")?;
+    let Some(stub) = StubFile::open_copied(tree, again)? else { return Ok(false) };
+    let modified = stub.begin_bringing_back(modified)?;
+    stub.recall(0..u64::MAX)?;
+    emptying::put_back(&file, modified)?;
+    stub.end_if_recalled()?;
+    Ok(true)
+}

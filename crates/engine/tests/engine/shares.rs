@@ -1,0 +1,394 @@
+//! Shares without a mount: what keeps the data of stubs, and what a crash leaves of a file.
+//!
+//! They take a file system with leases, holes and attributes below the directory for temporary
+//! files. Where it is none, standard error says so.
+
+use crate::ingest::{create, in_memory, open, random_bytes};
+use crate::rewriting::unkeyed;
+use crate::steps::backup_options;
+use onefold_engine::collection::{CollectOptions, SpaceGoal, collect};
+use onefold_engine::primary::optimize::{OptimizeOptions, OptimizeReport, optimize};
+use onefold_engine::primary::rehydrate::rehydrate;
+use onefold_engine::primary::{Share, emptying};
+use onefold_engine::stub::{self, StubFile};
+use onefold_engine::tree::TreeReader;
+use onefold_engine::{Job, Observer, Repository};
+use onefold_format::share::SharePolicy;
+use onefold_format::stub::StubOwner;
+use onefold_store::Store;
+use onefold_types::Error;
+use rustix::fs::FallocateFlags;
+use std::fs::{self, File};
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, SystemTime};
+use tempfile::TempDir;
+
+struct World {
+    directory: TempDir,
+    store: Arc<dyn Store>,
+}
+
+impl World {
+    /// `None` where no share can be.
+    fn new() -> Option<Self> {
+        let directory = tempfile::tempdir().unwrap();
+        if let Err(error) = emptying::probe(&tempfile::tempfile().unwrap()) {
+            eprintln!("SKIPPED: shares were not tested: {error}");
+            return None;
+        }
+        let (_, store) = in_memory();
+        create(&store, &unkeyed());
+        let excludes = vec!["*.told".to_owned()];
+        let policy = SharePolicy { age_min_seconds: 0, size_min_bytes: 1, excludes };
+        Share::create(&open(&store), directory.path(), policy).unwrap();
+        Some(Self { directory, store })
+    }
+
+    fn repository(&self) -> Arc<Repository> {
+        open(&self.store)
+    }
+
+    fn share(&self) -> Share {
+        Share::open(self.directory.path()).unwrap()
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    fn write(&self, name: &str, bytes: &[u8]) {
+        fs::create_dir_all(self.path(name).parent().unwrap()).unwrap();
+        fs::write(self.path(name), bytes).unwrap();
+        // What changed just now is not believed to be what it was.
+        std::thread::sleep(Duration::from_millis(100));
+    }
+
+    fn optimize_hearing(&self, observer: Arc<dyn Observer>) -> OptimizeReport {
+        let job = Job { observer, ..Job::unattended().0 };
+        optimize(&self.repository(), &self.share(), &options(), &job).unwrap()
+    }
+
+    fn optimize(&self) -> OptimizeReport {
+        optimize(&self.repository(), &self.share(), &options(), &Job::unattended().0).unwrap()
+    }
+
+    fn collect(&self) {
+        let options = CollectOptions { goal: SpaceGoal::Everything, ..CollectOptions::default() };
+        collect(&self.repository(), &options, &Job::unattended().0).unwrap();
+    }
+
+    fn stub(&self, name: &str) -> StubFile {
+        let tree = Arc::new(TreeReader::open(&self.repository()).unwrap());
+        let file = File::options().read(true).write(true).open(self.path(name)).unwrap();
+        StubFile::open(&tree, file).unwrap().expect("a stub")
+    }
+
+    #[track_caller]
+    fn assert_holds(&self, name: &str, bytes: &[u8]) {
+        let mut read = vec![0; bytes.len() + 1];
+        let length = self.stub(name).read_at(0, &mut read).unwrap();
+        assert!(read[..length] == *bytes, "{name}");
+    }
+}
+
+fn options() -> OptimizeOptions {
+    OptimizeOptions { backup: backup_options(), cold: None, by: "test".into() }
+}
+
+/// Moves a file when the walk leaves another one out, as whoever serves the mount does.
+struct Mover {
+    share: Share,
+    from: PathBuf,
+    to: PathBuf,
+    writes_down: bool,
+}
+
+impl Observer for Mover {
+    fn problem(&self, item: &str, error: &Error) {
+        panic!("{item}: {error}");
+    }
+
+    fn item(&self, path: &str, what: &'static str) {
+        if path.ends_with(".told") {
+            assert_eq!(what, "excluded");
+            if self.writes_down {
+                self.share.note_move().unwrap();
+            }
+            fs::rename(&self.from, &self.to).unwrap();
+        }
+    }
+}
+
+#[test]
+fn a_stub_that_is_moved_past_the_walk_keeps_its_data() {
+    let Some(world) = World::new() else { return };
+    let data = random_bytes(1, 300_000);
+    world.write("z/stub", &data);
+    world.write("a/other", &random_bytes(2, 1000));
+    assert_eq!(world.optimize().emptied.files, 2);
+    world.write("b/now.told", b"");
+    let (from, to) = (world.path("z/stub"), world.path("a/stub"));
+    let mover = Mover { share: world.share(), from, to, writes_down: true };
+    let report = world.optimize_hearing(Arc::new(mover));
+    assert_eq!((report.manifests_forgotten, report.manifests_kept), (0, 1));
+    world.collect();
+    world.assert_holds("a/stub", &data);
+    fs::remove_file(world.path("b/now.told")).unwrap();
+    // Nothing is moved any more: both earlier ones go, and the data stays.
+    let report = world.optimize();
+    assert_eq!((report.manifests_forgotten, report.manifests_kept), (2, 0));
+    world.collect();
+    world.assert_holds("a/stub", &data);
+}
+
+#[test]
+fn a_file_that_could_not_be_looked_at_keeps_what_there_is() {
+    let Some(world) = World::new() else { return };
+    let data = random_bytes(3, 100_000);
+    world.write("stub", &data);
+    world.optimize();
+    // A stub of nobody: the walk cannot say what it needs.
+    world.write("strange", b"");
+    let strange = File::options().write(true).open(world.path("strange")).unwrap();
+    strange.set_len(1 << 20).unwrap();
+    let set = rustix::fs::XattrFlags::empty();
+    rustix::fs::fsetxattr(&strange, stub::ATTRIBUTE, &[1; 60], set).unwrap();
+    world.write("more", &random_bytes(4, 1000));
+    let report = world.optimize();
+    assert_eq!((report.manifests_forgotten, report.manifests_kept), (0, 1));
+    assert_eq!(report.backup.summary.errors, 1);
+    world.collect();
+    world.assert_holds("stub", &data);
+}
+
+fn modified(path: &Path) -> (i64, i64) {
+    let known = path.metadata().unwrap();
+    (known.mtime(), known.mtime_nsec())
+}
+
+#[test]
+fn a_file_that_is_half_emptied_is_whole_and_the_next_run_goes_on() {
+    let Some(world) = World::new() else { return };
+    let data = random_bytes(5, 500_000);
+    for (name, is_punched) in [("stubbed", false), ("punched", true)] {
+        world.write(name, &data);
+        let long_ago = SystemTime::UNIX_EPOCH + Duration::new(86_400, 5);
+        File::open(world.path(name)).unwrap().set_modified(long_ago).unwrap();
+        std::thread::sleep(Duration::from_millis(100));
+        let before = modified(&world.path(name));
+        world.optimize();
+        // As a crash had left it: between the stub and the hole, or before the times.
+        let file = File::options().read(true).write(true).open(world.path(name)).unwrap();
+        let inode = file.metadata().unwrap().ino();
+        let value = stub::value(&file).unwrap().unwrap();
+        let (owner, done) = stub::open(&world.repository(), inode, &value).unwrap();
+        assert_eq!(owner, StubOwner { share: world.share().id, inode });
+        assert!(!done.are_times_pending);
+        file.write_all_at(&data, 0).unwrap();
+        if is_punched {
+            let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+            rustix::fs::fallocate(&file, flags, 0, data.len() as u64).unwrap();
+        } else {
+            file.set_modified(long_ago).unwrap();
+        }
+        let mut half = done;
+        half.are_times_pending = true;
+        stub::write(&world.repository(), owner, &file, &half).unwrap();
+        file.sync_all().unwrap();
+        drop(file);
+        world.assert_holds(name, &data);
+        std::thread::sleep(Duration::from_millis(100));
+        world.optimize();
+        let stub = world.stub(name);
+        assert!(!stub.stub().are_times_pending, "{name}");
+        drop(stub);
+        assert!(world.path(name).metadata().unwrap().blocks() < 100, "{name}");
+        assert_eq!(modified(&world.path(name)), before, "{name}");
+        world.assert_holds(name, &data);
+    }
+}
+
+#[test]
+fn what_came_back_is_there_when_a_crash_forgets_that_it_did() {
+    let Some(world) = World::new() else { return };
+    let mut data = random_bytes(6, 400_000);
+    world.write("file", &data);
+    world.optimize();
+    let value = stub::value(File::open(world.path("file")).unwrap()).unwrap().unwrap();
+    world.stub("file").write_at(70_000, b"never confirmed").unwrap();
+    // The file's data is durable before the stub says so: a crash between shows the old bytes.
+    let set = rustix::fs::XattrFlags::empty();
+    rustix::fs::setxattr(world.path("file"), stub::ATTRIBUTE, &value, set).unwrap();
+    world.assert_holds("file", &data);
+    // Whoever writes there again has the granule as it was around what he writes.
+    world.stub("file").write_at(80_000, b"again").unwrap();
+    data[80_000..80_005].copy_from_slice(b"again");
+    world.assert_holds("file", &data);
+    // Cut by somebody who was stopped before the stub said so, then grown.
+    File::options().write(true).open(world.path("file")).unwrap().set_len(150_000).unwrap();
+    let stub = world.stub("file");
+    stub.settle_length().unwrap();
+    stub.set_len(400_000).unwrap();
+    drop(stub);
+    data[150_000..].fill(0);
+    world.assert_holds("file", &data);
+    // All of it comes back, and nothing is needed in the store.
+    let mut collected = || {
+        world.collect();
+        Ok(())
+    };
+    let job = Job::unattended().0;
+    let report =
+        rehydrate(&world.repository(), &world.share(), &options(), &mut collected, &job).unwrap();
+    assert_eq!((report.files, report.open, report.errors), (1, 0, 0));
+    world.collect();
+    assert!(fs::read(world.path("file")).unwrap() == data);
+}
+
+#[test]
+fn files_that_are_open_or_change_are_left_alone() {
+    let Some(world) = World::new() else { return };
+    let data = random_bytes(7, 200_000);
+    world.write("open", &data);
+    world.write("mapped", &data);
+    let held = File::open(world.path("open")).unwrap();
+    let report = world.optimize();
+    assert_eq!(report.left.get(&emptying::Left::Open), Some(&1));
+    assert_eq!(report.emptied.files, 1);
+    assert!(fs::read(world.path("open")).unwrap() == data);
+    drop(held);
+    // It is stored already and not read again.
+    let report = world.optimize();
+    assert_eq!((report.emptied.files, report.backup.summary.bytes_read), (1, 0));
+    world.assert_holds("open", &data);
+}
+
+#[test]
+fn a_stub_is_one_however_much_of_the_disk_it_takes() {
+    let Some(world) = World::new() else { return };
+    // Attributes may take a block of the disk, and what came back, or was asked for, takes more.
+    let files = [("tiny", 1), ("block", 4096), ("more", 5000), ("large", 200_000)];
+    let data = |length: usize| random_bytes(length as u64, length);
+    for (name, length) in files {
+        world.write(name, &data(length));
+    }
+    assert_eq!(world.optimize().emptied.files, 4);
+    let room = File::options().write(true).open(world.path("large")).unwrap();
+    rustix::fs::fallocate(&room, FallocateFlags::empty(), 0, 200_000).unwrap();
+    drop(room);
+    for _ in 0..2 {
+        let report = world.optimize();
+        assert_eq!(report.backup.summary.bytes_read, 0);
+        world.collect();
+        for (name, length) in files {
+            world.assert_holds(name, &data(length));
+        }
+    }
+    let job = Job::unattended().0;
+    let (repository, share) = (world.repository(), world.share());
+    let report = rehydrate(&repository, &share, &options(), &mut || Ok(()), &job).unwrap();
+    assert_eq!(report.files, 4);
+    for (name, length) in files {
+        assert!(fs::read(world.path(name)).unwrap() == data(length), "{name}");
+    }
+}
+
+#[test]
+fn times_are_put_back_by_whoever_goes_on() {
+    let Some(world) = World::new() else { return };
+    let data = random_bytes(8, 300_000);
+    world.write("inner/file", &data);
+    let path = world.path("inner/file");
+    let long_ago = SystemTime::UNIX_EPOCH + Duration::new(86_400, 5);
+    File::open(&path).unwrap().set_modified(long_ago).unwrap();
+    std::thread::sleep(Duration::from_millis(100));
+    let before = modified(&path);
+    world.optimize();
+    // Stopped at emptying it, before its times were put back.
+    let file = File::options().read(true).write(true).open(&path).unwrap();
+    let inode = file.metadata().unwrap().ino();
+    let value = stub::value(&file).unwrap().unwrap();
+    let (owner, mut half) = stub::open(&world.repository(), inode, &value).unwrap();
+    half.are_times_pending = true;
+    stub::write(&world.repository(), owner, &file, &half).unwrap();
+    file.set_modified(SystemTime::now()).unwrap();
+    drop(file);
+    let share = world.share();
+    share.note_emptying([Path::new("inner/file"), Path::new("../elsewhere")].into_iter()).unwrap();
+    emptying::go_on(&world.repository(), &share).unwrap();
+    assert_eq!(modified(&path), before);
+    world.assert_holds("inner/file", &data);
+    // Stopped at bringing it back.
+    let stub = world.stub("inner/file");
+    stub.begin_bringing_back(stub.stub().modified).unwrap();
+    stub.recall(0..100_000).unwrap();
+    drop(stub);
+    assert_ne!(modified(&path), before);
+    let mut collected = || Ok(());
+    let job = Job::unattended().0;
+    let (repository, options) = (world.repository(), options());
+    rehydrate(&repository, &share, &options, &mut collected, &job).unwrap();
+    assert_eq!(modified(&path), before);
+    // Whoever writes meanwhile has the last word.
+    std::thread::sleep(Duration::from_millis(100));
+    world.optimize();
+    let stub = world.stub("inner/file");
+    stub.begin_bringing_back(stub.stub().modified).unwrap();
+    stub.write_at(300_000, b"appended").unwrap();
+    drop(stub);
+    let written = modified(&path);
+    rehydrate(&repository, &share, &options, &mut collected, &job).unwrap();
+    assert_eq!(modified(&path), written);
+}
+
+#[test]
+fn a_stub_that_cannot_be_emptied_again_keeps_what_it_needs() {
+    let Some(world) = World::new() else { return };
+    let mut data = random_bytes(9, 400_000);
+    world.write("open", &data);
+    world.write("busy", &data);
+    world.optimize();
+    for name in ["open", "busy"] {
+        world.stub(name).write_at(0, b"changed").unwrap();
+    }
+    data[..7].copy_from_slice(b"changed");
+    std::thread::sleep(Duration::from_millis(100));
+    // One is open when it is met; the other is opened by somebody once it was read.
+    let held = world.stub("open");
+    let opener = Opener { path: world.path("busy"), held: Mutex::default() };
+    let report = world.optimize_hearing(Arc::new(opener));
+    assert_eq!(report.left.get(&emptying::Left::Open), Some(&1), "{report:?}");
+    assert_eq!((report.manifests_forgotten, report.manifests_kept), (0, 1));
+    drop(held);
+    world.collect();
+    for name in ["open", "busy"] {
+        world.assert_holds(name, &data);
+    }
+    let report = world.optimize();
+    assert_eq!((report.manifests_forgotten, report.manifests_kept), (2, 0), "{report:?}");
+    world.collect();
+    for name in ["open", "busy"] {
+        world.assert_holds(name, &data);
+        assert!(world.stub(name).stub().is_untouched());
+    }
+}
+
+/// Opens a file once it was read.
+struct Opener {
+    path: PathBuf,
+    held: Mutex<Option<File>>,
+}
+
+impl Observer for Opener {
+    fn problem(&self, item: &str, error: &Error) {
+        panic!("{item}: {error}");
+    }
+
+    fn item(&self, path: &str, _: &'static str) {
+        if path.ends_with("busy") {
+            *self.held.lock().unwrap() = Some(File::open(&self.path).unwrap());
+        }
+    }
+}
