@@ -11,15 +11,15 @@ use onefold_types::Result;
 use std::collections::BTreeMap;
 
 const EXPLANATION: &str = "\
-    By type costs little everywhere, as in the paper: a copy of a file has its ending. The paper does \
-    not say what a type is. With every ending as a type of its own more is lost where many files \
-    have odd endings, as in a system: versions in names, copies under another ending. By path is \
-    not worse by nature: what counts is how far apart copies lie. Where they lie in different \
-    sub-trees (generations, users, machines) it loses nearly all savings, more than on the paper's \
-    worst server; where versions of one thing are neighbours it loses little. So the paper's 63 to \
-    90 % that sub-trees keep are a trait of its servers and not of the method. What partitions \
-    lose is not lost for good: reconciliation finds all of it (see reconciliation). Files with \
-    several names count once.";
+    By type costs little everywhere, as in the paper: a copy of a file has its ending. The paper \
+    does not say what a type is. With every ending as a type of its own more is lost where many \
+    files have odd endings, as in a system: versions in names, copies under another ending. By \
+    path is not worse by nature: what counts is how far apart copies lie. Where they lie in \
+    different sub-trees (generations, users, machines) it loses nearly all savings, more than on \
+    the paper's worst server; where versions of one thing are neighbours it loses little. So the \
+    paper's 63 to 90 % that sub-trees keep are a trait of its servers and not of the method. What \
+    partitions lose is not lost for good: reconciliation finds all of it (see reconciliation). \
+    Files with several names count once.";
 
 /// The experiment.
 pub const EXPERIMENT: Experiment = Experiment {
@@ -28,8 +28,8 @@ pub const EXPERIMENT: Experiment = Experiment {
         claim: "Comparing chunks only among files of one type saves nearly as much as comparing \
                 all of them; among sub-trees of at most 10 % of the bytes it saves less.",
         items: "S4.19, S4.20",
-        tolerance: "On every data set types keep at least 90 % of the global savings, and no \
-                    less than sub-trees keep; no sub-tree of more than one file exceeds 10 %.",
+        tolerance: "On every data set types keep at least 90 % of the global savings, and no less \
+                    than sub-trees keep; no sub-tree of more than one file exceeds 10 %.",
         explanation: EXPLANATION,
     },
     run,

@@ -11,28 +11,30 @@ use onefold_policy::primary::partition::{FileClass, Partitioning};
 use onefold_types::Result;
 
 const EXPLANATION: &str = "\
-    The formula (1 - 2^-(|P| - k))^(max - min) describes random data; chunks of a stream agree with \
-    it. With minimum, average and maximum of 32, 64 and 128 KiB |P| is 15: 5.0 % for k = 0, 0.25 % \
-    for k = 1, which is the slides' 2e-3, 6e-6 for k = 2 and 1.4e-21 for k = 4, where the slides say \
-    1e-14. Exponents double with every bit, so both figures of the slides cannot come from the same \
-    sizes. Real data are not random: wherever few different windows of 48 bytes occur (runs, tables, \
-    sparse pages) no pattern matches however short it is, and forced cuts remain at every k. \
-    They do no harm there: equal runs give equal chunks. Regression cuts by content what the basic \
-    chunker cuts by force, so the spike at the maximum goes, but the sizes between do not become \
-    uniform: a reserve is the last weak match, so it adds chunks just below the maximum. What it \
-    gains in savings is small wherever files are smaller than the maximum or come again whole, as \
-    here; the paper's gain for PDF (27 %) needs large files that differ by insertions.";
+    The formula (1 - 2^-(|P| - k))^(max - min) describes random data; chunks of a stream agree \
+    with it. With minimum, average and maximum of 32, 64 and 128 KiB |P| is 15: 5.0 % for k = 0, \
+    0.25 % for k = 1, which is the slides' 2e-3, 6e-6 for k = 2 and 1.4e-21 for k = 4, where the \
+    slides say 1e-14. Exponents double with every bit, so both figures of the slides cannot come \
+    from the same sizes. Real data are not random: wherever few different windows of 48 bytes \
+    occur (runs, tables, sparse pages) no pattern matches however short it is, and forced cuts \
+    remain at every k. They do no harm there: equal runs give equal chunks. Regression cuts by \
+    content what the basic chunker cuts by force, so the spike at the maximum goes, but the sizes \
+    between do not become uniform: a reserve is the last weak match, so it adds chunks just below \
+    the maximum. What it gains in savings is small wherever files are smaller than the maximum or \
+    come again whole, as here. The paper's gain for PDF (27 %) was not to be had: there are no \
+    such files here.";
 
 /// The experiment.
 pub const EXPERIMENT: Experiment = Experiment {
     claim: Claim {
         name: "regression-chunking",
-        claim: "Regression leaves hardly any forced cut, so that sizes have no spike at the maximum, \
-                and saves as much as basic chunking or more.",
+        claim: "Regression leaves hardly any forced cut, so that sizes have no spike at the \
+                maximum, and saves as much as basic chunking or more.",
         items: "S4.9, S4.10, S4.11, S4.12",
-        tolerance: "On random data forced cuts are within 30 % of the formula, or within five of it \
-                    where fewer than 40 are expected; on every data set k = 4 leaves at most half \
-                    of the forced cuts of k = 0; all together k = 4 saves no less than k = 0.",
+        tolerance: "On random data forced cuts are within 30 % of the formula, or within five of \
+                    it where fewer than 40 are expected; on every data set k = 4 leaves at most \
+                    half of the forced cuts of k = 0; all together k = 4 saves no less than k = \
+                    0.",
         explanation: EXPLANATION,
     },
     run,

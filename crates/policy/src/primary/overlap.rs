@@ -3,12 +3,15 @@
 //! ATC'12 names selective reconciliation and leaves open how one selects. Algorithm: of every
 //! partition the fingerprints that end in certain zeros are kept, one in 2^bits, as a sampled index
 //! keeps hooks. What two partitions have in common among these tells what they have in common at
-//! all. A pair is worth it if its common chunks are at least a given share of the smaller one; then
-//! both partitions are selected, those with most in common first, so that the first iterations find
-//! most.
+//! all. There are two ways to select. By worth: a pair is worth it if its common chunks are at
+//! least a given share of the smaller one; then both partitions are selected. By yield: pairs with
+//! most in common are taken, both partitions of each, until a given share of what all pairs have in
+//! common is among the selected. Either way those with most in common come first, so that the first
+//! iterations find most. Worth bounds what an iteration costs for what it finds; yield suits types,
+//! of which all have little in common.
 //!
-//! Invariants: memory is that of the samples; with a share of zero every partition is selected, in
-//! an order that depends on the samples only.
+//! Invariants: memory is that of the samples; by worth zero or yield one, whatever has anything in
+//! common is selected; the answer depends on the samples only.
 
 use super::reconcile::{ChunkAddress, PartitionId, PartitionPort, SCAN_CHUNKS};
 use onefold_types::Result;
@@ -81,6 +84,36 @@ impl Overlap {
         }
         worth.sort_unstable();
         worth.into_iter().map(|(_, partition)| partition).collect()
+    }
+
+    /// The fewest partitions, pair by pair, among which a share of all that pairs have in common is
+    /// found; those with most in common first.
+    #[must_use]
+    pub fn select_yield(&self, share: f64) -> Vec<PartitionId> {
+        let mut pairs = Vec::new();
+        for (number, (one, sample)) in self.samples.iter().enumerate() {
+            for (other, others) in self.samples.iter().skip(number + 1) {
+                pairs.push((Reverse(common(sample, others)), *one, *other));
+            }
+        }
+        pairs.retain(|(common, _, _)| common.0 > 0);
+        pairs.sort_unstable();
+        let all: usize = pairs.iter().map(|(common, _, _)| common.0).sum();
+        let mut selected = Vec::new();
+        for (_, one, other) in &pairs {
+            let found = pairs
+                .iter()
+                .filter(|pair| selected.contains(&pair.1) && selected.contains(&pair.2));
+            if found.map(|pair| pair.0.0).sum::<usize>() as f64 >= share * all as f64 {
+                break;
+            }
+            for partition in [*one, *other] {
+                if !selected.contains(&partition) {
+                    selected.push(partition);
+                }
+            }
+        }
+        selected
     }
 
     /// Fingerprints that are kept, of eight bytes each.

@@ -243,6 +243,11 @@ fn what_has_nothing_in_common_is_not_selected_and_most_comes_first() {
     assert_eq!(overlap.select(0.5), [0, 3]);
     assert_eq!(overlap.select(0.02), [0, 3, 1]);
     assert_eq!(overlap.select(0.0), [0, 3, 1, 2]);
+    // 10 % of what is common is between 0 and 1, as much between 1 and 3.
+    assert_eq!(overlap.select_yield(0.5), [0, 3]);
+    assert_eq!(overlap.select_yield(0.99), [0, 3, 1]);
+    assert_eq!(overlap.select_yield(1.0), [0, 3, 1]);
+    assert!(overlap.select_yield(0.0).is_empty());
     // A small partition that is all in a large one is worth it, and the large one with it.
     let mut unequal = of_numbers(&[(0..40_000).collect(), (0..2000).collect()]);
     let both = Overlap::sample(&mut unequal, &[0, 1], 5).unwrap();
