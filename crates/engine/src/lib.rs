@@ -51,11 +51,13 @@ pub mod look_up;
 pub mod memory;
 pub mod patterns;
 pub mod placement;
+pub mod primary;
 pub mod repository;
 pub mod restore;
 pub mod retention;
 pub mod session;
 pub mod statistics;
+pub mod stub;
 pub mod synthesis;
 pub mod tree;
 

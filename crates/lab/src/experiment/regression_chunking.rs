@@ -93,10 +93,8 @@ impl Sizes {
             self.squares += f64::from(length).powi(2);
             self.forced += u64::from(length == max);
             let bin = (length as usize * BINS / max as usize).min(BINS - 1);
-            if length < max {
-                if let Some(count) = self.bins.get_mut(bin) {
-                    *count += 1;
-                }
+            if let Some(count) = self.bins.get_mut(bin).filter(|_| length < max) {
+                *count += 1;
             }
         }
     }
