@@ -1,7 +1,7 @@
 //! Data sets: the files of a directory and the chunks of each.
 //!
 //! With real data each directory below the given one is a data set, and stands for a volume.
-//! Without, a small file server is made up ([`super::synthetic`]).
+//! Without, a small file server is made up (`synthetic.rs`).
 
 use super::synthetic;
 use crate::experiment::Setting;
