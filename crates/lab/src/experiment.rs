@@ -19,7 +19,11 @@ mod gc_memory;
 mod gc_phases;
 mod generations_restore;
 mod lookup_devices;
+mod partition_savings;
+mod primary_index;
 mod ratio_curves;
+mod reconciliation;
+mod regression_chunking;
 mod restore_devices;
 mod rewrite_grid;
 mod ring_sweep;
@@ -69,7 +73,7 @@ pub struct Experiment {
 
 impl Experiment {
     /// Every experiment.
-    pub const ALL: [Self; 24] = [
+    pub const ALL: [Self; 28] = [
         lookup_devices::EXPERIMENT,
         ring_sweep::EXPERIMENT,
         bucket_threshold_sweep::EXPERIMENT,
@@ -94,6 +98,10 @@ impl Experiment {
         gc_liveness::EXPERIMENT,
         gc_memory::EXPERIMENT,
         gc_locality::EXPERIMENT,
+        partition_savings::EXPERIMENT,
+        reconciliation::EXPERIMENT,
+        regression_chunking::EXPERIMENT,
+        primary_index::EXPERIMENT,
     ];
 
     /// Those about collecting garbage.
@@ -105,6 +113,14 @@ impl Experiment {
         gc_liveness::EXPERIMENT,
         gc_memory::EXPERIMENT,
         gc_locality::EXPERIMENT,
+    ];
+
+    /// Those about primary deduplication.
+    const PRIMARY: [Self; 4] = [
+        partition_savings::EXPERIMENT,
+        reconciliation::EXPERIMENT,
+        regression_chunking::EXPERIMENT,
+        primary_index::EXPERIMENT,
     ];
 
     /// Those about rewriting and restoring.
@@ -126,6 +142,8 @@ impl Experiment {
             "experiments/restore"
         } else if Self::COLLECTION.iter().any(is_named) {
             "experiments/collection"
+        } else if Self::PRIMARY.iter().any(is_named) {
+            "experiments/primary-partitions"
         } else {
             "experiments/lookup"
         }
@@ -182,6 +200,7 @@ mod tests {
         assert_eq!(reports("ring-sweep"), "experiments/lookup");
         assert_eq!(reports("rewrite-grid"), "experiments/restore");
         assert_eq!(reports("gc-memory"), "experiments/collection");
+        assert_eq!(reports("reconciliation"), "experiments/primary-partitions");
         let restore = Experiment::ALL.iter().filter(|one| one.reports().ends_with("restore"));
         assert_eq!(restore.count(), Experiment::RESTORE.len());
     }

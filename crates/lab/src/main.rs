@@ -81,11 +81,12 @@ struct RunArgs {
     #[arg(long, conflicts_with = "data")]
     tiny: bool,
     /// Real data: a directory with one directory, or (rewriting and restoring) one trace
-    /// (.hash.anon), for each version
+    /// (.hash.anon), for each version, or (primary deduplication) one directory for each data set
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
     /// Where reports go, each in a directory of its own [default: experiments/lookup,
-    /// experiments/restore or experiments/collection; with --tiny no report is written]
+    /// experiments/restore, experiments/collection or experiments/primary-partitions; with --tiny
+    /// no report is written]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
 }

@@ -20,6 +20,7 @@
 //! | [`duplicate_status`] | nothing: what a verdict makes of a chunk | FAST'19, section 2.1 |
 //! | [`cost_model`] | what that costs, and which way costs less | S0, section 4 |
 //! | [`collection`] | which chunks are live, and which containers are cleaned | FAST'17, section 3 |
+//! | [`primary`] | which live files are worth emptying, how they are divided, and what the divisions have in common | ATC'12 |
 //! | [`restore_plan`] | which containers a restore reads when, and what each read serves | FAST'13, FAST'18, Belady |
 //! | [`rewrite`] | which duplicates are stored again | FAST'19 |
 //! | [`retention`] | which snapshots are kept | the `keep` rules of restic's `forget` |
