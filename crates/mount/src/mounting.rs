@@ -188,11 +188,7 @@ fn detach(point: &Path) -> std::io::Result<()> {
 }
 
 /// Mounts a file system on a directory.
-pub fn mount(
-    filesystem: impl Filesystem + Send + Sync + 'static,
-    point: &Path,
-    options: MountOptions,
-) -> Result<Mounted> {
+pub fn mount(filesystem: impl Filesystem, point: &Path, options: MountOptions) -> Result<Mounted> {
     let point =
         point.canonicalize().context(|| format!("finding out where '{}' is", point.display()))?;
     let mut config = Config::default();

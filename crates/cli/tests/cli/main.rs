@@ -51,6 +51,7 @@ mod remedies;
 mod restoring;
 mod sharing;
 mod sharing_kept;
+mod sharing_random;
 mod sources;
 mod streams;
 mod support;

@@ -1,8 +1,8 @@
 //! All files of a share, below its mount, one after the other.
 //!
 //! Directories are opened relative to the one above and links are never followed. A directory of
-//! another file system is not entered, nor what is Onefold's in the share. Files are met once for each
-//! name they have.
+//! another file system is not entered, nor what is Onefold's in the share. Files are met once for
+//! each name they have.
 
 use super::share::{CONTROL, open_directory};
 use crate::ingest::attributes;

@@ -10,9 +10,9 @@
 //! # Crashes
 //! Before 4 is durable the file is what it was. From then on its bytes are the store's by what the
 //! stub says, whether their data is still in the file or not. Which files are at steps 3 to 5 is
-//! written down before ([`Share::note_emptying`]); whoever mounts the share or runs the job next goes
-//! on with those from 5 on ([`go_on`]), and puts their times back as the stub tells them, unless
-//! somebody has written to them since.
+//! written down before ([`Share::note_emptying`]); whoever mounts the share or runs the job next
+//! goes on with those from 5 on ([`go_on`]), and puts their times back as the stub tells them,
+//! unless somebody has written to them since.
 //!
 //! Steps 3 to 5 are done for some files at once, so that one commit of the file system's journal
 //! makes the stubs of all of them durable.

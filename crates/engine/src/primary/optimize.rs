@@ -10,11 +10,12 @@
 //! # When an earlier manifest may be forgotten
 //! A walk meets every file that keeps its name while it walks. One that is moved from a directory
 //! ahead to one behind is missed. So whoever moves a stub or a directory writes that down first
-//! ([`Share::note_move`]). A stub that was written to is read, so that the manifest holds what it is
-//! now; if it then cannot be emptied, it still needs what it was. If anything was written down since
-//! before the walk began, or anything could not be read, or such a stub was left alone, the earlier
-//! manifests stay until a later run. (A stub that is open when it is met is not read at all.) Stubs only come from this job,
-//! of which one runs at a time, and all that it makes are in its manifest before they are stubs.
+//! ([`Share::note_move`]). A stub that was written to is read, so that the manifest holds what it
+//! is now; if it then cannot be emptied, it still needs what it was. If anything was written down
+//! since before the walk began, or anything could not be read, or such a stub was left alone, the
+//! earlier manifests stay until a later run. (A stub that is open when it is met is not read.)
+//! Stubs only come from this job, of which one runs at a time, and all that it makes are in its
+//! manifest before they are stubs.
 
 use super::emptying::{self, Emptied, Left, LeftAlone, Prepared};
 use super::share::{OPEN, Share, open_directory};

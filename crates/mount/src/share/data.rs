@@ -70,15 +70,12 @@ impl Served {
         }
         // Its data comes back into it whoever writes; who may not, reads.
         let file = open(OFlags::RDWR).map_or(reading, File::from);
-        let opened = StubFile::open(&self.tree, file).and_then(|stub| {
-            if let Some(stub) = &stub {
+        match StubFile::open(&self.tree, file).map_err(|error| self.failed(number, &error))? {
+            Some(stub) => {
                 // Whoever may not write cannot make it longer either.
                 let _ = stub.settle_length();
+                Ok(OpenInode::new(number, Bytes::Stub(Box::new(stub))))
             }
-            Ok(stub)
-        });
-        match opened.map_err(|error| self.failed(number, &error))? {
-            Some(stub) => Ok(OpenInode::new(number, Bytes::Stub(Box::new(stub)))),
             None => Err(Errno::EAGAIN),
         }
     }
