@@ -15,6 +15,7 @@
 //! | [`restore`] | the way back, to files or to a stream |
 //! | [`collection`] | garbage collection: mark, select, copy, settle, delete |
 //! | [`check`], [`difference`], [`find`], [`retention`], [`synthesis`], [`statistics`] | the rest |
+//! | [`primary`] | files that are in use: what deduplicating them where they are would give |
 //! | [`memory`], [`job`], [`environment`] | what all of them share |
 //!
 //! # Durability
@@ -51,6 +52,7 @@ pub mod look_up;
 pub mod memory;
 pub mod patterns;
 pub mod placement;
+pub mod primary;
 pub mod repository;
 pub mod restore;
 pub mod retention;

@@ -21,6 +21,7 @@ pub mod mount;
 pub mod recover;
 pub mod restore;
 pub mod saying;
+pub mod share;
 pub mod snapshots;
 pub mod stats;
 pub mod synthesize;
@@ -92,6 +93,8 @@ pub enum Command {
     Dump(dump::DumpArguments),
     /// Show all snapshots as a directory
     Mount(mount::MountArguments),
+    /// Directories whose files are deduplicated where they are
+    Share(share::ShareArguments),
     /// Make a new snapshot of the content of another, without copying data
     #[command(visible_alias = "fastcopy")]
     CopySnapshot(copy_snapshot::CopySnapshotArguments),
@@ -154,6 +157,7 @@ fn dispatch(context: &Context, command: Command) -> Result<Outcome> {
         Command::Restore(arguments) => restore::run(context, &arguments),
         Command::Dump(arguments) => dump::run(context, &arguments),
         Command::Mount(arguments) => mount::run(context, &arguments),
+        Command::Share(arguments) => share::run(context, &arguments),
         Command::CopySnapshot(arguments) => copy_snapshot::run(context, &arguments),
         Command::Synthesize(arguments) => synthesize::run(context, &arguments),
         Command::Forget(arguments) => forget::run(context, &arguments),
