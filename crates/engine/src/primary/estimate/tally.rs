@@ -269,6 +269,27 @@ impl Tally {
         }
     }
 
+    /// How far the share that duplicates save may be off by the chance of the sample: its standard
+    /// error, that of a ratio of sums over chunks. Zero if all chunks were looked at.
+    #[must_use]
+    pub fn standard_error(&self) -> f64 {
+        let sums = |known: &Known| {
+            (f64::from(known.bytes), f64::from(known.bytes) * f64::from(known.count))
+        };
+        let add = |(a, b): (f64, f64), (c, d): (f64, f64)| (a + c, b + d);
+        let (unique, all) = self.known.values().map(sums).fold((0.0, 0.0), add);
+        if all == 0.0 || self.level == 0 {
+            return 0.0;
+        }
+        let square = |known: &Known| {
+            let (own, occurrences) = sums(known);
+            (own - unique / all * occurrences).powi(2)
+        };
+        let squares: f64 = self.known.values().map(square).sum();
+        let left_out = 1.0 - 1.0 / self.sampled_one_in() as f64;
+        (squares * left_out).sqrt() / all
+    }
+
     /// Where the bytes lie by how often their chunk occurs (S4.3), in classes of 1, 2, 3 to 4 and
     /// so on.
     #[must_use]
@@ -366,7 +387,7 @@ mod tests {
         let figures = (total.chunks, total.bytes, total.unique_chunks, total.unique_bytes);
         assert_eq!((figures, total.compressed_bytes), ((5, 500, 3, 300), 120));
         assert_eq!((tally.kind(0).unique_bytes, tally.kind(1).unique_bytes), (200, 100));
-        assert_eq!(tally.kind(7), Savings::default());
+        assert_eq!((tally.kind(7), tally.standard_error()), (Savings::default(), 0.0));
         let classes = tally.occurrences();
         let class = |at: usize| (classes[at].least, classes[at].most, classes[at].chunks);
         assert_eq!((class(0), class(1)), ((1, 1, 2), (3, 4, 1)));
@@ -413,6 +434,10 @@ mod tests {
         let doubled = prefixes.iter().filter(|prefix| *prefix % 4 == 0).count() as u64;
         assert_eq!(total.chunks, 200_000 + doubled);
         assert_eq!(total.bytes, total.chunks * 1000);
+        let true_share = 1.0 - 200_000.0 / total.chunks as f64;
+        let error = forth.standard_error();
+        assert!((0.0001..0.005).contains(&error), "{error}");
+        assert!((total.saved() - true_share).abs() < 4.0 * error, "{total:?}, {error}");
         let off = |estimate: u64, truth: f64| (estimate as f64 / truth - 1.0).abs();
         assert!(off(total.unique_bytes, 200e6) < 0.02, "{total:?}");
         assert!(off(total.compressed_bytes, 150e6) < 0.02, "{total:?}");

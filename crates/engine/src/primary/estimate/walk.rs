@@ -326,11 +326,16 @@ fn names_after(
     budget_bytes: usize,
 ) -> rustix::io::Result<(Vec<Vec<u8>>, bool)> {
     let mut names: BinaryHeap<Vec<u8>> = BinaryHeap::new();
-    let (mut held_bytes, mut more) = (0, false);
+    let mut held_bytes = 0;
+    // The first name that is left to the next round: what comes behind it is left to it as well,
+    // even if there should be room.
+    let mut left: Option<Vec<u8>> = None;
     for entry in Dir::new(open(handle, OsStr::new("."), OFlags::DIRECTORY)?)? {
         let entry = entry?;
         let name = entry.file_name().to_bytes();
-        if matches!(name, b"." | b"..") || last.is_some_and(|last| name <= last) {
+        let was_met = last.is_some_and(|last| name <= last);
+        let is_left = left.as_ref().is_some_and(|left| name >= left.as_slice());
+        if matches!(name, b"." | b"..") || was_met || is_left {
             continue;
         }
         held_bytes += name.len() + NAME_OVERHEAD_BYTES;
@@ -339,13 +344,13 @@ fn names_after(
         while held_bytes > budget_bytes && names.len() > 1 {
             let Some(largest) = names.pop() else { break };
             held_bytes -= largest.len() + NAME_OVERHEAD_BYTES;
-            more = true;
+            left = Some(largest);
         }
     }
     let mut names = names.into_sorted_vec();
     // A directory that is changed while it is read may give a name twice.
     names.dedup();
-    Ok((names, more))
+    Ok((names, left.is_some()))
 }
 
 #[cfg(test)]
@@ -355,8 +360,9 @@ mod tests {
     #[test]
     fn names_that_are_too_many_come_in_rounds() {
         let directory = tempfile::tempdir().unwrap();
-        let expected: Vec<Vec<u8>> =
-            (0..500).map(|number| format!("{number:03}").into_bytes()).collect();
+        // Long and short ones: where a long name has made way, a short one behind it would fit.
+        let name = |number: usize| format!("{number:03}{}", "x".repeat(number * 37 % 90));
+        let expected: Vec<Vec<u8>> = (0..500).map(|number| name(number).into_bytes()).collect();
         for name in &expected {
             std::fs::write(directory.path().join(OsStr::from_bytes(name)), "").unwrap();
         }
@@ -368,6 +374,7 @@ mod tests {
                 let last = all.last().map(Vec::as_slice);
                 let (names, more) = names_after(&handle, last, budget_bytes).unwrap();
                 assert!(names.len() * 51 <= budget_bytes.max(51));
+                assert!(names.is_sorted());
                 all.extend(names);
                 rounds += 1;
                 if !more {

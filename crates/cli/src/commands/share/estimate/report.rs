@@ -87,9 +87,11 @@ fn print_met(context: &Context, found: &Estimate) -> Result<()> {
     for size in found.sizes.iter().filter(|size| size.sampled_one_in > 1) {
         output.warning(&format!(
             "the fingerprints of chunks of {} do not fit into the memory limit: one in {} was \
-             looked at, and what is said of duplicates and compression is estimated from these",
+             looked at, and what is said of duplicates and compression is estimated from these \
+             (what duplicates save: give or take {} points, with 95 % confidence)",
             human(size.chunker.size_avg_bytes as u64),
-            size.sampled_one_in
+            size.sampled_one_in,
+            percent(1.96 * size.tally.standard_error())
         ));
     }
     Ok(())
@@ -298,6 +300,7 @@ fn size_fields(found: &Estimate, size: &SizeEstimate) -> Value {
         "chunker": size.chunker.kind.to_string(),
         "chunk_size_bytes": size.chunker.size_avg_bytes,
         "sampled_one_in": size.sampled_one_in,
+        "standard_error": size.tally.standard_error(),
         "chunks": size.total.chunks,
         "bytes": size.total.bytes,
         "zero_bytes": size.zero_bytes,
