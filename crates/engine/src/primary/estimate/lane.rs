@@ -238,7 +238,10 @@ mod tests {
             Feed::Zeros(hole as u64),
             Feed::Block(Arc::new(second)),
         ];
-        let (read, skipped) = (count(read), count(skipped));
+        // One after the other, as two files: the second has no chunk of its own.
+        let both = [&read[..], &[Feed::End], &skipped].concat();
+        let ((both, _), read, skipped) = (count(both), count(read), count(skipped));
+        assert_eq!((both.unique_chunks, both.chunks), (read.0.chunks, 2 * read.0.chunks));
         assert_eq!(read, skipped);
         assert_eq!(read.1, hole as u64);
         assert_eq!(read.0.bytes, (whole.len() - hole) as u64);
