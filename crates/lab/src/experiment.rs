@@ -19,6 +19,8 @@ mod gc_memory;
 mod gc_phases;
 mod generations_restore;
 mod lookup_devices;
+mod primary_references;
+mod primary_savings;
 mod ratio_curves;
 mod restore_devices;
 mod rewrite_grid;
@@ -69,7 +71,7 @@ pub struct Experiment {
 
 impl Experiment {
     /// Every experiment.
-    pub const ALL: [Self; 24] = [
+    pub const ALL: [Self; 26] = [
         lookup_devices::EXPERIMENT,
         ring_sweep::EXPERIMENT,
         bucket_threshold_sweep::EXPERIMENT,
@@ -94,7 +96,12 @@ impl Experiment {
         gc_liveness::EXPERIMENT,
         gc_memory::EXPERIMENT,
         gc_locality::EXPERIMENT,
+        primary_savings::EXPERIMENT,
+        primary_references::EXPERIMENT,
     ];
+
+    /// Those about files in use.
+    const PRIMARY: [Self; 2] = [primary_savings::EXPERIMENT, primary_references::EXPERIMENT];
 
     /// Those about collecting garbage.
     const COLLECTION: [Self; 7] = [
@@ -126,6 +133,8 @@ impl Experiment {
             "experiments/restore"
         } else if Self::COLLECTION.iter().any(is_named) {
             "experiments/collection"
+        } else if Self::PRIMARY.iter().any(is_named) {
+            "experiments/primary"
         } else {
             "experiments/lookup"
         }

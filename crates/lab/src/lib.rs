@@ -9,6 +9,7 @@
 //! | `single` | chunks without bytes, for the product's machine of a stream |
 //! | [`rewriting`] | rewriting and restoring on modelled containers |
 //! | [`collection`] | whole collections and restores of real stores in memory, on modelled devices |
+//! | [`primary`] | files in use, real or made up, for the product's own estimates |
 //! | [`device`] | latencies, measured or published, and the virtual clock |
 //! | [`latency`] | any store on a modelled device, on a virtual clock |
 //! | [`workload`], [`experiment`] | the papers' claims, run again |
@@ -27,6 +28,7 @@ pub mod index_memory;
 pub mod latency;
 pub mod parallel;
 pub mod points;
+pub mod primary;
 pub mod replay;
 pub mod report;
 pub mod rewriting;

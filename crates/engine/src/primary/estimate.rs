@@ -120,7 +120,7 @@ impl SizeEstimate {
     #[must_use]
     pub fn unique_share(&self) -> f64 {
         let once = self.occurrences.iter().filter(|class| class.most == 1);
-        once.map(|class| class.bytes_share).sum()
+        once.fold(0.0, |sum, class| sum + class.bytes_share)
     }
 
     /// What the store would take, names and attributes of files apart.
