@@ -26,6 +26,7 @@ mod restore_devices;
 mod rewrite_grid;
 mod ring_sweep;
 mod sampled;
+mod selective_compression;
 mod signature_index;
 mod sweep;
 mod threshold_sweep;
@@ -71,7 +72,7 @@ pub struct Experiment {
 
 impl Experiment {
     /// Every experiment.
-    pub const ALL: [Self; 26] = [
+    pub const ALL: [Self; 27] = [
         lookup_devices::EXPERIMENT,
         ring_sweep::EXPERIMENT,
         bucket_threshold_sweep::EXPERIMENT,
@@ -98,10 +99,15 @@ impl Experiment {
         gc_locality::EXPERIMENT,
         primary_savings::EXPERIMENT,
         primary_references::EXPERIMENT,
+        selective_compression::EXPERIMENT,
     ];
 
     /// Those about files in use.
-    const PRIMARY: [Self; 2] = [primary_savings::EXPERIMENT, primary_references::EXPERIMENT];
+    const PRIMARY: [Self; 3] = [
+        primary_savings::EXPERIMENT,
+        primary_references::EXPERIMENT,
+        selective_compression::EXPERIMENT,
+    ];
 
     /// Those about collecting garbage.
     const COLLECTION: [Self; 7] = [

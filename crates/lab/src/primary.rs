@@ -106,6 +106,6 @@ fn append_piece(kind: u64, number: u64, words: u64, bytes: &mut Vec<u8>) {
     while bytes.len() < end {
         let mut word = [0; WORD_BYTES];
         SeededRandomness::new((kind << 48) | random.below(words)).fill(&mut word);
-        bytes.extend_from_slice(&word);
+        bytes.extend(word.map(|byte| b'a' + byte % 26));
     }
 }
