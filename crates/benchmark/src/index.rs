@@ -272,6 +272,7 @@ fn back_up(work: &Path) -> Result<()> {
         exclude_caches: false,
         exclude_if_present: Vec::new(),
         store: None,
+        cold: None,
     });
     let source = Source::Paths { paths: vec![file], selection };
     let options = BackupOptions { parent: ParentChoice::Newest, ..backup_options() };

@@ -118,7 +118,10 @@ impl Snapshots {
         let visible: Vec<Candidate> = self.list.visible().map(candidate).collect();
         match selection::resolve(reference, &visible, filter) {
             Ok(id) => self.get(id),
-            Err(error) => Err(self.explain_hidden(reference).unwrap_or(error)),
+            Err(error) => match self.manifest(reference) {
+                Some(manifest) => Ok(manifest),
+                None => Err(self.explain_hidden(reference).unwrap_or(error)),
+            },
         }
     }
 
@@ -131,6 +134,17 @@ impl Snapshots {
     fn get(&self, id: SessionId) -> Result<&Snapshot> {
         let missing = || Error::new(ErrorKind::NotFound, format!("there is no snapshot {id}"));
         self.list.get(id).ok_or_else(missing)
+    }
+
+    /// The only manifest of a share whose name begins so: its files can be had like a snapshot's.
+    fn manifest(&self, reference: &SnapshotReference) -> Option<&Snapshot> {
+        let SnapshotReference::Name(name) = reference else {
+            return None;
+        };
+        let is_it =
+            |one: &&Snapshot| one.is_manifest() && one.id.to_string().starts_with(name.as_str());
+        let mut found = self.list.snapshots.iter().filter(is_it);
+        found.next().filter(|_| found.next().is_none())
     }
 
     /// Says that what was named is hidden, if that is why it was not found.

@@ -78,6 +78,8 @@ pub enum Purpose {
     Generation = 13,
     /// What decided names say, said again.
     Checkpoint = 14,
+    /// Stubs of files whose data is in the store.
+    Stub = 15,
 }
 
 /// Whether somebody has rotated the keys since they were read; asked when a seal does not hold.

@@ -51,7 +51,7 @@ fn master_key() -> MasterKey {
     MasterKey::from_bytes(array(&answers()["master_key"]))
 }
 
-const PURPOSES: [Purpose; 14] = [
+const PURPOSES: [Purpose; 15] = [
     Purpose::Container,
     Purpose::IndexRun,
     Purpose::Outcome,
@@ -66,6 +66,7 @@ const PURPOSES: [Purpose; 14] = [
     Purpose::Change,
     Purpose::Generation,
     Purpose::Checkpoint,
+    Purpose::Stub,
 ];
 
 /// What the answers call a purpose. A new purpose does not compile before it has a name here.
@@ -85,6 +86,7 @@ fn name(purpose: Purpose) -> &'static str {
         Purpose::Change => "change",
         Purpose::Generation => "generation",
         Purpose::Checkpoint => "checkpoint",
+        Purpose::Stub => "stub",
     }
 }
 

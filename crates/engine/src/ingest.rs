@@ -11,6 +11,7 @@
 //! | [`rewriting`] | what rewriting may do, and what it knows |
 //! | [`source_tree`] | where each source path stands in the snapshot |
 //! | [`walk`] | directories in the order of names; unchanged files are recognised here |
+//! | [`stubs`] | files whose data is in the store already |
 //! | [`left_out`] | what the selection left out, counted |
 //! | [`read`] | files to chunks with fingerprints, on several threads |
 //! | [`assemble`] | chunks to the store, files and directories to nodes, in stream order |
@@ -34,8 +35,9 @@ use onefold_format::index_run::IndexKind;
 use onefold_format::record::Summary;
 use onefold_policy::accelerated_filter::FilterConfiguration;
 use onefold_policy::lookup::DeviceCosts;
+use onefold_policy::primary::cold_files::ColdFiles;
 use onefold_policy::rewrite::RewriteChoice;
-use onefold_types::{Result, SessionId};
+use onefold_types::{Result, SessionId, ShareId};
 use std::io::Read;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -51,6 +53,7 @@ pub mod rewriting;
 pub mod source_tree;
 pub mod storing;
 pub mod stream;
+pub mod stubs;
 pub mod top;
 pub mod walk;
 
@@ -60,6 +63,15 @@ pub enum Source {
     Paths {
         /// Where they are; relative paths stay relative in the snapshot.
         paths: Vec<PathBuf>,
+        /// What to leave out.
+        selection: Box<Selection>,
+    },
+    /// A directory that becomes the snapshot's root.
+    Root {
+        /// Where it is.
+        directory: PathBuf,
+        /// What the record calls it.
+        name: String,
         /// What to leave out.
         selection: Box<Selection>,
     },
@@ -90,6 +102,8 @@ pub struct Selection {
     /// Device and inode of a directory that is left out under whatever path it is met: the store,
     /// which may be mounted in several places.
     pub store: Option<(u64, u64)>,
+    /// Only files that are as cold, and stubs; nothing else but directories.
+    pub cold: Option<ColdFiles>,
 }
 
 /// Which snapshot to compare with.
@@ -144,6 +158,8 @@ pub struct BackupOptions {
     pub index_kind: Option<IndexKind>,
     /// The program's name and version for the record.
     pub program: String,
+    /// The share whose manifest it is; `None`: it is a backup.
+    pub share: Option<ShareId>,
 }
 
 /// Threads of a backup that was not told how many.
@@ -171,6 +187,7 @@ impl Default for BackupOptions {
             device_costs: None,
             index_kind: None,
             program: String::new(),
+            share: None,
         }
     }
 }

@@ -15,7 +15,7 @@
 //! | [`restore`] | the way back, to files or to a stream |
 //! | [`collection`] | garbage collection: mark, select, copy, settle, delete |
 //! | [`check`], [`difference`], [`find`], [`retention`], [`synthesis`], [`statistics`] | the rest |
-//! | [`primary`] | files that are in use: what deduplicating them where they are would give |
+//! | [`primary`] | shares: files of a live directory that keep their data in the store |
 //! | [`memory`], [`job`], [`environment`] | what all of them share |
 //!
 //! # Durability
@@ -58,6 +58,7 @@ pub mod restore;
 pub mod retention;
 pub mod session;
 pub mod statistics;
+pub mod stub;
 pub mod synthesis;
 pub mod tree;
 

@@ -1,7 +1,32 @@
-//! Files in use, deduplicated where they are (El-Shimi et al., ATC'12).
+//! Primary deduplication: the files of a live directory, a *share*, keep their data in the store
+//! and stay files (ATC'12).
+//!
+//! ```text
+//! share ──cold files──▶ backup of them: the manifest ──▶ stubs, data punched out    optimize
+//!   ▲                                                        │
+//!   └──────────── what is written to, granule by granule ◀───┘                      StubFile
+//! ```
 //!
 //! | module | holds |
 //! | --- | --- |
-//! | [`estimate`] | what deduplicating a directory would cost and give |
+//! | [`share`] | the directory, what is Onefold's in it, who is at work in it |
+//! | [`optimize`] | the job: a manifest of the cold files, and stubs where their data was |
+//! | [`emptying`] | one file becomes a stub, so that a crash at any step leaves it whole |
+//! | [`crawl`] | all files of a share below its mount, one after the other |
+//! | [`estimate`] | what making a directory a share would cost and give |
+//! | [`rehydrate`] | the way back: stubs become ordinary files |
+//! | [`status`] | what is optimised, saved, recalled |
+//!
+//! # What keeps the data of a stub
+//! The manifests of its share: committed sessions whose trees hold the optimised files. Invariant:
+//! a manifest is forgotten only once a later one holds every stub there is (see [`optimize`]).
 
+pub mod crawl;
+pub mod emptying;
 pub mod estimate;
+pub mod optimize;
+pub mod rehydrate;
+pub mod share;
+pub mod status;
+
+pub use share::Share;

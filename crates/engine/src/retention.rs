@@ -136,7 +136,7 @@ pub fn change(
 pub fn candidates(list: &SnapshotList, include_hidden: bool) -> Vec<Candidate> {
     list.snapshots
         .iter()
-        .filter(|snapshot| include_hidden || !snapshot.hidden)
+        .filter(|snapshot| !snapshot.is_manifest() && (include_hidden || !snapshot.hidden))
         .map(|snapshot| Candidate {
             id: snapshot.id,
             time_ns: snapshot.record.started_ns,
@@ -166,8 +166,17 @@ fn select<'a>(list: &'a SnapshotList, ids: &[SessionId]) -> Result<Vec<&'a Snaps
     Ok(selected)
 }
 
+/// Errors: `Invalid` if it is the manifest of a share, which keeps the data of files.
 fn find(list: &SnapshotList, id: SessionId) -> Result<&Snapshot> {
-    list.get(id).ok_or_else(|| {
+    let snapshot = list.get(id).ok_or_else(|| {
         Error::new(ErrorKind::NotFound, format!("there is no snapshot {}", id.short()))
-    })
+    })?;
+    match snapshot.is_manifest() {
+        true => Err(Error::invalid(format!(
+            "{} is the manifest of a share and keeps the data of its files; it goes with 'onefold \
+             share remove'",
+            id.short()
+        ))),
+        false => Ok(snapshot),
+    }
 }

@@ -140,6 +140,7 @@ pub fn synthesize(
             placement: None,
             doubts: doubts_of(&list, elements),
             strays: 0,
+            share: None,
             ..newest.clone()
         };
         Ok(complete(repository, &list, record, options))

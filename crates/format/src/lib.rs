@@ -14,6 +14,8 @@
 //! | [`index_run`] | sorted index pages, their fences and footer |
 //! | [`node`] | tree nodes: file maps, directories, transforms, placements |
 //! | [`record`] | snapshots, plans, marks, quarantine and doubts (JSON, sealed by the engine) |
+//! | [`share`] | what a share says about itself (JSON, in its directory) |
+//! | [`stub`] | what stands in a file whose data is in the store |
 //! | [`configuration`] | the store's configuration (JSON, readable without a key) |
 //! | [`layout`] | the names of all objects in a store |
 
@@ -25,6 +27,8 @@ pub mod layout;
 pub mod metadata_pack;
 pub mod node;
 pub mod record;
+pub mod share;
+pub mod stub;
 pub mod wire;
 
 /// The version of the whole format. A store of another version is refused, never guessed at.

@@ -11,13 +11,13 @@ use crate::layout::ChangeName;
 use crate::node::Reference;
 pub use checkpoint::{Checkpoint, KnownChange, KnownSession, KnownSnapshot};
 use onefold_types::{
-    ContainerId, DoubtId, Error, ErrorKind, Level, PlanId, Result, SessionId, limits,
+    ContainerId, DoubtId, Error, ErrorKind, Level, PlanId, Result, SessionId, ShareId, limits,
 };
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 /// The version of every record that this module writes.
-pub const RECORD_VERSION: u32 = 2;
+pub const RECORD_VERSION: u32 = 3;
 
 /// A value that is written as text: names and fingerprints.
 mod text {
@@ -114,6 +114,8 @@ pub enum SnapshotKind {
     Fastcopy,
     /// Put together from parts of other snapshots.
     Synthetic,
+    /// The optimised files of a share: what keeps the data of its stubs.
+    Manifest,
 }
 
 /// What a backup found and did.
@@ -205,6 +207,9 @@ pub struct SnapshotRecord {
     /// Containers that were there when no session had an outcome, and that no running session can
     /// have written: then records were lost before this one.
     pub strays: u64,
+    /// The share whose files these are; only of manifests.
+    #[serde(with = "optional_text", default, skip_serializing_if = "Option::is_none")]
+    pub share: Option<ShareId>,
 }
 
 /// How a session ended, decided once (protocol, W7 and G4).
@@ -433,6 +438,7 @@ mod tests {
             placement: None,
             doubts: vec![DoubtId([8; 16])],
             strays: 0,
+            share: None,
         }
     }
 
@@ -485,10 +491,10 @@ mod tests {
     fn r26_a_newer_record_is_not_damage() {
         let bytes = encode(&Outcome::Committed(Box::new(snapshot()))).unwrap();
         let text = String::from_utf8(bytes).unwrap();
-        let newer = text.replace("\"version\":2", "\"version\":3,\"surprise\":true");
+        let newer = text.replace("\"version\":3", "\"version\":4,\"surprise\":true");
         let error = decode::<Outcome>(newer.as_bytes(), "outcome").unwrap_err();
         assert_eq!(error.kind(), ErrorKind::NewerFormat);
-        let damaged = text.replace("\"version\":2", "\"version\":2,\"surprise\":true");
+        let damaged = text.replace("\"version\":3", "\"version\":3,\"surprise\":true");
         let error = decode::<Outcome>(damaged.as_bytes(), "outcome").unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Damaged);
     }

@@ -386,6 +386,7 @@ fn snapshot() -> SnapshotRecord {
         placement: Some(reference(5, 1)),
         doubts: vec![DoubtId(id(10)), DoubtId(id(11))],
         strays: 7,
+        share: None,
     }
 }
 
@@ -403,6 +404,7 @@ fn every_record_is_frozen() {
         placement: None,
         doubts: Vec::new(),
         strays: 0,
+        share: None,
         ..snapshot()
     };
     check_record("outcome-committed.json", &Outcome::Committed(Box::new(snapshot())));

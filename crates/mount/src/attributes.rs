@@ -84,7 +84,9 @@ pub fn kind(kind: EntryKind) -> FileType {
     }
 }
 
-fn moment(time: Time) -> SystemTime {
+/// A time as programs are told it.
+#[must_use]
+pub fn moment(time: Time) -> SystemTime {
     let seconds = Duration::from_secs(time.seconds.unsigned_abs());
     let whole = match time.seconds < 0 {
         true => UNIX_EPOCH.checked_sub(seconds),
@@ -95,7 +97,8 @@ fn moment(time: Time) -> SystemTime {
 }
 
 /// The number of a device in the kernel's 32 bits: 12 of the major number between 20 of the minor.
-fn device(number: u64) -> u32 {
+#[must_use]
+pub fn device(number: u64) -> u32 {
     let (major, minor) = (rustix::fs::major(number), rustix::fs::minor(number));
     (minor & 0xff) | ((major & 0xfff) << 8) | ((minor & 0xf_ff00) << 12)
 }

@@ -8,6 +8,7 @@
 //! | [`inodes`] | what the kernel knows by number |
 //! | [`attributes`] | what programs are told of a file |
 //! | [`filesystem`] | the kernel's requests, answered |
+//! | [`share`] | a share: a live directory, files of which are in the store |
 //! | [`mounting`] | mount points |
 //! | [`problems`] | what could not be read, told once |
 //!
@@ -21,9 +22,11 @@ pub mod inodes;
 pub mod listings;
 pub mod mounting;
 pub mod problems;
+pub mod share;
 pub mod snapshots;
 
 pub use filesystem::SnapshotFilesystem;
 pub use mounting::{End, MountOptions, Mounted, mount};
 pub use problems::Problems;
+pub use share::ShareFilesystem;
 pub use snapshots::Snapshots;

@@ -4,8 +4,7 @@
 //! was killed, its mount stays and answers nothing; the next mount on the same directory takes such
 //! a leftover of this program away first.
 
-use crate::filesystem::SnapshotFilesystem;
-use fuser::{BackgroundSession, Config, MountOption, Session, SessionACL};
+use fuser::{BackgroundSession, Config, Filesystem, MountOption, Session, SessionACL};
 use onefold_types::error::Context;
 use onefold_types::{Error, ErrorKind, Result};
 use rustix::fs::{Mode, OFlags};
@@ -37,6 +36,9 @@ pub struct MountOptions {
     pub allow_other: bool,
     /// Requests that are served at once.
     pub threads: usize,
+    /// Whether it can be written to, as a share: then devices and set-user-id programs in it are
+    /// what they are below as well.
+    pub is_writable: bool,
 }
 
 /// Something that is mounted.
@@ -55,6 +57,21 @@ pub struct Mounted {
 /// Errors: `Invalid` or what keeps it from being read.
 pub fn refuse_unusable(point: &Path) -> Result<()> {
     let shown = point.display();
+    refuse_without_device()?;
+    let what = || format!("looking at '{shown}'");
+    if !point.metadata().context(what)?.is_dir() {
+        return Err(Error::invalid(format!("'{shown}' is no directory to mount on")));
+    }
+    if point.read_dir().context(what)?.next().is_some() {
+        return Err(Error::invalid(format!(
+            "'{shown}' is not empty: what is in it would be hidden; mount on an empty directory"
+        )));
+    }
+    Ok(())
+}
+
+/// Refuses a system that mounts nothing.
+pub fn refuse_without_device() -> Result<()> {
     if !Path::new(DEVICE).exists() {
         return Err(Error::new(
             ErrorKind::Unavailable,
@@ -64,15 +81,6 @@ pub fn refuse_unusable(point: &Path) -> Result<()> {
                  'restore' need none"
             ),
         ));
-    }
-    let what = || format!("looking at '{shown}'");
-    if !point.metadata().context(what)?.is_dir() {
-        return Err(Error::invalid(format!("'{shown}' is no directory to mount on")));
-    }
-    if point.read_dir().context(what)?.next().is_some() {
-        return Err(Error::invalid(format!(
-            "'{shown}' is not empty: what is in it would be hidden; mount on an empty directory"
-        )));
     }
     Ok(())
 }
@@ -147,6 +155,24 @@ fn unescaped(field: &[u8]) -> PathBuf {
     PathBuf::from(std::ffi::OsString::from_vec(bytes))
 }
 
+/// Unmounts what a process of this program has mounted on a directory, and nothing else.
+///
+/// Errors: `Invalid` if there is no such thing, `Unavailable` if somebody uses it.
+pub fn unmount_ours(point: &Path) -> Result<()> {
+    let shown = point.display();
+    let real = point.canonicalize().context(|| format!("finding out where '{shown}' is"))?;
+    if !newest_on(&real).is_some_and(|newest| newest.is_ours) {
+        return Err(Error::invalid(format!("'{shown}' is not mounted")));
+    }
+    match unmounts(&real) {
+        true => Ok(()),
+        false => Err(Error::new(
+            ErrorKind::Unavailable,
+            format!("'{shown}' cannot be unmounted: programs have something of it open"),
+        )),
+    }
+}
+
 /// Unmounts, whoever uses it.
 fn detach(point: &Path) -> std::io::Result<()> {
     match unmount(point, UnmountFlags::DETACH) {
@@ -161,25 +187,28 @@ fn detach(point: &Path) -> std::io::Result<()> {
     }
 }
 
-/// Mounts the snapshots on a directory.
+/// Mounts a file system on a directory.
 pub fn mount(
-    filesystem: SnapshotFilesystem,
+    filesystem: impl Filesystem + Send + Sync + 'static,
     point: &Path,
     options: MountOptions,
 ) -> Result<Mounted> {
     let point =
         point.canonicalize().context(|| format!("finding out where '{}' is", point.display()))?;
     let mut config = Config::default();
-    config.mount_options = vec![
-        MountOption::RO,
-        MountOption::NoDev,
-        MountOption::NoSuid,
-        MountOption::NoAtime,
-        MountOption::FSName(KIND.to_owned()),
-        MountOption::Subtype(KIND.to_owned()),
-    ];
+    config.mount_options =
+        vec![MountOption::FSName(KIND.to_owned()), MountOption::Subtype(KIND.to_owned())];
+    let only_read =
+        [MountOption::RO, MountOption::NoDev, MountOption::NoSuid, MountOption::NoAtime];
+    if !options.is_writable {
+        config.mount_options.extend(only_read);
+    } else if rustix::process::geteuid().is_root() {
+        config.mount_options.extend([MountOption::Dev, MountOption::Suid]);
+    }
     if options.allow_other {
         config.acl = SessionACL::All;
+    }
+    if options.allow_other || options.is_writable {
         config.mount_options.push(MountOption::DefaultPermissions);
     }
     config.n_threads = Some(options.threads.max(1));

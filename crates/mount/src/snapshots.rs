@@ -96,6 +96,6 @@ fn known(snapshots: &[Snapshot]) -> Vec<Known> {
 fn list(repository: &Repository, select: &Select, problems: &Problems) -> Result<Vec<Snapshot>> {
     let mut list = SnapshotList::load(repository)?;
     list.problems.drain(..).for_each(|problem| problems.note(problem));
-    list.snapshots.retain(|one| !one.hidden && select(one));
+    list.snapshots.retain(|one| !one.hidden && !one.is_manifest() && select(one));
     Ok(list.snapshots)
 }

@@ -38,6 +38,7 @@ pub mod fuse_filter;
 pub mod locality_cache;
 pub mod lookup;
 pub mod ports;
+pub mod primary;
 pub mod restore_plan;
 pub mod retention;
 pub mod rewrite;

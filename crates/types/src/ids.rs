@@ -126,6 +126,11 @@ id!(
     "store"
 );
 id!(
+    /// Names a share: a directory whose files are deduplicated where they are.
+    ShareId,
+    "share"
+);
+id!(
     /// Names a key slot.
     KeyId,
     "key"

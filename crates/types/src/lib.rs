@@ -26,6 +26,6 @@ pub mod words;
 pub use error::{Error, ErrorKind, Result};
 pub use fingerprint::Fingerprint;
 pub use ids::{
-    CheckpointId, ContainerId, DoubtId, KeyId, MarkId, PlanId, RunId, SessionId, StoreId,
+    CheckpointId, ContainerId, DoubtId, KeyId, MarkId, PlanId, RunId, SessionId, ShareId, StoreId,
 };
 pub use level::Level;

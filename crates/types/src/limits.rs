@@ -47,6 +47,12 @@ pub const XATTRS_MAX_BYTES: usize = 512 * KIB;
 /// Directories deeper than this are refused at restore, listing and backup.
 pub const DEPTH_MAX: usize = 4096;
 
+/// Logarithms of the bytes in which data of a stub comes back into the file.
+pub const RECALL_GRANULE_LOG2: std::ops::RangeInclusive<u8> = 16..=50;
+/// Granules of a stub: their bits must fit into an attribute, of which ext4 takes 4 KiB for all
+/// attributes of a file together.
+pub const RECALL_GRANULES_MAX: usize = 16 * KIB;
+
 /// The longest tag of a snapshot.
 pub const TAG_MAX_BYTES: usize = KIB;
 /// Tags of a snapshot.

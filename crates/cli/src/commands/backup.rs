@@ -224,7 +224,7 @@ pub fn run(context: &Context, arguments: &BackupArguments) -> Result<Outcome> {
     };
     let wanted = match &source {
         ingest::Source::Paths { paths, .. } => options.streams.min(paths.len()),
-        ingest::Source::Stream { .. } => 1,
+        ingest::Source::Stream { .. } | ingest::Source::Root { .. } => 1,
     };
     let report = ingest::backup(&repository, source, &options, &running.job)?;
     let problems = running.finish().max(report.summary.errors);

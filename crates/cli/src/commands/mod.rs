@@ -21,7 +21,7 @@ pub mod mount;
 pub mod recover;
 pub mod restore;
 pub mod saying;
-pub mod share;
+mod share;
 pub mod snapshots;
 pub mod stats;
 pub mod synthesize;
@@ -93,7 +93,7 @@ pub enum Command {
     Dump(dump::DumpArguments),
     /// Show all snapshots as a directory
     Mount(mount::MountArguments),
-    /// Directories whose files are deduplicated where they are
+    /// Deduplicate live directories where they are
     Share(share::ShareArguments),
     /// Make a new snapshot of the content of another, without copying data
     #[command(visible_alias = "fastcopy")]

@@ -42,7 +42,9 @@ pub fn run(context: &Context, arguments: &SnapshotsArguments) -> Result<Outcome>
     let notes = MachineNotes::load(&repository);
     let filter = arguments.filter.filter();
     let wanted = snapshots.list.snapshots.iter().filter(|snapshot| {
-        (arguments.all || !snapshot.hidden) && filter.matches(&candidate(snapshot))
+        !snapshot.is_manifest()
+            && (arguments.all || !snapshot.hidden)
+            && filter.matches(&candidate(snapshot))
     });
     let wanted: Vec<&Snapshot> = wanted.collect();
     let groups = grouped(&wanted, arguments);

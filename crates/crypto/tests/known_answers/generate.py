@@ -42,7 +42,7 @@ PUBLIC_NODES = "onefold 2026 tree nodes of an unencrypted store"
 PURPOSES = {
     "container": 1, "index run": 2, "outcome": 3, "mark": 4, "tombstone": 5, "plan": 6,
     "damage": 7, "session": 8, "configuration": 9, "fate": 10, "doubt": 11, "change": 12,
-    "generation": 13, "checkpoint": 14,
+    "generation": 13, "checkpoint": 14, "stub": 15,
 }
 PARTS = [0, 1, 0x01020304, 0x80000000, 0xC0000001, 0xFFFFFFFF]
 CONFIGURATION = (

@@ -119,6 +119,13 @@ impl Assembler<'_> {
                 self.count_file(&entry, 0);
                 Ok(Some(entry))
             }
+            Item::Stored(entry) => {
+                // No file of the parent's placement stands for it.
+                self.stream.keep(self.taken, None, entry.chunks);
+                self.summary.files_unchanged += 1;
+                self.count_file(&entry, 0);
+                Ok(Some(entry))
+            }
             Item::Other(entry) => {
                 self.summary.others += 1;
                 Ok(Some(entry))

@@ -4,6 +4,7 @@
 //! last inode change and the inode number. They are kept for files alone, and the device number
 //! only where hard links need it, so that an unchanged directory stays the same node.
 
+use crate::stub;
 use onefold_format::node::{Entry, EntryKind, Time};
 use onefold_types::{Error, ErrorKind, Result, limits};
 use rustix::fs::{FileType, Stat};
@@ -115,6 +116,10 @@ pub fn xattrs(source: AttributeSource<'_>) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
         let Ok(name) = CStr::from_bytes_with_nul(name) else {
             continue;
         };
+        // It says where the data is now, which is not where it will be.
+        if name.to_bytes() == stub::ATTRIBUTE.as_bytes() {
+            continue;
+        }
         if let Some(value) = xattr(source, name)? {
             total += name.count_bytes() + value.len();
             pairs.push((name.to_bytes().to_vec(), value));

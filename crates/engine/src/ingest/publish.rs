@@ -7,7 +7,7 @@
 
 use super::left_out::LeftOut;
 use super::rewriting::{self, ScatteredFiles};
-use super::source_tree;
+use super::source_tree::{self, ArrangedSource, SourceTree};
 use super::storing::{Announced, StoringSession};
 use super::stream::{self, PathsContext, StreamContext, StreamOutcome};
 use super::top::{nest, place};
@@ -47,7 +47,7 @@ pub fn backup(
     words::refuse_long_host(&options.host)?;
     let wanted = match &source {
         Source::Paths { paths, .. } => options.streams.min(paths.len()),
-        Source::Stream { .. } => 1,
+        Source::Stream { .. } | Source::Root { .. } => 1,
     };
     let memory = repository.memory().for_streams(wanted, repository.container_target_bytes());
     let more_bytes = memory.fixed_bytes - repository.memory().fixed_bytes;
@@ -55,7 +55,13 @@ pub fn backup(
     let repository = &Arc::new(repository.with_memory(memory));
     let mut backup = Backup { repository, options, job, started_ns, fenced: 0 };
     let mut report = match source {
-        Source::Paths { paths, selection } => backup.paths(&paths, &selection)?,
+        Source::Paths { paths, selection } => {
+            let names = paths.iter().map(|path| absolute(path)).collect::<Vec<_>>();
+            backup.paths(source_tree::arrange(&paths)?, &names, &selection)?
+        }
+        Source::Root { directory, name, selection } => {
+            backup.paths(source_tree::as_root(directory)?, &[name], &selection)?
+        }
         Source::Stream { name, reader, finish } => {
             let read = |context: &StreamContext<'_>, writer: &mut StreamWriter| {
                 let outcome = stream::run_stream(context, reader, &name, writer)?;
@@ -110,11 +116,14 @@ struct Tree {
 type Built = (Reference, Summary, LeftOut);
 
 impl Backup<'_> {
-    fn paths(&mut self, paths: &[PathBuf], selection: &Selection) -> Result<BackupReport> {
-        let (tree, sources) = source_tree::arrange(paths)?;
-        let names = paths.iter().map(|path| absolute(path)).collect::<Vec<_>>();
+    fn paths(
+        &mut self,
+        (tree, sources): (SourceTree, Vec<ArrangedSource>),
+        names: &[String],
+        selection: &Selection,
+    ) -> Result<BackupReport> {
         loop {
-            let mut ready = self.begin(&names, true)?;
+            let mut ready = self.begin(names, true)?;
             selection.excludes.count_anew();
             let parent_root = ready.parent.as_ref().map(|parent| parent.record.root);
             let records = source_tree::are_in_tree_order(&sources);
@@ -130,12 +139,15 @@ impl Backup<'_> {
                         && (!ready.distrust_parent
                             || all_present(&ready.session.store, reader, entry))
                 };
+                let is_stored =
+                    |entry: &Entry| is_stored(self.repository, &ready.session.store, entry);
                 let paths = PathsContext {
                     sources: &sources,
                     next: &next,
                     selection,
                     parent_root,
                     keep: &keep,
+                    is_stored: &is_stored,
                 };
                 let mut outcomes = run_streams(context, &paths, writers)?;
                 let root = place(&tree, &mut outcomes.done, &mut writers[0])?.reference;
@@ -154,7 +166,7 @@ impl Backup<'_> {
                 let message = "none of the sources could be read; nothing was saved";
                 return Err(Error::new(ErrorKind::Source, message));
             }
-            if let Some(report) = self.publish(ready, &tree, &names)? {
+            if let Some(report) = self.publish(ready, &tree, names)? {
                 return Ok(report);
             }
         }
@@ -278,6 +290,9 @@ impl Backup<'_> {
             ParentChoice::Snapshot(id) => list.get(id).cloned().map(Some).ok_or_else(|| {
                 Error::new(ErrorKind::NotFound, format!("there is no snapshot {id}"))
             }),
+            ParentChoice::Newest if let Some(share) = self.options.share => {
+                Ok(list.manifests(share).last().cloned())
+            }
             ParentChoice::Newest => {
                 let same = |snapshot: &&Snapshot| {
                     let record = &snapshot.record;
@@ -389,7 +404,10 @@ impl Backup<'_> {
         let options = self.options;
         SnapshotRecord {
             version: RECORD_VERSION,
-            kind: SnapshotKind::Backup,
+            kind: match options.share {
+                Some(_) => SnapshotKind::Manifest,
+                None => SnapshotKind::Backup,
+            },
             root: tree.root,
             started_ns: options.time_ns.unwrap_or(self.started_ns),
             finished_ns: self.repository.environment().clock.now_ns(),
@@ -406,6 +424,7 @@ impl Backup<'_> {
             placement: tree.placement.placement,
             doubts: doubts.named(),
             strays,
+            share: options.share,
         }
     }
 }
@@ -459,6 +478,17 @@ fn all_present(store: &ChunkStore, reader: &TreeReader, entry: &Entry) -> bool {
         return true;
     };
     tree_present(store, reader, content).unwrap_or(false)
+}
+
+/// Whether every chunk of a stub can be relied upon.
+fn is_stored(repository: &Arc<Repository>, store: &ChunkStore, entry: &Entry) -> Result<bool> {
+    let Some(content) = entry.content else { return Ok(true) };
+    let present =
+        TreeReader::open(repository).and_then(|reader| tree_present(store, &reader, content));
+    match present {
+        Err(error) if error.is_lost() => Ok(false),
+        other => other,
+    }
 }
 
 fn stream_lost() -> Error {

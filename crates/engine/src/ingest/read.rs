@@ -12,6 +12,8 @@
 use super::attributes::{self, AttributeSource};
 use crate::job::Job;
 use crate::repository::Repository;
+use crate::stub::StubFile;
+use crate::tree::TreeReader;
 use crossbeam_channel::{Receiver, Sender};
 use onefold_chunking::{Piece, Segmenter};
 use onefold_format::node::Entry;
@@ -96,7 +98,7 @@ pub struct ReadJob {
 
 /// Reads jobs until there are none; runs on several threads.
 pub fn run(
-    repository: &Repository,
+    repository: &Arc<Repository>,
     jobs: &Receiver<ReadJob>,
     spare: &Receiver<Vec<u8>>,
     job: &Job,
@@ -147,8 +149,22 @@ impl Message {
     }
 }
 
+/// A stub from its beginning on.
+struct StubReader {
+    stub: StubFile,
+    at: u64,
+}
+
+impl Read for StubReader {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        let read = self.stub.read_at(self.at, buffer).map_err(std::io::Error::other)?;
+        self.at += read as u64;
+        Ok(read)
+    }
+}
+
 struct FileReader<'a> {
-    repository: &'a Repository,
+    repository: &'a Arc<Repository>,
     job: &'a Job,
     spare: &'a Receiver<Vec<u8>>,
     results: &'a Sender<Message>,
@@ -179,7 +195,10 @@ impl FileReader<'_> {
             .map_err(|errno| Error::io("opening it", errno.into()))?;
         let mut file = File::from(handle);
         let expected = usize::try_from(task.entry.size).unwrap_or(usize::MAX);
-        let length = self.contents(&mut file, expected)?;
+        let length = match self.as_stub(&file, &task.entry)? {
+            Some(mut stub) => self.contents(&mut stub, expected)?,
+            None => self.contents(&mut file, expected)?,
+        };
         let stat =
             rustix::fs::fstat(&file).map_err(|errno| Error::io("its status", errno.into()))?;
         let mut entry = attributes::entry_of(task.entry.name.clone(), &stat);
@@ -196,6 +215,16 @@ impl FileReader<'_> {
         let now_ns = self.repository.environment().clock.now_ns();
         attributes::distrust_if_recent(&mut entry, now_ns);
         Ok(FileEnd { entry: Some(entry), changed_while_read })
+    }
+
+    /// The reader of a stub that holds some of its data itself.
+    fn as_stub(&self, file: &File, entry: &Entry) -> Result<Option<StubReader>> {
+        if !entry.sparse {
+            return Ok(None);
+        }
+        let tree = Arc::new(TreeReader::open(self.repository)?);
+        let file = file.try_clone().context(|| "opening it again")?;
+        Ok(StubFile::open(&tree, file)?.map(|stub| StubReader { stub, at: 0 }))
     }
 
     fn stream(&mut self, stream: &mut dyn Read) -> Result<()> {

@@ -48,6 +48,13 @@ pub fn arrange(paths: &[PathBuf]) -> Result<(SourceTree, Vec<ArrangedSource>)> {
     Ok((root, sources))
 }
 
+/// A directory as the snapshot's root, wherever it is.
+pub fn as_root(directory: PathBuf) -> Result<(SourceTree, Vec<ArrangedSource>)> {
+    let (tree, mut sources) = arrange(&[PathBuf::from(".")])?;
+    sources.iter_mut().for_each(|source| source.path.clone_from(&directory));
+    Ok((tree, sources))
+}
+
 /// Whether the walk meets the sources in the order in which the tree has them.
 #[must_use]
 pub fn are_in_tree_order(sources: &[ArrangedSource]) -> bool {

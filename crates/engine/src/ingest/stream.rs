@@ -49,6 +49,8 @@ pub struct PathsContext<'a> {
     pub parent_root: Option<Reference>,
     /// Whether a file of the parent may be kept unread.
     pub keep: &'a (dyn Fn(&TreeReader, &Entry, u64) -> bool + Sync),
+    /// Whether all data of a stub can be relied upon.
+    pub is_stored: &'a (dyn Fn(&Entry) -> Result<bool> + Sync),
 }
 
 /// What one stream did.
@@ -92,6 +94,7 @@ pub fn run_paths(
                 permits: channels.permits_taken,
                 errors: &errors,
                 keep: paths.keep,
+                is_stored: paths.is_stored,
             },
             parent,
         );

@@ -14,6 +14,7 @@ use super::attributes::{self, AttributeSource};
 use super::left_out::LeftOut;
 use super::read::{BATCHED_FILE_BYTES, FileTask, MESSAGE_BYTES, Message, ReadJob, Work};
 use super::source_tree::ArrangedSource;
+use super::stubs::by_handle;
 use crate::environment::open_files_max;
 use crate::job::Job;
 use crate::repository::Repository;
@@ -21,6 +22,7 @@ use crate::tree::tree_reader::DirectoryCursor;
 use crate::tree::{TreeReader, path};
 use crossbeam_channel::{Receiver, Sender, bounded};
 use onefold_format::node::{Entry, EntryKind, Reference};
+
 use onefold_types::error::Context;
 use onefold_types::{Error, ErrorKind, Result, limits};
 use rustix::fs::{AtFlags, Dir, Mode, OFlags};
@@ -65,6 +67,8 @@ pub enum Item {
     },
     /// A file that is the parent's, and the place of its first chunk in the parent's tree.
     Keep(Entry, u64),
+    /// A stub, whose data is in the store.
+    Stored(Entry),
     /// A further name of a file met before.
     Linked {
         /// Its path, for messages.
@@ -101,11 +105,13 @@ pub struct WalkContext<'a> {
     /// Whether a file of the parent may be kept: tells if all its chunks can be relied upon.
     /// The place of its first chunk in the parent's tree comes with it.
     pub keep: &'a (dyn Fn(&TreeReader, &Entry, u64) -> bool + Sync),
+    /// Whether all data of a stub can be relied upon.
+    pub is_stored: &'a (dyn Fn(&Entry) -> Result<bool> + Sync),
 }
 
 /// The walk over some sources.
 pub struct Walk<'a> {
-    context: WalkContext<'a>,
+    pub(super) context: WalkContext<'a>,
     parent: Option<TreeReader>,
     bundle: Vec<Item>,
     batch: Option<Batch>,
@@ -318,8 +324,21 @@ impl<'a> Walk<'a> {
         known: Option<Known>,
     ) -> Result<()> {
         if entry.kind != EntryKind::File {
+            if self.context.selection.cold.is_some() {
+                return Ok(());
+            }
             self.other(directory, name, &mut entry)?;
             return self.send(Item::Other(entry));
+        }
+        // Most files have all their data and are asked nothing.
+        let stub = if entry.sparse { self.stub(directory, name, &entry)? } else { None };
+        let is_cold = self.is_cold(&entry);
+        match stub {
+            Some(stub) if stub.is_untouched() || !is_cold => {
+                return self.stored(directory, name, entry, &stub);
+            }
+            None if !is_cold => return Ok(()),
+            _ => {}
         }
         if let Some((known, place)) = &known
             && attributes::is_same_state(known, &entry)
@@ -356,15 +375,12 @@ impl<'a> Walk<'a> {
         Ok(())
     }
 
-    fn xattrs_by_path(
+    pub(super) fn xattrs_by_path(
         &self,
         directory: &Arc<OwnedFd>,
         name: &OsStr,
     ) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
-        use std::os::fd::AsRawFd;
-        let mut path = Path::new("/proc/self/fd").join(directory.as_raw_fd().to_string());
-        path.push(name);
-        attributes::xattrs(AttributeSource::Path(&path))
+        attributes::xattrs(AttributeSource::Path(&by_handle(directory, name)))
     }
 
     fn read(
@@ -434,7 +450,7 @@ impl<'a> Walk<'a> {
         self.context.jobs.send(job).map_err(|_| stopped())
     }
 
-    fn send(&mut self, item: Item) -> Result<()> {
+    pub(super) fn send(&mut self, item: Item) -> Result<()> {
         self.bundle.push(item);
         if self.bundle.len() >= BUNDLE_ITEMS {
             self.flush()?;

@@ -21,8 +21,8 @@ use super::outcome::read_outcome;
 use super::tombstones::Forgotten;
 use crate::repository::Repository;
 use onefold_format::layout;
-use onefold_format::record::SnapshotRecord;
-use onefold_types::{ErrorKind, Result, SessionId};
+use onefold_format::record::{SnapshotKind, SnapshotRecord};
+use onefold_types::{ErrorKind, Result, SessionId, ShareId};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A committed session.
@@ -34,6 +34,14 @@ pub struct Snapshot {
     pub record: SnapshotRecord,
     /// Whether `forget` has hidden it, or is about to forget it for good.
     pub hidden: bool,
+}
+
+impl Snapshot {
+    /// Whether it holds the optimised files of a share, and is no backup.
+    #[must_use]
+    pub fn is_manifest(&self) -> bool {
+        self.record.kind == SnapshotKind::Manifest
+    }
 }
 
 /// All snapshots of a store, as listed at one moment.
@@ -118,9 +126,14 @@ impl SnapshotList {
         Ok(list)
     }
 
-    /// The snapshots that are not hidden.
+    /// The snapshots that are not hidden, without the manifests of shares.
     pub fn visible(&self) -> impl Iterator<Item = &Snapshot> {
-        self.snapshots.iter().filter(|snapshot| !snapshot.hidden)
+        self.snapshots.iter().filter(|snapshot| !snapshot.hidden && !snapshot.is_manifest())
+    }
+
+    /// The manifests of a share, the newest last.
+    pub fn manifests(&self, share: ShareId) -> impl Iterator<Item = &Snapshot> {
+        self.snapshots.iter().filter(move |snapshot| snapshot.record.share == Some(share))
     }
 
     /// The snapshot of this name.

@@ -59,6 +59,7 @@ pub fn recover(
             placement: None,
             doubts: doubts.named(),
             strays: evidence::strays(repository)?,
+            share: None,
         })
     })
 }

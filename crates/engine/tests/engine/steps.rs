@@ -279,6 +279,7 @@ pub fn record_of(repository: &Repository, root: Reference) -> SnapshotRecord {
         placement: None,
         doubts: Vec::new(),
         strays: 0,
+        share: None,
     }
 }
 

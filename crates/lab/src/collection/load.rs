@@ -231,6 +231,7 @@ impl Client {
             placement: None,
             doubts: Vec::new(),
             strays: 0,
+            share: None,
         };
         match session.commit(record)? {
             Commit::Saved(id) => {

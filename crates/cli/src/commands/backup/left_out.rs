@@ -95,6 +95,7 @@ mod tests {
             exclude_caches: true,
             exclude_if_present: vec![".nobackup".into(), ".skip".into()],
             store: None,
+            cold: None,
         };
         let all = LeftOut {
             matched_items: 5,

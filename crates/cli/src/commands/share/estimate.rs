@@ -11,6 +11,7 @@ use clap::Args;
 use onefold_chunking::{ChunkerKind, ChunkerParameters};
 use onefold_engine::patterns::Patterns;
 use onefold_engine::primary::estimate::{self, EstimateOptions, Selection};
+use onefold_engine::primary::share::CONTROL;
 use onefold_format::codec::Compression;
 use onefold_store::layers::ThrottleLimits;
 use onefold_types::error::Context as _;
@@ -158,6 +159,12 @@ impl EstimateArguments {
 /// Runs the command.
 pub fn run(context: &Context, arguments: &EstimateArguments) -> Result<Outcome> {
     let options = arguments.options(context)?;
+    if arguments.directory.join(CONTROL).exists() {
+        context.output.warning(&format!(
+            "{} is a share already, and not mounted: what was optimised counts as holes",
+            arguments.directory.display()
+        ));
+    }
     let running = context.start_job("reading")?;
     let found = estimate::estimate(&arguments.directory, &options, &running.job)?;
     let problems = running.finish().max(found.unreadable);

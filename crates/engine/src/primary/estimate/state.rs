@@ -453,6 +453,17 @@ mod tests {
         writer
     }
 
+    /// What the earlier run had of the file with this number.
+    fn pieces(earlier: &mut EarlierLists, number: u64) -> Vec<Piece> {
+        let mut seen = Vec::new();
+        let mut see = |piece| {
+            seen.push(piece);
+            Ok(())
+        };
+        earlier.list(number, &mut see).unwrap();
+        seen
+    }
+
     #[test]
     fn a_run_that_stopped_leaves_what_it_knows_and_what_it_did_not_reach() {
         let directory = tempfile::tempdir().unwrap();
@@ -477,9 +488,7 @@ mod tests {
         state.add(&record("b", 20)).unwrap();
         assert_eq!(state.find(&record("c", 3)).unwrap(), Some(2));
         state.add(&record("c", 3)).unwrap();
-        let mut seen = Vec::new();
-        earlier.list(2, &mut |piece| Ok(seen.push(piece))).unwrap();
-        assert_eq!(seen, [Piece::Zeros(3), Piece::End]);
+        assert_eq!(pieces(&mut earlier, 2), [Piece::Zeros(3), Piece::End]);
         save(&mut state, &lists(&[20, 3]), Some(earlier), true);
 
         let (mut state, earlier) = open();
@@ -487,9 +496,7 @@ mod tests {
         for (number, (name, size)) in [("b", 20), ("c", 3), ("d", 4)].into_iter().enumerate() {
             let number = number as u64;
             assert_eq!(state.find(&record(name, size)).unwrap(), Some(number), "{name}");
-            let mut seen = Vec::new();
-            earlier.list(number, &mut |piece| Ok(seen.push(piece))).unwrap();
-            assert_eq!(seen, [Piece::Zeros(size), Piece::End], "{name}");
+            assert_eq!(pieces(&mut earlier, number), [Piece::Zeros(size), Piece::End], "{name}");
         }
         let names = std::fs::read_dir(directory.path()).unwrap().count();
         assert_eq!(names, 1, "something was left beside the state");

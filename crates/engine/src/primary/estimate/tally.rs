@@ -126,7 +126,7 @@ pub struct Tally {
     /// Entries that the table may hold; 0: any number.
     entries_max: usize,
     level: usize,
-    kinds: Vec<Box<[Amount; LEVELS]>>,
+    kinds: Vec<[Amount; LEVELS]>,
 }
 
 impl Tally {
@@ -188,7 +188,7 @@ impl Tally {
             }
         }
         while self.kinds.len() <= kind {
-            self.kinds.push(Box::new([Amount::default(); LEVELS]));
+            self.kinds.push([Amount::default(); LEVELS]);
         }
         if let Some(sum) = self.kinds.get_mut(kind).and_then(|sums| sums.get_mut(level)) {
             sum.add(&amount);

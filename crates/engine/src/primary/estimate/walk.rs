@@ -11,6 +11,7 @@
 
 use crate::job::Job;
 use crate::patterns::Patterns;
+use crate::primary::share::CONTROL;
 use crate::tree::path;
 use onefold_types::{Error, ErrorKind, Result, limits};
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, Stat};
@@ -181,6 +182,10 @@ impl<'a> Walk<'a> {
             };
             for name in &names {
                 self.job.interrupt.check()?;
+                // What is Onefold's in a share is no data of anybody.
+                if path.is_empty() && name == CONTROL.as_bytes() {
+                    continue;
+                }
                 let child = match path {
                     b"" => name.clone(),
                     _ => [path, b"/", name].concat(),
@@ -266,7 +271,7 @@ impl<'a> Walk<'a> {
 
     /// Whether another name of the file was met before. Remembers it until all were.
     fn was_met(&mut self, stat: &Stat) -> bool {
-        let links = u64::from(stat.st_nlink);
+        let links = stat.st_nlink;
         if links < 2 {
             return false;
         }

@@ -1,0 +1,89 @@
+//! `share create` and `share remove`.
+
+use crate::bounds::Period;
+use crate::context::{Access, Context};
+use crate::exit::Outcome;
+use crate::size::ByteSize;
+use crate::store_path;
+use clap::Args;
+use onefold_engine::patterns::Patterns;
+use onefold_engine::primary::{Share, status};
+use onefold_format::share::SharePolicy;
+use onefold_types::{Error, Result};
+use serde_json::json;
+use std::path::{Path, PathBuf};
+
+/// Arguments of `share create`.
+#[derive(Args, Debug)]
+pub struct CreateArguments {
+    /// The directory
+    #[arg(value_name = "DIR")]
+    directory: PathBuf,
+    /// Leave files alone that were changed within this span
+    #[arg(long, value_name = "SPAN", default_value = "3d")]
+    min_age: Period,
+    /// Leave files below this size alone
+    #[arg(long, value_name = "SIZE", default_value = "32KiB")]
+    min_size: ByteSize,
+    /// Leave alone what matches a pattern (may be repeated)
+    #[arg(long, value_name = "PATTERN")]
+    exclude: Vec<String>,
+}
+
+/// Makes a directory a share.
+pub fn create(context: &Context, arguments: &CreateArguments) -> Result<Outcome> {
+    let directory = &arguments.directory;
+    let shown = directory.display().to_string();
+    let store = context.store_path()?;
+    store_path::refuse_inside(directory, &store)?;
+    if store_path::is_store_among(std::slice::from_ref(directory), &store)? {
+        return Err(Error::invalid(format!(
+            "the store '{}' lies in '{shown}': its own files cannot be moved into it",
+            store.display()
+        )));
+    }
+    Patterns::build(&arguments.exclude, &[])?;
+    let repository = context.open(Access::Write)?;
+    let policy = SharePolicy {
+        age_min_seconds: arguments.min_age.0.as_secs(),
+        size_min_bytes: arguments.min_size.0,
+        excludes: arguments.exclude.clone(),
+    };
+    let share = Share::create(&repository, directory, policy)?;
+    context.output.note(&format!(
+        "'{shown}' is share {}; nothing in it has changed. Next: 'onefold share mount {shown}', \
+         then 'onefold share optimize {shown}'",
+        share.id.short()
+    ))?;
+    context
+        .output
+        .message("share_created", json!({ "directory": shown, "share": share.id.to_string() }))?;
+    Ok(Outcome::Complete)
+}
+
+/// Makes a share an ordinary directory again.
+pub fn remove(context: &Context, directory: &Path) -> Result<Outcome> {
+    let repository = context.open(Access::Read)?;
+    let share = Share::open(directory)?;
+    let shown = directory.display().to_string();
+    if share.is_mounted() {
+        return Err(Error::invalid(format!(
+            "'{shown}' is mounted; 'onefold share unmount {shown}' first"
+        )));
+    }
+    let _job = share.lock_job()?;
+    let running = context.start_job("looking at files")?;
+    let found = status::status(&repository, &share, &running.job);
+    let problems = running.finish();
+    let found = found?;
+    let stubs = found.stubs + found.foreign.len() as u64;
+    if stubs + problems > 0 || !found.manifests.is_empty() {
+        return Err(Error::invalid(format!(
+            "'{shown}' still has data in the store: {stubs} files; bring it back with 'onefold \
+             share rehydrate {shown}' first"
+        )));
+    }
+    share.remove()?;
+    context.output.note(&format!("'{shown}' is an ordinary directory"))?;
+    Ok(Outcome::Complete)
+}

@@ -1,0 +1,92 @@
+//! `share mount` and `share unmount`.
+
+use crate::context::{Access, Context};
+use crate::exit::Outcome;
+use clap::Args;
+use onefold_engine::primary::Share;
+use onefold_engine::tree::TreeReader;
+use onefold_mount::mounting::{clear_leftover, refuse_without_device, unmount_ours};
+use onefold_mount::{End, MountOptions, Problems, ShareFilesystem};
+use onefold_types::{Error, Result};
+use serde_json::json;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How long somebody waits at the most until a signal or the end of the mount is noticed.
+const NOTICED: Duration = Duration::from_millis(50);
+/// Threads without which a program that reads on waits for another that reads elsewhere.
+const THREADS_MIN: usize = 4;
+
+/// Arguments of `share mount`.
+#[derive(Args, Debug)]
+pub struct ShareMountArguments {
+    /// The share
+    #[arg(value_name = "DIR")]
+    directory: PathBuf,
+    /// Show it to nobody but this user; if not given, root shows it to all
+    #[arg(long)]
+    only_me: bool,
+}
+
+/// Covers a share by itself.
+pub fn mount(context: &Context, arguments: &ShareMountArguments) -> Result<Outcome> {
+    let directory = &arguments.directory;
+    let shown = directory.display().to_string();
+    refuse_without_device()?;
+    if clear_leftover(directory)? {
+        context.output.note(&format!("unmounted what was left on '{shown}'"))?;
+    }
+    let share = Share::open(directory)?;
+    let _held = share.lock_mount()?;
+    if share.is_mounted() {
+        return Err(Error::invalid(format!("'{shown}' is mounted already")));
+    }
+    let repository = context.open(Access::Read)?;
+    share.refuse_other_store(&repository)?;
+    let output = Arc::clone(&context.output);
+    let problems = Problems::new(Box::new(move |problem| output.warning(problem)));
+    let tree = Arc::new(TreeReader::open(&repository)?);
+    let running = context.start_job("mounting")?;
+    let interrupt = running.job.interrupt.clone();
+    running.finish();
+
+    let point = share.shown.clone();
+    let filesystem = ShareFilesystem::new(share, tree, problems)?;
+    let options = MountOptions {
+        allow_other: rustix::process::geteuid().is_root() && !arguments.only_me,
+        threads: context.threads.max(THREADS_MIN),
+        is_writable: true,
+    };
+    let mounted = onefold_mount::mount(filesystem, &point, options)?;
+    context.output.note(&format!(
+        "'{shown}' is mounted; Ctrl-C or 'onefold share unmount {shown}' ends it"
+    ))?;
+    context.output.message("mounted", json!({ "directory": shown }))?;
+    context.output.flush()?;
+    while !interrupt.is_requested() && !mounted.has_ended() {
+        std::thread::sleep(NOTICED);
+    }
+    if mounted.end()? == End::InUse {
+        context.output.warning(&format!(
+            "'{shown}' was still in use: programs that have something of it open hear of an error"
+        ));
+    }
+    context.output.note(&format!("unmounted '{shown}'"))?;
+    Ok(Outcome::Complete)
+}
+
+/// Takes the mount of a share away.
+pub fn unmount(context: &Context, directory: &Path) -> Result<Outcome> {
+    let shown = directory.display().to_string();
+    if clear_leftover(directory)? {
+        context.output.note(&format!("unmounted what was left on '{shown}'"))?;
+        return Ok(Outcome::Complete);
+    }
+    if !Share::open(directory)?.is_mounted() {
+        return Err(Error::invalid(format!("'{shown}' is not mounted")));
+    }
+    unmount_ours(directory)?;
+    context.output.note(&format!("unmounted '{shown}'"))?;
+    Ok(Outcome::Complete)
+}

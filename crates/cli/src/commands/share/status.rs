@@ -1,0 +1,49 @@
+//! `share status`.
+
+use crate::context::{Access, Context};
+use crate::exit::Outcome;
+use crate::size::{counted, human};
+use onefold_engine::primary::{Share, status as engine};
+use onefold_types::Result;
+use serde_json::json;
+use std::path::Path;
+
+/// Says what of a share is optimised, saved, recalled.
+pub fn status(context: &Context, directory: &Path) -> Result<Outcome> {
+    let share = Share::open(directory)?;
+    let repository = context.open(Access::Read)?;
+    let running = context.start_job("looking at files")?;
+    let found = engine::status(&repository, &share, &running.job);
+    let problems = running.finish();
+    let found = found?;
+    let row = |name: &str, value: String| context.output.row(&format!("{name:<14}{value}"));
+    row("share", share.id.to_string())?;
+    row("mounted", if found.is_mounted { "yes" } else { "no" }.to_owned())?;
+    row("files", format!("{}, {}", counted(found.files, "file"), human(found.bytes)))?;
+    row("optimised", format!("{}, {}", counted(found.stubs, "file"), human(found.stub_bytes)))?;
+    row("recalled", human(found.recalled_bytes))?;
+    row("on the disk", human(found.disk_bytes))?;
+    for path in &found.foreign {
+        context.output.warning(&format!("{path}: a stub of another file, share or store"));
+    }
+    for problem in &found.problems {
+        context.output.warning(problem);
+    }
+    context.output.message(
+        "share_status",
+        json!({
+            "share": share.id.to_string(),
+            "mounted": found.is_mounted,
+            "files": found.files,
+            "bytes": found.bytes,
+            "bytes_on_disk": found.disk_bytes,
+            "files_optimized": found.stubs,
+            "bytes_optimized": found.stub_bytes,
+            "bytes_recalled": found.recalled_bytes,
+            "foreign_stubs": found.foreign,
+            "problems": found.problems,
+            "manifests": found.manifests.iter().map(ToString::to_string).collect::<Vec<_>>(),
+        }),
+    )?;
+    Ok(Outcome::with_problems(problems + found.problems.len() as u64 + found.foreign.len() as u64))
+}

@@ -1,0 +1,234 @@
+//! The job: cold files of a share become stubs (ATC'12, "deduplication pipeline").
+//!
+//! # Algorithm
+//! 1. What is dirty in memory is written out, so that whatever is changed through a mapping from
+//!    now on changes the times of its file.
+//! 2. A backup of the cold files, in which stubs are taken over by what they say: the manifest.
+//! 3. Every file of the manifest that is no stub yet is emptied ([`emptying`]).
+//! 4. Earlier manifests are forgotten, if the new one holds every stub there is.
+//!
+//! # When an earlier manifest may be forgotten
+//! A walk meets every file that keeps its name while it walks. One that is moved from a directory
+//! ahead to one behind is missed. So whoever moves a stub or a directory writes that down first
+//! ([`Share::note_move`]); if anything was written down since before the walk began, or anything
+//! could not be read, the earlier manifests stay until a later run. Stubs only come from this job,
+//! of which one runs at a time, and all that it makes are in its manifest before they are stubs.
+
+use super::emptying::{self, Emptied, Left, Prepared};
+use super::share::{Share, open_directory};
+use crate::ingest::{self, BackupOptions, BackupReport, Selection, Source};
+use crate::job::Job;
+use crate::patterns::Patterns;
+use crate::repository::Repository;
+use crate::session::{SnapshotList, tombstones};
+use crate::tree::{TreeReader, path};
+use onefold_format::node::{Entry, EntryKind, Reference};
+use onefold_policy::primary::cold_files::ColdFiles;
+use onefold_types::{Error, ErrorKind, Result, SessionId, limits};
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::sync::Arc;
+
+/// Files that are emptied at once: whoever opens one of them waits for all.
+const EMPTIED_AT_ONCE: usize = 64;
+
+/// How to optimise.
+#[derive(Clone, Debug)]
+pub struct OptimizeOptions {
+    /// How the manifest is made; what it is of does not count.
+    pub backup: BackupOptions,
+    /// What is optimised, instead of what the share says.
+    pub cold: Option<ColdFiles>,
+    /// Who forgets earlier manifests, for their tombstones.
+    pub by: String,
+}
+
+/// What a run did.
+#[derive(Clone, Debug, Default)]
+pub struct OptimizeReport {
+    /// The backup of the cold files.
+    pub backup: BackupReport,
+    /// What became stubs.
+    pub emptied: Emptied,
+    /// Files that were left alone, by reason.
+    pub left: BTreeMap<Left, u64>,
+    /// Files that could not be emptied.
+    pub errors: u64,
+    /// Manifests that were forgotten.
+    pub manifests_forgotten: u64,
+    /// Manifests that stay until a later run because something was moved.
+    pub manifests_kept: u64,
+}
+
+/// Optimises the cold files of a share.
+///
+/// Errors: `Unavailable` if another job is at work in it.
+pub fn optimize(
+    repository: &Arc<Repository>,
+    share: &Share,
+    options: &OptimizeOptions,
+    job: &Job,
+) -> Result<OptimizeReport> {
+    share.refuse_other_store(repository)?;
+    let _lock = share.lock_job()?;
+    let moves = share.moves()?;
+    rustix::fs::syncfs(share.directory())
+        .map_err(|errno| Error::io("writing out what is dirty", errno.into()))?;
+    let earlier: Vec<SessionId> =
+        SnapshotList::load(repository)?.manifests(share.id).map(|one| one.id).collect();
+    let backup = back_up(repository, share, options, job)?;
+    let mut report = OptimizeReport { backup, ..OptimizeReport::default() };
+    let manifest = report.backup.snapshot.or(report.backup.parent);
+    let (Some(manifest), false) = (manifest, options.backup.dry_run) else {
+        return Ok(report);
+    };
+    let list = SnapshotList::load(repository)?;
+    let gone = || Error::new(ErrorKind::NotFound, "the manifest was forgotten meanwhile");
+    let root = list.get(manifest).ok_or_else(gone)?.record.root;
+    let tree = Arc::new(TreeReader::open(repository)?);
+    let mut run = Run { repository, share, tree, job, report: &mut report, prepared: Vec::new() };
+    run.directory(root)?;
+    run.empty()?;
+    let others = earlier.into_iter().filter(|id| *id != manifest);
+    let is_whole = report.backup.summary.errors == 0 && share.moves()? == moves;
+    for id in others {
+        if is_whole {
+            tombstones::forget(repository, id, &options.by, "a later manifest holds all stubs")?;
+            report.manifests_forgotten += 1;
+        } else {
+            report.manifests_kept += 1;
+        }
+    }
+    Ok(report)
+}
+
+fn back_up(
+    repository: &Arc<Repository>,
+    share: &Share,
+    options: &OptimizeOptions,
+    job: &Job,
+) -> Result<BackupReport> {
+    let now_ns = repository.environment().clock.now_ns();
+    let age_ns = share.policy.age_min_seconds.saturating_mul(1_000_000_000);
+    let of_share = ColdFiles {
+        modified_before_ns: now_ns.saturating_sub_unsigned(age_ns),
+        size_min_bytes: share.policy.size_min_bytes,
+    };
+    let selection = Selection {
+        excludes: Patterns::build(&share.policy.excludes, &[])?,
+        one_file_system: true,
+        cold: Some(options.cold.unwrap_or(of_share)),
+        ..Selection::default()
+    };
+    let source = Source::Root {
+        directory: share.below(),
+        name: share.shown.display().to_string(),
+        selection: Box::new(selection),
+    };
+    let options = BackupOptions {
+        share: Some(share.id),
+        skip_if_unchanged: true,
+        streams: 1,
+        ..options.backup.clone()
+    };
+    ingest::backup(repository, source, &options, job)
+}
+
+/// One run over a manifest.
+struct Run<'a> {
+    repository: &'a Arc<Repository>,
+    share: &'a Share,
+    tree: Arc<TreeReader>,
+    job: &'a Job,
+    report: &'a mut OptimizeReport,
+    prepared: Vec<Prepared>,
+}
+
+/// A directory of the manifest and of the share, and what is left of it.
+struct Open {
+    directory: OwnedFd,
+    path: Vec<u8>,
+    entries: std::vec::IntoIter<Entry>,
+}
+
+impl Run<'_> {
+    /// Empties all files of a manifest.
+    fn directory(&mut self, root: Reference) -> Result<()> {
+        let top = open_directory(self.share.directory(), Path::new("."))?;
+        let mut open = vec![self.open(top, Vec::new(), root)?];
+        loop {
+            let is_too_deep = open.len() >= limits::DEPTH_MAX;
+            let Some(Open { directory, path, entries }) = open.last_mut() else {
+                return Ok(());
+            };
+            self.job.interrupt.check()?;
+            let Some(entry) = entries.next() else {
+                open.pop();
+                continue;
+            };
+            let path = path::join(path, &entry.name);
+            let inner = match (entry.kind, entry.content) {
+                (EntryKind::File, _) => {
+                    self.file(directory, &path, &entry)?;
+                    continue;
+                }
+                (EntryKind::Directory, Some(content)) => content,
+                _ => continue,
+            };
+            let name = Path::new(OsStr::from_bytes(&entry.name));
+            match open_directory(&*directory, name) {
+                Ok(directory) if !is_too_deep => {
+                    let next = self.open(directory, path, inner)?;
+                    open.push(next);
+                }
+                // It was moved meanwhile, and so were its files.
+                Ok(_) | Err(_) => self.left(Left::Changed),
+            }
+        }
+    }
+
+    fn open(&self, directory: OwnedFd, path: Vec<u8>, content: Reference) -> Result<Open> {
+        Ok(Open { directory, path, entries: self.tree.entries(content)?.into_iter() })
+    }
+
+    fn left(&mut self, why: Left) {
+        *self.report.left.entry(why).or_default() += 1;
+    }
+
+    fn file(&mut self, directory: &OwnedFd, path: &[u8], stored: &Entry) -> Result<()> {
+        self.job.progress.set_current(&path::display(path));
+        if self.prepared.iter().any(|other| other.inode() == stored.inode) {
+            // Another name of a file that is about to be emptied, and open for that.
+            return Ok(());
+        }
+        match emptying::prepare(&self.tree, directory, stored) {
+            Ok(Ok(prepared)) => self.prepared.push(prepared),
+            Ok(Err(left)) => self.left(left),
+            Err(error) if error.kind() == ErrorKind::Exhausted => return Err(error),
+            Err(error) => {
+                self.report.errors += 1;
+                self.job.observer.problem(&path::display(path), &error);
+            }
+        }
+        match self.prepared.len() {
+            EMPTIED_AT_ONCE.. => self.empty(),
+            _ => Ok(()),
+        }
+    }
+
+    fn empty(&mut self) -> Result<()> {
+        let prepared = std::mem::take(&mut self.prepared);
+        let mut left = Vec::new();
+        let emptied =
+            emptying::empty(self.repository, self.share.id, &prepared, &mut |why| left.push(why))?;
+        left.into_iter().for_each(|why| self.left(why));
+        let sum = &mut self.report.emptied;
+        sum.files += emptied.files;
+        sum.bytes += emptied.bytes;
+        sum.freed_bytes += emptied.freed_bytes;
+        Ok(())
+    }
+}

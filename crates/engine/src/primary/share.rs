@@ -1,0 +1,346 @@
+//! A share: a directory, and what is Onefold's in it.
+//!
+//! ```text
+//! DIR/.onefold-share/
+//!   share.json     which share of which store it is, and what is optimised; written once
+//!   moves          a line for each stub or directory that is about to get another name
+//!   open/<inode>   stubs that were deleted and that somebody still has open
+//!   problems       what could not be read, told once each; cleared by a scrub that finds nothing
+//! ```
+//!
+//! The directory may be covered by the share's mount. Then it is reached through the process that
+//! serves the mount, which has the directory below open and says so ([`BELOW_ATTRIBUTE`]).
+//!
+//! # Concurrency
+//! One mount and one job at a time, by locks of the kernel on this directory's files, which end
+//! with their process. Nothing that is kept safe depends on them but one another's patience:
+//! files are guarded by leases, manifests by the order of [`super::optimize`].
+
+use crate::repository::Repository;
+use onefold_format::share::{DESCRIPTION_MAX_BYTES, ShareDescription, SharePolicy};
+use onefold_types::error::Context;
+use onefold_types::{Error, ErrorKind, Result, ShareId, StoreId};
+use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags};
+use rustix::io::Errno;
+use std::fs::File;
+use std::io::{Read, Write};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+/// What is Onefold's in the directory.
+pub const CONTROL: &str = ".onefold-share";
+/// What a mounted share answers at its top: the process, and the number of its open directory.
+pub const BELOW_ATTRIBUTE: &str = "user.onefold.below";
+const DESCRIPTION: &str = "share.json";
+const MOVES: &str = "moves";
+const PROBLEMS: &str = "problems";
+/// Stubs that were deleted while they were open.
+pub const OPEN: &str = "open";
+const MOUNT_LOCK: &str = "mount.lock";
+const JOB_LOCK: &str = "job.lock";
+/// How the kernel names file systems that programs serve.
+const FUSE_MAGIC: u64 = 0x6573_5546;
+/// More than the process and descriptor that serve a mount take.
+const BELOW_MAX_BYTES: usize = 64;
+
+/// A share whose directory is open.
+pub struct Share {
+    /// Its name.
+    pub id: ShareId,
+    /// What is optimised.
+    pub policy: SharePolicy,
+    /// The directory as users name it.
+    pub shown: PathBuf,
+    store: StoreId,
+    directory: OwnedFd,
+    is_mounted: bool,
+}
+
+/// A lock of the kernel, held until it goes.
+pub struct Held {
+    _file: File,
+}
+
+impl Share {
+    /// Makes a directory a share.
+    ///
+    /// Errors: `AlreadyExists` if it is one, or lies in one, or one lies in it; `Invalid` if the
+    /// file system below cannot keep stubs.
+    pub fn create(repository: &Repository, directory: &Path, policy: SharePolicy) -> Result<Self> {
+        let shown = directory.canonicalize().context(|| directory.display().to_string())?;
+        refuse_nested(&shown)?;
+        let opened = open_directory(rustix::fs::CWD, &shown)?;
+        probe(&opened)?;
+        let id = ShareId::random(&*repository.environment().randomness);
+        let store = repository.store_id();
+        let description = ShareDescription { share: id, store, policy: policy.clone() };
+        let encoded = description.encode()?;
+        let private = Mode::from_raw_mode(0o700);
+        rustix::fs::mkdirat(&opened, CONTROL, private).map_err(|errno| match errno {
+            Errno::EXIST => Error::new(ErrorKind::AlreadyExists, already(&shown)),
+            _ => Error::io(format!("making '{CONTROL}'"), errno.into()),
+        })?;
+        let control = open_directory(&opened, Path::new(CONTROL))?;
+        rustix::fs::mkdirat(&control, OPEN, private)
+            .map_err(|errno| Error::io(format!("making '{OPEN}'"), errno.into()))?;
+        let mut file = create_in(&control, DESCRIPTION)?;
+        file.write_all(&encoded).context(|| "describing the share")?;
+        file.sync_all().context(|| "describing the share")?;
+        for directory in [&control, &opened] {
+            rustix::fs::fsync(directory)
+                .map_err(|errno| Error::io("making the share durable", errno.into()))?;
+        }
+        Ok(Self { id, policy, shown, store, directory: opened, is_mounted: false })
+    }
+
+    /// The share that a directory is, below its mount if it is mounted.
+    ///
+    /// Errors: `NotFound` if it is none.
+    pub fn open(directory: &Path) -> Result<Self> {
+        let shown = directory.canonicalize().context(|| directory.display().to_string())?;
+        let seen = open_directory(rustix::fs::CWD, &shown)?;
+        let below = below_of(&seen)?;
+        let is_mounted = below.is_some();
+        let directory = below.unwrap_or(seen);
+        let description = read_description(&directory, &shown)?;
+        let ShareDescription { share: id, store, policy } = description;
+        Ok(Self { id, store, policy, shown, directory, is_mounted })
+    }
+
+    /// Refuses a store that is not the share's.
+    pub fn refuse_other_store(&self, repository: &Repository) -> Result<()> {
+        match repository.store_id() == self.store {
+            true => Ok(()),
+            false => Err(Error::invalid(format!(
+                "the share '{}' belongs to another store, {}",
+                self.shown.display(),
+                self.store
+            ))),
+        }
+    }
+
+    /// Whether it was mounted when it was opened.
+    #[must_use]
+    pub fn is_mounted(&self) -> bool {
+        self.is_mounted
+    }
+
+    /// The directory below the mount.
+    #[must_use]
+    pub fn directory(&self) -> BorrowedFd<'_> {
+        self.directory.as_fd()
+    }
+
+    /// A path that leads to the directory below the mount, for as long as it is open here.
+    #[must_use]
+    pub fn below(&self) -> PathBuf {
+        PathBuf::from(format!("/proc/self/fd/{}/.", self.directory.as_raw_fd()))
+    }
+
+    /// What is Onefold's in it.
+    pub fn control(&self) -> Result<OwnedFd> {
+        open_directory(&self.directory, Path::new(CONTROL))
+    }
+
+    /// Device and inode of what is Onefold's in it.
+    pub fn control_identity(&self) -> Result<(u64, u64)> {
+        let stat = rustix::fs::fstat(self.control()?).map_err(|errno| own(CONTROL, errno))?;
+        Ok((stat.st_dev, stat.st_ino))
+    }
+
+    /// The lock of whoever mounts it.
+    ///
+    /// Errors: `Unavailable` if somebody holds it.
+    pub fn lock_mount(&self) -> Result<Held> {
+        self.lock(MOUNT_LOCK, "is mounted already")
+    }
+
+    /// The lock of whoever works on its files.
+    ///
+    /// Errors: `Unavailable` if somebody holds it.
+    pub fn lock_job(&self) -> Result<Held> {
+        self.lock(JOB_LOCK, "has a job at work in it already; try again later")
+    }
+
+    fn lock(&self, name: &str, taken: &str) -> Result<Held> {
+        let file = self.file(name, OFlags::RDWR | OFlags::CREATE)?;
+        match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => Ok(Held { _file: file }),
+            Err(Errno::WOULDBLOCK) => Err(Error::new(
+                ErrorKind::Unavailable,
+                format!("the share '{}' {taken}", self.shown.display()),
+            )),
+            Err(errno) => Err(own(name, errno)),
+        }
+    }
+
+    fn file(&self, name: &str, flags: OFlags) -> Result<File> {
+        let flags = flags | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let mode = Mode::from_raw_mode(0o600);
+        rustix::fs::openat(self.control()?, name, flags, mode)
+            .map(File::from)
+            .map_err(|errno| own(name, errno))
+    }
+
+    /// Writes down that a stub or a directory is about to get another name: a job that walks the
+    /// share now may miss it.
+    pub fn note_move(&self) -> Result<()> {
+        let mut file = self.file(MOVES, OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE)?;
+        file.write_all(b"\n").context(|| "writing down that something is moved")
+    }
+
+    /// How often [`Share::note_move`] was called. Only the holder of the job's lock may forget it.
+    pub fn moves(&self) -> Result<u64> {
+        let file = self.file(MOVES, OFlags::RDONLY | OFlags::CREATE)?;
+        Ok(file.metadata().context(|| "asking what was moved")?.len())
+    }
+
+    /// Adds a line to what could not be read.
+    pub fn note_problem(&self, problem: &str) -> Result<()> {
+        let mut file = self.file(PROBLEMS, OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE)?;
+        let line = problem.replace('\n', " ") + "\n";
+        file.write_all(line.as_bytes()).context(|| "writing a problem down")
+    }
+
+    /// What could not be read since the last [`Share::clear_problems`], up to so many bytes.
+    pub fn problems(&self, bytes_max: usize) -> Result<Vec<String>> {
+        let file = self.file(PROBLEMS, OFlags::RDONLY | OFlags::CREATE)?;
+        let mut text = vec![0; bytes_max];
+        let read = file.read_at(&mut text, 0).context(|| "reading problems")?;
+        let text = String::from_utf8_lossy(&text[..read]).into_owned();
+        let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
+        lines.sort();
+        lines.dedup();
+        Ok(lines)
+    }
+
+    /// Forgets what could not be read.
+    pub fn clear_problems(&self) -> Result<()> {
+        let file = self.file(PROBLEMS, OFlags::WRONLY | OFlags::CREATE)?;
+        file.set_len(0).context(|| "clearing problems")
+    }
+
+    /// Makes it an ordinary directory again. No stub may be left.
+    pub fn remove(self) -> Result<()> {
+        let control = self.control()?;
+        for name in [MOVES, PROBLEMS, JOB_LOCK, MOUNT_LOCK, DESCRIPTION] {
+            match rustix::fs::unlinkat(&control, name, AtFlags::empty()) {
+                Ok(()) | Err(Errno::NOENT) => {}
+                Err(errno) => return Err(own(name, errno)),
+            }
+        }
+        for (above, name) in [(control.as_fd(), OPEN), (self.directory.as_fd(), CONTROL)] {
+            rustix::fs::unlinkat(above, name, AtFlags::REMOVEDIR)
+                .map_err(|errno| own(name, errno))?;
+        }
+        Ok(())
+    }
+}
+
+fn own(name: &str, errno: Errno) -> Error {
+    Error::io(format!("'{name}' of the share"), errno.into())
+}
+
+fn already(shown: &Path) -> String {
+    format!("'{}' is a share already", shown.display())
+}
+
+/// Opens a directory, and no link to one.
+pub fn open_directory(above: impl AsFd, path: &Path) -> Result<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    rustix::fs::openat(above, path, flags, Mode::empty())
+        .map_err(|errno| Error::io(path.display().to_string(), errno.into()))
+}
+
+fn create_in(directory: &OwnedFd, name: &str) -> Result<File> {
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+    rustix::fs::openat(directory, name, flags, Mode::from_raw_mode(0o600))
+        .map(File::from)
+        .map_err(|errno| own(name, errno))
+}
+
+/// The directory below a mounted share; `None` if nothing of ours is mounted there.
+///
+/// Attributes of other file systems are their users' to set, and are not believed.
+fn below_of(seen: &OwnedFd) -> Result<Option<OwnedFd>> {
+    let statistics = rustix::fs::fstatfs(seen);
+    let kind = statistics.map_err(|errno| Error::io("asking what it is on", errno.into()))?.f_type;
+    if kind as u64 != FUSE_MAGIC {
+        return Ok(None);
+    }
+    let mut value = [0; BELOW_MAX_BYTES];
+    let length = match rustix::fs::fgetxattr(seen, BELOW_ATTRIBUTE, &mut value[..]) {
+        Ok(length) => length,
+        Err(Errno::NODATA | Errno::OPNOTSUPP) => return Ok(None),
+        Err(Errno::NOTCONN) => {
+            return Err(Error::new(
+                ErrorKind::Unavailable,
+                "its mount was killed; 'onefold share mount' mounts it again",
+            ));
+        }
+        Err(errno) => return Err(Error::io("asking the mount", errno.into())),
+    };
+    let text = String::from_utf8_lossy(&value[..length]).into_owned();
+    let path = text.split_once(' ').and_then(|(process, number)| {
+        let (process, number) = (process.parse::<u32>().ok()?, number.parse::<u32>().ok()?);
+        Some(format!("/proc/{process}/fd/{number}"))
+    });
+    let path = path.ok_or_else(|| Error::invalid("the mount does not say what is below it"))?;
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let below = rustix::fs::open(path.as_str(), flags, Mode::empty());
+    let below = below.map_err(|errno| Error::io("reaching what is below the mount", errno.into()));
+    below.map(Some)
+}
+
+fn read_description(directory: &OwnedFd, shown: &Path) -> Result<ShareDescription> {
+    let control = open_directory(directory, Path::new(CONTROL)).map_err(|_| {
+        let message =
+            format!("'{}' is no share; 'onefold share create' makes it one", shown.display());
+        Error::new(ErrorKind::NotFound, message)
+    })?;
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let file = rustix::fs::openat(&control, DESCRIPTION, flags, Mode::empty())
+        .map(File::from)
+        .map_err(|errno| own(DESCRIPTION, errno))?;
+    let mut text = Vec::new();
+    let most = DESCRIPTION_MAX_BYTES as u64;
+    file.take(most).read_to_end(&mut text).context(|| DESCRIPTION)?;
+    ShareDescription::decode(&text)
+}
+
+/// Refuses a directory in a share, and one with a share in it.
+fn refuse_nested(directory: &Path) -> Result<()> {
+    for above in directory.ancestors() {
+        if above.join(CONTROL).symlink_metadata().is_ok() {
+            return Err(Error::new(ErrorKind::AlreadyExists, already(above)));
+        }
+    }
+    let mut left = vec![directory.to_owned()];
+    while let Some(path) = left.pop() {
+        // What cannot be read cannot be optimised either.
+        let Ok(entries) = std::fs::read_dir(&path) else { continue };
+        for entry in entries.flatten() {
+            if entry.file_name() == CONTROL {
+                return Err(Error::new(ErrorKind::AlreadyExists, already(&path)));
+            }
+            if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+                left.push(entry.path());
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Refuses a file system that keeps no attributes, leases or holes.
+fn probe(directory: &OwnedFd) -> Result<()> {
+    let name = format!("{CONTROL}.probe-{}", std::process::id());
+    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+    let file = rustix::fs::openat(directory, &name, flags, Mode::from_raw_mode(0o600))
+        .map(File::from)
+        .map_err(|errno| Error::io("writing into the directory", errno.into()))?;
+    let probed = super::emptying::probe(&file);
+    rustix::fs::unlinkat(directory, &name, AtFlags::empty())
+        .map_err(|errno| Error::io("taking the probe away", errno.into()))?;
+    probed
+}

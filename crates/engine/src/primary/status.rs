@@ -1,0 +1,97 @@
+//! What of a share is optimised, saved, recalled.
+
+use super::crawl;
+use super::emptying::BLOCK_BYTES;
+use super::share::Share;
+use crate::ingest::stubs::by_handle;
+use crate::job::Job;
+use crate::repository::Repository;
+use crate::session::SnapshotList;
+use crate::stub;
+use crate::tree::path;
+use onefold_types::{Error, Result, SessionId};
+use rustix::fs::AtFlags;
+use std::collections::HashSet;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+
+/// Problems that are shown, in bytes.
+const PROBLEMS_MAX_BYTES: usize = 1 << 20;
+/// Files with several names that are remembered; others count once a name.
+const LINKED_MAX: usize = 1 << 20;
+
+/// What a share holds.
+#[derive(Clone, Debug, Default)]
+pub struct Status {
+    /// Whether it is mounted.
+    pub is_mounted: bool,
+    /// Its files.
+    pub files: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// What they take of the disk, in bytes.
+    pub disk_bytes: u64,
+    /// Stubs among them.
+    pub stubs: u64,
+    /// The stubs' bytes.
+    pub stub_bytes: u64,
+    /// Bytes of stubs that came back into their files.
+    pub recalled_bytes: u64,
+    /// Stubs that belong to another file, share or store, by path.
+    pub foreign: Vec<String>,
+    /// What could not be read since the last scrub.
+    pub problems: Vec<String>,
+    /// The manifests that keep the stubs' data, the newest last.
+    pub manifests: Vec<SessionId>,
+}
+
+/// Looks at every file of a share.
+pub fn status(repository: &Repository, share: &Share, job: &Job) -> Result<Status> {
+    share.refuse_other_store(repository)?;
+    let list = SnapshotList::load(repository)?;
+    let mut status = Status {
+        is_mounted: share.is_mounted(),
+        problems: share.problems(PROBLEMS_MAX_BYTES)?,
+        manifests: list.manifests(share.id).map(|one| one.id).collect(),
+        ..Status::default()
+    };
+    let mut linked = HashSet::new();
+    crawl::files(
+        share.directory(),
+        &mut |met| {
+            job.interrupt.check()?;
+            let entry = met.entry;
+            let is_linked = entry.links > 1 && linked.len() < LINKED_MAX;
+            if is_linked && !linked.insert((entry.device, entry.inode)) {
+                return Ok(());
+            }
+            let name = OsStr::from_bytes(&entry.name);
+            let stat = rustix::fs::statat(met.directory, name, AtFlags::SYMLINK_NOFOLLOW);
+            let blocks = stat.map_or(0, |stat| stat.st_blocks.max(0) as u64);
+            status.files += 1;
+            status.bytes += entry.size;
+            status.disk_bytes += blocks * BLOCK_BYTES;
+            job.progress.add(1, entry.size);
+            if entry.size > 0 && !entry.sparse {
+                return Ok(());
+            }
+            let value = stub::value_at(&by_handle(met.directory, name))?;
+            let Some(value) = value else { return Ok(()) };
+            match stub::open(repository, entry.inode, &value) {
+                Ok((id, found)) if id == share.id => {
+                    status.stubs += 1;
+                    status.stub_bytes += entry.size;
+                    let left = found.not_recalled().map(|granule| found.range_of(granule));
+                    let left: u64 = left.map(|range| range.end - range.start).sum();
+                    status.recalled_bytes += entry.size.saturating_sub(left);
+                }
+                Ok(_) => status.foreign.push(path::display(met.path)),
+                Err(error) if error.is_lost() => status.foreign.push(path::display(met.path)),
+                Err(error) => return Err(error),
+            }
+            Ok(())
+        },
+        &mut |path, error: &Error| job.observer.problem(&path::display(path), error),
+    )?;
+    Ok(status)
+}

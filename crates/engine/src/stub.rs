@@ -1,0 +1,107 @@
+//! Stubs: files whose data is in the store, and that are files all the same (ATC'12, "file stub").
+//!
+//! | module | holds |
+//! | --- | --- |
+//! | this | the attribute that makes a file a stub: written, read, taken away |
+//! | [`stub_file`] | a stub's bytes: read, recalled, written, cut |
+//!
+//! The attribute is sealed for one share and one inode. So a copy of it on another file is no stub
+//! of that file, and nobody gets at data of others by setting attributes.
+
+use crate::repository::Repository;
+use onefold_crypto::Purpose;
+use onefold_format::stub::{self, Stub};
+use onefold_types::error::Context;
+use onefold_types::{Error, ErrorKind, Result, ShareId};
+use rustix::fs::XattrFlags;
+use rustix::io::Errno;
+use std::os::fd::AsFd;
+use std::path::Path;
+
+pub mod stub_file;
+
+pub use stub_file::StubFile;
+
+/// The attribute of a file that is a stub.
+pub const ATTRIBUTE: &str = "user.onefold.stub";
+/// More than any stub takes.
+const VALUE_MAX_BYTES: usize = 4096;
+
+/// The stub of an open file, as it is stored; `None` if the file is none.
+pub fn value(file: impl AsFd) -> Result<Option<Vec<u8>>> {
+    let mut value = vec![0; VALUE_MAX_BYTES];
+    let read = rustix::fs::fgetxattr(file, ATTRIBUTE, &mut value[..]);
+    taken(read, value)
+}
+
+/// The same of the file at a path, which is not followed if it is a link.
+pub fn value_at(path: &Path) -> Result<Option<Vec<u8>>> {
+    let mut value = vec![0; VALUE_MAX_BYTES];
+    let read = rustix::fs::lgetxattr(path, ATTRIBUTE, &mut value[..]);
+    taken(read, value)
+}
+
+fn taken(read: Result<usize, Errno>, mut value: Vec<u8>) -> Result<Option<Vec<u8>>> {
+    match read {
+        Ok(length) => {
+            value.truncate(length);
+            Ok(Some(value))
+        }
+        // There is none, none can be here, or it may not be asked for: a device, a foreign link.
+        Err(Errno::NODATA | Errno::OPNOTSUPP | Errno::PERM | Errno::BADF) => Ok(None),
+        Err(Errno::RANGE) => Err(Error::damaged("the stub is longer than any can be")),
+        Err(errno) => Err(Error::io("reading the stub", errno.into())),
+    }
+}
+
+/// Opens the stub of the file with this inode number.
+///
+/// Errors: `Damaged` if it is none of this store, or of another file: then it was copied.
+pub fn open(repository: &Repository, inode: u64, value: &[u8]) -> Result<(ShareId, Stub)> {
+    let (share, sealed) = stub::split(value)?;
+    let name = name_of(share, inode);
+    let body = repository.vault().open_record(Purpose::Stub, &name, sealed).map_err(|error| {
+        match error.kind() {
+            ErrorKind::Damaged => Error::damaged(
+                "it is a stub of another file or another store, and its data is not here; read it \
+                 where the share is mounted, or try 'onefold share repair'",
+            ),
+            _ => error,
+        }
+    })?;
+    Ok((share, Stub::decode(&body)?))
+}
+
+/// Makes a file a stub, or changes what its stub says. It has taken effect, and is not durable.
+pub fn write(
+    repository: &Repository,
+    share: ShareId,
+    (file, inode): (impl AsFd, u64),
+    stub: &Stub,
+) -> Result<()> {
+    let name = name_of(share, inode);
+    let randomness = &*repository.environment().randomness;
+    let sealed =
+        repository.vault().seal_record(Purpose::Stub, &name, &stub.encode(), randomness)?;
+    let value = stub::join(share, &sealed);
+    rustix::fs::fsetxattr(file, ATTRIBUTE, &value, XattrFlags::empty())
+        .map_err(std::io::Error::from)
+        .context(|| "writing the stub")
+}
+
+/// Makes a stub an ordinary file.
+pub fn remove(file: impl AsFd) -> Result<()> {
+    match rustix::fs::fremovexattr(file, ATTRIBUTE) {
+        Ok(()) | Err(Errno::NODATA) => Ok(()),
+        Err(errno) => Err(Error::io("taking the stub away", errno.into())),
+    }
+}
+
+/// What a stub is sealed for.
+fn name_of(share: ShareId, inode: u64) -> [u8; 16] {
+    let mut name = share.0;
+    for (byte, of_inode) in name.iter_mut().zip(inode.to_le_bytes()) {
+        *byte ^= of_inode;
+    }
+    name
+}

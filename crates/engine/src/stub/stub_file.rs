@@ -1,0 +1,344 @@
+//! The bytes of a stub: those in the store and those that came back into the file.
+//!
+//! # Algorithm (ATC'12, "write path to optimized file")
+//! A byte is the file's own if the stub says so, else the store's. Whoever writes has the granules
+//! that he touches made the file's own first: what he does not overwrite of them is copied out of
+//! the store (a *partial recall*), all else of the file stays where it is.
+//!
+//! # Invariants
+//! - **Data before its bit.** A granule's bit is set when its data is durable in the file. Whatever
+//!   happens before leaves the store's bytes, which is the file as it was.
+//! - **Cut before grown.** The stub never holds for more bytes than the file has had since it was
+//!   last cut, so what grows again is zeros and not what was cut off.
+//! - **Never more room.** A stub that changes keeps its length; data takes room before its bit is
+//!   set, so a full disk is an error of that write and leaves the file as it was.
+//!
+//! # Concurrency
+//! Shared by threads. Those that read look at the stub for a moment only. Those that change what is
+//! whose do so one after the other; what a reader is given of a range that is written at the same
+//! time is the old or the new.
+
+use super::{open, remove, value, write};
+use crate::repository::Repository;
+use crate::tree::{FileReader, TreeReader};
+use onefold_format::node::{Entry, EntryKind};
+use onefold_format::stub::Stub;
+use onefold_types::error::Context;
+use onefold_types::{Result, ShareId, limits};
+use rustix::fs::FallocateFlags;
+use std::fs::File;
+use std::ops::Range;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+
+/// What is copied out of the store at once.
+const COPIED_BYTES: usize = limits::MIB;
+
+/// An open file that is a stub.
+pub struct StubFile {
+    file: File,
+    inode: u64,
+    share: ShareId,
+    reader: FileReader,
+    repository: Arc<Repository>,
+    stub: RwLock<Stub>,
+    changing: Mutex<()>,
+}
+
+/// Bytes of one file that are in one place.
+struct Run {
+    is_own: bool,
+    end: u64,
+}
+
+impl StubFile {
+    /// The stub that an open file is, for reading, and for writing if the file is open for it.
+    /// `None` if it is an ordinary file.
+    ///
+    /// Errors: `Damaged` if its stub is none of this store or of another file.
+    pub fn open(tree: &Arc<TreeReader>, file: File) -> Result<Option<Self>> {
+        let Some(value) = value(&file)? else { return Ok(None) };
+        let repository = Arc::clone(tree.chunks().repository());
+        let metadata = file.metadata().context(|| "its status")?;
+        let (share, mut stub) = open(&repository, metadata.ino(), &value)?;
+        // Somebody was stopped after he had cut the file and before he had said so.
+        stub.valid = stub.valid.min(metadata.len());
+        let entry = Entry {
+            kind: EntryKind::File,
+            size: stub.size,
+            content: Some(stub.content),
+            ..Entry::default()
+        };
+        let reader = FileReader::open(Arc::clone(tree), &entry)?;
+        Ok(Some(Self {
+            file,
+            inode: metadata.ino(),
+            share,
+            reader,
+            repository,
+            stub: RwLock::new(stub),
+            changing: Mutex::default(),
+        }))
+    }
+
+    /// The file below.
+    #[must_use]
+    pub fn file(&self) -> &File {
+        &self.file
+    }
+
+    /// The stub as it is now.
+    #[must_use]
+    pub fn stub(&self) -> Stub {
+        self.stub.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn changing(&self) -> MutexGuard<'_, ()> {
+        self.changing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whose the bytes from an offset on are, and how far that goes; looked at up to a limit.
+    fn run(&self, offset: u64, limit: u64) -> Run {
+        let stub = self.stub.read().unwrap_or_else(PoisonError::into_inner);
+        let is_own = stub.is_own(offset);
+        if offset >= stub.valid {
+            return Run { is_own, end: u64::MAX };
+        }
+        let mut granule = stub.granule_at(offset);
+        let limit = limit.min(stub.valid);
+        while granule << stub.granule_log2 < limit && stub.is_recalled(granule) == is_own {
+            granule += 1;
+        }
+        let end = granule << stub.granule_log2;
+        // What the file owns may go on behind the content; the next look tells.
+        Run { is_own, end: end.min(stub.valid) }
+    }
+
+    /// Reads from an offset on until the buffer is full or the file ends; says how much it read.
+    ///
+    /// Errors: `Damaged` if a chunk that is asked for cannot be read; other ranges can.
+    pub fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<usize> {
+        let mut done = 0;
+        while done < buffer.len() {
+            let at = offset + done as u64;
+            let run = self.run(at, offset + buffer.len() as u64);
+            let left = usize::try_from(run.end - at).unwrap_or(usize::MAX);
+            let room = left.min(buffer.len() - done);
+            let wanted = &mut buffer[done..done + room];
+            let read = match run.is_own {
+                true => self.file.read_at(wanted, at).context(|| "reading it")?,
+                false => self.reader.read_at(at, wanted)?,
+            };
+            if read == 0 {
+                break;
+            }
+            done += read;
+        }
+        Ok(done)
+    }
+
+    /// The first offset from one on that holds data; `None` if there is none before the end.
+    pub fn next_data(&self, mut offset: u64) -> Result<Option<u64>> {
+        let size = self.file.metadata().context(|| "its status")?.len();
+        while offset < size {
+            let run = self.run(offset, size);
+            let found = match run.is_own {
+                true => own_data(&self.file, offset)?,
+                false => self.reader.next_data(offset)?,
+            };
+            match found {
+                Some(found) if found < run.end.min(size) => return Ok(Some(found)),
+                _ => offset = run.end,
+            }
+        }
+        Ok(None)
+    }
+
+    /// The first offset from one on that lies in a hole, as what is behind the end does; `None`
+    /// from the end on.
+    pub fn next_hole(&self, mut offset: u64) -> Result<Option<u64>> {
+        let size = self.file.metadata().context(|| "its status")?.len();
+        if offset >= size {
+            return Ok(None);
+        }
+        while offset < size {
+            let run = self.run(offset, size);
+            let found = match run.is_own {
+                true => own_hole(&self.file, offset)?,
+                false => self.reader.next_hole(offset)?.unwrap_or(size),
+            };
+            if found < run.end.min(size) {
+                return Ok(Some(found));
+            }
+            offset = run.end;
+        }
+        Ok(Some(size))
+    }
+
+    /// Writes at an offset, all of it; what it touches is the file's own afterwards.
+    pub fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
+        self.change(offset..offset + bytes.len() as u64, &|| {
+            self.file.write_all_at(bytes, offset).context(|| "writing it")
+        })
+    }
+
+    /// Takes the data of a range out of the file: zeros are there afterwards.
+    pub fn punch(&self, range: Range<u64>, flags: FallocateFlags) -> Result<()> {
+        let length = range.end - range.start;
+        self.change(range.clone(), &|| {
+            rustix::fs::fallocate(&self.file, flags, range.start, length)
+                .map_err(std::io::Error::from)
+                .context(|| "taking data out of it")
+        })
+    }
+
+    /// Makes the granules of a range the file's own, and `apply`s what overwrites the range.
+    fn change(&self, range: Range<u64>, apply: &dyn Fn() -> Result<()>) -> Result<()> {
+        if self.touched(&range).is_empty() {
+            return apply();
+        }
+        let _one = self.changing();
+        // Somebody else may have been faster.
+        let granules = self.touched(&range);
+        self.own(&granules, Some(&range), apply)
+    }
+
+    /// The granules of a range that are the store's.
+    fn touched(&self, range: &Range<u64>) -> Vec<u64> {
+        let stub = self.stub.read().unwrap_or_else(PoisonError::into_inner);
+        let end = range.end.min(stub.valid);
+        if range.start >= end {
+            return Vec::new();
+        }
+        let last = stub.granule_at(end - 1);
+        let of = stub.granule_at(range.start)..=last;
+        of.filter(|granule| !stub.is_recalled(*granule)).collect()
+    }
+
+    /// Makes granules the file's own: their data comes out of the store, but for what is about to
+    /// be overwritten, then `apply` has its turn, all of that becomes durable, then the stub says
+    /// so. One at a time.
+    fn own(
+        &self,
+        granules: &[u64],
+        overwritten: Option<&Range<u64>>,
+        apply: &dyn Fn() -> Result<()>,
+    ) -> Result<()> {
+        let mut stub = self.stub();
+        for granule in granules {
+            let range = stub.range_of(*granule);
+            let (head, tail) = match overwritten {
+                None => (range.clone(), range.end..range.end),
+                Some(over) => (
+                    range.start..over.start.clamp(range.start, range.end),
+                    over.end.clamp(range.start, range.end)..range.end,
+                ),
+            };
+            self.copy(head)?;
+            self.copy(tail)?;
+            stub.set_recalled(*granule);
+        }
+        apply()?;
+        if granules.is_empty() {
+            return Ok(());
+        }
+        self.file.sync_data().context(|| "making what came back durable")?;
+        self.save(stub)
+    }
+
+    /// Copies bytes out of the store into the file, where the file may hold something else. What is
+    /// a hole in the store becomes one in the file.
+    fn copy(&self, range: Range<u64>) -> Result<()> {
+        if range.is_empty() {
+            return Ok(());
+        }
+        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        rustix::fs::fallocate(&self.file, flags, range.start, range.end - range.start)
+            .map_err(std::io::Error::from)
+            .context(|| "making room for what comes back")?;
+        let mut at = range.start;
+        while let Some(data) = self.reader.next_data(at)?.filter(|data| *data < range.end) {
+            let hole = self.reader.next_hole(data)?.unwrap_or(range.end).min(range.end);
+            at = data;
+            while at < hole {
+                let mut buffer = vec![0; (hole - at).min(COPIED_BYTES as u64) as usize];
+                let read = self.reader.read_at(at, &mut buffer)?;
+                self.file
+                    .write_all_at(&buffer[..read], at)
+                    .context(|| "writing what comes back")?;
+                at += read.max(1) as u64;
+            }
+        }
+        Ok(())
+    }
+
+    fn save(&self, stub: Stub) -> Result<()> {
+        write(&self.repository, self.share, (&self.file, self.inode), &stub)?;
+        *self.stub.write().unwrap_or_else(PoisonError::into_inner) = stub;
+        Ok(())
+    }
+
+    /// Cuts the file or makes it longer.
+    pub fn set_len(&self, length: u64) -> Result<()> {
+        let _one = self.changing();
+        let mut stub = self.stub();
+        self.file.set_len(length).context(|| "changing its length")?;
+        if length < stub.valid {
+            stub.valid = length;
+            self.save(stub)?;
+        }
+        Ok(())
+    }
+
+    /// Says how far the stub holds, if somebody was stopped before he had said so. Before the file
+    /// is made longer.
+    pub fn settle_length(&self) -> Result<()> {
+        let _one = self.changing();
+        let Some(value) = value(&self.file)? else { return Ok(()) };
+        let (_, stored) = open(&self.repository, self.inode, &value)?;
+        let stub = self.stub();
+        if stored.valid != stub.valid { self.save(stub) } else { Ok(()) }
+    }
+
+    /// Makes a range the file's own again.
+    pub fn recall(&self, range: Range<u64>) -> Result<()> {
+        let _one = self.changing();
+        for granule in self.touched(&range) {
+            self.own(&[granule], None, &|| Ok(()))?;
+        }
+        Ok(())
+    }
+
+    /// Whether nothing of the file is the store's any more.
+    #[must_use]
+    pub fn is_recalled(&self) -> bool {
+        let stub = self.stub.read().unwrap_or_else(PoisonError::into_inner);
+        stub.not_recalled().next().is_none()
+    }
+
+    /// Makes a file of which nothing is the store's an ordinary one; says whether it is one now.
+    pub fn end_if_recalled(&self) -> Result<bool> {
+        let _one = self.changing();
+        if !self.is_recalled() {
+            return Ok(false);
+        }
+        self.file.sync_all().context(|| "making it durable")?;
+        remove(&self.file)?;
+        Ok(true)
+    }
+}
+
+/// The first offset from one on that holds data of the file itself.
+fn own_data(file: &File, offset: u64) -> Result<Option<u64>> {
+    match rustix::fs::seek(file, rustix::fs::SeekFrom::Data(offset)) {
+        Ok(found) => Ok(Some(found)),
+        Err(rustix::io::Errno::NXIO) => Ok(None),
+        Err(errno) => Err(onefold_types::Error::io("looking for data", errno.into())),
+    }
+}
+
+/// The first offset from one on that lies in a hole of the file itself, or its end.
+fn own_hole(file: &File, offset: u64) -> Result<u64> {
+    rustix::fs::seek(file, rustix::fs::SeekFrom::Hole(offset))
+        .map_err(|errno| onefold_types::Error::io("looking for a hole", errno.into()))
+}

@@ -1,0 +1,93 @@
+//! Write leases: while one is held, nobody else has the file open, and whoever opens it waits.
+//!
+//! The kernel grants a lease only if there is no other open file for the inode, mapped ones
+//! included, and holds up whoever opens the file until the lease is given back, for as long as
+//! `/proc/sys/fs/lease-break-time` says. Its holder must be the file's owner or have `CAP_LEASE`.
+//!
+//! It is a crate of its own because no crate wraps the call, which takes one line of unsafe code.
+
+use onefold_types::{Error, Result};
+use std::fs::File;
+use std::io;
+use std::os::fd::AsRawFd;
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, OnceLock};
+
+/// A lease that is given back when it goes.
+pub struct Lease<'a> {
+    file: &'a File,
+}
+
+impl<'a> Lease<'a> {
+    /// A write lease of a file that is open for writing; `None` if somebody else has it open.
+    ///
+    /// Errors: the file system knows no leases, or this user may take none of this file.
+    pub fn take(file: &'a File) -> Result<Option<Self>> {
+        ignore_breaks()?;
+        match set(file, libc::F_WRLCK) {
+            Ok(()) => Ok(Some(Self { file })),
+            Err(error) if error.raw_os_error() == Some(libc::EAGAIN) => Ok(None),
+            Err(error) => Err(Error::io("taking a lease of it", error)),
+        }
+    }
+}
+
+impl Drop for Lease<'_> {
+    fn drop(&mut self) {
+        // A lease that was broken meanwhile is gone already.
+        let _ = set(self.file, libc::F_UNLCK);
+    }
+}
+
+/// The kernel tells the holder that somebody waits by a signal that would end the process. Leases
+/// are held for moments only, so that there is nothing to do.
+fn ignore_breaks() -> Result<()> {
+    static IGNORED: OnceLock<bool> = OnceLock::new();
+    let register = || {
+        let told = Arc::new(AtomicBool::new(false));
+        signal_hook::flag::register(libc::SIGIO, told).is_ok()
+    };
+    match IGNORED.get_or_init(register) {
+        true => Ok(()),
+        false => Err(Error::invalid("the signal of leases cannot be caught")),
+    }
+}
+
+#[allow(unsafe_code)]
+fn set(file: &File, kind: i32) -> io::Result<()> {
+    // SAFETY: the descriptor is open as long as `file` is borrowed, and this command takes an
+    // integer and touches no memory of this process.
+    let outcome = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETLEASE, kind) };
+    match outcome {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs::OpenOptions;
+    use std::time::{Duration, Instant};
+
+    #[test]
+    fn whoever_opens_the_file_waits_until_the_lease_is_given_back() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("file");
+        std::fs::write(&path, b"data").unwrap();
+        let file = OpenOptions::new().read(true).write(true).open(&path).unwrap();
+        let other = File::open(&path).unwrap();
+        assert!(Lease::take(&file).unwrap().is_none());
+        drop(other);
+        let lease = Lease::take(&file).unwrap().unwrap();
+        let waiting = std::thread::spawn(move || {
+            let begun = Instant::now();
+            File::open(&path).unwrap();
+            begun.elapsed()
+        });
+        std::thread::sleep(Duration::from_millis(200));
+        drop(lease);
+        assert!(waiting.join().unwrap() > Duration::from_millis(100));
+        assert!(Lease::take(&file).unwrap().is_some());
+    }
+}

@@ -1,0 +1,33 @@
+//! A share as a file system: the directory below as it is, but for stubs, whose bytes come out of
+//! the store.
+//!
+//! | module | holds |
+//! | --- | --- |
+//! | [`nodes`] | what the kernel knows by number, and by which names it is found below |
+//! | [`below`] | the directory below: what it says of its items, in the kernel's words |
+//! | [`open_files`] | what is open: ordinary files and stubs |
+//! | [`served`] | all of that together |
+//! | [`data`] | requests for what is in files |
+//! | [`names`] | requests that make, move and remove names |
+//! | [`filesystem`] | the kernel's requests, handed to those |
+//!
+//! # Invariants
+//! - What is below is reached by handles alone, never by a path that the mount covers.
+//! - A name is checked to be of the inode that is meant before anything is done to it.
+//! - A file that is no stub is handed to the kernel (*passthrough*) where it can do that: its bytes
+//!   take no way through this process.
+//! - A stub that gets another name, or a directory, is written down before
+//!   ([`onefold_engine::primary::Share::note_move`]).
+
+pub mod below;
+pub mod data;
+pub mod filesystem;
+pub mod names;
+pub mod nodes;
+pub mod open_files;
+pub mod served;
+
+pub use filesystem::ShareFilesystem;
+
+/// What the kernel is answered.
+pub type Answer<T> = Result<T, fuser::Errno>;

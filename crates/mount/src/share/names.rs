@@ -1,0 +1,303 @@
+//! Requests that make, move and remove names.
+
+use super::Answer;
+use super::below::{self, Status, failed};
+use super::nodes::TOP;
+use super::served::Served;
+use fuser::{Errno, FileType, RenameFlags, Request};
+use onefold_engine::primary::share::{CONTROL, OPEN, open_directory};
+use onefold_engine::stub;
+use rustix::fs::{AtFlags, Gid, Mode, OFlags, Uid};
+use std::ffi::OsStr;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+
+/// The bit of a directory whose items get its group.
+const SETGID: u32 = 0o2000;
+/// What a new item of a directory gets, if there is one.
+const DEFAULT_ACL: &str = "system.posix_acl_default";
+
+/// What becomes of a new name.
+pub enum New<'a> {
+    /// A directory.
+    Directory,
+    /// A symbolic link to a path.
+    Link(&'a Path),
+    /// A device, pipe, socket or file, by its mode and number.
+    Node(u32, u32),
+}
+
+impl Served {
+    fn refuse_control(&self, parent: u64, name: &OsStr) -> Answer<()> {
+        match parent == TOP && name == CONTROL {
+            true => Err(Errno::EPERM),
+            false => Ok(()),
+        }
+    }
+
+    pub(super) fn look_up(&self, parent: u64, name: &OsStr) -> Answer<(u64, Status)> {
+        if parent == TOP && name == CONTROL {
+            return Err(Errno::ENOENT);
+        }
+        let directory = self.nodes.directory(parent)?;
+        let status = below::status_at(directory.as_fd(), name)?;
+        Ok((self.nodes.remember(&status, parent, name), status))
+    }
+
+    pub(super) fn link_target(&self, number: u64) -> Answer<Vec<u8>> {
+        let item = self.nodes.item(number)?;
+        let target = rustix::fs::readlinkat(item, "", Vec::new()).map_err(failed)?;
+        Ok(target.into_bytes())
+    }
+
+    /// The mode of a new item: what the directory says for all of them comes before the program's
+    /// own mask.
+    fn mode_of_new(&self, directory: &OwnedFd, mode: u32, mask: u32) -> Mode {
+        let path = below::path_of(directory.as_fd());
+        let has_default = rustix::fs::getxattr(path, DEFAULT_ACL, &mut [0; 0]).is_ok();
+        Mode::from_raw_mode(if has_default { mode } else { mode & !mask } & 0o7777)
+    }
+
+    /// A new item belongs to whoever asked for it.
+    fn give(&self, request: &Request, directory: &OwnedFd, item: BorrowedFd<'_>) -> Answer<()> {
+        if !self.may_give {
+            return Ok(());
+        }
+        let above = below::status_of(directory.as_fd())?;
+        let gid = match above.mode & SETGID {
+            0 => Some(Gid::from_raw(request.gid())),
+            _ => None,
+        };
+        let made = below::status_of(item)?;
+        let uid = Some(Uid::from_raw(request.uid()));
+        rustix::fs::chownat(item, "", uid, gid, AtFlags::EMPTY_PATH).map_err(failed)?;
+        // Giving it away takes these permissions from it.
+        if made.mode & 0o6000 != 0 && made.attributes.kind != FileType::Symlink {
+            let mode = Mode::from_raw_mode(made.mode & 0o7777);
+            let path = below::path_of(item);
+            rustix::fs::chmodat(rustix::fs::CWD, path, mode, AtFlags::empty()).map_err(failed)?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn make(
+        &self,
+        request: &Request,
+        (parent, name): (u64, &OsStr),
+        (mode, mask): (u32, u32),
+        new: &New<'_>,
+    ) -> Answer<(u64, Status)> {
+        self.refuse_control(parent, name)?;
+        let directory = self.nodes.directory(parent)?;
+        let permissions = self.mode_of_new(&directory, mode, mask);
+        match new {
+            New::Directory => rustix::fs::mkdirat(&directory, name, permissions),
+            New::Link(target) => rustix::fs::symlinkat(*target, &directory, name),
+            New::Node(mode, device) => {
+                let kind = rustix::fs::FileType::from_raw_mode(*mode);
+                let device = u64::from(*device);
+                let device = rustix::fs::makedev((device >> 8 & 0xfff) as u32, minor(device));
+                rustix::fs::mknodat(&directory, name, kind, permissions, device)
+            }
+        }
+        .map_err(failed)?;
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let item = rustix::fs::openat(&directory, name, flags, Mode::empty()).map_err(failed)?;
+        self.give(request, &directory, item.as_fd())?;
+        self.look_up(parent, name)
+    }
+
+    /// Makes a file and opens it, or opens the one that is there.
+    pub(super) fn create(
+        &self,
+        request: &Request,
+        (parent, name): (u64, &OsStr),
+        (mode, mask): (u32, u32),
+        flags: i32,
+    ) -> Answer<(u64, Status)> {
+        self.refuse_control(parent, name)?;
+        let directory = self.nodes.directory(parent)?;
+        let permissions = self.mode_of_new(&directory, mode, mask);
+        let only_new = OFlags::from_bits_retain(flags as u32).contains(OFlags::EXCL);
+        let make = OFlags::CREATE | OFlags::EXCL | OFlags::RDWR | OFlags::CLOEXEC;
+        match rustix::fs::openat(&directory, name, make, permissions) {
+            Ok(made) => self.give(request, &directory, made.as_fd())?,
+            Err(rustix::io::Errno::EXIST) if !only_new => {}
+            Err(errno) => return Err(failed(errno)),
+        }
+        self.look_up(parent, name)
+    }
+
+    /// What has a name now: its number, and whether it is a stub or a directory.
+    fn named(&self, directory: &OwnedFd, name: &OsStr) -> Answer<Named> {
+        let status = below::status_at(directory.as_fd(), name)?;
+        let number = self.nodes.number_of(&status);
+        let is_stub = match status.attributes.kind {
+            FileType::RegularFile => {
+                let mut path = below::path_of(directory.as_fd());
+                path.push(name);
+                stub::value_at(&path).map_err(|error| self.failed(number, &error))?.is_some()
+            }
+            _ => false,
+        };
+        let is_directory = status.attributes.kind == FileType::Directory;
+        Ok(Named { number, is_stub, is_directory, links: status.attributes.nlink })
+    }
+
+    /// Takes the last name of a stub that is open away: its data is needed until it is closed.
+    fn hide_if_open(&self, directory: &OwnedFd, name: &OsStr, named: &Named) -> Answer<bool> {
+        if !named.is_stub || named.links > 1 {
+            return Ok(false);
+        }
+        let Some(open) = self.open.inode(named.number) else { return Ok(false) };
+        let hidden = self.unnamed_directory()?;
+        let own = named.number.to_string();
+        rustix::fs::renameat(directory, name, &hidden, own.as_str()).map_err(failed)?;
+        open.set_unnamed();
+        Ok(true)
+    }
+
+    fn unnamed_directory(&self) -> Answer<OwnedFd> {
+        let control = self.share.control().map_err(|error| self.failed(TOP, &error))?;
+        open_directory(&control, Path::new(OPEN)).map_err(|error| self.failed(TOP, &error))
+    }
+
+    /// Nobody has a stub open any more whose last name is gone.
+    pub(super) fn remove_unnamed(&self, number: u64) {
+        let removed = self.unnamed_directory().and_then(|hidden| {
+            let own = number.to_string();
+            rustix::fs::unlinkat(hidden, own.as_str(), AtFlags::empty()).map_err(failed)
+        });
+        if let Err(error) = removed {
+            let told = format!("inode {number} was deleted and still takes room: {error:?}");
+            self.problems.note(told);
+        }
+    }
+
+    pub(super) fn unlink(&self, parent: u64, name: &OsStr) -> Answer<()> {
+        self.refuse_control(parent, name)?;
+        let directory = self.nodes.directory(parent)?;
+        let named = self.named(&directory, name)?;
+        if !self.hide_if_open(&directory, name, &named)? {
+            rustix::fs::unlinkat(&directory, name, AtFlags::empty()).map_err(failed)?;
+        }
+        self.nodes.remove_name(named.number, parent, name);
+        Ok(())
+    }
+
+    pub(super) fn remove_directory(&self, parent: u64, name: &OsStr) -> Answer<()> {
+        self.refuse_control(parent, name)?;
+        let directory = self.nodes.directory(parent)?;
+        let named = self.named(&directory, name)?;
+        rustix::fs::unlinkat(&directory, name, AtFlags::REMOVEDIR).map_err(failed)?;
+        self.nodes.remove_name(named.number, parent, name);
+        Ok(())
+    }
+
+    fn note_move(&self, named: &Named) -> Answer<()> {
+        match named.is_stub || named.is_directory {
+            true => self.share.note_move().map_err(|error| self.failed(named.number, &error)),
+            false => Ok(()),
+        }
+    }
+
+    pub(super) fn rename(
+        &self,
+        (parent, name): (u64, &OsStr),
+        (new_parent, new_name): (u64, &OsStr),
+        flags: RenameFlags,
+    ) -> Answer<()> {
+        self.refuse_control(parent, name)?;
+        self.refuse_control(new_parent, new_name)?;
+        let (from, to) = (self.nodes.directory(parent)?, self.nodes.directory(new_parent)?);
+        let moved = self.named(&from, name)?;
+        let there = match self.named(&to, new_name) {
+            Ok(there) => Some(there),
+            Err(error) if error.code() == Errno::ENOENT.code() => None,
+            Err(error) => return Err(error),
+        };
+        self.note_move(&moved)?;
+        let kernel = rustix::fs::RenameFlags::from_bits(flags.bits()).ok_or(Errno::EINVAL)?;
+        let exchanges = flags.contains(RenameFlags::RENAME_EXCHANGE);
+        if let Some(there) = &there {
+            let is_kept = flags.contains(RenameFlags::RENAME_NOREPLACE);
+            if exchanges {
+                self.note_move(there)?;
+            } else if !is_kept && there.number != moved.number {
+                self.hide_if_open(&to, new_name, there)?;
+            }
+        }
+        rustix::fs::renameat_with(&from, name, &to, new_name, kernel).map_err(failed)?;
+        let is_same = there.as_ref().is_some_and(|there| there.number == moved.number);
+        if is_same {
+            // Two names of one file: the system leaves both.
+            return Ok(());
+        }
+        self.nodes.remove_name(moved.number, parent, name);
+        if let Some(there) = there {
+            self.nodes.remove_name(there.number, new_parent, new_name);
+            if exchanges {
+                self.nodes.add_name(there.number, parent, name);
+            }
+        }
+        self.nodes.add_name(moved.number, new_parent, new_name);
+        Ok(())
+    }
+
+    pub(super) fn link(&self, number: u64, (parent, name): (u64, &OsStr)) -> Answer<(u64, Status)> {
+        self.refuse_control(parent, name)?;
+        let item = self.item(number)?;
+        let path = below::path_of(item.as_fd());
+        let is_stub = rustix::fs::getxattr(&path, stub::ATTRIBUTE, &mut [0; 0]).is_ok();
+        if is_stub {
+            self.share.note_move().map_err(|error| self.failed(number, &error))?;
+        }
+        let directory = self.nodes.directory(parent)?;
+        let flags = AtFlags::SYMLINK_FOLLOW;
+        rustix::fs::linkat(rustix::fs::CWD, path, &directory, name, flags).map_err(failed)?;
+        self.look_up(parent, name)
+    }
+
+    /// The names in a directory, with numbers and kinds, the directory itself and the one above
+    /// first.
+    pub(super) fn list(&self, number: u64) -> Answer<Vec<Listed>> {
+        let item = self.nodes.item(number)?;
+        let path = below::path_of(item.as_fd());
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let open = rustix::fs::open(path, flags, Mode::empty()).map_err(failed)?;
+        let mut listed = Vec::new();
+        for entry in rustix::fs::Dir::read_from(&open).map_err(failed)? {
+            let entry = entry.map_err(failed)?;
+            let name = entry.file_name().to_bytes();
+            if number == TOP && name == CONTROL.as_bytes() {
+                continue;
+            }
+            let kind = below::kind(entry.file_type().as_raw_mode());
+            listed.push(Listed { name: name.to_vec(), inode: entry.ino(), kind });
+        }
+        Ok(listed)
+    }
+}
+
+/// What has a name.
+struct Named {
+    number: u64,
+    is_stub: bool,
+    is_directory: bool,
+    links: u32,
+}
+
+/// One name of a directory.
+pub struct Listed {
+    /// The name.
+    pub name: Vec<u8>,
+    /// Its inode below.
+    pub inode: u64,
+    /// What it is.
+    pub kind: FileType,
+}
+
+/// The lower number of a device as the kernel packs both into 32 bits.
+fn minor(device: u64) -> u32 {
+    ((device & 0xff) | (device >> 12 & 0xfff00)) as u32
+}

@@ -1,0 +1,144 @@
+//! What is open: ordinary files and stubs.
+//!
+//! One of each inode, however often it is open, so that all who have it open see the same, and so
+//! that the kernel is given one backing file, which it insists on. What it is is found out when it
+//! is opened first: nobody makes a stub of a file that is open, or an ordinary file of a stub.
+
+use fuser::BackingId;
+use onefold_engine::stub::StubFile;
+use std::collections::HashMap;
+use std::fs::File;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+/// What is open of one inode.
+pub struct OpenInode {
+    /// Its number.
+    pub number: u64,
+    /// Its bytes.
+    pub bytes: Bytes,
+    /// What the kernel reads and writes itself.
+    pub backing: OnceLock<Option<BackingId>>,
+    /// Whether its last name is gone, so that it goes when nobody has it open any more.
+    pub is_unnamed: AtomicBool,
+}
+
+/// Where the bytes of a file are.
+pub enum Bytes {
+    /// In the file below.
+    Plain(File),
+    /// There, and in the store.
+    Stub(Box<StubFile>),
+}
+
+/// A file that somebody has opened.
+#[derive(Clone)]
+pub struct Handle {
+    /// The file.
+    pub inode: Arc<OpenInode>,
+    /// Of an ordinary file, opened as was asked for; `None` if the kernel does all itself.
+    pub file: Option<Arc<File>>,
+}
+
+/// All that is open.
+#[derive(Default)]
+pub struct OpenFiles {
+    open: Mutex<Open>,
+}
+
+#[derive(Default)]
+struct Open {
+    last: u64,
+    handles: HashMap<u64, Handle>,
+    inodes: HashMap<u64, (Arc<OpenInode>, u64)>,
+}
+
+impl OpenInode {
+    /// A file that has just been opened.
+    #[must_use]
+    pub fn new(number: u64, bytes: Bytes) -> Self {
+        Self { number, bytes, backing: OnceLock::new(), is_unnamed: AtomicBool::new(false) }
+    }
+
+    /// The file below.
+    #[must_use]
+    pub fn file(&self) -> &File {
+        match &self.bytes {
+            Bytes::Plain(file) => file,
+            Bytes::Stub(stub) => stub.file(),
+        }
+    }
+
+    /// Its stub, if it is one.
+    #[must_use]
+    pub fn stub(&self) -> Option<&StubFile> {
+        match &self.bytes {
+            Bytes::Plain(_) => None,
+            Bytes::Stub(stub) => Some(stub),
+        }
+    }
+
+    /// Its last name is gone.
+    pub fn set_unnamed(&self) {
+        self.is_unnamed.store(true, Ordering::Relaxed);
+    }
+}
+
+impl OpenFiles {
+    fn open(&self) -> MutexGuard<'_, Open> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What is open of an inode; nothing keeps it open but the handles that there are.
+    pub fn inode(&self, number: u64) -> Option<Arc<OpenInode>> {
+        self.open().inodes.get(&number).map(|(inode, _)| Arc::clone(inode))
+    }
+
+    /// A file that somebody has opened.
+    pub fn handle(&self, handle: u64) -> Option<Handle> {
+        self.open().handles.get(&handle).cloned()
+    }
+
+    /// The inode that is open already, or `opened`; it counts as open once more.
+    pub fn enter(&self, opened: OpenInode) -> Arc<OpenInode> {
+        let mut open = self.open();
+        let number = opened.number;
+        let entry = open.inodes.entry(number).or_insert_with(|| (Arc::new(opened), 0));
+        entry.1 += 1;
+        Arc::clone(&entry.0)
+    }
+
+    /// The same if it is open already.
+    pub fn enter_again(&self, number: u64) -> Option<Arc<OpenInode>> {
+        let mut open = self.open();
+        let entry = open.inodes.get_mut(&number)?;
+        entry.1 += 1;
+        Some(Arc::clone(&entry.0))
+    }
+
+    /// A number for a file that was entered.
+    pub fn handle_for(&self, handle: Handle) -> u64 {
+        let mut open = self.open();
+        open.last += 1;
+        let number = open.last;
+        open.handles.insert(number, handle);
+        number
+    }
+
+    /// Nobody has a handle any more; the inode if nobody has it open at all.
+    pub fn close(&self, handle: u64) -> Option<Arc<OpenInode>> {
+        let closed = self.open().handles.remove(&handle)?;
+        self.leave(closed.inode.number)
+    }
+
+    /// It counts as open once less; the inode if nobody has it open at all.
+    pub fn leave(&self, number: u64) -> Option<Arc<OpenInode>> {
+        let mut open = self.open();
+        let entry = open.inodes.get_mut(&number)?;
+        entry.1 -= 1;
+        match entry.1 {
+            0 => open.inodes.remove(&number).map(|(inode, _)| inode),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,84 @@
+//! What is served: the share, the store's trees, what the kernel knows and what is open.
+
+use super::Answer;
+use super::below::{self, Status};
+use super::nodes::Nodes;
+use super::open_files::OpenFiles;
+use crate::problems::Problems;
+use fuser::{Errno, FileAttr, INodeNo};
+use onefold_engine::primary::Share;
+use onefold_engine::primary::share::{OPEN, open_directory};
+use onefold_engine::tree::TreeReader;
+use onefold_types::{Error, ErrorKind, Result};
+use rustix::fs::AtFlags;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+use std::sync::Arc;
+
+/// What answers the kernel's requests.
+pub struct Served {
+    pub(super) share: Share,
+    pub(super) tree: Arc<TreeReader>,
+    pub(super) nodes: Nodes,
+    pub(super) open: OpenFiles,
+    pub(super) problems: Problems,
+    /// Whether new files may be given to whoever asked for them.
+    pub(super) may_give: bool,
+}
+
+impl Served {
+    /// Takes away what was deleted while a mount was killed.
+    pub fn new(share: Share, tree: Arc<TreeReader>, problems: Problems) -> Result<Self> {
+        let top = open_directory(share.directory(), Path::new("."))?;
+        let nodes = Nodes::new(top).map_err(|_| Error::invalid("the share cannot be looked at"))?;
+        clear_unnamed(&share)?;
+        // What a program asks for is masked by what it asked to be masked, and by nothing else.
+        rustix::process::umask(rustix::fs::Mode::empty());
+        let may_give = rustix::process::geteuid().is_root();
+        Ok(Self { share, tree, nodes, open: OpenFiles::default(), problems, may_give })
+    }
+
+    /// What a program hears of an error, which is told in full to whoever has mounted the share.
+    pub(super) fn failed(&self, number: u64, error: &Error) -> Errno {
+        let code = match error.kind() {
+            ErrorKind::NoSpace => return Errno::ENOSPC,
+            ErrorKind::NotPermitted => return Errno::EACCES,
+            ErrorKind::ReadOnly => return Errno::EROFS,
+            ErrorKind::NotFound => return Errno::ENOENT,
+            ErrorKind::Unavailable => Errno::EAGAIN,
+            _ => Errno::EIO,
+        };
+        self.problems.note(format!("inode {number}: {error}"));
+        code
+    }
+
+    /// An item by its number; what is open is found however it was named.
+    pub(super) fn item(&self, number: u64) -> Answer<OwnedFd> {
+        match self.open.inode(number) {
+            Some(open) => open.file().as_fd().try_clone_to_owned().map_err(Errno::from),
+            None => self.nodes.item(number),
+        }
+    }
+
+    /// What the kernel is told of an item.
+    pub(super) fn told(&self, number: u64, status: &Status) -> FileAttr {
+        FileAttr { ino: INodeNo(number), ..status.attributes }
+    }
+
+    pub(super) fn attributes(&self, number: u64) -> Answer<FileAttr> {
+        let item = self.item(number)?;
+        Ok(self.told(number, &below::status_of(item.as_fd())?))
+    }
+}
+
+fn clear_unnamed(share: &Share) -> Result<()> {
+    let hidden = open_directory(share.control()?, Path::new(OPEN))?;
+    let failed = |errno: rustix::io::Errno| Error::io("clearing what was deleted", errno.into());
+    for entry in rustix::fs::Dir::read_from(&hidden).map_err(failed)? {
+        let entry = entry.map_err(failed)?;
+        if !matches!(entry.file_name().to_bytes(), b"." | b"..") {
+            rustix::fs::unlinkat(&hidden, entry.file_name(), AtFlags::empty()).map_err(failed)?;
+        }
+    }
+    Ok(())
+}
