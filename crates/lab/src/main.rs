@@ -85,7 +85,8 @@ struct RunArgs {
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
     /// Where reports go, each in a directory of its own [default: experiments/lookup,
-    /// experiments/restore, experiments/collection or experiments/primary; with --tiny no report is written]
+    /// experiments/restore, experiments/collection or experiments/primary; with --tiny no report is
+    /// written]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
 }

@@ -16,8 +16,8 @@ const AFTER_HELP: &str = "\
 A share is a directory of live files. 'optimize' moves the data of those that nobody changes any
 more into the store, where equal data is kept once; the files stay where they are, with their names,
 sizes, owners and times. Programs read and write them through 'mount', which covers the directory
-itself. Without the mount such a file shows zeros where its data was. 'estimate' says what that would
-give; it reads any directory, changes nothing and needs no store.
+itself. Without the mount such a file shows zeros where its data was. 'estimate' says what that
+would give; it reads any directory, changes nothing and needs no store.
 
 EXAMPLES
   onefold share estimate /srv/files --min-age 30d
@@ -39,7 +39,7 @@ pub struct ShareArguments {
 #[command(disable_help_subcommand = true)]
 enum ShareAction {
     /// Say what deduplicating a directory would cost and give
-    Estimate(estimate::EstimateArguments),
+    Estimate(Box<estimate::EstimateArguments>),
     /// Make a directory a share; nothing in it changes
     Create(creating::CreateArguments),
     /// Show a share's files whole, on the directory itself, until it is unmounted

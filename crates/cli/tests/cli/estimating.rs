@@ -173,7 +173,7 @@ fn nothing_is_changed_and_what_cannot_be_read_is_told() {
     assert_eq!(names.each_ref().map(state), before);
 
     for name in ["data/locked", "data/closed"] {
-        fs::set_permissions(sandbox.path(name), fs::Permissions::from_mode(0)).unwrap();
+        fs::set_permissions(sandbox.path(name), fs::Permissions::from_mode(0o0)).unwrap();
     }
     let data = sandbox.arg("data");
     let mut command = sandbox.command(&["--json", "share", "estimate", &data]);

@@ -8,16 +8,17 @@ use onefold_format::codec::Compression;
 use onefold_types::{Result, limits};
 
 const EXPLANATION: &str = "\
-    The paper's distribution (GFS-Japan-1) reaches from 2 to many thousands of occurrences, and its \
-    middle is tens to hundreds. Few files of a few owners have few copies, so here the middle is \
-    2 to 4. What follows is the same: an index of the chunks that occur often would miss most \
+    The paper's distribution (GFS-Japan-1) reaches from 2 to many thousands of occurrences, and \
+    its middle is tens to hundreds. Few files of a few owners have few copies, so here the middle \
+    is 2 to 4. What follows is the same: an index of the chunks that occur often would miss most \
     of what there is to be found.";
 
 /// The experiment.
 pub const EXPERIMENT: Experiment = Experiment {
     claim: Claim {
         name: "primary-references",
-        claim: "Most duplicate bytes are in chunks that occur few times, and most bytes occur once.",
+        claim: "Most duplicate bytes are in chunks that occur few times, and most bytes occur \
+                once.",
         items: "S4.3, S4.4",
         tolerance: "At 64 KiB chunks that occur more than 32 times have less than a quarter of the \
                     duplicate bytes; more than half of the bytes are in chunks that occur once.",
