@@ -6,8 +6,8 @@
 //! their counts. Where all values are equally likely, as in what is compressed or encrypted
 //! already, that is as small as chance makes it; text, programs and tables are far above.
 //!
-//! The product does not ask it: trying every frame was found to cost little more than looking
-//! (experiments/primary). The laboratory measures that.
+//! It is asked where `zstd,LEVEL,selective` is chosen, and not otherwise: trying every frame was
+//! found to cost little more than looking on ordinary data (experiments/primary).
 //!
 //! ```text
 //! frame    [strip]......[strip]......[strip]......[strip]      strips of 256 bytes, 16 of them
