@@ -15,6 +15,7 @@
 //! | [`restore`] | the way back, to files or to a stream |
 //! | [`collection`] | garbage collection: mark, select, copy, settle, delete |
 //! | [`check`], [`difference`], [`find`], [`retention`], [`synthesis`], [`statistics`] | the rest |
+//! | [`primary`] | shares: files of a live directory that keep their data in the store |
 //! | [`memory`], [`job`], [`environment`] | what all of them share |
 //!
 //! # Durability

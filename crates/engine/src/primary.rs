@@ -13,6 +13,7 @@
 //! | [`optimize`] | the job: a manifest of the cold files, and stubs where their data was |
 //! | [`emptying`] | one file becomes a stub, so that a crash at any step leaves it whole |
 //! | [`crawl`] | all files of a share below its mount, one after the other |
+//! | [`estimate`] | what making a directory a share would cost and give |
 //! | [`rehydrate`] | the way back: stubs become ordinary files |
 //! | [`repair`] | copies of stubs that were made without the mount |
 //! | [`status`] | what is optimised, saved, recalled |
@@ -23,6 +24,7 @@
 
 pub mod crawl;
 pub mod emptying;
+pub mod estimate;
 pub mod optimize;
 pub mod rehydrate;
 pub mod repair;

@@ -464,7 +464,7 @@ fn configuration_of(
             regression_depth: options.chunker.regression_depth,
             tar_aware: options.tar_aware,
         },
-        compression: options.compression.to_string(),
+        compression: options.compression.of_store().to_string(),
         container_size_bytes: options.container_size_bytes,
         authenticity: String::new(),
     };

@@ -22,6 +22,8 @@ pub mod stub_file;
 
 pub use stub_file::StubFile;
 
+/// What is Onefold's in the directory of a share.
+pub const CONTROL: &str = ".onefold-share";
 /// The attribute of a file that is a stub.
 pub const ATTRIBUTE: &str = "user.onefold.stub";
 /// More than any stub takes.

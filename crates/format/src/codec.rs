@@ -56,6 +56,9 @@ pub enum Compression {
     None,
     /// Zstandard at a level from -7 to 22.
     Zstd(i32),
+    /// The same, but for frames of which a look says that they are not worth it. Who makes frames
+    /// looks; a store's configuration never says so (see [`Compression::of_store`]).
+    SelectiveZstd(i32),
     /// LZ4.
     Lz4,
 }
@@ -67,23 +70,43 @@ impl Default for Compression {
     }
 }
 
+impl Compression {
+    /// What a store's configuration says: to be selective is for whoever makes frames, and older
+    /// versions would not know the name.
+    #[must_use]
+    pub fn of_store(self) -> Self {
+        match self {
+            Self::SelectiveZstd(level) => Self::Zstd(level),
+            other => other,
+        }
+    }
+}
+
 impl FromStr for Compression {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self> {
         let wrong = || {
             Error::invalid(format!(
-                "'{text}' is not a compression: use none, lz4, zstd or zstd,LEVEL with LEVEL \
-                 from -7 to 22"
+                "'{text}' is not a compression: use none, lz4, zstd, zstd,LEVEL or \
+                 zstd,LEVEL,selective with LEVEL from -7 to 22"
             ))
         };
         match text.split_once(',') {
             None if text == "none" => Ok(Self::None),
             None if text == "lz4" => Ok(Self::Lz4),
             None if text == "zstd" => Ok(Self::default()),
-            Some(("zstd", level)) => {
+            Some(("zstd", rest)) => {
+                let (level, is_selective) = match rest.strip_suffix(",selective") {
+                    Some(level) => (level, true),
+                    None => (rest, false),
+                };
                 let level = level.parse().map_err(|_| wrong())?;
-                if (-7..=22).contains(&level) { Ok(Self::Zstd(level)) } else { Err(wrong()) }
+                match ((-7..=22).contains(&level), is_selective) {
+                    (true, false) => Ok(Self::Zstd(level)),
+                    (true, true) => Ok(Self::SelectiveZstd(level)),
+                    (false, _) => Err(wrong()),
+                }
             }
             _ => Err(wrong()),
         }
@@ -96,6 +119,7 @@ impl fmt::Display for Compression {
             Self::None => f.write_str("none"),
             Self::Lz4 => f.write_str("lz4"),
             Self::Zstd(level) => write!(f, "zstd,{level}"),
+            Self::SelectiveZstd(level) => write!(f, "zstd,{level},selective"),
         }
     }
 }
@@ -112,7 +136,7 @@ impl Compressor {
     /// A compressor for `compression`.
     pub fn new(compression: Compression) -> Result<Self> {
         let zstd = match compression {
-            Compression::Zstd(level) => {
+            Compression::Zstd(level) | Compression::SelectiveZstd(level) => {
                 let mut zstd = zstd::bulk::Compressor::new(level)
                     .map_err(|cause| Error::io("setting up compression", cause))?;
                 // The sizes stand in the frame table and the seal is the checksum.
@@ -134,7 +158,7 @@ impl Compressor {
     pub fn compress(&mut self, plain: &[u8], coded: &mut Vec<u8>) -> Result<Codec> {
         let worth_bytes = plain.len() - plain.len() / 32;
         let (codec, written) = match (&self.compression, &mut self.zstd) {
-            (Compression::Zstd(_), Some(zstd)) => {
+            (Compression::Zstd(_) | Compression::SelectiveZstd(_), Some(zstd)) => {
                 let scratch =
                     at_least(&mut self.scratch, zstd::zstd_safe::compress_bound(plain.len()));
                 let written = zstd
@@ -266,9 +290,14 @@ mod tests {
 
     #[test]
     fn impossible_levels_are_refused() {
-        for text in ["zstd,23", "zstd,-8", "zstd,", "gzip", "", "lz4,3"] {
+        let others = ["zstd,selective", "zstd,23,selective", "lz4,selective", "zstd,2,selective,"];
+        for text in ["zstd,23", "zstd,-8", "zstd,", "gzip", "", "lz4,3"].into_iter().chain(others) {
             assert!(text.parse::<Compression>().is_err(), "{text}");
         }
         assert_eq!("zstd,19".parse::<Compression>().unwrap().to_string(), "zstd,19");
+        let selective: Compression = "zstd,9,selective".parse().unwrap();
+        assert_eq!(selective, Compression::SelectiveZstd(9));
+        let of_store = selective.of_store().to_string();
+        assert_eq!((selective.to_string(), of_store), ("zstd,9,selective".into(), "zstd,9".into()));
     }
 }

@@ -30,8 +30,20 @@ pub struct ShareDescription {
     pub share: ShareId,
     /// The store that holds its data.
     pub store: StoreId,
+    /// The directory that this lies in: a copy of it elsewhere is no share.
+    pub place: SharePlace,
     /// What is optimised.
     pub policy: SharePolicy,
+}
+
+/// What tells a directory from its copies.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SharePlace {
+    /// Its inode.
+    pub inode: u64,
+    /// When it was made, in nanoseconds since 1970; 0: the file system does not say.
+    pub made_ns: i64,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -40,6 +52,7 @@ struct Written {
     version: u32,
     share: String,
     store: String,
+    place: SharePlace,
     policy: SharePolicy,
 }
 
@@ -55,6 +68,7 @@ impl ShareDescription {
             version: SHARE_VERSION,
             share: self.share.to_string(),
             store: self.store.to_string(),
+            place: self.place,
             policy: self.policy.clone(),
         };
         serde_json::to_vec_pretty(&written).map_err(|error| Error::invalid(error.to_string()))
@@ -76,6 +90,7 @@ impl ShareDescription {
         Ok(Self {
             share: written.share.parse()?,
             store: written.store.parse()?,
+            place: written.place,
             policy: written.policy,
         })
     }
@@ -90,7 +105,8 @@ mod tests {
         let policy =
             SharePolicy { age_min_seconds: 5, size_min_bytes: 6, excludes: vec!["*.tmp".into()] };
         let (share, store) = (ShareId([1; 16]), StoreId([2; 16]));
-        let description = ShareDescription { share, store, policy };
+        let place = SharePlace { inode: 8, made_ns: -9 };
+        let description = ShareDescription { share, store, place, policy };
         let text = description.encode().unwrap();
         assert_eq!(ShareDescription::decode(&text).unwrap(), description);
         let text = String::from_utf8(text).unwrap();

@@ -20,7 +20,7 @@ use onefold_format::record::{
     Mark, Note, Outcome, Plan, RECORD_VERSION, SnapshotKind, SnapshotRecord, Summary, Sweep,
     Tombstone,
 };
-use onefold_format::share::{ShareDescription, SharePolicy};
+use onefold_format::share::{ShareDescription, SharePlace, SharePolicy};
 use onefold_format::stub::{self, Stub, StubOwner};
 use onefold_format::{FORMAT_VERSION, metadata_pack};
 use onefold_types::{
@@ -516,7 +516,9 @@ fn stubs_and_shares_are_frozen() {
         size_min_bytes: 32_768,
         excludes: vec!["*.iso".into()],
     };
-    let share = ShareDescription { share: ShareId(id(5)), store: StoreId(id(6)), policy };
+    let place = SharePlace { inode: 7, made_ns: 1_790_000_000_000_000_008 };
+    let (share, store) = (ShareId(id(5)), StoreId(id(6)));
+    let share = ShareDescription { share, store, place, policy };
     let bytes = check("share.json", &share.encode().unwrap());
     assert_eq!(ShareDescription::decode(&bytes).unwrap(), share);
 }

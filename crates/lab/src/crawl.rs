@@ -15,6 +15,7 @@ use crate::source::fsl::{Chunking, File, FslChunk, HashMethod, Header, Version, 
 use crate::source::tree;
 use onefold_chunking::{Chunker, ChunkerKind, ChunkerParameters};
 use onefold_crypto::{Fingerprinter, HashKind};
+use onefold_engine::primary::estimate::kind::kind_of;
 use onefold_format::codec::{Compression, Compressor};
 use onefold_types::environment::Clock;
 use onefold_types::error::Context;
@@ -221,7 +222,7 @@ impl<'a> Scanner<'a> {
             let digest = self.names.node(part.as_bytes()).to_string();
             name.push_str(digest.get(..16).unwrap_or_default());
         }
-        if let Some(kind) = analysis::kind_of(path.as_os_str().as_bytes()) {
+        if let Some(kind) = kind_of(path.as_os_str().as_bytes()) {
             name.push('.');
             name.push_str(&kind);
         }

@@ -21,6 +21,8 @@ mod generations_restore;
 mod lookup_devices;
 mod partition_savings;
 mod primary_index;
+mod primary_references;
+mod primary_savings;
 mod ratio_curves;
 mod reconciliation;
 mod regression_chunking;
@@ -28,6 +30,7 @@ mod restore_devices;
 mod rewrite_grid;
 mod ring_sweep;
 mod sampled;
+mod selective_compression;
 mod signature_index;
 mod sweep;
 mod threshold_sweep;
@@ -73,7 +76,7 @@ pub struct Experiment {
 
 impl Experiment {
     /// Every experiment.
-    pub const ALL: [Self; 28] = [
+    pub const ALL: [Self; 31] = [
         lookup_devices::EXPERIMENT,
         ring_sweep::EXPERIMENT,
         bucket_threshold_sweep::EXPERIMENT,
@@ -102,6 +105,16 @@ impl Experiment {
         reconciliation::EXPERIMENT,
         regression_chunking::EXPERIMENT,
         primary_index::EXPERIMENT,
+        primary_savings::EXPERIMENT,
+        primary_references::EXPERIMENT,
+        selective_compression::EXPERIMENT,
+    ];
+
+    /// Those about files in use.
+    const PRIMARY: [Self; 3] = [
+        primary_savings::EXPERIMENT,
+        primary_references::EXPERIMENT,
+        selective_compression::EXPERIMENT,
     ];
 
     /// Those about collecting garbage.
@@ -115,8 +128,8 @@ impl Experiment {
         gc_locality::EXPERIMENT,
     ];
 
-    /// Those about primary deduplication.
-    const PRIMARY: [Self; 4] = [
+    /// Those about dividing files in use, and indexing them.
+    const PARTITIONS: [Self; 4] = [
         partition_savings::EXPERIMENT,
         reconciliation::EXPERIMENT,
         regression_chunking::EXPERIMENT,
@@ -143,6 +156,8 @@ impl Experiment {
         } else if Self::COLLECTION.iter().any(is_named) {
             "experiments/collection"
         } else if Self::PRIMARY.iter().any(is_named) {
+            "experiments/primary"
+        } else if Self::PARTITIONS.iter().any(is_named) {
             "experiments/primary-partitions"
         } else {
             "experiments/lookup"

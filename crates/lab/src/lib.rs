@@ -9,7 +9,7 @@
 //! | `single` | chunks without bytes, for the product's machine of a stream |
 //! | [`rewriting`] | rewriting and restoring on modelled containers |
 //! | [`collection`] | whole collections and restores of real stores in memory, on modelled devices |
-//! | [`primary`] | data sets as files with chunks: divided, indexed, reconciled |
+//! | [`primary`] | files in use: estimated, divided, indexed, reconciled |
 //! | [`device`] | latencies, measured or published, and the virtual clock |
 //! | [`latency`] | any store on a modelled device, on a virtual clock |
 //! | [`workload`], [`experiment`] | the papers' claims, run again |

@@ -81,11 +81,12 @@ struct RunArgs {
     #[arg(long, conflicts_with = "data")]
     tiny: bool,
     /// Real data: a directory with one directory, or (rewriting and restoring) one trace
-    /// (.hash.anon), for each version, or (primary deduplication) one directory for each data set
+    /// (.hash.anon), for each version, or (primary deduplication) one directory for each data set,
+    /// or one of any form
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
     /// Where reports go, each in a directory of its own [default: experiments/lookup,
-    /// experiments/restore, experiments/collection or experiments/primary-partitions; with --tiny
+    /// experiments/restore, experiments/collection or experiments/primary*; with --tiny
     /// no report is written]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
@@ -237,7 +238,7 @@ fn show(report: &Report) {
 fn analyse(traces: &[PathBuf]) -> Result<String> {
     let mut analysis = Analysis::default();
     analysis.add_all(traces)?;
-    if analysis.total.chunks == 0 {
+    if analysis.total().chunks == 0 {
         return Err(Error::invalid("the traces hold no chunks"));
     }
     Ok(analysis.to_string())

@@ -1,6 +1,7 @@
-//! Primary deduplication: data sets as files with their chunks, divided and reconciled.
+//! Primary deduplication: files in use, real or made up, estimated, divided and reconciled.
 
 pub mod dataset;
+pub mod file_server;
 pub mod index;
 pub mod logs;
 mod synthetic;

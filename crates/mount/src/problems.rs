@@ -19,12 +19,12 @@ impl Problems {
         Self { tell, told: Mutex::default() }
     }
 
-    /// Tells a problem, unless it was told before.
-    pub fn note(&self, problem: String) {
+    /// Tells a problem, unless it was told before; whether it was not.
+    pub fn note(&self, problem: String) -> bool {
         {
             let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
             if told.contains(&problem) {
-                return;
+                return false;
             }
             if told.len() < REMEMBERED_MAX {
                 told.insert(problem.clone());
@@ -32,5 +32,6 @@ impl Problems {
         }
         // Whoever hears it may be slow.
         (self.tell)(&problem);
+        true
     }
 }

@@ -95,7 +95,9 @@ fn known(snapshots: &[Snapshot]) -> Vec<Known> {
 /// The snapshots that are shown; tells of records that cannot be read.
 fn list(repository: &Repository, select: &Select, problems: &Problems) -> Result<Vec<Snapshot>> {
     let mut list = SnapshotList::load(repository)?;
-    list.problems.drain(..).for_each(|problem| problems.note(problem));
+    for problem in list.problems.drain(..) {
+        problems.note(problem);
+    }
     list.snapshots.retain(|one| !one.hidden && !one.is_manifest() && select(one));
     Ok(list.snapshots)
 }

@@ -25,6 +25,7 @@
 //! | [`rewrite`] | which duplicates are stored again | FAST'19 |
 //! | [`retention`] | which snapshots are kept | the `keep` rules of restic's `forget` |
 //! | [`selection`] | which snapshot a reference means | the reference forms of restic |
+//! | [`selective_compression`] | which frames are worth compressing | ATC'12 |
 //! | [`tag_list`] | whether a snapshot carries the tags that these two ask for | comma lists, as in restic |
 
 #![forbid(unsafe_code)]
@@ -43,6 +44,7 @@ pub mod restore_plan;
 pub mod retention;
 pub mod rewrite;
 pub mod selection;
+pub mod selective_compression;
 pub mod signature_table;
 mod slot_table;
 pub mod stream;

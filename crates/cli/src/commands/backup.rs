@@ -76,7 +76,7 @@ pub struct BackupArguments {
     /// Only say what would be saved
     #[arg(help_heading = "How", short = 'n', long)]
     dry_run: bool,
-    /// none, lz4, zstd or zstd,LEVEL, instead of the store's choice
+    /// none, lz4, zstd, zstd,LEVEL or zstd,LEVEL,selective, instead of the store's choice
     #[arg(help_heading = "How", long, value_name = "METHOD")]
     compression: Option<Compression>,
     /// Sources saved at the same time, at most 256, and no more than the memory limit allows: 20

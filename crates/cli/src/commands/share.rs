@@ -1,6 +1,7 @@
 //! `share`: directories whose files are deduplicated where they are.
 
 mod creating;
+mod estimate;
 mod job;
 mod mounting;
 mod status;
@@ -15,9 +16,11 @@ const AFTER_HELP: &str = "\
 A share is a directory of live files. 'optimize' moves the data of those that nobody changes any
 more into the store, where equal data is kept once; the files stay where they are, with their names,
 sizes, owners and times. Programs read and write them through 'mount', which covers the directory
-itself. Without the mount such a file shows zeros where its data was.
+itself. Without the mount such a file shows zeros where its data was. 'estimate' says what that
+would give; it reads any directory, changes nothing and needs no store.
 
 EXAMPLES
+  onefold share estimate /srv/files --min-age 30d
   onefold share create --min-age 30d /srv/files
   onefold share mount /srv/files &
   onefold share optimize /srv/files
@@ -35,6 +38,8 @@ pub struct ShareArguments {
 #[derive(Subcommand, Debug)]
 #[command(disable_help_subcommand = true)]
 enum ShareAction {
+    /// Say what deduplicating a directory would cost and give
+    Estimate(Box<estimate::EstimateArguments>),
     /// Make a directory a share; nothing in it changes
     Create(creating::CreateArguments),
     /// Show a share's files whole, on the directory itself, until it is unmounted
@@ -63,6 +68,7 @@ struct DirectoryArgument {
 /// Runs the command.
 pub fn run(context: &Context, arguments: &ShareArguments) -> Result<Outcome> {
     match &arguments.action {
+        ShareAction::Estimate(arguments) => estimate::run(context, arguments),
         ShareAction::Create(arguments) => creating::create(context, arguments),
         ShareAction::Mount(arguments) => mounting::mount(context, arguments),
         ShareAction::Unmount(arguments) => mounting::unmount(context, &arguments.directory),

@@ -46,7 +46,7 @@ fn r88_what_has_no_bound_or_no_sense_is_refused() {
 
 /// Waits until the program has a handler for SIGTERM: before, it simply dies of it. (SIGINT may be
 /// ignored, as a shell has it for what it starts in the background, and then stays so.)
-fn until_it_hears(child: &Child) {
+pub fn until_it_hears(child: &Child) {
     let begun = Instant::now();
     while begun.elapsed() < Duration::from_secs(60) {
         let status = std::fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap();
@@ -60,7 +60,7 @@ fn until_it_hears(child: &Child) {
 }
 
 /// The most memory that a command has held, in bytes; it must succeed.
-fn peak_bytes(mut command: Command) -> u64 {
+pub fn peak_bytes(mut command: Command) -> u64 {
     let mut child = command.stdout(Stdio::null()).spawn().unwrap();
     let status = format!("/proc/{}/status", child.id());
     let mut peak = 0;

@@ -131,3 +131,21 @@ fn every_chunker_and_hash_can_be_chosen() {
         assert!(!sandbox.path("store").exists());
     }
 }
+
+#[test]
+fn selective_compression_is_a_choice_of_backups_and_loses_nothing() {
+    let sandbox = Sandbox::empty().with_password(false);
+    let init = ["--json", "init", "--encryption", "none", "--compression", "zstd,2,selective"];
+    let made = sandbox.run(&init).expect(0);
+    assert_eq!(made.message("initialized")["compression"], "zstd,2");
+    let noise = crate::collecting::random_bytes(1, 100_000);
+    let twice = [&noise[..], &noise].concat();
+    sandbox.write("source/twice", &twice);
+    sandbox.write("source/text", "a line of text\n".repeat(20_000).as_bytes());
+    sandbox.backup(&["--compression", "zstd,2,selective"]);
+    sandbox.run(&["check", "--read-data"]).expect(0);
+    let target = sandbox.arg("out");
+    sandbox.run(&["restore", "latest", "--target", &target]).expect(0);
+    let restored = sandbox.path("out").join(sandbox.arg("source/twice").trim_start_matches('/'));
+    assert!(crate::support::holds(&restored, &twice));
+}

@@ -153,6 +153,7 @@ fn every_field_that_is_printed_is_documented() {
         vec!["copy-snapshot", "latest"],
         vec!["synthesize", &place],
         vec!["hold", "latest"],
+        vec!["share", "estimate", &source],
         vec!["release", "latest"],
         vec!["forget", "--keep-last", "2", "--dry-run"],
         vec!["forget", &first],

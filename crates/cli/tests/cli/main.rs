@@ -7,6 +7,7 @@
 //! | [`bounds`] | options without sense or bound, signals, output that nobody takes |
 //! | [`checking`] | what a check says of damage, and how samples go round |
 //! | [`json`] | what programs may rely on |
+//! | [`estimating`] | what sharing a directory would give |
 //! | [`sources`] | missing sources, lists, patterns, the store among them |
 //! | [`streams`] | standard input and commands |
 //! | [`forgetting`] | policies, refusals, and the way back |
@@ -28,6 +29,7 @@
 mod bounds;
 mod checking;
 mod collecting;
+mod estimating;
 mod exit_codes;
 mod first_use;
 mod fixtures;

@@ -8,6 +8,7 @@ use super::verify;
 use onefold_crypto::{Fingerprinter, ObjectSealer, TAG_BYTES};
 use onefold_format::codec::{Codec, Compression, Compressor, Decompressor};
 use onefold_format::container::ChunkDescriptor;
+use onefold_policy::selective_compression::is_worth_compressing;
 use onefold_types::{Error, Fingerprint, Level, Result};
 
 /// A chunk in a frame that is being filled.
@@ -65,13 +66,19 @@ pub struct CodedFrame {
 /// Seals frames; one for each thread, because it keeps working memory.
 pub struct FrameSealer {
     compressor: Compressor,
+    /// Whether frames are looked at before they are compressed.
+    is_selective: bool,
     opener: FrameOpener,
 }
 
 impl FrameSealer {
     /// A sealer that compresses as told.
     pub fn new(compression: Compression) -> Result<Self> {
-        Ok(Self { compressor: Compressor::new(compression)?, opener: FrameOpener::new()? })
+        Ok(Self {
+            compressor: Compressor::new(compression)?,
+            is_selective: matches!(compression, Compression::SelectiveZstd(_)),
+            opener: FrameOpener::new()?,
+        })
     }
 
     /// Compresses and seals `frame` as frame `number`, then decodes it again and compares.
@@ -84,7 +91,12 @@ impl FrameSealer {
     ) -> Result<SealedFrame> {
         let PlainFrame { bytes: mut plain, chunks } = frame;
         let mut bytes = Vec::new();
-        let codec = self.compressor.compress(&plain, &mut bytes)?;
+        let codec = if self.is_selective && !is_worth_compressing(&plain) {
+            bytes.extend_from_slice(&plain);
+            Codec::Raw
+        } else {
+            self.compressor.compress(&plain, &mut bytes)?
+        };
         sealer.seal(number, &mut bytes, 0)?;
         let plain_length = plain.len();
         let again = self.opener.open_apart(&bytes, number, codec, plain_length, sealer)?;
@@ -199,7 +211,8 @@ mod tests {
         let key = MasterKey::from_bytes([1; 32]);
         let fingerprinter = Fingerprinter::new(HashKind::Blake3, Some(&key));
         let sealer = Vault::new(Some(&key)).object(Purpose::Container, &[2; 16]).unwrap();
-        for compression in [Compression::None, Compression::Lz4, Compression::Zstd(3)] {
+        let zstd = [Compression::Zstd(3), Compression::SelectiveZstd(3)];
+        for compression in [Compression::None, Compression::Lz4].into_iter().chain(zstd) {
             let plain = frame(&fingerprinter);
             let expected = plain.bytes.clone();
             let mut sealed = FrameSealer::new(compression)
@@ -210,6 +223,33 @@ mod tests {
             let length = expected.len();
             let opened = opener.open(&mut sealed.bytes, 7, sealed.codec, length, &sealer).unwrap();
             assert_eq!(opened, expected);
+        }
+    }
+
+    #[test]
+    fn a_frame_that_is_not_worth_it_is_raw_though_it_would_shrink() {
+        use onefold_types::environment::{Randomness, SeededRandomness};
+        let fingerprinter = Fingerprinter::new(HashKind::Blake3, None);
+        let sealer = Vault::new(None).object(Purpose::Container, &[2; 16]).unwrap();
+        // Noise twice: a compressor finds the second one, a look does not.
+        let mut bytes = vec![0; 60_000];
+        SeededRandomness::new(1).fill(&mut bytes);
+        let twice = [&bytes[..], &bytes].concat();
+        let even = vec![7; 120_000];
+        for (bytes, compression, expected) in [
+            (&twice, Compression::Zstd(2), Codec::Zstd),
+            (&twice, Compression::SelectiveZstd(2), Codec::Raw),
+            (&even, Compression::SelectiveZstd(2), Codec::Zstd),
+        ] {
+            let (fingerprint, length) = (fingerprinter.data(bytes), bytes.len() as u32);
+            let chunks = vec![FrameChunk { fingerprint, length, level: Level(0) }];
+            let frame = PlainFrame { bytes: bytes.clone(), chunks };
+            let mut frames = FrameSealer::new(compression).unwrap();
+            let mut sealed = frames.seal(frame, 0, &sealer, &fingerprinter).unwrap();
+            assert_eq!(sealed.codec, expected, "{compression}");
+            let mut opener = FrameOpener::new().unwrap();
+            let opened = opener.open(&mut sealed.bytes, 0, sealed.codec, bytes.len(), &sealer);
+            assert_eq!(opened.unwrap(), bytes);
         }
     }
 

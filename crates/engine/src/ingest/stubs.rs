@@ -66,12 +66,14 @@ impl Walk<'_> {
         name: &OsStr,
         entry: &Entry,
     ) -> Result<Option<Stub>> {
-        let Some(value) = stub::value_at(&by_handle(directory, name))? else { return Ok(None) };
+        let value = stub::value_at(&by_handle(directory, name));
+        let value = value.map_err(|error| error.with_kind(ErrorKind::Source))?;
+        let Some(value) = value else { return Ok(None) };
         let opened = stub::open(self.context.repository, entry.inode, &value);
-        let (_, mut stub) = opened.map_err(|error| match error.is_lost() {
+        let (_, mut stub) = opened.map_err(|error| match error.kind() {
             // Of this file, and not of the store.
-            true => error.with_kind(ErrorKind::Source),
-            false => error,
+            ErrorKind::Damaged | ErrorKind::NewerFormat => error.with_kind(ErrorKind::Source),
+            _ => error,
         })?;
         stub.valid = stub.valid.min(entry.size);
         Ok(Some(stub))

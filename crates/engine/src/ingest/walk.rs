@@ -18,6 +18,7 @@ use super::stubs::by_handle;
 use crate::environment::open_files_max;
 use crate::job::Job;
 use crate::repository::Repository;
+use crate::stub;
 use crate::tree::tree_reader::DirectoryCursor;
 use crate::tree::{TreeReader, path};
 use crossbeam_channel::{Receiver, Sender, bounded};
@@ -299,6 +300,12 @@ impl<'a> Walk<'a> {
             self.left_out.large_files += 1;
             self.left_out.large_bytes += entry.size;
             self.context.job.observer.item(&path::display(tree_path), "excluded");
+            return Ok(());
+        }
+        if is_directory && name == stub::CONTROL && selection.cold.is_none() {
+            // A copy of it would make a second share of a restored directory.
+            let what = "left out: it belongs to the share";
+            self.context.job.observer.item(&path::display(tree_path), what);
             return Ok(());
         }
         if is_directory && selection.store == Some((stat.st_dev, stat.st_ino)) {

@@ -31,6 +31,7 @@ use onefold_types::{Error, Result, ShareId, limits};
 use rustix::fs::{
     FallocateFlags, Mode, OFlags, ResolveFlags, Timespec, Timestamps, UTIME_OMIT, XattrFlags,
 };
+use rustix::io::Errno;
 use std::ffi::OsStr;
 use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
@@ -41,6 +42,10 @@ use std::sync::Arc;
 
 /// What is compared at once.
 const COMPARED_BYTES: usize = limits::MIB;
+/// The attribute of what a program may do whoever runs it.
+const CAPABILITIES: &str = "security.capability";
+/// More than that takes.
+const CAPABILITIES_MAX_BYTES: usize = 64;
 /// Of the bytes that a file system counts blocks in.
 pub const BLOCK_BYTES: u64 = 512;
 
@@ -111,8 +116,8 @@ pub fn prepare(
     let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let file = match rustix::fs::openat(directory, &*stored.name, flags, Mode::empty()) {
         Ok(file) => File::from(file),
-        Err(rustix::io::Errno::NOENT) => return left(Left::Changed, true),
-        Err(rustix::io::Errno::TXTBSY | rustix::io::Errno::WOULDBLOCK) => {
+        Err(Errno::NOENT) => return left(Left::Changed, true),
+        Err(Errno::TXTBSY | Errno::WOULDBLOCK) => {
             return left(Left::Open, true);
         }
         Err(errno) => return Err(Error::io("opening it", errno.into())),
@@ -250,8 +255,10 @@ fn finish(
 ) -> Result<()> {
     let inode = file.metadata().context(|| "its status")?.ino();
     let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+    let privileges = Privileges::of(file)?;
     rustix::fs::fallocate(file, flags, 0, stub.size)
         .map_err(|errno| Error::io("taking the data out of it", errno.into()))?;
+    privileges.put_back(file)?;
     put_back(file, modified)?;
     let mut done = stub.clone();
     done.are_times_pending = false;
@@ -276,6 +283,41 @@ pub fn go_on(repository: &Repository, share: &Share) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// What the system takes from a file whose data is changed, whoever does it.
+pub struct Privileges {
+    mode: Mode,
+    capabilities: Option<Vec<u8>>,
+}
+
+impl Privileges {
+    /// As they are.
+    pub fn of(file: &File) -> Result<Self> {
+        let mode = Mode::from_raw_mode(file.metadata().context(|| "its status")?.mode() & 0o7777);
+        let mut value = vec![0; CAPABILITIES_MAX_BYTES];
+        let capabilities = match rustix::fs::fgetxattr(file, CAPABILITIES, &mut value[..]) {
+            Ok(length) => {
+                value.truncate(length);
+                Some(value)
+            }
+            Err(_) => None,
+        };
+        Ok(Self { mode, capabilities })
+    }
+
+    /// As they were.
+    pub fn put_back(&self, file: &File) -> Result<()> {
+        let failed = |errno: Errno| Error::io("putting its privileges back", errno.into());
+        if file.metadata().context(|| "its status")?.mode() & 0o7777 != self.mode.as_raw_mode() {
+            rustix::fs::fchmod(file, self.mode).map_err(failed)?;
+        }
+        match &self.capabilities {
+            Some(value) => rustix::fs::fsetxattr(file, CAPABILITIES, value, XattrFlags::empty())
+                .map_err(failed),
+            None => Ok(()),
+        }
+    }
 }
 
 /// Puts back when the file had been changed last.

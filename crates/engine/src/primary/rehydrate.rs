@@ -6,7 +6,7 @@
 //! of it takes, if the store is on the same disk.
 
 use super::crawl::{self, Met};
-use super::emptying;
+use super::emptying::{self, Privileges};
 use super::optimize::{self, OptimizeOptions};
 use super::share::Share;
 use crate::ingest::stubs::by_handle;
@@ -24,6 +24,9 @@ use std::ffi::OsStr;
 use std::fs::File;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
+
+/// What a collection needs on a full disk.
+const KEPT_FREE_BYTES: u64 = 16 << 20;
 
 /// What a run did.
 #[derive(Clone, Copy, Debug, Default)]
@@ -137,9 +140,35 @@ fn bring_back(tree: &Arc<TreeReader>, met: &Met<'_>) -> Result<Option<bool>> {
     let stat = rustix::fs::fstat(&file).map_err(|errno| Error::io("its status", errno.into()))?;
     let state = crate::ingest::attributes::entry_of(Vec::new(), &stat);
     stub.settle_length()?;
+    refuse_without_room(&file, &stub)?;
     let modified = stub.begin_bringing_back(state.modified)?;
-    stub.recall(0..u64::MAX)?;
+    let privileges = Privileges::of(&file)?;
+    let recalled = stub.recall(0..u64::MAX);
+    // Also of a file that only a part of came back of.
+    privileges.put_back(&file)?;
     emptying::put_back(&file, modified)?;
+    recalled?;
     stub.end_if_recalled()?;
     Ok(Some(true))
+}
+
+/// Refuses to fill the disk: the store may be on it, and a collection needs some room.
+fn refuse_without_room(file: &File, stub: &StubFile) -> Result<()> {
+    let room = rustix::fs::fstatvfs(file).map_err(|errno| Error::io("its disk", errno.into()))?;
+    let free = room.f_bavail.saturating_mul(room.f_frsize);
+    let known = stub.stub();
+    let coming = known.not_recalled().map(|granule| known.range_of(granule));
+    let wanted: u64 = coming.map(|range| range.end - range.start).sum();
+    match free < wanted.saturating_add(KEPT_FREE_BYTES) {
+        true => Err(Error::new(
+            ErrorKind::NoSpace,
+            format!(
+                "its data takes {} KiB, and the disk has {} KiB free, some of which a collection \
+                 needs",
+                wanted / 1024,
+                free / 1024
+            ),
+        )),
+        false => Ok(()),
+    }
 }

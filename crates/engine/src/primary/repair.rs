@@ -5,7 +5,7 @@
 //! So it becomes an ordinary file, and a later run of the job takes it as any other.
 
 use super::crawl::{self, Met};
-use super::emptying;
+use super::emptying::{self, Privileges};
 use super::share::Share;
 use crate::ingest::attributes;
 use crate::ingest::stubs::by_handle;
@@ -75,7 +75,9 @@ fn bring_back(tree: &Arc<TreeReader>, met: &Met<'_>) -> Result<bool> {
     let again = file.try_clone().context(|| "opening it again")?;
     let Some(stub) = StubFile::open_copied(tree, again)? else { return Ok(false) };
     let modified = stub.begin_bringing_back(modified)?;
+    let privileges = Privileges::of(&file)?;
     stub.recall(0..u64::MAX)?;
+    privileges.put_back(&file)?;
     emptying::put_back(&file, modified)?;
     stub.end_if_recalled()?;
     Ok(true)

@@ -18,21 +18,19 @@
 //! files are guarded by leases, manifests by the order of [`super::optimize`].
 
 use crate::repository::Repository;
-use onefold_format::share::{DESCRIPTION_MAX_BYTES, ShareDescription, SharePolicy};
+use onefold_format::share::{DESCRIPTION_MAX_BYTES, ShareDescription, SharePlace, SharePolicy};
 use onefold_types::error::Context;
 use onefold_types::{Error, ErrorKind, Result, ShareId, StoreId};
-use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags};
+use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags, StatxFlags};
 use rustix::io::Errno;
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{Read, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-/// What is Onefold's in the directory.
-pub const CONTROL: &str = ".onefold-share";
+pub use crate::stub::CONTROL;
 /// What a mounted share answers at its top: the process, and the number of its open directory.
 pub const BELOW_ATTRIBUTE: &str = "user.onefold.below";
 const DESCRIPTION: &str = "share.json";
@@ -45,6 +43,8 @@ const MOUNT_LOCK: &str = "mount.lock";
 const JOB_LOCK: &str = "job.lock";
 /// How the kernel names file systems that programs serve.
 const FUSE_MAGIC: u64 = 0x6573_5546;
+/// Problems behind this many bytes are not written down.
+const PROBLEMS_MAX_BYTES: u64 = 256 << 10;
 /// More than the process and descriptor that serve a mount take.
 const BELOW_MAX_BYTES: usize = 64;
 
@@ -75,11 +75,12 @@ impl Share {
         let shown = directory.canonicalize().context(|| directory.display().to_string())?;
         refuse_nested(&shown)?;
         let opened = open_directory(rustix::fs::CWD, &shown)?;
+        if below_of(&opened)?.is_some() {
+            return Err(Error::new(ErrorKind::AlreadyExists, already(&shown)));
+        }
         probe(&opened)?;
         let id = ShareId::random(&*repository.environment().randomness);
         let store = repository.store_id();
-        let description = ShareDescription { share: id, store, policy: policy.clone() };
-        let encoded = description.encode()?;
         let private = Mode::from_raw_mode(0o700);
         rustix::fs::mkdirat(&opened, CONTROL, private).map_err(|errno| match errno {
             Errno::EXIST => Error::new(ErrorKind::AlreadyExists, already(&shown)),
@@ -88,6 +89,9 @@ impl Share {
         let control = open_directory(&opened, Path::new(CONTROL))?;
         rustix::fs::mkdirat(&control, OPEN, private)
             .map_err(|errno| Error::io(format!("making '{OPEN}'"), errno.into()))?;
+        let (place, policy_kept) = (place_of(&control)?, policy.clone());
+        let description = ShareDescription { share: id, store, place, policy: policy_kept };
+        let encoded = description.encode()?;
         let mut file = create_in(&control, DESCRIPTION)?;
         file.write_all(&encoded).context(|| "describing the share")?;
         file.sync_all().context(|| "describing the share")?;
@@ -108,7 +112,15 @@ impl Share {
         let is_mounted = below.is_some();
         let directory = below.unwrap_or(seen);
         let description = read_description(&directory, &shown)?;
-        let ShareDescription { share: id, store, policy } = description;
+        let ShareDescription { share: id, store, place, policy } = description;
+        let control = open_directory(&directory, Path::new(CONTROL))?;
+        if place_of(&control)? != place {
+            return Err(Error::invalid(format!(
+                "'{0}' is a copy of a share and none itself; if its files are whole, remove \
+                 '{0}/{CONTROL}'",
+                shown.display()
+            )));
+        }
         Ok(Self { id, store, policy, shown, directory, is_mounted })
     }
 
@@ -220,19 +232,23 @@ impl Share {
         Ok(paths.map(|path| PathBuf::from(OsStr::from_bytes(path))).collect())
     }
 
-    /// Adds a line to what could not be read.
+    /// Adds a line to what could not be read, unless there are very many.
     pub fn note_problem(&self, problem: &str) -> Result<()> {
         let mut file = self.file(PROBLEMS, OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE)?;
+        if file.metadata().context(|| "writing a problem down")?.len() >= PROBLEMS_MAX_BYTES {
+            return Ok(());
+        }
         let line = problem.replace('\n', " ") + "\n";
         file.write_all(line.as_bytes()).context(|| "writing a problem down")
     }
 
-    /// What could not be read since the last [`Share::clear_problems`], up to so many bytes.
-    pub fn problems(&self, bytes_max: usize) -> Result<Vec<String>> {
+    /// What could not be read since the last [`Share::clear_problems`].
+    pub fn problems(&self) -> Result<Vec<String>> {
         let file = self.file(PROBLEMS, OFlags::RDONLY | OFlags::CREATE)?;
-        let mut text = vec![0; bytes_max];
-        let read = file.read_at(&mut text, 0).context(|| "reading problems")?;
-        let text = String::from_utf8_lossy(&text[..read]).into_owned();
+        let mut text = Vec::new();
+        let most = 2 * PROBLEMS_MAX_BYTES;
+        file.take(most).read_to_end(&mut text).context(|| "reading problems")?;
+        let text = String::from_utf8_lossy(&text).into_owned();
         let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
         lines.sort();
         lines.dedup();
@@ -315,6 +331,19 @@ fn below_of(seen: &OwnedFd) -> Result<Option<OwnedFd>> {
     let below = rustix::fs::open(path.as_str(), flags, Mode::empty());
     let below = below.map_err(|errno| Error::io("reaching what is below the mount", errno.into()));
     below.map(Some)
+}
+
+/// What tells a directory from its copies.
+fn place_of(directory: &OwnedFd) -> Result<SharePlace> {
+    let wanted = StatxFlags::INO | StatxFlags::BTIME;
+    let known = rustix::fs::statx(directory, "", AtFlags::EMPTY_PATH, wanted)
+        .map_err(|errno| own(CONTROL, errno))?;
+    let made = known.stx_btime;
+    let made_ns = match known.stx_mask & StatxFlags::BTIME.bits() {
+        0 => 0,
+        _ => made.tv_sec.saturating_mul(1_000_000_000).saturating_add(made.tv_nsec.into()),
+    };
+    Ok(SharePlace { inode: known.stx_ino, made_ns })
 }
 
 fn read_description(directory: &OwnedFd, shown: &Path) -> Result<ShareDescription> {

@@ -15,8 +15,6 @@ use std::collections::HashSet;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 
-/// Problems that are shown, in bytes.
-const PROBLEMS_MAX_BYTES: usize = 1 << 20;
 /// Files with several names that are remembered; others count once a name.
 const LINKED_MAX: usize = 1 << 20;
 
@@ -51,7 +49,7 @@ pub fn status(repository: &Repository, share: &Share, job: &Job) -> Result<Statu
     let list = SnapshotList::load(repository)?;
     let mut status = Status {
         is_mounted: share.is_mounted(),
-        problems: share.problems(PROBLEMS_MAX_BYTES)?,
+        problems: share.problems()?,
         manifests: list.manifests(share.id).map(|one| one.id).collect(),
         ..Status::default()
     };

@@ -2,9 +2,9 @@
 //! and savings by file type and by path.
 
 use super::{Experiment, Setting};
-use crate::crawl::analysis::kind_of;
 use crate::primary::dataset::{DataFile, DataSet, Roots};
 use crate::report::{Cell, Claim, Report, Table};
+use onefold_engine::primary::estimate::kind::kind_of;
 use onefold_policy::primary::partition::{FileClass, Partitioning};
 use onefold_policy::primary::path_partitions::SHARE_MAX;
 use onefold_types::Result;

@@ -133,20 +133,22 @@ impl Served {
                 let file = file.as_deref().unwrap_or(plain);
                 file.read_at(&mut bytes, offset).map_err(Errno::from)?
             }
-            Bytes::Stub(stub) => stub
-                .read_at(offset, &mut bytes)
-                .map_err(|error| self.lost(inode.number, offset, &error))?,
+            Bytes::Stub(stub) => {
+                stub.read_at(offset, &mut bytes).map_err(|error| self.lost(inode.number, &error))?
+            }
         };
         bytes.truncate(read);
         Ok(bytes)
     }
 
     /// Data of a stub cannot be had: said here, and written down for the status.
-    fn lost(&self, number: u64, offset: u64, error: &Error) -> Errno {
-        let told = format!("inode {number}, near byte {offset}: {error}");
-        // What cannot be written down was told.
-        let _ = self.share.note_problem(&told);
-        self.failed(number, error)
+    fn lost(&self, number: u64, error: &Error) -> Errno {
+        let (code, is_new) = self.told_of(number, error);
+        if is_new {
+            // What cannot be written down was told.
+            let _ = self.share.note_problem(&format!("{}: {error}", self.nodes.path_of(number)));
+        }
+        code
     }
 
     pub(super) fn write(&self, handle: u64, offset: u64, bytes: &[u8]) -> Answer<()> {

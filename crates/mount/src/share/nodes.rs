@@ -24,6 +24,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 pub const TOP: u64 = 1;
 /// Of numbers that are not those of inodes.
 const MADE: u64 = 1 << 63;
+/// More names than any path has that somebody reads.
+const DEPTH_SHOWN: usize = 256;
 /// Directories that stay open.
 const DIRECTORIES_OPEN: NonZeroUsize = NonZeroUsize::new(512).expect("some directories");
 
@@ -141,6 +143,23 @@ impl Nodes {
             TOP => self.top.try_clone().map_err(Errno::from),
             _ => self.find(number, OFlags::empty()),
         }
+    }
+
+    /// The path by which an item was met last, for people.
+    pub fn path_of(&self, number: u64) -> String {
+        let known = self.known();
+        let mut names = Vec::new();
+        let mut at = number;
+        // Names may lead in a circle while directories are moved.
+        while at != TOP && names.len() < DEPTH_SHOWN {
+            let Some((above, name)) = known.get(&at).and_then(|node| node.names.last()) else {
+                return format!("inode {number}");
+            };
+            names.push(name.to_string_lossy());
+            at = *above;
+        }
+        names.reverse();
+        format!("/{}", names.join("/"))
     }
 
     fn find(&self, number: u64, more: OFlags) -> Answer<OwnedFd> {

@@ -42,16 +42,20 @@ impl Served {
 
     /// What a program hears of an error, which is told in full to whoever has mounted the share.
     pub(super) fn failed(&self, number: u64, error: &Error) -> Errno {
+        self.told_of(number, error).0
+    }
+
+    /// The same, and whether it was not told before.
+    pub(super) fn told_of(&self, number: u64, error: &Error) -> (Errno, bool) {
         let code = match error.kind() {
-            ErrorKind::NoSpace => return Errno::ENOSPC,
-            ErrorKind::NotPermitted => return Errno::EACCES,
-            ErrorKind::ReadOnly => return Errno::EROFS,
-            ErrorKind::NotFound => return Errno::ENOENT,
+            ErrorKind::NoSpace => return (Errno::ENOSPC, false),
+            ErrorKind::NotPermitted => return (Errno::EACCES, false),
+            ErrorKind::ReadOnly => return (Errno::EROFS, false),
+            ErrorKind::NotFound => return (Errno::ENOENT, false),
             ErrorKind::Unavailable => Errno::EAGAIN,
             _ => Errno::EIO,
         };
-        self.problems.note(format!("inode {number}: {error}"));
-        code
+        (code, self.problems.note(format!("{}: {error}", self.nodes.path_of(number))))
     }
 
     /// An item by its number; what is open is found however it was named.

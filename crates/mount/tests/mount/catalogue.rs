@@ -28,6 +28,7 @@ fn snapshot(id: u8, started_ns: i64, paths: &[&str]) -> Snapshot {
         placement: None,
         doubts: Vec::new(),
         strays: 0,
+        share: None,
     };
     Snapshot { id: SessionId([id; 16]), record, hidden: false }
 }

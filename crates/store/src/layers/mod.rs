@@ -19,7 +19,7 @@ mod throttled;
 pub use counting::{Count, Counting, Counts};
 #[cfg(any(test, feature = "testing"))]
 pub use faulty::{Call, Fault, Faulty};
-pub use throttled::{ThrottleLimits, Throttled};
+pub use throttled::{Pace, ThrottleLimits, Throttled};
 
 /// The operations of a store, as layers tell them apart.
 #[cfg(any(test, feature = "testing"))]

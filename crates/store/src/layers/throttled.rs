@@ -32,29 +32,30 @@ struct State {
     owed: Duration,
 }
 
-/// A store that takes its time.
-pub struct Throttled<S> {
-    store: S,
+/// Keeps whoever pays within limits.
+pub struct Pace {
     limits: ThrottleLimits,
     state: Mutex<State>,
 }
 
-impl<S: Store> Throttled<S> {
+impl Pace {
     /// Keeps within `limits`, from now on.
-    pub fn new(store: S, limits: ThrottleLimits) -> Self {
+    #[must_use]
+    pub fn new(limits: ThrottleLimits) -> Self {
         let now = Instant::now();
         let state = State { started: now, paid_bytes: 0, last: now, owed: Duration::ZERO };
-        Self { store, limits, state: Mutex::new(state) }
+        Self { limits, state: Mutex::new(state) }
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Pays for bytes that are about to pass, or have passed.
-    fn pay(&self, bytes: usize) {
+    /// Pays for bytes that are about to pass, or have passed; whether it slept, so that there may
+    /// be more to wait for.
+    pub fn pay(&self, bytes: usize) -> bool {
         if self.limits == ThrottleLimits::default() {
-            return;
+            return false;
         }
         let pause = {
             let mut state = self.lock();
@@ -71,13 +72,31 @@ impl<S: Store> Throttled<S> {
             state.last = Instant::now();
             let pause = early.max(state.owed).min(SLEEP_MAX);
             if pause < SLEEP_MIN {
-                return;
+                return false;
             }
             state.owed = state.owed.saturating_sub(pause);
             pause
         };
         std::thread::sleep(pause);
         self.lock().last = Instant::now();
+        true
+    }
+}
+
+/// A store that takes its time.
+pub struct Throttled<S> {
+    store: S,
+    pace: Pace,
+}
+
+impl<S: Store> Throttled<S> {
+    /// Keeps within `limits`, from now on.
+    pub fn new(store: S, limits: ThrottleLimits) -> Self {
+        Self { store, pace: Pace::new(limits) }
+    }
+
+    fn pay(&self, bytes: usize) {
+        self.pace.pay(bytes);
     }
 }
 
