@@ -1,29 +1,47 @@
-//! What every long job shares: a way to stop it, and a view of how far it is.
+//! What every long job shares: a way to stop it or have it wait, and a view of how far it is.
 //!
 //! Concurrency: all of it may be used from any thread. Counters are relaxed; they are for display.
 
 use onefold_types::{Error, ErrorKind, Result};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
-/// A request to stop, set from a signal handler or another thread.
+/// How often a job that is paused looks whether it may go on.
+const PAUSE_CHECKED: Duration = Duration::from_millis(20);
+
+/// A request to stop, or to wait, set from a signal handler or another thread.
 #[derive(Clone, Debug, Default)]
-pub struct Interrupt(Arc<AtomicBool>);
+pub struct Interrupt(Arc<Requests>);
+
+#[derive(Debug, Default)]
+struct Requests {
+    stop: AtomicBool,
+    pause: AtomicBool,
+}
 
 impl Interrupt {
     /// Asks the job to stop at the next safe point.
     pub fn request(&self) {
-        self.0.store(true, Ordering::Relaxed);
+        self.0.stop.store(true, Ordering::Relaxed);
     }
 
     /// Whether the job was asked to stop.
     #[must_use]
     pub fn is_requested(&self) -> bool {
-        self.0.load(Ordering::Relaxed)
+        self.0.stop.load(Ordering::Relaxed)
     }
 
-    /// Fails if the job was asked to stop.
+    /// Asks the job to wait at the next safe point, or to go on.
+    pub fn set_paused(&self, is_paused: bool) {
+        self.0.pause.store(is_paused, Ordering::Relaxed);
+    }
+
+    /// A safe point: waits as long as the job is paused; fails if it was asked to stop.
     pub fn check(&self) -> Result<()> {
+        while self.0.pause.load(Ordering::Relaxed) && !self.is_requested() {
+            std::thread::sleep(PAUSE_CHECKED);
+        }
         if self.is_requested() {
             return Err(Error::new(ErrorKind::Interrupted, "interrupted"));
         }
@@ -113,5 +131,27 @@ impl Job {
             observer: Arc::clone(&collected) as Arc<dyn Observer>,
         };
         (job, collected)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_paused_job_waits_at_its_next_safe_point_and_a_stopped_one_ends() {
+        let interrupt = Interrupt::default();
+        interrupt.set_paused(true);
+        std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| interrupt.check());
+            std::thread::sleep(4 * PAUSE_CHECKED);
+            assert!(!waiting.is_finished());
+            interrupt.set_paused(false);
+            assert!(waiting.join().unwrap().is_ok());
+            interrupt.set_paused(true);
+            let stopped = scope.spawn(|| interrupt.check());
+            interrupt.request();
+            assert!(stopped.join().unwrap().is_err());
+        });
     }
 }

@@ -17,6 +17,8 @@
 //! | [`rehydrate`] | the way back: stubs become ordinary files |
 //! | [`repair`] | copies of stubs that were made without the mount |
 //! | [`status`] | what is optimised, saved, recalled |
+//! | [`scrub`] | a slice of what is stored is read back, and what is damaged is written down |
+//! | [`jobs`] | the background jobs of several shares: started, paused, cancelled |
 //!
 //! # What keeps the data of a stub
 //! The manifests of its share: committed sessions whose trees hold the optimised files. Invariant:
@@ -25,9 +27,11 @@
 pub mod crawl;
 pub mod emptying;
 pub mod estimate;
+pub mod jobs;
 pub mod optimize;
 pub mod rehydrate;
 pub mod repair;
+pub mod scrub;
 pub mod share;
 pub mod status;
 

@@ -8,9 +8,11 @@
 //! | [`chunk_table`] | what of a partition's chunks is in memory, and where a chunk may be |
 //! | [`reconcile`] | which chunks partitions have in common |
 //! | [`overlap`] | which partitions are worth reconciling |
+//! | [`job_schedule`] | which background job starts, waits, goes on or is cancelled |
 
 pub mod chunk_table;
 pub mod cold_files;
+pub mod job_schedule;
 pub mod overlap;
 pub mod partition;
 pub mod path_partitions;

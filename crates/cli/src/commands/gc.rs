@@ -11,7 +11,7 @@ use crate::table::Table;
 use crate::time;
 use clap::Args;
 use onefold_engine::collection::{self, CollectOptions, CollectReport, MarkAlgorithm, SpaceGoal};
-use onefold_engine::{Repository, retention};
+use onefold_engine::{Job, Repository, retention};
 use onefold_policy::collection::select::{CLASS_NAMES, UNUSED_SHARE_DEFAULT};
 use onefold_store::layers::ThrottleLimits;
 use onefold_types::{ErrorKind, Result};
@@ -177,9 +177,25 @@ pub fn collect(
     options: &CollectOptions,
 ) -> Result<CollectReport> {
     let running = context.start_job("collecting")?;
+    let report = collect_as(context, repository, access, options, &running.job)?;
+    running.finish();
+    if access == Access::Write {
+        context.output.set_done("the collection is over");
+    }
+    Ok(report)
+}
+
+/// The same as a part of another command.
+pub fn collect_as(
+    context: &Context,
+    repository: &Arc<Repository>,
+    access: Access,
+    options: &CollectOptions,
+    job: &Job,
+) -> Result<CollectReport> {
     let mut done: Option<CollectReport> = None;
     loop {
-        let problem = match collection::collect(repository, options, &running.job) {
+        let problem = match collection::collect(repository, options, job) {
             Ok(mut report) => {
                 report.add_earlier(done.as_ref());
                 let is_over = report.left.is_none();
@@ -202,10 +218,6 @@ pub fn collect(
             }
             (false, _) => break,
         }
-    }
-    running.finish();
-    if access == Access::Write {
-        context.output.set_done("the collection is over");
     }
     Ok(done.unwrap_or_default())
 }

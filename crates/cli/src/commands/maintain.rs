@@ -80,7 +80,8 @@ pub fn run(context: &Context, arguments: &MaintainArguments) -> Result<Outcome> 
     Ok(if is_sound { outcome } else { Outcome::Failed })
 }
 
-fn reason(due: Due) -> String {
+/// Why a collection is due.
+pub fn reason(due: Due) -> String {
     match due {
         Due::Unfinished { epoch } => format!("epoch {epoch} was not finished"),
         Due::Forgotten { snapshots } => {

@@ -4,7 +4,9 @@ mod creating;
 mod estimate;
 mod job;
 mod mounting;
+mod run;
 mod status;
+mod window;
 
 use crate::context::Context;
 use crate::exit::Outcome;
@@ -24,6 +26,7 @@ EXAMPLES
   onefold share create --min-age 30d /srv/files
   onefold share mount /srv/files &
   onefold share optimize /srv/files
+  onefold share run /srv/files /srv/projects --window 22:00-06:00
   onefold share status /srv/files
   onefold share rehydrate /srv/files";
 
@@ -48,6 +51,8 @@ enum ShareAction {
     Unmount(DirectoryArgument),
     /// Move the data of files that nobody changes any more into the store
     Optimize(job::OptimizeArguments),
+    /// Do what is due for shares, while nobody else needs the machine
+    Run(Box<run::RunArguments>),
     /// Bring the data of all files back into the directory
     Rehydrate(job::RehydrateArguments),
     /// Bring the data back into copies of files that were made without the mount
@@ -73,6 +78,7 @@ pub fn run(context: &Context, arguments: &ShareArguments) -> Result<Outcome> {
         ShareAction::Mount(arguments) => mounting::mount(context, arguments),
         ShareAction::Unmount(arguments) => mounting::unmount(context, &arguments.directory),
         ShareAction::Optimize(arguments) => job::optimize(context, arguments),
+        ShareAction::Run(arguments) => run::run(context, arguments),
         ShareAction::Rehydrate(arguments) => job::rehydrate(context, arguments),
         ShareAction::Repair(arguments) => job::repair(context, &arguments.directory),
         ShareAction::Status(arguments) => status::status(context, &arguments.directory),

@@ -6,7 +6,8 @@
 //!   moves          a line for each stub or directory that is about to get another name
 //!   open/<inode>   stubs that were deleted and that somebody still has open
 //!   emptying       files that the job is emptying, or was stopped at
-//!   problems       what could not be read, told once each; cleared by a scrub that finds nothing
+//!   problems       what could not be read, told once each; cleared by a scrub that reads it
+//!   scrub          where the last scrub ended
 //! ```
 //!
 //! The directory may be covered by the share's mount. Then it is reached through the process that
@@ -37,6 +38,9 @@ const DESCRIPTION: &str = "share.json";
 const MOVES: &str = "moves";
 const PROBLEMS: &str = "problems";
 const EMPTYING: &str = "emptying";
+const SCRUB: &str = "scrub";
+/// More than a path, a name and an offset take.
+const SCRUB_MAX_BYTES: u64 = 64 << 10;
 /// Stubs that were deleted while they were open.
 pub const OPEN: &str = "open";
 const MOUNT_LOCK: &str = "mount.lock";
@@ -234,37 +238,60 @@ impl Share {
 
     /// Adds a line to what could not be read, unless there are very many.
     pub fn note_problem(&self, problem: &str) -> Result<()> {
-        let mut file = self.file(PROBLEMS, OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE)?;
-        if file.metadata().context(|| "writing a problem down")?.len() >= PROBLEMS_MAX_BYTES {
-            return Ok(());
-        }
-        let line = problem.replace('\n', " ") + "\n";
-        file.write_all(line.as_bytes()).context(|| "writing a problem down")
+        let file = self.file(PROBLEMS, OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE)?;
+        // Held for no longer than a line takes to be written.
+        rustix::fs::flock(&file, FlockOperation::LockExclusive)
+            .map_err(|errno| own(PROBLEMS, errno))?;
+        append_problem(&file, problem)
     }
 
-    /// What could not be read since the last [`Share::clear_problems`].
+    /// Takes lines out of what could not be read, and adds others.
+    pub fn settle_problems(
+        &self,
+        stays: &mut dyn FnMut(&str) -> bool,
+        more: &[String],
+    ) -> Result<()> {
+        let flags = OFlags::RDWR | OFlags::APPEND | OFlags::CREATE;
+        let mut file = self.file(PROBLEMS, flags)?;
+        rustix::fs::flock(&file, FlockOperation::LockExclusive)
+            .map_err(|errno| own(PROBLEMS, errno))?;
+        let lines = problem_lines(&mut file)?;
+        let left: Vec<&String> = lines.iter().filter(|line| stays(line)).collect();
+        if left.len() == lines.len() && more.is_empty() {
+            return Ok(());
+        }
+        file.set_len(0).context(|| "clearing problems")?;
+        left.into_iter().chain(more).try_for_each(|line| append_problem(&file, line))
+    }
+
+    /// Where the last scrub ended, as it was written down; nothing if there was none.
+    pub fn scrub_cursor(&self) -> Result<Vec<u8>> {
+        let mut bytes = Vec::new();
+        let file = self.file(SCRUB, OFlags::RDWR | OFlags::CREATE)?;
+        file.take(SCRUB_MAX_BYTES)
+            .read_to_end(&mut bytes)
+            .context(|| "asking where the last scrub ended")?;
+        Ok(bytes)
+    }
+
+    /// Writes down where a scrub ends.
+    pub fn set_scrub_cursor(&self, cursor: &[u8]) -> Result<()> {
+        let mut file = self.file(SCRUB, OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC)?;
+        file.write_all(cursor).context(|| "writing down where the scrub ends")
+    }
+
+    /// What could not be read, and was not read since.
     pub fn problems(&self) -> Result<Vec<String>> {
-        let file = self.file(PROBLEMS, OFlags::RDONLY | OFlags::CREATE)?;
-        let mut text = Vec::new();
-        let most = 2 * PROBLEMS_MAX_BYTES;
-        file.take(most).read_to_end(&mut text).context(|| "reading problems")?;
-        let text = String::from_utf8_lossy(&text).into_owned();
-        let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
+        let mut lines = problem_lines(&mut self.file(PROBLEMS, OFlags::RDONLY | OFlags::CREATE)?)?;
         lines.sort();
         lines.dedup();
         Ok(lines)
     }
 
-    /// Forgets what could not be read.
-    pub fn clear_problems(&self) -> Result<()> {
-        let file = self.file(PROBLEMS, OFlags::WRONLY | OFlags::CREATE)?;
-        file.set_len(0).context(|| "clearing problems")
-    }
-
     /// Makes it an ordinary directory again. No stub may be left.
     pub fn remove(self) -> Result<()> {
         let control = self.control()?;
-        for name in [MOVES, PROBLEMS, EMPTYING, JOB_LOCK, MOUNT_LOCK, DESCRIPTION] {
+        for name in [MOVES, PROBLEMS, EMPTYING, SCRUB, JOB_LOCK, MOUNT_LOCK, DESCRIPTION] {
             match rustix::fs::unlinkat(&control, name, AtFlags::empty()) {
                 Ok(()) | Err(Errno::NOENT) => {}
                 Err(errno) => return Err(own(name, errno)),
@@ -276,6 +303,21 @@ impl Share {
         }
         Ok(())
     }
+}
+
+fn append_problem(mut file: &File, problem: &str) -> Result<()> {
+    if file.metadata().context(|| "writing a problem down")?.len() >= PROBLEMS_MAX_BYTES {
+        return Ok(());
+    }
+    let line = problem.replace('\n', " ") + "\n";
+    file.write_all(line.as_bytes()).context(|| "writing a problem down")
+}
+
+fn problem_lines(file: &mut File) -> Result<Vec<String>> {
+    let mut text = Vec::new();
+    let most = 2 * PROBLEMS_MAX_BYTES;
+    file.take(most).read_to_end(&mut text).context(|| "reading problems")?;
+    Ok(String::from_utf8_lossy(&text).lines().map(str::to_owned).collect())
 }
 
 fn own(name: &str, errno: Errno) -> Error {

@@ -41,7 +41,8 @@ pub struct RehydrateArguments {
     directory: PathBuf,
 }
 
-fn options(context: &Context, repository: &Repository, dry_run: bool) -> OptimizeOptions {
+/// How to optimise.
+pub fn options(context: &Context, repository: &Repository, dry_run: bool) -> OptimizeOptions {
     let backup = BackupOptions {
         host: host_name(),
         user: user_name(),
@@ -74,16 +75,21 @@ pub fn optimize(context: &Context, arguments: &OptimizeArguments) -> Result<Outc
     let problems = running.finish();
     let report = report?;
     if !share.is_mounted() && report.emptied.files > 0 {
-        let shown = arguments.directory.display();
-        context.output.warning(&format!(
-            "'{shown}' is not mounted: its files show zeros until 'onefold share mount {shown}'"
-        ));
+        let shown = arguments.directory.display().to_string();
+        context.output.warning(&not_mounted(&shown));
     }
     tell(context, &report)?;
+    context.output.message("optimized", fields(&report))?;
     Ok(Outcome::with_problems(problems))
 }
 
-fn tell(context: &Context, report: &OptimizeReport) -> Result<()> {
+/// What to say of stubs that nobody sees whole.
+pub fn not_mounted(shown: &str) -> String {
+    format!("'{shown}' is not mounted: its files show zeros until 'onefold share mount {shown}'")
+}
+
+/// Says what a run has done.
+pub fn tell(context: &Context, report: &OptimizeReport) -> Result<()> {
     let OptimizeReport { backup, emptied, left, .. } = report;
     let summary = &backup.summary;
     let of = |why| left.get(&why).copied().unwrap_or_default();
@@ -109,25 +115,30 @@ fn tell(context: &Context, report: &OptimizeReport) -> Result<()> {
             .output
             .note("files were moved meanwhile: what earlier runs stored stays until a later one")?;
     }
-    context.output.message(
-        "optimized",
-        json!({
-            "manifest": backup.snapshot.or(backup.parent).map(|id| id.to_string()),
-            "files_read": summary.files_new + summary.files_changed,
-            "bytes_read": summary.bytes_read,
-            "bytes_stored": summary.bytes_stored,
-            "chunks": summary.chunks,
-            "chunks_new": summary.chunks_new,
-            "files_optimized": emptied.files,
-            "bytes_optimized": emptied.bytes,
-            "bytes_freed": emptied.freed_bytes,
-            "files_open": of(Left::Open),
-            "files_changed": of(Left::Changed),
-            "errors": report.errors + summary.errors,
-            "manifests_forgotten": report.manifests_forgotten,
-            "manifests_kept": report.manifests_kept,
-        }),
-    )
+    Ok(())
+}
+
+/// The same for programs.
+pub fn fields(report: &OptimizeReport) -> serde_json::Value {
+    let OptimizeReport { backup, emptied, left, .. } = report;
+    let summary = &backup.summary;
+    let of = |why| left.get(&why).copied().unwrap_or_default();
+    json!({
+        "manifest": backup.snapshot.or(backup.parent).map(|id| id.to_string()),
+        "files_read": summary.files_new + summary.files_changed,
+        "bytes_read": summary.bytes_read,
+        "bytes_stored": summary.bytes_stored,
+        "chunks": summary.chunks,
+        "chunks_new": summary.chunks_new,
+        "files_optimized": emptied.files,
+        "bytes_optimized": emptied.bytes,
+        "bytes_freed": emptied.freed_bytes,
+        "files_open": of(Left::Open),
+        "files_changed": of(Left::Changed),
+        "errors": report.errors + summary.errors,
+        "manifests_forgotten": report.manifests_forgotten,
+        "manifests_kept": report.manifests_kept,
+    })
 }
 
 /// Brings all data of a share back.

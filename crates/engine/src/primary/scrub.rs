@@ -1,0 +1,378 @@
+//! Reads back what is stored of a share, a slice in each run (ATC'12, "data scrubbing").
+//!
+//! # Algorithm
+//! The newest manifest is walked in the order of its paths, from where the last run ended; behind
+//! the last path the first one follows. Every chunk of each file is read from the device and
+//! verified, until the slice is full: so many runs as a slice fits into the whole read everything.
+//! A file that is damaged is written down in the share's problems, by its path, and told; one that
+//! was read from its first byte to its last is taken out of them, and so is one that is not in the
+//! manifest any more. Earlier manifests, which a run of `optimize` sometimes keeps until the next
+//! one, are not read.
+//!
+//! ```text
+//! .onefold-share/scrub:   1 <offset> <fingerprint of the content, hexadecimal>\n<path>
+//! ```
+//! The next run begins at this offset of this file, if it has this content still; else at its
+//! start. What is in front of the offset is whole. Anything else there is taken for nothing.
+//!
+//! Nothing is repaired here: chunks are stored once (`check` says which snapshots have them too).
+//!
+//! Concurrency: holds the share's job lock, so that its manifest stays.
+
+use super::share::Share;
+use crate::chunks::ChunkReader;
+use crate::job::Job;
+use crate::repository::Repository;
+use crate::session::SnapshotList;
+use crate::tree::{FileReader, TreeReader, path};
+use onefold_format::node::{Entry, EntryKind, Reference};
+use onefold_types::{Error, ErrorKind, Result, limits};
+use std::cmp::Ordering;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// What is read at once.
+const READ_BYTES: usize = limits::MIB;
+/// The smallest slice: small shares are read whole.
+const SLICE_MIN_BYTES: u64 = 8 << 20;
+/// Damaged files of a run that are written down; others are told.
+const WRITTEN_DOWN_MAX: usize = 1000;
+/// Of the form of what is written down.
+const CURSOR_VERSION: &str = "1";
+
+/// What a run did.
+#[derive(Clone, Debug, Default)]
+pub struct ScrubReport {
+    /// Files read to their ends.
+    pub files: u64,
+    /// Bytes read.
+    pub bytes: u64,
+    /// Bytes that the manifest has.
+    pub bytes_total: u64,
+    /// Files and directories that are damaged.
+    pub damaged: u64,
+    /// Problems that were taken out because what they tell of is whole, or not there any more.
+    pub cleared: u64,
+}
+
+/// Where a run ends and the next begins.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+struct Cursor {
+    path: Vec<u8>,
+    offset: u64,
+    content: String,
+}
+
+impl Cursor {
+    fn decode(bytes: &[u8]) -> Option<Self> {
+        let end = bytes.iter().position(|byte| *byte == b'\n')?;
+        let line = std::str::from_utf8(&bytes[..end]).ok()?;
+        let mut words = line.split(' ');
+        if words.next() != Some(CURSOR_VERSION) {
+            return None;
+        }
+        let offset = words.next()?.parse().ok()?;
+        let content = words.next()?.to_owned();
+        Some(Self { path: bytes[end + 1..].to_vec(), offset, content })
+    }
+
+    fn encode(&self) -> Vec<u8> {
+        let line = format!("{CURSOR_VERSION} {} {}\n", self.offset, self.content);
+        [line.as_bytes(), &self.path].concat()
+    }
+}
+
+/// Reads a slice of a share's newest manifest back: this share of its bytes, above 0 and at most 1.
+///
+/// Errors: `Unavailable` if another job is at work in it. What was read counts even so.
+pub fn scrub(
+    repository: &Arc<Repository>,
+    share: &Share,
+    slice: f64,
+    job: &Job,
+) -> Result<ScrubReport> {
+    share.refuse_other_store(repository)?;
+    let _lock = share.lock_job()?;
+    let list = SnapshotList::load(repository)?;
+    let Some(manifest) = list.manifests(share.id).last() else {
+        return Ok(ScrubReport::default());
+    };
+    let bytes_total = manifest.record.summary.bytes;
+    let slice = (bytes_total as f64 * slice.clamp(0.0, 1.0)).ceil() as u64;
+    let tree = Arc::new(TreeReader::new(ChunkReader::apart(repository)?));
+    let root = manifest.record.root;
+    let from = Cursor::decode(&share.scrub_cursor()?).unwrap_or_default();
+    let mut run = Run {
+        known: known_problems(&tree, root, share)?,
+        tree,
+        job,
+        left_bytes: slice.max(SLICE_MIN_BYTES),
+        cursor: from.clone(),
+        settled: BTreeSet::new(),
+        found: Vec::new(),
+        report: ScrubReport { bytes_total, ..ScrubReport::default() },
+    };
+    let walked = run.walk(root, &from, None).and_then(|is_at_end| match is_at_end {
+        true if !from.path.is_empty() => {
+            run.walk(root, &Cursor::default(), Some(&from.path)).map(drop)
+        }
+        _ => Ok(()),
+    });
+    // What was read counts, also if something failed behind it.
+    run.settle(share)?;
+    share.set_scrub_cursor(&run.cursor.encode())?;
+    walked.map(|()| run.report)
+}
+
+/// What each problem that is written down tells of: the path in the manifest, if it is there; `None`
+/// if it is not there any more. Of lines that are not listed nothing is known.
+fn known_problems(
+    tree: &TreeReader,
+    root: Reference,
+    share: &Share,
+) -> Result<BTreeMap<String, Option<Vec<u8>>>> {
+    let mut known = BTreeMap::new();
+    for line in share.problems()? {
+        if !line.starts_with('/') {
+            continue;
+        }
+        let mut found = Some(None);
+        // Names may have colons: the longest that there is.
+        for (end, _) in line.rmatch_indices(": ") {
+            let path = unescaped(&line[..end]);
+            match tree.resolve(root, &path) {
+                Ok(_) => {
+                    found = Some(Some(path));
+                    break;
+                }
+                Err(error) if error.kind() == ErrorKind::NotFound => {}
+                Err(_) => {
+                    // It cannot be told whether it is there.
+                    found = None;
+                    break;
+                }
+            }
+        }
+        if let Some(found) = found {
+            known.insert(line, found);
+        }
+    }
+    Ok(known)
+}
+
+/// The bytes of a path that [`path::display`] shows.
+fn unescaped(shown: &str) -> Vec<u8> {
+    let bytes = shown.as_bytes();
+    let mut path = Vec::with_capacity(bytes.len());
+    let mut at = 0;
+    while let Some(byte) = bytes.get(at) {
+        let escaped = bytes.get(at..at + 4).filter(|four| four.starts_with(b"\\x"));
+        let digits = escaped.and_then(|four| std::str::from_utf8(&four[2..]).ok());
+        match digits.and_then(|digits| u8::from_str_radix(digits, 16).ok()) {
+            Some(escaped) => {
+                path.push(escaped);
+                at += 4;
+            }
+            None => {
+                path.push(*byte);
+                at += 1;
+            }
+        }
+    }
+    path
+}
+
+struct Run<'a> {
+    tree: Arc<TreeReader>,
+    job: &'a Job,
+    left_bytes: u64,
+    cursor: Cursor,
+    /// What was written down before.
+    known: BTreeMap<String, Option<Vec<u8>>>,
+    /// Paths of which what was written down before does not hold any more.
+    settled: BTreeSet<Vec<u8>>,
+    /// What is damaged.
+    found: Vec<String>,
+    report: ScrubReport,
+}
+
+impl Run<'_> {
+    /// Reads files from one path on, up to another one; whether it came to the end.
+    fn walk(&mut self, root: Reference, from: &Cursor, until: Option<&[u8]>) -> Result<bool> {
+        let mut open = vec![(Vec::new(), self.entries(b"/", root)?)];
+        loop {
+            let is_too_deep = open.len() >= limits::DEPTH_MAX;
+            let Some((above, entries)) = open.last_mut() else {
+                self.cursor = Cursor::default();
+                return Ok(true);
+            };
+            self.job.interrupt.check()?;
+            let Some(entry) = entries.next() else {
+                open.pop();
+                continue;
+            };
+            let path = path::join(above, &entry.name);
+            let order = order_up_to(&path, &from.path, open.len());
+            if order == Ordering::Less {
+                continue;
+            }
+            if until.is_some_and(|until| compare(&path, until) != Ordering::Less) {
+                return Ok(true);
+            }
+            match (entry.kind, entry.content) {
+                (EntryKind::Directory, Some(content)) if !is_too_deep => {
+                    let entries = self.entries(&path, content)?;
+                    open.push((path, entries));
+                }
+                (EntryKind::File, Some(content)) => {
+                    let content = content.fingerprint.to_string();
+                    let is_same = path == from.path && content == from.content;
+                    let offset = if is_same { from.offset } else { 0 };
+                    self.cursor = Cursor { path, offset, content };
+                    if self.left_bytes == 0 || !self.file(&entry)? {
+                        return Ok(false);
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// A directory's entries; none of one that is damaged.
+    fn entries(&mut self, path: &[u8], content: Reference) -> Result<std::vec::IntoIter<Entry>> {
+        match self.tree.entries(content) {
+            Ok(entries) => Ok(entries.into_iter()),
+            Err(error) => {
+                self.damaged(path, error)?;
+                Ok(Vec::new().into_iter())
+            }
+        }
+    }
+
+    /// Reads a file from the cursor on; whether to go on behind it. The beginning of a file is
+    /// whole if the cursor is in it.
+    fn file(&mut self, entry: &Entry) -> Result<bool> {
+        let path = self.cursor.path.clone();
+        self.job.progress.set_current(&path::display(&path));
+        match self.read(entry) {
+            Ok(true) => {
+                self.report.files += 1;
+                self.job.progress.add(1, 0);
+                self.settle_path(&path);
+                Ok(true)
+            }
+            Ok(false) => Ok(false),
+            Err(error) => {
+                self.damaged(&path, error)?;
+                Ok(true)
+            }
+        }
+    }
+
+    /// Reads a file from the cursor on; whether it came to its end.
+    fn read(&mut self, entry: &Entry) -> Result<bool> {
+        let reader = FileReader::open(Arc::clone(&self.tree), entry)?;
+        let mut buffer = vec![0; READ_BYTES];
+        while let Some(offset) = reader.next_data(self.cursor.offset)? {
+            self.cursor.offset = offset;
+            self.job.interrupt.check()?;
+            if self.left_bytes == 0 {
+                return Ok(false);
+            }
+            let read = reader.read_at(offset, &mut buffer)? as u64;
+            self.cursor.offset += read;
+            self.left_bytes = self.left_bytes.saturating_sub(read);
+            self.report.bytes += read;
+            self.job.progress.add(0, read);
+        }
+        Ok(true)
+    }
+
+    /// Writes down what is damaged; anything else that goes wrong ends the run.
+    fn damaged(&mut self, path: &[u8], error: Error) -> Result<()> {
+        if !error.is_lost() {
+            return Err(error);
+        }
+        self.report.damaged += 1;
+        let shown = path::display(path);
+        if self.found.len() < WRITTEN_DOWN_MAX {
+            self.found.push(format!("{shown}: {error}"));
+        }
+        self.settle_path(path);
+        self.job.observer.problem(&shown, &error);
+        Ok(())
+    }
+
+    fn settle_path(&mut self, path: &[u8]) {
+        if self.known.values().flatten().any(|known| known == path) {
+            self.settled.insert(path.to_vec());
+        }
+    }
+
+    /// Brings what is written down up to date.
+    fn settle(&mut self, share: &Share) -> Result<()> {
+        let (known, settled) = (&self.known, &self.settled);
+        let mut gone = BTreeSet::new();
+        let mut stays = |line: &str| match known.get(line) {
+            None => true,
+            Some(Some(path)) if !settled.contains(path) => true,
+            Some(_) => {
+                gone.insert(line.to_owned());
+                false
+            }
+        };
+        share.settle_problems(&mut stays, &self.found)?;
+        self.report.cleared = gone.iter().filter(|line| !self.found.contains(line)).count() as u64;
+        Ok(())
+    }
+}
+
+/// The order in which a walk meets two paths.
+fn compare(path: &[u8], other: &[u8]) -> Ordering {
+    path::components(path).cmp(path::components(other))
+}
+
+/// The same with so many components of the other one: a directory is in front of a path only if
+/// all in it is.
+fn order_up_to(path: &[u8], other: &[u8], components: usize) -> Ordering {
+    path::components(path).cmp(path::components(other).take(components))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cursors_are_what_was_written_and_anything_else_is_none() {
+        let path = b"/a\nb/\xff c".to_vec();
+        let cursor = Cursor { path, offset: 77, content: "ab12".to_owned() };
+        assert_eq!(Cursor::decode(&cursor.encode()), Some(cursor));
+        for odd in [&b""[..], b"\n", b"2 7 ab\n/a", b"1 x ab\n/a", b"1 7\n/a", b"1 7 ab"] {
+            assert_eq!(Cursor::decode(odd), None, "{odd:?}");
+        }
+    }
+
+    #[test]
+    fn directories_on_the_way_to_the_cursor_are_entered() {
+        let at = b"/b/m/x";
+        for (path, components, order) in [
+            (&b"/a"[..], 1, Ordering::Less),
+            (b"/b", 1, Ordering::Equal),
+            (b"/b/m", 2, Ordering::Equal),
+            (b"/b/l", 2, Ordering::Less),
+            (b"/b/m/w", 3, Ordering::Less),
+            (b"/b.c", 1, Ordering::Greater),
+        ] {
+            assert_eq!(order_up_to(path, at, components), order, "{path:?}");
+        }
+        // A slash is no byte of a name: `b.c` comes behind all in `b`.
+        assert_eq!(compare(b"/b/z", b"/b.c"), Ordering::Less);
+    }
+
+    #[test]
+    fn paths_that_were_shown_are_found_again() {
+        for path in [&b"/plain: name"[..], b"/\xff\n", b"/back\\slash", b"/x\\"] {
+            assert_eq!(unescaped(&path::display(path)), path);
+        }
+    }
+}
