@@ -14,6 +14,7 @@ mod index;
 mod index_cost;
 mod index_damage;
 mod ingest;
+mod jobs;
 mod look_up;
 mod lost;
 mod metamorphic;

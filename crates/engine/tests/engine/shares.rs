@@ -25,14 +25,14 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 use tempfile::TempDir;
 
-struct World {
-    directory: TempDir,
-    store: Arc<dyn Store>,
+pub struct World {
+    pub directory: TempDir,
+    pub store: Arc<dyn Store>,
 }
 
 impl World {
     /// `None` where no share can be.
-    fn new() -> Option<Self> {
+    pub fn new() -> Option<Self> {
         let directory = tempfile::tempdir().unwrap();
         if let Err(error) = emptying::probe(&tempfile::tempfile().unwrap()) {
             eprintln!("SKIPPED: shares were not tested: {error}");
@@ -46,54 +46,54 @@ impl World {
         Some(Self { directory, store })
     }
 
-    fn repository(&self) -> Arc<Repository> {
+    pub fn repository(&self) -> Arc<Repository> {
         open(&self.store)
     }
 
-    fn share(&self) -> Share {
+    pub fn share(&self) -> Share {
         Share::open(self.directory.path()).unwrap()
     }
 
-    fn path(&self, name: &str) -> PathBuf {
+    pub fn path(&self, name: &str) -> PathBuf {
         self.directory.path().join(name)
     }
 
-    fn write(&self, name: &str, bytes: &[u8]) {
+    pub fn write(&self, name: &str, bytes: &[u8]) {
         fs::create_dir_all(self.path(name).parent().unwrap()).unwrap();
         fs::write(self.path(name), bytes).unwrap();
         // What changed just now is not believed to be what it was.
         std::thread::sleep(Duration::from_millis(100));
     }
 
-    fn optimize_hearing(&self, observer: Arc<dyn Observer>) -> OptimizeReport {
+    pub fn optimize_hearing(&self, observer: Arc<dyn Observer>) -> OptimizeReport {
         let job = Job { observer, ..Job::unattended().0 };
         optimize(&self.repository(), &self.share(), &options(), &job).unwrap()
     }
 
-    fn optimize(&self) -> OptimizeReport {
+    pub fn optimize(&self) -> OptimizeReport {
         optimize(&self.repository(), &self.share(), &options(), &Job::unattended().0).unwrap()
     }
 
-    fn collect(&self) {
+    pub fn collect(&self) {
         let options = CollectOptions { goal: SpaceGoal::Everything, ..CollectOptions::default() };
         collect(&self.repository(), &options, &Job::unattended().0).unwrap();
     }
 
-    fn stub(&self, name: &str) -> StubFile {
+    pub fn stub(&self, name: &str) -> StubFile {
         let tree = Arc::new(TreeReader::open(&self.repository()).unwrap());
         let file = File::options().read(true).write(true).open(self.path(name)).unwrap();
         StubFile::open(&tree, file).unwrap().expect("a stub")
     }
 
     #[track_caller]
-    fn assert_holds(&self, name: &str, bytes: &[u8]) {
+    pub fn assert_holds(&self, name: &str, bytes: &[u8]) {
         let mut read = vec![0; bytes.len() + 1];
         let length = self.stub(name).read_at(0, &mut read).unwrap();
         assert!(read[..length] == *bytes, "{name}");
     }
 }
 
-fn options() -> OptimizeOptions {
+pub fn options() -> OptimizeOptions {
     OptimizeOptions { backup: backup_options(), cold: None, by: "test".into() }
 }
 
