@@ -1,0 +1,113 @@
+//! `share run`: what is due for shares, done, left and told.
+
+use crate::collecting::random_bytes;
+use crate::sharing::{status, with_share};
+use crate::support::{Run, Sandbox};
+use serde_json::Value;
+use std::fs;
+use std::path::PathBuf;
+
+/// Machines that run tests are under pressure.
+fn share_run(sandbox: &Sandbox, more: &[&str]) -> Run {
+    let share = sandbox.arg("share");
+    sandbox.run(&[&["--json", "share", "run", &share, "--pressure", "off"], more].concat())
+}
+
+fn outcomes(run: &Run) -> Vec<(String, String)> {
+    let text = |value: &Value| value.as_str().unwrap().to_owned();
+    let ran = run.message("ran");
+    let jobs = ran["jobs"].as_array().unwrap();
+    jobs.iter().map(|job| (text(&job["job"]), text(&job["outcome"]))).collect()
+}
+
+#[test]
+fn a_run_does_for_all_shares_what_is_due() {
+    let sandbox = with_share();
+    let other = sandbox.path("other");
+    fs::create_dir(&other).unwrap();
+    fs::write(other.join("same"), random_bytes(1, (3 << 20) + 5)).unwrap();
+    fs::write(other.join("more"), random_bytes(7, 200_000)).unwrap();
+    let other = sandbox.arg("other");
+    sandbox.run(&["share", "create", "--min-age", "0s", &other]).expect(0);
+    std::thread::sleep(std::time::Duration::from_millis(100));
+    let run = share_run(&sandbox, &[&other]).expect(0);
+    let optimized = run.messages("optimized");
+    assert_eq!(optimized.len(), 2);
+    for (directory, files) in [(sandbox.arg("share"), 4), (other.clone(), 2)] {
+        let of = optimized.iter().find(|one| one["directory"] == directory.as_str()).unwrap();
+        assert_eq!(of["files_optimized"], files, "{of}");
+    }
+    let scrubbed = run.messages("scrubbed");
+    assert_eq!(scrubbed.len(), 2);
+    assert!(scrubbed.iter().all(|one| one["files_damaged"] == 0 && one["bytes"] != 0));
+    let kinds: Vec<String> = outcomes(&run).into_iter().map(|(kind, _)| kind).collect();
+    assert_eq!(kinds, ["optimize", "optimize", "scrub", "scrub", "collect"]);
+    assert!(outcomes(&run).iter().all(|(_, outcome)| outcome == "done"));
+    // Nothing is new, and nothing is asked for but the first.
+    let run = share_run(&sandbox, &["--no-scrub", "--no-collect"]).expect(0);
+    assert_eq!(run.message("optimized")["files_optimized"], 0);
+    assert_eq!(outcomes(&run), [("optimize".to_owned(), "done".to_owned())]);
+    // The manifests of the first run were forgotten, and a collection frees what only they had.
+    fs::remove_file(sandbox.path("other/more")).unwrap();
+    let run = share_run(&sandbox, &[&other]).expect(0);
+    assert_eq!(run.messages("collection").len(), 1);
+}
+
+#[test]
+fn what_the_time_does_not_suffice_for_is_left_and_done_by_the_next_run() {
+    let sandbox = with_share();
+    let run = share_run(&sandbox, &["--max-duration", "300ms", "--max-io", "100KiB"]).expect(3);
+    assert!(run.messages("optimized").is_empty());
+    assert!(outcomes(&run).iter().all(|(_, outcome)| outcome == "left-window"), "{run:?}");
+    assert_eq!(status(&sandbox)["files_optimized"], 0);
+    let run = share_run(&sandbox, &[]).expect(0);
+    assert_eq!(run.message("optimized")["files_optimized"], 4);
+    // Outside the window nothing is begun, which is no failure. One of the two is outside.
+    let windows = ["00:00-12:00", "12:00-00:00"];
+    let runs = windows.map(|window| share_run(&sandbox, &["--window", window]).expect(0));
+    let done = runs.iter().filter(|run| !run.messages("optimized").is_empty()).count();
+    assert_eq!(done, 1);
+    for odd in [["--window", "22:00"], ["--pressure", "0%"], ["--scrub-share", "0%"]] {
+        share_run(&sandbox, &odd).expect(1);
+    }
+}
+
+fn largest_container(sandbox: &Sandbox) -> PathBuf {
+    let shards = fs::read_dir(sandbox.path("store/containers")).unwrap();
+    let files = shards.flat_map(|shard| fs::read_dir(shard.unwrap().path()).unwrap());
+    files
+        .map(|file| file.unwrap().path())
+        .max_by_key(|path| path.metadata().unwrap().len())
+        .unwrap()
+}
+
+#[test]
+fn a_scrub_names_what_is_damaged_and_clears_it_when_it_is_whole_again() {
+    let sandbox = with_share();
+    share_run(&sandbox, &["--no-scrub"]).expect(0);
+    let container = largest_container(&sandbox);
+    let sound = fs::read(&container).unwrap();
+    let mut bytes = sound.clone();
+    bytes[1_000_000] ^= 1;
+    let writable = std::os::unix::fs::PermissionsExt::from_mode(0o600);
+    fs::set_permissions(&container, writable).unwrap();
+    fs::write(&container, &bytes).unwrap();
+    let run = share_run(&sandbox, &["--no-collect"]).expect(1);
+    assert!(run.message("scrubbed")["files_damaged"].as_u64().unwrap() >= 2, "{run:?}");
+    let problems = status(&sandbox)["problems"].clone();
+    let named = |path: &str| {
+        let lines = problems.as_array().unwrap().iter();
+        lines.filter(|line| line.as_str().unwrap().starts_with(&format!("{path}: "))).count()
+    };
+    // The same data under three names.
+    let large = ["/large", "/inner/copy of it", "/inner/most/other name"];
+    assert_eq!(large.map(named), [1, 1, 1], "{problems}");
+    assert_eq!(named("/inner/text"), 0, "{problems}");
+    // It is told once, however often it is met.
+    share_run(&sandbox, &["--no-collect"]).expect(1);
+    assert_eq!(status(&sandbox)["problems"], problems);
+    fs::write(&container, &sound).unwrap();
+    let run = share_run(&sandbox, &["--no-collect"]).expect(0);
+    assert_eq!(run.message("scrubbed")["problems_cleared"], 3);
+    assert_eq!(status(&sandbox)["problems"], serde_json::json!([]));
+}
