@@ -16,6 +16,7 @@ pub struct Sandbox {
 }
 
 /// What a run said.
+#[derive(Debug)]
 pub struct Run {
     pub code: i32,
     pub stdout: String,
