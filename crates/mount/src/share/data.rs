@@ -6,7 +6,7 @@ use super::nodes::TOP;
 use super::open_files::{Bytes, Handle, OpenInode};
 use super::served::Served;
 use fuser::{Errno, FileAttr, TimeOrNow};
-use onefold_engine::primary::share::{self, BELOW_ATTRIBUTE};
+use onefold_engine::primary::share::BELOW_ATTRIBUTE;
 use onefold_engine::stub::{self, StubFile};
 use onefold_types::Error;
 use rustix::fs::{
@@ -24,6 +24,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 const SEEK_DATA: i32 = 3;
 /// `lseek` to the next hole.
 const SEEK_HOLE: i32 = 4;
+/// What all attributes begin with that are ours.
+const OWN_PREFIX: &[u8] = b"user.onefold.";
 /// More than any list of names or value of an attribute takes.
 const XATTR_MAX_BYTES: usize = 64 << 10;
 
@@ -273,15 +275,20 @@ impl Served {
             let top = self.nodes.top().as_raw_fd();
             return Ok(format!("{} {top}", std::process::id()).into_bytes());
         }
+        let repository = self.tree.chunks().repository();
+        // For backups into the same store, which take a stub over that holds no data itself.
+        let is_for_backups = name == stub::served_attribute(repository.store_id()).as_str();
+        if is_own(name) && !is_for_backups {
+            return Err(Errno::ENODATA);
+        }
+        let stored = if is_for_backups { OsStr::new(stub::ATTRIBUTE) } else { name };
         let item = self.item(number)?;
         let path = below::path_of(item.as_fd());
         let mut value = vec![0; XATTR_MAX_BYTES];
-        let length = rustix::fs::getxattr(&path, name, &mut value[..]).map_err(failed)?;
+        let length = rustix::fs::getxattr(&path, stored, &mut value[..]).map_err(failed)?;
         value.truncate(length);
-        if name == stub::ATTRIBUTE {
-            // For backups, which take a stub over that holds no data itself.
+        if is_for_backups {
             let status = below::status_of(item.as_fd())?;
-            let repository = self.tree.chunks().repository();
             let known = stub::open(repository, status.inode, &value);
             let is_untouched = known
                 .is_ok_and(|(_, stub)| stub.is_untouched() && stub.size == status.attributes.size);
@@ -327,8 +334,7 @@ impl Served {
 
 /// Whether an attribute is ours, and nobody else's business.
 fn is_own(name: &OsStr) -> bool {
-    let own = name.as_encoded_bytes().strip_suffix(b"\0").unwrap_or(name.as_encoded_bytes());
-    own == stub::ATTRIBUTE.as_bytes() || own == share::BELOW_ATTRIBUTE.as_bytes()
+    name.as_encoded_bytes().starts_with(OWN_PREFIX)
 }
 
 fn timespec(time: Option<TimeOrNow>) -> Timespec {
