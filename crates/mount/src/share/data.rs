@@ -113,26 +113,28 @@ impl Served {
         }
     }
 
-    /// A handle of an ordinary file as it was asked for, or of a stub.
-    pub(super) fn handle(&self, inode: Arc<OpenInode>, flags: i32) -> Answer<Handle> {
-        let file = match &inode.bytes {
-            Bytes::Stub(_) => None,
-            Bytes::Plain(file) => {
-                let path = below::path_of(file.as_fd());
-                let flags = below::open_flags(flags).difference(OFlags::NOFOLLOW);
-                let opened = rustix::fs::open(path, flags, Mode::empty()).map_err(failed)?;
-                Some(Arc::new(File::from(opened)))
-            }
-        };
-        Ok(Handle { inode, file })
+    /// A handle of a file as it was asked for. One that the kernel does not read and write itself
+    /// is opened at once: whoever may not is told now.
+    pub(super) fn handle(
+        &self,
+        inode: Arc<OpenInode>,
+        flags: i32,
+        passes_through: bool,
+    ) -> Answer<Handle> {
+        let handle = Handle { inode, flags, file: Arc::default() };
+        if let (Bytes::Plain(plain), false) = (&handle.inode.bytes, passes_through) {
+            ordinary(&handle, plain)?;
+        }
+        Ok(handle)
     }
 
     pub(super) fn read(&self, handle: u64, offset: u64, length: u32) -> Answer<Vec<u8>> {
-        let Handle { inode, file } = self.open.handle(handle).ok_or(Errno::EBADF)?;
+        let handle = self.open.handle(handle).ok_or(Errno::EBADF)?;
+        let inode = &handle.inode;
         let mut bytes = vec![0; length as usize];
         let read = match &inode.bytes {
             Bytes::Plain(plain) => {
-                let file = file.as_deref().unwrap_or(plain);
+                let file = ordinary(&handle, plain)?;
                 file.read_at(&mut bytes, offset).map_err(Errno::from)?
             }
             Bytes::Stub(stub) => {
@@ -154,10 +156,11 @@ impl Served {
     }
 
     pub(super) fn write(&self, handle: u64, offset: u64, bytes: &[u8]) -> Answer<()> {
-        let Handle { inode, file } = self.open.handle(handle).ok_or(Errno::EBADF)?;
+        let handle = self.open.handle(handle).ok_or(Errno::EBADF)?;
+        let inode = &handle.inode;
         match &inode.bytes {
             Bytes::Plain(plain) => {
-                let file = file.as_deref().unwrap_or(plain);
+                let file = ordinary(&handle, plain)?;
                 file.write_all_at(bytes, offset).map_err(Errno::from)
             }
             Bytes::Stub(stub) => {
@@ -167,10 +170,11 @@ impl Served {
     }
 
     pub(super) fn sync(&self, handle: u64, data_only: bool) -> Answer<()> {
-        let Handle { inode, file } = self.open.handle(handle).ok_or(Errno::EBADF)?;
+        let handle = self.open.handle(handle).ok_or(Errno::EBADF)?;
+        let inode = &handle.inode;
         let synced = match &inode.bytes {
-            Bytes::Plain(plain) if data_only => file.as_deref().unwrap_or(plain).sync_data(),
-            Bytes::Plain(plain) => file.as_deref().unwrap_or(plain).sync_all(),
+            Bytes::Plain(plain) if data_only => plain.sync_data(),
+            Bytes::Plain(plain) => plain.sync_all(),
             // What the stub says belongs to the data.
             Bytes::Stub(stub) => stub.file().sync_all(),
         };
@@ -183,11 +187,12 @@ impl Served {
         (offset, length): (u64, u64),
         mode: i32,
     ) -> Answer<()> {
-        let Handle { inode, file } = self.open.handle(handle).ok_or(Errno::EBADF)?;
+        let handle = self.open.handle(handle).ok_or(Errno::EBADF)?;
+        let inode = &handle.inode;
         let flags = FallocateFlags::from_bits(mode as u32).ok_or(Errno::EOPNOTSUPP)?;
         let stub = match &inode.bytes {
             Bytes::Plain(plain) => {
-                let file = file.as_deref().unwrap_or(plain);
+                let file = ordinary(&handle, plain)?;
                 return rustix::fs::fallocate(file, flags, offset, length).map_err(failed);
             }
             Bytes::Stub(stub) => stub,
@@ -206,7 +211,8 @@ impl Served {
     }
 
     pub(super) fn seek(&self, handle: u64, offset: i64, whence: i32) -> Answer<i64> {
-        let Handle { inode, .. } = self.open.handle(handle).ok_or(Errno::EBADF)?;
+        let handle = self.open.handle(handle).ok_or(Errno::EBADF)?;
+        let inode = &handle.inode;
         let offset = u64::try_from(offset).map_err(|_| Errno::ENXIO)?;
         let found = match (&inode.bytes, whence) {
             (Bytes::Plain(file), SEEK_DATA) => {
@@ -330,6 +336,17 @@ impl Served {
         let item = self.item(number)?;
         rustix::fs::removexattr(below::path_of(item.as_fd()), name).map_err(failed)
     }
+}
+
+/// An ordinary file, opened as was asked for.
+fn ordinary<'a>(handle: &'a Handle, plain: &File) -> Answer<&'a File> {
+    if let Some(file) = handle.file.get() {
+        return Ok(file);
+    }
+    let flags = below::open_flags(handle.flags).difference(OFlags::NOFOLLOW);
+    let path = below::path_of(plain.as_fd());
+    let opened = rustix::fs::open(path, flags, Mode::empty()).map_err(failed)?;
+    Ok(handle.file.get_or_init(|| File::from(opened)))
 }
 
 /// Whether an attribute is ours, and nobody else's business.
