@@ -34,7 +34,7 @@ use onefold_policy::lookup::{LookupStrategy, Verdict};
 use onefold_policy::ports::{IndexPort, Instance};
 use onefold_policy::rewrite::{RewriteChoice, RewriteCounters};
 use onefold_policy::stream::{self, Chunk, ChunkStream, Instances, SessionPort, Status};
-use onefold_types::{ContainerId, Fingerprint, Result, SessionId, invariant, limits};
+use onefold_types::{ContainerId, Fingerprint, Result, SessionId, invariant};
 use prefix_hasher::PrefixHasher;
 use read_set::ReadSet;
 use std::collections::{BTreeSet, HashMap, HashSet};
@@ -179,7 +179,7 @@ impl ChunkStore {
             pool: Arc::new(pool),
             log,
             target_bytes: repository.container_target_bytes(),
-            frame_bytes: limits::FRAME_PLAIN_TARGET_BYTES,
+            frame_bytes: repository.frame_target_bytes(),
             session: options.session,
             named: Mutex::default(),
         };

@@ -43,6 +43,9 @@ const AES_256_GCM: &str = "aes-256-gcm";
 /// A password, wiped from memory when dropped.
 pub type Password = Zeroizing<Vec<u8>>;
 
+/// Chunks of such an average are not put together in frames.
+const LARGE_CHUNKS_BYTES: usize = 64 * limits::KIB;
+
 /// How a new store is made.
 #[derive(Clone, Debug)]
 pub struct InitOptions {
@@ -329,6 +332,16 @@ impl Repository {
     /// What is opened once for this store and process; `make` makes it.
     pub fn shared<T: Any + Send + Sync>(&self, make: impl FnOnce() -> Result<T>) -> Result<Arc<T>> {
         self.shared.get(make)
+    }
+
+    /// Plain bytes after which a frame is closed. Chunks of 64 KiB compress about as well alone as
+    /// together, and whoever reads 4 KiB of one pays for the whole frame.
+    #[must_use]
+    pub fn frame_target_bytes(&self) -> usize {
+        match self.configuration().chunker.size_avg_bytes as usize {
+            large @ LARGE_CHUNKS_BYTES.. => large.min(limits::FRAME_PLAIN_TARGET_BYTES),
+            _ => limits::FRAME_PLAIN_TARGET_BYTES,
+        }
     }
 
     /// Stored bytes after which this process finishes a container: as many as the store says, if

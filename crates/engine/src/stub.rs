@@ -12,7 +12,7 @@ use crate::repository::Repository;
 use onefold_crypto::Purpose;
 use onefold_format::stub::{self, Stub, StubOwner};
 use onefold_types::error::Context;
-use onefold_types::{Error, ErrorKind, Result};
+use onefold_types::{Error, ErrorKind, Result, StoreId};
 use rustix::fs::XattrFlags;
 use rustix::io::Errno;
 use std::os::fd::AsFd;
@@ -26,6 +26,8 @@ pub use stub_file::StubFile;
 pub const CONTROL: &str = ".onefold-share";
 /// The attribute of a file that is a stub.
 pub const ATTRIBUTE: &str = "user.onefold.stub";
+/// How the kernel names file systems that programs serve.
+const FUSE_MAGIC: u64 = 0x6573_5546;
 /// More than any stub takes.
 const VALUE_MAX_BYTES: usize = 4096;
 
@@ -38,8 +40,29 @@ pub fn value(file: impl AsFd) -> Result<Option<Vec<u8>>> {
 
 /// The same of the file at a path, which is not followed if it is a link.
 pub fn value_at(path: &Path) -> Result<Option<Vec<u8>>> {
+    value_named(path, ATTRIBUTE)
+}
+
+/// What the mount of a share of this store says of a stub of which nothing came back into the file.
+/// To backups into other stores, and to anybody else, a mounted stub is an ordinary file.
+pub fn served_value_at(path: &Path, store: StoreId) -> Result<Option<Vec<u8>>> {
+    value_named(path, &served_attribute(store))
+}
+
+/// What it says that by.
+#[must_use]
+pub fn served_attribute(store: StoreId) -> String {
+    format!("{ATTRIBUTE}.{store}")
+}
+
+/// Whether what is open is on a file system that a program serves, such as a mounted share.
+pub fn is_served(open: impl AsFd) -> bool {
+    rustix::fs::fstatfs(open).is_ok_and(|found| found.f_type as u64 == FUSE_MAGIC)
+}
+
+fn value_named(path: &Path, name: &str) -> Result<Option<Vec<u8>>> {
     let mut value = vec![0; VALUE_MAX_BYTES];
-    let read = rustix::fs::lgetxattr(path, ATTRIBUTE, &mut value[..]);
+    let read = rustix::fs::lgetxattr(path, name, &mut value[..]);
     taken(read, value)
 }
 

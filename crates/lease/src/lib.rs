@@ -4,7 +4,8 @@
 //! included, and holds up whoever opens the file until the lease is given back, for as long as
 //! `/proc/sys/fs/lease-break-time` says. Its holder must be the file's owner or have `CAP_LEASE`.
 //!
-//! It is a crate of its own because no crate wraps the call, which takes one line of unsafe code.
+//! It is a crate of its own because no crate wraps the call, which takes one line of unsafe code;
+//! nor the other one here, which writes out what is dirty of one file ([`write_out`]).
 
 use onefold_types::{Error, Result};
 use std::fs::File;
@@ -58,6 +59,26 @@ fn set(file: &File, kind: i32) -> io::Result<()> {
     // SAFETY: the descriptor is open as long as `file` is borrowed, and this command takes an
     // integer and touches no memory of this process.
     let outcome = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETLEASE, kind) };
+    match outcome {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// Writes out what is dirty of a file in memory, without making it durable: whoever changes it
+/// through a mapping from now on changes its times.
+pub fn write_out(file: &File) -> Result<()> {
+    written(file).map_err(|error| Error::io("writing out what is dirty of it", error))
+}
+
+#[allow(unsafe_code)]
+fn written(file: &File) -> io::Result<()> {
+    let all = libc::SYNC_FILE_RANGE_WAIT_BEFORE
+        | libc::SYNC_FILE_RANGE_WRITE
+        | libc::SYNC_FILE_RANGE_WAIT_AFTER;
+    // SAFETY: the descriptor is open as long as `file` is borrowed, and the call takes integers and
+    // touches no memory of this process.
+    let outcome = unsafe { libc::sync_file_range(file.as_raw_fd(), 0, 0, all) };
     match outcome {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),

@@ -1,11 +1,11 @@
 //! What keeps the data of a share's stubs, and who must not touch it.
 
 use crate::collecting::random_bytes;
-use crate::mounted::{Mount, can_mount};
+use crate::mounted::{Mount, can_mount, succeeds};
 use crate::sharing::{assert_seen, optimize, seen, status, with_share};
 use crate::support::Sandbox;
 use std::fs::{self, File};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::PathBuf;
 
 fn containers(sandbox: &Sandbox) -> Vec<PathBuf> {
@@ -45,6 +45,19 @@ fn a_backup_of_a_share_takes_stubs_over_unread_mounted_or_not() {
     drop(file);
     let before = seen(&share);
     let mut snapshots = Vec::new();
+    // Into another store what is mounted is read as any other file; what is not, is not.
+    let (other, source) = (sandbox.arg("other"), sandbox.arg("share"));
+    let other = ["-r", other.as_str()];
+    sandbox.run(&[&other[..], &["init", "--encryption", "none"]].concat()).expect(0);
+    let backup = [&other[..], &["backup", source.as_str()]].concat();
+    sandbox.run(&backup).expect(0);
+    let target = sandbox.arg("read");
+    let restore = [&other[..], &["restore", "latest", "--target", &target]].concat();
+    sandbox.run(&restore).expect(0);
+    for name in ["large", "inner/text", "inner/sparse"] {
+        let read = sandbox.path("read").join(share.strip_prefix("/").unwrap()).join(name);
+        assert!(fs::read(read).unwrap() == fs::read(share.join(name)).unwrap(), "{name}");
+    }
     for is_mounted in [true, false] {
         if !is_mounted {
             sandbox.run(&["share", "unmount", &sandbox.arg("share")]).expect(0);
@@ -56,6 +69,9 @@ fn a_backup_of_a_share_takes_stubs_over_unread_mounted_or_not() {
         snapshots.push(summary["snapshot"].as_str().unwrap().to_owned());
     }
     drop(mount);
+    // What has not changed since is not asked for; the rest is not there.
+    sandbox.run(&backup).expect(0);
+    sandbox.run(&[&backup[..], &["--force"]].concat()).expect(3);
     for snapshot in snapshots {
         let out = sandbox.path(&format!("out {snapshot}"));
         sandbox.run(&["restore", &snapshot, "--target", out.to_str().unwrap()]).expect(0);
@@ -153,6 +169,35 @@ fn r46_a_stub_that_was_copied_is_told_from_one_that_was_not() {
     let run = sandbox.run(&["backup", &sandbox.arg("share")]);
     assert_eq!(run.code, 3, "{}", run.stderr);
     assert!(run.stderr.contains("planted: it is a stub of another file"), "{}", run.stderr);
+}
+
+#[test]
+fn what_cannot_be_done_changes_nothing() {
+    if !can_mount() {
+        return;
+    }
+    let sandbox = with_share();
+    let share = sandbox.path("share");
+    fs::create_dir(share.join("elsewhere")).unwrap();
+    let elsewhere = sandbox.arg("share/elsewhere");
+    assert!(succeeds("mount", &["-t", "tmpfs", "tmpfs", &elsewhere]));
+    fs::write(share.join("elsewhere/source"), b"source").unwrap();
+    let text = fs::read(share.join("inner/text")).unwrap();
+    let mount = Mount::share(&sandbox, "share");
+    optimize(&sandbox);
+    let held = File::options().read(true).write(true).open(share.join("inner/text")).unwrap();
+    let moved = fs::rename(share.join("elsewhere/source"), share.join("inner/text"));
+    assert_eq!(moved.unwrap_err().raw_os_error(), Some(18), "EXDEV");
+    assert!(fs::read(share.join("inner/text")).unwrap() == text);
+    assert_eq!(held.metadata().unwrap().nlink(), 1);
+    let longer = held.set_len(1 << 60).unwrap_err();
+    assert_eq!(longer.raw_os_error(), Some(27), "EFBIG");
+    drop(held);
+    assert!(fs::read(share.join("inner/text")).unwrap() == text);
+    let inside = sandbox.run(&["share", "create", &sandbox.arg("share/inner")]);
+    assert!(inside.stderr.contains("is a share already"), "{}", inside.stderr);
+    mount.end();
+    assert!(succeeds("umount", &[&elsewhere]));
 }
 
 #[test]

@@ -35,7 +35,7 @@ use crate::job::Job;
 use crate::repository::Repository;
 use crate::session::quarantine;
 use onefold_format::container::{ChunkDescriptor, MetadataSection};
-use onefold_types::{ContainerId, ErrorKind, Fingerprint, Level, Result, invariant, limits};
+use onefold_types::{ContainerId, ErrorKind, Fingerprint, Level, Result, invariant};
 use std::collections::{BTreeSet, HashSet};
 use std::sync::{Arc, Mutex};
 
@@ -348,7 +348,7 @@ impl CopyForward<'_> {
                 self.repository.memory().containers_waiting_max,
             )?),
             target_bytes: self.repository.container_target_bytes(),
-            frame_bytes: limits::FRAME_PLAIN_TARGET_BYTES,
+            frame_bytes: self.repository.frame_target_bytes(),
             session: None,
             named: Mutex::default(),
         }))

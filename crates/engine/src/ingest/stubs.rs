@@ -33,8 +33,7 @@ impl Walk<'_> {
         let is_cold = self.is_cold(entry) && (stub.is_none() || self.is_free(directory, name));
         match stub {
             Some(stub) if stub.is_untouched() || !is_cold => {
-                self.stored(directory, name, entry.clone(), &stub)?;
-                Ok(true)
+                self.stored(directory, name, entry.clone(), &stub)
             }
             Some(_) => Ok(false),
             None => Ok(!is_cold),
@@ -66,7 +65,11 @@ impl Walk<'_> {
         name: &OsStr,
         entry: &Entry,
     ) -> Result<Option<Stub>> {
-        let value = stub::value_at(&by_handle(directory, name));
+        let path = by_handle(directory, name);
+        let value = match stub::is_served(directory) {
+            true => stub::served_value_at(&path, self.context.repository.store_id()),
+            false => stub::value_at(&path),
+        };
         let value = value.map_err(|error| error.with_kind(ErrorKind::Source))?;
         let Some(value) = value else { return Ok(None) };
         let opened = stub::open(self.context.repository, entry.inode, &value);
@@ -79,14 +82,15 @@ impl Walk<'_> {
         Ok(Some(stub))
     }
 
-    /// A file whose data is in the store, or what is in the store of it.
+    /// A file whose data is in the store, or what is in the store of it; `false` if it has to be
+    /// read.
     pub(super) fn stored(
         &mut self,
         directory: &Arc<OwnedFd>,
         name: &OsStr,
         mut entry: Entry,
         stub: &Stub,
-    ) -> Result<()> {
+    ) -> Result<bool> {
         entry.content = Some(stub.content);
         entry.size = stub.size;
         entry.chunks = stub.chunks;
@@ -96,13 +100,18 @@ impl Walk<'_> {
             entry.changed = Time::default();
         }
         if !(self.context.is_stored)(&entry)? {
+            if stub::is_served(directory) {
+                // Whoever serves it has the data, or says that it is lost.
+                return Ok(false);
+            }
             return Err(Error::new(
                 ErrorKind::Source,
                 "it is a stub, and data of it is missing in the store",
             ));
         }
         entry.xattrs = self.xattrs_by_path(directory, name)?;
-        self.send(Item::Stored(entry))
+        self.send(Item::Stored(entry))?;
+        Ok(true)
     }
 }
 

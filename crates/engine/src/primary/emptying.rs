@@ -122,6 +122,8 @@ pub fn prepare(
         }
         Err(errno) => return Err(Error::io("opening it", errno.into())),
     };
+    // What is changed through a mapping that was written to before would show in no time.
+    onefold_lease::write_out(&file)?;
     let state = state_of(&file)?;
     let value = stub::value(&file)?;
     let repository = tree.chunks().repository();
@@ -163,7 +165,10 @@ fn compare(tree: &Arc<TreeReader>, file: &File, stored: &Entry) -> Result<()> {
     let reader = FileReader::open(Arc::clone(tree), stored)?;
     let again = file.try_clone().context(|| "opening it again")?;
     let stub = StubFile::open(tree, again)?;
-    let (mut of_file, mut of_store) = (vec![0; COMPARED_BYTES], vec![0; COMPARED_BYTES]);
+    // Most files are small, and buffers cost time to clear.
+    let most =
+        usize::try_from(stored.size + 1).map_or(COMPARED_BYTES, |size| size.min(COMPARED_BYTES));
+    let (mut of_file, mut of_store) = (vec![0; most], vec![0; most]);
     let mut offset = 0;
     loop {
         let read = match &stub {

@@ -33,7 +33,8 @@ use std::ffi::OsStr;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 
 /// Files that are emptied at once: whoever opens one of them waits for all.
 const EMPTIED_AT_ONCE: usize = 64;
@@ -99,7 +100,8 @@ pub fn optimize(
         tree,
         job,
         report: &mut report,
-        prepared: Vec::new(),
+        threads: options.backup.threads,
+        waiting: Vec::new(),
         needs_earlier: false,
     };
     run.directory(root)?;
@@ -159,14 +161,27 @@ struct Run<'a> {
     tree: Arc<TreeReader>,
     job: &'a Job,
     report: &'a mut OptimizeReport,
-    prepared: Vec<Prepared>,
+    threads: usize,
+    waiting: Vec<Waiting>,
     /// Whether a stub may need what only earlier manifests hold.
     needs_earlier: bool,
 }
 
+/// A file that is to be emptied.
+struct Waiting {
+    directory: Arc<OwnedFd>,
+    path: Vec<u8>,
+    stored: Entry,
+}
+
+/// Whether an error concerns more than one file.
+fn is_about_all(kind: ErrorKind) -> bool {
+    matches!(kind, ErrorKind::Exhausted | ErrorKind::Interrupted)
+}
+
 /// A directory of the manifest and of the share, and what is left of it.
 struct Open {
-    directory: OwnedFd,
+    directory: Arc<OwnedFd>,
     path: Vec<u8>,
     entries: std::vec::IntoIter<Entry>,
 }
@@ -189,14 +204,14 @@ impl Run<'_> {
             let path = path::join(path, &entry.name);
             let inner = match (entry.kind, entry.content) {
                 (EntryKind::File, _) => {
-                    self.file(directory, &path, &entry)?;
+                    self.file(directory, &path, entry)?;
                     continue;
                 }
                 (EntryKind::Directory, Some(content)) => content,
                 _ => continue,
             };
             let name = Path::new(OsStr::from_bytes(&entry.name));
-            match open_directory(&*directory, name) {
+            match open_directory(&**directory, name) {
                 Ok(directory) if !is_too_deep => {
                     let next = self.open(directory, path, inner)?;
                     open.push(next);
@@ -210,6 +225,7 @@ impl Run<'_> {
     }
 
     fn open(&self, directory: OwnedFd, path: Vec<u8>, content: Reference) -> Result<Open> {
+        let directory = Arc::new(directory);
         Ok(Open { directory, path, entries: self.tree.entries(content)?.into_iter() })
     }
 
@@ -218,33 +234,62 @@ impl Run<'_> {
         self.needs_earlier |= left.needs_earlier;
     }
 
-    fn file(&mut self, directory: &OwnedFd, path: &[u8], stored: &Entry) -> Result<()> {
-        self.job.progress.set_current(&path::display(path));
-        if self.prepared.iter().any(|other| other.inode() == stored.inode) {
+    /// A file waits until there are some, which are read back at once.
+    fn file(&mut self, directory: &Arc<OwnedFd>, path: &[u8], stored: Entry) -> Result<()> {
+        let is_same = |other: &Waiting| other.stored.inode == stored.inode;
+        if self.waiting.iter().any(is_same) {
             // Another name of a file that is about to be emptied, and open for that.
             return Ok(());
         }
-        match emptying::prepare(&self.tree, (directory, path), stored) {
-            Ok(Ok(prepared)) => self.prepared.push(prepared),
-            Ok(Err(left)) => self.left(left),
-            Err(error) if error.kind() == ErrorKind::Exhausted => return Err(error),
-            Err(error) => {
-                self.report.errors += 1;
-                self.needs_earlier = true;
-                self.job.observer.problem(&path::display(path), &error);
-            }
-        }
-        match self.prepared.len() {
+        let directory = Arc::clone(directory);
+        self.waiting.push(Waiting { directory, path: path.to_vec(), stored });
+        match self.waiting.len() {
             EMPTIED_AT_ONCE.. => self.empty(),
             _ => Ok(()),
         }
     }
 
+    /// Reads files back on several threads, in order of their names on each.
+    fn prepare(&self, waiting: &[Waiting]) -> Vec<Result<Result<Prepared, LeftAlone>>> {
+        let next = AtomicUsize::new(0);
+        let prepared: Vec<OnceLock<_>> = waiting.iter().map(|_| OnceLock::new()).collect();
+        let work = || {
+            while let Some(at) = Some(next.fetch_add(1, Ordering::Relaxed))
+                .filter(|at| *at < waiting.len() && self.job.interrupt.check().is_ok())
+            {
+                let Waiting { directory, path, stored } = &waiting[at];
+                let _ = prepared[at].set(emptying::prepare(&self.tree, (directory, path), stored));
+            }
+        };
+        std::thread::scope(|scope| {
+            for _ in 1..self.threads.min(waiting.len()) {
+                scope.spawn(work);
+            }
+            work();
+        });
+        let stopped = || Err(Error::new(ErrorKind::Interrupted, "interrupted"));
+        prepared.into_iter().map(|one| one.into_inner().unwrap_or_else(stopped)).collect()
+    }
+
     fn empty(&mut self) -> Result<()> {
-        let prepared = std::mem::take(&mut self.prepared);
+        let waiting = std::mem::take(&mut self.waiting);
+        let mut files = Vec::with_capacity(waiting.len());
+        for (prepared, Waiting { path, .. }) in self.prepare(&waiting).into_iter().zip(&waiting) {
+            self.job.progress.set_current(&path::display(path));
+            match prepared {
+                Ok(Ok(file)) => files.push(file),
+                Ok(Err(left)) => self.left(left),
+                Err(error) if is_about_all(error.kind()) => return Err(error),
+                Err(error) => {
+                    self.report.errors += 1;
+                    self.needs_earlier = true;
+                    self.job.observer.problem(&path::display(path), &error);
+                }
+            }
+        }
         let mut left = Vec::new();
         let emptied =
-            emptying::empty(self.repository, self.share, &prepared, &mut |why| left.push(why))?;
+            emptying::empty(self.repository, self.share, &files, &mut |why| left.push(why))?;
         left.into_iter().for_each(|why| self.left(why));
         let sum = &mut self.report.emptied;
         sum.files += emptied.files;

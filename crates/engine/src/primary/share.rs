@@ -31,6 +31,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
+use crate::stub;
 pub use crate::stub::CONTROL;
 /// What a mounted share answers at its top: the process, and the number of its open directory.
 pub const BELOW_ATTRIBUTE: &str = "user.onefold.below";
@@ -45,8 +46,6 @@ const SCRUB_MAX_BYTES: u64 = 64 << 10;
 pub const OPEN: &str = "open";
 const MOUNT_LOCK: &str = "mount.lock";
 const JOB_LOCK: &str = "job.lock";
-/// How the kernel names file systems that programs serve.
-const FUSE_MAGIC: u64 = 0x6573_5546;
 /// Problems behind this many bytes are not written down.
 const PROBLEMS_MAX_BYTES: u64 = 256 << 10;
 /// More than the process and descriptor that serve a mount take.
@@ -204,15 +203,20 @@ impl Share {
     }
 
     /// Writes down that a stub or a directory is about to get another name: a job that walks the
-    /// share now may miss it.
-    pub fn note_move(&self) -> Result<()> {
+    /// share now may miss it. What is returned is held until it has that name, so that a job
+    /// begins before this was written down or after it was done.
+    pub fn note_move(&self) -> Result<Held> {
         let mut file = self.file(MOVES, OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE)?;
-        file.write_all(b"\n").context(|| "writing down that something is moved")
+        rustix::fs::flock(&file, FlockOperation::LockShared).map_err(|errno| own(MOVES, errno))?;
+        file.write_all(b"\n").context(|| "writing down that something is moved")?;
+        Ok(Held { _file: file })
     }
 
-    /// How often [`Share::note_move`] was called. Only the holder of the job's lock may forget it.
+    /// How often [`Share::note_move`] was called; none of these is under way.
     pub fn moves(&self) -> Result<u64> {
         let file = self.file(MOVES, OFlags::RDONLY | OFlags::CREATE)?;
+        rustix::fs::flock(&file, FlockOperation::LockExclusive)
+            .map_err(|errno| own(MOVES, errno))?;
         Ok(file.metadata().context(|| "asking what was moved")?.len())
     }
 
@@ -346,9 +350,7 @@ fn create_in(directory: &OwnedFd, name: &str) -> Result<File> {
 ///
 /// Attributes of other file systems are their users' to set, and are not believed.
 fn below_of(seen: &OwnedFd) -> Result<Option<OwnedFd>> {
-    let statistics = rustix::fs::fstatfs(seen);
-    let kind = statistics.map_err(|errno| Error::io("asking what it is on", errno.into()))?.f_type;
-    if kind as u64 != FUSE_MAGIC {
+    if !stub::is_served(seen) {
         return Ok(None);
     }
     let mut value = [0; BELOW_MAX_BYTES];
@@ -407,6 +409,12 @@ fn read_description(directory: &OwnedFd, shown: &Path) -> Result<ShareDescriptio
 /// Refuses a directory in a share, and one with a share in it.
 fn refuse_nested(directory: &Path) -> Result<()> {
     for above in directory.ancestors() {
+        let is_covered = open_directory(rustix::fs::CWD, above)
+            .and_then(|open| below_of(&open))
+            .is_ok_and(|below| below.is_some());
+        if is_covered {
+            return Err(Error::new(ErrorKind::AlreadyExists, already(above)));
+        }
         if above.join(CONTROL).symlink_metadata().is_ok() {
             return Err(Error::new(ErrorKind::AlreadyExists, already(above)));
         }

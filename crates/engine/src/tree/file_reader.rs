@@ -35,8 +35,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Chunks that are kept with their frames, at most and at least.
 const CHUNKS_KEPT: (usize, usize) = (4, 1);
-/// Maps that are kept, at most and at least: those from the root to a chunk, and some more.
-const MAPS_KEPT: (usize, usize) = (8, 4);
+/// Maps that are kept, at most and at least: those from the root to a chunk, and so many more that
+/// whoever reads here and there in a file of some GiB does not read two chunks for one.
+const MAPS_KEPT: (usize, usize) = (32, 4);
 /// What a map takes: 1024 children at most, unless somebody else has written it.
 const MAP_BYTES: usize = 48 * limits::KIB;
 /// What a reader keeps, of files as this program writes them.

@@ -6,7 +6,7 @@ use super::nodes::TOP;
 use super::open_files::{Bytes, Handle, OpenInode};
 use super::served::Served;
 use fuser::{Errno, FileAttr, TimeOrNow};
-use onefold_engine::primary::share::{self, BELOW_ATTRIBUTE};
+use onefold_engine::primary::share::BELOW_ATTRIBUTE;
 use onefold_engine::stub::{self, StubFile};
 use onefold_types::Error;
 use rustix::fs::{
@@ -24,6 +24,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 const SEEK_DATA: i32 = 3;
 /// `lseek` to the next hole.
 const SEEK_HOLE: i32 = 4;
+/// What all attributes begin with that are ours.
+const OWN_PREFIX: &[u8] = b"user.onefold.";
 /// More than any list of names or value of an attribute takes.
 const XATTR_MAX_BYTES: usize = 64 << 10;
 
@@ -111,26 +113,28 @@ impl Served {
         }
     }
 
-    /// A handle of an ordinary file as it was asked for, or of a stub.
-    pub(super) fn handle(&self, inode: Arc<OpenInode>, flags: i32) -> Answer<Handle> {
-        let file = match &inode.bytes {
-            Bytes::Stub(_) => None,
-            Bytes::Plain(file) => {
-                let path = below::path_of(file.as_fd());
-                let flags = below::open_flags(flags).difference(OFlags::NOFOLLOW);
-                let opened = rustix::fs::open(path, flags, Mode::empty()).map_err(failed)?;
-                Some(Arc::new(File::from(opened)))
-            }
-        };
-        Ok(Handle { inode, file })
+    /// A handle of a file as it was asked for. One that the kernel does not read and write itself
+    /// is opened at once: whoever may not is told now.
+    pub(super) fn handle(
+        &self,
+        inode: Arc<OpenInode>,
+        flags: i32,
+        passes_through: bool,
+    ) -> Answer<Handle> {
+        let handle = Handle { inode, flags, file: Arc::default() };
+        if let (Bytes::Plain(plain), false) = (&handle.inode.bytes, passes_through) {
+            ordinary(&handle, plain)?;
+        }
+        Ok(handle)
     }
 
     pub(super) fn read(&self, handle: u64, offset: u64, length: u32) -> Answer<Vec<u8>> {
-        let Handle { inode, file } = self.open.handle(handle).ok_or(Errno::EBADF)?;
+        let handle = self.open.handle(handle).ok_or(Errno::EBADF)?;
+        let inode = &handle.inode;
         let mut bytes = vec![0; length as usize];
         let read = match &inode.bytes {
             Bytes::Plain(plain) => {
-                let file = file.as_deref().unwrap_or(plain);
+                let file = ordinary(&handle, plain)?;
                 file.read_at(&mut bytes, offset).map_err(Errno::from)?
             }
             Bytes::Stub(stub) => {
@@ -152,10 +156,11 @@ impl Served {
     }
 
     pub(super) fn write(&self, handle: u64, offset: u64, bytes: &[u8]) -> Answer<()> {
-        let Handle { inode, file } = self.open.handle(handle).ok_or(Errno::EBADF)?;
+        let handle = self.open.handle(handle).ok_or(Errno::EBADF)?;
+        let inode = &handle.inode;
         match &inode.bytes {
             Bytes::Plain(plain) => {
-                let file = file.as_deref().unwrap_or(plain);
+                let file = ordinary(&handle, plain)?;
                 file.write_all_at(bytes, offset).map_err(Errno::from)
             }
             Bytes::Stub(stub) => {
@@ -165,10 +170,11 @@ impl Served {
     }
 
     pub(super) fn sync(&self, handle: u64, data_only: bool) -> Answer<()> {
-        let Handle { inode, file } = self.open.handle(handle).ok_or(Errno::EBADF)?;
+        let handle = self.open.handle(handle).ok_or(Errno::EBADF)?;
+        let inode = &handle.inode;
         let synced = match &inode.bytes {
-            Bytes::Plain(plain) if data_only => file.as_deref().unwrap_or(plain).sync_data(),
-            Bytes::Plain(plain) => file.as_deref().unwrap_or(plain).sync_all(),
+            Bytes::Plain(plain) if data_only => plain.sync_data(),
+            Bytes::Plain(plain) => plain.sync_all(),
             // What the stub says belongs to the data.
             Bytes::Stub(stub) => stub.file().sync_all(),
         };
@@ -181,11 +187,12 @@ impl Served {
         (offset, length): (u64, u64),
         mode: i32,
     ) -> Answer<()> {
-        let Handle { inode, file } = self.open.handle(handle).ok_or(Errno::EBADF)?;
+        let handle = self.open.handle(handle).ok_or(Errno::EBADF)?;
+        let inode = &handle.inode;
         let flags = FallocateFlags::from_bits(mode as u32).ok_or(Errno::EOPNOTSUPP)?;
         let stub = match &inode.bytes {
             Bytes::Plain(plain) => {
-                let file = file.as_deref().unwrap_or(plain);
+                let file = ordinary(&handle, plain)?;
                 return rustix::fs::fallocate(file, flags, offset, length).map_err(failed);
             }
             Bytes::Stub(stub) => stub,
@@ -204,7 +211,8 @@ impl Served {
     }
 
     pub(super) fn seek(&self, handle: u64, offset: i64, whence: i32) -> Answer<i64> {
-        let Handle { inode, .. } = self.open.handle(handle).ok_or(Errno::EBADF)?;
+        let handle = self.open.handle(handle).ok_or(Errno::EBADF)?;
+        let inode = &handle.inode;
         let offset = u64::try_from(offset).map_err(|_| Errno::ENXIO)?;
         let found = match (&inode.bytes, whence) {
             (Bytes::Plain(file), SEEK_DATA) => {
@@ -273,15 +281,20 @@ impl Served {
             let top = self.nodes.top().as_raw_fd();
             return Ok(format!("{} {top}", std::process::id()).into_bytes());
         }
+        let repository = self.tree.chunks().repository();
+        // For backups into the same store, which take a stub over that holds no data itself.
+        let is_for_backups = name == stub::served_attribute(repository.store_id()).as_str();
+        if is_own(name) && !is_for_backups {
+            return Err(Errno::ENODATA);
+        }
+        let stored = if is_for_backups { OsStr::new(stub::ATTRIBUTE) } else { name };
         let item = self.item(number)?;
         let path = below::path_of(item.as_fd());
         let mut value = vec![0; XATTR_MAX_BYTES];
-        let length = rustix::fs::getxattr(&path, name, &mut value[..]).map_err(failed)?;
+        let length = rustix::fs::getxattr(&path, stored, &mut value[..]).map_err(failed)?;
         value.truncate(length);
-        if name == stub::ATTRIBUTE {
-            // For backups, which take a stub over that holds no data itself.
+        if is_for_backups {
             let status = below::status_of(item.as_fd())?;
-            let repository = self.tree.chunks().repository();
             let known = stub::open(repository, status.inode, &value);
             let is_untouched = known
                 .is_ok_and(|(_, stub)| stub.is_untouched() && stub.size == status.attributes.size);
@@ -325,10 +338,20 @@ impl Served {
     }
 }
 
+/// An ordinary file, opened as was asked for.
+fn ordinary<'a>(handle: &'a Handle, plain: &File) -> Answer<&'a File> {
+    if let Some(file) = handle.file.get() {
+        return Ok(file);
+    }
+    let flags = below::open_flags(handle.flags).difference(OFlags::NOFOLLOW);
+    let path = below::path_of(plain.as_fd());
+    let opened = rustix::fs::open(path, flags, Mode::empty()).map_err(failed)?;
+    Ok(handle.file.get_or_init(|| File::from(opened)))
+}
+
 /// Whether an attribute is ours, and nobody else's business.
 fn is_own(name: &OsStr) -> bool {
-    let own = name.as_encoded_bytes().strip_suffix(b"\0").unwrap_or(name.as_encoded_bytes());
-    own == stub::ATTRIBUTE.as_bytes() || own == share::BELOW_ATTRIBUTE.as_bytes()
+    name.as_encoded_bytes().starts_with(OWN_PREFIX)
 }
 
 fn timespec(time: Option<TimeOrNow>) -> Timespec {

@@ -259,7 +259,7 @@ impl Filesystem for ShareFilesystem {
             Ok(inode) => inode,
             Err(error) => return reply.error(error),
         };
-        let handle = match self.served.handle(Arc::clone(&inode), flags.0) {
+        let handle = match self.served.handle(Arc::clone(&inode), flags.0, self.passes_through) {
             Ok(handle) => handle,
             Err(error) => {
                 self.served.leave(number.0);
@@ -291,9 +291,12 @@ impl Filesystem for ShareFilesystem {
             Err(error) => return reply.error(error),
         };
         let opened = self.served.enter(number).and_then(|inode| {
-            let handle = self.served.handle(Arc::clone(&inode), flags).inspect_err(|_| {
-                self.served.leave(number);
-            })?;
+            let handle = self
+                .served
+                .handle(Arc::clone(&inode), flags, self.passes_through)
+                .inspect_err(|_| {
+                    self.served.leave(number);
+                })?;
             Ok((inode, handle))
         });
         let (inode, handle) = match opened {

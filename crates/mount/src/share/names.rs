@@ -3,14 +3,16 @@
 use super::Answer;
 use super::below::{self, Status, failed};
 use super::nodes::TOP;
+use super::open_files::OpenInode;
 use super::served::Served;
 use fuser::{Errno, FileType, RenameFlags, Request};
-use onefold_engine::primary::share::{CONTROL, OPEN, open_directory};
+use onefold_engine::primary::share::{CONTROL, Held, OPEN, open_directory};
 use onefold_engine::stub;
 use rustix::fs::{AtFlags, Gid, Mode, OFlags, Uid};
 use std::ffi::OsStr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
+use std::sync::Arc;
 
 /// The bit of a directory whose items get its group.
 const SETGID: u32 = 0o2000;
@@ -146,17 +148,30 @@ impl Served {
 
     /// Takes the last name of a stub that is open away: its data is needed until it is closed.
     fn hide_if_open(&self, directory: &OwnedFd, name: &OsStr, named: &Named) -> Answer<bool> {
-        if !named.is_stub || named.links > 1 {
-            return Ok(false);
-        }
-        let Some(open) = self.open.inode(named.number) else { return Ok(false) };
+        let Some(open) = self.open_of_last_name(named) else { return Ok(false) };
         // A job that walks the share now may have been here, or there.
-        self.note_move(named)?;
+        let _moving = self.note_move(named)?;
         let hidden = self.unnamed_directory()?;
         let own = named.number.to_string();
         rustix::fs::renameat(directory, name, &hidden, own.as_str()).map_err(failed)?;
         open.set_unnamed();
         Ok(true)
+    }
+
+    /// What is open of a stub that has no other name.
+    fn open_of_last_name(&self, named: &Named) -> Option<Arc<OpenInode>> {
+        let is_last = named.is_stub && named.links == 1;
+        is_last.then(|| self.open.inode(named.number)).flatten()
+    }
+
+    /// Gives a stub that is open another name, before its last one is given to another item.
+    fn keep_if_open(&self, named: &Named) -> Answer<Option<Arc<OpenInode>>> {
+        let Some(open) = self.open_of_last_name(named) else { return Ok(None) };
+        let (hidden, own) = (self.unnamed_directory()?, named.number.to_string());
+        let path = below::path_of(open.file().as_fd());
+        let flags = AtFlags::SYMLINK_FOLLOW;
+        rustix::fs::linkat(rustix::fs::CWD, path, &hidden, own.as_str(), flags).map_err(failed)?;
+        Ok(Some(open))
     }
 
     fn unnamed_directory(&self) -> Answer<OwnedFd> {
@@ -196,11 +211,13 @@ impl Served {
         Ok(())
     }
 
-    fn note_move(&self, named: &Named) -> Answer<()> {
-        match named.is_stub || named.is_directory {
-            true => self.share.note_move().map_err(|error| self.failed(named.number, &error)),
-            false => Ok(()),
+    /// Writes down that a stub or a directory is moved; held until it was.
+    fn note_move(&self, named: &Named) -> Answer<Option<Held>> {
+        if !named.is_stub && !named.is_directory {
+            return Ok(None);
         }
+        let noted = self.share.note_move();
+        noted.map(Some).map_err(|error| self.failed(named.number, &error))
     }
 
     pub(super) fn rename(
@@ -218,18 +235,27 @@ impl Served {
             Err(error) if error.code() == Errno::ENOENT.code() => None,
             Err(error) => return Err(error),
         };
-        self.note_move(&moved)?;
+        let _moving = self.note_move(&moved)?;
         let kernel = rustix::fs::RenameFlags::from_bits(flags.bits()).ok_or(Errno::EINVAL)?;
         let exchanges = flags.contains(RenameFlags::RENAME_EXCHANGE);
+        let (mut _moving_too, mut kept) = (None, None);
         if let Some(there) = &there {
             let is_kept = flags.contains(RenameFlags::RENAME_NOREPLACE);
             if exchanges {
-                self.note_move(there)?;
+                _moving_too = self.note_move(there)?;
             } else if !is_kept && there.number != moved.number {
-                self.hide_if_open(&to, new_name, there)?;
+                _moving_too = self.note_move(there)?;
+                kept = self.keep_if_open(there)?;
             }
         }
-        rustix::fs::renameat_with(&from, name, &to, new_name, kernel).map_err(failed)?;
+        let renamed = rustix::fs::renameat_with(&from, name, &to, new_name, kernel);
+        match (&renamed, &kept) {
+            (Ok(()), Some(open)) => open.set_unnamed(),
+            // It has the name that it had.
+            (Err(_), Some(open)) => self.remove_unnamed(open.number),
+            _ => {}
+        }
+        renamed.map_err(failed)?;
         let is_same = there.as_ref().is_some_and(|there| there.number == moved.number);
         if is_same {
             // Two names of one file: the system leaves both.
@@ -251,9 +277,13 @@ impl Served {
         let item = self.item(number)?;
         let path = below::path_of(item.as_fd());
         let is_stub = rustix::fs::getxattr(&path, stub::ATTRIBUTE, &mut [0; 0]).is_ok();
-        if is_stub {
-            self.share.note_move().map_err(|error| self.failed(number, &error))?;
-        }
+        let _moving = match is_stub {
+            true => {
+                let noted = self.share.note_move();
+                Some(noted.map_err(|error| self.failed(number, &error))?)
+            }
+            false => None,
+        };
         let directory = self.nodes.directory(parent)?;
         let flags = AtFlags::SYMLINK_FOLLOW;
         rustix::fs::linkat(rustix::fs::CWD, path, &directory, name, flags).map_err(failed)?;

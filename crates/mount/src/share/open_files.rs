@@ -36,8 +36,11 @@ pub enum Bytes {
 pub struct Handle {
     /// The file.
     pub inode: Arc<OpenInode>,
-    /// Of an ordinary file, opened as was asked for; `None` if the kernel does all itself.
-    pub file: Option<Arc<File>>,
+    /// What was asked for when it was opened.
+    pub flags: i32,
+    /// Of an ordinary file, opened so when something is first asked that the kernel does not do
+    /// itself.
+    pub file: Arc<OnceLock<File>>,
 }
 
 /// Files that can be opened first or closed last at once, if their numbers differ as much.

@@ -16,6 +16,10 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+/// What the system says to a request that asks for too much, or for what there is not.
+const REQUESTED: [Errno; 5] =
+    [Errno::EFBIG, Errno::EDQUOT, Errno::EINVAL, Errno::EOPNOTSUPP, Errno::EPERM];
+
 /// What answers the kernel's requests.
 pub struct Served {
     pub(super) share: Share,
@@ -47,6 +51,11 @@ impl Served {
 
     /// The same, and whether it was not told before.
     pub(super) fn told_of(&self, number: u64, error: &Error) -> (Errno, bool) {
+        let cause = std::error::Error::source(error).and_then(|cause| cause.downcast_ref());
+        let code = cause.and_then(std::io::Error::raw_os_error);
+        if let Some(code) = code.filter(|code| REQUESTED.iter().any(|one| one.code() == *code)) {
+            return (Errno::from_i32(code), false);
+        }
         let code = match error.kind() {
             ErrorKind::NoSpace => return (Errno::ENOSPC, false),
             ErrorKind::NotPermitted => return (Errno::EACCES, false),
