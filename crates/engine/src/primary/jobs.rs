@@ -6,7 +6,7 @@
 //!
 //! # Whose pressure it is
 //! The kernel tells how long *somebody* stalled, and jobs stall like everybody else: one that reads
-//! from a disk does so nearly all the time. So it is measured while they rest: every few seconds all
+//! from a disk does so nearly always. So it is measured while they rest: every few seconds all
 //! jobs are asked to wait for a quarter of a second ([`Rhythm`]), and what stalls then are others.
 //! While they are paused nothing of theirs has to be set aside.
 //!

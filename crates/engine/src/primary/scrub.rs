@@ -124,8 +124,8 @@ pub fn scrub(
     walked.map(|()| run.report)
 }
 
-/// What each problem that is written down tells of: the path in the manifest, if it is there; `None`
-/// if it is not there any more. Of lines that are not listed nothing is known.
+/// What each problem that is written down tells of: the path in the manifest, if it is there;
+/// `None` if it is not there any more. Of lines that are not listed nothing is known.
 fn known_problems(
     tree: &TreeReader,
     root: Reference,
