@@ -26,11 +26,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 const AFTER_HELP: &str = "\
-For each share: moves the data of cold files into the store, as 'optimize' does, then reads a slice
-of what is stored back and verifies it; shares run at once as far as processors and memory allow. In
-the end the store is collected if that is due. Jobs have the least priority, wait while others need the
-machine, and end in order when the time is over; the next run goes on. Made for a timer:
-examples/systemd has one.
+For each share: moves the data of cold files into the store, as 'optimize' does, then reads a
+slice of what is stored back and verifies it; shares run at once as far as processors and memory
+allow. In the end the store is collected if that is due. Jobs have the least priority, wait while
+others need the machine, and end in order when the time is over; the next run goes on. Made for a
+timer: examples/systemd has one.
 
 EXAMPLES
   onefold share run /srv/files
