@@ -338,7 +338,7 @@ impl Repository {
     /// together, and whoever reads 4 KiB of one pays for the whole frame.
     #[must_use]
     pub fn frame_target_bytes(&self) -> usize {
-        match self.configuration().chunker.size_avg_bytes as usize {
+        match self.configuration().chunker.size_avg_bytes {
             large @ LARGE_CHUNKS_BYTES.. => large.min(limits::FRAME_PLAIN_TARGET_BYTES),
             _ => limits::FRAME_PLAIN_TARGET_BYTES,
         }
