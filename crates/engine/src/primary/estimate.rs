@@ -6,11 +6,11 @@
 //!
 //! | module | holds |
 //! | --- | --- |
-//! | [`walk`] | which files there are, and which are left alone |
-//! | [`lane`] | one chunk size: cut, fingerprint, compress, count |
+//! | `walk` | which files there are, and which are left alone |
+//! | `lane` | one chunk size: cut, fingerprint, compress, count |
 //! | [`tally`] | the table of fingerprints, and what follows from it |
-//! | [`kind`] | kinds and classes of files |
-//! | [`state`], [`section`] | the file that a second run goes on from |
+//! | `kind` | kinds and classes of files |
+//! | `state`, `section` | the file that a second run goes on from |
 //!
 //! # Memory
 //! Half of what is above the fixed part goes to the tables, in equal parts; when one is full,
