@@ -12,6 +12,7 @@
 //! | [`share`] | the directory, what is Onefold's in it, who is at work in it |
 //! | [`optimize`] | the job: a manifest of the cold files, and stubs where their data was |
 //! | [`emptying`] | one file becomes a stub, so that a crash at any step leaves it whole |
+//! | [`linked_files`] | files with several names, until all of them are met |
 //! | [`crawl`] | all files of a share below its mount, one after the other |
 //! | [`estimate`] | what making a directory a share would cost and give |
 //! | [`rehydrate`] | the way back: stubs become ordinary files |
@@ -28,6 +29,7 @@ pub mod crawl;
 pub mod emptying;
 pub mod estimate;
 pub mod jobs;
+pub mod linked_files;
 pub mod optimize;
 pub mod rehydrate;
 pub mod repair;

@@ -33,6 +33,17 @@ impl<'a> Lease<'a> {
     }
 }
 
+impl Lease<'_> {
+    /// Whether nobody waits for the file, and the lease was not taken away from a holder who was
+    /// too slow. To be asked before each change: once it is `false`, others may have the file open
+    /// at any moment, or had it and have changed it.
+    pub fn is_held(&self) -> Result<bool> {
+        kind(self.file)
+            .map(|kind| kind == libc::F_WRLCK)
+            .map_err(|error| Error::io("asking for its lease", error))
+    }
+}
+
 impl Drop for Lease<'_> {
     fn drop(&mut self) {
         // A lease that was broken meanwhile is gone already.
@@ -62,6 +73,18 @@ fn set(file: &File, kind: i32) -> io::Result<()> {
     match outcome {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// The lease that is held; of one that somebody waits for, what is to be left of it.
+#[allow(unsafe_code)]
+fn kind(file: &File) -> io::Result<i32> {
+    // SAFETY: the descriptor is open as long as `file` is borrowed, and this command takes nothing
+    // and touches no memory of this process.
+    let outcome = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GETLEASE) };
+    match outcome {
+        -1 => Err(io::Error::last_os_error()),
+        kind => Ok(kind),
     }
 }
 
@@ -101,11 +124,16 @@ mod tests {
         assert!(Lease::take(&file).unwrap().is_none());
         drop(other);
         let lease = Lease::take(&file).unwrap().unwrap();
+        assert!(lease.is_held().unwrap());
         let waiting = std::thread::spawn(move || {
             let begun = Instant::now();
             File::open(&path).unwrap();
             begun.elapsed()
         });
+        // It is told as soon as somebody waits, long before it is taken away.
+        while lease.is_held().unwrap() {
+            std::thread::sleep(Duration::from_millis(1));
+        }
         std::thread::sleep(Duration::from_millis(200));
         drop(lease);
         assert!(waiting.join().unwrap() > Duration::from_millis(100));

@@ -1,10 +1,18 @@
 //! What a backup's selection has left out.
 //!
 //! Items count where the walk meets them: a directory that is left out counts once, and what lies
-//! in it is not looked at. Of the reasons to leave an item out the first one counts, in the order
-//! in which the walk asks: patterns, size, marks, caches, file systems. Each walk counts for
-//! itself, and the counts of the streams of one attempt are added up: a backup that has to start
-//! over counts anew.
+//! in it is not looked at, but for stubs in shares. Of the reasons to leave an item out the first
+//! one counts, in the order in which the walk asks: patterns, size, marks, caches, file systems.
+//! Each walk counts for itself, and the counts of the streams of one attempt are added up: a backup
+//! that has to start over counts anew.
+
+use onefold_types::{Error, ErrorKind, Result};
+use rustix::fs::{Mode, OFlags};
+use std::os::fd::OwnedFd;
+
+/// The file that marks a directory as a cache.
+pub const CACHE_TAG: &str = "CACHEDIR.TAG";
+const CACHE_SIGNATURE: &[u8] = b"Signature: 8a477f597d28d172789f06886806bc55";
 
 /// What was left out, and why.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -67,6 +75,19 @@ impl LeftOut {
             sum.directories += mark.directories;
             sum.was_met |= mark.was_met;
         }
+    }
+}
+
+/// Whether a directory is marked as a cache. A tag that cannot be read marks nothing.
+pub fn is_cache(directory: &OwnedFd) -> Result<bool> {
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let mut start = [0; CACHE_SIGNATURE.len()];
+    let read = rustix::fs::openat(directory, CACHE_TAG, flags, Mode::empty())
+        .and_then(|file| rustix::io::read(&file, &mut start[..]))
+        .map_err(|errno| Error::io("reading the tag of a cache", errno.into()));
+    match read {
+        Err(error) if error.kind() == ErrorKind::Exhausted => Err(error),
+        read => Ok(read.is_ok_and(|length| &start[..length] == CACHE_SIGNATURE)),
     }
 }
 

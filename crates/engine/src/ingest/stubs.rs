@@ -2,7 +2,9 @@
 //!
 //! A stub of which nothing came back into the file is taken over unread, once all its chunks were
 //! found to be relied upon. One that was written to is read as any file, by [`StubFile`], unless
-//! only cold files are asked for and it is none: then what the store has of it is kept.
+//! only cold files are asked for and it is none: then what the store has of it is kept. Then it is
+//! taken over, too, if it was moved to where patterns leave everything else out: programs read it
+//! there as anywhere.
 //!
 //! [`StubFile`]: crate::stub::StubFile
 
@@ -29,8 +31,14 @@ impl Walk<'_> {
         entry: &Entry,
     ) -> Result<bool> {
         // How much of the disk a file takes does not tell whether it is a stub.
-        let stub = self.stub(directory, name, entry)?;
-        let is_cold = self.is_cold(entry) && (stub.is_none() || self.is_free(directory, name));
+        let stub = match self.stub(directory, name, entry) {
+            // Nothing but stubs of this store is looked for among what is left out.
+            Err(error) if self.is_left_out() && error.kind() == ErrorKind::Source => None,
+            other => other?,
+        };
+        let is_cold = !self.is_left_out()
+            && self.is_cold(entry)
+            && (stub.is_none() || self.is_free(directory, name));
         match stub {
             Some(stub) if stub.is_untouched() || !is_cold => {
                 self.stored(directory, name, entry.clone(), &stub)
@@ -38,6 +46,11 @@ impl Walk<'_> {
             Some(_) => Ok(false),
             None => Ok(!is_cold),
         }
+    }
+
+    /// Whether patterns leave this out, so that it is looked through for stubs only.
+    pub(super) fn is_left_out(&self) -> bool {
+        self.left_out_above > 0
     }
 
     /// Whether nobody has a stub open that is to be emptied again.

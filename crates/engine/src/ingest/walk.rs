@@ -11,7 +11,7 @@
 
 use super::Selection;
 use super::attributes::{self, AttributeSource};
-use super::left_out::LeftOut;
+use super::left_out::{CACHE_TAG, LeftOut, is_cache};
 use super::read::{BATCHED_FILE_BYTES, FileTask, MESSAGE_BYTES, Message, ReadJob, Work};
 use super::source_tree::ArrangedSource;
 use super::stubs::by_handle;
@@ -23,7 +23,6 @@ use crate::tree::tree_reader::DirectoryCursor;
 use crate::tree::{TreeReader, path};
 use crossbeam_channel::{Receiver, Sender, bounded};
 use onefold_format::node::{Entry, EntryKind, Reference};
-
 use onefold_types::error::Context;
 use onefold_types::{Error, ErrorKind, Result, limits};
 use rustix::fs::{AtFlags, Dir, Mode, OFlags};
@@ -120,6 +119,8 @@ pub struct Walk<'a> {
     linked: HashSet<(u64, u64)>,
     device: u64,
     left_out: LeftOut,
+    /// How many directories above are left out, and are looked through for stubs all the same.
+    pub(super) left_out_above: usize,
     /// Of a source with a relative path: how long its path in the tree is, and the absolute path it
     /// stands for. Patterns may be meant for either.
     absolute: Option<(usize, Vec<u8>)>,
@@ -157,6 +158,7 @@ impl<'a> Walk<'a> {
             linked: HashSet::new(),
             device: 0,
             left_out,
+            left_out_above: 0,
             absolute: None,
         }
     }
@@ -279,23 +281,44 @@ impl<'a> Walk<'a> {
         parent: &mut ParentDirectory,
         depth: usize,
     ) -> Result<()> {
-        let stat = match rustix::fs::statat(&**directory, name, AtFlags::SYMLINK_NOFOLLOW) {
-            Ok(stat) => stat,
-            Err(errno) => return Err(Error::io("its status", errno.into())),
-        };
+        let stat = rustix::fs::statat(&**directory, name, AtFlags::SYMLINK_NOFOLLOW)
+            .map_err(|errno| Error::io("its status", errno.into()))?;
         let entry = attributes::entry_of(name.as_bytes().to_vec(), &stat);
-        let is_directory = entry.kind == EntryKind::Directory;
+        let identity = (stat.st_dev, stat.st_ino);
         let selection = self.context.selection;
+        let is_directory = entry.kind == EntryKind::Directory;
         let absolute = self.absolute.as_ref().map(|(length, above)| {
             let below = tree_path.get(*length..).unwrap_or_default();
             path::join(above, below.strip_prefix(b"/").unwrap_or(below))
         });
-        if selection.excludes.matches_either(tree_path, absolute.as_deref(), is_directory) {
+        if !self.is_left_out()
+            && selection.excludes.matches_either(tree_path, absolute.as_deref(), is_directory)
+        {
             self.left_out.matched_items += 1;
             self.left_out.matched_bytes += entry.size;
             self.context.job.observer.item(&path::display(tree_path), "excluded");
-            return Ok(());
+            if selection.cold.is_none() {
+                return Ok(());
+            }
+            self.left_out_above += 1;
+            let stubs = self.chosen((directory, name), tree_path, (entry, identity), parent, depth);
+            self.left_out_above -= 1;
+            return stubs;
         }
+        self.chosen((directory, name), tree_path, (entry, identity), parent, depth)
+    }
+
+    /// What no pattern leaves out, and stubs wherever they are.
+    fn chosen(
+        &mut self,
+        (directory, name): (&Arc<OwnedFd>, &OsStr),
+        tree_path: &[u8],
+        (entry, identity): (Entry, (u64, u64)),
+        parent: &mut ParentDirectory,
+        depth: usize,
+    ) -> Result<()> {
+        let selection = self.context.selection;
+        let is_directory = entry.kind == EntryKind::Directory;
         if selection.exclude_larger_than_bytes.is_some_and(|most| entry.size > most) {
             self.left_out.large_files += 1;
             self.left_out.large_bytes += entry.size;
@@ -308,7 +331,7 @@ impl<'a> Walk<'a> {
             self.context.job.observer.item(&path::display(tree_path), what);
             return Ok(());
         }
-        if is_directory && selection.store == Some((stat.st_dev, stat.st_ino)) {
+        if is_directory && selection.store == Some(identity) {
             self.context.job.observer.item(&path::display(tree_path), "left out: the store");
             return Ok(());
         }
@@ -316,7 +339,7 @@ impl<'a> Walk<'a> {
         if !is_directory {
             return self.entry(directory, name, tree_path, entry, known);
         }
-        if selection.one_file_system && stat.st_dev != self.device {
+        if selection.one_file_system && identity.0 != self.device {
             // The mount point itself is kept, empty.
             self.left_out.mounts += 1;
             self.send(Item::Enter(entry))?;
@@ -517,22 +540,6 @@ fn absolute_form(source: &ArrangedSource) -> Option<(usize, Vec<u8>)> {
     let absolute: PathBuf = absolute.components().collect();
     let absolute = absolute.into_os_string().into_encoded_bytes();
     (absolute != source.tree_path).then_some((source.tree_path.len(), absolute))
-}
-
-const CACHE_TAG: &str = "CACHEDIR.TAG";
-const CACHE_SIGNATURE: &[u8] = b"Signature: 8a477f597d28d172789f06886806bc55";
-
-/// A tag that cannot be read marks nothing.
-fn is_cache(directory: &OwnedFd) -> Result<bool> {
-    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let mut start = [0; CACHE_SIGNATURE.len()];
-    let read = rustix::fs::openat(directory, CACHE_TAG, flags, Mode::empty())
-        .and_then(|file| rustix::io::read(&file, &mut start[..]))
-        .map_err(|errno| Error::io("reading the tag of a cache", errno.into()));
-    match read {
-        Err(error) if error.kind() == ErrorKind::Exhausted => Err(error),
-        read => Ok(read.is_ok_and(|length| &start[..length] == CACHE_SIGNATURE)),
-    }
 }
 
 fn open_directory(above: impl AsFd, name: &OsStr, no_follow: bool) -> Result<OwnedFd> {

@@ -7,6 +7,10 @@
 //! 4. The stub is written, as one that is being emptied, and made durable.
 //! 5. The data is punched out, the times are put back, the stub says that the file is emptied.
 //!
+//! Before 4 and before 5 the lease is asked for again: the kernel takes it from a holder who lets
+//! others wait for too long, and then the file is theirs. One that somebody waits for is left to
+//! him, whole, and is met again by a later run.
+//!
 //! # Crashes
 //! Before 4 is durable the file is what it was. From then on its bytes are the store's by what the
 //! stub says, whether their data is still in the file or not. Which files are at steps 3 to 5 is
@@ -228,15 +232,26 @@ pub fn empty(
         }
         leased.push((prepared, lease));
     }
-    for (prepared, _) in &leased {
+    let mut written = Vec::new();
+    for (prepared, lease) in leased {
+        if !lease.is_held()? {
+            left(prepared.left_alone(Left::Open));
+            continue;
+        }
         let owner = StubOwner { share, inode: prepared.state.inode };
         stub::write(repository, owner, &prepared.file, &prepared.stub)?;
+        written.push((prepared, lease));
     }
-    for (prepared, _) in &leased {
+    for (prepared, _) in &written {
         prepared.file.sync_all().context(|| "making the stub durable")?;
     }
     let mut emptied = Emptied::default();
-    for (prepared, lease) in leased {
+    for (prepared, lease) in written {
+        if !lease.is_held()? {
+            // A stub with all its data, which a later run takes out.
+            left(prepared.left_alone(Left::Open));
+            continue;
+        }
         let before = blocks(&prepared.file)?;
         // Times can be changed in spite of the lease, and then are what they were changed to.
         let now = state_of(&prepared.file)?.modified;
@@ -279,11 +294,12 @@ pub fn go_on(repository: &Repository, share: &Share) -> Result<()> {
             rustix::fs::openat2(share.directory(), path.as_path(), flags, Mode::empty(), below);
         // What was moved or removed, or is open, is met by a later run of the job.
         let Ok(file) = opened.map(File::from) else { continue };
-        let Some(_lease) = Lease::take(&file)? else { continue };
+        let Some(lease) = Lease::take(&file)? else { continue };
         let inode = file.metadata().context(|| "its status")?.ino();
         let Some(value) = stub::value(&file)? else { continue };
         let Ok((owner, stub)) = stub::open(repository, inode, &value) else { continue };
-        if stub.are_times_pending && stub.is_untouched() && owner.share == share.id {
+        let is_left = stub.are_times_pending && stub.is_untouched() && owner.share == share.id;
+        if is_left && lease.is_held()? {
             finish(repository, (share.id, &file), &stub, stub.modified)?;
         }
     }

@@ -4,7 +4,8 @@
 //! 1. What is dirty in memory is written out, so that whatever is changed through a mapping from
 //!    now on changes the times of its file.
 //! 2. A backup of the cold files, in which stubs are taken over by what they say: the manifest.
-//! 3. Every file of the manifest that is no stub yet is emptied ([`emptying`]).
+//! 3. Every file of the manifest that is no stub yet is emptied ([`emptying`]); one with several
+//!    names only if the manifest has them all ([`super::linked_files`]).
 //! 4. Earlier manifests are forgotten, if the new one holds every stub there is.
 //!
 //! # When an earlier manifest may be forgotten
@@ -18,12 +19,15 @@
 //! manifest before they are stubs.
 
 use super::emptying::{self, Emptied, Left, LeftAlone, Prepared};
+use super::linked_files::LinkedFiles;
 use super::share::{OPEN, Share, open_directory};
+use crate::ingest::stubs::by_handle;
 use crate::ingest::{self, BackupOptions, BackupReport, Selection, Source};
 use crate::job::Job;
 use crate::patterns::Patterns;
 use crate::repository::Repository;
 use crate::session::{SnapshotList, tombstones};
+use crate::stub;
 use crate::tree::{TreeReader, path};
 use onefold_format::node::{Entry, EntryKind, Reference};
 use onefold_policy::primary::cold_files::ColdFiles;
@@ -59,6 +63,8 @@ pub struct OptimizeReport {
     pub emptied: Emptied,
     /// Files that were left alone, by reason.
     pub left: BTreeMap<Left, u64>,
+    /// Files that were left alone because a name of theirs is outside the share or left out.
+    pub files_linked: u64,
     /// Files that could not be emptied.
     pub errors: u64,
     /// Manifests that were forgotten.
@@ -102,10 +108,12 @@ pub fn optimize(
         report: &mut report,
         threads: options.backup.threads,
         waiting: Vec::new(),
+        linked: LinkedFiles::default(),
         needs_earlier: false,
     };
     run.directory(root)?;
     run.empty()?;
+    run.report.files_linked = run.linked.left();
     let needs_earlier = run.needs_earlier;
     share.note_emptying(std::iter::empty())?;
     let others = earlier.into_iter().filter(|id| *id != manifest);
@@ -163,6 +171,8 @@ struct Run<'a> {
     report: &'a mut OptimizeReport,
     threads: usize,
     waiting: Vec<Waiting>,
+    /// Files of which another name is yet to be met.
+    linked: LinkedFiles,
     /// Whether a stub may need what only earlier manifests hold.
     needs_earlier: bool,
 }
@@ -241,12 +251,23 @@ impl Run<'_> {
             // Another name of a file that is about to be emptied, and open for that.
             return Ok(());
         }
+        let is_whole = stored.links > 1 && !self.is_stub(directory, &stored);
+        if is_whole && !self.linked.is_last(stored.inode, stored.links) {
+            return Ok(());
+        }
         let directory = Arc::clone(directory);
         self.waiting.push(Waiting { directory, path: path.to_vec(), stored });
         match self.waiting.len() {
             EMPTIED_AT_ONCE.. => self.empty(),
             _ => Ok(()),
         }
+    }
+
+    /// Whether a file is a stub already, whoever else has a name of it. One that cannot be looked
+    /// at is none.
+    fn is_stub(&self, directory: &OwnedFd, stored: &Entry) -> bool {
+        let path = by_handle(directory, OsStr::from_bytes(&stored.name));
+        stub::value_at(&path).is_ok_and(|value| value.is_some())
     }
 
     /// Reads files back on several threads, in order of their names on each.

@@ -132,7 +132,7 @@ fn bring_back(tree: &Arc<TreeReader>, met: &Met<'_>) -> Result<Option<bool>> {
     };
     let again = file.try_clone().context(|| "opening it again")?;
     let Some(stub) = StubFile::open(tree, again)? else { return Ok(None) };
-    let Some(_lease) = Lease::take(&file)? else { return Ok(Some(false)) };
+    let Some(lease) = Lease::take(&file)? else { return Ok(Some(false)) };
     // What was read before the lease may have changed until then.
     let again = file.try_clone().context(|| "opening it again")?;
     drop(stub);
@@ -143,9 +143,14 @@ fn bring_back(tree: &Arc<TreeReader>, met: &Met<'_>) -> Result<Option<bool>> {
     refuse_without_room(&file, &stub)?;
     let modified = stub.begin_bringing_back(state.modified)?;
     let privileges = Privileges::of(&file)?;
-    let recalled = stub.recall(0..u64::MAX);
+    let recalled = stub.recall(0..u64::MAX, &|| lease.is_held());
     // Also of a file that only a part of came back of.
     privileges.put_back(&file)?;
+    if !lease.is_held()? {
+        // Whoever waits for it finds a stub of which something came back, and may change it.
+        // Nothing more of it is touched: the next run puts its times back, as the stub says.
+        return recalled.map(|_| Some(false));
+    }
     emptying::put_back(&file, modified)?;
     recalled?;
     stub.end_if_recalled()?;

@@ -76,7 +76,7 @@ fn bring_back(tree: &Arc<TreeReader>, met: &Met<'_>) -> Result<bool> {
     let Some(stub) = StubFile::open_copied(tree, again)? else { return Ok(false) };
     let modified = stub.begin_bringing_back(modified)?;
     let privileges = Privileges::of(&file)?;
-    stub.recall(0..u64::MAX)?;
+    stub.recall(0..u64::MAX, &|| Ok(true))?;
     privileges.put_back(&file)?;
     emptying::put_back(&file, modified)?;
     stub.end_if_recalled()?;

@@ -269,8 +269,8 @@ impl StubFile {
             .map_err(std::io::Error::from)
             .context(|| "making room for what comes back")?;
         let mut at = range.start;
-        while let Some(data) = self.reader.next_data(at)?.filter(|data| *data < range.end) {
-            let hole = self.reader.next_hole(data)?.unwrap_or(range.end).min(range.end);
+        while let Some(data) = self.reader.data_within(at..range.end)? {
+            let hole = self.reader.hole_within(data..range.end)?;
             at = data;
             while at < hole {
                 let mut buffer = vec![0; (hole - at).min(COPIED_BYTES as u64) as usize];
@@ -338,13 +338,17 @@ impl StubFile {
         if stored.valid != stub.valid { self.save(stub) } else { Ok(()) }
     }
 
-    /// Makes a range the file's own again.
-    pub fn recall(&self, range: Range<u64>) -> Result<()> {
+    /// Makes a range the file's own again, granule by granule, as long as `may` says so before each
+    /// of them; whether it came to the end.
+    pub fn recall(&self, range: Range<u64>, may: &dyn Fn() -> Result<bool>) -> Result<bool> {
         let _one = self.changing();
         for granule in self.touched(&range) {
+            if !may()? {
+                return Ok(false);
+            }
             self.own(&[granule], None, &|| Ok(()))?;
         }
-        Ok(())
+        may()
     }
 
     /// Whether nothing of the file is the store's any more.

@@ -31,6 +31,7 @@ use onefold_format::node::{Entry, EntryKind, Extent, FileMap, Reference};
 use onefold_types::error::Context;
 use onefold_types::{Error, Fingerprint, Level, Result, limits};
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Chunks that are kept with their frames, at most and at least.
@@ -130,21 +131,35 @@ impl FileReader {
 
     /// The first offset from one on that holds data; `None` if there is none before the end.
     pub fn next_data(&self, offset: u64) -> Result<Option<u64>> {
-        Ok(self.next_extent(offset, false)?.filter(|found| *found < self.size))
+        Ok(self.next_extent(offset..self.size, false)?.filter(|found| *found < self.size))
+    }
+
+    /// The first offset of a range that holds data. No more of the file's tree is looked at.
+    pub fn data_within(&self, range: Range<u64>) -> Result<Option<u64>> {
+        let end = range.end.min(self.size);
+        Ok(self.next_extent(range.start..end, false)?.filter(|found| *found < end))
+    }
+
+    /// The first offset of a range that lies in a hole or behind the file, or the range's end. No
+    /// more of the file's tree is looked at.
+    pub fn hole_within(&self, range: Range<u64>) -> Result<u64> {
+        let end = range.end.min(self.size);
+        Ok(self.next_extent(range.start..end, true)?.unwrap_or(range.start).min(end))
     }
 
     /// The first offset from one on that lies in a hole, as what is behind the end does; `None`
     /// from the end on.
     pub fn next_hole(&self, offset: u64) -> Result<Option<u64>> {
-        self.next_extent(offset, true)
+        self.next_extent(offset..self.size, true)
     }
 
-    /// The first offset from one on that lies in a hole, or in data, or is the end.
-    fn next_extent(&self, mut offset: u64, is_hole: bool) -> Result<Option<u64>> {
-        if offset >= self.size {
+    /// The first offset of a range that lies in a hole, or in data, or one from its end on.
+    fn next_extent(&self, range: Range<u64>, is_hole: bool) -> Result<Option<u64>> {
+        if range.start >= range.end {
             return Ok(None);
         }
-        while offset < self.size {
+        let mut offset = range.start;
+        while offset < range.end {
             let (start, extent, _) = self.find(offset, 0)?;
             if extent.is_hole() == is_hole {
                 break;

@@ -28,6 +28,8 @@ mod rewriting;
 mod rewriting_amounts;
 mod roundtrip;
 mod scattered;
+mod share_leases;
+mod share_names;
 mod shares;
 mod steps;
 mod synthesis;

@@ -150,6 +150,46 @@ fn i13_a_small_read_of_a_large_file_opens_few_frames() {
         assert!(counters.sections <= levels + 2, "{offset}: {counters:?}");
         compare(&reader, &expected, offset, READ_BYTES);
         assert_eq!(trees.chunks().counters(), counters, "what was just read is kept");
+        // Where its data goes on is asked of no more of its tree than the range takes.
+        let range = offset..offset + READ_BYTES as u64;
+        assert_eq!(reader.data_within(range.clone()).unwrap(), Some(offset));
+        assert_eq!(reader.hole_within(range.clone()).unwrap(), range.end.min(24_000_000));
+        assert_eq!(trees.chunks().counters(), counters, "the rest of the file is not looked at");
+    }
+}
+
+#[test]
+fn i13_data_and_holes_of_a_range_are_where_the_file_has_them() {
+    let (_, repository) = in_memory();
+    let forms = forms().into_iter().take(7);
+    let items = forms.clone().enumerate();
+    let items = items.map(|(number, parts)| Item::parts(format!("{number}"), parts)).collect();
+    let trees = trees(&repository);
+    for (entry, parts) in stored(&repository, items).iter().zip(forms) {
+        // For each byte whether it is in a hole.
+        let mut holes = Vec::new();
+        for part in &parts {
+            let (length, is_hole) = match part {
+                Part::Bytes(part) | Part::Chunks(part, _) => (part.len(), false),
+                Part::Hole(length) => (*length as usize, true),
+            };
+            holes.resize(holes.len() + length, is_hole);
+        }
+        let reader = FileReader::open(Arc::clone(&trees), entry).unwrap();
+        let chance = Chance(SeededRandomness::new(entry.size));
+        for _ in 0..200 {
+            let start = chance.below(entry.size + 3);
+            let end = start + chance.below(200_000);
+            let range = start as usize..(end as usize).min(holes.len());
+            let of = holes.get(range).unwrap_or_default();
+            let first = |wanted| of.iter().position(|is_hole| *is_hole == wanted);
+            let data = first(false).map(|at| start + at as u64);
+            assert_eq!(reader.data_within(start..end).unwrap(), data, "{start}..{end}");
+            if let (Some(at), true) = (first(true).or(Some(of.len())), start < entry.size) {
+                let hole = start + at as u64;
+                assert_eq!(reader.hole_within(start..end).unwrap(), hole, "{start}..{end}");
+            }
+        }
     }
 }
 

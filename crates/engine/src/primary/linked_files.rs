@@ -1,0 +1,74 @@
+//! Files with several names, until all their names are met.
+//!
+//! A name outside the share, or one that its policy leaves out, shows zeros once the file is
+//! emptied. So a file is emptied when its last name is met in the manifest, and left alone if that
+//! never happens.
+//!
+//! Invariant: a file that finds no room here when its first name is met is not taken for one whose
+//! names are all met: one of them is missing in its count from then on.
+
+use std::collections::HashMap;
+
+/// Files that are remembered at once; others are left alone.
+pub const LINKED_FILES_MAX: usize = 1 << 20;
+
+/// Files of which some names were met, and others not.
+#[derive(Default)]
+pub struct LinkedFiles {
+    /// How many names of an inode were met.
+    met: HashMap<u64, u64>,
+    /// Names that found no room.
+    refused: u64,
+}
+
+impl LinkedFiles {
+    /// Takes notice of a name of a file that has so many; whether it is the last of them.
+    pub fn is_last(&mut self, inode: u64, links: u64) -> bool {
+        if links <= 1 {
+            return true;
+        }
+        if self.met.len() >= LINKED_FILES_MAX && !self.met.contains_key(&inode) {
+            self.refused += 1;
+            return false;
+        }
+        let met = self.met.entry(inode).or_default();
+        *met += 1;
+        if *met < links {
+            return false;
+        }
+        self.met.remove(&inode);
+        true
+    }
+
+    /// Files of which a name was not met, and names of such that were too many to be remembered.
+    #[must_use]
+    pub fn left(&self) -> u64 {
+        self.met.len() as u64 + self.refused
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_is_taken_with_its_last_name_and_left_if_one_is_missing() {
+        let mut linked = LinkedFiles::default();
+        assert!(linked.is_last(1, 1));
+        let told = [7, 8, 7, 8, 7].map(|inode| linked.is_last(inode, 3));
+        assert_eq!(told, [false, false, false, false, true]);
+        assert_eq!(linked.left(), 1);
+    }
+
+    #[test]
+    fn files_beyond_the_greatest_number_are_left_alone_whatever_becomes_of_the_others() {
+        let mut linked = LinkedFiles::default();
+        let most = LINKED_FILES_MAX as u64;
+        assert!(!(0..most).any(|inode| linked.is_last(inode, 2)));
+        // One too many: its second name comes when there is room again, and is not its last.
+        assert!(!linked.is_last(most, 2));
+        assert!(linked.is_last(0, 2));
+        assert!(!linked.is_last(most, 2));
+        assert_eq!(linked.left(), most + 1);
+    }
+}
