@@ -14,6 +14,8 @@
 //! | [`emptying`] | one file becomes a stub, so that a crash at any step leaves it whole |
 //! | [`linked_files`] | files with several names, until all of them are met |
 //! | [`crawl`] | all files of a share below its mount, one after the other |
+//! | [`hot_chunks`] | which chunks very many files have |
+//! | [`second_copies`] | second copies of those: made, found, taken |
 //! | [`estimate`] | what making a directory a share would cost and give |
 //! | [`rehydrate`] | the way back: stubs become ordinary files |
 //! | [`repair`] | copies of stubs that were made without the mount |
@@ -28,12 +30,14 @@
 pub mod crawl;
 pub mod emptying;
 pub mod estimate;
+pub mod hot_chunks;
 pub mod jobs;
 pub mod linked_files;
 pub mod optimize;
 pub mod rehydrate;
 pub mod repair;
 pub mod scrub;
+pub mod second_copies;
 pub mod share;
 pub mod status;
 

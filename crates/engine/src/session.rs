@@ -34,5 +34,5 @@ pub mod snapshots;
 pub mod tombstones;
 pub mod writer;
 
-pub use snapshots::{Snapshot, SnapshotList};
+pub use snapshots::{SECOND_COPIES_TAG, Snapshot, SnapshotList};
 pub use writer::{Commit, WriterSession};

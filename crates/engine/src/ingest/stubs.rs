@@ -10,10 +10,11 @@
 
 use super::walk::{Item, Walk};
 use crate::stub;
+use crate::tree::{FileReader, TreeReader};
 use onefold_format::node::{Entry, Time};
 use onefold_format::stub::Stub;
 use onefold_lease::Lease;
-use onefold_types::{Error, ErrorKind, Result};
+use onefold_types::{Error, ErrorKind, Result, limits};
 use rustix::fs::{Mode, OFlags};
 use std::ffi::OsStr;
 use std::fs::File;
@@ -117,6 +118,10 @@ impl Walk<'_> {
                 // Whoever serves it has the data, or says that it is lost.
                 return Ok(false);
             }
+            if stub.is_untouched() && self.is_readable(&entry)? {
+                // Out of second copies: what was missing is stored again.
+                return Ok(false);
+            }
             return Err(Error::new(
                 ErrorKind::Source,
                 "it is a stub, and data of it is missing in the store",
@@ -125,6 +130,22 @@ impl Walk<'_> {
         entry.xattrs = self.xattrs_by_path(directory, name)?;
         self.send(Item::Stored(entry))?;
         Ok(true)
+    }
+
+    /// Whether all data of a stub can be read although some of it is missing.
+    fn is_readable(&self, entry: &Entry) -> Result<bool> {
+        let tree = Arc::new(TreeReader::open(self.context.repository)?);
+        let reader = FileReader::open(tree, entry)?;
+        let (mut offset, mut buffer) = (0, vec![0; limits::MIB]);
+        loop {
+            self.context.job.interrupt.check()?;
+            match reader.read_at(offset, &mut buffer) {
+                Ok(0) => return Ok(true),
+                Ok(read) => offset += read as u64,
+                Err(error) if error.is_lost() => return Ok(false),
+                Err(error) => return Err(error),
+            }
+        }
     }
 }
 

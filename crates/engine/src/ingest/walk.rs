@@ -89,7 +89,7 @@ pub enum Item {
 /// What the walk needs.
 pub struct WalkContext<'a> {
     /// The store.
-    pub repository: &'a Repository,
+    pub repository: &'a Arc<Repository>,
     /// How to stop, and who listens.
     pub job: &'a Job,
     /// What to leave out.

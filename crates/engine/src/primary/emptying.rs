@@ -166,7 +166,7 @@ fn state_of(file: &File) -> Result<Entry> {
 
 /// Fails unless the store gives what the file has.
 fn compare(tree: &Arc<TreeReader>, file: &File, stored: &Entry) -> Result<()> {
-    let reader = FileReader::open(Arc::clone(tree), stored)?;
+    let reader = FileReader::open(Arc::clone(tree), stored)?.without_second_copies();
     let again = file.try_clone().context(|| "opening it again")?;
     let stub = StubFile::open(tree, again)?;
     // Most files are small, and buffers cost time to clear.

@@ -7,6 +7,7 @@
 //! 3. Every file of the manifest that is no stub yet is emptied ([`emptying`]); one with several
 //!    names only if the manifest has them all ([`super::linked_files`]).
 //! 4. Earlier manifests are forgotten, if the new one holds every stub there is.
+//! 5. Second copies of the chunks that very many files have are kept ([`super::second_copies`]).
 //!
 //! # When an earlier manifest may be forgotten
 //! A walk meets every file that keeps its name while it walks. One that is moved from a directory
@@ -20,6 +21,7 @@
 
 use super::emptying::{self, Emptied, Left, LeftAlone, Prepared};
 use super::linked_files::LinkedFiles;
+use super::second_copies;
 use super::share::{OPEN, Share, open_directory};
 use crate::ingest::stubs::by_handle;
 use crate::ingest::{self, BackupOptions, BackupReport, Selection, Source};
@@ -67,6 +69,8 @@ pub struct OptimizeReport {
     pub files_linked: u64,
     /// Files that could not be emptied.
     pub errors: u64,
+    /// Second copies of what very many files have; none if nothing was stored.
+    pub second_copies: second_copies::Kept,
     /// Manifests that were forgotten.
     pub manifests_forgotten: u64,
     /// Manifests that stay until a later run because something was moved.
@@ -84,6 +88,7 @@ pub fn optimize(
 ) -> Result<OptimizeReport> {
     share.refuse_other_store(repository)?;
     let _lock = share.lock_job()?;
+    second_copies::install(repository)?;
     emptying::go_on(repository, share)?;
     let moves = share.moves()?;
     rustix::fs::syncfs(share.directory())
@@ -125,6 +130,9 @@ pub fn optimize(
         } else {
             report.manifests_kept += 1;
         }
+    }
+    if report.backup.snapshot.is_some() {
+        report.second_copies = second_copies::keep(repository, share, root, options, job)?;
     }
     Ok(report)
 }

@@ -8,6 +8,7 @@
 use super::crawl::{self, Met};
 use super::emptying::{self, Privileges};
 use super::optimize::{self, OptimizeOptions};
+use super::second_copies;
 use super::share::Share;
 use crate::ingest::stubs::by_handle;
 use crate::job::Job;
@@ -55,6 +56,7 @@ pub fn rehydrate(
     job: &Job,
 ) -> Result<RehydrateReport> {
     share.refuse_other_store(repository)?;
+    second_copies::install(repository)?;
     let mut report = RehydrateReport::default();
     loop {
         let files = report.files;
@@ -71,7 +73,7 @@ pub fn rehydrate(
     }
     if report.open + report.errors == 0 {
         let _lock = share.lock_job()?;
-        for manifest in SnapshotList::load(repository)?.manifests(share.id) {
+        for manifest in SnapshotList::load(repository)?.of_share(share.id) {
             tombstones::forget(repository, manifest.id, &options.by, "its share has no stubs")?;
         }
     }

@@ -6,6 +6,7 @@
 
 use super::crawl::{self, Met};
 use super::emptying::{self, Privileges};
+use super::second_copies;
 use super::share::Share;
 use crate::ingest::attributes;
 use crate::ingest::stubs::by_handle;
@@ -33,6 +34,7 @@ pub struct RepairReport {
 /// Brings the data of copied stubs back into them; what could not be brought back is told.
 pub fn repair(repository: &Arc<Repository>, share: &Share, job: &Job) -> Result<RepairReport> {
     share.refuse_other_store(repository)?;
+    second_copies::install(repository)?;
     let _lock = share.lock_job()?;
     let tree = Arc::new(TreeReader::open(repository)?);
     let mut report = RepairReport::default();

@@ -271,7 +271,7 @@ impl Run<'_> {
 
     /// Reads a file from the cursor on; whether it came to its end.
     fn read(&mut self, entry: &Entry) -> Result<bool> {
-        let reader = FileReader::open(Arc::clone(&self.tree), entry)?;
+        let reader = FileReader::open(Arc::clone(&self.tree), entry)?.without_second_copies();
         let mut buffer = vec![0; READ_BYTES];
         while let Some(offset) = reader.next_data(self.cursor.offset)? {
             self.cursor.offset = offset;

@@ -50,7 +50,7 @@ pub fn status(repository: &Repository, share: &Share, job: &Job) -> Result<Statu
     let mut status = Status {
         is_mounted: share.is_mounted(),
         problems: share.problems()?,
-        manifests: list.manifests(share.id).map(|one| one.id).collect(),
+        manifests: list.of_share(share.id).map(|one| one.id).collect(),
         ..Status::default()
     };
     let mut linked = HashSet::new();

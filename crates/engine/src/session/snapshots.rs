@@ -42,7 +42,16 @@ impl Snapshot {
     pub fn is_manifest(&self) -> bool {
         self.record.kind == SnapshotKind::Manifest
     }
+
+    /// Whether it holds second copies of chunks of its share, and no files.
+    #[must_use]
+    pub fn holds_second_copies(&self) -> bool {
+        self.is_manifest() && self.record.tags.iter().any(|tag| tag == SECOND_COPIES_TAG)
+    }
 }
+
+/// What tells second copies of a share's chunks from its manifests.
+pub const SECOND_COPIES_TAG: &str = "second-copies";
 
 /// All snapshots of a store, as listed at one moment.
 #[derive(Clone, Debug, Default)]
@@ -133,6 +142,16 @@ impl SnapshotList {
 
     /// The manifests of a share, the newest last.
     pub fn manifests(&self, share: ShareId) -> impl Iterator<Item = &Snapshot> {
+        self.of_share(share).filter(|snapshot| !snapshot.holds_second_copies())
+    }
+
+    /// Second copies of chunks of a share, the newest last.
+    pub fn second_copies(&self, share: ShareId) -> impl Iterator<Item = &Snapshot> {
+        self.of_share(share).filter(|snapshot| snapshot.holds_second_copies())
+    }
+
+    /// Both.
+    pub fn of_share(&self, share: ShareId) -> impl Iterator<Item = &Snapshot> {
         self.snapshots.iter().filter(move |snapshot| snapshot.record.share == Some(share))
     }
 

@@ -25,7 +25,7 @@
 //! A lease of `KEPT_BYTES`. A reader that does not get it keeps the least that reading on needs.
 
 use super::TreeReader;
-use crate::chunks::Chunk;
+use crate::chunks::{Chunk, SecondCopies};
 use crate::memory::Lease;
 use onefold_format::node::{Entry, EntryKind, Extent, FileMap, Reference};
 use onefold_types::error::Context;
@@ -53,6 +53,7 @@ pub struct FileReader {
     kept: Mutex<Kept>,
     chunks_kept: usize,
     maps_kept: usize,
+    takes_second_copies: bool,
     /// Held as long as what is kept.
     _lease: Lease,
 }
@@ -99,8 +100,16 @@ impl FileReader {
             kept: Mutex::default(),
             chunks_kept: of(CHUNKS_KEPT),
             maps_kept: of(MAPS_KEPT),
+            takes_second_copies: true,
             _lease: lease,
         })
+    }
+
+    /// A reader that takes nothing from second copies: for whoever wants to know whether the chunks
+    /// themselves are whole.
+    #[must_use]
+    pub fn without_second_copies(self) -> Self {
+        Self { takes_second_copies: false, ..self }
     }
 
     /// The length of the file.
@@ -181,11 +190,14 @@ impl FileReader {
         }
         let held: Vec<Chunk> = self.kept().chunks.iter().map(|(_, chunk)| chunk.clone()).collect();
         let names: Vec<Fingerprint> = following.iter().map(|next| next.fingerprint).collect();
-        let chunks = self
-            .tree
-            .chunks()
-            .read_run(&extent.fingerprint, &names, &held)
-            .context(|| format!("the file's bytes from {start} on"))?;
+        let read = self.tree.chunks().read_run(&extent.fingerprint, &names, &held);
+        let chunks = match read.context(|| format!("the file's bytes from {start} on")) {
+            Ok(chunks) => chunks,
+            Err(error) if error.is_lost() && self.takes_second_copies => {
+                return self.read_second_copy(&extent, skipped, rest, error);
+            }
+            Err(error) => return Err(error),
+        };
         let (mut start, mut copied, mut last) = (start, 0, None);
         for (extent, chunk) in std::iter::once(extent).chain(following).zip(chunks) {
             if chunk.len() as u64 != extent.length || chunk.level.is_node() {
@@ -203,6 +215,26 @@ impl FileReader {
         kept.chunks.rotate_right(1);
         kept.chunks.truncate(self.chunks_kept);
         Ok(copied)
+    }
+
+    /// Reads from the second copy of a chunk that could not be read itself, for such a reason.
+    fn read_second_copy(
+        &self,
+        extent: &Extent,
+        skipped: u64,
+        rest: &mut [u8],
+        reason: Error,
+    ) -> Result<usize> {
+        let repository = self.tree.chunks().repository();
+        match SecondCopies::of(repository)?.find(repository, &extent.fingerprint) {
+            Ok(Some(bytes)) if bytes.len() as u64 == extent.length => {
+                Ok(copy(&bytes[skipped as usize..], rest))
+            }
+            // That the copy cannot be had either is no news.
+            Ok(_) => Err(reason),
+            Err(error) if error.is_lost() => Err(reason),
+            Err(error) => Err(error),
+        }
     }
 
     /// The chunk or hole that an offset below the file's end falls into, and the chunks behind a

@@ -28,6 +28,7 @@ mod rewriting;
 mod rewriting_amounts;
 mod roundtrip;
 mod scattered;
+mod second_copies;
 mod share_leases;
 mod share_names;
 mod shares;

@@ -33,12 +33,16 @@ pub struct World {
 impl World {
     /// `None` where no share can be.
     pub fn new() -> Option<Self> {
+        Self::over(in_memory().1)
+    }
+
+    /// The same in a store of the test's own.
+    pub fn over(store: Arc<dyn Store>) -> Option<Self> {
         let directory = tempfile::tempdir().unwrap();
         if let Err(error) = emptying::probe(&tempfile::tempfile().unwrap()) {
             eprintln!("SKIPPED: shares were not tested: {error}");
             return None;
         }
-        let (_, store) = in_memory();
         create(&store, &unkeyed());
         let excludes = vec!["*.told".to_owned()];
         let policy = SharePolicy { age_min_seconds: 0, size_min_bytes: 1, excludes };
@@ -80,7 +84,11 @@ impl World {
     }
 
     pub fn stub(&self, name: &str) -> StubFile {
-        let tree = Arc::new(TreeReader::open(&self.repository()).unwrap());
+        self.stub_in(&self.repository(), name)
+    }
+
+    pub fn stub_in(&self, repository: &Arc<Repository>, name: &str) -> StubFile {
+        let tree = Arc::new(TreeReader::open(repository).unwrap());
         let file = File::options().read(true).write(true).open(self.path(name)).unwrap();
         StubFile::open(&tree, file).unwrap().expect("a stub")
     }

@@ -7,7 +7,7 @@ use super::open_files::OpenFiles;
 use crate::problems::Problems;
 use fuser::{Errno, FileAttr, INodeNo};
 use onefold_engine::primary::share::{OPEN, open_directory};
-use onefold_engine::primary::{Share, emptying};
+use onefold_engine::primary::{Share, emptying, second_copies};
 use onefold_engine::tree::TreeReader;
 use onefold_types::{Error, ErrorKind, Result};
 use rustix::fs::AtFlags;
@@ -38,6 +38,7 @@ impl Served {
         let nodes = Nodes::new(top).map_err(|_| Error::invalid("the share cannot be looked at"))?;
         clear_unnamed(&share)?;
         emptying::go_on(tree.chunks().repository(), &share)?;
+        second_copies::install(tree.chunks().repository())?;
         // What a program asks for is masked by what it asked to be masked, and by nothing else.
         rustix::process::umask(rustix::fs::Mode::empty());
         let may_give = rustix::process::geteuid().is_root();

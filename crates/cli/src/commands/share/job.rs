@@ -11,6 +11,7 @@ use onefold_engine::collection::{self, CollectOptions, SpaceGoal};
 use onefold_engine::ingest::BackupOptions;
 use onefold_engine::primary::emptying::Left;
 use onefold_engine::primary::optimize::{OptimizeOptions, OptimizeReport};
+use onefold_engine::primary::second_copies::Kept;
 use onefold_engine::primary::{Share, optimize, rehydrate, repair};
 use onefold_engine::{Job, Repository};
 use onefold_policy::primary::cold_files::ColdFiles;
@@ -105,6 +106,13 @@ pub fn tell(context: &Context, report: &OptimizeReport) -> Result<()> {
         human(emptied.bytes),
         human(emptied.freed_bytes)
     ))?;
+    if report.second_copies.are_new {
+        let Kept { chunks, bytes, .. } = report.second_copies;
+        let shown = counted(chunks, "chunk");
+        context
+            .output
+            .row(&format!("kept twice  {shown} that very many files have, {}", human(bytes)))?;
+    }
     for (why, what) in [(Left::Open, "open"), (Left::Changed, "changed meanwhile")] {
         if of(why) > 0 {
             context.output.row(&format!("left alone  {}, {what}", counted(of(why), "file")))?;
@@ -145,6 +153,8 @@ pub fn fields(report: &OptimizeReport) -> serde_json::Value {
         "errors": report.errors + summary.errors,
         "manifests_forgotten": report.manifests_forgotten,
         "manifests_kept": report.manifests_kept,
+        "chunks_kept_twice": report.second_copies.chunks,
+        "bytes_kept_twice": report.second_copies.bytes,
     })
 }
 

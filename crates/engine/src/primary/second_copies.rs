@@ -1,0 +1,337 @@
+//! Second copies of chunks that very many files of a share have: one damaged frame must not damage
+//! them all (ATC'12 leaves redundancy open, S4.31).
+//!
+//! # Form
+//! A chunk is stored once under its name. Its copy is stored inverted, bit by bit, which has
+//! another name and compresses as well. The copies of a share are one file, the only one of a manifest with
+//! a tag of its own; so marks, copies and checks treat them as any data, and as they come out of a
+//! session of their own they lie in other containers than what they are copies of.
+//!
+//! ```text
+//! count      u32
+//! chunks     fingerprint (32 bytes), u32 length: of each, in the order of their copies
+//! copies     the bytes of each chunk, inverted
+//! ```
+//!
+//! # Who takes them
+//! Whoever reads a file and finds a chunk lost ([`SecondCopies`]): mounts, `rehydrate`, and backups
+//! that read stubs. A job that finds data of a stub missing reads the stub so, and what was missing
+//! is stored again under its name. Scrubs, and whoever compares a file with what was stored of it,
+//! take none.
+//!
+//! # Concurrency
+//! Made by the job, under its lock. Readers look for newer ones when they do not find a chunk.
+
+use super::hot_chunks::Suspects;
+use super::optimize::OptimizeOptions;
+use super::share::Share;
+use crate::chunks::second_copies::{CopySource, SecondCopies};
+use crate::ingest::{self, BackupOptions, ParentChoice, Source};
+use crate::job::Job;
+use crate::repository::Repository;
+use crate::session::{SECOND_COPIES_TAG, SnapshotList, tombstones};
+use crate::tree::{FileReader, TreeReader};
+use onefold_format::node::{Entry, EntryKind, Reference};
+use onefold_types::error::Context;
+use onefold_types::{Error, ErrorKind, Fingerprint, Result, SessionId, limits};
+use std::collections::{HashMap, HashSet};
+use std::io::{self, Read};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+/// The path of the copies in their manifest.
+const FILE: &[u8] = b"/second-copies";
+/// Bytes of the head in front of the list.
+const COUNT_BYTES: usize = 4;
+/// Bytes of each chunk in the list.
+const LISTED_BYTES: usize = 32 + 4;
+/// A chunk and its length.
+type Measured = (Fingerprint, u64);
+
+/// Chunks of one file that are looked at: of very large files the first ones.
+const FILE_CHUNKS_MAX: usize = 1 << 16;
+/// How often making them is tried when collections condemn what was stored meanwhile.
+const TRIES: usize = 3;
+
+/// What keeping second copies came to.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Kept {
+    /// Chunks that have a second copy.
+    pub chunks: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Whether they were made by this run.
+    pub are_new: bool,
+}
+
+/// Keeps second copies of what is hot in a manifest, and of nothing else.
+pub fn keep(
+    repository: &Arc<Repository>,
+    share: &Share,
+    root: Reference,
+    options: &OptimizeOptions,
+    job: &Job,
+) -> Result<Kept> {
+    let tree = Arc::new(TreeReader::open(repository)?);
+    let hot = hot_of(&tree, root, job)?;
+    let list = SnapshotList::load(repository)?;
+    let earlier: Vec<_> =
+        list.second_copies(share.id).map(|one| (one.id, one.record.root)).collect();
+    let newest = earlier.last().map(|(_, root)| listed(&tree, *root)).transpose();
+    let bytes = hot.iter().map(|(_, length)| length).sum();
+    let mut kept = Kept { chunks: hot.len() as u64, bytes, are_new: false };
+    let mut newest_id = earlier.last().map(|(id, _)| *id);
+    // Those that cannot be read are made anew.
+    let is_same = newest.is_ok_and(|newest| newest.is_some_and(|newest| newest.is_of(&hot)));
+    if hot.is_empty() {
+        newest_id = None;
+    } else if !is_same {
+        newest_id = Some(make(repository, share, &tree, &hot, options, job)?);
+        kept.are_new = true;
+    }
+    for (id, _) in earlier.into_iter().filter(|(id, _)| Some(*id) != newest_id) {
+        tombstones::forget(repository, id, &options.by, "later second copies are there")?;
+    }
+    Ok(kept)
+}
+
+/// The chunks that are hot in a manifest.
+fn hot_of(tree: &Arc<TreeReader>, root: Reference, job: &Job) -> Result<Vec<Measured>> {
+    let mut suspects = Suspects::new();
+    each_file(tree, root, job, &mut |chunks| {
+        chunks.iter().for_each(|(fingerprint, _)| suspects.count(fingerprint));
+    })?;
+    let mut again = suspects.look_again();
+    each_file(tree, root, job, &mut |chunks| {
+        chunks.iter().for_each(|(fingerprint, length)| again.count(fingerprint, *length));
+    })?;
+    Ok(again.found())
+}
+
+/// Calls `each` with the chunks of every file of a manifest, each once. What cannot be read of the
+/// manifest has no hot chunks: scrubs tell of it.
+fn each_file(
+    tree: &Arc<TreeReader>,
+    root: Reference,
+    job: &Job,
+    each: &mut dyn FnMut(&HashSet<Measured>),
+) -> Result<()> {
+    let mut directories = vec![root];
+    while let Some(directory) = directories.pop() {
+        job.interrupt.check()?;
+        let entries = match tree.entries(directory) {
+            Err(error) if error.is_lost() => continue,
+            entries => entries?,
+        };
+        for entry in entries {
+            match (entry.kind, entry.content) {
+                (EntryKind::Directory, Some(content)) => directories.push(content),
+                (EntryKind::File, Some(content)) => {
+                    let mut chunks = HashSet::new();
+                    let walked = tree.extents(content, entry.size, &mut |extent| {
+                        if !extent.is_hole() && chunks.len() < FILE_CHUNKS_MAX {
+                            chunks.insert((extent.fingerprint, extent.length));
+                        }
+                        Ok(())
+                    });
+                    match walked {
+                        Err(error) if !error.is_lost() => return Err(error),
+                        _ => each(&chunks),
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+    Ok(())
+}
+
+fn make(
+    repository: &Arc<Repository>,
+    share: &Share,
+    tree: &Arc<TreeReader>,
+    hot: &[Measured],
+    options: &OptimizeOptions,
+    job: &Job,
+) -> Result<SessionId> {
+    let backup = BackupOptions {
+        share: Some(share.id),
+        tags: vec![SECOND_COPIES_TAG.to_owned()],
+        parent: ParentChoice::None,
+        skip_if_unchanged: false,
+        streams: 1,
+        ..options.backup.clone()
+    };
+    let mut tries = 0;
+    loop {
+        tries += 1;
+        let reader = Copies::of(Arc::clone(tree), hot.to_vec())?;
+        let finish = Box::new(|| Ok(()));
+        let source = Source::Stream { name: FILE.to_vec(), reader: Box::new(reader), finish };
+        match ingest::backup(repository, source, &backup, job) {
+            Err(error) if error.kind() == ErrorKind::Fenced && tries < TRIES => {}
+            made => {
+                let missing = || Error::invalid("second copies were stored under no name");
+                return made?.snapshot.ok_or_else(missing);
+            }
+        }
+    }
+}
+
+/// The file, while it is made.
+struct Copies {
+    tree: Arc<TreeReader>,
+    left: std::vec::IntoIter<Measured>,
+    /// What is to be handed out next, from an offset on.
+    bytes: Vec<u8>,
+    at: usize,
+}
+
+impl Copies {
+    fn of(tree: Arc<TreeReader>, chunks: Vec<Measured>) -> Result<Self> {
+        let too_much = |_| Error::new(ErrorKind::LimitExceeded, "too many second copies");
+        let mut bytes = u32::try_from(chunks.len()).map_err(too_much)?.to_le_bytes().to_vec();
+        for (fingerprint, length) in &chunks {
+            bytes.extend_from_slice(&fingerprint.0);
+            bytes.extend_from_slice(&u32::try_from(*length).map_err(too_much)?.to_le_bytes());
+        }
+        Ok(Self { tree, left: chunks.into_iter(), bytes, at: 0 })
+    }
+}
+
+impl Read for Copies {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        while self.at == self.bytes.len() {
+            let Some((fingerprint, length)) = self.left.next() else { return Ok(0) };
+            let chunk = self.tree.chunks().read(&fingerprint).map_err(io::Error::other)?;
+            if chunk.len() as u64 != length {
+                return Err(io::Error::other(format!("chunk {fingerprint} has another length")));
+            }
+            self.bytes.clear();
+            self.bytes.extend(chunk.iter().map(|byte| !byte));
+            self.at = 0;
+        }
+        let left = &self.bytes[self.at..];
+        let length = left.len().min(buffer.len());
+        buffer[..length].copy_from_slice(&left[..length]);
+        self.at += length;
+        Ok(length)
+    }
+}
+
+/// The copies that there are, by the names of their chunks.
+struct Listed {
+    file: FileReader,
+    chunks: HashMap<Fingerprint, (u64, u32)>,
+    /// Their names, in the order of their copies.
+    names: Vec<Fingerprint>,
+}
+
+impl Listed {
+    fn is_of(&self, hot: &[Measured]) -> bool {
+        self.names.iter().eq(hot.iter().map(|(fingerprint, _)| fingerprint))
+    }
+
+    fn find(&self, fingerprint: &Fingerprint) -> Result<Option<Vec<u8>>> {
+        let Some((offset, length)) = self.chunks.get(fingerprint).copied() else {
+            return Ok(None);
+        };
+        let mut bytes = vec![0; length as usize];
+        let read = self.file.read_at(offset, &mut bytes)?;
+        bytes.truncate(read);
+        bytes.iter_mut().for_each(|byte| *byte = !*byte);
+        Ok(Some(bytes))
+    }
+}
+
+/// Reads the list of copies out of their manifest.
+fn listed(tree: &Arc<TreeReader>, root: Reference) -> Result<Listed> {
+    let entry: Entry = tree.resolve(root, FILE)?;
+    let file = FileReader::open(Arc::clone(tree), &entry)?.without_second_copies();
+    let read = |offset: u64, bytes: &mut [u8]| match file.read_at(offset, bytes)? == bytes.len() {
+        true => Ok(()),
+        false => Err(Error::damaged("the list of second copies is cut off")),
+    };
+    let mut count = [0; COUNT_BYTES];
+    read(0, &mut count)?;
+    let count = u32::from_le_bytes(count) as usize;
+    let list_bytes = count.checked_mul(LISTED_BYTES).filter(|bytes| *bytes as u64 <= file.size());
+    let list_bytes =
+        list_bytes.ok_or_else(|| Error::damaged("there are too many second copies"))?;
+    let mut list = vec![0; list_bytes];
+    read(COUNT_BYTES as u64, &mut list)?;
+    let mut offset = (COUNT_BYTES + list_bytes) as u64;
+    let (mut chunks, mut names) = (HashMap::with_capacity(count), Vec::with_capacity(count));
+    for one in list.chunks_exact(LISTED_BYTES) {
+        let (name, length) = one.split_at(32);
+        let fingerprint = Fingerprint(name.try_into().unwrap_or_default());
+        let length = u32::from_le_bytes(length.try_into().unwrap_or_default());
+        if length as usize > limits::CHUNK_SIZE_MAX_BYTES {
+            return Err(Error::damaged("a second copy is longer than any chunk"));
+        }
+        chunks.insert(fingerprint, (offset, length));
+        names.push(fingerprint);
+        offset += u64::from(length);
+    }
+    Ok(Listed { file, chunks, names })
+}
+
+/// Lets everybody who reads files of this store take second copies where chunks are lost.
+pub fn install(repository: &Arc<Repository>) -> Result<()> {
+    let all = OfAllShares { repository: Arc::downgrade(repository), known: Mutex::default() };
+    SecondCopies::of(repository)?.install(all);
+    Ok(())
+}
+
+/// The second copies of all shares of a store, read when the first chunk is lost.
+struct OfAllShares {
+    /// Which owns this.
+    repository: Weak<Repository>,
+    known: Mutex<Known>,
+}
+
+#[derive(Default)]
+struct Known {
+    of: Vec<SessionId>,
+    listed: Vec<Arc<Listed>>,
+}
+
+impl OfAllShares {
+    /// Reads what has come or gone since it was looked last; whether there was anything.
+    fn look(&self, repository: &Arc<Repository>) -> Result<bool> {
+        let list = SnapshotList::load(repository)?;
+        let copies = list.snapshots.iter().filter(|one| one.holds_second_copies());
+        let of: Vec<_> = copies.map(|one| (one.id, one.record.root)).collect();
+        let ids: Vec<SessionId> = of.iter().map(|(id, _)| *id).collect();
+        if self.known().of == ids {
+            return Ok(false);
+        }
+        let tree = Arc::new(TreeReader::open(repository)?);
+        // One that is damaged itself is none.
+        let listed: Vec<_> =
+            of.iter().filter_map(|(_, root)| listed(&tree, *root).ok()).map(Arc::new).collect();
+        *self.known() = Known { of: ids, listed };
+        Ok(true)
+    }
+
+    fn known(&self) -> std::sync::MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn find_known(&self, fingerprint: &Fingerprint) -> Option<Vec<u8>> {
+        let listed = self.known().listed.clone();
+        listed.iter().find_map(|listed| listed.find(fingerprint).ok().flatten())
+    }
+}
+
+impl CopySource for OfAllShares {
+    fn find(&self, fingerprint: &Fingerprint) -> Result<Option<Vec<u8>>> {
+        let Some(repository) = self.repository.upgrade() else { return Ok(None) };
+        if let Some(found) = self.find_known(fingerprint) {
+            return Ok(Some(found));
+        }
+        match self.look(&repository).context(|| "looking for second copies")? {
+            true => Ok(self.find_known(fingerprint)),
+            false => Ok(None),
+        }
+    }
+}

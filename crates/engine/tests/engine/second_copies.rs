@@ -1,0 +1,88 @@
+//! Shares: chunks that very many files have are kept twice, and one copy makes the other whole.
+
+use crate::ingest::{in_memory, random_bytes};
+use crate::shares::World;
+use onefold_engine::check::{self, CheckOptions, ReadData};
+use onefold_engine::chunks::ChunkReader;
+use onefold_engine::primary::hot_chunks::HOT_FILES_MIN;
+use onefold_engine::primary::{scrub, second_copies};
+use onefold_engine::session::SnapshotList;
+use onefold_engine::tree::TreeReader;
+use onefold_engine::{Job, Repository};
+use onefold_format::layout;
+use onefold_store::Key;
+use onefold_types::ContainerId;
+use std::fs;
+use std::sync::Arc;
+
+/// One chunk, and no map of chunks.
+const BYTES: usize = 1000;
+
+fn container_of(repository: &Arc<Repository>, bytes: &[u8]) -> ContainerId {
+    let fingerprint = repository.fingerprinter().data(bytes);
+    ChunkReader::open(repository).unwrap().locate(&fingerprint).unwrap().container
+}
+
+fn scrubbed(world: &World) -> u64 {
+    scrub::scrub(&world.repository(), &world.share(), 1.0, &Job::unattended().0).unwrap().damaged
+}
+
+#[test]
+fn one_damaged_frame_does_not_damage_the_files_of_very_many() {
+    let (memory, store) = in_memory();
+    let Some(world) = World::over(store) else { return };
+    let shared = random_bytes(41, BYTES);
+    let others = usize::from(HOT_FILES_MIN) - 1;
+    for number in 0..others {
+        fs::write(world.path(&format!("{number:03}")), &shared).unwrap();
+    }
+    std::thread::sleep(std::time::Duration::from_millis(100));
+    let kept = world.optimize().second_copies;
+    assert_eq!((kept.chunks, kept.are_new), (0, false), "one file too few");
+    world.write("last", &shared);
+    let kept = world.optimize().second_copies;
+    assert_eq!((kept.chunks, kept.bytes, kept.are_new), (1, BYTES as u64, true));
+    // Nothing else is hot when something changes: the copies stay as they are.
+    world.write("later", &random_bytes(43, BYTES));
+    let kept = world.optimize().second_copies;
+    assert_eq!((kept.chunks, kept.are_new), (1, false));
+    let repository = world.repository();
+    let list = SnapshotList::load(&repository).unwrap();
+    assert_eq!(list.second_copies(world.share().id).count(), 1);
+    world.collect();
+
+    let damaged = container_of(&world.repository(), &shared);
+    let place = Key::new(layout::container(damaged)).unwrap();
+    assert!(memory.corrupt(&place, |bytes| bytes[100] ^= 1));
+    let repository = world.repository();
+    let fingerprint = repository.fingerprinter().data(&shared);
+    assert!(TreeReader::open(&repository).unwrap().chunks().read(&fingerprint).is_err());
+    // Whoever reads a file does not notice, whoever looks for damage does.
+    let mut read = vec![0; BYTES];
+    assert!(world.stub("last").read_at(0, &mut read).is_err());
+    second_copies::install(&repository).unwrap();
+    let last = world.stub_in(&repository, "last");
+    assert_eq!((last.read_at(0, &mut read).unwrap(), &read), (BYTES, &shared));
+    drop(last);
+    assert_eq!(scrubbed(&world), u64::from(HOT_FILES_MIN));
+    let all = CheckOptions { read_data: ReadData::All, threads: 1, record_quarantine: true };
+    let report = check::check(&world.repository(), all, &Job::unattended().0).unwrap();
+    assert_eq!(report.damaged_containers.len(), 1);
+
+    // The job stores again what was missing, out of the copy.
+    let report = world.optimize();
+    assert_eq!((report.errors, report.backup.summary.errors), (0, 0), "{report:?}");
+    assert_ne!(container_of(&world.repository(), &shared), damaged);
+    assert_eq!(scrubbed(&world), 0);
+    world.collect();
+    for name in ["000", "last"] {
+        world.assert_holds(name, &shared);
+    }
+    // With the last of the files go the copies.
+    for number in 0..others {
+        fs::remove_file(world.path(&format!("{number:03}"))).unwrap();
+    }
+    assert_eq!(world.optimize().second_copies.chunks, 0);
+    let list = SnapshotList::load(&world.repository()).unwrap();
+    assert_eq!(list.second_copies(world.share().id).count(), 0);
+}
