@@ -3,9 +3,10 @@
 //!
 //! # Form
 //! A chunk is stored once under its name. Its copy is stored inverted, bit by bit, which has
-//! another name and compresses as well. The copies of a share are one file, the only one of a manifest with
-//! a tag of its own; so marks, copies and checks treat them as any data, and as they come out of a
-//! session of their own they lie in other containers than what they are copies of.
+//! another name and compresses as well. The copies of a share are one file, the only one of a
+//! manifest with a tag of its own; so marks, copies and checks treat them as any data, and as
+//! they come out of a session of their own they lie in other containers than what they are copies
+//! of.
 //!
 //! ```text
 //! count      u32
