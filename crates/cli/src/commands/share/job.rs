@@ -110,6 +110,12 @@ pub fn tell(context: &Context, report: &OptimizeReport) -> Result<()> {
             context.output.row(&format!("left alone  {}, {what}", counted(of(why), "file")))?;
         }
     }
+    let damaged = backup.damaged_stubs.files;
+    if damaged > 0 {
+        context
+            .output
+            .row(&format!("damaged     {}, kept as they are", counted(damaged, "file")))?;
+    }
     if report.manifests_kept > 0 {
         context
             .output
@@ -135,6 +141,7 @@ pub fn fields(report: &OptimizeReport) -> serde_json::Value {
         "bytes_freed": emptied.freed_bytes,
         "files_open": of(Left::Open),
         "files_changed": of(Left::Changed),
+        "files_damaged": backup.damaged_stubs.files,
         "errors": report.errors + summary.errors,
         "manifests_forgotten": report.manifests_forgotten,
         "manifests_kept": report.manifests_kept,
