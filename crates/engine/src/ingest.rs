@@ -25,6 +25,7 @@
 //! Data flows one way. A stage that cannot go on closes its channels, and the others stop.
 
 use self::left_out::LeftOut;
+use self::stubs::DamagedStubs;
 use crate::chunk_store::{LookupReport, RewriteReport};
 use crate::job::Job;
 use crate::look_up::LookupChoice;
@@ -207,6 +208,8 @@ pub struct BackupReport {
     pub summary: Summary,
     /// What the selection left out.
     pub left_out: LeftOut,
+    /// Stubs that a manifest keeps although their data is damaged; no errors of the summary.
+    pub damaged_stubs: DamagedStubs,
     /// How look-ups went.
     pub lookup: LookupReport,
     /// What was stored again.

@@ -15,8 +15,9 @@ use onefold_types::error::Context;
 use onefold_types::{Error, ErrorKind, Result, StoreId};
 use rustix::fs::XattrFlags;
 use rustix::io::Errno;
-use std::os::fd::AsFd;
-use std::path::Path;
+use std::ffi::OsStr;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::path::{Path, PathBuf};
 
 pub mod stub_file;
 
@@ -60,6 +61,14 @@ pub fn is_served(open: impl AsFd) -> bool {
     rustix::fs::fstatfs(open).is_ok_and(|found| found.f_type as u64 == FUSE_MAGIC)
 }
 
+/// The path of a file in an open directory.
+#[must_use]
+pub fn by_handle(directory: &OwnedFd, name: &OsStr) -> PathBuf {
+    let mut path = Path::new("/proc/self/fd").join(directory.as_raw_fd().to_string());
+    path.push(name);
+    path
+}
+
 fn value_named(path: &Path, name: &str) -> Result<Option<Vec<u8>>> {
     let mut value = vec![0; VALUE_MAX_BYTES];
     let read = rustix::fs::lgetxattr(path, name, &mut value[..]);
@@ -77,6 +86,13 @@ fn taken(read: Result<usize, Errno>, mut value: Vec<u8>) -> Result<Option<Vec<u8
         Err(Errno::RANGE) => Err(Error::damaged("the stub is longer than any can be")),
         Err(errno) => Err(Error::io("reading the stub", errno.into())),
     }
+}
+
+/// Whether a file of so many bytes is what the store has of it and nothing else: nothing came back
+/// into it, and nothing was cut off or appended.
+#[must_use]
+pub fn is_all(stub: &Stub, file_bytes: u64) -> bool {
+    stub.is_untouched() && stub.size == file_bytes
 }
 
 /// Opens the stub of the file with this inode number.

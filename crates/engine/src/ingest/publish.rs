@@ -10,6 +10,7 @@ use super::rewriting::{self, ScatteredFiles};
 use super::source_tree::{self, ArrangedSource, SourceTree};
 use super::storing::{Announced, StoringSession};
 use super::stream::{self, PathsContext, StreamContext, StreamOutcome};
+use super::stubs::StubData;
 use super::top::{nest, place};
 use super::{BackupOptions, BackupReport, ParentChoice, Selection, Source};
 use crate::chunk_store::presence::tree_present;
@@ -88,6 +89,8 @@ struct Backup<'a> {
 struct Prepared {
     session: StoringSession,
     parent: Option<Snapshot>,
+    /// Roots of the share's manifests that may be built upon.
+    manifests: Vec<Reference>,
     heads: Vec<SessionId>,
     /// Names that were decided and in no checkpoint.
     new_names: usize,
@@ -127,6 +130,9 @@ impl Backup<'_> {
             selection.excludes.count_anew();
             let parent_root = ready.parent.as_ref().map(|parent| parent.record.root);
             let records = source_tree::are_in_tree_order(&sources);
+            let store = Arc::clone(&ready.session.store);
+            let manifests = std::mem::take(&mut ready.manifests);
+            let stubs = StubData::new(self.repository, &store, &manifests);
             let recorder = self.recorder(&mut ready, records);
             let built = self.with_streams(&ready, recorder, |context, writers| {
                 let next_source = AtomicUsize::new(0);
@@ -139,15 +145,13 @@ impl Backup<'_> {
                         && (!ready.distrust_parent
                             || all_present(&ready.session.store, reader, entry))
                 };
-                let is_stored =
-                    |entry: &Entry| is_stored(self.repository, &ready.session.store, entry);
                 let paths = PathsContext {
                     sources: &sources,
                     next: &next,
                     selection,
                     parent_root,
                     keep: &keep,
-                    is_stored: &is_stored,
+                    stubs: &stubs,
                 };
                 let mut outcomes = run_streams(context, &paths, writers)?;
                 let root = place(&tree, &mut outcomes.done, &mut writers[0])?.reference;
@@ -167,7 +171,7 @@ impl Backup<'_> {
                 return Err(Error::new(ErrorKind::Source, message));
             }
             if let Some(report) = self.publish(ready, &tree, names)? {
-                return Ok(report);
+                return Ok(BackupReport { damaged_stubs: stubs.damaged(), ..report });
             }
         }
     }
@@ -241,6 +245,7 @@ impl Backup<'_> {
             parent = None;
         }
         let mode = self.options.lookup.index_mode();
+        let manifests = self.manifests(&session, &list)?;
         let ready = session.ready(mode, self.options.index_kind, self.job)?;
         let is_doubtful = |parent: &Snapshot| ready.doubts.concern(&parent.record);
         let distrust_parent = ready.has_losses || parent.as_ref().is_some_and(is_doubtful);
@@ -273,6 +278,7 @@ impl Backup<'_> {
         Ok(Prepared {
             session,
             parent,
+            manifests,
             heads: list.heads,
             new_names: list.new_names,
             strays,
@@ -282,6 +288,19 @@ impl Backup<'_> {
             earlier,
             chosen,
         })
+    }
+
+    /// Roots of the manifests of the share that are live now that the epoch is known (W3). None is
+    /// forgotten meanwhile: that takes the share's lock.
+    fn manifests(&self, session: &Announced, list: &SnapshotList) -> Result<Vec<Reference>> {
+        let Some(share) = self.options.share else { return Ok(Vec::new()) };
+        let mut roots = Vec::new();
+        for manifest in list.manifests(share) {
+            if session.is_live(manifest.id)? {
+                roots.push(manifest.record.root);
+            }
+        }
+        Ok(roots)
     }
 
     fn choose_parent(&self, list: &SnapshotList, names: &[String]) -> Result<Option<Snapshot>> {
@@ -478,17 +497,6 @@ fn all_present(store: &ChunkStore, reader: &TreeReader, entry: &Entry) -> bool {
         return true;
     };
     tree_present(store, reader, content).unwrap_or(false)
-}
-
-/// Whether every chunk of a stub can be relied upon.
-fn is_stored(repository: &Arc<Repository>, store: &ChunkStore, entry: &Entry) -> Result<bool> {
-    let Some(content) = entry.content else { return Ok(true) };
-    let present =
-        TreeReader::open(repository).and_then(|reader| tree_present(store, &reader, content));
-    match present {
-        Err(error) if error.is_lost() => Ok(false),
-        other => other,
-    }
 }
 
 fn stream_lost() -> Error {

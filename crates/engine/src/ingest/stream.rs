@@ -9,6 +9,7 @@ use super::assemble::{Assembled, Assembler, Cursor, SystemNames};
 use super::left_out::LeftOut;
 use super::read::{self, ReadJob, Work};
 use super::source_tree::ArrangedSource;
+use super::stubs::StubData;
 use super::walk::{self, BUNDLES_MAX, Item, Walk, WalkContext};
 use crate::chunk_store::StreamWriter;
 use crate::job::Job;
@@ -49,8 +50,8 @@ pub struct PathsContext<'a> {
     pub parent_root: Option<Reference>,
     /// Whether a file of the parent may be kept unread.
     pub keep: &'a (dyn Fn(&TreeReader, &Entry, u64) -> bool + Sync),
-    /// Whether all data of a stub can be relied upon.
-    pub is_stored: &'a (dyn Fn(&Entry) -> Result<bool> + Sync),
+    /// What is known of the data of stubs.
+    pub stubs: &'a StubData<'a>,
 }
 
 /// What one stream did.
@@ -94,7 +95,7 @@ pub fn run_paths(
                 permits: channels.permits_taken,
                 errors: &errors,
                 keep: paths.keep,
-                is_stored: paths.is_stored,
+                stubs: paths.stubs,
             },
             parent,
         );

@@ -1,26 +1,161 @@
 //! What the walk does with stubs: files whose data is in the store already.
 //!
-//! A stub of which nothing came back into the file is taken over unread, once all its chunks were
-//! found to be relied upon. One that was written to is read as any file, by [`StubFile`], unless
-//! only cold files are asked for and it is none: then what the store has of it is kept. Then it is
-//! taken over, too, if it was moved to where patterns leave everything else out: programs read it
-//! there as anywhere.
+//! A stub of which nothing came back into the file, and that is as long as its content, is taken
+//! over unread, once all its chunks were found to be relied upon. One that was written to is read
+//! as any file, by [`StubFile`], unless only cold files are asked for and it is none: then what the
+//! store has of it is kept. Then it is taken over, too, if it was moved to where patterns leave
+//! everything else out: programs read it there as anywhere.
 //!
-//! [`StubFile`]: crate::stub::StubFile
+//! # Damage
+//! A stub whose data cannot be relied upon is read: what can be read is stored anew, and if all
+//! can, it is whole again. Of one that cannot be read whole a snapshot has nothing. A *manifest*
+//! keeps what its stub says, and it is told and counted apart from other errors: its chunks may be
+//! found again, and must not be collected until then. But only if an earlier manifest of the share
+//! names that content, which was live after the session had read its epoch (W3): then nothing is
+//! missing that was not missed before, and no collection deletes meanwhile what is left of it.
 
 use super::walk::{Item, Walk};
-use crate::stub;
-use crate::tree::{FileReader, TreeReader};
-use onefold_format::node::{Entry, Time};
+use crate::chunk_store::ChunkStore;
+use crate::chunk_store::presence::tree_present;
+use crate::repository::Repository;
+use crate::stub::{self, StubFile};
+use crate::tree::{TreeReader, path};
+use onefold_format::node::{Entry, EntryKind, Reference, Time};
 use onefold_format::stub::Stub;
 use onefold_lease::Lease;
-use onefold_types::{Error, ErrorKind, Result, limits};
+use onefold_types::{Error, ErrorKind, Fingerprint, Result, limits};
 use rustix::fs::{Mode, OFlags};
+use std::collections::HashSet;
 use std::ffi::OsStr;
 use std::fs::File;
-use std::os::fd::{AsRawFd, OwnedFd};
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+pub use crate::stub::by_handle;
+
+/// What is read at once.
+const READ_BYTES: usize = limits::MIB;
+/// Contents of earlier manifests that are remembered; others count as named by none.
+const CONTENTS_MAX: usize = 1 << 20;
+/// Damaged stubs of a run that are listed.
+const LISTED_MAX: usize = 1000;
+/// What is said of a damaged stub that a manifest keeps.
+const DAMAGED: &str = "data of it in the store is missing or damaged; what is left is kept";
+
+/// Stubs of which data is missing or damaged in the store, and which a manifest keeps.
+#[derive(Clone, Debug, Default)]
+pub struct DamagedStubs {
+    /// How many.
+    pub files: u64,
+    /// What is to be said of them, the first thousand.
+    pub lines: Vec<String>,
+}
+
+impl DamagedStubs {
+    /// Whether a line says that a stub is damaged.
+    #[must_use]
+    pub fn is_line(line: &str) -> bool {
+        line.ends_with(DAMAGED)
+    }
+}
+
+/// What is known of the data of stubs.
+pub struct StubData<'a> {
+    repository: &'a Arc<Repository>,
+    store: &'a ChunkStore,
+    /// Roots of the share's manifests that were live when the session had read its epoch.
+    earlier: &'a [Reference],
+    /// The contents that those name, once somebody asked.
+    named: Mutex<Option<HashSet<Fingerprint>>>,
+    damaged: Mutex<DamagedStubs>,
+}
+
+impl<'a> StubData<'a> {
+    /// Of the stubs that a session meets.
+    #[must_use]
+    pub fn new(
+        repository: &'a Arc<Repository>,
+        store: &'a ChunkStore,
+        earlier: &'a [Reference],
+    ) -> Self {
+        let (named, damaged) = (Mutex::default(), Mutex::default());
+        Self { repository, store, earlier, named, damaged }
+    }
+
+    /// The damaged stubs that were kept.
+    #[must_use]
+    pub fn damaged(self) -> DamagedStubs {
+        self.damaged.into_inner().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether every chunk of a content can be relied upon.
+    fn is_stored(&self, content: Reference) -> Result<bool> {
+        let present = TreeReader::open(self.repository)
+            .and_then(|reader| tree_present(self.store, &reader, content));
+        match present {
+            Err(error) if error.is_lost() => Ok(false),
+            other => other,
+        }
+    }
+
+    /// Whether a stub can be read from its beginning to its end.
+    fn is_readable(&self, walk: &Walk<'_>, directory: &OwnedFd, name: &OsStr) -> Result<bool> {
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let file = rustix::fs::openat(directory, name, flags, Mode::empty())
+            .map_err(|errno| Error::io("opening it", errno.into()))?;
+        let read = || -> Result<()> {
+            let tree = Arc::new(TreeReader::open(self.repository)?);
+            let Some(stub) = StubFile::open(&tree, File::from(file))? else { return Ok(()) };
+            let (mut buffer, mut offset) = (vec![0; READ_BYTES], 0);
+            loop {
+                walk.context.job.interrupt.check()?;
+                match stub.read_at(offset, &mut buffer)? {
+                    0 => return Ok(()),
+                    read => offset += read as u64,
+                }
+            }
+        };
+        match read() {
+            Ok(()) => Ok(true),
+            Err(error) if error.is_unreadable() => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Whether an earlier manifest names this content.
+    fn is_named(&self, content: Reference) -> Result<bool> {
+        let mut named = lock(&self.named);
+        if named.is_none() {
+            *named = Some(self.contents()?);
+        }
+        Ok(named.as_ref().is_some_and(|named| named.contains(&content.fingerprint)))
+    }
+
+    /// All contents of files that earlier manifests name.
+    fn contents(&self) -> Result<HashSet<Fingerprint>> {
+        let tree = TreeReader::open(self.repository)?;
+        let mut found = HashSet::new();
+        let mut seen = HashSet::new();
+        let mut left = self.earlier.to_vec();
+        while let Some(directory) = left.pop() {
+            if !seen.insert(directory.fingerprint) || found.len() >= CONTENTS_MAX {
+                continue;
+            }
+            let entries = match tree.entries(directory) {
+                Err(error) if error.is_unreadable() => continue,
+                entries => entries?,
+            };
+            for entry in entries {
+                match (entry.kind, entry.content) {
+                    (EntryKind::Directory, Some(content)) => left.push(content),
+                    (EntryKind::File, Some(content)) => drop(found.insert(content.fingerprint)),
+                    _ => {}
+                }
+            }
+        }
+        Ok(found)
+    }
+}
 
 impl Walk<'_> {
     /// Whether a file need not be read: its data is in the store, or it is none that is asked for.
@@ -28,7 +163,7 @@ impl Walk<'_> {
     pub(super) fn is_not_to_be_read(
         &mut self,
         directory: &Arc<OwnedFd>,
-        name: &OsStr,
+        (name, tree_path): (&OsStr, &[u8]),
         entry: &Entry,
     ) -> Result<bool> {
         // How much of the disk a file takes does not tell whether it is a stub.
@@ -37,16 +172,39 @@ impl Walk<'_> {
             Err(error) if self.is_left_out() && error.kind() == ErrorKind::Source => None,
             other => other?,
         };
-        let is_cold = !self.is_left_out()
-            && self.is_cold(entry)
-            && (stub.is_none() || self.is_free(directory, name));
-        match stub {
-            Some(stub) if stub.is_untouched() || !is_cold => {
-                self.stored(directory, name, entry.clone(), &stub)
-            }
-            Some(_) => Ok(false),
-            None => Ok(!is_cold),
+        let is_cold = !self.is_left_out() && self.is_cold(entry);
+        let Some(stub) = stub else { return Ok(!is_cold) };
+        let is_manifest = self.context.selection.cold.is_some();
+        let is_all = stub::is_all(&stub, entry.size);
+        // What is none of its content is only read if it is asked for.
+        let is_wanted = is_all || (is_cold && self.is_free(directory, name));
+        if is_wanted && !is_all && !is_manifest {
+            return Ok(false);
         }
+        let data = self.context.stubs;
+        let is_stored = data.is_stored(stub.content)?;
+        let is_to_be_read = match is_stored {
+            true => is_wanted && !is_all,
+            false => is_wanted && (!is_manifest || data.is_readable(self, directory, name)?),
+        };
+        if is_to_be_read {
+            return Ok(false);
+        }
+        if !is_stored {
+            self.keep_damaged(tree_path, &stub)?;
+        }
+        let mut entry = entry.clone();
+        entry.content = Some(stub.content);
+        entry.size = stub.size;
+        entry.chunks = stub.chunks;
+        entry.sparse = false;
+        if !is_all {
+            // It is not what the file has now, and nobody may take it for that.
+            entry.changed = Time::default();
+        }
+        entry.xattrs = self.xattrs_by_path(directory, name)?;
+        self.send(Item::Stored(entry))?;
+        Ok(true)
     }
 
     /// Whether patterns leave this out, so that it is looked through for stubs only.
@@ -96,62 +254,29 @@ impl Walk<'_> {
         Ok(Some(stub))
     }
 
-    /// A file whose data is in the store, or what is in the store of it; `false` if it has to be
-    /// read.
-    pub(super) fn stored(
-        &mut self,
-        directory: &Arc<OwnedFd>,
-        name: &OsStr,
-        mut entry: Entry,
-        stub: &Stub,
-    ) -> Result<bool> {
-        entry.content = Some(stub.content);
-        entry.size = stub.size;
-        entry.chunks = stub.chunks;
-        entry.sparse = false;
-        if !stub.is_untouched() {
-            // It is not what the file has now, and nobody may take it for that.
-            entry.changed = Time::default();
-        }
-        if !(self.context.is_stored)(&entry)? {
-            if stub::is_served(directory) {
-                // Whoever serves it has the data, or says that it is lost.
-                return Ok(false);
-            }
-            if stub.is_untouched() && self.is_readable(&entry)? {
-                // Out of second copies: what was missing is stored again.
-                return Ok(false);
-            }
+    /// Tells of a damaged stub that the manifest keeps.
+    ///
+    /// Errors: `Source` if no earlier manifest names its content.
+    fn keep_damaged(&self, tree_path: &[u8], stub: &Stub) -> Result<()> {
+        let data = self.context.stubs;
+        if !data.is_named(stub.content)? {
             return Err(Error::new(
                 ErrorKind::Source,
-                "it is a stub, and data of it is missing in the store",
+                "it is a stub, data of it is missing in the store, and no earlier manifest of its \
+                 share tells of it",
             ));
         }
-        entry.xattrs = self.xattrs_by_path(directory, name)?;
-        self.send(Item::Stored(entry))?;
-        Ok(true)
-    }
-
-    /// Whether all data of a stub can be read although some of it is missing.
-    fn is_readable(&self, entry: &Entry) -> Result<bool> {
-        let tree = Arc::new(TreeReader::open(self.context.repository)?);
-        let reader = FileReader::open(tree, entry)?;
-        let (mut offset, mut buffer) = (0, vec![0; limits::MIB]);
-        loop {
-            self.context.job.interrupt.check()?;
-            match reader.read_at(offset, &mut buffer) {
-                Ok(0) => return Ok(true),
-                Ok(read) => offset += read as u64,
-                Err(error) if error.is_lost() => return Ok(false),
-                Err(error) => return Err(error),
-            }
+        let shown = path::display(tree_path);
+        self.context.job.observer.problem(&shown, &Error::damaged(DAMAGED));
+        let mut damaged = lock(&data.damaged);
+        damaged.files += 1;
+        if damaged.lines.len() < LISTED_MAX {
+            damaged.lines.push(format!("{shown}: {DAMAGED}"));
         }
+        Ok(())
     }
 }
 
-/// The path of a file in an open directory.
-pub fn by_handle(directory: &OwnedFd, name: &OsStr) -> PathBuf {
-    let mut path = Path::new("/proc/self/fd").join(directory.as_raw_fd().to_string());
-    path.push(name);
-    path
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -14,7 +14,7 @@ use super::attributes::{self, AttributeSource};
 use super::left_out::{CACHE_TAG, LeftOut, is_cache};
 use super::read::{BATCHED_FILE_BYTES, FileTask, MESSAGE_BYTES, Message, ReadJob, Work};
 use super::source_tree::ArrangedSource;
-use super::stubs::by_handle;
+use super::stubs::{StubData, by_handle};
 use crate::environment::open_files_max;
 use crate::job::Job;
 use crate::repository::Repository;
@@ -105,8 +105,8 @@ pub struct WalkContext<'a> {
     /// Whether a file of the parent may be kept: tells if all its chunks can be relied upon.
     /// The place of its first chunk in the parent's tree comes with it.
     pub keep: &'a (dyn Fn(&TreeReader, &Entry, u64) -> bool + Sync),
-    /// Whether all data of a stub can be relied upon.
-    pub is_stored: &'a (dyn Fn(&Entry) -> Result<bool> + Sync),
+    /// What is known of the data of stubs.
+    pub stubs: &'a StubData<'a>,
 }
 
 /// The walk over some sources.
@@ -369,7 +369,7 @@ impl<'a> Walk<'a> {
         // A file that is taken over from the parent has the data that it had, wherever that is.
         let is_known = selection.cold.is_none()
             && known.as_ref().is_some_and(|(known, _)| attributes::is_same_state(known, &entry));
-        if !is_known && self.is_not_to_be_read(directory, name, &entry)? {
+        if !is_known && self.is_not_to_be_read(directory, (name, tree_path), &entry)? {
             return Ok(());
         }
         if let Some((known, place)) = &known

@@ -138,7 +138,7 @@ pub fn prepare(
         let (_, known) = stub::open(repository, state.inode, value)?;
         needs_earlier = Some(known.content) != stored.content;
         earlier = Some(known.content);
-        if known.is_untouched() && !known.are_times_pending {
+        if stub::is_all(&known, state.size) && !known.are_times_pending {
             return left(Left::Done, needs_earlier);
         }
         if known.are_times_pending {

@@ -15,7 +15,8 @@
 //! ([`Share::note_move`]). A stub that was written to is read, so that the manifest holds what it
 //! is now; if it then cannot be emptied, it still needs what it was. If anything was written down
 //! since before the walk began, or anything could not be read, or such a stub was left alone, the
-//! earlier manifests stay until a later run. (A stub that is open when it is met is not read.)
+//! earlier manifests stay until a later run. (A stub that is open when it is met is not read; one
+//! whose data is damaged in the store is in the manifest all the same: [`crate::ingest::stubs`].)
 //! Stubs only come from this job, of which one runs at a time, and all that it makes are in its
 //! manifest before they are stubs.
 
@@ -23,7 +24,7 @@ use super::emptying::{self, Emptied, Left, LeftAlone, Prepared};
 use super::linked_files::LinkedFiles;
 use super::second_copies;
 use super::share::{OPEN, Share, open_directory};
-use crate::ingest::stubs::by_handle;
+use crate::ingest::stubs::{DamagedStubs, by_handle};
 use crate::ingest::{self, BackupOptions, BackupReport, Selection, Source};
 use crate::job::Job;
 use crate::patterns::Patterns;
@@ -96,6 +97,9 @@ pub fn optimize(
     let earlier: Vec<SessionId> =
         SnapshotList::load(repository)?.manifests(share.id).map(|one| one.id).collect();
     let backup = back_up(repository, share, options, job)?;
+    if !options.backup.dry_run {
+        note_damaged(share, &backup)?;
+    }
     let mut report = OptimizeReport { backup, ..OptimizeReport::default() };
     let manifest = report.backup.snapshot.or(report.backup.parent);
     let (Some(manifest), false) = (manifest, options.backup.dry_run) else {
@@ -135,6 +139,14 @@ pub fn optimize(
         report.second_copies = second_copies::keep(repository, share, root, options, job)?;
     }
     Ok(report)
+}
+
+/// Writes down which stubs are damaged, instead of what an earlier run wrote down of that.
+fn note_damaged(share: &Share, backup: &BackupReport) -> Result<()> {
+    let lines = &backup.damaged_stubs.lines;
+    let is_whole = backup.summary.errors == 0;
+    let is_over = |line: &str| is_whole || lines.iter().any(|other| other == line);
+    share.settle_problems(&mut |line| !DamagedStubs::is_line(line) || !is_over(line), lines)
 }
 
 fn back_up(

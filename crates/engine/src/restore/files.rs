@@ -7,14 +7,17 @@ use super::output::{self, OutputFile, Plan};
 use super::target::Directory;
 use super::walk::Restorer;
 use crate::chunks::Location;
+use crate::stub;
 use crate::tree::ExtentWalk;
 use onefold_format::node::{Entry, EntryKind, Extent, Reference};
 use onefold_types::{Error, ErrorKind, Result, bug, limits};
 use rustix::fs::{Mode, OFlags, Stat};
 use rustix::io::Errno;
 use std::collections::HashMap;
+use std::ffi::OsStr;
 use std::fs::File;
 use std::os::fd::AsFd;
+use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 
 const EXISTING_FLAGS: OFlags = OFlags::NOFOLLOW.union(OFlags::NONBLOCK).union(OFlags::CLOEXEC);
@@ -185,7 +188,9 @@ impl Restorer<'_> {
                 self.job.observer.item(&self.here(), "skipped");
                 Ok(())
             }
-            (Decision::Keep, Some(stat)) if !self.options.verify => {
+            (Decision::Keep, Some(stat))
+                if !self.options.verify && !is_stub(directory, &entry.name)? =>
+            {
                 self.keep_file(directory, &entry, &stat)
             }
             (Decision::Keep | Decision::Compare, Some(stat)) => {
@@ -279,7 +284,8 @@ impl Restorer<'_> {
             return self.write_file(directory, entry, wanted, Some((file, stat)));
         }
         let differing = self.differing_bytes(comparison)?;
-        if differing == 0 && stat.st_size as u64 == entry.size {
+        let is_right = differing == 0 && stat.st_size as u64 == entry.size;
+        if is_right && !is_stub(directory, name)? {
             return self.keep_file(directory, entry, &stat);
         }
         if self.options.dry_run {
@@ -316,6 +322,7 @@ impl Restorer<'_> {
         existing: Option<(Arc<File>, Stat)>,
     ) -> Result<()> {
         let in_place = existing.is_some();
+        let stub = existing.as_ref().map(|(file, _)| stub::value(file)).transpose()?.flatten();
         self.files_planned += 1;
         let file = OutputFile::new(Plan {
             number: self.files_planned,
@@ -325,6 +332,7 @@ impl Restorer<'_> {
             content: entry.content,
             size: entry.size,
             existing,
+            stub,
         });
         if in_place {
             self.shared.park(&file);
@@ -459,5 +467,15 @@ impl Restorer<'_> {
 
     fn attributes(&self, entry: &Entry) -> Attributes {
         self.owners.attributes(entry)
+    }
+}
+
+/// Whether a file that is there is a stub. Its size and times are the file's, its bytes are not: it
+/// is never right as it is. One that may not be read is left as it is by whatever becomes of it.
+fn is_stub(directory: &Directory, name: &[u8]) -> Result<bool> {
+    let path = stub::by_handle(&*directory.handle()?, OsStr::from_bytes(name));
+    match stub::value_at(&path) {
+        Err(error) if error.kind() == ErrorKind::NotPermitted => Ok(false),
+        value => value.map(|value| value.is_some()),
     }
 }

@@ -16,6 +16,7 @@
 
 use super::Without;
 use crate::job::Job;
+use crate::stub;
 use onefold_format::node::{Entry, Owner, Time};
 use onefold_types::{Error, ErrorKind, Result};
 use rustix::fs::{AtFlags, Gid, Mode, Stat, Timespec, Timestamps, UTIME_OMIT, Uid, XattrFlags};
@@ -244,7 +245,9 @@ fn set_mode_by_name(directory: BorrowedFd<'_>, name: &[u8], mode: u32) -> Result
 }
 
 /// Removes user attributes and access control lists that the snapshot does not have. What cannot
-/// be removed is left: the file system has no such attributes, or the user no right to them.
+/// be removed is left: the file system has no such attributes, or the user no right to them. What
+/// makes a file a stub is none of these: without it the file is zeros, so it only goes once the
+/// data is there (see `output`).
 fn remove_others(handle: BorrowedFd<'_>, wanted: &Attributes) {
     let mut list = Vec::new();
     if let Ok(length) = rustix::fs::flistxattr_query(handle) {
@@ -260,7 +263,7 @@ fn remove_others(handle: BorrowedFd<'_>, wanted: &Attributes) {
     for name in list.split(|byte| *byte == 0).filter(|name| !name.is_empty()) {
         let ours = name.starts_with(b"user.") || name == ACCESS_LIST || name == DEFAULT_LIST;
         let known = wanted.xattrs.iter().any(|(wanted, _)| wanted == name);
-        if ours && !known {
+        if ours && !known && name != stub::ATTRIBUTE.as_bytes() {
             let _ = rustix::fs::fremovexattr(handle, name);
         }
     }

@@ -7,7 +7,9 @@
 //!
 //! A file that was there and differs is rewritten in place, in the parts that differ. If that fails
 //! half-way it holds old and new parts; it is left, told about, and its time stays the present. It
-//! is never rewritten if it has other names (hard links), because these were not asked for.
+//! is never rewritten if it has other names (hard links), because these were not asked for. If it
+//! is a stub, what is restored fills its holes, and counts once all of it is there: until the stub
+//! goes, the file is what it was.
 //!
 //! Invariants: `outstanding` counts the pieces not yet written, plus one while the planner may add
 //! more; whoever brings it to zero finishes the file; a failed file is never finished, and neither
@@ -24,6 +26,7 @@ use super::target::Directory;
 use super::window::Piece;
 use crate::environment::open_files_max;
 use crate::job::Job;
+use crate::stub;
 use lru::LruCache;
 use onefold_format::node::Reference;
 use onefold_types::error::Context as _;
@@ -98,6 +101,8 @@ pub struct Plan {
     pub size: u64,
     /// The file that is there and is rewritten in place.
     pub existing: Option<(Arc<File>, rustix::fs::Stat)>,
+    /// What that file's stub says, if it is one.
+    pub stub: Option<Vec<u8>>,
 }
 
 /// A file that is being written.
@@ -108,6 +113,7 @@ pub struct OutputFile {
     attributes: Attributes,
     present: Present,
     in_place: bool,
+    stub: Option<Vec<u8>>,
     /// Its content.
     pub content: Option<Reference>,
     /// Its length.
@@ -162,6 +168,7 @@ impl OutputFile {
             attributes: plan.attributes,
             present,
             in_place,
+            stub: plan.stub,
             content: plan.content,
             size: plan.size,
             set_size: AtomicBool::new(set_size),
@@ -317,6 +324,7 @@ impl OutputFile {
         if self.set_size.load(Ordering::Relaxed) {
             handle.set_len(self.size).context(|| "setting the file's length")?;
         }
+        self.end_stub(&handle)?;
         let path = || self.display();
         let applied = shared.applier.apply(handle.as_fd(), &self.attributes, self.present, &path);
         if let Err(error) = applied {
@@ -325,6 +333,25 @@ impl OutputFile {
             shared.job.observer.problem(&path(), &error);
         }
         lock(&self.slot).handle = None;
+        Ok(())
+    }
+
+    /// Makes a stub that was there an ordinary file: from now on its bytes are those in it, which
+    /// are durable first.
+    fn end_stub(&self, handle: &File) -> Result<()> {
+        if !self.in_place {
+            return Ok(());
+        }
+        if stub::value(handle)? != self.stub {
+            return Err(Error::new(
+                ErrorKind::Io,
+                "a job of its share has taken its data out during the restore; restore it again",
+            ));
+        }
+        if self.stub.is_some() {
+            handle.sync_data().context(|| "making it durable")?;
+            stub::remove(handle)?;
+        }
         Ok(())
     }
 

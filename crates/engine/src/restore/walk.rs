@@ -16,6 +16,7 @@ use super::{Overwrite, RestoreOptions, RestoreReport};
 use crate::job::Job;
 use crate::placement::Guide;
 use crate::repository::Repository;
+use crate::stub;
 use crate::tree::{TreeReader, path};
 use onefold_format::node::{DirectoryPart, Entry, EntryKind, Node, Reference, Totals};
 use onefold_types::error::Context;
@@ -549,6 +550,10 @@ impl Restorer<'_> {
             return;
         }
         let shown = path::display(&item);
+        if path::components(&item).any(|name| name == stub::CONTROL.as_bytes()) {
+            self.job.observer.item(&shown, "left alone: it belongs to the share");
+            return;
+        }
         if stat.is_some_and(|stat| self.is_spared(&stat)) {
             self.job.observer.item(&shown, "left alone: the store");
             return;

@@ -10,6 +10,7 @@ use onefold_engine::collection::{CollectOptions, SpaceGoal, collect};
 use onefold_engine::primary::optimize::{OptimizeOptions, OptimizeReport, optimize};
 use onefold_engine::primary::rehydrate::rehydrate;
 use onefold_engine::primary::{Share, emptying};
+use onefold_engine::session::{SnapshotList, tombstones};
 use onefold_engine::stub::{self, StubFile};
 use onefold_engine::tree::TreeReader;
 use onefold_engine::{Job, Observer, Repository};
@@ -380,6 +381,26 @@ fn a_stub_that_cannot_be_emptied_again_keeps_what_it_needs() {
     for name in ["open", "busy"] {
         world.assert_holds(name, &data);
         assert!(world.stub(name).stub().is_untouched());
+    }
+}
+
+#[test]
+fn what_no_manifest_tells_of_is_kept_by_none() {
+    let Some(world) = World::new() else { return };
+    world.write("lost", &random_bytes(1, 300_000));
+    world.optimize();
+    let (repository, share) = (world.repository(), world.share().id);
+    for manifest in SnapshotList::load(&repository).unwrap().manifests(share) {
+        tombstones::forget(&repository, manifest.id, "test", "its stubs are lost").unwrap();
+    }
+    world.collect();
+    for (name, kept) in [("other", 0), ("another", 1)] {
+        world.write(name, &random_bytes(2, 300_000));
+        let report = world.optimize();
+        assert_eq!((report.backup.summary.errors, report.backup.damaged_stubs.files), (1, 0));
+        // Whatever the file may need, earlier manifests stay; none of them stops a collection.
+        assert_eq!((report.manifests_forgotten, report.manifests_kept), (0, kept), "{report:?}");
+        world.collect();
     }
 }
 

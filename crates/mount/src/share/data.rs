@@ -296,8 +296,8 @@ impl Served {
         if is_for_backups {
             let status = below::status_of(item.as_fd())?;
             let known = stub::open(repository, status.inode, &value);
-            let is_untouched = known
-                .is_ok_and(|(_, stub)| stub.is_untouched() && stub.size == status.attributes.size);
+            let is_untouched =
+                known.is_ok_and(|(_, stub)| stub::is_all(&stub, status.attributes.size));
             return if is_untouched { Ok(value) } else { Err(Errno::ENODATA) };
         }
         Ok(value)

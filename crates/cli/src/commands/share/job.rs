@@ -124,6 +124,12 @@ pub fn tell(context: &Context, report: &OptimizeReport) -> Result<()> {
             counted(report.files_linked, "file")
         ))?;
     }
+    let damaged = backup.damaged_stubs.files;
+    if damaged > 0 {
+        context
+            .output
+            .row(&format!("damaged     {}, kept as they are", counted(damaged, "file")))?;
+    }
     if report.manifests_kept > 0 {
         context
             .output
@@ -150,6 +156,7 @@ pub fn fields(report: &OptimizeReport) -> serde_json::Value {
         "files_open": of(Left::Open),
         "files_changed": of(Left::Changed),
         "files_linked": report.files_linked,
+        "files_damaged": backup.damaged_stubs.files,
         "errors": report.errors + summary.errors,
         "manifests_forgotten": report.manifests_forgotten,
         "manifests_kept": report.manifests_kept,
