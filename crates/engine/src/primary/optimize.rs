@@ -5,7 +5,8 @@
 //!    now on changes the times of its file.
 //! 2. A backup of the cold files, in which stubs are taken over by what they say: the manifest.
 //! 3. Every file of the manifest that is no stub yet is emptied ([`emptying`]).
-//! 4. Earlier manifests are forgotten, if the new one holds every stub there is.
+//! 4. Earlier manifests are forgotten, if the new one holds every stub there is. One that another
+//!    directory has made, a copy of the share, stays ([`super::addresses`]).
 //!
 //! # When an earlier manifest may be forgotten
 //! A walk meets every file that keeps its name while it walks. One that is moved from a directory
@@ -17,17 +18,19 @@
 //! Stubs only come from this job, of which one runs at a time, and all that it makes are in its
 //! manifest before they are stubs.
 
+use super::addresses;
 use super::emptying::{self, Emptied, Left, LeftAlone, Prepared};
+use super::manifests::{Elsewhere, Manifests};
 use super::share::{OPEN, Share, open_directory};
-use crate::ingest::{self, BackupOptions, BackupReport, Selection, Source};
+use crate::ingest::{self, BackupOptions, BackupReport, ParentChoice, Selection, Source};
 use crate::job::Job;
 use crate::patterns::Patterns;
 use crate::repository::Repository;
-use crate::session::{SnapshotList, tombstones};
+use crate::session::{Snapshot, SnapshotList, tombstones};
 use crate::tree::{TreeReader, path};
 use onefold_format::node::{Entry, EntryKind, Reference};
 use onefold_policy::primary::cold_files::ColdFiles;
-use onefold_types::{Error, ErrorKind, Result, SessionId, limits};
+use onefold_types::{Error, ErrorKind, Result, limits};
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::os::fd::OwnedFd;
@@ -65,6 +68,8 @@ pub struct OptimizeReport {
     pub manifests_forgotten: u64,
     /// Manifests that stay until a later run because something was moved.
     pub manifests_kept: u64,
+    /// Manifests of the share that stay because another directory has made them.
+    pub elsewhere: Vec<Elsewhere>,
 }
 
 /// Optimises the cold files of a share.
@@ -82,10 +87,10 @@ pub fn optimize(
     let moves = share.moves()?;
     rustix::fs::syncfs(share.directory())
         .map_err(|errno| Error::io("writing out what is dirty", errno.into()))?;
-    let earlier: Vec<SessionId> =
-        SnapshotList::load(repository)?.manifests(share.id).map(|one| one.id).collect();
-    let backup = back_up(repository, share, options, job)?;
-    let mut report = OptimizeReport { backup, ..OptimizeReport::default() };
+    let Manifests { own: earlier, elsewhere } =
+        Manifests::of(&SnapshotList::load(repository)?, share);
+    let backup = back_up(repository, share, earlier.last(), options, job)?;
+    let mut report = OptimizeReport { backup, elsewhere, ..OptimizeReport::default() };
     let manifest = report.backup.snapshot.or(report.backup.parent);
     let (Some(manifest), false) = (manifest, options.backup.dry_run) else {
         return Ok(report);
@@ -108,7 +113,7 @@ pub fn optimize(
     run.empty()?;
     let needs_earlier = run.needs_earlier;
     share.note_emptying(std::iter::empty())?;
-    let others = earlier.into_iter().filter(|id| *id != manifest);
+    let others = earlier.into_iter().map(|one| one.id).filter(|id| *id != manifest);
     let is_whole = report.backup.summary.errors == 0 && !needs_earlier && share.moves()? == moves;
     for id in others {
         if is_whole {
@@ -124,6 +129,7 @@ pub fn optimize(
 fn back_up(
     repository: &Arc<Repository>,
     share: &Share,
+    earlier: Option<&Snapshot>,
     options: &OptimizeOptions,
     job: &Job,
 ) -> Result<BackupReport> {
@@ -142,12 +148,15 @@ fn back_up(
     };
     let source = Source::Root {
         directory: share.below(),
-        name: share.shown.display().to_string(),
+        name: share.here().path.clone(),
         selection: Box::new(selection),
     };
     let options = BackupOptions {
         share: Some(share.id),
-        skip_if_unchanged: true,
+        tags: vec![addresses::tag(share.here())],
+        parent: earlier.map_or(ParentChoice::None, |one| ParentChoice::Snapshot(one.id)),
+        // Whoever uses the address that it was made at may forget one that was made there.
+        skip_if_unchanged: earlier.is_some_and(|one| share.has_made_here(one)),
         streams: 1,
         ..options.backup.clone()
     };
