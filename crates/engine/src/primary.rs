@@ -10,6 +10,9 @@
 //! | module | holds |
 //! | --- | --- |
 //! | [`share`] | the directory, what is Onefold's in it, who is at work in it |
+//! | [`control`] | what is Onefold's: made, described and taken away |
+//! | [`addresses`] | where a share is used, so that a copy takes nothing from it |
+//! | [`manifests`] | those of the store's shares: whose they are, and those of lost ones |
 //! | [`optimize`] | the job: a manifest of the cold files, and stubs where their data was |
 //! | [`emptying`] | one file becomes a stub, so that a crash at any step leaves it whole |
 //! | [`linked_files`] | files with several names, until all of them are met |
@@ -25,14 +28,18 @@
 //!
 //! # What keeps the data of a stub
 //! The manifests of its share: committed sessions whose trees hold the optimised files. Invariant:
-//! a manifest is forgotten only once a later one holds every stub there is (see [`optimize`]).
+//! a manifest is forgotten only once a later one holds every stub there is (see [`optimize`]), and
+//! only by the directory that has made it (see [`addresses`]).
 
+pub mod addresses;
+mod control;
 pub mod crawl;
 pub mod emptying;
 pub mod estimate;
 pub mod hot_chunks;
 pub mod jobs;
 pub mod linked_files;
+pub mod manifests;
 pub mod optimize;
 pub mod rehydrate;
 pub mod repair;

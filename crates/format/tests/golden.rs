@@ -20,7 +20,9 @@ use onefold_format::record::{
     Mark, Note, Outcome, Plan, RECORD_VERSION, SnapshotKind, SnapshotRecord, Summary, Sweep,
     Tombstone,
 };
-use onefold_format::share::{ShareDescription, SharePlace, SharePolicy};
+use onefold_format::share::{
+    FormerAddress, ShareAddress, ShareDescription, SharePlace, SharePolicy,
+};
 use onefold_format::stub::{self, Stub, StubOwner};
 use onefold_format::{FORMAT_VERSION, metadata_pack};
 use onefold_types::{
@@ -518,7 +520,15 @@ fn stubs_and_shares_are_frozen() {
     };
     let place = SharePlace { inode: 7, made_ns: 1_790_000_000_000_000_008 };
     let (share, store) = (ShareId(id(5)), StoreId(id(6)));
-    let share = ShareDescription { share, store, place, policy };
+    let at = |path: &str| ShareAddress {
+        machine: "00112233445566778899aabbccddeeff".into(),
+        host: "server".into(),
+        path: path.into(),
+    };
+    let addresses = vec![at("/srv/files")];
+    let until_ns = 1_790_000_000_000_000_009;
+    let moved_from = vec![FormerAddress { address: at("/old\\xff"), until_ns }];
+    let share = ShareDescription { share, store, place, addresses, moved_from, policy };
     let bytes = check("share.json", &share.encode().unwrap());
     assert_eq!(ShareDescription::decode(&bytes).unwrap(), share);
 }

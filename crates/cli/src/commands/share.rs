@@ -3,6 +3,7 @@
 mod creating;
 mod estimate;
 mod job;
+mod lost;
 mod mounting;
 mod run;
 mod status;
@@ -55,12 +56,17 @@ enum ShareAction {
     Run(Box<run::RunArguments>),
     /// Bring the data of all files back into the directory
     Rehydrate(job::RehydrateArguments),
-    /// Bring the data back into copies of files that were made without the mount
+    /// Bring the data back into copies that were made without the mount; a copy of a whole share
+    /// becomes an ordinary directory
     Repair(DirectoryArgument),
+    /// Say that a share was moved here, and is not used any more where it was
+    Move(DirectoryArgument),
     /// Say what is optimised, saved, recalled
     Status(DirectoryArgument),
+    /// List the shares that the store has data of
+    List,
     /// Make a share an ordinary directory again; its files were brought back before
-    Remove(DirectoryArgument),
+    Remove(lost::RemoveArguments),
 }
 
 #[derive(Args, Debug)]
@@ -82,6 +88,8 @@ pub fn run(context: &Context, arguments: &ShareArguments) -> Result<Outcome> {
         ShareAction::Rehydrate(arguments) => job::rehydrate(context, arguments),
         ShareAction::Repair(arguments) => job::repair(context, &arguments.directory),
         ShareAction::Status(arguments) => status::status(context, &arguments.directory),
-        ShareAction::Remove(arguments) => creating::remove(context, &arguments.directory),
+        ShareAction::Move(arguments) => creating::move_here(context, &arguments.directory),
+        ShareAction::List => lost::list(context),
+        ShareAction::Remove(arguments) => lost::remove(context, arguments),
     }
 }

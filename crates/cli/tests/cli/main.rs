@@ -52,6 +52,7 @@ mod references;
 mod remedies;
 mod restoring;
 mod sharing;
+mod sharing_copied;
 mod sharing_damage;
 mod sharing_jobs;
 mod sharing_kept;

@@ -25,7 +25,7 @@ pub fn with_share() -> Sandbox {
     sandbox
 }
 
-fn write_files(share: &Path) {
+pub fn write_files(share: &Path) {
     fs::create_dir_all(share.join("inner/most")).unwrap();
     let large = random_bytes(1, 3 * MIB as usize + 5);
     fs::write(share.join("large"), &large).unwrap();

@@ -4,11 +4,12 @@
 //! another file system is not entered, nor what is Onefold's in the share. Files are met once for
 //! each name they have.
 
+use super::control;
 use super::share::{CONTROL, open_directory};
 use crate::ingest::attributes;
 use onefold_format::node::{Entry, EntryKind};
 use onefold_types::{Error, ErrorKind, Result, limits};
-use rustix::fs::{AtFlags, Dir};
+use rustix::fs::AtFlags;
 use std::ffi::OsStr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
@@ -84,15 +85,7 @@ fn status(directory: BorrowedFd<'_>, name: &OsStr) -> Result<rustix::fs::Stat> {
 
 /// The names in a directory, the last first.
 fn names_in(directory: &OwnedFd) -> Result<Vec<Vec<u8>>> {
-    let listing = |errno: rustix::io::Errno| Error::io("listing it", errno.into());
-    let mut names = Vec::new();
-    for entry in Dir::read_from(directory).map_err(listing)? {
-        let entry = entry.map_err(listing)?;
-        let name = entry.file_name().to_bytes();
-        if !matches!(name, b"." | b"..") {
-            names.push(name.to_vec());
-        }
-    }
+    let mut names = control::names_in(directory)?;
     names.sort_unstable_by(|a, b| b.cmp(a));
     Ok(names)
 }

@@ -6,7 +6,8 @@
 //! 2. A backup of the cold files, in which stubs are taken over by what they say: the manifest.
 //! 3. Every file of the manifest that is no stub yet is emptied ([`emptying`]); one with several
 //!    names only if the manifest has them all ([`super::linked_files`]).
-//! 4. Earlier manifests are forgotten, if the new one holds every stub there is.
+//! 4. Earlier manifests are forgotten, if the new one holds every stub there is. One that another
+//!    directory has made, a copy of the share, stays ([`super::addresses`]).
 //! 5. Second copies of the chunks that very many files have are kept ([`super::second_copies`]).
 //!
 //! # When an earlier manifest may be forgotten
@@ -20,21 +21,23 @@
 //! Stubs only come from this job, of which one runs at a time, and all that it makes are in its
 //! manifest before they are stubs.
 
+use super::addresses;
 use super::emptying::{self, Emptied, Left, LeftAlone, Prepared};
 use super::linked_files::LinkedFiles;
+use super::manifests::{Elsewhere, Manifests};
 use super::second_copies;
 use super::share::{OPEN, Share, open_directory};
 use crate::ingest::stubs::{DamagedStubs, by_handle};
-use crate::ingest::{self, BackupOptions, BackupReport, Selection, Source};
+use crate::ingest::{self, BackupOptions, BackupReport, ParentChoice, Selection, Source};
 use crate::job::Job;
 use crate::patterns::Patterns;
 use crate::repository::Repository;
-use crate::session::{SnapshotList, tombstones};
+use crate::session::{Snapshot, SnapshotList, tombstones};
 use crate::stub;
 use crate::tree::{TreeReader, path};
 use onefold_format::node::{Entry, EntryKind, Reference};
 use onefold_policy::primary::cold_files::ColdFiles;
-use onefold_types::{Error, ErrorKind, Result, SessionId, limits};
+use onefold_types::{Error, ErrorKind, Result, limits};
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::os::fd::OwnedFd;
@@ -76,6 +79,8 @@ pub struct OptimizeReport {
     pub manifests_forgotten: u64,
     /// Manifests that stay until a later run because something was moved.
     pub manifests_kept: u64,
+    /// Manifests of the share that stay because another directory has made them.
+    pub elsewhere: Vec<Elsewhere>,
 }
 
 /// Optimises the cold files of a share.
@@ -94,13 +99,13 @@ pub fn optimize(
     let moves = share.moves()?;
     rustix::fs::syncfs(share.directory())
         .map_err(|errno| Error::io("writing out what is dirty", errno.into()))?;
-    let earlier: Vec<SessionId> =
-        SnapshotList::load(repository)?.manifests(share.id).map(|one| one.id).collect();
-    let backup = back_up(repository, share, options, job)?;
+    let Manifests { own: earlier, elsewhere } =
+        Manifests::of(&SnapshotList::load(repository)?, share);
+    let backup = back_up(repository, share, earlier.last(), options, job)?;
     if !options.backup.dry_run {
         note_damaged(share, &backup)?;
     }
-    let mut report = OptimizeReport { backup, ..OptimizeReport::default() };
+    let mut report = OptimizeReport { backup, elsewhere, ..OptimizeReport::default() };
     let manifest = report.backup.snapshot.or(report.backup.parent);
     let (Some(manifest), false) = (manifest, options.backup.dry_run) else {
         return Ok(report);
@@ -125,7 +130,7 @@ pub fn optimize(
     run.report.files_linked = run.linked.left();
     let needs_earlier = run.needs_earlier;
     share.note_emptying(std::iter::empty())?;
-    let others = earlier.into_iter().filter(|id| *id != manifest);
+    let others = earlier.into_iter().map(|one| one.id).filter(|id| *id != manifest);
     let is_whole = report.backup.summary.errors == 0 && !needs_earlier && share.moves()? == moves;
     for id in others {
         if is_whole {
@@ -152,6 +157,7 @@ fn note_damaged(share: &Share, backup: &BackupReport) -> Result<()> {
 fn back_up(
     repository: &Arc<Repository>,
     share: &Share,
+    earlier: Option<&Snapshot>,
     options: &OptimizeOptions,
     job: &Job,
 ) -> Result<BackupReport> {
@@ -170,12 +176,15 @@ fn back_up(
     };
     let source = Source::Root {
         directory: share.below(),
-        name: share.shown.display().to_string(),
+        name: share.here().path.clone(),
         selection: Box::new(selection),
     };
     let options = BackupOptions {
         share: Some(share.id),
-        skip_if_unchanged: true,
+        tags: vec![addresses::tag(share.here())],
+        parent: earlier.map_or(ParentChoice::None, |one| ParentChoice::Snapshot(one.id)),
+        // Whoever uses the address that it was made at may forget one that was made there.
+        skip_if_unchanged: earlier.is_some_and(|one| share.has_made_here(one)),
         streams: 1,
         ..options.backup.clone()
     };

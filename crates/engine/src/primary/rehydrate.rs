@@ -7,6 +7,7 @@
 
 use super::crawl::{self, Met};
 use super::emptying::{self, Privileges};
+use super::manifests::Manifests;
 use super::optimize::{self, OptimizeOptions};
 use super::second_copies;
 use super::share::Share;
@@ -47,7 +48,8 @@ pub struct RehydrateReport {
 /// Frees what nobody needs in the store.
 pub type Collect<'a> = &'a mut dyn FnMut() -> Result<()>;
 
-/// Makes every stub of a share an ordinary file. Once none is left its manifests are forgotten.
+/// Makes every stub of a share an ordinary file. Once none is left the manifests that it has made
+/// are forgotten.
 pub fn rehydrate(
     repository: &Arc<Repository>,
     share: &Share,
@@ -60,7 +62,10 @@ pub fn rehydrate(
     let mut report = RehydrateReport::default();
     loop {
         let files = report.files;
-        match pass(repository, share, &mut report, job) {
+        let lock = share.lock_job()?;
+        let passed = pass(repository, share, StubFile::open, &mut report, job);
+        drop(lock);
+        match passed {
             Ok(()) => break,
             Err(error) if error.kind() == ErrorKind::NoSpace && report.files > files => {}
             Err(error) => return Err(error),
@@ -73,20 +78,25 @@ pub fn rehydrate(
     }
     if report.open + report.errors == 0 {
         let _lock = share.lock_job()?;
-        for manifest in SnapshotList::load(repository)?.of_share(share.id) {
+        for manifest in Manifests::of(&SnapshotList::load(repository)?, share).own {
             tombstones::forget(repository, manifest.id, &options.by, "its share has no stubs")?;
         }
+        second_copies::forget(repository, share.id, &options.by)?;
     }
     Ok(report)
 }
 
-fn pass(
+/// How a file is opened as a stub: of its own, or of whichever it was copied from.
+pub(super) type OpenStub = fn(&Arc<TreeReader>, File) -> Result<Option<StubFile>>;
+
+/// Brings all files back that can be. The lock of the share's jobs is held.
+pub(super) fn pass(
     repository: &Arc<Repository>,
     share: &Share,
+    open: OpenStub,
     report: &mut RehydrateReport,
     job: &Job,
 ) -> Result<()> {
-    let _lock = share.lock_job()?;
     let tree = Arc::new(TreeReader::open(repository)?);
     (report.open, report.errors) = (0, 0);
     let errors = std::cell::Cell::new(0);
@@ -99,7 +109,7 @@ fn pass(
         &mut |met| {
             job.interrupt.check()?;
             job.progress.set_current(&path::display(met.path));
-            match bring_back(&tree, &met) {
+            match bring_back(&tree, open, &met) {
                 Ok(Some(true)) => {
                     report.files += 1;
                     report.bytes += met.entry.size;
@@ -120,7 +130,7 @@ fn pass(
 }
 
 /// Makes a stub an ordinary file; `None` if it is one, `false` if somebody has it open.
-fn bring_back(tree: &Arc<TreeReader>, met: &Met<'_>) -> Result<Option<bool>> {
+fn bring_back(tree: &Arc<TreeReader>, open: OpenStub, met: &Met<'_>) -> Result<Option<bool>> {
     let name = OsStr::from_bytes(&met.entry.name);
     if stub::value_at(&by_handle(met.directory, name))?.is_none() {
         return Ok(None);
@@ -133,12 +143,12 @@ fn bring_back(tree: &Arc<TreeReader>, met: &Met<'_>) -> Result<Option<bool>> {
         Err(errno) => return Err(Error::io("opening it", errno.into())),
     };
     let again = file.try_clone().context(|| "opening it again")?;
-    let Some(stub) = StubFile::open(tree, again)? else { return Ok(None) };
+    let Some(stub) = open(tree, again)? else { return Ok(None) };
     let Some(lease) = Lease::take(&file)? else { return Ok(Some(false)) };
     // What was read before the lease may have changed until then.
     let again = file.try_clone().context(|| "opening it again")?;
     drop(stub);
-    let Some(stub) = StubFile::open(tree, again)? else { return Ok(None) };
+    let Some(stub) = open(tree, again)? else { return Ok(None) };
     let stat = rustix::fs::fstat(&file).map_err(|errno| Error::io("its status", errno.into()))?;
     let state = crate::ingest::attributes::entry_of(Vec::new(), &stat);
     stub.settle_length()?;

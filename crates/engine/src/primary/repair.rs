@@ -1,11 +1,16 @@
-//! Copies of stubs that were made without the mount: their data is brought back.
+//! Copies that were made without the mount: their data is brought back.
 //!
 //! A program that copies a directory below its mount copies the attribute and the holes. Such a
 //! copy is a stub of another file, which nobody opens as it is; and nothing keeps its data for it.
 //! So it becomes an ordinary file, and a later run of the job takes it as any other.
+//!
+//! A copy of a whole share, file by file or block by block, becomes an ordinary directory: all its
+//! stubs become ordinary files, and once there is none what is Onefold's in it goes. What keeps the
+//! data of the original's stubs is not touched.
 
 use super::crawl::{self, Met};
 use super::emptying::{self, Privileges};
+use super::rehydrate::{self, RehydrateReport};
 use super::second_copies;
 use super::share::Share;
 use crate::ingest::attributes;
@@ -29,6 +34,42 @@ pub struct RepairReport {
     pub files: u64,
     /// Their bytes.
     pub bytes: u64,
+}
+
+/// What became of a copy of a share.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct CopyReport {
+    /// What was brought back, and what was not.
+    pub files: RehydrateReport,
+    /// Whether it is an ordinary directory now.
+    pub is_ordinary: bool,
+}
+
+/// Makes a copy of a share an ordinary directory. It stays what it is if anything could not be
+/// brought back.
+///
+/// Errors: `Invalid` if it is mounted.
+pub fn repair_copy(repository: &Arc<Repository>, copy: Share, job: &Job) -> Result<CopyReport> {
+    copy.refuse_other_store(repository)?;
+    let mount = copy.lock_mount()?;
+    let _lock = copy.lock_job()?;
+    let mut report = CopyReport::default();
+    let files = &mut report.files;
+    loop {
+        let before = files.files;
+        rehydrate::pass(repository, &copy, StubFile::open_copied, files, job)?;
+        if files.open + files.errors > 0 {
+            return Ok(report);
+        }
+        // What was moved past the pass is met by the next one.
+        if files.files == before {
+            break;
+        }
+    }
+    drop(mount);
+    copy.remove()?;
+    report.is_ordinary = true;
+    Ok(report)
 }
 
 /// Brings the data of copied stubs back into them; what could not be brought back is told.

@@ -94,7 +94,7 @@ pub fn scrub(
     share.refuse_other_store(repository)?;
     let _lock = share.lock_job()?;
     let list = SnapshotList::load(repository)?;
-    let Some(manifest) = list.manifests(share.id).last() else {
+    let Some(manifest) = list.manifests(share.id).filter(|one| share.has_made(one)).last() else {
         return Ok(ScrubReport::default());
     };
     let bytes_total = manifest.record.summary.bytes;
@@ -139,7 +139,7 @@ fn known_problems(
         let mut found = Some(None);
         // Names may have colons: the longest that there is.
         for (end, _) in line.rmatch_indices(": ") {
-            let path = unescaped(&line[..end]);
+            let path = path::unescaped(&line[..end]);
             match tree.resolve(root, &path) {
                 Ok(_) => {
                     found = Some(Some(path));
@@ -158,28 +158,6 @@ fn known_problems(
         }
     }
     Ok(known)
-}
-
-/// The bytes of a path that [`path::display`] shows.
-fn unescaped(shown: &str) -> Vec<u8> {
-    let bytes = shown.as_bytes();
-    let mut path = Vec::with_capacity(bytes.len());
-    let mut at = 0;
-    while let Some(byte) = bytes.get(at) {
-        let escaped = bytes.get(at..at + 4).filter(|four| four.starts_with(b"\\x"));
-        let digits = escaped.and_then(|four| std::str::from_utf8(&four[2..]).ok());
-        match digits.and_then(|digits| u8::from_str_radix(digits, 16).ok()) {
-            Some(escaped) => {
-                path.push(escaped);
-                at += 4;
-            }
-            None => {
-                path.push(*byte);
-                at += 1;
-            }
-        }
-    }
-    path
 }
 
 struct Run<'a> {
@@ -372,7 +350,7 @@ mod tests {
     #[test]
     fn paths_that_were_shown_are_found_again() {
         for path in [&b"/plain: name"[..], b"/\xff\n", b"/back\\slash", b"/x\\"] {
-            assert_eq!(unescaped(&path::display(path)), path);
+            assert_eq!(path::unescaped(&path::display(path)), path);
         }
     }
 }

@@ -34,7 +34,7 @@ use crate::session::{SECOND_COPIES_TAG, SnapshotList, tombstones};
 use crate::tree::{FileReader, TreeReader};
 use onefold_format::node::{Entry, EntryKind, Reference};
 use onefold_types::error::Context;
-use onefold_types::{Error, ErrorKind, Fingerprint, Result, SessionId, limits};
+use onefold_types::{Error, ErrorKind, Fingerprint, Result, SessionId, ShareId, limits};
 use std::collections::{HashMap, HashSet};
 use std::io::{self, Read};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -93,6 +93,14 @@ pub fn keep(
         tombstones::forget(repository, id, &options.by, "later second copies are there")?;
     }
     Ok(kept)
+}
+
+/// Forgets all second copies of a share, which has no files in the store any more.
+pub fn forget(repository: &Repository, share: ShareId, by: &str) -> Result<()> {
+    for copies in SnapshotList::load(repository)?.second_copies(share) {
+        tombstones::forget(repository, copies.id, by, "nothing is left that they are copies of")?;
+    }
+    Ok(())
 }
 
 /// The chunks that are hot in a manifest.

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! DIR/.onefold-share/
-//!   share.json     which share of which store it is, and what is optimised; written once
+//!   share.json     which share of which store it is, where it is used, what is optimised
 //!   moves          a line for each stub or directory that is about to get another name
 //!   open/<inode>   stubs that were deleted and that somebody still has open
 //!   emptying       files that the job is emptying, or was stopped at
@@ -18,8 +18,13 @@
 //! with their process. Nothing that is kept safe depends on them but one another's patience:
 //! files are guarded by leases, manifests by the order of [`super::optimize`].
 
+use super::addresses::{self, Standing};
+use super::control::{self, EMPTYING, JOB_LOCK, MOUNT_LOCK, MOVES, PROBLEMS, SCRUB, own};
 use crate::repository::Repository;
-use onefold_format::share::{DESCRIPTION_MAX_BYTES, ShareDescription, SharePlace, SharePolicy};
+use crate::session::Snapshot;
+use onefold_format::share::{
+    FormerAddress, ShareAddress, ShareDescription, SharePlace, SharePolicy,
+};
 use onefold_types::error::Context;
 use onefold_types::{Error, ErrorKind, Result, ShareId, StoreId};
 use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags, StatxFlags};
@@ -35,17 +40,10 @@ use crate::stub;
 pub use crate::stub::CONTROL;
 /// What a mounted share answers at its top: the process, and the number of its open directory.
 pub const BELOW_ATTRIBUTE: &str = "user.onefold.below";
-const DESCRIPTION: &str = "share.json";
-const MOVES: &str = "moves";
-const PROBLEMS: &str = "problems";
-const EMPTYING: &str = "emptying";
-const SCRUB: &str = "scrub";
 /// More than a path, a name and an offset take.
 const SCRUB_MAX_BYTES: u64 = 64 << 10;
 /// Stubs that were deleted while they were open.
-pub const OPEN: &str = "open";
-const MOUNT_LOCK: &str = "mount.lock";
-const JOB_LOCK: &str = "job.lock";
+pub const OPEN: &str = control::OPEN;
 /// Problems behind this many bytes are not written down.
 const PROBLEMS_MAX_BYTES: u64 = 256 << 10;
 /// More than the process and descriptor that serve a mount take.
@@ -62,6 +60,10 @@ pub struct Share {
     store: StoreId,
     directory: OwnedFd,
     is_mounted: bool,
+    standing: Standing,
+    here: ShareAddress,
+    addresses: Vec<ShareAddress>,
+    moved_from: Vec<FormerAddress>,
 }
 
 /// A lock of the kernel, held until it goes.
@@ -73,58 +75,163 @@ impl Share {
     /// Makes a directory a share.
     ///
     /// Errors: `AlreadyExists` if it is one, or lies in one, or one lies in it; `Invalid` if the
-    /// file system below cannot keep stubs.
+    /// file system below cannot keep stubs, or the policy is too long to be written down.
     pub fn create(repository: &Repository, directory: &Path, policy: SharePolicy) -> Result<Self> {
         let shown = directory.canonicalize().context(|| directory.display().to_string())?;
-        refuse_nested(&shown)?;
+        let here = addresses::here(&shown);
+        let description = ShareDescription {
+            share: ShareId::random(&*repository.environment().randomness),
+            store: repository.store_id(),
+            // No other one takes as many characters.
+            place: SharePlace { inode: u64::MAX, made_ns: i64::MIN },
+            addresses: vec![here.clone()],
+            moved_from: Vec::new(),
+            policy,
+        };
+        description.encode_new()?;
         let opened = open_directory(rustix::fs::CWD, &shown)?;
         if below_of(&opened)?.is_some() {
             return Err(Error::new(ErrorKind::AlreadyExists, already(&shown)));
         }
+        control::clear(&opened)?;
+        refuse_nested(&shown)?;
         probe(&opened)?;
-        let id = ShareId::random(&*repository.environment().randomness);
-        let store = repository.store_id();
-        let private = Mode::from_raw_mode(0o700);
-        rustix::fs::mkdirat(&opened, CONTROL, private).map_err(|errno| match errno {
-            Errno::EXIST => Error::new(ErrorKind::AlreadyExists, already(&shown)),
-            _ => Error::io(format!("making '{CONTROL}'"), errno.into()),
+        let description = control::make(&opened, |control| {
+            Ok(ShareDescription { place: place_of(control)?, ..description })
         })?;
-        let control = open_directory(&opened, Path::new(CONTROL))?;
-        rustix::fs::mkdirat(&control, OPEN, private)
-            .map_err(|errno| Error::io(format!("making '{OPEN}'"), errno.into()))?;
-        let (place, policy_kept) = (place_of(&control)?, policy.clone());
-        let description = ShareDescription { share: id, store, place, policy: policy_kept };
-        let encoded = description.encode()?;
-        let mut file = create_in(&control, DESCRIPTION)?;
-        file.write_all(&encoded).context(|| "describing the share")?;
-        file.sync_all().context(|| "describing the share")?;
-        for directory in [&control, &opened] {
-            rustix::fs::fsync(directory)
-                .map_err(|errno| Error::io("making the share durable", errno.into()))?;
+        Ok(Self::new(description, (shown, here), (opened, false), Standing::Own))
+    }
+
+    fn new(
+        description: ShareDescription,
+        (shown, here): (PathBuf, ShareAddress),
+        (directory, is_mounted): (OwnedFd, bool),
+        standing: Standing,
+    ) -> Self {
+        let ShareDescription { share: id, store, policy, addresses, moved_from, .. } = description;
+        Self {
+            id,
+            policy,
+            shown,
+            store,
+            directory,
+            is_mounted,
+            standing,
+            here,
+            addresses,
+            moved_from,
         }
-        Ok(Self { id, policy, shown, store, directory: opened, is_mounted: false })
     }
 
     /// The share that a directory is, below its mount if it is mounted.
     ///
-    /// Errors: `NotFound` if it is none.
+    /// Errors: `NotFound` if it is none; `Invalid` if it is a copy, or used elsewhere.
     pub fn open(directory: &Path) -> Result<Self> {
+        let share = Self::look_at(directory)?;
+        match share.complaint() {
+            None => Ok(share),
+            Some(complaint) => Err(Error::invalid(complaint)),
+        }
+    }
+
+    /// The same of one that may be a copy, or used elsewhere. Nothing of it may be changed but by
+    /// those who are about that.
+    pub fn look_at(directory: &Path) -> Result<Self> {
         let shown = directory.canonicalize().context(|| directory.display().to_string())?;
         let seen = open_directory(rustix::fs::CWD, &shown)?;
         let below = below_of(&seen)?;
         let is_mounted = below.is_some();
         let directory = below.unwrap_or(seen);
-        let description = read_description(&directory, &shown)?;
-        let ShareDescription { share: id, store, place, policy } = description;
-        let control = open_directory(&directory, Path::new(CONTROL))?;
-        if place_of(&control)? != place {
-            return Err(Error::invalid(format!(
-                "'{0}' is a copy of a share and none itself; if its files are whole, remove \
-                 '{0}/{CONTROL}'",
-                shown.display()
-            )));
+        let (control, description) = control::read(&directory, &shown)?;
+        let is_in_place = place_of(&control)? == description.place;
+        let is_same_directory = |path: &Path| leads_to(path, &control);
+        let here = addresses::here(&shown);
+        let standing = Standing::of(&description, &here, is_in_place, is_same_directory);
+        Ok(Self::new(description, (shown, here), (directory, is_mounted), standing))
+    }
+
+    /// What is left of a share that somebody was stopped at making or removing is taken away;
+    /// whether there was such a thing.
+    pub fn clear(directory: &Path) -> Result<bool> {
+        let shown = directory.canonicalize().context(|| directory.display().to_string())?;
+        let seen = open_directory(rustix::fs::CWD, &shown)?;
+        if below_of(&seen)?.is_some() {
+            return Ok(false);
         }
-        Ok(Self { id, store, policy, shown, directory, is_mounted })
+        control::clear(&seen)
+    }
+
+    /// Says that it was moved here and is not used any more where it was. Nobody has it mounted or
+    /// works on it.
+    ///
+    /// Errors: `Invalid` if it is a copy, or still there where it was.
+    pub fn move_here(self, repository: &Repository) -> Result<Self> {
+        self.refuse_other_store(repository)?;
+        if !matches!(self.standing, Standing::Own | Standing::Elsewhere) {
+            return Err(Error::invalid(self.complaint().unwrap_or_default()));
+        }
+        let _locks = (self.lock_mount()?, self.lock_job()?);
+        let others = self.addresses.iter().filter(|one| one.machine == self.here.machine);
+        for address in others.filter(|address| !address.is_same(&self.here)) {
+            let there = addresses::directory_of(address);
+            let is_share = |there: &Path| Self::look_at(there).is_ok_and(|one| one.id == self.id);
+            if is_canonical(&there) && is_share(&there) {
+                return Err(Error::invalid(format!(
+                    "the share is still at '{0}', so '{1}' is a copy of it; 'onefold share repair \
+                     {1}' makes that an ordinary directory",
+                    address.path,
+                    self.shown.display()
+                )));
+            }
+        }
+        let (control, mut description) = control::read(&self.directory, &self.shown)?;
+        let now_ns = repository.environment().clock.now_ns();
+        description.move_to(self.here.clone(), now_ns)?;
+        control::write(&control, &description)?;
+        let ShareDescription { addresses, moved_from, .. } = description;
+        Ok(Self { standing: Standing::Own, addresses, moved_from, ..self })
+    }
+
+    /// Whether it may be used where it was opened.
+    #[must_use]
+    pub fn standing(&self) -> &Standing {
+        &self.standing
+    }
+
+    /// Why it may not; `None` if it may.
+    #[must_use]
+    pub fn complaint(&self) -> Option<String> {
+        self.standing.complaint(&self.shown, &self.addresses)
+    }
+
+    /// Where it was opened.
+    #[must_use]
+    pub fn here(&self) -> &ShareAddress {
+        &self.here
+    }
+
+    /// Where it may be used.
+    #[must_use]
+    pub fn addresses(&self) -> &[ShareAddress] {
+        &self.addresses
+    }
+
+    /// Whether a manifest keeps the data of this directory's stubs, and not of another one that is
+    /// a copy of it, or of which it is one.
+    #[must_use]
+    pub fn has_made(&self, manifest: &Snapshot) -> bool {
+        let at = addresses::made_at(manifest);
+        let made_ns = manifest.record.started_ns;
+        // Whoever has made one there since is another directory, which was not moved.
+        let was_there = |one: &FormerAddress| one.address.is_same(&at) && made_ns <= one.until_ns;
+        self.has_made_here(manifest) || self.moved_from.iter().any(was_there)
+    }
+
+    /// The same, and it was made where the share is used now.
+    #[must_use]
+    pub fn has_made_here(&self, manifest: &Snapshot) -> bool {
+        let at = addresses::made_at(manifest);
+        self.addresses.iter().any(|address| address.is_same(&at))
     }
 
     /// Refuses a store that is not the share's.
@@ -292,20 +399,14 @@ impl Share {
         Ok(lines)
     }
 
-    /// Makes it an ordinary directory again. No stub may be left.
+    /// Makes it an ordinary directory again. No stub may be left, and the lock of its jobs is held.
+    ///
+    /// Errors: `Unavailable` if it is mounted.
     pub fn remove(self) -> Result<()> {
+        let _mount = self.lock_mount()?;
         let control = self.control()?;
-        for name in [MOVES, PROBLEMS, EMPTYING, SCRUB, JOB_LOCK, MOUNT_LOCK, DESCRIPTION] {
-            match rustix::fs::unlinkat(&control, name, AtFlags::empty()) {
-                Ok(()) | Err(Errno::NOENT) => {}
-                Err(errno) => return Err(own(name, errno)),
-            }
-        }
-        for (above, name) in [(control.as_fd(), OPEN), (self.directory.as_fd(), CONTROL)] {
-            rustix::fs::unlinkat(above, name, AtFlags::REMOVEDIR)
-                .map_err(|errno| own(name, errno))?;
-        }
-        Ok(())
+        control::clear_open(&control)?;
+        control::remove(&self.directory, &control)
     }
 }
 
@@ -324,26 +425,30 @@ fn problem_lines(file: &mut File) -> Result<Vec<String>> {
     Ok(String::from_utf8_lossy(&text).lines().map(str::to_owned).collect())
 }
 
-fn own(name: &str, errno: Errno) -> Error {
-    Error::io(format!("'{name}' of the share"), errno.into())
-}
-
 fn already(shown: &Path) -> String {
     format!("'{}' is a share already", shown.display())
 }
 
 /// Opens a directory, and no link to one.
 pub fn open_directory(above: impl AsFd, path: &Path) -> Result<OwnedFd> {
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    rustix::fs::openat(above, path, flags, Mode::empty())
-        .map_err(|errno| Error::io(path.display().to_string(), errno.into()))
+    control::open_directory(above, path)
 }
 
-fn create_in(directory: &OwnedFd, name: &str) -> Result<File> {
-    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
-    rustix::fs::openat(directory, name, flags, Mode::from_raw_mode(0o600))
-        .map(File::from)
-        .map_err(|errno| own(name, errno))
+/// Whether nothing on the way to a directory is a link.
+fn is_canonical(path: &Path) -> bool {
+    path.canonicalize().is_ok_and(|canonical| canonical == path)
+}
+
+/// Whether a path leads to the directory that this is Onefold's of, mounted or not.
+fn leads_to(path: &Path, control: &OwnedFd) -> bool {
+    let identity =
+        |control: &OwnedFd| rustix::fs::fstat(control).map(|stat| (stat.st_dev, stat.st_ino)).ok();
+    let there = || {
+        let seen = open_directory(rustix::fs::CWD, path)?;
+        let below = below_of(&seen)?.unwrap_or(seen);
+        open_directory(below, Path::new(CONTROL))
+    };
+    is_canonical(path) && there().is_ok_and(|there| identity(&there) == identity(control))
 }
 
 /// The directory below a mounted share; `None` if nothing of ours is mounted there.
@@ -388,22 +493,6 @@ fn place_of(directory: &OwnedFd) -> Result<SharePlace> {
         _ => made.tv_sec.saturating_mul(1_000_000_000).saturating_add(made.tv_nsec.into()),
     };
     Ok(SharePlace { inode: known.stx_ino, made_ns })
-}
-
-fn read_description(directory: &OwnedFd, shown: &Path) -> Result<ShareDescription> {
-    let control = open_directory(directory, Path::new(CONTROL)).map_err(|_| {
-        let message =
-            format!("'{}' is no share; 'onefold share create' makes it one", shown.display());
-        Error::new(ErrorKind::NotFound, message)
-    })?;
-    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let file = rustix::fs::openat(&control, DESCRIPTION, flags, Mode::empty())
-        .map(File::from)
-        .map_err(|errno| own(DESCRIPTION, errno))?;
-    let mut text = Vec::new();
-    let most = DESCRIPTION_MAX_BYTES as u64;
-    file.take(most).read_to_end(&mut text).context(|| DESCRIPTION)?;
-    ShareDescription::decode(&text)
 }
 
 /// Refuses a directory in a share, and one with a share in it.

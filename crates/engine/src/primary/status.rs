@@ -2,6 +2,7 @@
 
 use super::crawl;
 use super::emptying::BLOCK_BYTES;
+use super::manifests::{Elsewhere, Manifests};
 use super::share::Share;
 use crate::ingest::stubs::by_handle;
 use crate::job::Job;
@@ -41,16 +42,19 @@ pub struct Status {
     pub problems: Vec<String>,
     /// The manifests that keep the stubs' data, the newest last.
     pub manifests: Vec<SessionId>,
+    /// Manifests of the share that another directory has made.
+    pub elsewhere: Vec<Elsewhere>,
 }
 
 /// Looks at every file of a share.
 pub fn status(repository: &Repository, share: &Share, job: &Job) -> Result<Status> {
     share.refuse_other_store(repository)?;
-    let list = SnapshotList::load(repository)?;
+    let Manifests { own, elsewhere } = Manifests::of(&SnapshotList::load(repository)?, share);
     let mut status = Status {
         is_mounted: share.is_mounted(),
         problems: share.problems()?,
-        manifests: list.of_share(share.id).map(|one| one.id).collect(),
+        manifests: own.iter().map(|one| one.id).collect(),
+        elsewhere,
         ..Status::default()
     };
     let mut linked = HashSet::new();

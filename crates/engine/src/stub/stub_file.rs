@@ -333,7 +333,8 @@ impl StubFile {
     pub fn settle_length(&self) -> Result<()> {
         let _one = self.changing();
         let Some(value) = value(&self.file)? else { return Ok(()) };
-        let (_, stored) = open(&self.repository, self.owner.inode, &value)?;
+        // One that was copied is of this file only once something is written down of it.
+        let (_, stored) = open_copied(&self.repository, &value)?;
         let stub = self.stub();
         if stored.valid != stub.valid { self.save(stub) } else { Ok(()) }
     }

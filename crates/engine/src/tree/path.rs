@@ -28,6 +28,29 @@ fn escape(bytes: &[u8], text: &mut String) {
     }
 }
 
+/// The bytes of a path that [`display`] shows.
+#[must_use]
+pub fn unescaped(shown: &str) -> Vec<u8> {
+    let bytes = shown.as_bytes();
+    let mut path = Vec::with_capacity(bytes.len());
+    let mut at = 0;
+    while let Some(byte) = bytes.get(at) {
+        let escaped = bytes.get(at..at + 4).filter(|four| four.starts_with(b"\\x"));
+        let digits = escaped.and_then(|four| std::str::from_utf8(&four[2..]).ok());
+        match digits.and_then(|digits| u8::from_str_radix(digits, 16).ok()) {
+            Some(escaped) => {
+                path.push(escaped);
+                at += 4;
+            }
+            None => {
+                path.push(*byte);
+                at += 1;
+            }
+        }
+    }
+    path
+}
+
 /// The components of a path in a snapshot; empty ones and "." are passed over.
 pub fn components(path: &[u8]) -> impl Iterator<Item = &[u8]> {
     path.split(|byte| *byte == b'/').filter(|component| !component.is_empty() && *component != b".")

@@ -9,15 +9,17 @@ use crate::steps::backup_options;
 use onefold_engine::collection::{CollectOptions, SpaceGoal, collect};
 use onefold_engine::primary::optimize::{OptimizeOptions, OptimizeReport, optimize};
 use onefold_engine::primary::rehydrate::rehydrate;
-use onefold_engine::primary::{Share, emptying};
+use onefold_engine::primary::{Share, addresses, emptying};
 use onefold_engine::session::{SnapshotList, tombstones};
 use onefold_engine::stub::{self, StubFile};
 use onefold_engine::tree::TreeReader;
 use onefold_engine::{Job, Observer, Repository};
-use onefold_format::share::SharePolicy;
+use onefold_format::share::{
+    DESCRIPTION_NEW_MAX_BYTES, MOVED_FROM_MAX, ShareDescription, SharePlace, SharePolicy,
+};
 use onefold_format::stub::StubOwner;
 use onefold_store::Store;
-use onefold_types::Error;
+use onefold_types::{Error, ErrorKind, ShareId};
 use rustix::fs::FallocateFlags;
 use std::fs::{self, File};
 use std::os::unix::fs::{FileExt, MetadataExt};
@@ -420,4 +422,113 @@ impl Observer for Opener {
             *self.held.lock().unwrap() = Some(File::open(&self.path).unwrap());
         }
     }
+}
+
+#[test]
+fn a_share_remembers_where_it_was_moved_from_as_far_as_that_is_bounded() {
+    let Some(world) = World::new() else { return };
+    let repository = world.repository();
+    let policy = SharePolicy { age_min_seconds: 0, size_min_bytes: 1, excludes: Vec::new() };
+    let root = tempfile::tempdir().unwrap();
+    let at = |number: usize| root.path().join(number.to_string());
+    fs::create_dir(at(0)).unwrap();
+    let made = Share::create(&repository, &at(0), policy).unwrap();
+    for number in 1..=MOVED_FROM_MAX + 1 {
+        fs::rename(at(number - 1), at(number)).unwrap();
+        assert_eq!(Share::open(&at(number)).err().unwrap().kind(), ErrorKind::Invalid);
+        Share::look_at(&at(number)).unwrap().move_here(&repository).unwrap();
+        assert_eq!(Share::open(&at(number)).unwrap().id, made.id);
+        let text = fs::read(at(number).join(".onefold-share/share.json")).unwrap();
+        let moved_from = ShareDescription::decode(&text).unwrap().moved_from;
+        assert_eq!(moved_from.len(), number.min(MOVED_FROM_MAX));
+        let last = addresses::here(&at(number - 1).parent().unwrap().canonicalize().unwrap());
+        assert!(moved_from.last().unwrap().address.path.starts_with(&last.path));
+    }
+}
+
+#[test]
+fn a_share_whose_description_would_be_too_long_is_not_begun() {
+    let Some(world) = World::new() else { return };
+    let root = tempfile::tempdir().unwrap();
+    let directory = root.path().canonicalize().unwrap();
+    let policy = |length: usize| SharePolicy {
+        age_min_seconds: 0,
+        size_min_bytes: 1,
+        excludes: vec!["x".repeat(length)],
+    };
+    let empty = ShareDescription {
+        share: ShareId([0; 16]),
+        store: world.repository().store_id(),
+        place: SharePlace { inode: u64::MAX, made_ns: i64::MIN },
+        addresses: vec![addresses::here(&directory)],
+        moved_from: Vec::new(),
+        policy: policy(0),
+    };
+    let room = DESCRIPTION_NEW_MAX_BYTES - empty.encode().unwrap().len();
+    let refused = Share::create(&world.repository(), &directory, policy(room + 1));
+    assert_eq!(refused.err().unwrap().kind(), ErrorKind::Invalid);
+    assert_eq!(fs::read_dir(&directory).unwrap().count(), 0);
+    Share::create(&world.repository(), &directory, policy(room)).unwrap();
+    let share = Share::open(&directory).unwrap();
+    assert_eq!(share.policy, policy(room));
+    // Wherever it is moved to, that can be written down.
+    let deep = "d".repeat(250);
+    let deeper = root.path().join([deep.as_str(); 8].join("/"));
+    fs::create_dir_all(&deeper).unwrap();
+    let (from, to) = (directory.join(".onefold-share"), deeper.join(".onefold-share"));
+    fs::rename(from, to).unwrap();
+    Share::look_at(&deeper).unwrap().move_here(&world.repository()).unwrap();
+    assert_eq!(Share::open(&deeper).unwrap().policy, policy(room));
+}
+
+#[test]
+fn what_another_directory_has_made_is_not_forgotten_but_told() {
+    let Some(world) = World::new() else { return };
+    let root = tempfile::tempdir().unwrap();
+    let (original, moved) = (root.path().join("original"), root.path().join("moved"));
+    let describes = |directory: &Path| directory.join(".onefold-share/share.json");
+    let policy = SharePolicy { age_min_seconds: 0, size_min_bytes: 1, excludes: Vec::new() };
+    fs::create_dir(&original).unwrap();
+    Share::create(&world.repository(), &original, policy).unwrap();
+    let run = |directory: &Path, name: &str| {
+        fs::write(directory.join(name), random_bytes(name.len() as u64, 100_000)).unwrap();
+        std::thread::sleep(Duration::from_millis(100));
+        let share = Share::open(directory).unwrap();
+        let job = Job::unattended().0;
+        optimize(&world.repository(), &share, &options(), &job).unwrap()
+    };
+    let first = run(&original, "a").backup.snapshot.unwrap();
+    let before = fs::read(describes(&original)).unwrap();
+    fs::rename(&original, &moved).unwrap();
+    Share::look_at(&moved).unwrap().move_here(&world.repository()).unwrap();
+    let after = fs::read(describes(&moved)).unwrap();
+    // One directory plays the original, which was not moved, and its copy in turn: a copy block by
+    // block differs in nothing else.
+    let as_original = || {
+        fs::rename(&moved, &original).unwrap();
+        fs::write(describes(&original), &before).unwrap();
+    };
+    let as_moved = || {
+        fs::rename(&original, &moved).unwrap();
+        fs::write(describes(&moved), &after).unwrap();
+    };
+    as_original();
+    let report = run(&original, "bb");
+    let second = report.backup.snapshot.unwrap();
+    assert_eq!((report.backup.parent, report.manifests_forgotten), (Some(first), 1));
+    assert_eq!(report.elsewhere, []);
+    as_moved();
+    for name in ["ccc", "dddd"] {
+        let report = run(&moved, name);
+        assert_ne!(report.backup.parent, Some(second));
+        let others: Vec<_> = report.elsewhere.iter().map(|other| other.id).collect();
+        assert_eq!(others, [second]);
+        // Since then this directory has made one itself.
+        assert_eq!(report.elsewhere[0].is_newer, name == "ccc");
+    }
+    as_original();
+    let report = run(&original, "eeeee");
+    assert_eq!((report.backup.parent, report.manifests_forgotten), (Some(second), 1));
+    assert!(report.elsewhere.iter().all(|other| other.is_newer), "{report:?}");
+    assert_eq!(report.elsewhere.len(), 1);
 }

@@ -1,5 +1,6 @@
-//! `share create` and `share remove`.
+//! `share create`, `share move` and `share remove`.
 
+use super::lost;
 use crate::bounds::Period;
 use crate::context::{Access, Context};
 use crate::exit::Outcome;
@@ -7,6 +8,7 @@ use crate::size::ByteSize;
 use crate::store_path;
 use clap::Args;
 use onefold_engine::patterns::Patterns;
+use onefold_engine::primary::addresses::Standing;
 use onefold_engine::primary::{Share, status};
 use onefold_format::share::SharePolicy;
 use onefold_types::{Error, Result};
@@ -64,8 +66,12 @@ pub fn create(context: &Context, arguments: &CreateArguments) -> Result<Outcome>
 /// Makes a share an ordinary directory again.
 pub fn remove(context: &Context, directory: &Path) -> Result<Outcome> {
     let repository = context.open(Access::Read)?;
-    let share = Share::open(directory)?;
     let shown = directory.display().to_string();
+    if Share::clear(directory)? {
+        context.output.note(&format!("'{shown}' is an ordinary directory"))?;
+        return Ok(Outcome::Complete);
+    }
+    let share = Share::open(directory)?;
     if share.is_mounted() {
         return Err(Error::invalid(format!(
             "'{shown}' is mounted; 'onefold share unmount {shown}' first"
@@ -84,6 +90,28 @@ pub fn remove(context: &Context, directory: &Path) -> Result<Outcome> {
         )));
     }
     share.remove()?;
+    lost::warn_of_others(context, &found.elsewhere);
     context.output.note(&format!("'{shown}' is an ordinary directory"))?;
+    Ok(Outcome::Complete)
+}
+
+/// Says that a share was moved here.
+pub fn move_here(context: &Context, directory: &Path) -> Result<Outcome> {
+    let share = Share::look_at(directory)?;
+    let before = share.addresses().first().map(ToString::to_string).unwrap_or_default();
+    let shown = directory.display().to_string();
+    if *share.standing() == Standing::Own {
+        context.output.note(&format!("'{shown}' is used here already; nothing was changed"))?;
+        return Ok(Outcome::Complete);
+    }
+    let repository = context.open(Access::Read)?;
+    let share = share.move_here(&repository)?;
+    let address = share.here().to_string();
+    context.output.note(&format!(
+        "the share {} is used at '{address}' from now on, and not at '{before}' any more",
+        share.id.short()
+    ))?;
+    let fields = json!({ "share": share.id.to_string(), "from": before, "to": address });
+    context.output.message("share_moved", fields)?;
     Ok(Outcome::Complete)
 }

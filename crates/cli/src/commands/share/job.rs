@@ -1,5 +1,6 @@
-//! `share optimize` and `share rehydrate`.
+//! `share optimize`, `share rehydrate` and `share repair`.
 
+use super::lost;
 use crate::bounds::Period;
 use crate::commands::gc;
 use crate::context::{Access, Context, host_name, program, user_at_host, user_name};
@@ -9,13 +10,15 @@ use crate::size::{counted, human};
 use clap::Args;
 use onefold_engine::collection::{self, CollectOptions, SpaceGoal};
 use onefold_engine::ingest::BackupOptions;
+use onefold_engine::primary::addresses::Standing;
 use onefold_engine::primary::emptying::Left;
 use onefold_engine::primary::optimize::{OptimizeOptions, OptimizeReport};
+use onefold_engine::primary::repair::CopyReport;
 use onefold_engine::primary::second_copies::Kept;
 use onefold_engine::primary::{Share, optimize, rehydrate, repair};
 use onefold_engine::{Job, Repository};
 use onefold_policy::primary::cold_files::ColdFiles;
-use onefold_types::Result;
+use onefold_types::{Error, Result};
 use serde_json::json;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -135,6 +138,7 @@ pub fn tell(context: &Context, report: &OptimizeReport) -> Result<()> {
             .output
             .note("files were moved meanwhile: what earlier runs stored stays until a later one")?;
     }
+    lost::warn_of_others(context, &report.elsewhere);
     Ok(())
 }
 
@@ -162,6 +166,8 @@ pub fn fields(report: &OptimizeReport) -> serde_json::Value {
         "manifests_kept": report.manifests_kept,
         "chunks_kept_twice": report.second_copies.chunks,
         "bytes_kept_twice": report.second_copies.bytes,
+        "manifests_elsewhere":
+            report.elsewhere.iter().map(|other| other.id.to_string()).collect::<Vec<_>>(),
     })
 }
 
@@ -199,9 +205,14 @@ pub fn rehydrate(context: &Context, arguments: &RehydrateArguments) -> Result<Ou
     Ok(Outcome::with_problems(problems + report.open))
 }
 
-/// Brings the data back into copies of stubs.
+/// Brings the data back into copies of stubs, or into a copy of a share.
 pub fn repair(context: &Context, directory: &Path) -> Result<Outcome> {
-    let share = Share::open(directory)?;
+    let share = Share::look_at(directory)?;
+    match share.standing() {
+        Standing::Own => {}
+        Standing::Elsewhere | Standing::Copy => return repair_copy(context, share),
+        Standing::Alias(_) => return Err(Error::invalid(share.complaint().unwrap_or_default())),
+    }
     let repository = context.open(Access::Read)?;
     let running = context.start_job("looking at files")?;
     let report = repair::repair(&repository, &share, &running.job);
@@ -215,6 +226,37 @@ pub fn repair(context: &Context, directory: &Path) -> Result<Outcome> {
     let fields = json!({ "files": report.files, "bytes": report.bytes, "errors": problems });
     context.output.message("repaired", fields)?;
     Ok(Outcome::with_problems(problems))
+}
+
+/// Makes a copy of a share an ordinary directory.
+fn repair_copy(context: &Context, copy: Share) -> Result<Outcome> {
+    let repository = context.open(Access::Read)?;
+    let shown = copy.shown.display().to_string();
+    let running = context.start_job("bringing back")?;
+    let report = repair::repair_copy(&repository, copy, &running.job);
+    let problems = running.finish();
+    let CopyReport { files, is_ordinary } = report?;
+    context.output.row(&format!(
+        "brought back  {}, {}",
+        counted(files.files, "file"),
+        human(files.bytes)
+    ))?;
+    match is_ordinary {
+        true => context.output.note(&format!("'{shown}' is an ordinary directory"))?,
+        false => context.output.warning(&format!(
+            "not all files of '{shown}' came back, {} of them open; mend that and run this again",
+            files.open
+        )),
+    }
+    let fields = json!({
+        "files": files.files,
+        "bytes": files.bytes,
+        "errors": problems,
+        "files_open": files.open,
+        "ordinary": is_ordinary,
+    });
+    context.output.message("repaired", fields)?;
+    Ok(Outcome::with_problems(problems + files.open))
 }
 
 /// Frees what nobody needs any more, on a full disk.

@@ -85,12 +85,12 @@ pub fn unmount(context: &Context, directory: &Path) -> Result<Outcome> {
         context.output.note(&format!("unmounted what was left on '{shown}'"))?;
         return Ok(Outcome::Complete);
     }
-    if !Share::open(directory)?.is_mounted() {
+    if !Share::look_at(directory)?.is_mounted() {
         return Err(Error::invalid(format!("'{shown}' is not mounted")));
     }
     unmount_ours(directory)?;
     // Its process lets go of the share a moment later; who mounts it next need not wait for that.
-    let share = Share::open(directory)?;
+    let share = Share::look_at(directory)?;
     let asked = Instant::now();
     while share.lock_mount().is_err() && asked.elapsed() < ENDED {
         std::thread::sleep(NOTICED);

@@ -1,5 +1,6 @@
 //! `share status`.
 
+use super::lost;
 use crate::context::{Access, Context};
 use crate::exit::Outcome;
 use crate::size::{counted, human};
@@ -10,7 +11,7 @@ use std::path::Path;
 
 /// Says what of a share is optimised, saved, recalled.
 pub fn status(context: &Context, directory: &Path) -> Result<Outcome> {
-    let share = Share::open(directory)?;
+    let share = Share::look_at(directory)?;
     let repository = context.open(Access::Read)?;
     let running = context.start_job("looking at files")?;
     let found = engine::status(&repository, &share, &running.job);
@@ -23,6 +24,9 @@ pub fn status(context: &Context, directory: &Path) -> Result<Outcome> {
     row("optimised", format!("{}, {}", counted(found.stubs, "file"), human(found.stub_bytes)))?;
     row("recalled", human(found.recalled_bytes))?;
     row("on the disk", human(found.disk_bytes))?;
+    let complaint = share.complaint();
+    complaint.iter().for_each(|complaint| context.output.warning(complaint));
+    lost::warn_of_others(context, &found.elsewhere);
     for path in &found.foreign {
         context.output.warning(&format!("{path}: a stub of another file, share or store"));
     }
@@ -33,6 +37,8 @@ pub fn status(context: &Context, directory: &Path) -> Result<Outcome> {
         "share_status",
         json!({
             "share": share.id.to_string(),
+            "standing": share.standing().name(),
+            "addresses": share.addresses().iter().map(ToString::to_string).collect::<Vec<_>>(),
             "mounted": found.is_mounted,
             "files": found.files,
             "bytes": found.bytes,
@@ -43,7 +49,10 @@ pub fn status(context: &Context, directory: &Path) -> Result<Outcome> {
             "foreign_stubs": found.foreign,
             "problems": found.problems,
             "manifests": found.manifests.iter().map(ToString::to_string).collect::<Vec<_>>(),
+            "manifests_elsewhere":
+                found.elsewhere.iter().map(|other| other.id.to_string()).collect::<Vec<_>>(),
         }),
     )?;
-    Ok(Outcome::with_problems(problems + found.problems.len() as u64 + found.foreign.len() as u64))
+    let told = found.problems.len() + found.foreign.len() + usize::from(complaint.is_some());
+    Ok(Outcome::with_problems(problems + told as u64))
 }
