@@ -141,7 +141,8 @@ pub fn optimize(
         }
     }
     if report.backup.snapshot.is_some() {
-        report.second_copies = second_copies::keep(repository, share, root, options, job)?;
+        report.second_copies =
+            second_copies::keep(repository, share, root, (&options.backup, &options.by), job)?;
     }
     Ok(report)
 }

@@ -24,7 +24,6 @@
 //! Made by the job, under its lock. Readers look for newer ones when they do not find a chunk.
 
 use super::hot_chunks::Suspects;
-use super::optimize::OptimizeOptions;
 use super::share::Share;
 use crate::chunks::second_copies::{CopySource, SecondCopies};
 use crate::ingest::{self, BackupOptions, ParentChoice, Source};
@@ -69,7 +68,7 @@ pub fn keep(
     repository: &Arc<Repository>,
     share: &Share,
     root: Reference,
-    options: &OptimizeOptions,
+    (options, by): (&BackupOptions, &str),
     job: &Job,
 ) -> Result<Kept> {
     let tree = Arc::new(TreeReader::open(repository)?);
@@ -90,7 +89,7 @@ pub fn keep(
         kept.are_new = true;
     }
     for (id, _) in earlier.into_iter().filter(|(id, _)| Some(*id) != newest_id) {
-        tombstones::forget(repository, id, &options.by, "later second copies are there")?;
+        tombstones::forget(repository, id, by, "later second copies are there")?;
     }
     Ok(kept)
 }
@@ -159,7 +158,7 @@ fn make(
     share: &Share,
     tree: &Arc<TreeReader>,
     hot: &[Measured],
-    options: &OptimizeOptions,
+    options: &BackupOptions,
     job: &Job,
 ) -> Result<SessionId> {
     let backup = BackupOptions {
@@ -168,7 +167,7 @@ fn make(
         parent: ParentChoice::None,
         skip_if_unchanged: false,
         streams: 1,
-        ..options.backup.clone()
+        ..options.clone()
     };
     let mut tries = 0;
     loop {
