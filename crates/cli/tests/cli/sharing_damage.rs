@@ -5,6 +5,7 @@ use crate::collecting::random_bytes;
 use crate::mounted::{Mount, can_mount};
 use crate::sharing::{assert_seen, optimize, seen, status, with_share};
 use crate::support::Sandbox;
+use rustix::fs::{XattrFlags, lsetxattr};
 use std::fs::{self, File, Permissions};
 use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -154,4 +155,58 @@ fn what_shares_a_container_with_damage_stays_whole_and_the_damage_is_named_until
     sandbox.run(&["gc", "--space-goal", "all"]).expect(0);
     sandbox.run(&["share", "rehydrate", &sandbox.arg("share")]).expect(0);
     assert!(fs::read(share.join("large")).unwrap() == large);
+}
+
+#[test]
+fn a_scrub_finds_damage_and_a_file_of_the_same_bytes_heals_it() {
+    let sandbox = with_share();
+    let share = sandbox.path("share");
+    let before = seen(&share);
+    let large = fs::read(share.join("large")).unwrap();
+    optimize(&sandbox);
+    let container = largest_container(&sandbox);
+    let mut bytes = fs::read(&container).unwrap();
+    bytes[1_000_000] ^= 1;
+    overwrite(&container, &bytes);
+    let run = ["share", "run", "--pressure", "off", "--no-collect", "--scrub-share", "100%"];
+    let run = || sandbox.run(&[&run[..], &[&sandbox.arg("share")]].concat());
+    run().expect(1);
+    assert_named(&sandbox, &DAMAGED);
+    // Nobody relies on the container any more: the chunks of a new file are stored, all of them.
+    fs::write(share.join("a new one"), &large).unwrap();
+    std::thread::sleep(std::time::Duration::from_millis(100));
+    run();
+    run().expect(0);
+    assert_named(&sandbox, &[]);
+    sandbox.run(&["share", "rehydrate", &sandbox.arg("share")]).expect(0);
+    assert!(fs::read(share.join("a new one")).unwrap() == large);
+    fs::remove_file(share.join("a new one")).unwrap();
+    assert_seen(&before, &share);
+}
+
+/// Fills the room that a file has for attributes; `false` if there is no end to it.
+fn fill_attributes(path: &Path) -> bool {
+    let set = |number: usize| {
+        let name = format!("user.filled-{number}");
+        lsetxattr(path, name.as_str(), &[1; 60], XattrFlags::empty())
+    };
+    (0..2000).any(|number| set(number).is_err())
+}
+
+#[test]
+fn a_file_without_room_for_its_stub_stops_no_other() {
+    let sandbox = with_share();
+    let share = sandbox.path("share");
+    if !fill_attributes(&share.join("inner/text")) {
+        eprintln!("SKIPPED: a file without room for attributes: here is room for any");
+        return;
+    }
+    let text = fs::read(share.join("inner/text")).unwrap();
+    std::thread::sleep(std::time::Duration::from_millis(100));
+    let run = sandbox.run(&["--json", "share", "optimize", &sandbox.arg("share")]).expect(3);
+    let report = run.message("optimized");
+    assert_eq!((&report["files_optimized"], &report["errors"]), (&3.into(), &1.into()), "{report}");
+    assert!(run.stderr.contains("/inner/text"), "{}", run.stderr);
+    assert!(fs::read(share.join("inner/text")).unwrap() == text);
+    assert!(fs::read(share.join("large")).unwrap().iter().all(|byte| *byte == 0));
 }

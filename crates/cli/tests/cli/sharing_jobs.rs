@@ -94,6 +94,7 @@ fn a_scrub_names_what_is_damaged_and_clears_it_when_it_is_whole_again() {
     fs::write(&container, &bytes).unwrap();
     let run = share_run(&sandbox, &["--no-collect"]).expect(1);
     assert!(run.message("scrubbed")["files_damaged"].as_u64().unwrap() >= 2, "{run:?}");
+    assert_eq!(run.message("scrubbed")["containers_quarantined"], 1);
     let problems = status(&sandbox)["problems"].clone();
     let named = |path: &str| {
         let lines = problems.as_array().unwrap().iter();
@@ -104,11 +105,14 @@ fn a_scrub_names_what_is_damaged_and_clears_it_when_it_is_whole_again() {
     assert_eq!(large.map(named), [1, 1, 1], "{problems}");
     assert_eq!(named("/inner/text"), 0, "{problems}");
     // It is told once, however often it is met.
-    share_run(&sandbox, &["--no-collect"]).expect(1);
+    let run = share_run(&sandbox, &["--no-collect"]).expect(1);
+    assert_eq!(run.message("scrubbed")["containers_quarantined"], 0);
     assert_eq!(status(&sandbox)["problems"], problems);
     fs::write(&container, &sound).unwrap();
     // A slice would do for the first two.
     let run = share_run(&sandbox, &["--no-collect", "--scrub-share", "100%"]).expect(0);
     assert_eq!(run.message("scrubbed")["problems_cleared"], 3);
+    assert_eq!(run.message("scrubbed")["containers_healed"], 1);
+    assert_eq!(run.message("optimized")["files_damaged"], 0, "what is back can be read");
     assert_eq!(status(&sandbox)["problems"], serde_json::json!([]));
 }

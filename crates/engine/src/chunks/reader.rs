@@ -185,6 +185,14 @@ impl ChunkReader {
         }
     }
 
+    /// Containers of which something was passed over because it is damaged.
+    #[must_use]
+    pub fn damaged(&self) -> BTreeSet<ContainerId> {
+        let passed_over = self.passed_over();
+        let of_bad = passed_over.bad.iter().map(|(container, ..)| *container);
+        of_bad.chain(passed_over.unusable.iter().copied()).collect()
+    }
+
     fn is_bad(&self, container: ContainerId, chunk: &ChunkDescriptor) -> bool {
         let instance = (container, chunk.frame, chunk.offset);
         self.is_passed_over(|passed_over| passed_over.bad.contains(&instance))

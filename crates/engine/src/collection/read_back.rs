@@ -10,12 +10,10 @@
 
 use super::parallel::in_parallel;
 use crate::container::log::DurableContainer;
-use crate::container::reader;
 use crate::container::whole::WholeReader;
 use crate::job::Job;
 use crate::repository::Repository;
 use crate::session::quarantine;
-use onefold_format::container;
 use onefold_types::{Error, ErrorKind, Fingerprint, Result};
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -66,19 +64,11 @@ fn read_back(
     copy: &DurableContainer,
     whole: &mut WholeReader,
 ) -> Result<()> {
-    let ends = whole.ends(repository, copy.id, copy.bytes)?;
-    if container::decode_header(&ends.header)? != copy.id {
-        return Err(Error::damaged("its header names another container"));
-    }
-    let mut sealed = ends.sealed_section.clone();
-    let section = reader::open_section(repository, copy.id, &mut sealed)?;
+    let section = whole.sound(repository, copy.id, copy.bytes)?;
     if !section.chunks.iter().map(|chunk| &chunk.fingerprint).eq(&copy.fingerprints) {
         return Err(Error::damaged("its metadata section lists other chunks than were put in"));
     }
-    match whole.verify(repository, copy.id, &ends, &section, &mut |_, _, _, verified| verified)? {
-        true => Ok(()),
-        false => Err(Error::damaged("its checksum does not hold")),
-    }
+    Ok(())
 }
 
 /// Notes that a copy must not be relied upon, and says what is wrong with it.

@@ -15,7 +15,7 @@ use super::reader::{self, FrameReader};
 use super::verify;
 use crate::repository::Repository;
 use onefold_format::container::{
-    BodyChecksum, ChunkDescriptor, Footer, FrameDescriptor, HEADER_BYTES, MetadataSection,
+    self, BodyChecksum, ChunkDescriptor, Footer, FrameDescriptor, HEADER_BYTES, MetadataSection,
 };
 use onefold_format::layout;
 use onefold_store::Key;
@@ -78,6 +78,26 @@ impl WholeReader {
         let sealed_section = rest[..footer.metadata_length as usize].to_vec();
         header.copy_from_slice(&body[..HEADER_BYTES]);
         Ok(Ends { key, footer, header, sealed_section, is_held: true })
+    }
+
+    /// Reads all of a container of so many bytes, and fails unless it is what was once written.
+    ///
+    /// Errors: `NotFound` if it does not exist, `Damaged` if it is anything else.
+    pub fn sound(
+        &mut self,
+        repository: &Repository,
+        id: ContainerId,
+        size_bytes: u64,
+    ) -> Result<MetadataSection> {
+        let ends = self.ends(repository, id, size_bytes)?;
+        if container::decode_header(&ends.header)? != id {
+            return Err(Error::damaged("its header names another container"));
+        }
+        let section = reader::open_section(repository, id, &mut ends.sealed_section.clone())?;
+        match self.verify(repository, id, &ends, &section, &mut |_, _, _, verified| verified)? {
+            true => Ok(section),
+            false => Err(Error::damaged("its checksum does not hold")),
+        }
     }
 
     /// Opens every frame of the container whose ends were read last, verifies all chunks in it and

@@ -41,7 +41,7 @@ use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// What is compared at once.
@@ -85,6 +85,12 @@ pub struct Prepared {
 }
 
 impl Prepared {
+    /// Its path in the share.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// The file's inode.
     #[must_use]
     pub fn inode(&self) -> u64 {
@@ -206,13 +212,13 @@ fn read_full(file: &File, offset: u64, buffer: &mut [u8]) -> Result<usize> {
     Ok(done)
 }
 
-/// Empties files (steps 3 to 5); `left` hears of those that had to be left alone. The files that
-/// were not reached when something fails are what they were.
+/// Empties files (steps 3 to 5). `told` hears of those that had to be left alone, and of those of
+/// which something failed: they are what they were, or their bytes are those in the store.
 pub fn empty(
     repository: &Repository,
     share: &Share,
     files: &[Prepared],
-    left: &mut dyn FnMut(LeftAlone),
+    told: &mut dyn FnMut(&Prepared, Result<LeftAlone>),
 ) -> Result<Emptied> {
     if files.is_empty() {
         return Ok(Emptied::default());
@@ -221,49 +227,74 @@ pub fn empty(
     let share = share.id;
     let mut leased = Vec::new();
     for prepared in files {
-        let Some(lease) = Lease::take(&prepared.file)? else {
-            left(prepared.left_alone(Left::Open));
-            continue;
-        };
-        let state = state_of(&prepared.file)?;
-        if !is_same_state(&state, &prepared.state) {
-            left(prepared.left_alone(Left::Changed));
-            continue;
+        match lease(prepared) {
+            Ok(Ok(lease)) => leased.push((prepared, lease)),
+            Ok(Err(why)) => told(prepared, Ok(prepared.left_alone(why))),
+            Err(error) => told(prepared, Err(error)),
         }
-        leased.push((prepared, lease));
     }
-    let mut written = Vec::new();
-    for (prepared, lease) in leased {
+    let mut go_on = |step: &dyn Fn(&Prepared, &Lease<'_>) -> Result<Result<(), Left>>| {
+        leased.retain(|(prepared, lease)| match step(prepared, lease) {
+            Ok(Ok(())) => true,
+            Ok(Err(why)) => {
+                told(prepared, Ok(prepared.left_alone(why)));
+                false
+            }
+            Err(error) => {
+                told(prepared, Err(error));
+                false
+            }
+        });
+    };
+    go_on(&|prepared, lease| {
         if !lease.is_held()? {
-            left(prepared.left_alone(Left::Open));
-            continue;
+            return Ok(Err(Left::Open));
         }
         let owner = StubOwner { share, inode: prepared.state.inode };
-        stub::write(repository, owner, &prepared.file, &prepared.stub)?;
-        written.push((prepared, lease));
-    }
-    for (prepared, _) in &written {
-        prepared.file.sync_all().context(|| "making the stub durable")?;
-    }
+        stub::write(repository, owner, &prepared.file, &prepared.stub).map(Ok)
+    });
+    go_on(&|prepared, _| prepared.file.sync_all().context(|| "making the stub durable").map(Ok));
     let mut emptied = Emptied::default();
-    for (prepared, lease) in written {
-        if !lease.is_held()? {
-            // A stub with all its data, which a later run takes out.
-            left(prepared.left_alone(Left::Open));
-            continue;
+    for (prepared, lease) in leased {
+        match punch(repository, share, prepared, &lease) {
+            Ok(Ok(freed_bytes)) => {
+                emptied.files += u64::from(prepared.earlier.is_none());
+                emptied.bytes += prepared.stub.size;
+                emptied.freed_bytes += freed_bytes;
+            }
+            Ok(Err(why)) => told(prepared, Ok(prepared.left_alone(why))),
+            Err(error) => told(prepared, Err(error)),
         }
-        let before = blocks(&prepared.file)?;
-        // Times can be changed in spite of the lease, and then are what they were changed to.
-        let now = state_of(&prepared.file)?.modified;
-        let is_same = now == prepared.state.modified;
-        let modified = if is_same { prepared.stub.modified } else { now };
-        finish(repository, (share, &prepared.file), &prepared.stub, modified)?;
-        emptied.files += u64::from(prepared.earlier.is_none());
-        emptied.bytes += prepared.stub.size;
-        emptied.freed_bytes += before.saturating_sub(blocks(&prepared.file)?);
         drop(lease);
     }
     Ok(emptied)
+}
+
+/// Step 3.
+fn lease(prepared: &Prepared) -> Result<Result<Lease<'_>, Left>> {
+    let Some(lease) = Lease::take(&prepared.file)? else { return Ok(Err(Left::Open)) };
+    let state = state_of(&prepared.file)?;
+    Ok(if is_same_state(&state, &prepared.state) { Ok(lease) } else { Err(Left::Changed) })
+}
+
+/// Step 5 of a file whose stub is durable; the bytes of the disk that it frees. One that somebody
+/// waits for stays a stub with all its data, which a later run takes out.
+fn punch(
+    repository: &Repository,
+    share: ShareId,
+    prepared: &Prepared,
+    lease: &Lease<'_>,
+) -> Result<Result<u64, Left>> {
+    if !lease.is_held()? {
+        return Ok(Err(Left::Open));
+    }
+    let before = blocks(&prepared.file)?;
+    // Times can be changed in spite of the lease, and then are what they were changed to.
+    let now = state_of(&prepared.file)?.modified;
+    let is_same = now == prepared.state.modified;
+    let modified = if is_same { prepared.stub.modified } else { now };
+    finish(repository, (share, &prepared.file), &prepared.stub, modified)?;
+    Ok(Ok(before.saturating_sub(blocks(&prepared.file)?)))
 }
 
 /// Step 5.
@@ -285,25 +316,36 @@ fn finish(
     stub::write(repository, StubOwner { share, inode }, file, &done)
 }
 
-/// Goes on with files that somebody was stopped at.
-pub fn go_on(repository: &Repository, share: &Share) -> Result<()> {
+/// Goes on with files that somebody was stopped at; `failed` hears of those with which that fails,
+/// and which a later run of the job meets.
+pub fn go_on(
+    repository: &Repository,
+    share: &Share,
+    failed: &mut dyn FnMut(&Path, &Error),
+) -> Result<()> {
     for path in share.emptying()? {
-        let below = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
-        let flags = OFlags::RDWR | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        let opened =
-            rustix::fs::openat2(share.directory(), path.as_path(), flags, Mode::empty(), below);
-        // What was moved or removed, or is open, is met by a later run of the job.
-        let Ok(file) = opened.map(File::from) else { continue };
-        let Some(lease) = Lease::take(&file)? else { continue };
-        let inode = file.metadata().context(|| "its status")?.ino();
-        let Some(value) = stub::value(&file)? else { continue };
-        let Ok((owner, stub)) = stub::open(repository, inode, &value) else { continue };
-        let is_left = stub.are_times_pending && stub.is_untouched() && owner.share == share.id;
-        if is_left && lease.is_held()? {
-            finish(repository, (share.id, &file), &stub, stub.modified)?;
+        if let Err(error) = go_on_with(repository, share, &path) {
+            failed(&path, &error);
         }
     }
     Ok(())
+}
+
+fn go_on_with(repository: &Repository, share: &Share, path: &Path) -> Result<()> {
+    let below = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
+    let flags = OFlags::RDWR | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let opened = rustix::fs::openat2(share.directory(), path, flags, Mode::empty(), below);
+    // What was moved or removed, or is open, is met by a later run of the job.
+    let Ok(file) = opened.map(File::from) else { return Ok(()) };
+    let Some(lease) = Lease::take(&file)? else { return Ok(()) };
+    let inode = file.metadata().context(|| "its status")?.ino();
+    let Some(value) = stub::value(&file)? else { return Ok(()) };
+    let Ok((owner, stub)) = stub::open(repository, inode, &value) else { return Ok(()) };
+    let is_left = stub.are_times_pending && stub.is_untouched() && owner.share == share.id;
+    match is_left && lease.is_held()? {
+        true => finish(repository, (share.id, &file), &stub, stub.modified),
+        false => Ok(()),
+    }
 }
 
 /// What the system takes from a file whose data is changed, whoever does it.

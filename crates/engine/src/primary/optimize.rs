@@ -95,7 +95,9 @@ pub fn optimize(
     share.refuse_other_store(repository)?;
     let _lock = share.lock_job()?;
     second_copies::install(repository)?;
-    emptying::go_on(repository, share)?;
+    emptying::go_on(repository, share, &mut |path, error| {
+        job.observer.problem(&shown(path), error);
+    })?;
     let moves = share.moves()?;
     rustix::fs::syncfs(share.directory())
         .map_err(|errno| Error::io("writing out what is dirty", errno.into()))?;
@@ -219,6 +221,11 @@ fn is_about_all(kind: ErrorKind) -> bool {
     matches!(kind, ErrorKind::Exhausted | ErrorKind::Interrupted)
 }
 
+/// A path in the share, for messages.
+fn shown(path: &Path) -> String {
+    path::display(&path::join(b"/", path.as_os_str().as_bytes()))
+}
+
 /// A directory of the manifest and of the share, and what is left of it.
 struct Open {
     directory: Arc<OwnedFd>,
@@ -252,10 +259,10 @@ impl Run<'_> {
             };
             let name = Path::new(OsStr::from_bytes(&entry.name));
             match open_directory(&**directory, name) {
-                Ok(directory) if !is_too_deep => {
-                    let next = self.open(directory, path, inner)?;
-                    open.push(next);
-                }
+                Ok(directory) if !is_too_deep => match self.open(directory, path.clone(), inner) {
+                    Ok(next) => open.push(next),
+                    Err(error) => self.failed(&path::display(&path), error)?,
+                },
                 // It was moved meanwhile, and so were its files.
                 Ok(_) | Err(_) => {
                     self.left(LeftAlone { why: Left::Changed, needs_earlier: true });
@@ -272,6 +279,18 @@ impl Run<'_> {
     fn left(&mut self, left: LeftAlone) {
         *self.report.left.entry(left.why).or_default() += 1;
         self.needs_earlier |= left.needs_earlier;
+    }
+
+    /// Tells of what concerns one file or directory, which may need what it needed; anything else
+    /// ends the job.
+    fn failed(&mut self, shown: &str, error: Error) -> Result<()> {
+        if is_about_all(error.kind()) {
+            return Err(error);
+        }
+        self.report.errors += 1;
+        self.needs_earlier = true;
+        self.job.observer.problem(shown, &error);
+        Ok(())
     }
 
     /// A file waits until there are some, which are read back at once.
@@ -330,18 +349,19 @@ impl Run<'_> {
             match prepared {
                 Ok(Ok(file)) => files.push(file),
                 Ok(Err(left)) => self.left(left),
-                Err(error) if is_about_all(error.kind()) => return Err(error),
-                Err(error) => {
-                    self.report.errors += 1;
-                    self.needs_earlier = true;
-                    self.job.observer.problem(&path::display(path), &error);
-                }
+                Err(error) => self.failed(&path::display(path), error)?,
             }
         }
-        let mut left = Vec::new();
-        let emptied =
-            emptying::empty(self.repository, self.share, &files, &mut |why| left.push(why))?;
-        left.into_iter().for_each(|why| self.left(why));
+        let mut told = Vec::new();
+        let emptied = emptying::empty(self.repository, self.share, &files, &mut |file, what| {
+            told.push((shown(file.path()), what));
+        })?;
+        for (shown, what) in told {
+            match what {
+                Ok(left) => self.left(left),
+                Err(error) => self.failed(&shown, error)?,
+            }
+        }
         let sum = &mut self.report.emptied;
         sum.files += emptied.files;
         sum.bytes += emptied.bytes;

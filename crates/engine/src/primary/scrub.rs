@@ -15,18 +15,30 @@
 //! The next run begins at this offset of this file, if it has this content still; else at its
 //! start. What is in front of the offset is whole. Anything else there is taken for nothing.
 //!
-//! Nothing is repaired here: chunks are stored once (`check` says which snapshots have them too).
+//! # Quarantine
+//! A container of which something was damaged is read whole, and put into quarantine if it is
+//! damaged, as `check` does: the next backup, and the next run of `optimize`, store anew what can
+//! be read of it. All that are in quarantine are read whole before, whoever put them there, and
+//! those that were brought back are taken out. No chunk is repaired from a second copy: there is
+//! none.
+//!
+//! # What goes on
+//! What is damaged, or what the device does not give, is a problem of one file. A run ends for what
+//! concerns all: an interruption, no more memory or files, a store that is not there.
 //!
 //! Concurrency: holds the share's job lock, so that its manifest stays.
 
 use super::share::Share;
 use crate::chunks::ChunkReader;
+use crate::container::whole::WholeReader;
 use crate::job::Job;
 use crate::repository::Repository;
-use crate::session::SnapshotList;
+use crate::session::{SnapshotList, quarantine};
 use crate::tree::{FileReader, TreeReader, path};
+use onefold_format::layout;
 use onefold_format::node::{Entry, EntryKind, Reference};
-use onefold_types::{Error, ErrorKind, Result, limits};
+use onefold_store::Key;
+use onefold_types::{ContainerId, Error, ErrorKind, Result, limits};
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -51,8 +63,14 @@ pub struct ScrubReport {
     pub bytes_total: u64,
     /// Files and directories that are damaged.
     pub damaged: u64,
+    /// Files and directories that the device did not give.
+    pub unreadable: u64,
     /// Problems that were taken out because what they tell of is whole, or not there any more.
     pub cleared: u64,
+    /// Containers that were put into quarantine.
+    pub quarantined: u64,
+    /// Containers that were taken out of quarantine: they are whole again.
+    pub healed: u64,
 }
 
 /// Where a run ends and the next begins.
@@ -99,6 +117,8 @@ pub fn scrub(
     };
     let bytes_total = manifest.record.summary.bytes;
     let slice = (bytes_total as f64 * slice.clamp(0.0, 1.0)).ceil() as u64;
+    let mut report = ScrubReport { bytes_total, ..ScrubReport::default() };
+    heal(repository, job, &mut report)?;
     let tree = Arc::new(TreeReader::new(ChunkReader::apart(repository)?));
     let root = manifest.record.root;
     let from = Cursor::decode(&share.scrub_cursor()?).unwrap_or_default();
@@ -110,7 +130,7 @@ pub fn scrub(
         cursor: from.clone(),
         settled: BTreeSet::new(),
         found: Vec::new(),
-        report: ScrubReport { bytes_total, ..ScrubReport::default() },
+        report,
     };
     let walked = run.walk(root, &from, None).and_then(|is_at_end| match is_at_end {
         true if !from.path.is_empty() => {
@@ -121,7 +141,62 @@ pub fn scrub(
     // What was read counts, also if something failed behind it.
     run.settle(share)?;
     share.set_scrub_cursor(&run.cursor.encode())?;
+    let damaged = run.tree.chunks().damaged();
+    set_aside(repository, damaged, job, &mut run.report)?;
     walked.map(|()| run.report)
+}
+
+/// Takes out of quarantine what is whole again: somebody has brought it back, or the device gives
+/// what it did not give.
+fn heal(repository: &Repository, job: &Job, report: &mut ScrubReport) -> Result<()> {
+    let mut whole = WholeReader::new()?;
+    for id in quarantine::load_ids(repository)? {
+        job.interrupt.check()?;
+        if !quarantine::is_newer(repository, id)? && read_whole(repository, id, &mut whole)?.is_ok()
+        {
+            quarantine::remove(repository, id, &mut Vec::new())?;
+            report.healed += 1;
+        }
+    }
+    Ok(())
+}
+
+/// Puts those containers into quarantine that are damaged.
+fn set_aside(
+    repository: &Repository,
+    mut suspects: BTreeSet<ContainerId>,
+    job: &Job,
+    report: &mut ScrubReport,
+) -> Result<()> {
+    let known = quarantine::load_ids(repository)?;
+    suspects.retain(|id| !known.contains(id));
+    let mut whole = WholeReader::new()?;
+    for id in suspects {
+        job.interrupt.check()?;
+        match read_whole(repository, id, &mut whole)? {
+            Err(error) if error.kind() == ErrorKind::Damaged => {
+                quarantine::record(repository, id, &error.to_string(), &mut Vec::new())?;
+                report.quarantined += 1;
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// Reads a container whole; what is wrong with it.
+fn read_whole(
+    repository: &Repository,
+    id: ContainerId,
+    whole: &mut WholeReader,
+) -> Result<Result<()>> {
+    let key = Key::new(layout::container(id))?;
+    let read = repository.store().size(&key);
+    match read.and_then(|bytes| whole.sound(repository, id, bytes)) {
+        Ok(_) => Ok(Ok(())),
+        Err(error) if error.is_unreadable() => Ok(Err(error)),
+        Err(error) => Err(error),
+    }
 }
 
 /// What each problem that is written down tells of: the path in the manifest, if it is there;
@@ -266,12 +341,14 @@ impl Run<'_> {
         Ok(true)
     }
 
-    /// Writes down what is damaged; anything else that goes wrong ends the run.
+    /// Writes down what is damaged, or what the device does not give; anything else that goes wrong
+    /// ends the run.
     fn damaged(&mut self, path: &[u8], error: Error) -> Result<()> {
-        if !error.is_lost() {
-            return Err(error);
+        match error.kind() {
+            ErrorKind::Io => self.report.unreadable += 1,
+            _ if error.is_lost() => self.report.damaged += 1,
+            _ => return Err(error),
         }
-        self.report.damaged += 1;
         let shown = path::display(path);
         if self.found.len() < WRITTEN_DOWN_MAX {
             self.found.push(format!("{shown}: {error}"));

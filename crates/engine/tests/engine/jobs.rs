@@ -14,8 +14,8 @@ use onefold_store::Store;
 use onefold_store::layers::{Fault, Faulty};
 use onefold_types::{Error, ErrorKind, Result};
 use std::fs;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 const RHYTHM: Rhythm = Rhythm {
@@ -310,4 +310,33 @@ fn scrubs_read_slice_after_slice_and_begin_anew_at_the_end() {
     let error = scrub(&world.repository(), &world.share(), 1.0, &stopped).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Interrupted);
     assert_eq!(world.share().scrub_cursor().unwrap(), before);
+}
+
+#[test]
+fn a_scrub_goes_on_behind_what_the_device_does_not_give() {
+    let Some(world) = World::new() else { return };
+    for (seed, name) in [(1, "first"), (2, "second"), (3, "third")] {
+        world.write(name, &random_bytes(seed, 300_000));
+    }
+    world.optimize();
+    // The first reading of what is in another container than the top of the tree.
+    let (tree, has_failed) = (OnceLock::new(), AtomicBool::new(false));
+    let faulty = Faulty::scripted(Arc::clone(&world.store), move |call| {
+        if !call.name.starts_with("containers/") {
+            return Fault::None;
+        }
+        let is_data = tree.get_or_init(|| call.name.to_owned()) != call.name;
+        match is_data && !has_failed.swap(true, Ordering::Relaxed) {
+            true => Fault::Before(ErrorKind::Io),
+            false => Fault::None,
+        }
+    });
+    let faulty: Arc<dyn Store> = Arc::new(faulty);
+    let report = scrub(&open(&faulty), &world.share(), 1.0, &job()).unwrap();
+    assert_eq!((report.files, report.unreadable, report.damaged), (2, 1, 0), "{report:?}");
+    assert_eq!(report.quarantined, 0, "what is read again is whole");
+    let problems = world.share().problems().unwrap();
+    assert!(matches!(&problems[..], [one] if one.starts_with("/first: ")), "{problems:?}");
+    let report = scrub(&open(&faulty), &world.share(), 1.0, &job()).unwrap();
+    assert_eq!((report.files, report.unreadable, report.cleared), (3, 0, 1), "{report:?}");
 }

@@ -2,13 +2,14 @@
 
 use crate::ingest::random_bytes;
 use crate::shares::{World, options};
-use onefold_engine::primary::emptying::{self, Left};
+use onefold_engine::primary::emptying::{self, Left, LeftAlone, Prepared};
 use onefold_engine::primary::rehydrate::rehydrate;
 use onefold_engine::session::SnapshotList;
 use onefold_engine::tree::TreeReader;
 use onefold_engine::{Job, stub};
 use onefold_format::node::EntryKind;
 use onefold_store::layers::{Fault, Faulty};
+use onefold_types::Result;
 use std::fs::{self, File};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
@@ -73,11 +74,11 @@ fn a_file_that_somebody_waits_for_does_not_become_a_stub() {
     assert_eq!(prepared.len(), 3);
     // The second one is open; when that is noticed, the first one is held by its lease.
     let (mut waiting, mut left) = (None, Vec::new());
-    let mut hear = |one: emptying::LeftAlone| {
+    let mut hear = |_: &Prepared, one: Result<LeftAlone>| {
         if left.is_empty() {
             waiting = Some(wait_for(world.path("first")));
         }
-        left.push(one.why);
+        left.push(one.unwrap().why);
     };
     let emptied = emptying::empty(&repository, &share, &prepared, &mut hear).unwrap();
     assert_eq!((emptied.files, left), (1, vec![Left::Open, Left::Open]));
@@ -110,7 +111,7 @@ fn whoever_waits_for_a_file_that_is_brought_back_gets_it_and_changes_it_for_good
     let job = Job::unattended().0;
     let mut nothing = || Ok(());
     let share = world.share();
-    let bring_back = |world: &World, nothing: &mut dyn FnMut() -> onefold_types::Result<()>| {
+    let bring_back = |world: &World, nothing: &mut dyn FnMut() -> Result<()>| {
         rehydrate(&world.repository(), &share, &options(), nothing, &job).unwrap()
     };
     let report = bring_back(&world, &mut nothing);

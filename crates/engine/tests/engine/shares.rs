@@ -328,7 +328,10 @@ fn times_are_put_back_by_whoever_goes_on() {
     drop(file);
     let share = world.share();
     share.note_emptying([Path::new("inner/file"), Path::new("../elsewhere")].into_iter()).unwrap();
-    emptying::go_on(&world.repository(), &share).unwrap();
+    emptying::go_on(&world.repository(), &share, &mut |path, error| {
+        panic!("{}: {error}", path.display());
+    })
+    .unwrap();
     assert_eq!(modified(&path), before);
     world.assert_holds("inner/file", &data);
     // Stopped at bringing it back.

@@ -37,8 +37,11 @@ impl Served {
         let top = open_directory(share.directory(), Path::new("."))?;
         let nodes = Nodes::new(top).map_err(|_| Error::invalid("the share cannot be looked at"))?;
         clear_unnamed(&share)?;
-        emptying::go_on(tree.chunks().repository(), &share)?;
-        second_copies::install(tree.chunks().repository())?;
+        let repository = tree.chunks().repository();
+        emptying::go_on(repository, &share, &mut |path, error| {
+            let _ = problems.note(format!("/{}: {error}", path.display()));
+        })?;
+        second_copies::install(repository)?;
         // What a program asks for is masked by what it asked to be masked, and by nothing else.
         rustix::process::umask(rustix::fs::Mode::empty());
         let may_give = rustix::process::geteuid().is_root();

@@ -351,9 +351,18 @@ impl Jobs<'_> {
         let output = &self.context.output;
         let read = format!("{} of {}", human(report.bytes), human(report.bytes_total));
         output.note(&match report.damaged {
-            0 => format!("{shown}: read back {read}, all whole"),
-            damaged => format!("{shown}: read back {read}, {damaged} damaged"),
+            0 if report.unreadable == 0 => format!("{shown}: read back {read}, all whole"),
+            damaged => format!(
+                "{shown}: read back {read}, {damaged} damaged, {} that the device did not give",
+                report.unreadable
+            ),
         })?;
+        for (count, what) in [(report.quarantined, "into"), (report.healed, "out of")] {
+            if count > 0 {
+                let containers = counted(count, "container");
+                output.note(&format!("{shown}: {containers} put {what} quarantine"))?;
+            }
+        }
         if report.damaged > 0 {
             output.warning(&format!(
                 "{} damaged in the store: 'onefold share status {shown}' names them, 'onefold \
@@ -369,7 +378,10 @@ impl Jobs<'_> {
                 "bytes": report.bytes,
                 "bytes_total": report.bytes_total,
                 "files_damaged": report.damaged,
+                "files_unreadable": report.unreadable,
                 "problems_cleared": report.cleared,
+                "containers_quarantined": report.quarantined,
+                "containers_healed": report.healed,
             }),
         )
     }
