@@ -9,6 +9,8 @@
 //!
 //! | module | holds |
 //! | --- | --- |
+//! | [`handover`] | the directory below a mounted share, handed to whoever may have it |
+//! | [`mounts`] | what is mounted where |
 //! | [`share`] | the directory, what is Onefold's in it, who is at work in it |
 //! | [`optimize`] | the job: a manifest of the cold files, and stubs where their data was |
 //! | [`emptying`] | one file becomes a stub, so that a crash at any step leaves it whole |
@@ -27,7 +29,9 @@
 pub mod crawl;
 pub mod emptying;
 pub mod estimate;
+pub mod handover;
 pub mod jobs;
+pub mod mounts;
 pub mod optimize;
 pub mod rehydrate;
 pub mod repair;

@@ -14,7 +14,7 @@ use super::attributes::{self, AttributeSource};
 use super::left_out::LeftOut;
 use super::read::{BATCHED_FILE_BYTES, FileTask, MESSAGE_BYTES, Message, ReadJob, Work};
 use super::source_tree::ArrangedSource;
-use super::stubs::by_handle;
+use super::stubs::{by_handle, refuse_covered};
 use crate::environment::open_files_max;
 use crate::job::Job;
 use crate::repository::Repository;
@@ -311,6 +311,9 @@ impl<'a> Walk<'a> {
         if is_directory && selection.store == Some((stat.st_dev, stat.st_ino)) {
             self.context.job.observer.item(&path::display(tree_path), "left out: the store");
             return Ok(());
+        }
+        if selection.cold.is_some() {
+            refuse_covered(&**directory, name, self.device)?;
         }
         let known = self.known(parent, name.as_bytes());
         if !is_directory {
