@@ -9,6 +9,8 @@
 //!
 //! | module | holds |
 //! | --- | --- |
+//! | [`handover`] | the directory below a mounted share, handed to whoever may have it |
+//! | [`mounts`] | what is mounted where |
 //! | [`share`] | the directory, what is Onefold's in it, who is at work in it |
 //! | [`control`] | what is Onefold's: made, described and taken away |
 //! | [`addresses`] | where a share is used, so that a copy takes nothing from it |
@@ -36,10 +38,12 @@ mod control;
 pub mod crawl;
 pub mod emptying;
 pub mod estimate;
+pub mod handover;
 pub mod hot_chunks;
 pub mod jobs;
 pub mod linked_files;
 pub mod manifests;
+pub mod mounts;
 pub mod optimize;
 pub mod rehydrate;
 pub mod repair;

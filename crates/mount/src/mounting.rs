@@ -5,6 +5,8 @@
 //! a leftover of this program away first.
 
 use fuser::{BackgroundSession, Config, Filesystem, MountOption, Session, SessionACL};
+use onefold_engine::primary::handover;
+use onefold_engine::primary::mounts::{self, KIND, is_listed, newest_on};
 use onefold_types::error::Context;
 use onefold_types::{Error, ErrorKind, Result};
 use rustix::fs::{Mode, OFlags};
@@ -12,14 +14,13 @@ use rustix::io::Errno;
 use rustix::mount::{UnmountFlags, unmount};
 use std::mem::ManuallyDrop;
 use std::os::fd::AsRawFd;
-use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-/// What the system calls mounts of this program.
-const KIND: &str = "onefold";
+/// The program that mounts and unmounts for users other than root.
+const HELPER: &str = "fusermount3";
 /// The device of the kernel's side.
 const DEVICE: &str = "/dev/fuse";
 
@@ -30,8 +31,10 @@ const READ_AHEAD_KIB: u32 = 2048;
 /// How long threads may take to notice that nothing is mounted any more.
 const ENDED: Duration = Duration::from_secs(2);
 /// How to mount.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct MountOptions {
+    /// Of a share: by what its process is asked for what is below.
+    pub name: Option<String>,
     /// Whether other users see it as well; each what the permissions of the files let him.
     pub allow_other: bool,
     /// Requests that are served at once.
@@ -88,99 +91,73 @@ pub fn refuse_without_device() -> Result<()> {
 /// Takes away what a process of this program has left on a directory when it was killed; whether
 /// there was such a thing.
 pub fn clear_leftover(point: &Path) -> Result<bool> {
+    let Ok(real) = real_of_unseen(point) else { return Ok(false) };
+    let Some(newest) = newest_on(&real).filter(|newest| newest.is_ours) else { return Ok(false) };
+    // One that hangs is not dead, and holds up whoever looks at it.
+    if newest.name.is_some_and(|name| handover::is_there(&name)) {
+        return Ok(false);
+    }
     // What the kernel was told of the directory itself it may remember for a while.
     let read = std::fs::read_dir(point).err().and_then(|error| error.raw_os_error());
     let is_dead = [Errno::NOTCONN, Errno::CONNABORTED].map(Errno::raw_os_error);
     if !read.is_some_and(|code| is_dead.contains(&code)) {
         return Ok(false);
     }
-    let real = real_of_dead(point)?;
-    if !newest_on(&real).is_some_and(|newest| newest.is_ours) {
-        return Ok(false);
-    }
     detach(&real).context(|| format!("unmounting what is left on '{}'", point.display()))?;
     Ok(true)
 }
 
-/// A mount as the system lists it.
-struct Listed {
-    /// Its device, as `major:minor`.
-    device: String,
-    /// Whether this program, or another process of it, has made it.
-    is_ours: bool,
-}
-
-/// The mount on a directory that lies on top of the others there.
-fn newest_on(real: &Path) -> Option<Listed> {
-    let mounts = std::fs::read("/proc/self/mountinfo").unwrap_or_default();
-    let newest = mounts.split(|byte| *byte == b'\n').rfind(|line| {
-        let on = line.split(|byte| *byte == b' ').nth(4).map(unescaped);
-        on.is_some_and(|on| on == real)
-    })?;
-    let fields: Vec<&[u8]> = newest.split(|byte| *byte == b' ').collect();
-    let behind = fields.iter().position(|field| *field == b"-").unwrap_or(fields.len());
-    let of = |ordinal: usize| fields.get(behind + ordinal).copied().unwrap_or_default();
-    // Mounted by the program itself or by fusermount3, which tells of the kind.
-    let is_ours = of(1).starts_with(b"fuse") && of(2) == KIND.as_bytes();
-    Some(Listed { device: String::from_utf8_lossy(fields.get(2)?).into_owned(), is_ours })
-}
-
 /// The path without symbolic links of what cannot be looked at itself: the kernel follows them
 /// without asking whoever answers no more.
-fn real_of_dead(point: &Path) -> Result<PathBuf> {
+fn real_of_unseen(point: &Path) -> Result<PathBuf> {
     let what = || format!("finding out where '{}' is", point.display());
     let opened = rustix::fs::open(point, OFlags::PATH | OFlags::CLOEXEC, Mode::empty());
     let opened = opened.map_err(std::io::Error::from).context(what)?;
     std::fs::read_link(format!("/proc/self/fd/{}", opened.as_raw_fd())).context(what)
 }
 
-/// A path as the kernel lists it: `\040` is a space.
-fn unescaped(field: &[u8]) -> PathBuf {
-    let mut bytes = Vec::with_capacity(field.len());
-    let mut rest = field;
-    while let Some((first, behind)) = rest.split_first() {
-        let digits = behind.get(..3).filter(|_| *first == b'\\');
-        let byte = digits.and_then(|digits| std::str::from_utf8(digits).ok());
-        match byte.and_then(|digits| u8::from_str_radix(digits, 8).ok()) {
-            Some(byte) => {
-                bytes.push(byte);
-                rest = &behind[3..];
-            }
-            None => {
-                bytes.push(*first);
-                rest = behind;
-            }
-        }
-    }
-    PathBuf::from(std::ffi::OsString::from_vec(bytes))
+/// Whether a share is mounted on a directory; whoever serves it is not asked.
+pub fn is_share(point: &Path) -> Result<bool> {
+    Ok(newest_on(&real_of_unseen(point)?).is_some_and(|newest| newest.name.is_some()))
 }
 
 /// Unmounts what a process of this program has mounted on a directory, and nothing else.
 ///
-/// Errors: `Invalid` if there is no such thing, `Unavailable` if somebody uses it.
+/// Errors: `Invalid` if there is no such thing, `Unavailable` if somebody uses it, `NotPermitted`
+/// if neither the kernel nor fusermount3 lets this user unmount it.
 pub fn unmount_ours(point: &Path) -> Result<()> {
     let shown = point.display();
-    let real = point.canonicalize().context(|| format!("finding out where '{shown}' is"))?;
+    // What cannot be looked at may be unmounted.
+    let real = real_of_unseen(point)?;
     if !newest_on(&real).is_some_and(|newest| newest.is_ours) {
         return Err(Error::invalid(format!("'{shown}' is not mounted")));
     }
-    match unmounts(&real) {
-        true => Ok(()),
-        false => Err(Error::new(
+    unmount_unused(&real).map_err(|errno| match errno {
+        Errno::PERM => Error::new(
+            ErrorKind::NotPermitted,
+            format!(
+                "'{shown}' cannot be unmounted by this user; users other than root unmount what \
+                 they have mounted themselves, and need the program {HELPER}, of the package fuse3"
+            ),
+        ),
+        _ => Error::new(
             ErrorKind::Unavailable,
             format!("'{shown}' cannot be unmounted: programs have something of it open"),
-        )),
-    }
+        ),
+    })
 }
 
 /// Unmounts, whoever uses it.
 fn detach(point: &Path) -> std::io::Result<()> {
     match unmount(point, UnmountFlags::DETACH) {
         Err(Errno::PERM) => {
-            let helped = Command::new("fusermount3").arg("-uz").arg("--").arg(point).status()?;
-            match helped.success() {
-                true => Ok(()),
-                false => Err(std::io::Error::other("fusermount3 failed")),
+            let helped = Command::new(HELPER).arg("-uz").arg("--").arg(point).status();
+            match helped.map(|status| status.success()) {
+                Ok(true) => Ok(()),
+                Ok(false) => Err(std::io::Error::other(format!("{HELPER} failed"))),
+                Err(error) => Err(std::io::Error::other(format!(
+                    "users other than root need the program {HELPER}, of the package fuse3: {error}"
+                ))),
             }
         }
         other => other.map_err(Into::into),
@@ -192,8 +169,8 @@ pub fn mount(filesystem: impl Filesystem, point: &Path, options: MountOptions) -
     let point =
         point.canonicalize().context(|| format!("finding out where '{}' is", point.display()))?;
     let mut config = Config::default();
-    config.mount_options =
-        vec![MountOption::FSName(KIND.to_owned()), MountOption::Subtype(KIND.to_owned())];
+    let source = options.name.as_deref().map_or(KIND.to_owned(), mounts::source_of);
+    config.mount_options = vec![MountOption::FSName(source), MountOption::Subtype(KIND.to_owned())];
     let only_read =
         [MountOption::RO, MountOption::NoDev, MountOption::NoSuid, MountOption::NoAtime];
     if !options.is_writable {
@@ -290,7 +267,7 @@ impl Mounted {
             // Somebody has unmounted it lazily, and somebody uses it still.
             _ => return Ok(End::InUse),
         }
-        if !unmounts(&point) {
+        if unmount_unused(&point).is_err() {
             detach(&point).context(|| format!("unmounting '{}'", point.display()))?;
             return Ok(End::InUse);
         }
@@ -302,30 +279,18 @@ impl Mounted {
     }
 }
 
-/// Whether a device is mounted anywhere.
-fn is_listed(device: &str) -> bool {
-    let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
-    mounts.lines().any(|line| line.split(' ').nth(2) == Some(device))
-}
-
 /// Unmounts what nobody uses.
-fn unmounts(point: &Path) -> bool {
+fn unmount_unused(point: &Path) -> rustix::io::Result<()> {
     match unmount(point, UnmountFlags::empty()) {
         Err(Errno::PERM) => {
-            let helped = Command::new("fusermount3").arg("-u").arg("--").arg(point).output();
-            helped.is_ok_and(|helped| helped.status.success())
+            let helped = Command::new(HELPER).arg("-u").arg("--").arg(point).output();
+            let Ok(helped) = helped else { return Err(Errno::PERM) };
+            match (helped.status.success(), String::from_utf8_lossy(&helped.stderr)) {
+                (true, _) => Ok(()),
+                (false, said) if said.contains("busy") => Err(Errno::BUSY),
+                (false, _) => Err(Errno::PERM),
+            }
         }
-        done => done.is_ok(),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn paths_are_read_as_the_kernel_lists_them() {
-        assert_eq!(unescaped(b"/a\\040b\\134c"), PathBuf::from("/a b\\c"));
-        assert_eq!(unescaped(b"/a\\9\\0"), PathBuf::from("/a\\9\\0"));
+        done => done,
     }
 }

@@ -72,7 +72,8 @@ pub fn run(context: &Context, arguments: &MountArguments) -> Result<Outcome> {
 
     let filesystem = SnapshotFilesystem::new(snapshots, tree, problems, !arguments.no_xattrs);
     let threads = context.threads.max(THREADS_MIN);
-    let options = MountOptions { allow_other: arguments.allow_other, threads, is_writable: false };
+    let allow_other = arguments.allow_other;
+    let options = MountOptions { name: None, allow_other, threads, is_writable: false };
     let mounted = mount(filesystem, point, options)?;
     context.output.note(&format!("mounted on '{shown}'; Ctrl-C or 'umount {shown}' ends it"))?;
     context.output.message("mounted", json!({ "directory": shown }))?;

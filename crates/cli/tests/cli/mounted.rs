@@ -1,9 +1,11 @@
 //! A mount that tests look into, and whether there can be any.
 
+use crate::sharing_users::command_as;
 use crate::support::Sandbox;
 use onefold_engine::primary::share::BELOW_ATTRIBUTE;
 use std::fs::{self, File};
-use std::os::unix::fs::FileExt;
+use std::io::ErrorKind;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 use std::time::{Duration, Instant};
@@ -58,15 +60,32 @@ impl Mount {
         })
     }
 
+    /// The same by another user, or with other rights; nobody else may look into it.
+    pub fn share_as(sandbox: &Sandbox, name: &str, how: &[&str]) -> Self {
+        let point = sandbox.path(name);
+        let arguments = ["share", "mount", point.to_str().unwrap()];
+        let before = point.metadata().unwrap().dev();
+        Self::begin(command_as(sandbox, how, &arguments), &point, &|point| {
+            // The process is asked by who may look, and the kernel by others.
+            match point.metadata() {
+                Ok(now) => now.dev() != before,
+                Err(error) => error.kind() == ErrorKind::PermissionDenied,
+            }
+        })
+    }
+
     fn start(
         sandbox: &Sandbox,
         point: &Path,
         arguments: &[&str],
         is_mounted: &dyn Fn(&Path) -> bool,
     ) -> Self {
+        Self::begin(sandbox.command(arguments), point, is_mounted)
+    }
+
+    fn begin(mut command: Command, point: &Path, is_mounted: &dyn Fn(&Path) -> bool) -> Self {
         let point = point.to_owned();
         let heard = tempfile::tempfile().unwrap();
-        let mut command = sandbox.command(arguments);
         let process = command.stderr(heard.try_clone().unwrap()).spawn().unwrap();
         let mut mount = Self { process: Some(process), point, heard };
         let begun = Instant::now();

@@ -134,6 +134,14 @@ fn insert(
     Ok(())
 }
 
+/// How long a source's path in the tree is, and its absolute path if that is another.
+pub fn absolute_form(source: &ArrangedSource) -> Option<(usize, Vec<u8>)> {
+    let absolute = std::path::absolute(&source.path).ok()?;
+    let absolute: PathBuf = absolute.components().collect();
+    let absolute = absolute.into_os_string().into_encoded_bytes();
+    (absolute != source.tree_path).then_some((source.tree_path.len(), absolute))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

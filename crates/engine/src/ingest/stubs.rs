@@ -24,11 +24,11 @@ use onefold_format::node::{Entry, EntryKind, Reference, Time};
 use onefold_format::stub::Stub;
 use onefold_lease::Lease;
 use onefold_types::{Error, ErrorKind, Fingerprint, Result, limits};
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::{AtFlags, Mode, OFlags, StatxAttributes, StatxFlags};
 use std::collections::HashSet;
 use std::ffi::OsStr;
 use std::fs::File;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 pub use crate::stub::by_handle;
@@ -279,4 +279,25 @@ impl Walk<'_> {
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Refuses an item of a directory on this device if something is mounted on it: what is below may
+/// be a stub, or have some in it.
+pub fn refuse_covered(directory: impl AsFd, name: &OsStr, device: u64) -> Result<()> {
+    let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
+    let known = rustix::fs::statx(directory, name, flags, StatxFlags::empty())
+        .map_err(|errno| Error::io("its status", errno.into()))?;
+    let is_covered = match known.stx_attributes_mask.contains(StatxAttributes::MOUNT_ROOT) {
+        true => known.stx_attributes.contains(StatxAttributes::MOUNT_ROOT),
+        // An earlier kernel does not tell of what is mounted from the same device.
+        false => rustix::fs::makedev(known.stx_dev_major, known.stx_dev_minor) != device,
+    };
+    match is_covered {
+        true => Err(Error::new(
+            ErrorKind::Source,
+            "something is mounted on it, and this process may not look below: unmount it, or run \
+             this as root with CAP_SYS_ADMIN, on Linux 5.2 or later",
+        )),
+        false => Ok(()),
+    }
 }

@@ -13,8 +13,8 @@ use super::Selection;
 use super::attributes::{self, AttributeSource};
 use super::left_out::{CACHE_TAG, LeftOut, is_cache};
 use super::read::{BATCHED_FILE_BYTES, FileTask, MESSAGE_BYTES, Message, ReadJob, Work};
-use super::source_tree::ArrangedSource;
-use super::stubs::{StubData, by_handle};
+use super::source_tree::{ArrangedSource, absolute_form};
+use super::stubs::{StubData, by_handle, refuse_covered};
 use crate::environment::open_files_max;
 use crate::job::Job;
 use crate::repository::Repository;
@@ -30,7 +30,7 @@ use std::collections::HashSet;
 use std::ffi::{CString, OsStr};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -335,6 +335,9 @@ impl<'a> Walk<'a> {
             self.context.job.observer.item(&path::display(tree_path), "left out: the store");
             return Ok(());
         }
+        if selection.cold.is_some() {
+            refuse_covered(&**directory, name, self.device)?;
+        }
         let known = self.known(parent, name.as_bytes());
         if !is_directory {
             return self.entry(directory, name, tree_path, entry, known);
@@ -532,14 +535,6 @@ impl<'a> Walk<'a> {
     fn may_keep(&mut self, known: &Entry, place: u64) -> bool {
         self.parent.as_mut().is_some_and(|reader| (self.context.keep)(reader, known, place))
     }
-}
-
-/// How long a source's path in the tree is, and its absolute path if that is another.
-fn absolute_form(source: &ArrangedSource) -> Option<(usize, Vec<u8>)> {
-    let absolute = std::path::absolute(&source.path).ok()?;
-    let absolute: PathBuf = absolute.components().collect();
-    let absolute = absolute.into_os_string().into_encoded_bytes();
-    (absolute != source.tree_path).then_some((source.tree_path.len(), absolute))
 }
 
 fn open_directory(above: impl AsFd, name: &OsStr, no_follow: bool) -> Result<OwnedFd> {

@@ -1,12 +1,13 @@
 //! All files of a share, below its mount, one after the other.
 //!
 //! Directories are opened relative to the one above and links are never followed. A directory of
-//! another file system is not entered, nor what is Onefold's in the share. Files are met once for
-//! each name they have.
+//! another file system is not entered, nor what is Onefold's in the share. What something else is
+//! mounted on could not be read. Files are met once for each name they have.
 
 use super::control;
 use super::share::{CONTROL, open_directory};
 use crate::ingest::attributes;
+use crate::ingest::stubs::refuse_covered;
 use onefold_format::node::{Entry, EntryKind};
 use onefold_types::{Error, ErrorKind, Result, limits};
 use rustix::fs::AtFlags;
@@ -56,7 +57,10 @@ pub fn files(
             continue;
         }
         let path = [path.as_slice(), b"/", &name].concat();
-        let stat = match status(directory.as_fd(), OsStr::from_bytes(&name)) {
+        let named = OsStr::from_bytes(&name);
+        let stat = match status(directory.as_fd(), named)
+            .and_then(|stat| refuse_covered(&*directory, named, device).map(|()| stat))
+        {
             Ok(stat) => stat,
             Err(error) if error.kind() == ErrorKind::NotFound => continue,
             Err(error) => {
@@ -68,7 +72,7 @@ pub fn files(
         match entry.kind {
             EntryKind::File => each(Met { directory, path: &path, entry: &entry })?,
             EntryKind::Directory if stat.st_dev == device && !is_too_deep => {
-                match open_directory(&*directory, Path::new(OsStr::from_bytes(&name))) {
+                match open_directory(&*directory, Path::new(named)) {
                     Ok(inner) => open.push((inner, path, None)),
                     Err(error) => problem(&path, &error),
                 }

@@ -10,8 +10,12 @@
 //!   scrub          where the last scrub ended
 //! ```
 //!
-//! The directory may be covered by the share's mount. Then it is reached through the process that
-//! serves the mount, which has the directory below open and says so ([`BELOW_ATTRIBUTE`]).
+//! The directory may be covered by the share's mount. Then the process that serves the mount, which
+//! has the directory below open, hands it over ([`super::handover`]).
+//!
+//! What others have mounted inside is no part of the share: jobs look below it, where the kernel
+//! lets them ([`Share::uncovered`]). Elsewhere what they meet of it counts as what could not be
+//! looked at, for stubs may be below.
 //!
 //! # Concurrency
 //! One mount and one job at a time, by locks of the kernel on this directory's files, which end
@@ -29,6 +33,7 @@ use onefold_types::error::Context;
 use onefold_types::{Error, ErrorKind, Result, ShareId, StoreId};
 use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags, StatxFlags};
 use rustix::io::Errno;
+use rustix::mount::OpenTreeFlags;
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{Read, Write};
@@ -36,9 +41,9 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use crate::stub;
+use super::{handover, mounts};
 pub use crate::stub::CONTROL;
-/// What a mounted share answers at its top: the process, and the number of its open directory.
+/// What tells at the top of a mounted share by what its process is asked for the directory below.
 pub const BELOW_ATTRIBUTE: &str = "user.onefold.below";
 /// More than a path, a name and an offset take.
 const SCRUB_MAX_BYTES: u64 = 64 << 10;
@@ -46,8 +51,6 @@ const SCRUB_MAX_BYTES: u64 = 64 << 10;
 pub const OPEN: &str = control::OPEN;
 /// Problems behind this many bytes are not written down.
 const PROBLEMS_MAX_BYTES: u64 = 256 << 10;
-/// More than the process and descriptor that serve a mount take.
-const BELOW_MAX_BYTES: usize = 64;
 
 /// A share whose directory is open.
 pub struct Share {
@@ -77,7 +80,7 @@ impl Share {
     /// Errors: `AlreadyExists` if it is one, or lies in one, or one lies in it; `Invalid` if the
     /// file system below cannot keep stubs, or the policy is too long to be written down.
     pub fn create(repository: &Repository, directory: &Path, policy: SharePolicy) -> Result<Self> {
-        let shown = directory.canonicalize().context(|| directory.display().to_string())?;
+        let Reached { shown, directory: opened, is_mounted } = reach(directory)?;
         let here = addresses::here(&shown);
         let description = ShareDescription {
             share: ShareId::random(&*repository.environment().randomness),
@@ -89,8 +92,7 @@ impl Share {
             policy,
         };
         description.encode_new()?;
-        let opened = open_directory(rustix::fs::CWD, &shown)?;
-        if below_of(&opened)?.is_some() {
+        if is_mounted {
             return Err(Error::new(ErrorKind::AlreadyExists, already(&shown)));
         }
         control::clear(&opened)?;
@@ -123,25 +125,30 @@ impl Share {
         }
     }
 
-    /// The share that a directory is, below its mount if it is mounted.
+    /// The share that a directory is, below its mount if it is mounted, and below what is mounted
+    /// inside.
     ///
-    /// Errors: `NotFound` if it is none; `Invalid` if it is a copy, or used elsewhere.
+    /// Errors: `NotFound` if it is none; `Invalid` if it is a copy, or used elsewhere;
+    /// `NotPermitted` if another user has mounted it.
     pub fn open(directory: &Path) -> Result<Self> {
-        let share = Self::look_at(directory)?;
-        match share.complaint() {
-            None => Ok(share),
-            Some(complaint) => Err(Error::invalid(complaint)),
-        }
+        Self::look_at(directory)?.own()
+    }
+
+    /// The same with what is mounted inside, for whoever shows it to users.
+    pub fn open_as_seen(directory: &Path) -> Result<Self> {
+        Self::find(directory)?.own()
     }
 
     /// The same of one that may be a copy, or used elsewhere. Nothing of it may be changed but by
     /// those who are about that.
     pub fn look_at(directory: &Path) -> Result<Self> {
-        let shown = directory.canonicalize().context(|| directory.display().to_string())?;
-        let seen = open_directory(rustix::fs::CWD, &shown)?;
-        let below = below_of(&seen)?;
-        let is_mounted = below.is_some();
-        let directory = below.unwrap_or(seen);
+        let mut share = Self::find(directory)?;
+        share.directory = share.uncovered()?;
+        Ok(share)
+    }
+
+    fn find(directory: &Path) -> Result<Self> {
+        let Reached { shown, directory, is_mounted } = reach(directory)?;
         let (control, description) = control::read(&directory, &shown)?;
         let is_in_place = place_of(&control)? == description.place;
         let is_same_directory = |path: &Path| leads_to(path, &control);
@@ -150,12 +157,18 @@ impl Share {
         Ok(Self::new(description, (shown, here), (directory, is_mounted), standing))
     }
 
+    fn own(self) -> Result<Self> {
+        match self.complaint() {
+            None => Ok(self),
+            Some(complaint) => Err(Error::invalid(complaint)),
+        }
+    }
+
     /// What is left of a share that somebody was stopped at making or removing is taken away;
     /// whether there was such a thing.
     pub fn clear(directory: &Path) -> Result<bool> {
-        let shown = directory.canonicalize().context(|| directory.display().to_string())?;
-        let seen = open_directory(rustix::fs::CWD, &shown)?;
-        if below_of(&seen)?.is_some() {
+        let Reached { directory: seen, is_mounted, .. } = reach(directory)?;
+        if is_mounted {
             return Ok(false);
         }
         control::clear(&seen)
@@ -256,6 +269,18 @@ impl Share {
     #[must_use]
     pub fn directory(&self) -> BorrowedFd<'_> {
         self.directory.as_fd()
+    }
+
+    /// The directory without what is mounted inside. Where the kernel refuses that, or does not
+    /// know it, it is as it is seen.
+    pub fn uncovered(&self) -> Result<OwnedFd> {
+        let flags = OpenTreeFlags::OPEN_TREE_CLONE
+            | OpenTreeFlags::OPEN_TREE_CLOEXEC
+            | OpenTreeFlags::AT_EMPTY_PATH;
+        match rustix::mount::open_tree(&self.directory, "", flags) {
+            Ok(alone) => open_directory(&alone, Path::new(".")),
+            Err(_) => open_directory(&self.directory, Path::new(".")),
+        }
     }
 
     /// A path that leads to the directory below the mount, for as long as it is open here.
@@ -444,42 +469,57 @@ fn leads_to(path: &Path, control: &OwnedFd) -> bool {
     let identity =
         |control: &OwnedFd| rustix::fs::fstat(control).map(|stat| (stat.st_dev, stat.st_ino)).ok();
     let there = || {
-        let seen = open_directory(rustix::fs::CWD, path)?;
-        let below = below_of(&seen)?.unwrap_or(seen);
+        let below = reach(path)?.directory;
         open_directory(below, Path::new(CONTROL))
     };
     is_canonical(path) && there().is_ok_and(|there| identity(&there) == identity(control))
 }
 
-/// The directory below a mounted share; `None` if nothing of ours is mounted there.
+/// A directory that was found, below what we have mounted on it.
+struct Reached {
+    shown: PathBuf,
+    directory: OwnedFd,
+    is_mounted: bool,
+}
+
+/// Finds a directory, and asks for what is below if it is a mounted share.
 ///
-/// Attributes of other file systems are their users' to set, and are not believed.
-fn below_of(seen: &OwnedFd) -> Result<Option<OwnedFd>> {
-    if !stub::is_served(seen) {
-        return Ok(None);
-    }
-    let mut value = [0; BELOW_MAX_BYTES];
-    let length = match rustix::fs::fgetxattr(seen, BELOW_ATTRIBUTE, &mut value[..]) {
-        Ok(length) => length,
-        Err(Errno::NODATA | Errno::OPNOTSUPP) => return Ok(None),
-        Err(Errno::NOTCONN) => {
-            return Err(Error::new(
-                ErrorKind::Unavailable,
-                "its mount was killed; 'onefold share mount' mounts it again",
-            ));
-        }
-        Err(errno) => return Err(Error::io("asking the mount", errno.into())),
+/// No request is made of a mount of ours, which may hang. Attributes are not believed, which are
+/// their users' to set.
+fn reach(directory: &Path) -> Result<Reached> {
+    let shown = directory.canonicalize().context(|| directory.display().to_string())?;
+    let as_seen = || open_directory(rustix::fs::CWD, &shown);
+    let name = mounts::newest_on(&shown).and_then(|newest| newest.name);
+    let is_mounted = name.is_some();
+    let reached = match name.map(|name| handover::ask(&name)) {
+        None => as_seen(),
+        // It has ended, or is in another container; then the mount does not hang.
+        Some(Err(error)) if error.kind() == ErrorKind::NotFound => match as_seen() {
+            Err(dead) if is_dead(&dead) => Err(dead),
+            _ => Err(error),
+        },
+        Some(asked) => asked,
     };
-    let text = String::from_utf8_lossy(&value[..length]).into_owned();
-    let path = text.split_once(' ').and_then(|(process, number)| {
-        let (process, number) = (process.parse::<u32>().ok()?, number.parse::<u32>().ok()?);
-        Some(format!("/proc/{process}/fd/{number}"))
-    });
-    let path = path.ok_or_else(|| Error::invalid("the mount does not say what is below it"))?;
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let below = rustix::fs::open(path.as_str(), flags, Mode::empty());
-    let below = below.map_err(|errno| Error::io("reaching what is below the mount", errno.into()));
-    below.map(Some)
+    match reached {
+        Ok(directory) => Ok(Reached { shown, directory, is_mounted }),
+        Err(error) if is_dead(&error) => Err(Error::new(
+            ErrorKind::Unavailable,
+            format!(
+                "'{}': its mount was killed; 'onefold share mount' mounts it again",
+                shown.display()
+            ),
+        )),
+        Err(error) if is_mounted => Err(error.context(shown.display())),
+        Err(error) => Err(error),
+    }
+}
+
+/// Whether the kernel says that nobody serves what is mounted.
+fn is_dead(error: &Error) -> bool {
+    let cause = std::error::Error::source(error);
+    let cause = cause.and_then(|cause| cause.downcast_ref::<std::io::Error>());
+    let code = cause.and_then(std::io::Error::raw_os_error);
+    [Errno::NOTCONN, Errno::CONNABORTED].iter().any(|dead| code == Some(dead.raw_os_error()))
 }
 
 /// What tells a directory from its copies.
@@ -498,10 +538,7 @@ fn place_of(directory: &OwnedFd) -> Result<SharePlace> {
 /// Refuses a directory in a share, and one with a share in it.
 fn refuse_nested(directory: &Path) -> Result<()> {
     for above in directory.ancestors() {
-        let is_covered = open_directory(rustix::fs::CWD, above)
-            .and_then(|open| below_of(&open))
-            .is_ok_and(|below| below.is_some());
-        if is_covered {
+        if mounts::newest_on(above).is_some_and(|newest| newest.name.is_some()) {
             return Err(Error::new(ErrorKind::AlreadyExists, already(above)));
         }
         if above.join(CONTROL).symlink_metadata().is_ok() {

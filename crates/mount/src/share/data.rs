@@ -277,9 +277,7 @@ impl Served {
 
     pub(super) fn attribute(&self, number: u64, name: &OsStr) -> Answer<Vec<u8>> {
         if number == TOP && name == BELOW_ATTRIBUTE {
-            use std::os::fd::AsRawFd;
-            let top = self.nodes.top().as_raw_fd();
-            return Ok(format!("{} {top}", std::process::id()).into_bytes());
+            return Ok(self.handover.name().as_bytes().to_vec());
         }
         let repository = self.tree.chunks().repository();
         // For backups into the same store, which take a stub over that holds no data itself.

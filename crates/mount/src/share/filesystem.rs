@@ -62,6 +62,12 @@ impl ShareFilesystem {
         })
     }
 
+    /// By what this process is asked for the directory below.
+    #[must_use]
+    pub fn name(&self) -> String {
+        self.served.handover.name().to_owned()
+    }
+
     fn pages(&self) -> std::sync::MutexGuard<'_, LruCache<u64, SystemTime>> {
         self.pages.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -3,7 +3,7 @@
 use super::Answer;
 use super::below::{self, Status, failed};
 use super::nodes::TOP;
-use super::open_files::OpenInode;
+use super::open_files::{OpenInode, Opening};
 use super::served::Served;
 use fuser::{Errno, FileType, RenameFlags, Request};
 use onefold_engine::primary::share::{CONTROL, Held, OPEN, open_directory};
@@ -146,6 +146,19 @@ impl Served {
         Ok(Named { number, is_stub, is_directory, links: status.attributes.nlink })
     }
 
+    /// The same of what is about to lose that name. Nobody opens it first meanwhile, who would not
+    /// be seen and would be left without its data.
+    fn losing(&self, directory: &OwnedFd, name: &OsStr) -> Answer<(Opening<'_>, Named)> {
+        let status = below::status_at(directory.as_fd(), name)?;
+        let opening = self.open.opening(self.nodes.number_of(&status));
+        let named = self.named(directory, name)?;
+        match named.number == self.nodes.number_of(&status) {
+            true => Ok((opening, named)),
+            // Somebody has put something else there, below the mount.
+            false => Err(Errno::ESTALE),
+        }
+    }
+
     /// Takes the last name of a stub that is open away: its data is needed until it is closed.
     fn hide_if_open(&self, directory: &OwnedFd, name: &OsStr, named: &Named) -> Answer<bool> {
         let Some(open) = self.open_of_last_name(named) else { return Ok(false) };
@@ -194,7 +207,7 @@ impl Served {
     pub(super) fn unlink(&self, parent: u64, name: &OsStr) -> Answer<()> {
         self.refuse_control(parent, name)?;
         let directory = self.nodes.directory(parent)?;
-        let named = self.named(&directory, name)?;
+        let (_opening, named) = self.losing(&directory, name)?;
         if !self.hide_if_open(&directory, name, &named)? {
             rustix::fs::unlinkat(&directory, name, AtFlags::empty()).map_err(failed)?;
         }
@@ -230,14 +243,19 @@ impl Served {
         self.refuse_control(new_parent, new_name)?;
         let (from, to) = (self.nodes.directory(parent)?, self.nodes.directory(new_parent)?);
         let moved = self.named(&from, name)?;
-        let there = match self.named(&to, new_name) {
-            Ok(there) => Some(there),
-            Err(error) if error.code() == Errno::ENOENT.code() => None,
+        let kernel = rustix::fs::RenameFlags::from_bits(flags.bits()).ok_or(Errno::EINVAL)?;
+        let exchanges = flags.contains(RenameFlags::RENAME_EXCHANGE);
+        let is_there = match exchanges {
+            true => self.named(&to, new_name).map(|there| (None, there)),
+            false => self.losing(&to, new_name).map(|(opening, there)| (Some(opening), there)),
+        };
+        // Before the move is written down, which a job waits for.
+        let (_opening, there) = match is_there {
+            Ok((opening, there)) => (opening, Some(there)),
+            Err(error) if error.code() == Errno::ENOENT.code() => (None, None),
             Err(error) => return Err(error),
         };
         let _moving = self.note_move(&moved)?;
-        let kernel = rustix::fs::RenameFlags::from_bits(flags.bits()).ok_or(Errno::EINVAL)?;
-        let exchanges = flags.contains(RenameFlags::RENAME_EXCHANGE);
         let (mut _moving_too, mut kept) = (None, None);
         if let Some(there) = &there {
             let is_kept = flags.contains(RenameFlags::RENAME_NOREPLACE);

@@ -3,13 +3,18 @@
 //! One of each inode, however often it is open, so that all who have it open see the same, and so
 //! that the kernel is given one backing file, which it insists on. What it is is found out when it
 //! is opened first: nobody makes a stub of a file that is open, or an ordinary file of a stub.
+//!
+//! # Concurrency
+//! Of one number nobody is opened first, closed last or loses a name while another one is at that
+//! ([`OpenFiles::opening`]). That comes before writing down that something is moved; nobody holds
+//! two at once.
 
 use fuser::BackingId;
 use onefold_engine::stub::StubFile;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 
 /// What is open of one inode.
 pub struct OpenInode {
@@ -43,15 +48,28 @@ pub struct Handle {
     pub file: Arc<OnceLock<File>>,
 }
 
-/// Files that can be opened first or closed last at once, if their numbers differ as much.
-const OPENING_LOCKS: usize = 32;
-
 /// All that is open.
 #[derive(Default)]
 pub struct OpenFiles {
     open: Mutex<Open>,
-    /// Held while a file is being opened first or closed last, by some bits of its number.
-    opening: [Mutex<()>; OPENING_LOCKS],
+    /// Files that somebody opens first or closes last, or takes a name from, just now; no more
+    /// than there are requests.
+    opening: Mutex<HashSet<u64>>,
+    /// One of them is not any more.
+    opened: Condvar,
+}
+
+/// The right to open one file first, to close it last, or to take its last name.
+pub struct Opening<'a> {
+    files: &'a OpenFiles,
+    number: u64,
+}
+
+impl Drop for Opening<'_> {
+    fn drop(&mut self) {
+        self.files.being_opened().remove(&self.number);
+        self.files.opened.notify_all();
+    }
 }
 
 #[derive(Default)]
@@ -97,10 +115,18 @@ impl OpenFiles {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Makes others wait who open this file first or close it last.
-    pub fn opening(&self, number: u64) -> MutexGuard<'_, ()> {
-        let lock = &self.opening[(number % OPENING_LOCKS as u64) as usize];
-        lock.lock().unwrap_or_else(PoisonError::into_inner)
+    fn being_opened(&self) -> MutexGuard<'_, HashSet<u64>> {
+        self.opening.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Makes others wait who open this file first, close it last or take a name from it, and nobody
+    /// who does that with another one.
+    pub fn opening(&self, number: u64) -> Opening<'_> {
+        let mut being_opened = self.being_opened();
+        while !being_opened.insert(number) {
+            being_opened = self.opened.wait(being_opened).unwrap_or_else(PoisonError::into_inner);
+        }
+        Opening { files: self, number }
     }
 
     /// What is open of an inode; nothing keeps it open but the handles that there are.

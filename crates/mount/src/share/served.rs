@@ -6,6 +6,7 @@ use super::nodes::Nodes;
 use super::open_files::OpenFiles;
 use crate::problems::Problems;
 use fuser::{Errno, FileAttr, INodeNo};
+use onefold_engine::primary::handover::Handover;
 use onefold_engine::primary::share::{OPEN, open_directory};
 use onefold_engine::primary::{Share, emptying, second_copies};
 use onefold_engine::tree::TreeReader;
@@ -27,6 +28,8 @@ pub struct Served {
     pub(super) nodes: Nodes,
     pub(super) open: OpenFiles,
     pub(super) problems: Problems,
+    /// Gives jobs the directory below.
+    pub(super) handover: Handover,
     /// Whether new files may be given to whoever asked for them.
     pub(super) may_give: bool,
 }
@@ -42,10 +45,13 @@ impl Served {
             let _ = problems.note(format!("/{}: {error}", path.display()));
         })?;
         second_copies::install(repository)?;
+        let randomness = &repository.environment().randomness;
+        let handover = Handover::begin(&**randomness, share.uncovered()?)?;
         // What a program asks for is masked by what it asked to be masked, and by nothing else.
         rustix::process::umask(rustix::fs::Mode::empty());
         let may_give = rustix::process::geteuid().is_root();
-        Ok(Self { share, tree, nodes, open: OpenFiles::default(), problems, may_give })
+        let open = OpenFiles::default();
+        Ok(Self { share, tree, nodes, open, problems, handover, may_give })
     }
 
     /// What a program hears of an error, which is told in full to whoever has mounted the share.

@@ -3,3 +3,4 @@
 
 mod catalogue;
 mod inodes;
+mod opening;

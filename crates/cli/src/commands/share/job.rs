@@ -134,9 +134,10 @@ pub fn tell(context: &Context, report: &OptimizeReport) -> Result<()> {
             .row(&format!("damaged     {}, kept as they are", counted(damaged, "file")))?;
     }
     if report.manifests_kept > 0 {
-        context
-            .output
-            .note("files were moved meanwhile: what earlier runs stored stays until a later one")?;
+        context.output.note(
+            "files were moved meanwhile, or could not be looked at: what earlier runs stored stays \
+             until a later one",
+        )?;
     }
     lost::warn_of_others(context, &report.elsewhere);
     Ok(())

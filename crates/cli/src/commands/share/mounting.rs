@@ -5,7 +5,7 @@ use crate::exit::Outcome;
 use clap::Args;
 use onefold_engine::primary::Share;
 use onefold_engine::tree::TreeReader;
-use onefold_mount::mounting::{clear_leftover, refuse_without_device, unmount_ours};
+use onefold_mount::mounting::{clear_leftover, is_share, refuse_without_device, unmount_ours};
 use onefold_mount::{End, MountOptions, Problems, ShareFilesystem};
 use onefold_types::{Error, Result};
 use serde_json::json;
@@ -39,7 +39,7 @@ pub fn mount(context: &Context, arguments: &ShareMountArguments) -> Result<Outco
     if clear_leftover(directory)? {
         context.output.note(&format!("unmounted what was left on '{shown}'"))?;
     }
-    let share = Share::open(directory)?;
+    let share = Share::open_as_seen(directory)?;
     let _held = share.lock_mount()?;
     if share.is_mounted() {
         return Err(Error::invalid(format!("'{shown}' is mounted already")));
@@ -56,6 +56,7 @@ pub fn mount(context: &Context, arguments: &ShareMountArguments) -> Result<Outco
     let point = share.shown.clone();
     let filesystem = ShareFilesystem::new(share, tree, problems)?;
     let options = MountOptions {
+        name: Some(filesystem.name()),
         allow_other: rustix::process::geteuid().is_root() && !arguments.only_me,
         threads: context.threads.max(THREADS_MIN),
         is_writable: true,
@@ -85,7 +86,7 @@ pub fn unmount(context: &Context, directory: &Path) -> Result<Outcome> {
         context.output.note(&format!("unmounted what was left on '{shown}'"))?;
         return Ok(Outcome::Complete);
     }
-    if !Share::look_at(directory)?.is_mounted() {
+    if !is_share(directory)? {
         return Err(Error::invalid(format!("'{shown}' is not mounted")));
     }
     unmount_ours(directory)?;
