@@ -4,13 +4,19 @@
 //! on later. When the disk is full, what the files that came back needed in the store is given up,
 //! a collection frees it, and it goes on; so the directory comes back with less free space than all
 //! of it takes, if the store is on the same disk.
+//!
+//! # When the manifests may be forgotten
+//! Once a pass has met no stub that it could not bring back, and nothing was moved meanwhile: what
+//! is moved from a directory ahead to one behind is missed, as by the job ([`super::optimize`]).
+//! What was deleted while it is open has no name in the share, and is looked for where it is kept.
+//! No job makes stubs between the pass and that: it is all done under one lock.
 
 use super::crawl::{self, Met};
 use super::emptying::{self, Privileges};
 use super::manifests::Manifests;
 use super::optimize::{self, OptimizeOptions};
 use super::second_copies;
-use super::share::Share;
+use super::share::{OPEN, Share, open_directory};
 use crate::ingest::stubs::by_handle;
 use crate::job::Job;
 use crate::repository::Repository;
@@ -24,9 +30,13 @@ use onefold_types::{Error, ErrorKind, Result};
 use rustix::fs::{Mode, OFlags};
 use std::ffi::OsStr;
 use std::fs::File;
+use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 use std::sync::Arc;
 
+/// Passes over a share in which something is moved all the time.
+const PASSES_MAX: usize = 8;
 /// What a collection needs on a full disk.
 const KEPT_FREE_BYTES: u64 = 16 << 20;
 
@@ -43,6 +53,8 @@ pub struct RehydrateReport {
     pub errors: u64,
     /// How often the store had to be collected to go on.
     pub collections: u64,
+    /// Manifests that stay because something was moved in each of the passes.
+    pub manifests_kept: u64,
 }
 
 /// Frees what nobody needs in the store.
@@ -60,30 +72,52 @@ pub fn rehydrate(
     share.refuse_other_store(repository)?;
     second_copies::install(repository)?;
     let mut report = RehydrateReport::default();
+    let mut passes = 0;
     loop {
-        let files = report.files;
         let lock = share.lock_job()?;
-        let passed = pass(repository, share, StubFile::open, &mut report, job);
-        drop(lock);
-        match passed {
-            Ok(()) => break,
+        let (files, moves) = (report.files, share.moves()?);
+        match pass(repository, share, StubFile::open, &mut report, job) {
+            Ok(()) if report.open + report.errors > 0 => return Ok(report),
+            Ok(()) => {
+                let is_whole = share.moves()? == moves;
+                passes += 1;
+                if !is_whole && passes < PASSES_MAX {
+                    continue;
+                }
+                forget(repository, share, &options.by, is_whole, &mut report)?;
+                return Ok(report);
+            }
             Err(error) if error.kind() == ErrorKind::NoSpace && report.files > files => {}
             Err(error) => return Err(error),
         }
+        drop(lock);
         report.collections += 1;
         let nothing = ColdFiles { modified_before_ns: i64::MIN, size_min_bytes: u64::MAX };
         let options = OptimizeOptions { cold: Some(nothing), ..options.clone() };
         optimize::optimize(repository, share, &options, job)?;
         collect()?;
     }
-    if report.open + report.errors == 0 {
-        let _lock = share.lock_job()?;
-        for manifest in Manifests::of(&SnapshotList::load(repository)?, share).own {
-            tombstones::forget(repository, manifest.id, &options.by, "its share has no stubs")?;
+}
+
+/// Forgets all manifests of a share that has no stubs, if that is known.
+fn forget(
+    repository: &Arc<Repository>,
+    share: &Share,
+    by: &str,
+    is_whole: bool,
+    report: &mut RehydrateReport,
+) -> Result<()> {
+    for manifest in Manifests::of(&SnapshotList::load(repository)?, share).own {
+        if is_whole {
+            tombstones::forget(repository, manifest.id, by, "its share has no stubs")?;
+        } else {
+            report.manifests_kept += 1;
         }
-        second_copies::forget(repository, share.id, &options.by)?;
     }
-    Ok(report)
+    match is_whole {
+        true => second_copies::forget(repository, share.id, by),
+        false => Ok(()),
+    }
 }
 
 /// How a file is opened as a stub: of its own, or of whichever it was copied from.
@@ -104,27 +138,27 @@ pub(super) fn pass(
         errors.set(errors.get() + 1);
         job.observer.problem(&path::display(path), error);
     };
-    crawl::files(
-        share.directory(),
-        &mut |met| {
-            job.interrupt.check()?;
-            job.progress.set_current(&path::display(met.path));
-            match bring_back(&tree, open, &met) {
-                Ok(Some(true)) => {
-                    report.files += 1;
-                    report.bytes += met.entry.size;
-                    job.progress.add(1, met.entry.size);
-                }
-                Ok(Some(false)) => report.open += 1,
-                Ok(None) => {}
-                Err(error) if error.kind() == ErrorKind::NoSpace => return Err(error),
-                Err(error) if error.kind() == ErrorKind::Exhausted => return Err(error),
-                Err(error) => told(met.path, &error),
+    let mut each = |met: Met<'_>| {
+        job.interrupt.check()?;
+        job.progress.set_current(&path::display(met.path));
+        match bring_back(&tree, open, &met) {
+            Ok(Some(true)) => {
+                report.files += 1;
+                report.bytes += met.entry.size;
+                job.progress.add(1, met.entry.size);
             }
-            Ok(())
-        },
-        &mut |path, error| told(path, error),
-    )?;
+            Ok(Some(false)) => report.open += 1,
+            Ok(None) => {}
+            Err(error) if error.kind() == ErrorKind::NoSpace => return Err(error),
+            Err(error) if error.kind() == ErrorKind::Exhausted => return Err(error),
+            Err(error) => told(met.path, &error),
+        }
+        Ok(())
+    };
+    let unnamed = open_directory(share.control()?, Path::new(OPEN))?;
+    for directory in [share.directory(), unnamed.as_fd()] {
+        crawl::files(directory, &mut each, &mut |path, error| told(path, error))?;
+    }
     report.errors = errors.get();
     Ok(())
 }

@@ -4,9 +4,10 @@
 //! that catches a canary is played again with actors that keep to the rules: then nothing may go
 //! wrong, or it is the code that breaks the rule.
 //!
-//! [`writers`] break the rules W1 to W8, [`collectors`] G1 to G8.
+//! [`writers`] break the rules W1 to W8, [`collectors`] G1 to G8, [`shares`] those of shares.
 
 mod collectors;
+mod shares;
 mod writers;
 
 use crate::gated::{Answer, Lie};

@@ -39,7 +39,7 @@ fn explore(scenario: &Scenario, few: usize) {
     in_parallel(few, |seed| {
         let segments = random_segments(seed as u64, scenario.actors.len());
         let loss = (seed % 3 == 2).then_some(Loss::Some(seed as u64));
-        let mode = Mode { splits_lists: seed % 2 == 1, loss, reads_on: false };
+        let mode = Mode { splits_lists: seed % 2 == 1, loss, ..Mode::default() };
         scenario.must_hold(&segments, mode);
     });
     assert!(scenario.world.counted("checkpoints") > 0, "none was ever written");

@@ -84,6 +84,8 @@ pub struct Gated {
     pub device: Option<Device>,
     /// What the actor has opened and goes on reading, if its store lets it.
     pub opened: Option<Mutex<BTreeMap<Key, Vec<u8>>>>,
+    /// Whether reads inside an object are steps.
+    pub gates_reads: bool,
 }
 
 impl Gated {
@@ -95,7 +97,7 @@ impl Gated {
         let fixed = name.starts_with("config") || name.starts_with("keys");
         // A container may be read on after it was deleted; that it exists is told by its tail.
         let passes = match operation {
-            Operation::GetRange => true,
+            Operation::GetRange => !self.gates_reads,
             // Where everything is durable at once there is nothing to it.
             Operation::Settle => self.device.is_none(),
             _ => false,

@@ -82,7 +82,7 @@ pub fn in_parallel(count: usize, work: impl Fn(usize) + Sync) {
 }
 
 /// Schedules of a test; `ONEFOLD_MODEL_RUNS` raises it.
-fn runs(few: usize) -> usize {
+pub fn runs(few: usize) -> usize {
     let wanted = std::env::var("ONEFOLD_MODEL_RUNS").ok().and_then(|text| text.parse().ok());
     wanted.unwrap_or(0).max(few)
 }

@@ -105,6 +105,8 @@ pub struct Mode {
     pub loss: Option<Loss>,
     /// Whether objects that were opened may be read on after they were deleted.
     pub reads_on: bool,
+    /// Whether reads inside an object wait for the actor's turn, too.
+    pub gates_reads: bool,
 }
 
 impl From<bool> for Mode {
@@ -238,8 +240,18 @@ impl World {
 
     /// Runs the actors by the schedule and looks what they have left.
     pub fn run(&self, actors: &[Actor], segments: &[Segment], mode: impl Into<Mode>) -> Run {
+        self.run_on(self.base.clone_state(), actors, segments, mode)
+    }
+
+    /// The same on a store in which more has happened.
+    pub fn run_on(
+        &self,
+        mut store: MemoryStore,
+        actors: &[Actor],
+        segments: &[Segment],
+        mode: impl Into<Mode>,
+    ) -> Run {
         let mode = mode.into();
-        let mut store = self.base.clone_state();
         let schedule = Schedule::new(actors.len(), segments);
         let device = mode.loss.map(|_| Device::default());
         let (problems, saved) = (Mutex::new(Vec::new()), Mutex::new(Vec::new()));
@@ -254,6 +266,7 @@ impl World {
                     lie: actor.lie.as_ref().map(|make| make()),
                     device: device.clone(),
                     opened: mode.reads_on.then(Mutex::default),
+                    gates_reads: mode.gates_reads,
                 };
                 let renewer = actor.renews.then_some(actors.len() + number);
                 let seed = if actor.seed == 0 { 1000 + number as u64 } else { actor.seed };
@@ -349,7 +362,8 @@ impl World {
         }
         let list = SnapshotList::load(&repository).unwrap();
         let contents = self.contents.lock().unwrap();
-        for snapshot in &list.snapshots {
+        // What a share's manifests hold is compared with its files.
+        for snapshot in list.snapshots.iter().filter(|one| !one.is_manifest()) {
             let expected = contents.get(&snapshot.record.description);
             match content_of(&repository, snapshot.id) {
                 Ok(content) if Some(&content) == expected => {}

@@ -193,6 +193,12 @@ pub fn rehydrate(context: &Context, arguments: &RehydrateArguments) -> Result<Ou
             counted(report.open, "file")
         ));
     }
+    if report.manifests_kept > 0 {
+        context.output.warning(
+            "something was moved all the time, so files may have been missed; their data stays in \
+             the store; run this again",
+        );
+    }
     context.output.message(
         "rehydrated",
         json!({
@@ -201,9 +207,10 @@ pub fn rehydrate(context: &Context, arguments: &RehydrateArguments) -> Result<Ou
             "files_open": report.open,
             "errors": report.errors,
             "collections": report.collections,
+            "manifests_kept": report.manifests_kept,
         }),
     )?;
-    Ok(Outcome::with_problems(problems + report.open))
+    Ok(Outcome::with_problems(problems + report.open + report.manifests_kept))
 }
 
 /// Brings the data back into copies of stubs, or into a copy of a share.
