@@ -334,7 +334,15 @@ fn a_share_that_is_lost_is_forgotten_when_somebody_says_so() {
     };
     let run = lost(&["--final"]).expect(1);
     assert!(run.stderr.contains("is not lost"), "{}", run.stderr);
+    // Nor is one that cannot be looked at.
+    let description = sandbox.path("share/.onefold-share/share.json");
+    let text = fs::read(&description).unwrap();
+    fs::write(&description, b"{").unwrap();
+    let run = lost(&["--final"]);
+    assert!(run.stderr.contains("cannot be told"), "{}", run.stderr);
+    fs::write(&description, text).unwrap();
     fs::remove_dir_all(sandbox.path("share")).unwrap();
+    fs::create_dir(sandbox.path("share")).unwrap();
     let manifests = listed(&sandbox);
     // Without more it only says what it would forget.
     let told = lost(&[]).expect(0).message("share_forgotten");

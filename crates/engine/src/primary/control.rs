@@ -110,10 +110,14 @@ pub(super) fn write(control: &OwnedFd, description: &ShareDescription) -> Result
 ///
 /// Errors: `NotFound` if the directory is none.
 pub(super) fn read(directory: &OwnedFd, shown: &Path) -> Result<(OwnedFd, ShareDescription)> {
-    let control = open_directory(directory, Path::new(CONTROL)).map_err(|_| {
-        let message =
-            format!("'{}' is no share; 'onefold share create' makes it one", shown.display());
-        Error::new(ErrorKind::NotFound, message)
+    let control = open_directory(directory, Path::new(CONTROL));
+    let control = control.map_err(|error| match error.kind() {
+        ErrorKind::NotFound => {
+            let message =
+                format!("'{}' is no share; 'onefold share create' makes it one", shown.display());
+            Error::new(ErrorKind::NotFound, message)
+        }
+        _ => error,
     })?;
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let file = rustix::fs::openat(&control, DESCRIPTION, flags, Mode::empty())

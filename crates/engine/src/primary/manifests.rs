@@ -12,6 +12,8 @@ use crate::repository::Repository;
 use crate::session::{Snapshot, SnapshotList, tombstones};
 use onefold_format::share::ShareAddress;
 use onefold_types::{Error, ErrorKind, Result, SessionId, ShareId};
+use std::io;
+use std::path::Path;
 
 /// Manifests of one share, the newest last.
 #[derive(Clone, Debug, Default)]
@@ -95,18 +97,31 @@ pub fn known(list: &SnapshotList) -> Vec<KnownShare> {
 
 /// Refuses to call a share lost that is where it was used, as far as this machine can see.
 ///
-/// Errors: `Invalid` if it is there.
+/// Errors: `Invalid` if it is there; others if that cannot be told.
 pub fn refuse_unless_lost(lost: &[KnownShare]) -> Result<()> {
+    let is_directory = |path: &Path| match path.metadata() {
+        Ok(found) => found.is_dir(),
+        Err(error) => {
+            !matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
+        }
+    };
     for known in lost {
         let directory = addresses::directory_of(&known.address);
         // The path of another machine is another directory here.
-        if addresses::here(&directory).machine != known.address.machine {
+        let machine = addresses::here(&directory).machine;
+        if machine != known.address.machine || !is_directory(&directory) {
             continue;
         }
         let is_there = match Share::look_at(&directory) {
             Ok(share) => share.id == known.share,
-            // Its mount was killed: nobody can tell.
-            Err(error) => error.kind() == ErrorKind::Unavailable,
+            Err(error) if error.kind() == ErrorKind::NotFound => false,
+            Err(error) => {
+                return Err(error.context(format!(
+                    "it cannot be told whether the share is still at '{}', so it is not called \
+                     lost",
+                    directory.display()
+                )));
+            }
         };
         if is_there {
             return Err(Error::invalid(format!(

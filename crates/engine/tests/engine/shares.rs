@@ -535,3 +535,38 @@ fn what_another_directory_has_made_is_not_forgotten_but_told() {
     assert!(report.elsewhere.iter().all(|other| other.is_newer), "{report:?}");
     assert_eq!(report.elsewhere.len(), 1);
 }
+
+#[test]
+fn a_share_that_was_moved_relies_on_a_manifest_of_its_own_although_nothing_has_changed() {
+    let Some(world) = World::new() else { return };
+    let root = tempfile::tempdir().unwrap();
+    let (original, moved) = (root.path().join("original"), root.path().join("moved"));
+    let describes = |directory: &Path| directory.join(".onefold-share/share.json");
+    let policy = SharePolicy { age_min_seconds: 0, size_min_bytes: 1, excludes: Vec::new() };
+    fs::create_dir(&original).unwrap();
+    Share::create(&world.repository(), &original, policy).unwrap();
+    let data = random_bytes(1, 100_000);
+    fs::write(original.join("file"), &data).unwrap();
+    std::thread::sleep(Duration::from_millis(100));
+    let run = |directory: &Path| {
+        let share = Share::open(directory).unwrap();
+        let job = Job::unattended().0;
+        optimize(&world.repository(), &share, &options(), &job).unwrap()
+    };
+    run(&original);
+    // As it is described after a move, without a trace in what the manifest says of directories.
+    let mut description = ShareDescription::decode(&fs::read(describes(&original)).unwrap());
+    let after = description.as_mut().unwrap();
+    after
+        .move_to(addresses::here(&root.path().canonicalize().unwrap().join("moved")), i64::MAX)
+        .unwrap();
+    // The second manifest has a stub where the first one had a file, the third is none.
+    let second = run(&original).backup.snapshot.unwrap();
+    assert_eq!(run(&original).backup.snapshot, None);
+    fs::rename(&original, &moved).unwrap();
+    fs::write(describes(&moved), after.encode().unwrap()).unwrap();
+    let report = run(&moved);
+    assert_eq!(report.backup.parent, Some(second));
+    assert!(report.backup.snapshot.is_some(), "{report:?}");
+    assert_eq!((report.manifests_forgotten, run(&moved).backup.snapshot), (1, None));
+}
