@@ -93,7 +93,8 @@ impl<'a> StubData<'a> {
         let present = TreeReader::open(self.repository)
             .and_then(|reader| tree_present(self.store, &reader, content));
         match present {
-            Err(error) if error.is_lost() => Ok(false),
+            // Also what the device does not give now: whoever reads it will see.
+            Err(error) if error.is_unreadable() => Ok(false),
             other => other,
         }
     }
@@ -174,6 +175,10 @@ impl Walk<'_> {
         };
         let is_cold = !self.is_left_out() && self.is_cold(entry);
         let Some(stub) = stub else { return Ok(!is_cold) };
+        if self.is_linked(entry) {
+            // Another name of it is being read: whoever has it open is this program.
+            return Ok(false);
+        }
         let is_manifest = self.context.selection.cold.is_some();
         let is_all = stub::is_all(&stub, entry.size);
         // What is none of its content is only read if it is asked for.

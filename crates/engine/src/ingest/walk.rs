@@ -386,7 +386,7 @@ impl<'a> Walk<'a> {
             return self.send(Item::Keep(entry, *place));
         }
         if entry.links > 1 {
-            if self.linked.contains(&(entry.device, entry.inode)) {
+            if self.is_linked(&entry) {
                 entry.xattrs = self.xattrs_by_path(directory, name)?;
                 return self.send(Item::Linked { path: tree_path.to_vec(), entry });
             }
@@ -395,6 +395,11 @@ impl<'a> Walk<'a> {
             }
         }
         self.read(directory, name, tree_path, entry, known.is_some())
+    }
+
+    /// Whether a file was met under another name, and is read under that.
+    pub(super) fn is_linked(&self, entry: &Entry) -> bool {
+        self.linked.contains(&(entry.device, entry.inode))
     }
 
     fn other(&self, directory: &Arc<OwnedFd>, name: &OsStr, entry: &mut Entry) -> Result<()> {

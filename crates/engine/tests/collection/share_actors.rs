@@ -142,7 +142,7 @@ pub fn recalls_granule(files: &Files, keeps_order: bool) -> Task {
         let (owner, mut known) = stub::open(repository, inode, &value)?;
         let granule = known.range_of(0);
         if keeps_order {
-            stub.recall(granule)?;
+            stub.recall(granule, &|| Ok(true))?;
             return pause(repository, "work/bit");
         }
         let mut bytes = vec![0; granule.end as usize];
