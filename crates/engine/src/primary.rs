@@ -11,6 +11,7 @@
 //! | --- | --- |
 //! | [`share`] | the directory, what is Onefold's in it, who is at work in it |
 //! | [`optimize`] | the job: a manifest of the cold files, and stubs where their data was |
+//! | [`turns`] | how a share is divided, so that only one partition's index is in memory |
 //! | [`emptying`] | one file becomes a stub, so that a crash at any step leaves it whole |
 //! | [`crawl`] | all files of a share below its mount, one after the other |
 //! | [`estimate`] | what making a directory a share would cost and give |
@@ -22,7 +23,7 @@
 //!
 //! # What keeps the data of a stub
 //! The manifests of its share: committed sessions whose trees hold the optimised files. Invariant:
-//! a manifest is forgotten only once a later one holds every stub there is (see [`optimize`]).
+//! a manifest is forgotten only once later ones hold every stub there is (see [`optimize`]).
 
 pub mod crawl;
 pub mod emptying;
@@ -34,5 +35,6 @@ pub mod repair;
 pub mod scrub;
 pub mod share;
 pub mod status;
+pub mod turns;
 
 pub use share::Share;

@@ -4,6 +4,7 @@ mod creating;
 mod estimate;
 mod job;
 mod mounting;
+mod partitions;
 mod run;
 mod status;
 mod window;

@@ -286,6 +286,9 @@ impl<'a> Walk<'a> {
         let entry = attributes::entry_of(name.as_bytes().to_vec(), &stat);
         let is_directory = entry.kind == EntryKind::Directory;
         let selection = self.context.selection;
+        if selection.is_of_other_parts(tree_path, &entry) {
+            return Ok(());
+        }
         let absolute = self.absolute.as_ref().map(|(length, above)| {
             let below = tree_path.get(*length..).unwrap_or_default();
             path::join(above, below.strip_prefix(b"/").unwrap_or(below))

@@ -7,6 +7,11 @@
 //! 3. Every file of the manifest that is no stub yet is emptied ([`emptying`]).
 //! 4. Earlier manifests are forgotten, if the new one holds every stub there is.
 //!
+//! Where the share is divided ([`turns`]), 2 and 3 are done for one partition after the other, each
+//! with a manifest of its own that is deduplicated among its own chunks only. What partitions have
+//! in common is then stored once for each of them, until a collection keeps one. A stub may pass
+//! from one partition to another: so 4 comes once all turns are over, for all of them at once.
+//!
 //! # When an earlier manifest may be forgotten
 //! A walk meets every file that keeps its name while it walks. One that is moved from a directory
 //! ahead to one behind is missed. So whoever moves a stub or a directory writes that down first
@@ -19,16 +24,23 @@
 
 use super::emptying::{self, Emptied, Left, LeftAlone, Prepared};
 use super::share::{OPEN, Share, open_directory};
-use crate::ingest::{self, BackupOptions, BackupReport, Selection, Source};
+use super::turns::{self, Partitions, Turn};
+use crate::index::partition::PartitionIndexReport;
+use crate::ingest::{self, BackupOptions, BackupReport, Selection, Source, publish};
 use crate::job::Job;
+use crate::look_up::LookupChoice;
 use crate::patterns::Patterns;
 use crate::repository::Repository;
-use crate::session::{SnapshotList, tombstones};
+use crate::session::{Snapshot, SnapshotList, tombstones};
 use crate::tree::{TreeReader, path};
 use onefold_format::node::{Entry, EntryKind, Reference};
+use onefold_format::record::Summary;
+use onefold_policy::accelerated_filter::FilterOrder;
 use onefold_policy::primary::cold_files::ColdFiles;
+use onefold_policy::primary::overlap::{Overlap, SAMPLE_BITS};
 use onefold_types::{Error, ErrorKind, Result, SessionId, limits};
-use std::collections::BTreeMap;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
@@ -46,6 +58,8 @@ pub struct OptimizeOptions {
     pub backup: BackupOptions,
     /// What is optimised, instead of what the share says.
     pub cold: Option<ColdFiles>,
+    /// How the files are divided: each partition is deduplicated for itself, in a turn of its own.
+    pub partitions: Partitions,
     /// Who forgets earlier manifests, for their tombstones.
     pub by: String,
 }
@@ -53,8 +67,10 @@ pub struct OptimizeOptions {
 /// What a run did.
 #[derive(Clone, Debug, Default)]
 pub struct OptimizeReport {
-    /// The backup of the cold files.
+    /// The backup of the cold files; of several turns the last one, with the sums of all.
     pub backup: BackupReport,
+    /// The turns, one for each partition; none if the share was not divided.
+    pub turns: Vec<TurnReport>,
     /// What became stubs.
     pub emptied: Emptied,
     /// Files that were left alone, by reason.
@@ -65,6 +81,19 @@ pub struct OptimizeReport {
     pub manifests_forgotten: u64,
     /// Manifests that stay until a later run because something was moved.
     pub manifests_kept: u64,
+}
+
+/// What a turn did.
+#[derive(Clone, Debug)]
+pub struct TurnReport {
+    /// The partition.
+    pub name: String,
+    /// Its manifest; `None` after a dry run that has nothing to compare with.
+    pub manifest: Option<SessionId>,
+    /// What was backed up.
+    pub summary: Summary,
+    /// What the index of the partition took.
+    pub index: PartitionIndexReport,
 }
 
 /// Optimises the cold files of a share.
@@ -82,33 +111,25 @@ pub fn optimize(
     let moves = share.moves()?;
     rustix::fs::syncfs(share.directory())
         .map_err(|errno| Error::io("writing out what is dirty", errno.into()))?;
-    let earlier: Vec<SessionId> =
-        SnapshotList::load(repository)?.manifests(share.id).map(|one| one.id).collect();
-    let backup = back_up(repository, share, options, job)?;
-    let mut report = OptimizeReport { backup, ..OptimizeReport::default() };
-    let manifest = report.backup.snapshot.or(report.backup.parent);
-    let (Some(manifest), false) = (manifest, options.backup.dry_run) else {
+    let earlier: Vec<Snapshot> =
+        SnapshotList::load(repository)?.manifests(share.id).cloned().collect();
+    let mut report = OptimizeReport::default();
+    let (turns, errors) = turns::plan(share, options.partitions, job)?;
+    report.errors += errors;
+    let (mut made, mut needs_earlier) = (BTreeSet::new(), errors > 0);
+    for turn in &turns {
+        job.interrupt.check()?;
+        let backup = back_up(repository, share, (options, turn), &earlier, job)?;
+        let manifest = backup.snapshot.or(backup.parent);
+        report.note(turn, backup);
+        let (Some(manifest), false) = (manifest, options.backup.dry_run) else { continue };
+        needs_earlier |= empty_files(repository, share, manifest, (options, job), &mut report)?;
+        made.insert(manifest);
+    }
+    if options.backup.dry_run || made.is_empty() {
         return Ok(report);
-    };
-    let list = SnapshotList::load(repository)?;
-    let gone = || Error::new(ErrorKind::NotFound, "the manifest was forgotten meanwhile");
-    let root = list.get(manifest).ok_or_else(gone)?.record.root;
-    let tree = Arc::new(TreeReader::open(repository)?);
-    let mut run = Run {
-        repository,
-        share,
-        tree,
-        job,
-        report: &mut report,
-        threads: options.backup.threads,
-        waiting: Vec::new(),
-        needs_earlier: false,
-    };
-    run.directory(root)?;
-    run.empty()?;
-    let needs_earlier = run.needs_earlier;
-    share.note_emptying(std::iter::empty())?;
-    let others = earlier.into_iter().filter(|id| *id != manifest);
+    }
+    let others = earlier.iter().map(|one| one.id).filter(|id| !made.contains(id));
     let is_whole = report.backup.summary.errors == 0 && !needs_earlier && share.moves()? == moves;
     for id in others {
         if is_whole {
@@ -121,10 +142,77 @@ pub fn optimize(
     Ok(report)
 }
 
+impl OptimizeReport {
+    /// Pairs of partitions and how many chunks they have in common, about, most first (S4.18).
+    #[must_use]
+    pub fn in_common(&self) -> Vec<([&str; 2], u64)> {
+        let samples = (0..).zip(&self.turns).map(|(number, turn)| (number, &turn.index.sample));
+        let samples = samples.map(|(number, sample)| (number, sample.clone())).collect();
+        let overlap = Overlap::of(SAMPLE_BITS, samples);
+        let mut pairs = Vec::new();
+        for (number, one) in (0..).zip(&self.turns) {
+            for (other_number, other) in (0..).zip(&self.turns).skip(number as usize + 1) {
+                let chunks = overlap.common_chunks(number, other_number);
+                pairs.push(([one.name.as_str(), other.name.as_str()], chunks));
+            }
+        }
+        pairs.retain(|(_, chunks)| *chunks > 0);
+        pairs.sort_by_key(|(names, chunks)| (Reverse(*chunks), *names));
+        pairs
+    }
+
+    /// Adds what a turn has backed up.
+    fn note(&mut self, turn: &Turn, backup: BackupReport) {
+        if let Some(name) = &turn.name {
+            let manifest = backup.snapshot.or(backup.parent);
+            let (name, summary) = (name.clone(), backup.summary);
+            let index = backup.part_index.clone().unwrap_or_default();
+            self.turns.push(TurnReport { name, manifest, summary, index });
+        }
+        let before = std::mem::replace(&mut self.backup, backup);
+        let sum = &mut self.backup;
+        publish::add(&mut sum.summary, &before.summary);
+        sum.left_out.add(&before.left_out);
+        sum.fenced += before.fenced;
+        sum.strays = sum.strays.max(before.strays);
+        sum.elapsed += before.elapsed;
+    }
+}
+
+/// Empties the files of a manifest; whether a stub may need what only earlier ones hold.
+fn empty_files(
+    repository: &Arc<Repository>,
+    share: &Share,
+    manifest: SessionId,
+    (options, job): (&OptimizeOptions, &Job),
+    report: &mut OptimizeReport,
+) -> Result<bool> {
+    let list = SnapshotList::load(repository)?;
+    let gone = || Error::new(ErrorKind::NotFound, "the manifest was forgotten meanwhile");
+    let root = list.get(manifest).ok_or_else(gone)?.record.root;
+    let tree = Arc::new(TreeReader::open(repository)?);
+    let mut run = Run {
+        repository,
+        share,
+        tree,
+        job,
+        report,
+        threads: options.backup.threads,
+        waiting: Vec::new(),
+        needs_earlier: false,
+    };
+    run.directory(root)?;
+    run.empty()?;
+    let needs_earlier = run.needs_earlier;
+    share.note_emptying(std::iter::empty())?;
+    Ok(needs_earlier)
+}
+
 fn back_up(
     repository: &Arc<Repository>,
     share: &Share,
-    options: &OptimizeOptions,
+    (options, turn): (&OptimizeOptions, &Turn),
+    earlier: &[Snapshot],
     job: &Job,
 ) -> Result<BackupReport> {
     let now_ns = repository.environment().clock.now_ns();
@@ -138,6 +226,7 @@ fn back_up(
         one_file_system: true,
         cold: Some(options.cold.unwrap_or(of_share)),
         only: Some((share.control_identity()?, OPEN)),
+        part: turn.part(earlier),
         ..Selection::default()
     };
     let source = Source::Root {
@@ -145,11 +234,21 @@ fn back_up(
         name: share.shown.display().to_string(),
         selection: Box::new(selection),
     };
+    let (parent, is_of_same) = turn.parent(earlier);
+    let backup = options.backup.clone();
     let options = BackupOptions {
         share: Some(share.id),
-        skip_if_unchanged: true,
+        parent,
+        // A manifest that bears another name does not stand for this one.
+        skip_if_unchanged: is_of_same,
+        tags: backup.tags.iter().cloned().chain(turn.tag()).collect(),
+        // An index in memory is asked at once.
+        lookup: match turn.name {
+            Some(_) => LookupChoice::Eager(FilterOrder::default()),
+            None => backup.lookup,
+        },
         streams: 1,
-        ..options.backup.clone()
+        ..backup
     };
     ingest::backup(repository, source, &options, job)
 }
