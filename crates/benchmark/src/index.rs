@@ -274,6 +274,7 @@ fn back_up(work: &Path) -> Result<()> {
         store: None,
         cold: None,
         only: None,
+        part: None,
     });
     let source = Source::Paths { paths: vec![file], selection };
     let options = BackupOptions { parent: ParentChoice::Newest, ..backup_options() };

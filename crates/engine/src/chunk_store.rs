@@ -236,7 +236,12 @@ impl ChunkStore {
     /// Whether the store holds the chunk in a container that may be relied upon.
     pub fn is_present(&self, fingerprint: &Fingerprint) -> Result<bool> {
         let mut shared = self.lock();
-        Ok(shared.pending.contains(fingerprint) || shared.is_duplicate(fingerprint)?)
+        if shared.pending.contains(fingerprint) || shared.is_duplicate(fingerprint)? {
+            return Ok(true);
+        }
+        // What is needed already counts wherever it is.
+        let index = Arc::clone(&shared.port.index);
+        Ok(index.take_in(&self.repository, fingerprint)? && shared.is_duplicate(fingerprint)?)
     }
 
     /// Leaves containers that were condemned meanwhile (W8): finds what was found in them again
@@ -467,7 +472,7 @@ impl ChunkStore {
         }
         append::append(&self.repository, self.index_kind, &durable)?;
         let mut shared = self.lock();
-        shared.port.index.refresh(&self.repository)?;
+        shared.port.index.note_added(&self.repository, &durable)?;
         for container in durable {
             for fingerprint in &container.fingerprints {
                 shared.pending.remove(fingerprint);

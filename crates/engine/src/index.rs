@@ -8,6 +8,7 @@
 //! | [`run_list`] | the names of the runs in a store |
 //! | [`run_writer`] | writing a run, page by page |
 //! | [`read_back`] | a run that was written, compared with what went in |
+//! | [`partition`] | the part of an index that concerns some chunks, in memory |
 //! | [`piece`] | what stands in memory for some pages of a run |
 //! | [`fingerprint_index`] | all runs of a store, and the memory they share |
 //! | [`current`] | an index that catches up with collections when something is missed |
@@ -25,6 +26,7 @@ pub mod current;
 pub mod fingerprint_index;
 pub mod locate;
 pub mod merge;
+pub mod partition;
 pub mod piece;
 pub mod read_back;
 pub mod rebuild;
@@ -35,6 +37,7 @@ pub mod scan;
 
 pub use chunk_index::{ChunkIndex, PrefixScan};
 pub use fingerprint_index::FingerprintIndex;
+pub use partition::PartitionIndex;
 
 /// What of the index answers questions.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

@@ -11,6 +11,7 @@
 //! | [`rewriting`] | what rewriting may do, and what it knows |
 //! | [`source_tree`] | where each source path stands in the snapshot |
 //! | [`walk`] | directories in the order of names; unchanged files are recognised here |
+//! | [`selecting`] | one partition of a source, and the index of its chunks alone |
 //! | [`stubs`] | files whose data is in the store already |
 //! | [`left_out`] | what the selection left out, counted |
 //! | [`read`] | files to chunks with fingerprints, on several threads |
@@ -25,8 +26,10 @@
 //! Data flows one way. A stage that cannot go on closes its channels, and the others stop.
 
 use self::left_out::LeftOut;
+use self::selecting::Part;
 use self::stubs::DamagedStubs;
 use crate::chunk_store::{LookupReport, RewriteReport};
+use crate::index::partition::PartitionIndexReport;
 use crate::job::Job;
 use crate::look_up::LookupChoice;
 use crate::patterns::Patterns;
@@ -51,6 +54,7 @@ pub mod publish;
 pub mod read;
 pub mod renewal;
 pub mod rewriting;
+pub mod selecting;
 pub mod source_tree;
 pub mod storing;
 pub mod stream;
@@ -107,6 +111,8 @@ pub struct Selection {
     pub cold: Option<ColdFiles>,
     /// Device and inode of a directory of which nothing is taken but one name.
     pub only: Option<((u64, u64), &'static str)>,
+    /// Only this part of the files; chunks are looked for among its own.
+    pub part: Option<Part>,
 }
 
 /// Which snapshot to compare with.
@@ -214,6 +220,8 @@ pub struct BackupReport {
     pub lookup: LookupReport,
     /// What was stored again.
     pub rewrite: RewriteReport,
+    /// What the index of a part took, if one was backed up.
+    pub part_index: Option<PartitionIndexReport>,
     /// What the device was taken to cost, where the strategy asked.
     pub device_costs: Option<DeviceCosts>,
     /// Streams that ran at once: as many as were asked for, as the memory limit allows, and as

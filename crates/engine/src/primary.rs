@@ -16,6 +16,7 @@
 //! | [`addresses`] | where a share is used, so that a copy takes nothing from it |
 //! | [`manifests`] | those of the store's shares: whose they are, and those of lost ones |
 //! | [`optimize`] | the job: a manifest of the cold files, and stubs where their data was |
+//! | [`turns`] | how a share is divided, so that only one partition's index is in memory |
 //! | [`emptying`] | one file becomes a stub, so that a crash at any step leaves it whole |
 //! | [`linked_files`] | files with several names, until all of them are met |
 //! | [`crawl`] | all files of a share below its mount, one after the other |
@@ -30,7 +31,7 @@
 //!
 //! # What keeps the data of a stub
 //! The manifests of its share: committed sessions whose trees hold the optimised files. Invariant:
-//! a manifest is forgotten only once a later one holds every stub there is (see [`optimize`]), and
+//! a manifest is forgotten only once later ones hold every stub there is (see [`optimize`]), and
 //! only by the directory that has made it (see [`addresses`]).
 
 pub mod addresses;
@@ -51,5 +52,6 @@ pub mod scrub;
 pub mod second_copies;
 pub mod share;
 pub mod status;
+pub mod turns;
 
 pub use share::Share;

@@ -5,6 +5,7 @@ mod estimate;
 mod job;
 mod lost;
 mod mounting;
+mod partitions;
 mod run;
 mod status;
 mod window;

@@ -116,3 +116,44 @@ fn a_scrub_names_what_is_damaged_and_clears_it_when_it_is_whole_again() {
     assert_eq!(run.message("optimized")["files_damaged"], 0, "what is back can be read");
     assert_eq!(status(&sandbox)["problems"], serde_json::json!([]));
 }
+
+#[test]
+fn parts_of_a_share_are_deduplicated_one_after_the_other() {
+    let sandbox = with_share();
+    let large = random_bytes(1, (3 << 20) + 5);
+    fs::write(sandbox.path("share/large.jpg"), &large).unwrap();
+    std::thread::sleep(std::time::Duration::from_millis(100));
+    let optimize = |more: &[&str]| {
+        let share = sandbox.arg("share");
+        sandbox.run(&[&["--json", "share", "optimize", &share], more].concat())
+    };
+    let told = optimize(&["--partitions", "type"]).expect(0).message("optimized");
+    assert_eq!(told["files_optimized"], 5, "{told}");
+    let parts = told["partitions"].as_array().unwrap();
+    let names: Vec<&str> = parts.iter().map(|part| part["partition"].as_str().unwrap()).collect();
+    assert!(names.contains(&"type:media") && names.contains(&"type:no ending"), "{told}");
+    let media = parts.iter().find(|part| part["partition"] == "type:media").unwrap();
+    assert!(media["chunks_new"].as_u64().unwrap() > 100, "{told}");
+    let common = told["in_common"][0]["chunks"].as_u64().unwrap();
+    assert!(common > 100, "{told}");
+    // The copy is freed, and nothing of it is lost when the share is divided otherwise.
+    sandbox.run(&["gc", "--space-goal", "all"]).expect(0);
+    let told = optimize(&["--partitions", "path", "--partition-max-share", "40%"]);
+    let told = told.expect(0).message("optimized");
+    assert_eq!((&told["bytes_read"], &told["manifests_kept"]), (&0.into(), &0.into()), "{told}");
+    let ran = share_run(&sandbox, &["--partitions", "type", "--scrub-share", "100%"]).expect(0);
+    assert_eq!(ran.message("optimized")["manifests_kept"], 0);
+    let scrubbed = ran.message("scrubbed");
+    // One of them has two names.
+    assert_eq!((&scrubbed["files"], &scrubbed["files_damaged"]), (&6.into(), &0.into()));
+    let told = optimize(&[]).expect(0).message("optimized");
+    assert_eq!(told["partitions"].as_array().unwrap().len(), 0);
+    assert_eq!(told["manifests_forgotten"], parts.len() as u64);
+    sandbox.run(&["share", "rehydrate", &sandbox.arg("share")]).expect(0);
+    assert!(fs::read(sandbox.path("share/large.jpg")).unwrap() == large);
+    assert!(fs::read(sandbox.path("share/large")).unwrap() == large);
+    for odd in [["--partitions", "size"], ["--partition-max-share", "0%"]] {
+        optimize(&odd).expect(1);
+    }
+    optimize(&["--partitions", "path", "--partition-max-share", "0.5%"]).expect(1);
+}

@@ -1,6 +1,7 @@
 //! The index as the rest of the engine sees it: a port, whatever stands behind it.
 //!
-//! The runs of the store ([`FingerprintIndex`]) are its first implementation. All of it is a hint:
+//! The runs of the store ([`FingerprintIndex`]) are its first implementation; the chunks of one
+//! partition ([`super::PartitionIndex`]) are another. All of it is a hint:
 //! a container that is named may lack the chunk, and one that holds it may be missing until the
 //! index has caught up.
 //!
@@ -9,6 +10,7 @@
 use super::FingerprintIndex;
 use super::locate::Instances;
 use super::scan::EntryScan;
+use crate::container::log::DurableContainer;
 use crate::repository::Repository;
 use onefold_types::{ContainerId, Fingerprint, Result, bug};
 
@@ -90,6 +92,16 @@ pub trait ChunkIndex: Send + Sync {
 
     /// Takes notice of what was added and merged since; says whether anything was.
     fn refresh(&self, repository: &Repository) -> Result<bool>;
+
+    /// Takes notice of containers that its own session has added to the store's index.
+    fn note_added(&self, repository: &Repository, _added: &[DurableContainer]) -> Result<()> {
+        self.refresh(repository).map(drop)
+    }
+
+    /// Has an index of only some chunks know one more, if the store has it; whether it does.
+    fn take_in(&self, _repository: &Repository, _fingerprint: &Fingerprint) -> Result<bool> {
+        Ok(false)
+    }
 
     /// Catches up with what other processes did since the generation in which something was missed;
     /// `false`: what is missed now is nowhere.

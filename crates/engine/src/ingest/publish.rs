@@ -7,14 +7,16 @@
 
 use super::left_out::LeftOut;
 use super::rewriting::{self, ScatteredFiles};
+use super::selecting::{self, Part};
 use super::source_tree::{self, ArrangedSource, SourceTree};
-use super::storing::{Announced, StoringSession};
+use super::storing::{Announced, Ready, StoringSession};
 use super::stream::{self, PathsContext, StreamContext, StreamOutcome};
 use super::stubs::StubData;
 use super::top::{nest, place};
 use super::{BackupOptions, BackupReport, ParentChoice, Selection, Source};
 use crate::chunk_store::presence::tree_present;
 use crate::chunk_store::{ChunkStore, ChunkStoreOptions, StreamWriter};
+use crate::index::{ChunkIndex, PartitionIndex};
 use crate::job::Job;
 use crate::look_up::Chosen;
 use crate::placement::{EarlierPlacement, PlacementRecorder, RecordedPlacement};
@@ -105,6 +107,8 @@ struct Prepared {
     /// The parent's placement, if it has been opened.
     earlier: Option<EarlierPlacement>,
     chosen: Chosen,
+    /// Where a part's chunks are looked up.
+    part_index: Option<Arc<PartitionIndex>>,
 }
 
 /// A finished tree.
@@ -126,7 +130,7 @@ impl Backup<'_> {
         selection: &Selection,
     ) -> Result<BackupReport> {
         loop {
-            let mut ready = self.begin(names, true)?;
+            let mut ready = self.begin(names, true, selection.part.as_ref())?;
             selection.excludes.count_anew();
             let parent_root = ready.parent.as_ref().map(|parent| parent.record.root);
             let records = source_tree::are_in_tree_order(&sources);
@@ -186,7 +190,7 @@ impl Backup<'_> {
             return Err(Error::invalid("the stream needs a file name"));
         }
         let names = vec![format!("/{}", path::display(&components.join(&b'/')))];
-        let mut ready = self.begin(&names, false)?;
+        let mut ready = self.begin(&names, false, None)?;
         let recorder = self.recorder(&mut ready, true);
         let built = self.with_streams(&ready, recorder, |context, writers| {
             let mut outcome = read(context, &mut writers[0])?;
@@ -207,7 +211,7 @@ impl Backup<'_> {
                 return Ok(report);
             }
             // Fenced. The stream is gone; what it stored may have been condemned.
-            ready = self.begin(&names, false)?;
+            ready = self.begin(&names, false, None)?;
             let reader = TreeReader::open(self.repository)?;
             tree.placement = RecordedPlacement::default();
             if !tree_present(&ready.session.store, &reader, tree.root)? {
@@ -226,7 +230,7 @@ impl Backup<'_> {
     }
 
     /// W1 to W4, and the chunk store of the session.
-    fn begin(&self, names: &[String], wants_parent: bool) -> Result<Prepared> {
+    fn begin(&self, names: &[String], wants_parent: bool, part: Option<&Part>) -> Result<Prepared> {
         if self.fenced >= SESSIONS_MAX {
             let message = "collectors fenced this backup too often; try again later";
             return Err(Error::new(ErrorKind::Fenced, message));
@@ -246,7 +250,8 @@ impl Backup<'_> {
         }
         let mode = self.options.lookup.index_mode();
         let manifests = self.manifests(&session, &list)?;
-        let ready = session.ready(mode, self.options.index_kind, self.job)?;
+        let mut ready = session.ready(mode, self.options.index_kind, self.job)?;
+        let part_index = self.open_part(&mut ready, part, &list)?;
         let is_doubtful = |parent: &Snapshot| ready.doubts.concern(&parent.record);
         let distrust_parent = ready.has_losses || parent.as_ref().is_some_and(is_doubtful);
         let choice = self.options.lookup;
@@ -287,6 +292,7 @@ impl Backup<'_> {
             scattered,
             earlier,
             chosen,
+            part_index,
         })
     }
 
@@ -301,6 +307,21 @@ impl Backup<'_> {
             }
         }
         Ok(roots)
+    }
+
+    /// Has a part's chunks looked up among its own.
+    fn open_part(
+        &self,
+        ready: &mut Ready,
+        part: Option<&Part>,
+        list: &SnapshotList,
+    ) -> Result<Option<Arc<PartitionIndex>>> {
+        let Some(part) = part else { return Ok(None) };
+        let whole = Arc::clone(&ready.asked);
+        let index = selecting::open_index(self.repository, whole, part, list, self.job)?;
+        let index = Arc::new(index);
+        ready.asked = Arc::clone(&index) as Arc<dyn ChunkIndex>;
+        Ok(Some(index))
     }
 
     fn choose_parent(&self, list: &SnapshotList, names: &[String]) -> Result<Option<Snapshot>> {
@@ -367,6 +388,7 @@ impl Backup<'_> {
         names: &[String],
     ) -> Result<Option<BackupReport>> {
         let Prepared { session, parent, heads, new_names, strays, doubts, chosen, .. } = ready;
+        let part_index = ready.part_index.map(|index| index.report());
         let store = &session.store;
         let lookup = store.lookup_report();
         let parent_id = parent.as_ref().map(|parent| parent.id);
@@ -378,6 +400,7 @@ impl Backup<'_> {
             left_out: tree.left_out.clone(),
             lookup,
             rewrite: store.rewrite_report(),
+            part_index,
             device_costs: chosen.costs,
             ..BackupReport::default()
         };
@@ -479,7 +502,8 @@ fn run_streams(
     Ok(all)
 }
 
-fn add(sum: &mut Summary, other: &Summary) {
+/// Adds what another stream or backup did.
+pub fn add(sum: &mut Summary, other: &Summary) {
     sum.files += other.files;
     sum.directories += other.directories;
     sum.others += other.others;
@@ -488,6 +512,14 @@ fn add(sum: &mut Summary, other: &Summary) {
     sum.files_changed += other.files_changed;
     sum.files_unchanged += other.files_unchanged;
     sum.bytes_read += other.bytes_read;
+    sum.chunks += other.chunks;
+    sum.chunks_new += other.chunks_new;
+    sum.bytes_new += other.bytes_new;
+    sum.chunks_rewritten += other.chunks_rewritten;
+    sum.bytes_rewritten += other.bytes_rewritten;
+    sum.containers += other.containers;
+    sum.container_reads += other.container_reads;
+    sum.bytes_stored += other.bytes_stored;
     sum.errors += other.errors;
 }
 

@@ -142,6 +142,19 @@ pub fn absolute_form(source: &ArrangedSource) -> Option<(usize, Vec<u8>)> {
     (absolute != source.tree_path).then_some((source.tree_path.len(), absolute))
 }
 
+/// Whether an error is about one entry, so that the walk can go on without it.
+pub fn is_about_source(error: &Error) -> bool {
+    matches!(
+        error.kind(),
+        ErrorKind::NotFound
+            | ErrorKind::Io
+            | ErrorKind::NotPermitted
+            | ErrorKind::Unavailable
+            | ErrorKind::Source
+            | ErrorKind::LimitExceeded
+    )
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -11,7 +11,7 @@
 use super::renewal;
 use crate::chunk_store::{ChunkStore, ChunkStoreOptions, StreamWriter};
 use crate::container::list;
-use crate::index::{FingerprintIndex, IndexMode, merge, rebuild};
+use crate::index::{ChunkIndex, FingerprintIndex, IndexMode, merge, rebuild};
 use crate::job::Job;
 use crate::placement::{PlacementRecorder, RecordedPlacement};
 use crate::repository::Repository;
@@ -80,15 +80,18 @@ impl Announced {
         // After the index was opened, which raises a doubt if it had to be made anew.
         let doubts = Doubts::load(repository)?;
         let has_losses = self.avoid.len() > condemned;
-        Ok(Ready { announced: self, index, present, doubts, has_losses })
+        let asked = Arc::clone(&index) as Arc<dyn ChunkIndex>;
+        Ok(Ready { announced: self, index, asked, present, doubts, has_losses })
     }
 }
 
 /// A session that is ready, and what it may rely on.
 pub struct Ready {
     announced: Announced,
-    /// The index.
+    /// The index of the store.
     pub index: Arc<FingerprintIndex>,
+    /// Where chunks are looked up: that index, or what of it the session wants to know.
+    pub asked: Arc<dyn ChunkIndex>,
     /// All containers in the store.
     pub present: Vec<ContainerId>,
     /// Known before the first chunk was looked up.
@@ -110,7 +113,7 @@ impl Ready {
         options: ChunkStoreOptions,
     ) -> Result<StoringSession> {
         let Announced { repository, session, avoid } = self.announced;
-        let store = ChunkStore::open(&repository, self.index, avoid, options)?;
+        let store = ChunkStore::open(&repository, self.asked, avoid, options)?;
         Ok(StoringSession { repository, session: session.map(Mutex::new), parent, store })
     }
 }

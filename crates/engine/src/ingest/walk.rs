@@ -13,7 +13,7 @@ use super::Selection;
 use super::attributes::{self, AttributeSource};
 use super::left_out::{CACHE_TAG, LeftOut, is_cache};
 use super::read::{BATCHED_FILE_BYTES, FileTask, MESSAGE_BYTES, Message, ReadJob, Work};
-use super::source_tree::{ArrangedSource, absolute_form};
+use super::source_tree::{ArrangedSource, absolute_form, is_about_source};
 use super::stubs::{StubData, by_handle, refuse_covered};
 use crate::environment::open_files_max;
 use crate::job::Job;
@@ -287,6 +287,9 @@ impl<'a> Walk<'a> {
         let identity = (stat.st_dev, stat.st_ino);
         let selection = self.context.selection;
         let is_directory = entry.kind == EntryKind::Directory;
+        if selection.is_of_other_parts(tree_path, &entry) {
+            return Ok(());
+        }
         let absolute = self.absolute.as_ref().map(|(length, above)| {
             let below = tree_path.get(*length..).unwrap_or_default();
             path::join(above, below.strip_prefix(b"/").unwrap_or(below))
@@ -551,19 +554,6 @@ fn open_directory(above: impl AsFd, name: &OsStr, no_follow: bool) -> Result<Own
 
 fn listing(errno: rustix::io::Errno) -> Error {
     Error::io("listing the directory", errno.into())
-}
-
-/// Whether an error is about one entry, so that the walk can go on without it.
-fn is_about_source(error: &Error) -> bool {
-    matches!(
-        error.kind(),
-        ErrorKind::NotFound
-            | ErrorKind::Io
-            | ErrorKind::NotPermitted
-            | ErrorKind::Unavailable
-            | ErrorKind::Source
-            | ErrorKind::LimitExceeded
-    )
 }
 
 /// The error of a stage whose neighbour is gone.

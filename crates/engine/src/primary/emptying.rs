@@ -212,6 +212,9 @@ fn read_full(file: &File, offset: u64, buffer: &mut [u8]) -> Result<usize> {
     Ok(done)
 }
 
+/// What is done with a file that is leased, or why it is left alone.
+type Step<'a> = dyn Fn(&Prepared, &Lease<'_>) -> Result<Result<(), Left>> + 'a;
+
 /// Empties files (steps 3 to 5). `told` hears of those that had to be left alone, and of those of
 /// which something failed: they are what they were, or their bytes are those in the store.
 pub fn empty(
@@ -233,7 +236,7 @@ pub fn empty(
             Err(error) => told(prepared, Err(error)),
         }
     }
-    let mut go_on = |step: &dyn Fn(&Prepared, &Lease<'_>) -> Result<Result<(), Left>>| {
+    let mut go_on = |step: &Step<'_>| {
         leased.retain(|(prepared, lease)| match step(prepared, lease) {
             Ok(Ok(())) => true,
             Ok(Err(why)) => {

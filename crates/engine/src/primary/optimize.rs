@@ -10,6 +10,11 @@
 //!    directory has made, a copy of the share, stays ([`super::addresses`]).
 //! 5. Second copies of the chunks that very many files have are kept ([`super::second_copies`]).
 //!
+//! Where the share is divided ([`turns`]), 2 and 3 are done for one partition after the other, each
+//! with a manifest of its own that is deduplicated among its own chunks only. What partitions have
+//! in common is then stored once for each of them, until a collection keeps one. A stub may pass
+//! from one partition to another: so 4 comes once all turns are over, for all of them at once.
+//!
 //! # When an earlier manifest may be forgotten
 //! A walk meets every file that keeps its name while it walks. One that is moved from a directory
 //! ahead to one behind is missed. So whoever moves a stub or a directory writes that down first
@@ -27,17 +32,24 @@ use super::linked_files::LinkedFiles;
 use super::manifests::{Elsewhere, Manifests};
 use super::second_copies;
 use super::share::{OPEN, Share, open_directory};
+use super::turns::{self, Partitions, Turn};
+use crate::index::partition::PartitionIndexReport;
 use crate::ingest::stubs::{DamagedStubs, by_handle};
-use crate::ingest::{self, BackupOptions, BackupReport, ParentChoice, Selection, Source};
+use crate::ingest::{self, BackupOptions, BackupReport, Selection, Source, publish};
 use crate::job::Job;
+use crate::look_up::LookupChoice;
 use crate::patterns::Patterns;
 use crate::repository::Repository;
 use crate::session::{Snapshot, SnapshotList, tombstones};
 use crate::stub;
 use crate::tree::{TreeReader, path};
 use onefold_format::node::{Entry, EntryKind, Reference};
+use onefold_format::record::Summary;
+use onefold_policy::accelerated_filter::FilterOrder;
 use onefold_policy::primary::cold_files::ColdFiles;
-use onefold_types::{Error, ErrorKind, Result, limits};
+use onefold_policy::primary::overlap::{Overlap, SAMPLE_BITS};
+use onefold_types::{Error, ErrorKind, Result, SessionId, limits};
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::os::fd::OwnedFd;
@@ -56,6 +68,8 @@ pub struct OptimizeOptions {
     pub backup: BackupOptions,
     /// What is optimised, instead of what the share says.
     pub cold: Option<ColdFiles>,
+    /// How the files are divided: each partition is deduplicated for itself, in a turn of its own.
+    pub partitions: Partitions,
     /// Who forgets earlier manifests, for their tombstones.
     pub by: String,
 }
@@ -63,8 +77,10 @@ pub struct OptimizeOptions {
 /// What a run did.
 #[derive(Clone, Debug, Default)]
 pub struct OptimizeReport {
-    /// The backup of the cold files.
+    /// The backup of the cold files; of several turns the last one, with the sums of all.
     pub backup: BackupReport,
+    /// The turns, one for each partition; none if the share was not divided.
+    pub turns: Vec<TurnReport>,
     /// What became stubs.
     pub emptied: Emptied,
     /// Files that were left alone, by reason.
@@ -81,6 +97,19 @@ pub struct OptimizeReport {
     pub manifests_kept: u64,
     /// Manifests of the share that stay because another directory has made them.
     pub elsewhere: Vec<Elsewhere>,
+}
+
+/// What a turn did.
+#[derive(Clone, Debug)]
+pub struct TurnReport {
+    /// The partition.
+    pub name: String,
+    /// Its manifest; `None` after a dry run that has nothing to compare with.
+    pub manifest: Option<SessionId>,
+    /// What was backed up.
+    pub summary: Summary,
+    /// What the index of the partition took.
+    pub index: PartitionIndexReport,
 }
 
 /// Optimises the cold files of a share.
@@ -103,36 +132,31 @@ pub fn optimize(
         .map_err(|errno| Error::io("writing out what is dirty", errno.into()))?;
     let Manifests { own: earlier, elsewhere } =
         Manifests::of(&SnapshotList::load(repository)?, share);
-    let backup = back_up(repository, share, earlier.last(), options, job)?;
-    if !options.backup.dry_run {
-        note_damaged(share, &backup)?;
+    let mut report = OptimizeReport { elsewhere, ..OptimizeReport::default() };
+    let (turns, errors) = turns::plan(share, options.partitions, job)?;
+    report.errors += errors;
+    let (mut made, mut needs_earlier) = (Vec::new(), errors > 0);
+    let mut is_new = false;
+    for turn in &turns {
+        job.interrupt.check()?;
+        let backup = back_up(repository, share, (options, turn), &earlier, job)?;
+        let manifest = backup.snapshot.or(backup.parent);
+        is_new |= backup.snapshot.is_some();
+        report.note(turn, backup);
+        let (Some(manifest), false) = (manifest, options.backup.dry_run) else { continue };
+        let root = root_of(repository, manifest)?;
+        needs_earlier |= empty_files(repository, share, root, (options, job), &mut report)?;
+        made.push((manifest, root));
     }
-    let mut report = OptimizeReport { backup, elsewhere, ..OptimizeReport::default() };
-    let manifest = report.backup.snapshot.or(report.backup.parent);
-    let (Some(manifest), false) = (manifest, options.backup.dry_run) else {
+    if options.backup.dry_run {
         return Ok(report);
-    };
-    let list = SnapshotList::load(repository)?;
-    let gone = || Error::new(ErrorKind::NotFound, "the manifest was forgotten meanwhile");
-    let root = list.get(manifest).ok_or_else(gone)?.record.root;
-    let tree = Arc::new(TreeReader::open(repository)?);
-    let mut run = Run {
-        repository,
-        share,
-        tree,
-        job,
-        report: &mut report,
-        threads: options.backup.threads,
-        waiting: Vec::new(),
-        linked: LinkedFiles::default(),
-        needs_earlier: false,
-    };
-    run.directory(root)?;
-    run.empty()?;
-    run.report.files_linked = run.linked.left();
-    let needs_earlier = run.needs_earlier;
-    share.note_emptying(std::iter::empty())?;
-    let others = earlier.into_iter().map(|one| one.id).filter(|id| *id != manifest);
+    }
+    note_damaged(share, &report.backup)?;
+    if made.is_empty() {
+        return Ok(report);
+    }
+    let others =
+        earlier.iter().map(|one| one.id).filter(|id| made.iter().all(|(other, _)| other != id));
     let is_whole = report.backup.summary.errors == 0 && !needs_earlier && share.moves()? == moves;
     for id in others {
         if is_whole {
@@ -142,9 +166,10 @@ pub fn optimize(
             report.manifests_kept += 1;
         }
     }
-    if report.backup.snapshot.is_some() {
+    if is_new {
+        let roots: Vec<Reference> = made.iter().map(|(_, root)| *root).collect();
         report.second_copies =
-            second_copies::keep(repository, share, root, (&options.backup, &options.by), job)?;
+            second_copies::keep(repository, share, &roots, (&options.backup, &options.by), job)?;
     }
     Ok(report)
 }
@@ -157,11 +182,84 @@ fn note_damaged(share: &Share, backup: &BackupReport) -> Result<()> {
     share.settle_problems(&mut |line| !DamagedStubs::is_line(line) || !is_over(line), lines)
 }
 
+impl OptimizeReport {
+    /// Pairs of partitions and how many chunks they have in common, about, most first (S4.18).
+    #[must_use]
+    pub fn in_common(&self) -> Vec<([&str; 2], u64)> {
+        let samples = (0..).zip(&self.turns).map(|(number, turn)| (number, &turn.index.sample));
+        let samples = samples.map(|(number, sample)| (number, sample.clone())).collect();
+        let overlap = Overlap::of(SAMPLE_BITS, samples);
+        let mut pairs = Vec::new();
+        for (number, one) in (0..).zip(&self.turns) {
+            for (other_number, other) in (0..).zip(&self.turns).skip(number as usize + 1) {
+                let chunks = overlap.common_chunks(number, other_number);
+                pairs.push(([one.name.as_str(), other.name.as_str()], chunks));
+            }
+        }
+        pairs.retain(|(_, chunks)| *chunks > 0);
+        pairs.sort_by_key(|(names, chunks)| (Reverse(*chunks), *names));
+        pairs
+    }
+
+    /// Adds what a turn has backed up.
+    fn note(&mut self, turn: &Turn, backup: BackupReport) {
+        if let Some(name) = &turn.name {
+            let manifest = backup.snapshot.or(backup.parent);
+            let (name, summary) = (name.clone(), backup.summary);
+            let index = backup.part_index.clone().unwrap_or_default();
+            self.turns.push(TurnReport { name, manifest, summary, index });
+        }
+        let before = std::mem::replace(&mut self.backup, backup);
+        let sum = &mut self.backup;
+        publish::add(&mut sum.summary, &before.summary);
+        sum.left_out.add(&before.left_out);
+        sum.damaged_stubs.files += before.damaged_stubs.files;
+        sum.damaged_stubs.lines.extend(before.damaged_stubs.lines);
+        sum.fenced += before.fenced;
+        sum.strays = sum.strays.max(before.strays);
+        sum.elapsed += before.elapsed;
+    }
+}
+
+fn root_of(repository: &Repository, manifest: SessionId) -> Result<Reference> {
+    let list = SnapshotList::load(repository)?;
+    let gone = || Error::new(ErrorKind::NotFound, "the manifest was forgotten meanwhile");
+    Ok(list.get(manifest).ok_or_else(gone)?.record.root)
+}
+
+/// Empties the files of a manifest; whether a stub may need what only earlier ones hold.
+fn empty_files(
+    repository: &Arc<Repository>,
+    share: &Share,
+    root: Reference,
+    (options, job): (&OptimizeOptions, &Job),
+    report: &mut OptimizeReport,
+) -> Result<bool> {
+    let tree = Arc::new(TreeReader::open(repository)?);
+    let mut run = Run {
+        repository,
+        share,
+        tree,
+        job,
+        report,
+        threads: options.backup.threads,
+        waiting: Vec::new(),
+        linked: LinkedFiles::default(),
+        needs_earlier: false,
+    };
+    run.directory(root)?;
+    run.empty()?;
+    run.report.files_linked += run.linked.left();
+    let needs_earlier = run.needs_earlier;
+    share.note_emptying(std::iter::empty())?;
+    Ok(needs_earlier)
+}
+
 fn back_up(
     repository: &Arc<Repository>,
     share: &Share,
-    earlier: Option<&Snapshot>,
-    options: &OptimizeOptions,
+    (options, turn): (&OptimizeOptions, &Turn),
+    earlier: &[Snapshot],
     job: &Job,
 ) -> Result<BackupReport> {
     let now_ns = repository.environment().clock.now_ns();
@@ -175,6 +273,7 @@ fn back_up(
         one_file_system: true,
         cold: Some(options.cold.unwrap_or(of_share)),
         only: Some((share.control_identity()?, OPEN)),
+        part: turn.part(earlier),
         ..Selection::default()
     };
     let source = Source::Root {
@@ -182,14 +281,22 @@ fn back_up(
         name: share.here().path.clone(),
         selection: Box::new(selection),
     };
+    let (parent, same) = turn.parent(earlier);
+    let backup = options.backup.clone();
     let options = BackupOptions {
         share: Some(share.id),
-        tags: vec![addresses::tag(share.here())],
-        parent: earlier.map_or(ParentChoice::None, |one| ParentChoice::Snapshot(one.id)),
-        // Whoever uses the address that it was made at may forget one that was made there.
-        skip_if_unchanged: earlier.is_some_and(|one| share.has_made_here(one)),
+        parent,
+        // A manifest that bears another name does not stand for this one; and whoever uses the
+        // address that it was made at may forget one that was made elsewhere.
+        skip_if_unchanged: same.is_some_and(|one| share.has_made_here(one)),
+        tags: std::iter::once(addresses::tag(share.here())).chain(turn.tag()).collect(),
+        // An index in memory is asked at once.
+        lookup: match turn.name {
+            Some(_) => LookupChoice::Eager(FilterOrder::default()),
+            None => backup.lookup,
+        },
         streams: 1,
-        ..options.backup.clone()
+        ..backup
     };
     ingest::backup(repository, source, &options, job)
 }

@@ -1,12 +1,14 @@
 //! Reads back what is stored of a share, a slice in each run (ATC'12, "data scrubbing").
 //!
 //! # Algorithm
-//! The newest manifest is walked in the order of its paths, from where the last run ended; behind
-//! the last path the first one follows. Every chunk of each file is read from the device and
-//! verified, until the slice is full: so many runs as a slice fits into the whole read everything.
+//! What the share's manifests say that are current ([`turns::current`]: the newest, or one for each
+//! partition) is walked as one tree, in the order of its paths, from where the last run ended;
+//! behind the last path the first one follows. Of a path that several hold the newest tells. Every
+//! chunk of each file is read from the device and verified, until the slice is full: so many runs
+//! as a slice fits into the whole read everything.
 //! A file that is damaged is written down in the share's problems, by its path, and told; one that
 //! was read from its first byte to its last is taken out of them, and so is one that is not in the
-//! manifest any more. Earlier manifests, which a run of `optimize` sometimes keeps until the next
+//! manifests any more. Earlier manifests, which a run of `optimize` sometimes keeps until the next
 //! one, are not read.
 //!
 //! ```text
@@ -26,14 +28,15 @@
 //! What is damaged, or what the device does not give, is a problem of one file. A run ends for what
 //! concerns all: an interruption, no more memory or files, a store that is not there.
 //!
-//! Concurrency: holds the share's job lock, so that its manifest stays.
+//! Concurrency: holds the share's job lock, so that its manifests stay.
 
 use super::share::Share;
+use super::turns;
 use crate::chunks::ChunkReader;
 use crate::container::whole::WholeReader;
 use crate::job::Job;
 use crate::repository::Repository;
-use crate::session::{SnapshotList, quarantine};
+use crate::session::{Snapshot, SnapshotList, quarantine};
 use crate::tree::{FileReader, TreeReader, path};
 use onefold_format::layout;
 use onefold_format::node::{Entry, EntryKind, Reference};
@@ -59,7 +62,7 @@ pub struct ScrubReport {
     pub files: u64,
     /// Bytes read.
     pub bytes: u64,
-    /// Bytes that the manifest has.
+    /// Bytes that the manifests have.
     pub bytes_total: u64,
     /// Files and directories that are damaged.
     pub damaged: u64,
@@ -72,6 +75,9 @@ pub struct ScrubReport {
     /// Containers that were taken out of quarantine: they are whole again.
     pub healed: u64,
 }
+
+/// Entries in the order of their names; of directories what is in them, the newest first.
+type Together = std::vec::IntoIter<(Entry, Vec<Reference>)>;
 
 /// Where a run ends and the next begins.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -100,7 +106,8 @@ impl Cursor {
     }
 }
 
-/// Reads a slice of a share's newest manifest back: this share of its bytes, above 0 and at most 1.
+/// Reads a slice of a share's current manifests back: this share of their bytes, above 0 and at
+/// most 1.
 ///
 /// Errors: `Unavailable` if another job is at work in it. What was read counts even so.
 pub fn scrub(
@@ -112,18 +119,22 @@ pub fn scrub(
     share.refuse_other_store(repository)?;
     let _lock = share.lock_job()?;
     let list = SnapshotList::load(repository)?;
-    let Some(manifest) = list.manifests(share.id).filter(|one| share.has_made(one)).last() else {
+    let manifests = list.manifests(share.id).filter(|one| share.has_made(one));
+    let manifests: Vec<Snapshot> = manifests.cloned().collect();
+    let manifests = turns::current(&manifests);
+    if manifests.is_empty() {
         return Ok(ScrubReport::default());
-    };
-    let bytes_total = manifest.record.summary.bytes;
+    }
+    let bytes = manifests.iter().map(|one| one.record.summary.bytes);
+    let bytes_total = bytes.fold(0, u64::saturating_add);
     let slice = (bytes_total as f64 * slice.clamp(0.0, 1.0)).ceil() as u64;
     let mut report = ScrubReport { bytes_total, ..ScrubReport::default() };
     heal(repository, job, &mut report)?;
     let tree = Arc::new(TreeReader::new(ChunkReader::apart(repository)?));
-    let root = manifest.record.root;
+    let roots: Vec<Reference> = manifests.iter().map(|one| one.record.root).collect();
     let from = Cursor::decode(&share.scrub_cursor()?).unwrap_or_default();
     let mut run = Run {
-        known: known_problems(&tree, root, share)?,
+        known: known_problems(&tree, &roots, share)?,
         tree,
         job,
         left_bytes: slice.max(SLICE_MIN_BYTES),
@@ -132,9 +143,9 @@ pub fn scrub(
         found: Vec::new(),
         report,
     };
-    let walked = run.walk(root, &from, None).and_then(|is_at_end| match is_at_end {
+    let walked = run.walk(&roots, &from, None).and_then(|is_at_end| match is_at_end {
         true if !from.path.is_empty() => {
-            run.walk(root, &Cursor::default(), Some(&from.path)).map(drop)
+            run.walk(&roots, &Cursor::default(), Some(&from.path)).map(drop)
         }
         _ => Ok(()),
     });
@@ -199,11 +210,11 @@ fn read_whole(
     }
 }
 
-/// What each problem that is written down tells of: the path in the manifest, if it is there;
+/// What each problem that is written down tells of: the path in the manifests, if it is there;
 /// `None` if it is not there any more. Of lines that are not listed nothing is known.
 fn known_problems(
     tree: &TreeReader,
-    root: Reference,
+    roots: &[Reference],
     share: &Share,
 ) -> Result<BTreeMap<String, Option<Vec<u8>>>> {
     let mut known = BTreeMap::new();
@@ -215,12 +226,12 @@ fn known_problems(
         // Names may have colons: the longest that there is.
         for (end, _) in line.rmatch_indices(": ") {
             let path = path::unescaped(&line[..end]);
-            match tree.resolve(root, &path) {
-                Ok(_) => {
+            match is_there(tree, roots, &path) {
+                Ok(true) => {
                     found = Some(Some(path));
                     break;
                 }
-                Err(error) if error.kind() == ErrorKind::NotFound => {}
+                Ok(false) => {}
                 Err(_) => {
                     // It cannot be told whether it is there.
                     found = None;
@@ -233,6 +244,18 @@ fn known_problems(
         }
     }
     Ok(known)
+}
+
+/// Whether one of the trees has a path.
+fn is_there(tree: &TreeReader, roots: &[Reference], path: &[u8]) -> Result<bool> {
+    for root in roots {
+        match tree.resolve(*root, path) {
+            Ok(_) => return Ok(true),
+            Err(error) if error.kind() == ErrorKind::NotFound => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(false)
 }
 
 struct Run<'a> {
@@ -251,8 +274,8 @@ struct Run<'a> {
 
 impl Run<'_> {
     /// Reads files from one path on, up to another one; whether it came to the end.
-    fn walk(&mut self, root: Reference, from: &Cursor, until: Option<&[u8]>) -> Result<bool> {
-        let mut open = vec![(Vec::new(), self.entries(b"/", root)?)];
+    fn walk(&mut self, roots: &[Reference], from: &Cursor, until: Option<&[u8]>) -> Result<bool> {
+        let mut open = vec![(Vec::new(), self.entries(b"/", roots)?)];
         loop {
             let is_too_deep = open.len() >= limits::DEPTH_MAX;
             let Some((above, entries)) = open.last_mut() else {
@@ -260,7 +283,7 @@ impl Run<'_> {
                 return Ok(true);
             };
             self.job.interrupt.check()?;
-            let Some(entry) = entries.next() else {
+            let Some((entry, contents)) = entries.next() else {
                 open.pop();
                 continue;
             };
@@ -273,8 +296,8 @@ impl Run<'_> {
                 return Ok(true);
             }
             match (entry.kind, entry.content) {
-                (EntryKind::Directory, Some(content)) if !is_too_deep => {
-                    let entries = self.entries(&path, content)?;
+                (EntryKind::Directory, Some(_)) if !is_too_deep => {
+                    let entries = self.entries(&path, &contents)?;
                     open.push((path, entries));
                 }
                 (EntryKind::File, Some(content)) => {
@@ -291,15 +314,30 @@ impl Run<'_> {
         }
     }
 
-    /// A directory's entries; none of one that is damaged.
-    fn entries(&mut self, path: &[u8], content: Reference) -> Result<std::vec::IntoIter<Entry>> {
-        match self.tree.entries(content) {
-            Ok(entries) => Ok(entries.into_iter()),
-            Err(error) => {
-                self.damaged(path, error)?;
-                Ok(Vec::new().into_iter())
+    /// What several directories of one path, the newest first, have together; nothing of one that
+    /// is damaged.
+    fn entries(&mut self, path: &[u8], contents: &[Reference]) -> Result<Together> {
+        let mut together: BTreeMap<Vec<u8>, (Entry, Vec<Reference>)> = BTreeMap::new();
+        for content in contents {
+            let entries = match self.tree.entries(*content) {
+                Ok(entries) => entries,
+                Err(error) => {
+                    self.damaged(path, error)?;
+                    continue;
+                }
+            };
+            for entry in entries {
+                let content = entry.content;
+                let is_directory = entry.kind == EntryKind::Directory;
+                let name = entry.name.clone();
+                let (newest, contents) = together.entry(name).or_insert((entry, Vec::new()));
+                let is_known = content.is_none_or(|content| contents.contains(&content));
+                if is_directory && newest.kind == EntryKind::Directory && !is_known {
+                    contents.extend(content);
+                }
             }
         }
+        Ok(together.into_values().collect::<Vec<_>>().into_iter())
     }
 
     /// Reads a file from the cursor on; whether to go on behind it. The beginning of a file is

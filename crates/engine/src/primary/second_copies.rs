@@ -63,16 +63,16 @@ pub struct Kept {
     pub are_new: bool,
 }
 
-/// Keeps second copies of what is hot in a manifest, and of nothing else.
+/// Keeps second copies of what is hot in the manifests that a run has made, and of nothing else.
 pub fn keep(
     repository: &Arc<Repository>,
     share: &Share,
-    root: Reference,
+    roots: &[Reference],
     (options, by): (&BackupOptions, &str),
     job: &Job,
 ) -> Result<Kept> {
     let tree = Arc::new(TreeReader::open(repository)?);
-    let hot = hot_of(&tree, root, job)?;
+    let hot = hot_of(&tree, roots, job)?;
     let list = SnapshotList::load(repository)?;
     let earlier: Vec<_> =
         list.second_copies(share.id).map(|one| (one.id, one.record.root)).collect();
@@ -102,28 +102,29 @@ pub fn forget(repository: &Repository, share: ShareId, by: &str) -> Result<()> {
     Ok(())
 }
 
-/// The chunks that are hot in a manifest.
-fn hot_of(tree: &Arc<TreeReader>, root: Reference, job: &Job) -> Result<Vec<Measured>> {
+/// The chunks that are hot in some manifests.
+fn hot_of(tree: &Arc<TreeReader>, roots: &[Reference], job: &Job) -> Result<Vec<Measured>> {
     let mut suspects = Suspects::new();
-    each_file(tree, root, job, &mut |chunks| {
+    each_file(tree, roots, job, &mut |chunks| {
         chunks.iter().for_each(|(fingerprint, _)| suspects.count(fingerprint));
     })?;
     let mut again = suspects.look_again();
-    each_file(tree, root, job, &mut |chunks| {
+    each_file(tree, roots, job, &mut |chunks| {
         chunks.iter().for_each(|(fingerprint, length)| again.count(fingerprint, *length));
     })?;
     Ok(again.found())
 }
 
-/// Calls `each` with the chunks of every file of a manifest, each once. What cannot be read of the
-/// manifest has no hot chunks: scrubs tell of it.
+/// Calls `each` with the chunks of every file of some manifests, each once. What cannot be read of
+/// a manifest has no hot chunks: scrubs tell of it.
 fn each_file(
     tree: &Arc<TreeReader>,
-    root: Reference,
+    roots: &[Reference],
     job: &Job,
     each: &mut dyn FnMut(&HashSet<Measured>),
 ) -> Result<()> {
-    let mut directories = vec![root];
+    let mut directories = roots.to_vec();
+    directories.reverse();
     while let Some(directory) = directories.pop() {
         job.interrupt.check()?;
         let entries = match tree.entries(directory) {

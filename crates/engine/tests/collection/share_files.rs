@@ -19,6 +19,7 @@ use crate::world::*;
 use onefold_engine::Repository;
 use onefold_engine::primary::optimize::{OptimizeOptions, OptimizeReport, optimize};
 use onefold_engine::primary::share::{CONTROL, Held, OPEN};
+use onefold_engine::primary::turns::Partitions;
 use onefold_engine::primary::{Share, emptying};
 use onefold_engine::stub::{self, StubFile};
 use onefold_engine::tree::TreeReader;
@@ -122,7 +123,7 @@ pub fn place() -> Option<&'static Path> {
 
 pub fn optimize_options() -> OptimizeOptions {
     let backup = described("", onefold_engine::ingest::ParentChoice::Newest);
-    OptimizeOptions { backup, cold: None, by: "me".into() }
+    OptimizeOptions { backup, cold: None, partitions: Partitions::None, by: "me".into() }
 }
 
 /// A step of the actor that is none on the store, so that others may come before it.

@@ -1,12 +1,16 @@
 //! The port that readers of chunks see the index through: an index that is nothing but a map serves
 //! them as well, and tells what the real one must answer.
 
-use crate::steps::{create, file, save};
-use onefold_engine::Repository;
+use crate::ingest::{random_bytes, stream};
+use crate::steps::{backup_options, create, file, job, save};
 use onefold_engine::chunks::ChunkReader;
+use onefold_engine::collection::{CollectOptions, SpaceGoal, collect};
 use onefold_engine::container::{list, reader};
-use onefold_engine::index::{ChunkIndex, FingerprintIndex, PrefixScan};
+use onefold_engine::index::{ChunkIndex, FingerprintIndex, PartitionIndex, PrefixScan};
+use onefold_engine::ingest::{BackupOptions, backup};
+use onefold_engine::look_up::LookupChoice;
 use onefold_engine::tree::TreeReader;
+use onefold_engine::{Repository, retention};
 use onefold_types::{ContainerId, Fingerprint, Result};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -190,6 +194,52 @@ fn i13_an_index_that_is_refreshed_answers_as_the_store_is_now() {
         assert_answers_as(&*index, &MapIndex::of(&repository), &repository);
     }
     assert!(index.covered().len() > before.covered().len());
+}
+
+#[test]
+fn the_index_of_a_partition_answers_of_its_chunks_as_the_whole_one_does_and_knows_no_others() {
+    let (_, repository) = create();
+    let options = BackupOptions { lookup: LookupChoice::None, ..backup_options() };
+    let save = |seed| {
+        let source = stream("stream", &random_bytes(seed, 600_000));
+        backup(&repository, source, &options, &job()).unwrap().snapshot.unwrap()
+    };
+    // Stored each time: chunks of several containers, and of one.
+    let all = [save(1), save(2), save(1), save(3)];
+    let oracle = MapIndex::of(&repository);
+    let chunks: Vec<Fingerprint> = oracle.containers.keys().copied().collect();
+    let is_own = |chunk: &Fingerprint| chunk.0[9].is_multiple_of(2);
+    let (own, others): (Vec<_>, Vec<_>) = chunks.iter().copied().partition(is_own);
+    assert!(own.iter().any(|chunk| oracle.containers[chunk].len() > 1));
+    let stranger = Fingerprint([7; 32]).prefix();
+    let wanted = own.iter().map(Fingerprint::prefix).chain([stranger]).collect();
+    let whole = FingerprintIndex::shared(&repository).unwrap();
+    let index = PartitionIndex::open(&repository, whole, wanted).unwrap();
+    let assert_knows = |chunks: &[Fingerprint], oracle: &MapIndex| {
+        for chunk in chunks {
+            let expected = oracle.containers.get(chunk).cloned().unwrap_or_default();
+            let found = index.locate(&repository, chunk, &mut 0).unwrap();
+            assert_eq!(found, expected);
+            assert_eq!(index.may_hold(&repository, chunk).unwrap(), !expected.is_empty());
+        }
+    };
+    assert_knows(&own, &oracle);
+    assert_knows(&others, &MapIndex::default());
+    assert_eq!(index.report().asked_whole, 0);
+    assert!(!index.take_in(&repository, &Fingerprint([7; 32])).unwrap());
+    assert!(index.take_in(&repository, &others[0]).unwrap());
+    assert_eq!(index.report().asked_whole, 2);
+    let (taken, others) = others.split_at(1);
+    // A collection moves what is left to other containers.
+    retention::forget_final(&repository, &all[1..2], "test").unwrap();
+    let options = CollectOptions { goal: SpaceGoal::Everything, ..CollectOptions::default() };
+    collect(&repository, &options, &job()).unwrap();
+    let now = MapIndex::of(&repository);
+    assert_ne!(now.covered(), oracle.covered());
+    index.refresh(&repository).unwrap();
+    assert_knows(&own, &now);
+    assert_knows(taken, &now);
+    assert_knows(others, &MapIndex::default());
 }
 
 #[test]

@@ -19,6 +19,7 @@ mod look_up;
 mod lost;
 mod metamorphic;
 mod only_hidden;
+mod partitioned_shares;
 mod placement;
 mod progress;
 mod read_back;

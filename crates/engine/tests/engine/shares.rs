@@ -9,6 +9,7 @@ use crate::steps::backup_options;
 use onefold_engine::collection::{CollectOptions, SpaceGoal, collect};
 use onefold_engine::primary::optimize::{OptimizeOptions, OptimizeReport, optimize};
 use onefold_engine::primary::rehydrate::rehydrate;
+use onefold_engine::primary::turns::Partitions;
 use onefold_engine::primary::{Share, addresses, emptying};
 use onefold_engine::session::{SnapshotList, tombstones};
 use onefold_engine::stub::{self, StubFile};
@@ -105,7 +106,8 @@ impl World {
 }
 
 pub fn options() -> OptimizeOptions {
-    OptimizeOptions { backup: backup_options(), cold: None, by: "test".into() }
+    let partitions = Partitions::None;
+    OptimizeOptions { backup: backup_options(), cold: None, partitions, by: "test".into() }
 }
 
 /// Moves a file when the walk leaves another one out, as whoever serves the mount does.

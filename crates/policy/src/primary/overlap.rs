@@ -49,11 +49,18 @@ impl Overlap {
                 let address = ChunkAddress { partition: *partition, ordinal };
                 port.fingerprints(address, SCAN_CHUNKS, &mut found)?;
                 let prefixes = found.iter().map(|fingerprint| fingerprint.prefix());
-                sample.extend(prefixes.filter(|prefix| prefix.trailing_zeros() >= bits));
+                sample.extend(prefixes.filter(|prefix| is_sampled(*prefix, bits)));
             }
             samples.push((*partition, sample));
         }
         Ok(Self { bits, samples })
+    }
+
+    /// Of samples that were taken by whoever had the fingerprints at hand: of each partition the
+    /// prefixes that [`is_sampled`] says.
+    #[must_use]
+    pub fn of(bits: u32, samples: Vec<(PartitionId, BTreeSet<u64>)>) -> Self {
+        Self { bits, samples }
     }
 
     /// Chunks that two partitions have in common, estimated.
@@ -121,6 +128,12 @@ impl Overlap {
     pub fn samples(&self) -> u64 {
         self.samples.iter().map(|(_, sample)| sample.len() as u64).sum()
     }
+}
+
+/// Whether a sample has the chunks with this prefix.
+#[must_use]
+pub fn is_sampled(prefix: u64, bits: u32) -> bool {
+    prefix.trailing_zeros() >= bits
 }
 
 fn common(one: &BTreeSet<u64>, other: &BTreeSet<u64>) -> usize {

@@ -194,6 +194,15 @@ impl Partitioning {
         }
     }
 
+    /// Whether files of a partition may lie below a directory.
+    #[must_use]
+    pub fn may_lie_below(&self, directory: &[u8], partition: usize) -> bool {
+        match self {
+            Self::Path(partitions) => partitions.partitions_below(directory).contains(&partition),
+            Self::Whole | Self::Type | Self::Volume(_) => true,
+        }
+    }
+
     /// How many partitions there are, at least one; some may be empty.
     #[must_use]
     pub fn count(&self) -> usize {
@@ -274,6 +283,31 @@ mod tests {
     }
 
     #[test]
+    fn a_file_is_in_a_partition_that_may_lie_below_every_directory_above_it() {
+        let paths: Vec<String> = ["a", "a.c", "a/b", "a/b/c", "b"]
+            .iter()
+            .flat_map(|above| (0..5).map(move |file| format!("/{above}/{file}")))
+            .collect();
+        let files: Vec<(&[u8], u64)> = paths.iter().map(|path| (path.as_bytes(), 10)).collect();
+        for share in [0.04, 0.1, 0.2, 0.5] {
+            let partitions = PathPartitions::divide(&files, share);
+            let partitioning = Partitioning::Path(partitions);
+            let mut left_out = 0;
+            for path in &paths {
+                let path = path.as_bytes();
+                let partition = partitioning.partition_of(FileFacts { path, volume: 0 });
+                for end in (0..path.len()).filter(|at| path[*at] == b'/') {
+                    assert!(partitioning.may_lie_below(&path[..end], partition), "{share}");
+                }
+            }
+            for partition in 0..partitioning.count() {
+                left_out += u32::from(!partitioning.may_lie_below(b"/a/b", partition));
+            }
+            assert!(left_out > 0, "{share}");
+        }
+    }
+
+    #[test]
     fn partitions_are_put_together_evenly() {
         let groups = balance(&[5, 50, 30, 20, 10], 3);
         let sums: Vec<u64> = (0..3)
@@ -300,7 +334,12 @@ mod tests {
                 Partitioning::Path(by_path),
                 Partitioning::by_volume(vec![other]),
             ] {
-                prop_assert!(partitioning.partition_of(file) < partitioning.count());
+                let partition = partitioning.partition_of(file);
+                prop_assert!(partition < partitioning.count());
+                let slashes = (0..path.len()).filter(|at| path[*at] == b'/');
+                for end in slashes {
+                    prop_assert!(partitioning.may_lie_below(&path[..end], partition));
+                }
             }
         }
     }

@@ -12,6 +12,7 @@
 //! few: at most 2 / share. Equal input, in any order, gives equal output.
 
 use std::cmp::Ordering;
+use std::ops::RangeInclusive;
 
 /// The share of all bytes that a partition has at most (S4.19).
 pub const SHARE_MAX: f64 = 0.10;
@@ -58,6 +59,19 @@ impl PathPartitions {
     #[must_use]
     pub fn partition_of(&self, path: &[u8]) -> usize {
         self.starts.partition_point(|start| by_component(start, path) != Ordering::Greater)
+    }
+
+    /// The partitions that what is below a directory may belong to.
+    #[must_use]
+    pub fn partitions_below(&self, directory: &[u8]) -> RangeInclusive<usize> {
+        let is_below = |path: &[u8]| {
+            let mut inner = components(path);
+            components(directory).all(|name| inner.next() == Some(name))
+        };
+        let is_up_to_its_end = |start: &Vec<u8>| {
+            by_component(start, directory) != Ordering::Greater || is_below(start)
+        };
+        self.partition_of(directory)..=self.starts.partition_point(is_up_to_its_end)
     }
 
     /// How many partitions there are, at least one.

@@ -97,6 +97,7 @@ mod tests {
             store: None,
             cold: None,
             only: None,
+            part: None,
         };
         let all = LeftOut {
             matched_items: 5,

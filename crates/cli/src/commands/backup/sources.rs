@@ -107,6 +107,7 @@ pub fn selection(
         store: store_path::identity(&store),
         cold: None,
         only: None,
+        part: None,
     })
 }
 

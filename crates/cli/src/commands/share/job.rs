@@ -1,6 +1,7 @@
 //! `share optimize`, `share rehydrate` and `share repair`.
 
 use super::lost;
+use super::partitions::{self, PartitionArguments};
 use crate::bounds::Period;
 use crate::commands::gc;
 use crate::context::{Access, Context, host_name, program, user_at_host, user_name};
@@ -15,6 +16,7 @@ use onefold_engine::primary::emptying::Left;
 use onefold_engine::primary::optimize::{OptimizeOptions, OptimizeReport};
 use onefold_engine::primary::repair::CopyReport;
 use onefold_engine::primary::second_copies::Kept;
+use onefold_engine::primary::turns::Partitions;
 use onefold_engine::primary::{Share, optimize, rehydrate, repair};
 use onefold_engine::{Job, Repository};
 use onefold_policy::primary::cold_files::ColdFiles;
@@ -35,6 +37,8 @@ pub struct OptimizeArguments {
     /// Leave files alone that were changed within this span, whatever the share says
     #[arg(long, value_name = "SPAN")]
     min_age: Option<Period>,
+    #[command(flatten)]
+    partitions: PartitionArguments,
 }
 
 /// Arguments of `share rehydrate`.
@@ -57,15 +61,17 @@ pub fn options(context: &Context, repository: &Repository, dry_run: bool) -> Opt
         program: program(),
         ..BackupOptions::default()
     };
-    OptimizeOptions { backup, cold: None, by: user_at_host() }
+    OptimizeOptions { backup, cold: None, partitions: Partitions::None, by: user_at_host() }
 }
 
 /// Optimises the cold files of a share.
 pub fn optimize(context: &Context, arguments: &OptimizeArguments) -> Result<Outcome> {
+    let partitions = arguments.partitions.partitions()?;
     let share = Share::open(&arguments.directory)?;
     let access = if arguments.dry_run { Access::Read } else { Access::Write };
     let repository = context.open(access)?;
     let mut options = options(context, &repository, arguments.dry_run);
+    options.partitions = partitions;
     if let Some(Period(age)) = arguments.min_age {
         let now_ns = repository.environment().clock.now_ns();
         let age_ns = i64::try_from(age.as_nanos()).unwrap_or(i64::MAX);
@@ -103,6 +109,7 @@ pub fn tell(context: &Context, report: &OptimizeReport) -> Result<()> {
         counted(summary.files_new + summary.files_changed, "file")
     ))?;
     context.output.row(&format!("stored      {}", human(summary.bytes_stored)))?;
+    partitions::tell(context, report)?;
     context.output.row(&format!(
         "optimised   {}, {}; {} of the disk freed",
         counted(emptied.files, "file"),
@@ -169,6 +176,8 @@ pub fn fields(report: &OptimizeReport) -> serde_json::Value {
         "bytes_kept_twice": report.second_copies.bytes,
         "manifests_elsewhere":
             report.elsewhere.iter().map(|other| other.id.to_string()).collect::<Vec<_>>(),
+        "partitions": partitions::fields(&report.turns),
+        "in_common": partitions::in_common(report),
     })
 }
 

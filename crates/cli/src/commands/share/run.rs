@@ -1,6 +1,7 @@
 //! `share run`: does what is due for shares, while nobody else needs the machine.
 
 use super::job::{self, fields, options};
+use super::partitions::PartitionArguments;
 use super::window::{PressureMax, Window};
 use crate::bounds::{Period, Rate, Share as TimeShare};
 use crate::commands::{gc, maintain};
@@ -71,6 +72,8 @@ pub struct RunArguments {
     /// How much of what is stored of each share to read back
     #[arg(long, value_name = "PERCENT%", default_value = "5%")]
     scrub_share: TimeShare,
+    #[command(flatten)]
+    partitions: PartitionArguments,
 }
 
 /// What a job did, until it is told.
@@ -158,6 +161,7 @@ fn prepare<'a>(
     arguments: &RunArguments,
     shares: Vec<Share>,
 ) -> Result<Jobs<'a>> {
+    let partitions = arguments.partitions.partitions()?;
     let limits = ThrottleLimits {
         bytes_per_second: arguments.max_io.map(|Rate(rate)| rate),
         work_share: arguments.max_cpu.map(|TimeShare(share)| share),
@@ -180,6 +184,7 @@ fn prepare<'a>(
         due.push(DueJob { kind: JobKind::Collect, share: 0, memory_bytes });
     }
     let mut optimize = options(context, &repository, false);
+    optimize.partitions = partitions;
     let fitting = context.memory.limit_bytes / memory_bytes(JobKind::Optimize, &context.memory);
     let at_once = shares.len().min(context.threads).min(fitting).max(1);
     optimize.backup.threads = (context.threads / at_once).max(1);

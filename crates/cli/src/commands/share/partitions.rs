@@ -1,0 +1,96 @@
+//! How a run divides the files of a share, as users say it and are told.
+
+use crate::bounds::Share as BytesShare;
+use crate::context::Context;
+use crate::size::{counted, human};
+use clap::{Args, ValueEnum};
+use onefold_engine::primary::optimize::{OptimizeReport, TurnReport};
+use onefold_engine::primary::turns::Partitions;
+use onefold_types::{Error, Result};
+use serde_json::json;
+
+/// Each partition is a session of its own: there are at most two hundred.
+const MAX_SHARE_LEAST: f64 = 0.01;
+/// Pairs of parts with most in common that people are told of.
+const PAIRS_TOLD: usize = 3;
+
+/// What divides files.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+enum Kind {
+    /// Nothing: the index of the whole store is asked
+    None,
+    /// Directories: sub-trees with at most a share of the bytes
+    Path,
+    /// What their names promise: text, documents, media and so on
+    Type,
+}
+
+/// Arguments of commands that optimise.
+#[derive(Args, Debug)]
+pub struct PartitionArguments {
+    /// Deduplicate parts of the share one after the other, each for itself, with the index of only
+    /// one in memory; what they have in common is freed by collections
+    #[arg(long, value_name = "HOW", default_value = "none")]
+    partitions: Kind,
+    /// With --partitions path: the share of all bytes that a part has at most, 1% or more
+    #[arg(long, value_name = "PERCENT%", default_value = "10%")]
+    partition_max_share: BytesShare,
+}
+
+impl PartitionArguments {
+    /// What they say.
+    ///
+    /// Errors: `Invalid` if there would be very many partitions.
+    pub fn partitions(&self) -> Result<Partitions> {
+        let BytesShare(share_max) = self.partition_max_share;
+        Ok(match self.partitions {
+            Kind::None => Partitions::None,
+            Kind::Type => Partitions::Type,
+            Kind::Path if share_max >= MAX_SHARE_LEAST => Partitions::Path { share_max },
+            Kind::Path => {
+                return Err(Error::invalid(
+                    "--partition-max-share is below 1%: each part takes a session of its own; \
+                     write 1% or more",
+                ));
+            }
+        })
+    }
+}
+
+/// Says what dividing took and what it cost.
+pub fn tell(context: &Context, report: &OptimizeReport) -> Result<()> {
+    let Some(most) = report.turns.iter().map(|turn| turn.index.memory_bytes).max() else {
+        return Ok(());
+    };
+    let parts = counted(report.turns.len() as u64, "part");
+    context.output.row(&format!("divided     {parts}, an index of at most {}", human(most)))?;
+    for ([one, other], chunks) in report.in_common().into_iter().take(PAIRS_TOLD) {
+        let chunks = counted(chunks, "chunk");
+        context.output.row(&format!("in common   {one} and {other}, about {chunks}"))?;
+    }
+    Ok(())
+}
+
+/// What two parts have in common, about, for programs.
+pub fn in_common(report: &OptimizeReport) -> Vec<serde_json::Value> {
+    let pairs = report.in_common().into_iter();
+    pairs.map(|(names, chunks)| json!({ "partitions": names, "chunks": chunks })).collect()
+}
+
+/// What turns did, for programs.
+pub fn fields(turns: &[TurnReport]) -> Vec<serde_json::Value> {
+    let fields = turns.iter().map(|turn| {
+        json!({
+            "partition": turn.name,
+            "manifest": turn.manifest.map(|id| id.to_string()),
+            "files": turn.summary.files,
+            "bytes": turn.summary.bytes,
+            "chunks": turn.summary.chunks,
+            "chunks_new": turn.summary.chunks_new,
+            "bytes_stored": turn.summary.bytes_stored,
+            "index_chunks": turn.index.chunks,
+            "index_bytes": turn.index.memory_bytes,
+        })
+    });
+    fields.collect()
+}
