@@ -12,7 +12,7 @@
 //! | [`handover`] | the directory below a mounted share, handed to whoever may have it |
 //! | [`mounts`] | what is mounted where |
 //! | [`share`] | the directory, what is Onefold's in it, who is at work in it |
-//! | [`control`] | what is Onefold's: made, described and taken away |
+//! | `control` | what is Onefold's: made, described and taken away |
 //! | [`addresses`] | where a share is used, so that a copy takes nothing from it |
 //! | [`manifests`] | those of the store's shares: whose they are, and those of lost ones |
 //! | [`optimize`] | the job: a manifest of the cold files, and stubs where their data was |

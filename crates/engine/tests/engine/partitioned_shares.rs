@@ -59,9 +59,13 @@ fn assert_whole(world: &World, files: &Files) {
 }
 
 /// The partitions of the share's manifests, oldest first.
+/// The partitions that manifests name, of each.
 fn manifests(world: &World) -> Vec<Vec<String>> {
     let list = SnapshotList::load(&world.repository()).unwrap();
-    list.manifests(world.share().id).map(|one| one.record.tags.clone()).collect()
+    let of = |tags: &[String]| {
+        tags.iter().filter(|tag| tag.starts_with("partition=")).cloned().collect()
+    };
+    list.manifests(world.share().id).map(|one| of(&one.record.tags)).collect()
 }
 
 fn names(report: &OptimizeReport) -> Vec<&str> {
