@@ -168,8 +168,15 @@ pub fn optimize(
     }
     if is_new {
         let roots: Vec<Reference> = made.iter().map(|(_, root)| *root).collect();
-        report.second_copies =
-            second_copies::keep(repository, share, &roots, (&options.backup, &options.by), job)?;
+        let by = (&options.backup, options.by.as_str());
+        match second_copies::keep(repository, share, &roots, by, job) {
+            Ok(kept) => report.second_copies = kept,
+            Err(error) if is_about_all(error.kind()) => return Err(error),
+            Err(error) => {
+                report.errors += 1;
+                job.observer.problem("second copies", &error);
+            }
+        }
     }
     Ok(report)
 }

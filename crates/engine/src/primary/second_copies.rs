@@ -37,6 +37,7 @@ use onefold_types::{Error, ErrorKind, Fingerprint, Result, SessionId, ShareId, l
 use std::collections::{HashMap, HashSet};
 use std::io::{self, Read};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::{Duration, Instant};
 
 /// The path of the copies in their manifest.
 const FILE: &[u8] = b"/second-copies";
@@ -49,6 +50,9 @@ type Measured = (Fingerprint, u64);
 
 /// Chunks of one file that are looked at: of very large files the first ones.
 const FILE_CHUNKS_MAX: usize = 1 << 16;
+/// Who finds a chunk in no copy does not look for newer ones before this has passed: of a damaged
+/// file thousands may be asked for.
+const LOOKED_NOW: Duration = Duration::from_secs(10);
 /// How often making them is tried when collections condemn what was stored meanwhile.
 const TRIES: usize = 3;
 
@@ -85,6 +89,9 @@ pub fn keep(
     if hot.is_empty() {
         newest_id = None;
     } else if !is_same {
+        let hot = readable(&tree, hot, job)?;
+        kept.chunks = hot.len() as u64;
+        kept.bytes = hot.iter().map(|(_, length)| length).sum();
         newest_id = Some(make(repository, share, &tree, &hot, options, job)?);
         kept.are_new = true;
     }
@@ -154,6 +161,31 @@ fn each_file(
     Ok(())
 }
 
+/// Those that there is something to copy of: of a chunk that is lost its earlier copy, if that is
+/// whole.
+fn readable(tree: &Arc<TreeReader>, hot: Vec<Measured>, job: &Job) -> Result<Vec<Measured>> {
+    let mut readable = Vec::with_capacity(hot.len());
+    for (fingerprint, length) in hot {
+        job.interrupt.check()?;
+        if bytes_of(tree, &fingerprint)?.is_some_and(|bytes| bytes.len() as u64 == length) {
+            readable.push((fingerprint, length));
+        }
+    }
+    Ok(readable)
+}
+
+/// The bytes of a chunk, or of its copy.
+fn bytes_of(tree: &TreeReader, fingerprint: &Fingerprint) -> Result<Option<Vec<u8>>> {
+    match tree.chunks().read(fingerprint) {
+        Ok(chunk) => Ok(Some(chunk.to_vec())),
+        Err(error) if error.is_lost() => {
+            let repository = tree.chunks().repository();
+            SecondCopies::of(repository)?.find(repository, fingerprint)
+        }
+        Err(error) => Err(error),
+    }
+}
+
 fn make(
     repository: &Arc<Repository>,
     share: &Share,
@@ -211,12 +243,11 @@ impl Read for Copies {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         while self.at == self.bytes.len() {
             let Some((fingerprint, length)) = self.left.next() else { return Ok(0) };
-            let chunk = self.tree.chunks().read(&fingerprint).map_err(io::Error::other)?;
-            if chunk.len() as u64 != length {
-                return Err(io::Error::other(format!("chunk {fingerprint} has another length")));
-            }
-            self.bytes.clear();
-            self.bytes.extend(chunk.iter().map(|byte| !byte));
+            let bytes = bytes_of(&self.tree, &fingerprint).map_err(io::Error::other)?;
+            let bytes = bytes.filter(|bytes| bytes.len() as u64 == length);
+            let lost = || io::Error::other(format!("chunk {fingerprint} was lost meanwhile"));
+            self.bytes = bytes.ok_or_else(lost)?;
+            self.bytes.iter_mut().for_each(|byte| *byte = !*byte);
             self.at = 0;
         }
         let left = &self.bytes[self.at..];
@@ -300,6 +331,7 @@ struct OfAllShares {
 
 #[derive(Default)]
 struct Known {
+    looked: Option<Instant>,
     of: Vec<SessionId>,
     listed: Vec<Arc<Listed>>,
 }
@@ -307,18 +339,25 @@ struct Known {
 impl OfAllShares {
     /// Reads what has come or gone since it was looked last; whether there was anything.
     fn look(&self, repository: &Arc<Repository>) -> Result<bool> {
+        if self.known().looked.is_some_and(|looked| looked.elapsed() < LOOKED_NOW) {
+            return Ok(false);
+        }
         let list = SnapshotList::load(repository)?;
         let copies = list.snapshots.iter().filter(|one| one.holds_second_copies());
         let of: Vec<_> = copies.map(|one| (one.id, one.record.root)).collect();
         let ids: Vec<SessionId> = of.iter().map(|(id, _)| *id).collect();
-        if self.known().of == ids {
+        let mut known = self.known();
+        known.looked = Some(Instant::now());
+        if known.of == ids {
             return Ok(false);
         }
+        drop(known);
         let tree = Arc::new(TreeReader::open(repository)?);
         // One that is damaged itself is none.
         let listed: Vec<_> =
             of.iter().filter_map(|(_, root)| listed(&tree, *root).ok()).map(Arc::new).collect();
-        *self.known() = Known { of: ids, listed };
+        let mut known = self.known();
+        (known.of, known.listed) = (ids, listed);
         Ok(true)
     }
 

@@ -8,10 +8,10 @@ use onefold_engine::primary::hot_chunks::HOT_FILES_MIN;
 use onefold_engine::primary::{scrub, second_copies};
 use onefold_engine::session::SnapshotList;
 use onefold_engine::tree::TreeReader;
-use onefold_engine::{Job, Repository};
+use onefold_engine::{Job, Observer, Repository};
 use onefold_format::layout;
 use onefold_store::Key;
-use onefold_types::ContainerId;
+use onefold_types::{ContainerId, Error};
 use std::fs;
 use std::sync::Arc;
 
@@ -85,4 +85,42 @@ fn one_damaged_frame_does_not_damage_the_files_of_very_many() {
     assert_eq!(world.optimize().second_copies.chunks, 0);
     let list = SnapshotList::load(&world.repository()).unwrap();
     assert_eq!(list.second_copies(world.share().id).count(), 0);
+}
+
+#[test]
+fn a_hot_chunk_that_is_lost_already_gets_no_copy_and_stops_nothing() {
+    let (memory, store) = in_memory();
+    let Some(world) = World::over(store) else { return };
+    let (shared, other) = (random_bytes(51, BYTES), random_bytes(52, BYTES));
+    for number in 1..HOT_FILES_MIN {
+        fs::write(world.path(&format!("{number:03}")), &shared).unwrap();
+    }
+    std::thread::sleep(std::time::Duration::from_millis(100));
+    world.optimize();
+    let damaged = container_of(&world.repository(), &shared);
+    let place = Key::new(layout::container(damaged)).unwrap();
+    assert!(memory.corrupt(&place, |bytes| bytes[100] ^= 1));
+    // It has become hot, and what is in the store is not what the file has.
+    for number in 0..HOT_FILES_MIN {
+        fs::write(world.path(&format!("other {number:03}")), &other).unwrap();
+    }
+    world.write("last", &shared);
+    let report = world.optimize_hearing(Arc::new(Deaf));
+    assert_eq!(
+        (report.second_copies.chunks, report.second_copies.are_new),
+        (1, true),
+        "{report:?}"
+    );
+    assert_eq!(report.emptied.files, u64::from(HOT_FILES_MIN));
+    assert_eq!(fs::read(world.path("last")).unwrap(), shared);
+    world.assert_holds("other 000", &other);
+}
+
+/// Hears of what is wrong, which is expected.
+struct Deaf;
+
+impl Observer for Deaf {
+    fn problem(&self, _: &str, _: &Error) {}
+
+    fn item(&self, _: &str, _: &'static str) {}
 }
