@@ -21,6 +21,9 @@ use onefold_policy::primary::partition::{FileFacts, Partitioning};
 use onefold_types::{Level, Result, SessionId, limits};
 use std::sync::Arc;
 
+/// Chunks that are gathered before it is looked for those that are there twice.
+const PREFIXES_MIN: usize = 1 << 16;
+
 /// One partition of a source.
 #[derive(Clone, Debug)]
 pub struct Part {
@@ -61,7 +64,8 @@ pub fn open_index(
     job: &Job,
 ) -> Result<PartitionIndex> {
     let reader = TreeReader::open(repository)?;
-    let mut gathering = Gathering { reader: &reader, part, job, prefixes: Vec::new() };
+    let mut gathering =
+        Gathering { reader: &reader, part, job, prefixes: Vec::new(), room: PREFIXES_MIN };
     for earlier in part.earlier.iter().filter_map(|id| list.get(*id)) {
         gathering.directory(Vec::new(), earlier.record.root)?;
     }
@@ -74,6 +78,8 @@ struct Gathering<'a> {
     part: &'a Part,
     job: &'a Job,
     prefixes: Vec<u64>,
+    /// As many may be there before it is looked for those that are there twice.
+    room: usize,
 }
 
 impl Gathering<'_> {
@@ -119,6 +125,11 @@ impl Gathering<'_> {
     }
 
     fn note(&mut self, reference: Reference) {
+        if self.prefixes.len() >= self.room {
+            self.prefixes.sort_unstable();
+            self.prefixes.dedup();
+            self.room = (2 * self.prefixes.len()).max(PREFIXES_MIN);
+        }
         self.prefixes.push(reference.fingerprint.prefix());
     }
 
@@ -126,7 +137,7 @@ impl Gathering<'_> {
     fn node(&self, reference: Reference) -> Result<Option<Node>> {
         match self.reader.node(reference) {
             Ok(node) => Ok(Some(node)),
-            Err(error) if error.is_lost() => Ok(None),
+            Err(error) if error.is_unreadable() => Ok(None),
             Err(error) => Err(error),
         }
     }

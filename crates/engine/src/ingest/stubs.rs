@@ -168,11 +168,7 @@ impl Walk<'_> {
         entry: &Entry,
     ) -> Result<bool> {
         // How much of the disk a file takes does not tell whether it is a stub.
-        let stub = match self.stub(directory, name, entry) {
-            // Nothing but stubs of this store is looked for among what is left out.
-            Err(error) if self.is_left_out() && error.kind() == ErrorKind::Source => None,
-            other => other?,
-        };
+        let stub = self.stub(directory, name, entry)?;
         let is_cold = !self.is_left_out() && self.is_cold(entry);
         let Some(stub) = stub else { return Ok(!is_cold) };
         if self.is_linked(entry) {
@@ -247,9 +243,15 @@ impl Walk<'_> {
             true => stub::served_value_at(&path, self.context.repository.store_id()),
             false => stub::value_at(&path),
         };
-        let value = value.map_err(|error| error.with_kind(ErrorKind::Source))?;
+        let value = match value {
+            Err(error) if self.is_foreign(&error) => return Ok(None),
+            value => value.map_err(|error| error.with_kind(ErrorKind::Source))?,
+        };
         let Some(value) = value else { return Ok(None) };
         let opened = stub::open(self.context.repository, entry.inode, &value);
+        if opened.as_ref().is_err_and(|error| self.is_foreign(error)) {
+            return Ok(None);
+        }
         let (_, mut stub) = opened.map_err(|error| match error.kind() {
             // Of this file, and not of the store.
             ErrorKind::Damaged | ErrorKind::NewerFormat => error.with_kind(ErrorKind::Source),
@@ -257,6 +259,12 @@ impl Walk<'_> {
         })?;
         stub.valid = stub.valid.min(entry.size);
         Ok(Some(stub))
+    }
+
+    /// Whether what cannot be opened is no stub of this file and store, where only such are looked
+    /// for. What cannot be read may be one.
+    fn is_foreign(&self, error: &Error) -> bool {
+        self.is_left_out() && error.kind() == ErrorKind::Damaged
     }
 
     /// Tells of a damaged stub that the manifest keeps.

@@ -31,6 +31,8 @@ const MACHINE_ID_LENGTH: usize = 32;
 const MACHINE_BYTES: usize = 16;
 /// How the tag of a manifest begins that says on which machine it was made.
 const MACHINE_TAG: &str = "machine=";
+/// How a mark begins.
+const MARK_TAG: &str = "address=";
 
 /// The address of a directory on this machine, by its canonical path.
 #[must_use]
@@ -64,6 +66,14 @@ fn machine(id: &str, host: &str) -> String {
 #[must_use]
 pub fn tag(address: &ShareAddress) -> String {
     format!("{MACHINE_TAG}{}", address.machine)
+}
+
+/// What says of a session that has no path where it was made.
+#[must_use]
+pub fn mark(address: &ShareAddress) -> String {
+    let told = format!("{} {}", address.machine, address.path);
+    let fingerprint = Fingerprinter::new(HashKind::Blake3, None).data(told.as_bytes());
+    format!("{MARK_TAG}{}", hex::encode(&fingerprint.0[..MACHINE_BYTES]))
 }
 
 /// Where a manifest was made.

@@ -8,6 +8,7 @@
 use super::addresses;
 use super::second_copies;
 use super::share::Share;
+use super::turns;
 use crate::repository::Repository;
 use crate::session::{Snapshot, SnapshotList, tombstones};
 use onefold_format::share::ShareAddress;
@@ -64,7 +65,7 @@ pub struct KnownShare {
     pub manifests: Vec<SessionId>,
     /// When the newest was begun, in nanoseconds since 1970.
     pub newest_ns: i64,
-    /// The bytes of the files that the newest holds.
+    /// The bytes of the files that it holds.
     pub bytes: u64,
 }
 
@@ -81,7 +82,7 @@ pub fn known(list: &SnapshotList) -> Vec<KnownShare> {
             address: address.clone(),
             manifests: vec![manifest.id],
             newest_ns: manifest.record.started_ns,
-            bytes: manifest.record.summary.bytes,
+            bytes: 0,
         };
         match known.iter_mut().find(is_same) {
             Some(one) => {
@@ -90,6 +91,12 @@ pub fn known(list: &SnapshotList) -> Vec<KnownShare> {
             }
             None => known.push(of),
         }
+    }
+    for one in &mut known {
+        let manifests = one.manifests.iter().filter_map(|id| list.get(*id).cloned());
+        let manifests: Vec<Snapshot> = manifests.collect();
+        let current = turns::current(&manifests).into_iter();
+        one.bytes = current.map(|manifest| manifest.record.summary.bytes).sum();
     }
     known.sort_by_key(|one| one.share);
     known
@@ -141,7 +148,7 @@ pub fn forget_lost(repository: &Repository, lost: &[KnownShare], by: &str) -> Re
         tombstones::forget(repository, *id, by, "its share is lost")?;
     }
     for known in lost {
-        second_copies::forget(repository, known.share, by)?;
+        second_copies::forget(repository, known.share, &[addresses::mark(&known.address)], by)?;
     }
     Ok(())
 }

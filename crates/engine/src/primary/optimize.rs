@@ -136,7 +136,7 @@ pub fn optimize(
     let (turns, errors) = turns::plan(share, options.partitions, job)?;
     report.errors += errors;
     let (mut made, mut needs_earlier) = (Vec::new(), errors > 0);
-    let mut is_new = false;
+    let (mut is_new, mut linked) = (false, LinkedFiles::default());
     for turn in &turns {
         job.interrupt.check()?;
         let backup = back_up(repository, share, (options, turn), &earlier, job)?;
@@ -145,12 +145,14 @@ pub fn optimize(
         report.note(turn, backup);
         let (Some(manifest), false) = (manifest, options.backup.dry_run) else { continue };
         let root = root_of(repository, manifest)?;
-        needs_earlier |= empty_files(repository, share, root, (options, job), &mut report)?;
+        let so_far = (&mut report, &mut linked);
+        needs_earlier |= empty_files(repository, share, root, (options, job), so_far)?;
         made.push((manifest, root));
     }
     if options.backup.dry_run {
         return Ok(report);
     }
+    report.files_linked = linked.left();
     note_damaged(share, &report.backup)?;
     if made.is_empty() {
         return Ok(report);
@@ -240,7 +242,7 @@ fn empty_files(
     share: &Share,
     root: Reference,
     (options, job): (&OptimizeOptions, &Job),
-    report: &mut OptimizeReport,
+    (report, linked): (&mut OptimizeReport, &mut LinkedFiles),
 ) -> Result<bool> {
     let tree = Arc::new(TreeReader::open(repository)?);
     let mut run = Run {
@@ -251,12 +253,11 @@ fn empty_files(
         report,
         threads: options.backup.threads,
         waiting: Vec::new(),
-        linked: LinkedFiles::default(),
+        linked,
         needs_earlier: false,
     };
     run.directory(root)?;
     run.empty()?;
-    run.report.files_linked += run.linked.left();
     let needs_earlier = run.needs_earlier;
     share.note_emptying(std::iter::empty())?;
     Ok(needs_earlier)
@@ -318,7 +319,7 @@ struct Run<'a> {
     threads: usize,
     waiting: Vec<Waiting>,
     /// Files of which another name is yet to be met.
-    linked: LinkedFiles,
+    linked: &'a mut LinkedFiles,
     /// Whether a stub may need what only earlier manifests hold.
     needs_earlier: bool,
 }

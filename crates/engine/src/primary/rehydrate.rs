@@ -70,7 +70,6 @@ pub fn rehydrate(
     job: &Job,
 ) -> Result<RehydrateReport> {
     share.refuse_other_store(repository)?;
-    second_copies::install(repository)?;
     let mut report = RehydrateReport::default();
     let mut passes = 0;
     loop {
@@ -115,7 +114,7 @@ fn forget(
         }
     }
     match is_whole {
-        true => second_copies::forget(repository, share.id, by),
+        true => second_copies::forget(repository, share.id, &share.marks(), by),
         false => Ok(()),
     }
 }
@@ -131,6 +130,7 @@ pub(super) fn pass(
     report: &mut RehydrateReport,
     job: &Job,
 ) -> Result<()> {
+    second_copies::install(repository)?;
     let tree = Arc::new(TreeReader::open(repository)?);
     (report.open, report.errors) = (0, 0);
     let errors = std::cell::Cell::new(0);

@@ -21,8 +21,8 @@
 //! A container of which something was damaged is read whole, and put into quarantine if it is
 //! damaged, as `check` does: the next backup, and the next run of `optimize`, store anew what can
 //! be read of it. All that are in quarantine are read whole before, whoever put them there, and
-//! those that were brought back are taken out. No chunk is repaired from a second copy: there is
-//! none.
+//! those that were brought back are taken out. What is in second copies is stored anew by the next
+//! run of `optimize` ([`super::second_copies`]), and so are copies that are damaged themselves.
 //!
 //! # What goes on
 //! What is damaged, or what the device does not give, is a problem of one file. A run ends for what
@@ -30,6 +30,7 @@
 //!
 //! Concurrency: holds the share's job lock, so that its manifests stay.
 
+use super::second_copies;
 use super::share::Share;
 use super::turns;
 use crate::chunks::ChunkReader;
@@ -131,7 +132,9 @@ pub fn scrub(
     let mut report = ScrubReport { bytes_total, ..ScrubReport::default() };
     heal(repository, job, &mut report)?;
     let tree = Arc::new(TreeReader::new(ChunkReader::apart(repository)?));
-    let roots: Vec<Reference> = manifests.iter().map(|one| one.record.root).collect();
+    let copies = second_copies::of_addresses(repository, share.id, &share.marks())?;
+    let copies = copies.last().map(|(_, root)| *root);
+    let roots: Vec<Reference> = manifests.iter().map(|one| one.record.root).chain(copies).collect();
     let from = Cursor::decode(&share.scrub_cursor()?).unwrap_or_default();
     let mut run = Run {
         known: known_problems(&tree, &roots, share)?,

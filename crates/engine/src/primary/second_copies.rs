@@ -15,14 +15,15 @@
 //! ```
 //!
 //! # Who takes them
-//! Whoever reads a file and finds a chunk lost ([`SecondCopies`]): mounts, `rehydrate`, and backups
+//! Whoever reads a file and finds a chunk lost ([`SecondCopies`]): mounts, `rehydrate`, `repair`, and jobs
 //! that read stubs. A job that finds data of a stub missing reads the stub so, and what was missing
 //! is stored again under its name. Scrubs, and whoever compares a file with what was stored of it,
-//! take none.
+//! take none. Scrubs read the copies, too; of those that are damaged new ones are made.
 //!
 //! # Concurrency
 //! Made by the job, under its lock. Readers look for newer ones when they do not find a chunk.
 
+use super::addresses;
 use super::hot_chunks::Suspects;
 use super::share::Share;
 use crate::chunks::second_copies::{CopySource, SecondCopies};
@@ -39,8 +40,10 @@ use std::io::{self, Read};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-/// The path of the copies in their manifest.
-const FILE: &[u8] = b"/second-copies";
+/// The path of the copies in their manifest: no file of a share has it.
+const FILE: &[u8] = b"/.onefold-share/second-copies";
+/// How a problem begins that a scrub tells of them.
+const PROBLEM: &str = "/.onefold-share/second-copies:";
 /// Bytes of the head in front of the list.
 const COUNT_BYTES: usize = 4;
 /// Bytes of each chunk in the list.
@@ -77,34 +80,46 @@ pub fn keep(
 ) -> Result<Kept> {
     let tree = Arc::new(TreeReader::open(repository)?);
     let hot = hot_of(&tree, roots, job)?;
-    let list = SnapshotList::load(repository)?;
-    let earlier: Vec<_> =
-        list.second_copies(share.id).map(|one| (one.id, one.record.root)).collect();
+    let earlier = of_addresses(repository, share.id, &share.marks())?;
     let newest = earlier.last().map(|(_, root)| listed(&tree, *root)).transpose();
+    // Those that cannot be read are made anew, and those of which a scrub could not read something.
+    let is_told = |line: &String| line.starts_with(PROBLEM);
+    let is_same = newest.is_ok_and(|newest| newest.is_some_and(|newest| newest.is_of(&hot)))
+        && !share.problems()?.iter().any(is_told);
+    let hot = if is_same { hot } else { readable(&tree, hot, job)? };
     let bytes = hot.iter().map(|(_, length)| length).sum();
-    let mut kept = Kept { chunks: hot.len() as u64, bytes, are_new: false };
-    let mut newest_id = earlier.last().map(|(id, _)| *id);
-    // Those that cannot be read are made anew.
-    let is_same = newest.is_ok_and(|newest| newest.is_some_and(|newest| newest.is_of(&hot)));
-    if hot.is_empty() {
-        newest_id = None;
-    } else if !is_same {
-        let hot = readable(&tree, hot, job)?;
-        kept.chunks = hot.len() as u64;
-        kept.bytes = hot.iter().map(|(_, length)| length).sum();
-        newest_id = Some(make(repository, share, &tree, &hot, options, job)?);
-        kept.are_new = true;
-    }
-    for (id, _) in earlier.into_iter().filter(|(id, _)| Some(*id) != newest_id) {
+    let are_new = !is_same && !hot.is_empty();
+    let kept = match (are_new, hot.is_empty()) {
+        (true, _) => Some(make(repository, share, &tree, &hot, options, job)?),
+        (false, true) => None,
+        (false, false) => earlier.last().map(|(id, _)| *id),
+    };
+    for (id, _) in earlier.into_iter().filter(|(id, _)| Some(*id) != kept) {
         tombstones::forget(repository, id, by, "later second copies are there")?;
     }
-    Ok(kept)
+    if !is_same {
+        share.settle_problems(&mut |line| !line.starts_with(PROBLEM), &[])?;
+    }
+    Ok(Kept { chunks: hot.len() as u64, bytes, are_new })
 }
 
-/// Forgets all second copies of a share, which has no files in the store any more.
-pub fn forget(repository: &Repository, share: ShareId, by: &str) -> Result<()> {
-    for copies in SnapshotList::load(repository)?.second_copies(share) {
-        tombstones::forget(repository, copies.id, by, "nothing is left that they are copies of")?;
+/// The second copies of a share that were made at some addresses, the newest last.
+pub fn of_addresses(
+    repository: &Repository,
+    share: ShareId,
+    marks: &[String],
+) -> Result<Vec<(SessionId, Reference)>> {
+    let list = SnapshotList::load(repository)?;
+    let copies = list.second_copies(share);
+    let made = copies.filter(|one| one.record.tags.iter().any(|tag| marks.contains(tag)));
+    Ok(made.map(|one| (one.id, one.record.root)).collect())
+}
+
+/// Forgets the second copies of a share that were made at some addresses: it has no files in the
+/// store any more.
+pub fn forget(repository: &Repository, share: ShareId, marks: &[String], by: &str) -> Result<()> {
+    for (id, _) in of_addresses(repository, share, marks)? {
+        tombstones::forget(repository, id, by, "nothing is left that they are copies of")?;
     }
     Ok(())
 }
@@ -135,7 +150,7 @@ fn each_file(
     while let Some(directory) = directories.pop() {
         job.interrupt.check()?;
         let entries = match tree.entries(directory) {
-            Err(error) if error.is_lost() => continue,
+            Err(error) if error.is_unreadable() => continue,
             entries => entries?,
         };
         for entry in entries {
@@ -150,7 +165,7 @@ fn each_file(
                         Ok(())
                     });
                     match walked {
-                        Err(error) if !error.is_lost() => return Err(error),
+                        Err(error) if !error.is_unreadable() => return Err(error),
                         _ => each(&chunks),
                     }
                 }
@@ -178,7 +193,7 @@ fn readable(tree: &Arc<TreeReader>, hot: Vec<Measured>, job: &Job) -> Result<Vec
 fn bytes_of(tree: &TreeReader, fingerprint: &Fingerprint) -> Result<Option<Vec<u8>>> {
     match tree.chunks().read(fingerprint) {
         Ok(chunk) => Ok(Some(chunk.to_vec())),
-        Err(error) if error.is_lost() => {
+        Err(error) if error.is_unreadable() => {
             let repository = tree.chunks().repository();
             SecondCopies::of(repository)?.find(repository, fingerprint)
         }
@@ -196,7 +211,7 @@ fn make(
 ) -> Result<SessionId> {
     let backup = BackupOptions {
         share: Some(share.id),
-        tags: vec![SECOND_COPIES_TAG.to_owned()],
+        tags: vec![SECOND_COPIES_TAG.to_owned(), addresses::mark(share.here())],
         parent: ParentChoice::None,
         skip_if_unchanged: false,
         streams: 1,
@@ -353,11 +368,17 @@ impl OfAllShares {
         }
         drop(known);
         let tree = Arc::new(TreeReader::open(repository)?);
-        // One that is damaged itself is none.
-        let listed: Vec<_> =
-            of.iter().filter_map(|(_, root)| listed(&tree, *root).ok()).map(Arc::new).collect();
+        let mut found = Vec::new();
+        for (_, root) in &of {
+            match listed(&tree, *root) {
+                Ok(listed) => found.push(Arc::new(listed)),
+                // One that is damaged itself is none.
+                Err(error) if error.is_lost() => {}
+                Err(error) => return Err(error),
+            }
+        }
         let mut known = self.known();
-        (known.of, known.listed) = (ids, listed);
+        (known.of, known.listed) = (ids, found);
         Ok(true)
     }
 

@@ -240,6 +240,13 @@ impl Share {
         self.has_made_here(manifest) || self.moved_from.iter().any(was_there)
     }
 
+    /// The marks of the addresses that it is and was used at.
+    #[must_use]
+    pub fn marks(&self) -> Vec<String> {
+        let former = self.moved_from.iter().map(|one| &one.address);
+        self.addresses.iter().chain(former).map(addresses::mark).collect()
+    }
+
     /// The same, and it was made where the share is used now.
     #[must_use]
     pub fn has_made_here(&self, manifest: &Snapshot) -> bool {

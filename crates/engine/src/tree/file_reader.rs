@@ -193,7 +193,7 @@ impl FileReader {
         let read = self.tree.chunks().read_run(&extent.fingerprint, &names, &held);
         let chunks = match read.context(|| format!("the file's bytes from {start} on")) {
             Ok(chunks) => chunks,
-            Err(error) if error.is_lost() && self.takes_second_copies => {
+            Err(error) if error.is_unreadable() && self.takes_second_copies => {
                 return self.read_second_copy(&extent, skipped, rest, error);
             }
             Err(error) => return Err(error),
@@ -232,7 +232,7 @@ impl FileReader {
             }
             // That the copy cannot be had either is no news.
             Ok(_) => Err(reason),
-            Err(error) if error.is_lost() => Err(reason),
+            Err(error) if error.is_unreadable() => Err(reason),
             Err(error) => Err(error),
         }
     }

@@ -58,8 +58,7 @@ fn assert_whole(world: &World, files: &Files) {
     }
 }
 
-/// The partitions of the share's manifests, oldest first.
-/// The partitions that manifests name, of each.
+/// The partitions that the share's manifests name, oldest first.
 fn manifests(world: &World) -> Vec<Vec<String>> {
     let list = SnapshotList::load(&world.repository()).unwrap();
     let of = |tags: &[String]| {
@@ -311,4 +310,23 @@ fn what_partitions_have_in_common_is_estimated() {
     let there = report.turns[0].summary.chunks;
     assert!((there / 3..there * 3).contains(chunks), "{chunks} of {there}");
     assert!(run(&world, Partitions::None).in_common().is_empty());
+}
+
+#[test]
+fn a_file_with_names_in_several_partitions_becomes_a_stub_with_the_last_of_them() {
+    let Some(world) = World::new() else { return };
+    let data = random_bytes(71, 50_000);
+    world.write("a.txt", &data);
+    world.write("other.zip", &random_bytes(72, 1000));
+    std::fs::hard_link(world.path("a.txt"), world.path("b.zip")).unwrap();
+    std::thread::sleep(std::time::Duration::from_millis(100));
+    let report = run(&world, Partitions::Type);
+    assert_eq!((report.emptied.files, report.files_linked), (2, 0), "{report:?}");
+    world.collect();
+    for name in ["a.txt", "b.zip"] {
+        world.assert_holds(name, &data);
+    }
+    run(&world, Partitions::None);
+    world.collect();
+    world.assert_holds("b.zip", &data);
 }

@@ -10,8 +10,9 @@ use onefold_engine::session::SnapshotList;
 use onefold_engine::tree::TreeReader;
 use onefold_engine::{Job, Observer, Repository};
 use onefold_format::layout;
-use onefold_store::Key;
-use onefold_types::{ContainerId, Error};
+use onefold_store::layers::{Fault, Faulty, Operation};
+use onefold_store::{Key, MemoryStore};
+use onefold_types::{ContainerId, Error, ErrorKind};
 use std::fs;
 use std::sync::Arc;
 
@@ -116,8 +117,59 @@ fn a_hot_chunk_that_is_lost_already_gets_no_copy_and_stops_nothing() {
     world.assert_holds("other 000", &other);
 }
 
+/// A share in which one chunk is hot, and what it holds.
+fn with_hot_chunk(seed: u64) -> Option<(MemoryStore, World, Vec<u8>)> {
+    let (memory, store) = in_memory();
+    let world = World::over(store)?;
+    let shared = random_bytes(seed, BYTES);
+    for number in 0..HOT_FILES_MIN {
+        fs::write(world.path(&format!("{number:03}")), &shared).unwrap();
+    }
+    std::thread::sleep(std::time::Duration::from_millis(100));
+    assert_eq!(world.optimize().second_copies.chunks, 1);
+    Some((memory, world, shared))
+}
+
+#[test]
+fn damaged_copies_are_noticed_and_made_anew() {
+    let Some((memory, world, _)) = with_hot_chunk(61) else { return };
+    let repository = world.repository();
+    let list = SnapshotList::load(&repository).unwrap();
+    let copies = list.second_copies(world.share().id).last().unwrap().record.root;
+    let tree = TreeReader::open(&repository).unwrap();
+    let file = tree.resolve(copies, b"/.onefold-share/second-copies").unwrap();
+    let first = file.content.unwrap().fingerprint;
+    let container = ChunkReader::open(&repository).unwrap().locate(&first).unwrap().container;
+    let place = Key::new(layout::container(container)).unwrap();
+    assert!(memory.corrupt(&place, |bytes| bytes[100] ^= 1));
+    assert_eq!(scrubbed(&world), 1);
+    assert_eq!(world.share().problems().unwrap().len(), 1);
+    world.write("more", b"more");
+    let report = world.optimize();
+    assert_eq!((report.second_copies.chunks, report.second_copies.are_new), (1, true));
+    assert!(world.share().problems().unwrap().is_empty());
+    assert_eq!(scrubbed(&world), 0);
+}
+
+#[test]
+fn what_the_device_does_not_give_is_taken_from_the_copy() {
+    let Some((_, mut world, shared)) = with_hot_chunk(62) else { return };
+    let bad = layout::container(container_of(&world.repository(), &shared));
+    world.store = Arc::new(Faulty::scripted(Arc::clone(&world.store), move |call| {
+        match call.name == bad && call.operation != Operation::List {
+            true => Fault::Before(ErrorKind::Io),
+            false => Fault::None,
+        }
+    }));
+    let repository = world.repository();
+    second_copies::install(&repository).unwrap();
+    let mut read = vec![0; BYTES];
+    assert_eq!(world.stub_in(&repository, "007").read_at(0, &mut read).unwrap(), BYTES);
+    assert_eq!(read, shared);
+}
+
 /// Hears of what is wrong, which is expected.
-struct Deaf;
+pub struct Deaf;
 
 impl Observer for Deaf {
     fn problem(&self, _: &str, _: &Error) {}

@@ -1,6 +1,7 @@
 //! Shares: stubs and files by their names, those that patterns leave out and those outside.
 
 use crate::ingest::random_bytes;
+use crate::second_copies::Deaf;
 use crate::shares::World;
 use onefold_engine::stub;
 use std::fs;
@@ -37,6 +38,29 @@ fn what_strangers_call_stubs_among_what_is_left_out_is_nobodys_business() {
     world.write("more", &random_bytes(24, 1000));
     let report = world.optimize();
     assert_eq!((report.backup.summary.errors, report.manifests_forgotten), (0, 1));
+}
+
+#[test]
+fn what_may_be_a_stub_and_cannot_be_told_is_no_reason_to_forget_what_it_needs() {
+    let Some(world) = World::new() else { return };
+    let data = random_bytes(26, 100_000);
+    world.write("stub", &data);
+    world.optimize();
+    fs::rename(world.path("stub"), world.path("stub.told")).unwrap();
+    // As of a later version, which this one cannot open.
+    let path = world.path("stub.told");
+    let value = stub::value_at(&path).unwrap().unwrap();
+    let set = |value: &[u8]| {
+        let flags = rustix::fs::XattrFlags::empty();
+        rustix::fs::setxattr(&path, stub::ATTRIBUTE, value, flags).unwrap();
+    };
+    set(&[&[200], &value[1..]].concat());
+    world.write("more", &random_bytes(27, 1000));
+    let report = world.optimize_hearing(std::sync::Arc::new(Deaf));
+    assert_eq!((report.backup.summary.errors, report.manifests_forgotten), (1, 0), "{report:?}");
+    world.collect();
+    set(&value);
+    world.assert_holds("stub.told", &data);
 }
 
 #[test]
