@@ -15,10 +15,11 @@
 //! ```
 //!
 //! # Who takes them
-//! Whoever reads a file and finds a chunk lost ([`SecondCopies`]): mounts, `rehydrate`, `repair`, and jobs
-//! that read stubs. A job that finds data of a stub missing reads the stub so, and what was missing
-//! is stored again under its name. Scrubs, and whoever compares a file with what was stored of it,
-//! take none. Scrubs read the copies, too; of those that are damaged new ones are made.
+//! Whoever reads a file and finds a chunk lost ([`SecondCopies`]): mounts, `rehydrate`, `repair`,
+//! and jobs that read stubs. A job that finds data of a stub missing reads the stub so, and what
+//! was missing is stored again under its name. Scrubs, and whoever compares a file with what was
+//! stored of it, take none. Scrubs read the copies, too; of those that are damaged new ones are
+//! made.
 //!
 //! # Concurrency
 //! Made by the job, under its lock. Readers look for newer ones when they do not find a chunk.
