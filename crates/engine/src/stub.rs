@@ -13,7 +13,7 @@ use onefold_crypto::Purpose;
 use onefold_format::stub::{self, Stub, StubOwner};
 use onefold_types::error::Context;
 use onefold_types::{Error, ErrorKind, Result, StoreId};
-use rustix::fs::XattrFlags;
+use rustix::fs::{AtFlags, XattrFlags};
 use rustix::io::Errno;
 use std::ffi::OsStr;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -25,6 +25,8 @@ pub use stub_file::StubFile;
 
 /// What is Onefold's in the directory of a share.
 pub const CONTROL: &str = ".onefold-share";
+/// What a share says about itself: a directory of that name without it is anybody's.
+pub const DESCRIPTION: &str = "share.json";
 /// The attribute of a file that is a stub.
 pub const ATTRIBUTE: &str = "user.onefold.stub";
 /// How the kernel names file systems that programs serve.
@@ -54,6 +56,16 @@ pub fn served_value_at(path: &Path, store: StoreId) -> Result<Option<Vec<u8>>> {
 #[must_use]
 pub fn served_attribute(store: StoreId) -> String {
     format!("{ATTRIBUTE}.{store}")
+}
+
+/// Whether the directory at a path, from an open one on, has one of a share's own, or one that
+/// cannot be told from it.
+pub fn has_control(directory: impl AsFd, path: &Path) -> bool {
+    let description = path.join(CONTROL).join(DESCRIPTION);
+    match rustix::fs::statat(directory, &description, AtFlags::SYMLINK_NOFOLLOW) {
+        Ok(_) => true,
+        Err(errno) => !matches!(errno, Errno::NOENT | Errno::NOTDIR),
+    }
 }
 
 /// Whether what is open is on a file system that a program serves, such as a mounted share.

@@ -288,3 +288,17 @@ fn shares_do_not_overlap_one_another_or_the_store() {
         sandbox.run(&["-r", &sandbox.arg("other"), "share", "optimize", &sandbox.arg("share")]);
     assert!(other.stderr.contains("belongs to another store"), "{}", other.stderr);
 }
+
+#[test]
+fn what_only_has_the_name_of_a_shares_own_is_saved_and_in_nobodys_way() {
+    let sandbox = with_share();
+    fs::create_dir_all(sandbox.path("plain/inner/.onefold-share")).unwrap();
+    fs::write(sandbox.path("plain/inner/.onefold-share/data"), b"data").unwrap();
+    sandbox.run(&["backup", &sandbox.arg("plain"), &sandbox.arg("share")]).expect(0);
+    sandbox.run(&["restore", "latest", "--target", &sandbox.arg("out")]).expect(0);
+    let restored =
+        |name: &str| sandbox.path("out").join(sandbox.path(name).strip_prefix("/").unwrap());
+    assert_eq!(fs::read(restored("plain/inner/.onefold-share/data")).unwrap(), b"data");
+    assert!(restored("share/inner").exists() && !restored("share/.onefold-share").exists());
+    sandbox.run(&["share", "create", &sandbox.arg("plain")]).expect(0);
+}

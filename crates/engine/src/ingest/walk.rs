@@ -328,7 +328,8 @@ impl<'a> Walk<'a> {
             self.context.job.observer.item(&path::display(tree_path), "excluded");
             return Ok(());
         }
-        if is_directory && name == stub::CONTROL && selection.cold.is_none() {
+        let may_be_own = is_directory && name == stub::CONTROL && selection.cold.is_none();
+        if may_be_own && stub::has_control(&**directory, Path::new("")) {
             // A copy of it would make a second share of a restored directory.
             let what = "left out: it belongs to the share";
             self.context.job.observer.item(&path::display(tree_path), what);

@@ -11,7 +11,7 @@
 //! Whoever makes a share, or clears what is left of one, holds a lock of the kernel on the
 //! directory `.onefold-share` itself meanwhile.
 
-use crate::stub::CONTROL;
+use crate::stub::{CONTROL, DESCRIPTION};
 use onefold_format::share::{DESCRIPTION_MAX_BYTES, ShareDescription};
 use onefold_types::error::Context;
 use onefold_types::{Error, ErrorKind, Result};
@@ -22,8 +22,6 @@ use std::io::{Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 
-/// What the share says about itself.
-const DESCRIPTION: &str = "share.json";
 /// The same before it has its name.
 const DESCRIPTION_NEW: &str = "share.json.new";
 /// How often something was moved.

@@ -42,6 +42,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use super::{handover, mounts};
+use crate::stub;
 pub use crate::stub::CONTROL;
 /// What tells at the top of a mounted share by what its process is asked for the directory below.
 pub const BELOW_ATTRIBUTE: &str = "user.onefold.below";
@@ -548,7 +549,7 @@ fn refuse_nested(directory: &Path) -> Result<()> {
         if mounts::newest_on(above).is_some_and(|newest| newest.name.is_some()) {
             return Err(Error::new(ErrorKind::AlreadyExists, already(above)));
         }
-        if above.join(CONTROL).symlink_metadata().is_ok() {
+        if stub::has_control(rustix::fs::CWD, above) {
             return Err(Error::new(ErrorKind::AlreadyExists, already(above)));
         }
     }
@@ -557,7 +558,7 @@ fn refuse_nested(directory: &Path) -> Result<()> {
         // What cannot be read cannot be optimised either.
         let Ok(entries) = std::fs::read_dir(&path) else { continue };
         for entry in entries.flatten() {
-            if entry.file_name() == CONTROL {
+            if entry.file_name() == CONTROL && stub::has_control(rustix::fs::CWD, &path) {
                 return Err(Error::new(ErrorKind::AlreadyExists, already(&path)));
             }
             if entry.file_type().is_ok_and(|kind| kind.is_dir()) {

@@ -74,8 +74,14 @@ pub fn status(repository: &Repository, share: &Share, job: &Job) -> Result<Statu
             status.bytes += entry.size;
             status.disk_bytes += blocks * BLOCK_BYTES;
             job.progress.add(1, entry.size);
-            let value = stub::value_at(&by_handle(met.directory, name))?;
-            let Some(value) = value else { return Ok(()) };
+            let value = match stub::value_at(&by_handle(met.directory, name)) {
+                Ok(Some(value)) => value,
+                Ok(None) => return Ok(()),
+                Err(error) => {
+                    job.observer.problem(&path::display(met.path), &error);
+                    return Ok(());
+                }
+            };
             match stub::open(repository, entry.inode, &value) {
                 Ok((owner, found)) if owner.share == share.id => {
                     status.stubs += 1;
