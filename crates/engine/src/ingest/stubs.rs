@@ -57,6 +57,17 @@ impl DamagedStubs {
     pub fn is_line(line: &str) -> bool {
         line.ends_with(DAMAGED)
     }
+
+    fn note(&mut self, shown: &str) {
+        self.add(Self { files: 1, lines: vec![format!("{shown}: {DAMAGED}")] });
+    }
+
+    /// Counts others as well, and lists them as long as there is room.
+    pub fn add(&mut self, more: Self) {
+        self.files += more.files;
+        let room = LISTED_MAX.saturating_sub(self.lines.len());
+        self.lines.extend(more.lines.into_iter().take(room));
+    }
 }
 
 /// What is known of the data of stubs.
@@ -281,11 +292,7 @@ impl Walk<'_> {
         }
         let shown = path::display(tree_path);
         self.context.job.observer.problem(&shown, &Error::damaged(DAMAGED));
-        let mut damaged = lock(&data.damaged);
-        damaged.files += 1;
-        if damaged.lines.len() < LISTED_MAX {
-            damaged.lines.push(format!("{shown}: {DAMAGED}"));
-        }
+        lock(&data.damaged).note(&shown);
         Ok(())
     }
 }
@@ -312,5 +319,23 @@ pub fn refuse_covered(directory: impl AsFd, name: &OsStr, device: u64) -> Result
              this as root with CAP_SYS_ADMIN, on Linux 5.2 or later",
         )),
         false => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_damaged_stub_too_many_is_counted_and_not_listed() {
+        let mut damaged = DamagedStubs::default();
+        (0..=LISTED_MAX).for_each(|number| damaged.note(&format!("/{number}")));
+        assert_eq!((damaged.files, damaged.lines.len()), (LISTED_MAX as u64 + 1, LISTED_MAX));
+        assert!(damaged.lines.iter().all(|line| DamagedStubs::is_line(line)));
+        // Those of several turns have the room of one.
+        let mut sum = DamagedStubs::default();
+        sum.note("/first");
+        sum.add(damaged);
+        assert_eq!((sum.files, sum.lines.len()), (LISTED_MAX as u64 + 2, LISTED_MAX));
     }
 }

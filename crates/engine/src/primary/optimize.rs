@@ -222,8 +222,7 @@ impl OptimizeReport {
         let sum = &mut self.backup;
         publish::add(&mut sum.summary, &before.summary);
         sum.left_out.add(&before.left_out);
-        sum.damaged_stubs.files += before.damaged_stubs.files;
-        sum.damaged_stubs.lines.extend(before.damaged_stubs.lines);
+        sum.damaged_stubs.add(before.damaged_stubs);
         sum.fenced += before.fenced;
         sum.strays = sum.strays.max(before.strays);
         sum.elapsed += before.elapsed;
