@@ -7,7 +7,9 @@
 //!
 //! Algorithm (BLAKE3 specification, sections 2.4 to 2.6):
 //! 1. sort the chunks by falling length, so that the chunks that have a leaf *i* are a prefix;
-//! 2. for each *i* hash all full leaves *i* together: same counter, no increment;
+//! 2. for each *i* hash all full leaves *i* together: same counter, no increment; as soon as one
+//!    chunk has more leaves left than there are chunks that have any, which do not fill the lanes,
+//!    the rest of each chunk by itself: counters that count up;
 //! 3. hash each chunk's last, partial leaf block by block;
 //! 4. join neighbouring chaining values level by level, all chunks together; an odd one moves up
 //!    unchanged, which yields the specified tree; a chunk's last join carries the root flag.
@@ -17,6 +19,7 @@
 use blake3::platform::{Platform, words_from_le_bytes_32};
 use blake3::{IncrementCounter, platform::le_bytes_from_words_32};
 use onefold_types::Fingerprint;
+use std::ops::Range;
 use zeroize::Zeroizing;
 
 const LEAF_BYTES: usize = 1024;
@@ -112,30 +115,60 @@ impl BatchHasher {
     }
 
     fn hash_full_leaves(&self, members: &[Member<'_>], nodes: &mut [ChainingValue]) {
-        let leaves_max = members.first().map_or(0, |member| member.bytes.len() / LEAF_BYTES);
+        let full_leaves = |member: &Member<'_>| member.bytes.len() / LEAF_BYTES;
+        let leaves_max = members.first().map_or(0, full_leaves);
         let mut inputs: Vec<&[u8; LEAF_BYTES]> = Vec::with_capacity(members.len());
-        let mut outputs = vec![0; members.len() * 32];
         for leaf in 0..leaves_max {
-            inputs.clear();
             // Members are sorted by falling length, so those that have this leaf come first.
-            let full_leaf = |bytes: &'_ [u8]| bytes.len() >= (leaf + 1) * LEAF_BYTES;
-            for member in members.iter().take_while(|member| full_leaf(member.bytes)) {
+            let count = members.partition_point(|member| full_leaves(member) > leaf);
+            let members = &members[..count];
+            if count < self.platform.simd_degree() && count < leaves_max - leaf {
+                for member in members {
+                    self.hash_rest(member, leaf..full_leaves(member), &mut inputs, nodes);
+                }
+                return;
+            }
+            inputs.clear();
+            for member in members {
                 inputs.extend(member.bytes[leaf * LEAF_BYTES..].first_chunk());
             }
-            self.platform.hash_many(
-                &inputs,
-                &self.key_words,
-                leaf as u64,
-                IncrementCounter::No,
-                self.mode,
-                CHUNK_START,
-                CHUNK_END,
-                &mut outputs[..inputs.len() * 32],
-            );
-            for (member, output) in members[..inputs.len()].iter().zip(outputs.chunks_exact(32)) {
+            let outputs = self.hash_leaves(&inputs, leaf, IncrementCounter::No);
+            for (member, output) in members.iter().zip(outputs.chunks_exact(32)) {
                 nodes[member.first + leaf].copy_from_slice(output);
             }
         }
+    }
+
+    /// Hashes some full leaves of one chunk together.
+    fn hash_rest<'a>(
+        &self,
+        member: &Member<'a>,
+        leaves: Range<usize>,
+        inputs: &mut Vec<&'a [u8; LEAF_BYTES]>,
+        nodes: &mut [ChainingValue],
+    ) {
+        let bytes = &member.bytes[leaves.start * LEAF_BYTES..leaves.end * LEAF_BYTES];
+        inputs.clear();
+        inputs.extend(bytes.as_chunks().0);
+        let outputs = self.hash_leaves(inputs, leaves.start, IncrementCounter::Yes);
+        let nodes = &mut nodes[member.first..][leaves];
+        for (node, output) in nodes.iter_mut().zip(outputs.chunks_exact(32)) {
+            node.copy_from_slice(output);
+        }
+    }
+
+    fn hash_leaves(
+        &self,
+        inputs: &[&[u8; LEAF_BYTES]],
+        first: usize,
+        increment: IncrementCounter,
+    ) -> Vec<u8> {
+        let mut outputs = vec![0; inputs.len() * 32];
+        let (key, mode) = (&self.key_words, self.mode);
+        let counter = first as u64;
+        let (start, end) = (CHUNK_START, CHUNK_END);
+        self.platform.hash_many(inputs, key, counter, increment, mode, start, end, &mut outputs);
+        outputs
     }
 
     fn hash_partial_leaf(&self, leaf: &[u8], counter: u64) -> ChainingValue {
