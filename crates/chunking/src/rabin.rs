@@ -5,6 +5,9 @@
 //! GF(2), modulo an irreducible polynomial of degree 53; one byte enters and one leaves with one
 //! table look-up each. A boundary is where the low |P| bits equal the pattern P.
 //!
+//! Several stretches of a chunk are looked at together, which gives the same boundaries as one
+//! place after another, in less than half of the time.
+//!
 //! The bytes below the minimum are skipped except for the 48 that fill the first window, so every
 //! fingerprint depends on content alone. Keyed: the polynomial (about 2^47 exist) and the pattern
 //! come from the secret.
@@ -19,6 +22,12 @@ use crate::{Chunker, ChunkerParameters};
 
 /// Bytes in the rolling window.
 pub const WINDOW_BYTES: usize = 48;
+
+/// Stretches that are looked at together.
+const LANES: usize = 4;
+/// Bytes of each: long against the window, which is read once more for each of them, and short
+/// against what is read in vain behind a boundary.
+const LANE_BYTES: usize = 1024;
 
 /// A place between two bytes: so many bytes of the chunk precede it, with this fingerprint.
 #[derive(Clone, Copy)]
@@ -91,26 +100,103 @@ impl RollingHash {
         Candidate { length, fingerprint: self.fingerprint(warm) }
     }
 
-    /// The first place after `from` and before `limit` where all bits of `mask` match.
-    pub(crate) fn next_match(
+    /// Calls `each` with the places after `from` and before `limit` where all bits of `mask` match,
+    /// in their order, until it says that it has enough.
+    pub(crate) fn each_match(
         &self,
         window: &[u8],
         from: Candidate,
         limit: usize,
         mask: u64,
-    ) -> Option<Candidate> {
-        let last = limit.saturating_sub(1);
-        let entering = window.get(from.length..last)?;
-        let leaving = window.get(from.length.checked_sub(WINDOW_BYTES)?..)?;
+        mut each: impl FnMut(Candidate) -> bool,
+    ) {
+        let last = limit.saturating_sub(1).min(window.len());
+        let mut place = from;
+        let mut found: [Vec<Candidate>; LANES] = Default::default();
+        // Where boundaries are close to one another, most of what lanes look at would lie behind.
+        let is_sparse = 1 << self.pattern_bits >= LANES * LANE_BYTES;
+        while is_sparse && last.saturating_sub(place.length) >= LANES * LANE_BYTES {
+            let Some(next) = self.scan_lanes(window, place, mask, &mut found) else { break };
+            for candidate in found.iter_mut().flat_map(|found| found.drain(..)) {
+                if each(candidate) {
+                    return;
+                }
+            }
+            place = next;
+        }
+        self.scan(window, place, last, mask, each);
+    }
+
+    /// The same one place after another, up to `last`.
+    fn scan(
+        &self,
+        window: &[u8],
+        from: Candidate,
+        last: usize,
+        mask: u64,
+        mut each: impl FnMut(Candidate) -> bool,
+    ) {
+        let entering = window.get(from.length..last).unwrap_or_default();
+        let begin = from.length.saturating_sub(WINDOW_BYTES);
+        let leaving = window.get(begin..).unwrap_or_default();
         let wanted = self.pattern & mask;
         let mut fingerprint = from.fingerprint;
         for (index, (&new, &old)) in entering.iter().zip(leaving).enumerate() {
             fingerprint = self.roll(fingerprint, old, new);
-            if fingerprint & mask == wanted {
-                return Some(Candidate { length: from.length + index + 1, fingerprint });
+            if fingerprint & mask == wanted
+                && each(Candidate { length: from.length + index + 1, fingerprint })
+            {
+                return;
             }
         }
-        None
+    }
+
+    /// Looks at `LANES` stretches that lie one behind another, all at once, and appends to `found`
+    /// what matches in each; the place at the end of the last one, or `None` if the window does not
+    /// reach that far.
+    ///
+    /// A fingerprint waits for the one before it, for a look-up in a table; those of different
+    /// stretches do not wait for one another. Each stretch but the first needs the bytes before it
+    /// to begin with.
+    #[inline(never)]
+    fn scan_lanes(
+        &self,
+        window: &[u8],
+        from: Candidate,
+        mask: u64,
+        found: &mut [Vec<Candidate>; LANES],
+    ) -> Option<Candidate> {
+        let begin = from.length.checked_sub(WINDOW_BYTES)?;
+        let (leaving, entering) = (window.get(begin..)?, window.get(from.length..)?);
+        let (leaving, _) = leaving.as_chunks::<LANE_BYTES>();
+        let (entering, _) = entering.as_chunks::<LANE_BYTES>();
+        let leaving: &[[u8; LANE_BYTES]; LANES] = leaving.first_chunk()?;
+        let entering: &[[u8; LANE_BYTES]; LANES] = entering.first_chunk()?;
+        let wanted = self.pattern & mask;
+        let mut fingerprints = [0; LANES];
+        for index in 0..WINDOW_BYTES {
+            for (fingerprint, before) in fingerprints.iter_mut().zip(leaving) {
+                *fingerprint = self.roll(*fingerprint, 0, before[index]);
+            }
+        }
+        fingerprints[0] = from.fingerprint;
+        for index in 0..LANE_BYTES {
+            let rolled: [u64; LANES] = std::array::from_fn(|lane| {
+                self.roll(fingerprints[lane], leaving[lane][index], entering[lane][index])
+            });
+            let is_match = rolled.map(|fingerprint| fingerprint & mask == wanted);
+            if is_match.iter().any(|is_match| *is_match) {
+                for lane in 0..LANES {
+                    if is_match[lane] {
+                        let length = from.length + lane * LANE_BYTES + index + 1;
+                        found[lane].push(Candidate { length, fingerprint: rolled[lane] });
+                    }
+                }
+            }
+            fingerprints = rolled;
+        }
+        let length = from.length + LANES * LANE_BYTES;
+        Some(Candidate { length, fingerprint: fingerprints[LANES - 1] })
     }
 }
 
@@ -140,10 +226,12 @@ impl Chunker for Rabin {
             return limit;
         }
         let start = self.hash.start(window, self.size_min_bytes);
-        match self.hash.next_match(window, start, limit, self.hash.mask(0)) {
-            Some(found) => found.length,
-            None => limit,
-        }
+        let mut boundary = limit;
+        self.hash.each_match(window, start, limit, self.hash.mask(0), |found| {
+            boundary = found.length;
+            true
+        });
+        boundary
     }
 
     fn size_max_bytes(&self) -> usize {
@@ -176,6 +264,48 @@ mod tests {
                 assert_eq!(rolled, hash.fingerprint(&bytes[end + 1 - WINDOW_BYTES..=end]));
                 assert_eq!(rolled >> DEGREE, 0);
             }
+        }
+    }
+
+    /// Lengths around whole rounds of lanes, patterns from one that always matches to one that
+    /// rarely does.
+    #[test]
+    fn lanes_find_what_one_place_after_another_finds() {
+        let hash = RollingHash::new(12, None);
+        let round = LANES * LANE_BYTES;
+        let mut bytes = vec![0; 3 * round + 300];
+        SeededRandomness::new(5).fill(&mut bytes);
+        let all = |window: &[u8], from, limit, mask, in_lanes| {
+            let mut found = Vec::new();
+            let each = |candidate: Candidate| {
+                found.push((candidate.length, candidate.fingerprint));
+                false
+            };
+            match in_lanes {
+                true => hash.each_match(window, from, limit, mask, each),
+                false => hash.scan(window, from, limit - 1, mask, each),
+            }
+            found
+        };
+        for size_min in [WINDOW_BYTES + 1, 100, 513] {
+            let from = hash.start(&bytes, size_min);
+            for rounds in 0..3 {
+                for beside in [0, 1, 2, 63, LANE_BYTES] {
+                    let limit = from.length + rounds * round + beside + 1;
+                    for mask in [0, 1, 63, hash.mask(0)] {
+                        let window = &bytes[..limit];
+                        let expected = all(window, from, limit, mask, false);
+                        assert_eq!(all(window, from, limit, mask, true), expected);
+                        assert_eq!(all(&bytes, from, limit, mask, true), expected);
+                    }
+                }
+            }
+            let mut first = None;
+            hash.each_match(&bytes, from, bytes.len(), 63, |candidate| {
+                assert!(first.replace(candidate.length).is_none(), "it had enough");
+                true
+            });
+            assert_eq!(first, all(&bytes, from, bytes.len(), 63, false).first().map(|one| one.0));
         }
     }
 

@@ -8,8 +8,8 @@
 //! reserve a forced cut is so unlikely that the maximum can be low: sizes stay near the average,
 //! with no spike at the maximum.
 //!
-//! One pass: the inner loop tests the shortest pattern only, which every longer one implies, and
-//! leaves the loop on a match to see how many bits more agree (S4.8).
+//! One pass: the inner loop tests the shortest pattern only, which every longer one implies; how
+//! many bits more agree is seen on a match (S4.8).
 //!
 //! Invariant: at the end of a stream, before the maximum, no weak match cuts.
 
@@ -41,12 +41,13 @@ impl Regression {
     fn boundary(&self, window: &[u8], limit: usize) -> Option<usize> {
         let mut reserve = [None; DEPTH_MAX as usize];
         let weakest = self.hash.mask(self.depth);
-        let mut place = self.hash.start(window, self.size_min_bytes);
-        while let Some(found) = self.hash.next_match(window, place, limit, weakest) {
+        let mut full = None;
+        let start = self.hash.start(window, self.size_min_bytes);
+        self.hash.each_match(window, start, limit, weakest, |found| {
             let agreeing = (found.fingerprint ^ self.hash.pattern).trailing_zeros();
             let missing = self.hash.pattern_bits.saturating_sub(agreeing) as usize;
             match missing.checked_sub(1) {
-                None => return Some(found.length),
+                None => full = Some(found.length),
                 Some(index) => {
                     // Later places overwrite earlier ones: the last one counts.
                     if let Some(slot) = reserve.get_mut(index) {
@@ -54,10 +55,10 @@ impl Regression {
                     }
                 }
             }
-            place = found;
-        }
+            full.is_some()
+        });
         let reaches_max = window.len() >= self.size_max_bytes;
-        reserve.into_iter().flatten().next().filter(|_| reaches_max)
+        full.or_else(|| reserve.into_iter().flatten().next().filter(|_| reaches_max))
     }
 }
 
@@ -167,8 +168,12 @@ mod tests {
             let places: Vec<(usize, u64)> = (MIN_BYTES..MAX_BYTES)
                 .map(|length| {
                     let before = chunker.hash.start(rest, length);
-                    let place = chunker.hash.next_match(rest, before, length + 1, 0);
-                    (length, place.unwrap().fingerprint)
+                    let mut fingerprint = None;
+                    chunker.hash.each_match(rest, before, length + 1, 0, |place| {
+                        fingerprint = Some(place.fingerprint);
+                        true
+                    });
+                    (length, fingerprint.unwrap())
                 })
                 .collect();
             let matches = |relaxed: u32, fingerprint: u64| {
