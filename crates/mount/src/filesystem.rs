@@ -15,6 +15,7 @@
 //! while something is read.
 
 use crate::attributes;
+use crate::buffers::with_buffer;
 use crate::catalogue::{CATALOGUE_BIT, Catalogue, Directory, Node, PathLink, ROOT};
 use crate::inodes::{Address, Inodes};
 use crate::listings::{Listings, entries_of};
@@ -227,15 +228,11 @@ impl SnapshotFilesystem {
         Ok(Arc::clone(files().get_or_insert(number, || file)))
     }
 
-    fn read_file(&self, number: u64, offset: u64, length: u32) -> Answer<Vec<u8>> {
+    /// Reads into a buffer; says how much.
+    fn read_file(&self, number: u64, offset: u64, buffer: &mut [u8]) -> Answer<usize> {
         let file = self.file(number)?;
-        let left = file.reader.size().saturating_sub(offset);
-        let mut bytes = vec![0; left.min(u64::from(length)) as usize];
-        match file.reader.read_at(offset, &mut bytes) {
-            Ok(read) => bytes.truncate(read),
-            Err(error) => return Err(self.failed(file.snapshot, &file.path, &error)),
-        }
-        Ok(bytes)
+        let read = file.reader.read_at(offset, buffer);
+        read.map_err(|error| self.failed(file.snapshot, &file.path, &error))
     }
 
     fn seek(&self, number: u64, offset: i64, whence: i32) -> Answer<i64> {
@@ -419,10 +416,10 @@ impl Filesystem for SnapshotFilesystem {
         _: Option<LockOwner>,
         reply: ReplyData,
     ) {
-        match self.read_file(number.0, offset, size) {
-            Ok(bytes) => reply.data(&bytes),
+        with_buffer(size, |buffer| match self.read_file(number.0, offset, buffer) {
+            Ok(read) => reply.data(&buffer[..read]),
             Err(error) => reply.error(error),
-        }
+        });
     }
 
     fn opendir(&self, _: &Request, number: INodeNo, _: OpenFlags, reply: ReplyOpen) {

@@ -10,12 +10,14 @@
 //! | [`filesystem`] | the kernel's requests, answered |
 //! | [`share`] | a share: a live directory, files of which are in the store |
 //! | [`mounting`] | mount points |
+//! | [`buffers`] | what requests are answered from |
 //! | [`problems`] | what could not be read, told once |
 //!
 //! The kernel's protocol is that of FUSE, by the crate `fuser`. Everything is read through the
 //! engine's readers of trees and files, which verify what they give; nothing is written.
 
 pub mod attributes;
+pub mod buffers;
 pub mod catalogue;
 pub mod filesystem;
 pub mod inodes;

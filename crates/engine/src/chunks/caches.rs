@@ -9,7 +9,7 @@
 //!
 //! Concurrency: one lock, never held while the device works or a frame is decoded.
 
-use super::Location;
+use super::{Location, ReadFrame};
 use crate::container::frame::FrameOpener;
 use crate::memory::Lease;
 use crate::repository::Repository;
@@ -37,7 +37,7 @@ type Instance = (ContainerId, u32, Option<Arc<MetadataSection>>);
 struct State {
     chunks: LocalityCache,
     sections: Sized<ContainerId, Arc<MetadataSection>>,
-    frames: Sized<(ContainerId, u32), Arc<Vec<u8>>>,
+    frames: Sized<(ContainerId, u32), Arc<ReadFrame>>,
 }
 
 impl ChunkCaches {
@@ -132,13 +132,15 @@ impl ChunkCaches {
     }
 
     /// A frame that is kept.
-    pub fn frame(&self, key: (ContainerId, u32)) -> Option<Arc<Vec<u8>>> {
+    pub fn frame(&self, key: (ContainerId, u32)) -> Option<Arc<ReadFrame>> {
         self.state().frames.get(&key).map(Arc::clone)
     }
 
-    /// Keeps the plain bytes of a frame.
-    pub fn keep_frame(&self, key: (ContainerId, u32), plain: &Arc<Vec<u8>>) {
-        self.state().frames.insert(key, Arc::clone(plain), plain.len());
+    /// Keeps a frame; gives the memory of another one back that nobody has any more.
+    pub fn keep_frame(&self, key: (ContainerId, u32), plain: &Arc<ReadFrame>) -> Option<Vec<u8>> {
+        let bytes = plain.memory_bytes();
+        let dropped = self.state().frames.insert(key, Arc::clone(plain), bytes);
+        dropped.and_then(Arc::into_inner).map(ReadFrame::into_bytes)
     }
 
     /// Keeps nothing of a container's section any more.
@@ -184,16 +186,20 @@ impl<K: std::hash::Hash + Eq, V> Sized<K, V> {
         self.entries.get(key).map(|(value, _)| value)
     }
 
-    fn insert(&mut self, key: K, value: V, bytes: usize) {
+    /// Keeps a value; gives one of those back that go.
+    fn insert(&mut self, key: K, value: V, bytes: usize) -> Option<V> {
+        let mut dropped = None;
         if let Some((_, old)) = self.entries.put(key, (value, bytes)) {
             self.bytes -= old;
         }
         self.bytes += bytes;
         while self.bytes > self.bytes_max && self.entries.len() > 1 {
-            if let Some((_, (_, bytes))) = self.entries.pop_lru() {
+            if let Some((_, (value, bytes))) = self.entries.pop_lru() {
                 self.bytes -= bytes;
+                dropped = Some(value);
             }
         }
+        dropped
     }
 
     fn remove(&mut self, key: &K) {

@@ -3,8 +3,7 @@
 //! Nothing is copied: the frame stays as long as one of its chunks is held, whatever the caches
 //! keep.
 
-use super::Location;
-use crate::container::verify;
+use super::{Location, ReadFrame};
 use onefold_crypto::Fingerprinter;
 use onefold_format::container::ChunkDescriptor;
 use onefold_types::{ContainerId, Level, Result};
@@ -15,7 +14,7 @@ use std::sync::Arc;
 /// The bytes of a chunk, verified by name.
 #[derive(Clone)]
 pub struct Chunk {
-    plain: Arc<Vec<u8>>,
+    plain: Arc<ReadFrame>,
     range: Range<usize>,
     container: ContainerId,
     frame: u32,
@@ -29,10 +28,10 @@ impl Chunk {
     /// Errors: `Damaged` if it is not what it is named by.
     pub fn verified(
         location: &Location,
-        plain: Arc<Vec<u8>>,
+        plain: Arc<ReadFrame>,
         fingerprinter: &Fingerprinter,
     ) -> Result<Self> {
-        verify::chunk(&plain, location.descriptor(), fingerprinter)?;
+        plain.verify(std::slice::from_ref(location.descriptor()), fingerprinter)?;
         Ok(Self::of(location.container, location.descriptor(), plain))
     }
 
@@ -43,14 +42,14 @@ impl Chunk {
     pub fn all_verified(
         container: ContainerId,
         chunks: &[ChunkDescriptor],
-        plain: &Arc<Vec<u8>>,
+        plain: &Arc<ReadFrame>,
         fingerprinter: &Fingerprinter,
     ) -> Result<Vec<Self>> {
-        verify::all(plain, chunks.iter().copied(), fingerprinter)?;
+        plain.verify(chunks, fingerprinter)?;
         Ok(chunks.iter().map(|chunk| Self::of(container, chunk, Arc::clone(plain))).collect())
     }
 
-    fn of(container: ContainerId, chunk: &ChunkDescriptor, plain: Arc<Vec<u8>>) -> Self {
+    fn of(container: ContainerId, chunk: &ChunkDescriptor, plain: Arc<ReadFrame>) -> Self {
         let start = chunk.offset as usize;
         let range = start..start + chunk.length as usize;
         Self { plain, range, container, frame: chunk.frame, level: chunk.level }
@@ -58,10 +57,14 @@ impl Chunk {
 
     /// The plain bytes of its frame, if that is the one which holds what is looked for.
     #[must_use]
-    pub fn frame_of(&self, location: &Location) -> Option<&Arc<Vec<u8>>> {
-        let is_same =
-            self.container == location.container && self.frame == location.descriptor().frame;
-        is_same.then_some(&self.plain)
+    pub fn frame_of(&self, location: &Location) -> Option<&Arc<ReadFrame>> {
+        self.frame_by_number(location.container, location.descriptor().frame)
+    }
+
+    /// The frame that it lies in, if that is the one of a container and a number.
+    #[must_use]
+    pub fn frame_by_number(&self, container: ContainerId, frame: u32) -> Option<&Arc<ReadFrame>> {
+        (self.container == container && self.frame == frame).then_some(&self.plain)
     }
 }
 
@@ -76,6 +79,6 @@ impl Deref for Chunk {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        &self.plain[self.range.clone()]
+        &self.plain.bytes()[self.range.clone()]
     }
 }

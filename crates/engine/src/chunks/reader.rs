@@ -12,10 +12,12 @@
 //! by name.
 //!
 //! Concurrency: a reader is shared by threads. What it passes over, it passes over for all of them,
-//! and of several that want the same frame one reads it.
+//! and of several that want the same frame one reads it ([`frames`]).
+
+mod frames;
 
 use super::caches::ChunkCaches;
-use super::{Chunk, Location};
+use super::{Chunk, Location, ReadFrame};
 use crate::container::frame::{CodedFrame, FrameChunk};
 use crate::container::reader::{self, FrameReader};
 use crate::index::current::{CATCH_UPS_MAX, changes_too_often};
@@ -330,9 +332,9 @@ impl ChunkReader {
         self.read_from(self.locate(fingerprint)?, &[])
     }
 
-    /// The same for whoever wants others behind it: with those that lie behind it in its frame as
-    /// they are wanted, all verified together; with none where that cannot be done. What is in the
-    /// frame of a chunk that is held is not read again, whatever the caches keep.
+    /// The same for whoever wants others behind it: with those that lie behind it in its container
+    /// as they are wanted, those of a frame verified together; with none where that cannot be done.
+    /// What is in the frame of a chunk that is held is not read again, whatever the caches keep.
     pub fn read_run(
         &self,
         fingerprint: &Fingerprint,
@@ -341,17 +343,12 @@ impl ChunkReader {
     ) -> Result<Vec<Chunk>> {
         let location = self.locate(fingerprint)?;
         let (container, position) = (location.container, location.position as usize);
-        let frame = location.descriptor().frame;
         let there = location.section.chunks.iter().skip(position + 1).zip(following);
         let run = there.take_while(|(there, wanted)| {
-            there.fingerprint == **wanted && there.frame == frame && !self.is_bad(container, there)
+            there.fingerprint == **wanted && !self.is_bad(container, there)
         });
         let run = &location.section.chunks[position..=position + run.count()];
-        let fingerprinter = self.repository.fingerprinter();
-        let all = self
-            .plain(&location, held)
-            .and_then(|plain| Chunk::all_verified(container, run, &plain, fingerprinter));
-        match all {
+        match self.read_frames_of(&location, run, held) {
             Ok(chunks) => Ok(chunks),
             // One of them is damaged, perhaps not the one that was asked for.
             Err(_) => Ok(vec![self.read_from(location, held)?]),
@@ -401,14 +398,6 @@ impl ChunkReader {
         }
     }
 
-    /// The plain bytes of the frame that a chunk lies in, perhaps those that one of others holds.
-    fn plain(&self, location: &Location, held: &[Chunk]) -> Result<Arc<Vec<u8>>> {
-        match held.iter().find_map(|chunk| chunk.frame_of(location)) {
-            Some(plain) => Ok(Arc::clone(plain)),
-            None => self.frame(location.container, &location.section, location.descriptor().frame),
-        }
-    }
-
     /// Reads a chunk that is advice only. If it cannot be read, nothing else suffers: its container
     /// stays in use for what is needed, and the index is not replayed.
     pub fn read_advice(&self, fingerprint: &Fingerprint) -> Result<Chunk> {
@@ -441,39 +430,9 @@ impl ChunkReader {
             .context(|| format!("container {container}"))
     }
 
-    fn verified(&self, location: &Location, plain: Arc<Vec<u8>>) -> Result<Chunk> {
+    fn verified(&self, location: &Location, plain: Arc<ReadFrame>) -> Result<Chunk> {
         Chunk::verified(location, plain, self.repository.fingerprinter())
             .context(|| format!("container {}", location.container))
-    }
-
-    /// The plain bytes of a frame, authentic; what is in it is not verified by name.
-    fn frame(
-        &self,
-        container: ContainerId,
-        section: &MetadataSection,
-        number: u32,
-    ) -> Result<Arc<Vec<u8>>> {
-        let key = (container, number);
-        if let Some(frame) = self.caches.frame(key) {
-            return Ok(frame);
-        }
-        // Whoever reads on asks for the same frame with the next request already.
-        let lock_number = (usize::from(container.0[0]) + number as usize) % READING_LOCKS;
-        let _reading = self.reading[lock_number].lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(frame) = self.caches.frame(key) {
-            return Ok(frame);
-        }
-        let descriptor = section.frames[number as usize];
-        self.frames.fetch_add(1, Ordering::Relaxed);
-        let frames = FrameReader::new(&self.repository, container)?;
-        let plain = self.caches.with_opener(|opener| {
-            let mut sealed = Vec::new();
-            frames.read(&self.repository, &[descriptor], &mut sealed)?;
-            Ok(frames.open(opener, number, &descriptor, &mut sealed)?.to_vec())
-        })?;
-        let plain = Arc::new(plain);
-        self.caches.keep_frame(key, &plain);
-        Ok(plain)
     }
 
     /// The frame that a chunk is in, authentic, as it is coded, with all chunks that it holds.

@@ -137,12 +137,17 @@ pub struct FrameOpener {
     decompressor: Decompressor,
     coded: Vec<u8>,
     plain: Vec<u8>,
+    /// Lent to whoever reads sealed bytes.
+    sealed: Vec<u8>,
+    /// Of a frame that nobody keeps any more, to hold the next one.
+    spare: Vec<u8>,
 }
 
 impl FrameOpener {
     /// An opener for all codecs.
     pub fn new() -> Result<Self> {
-        Ok(Self { decompressor: Decompressor::new()?, coded: Vec::new(), plain: Vec::new() })
+        let [coded, plain, sealed, spare] = [const { Vec::new() }; 4];
+        Ok(Self { decompressor: Decompressor::new()?, coded, plain, sealed, spare })
     }
 
     /// Opens and decompresses a frame; the plain bytes stay valid until the next call.
@@ -158,6 +163,42 @@ impl FrameOpener {
         let coded = &sealed[..coded_length];
         self.decompressor.decompress(codec, coded, plain_length, &mut self.plain)?;
         Ok(&self.plain)
+    }
+
+    /// Takes the memory of a frame that nobody keeps any more: memory that is asked for anew costs
+    /// as much as what is put into it.
+    pub fn reuse(&mut self, plain: Vec<u8>) {
+        self.spare = plain;
+    }
+
+    /// A buffer for sealed bytes, perhaps one that was used before.
+    #[must_use]
+    pub fn sealed_buffer(&mut self) -> Vec<u8> {
+        std::mem::take(&mut self.sealed)
+    }
+
+    /// Takes a buffer for sealed bytes back.
+    pub fn give_back(&mut self, sealed: Vec<u8>) {
+        self.sealed = sealed;
+    }
+
+    /// As [`FrameOpener::open_apart`], and the plain bytes are the caller's.
+    pub fn open_owned(
+        &mut self,
+        sealed: &[u8],
+        number: u32,
+        codec: Codec,
+        plain_length: usize,
+        sealer: &ObjectSealer,
+    ) -> Result<Vec<u8>> {
+        sealer.open_into(number, sealed, &mut self.coded)?;
+        if codec == Codec::Raw && self.coded.len() == plain_length {
+            let spare = std::mem::take(&mut self.spare);
+            return Ok(std::mem::replace(&mut self.coded, spare));
+        }
+        let mut plain = std::mem::take(&mut self.spare);
+        self.decompressor.decompress(codec, &self.coded, plain_length, &mut plain)?;
+        Ok(plain)
     }
 
     /// As [`FrameOpener::open`], and `sealed` stays as it is.

@@ -120,10 +120,7 @@ impl FrameReader {
         frames: &[FrameDescriptor],
         sealed: &mut Vec<u8>,
     ) -> Result<()> {
-        let offset = frames.first().map_or(HEADER_BYTES as u64, |frame| frame.offset);
-        let end = frames.last().map_or(offset, FrameDescriptor::end);
-        let length = end.checked_sub(offset).and_then(|length| usize::try_from(length).ok());
-        let length = length.ok_or_else(|| bug!("frames do not rise", offset, end))?;
+        let (offset, length) = span(frames)?;
         sealed.resize(length, 0);
         repository.store().get_range(&self.key, offset, sealed)
     }
@@ -141,9 +138,45 @@ impl FrameReader {
             .context(|| format!("frame {number} of container {}", self.id))
     }
 
+    /// Reads frames, from a number on, with one request, and hands the plain bytes of each over to
+    /// `each`, which may give the opener memory for the next one.
+    pub fn read_each(
+        &self,
+        repository: &Repository,
+        opener: &mut FrameOpener,
+        (first, frames): (u32, &[FrameDescriptor]),
+        mut each: impl FnMut(&mut FrameOpener, u32, Vec<u8>),
+    ) -> Result<()> {
+        let (offset, length) = span(frames)?;
+        let mut sealed = opener.sealed_buffer();
+        if sealed.len() < length {
+            sealed.resize(length, 0);
+        }
+        repository.store().get_range(&self.key, offset, &mut sealed[..length])?;
+        let mut rest = &sealed[..length];
+        for (number, frame) in (first..).zip(frames) {
+            let what = || format!("frame {number} of container {}", self.id);
+            let of_frame = rest.split_off(..frame.stored_length as usize);
+            let of_frame = of_frame.ok_or_else(|| bug!("frames lie apart", number))?;
+            let (codec, length) = (frame.codec, frame.plain_length as usize);
+            let plain = opener.open_owned(of_frame, number, codec, length, &self.sealer);
+            each(opener, number, plain.context(what)?);
+        }
+        opener.give_back(sealed);
+        Ok(())
+    }
+
     /// Opens frame number `number` in place and leaves it coded; says how long it is so.
     pub fn open_coded(&self, number: u32, sealed: &mut [u8]) -> Result<usize> {
         let what = || format!("frame {number} of container {}", self.id);
         self.sealer.open(number, sealed).context(what)
     }
+}
+
+/// Where frames begin, in the order of their offsets, and how far they go.
+fn span(frames: &[FrameDescriptor]) -> Result<(u64, usize)> {
+    let offset = frames.first().map_or(HEADER_BYTES as u64, |frame| frame.offset);
+    let end = frames.last().map_or(offset, FrameDescriptor::end);
+    let length = end.checked_sub(offset).and_then(|length| usize::try_from(length).ok());
+    Ok((offset, length.ok_or_else(|| bug!("frames do not rise", offset, end))?))
 }

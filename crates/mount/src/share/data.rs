@@ -128,21 +128,19 @@ impl Served {
         Ok(handle)
     }
 
-    pub(super) fn read(&self, handle: u64, offset: u64, length: u32) -> Answer<Vec<u8>> {
+    /// Reads into a buffer; says how much.
+    pub(super) fn read(&self, handle: u64, offset: u64, buffer: &mut [u8]) -> Answer<usize> {
         let handle = self.open.handle(handle).ok_or(Errno::EBADF)?;
         let inode = &handle.inode;
-        let mut bytes = vec![0; length as usize];
-        let read = match &inode.bytes {
+        match &inode.bytes {
             Bytes::Plain(plain) => {
                 let file = ordinary(&handle, plain)?;
-                file.read_at(&mut bytes, offset).map_err(Errno::from)?
+                file.read_at(buffer, offset).map_err(Errno::from)
             }
             Bytes::Stub(stub) => {
-                stub.read_at(offset, &mut bytes).map_err(|error| self.lost(inode.number, &error))?
+                stub.read_at(offset, buffer).map_err(|error| self.lost(inode.number, &error))
             }
-        };
-        bytes.truncate(read);
-        Ok(bytes)
+        }
     }
 
     /// Data of a stub cannot be had: said here, and written down for the status.

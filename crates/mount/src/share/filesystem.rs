@@ -14,6 +14,7 @@ use super::names::{Listed, New};
 use super::open_files::{Bytes, OpenInode};
 use super::served::Served;
 use super::{Answer, below};
+use crate::buffers::with_buffer;
 use crate::problems::Problems;
 use fuser::{
     BackingId, BsdFileFlags, CopyFileRangeFlags, Errno, FileHandle, Filesystem, FopenFlags,
@@ -334,10 +335,10 @@ impl Filesystem for ShareFilesystem {
         _: Option<LockOwner>,
         reply: ReplyData,
     ) {
-        match self.served.read(handle.0, offset, size) {
-            Ok(bytes) => reply.data(&bytes),
+        with_buffer(size, |buffer| match self.served.read(handle.0, offset, buffer) {
+            Ok(read) => reply.data(&buffer[..read]),
             Err(error) => reply.error(error),
-        }
+        });
     }
 
     fn write(

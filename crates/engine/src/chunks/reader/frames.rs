@@ -1,0 +1,135 @@
+//! Frames by their number: out of the caches, or read and opened.
+//!
+//! Whoever reads on in a file asks for many frames that lie one behind another; those are read with
+//! one request, since a device gives a MiB in the time of a few small reads. A single one, as
+//! whoever reads here and there wants it, is read by one of those only who want it at that moment.
+//!
+//! # Invariants
+//! What is kept is authentic. No more than `TOGETHER_MAX_BYTES` are read with one request.
+
+use super::{ChunkReader, READING_LOCKS};
+use crate::chunks::{Chunk, Location, ReadFrame};
+use crate::container::reader::FrameReader;
+use onefold_format::container::{ChunkDescriptor, FrameDescriptor, MetadataSection};
+use onefold_types::{ContainerId, Result, limits};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
+
+/// Stored bytes that are read with one request, unless a single frame has more.
+const TOGETHER_MAX_BYTES: u64 = limits::MIB as u64;
+
+impl ChunkReader {
+    /// The frame that a chunk lies in, perhaps the one that a chunk which is held lies in.
+    pub(super) fn plain(&self, location: &Location, held: &[Chunk]) -> Result<Arc<ReadFrame>> {
+        match held.iter().find_map(|chunk| chunk.frame_of(location)) {
+            Some(plain) => Ok(Arc::clone(plain)),
+            None => self.frame(location.container, &location.section, location.descriptor().frame),
+        }
+    }
+
+    /// Reads chunks that lie one behind another, from that of a location on.
+    pub(super) fn read_frames_of(
+        &self,
+        location: &Location,
+        run: &[ChunkDescriptor],
+        held: &[Chunk],
+    ) -> Result<Vec<Chunk>> {
+        let by_frame = || run.chunk_by(|one, next| one.frame == next.frame);
+        let numbers: Vec<u32> = by_frame().filter_map(|of| Some(of.first()?.frame)).collect();
+        let frames = match numbers.len() {
+            1 => vec![self.plain(location, held)?],
+            _ => self.several(location, &numbers, held)?,
+        };
+        let fingerprinter = self.repository.fingerprinter();
+        let mut chunks = Vec::with_capacity(run.len());
+        for (of, frame) in by_frame().zip(&frames) {
+            chunks.extend(Chunk::all_verified(location.container, of, frame, fingerprinter)?);
+        }
+        Ok(chunks)
+    }
+
+    /// Frames of the container of a location, by their rising numbers.
+    fn several(
+        &self,
+        location: &Location,
+        numbers: &[u32],
+        held: &[Chunk],
+    ) -> Result<Vec<Arc<ReadFrame>>> {
+        let (container, section) = (location.container, &location.section);
+        let mut frames = Vec::with_capacity(numbers.len());
+        while let Some(number) = numbers.get(frames.len()) {
+            if let Some(frame) = self.kept_frame(container, *number, held) {
+                frames.push(frame);
+                continue;
+            }
+            let first = section.frames[*number as usize];
+            let mut together = vec![first];
+            for next in &numbers[frames.len() + 1..] {
+                let after = section.frames[*next as usize];
+                let is_beside = together.last().is_some_and(|last| last.end() == after.offset);
+                let is_short = after.end() - first.offset <= TOGETHER_MAX_BYTES;
+                if !is_beside || !is_short || self.kept_frame(container, *next, held).is_some() {
+                    break;
+                }
+                together.push(after);
+            }
+            self.read_beside(container, *number, &together, &mut frames)?;
+        }
+        Ok(frames)
+    }
+
+    /// A frame that is kept, or that a chunk which is held lies in.
+    fn kept_frame(
+        &self,
+        container: ContainerId,
+        number: u32,
+        held: &[Chunk],
+    ) -> Option<Arc<ReadFrame>> {
+        let of_held = held.iter().find_map(|chunk| chunk.frame_by_number(container, number));
+        of_held.map(Arc::clone).or_else(|| self.caches.frame((container, number)))
+    }
+
+    /// Reads frames that lie beside one another, from a number on, and keeps them.
+    fn read_beside(
+        &self,
+        container: ContainerId,
+        number: u32,
+        frames: &[FrameDescriptor],
+        read: &mut Vec<Arc<ReadFrame>>,
+    ) -> Result<()> {
+        self.frames.fetch_add(frames.len() as u64, Ordering::Relaxed);
+        let reader = FrameReader::new(&self.repository, container)?;
+        self.caches.with_opener(|opener| {
+            reader.read_each(&self.repository, opener, (number, frames), |opener, number, plain| {
+                let frame = Arc::new(ReadFrame::new(plain));
+                if let Some(dropped) = self.caches.keep_frame((container, number), &frame) {
+                    opener.reuse(dropped);
+                }
+                read.push(frame);
+            })
+        })
+    }
+
+    /// A frame, authentic; what is in it is not verified by name.
+    pub(super) fn frame(
+        &self,
+        container: ContainerId,
+        section: &MetadataSection,
+        number: u32,
+    ) -> Result<Arc<ReadFrame>> {
+        let key = (container, number);
+        if let Some(frame) = self.caches.frame(key) {
+            return Ok(frame);
+        }
+        // Whoever reads on asks for the same frame with the next request already.
+        let lock_number = (usize::from(container.0[0]) + number as usize) % READING_LOCKS;
+        let _reading = self.reading[lock_number].lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(frame) = self.caches.frame(key) {
+            return Ok(frame);
+        }
+        let descriptor = section.frames[number as usize];
+        let mut read = Vec::with_capacity(1);
+        self.read_beside(container, number, &[descriptor], &mut read)?;
+        read.pop().ok_or_else(|| onefold_types::bug!("a frame was read and is not there", number))
+    }
+}
