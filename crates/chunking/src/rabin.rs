@@ -173,30 +173,31 @@ impl RollingHash {
         let leaving: &[[u8; LANE_BYTES]; LANES] = leaving.first_chunk()?;
         let entering: &[[u8; LANE_BYTES]; LANES] = entering.first_chunk()?;
         let wanted = self.pattern & mask;
-        let mut fingerprints = [0; LANES];
+        // Four names instead of an array, which the compiler would not keep in registers.
+        let ([a_old, b_old, c_old, d_old], [a_new, b_new, c_new, d_new]) = (leaving, entering);
+        let (mut a, mut b, mut c, mut d) = (from.fingerprint, 0, 0, 0);
         for index in 0..WINDOW_BYTES {
-            for (fingerprint, before) in fingerprints.iter_mut().zip(leaving) {
-                *fingerprint = self.roll(*fingerprint, 0, before[index]);
-            }
+            b = self.roll(b, 0, b_old[index]);
+            c = self.roll(c, 0, c_old[index]);
+            d = self.roll(d, 0, d_old[index]);
         }
-        fingerprints[0] = from.fingerprint;
         for index in 0..LANE_BYTES {
-            let rolled: [u64; LANES] = std::array::from_fn(|lane| {
-                self.roll(fingerprints[lane], leaving[lane][index], entering[lane][index])
-            });
-            let is_match = rolled.map(|fingerprint| fingerprint & mask == wanted);
-            if is_match.iter().any(|is_match| *is_match) {
-                for lane in 0..LANES {
-                    if is_match[lane] {
-                        let length = from.length + lane * LANE_BYTES + index + 1;
-                        found[lane].push(Candidate { length, fingerprint: rolled[lane] });
+            a = self.roll(a, a_old[index], a_new[index]);
+            b = self.roll(b, b_old[index], b_new[index]);
+            c = self.roll(c, c_old[index], c_new[index]);
+            d = self.roll(d, d_old[index], d_new[index]);
+            let is_match = |fingerprint: u64| fingerprint & mask == wanted;
+            if is_match(a) | is_match(b) | is_match(c) | is_match(d) {
+                let mut length = from.length + index + 1;
+                for (found, fingerprint) in found.iter_mut().zip([a, b, c, d]) {
+                    if is_match(fingerprint) {
+                        found.push(Candidate { length, fingerprint });
                     }
+                    length += LANE_BYTES;
                 }
             }
-            fingerprints = rolled;
         }
-        let length = from.length + LANES * LANE_BYTES;
-        Some(Candidate { length, fingerprint: fingerprints[LANES - 1] })
+        Some(Candidate { length: from.length + LANES * LANE_BYTES, fingerprint: d })
     }
 }
 
