@@ -1,6 +1,6 @@
 //! One file read at any offset, as a mount reads it.
 
-use super::support::{CHUNK_BYTES, Item, Part, in_memory, random_bytes, store_tree};
+use super::support::{CHUNK_BYTES, Item, Part, in_memory, random_bytes, repository_on, store_tree};
 use onefold_engine::Repository;
 use onefold_engine::chunks::ChunkReader;
 use onefold_engine::container::{list, reader::read_section};
@@ -8,7 +8,8 @@ use onefold_engine::tree::{FileReader, TreeReader};
 use onefold_format::container::HEADER_BYTES;
 use onefold_format::layout;
 use onefold_format::node::{Entry, EntryKind};
-use onefold_store::Key;
+use onefold_store::layers::{Counting, Operation};
+use onefold_store::{Key, MemoryStore};
 use onefold_types::environment::{Randomness, SeededRandomness};
 use onefold_types::{ErrorKind, Level, limits};
 use std::sync::Arc;
@@ -156,6 +157,71 @@ fn i13_a_small_read_of_a_large_file_opens_few_frames() {
         assert_eq!(reader.hole_within(range.clone()).unwrap(), range.end.min(24_000_000));
         assert_eq!(trees.chunks().counters(), counters, "the rest of the file is not looked at");
     }
+}
+
+/// A MiB is read with one request for each container that it lies in.
+#[test]
+fn a_large_read_asks_for_frames_that_lie_beside_one_another_at_once() {
+    let counting = Arc::new(Counting::new(MemoryStore::new()));
+    let repository = repository_on(Arc::clone(&counting) as Arc<_>);
+    let expected = random_bytes(1, 6 * limits::MIB);
+    let entries = stored(&repository, vec![Item::file("f", expected.clone())]);
+    let trees = trees(&repository);
+    let reader = FileReader::open(Arc::clone(&trees), &entries[0]).unwrap();
+    let containers = list::container_names(&repository).unwrap().len() as u64;
+    // What is known of the tree afterwards.
+    for offset in [0, 2, 4, 5] {
+        compare(&reader, &expected, offset * limits::MIB as u64, 1);
+    }
+    for (offset, length) in [(limits::MIB / 2, limits::MIB), (0, 6 * limits::MIB)] {
+        let frames = trees.chunks().counters().frames;
+        counting.take();
+        compare(&reader, &expected, offset as u64, length);
+        let frames = trees.chunks().counters().frames - frames;
+        let requests = counting.take().of("containers", Operation::GetRange).calls;
+        let whole = (length / limits::FRAME_PLAIN_TARGET_BYTES) as u64;
+        assert!(frames + 2 >= whole, "{frames} frames of {whole}");
+        let most = (length / limits::MIB) as u64 + containers + 2;
+        assert!(requests <= most && requests < frames, "{requests} requests, {frames} frames");
+    }
+}
+
+/// What is whole around a damaged frame is given however large the read is.
+#[test]
+fn a_large_read_over_a_damaged_frame_names_it_and_gives_what_is_before() {
+    let (memory, repository) = in_memory();
+    let expected = random_bytes(1, 2 * limits::MIB);
+    let entries = stored(&repository, vec![Item::file("f", expected.clone())]);
+    let name = |at: usize| repository.fingerprinter().data(&expected[at..at + CHUNK_BYTES]);
+    let middle = name(expected.len() / 2 / CHUNK_BYTES * CHUNK_BYTES);
+    let (id, section, frame) = list::container_names(&repository)
+        .unwrap()
+        .into_iter()
+        .find_map(|id| {
+            let section = read_section(&repository, id).unwrap();
+            let chunk = section.chunks.iter().find(|chunk| chunk.fingerprint == middle)?;
+            let frame = chunk.frame;
+            Some((id, section, frame))
+        })
+        .unwrap();
+    let at = section.frames[frame as usize].offset as usize;
+    let key = Key::new(layout::container(id)).unwrap();
+    assert!(memory.corrupt(&key, |bytes| bytes[at + 99] ^= 1));
+    let lost: Vec<usize> = (0..expected.len())
+        .step_by(CHUNK_BYTES)
+        .filter(|at| {
+            let name = repository.fingerprinter().data(&expected[*at..][..CHUNK_BYTES]);
+            section.chunks.iter().any(|known| known.fingerprint == name && known.frame == frame)
+        })
+        .collect();
+    let (first, last) = (lost[0], lost[lost.len() - 1] + CHUNK_BYTES);
+    let reader = FileReader::open(trees(&repository), &entries[0]).unwrap();
+    let mut found = vec![0; expected.len()];
+    let error = reader.read_at(0, &mut found).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Damaged);
+    assert!(found[..first] == expected[..first]);
+    compare(&reader, &expected, 0, first);
+    compare(&reader, &expected, last as u64, expected.len());
 }
 
 #[test]
