@@ -16,7 +16,9 @@ import os
 import pathlib
 import random
 import shutil
+import signal
 import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -446,4 +448,6 @@ def main():
         world.end()
 
 
+# Whoever ends it finds everything taken away.
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
 main()

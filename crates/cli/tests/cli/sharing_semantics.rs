@@ -10,7 +10,7 @@ use crate::mounted::{Mount, can_mount};
 use crate::sharing_calls::CASES;
 use crate::sharing_users::can_change_rights;
 use crate::support::Sandbox;
-use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, RenameFlags, XattrFlags};
+use rustix::fs::{AtFlags, CWD, FallocateFlags, FileType, Mode, OFlags, RenameFlags, XattrFlags};
 use std::fmt::Debug;
 use std::fs::{self, File};
 use std::io;
@@ -368,6 +368,39 @@ fn other_users_may_on_a_share_what_they_may_in_any_directory() {
             PLACES.map(|place| told_to_nobody(&sandbox.path(place), script));
         assert_eq!(stub, expected, "{script}, on stubs");
         assert_eq!(ordinary, expected, "{script}, on ordinary files");
+    }
+    assert_same_afterwards(&sandbox, mount);
+}
+
+#[test]
+fn what_a_share_does_not_offer_is_refused_and_changes_nothing() {
+    if !can_mount() {
+        return;
+    }
+    let sandbox = Sandbox::with_store();
+    for place in PLACES {
+        prepare(&sandbox.path(place));
+    }
+    let mount = share_of(&sandbox);
+    let refused = Err(rustix::io::Errno::OPNOTSUPP);
+    for place in &PLACES[1..] {
+        let at = |name: &str| sandbox.path(place).join(name);
+        let unnamed = OFlags::RDWR | OFlags::TMPFILE;
+        let made = rustix::fs::open(at("hollow"), unnamed, 0o600.into());
+        assert_eq!(made.map(|_| ()), refused, "a file without a name, {place}");
+        let open = |name: &str| File::options().read(true).write(true).open(at(name)).unwrap();
+        let (file, other) = (open("file"), open("other"));
+        for flags in [FallocateFlags::COLLAPSE_RANGE, FallocateFlags::INSERT_RANGE] {
+            let moved = rustix::fs::fallocate(&file, flags, 65_536, 65_536);
+            assert_eq!(moved, refused, "{flags:?}, {place}");
+        }
+        assert_eq!(rustix::fs::ioctl_ficlone(&other, &file), refused, "shared blocks, {place}");
+        for name in ["user.onefold.stub", "user.onefold.anything"] {
+            let set = rustix::fs::fsetxattr(&file, name, b"planted", XattrFlags::empty());
+            assert_eq!(set, Err(rustix::io::Errno::PERM), "{name}, {place}");
+            let got = rustix::fs::fgetxattr(&file, name, &mut [0; 100][..]);
+            assert_eq!(got, Err(rustix::io::Errno::NODATA), "{name}, {place}");
+        }
     }
     assert_same_afterwards(&sandbox, mount);
 }
