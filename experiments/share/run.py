@@ -1,70 +1,47 @@
-#!/usr/bin/env python3
+#!/usr/bin/env -S python3 -B
 """What programs pay for files of a share, and what optimising them takes.
 
-usage: run.py WORK_DIRECTORY TREE ONEFOLD_BINARY [LARGE_GIB]     (needs root, FUSE)
+usage: run.py WORK_DIRECTORY TREE ONEFOLD_BINARY [LARGE_GIB] [--runs N] [--out DIRECTORY]
+              [--only SECTION,...] [--tiny]                        (needs root, FUSE)
 
-Medians of RUNS (5) rounds, plain and share taking turns; caches are dropped before what is called
-cold. The large file is LARGE_GIB (10), of random data that repeats every GiB.
+Sections: optimize, new, memory, reads, writes, foreground, queue. Medians of N (5) rounds, plain and
+share taking turns; caches are dropped before what is called cold. The large file is LARGE_GIB (10),
+of random data that repeats every GiB. --out keeps raw figures, and points for plots. --tiny only
+shows that the script works.
 """
 
-import json
+import argparse
 import mmap
 import os
 import pathlib
 import random
-import resource
 import shutil
-import statistics
+import signal
 import subprocess
 import sys
 import tempfile
 import threading
 import time
 
-RUNS = int(os.environ.get("RUNS", "5"))
-MIB = 1 << 20
+from measuring import (
+    MIB, Program, Table, allocated, assert_same, can_mount, cold, copied, ended, median,
+    percentile, read_file, read_tree, said, skip,
+)
+
 BLOCK = 4096
+# Of these the large file consists.
+PIECE = 64 * MIB
 
 
-def say(name, value):
-    print(f"| {name} | {value} |", flush=True)
-
-
-def cold():
-    subprocess.run(["sync"], check=True)
-    pathlib.Path("/proc/sys/vm/drop_caches").write_text("3")
-
-
-def read_file(path):
-    began = time.perf_counter()
-    total = 0
-    with open(path, "rb", buffering=0) as file:
-        buffer = bytearray(MIB)
-        while count := file.readinto(buffer):
-            total += count
-    return total / (time.perf_counter() - began) / 1e6
-
-
-def read_tree(path):
-    began = time.perf_counter()
-    total = 0
-    for directory, _, names in os.walk(path):
-        for name in names:
-            with open(os.path.join(directory, name), "rb", buffering=0) as file:
-                while data := file.read(MIB):
-                    total += len(data)
-    return total / (time.perf_counter() - began) / 1e6
-
-
-def random_reads(path, count=2000, seed=1):
-    """Microseconds of each read of 4 KiB, from the device or the mount, not from pages."""
+def random_reads(path, is_direct, count, seed):
+    """Microseconds of each read of 4 KiB."""
     chosen = random.Random(seed)
-    size = os.path.getsize(path)
-    file = os.open(path, os.O_RDONLY | os.O_DIRECT)
+    blocks = os.path.getsize(path) // BLOCK
+    file = os.open(path, os.O_RDONLY | (os.O_DIRECT if is_direct else 0))
     buffer = mmap.mmap(-1, BLOCK)
     times = []
     for _ in range(count):
-        at = chosen.randrange(size // BLOCK) * BLOCK
+        at = chosen.randrange(blocks) * BLOCK
         began = time.perf_counter()
         os.preadv(file, [buffer], at)
         times.append((time.perf_counter() - began) * 1e6)
@@ -72,187 +49,405 @@ def random_reads(path, count=2000, seed=1):
     return times
 
 
-def alternating(measure, paths, is_cold):
+class World:
+    """A directory with a plain copy of the data and a share of it."""
+
+    def __init__(self, arguments):
+        self.arguments = arguments
+        self.work = pathlib.Path(tempfile.mkdtemp(prefix="onefold-share-", dir=arguments.work))
+        self.tree, self.runs = arguments.tree, arguments.runs
+        self.share, self.plain = self.work / "share", self.work / "plain"
+        self.program = Program(arguments.onefold, self.work)
+        self.table, self.process, self.large_bytes = None, None, 0
+
+    def say(self, what, value, **raw):
+        self.table.say(what, value)
+        self.table.keep(what, told=value, **raw)
+
+    def points(self, name, lines):
+        """For `onefold-lab plot`: x, series, y."""
+        if self.arguments.out:
+            text = "".join(f"{x} {series} {y}\n" for x, series, y in lines)
+            (self.arguments.out / name).write_text(text)
+
+    def make(self):
+        self.share.mkdir()
+        self.plain.mkdir()
+        for above in (self.share, self.plain):
+            copied(self.tree, above / "tree")
+            subprocess.run(["tar", "cf", str(above / "one.tar"), "-C", self.tree, "."], check=True)
+            shutil.copy(above / "one.tar", above / "young.tar")
+        self.large_bytes = write_large(
+            [self.share / "large", self.plain / "large"], self.arguments.pieces)
+        self.program.init()
+        self.program.run("share", "create", "--min-age", "0s", "--exclude", "young.tar",
+                         "--exclude", "foreground", self.share)
+        # What changed just now is not believed to be what it was.
+        time.sleep(0.2)
+
+    def mount(self):
+        self.process = self.program.mount(self.share)
+
+    def end(self):
+        ended(self.process, self.share)
+        shutil.rmtree(self.work, ignore_errors=True)
+
+
+def write_large(paths, pieces):
+    files = [open(path, "wb") for path in paths]
+    for number in range(pieces):
+        piece = number.to_bytes(8, "little") + random.Random(number % 16).randbytes(PIECE - 8)
+        for file in files:
+            file.write(piece)
+    for file in files:
+        file.close()
+    return pieces * PIECE
+
+
+def optimizing(world):
+    say = world.say
+    ran = world.program.timed("share", "optimize", world.share)
+    told = said(ran, "optimized")
+    read = told["bytes_read"]
+    say("optimise: read, stored, freed", " / ".join(
+        f"{told[name] / 1e6:.0f} MB" for name in ("bytes_read", "bytes_stored", "bytes_freed")))
+    say("optimise: rate, for each second of CPU",
+        f"{read / ran.wall / 1e6:.0f} MB/s, {read / ran.cpu / 1e6:.0f} MB")
+    say("optimise: greatest memory", f"{ran.memory / MIB:.0f} MiB")
+    again = world.program.timed("share", "optimize", world.share)
+    say("optimise again, nothing to do", f"{again.wall:.2f} s, {again.cpu:.2f} s of CPU")
+    # What a backup of the same data into an empty store takes.
+    other = Program(world.arguments.onefold, world.work, "other")
+    other.init()
+    backup = other.run("backup", "--exclude", "young.tar", world.plain)["bytes_stored"]
+    shutil.rmtree(other.store)
+    ours = told["bytes_stored"]
+    say("stored: share / backup of the same",
+        f"{ours / 1e6:.1f} / {backup / 1e6:.1f} MB: {ours / backup:.3f}")
+    for name in ("tree", "one.tar", "large"):
+        assert_same(world.plain / name, world.share / name)
+
+
+class Fresh:
+    """A share and a store for one measurement."""
+
+    def __init__(self, world, fill):
+        self.directory = pathlib.Path(tempfile.mkdtemp(prefix="fresh-", dir=world.work))
+        self.share = self.directory / "share"
+        self.share.mkdir()
+        fill(self.share)
+        self.program = Program(world.arguments.onefold, self.directory)
+        self.program.init()
+        self.program.run("share", "create", "--min-age", "0s", self.share)
+        time.sleep(0.2)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+
+def all_new(world):
+    """Software that the store has nothing of, by one thread."""
+    rates, of_cpu, memory = [], [], []
+    for _ in range(world.runs):
+        with Fresh(world, lambda share: copied(world.tree, share / "tree")) as fresh:
+            cold()
+            ran = fresh.program.timed("--threads", "1", "share", "optimize", fresh.share)
+            told = said(ran, "optimized")
+            rates.append(told["bytes_read"] / ran.wall / 1e6)
+            of_cpu.append(told["bytes_read"] / ran.cpu / 1e6)
+            memory.append(ran.memory / MIB)
+            world.table.keep("new", wall=ran.wall, cpu=ran.cpu, memory=ran.memory, **told)
+    world.say("TREE alone, all new, one thread, cold: rate, for each second of CPU, greatest memory",
+              f"{median(rates):.0f} MB/s, {median(of_cpu):.0f} MB, {median(memory):.0f} MiB")
+
+
+def memory_by_size(world):
+    """The same kind of data in two sizes."""
+    for pieces in (max(1, world.arguments.pieces // 8), world.arguments.pieces):
+        def fill(share):
+            copied(world.tree, share / "tree")
+            write_large([share / "large"], pieces)
+        with Fresh(world, fill) as fresh:
+            ran = fresh.program.timed("share", "optimize", fresh.share)
+            read = said(ran, "optimized")["bytes_read"]
+            world.say(f"optimise {read / 1e9:.1f} GB: greatest memory, rate",
+                      f"{ran.memory / MIB:.0f} MiB, {read / ran.wall / 1e6:.0f} MB/s")
+
+
+def alternating(world, what, unit, measure, paths, is_cold):
     figures = {name: [] for name in paths}
-    for _ in range(RUNS):
+    for _ in range(world.runs):
         for name, path in paths.items():
             if is_cold:
                 cold()
             else:
                 measure(path)
             figures[name].append(measure(path))
-    return {name: statistics.median(values) for name, values in figures.items()}
-
-
-def compared(what, unit, found, plain="plain"):
-    for name, value in found.items():
-        if name != plain:
-            share = f"{value / found[plain]:.2f}"
-            say(f"{what}: {name} / {plain}", f"{value:.0f} / {found[plain]:.0f} {unit}: {share}")
-
-
-class World:
-    def __init__(self, work, tree, onefold, large_gib):
-        self.work = pathlib.Path(tempfile.mkdtemp(prefix="onefold-share-", dir=work))
-        self.onefold, self.tree, self.large_gib = onefold, tree, large_gib
-        self.share, self.plain = self.work / "share", self.work / "plain"
-        self.environment = dict(
-            os.environ, ONEFOLD_REPOSITORY=str(self.work / "store"), ONEFOLD_PASSWORD="share",
-            ONEFOLD_CONFIG="/dev/null", HOME=str(self.work), XDG_STATE_HOME=str(self.work / "state"),
-        )
-        self.process = None
-
-    def run(self, *arguments):
-        command = [self.onefold, "--json", *map(str, arguments)]
-        done = subprocess.run(command, env=self.environment, capture_output=True, text=True)
-        if done.returncode not in (0, 3):
-            raise SystemExit(f"{command}: {done.stderr}")
-        lines = [json.loads(line) for line in done.stdout.splitlines()]
-        return lines[-1] if lines else {}
-
-    def timed(self, *arguments):
-        """Seconds of wall time and of CPU, and what it said."""
-        before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        began = time.perf_counter()
-        said = self.run(*arguments)
-        wall = time.perf_counter() - began
-        after = resource.getrusage(resource.RUSAGE_CHILDREN)
-        cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-        return wall, cpu, said
-
-    def mount(self):
-        command = [self.onefold, "-q", "share", "mount", str(self.share)]
-        self.process = subprocess.Popen(command, env=self.environment)
-        while not os.path.ismount(self.share):
-            time.sleep(0.02)
-
-    def end(self):
-        if self.process:
-            self.process.terminate()
-            self.process.wait()
-        shutil.rmtree(self.work, ignore_errors=True)
-
-
-def make(world):
-    world.share.mkdir()
-    world.plain.mkdir()
-    for above in (world.share, world.plain):
-        shutil.copytree(world.tree, above / "tree", symlinks=True)
-        subprocess.run(["tar", "cf", str(above / "one.tar"), "-C", world.tree, "."], check=True)
-        piece = random.Random(7).randbytes(64 * MIB)
-        with open(above / "large", "wb") as file:
-            for number in range(world.large_gib * 16):
-                file.write(number.to_bytes(8, "little"))
-                file.write(piece[8:])
-    shutil.copy(world.plain / "one.tar", world.share / "young.tar")
-    shutil.copy(world.plain / "one.tar", world.plain / "young.tar")
-    world.run("init", "--chunker", "regression", "--chunk-size", "64KiB", "--kdf-memory", "8MiB",
-              "--kdf-passes", "1")
-    world.run("share", "create", "--min-age", "0s", "--exclude", "young.tar", world.share)
-    time.sleep(0.2)
-
-
-def optimizing(world):
-    wall, cpu, said = world.timed("--threads", "2", "share", "optimize", world.share)
-    read = said["bytes_read"]
-    say("optimise: read, stored, freed", " / ".join(
-        f"{said[name] / 1e6:.0f} MB" for name in ("bytes_read", "bytes_stored", "bytes_freed")))
-    say("optimise: rate, for each second of CPU", f"{read / wall / 1e6:.0f} MB/s, {read / cpu / 1e6:.0f} MB")
-    say("optimise: greatest memory", f"{resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024:.0f} MiB")
-    wall, cpu, _ = world.timed("share", "optimize", world.share)
-    say("optimise again, nothing to do", f"{wall:.2f} s, {cpu:.2f} s of CPU")
-    return said
-
-
-def saving(world, said):
-    """What a backup of the same data into an empty store takes."""
-    store = world.work / "other"
-    world.environment["ONEFOLD_REPOSITORY"] = str(store)
-    world.run("init", "--chunker", "regression", "--chunk-size", "64KiB", "--kdf-memory", "8MiB",
-              "--kdf-passes", "1")
-    summary = world.run("backup", "--exclude", "young.tar", world.plain)
-    world.environment["ONEFOLD_REPOSITORY"] = str(world.work / "store")
-    ours, backup = said["bytes_stored"], summary["bytes_stored"]
-    say("stored: share / backup of the same", f"{ours / 1e6:.1f} / {backup / 1e6:.1f} MB: {ours / backup:.3f}")
-    shutil.rmtree(store)
+    share, plain = median(figures["share"]), median(figures["plain"])
+    world.say(f"{what}: share / plain", f"{share:.0f} / {plain:.0f} {unit}: {share / plain:.2f}",
+              **figures)
 
 
 def reading(world):
-    for what, name in (("one file", "one.tar"), ("file that is no stub", "young.tar")):
+    for what, name in (
+        ("one.tar, a stub", "one.tar"), ("the large file, a stub", "large"),
+        ("file that is no stub", "young.tar"), ("all files of TREE", "tree"),
+    ):
         paths = {"share": world.share / name, "plain": world.plain / name}
+        measure = read_tree if name == "tree" else read_file
         for is_cold in (True, False):
             kind = "cold" if is_cold else "warm"
-            compared(f"{what}, {kind}", "MB/s", alternating(read_file, paths, is_cold))
-    paths = {"share": world.share / "tree", "plain": world.plain / "tree"}
-    compared("all files, cold", "MB/s", alternating(read_tree, paths, True))
-    compared("all files, warm", "MB/s", alternating(read_tree, paths, False))
-    paths = {"share": world.share / "large", "plain": world.plain / "large"}
-    medians = {name: statistics.median(random_reads(path)) for name, path in paths.items()}
-    compared("4 KiB at random, direct, median", "us", medians)
+            alternating(world, f"{what}, {kind}", "MB/s", measure, paths, is_cold)
+    count = world.arguments.count
+    for what, name in (("the large file", "large"), ("file that is no stub", "young.tar")):
+        paths = {"share": world.share / name, "plain": world.plain / name}
+        for kind, is_direct in (("direct", True), ("buffered", False)):
+            def latency(path):
+                return median(random_reads(path, is_direct, count, 1))
+            alternating(world, f"4 KiB at random of {what}, {kind}, cold, median", "us", latency,
+                        paths, True)
 
 
 def writing(world):
     """4 KiB into the large file, with fsync, each time into another granule."""
+    before = world.program.run("share", "status", world.share)["bytes_recalled"]
+    count, size = 20, world.large_bytes
     for name in ("share", "plain"):
-        path = getattr(world, name) / "large"
-        file = os.open(path, os.O_RDWR)
+        file = os.open(getattr(world, name) / "large", os.O_RDWR)
         times, synced = [], []
-        for number in range(20):
-            at = (number * 37 + 5) * 7 * MIB % (os.path.getsize(path) - MIB) + 12345
+        for number in range(count):
+            at = (number * 37 + 5) * 7 * MIB % (size - MIB) + 12345
             began = time.perf_counter()
             os.pwrite(file, b"x" * BLOCK, at)
             times.append((time.perf_counter() - began) * 1e3)
             os.fsync(file)
             synced.append((time.perf_counter() - began) * 1e3)
         os.close(file)
-        say(f"4 KiB written into a file of {world.large_gib} GiB, {name}: median, greatest; with fsync",
-            f"{statistics.median(times):.2f}, {max(times):.2f}; {statistics.median(synced):.2f} ms")
-    recalled = world.run("share", "status", world.share)["bytes_recalled"]
-    say("recalled for each of 20 writes", f"{recalled / 20 / 1024:.0f} KiB")
+        world.say(
+            f"4 KiB written into a file of {size / (1 << 30):.2g} GiB, {name}: median, greatest; with fsync",
+            f"{median(times):.2f}, {max(times):.2f}; {median(synced):.2f} ms", times=times, synced=synced)
+    after = world.program.run("share", "status", world.share)["bytes_recalled"]
+    world.say(f"recalled for each of {count} writes", f"{(after - before) / count / 1024:.0f} KiB")
+
+
+# How the job is run beside the foreground.
+JOBS = {
+    "optimize": ["share", "optimize"],
+    "run-pressure-off": ["share", "run", "--no-collect", "--no-scrub", "--pressure", "off"],
+    "run-pressure-on": ["share", "run", "--no-collect", "--no-scrub"],
+}
+
+
+class Job(threading.Thread):
+    """Optimises what has just been written."""
+
+    def __init__(self, world, how):
+        super().__init__()
+        self.world, self.how, self.ran = world, how, None
+        self.start()
+
+    def run(self):
+        more = ["--max-duration", f"{self.world.arguments.longest}s"] if "run" in self.how else []
+        self.ran = self.world.program.timed(*JOBS[self.how], *more, self.world.share)
+
+    def figures(self):
+        self.join()
+        read = said(self.ran, "optimized").get("bytes_read", 0)
+        return {"rate": read / self.ran.wall / 1e6, "cpu": self.ran.cpu / self.ran.wall}
+
+
+def write_work(world, number):
+    """Work for the job: software, changed everywhere, and data that is nowhere else."""
+    extra = world.share / "extra"
+    shutil.rmtree(extra, ignore_errors=True)
+    copied(world.tree, extra / "tree")
+    for directory, _, names in os.walk(extra):
+        for name in names:
+            path = os.path.join(directory, name)
+            if os.path.isfile(path) and not os.path.islink(path):
+                with open(path, "r+b") as file:
+                    # Each chunk of it is another one.
+                    for at in range(0, os.path.getsize(path), 16 << 10):
+                        file.seek(at)
+                        file.write(number.to_bytes(4, "little"))
+    for name in range(world.arguments.fresh):
+        (extra / f"fresh {name}").write_bytes(os.urandom(32 * MIB))
+    os.sync()
+    time.sleep(0.2)
+
+
+def load(world, job):
+    """Latencies of reads of an ordinary file and of a stub, as long as there is a job, in turns."""
+    times = {"plain": [], "stub": []}
+    paths = {"plain": world.share / "young.tar", "stub": world.share / "one.tar"}
+    began = time.perf_counter()
+    while (elapsed := time.perf_counter() - began) < world.arguments.seconds or job and job.is_alive():
+        for kind, path in paths.items():
+            times[kind].extend(random_reads(path, True, 50, len(times[kind])))
+        if elapsed > 2 * world.arguments.longest:
+            break
+    return times
 
 
 def foreground(world):
-    """Reads of a plain file of the share while the job optimises others."""
-    extra = world.share / "extra"
-    path = world.share / "young.tar"
-    for is_running in (False, True):
-        job = None
-        if is_running:
-            shutil.copytree(world.tree, extra, symlinks=True)
-            for name in range(8):
-                (extra / f"fresh {name}").write_bytes(os.urandom(64 * MIB))
-            time.sleep(0.2)
-            job = threading.Thread(target=world.run, args=("share", "optimize", world.share))
-            job.start()
-        times = []
-        began = time.perf_counter()
-        while time.perf_counter() - began < 3 or (job and job.is_alive()):
-            times.extend(random_reads(path, 50, len(times)))
-            if time.perf_counter() - began > 60:
-                break
-        if job:
-            job.join()
-        what = "with the job" if is_running else "without"
-        times.sort()
-        say(f"foreground reads of 4 KiB {what}: median, 99 %",
-            f"{statistics.median(times):.0f}, {times[len(times) * 99 // 100]:.0f} us")
+    """The foreground with the job off and on, and the job with the foreground off and on."""
+    points, number = [], int(time.time())
+    for how in JOBS:
+        found = {}
+        for turn in range(world.runs):
+            number += 2
+            write_work(world, number)
+            alone = Job(world, how).figures()
+            write_work(world, number + 1)
+            off = load(world, None)
+            job = Job(world, how)
+            on = load(world, job)
+            beside = job.figures()
+            for kind in off:
+                for percent in (50, 99):
+                    pair = (percentile(off[kind], percent), percentile(on[kind], percent))
+                    found.setdefault((kind, percent), []).append(pair)
+                points.append((turn + 1, f"{how}-{kind}-off", percentile(off[kind], 50)))
+                points.append((turn + 1, f"{how}-{kind}-on", percentile(on[kind], 50)))
+            found.setdefault("job", []).append((alone, beside))
+        for kind, what in (("plain", "an ordinary file"), ("stub", "a stub")):
+            for percent in (50, 99):
+                pairs = found[kind, percent]
+                off, on = (median([pair[which] for pair in pairs]) for which in (0, 1))
+                world.say(f"4 KiB of {what}, direct, {percent} %, {how}: without / with the job",
+                          f"{off:.0f} / {on:.0f} us: {on / off:.2f}", pairs=pairs)
+        rates = [median([pair[which]["rate"] for pair in found["job"]]) for which in (0, 1)]
+        cpu = [median([pair[which]["cpu"] for pair in found["job"]]) for which in (0, 1)]
+        world.say(
+            f"{how}: rate alone / beside that load; CPU",
+            f"{rates[0]:.0f} / {rates[1]:.0f} MB/s: {rates[1] / max(rates[0], 0.001):.2f}; "
+            f"{cpu[0]:.2f} / {cpu[1]:.2f} cores", job=found["job"])
+        shutil.rmtree(world.share / "extra", ignore_errors=True)
+        world.program.run("gc", "--space-goal", "all")
+    world.points("foreground.points", points)
+
+
+class Queue(threading.Thread):
+    """How many requests a device has in flight, from time to time."""
+
+    def __init__(self, device):
+        super().__init__()
+        self.device, self.is_over, self.depths = device, False, []
+        self.start()
+
+    @staticmethod
+    def of(path):
+        number = os.stat(path).st_dev
+        device = pathlib.Path(f"/sys/dev/block/{os.major(number)}:{os.minor(number)}/inflight")
+        return device if device.exists() else None
+
+    def run(self):
+        while not self.is_over:
+            self.depths.append(sum(map(int, self.device.read_text().split())))
+            time.sleep(0.002)
+
+    def end(self):
+        self.is_over = True
+        self.join()
+        return self.depths
+
+
+def queue(world):
+    """S4.29 and S4.30: the disk's queue and the CPU, with either index and with partitions."""
+    device = Queue.of(world.work)
+    if device is None:
+        skip("the queue of the disk: the work directory is on no block device that tells of it")
+        return
+    points = []
+    for index, memory in (("index in memory", "256MiB"), ("least memory", "48MiB")):
+        for partitions in ("none", "type"):
+            depths, cores, rates, peaks = [], [], [], []
+            for turn in range(world.runs):
+                def fill(share):
+                    copied(world.tree, share / "tree")
+                    write_large([share / "large"], world.arguments.fresh)
+                with Fresh(world, fill) as fresh:
+                    cold()
+                    watched = Queue(device)
+                    ran = fresh.program.timed(
+                        "--threads", "1", "--memory", memory, "share", "optimize", "--partitions",
+                        partitions, fresh.share)
+                    depths.extend(watched.end())
+                    read = said(ran, "optimized")["bytes_read"]
+                    cores.append(ran.cpu / ran.wall * 100)
+                    rates.append(read / ran.wall / 1e6)
+                    peaks.append(ran.memory / MIB)
+            shares = [percentile(depths, percent) for percent in (50, 75, 99)]
+            world.say(
+                f"optimise, one thread, {index}, partitions {partitions}: queue of the disk (50, 75, "
+                "99 %); CPU of one core; rate; greatest memory",
+                f"{shares[0]}, {shares[1]}, {shares[2]}; {median(cores):.0f} %; "
+                f"{median(rates):.0f} MB/s; {median(peaks):.0f} MiB",
+                cores=cores, rates=rates, peaks=peaks)
+            name = f"{index}-{partitions}".replace(" ", "-")
+            points.extend((percent, name, percentile(depths, percent)) for percent in range(1, 100))
+    world.points("queue.points", points)
+
+
+SECTIONS = {
+    "optimize": optimizing, "reads": reading, "writes": writing, "foreground": foreground,
+    "new": all_new, "memory": memory_by_size, "queue": queue,
+}
+
+
+def asked():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("work", type=pathlib.Path)
+    parser.add_argument("tree")
+    parser.add_argument("onefold")
+    parser.add_argument("large_gib", type=float, nargs="?", default=10)
+    parser.add_argument("--runs", type=int, default=int(os.environ.get("RUNS", "5")))
+    parser.add_argument("--out", type=pathlib.Path)
+    parser.add_argument("--only", default=",".join(SECTIONS))
+    parser.add_argument("--tiny", action="store_true")
+    arguments = parser.parse_args()
+    arguments.pieces = max(1, round(arguments.large_gib * 16))
+    # What a job is given: so many times 32 or 64 MiB. Seconds of foreground, reads at random.
+    arguments.fresh, arguments.seconds, arguments.count = 8, 3, 2000
+    # A job that waits for the foreground is not waited for longer.
+    arguments.longest = 60
+    if arguments.tiny:
+        arguments.runs, arguments.pieces, arguments.fresh = 1, 1, 1
+        arguments.seconds, arguments.count, arguments.longest = 0.2, 100, 3
+    arguments.only = arguments.only.split(",")
+    if unknown := set(arguments.only) - set(SECTIONS):
+        parser.error(f"there is no section {', '.join(sorted(unknown))}")
+    if arguments.out:
+        arguments.out.mkdir(parents=True, exist_ok=True)
+    return arguments
 
 
 def main():
-    work, tree, onefold = sys.argv[1:4]
-    large_gib = int(sys.argv[4]) if len(sys.argv) > 4 else 10
-    world = World(work, tree, onefold, large_gib)
+    arguments = asked()
+    if os.geteuid() != 0 or not can_mount():
+        skip("shares were not measured: it takes root and /dev/fuse")
+        return
+    world = World(arguments)
     try:
-        make(world)
-        print("| what | figure |\n| --- | --- |", flush=True)
+        world.make()
+        world.table = Table(arguments.out, "what", "figure")
+        world.say("data: TREE, one.tar, the large file", " / ".join(
+            f"{size / 1e6:.0f} MB" for size in (
+                allocated(world.plain / "tree"), os.path.getsize(world.plain / "one.tar"),
+                world.large_bytes)))
         world.mount()
-        said = optimizing(world)
-        saving(world, said)
-        reading(world)
-        writing(world)
-        foreground(world)
+        if "optimize" not in arguments.only:
+            world.program.run("share", "optimize", world.share)
+        for name, section in SECTIONS.items():
+            if name in arguments.only:
+                section(world)
     finally:
         world.end()
 
 
+# Whoever ends it finds everything taken away.
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
 main()

@@ -359,21 +359,18 @@ fn timespec(time: Option<TimeOrNow>) -> Timespec {
     }
 }
 
+/// A time as the kernel has told it.
 fn exact(time: SystemTime) -> Timespec {
     match time.duration_since(UNIX_EPOCH) {
         Ok(after) => Timespec {
             tv_sec: i64::try_from(after.as_secs()).unwrap_or(i64::MAX),
             tv_nsec: after.subsec_nanos().into(),
         },
+        // What it was decoded from: the fraction, which counts forward, was taken off too.
         Err(before) => {
             let before = before.duration();
             let whole = i64::try_from(before.as_secs()).unwrap_or(i64::MAX);
-            match before.subsec_nanos() {
-                0 => Timespec { tv_sec: -whole, tv_nsec: 0 },
-                nanoseconds => {
-                    Timespec { tv_sec: -whole - 1, tv_nsec: (1_000_000_000 - nanoseconds).into() }
-                }
-            }
+            Timespec { tv_sec: -whole, tv_nsec: before.subsec_nanos().into() }
         }
     }
 }
