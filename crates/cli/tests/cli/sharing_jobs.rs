@@ -157,3 +157,37 @@ fn parts_of_a_share_are_deduplicated_one_after_the_other() {
     }
     optimize(&["--partitions", "path", "--partition-max-share", "0.5%"]).expect(1);
 }
+
+#[test]
+fn parts_are_reconciled_by_a_collection_once_if_they_have_enough_in_common() {
+    let sandbox = Sandbox::with_store();
+    for (directory, seeds) in [("common", [1, 1]), ("apart", [2, 3])] {
+        fs::create_dir(sandbox.path(directory)).unwrap();
+        for (name, seed) in ["a.txt", "b.jpg"].iter().zip(seeds) {
+            let path = sandbox.path(directory).join(name);
+            fs::write(path, random_bytes(seed, 8_000_000)).unwrap();
+        }
+        sandbox.run(&["share", "create", "--min-age", "0s", &sandbox.arg(directory)]).expect(0);
+    }
+    std::thread::sleep(std::time::Duration::from_millis(100));
+    let run = |directory: &str| {
+        let directory = sandbox.arg(directory);
+        let divided = ["--json", "share", "run", &directory, "--pressure", "off", "--no-scrub"];
+        sandbox.run(&[&divided[..], &["--partitions", "type"]].concat()).expect(0)
+    };
+    let apart = run("apart");
+    assert_eq!(apart.message("optimized")["chunks_stored_twice"], 0);
+    assert!(apart.messages("collection").is_empty());
+    // Nothing was forgotten: what is worth it makes the collection due.
+    let collected = run("common");
+    assert_eq!(collected.messages("collection").len(), 1);
+    let first = collected.message("optimized");
+    assert_eq!(first["worth_reconciling"], serde_json::json!(["type:text", "type:media"]));
+    assert!(first["chunks_stored_twice"].as_u64().unwrap() > 20, "{first}");
+    let after = run("common").message("optimized");
+    assert_eq!(after["in_common"], first["in_common"]);
+    assert_eq!(
+        (&after["chunks_stored_twice"], &after["worth_reconciling"]),
+        (&0.into(), &serde_json::json!([]))
+    );
+}
