@@ -191,3 +191,19 @@ fn parts_are_reconciled_by_a_collection_once_if_they_have_enough_in_common() {
         (&0.into(), &serde_json::json!([]))
     );
 }
+
+#[test]
+fn a_share_is_one_part_by_volume_in_a_job_and_in_a_run_of_all() {
+    let sandbox = with_share();
+    let share = sandbox.arg("share");
+    let volume = ["--partitions", "volume"];
+    let optimize = [&["--json", "share", "optimize", &share][..], &volume].concat();
+    let report = sandbox.run(&optimize).expect(0).message("optimized");
+    assert_eq!(report["files_optimized"], 4);
+    let again = share_run(&sandbox, &volume).expect(0).message("optimized");
+    for report in [report, again] {
+        let parts = report["partitions"].as_array().unwrap();
+        assert_eq!((parts.len(), &parts[0]["partition"]), (1, &"volume".into()), "{report}");
+        assert_eq!(parts[0]["index_beyond_memory"], false);
+    }
+}

@@ -54,7 +54,7 @@ const LISTED_BYTES: usize = 32 + 4;
 type Measured = (Fingerprint, u64);
 
 /// Chunks of one file that are looked at: of very large files the first ones.
-const FILE_CHUNKS_MAX: usize = 1 << 16;
+pub const FILE_CHUNKS_MAX: usize = 1 << 16;
 /// Who finds a chunk in no copy does not look for newer ones before this has passed: of a damaged
 /// file thousands may be asked for.
 const LOOKED_NOW: Duration = Duration::from_secs(10);

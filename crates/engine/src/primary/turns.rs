@@ -34,7 +34,7 @@ const VOLUME: &str = "volume";
 /// Files of a directory count as one up to this part of a partition.
 const PILES_OF_A_PARTITION: u64 = 64;
 /// What a file counts at most: files with holes can be longer than any disk.
-const FILE_BYTES_MAX: u64 = 1 << 40;
+pub const FILE_BYTES_MAX: u64 = 1 << 40;
 
 /// How the files of a share are divided.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]

@@ -1,12 +1,13 @@
 //! Shares of which data is damaged in the store: on whose word a manifest keeps what is left.
 
 use crate::ingest::{in_memory, random_bytes};
+use crate::rewriting::{open_with, plan};
 use crate::shares::{World, options};
 use onefold_engine::check::{CheckOptions, ReadData, check};
 use onefold_engine::chunks::ChunkReader;
 use onefold_engine::primary::Share;
 use onefold_engine::primary::optimize::{OptimizeReport, optimize};
-use onefold_engine::{Job, Repository};
+use onefold_engine::{Job, MemoryPlan, Repository};
 use onefold_format::layout;
 use onefold_format::share::SharePolicy;
 use onefold_store::{Key, MemoryStore};
@@ -66,4 +67,25 @@ fn a_damaged_stub_is_kept_on_the_word_of_the_directorys_own_manifests_only() {
     assert_eq!(report.backup.damaged_stubs.files, 1, "{:?}", report.backup.damaged_stubs);
     assert!(report.backup.damaged_stubs.lines[0].starts_with("/own: "));
     assert_eq!((report.backup.summary.errors, report.manifests_forgotten), (1, 0), "{report:?}");
+}
+
+#[test]
+fn one_content_more_than_there_is_room_for_counts_as_named_by_nobody() {
+    for (named_contents_max, kept) in [(2, 2), (1, 1), (0, 0)] {
+        let (memory, store) = in_memory();
+        let Some(world) = World::over(store) else { return };
+        let chunks = [1, 2].map(|seed| random_bytes(seed, BYTES));
+        for (name, chunk) in ["a", "b"].iter().zip(&chunks) {
+            world.write(name, chunk);
+            world.optimize();
+        }
+        damage(&memory, &world.repository(), &[&chunks[0], &chunks[1]]);
+        let repository = open_with(&world.store, MemoryPlan { named_contents_max, ..plan() });
+        let job = Job::unattended().0;
+        let report = optimize(&repository, &world.share(), &options(), &job).unwrap();
+        assert_eq!(report.backup.damaged_stubs.files, kept);
+        assert_eq!(report.backup.summary.errors, 2 - kept);
+        // Whatever the others need, what names them stays.
+        assert_eq!(report.manifests_kept > 0, kept < 2);
+    }
 }
