@@ -15,8 +15,7 @@ use crate::measure::{Invocation, Usage, measure};
 use clap::{Args, ValueEnum};
 use onefold_engine::index::run_writer::write_run;
 use onefold_engine::index::{ChunkIndex as _, FingerprintIndex, IndexMode};
-use onefold_engine::ingest::{BackupOptions, ParentChoice, Selection, Source, backup};
-use onefold_engine::patterns::Patterns;
+use onefold_engine::ingest::{BackupOptions, ParentChoice, Source, backup};
 use onefold_engine::repository::Password;
 use onefold_engine::{Environment, InitOptions, Job, MemoryPlan, Repository};
 use onefold_format::index_run::{Entry, IndexKind, is_hook};
@@ -265,18 +264,7 @@ fn back_up(work: &Path) -> Result<()> {
     let content: Vec<u8> = format!("{:?}\n", Instant::now()).into_bytes().repeat(200);
     fs::write(&file, content).map_err(|error| failed(&file, error))?;
     let repository = open(work, limits::MEMORY_LIMIT_DEFAULT_BYTES)?;
-    let selection = Box::new(Selection {
-        excludes: Patterns::none(),
-        one_file_system: false,
-        exclude_larger_than_bytes: None,
-        exclude_caches: false,
-        exclude_if_present: Vec::new(),
-        store: None,
-        cold: None,
-        only: None,
-        part: None,
-    });
-    let source = Source::Paths { paths: vec![file], selection };
+    let source = Source::Paths { paths: vec![file], selection: Box::default() };
     let options = BackupOptions { parent: ParentChoice::Newest, ..backup_options() };
     let report = backup(&repository, source, &options, &Job::unattended().0)?;
     if report.summary.chunks_new == 0 {

@@ -66,7 +66,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
-pub use due::{Due, due};
+pub use due::{Due, due, is_worth_for};
 pub use onefold_policy::collection::select::SpaceGoal;
 
 /// How live chunks are found.

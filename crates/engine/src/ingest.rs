@@ -111,6 +111,9 @@ pub struct Selection {
     pub cold: Option<ColdFiles>,
     /// Device and inode of a directory of which nothing is taken but one name.
     pub only: Option<((u64, u64), &'static str)>,
+    /// Earlier manifests whose word counts for stubs of which data is damaged: those that the
+    /// directory has made itself.
+    pub manifests: Vec<SessionId>,
     /// Only this part of the files; chunks are looked for among its own.
     pub part: Option<Part>,
 }

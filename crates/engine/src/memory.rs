@@ -18,6 +18,8 @@ const STREAM_BYTES: usize = 20 * limits::MIB;
 
 /// What a chunk that is stored and not yet indexed takes.
 pub const PENDING_CHUNK_BYTES: usize = 160;
+/// What a content takes that an earlier manifest names, about.
+const NAMED_CONTENT_BYTES: usize = 64;
 /// What a chunk takes of a window that is being restored.
 pub const WINDOW_CHUNK_BYTES: usize = 96;
 /// Of what is above the least limit, the part by which each container may be larger than usual:
@@ -43,6 +45,10 @@ pub struct MemoryPlan {
     pub locality_cache_bytes: usize,
     /// Summary vectors of index runs (S1.12).
     pub summary_vector_bytes: usize,
+    /// The index of one partition's chunks, at most, while it is made and after.
+    pub part_index_bytes: usize,
+    /// Contents of files that earlier manifests name, of which some data is damaged.
+    pub named_contents_max: usize,
     /// Metadata sections for reading chunks.
     pub section_cache_bytes: usize,
     /// Decoded frames for reading trees.
@@ -105,6 +111,7 @@ impl MemoryPlan {
             fixed_bytes,
             locality_cache_bytes: shared.locality_cache_bytes.min(self.locality_cache_bytes),
             summary_vector_bytes: shared.summary_vector_bytes.min(self.summary_vector_bytes),
+            part_index_bytes: shared.part_index_bytes.min(self.part_index_bytes),
             section_cache_bytes: shared.section_cache_bytes.min(self.section_cache_bytes),
             frame_cache_bytes: shared.frame_cache_bytes.min(self.frame_cache_bytes),
             pending_chunks_max: shared.pending_chunks_max.min(self.pending_chunks_max),
@@ -150,6 +157,8 @@ impl MemoryPlan {
             fixed_bytes,
             locality_cache_bytes: divisible / 4,
             summary_vector_bytes: divisible / 4,
+            part_index_bytes: divisible / 4,
+            named_contents_max: (divisible / 4 / NAMED_CONTENT_BYTES).clamp(1 << 14, 1 << 24),
             section_cache_bytes: divisible / 8,
             frame_cache_bytes: (divisible / 16).clamp(2 * limits::MIB, 64 * limits::MIB),
             pending_chunks_max: (divisible / 8 / PENDING_CHUNK_BYTES).clamp(1 << 13, 1 << 20),

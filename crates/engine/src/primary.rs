@@ -18,7 +18,8 @@
 //! | [`optimize`] | the job: a manifest of the cold files, and stubs where their data was |
 //! | [`turns`] | how a share is divided, so that only one partition's index is in memory |
 //! | [`emptying`] | one file becomes a stub, so that a crash at any step leaves it whole |
-//! | [`linked_files`] | files with several names, until all of them are met |
+//! | [`linked_files`] | files with several names: until all of them are met, and counted once |
+//! | `told_once` | what is wrong with an item, told once, however many turns meet it |
 //! | [`crawl`] | all files of a share below its mount, one after the other |
 //! | [`hot_chunks`] | which chunks very many files have |
 //! | [`second_copies`] | second copies of those: made, found, taken |
@@ -52,6 +53,7 @@ pub mod scrub;
 pub mod second_copies;
 pub mod share;
 pub mod status;
+mod told_once;
 pub mod turns;
 
 pub use share::Share;

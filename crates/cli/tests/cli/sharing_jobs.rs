@@ -157,3 +157,53 @@ fn parts_of_a_share_are_deduplicated_one_after_the_other() {
     }
     optimize(&["--partitions", "path", "--partition-max-share", "0.5%"]).expect(1);
 }
+
+#[test]
+fn parts_are_reconciled_by_a_collection_once_if_they_have_enough_in_common() {
+    let sandbox = Sandbox::with_store();
+    for (directory, seeds) in [("common", [1, 1]), ("apart", [2, 3])] {
+        fs::create_dir(sandbox.path(directory)).unwrap();
+        for (name, seed) in ["a.txt", "b.jpg"].iter().zip(seeds) {
+            let path = sandbox.path(directory).join(name);
+            fs::write(path, random_bytes(seed, 8_000_000)).unwrap();
+        }
+        sandbox.run(&["share", "create", "--min-age", "0s", &sandbox.arg(directory)]).expect(0);
+    }
+    std::thread::sleep(std::time::Duration::from_millis(100));
+    let run = |directory: &str| {
+        let directory = sandbox.arg(directory);
+        let divided = ["--json", "share", "run", &directory, "--pressure", "off", "--no-scrub"];
+        sandbox.run(&[&divided[..], &["--partitions", "type"]].concat()).expect(0)
+    };
+    let apart = run("apart");
+    assert_eq!(apart.message("optimized")["chunks_stored_twice"], 0);
+    assert!(apart.messages("collection").is_empty());
+    // Nothing was forgotten: what is worth it makes the collection due.
+    let collected = run("common");
+    assert_eq!(collected.messages("collection").len(), 1);
+    let first = collected.message("optimized");
+    assert_eq!(first["worth_reconciling"], serde_json::json!(["type:text", "type:media"]));
+    assert!(first["chunks_stored_twice"].as_u64().unwrap() > 20, "{first}");
+    let after = run("common").message("optimized");
+    assert_eq!(after["in_common"], first["in_common"]);
+    assert_eq!(
+        (&after["chunks_stored_twice"], &after["worth_reconciling"]),
+        (&0.into(), &serde_json::json!([]))
+    );
+}
+
+#[test]
+fn a_share_is_one_part_by_volume_in_a_job_and_in_a_run_of_all() {
+    let sandbox = with_share();
+    let share = sandbox.arg("share");
+    let volume = ["--partitions", "volume"];
+    let optimize = [&["--json", "share", "optimize", &share][..], &volume].concat();
+    let report = sandbox.run(&optimize).expect(0).message("optimized");
+    assert_eq!(report["files_optimized"], 4);
+    let again = share_run(&sandbox, &volume).expect(0).message("optimized");
+    for report in [report, again] {
+        let parts = report["partitions"].as_array().unwrap();
+        assert_eq!((parts.len(), &parts[0]["partition"]), (1, &"volume".into()), "{report}");
+        assert_eq!(parts[0]["index_beyond_memory"], false);
+    }
+}

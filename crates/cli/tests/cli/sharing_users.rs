@@ -7,7 +7,7 @@ use crate::sharing::{assert_seen, seen, status, with_share};
 use crate::support::{Run, Sandbox};
 use onefold_lease::Lease;
 use std::fs::{self, File};
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::process::{Command, Stdio};
 use std::sync::mpsc::channel;
 use std::time::Duration;
@@ -242,5 +242,29 @@ fn what_is_being_opened_when_it_loses_its_name_keeps_its_data() {
         assert!(read == text);
         drop(open);
         mount.end();
+    }
+}
+
+#[test]
+fn what_cannot_be_read_is_told_once_by_all_turns_of_a_divided_run() {
+    if !can_change_rights() {
+        return;
+    }
+    let sandbox = with_share();
+    for name in ["a.txt", "b.jpg", "c.zip"] {
+        fs::write(sandbox.path("share").join(name), name.repeat(10_000)).unwrap();
+    }
+    assert!(succeeds("chown", &["-R", "65534:65534", &sandbox.arg("")]));
+    let closed = sandbox.path("share/inner/most");
+    fs::set_permissions(&closed, fs::Permissions::from_mode(0o0)).unwrap();
+    std::thread::sleep(Duration::from_millis(100));
+    let share = sandbox.arg("share");
+    for (how, parts) in [("type", 4), ("path", 3)] {
+        let arguments = ["--json", "share", "optimize", &share, "--partitions", how];
+        let run = run_as(&sandbox, &NOBODY, &arguments).expect(3);
+        let report = run.message("optimized");
+        assert!(report["partitions"].as_array().unwrap().len() >= parts, "{report}");
+        assert_eq!(report["errors"], 1, "{report}");
+        assert_eq!(run.stderr.matches("/inner/most").count(), 1, "{}", run.stderr);
     }
 }

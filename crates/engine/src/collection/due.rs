@@ -2,6 +2,7 @@
 //! written into its plan about what it left; not by a clock.
 
 use crate::container::list;
+use crate::index::FingerprintIndex;
 use crate::repository::Repository;
 use crate::session::announced;
 use crate::session::epoch::{self, Newest};
@@ -72,6 +73,16 @@ pub fn due(repository: &Repository) -> Result<Option<Due>> {
     }
     let sessions = announced::abandoned(repository)?.len() as u64;
     Ok((sessions > 0).then_some(Due::Abandoned { sessions }))
+}
+
+/// Whether so many chunks are stored twice that a collection with the default goal would free some
+/// of them: that is when partitions of shares are reconciled.
+pub fn is_worth_for(repository: &Repository, chunks_stored_twice: u64) -> Result<bool> {
+    if chunks_stored_twice == 0 {
+        return Ok(false);
+    }
+    let chunks = FingerprintIndex::shared(repository)?.entries();
+    Ok(exceeds_goal(chunks_stored_twice.min(chunks), chunks))
 }
 
 /// How many containers were condemned in an epoch and, in the end, not deleted: something was

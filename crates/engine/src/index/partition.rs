@@ -2,11 +2,17 @@
 //! (ATC'12, "only one partition's index"), twelve bytes for each.
 //!
 //! # Algorithm
-//! Given the prefixes of the partition's chunks, the index of the store is read once, in order, and
-//! what it says of these is kept. Chunks that the session adds join them. Of all others it says
-//! that they are not there, so they are stored again, which is always allowed (protocol, W5); a
-//! chunk that something needs already can be taken in ([`ChunkIndex::take_in`]), and only then the
-//! index of the store is asked.
+//! The prefixes of the partition's chunks are gathered ([`Gathered`]). Then the index of the store
+//! is read once, in order, and what it says of these is kept. Chunks that the session adds join
+//! them. Of all others it says that they are not there, so they are stored again, which is always
+//! allowed (protocol, W5); a chunk that something needs already can be taken in
+//! ([`ChunkIndex::take_in`]), and only then the index of the store is asked.
+//!
+//! # Memory
+//! A part of the limit is leased before the first chunk is gathered, or what others have left of
+//! it, and nothing is taken beyond. Where that does not suffice the index is *beyond memory*: it
+//! gives all up, and from then on the index of the store is asked, which is on the device and knows
+//! at least as much.
 //!
 //! Invariants: what it names, the index of the store has named; so all that holds of that one's
 //! answers holds of its own. It never forgets a chunk while it lives.
@@ -20,14 +26,33 @@ use crate::memory::Lease;
 use crate::repository::Repository;
 use onefold_policy::primary::overlap::{SAMPLE_BITS, is_sampled};
 use onefold_types::{ContainerId, Fingerprint, Result};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+/// Memory of a chunk that is gathered.
+const GATHERED_CHUNK_BYTES: usize = 8;
 /// Memory of a chunk that was known when it was opened.
-const KNOWN_CHUNK_BYTES: u64 = 12;
+const KNOWN_CHUNK_BYTES: usize = 12;
 /// Memory of a chunk that was added since, about.
-const ADDED_CHUNK_BYTES: u64 = 48;
+const ADDED_CHUNK_BYTES: usize = 48;
+/// Chunks that there is room for at first.
+const FIRST_CHUNKS: usize = 1 << 16;
+
+/// Chunks that fit into so much memory while the index is opened.
+#[must_use]
+pub fn chunks_within(bytes: usize) -> usize {
+    bytes / (GATHERED_CHUNK_BYTES + KNOWN_CHUNK_BYTES)
+}
+
+/// The chunks of a partition, as long as there is memory for them.
+pub struct Gathered {
+    prefixes: Vec<u64>,
+    /// As many may be there before it is looked for those that are there twice.
+    room: usize,
+    /// `None`: they are beyond it.
+    memory: Option<Lease>,
+}
 
 /// See the module.
 pub struct PartitionIndex {
@@ -35,13 +60,18 @@ pub struct PartitionIndex {
     known: Mutex<Known>,
     /// Questions that the index of the store was asked about single chunks.
     asked_whole: AtomicU64,
-    /// Held as long as it is; others have so much less.
-    _lease: Lease,
 }
 
 /// What is known of a partition's chunks.
-#[derive(Default)]
 struct Known {
+    chunks: Chunks,
+    /// Held as long as they are; `None`: they are beyond it.
+    memory: Option<Lease>,
+}
+
+/// By prefix, which containers hold them.
+#[derive(Default)]
+struct Chunks {
     containers: Vec<ContainerId>,
     /// Rising; a chunk that several containers hold comes several times.
     prefixes: Vec<u64>,
@@ -57,42 +87,91 @@ pub struct PartitionIndexReport {
     pub chunks: u64,
     /// Memory that they take, about.
     pub memory_bytes: u64,
+    /// Whether there was too little for them: then the index of the store was asked.
+    pub is_beyond_memory: bool,
     /// Questions that the index of the store was asked about single chunks.
     pub asked_whole: u64,
-    /// Some of its chunks, which tell what it has in common with another one.
-    pub sample: BTreeSet<u64>,
+    /// Some of its chunks, which tell what it has in common with another one, and each container
+    /// that holds them; rising.
+    pub sample: Vec<(u64, ContainerId)>,
+}
+
+impl Gathered {
+    /// None yet.
+    #[must_use]
+    pub fn new(repository: &Repository) -> Self {
+        let memory = repository.purse().take(repository.memory().part_index_bytes);
+        Self { prefixes: Vec::new(), room: 0, memory: Some(memory) }
+    }
+
+    /// Whether there are more than there is memory for.
+    #[must_use]
+    pub fn is_beyond_memory(&self) -> bool {
+        self.memory.is_none()
+    }
+
+    /// Takes notice of a chunk.
+    pub fn note(&mut self, fingerprint: &Fingerprint) {
+        if self.prefixes.len() >= self.room {
+            self.make_room();
+        }
+        if !self.is_beyond_memory() {
+            self.prefixes.push(fingerprint.prefix());
+        }
+    }
+
+    fn make_room(&mut self) {
+        let most = 2 * self.settle() + 1;
+        if self.is_beyond_memory() {
+            return;
+        }
+        self.room = (2 * self.prefixes.len()).max(FIRST_CHUNKS).min(most);
+        self.prefixes.reserve_exact(self.room - self.prefixes.len());
+    }
+
+    /// Puts them into order, each once, and gives them up if they are too many; how many there may
+    /// be.
+    fn settle(&mut self) -> usize {
+        self.prefixes.sort_unstable();
+        self.prefixes.dedup();
+        let most = self.memory.as_ref().map_or(0, |memory| chunks_within(memory.bytes()));
+        if self.prefixes.len() > most {
+            (self.prefixes, self.memory) = (Vec::new(), None);
+        }
+        most
+    }
 }
 
 impl PartitionIndex {
-    /// Of the chunks with these prefixes.
+    /// Of these chunks.
     pub fn open(
         repository: &Repository,
         whole: Arc<dyn ChunkIndex>,
-        mut prefixes: Vec<u64>,
+        mut gathered: Gathered,
     ) -> Result<Self> {
-        prefixes.sort_unstable();
-        prefixes.dedup();
-        let known = Known::read(repository, &*whole, &prefixes)?;
-        let bytes = known.prefixes.len() as u64 * KNOWN_CHUNK_BYTES;
-        let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
-        Ok(Self {
-            whole,
-            known: Mutex::new(known),
-            asked_whole: AtomicU64::default(),
-            _lease: repository.purse().take(bytes),
-        })
+        gathered.settle();
+        let Gathered { prefixes, memory, .. } = gathered;
+        let mut known = Known { chunks: Chunks::default(), memory };
+        known.read(repository, &*whole, prefixes)?;
+        Ok(Self { whole, known: Mutex::new(known), asked_whole: AtomicU64::default() })
     }
 
     /// What it took so far.
     #[must_use]
     pub fn report(&self) -> PartitionIndexReport {
         let known = self.known();
-        let (before, added) = (known.prefixes.len() as u64, known.added.len() as u64);
-        let all = known.prefixes.iter().chain(known.added.keys()).copied();
+        let chunks = &known.chunks;
+        let all = chunks.prefixes.iter().chain(chunks.added.keys()).copied();
+        let sampled = all.filter(|prefix| is_sampled(*prefix, SAMPLE_BITS));
+        let each = |prefix| chunks.holders(prefix).map(move |holder| (prefix, holder));
+        let mut sample: Vec<_> = sampled.flat_map(each).collect();
+        sample.sort_unstable();
+        sample.dedup();
         PartitionIndexReport {
-            sample: all.filter(|prefix| is_sampled(*prefix, SAMPLE_BITS)).collect(),
-            chunks: before + added,
-            memory_bytes: before * KNOWN_CHUNK_BYTES + added * ADDED_CHUNK_BYTES,
+            sample,
+            chunks: (chunks.prefixes.len() + chunks.added.len()) as u64,
+            memory_bytes: chunks.bytes(0) as u64,
+            is_beyond_memory: known.memory.is_none(),
             asked_whole: self.asked_whole.load(Ordering::Relaxed),
         }
     }
@@ -100,25 +179,79 @@ impl PartitionIndex {
     fn known(&self) -> MutexGuard<'_, Known> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
+
+    /// Whether the index of the store is asked instead.
+    fn is_beyond_memory(&self) -> bool {
+        self.known().memory.is_none()
+    }
 }
 
 impl Known {
-    /// What the index of a store says of these chunks, which rise.
-    fn read(repository: &Repository, whole: &dyn ChunkIndex, wanted: &[u64]) -> Result<Self> {
-        let mut known = Self { containers: whole.covered(), ..Self::default() };
-        let Some(first) = wanted.first() else { return Ok(known) };
-        let mut scan = whole.scan(repository, &known.containers, *first)?;
-        let (mut wanted, mut group) = (wanted.iter().peekable(), Vec::new());
-        while wanted.peek().is_some()
+    /// Takes what the index of a store says of these chunks, which rise, for all that is known.
+    fn read(
+        &mut self,
+        repository: &Repository,
+        whole: &dyn ChunkIndex,
+        mut wanted: Vec<u64>,
+    ) -> Result<()> {
+        self.chunks = Chunks { containers: whole.covered(), ..Chunks::default() };
+        wanted.shrink_to_fit();
+        let wanted_bytes = wanted.len() * GATHERED_CHUNK_BYTES;
+        let Some(first) = wanted.first() else { return Ok(()) };
+        if !self.make_room(wanted_bytes, wanted.len()) {
+            return Ok(());
+        }
+        let mut scan = whole.scan(repository, &self.chunks.containers, *first)?;
+        let (mut left, mut group) = (wanted.iter().peekable(), Vec::new());
+        while left.peek().is_some()
             && let Some(prefix) = scan.next_group(repository, None, &mut group)?
         {
-            while wanted.next_if(|wanted| **wanted < prefix).is_some() {}
-            if wanted.next_if_eq(&&prefix).is_some() {
-                known.prefixes.resize(known.prefixes.len() + group.len(), prefix);
-                known.ordinals.append(&mut group);
+            while left.next_if(|wanted| **wanted < prefix).is_some() {}
+            if left.next_if_eq(&&prefix).is_some() {
+                let count = self.chunks.prefixes.len() + group.len();
+                let room = self.chunks.prefixes.capacity();
+                if count > room && !self.make_room(wanted_bytes, count.max(room / 4 * 5)) {
+                    return Ok(());
+                }
+                self.chunks.prefixes.resize(count, prefix);
+                self.chunks.ordinals.append(&mut group);
             }
         }
-        Ok(known)
+        self.chunks.prefixes.shrink_to_fit();
+        self.chunks.ordinals.shrink_to_fit();
+        Ok(())
+    }
+
+    /// Makes room for so many chunks, beside what is wanted of the store's index; whether there is.
+    fn make_room(&mut self, wanted_bytes: usize, chunks: usize) -> bool {
+        let has_room = self.has_room(wanted_bytes + chunks * KNOWN_CHUNK_BYTES);
+        if has_room {
+            let more = chunks - self.chunks.prefixes.len();
+            self.chunks.prefixes.reserve_exact(more);
+            self.chunks.ordinals.reserve_exact(more);
+        }
+        has_room
+    }
+
+    /// Whether there is so much memory; gives all up if not.
+    fn has_room(&mut self, bytes: usize) -> bool {
+        let has_room = self.memory.as_ref().is_some_and(|memory| bytes <= memory.bytes());
+        if !has_room {
+            (self.chunks, self.memory) = (Chunks::default(), None);
+        }
+        has_room
+    }
+
+    /// The same for so many chunks that are to be added.
+    fn has_room_for(&mut self, more: usize) -> bool {
+        self.has_room(self.chunks.bytes(more))
+    }
+}
+
+impl Chunks {
+    /// Memory that these take and so many more that are added.
+    fn bytes(&self, more: usize) -> usize {
+        self.prefixes.len() * KNOWN_CHUNK_BYTES + (self.added.len() + more) * ADDED_CHUNK_BYTES
     }
 
     /// All chunks, rising.
@@ -149,18 +282,37 @@ impl Known {
 impl ChunkIndex for PartitionIndex {
     fn locate_many(
         &self,
-        _: &Repository,
+        repository: &Repository,
         fingerprints: &[Fingerprint],
         found: &mut Vec<Vec<ContainerId>>,
-        _: &mut u64,
+        reads: &mut u64,
     ) -> Result<()> {
-        let known = self.known();
-        found.extend(fingerprints.iter().map(|chunk| known.holders(chunk.prefix()).collect()));
+        if self.is_beyond_memory() {
+            return self.whole.locate_many(repository, fingerprints, found, reads);
+        }
+        let chunks = &self.known().chunks;
+        found.extend(fingerprints.iter().map(|chunk| chunks.holders(chunk.prefix()).collect()));
         Ok(())
     }
 
-    fn may_hold(&self, _: &Repository, fingerprint: &Fingerprint) -> Result<bool> {
-        Ok(self.known().holders(fingerprint.prefix()).next().is_some())
+    fn locate_newest(
+        &self,
+        repository: &Repository,
+        fingerprints: &[Fingerprint],
+        found: &mut Vec<Vec<ContainerId>>,
+        reads: &mut u64,
+    ) -> Result<()> {
+        match self.is_beyond_memory() {
+            true => self.whole.locate_newest(repository, fingerprints, found, reads),
+            false => self.locate_many(repository, fingerprints, found, reads),
+        }
+    }
+
+    fn may_hold(&self, repository: &Repository, fingerprint: &Fingerprint) -> Result<bool> {
+        match self.is_beyond_memory() {
+            true => self.whole.may_hold(repository, fingerprint),
+            false => Ok(self.known().chunks.holders(fingerprint.prefix()).next().is_some()),
+        }
     }
 
     fn covered(&self) -> Vec<ContainerId> {
@@ -168,8 +320,11 @@ impl ChunkIndex for PartitionIndex {
     }
 
     fn entries(&self) -> u64 {
-        let known = self.known();
-        (known.prefixes.len() + known.added.len()) as u64
+        if self.is_beyond_memory() {
+            return self.whole.entries();
+        }
+        let chunks = &self.known().chunks;
+        (chunks.prefixes.len() + chunks.added.len()) as u64
     }
 
     fn scan(
@@ -189,7 +344,10 @@ impl ChunkIndex for PartitionIndex {
     fn refresh(&self, repository: &Repository) -> Result<bool> {
         let has_changed = self.whole.refresh(repository)?;
         let mut known = self.known();
-        *known = Known::read(repository, &*self.whole, &known.all())?;
+        if known.memory.is_some() {
+            let all = std::mem::take(&mut known.chunks).all();
+            known.read(repository, &*self.whole, all)?;
+        }
         Ok(has_changed)
     }
 
@@ -201,8 +359,10 @@ impl ChunkIndex for PartitionIndex {
         self.whole.note_added(repository, containers)?;
         let mut known = self.known();
         for container in containers {
-            for fingerprint in &container.fingerprints {
-                known.add(fingerprint.prefix(), container.id);
+            if known.has_room_for(container.fingerprints.len()) {
+                for fingerprint in &container.fingerprints {
+                    known.chunks.add(fingerprint.prefix(), container.id);
+                }
             }
         }
         Ok(())
@@ -212,7 +372,10 @@ impl ChunkIndex for PartitionIndex {
         self.asked_whole.fetch_add(1, Ordering::Relaxed);
         let holders = self.whole.locate(repository, fingerprint, &mut 0)?;
         let mut known = self.known();
-        holders.iter().rev().for_each(|holder| known.add(fingerprint.prefix(), *holder));
+        if known.has_room_for(1) {
+            let chunks = &mut known.chunks;
+            holders.iter().rev().for_each(|holder| chunks.add(fingerprint.prefix(), *holder));
+        }
         Ok(!holders.is_empty())
     }
 }

@@ -91,7 +91,7 @@ struct Backup<'a> {
 struct Prepared {
     session: StoringSession,
     parent: Option<Snapshot>,
-    /// Roots of the share's manifests that may be built upon.
+    /// Roots of the directory's own manifests that may be built upon.
     manifests: Vec<Reference>,
     heads: Vec<SessionId>,
     /// Names that were decided and in no checkpoint.
@@ -122,6 +122,24 @@ struct Tree {
 /// What building a tree came to.
 type Built = (Reference, Summary, LeftOut);
 
+/// Roots of the directory's own manifests that are live now that the epoch is known (W3). None is
+/// forgotten meanwhile: that takes the share's lock.
+fn manifests(
+    session: &Announced,
+    list: &SnapshotList,
+    selection: Option<&Selection>,
+) -> Result<Vec<Reference>> {
+    let mut roots = Vec::new();
+    for id in selection.map_or(&[][..], |selection| &selection.manifests) {
+        if let Some(manifest) = list.get(*id)
+            && session.is_live(*id)?
+        {
+            roots.push(manifest.record.root);
+        }
+    }
+    Ok(roots)
+}
+
 impl Backup<'_> {
     fn paths(
         &mut self,
@@ -130,7 +148,7 @@ impl Backup<'_> {
         selection: &Selection,
     ) -> Result<BackupReport> {
         loop {
-            let mut ready = self.begin(names, true, selection.part.as_ref())?;
+            let mut ready = self.begin(names, Some(selection))?;
             selection.excludes.count_anew();
             let parent_root = ready.parent.as_ref().map(|parent| parent.record.root);
             let records = source_tree::are_in_tree_order(&sources);
@@ -190,7 +208,7 @@ impl Backup<'_> {
             return Err(Error::invalid("the stream needs a file name"));
         }
         let names = vec![format!("/{}", path::display(&components.join(&b'/')))];
-        let mut ready = self.begin(&names, false, None)?;
+        let mut ready = self.begin(&names, None)?;
         let recorder = self.recorder(&mut ready, true);
         let built = self.with_streams(&ready, recorder, |context, writers| {
             let mut outcome = read(context, &mut writers[0])?;
@@ -211,7 +229,7 @@ impl Backup<'_> {
                 return Ok(report);
             }
             // Fenced. The stream is gone; what it stored may have been condemned.
-            ready = self.begin(&names, false, None)?;
+            ready = self.begin(&names, None)?;
             let reader = TreeReader::open(self.repository)?;
             tree.placement = RecordedPlacement::default();
             if !tree_present(&ready.session.store, &reader, tree.root)? {
@@ -229,8 +247,8 @@ impl Backup<'_> {
         }
     }
 
-    /// W1 to W4, and the chunk store of the session.
-    fn begin(&self, names: &[String], wants_parent: bool, part: Option<&Part>) -> Result<Prepared> {
+    /// W1 to W4, and the chunk store of the session. A stream has no selection, and no parent.
+    fn begin(&self, names: &[String], selection: Option<&Selection>) -> Result<Prepared> {
         if self.fenced >= SESSIONS_MAX {
             let message = "collectors fenced this backup too often; try again later";
             return Err(Error::new(ErrorKind::Fenced, message));
@@ -239,9 +257,9 @@ impl Backup<'_> {
         let session = Announced::begin(self.repository, dry_run)?;
         let list = SnapshotList::load(self.repository)?;
         let strays = self.strays(&list)?;
-        let mut parent = match wants_parent {
-            true => self.choose_parent(&list, names)?,
-            false => None,
+        let mut parent = match selection {
+            Some(_) => self.choose_parent(&list, names)?,
+            None => None,
         };
         if let Some(snapshot) = &parent
             && !session.is_live(snapshot.id)?
@@ -249,7 +267,8 @@ impl Backup<'_> {
             parent = None;
         }
         let mode = self.options.lookup.index_mode();
-        let manifests = self.manifests(&session, &list)?;
+        let manifests = manifests(&session, &list, selection)?;
+        let part = selection.and_then(|selection| selection.part.as_ref());
         let mut ready = session.ready(mode, self.options.index_kind, self.job)?;
         let part_index = self.open_part(&mut ready, part, &list)?;
         let is_doubtful = |parent: &Snapshot| ready.doubts.concern(&parent.record);
@@ -294,19 +313,6 @@ impl Backup<'_> {
             chosen,
             part_index,
         })
-    }
-
-    /// Roots of the manifests of the share that are live now that the epoch is known (W3). None is
-    /// forgotten meanwhile: that takes the share's lock.
-    fn manifests(&self, session: &Announced, list: &SnapshotList) -> Result<Vec<Reference>> {
-        let Some(share) = self.options.share else { return Ok(Vec::new()) };
-        let mut roots = Vec::new();
-        for manifest in list.manifests(share) {
-            if session.is_live(manifest.id)? {
-                roots.push(manifest.record.root);
-            }
-        }
-        Ok(roots)
     }
 
     /// Has a part's chunks looked up among its own.

@@ -11,6 +11,7 @@
 //! earlier snapshot cannot be read only costs space.
 
 use super::Selection;
+use crate::index::partition::Gathered;
 use crate::index::{ChunkIndex, PartitionIndex};
 use crate::job::Job;
 use crate::repository::Repository;
@@ -20,9 +21,6 @@ use onefold_format::node::{Entry, EntryKind, Node, Reference};
 use onefold_policy::primary::partition::{FileFacts, Partitioning};
 use onefold_types::{Level, Result, SessionId, limits};
 use std::sync::Arc;
-
-/// Chunks that are gathered before it is looked for those that are there twice.
-const PREFIXES_MIN: usize = 1 << 16;
 
 /// One partition of a source.
 #[derive(Clone, Debug)]
@@ -64,12 +62,12 @@ pub fn open_index(
     job: &Job,
 ) -> Result<PartitionIndex> {
     let reader = TreeReader::open(repository)?;
-    let mut gathering =
-        Gathering { reader: &reader, part, job, prefixes: Vec::new(), room: PREFIXES_MIN };
+    let gathered = Gathered::new(repository);
+    let mut gathering = Gathering { reader: &reader, part, job, gathered };
     for earlier in part.earlier.iter().filter_map(|id| list.get(*id)) {
         gathering.directory(Vec::new(), earlier.record.root)?;
     }
-    PartitionIndex::open(repository, whole, gathering.prefixes)
+    PartitionIndex::open(repository, whole, gathering.gathered)
 }
 
 /// The chunks of a part, out of trees.
@@ -77,18 +75,19 @@ struct Gathering<'a> {
     reader: &'a TreeReader,
     part: &'a Part,
     job: &'a Job,
-    prefixes: Vec<u64>,
-    /// As many may be there before it is looked for those that are there twice.
-    room: usize,
+    gathered: Gathered,
 }
 
 impl Gathering<'_> {
-    /// A directory and what is below it.
+    /// A directory and what is below it; no more of it than there is memory for.
     fn directory(&mut self, path: Vec<u8>, root: Reference) -> Result<()> {
         let mut open = vec![(path, 0, root)];
         while let Some((above, depth, reference)) = open.pop() {
             self.job.interrupt.check()?;
-            self.note(reference);
+            if self.gathered.is_beyond_memory() {
+                return Ok(());
+            }
+            self.gathered.note(&reference.fingerprint);
             let Some(node) = self.node(reference)? else { continue };
             let Node::DirectoryLeaf(leaf) = node else {
                 node.references(&mut |part| open.push((above.clone(), depth, part)));
@@ -114,7 +113,7 @@ impl Gathering<'_> {
     fn file(&mut self, content: Reference) -> Result<()> {
         let mut left = vec![content];
         while let Some(reference) = left.pop() {
-            self.note(reference);
+            self.gathered.note(&reference.fingerprint);
             if reference.level != Level::DATA
                 && let Some(node) = self.node(reference)?
             {
@@ -122,15 +121,6 @@ impl Gathering<'_> {
             }
         }
         Ok(())
-    }
-
-    fn note(&mut self, reference: Reference) {
-        if self.prefixes.len() >= self.room {
-            self.prefixes.sort_unstable();
-            self.prefixes.dedup();
-            self.room = (2 * self.prefixes.len()).max(PREFIXES_MIN);
-        }
-        self.prefixes.push(reference.fingerprint.prefix());
     }
 
     /// A node; none if it is lost.

@@ -10,9 +10,10 @@
 //! A stub whose data cannot be relied upon is read: what can be read is stored anew, and if all
 //! can, it is whole again. Of one that cannot be read whole a snapshot has nothing. A *manifest*
 //! keeps what its stub says, and it is told and counted apart from other errors: its chunks may be
-//! found again, and must not be collected until then. But only if an earlier manifest of the share
-//! names that content, which was live after the session had read its epoch (W3): then nothing is
-//! missing that was not missed before, and no collection deletes meanwhile what is left of it.
+//! found again, and must not be collected until then. But only if an earlier manifest that the
+//! directory has made itself names that content, which was live after the session had read its
+//! epoch (W3): then nothing is missing that was not missed before, and no collection deletes
+//! meanwhile what is left of it. What another directory has made may be forgotten at any time.
 
 use super::walk::{Item, Walk};
 use crate::chunk_store::ChunkStore;
@@ -35,8 +36,6 @@ pub use crate::stub::by_handle;
 
 /// What is read at once.
 const READ_BYTES: usize = limits::MIB;
-/// Contents of earlier manifests that are remembered; others count as named by none.
-const CONTENTS_MAX: usize = 1 << 20;
 /// Damaged stubs of a run that are listed.
 const LISTED_MAX: usize = 1000;
 /// What is said of a damaged stub that a manifest keeps.
@@ -74,7 +73,7 @@ impl DamagedStubs {
 pub struct StubData<'a> {
     repository: &'a Arc<Repository>,
     store: &'a ChunkStore,
-    /// Roots of the share's manifests that were live when the session had read its epoch.
+    /// Roots of the directory's own manifests that were live when the session had read its epoch.
     earlier: &'a [Reference],
     /// The contents that those name, once somebody asked.
     named: Mutex<Option<HashSet<Fingerprint>>>,
@@ -143,14 +142,15 @@ impl<'a> StubData<'a> {
         Ok(named.as_ref().is_some_and(|named| named.contains(&content.fingerprint)))
     }
 
-    /// All contents of files that earlier manifests name.
+    /// All contents of files that earlier manifests name, as many as there is memory for.
     fn contents(&self) -> Result<HashSet<Fingerprint>> {
+        let most = self.repository.memory().named_contents_max;
         let tree = TreeReader::open(self.repository)?;
         let mut found = HashSet::new();
         let mut seen = HashSet::new();
         let mut left = self.earlier.to_vec();
         while let Some(directory) = left.pop() {
-            if !seen.insert(directory.fingerprint) || found.len() >= CONTENTS_MAX {
+            if !seen.insert(directory.fingerprint) {
                 continue;
             }
             let entries = match tree.entries(directory) {
@@ -159,6 +159,7 @@ impl<'a> StubData<'a> {
             };
             for entry in entries {
                 match (entry.kind, entry.content) {
+                    _ if found.len() >= most => return Ok(found),
                     (EntryKind::Directory, Some(content)) => left.push(content),
                     (EntryKind::File, Some(content)) => drop(found.insert(content.fingerprint)),
                     _ => {}

@@ -271,6 +271,26 @@ mod tests {
     }
 
     #[test]
+    fn one_more_than_may_wait_is_served_by_whoever_serves_and_told_by_whoever_hangs() {
+        let (_directory, handover) = begun();
+        std::thread::scope(|scope| {
+            let asking = |_| scope.spawn(|| ask(handover.name()));
+            let all: Vec<_> = (0..WAITING_MAX + 2).map(asking).collect();
+            all.into_iter().for_each(|one| drop(one.join().unwrap().unwrap()));
+        });
+        drop(handover);
+        let address = SocketAddrUnix::new_abstract_name(begun().1.name().as_bytes()).unwrap();
+        let mute = socket().unwrap();
+        rustix::net::bind(&mute, &address).unwrap();
+        rustix::net::listen(&mute, WAITING_MAX).unwrap();
+        let name = String::from_utf8(address.abstract_name().unwrap().to_vec()).unwrap();
+        // The kernel has one beside those that may wait.
+        let _waiting: Vec<_> = (0..=WAITING_MAX).map(|_| connected(&name).unwrap()).collect();
+        assert_eq!(connected(&name).unwrap_err(), Errno::AGAIN);
+        assert_eq!(ask(&name).unwrap_err().kind(), ErrorKind::Unavailable);
+    }
+
+    #[test]
     fn what_is_no_directory_is_not_taken() {
         let directory = tempfile::tempdir().unwrap();
         let file = OwnedFd::from(File::create(directory.path().join("file")).unwrap());

@@ -4,7 +4,8 @@
 //! The chunks of each file are counted once, in two looks at the manifest. The first one counts in
 //! a table of small counters that chunks share by the first bytes of their names, so that a count
 //! is the true one or more. The second one counts those exactly of which the first says that they
-//! may be hot. What is found is what was met first, up to a greatest number.
+//! may be hot; if there are none, there is no second look. What is found is what was met first, up
+//! to a greatest number.
 
 use onefold_types::Fingerprint;
 use std::collections::HashMap;
@@ -19,13 +20,14 @@ const COUNTERS: usize = 1 << 22;
 /// The first look.
 pub struct Suspects {
     counters: Vec<u8>,
+    may_be_hot: bool,
 }
 
 impl Suspects {
     /// Nothing was counted.
     #[must_use]
     pub fn new() -> Self {
-        Self { counters: vec![0; COUNTERS] }
+        Self { counters: vec![0; COUNTERS], may_be_hot: false }
     }
 
     fn at(fingerprint: &Fingerprint) -> usize {
@@ -37,12 +39,14 @@ impl Suspects {
     pub fn count(&mut self, fingerprint: &Fingerprint) {
         let counter = &mut self.counters[Self::at(fingerprint)];
         *counter = counter.saturating_add(1);
+        self.may_be_hot |= *counter >= HOT_FILES_MIN;
     }
 
-    /// Goes on to the second look.
+    /// Goes on to the second look; `None` if nothing can be hot.
     #[must_use]
-    pub fn look_again(self) -> HotChunks {
-        HotChunks { suspects: self, files: HashMap::new(), met: Vec::new() }
+    pub fn look_again(self) -> Option<HotChunks> {
+        let again = |suspects| HotChunks { suspects, files: HashMap::new(), met: Vec::new() };
+        self.may_be_hot.then(|| again(self))
     }
 }
 
@@ -99,7 +103,7 @@ mod tests {
     fn hot(files: &[Fingerprint]) -> Vec<(Fingerprint, u64)> {
         let mut suspects = Suspects::new();
         files.iter().for_each(|chunk| suspects.count(chunk));
-        let mut again = suspects.look_again();
+        let Some(mut again) = suspects.look_again() else { return Vec::new() };
         files.iter().for_each(|chunk| again.count(chunk, 7));
         again.found()
     }
@@ -121,7 +125,7 @@ mod tests {
             .flat_map(|_| (0..=HOT_CHUNKS_MAX as u64).map(|first| named(first, 0)));
         let mut suspects = Suspects::new();
         chunks.clone().for_each(|chunk| suspects.count(&chunk));
-        let mut again = suspects.look_again();
+        let mut again = suspects.look_again().unwrap();
         chunks.for_each(|chunk| again.count(&chunk, 7));
         let found = again.found();
         assert_eq!(found.len(), HOT_CHUNKS_MAX);

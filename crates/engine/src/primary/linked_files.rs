@@ -1,4 +1,4 @@
-//! Files with several names, until all their names are met.
+//! Files with several names: until all of them are met, and counted once.
 //!
 //! A name outside the share, or one that its policy leaves out, shows zeros once the file is
 //! emptied. So a file is emptied when its last name is met in the manifest, and left alone if that
@@ -7,9 +7,10 @@
 //! Invariant: a file that finds no room here when its first name is met is not taken for one whose
 //! names are all met: one of them is missing in its count from then on.
 
-use std::collections::HashMap;
+use onefold_format::node::Entry;
+use std::collections::{HashMap, HashSet};
 
-/// Files that are remembered at once; others are left alone.
+/// Files that are remembered at once; others are left alone, or count once a name.
 pub const LINKED_FILES_MAX: usize = 1 << 20;
 
 /// Files of which some names were met, and others not.
@@ -47,9 +48,37 @@ impl LinkedFiles {
     }
 }
 
+/// Which files were met already under another name.
+#[derive(Default)]
+pub struct FirstNames {
+    met: HashSet<(u64, u64)>,
+}
+
+impl FirstNames {
+    /// Whether no other name of this file was met, as far as files with several are remembered.
+    pub fn is_first(&mut self, file: &Entry) -> bool {
+        let key = (file.device, file.inode);
+        match file.links > 1 && self.met.len() < LINKED_FILES_MAX {
+            true => self.met.insert(key),
+            false => !self.met.contains(&key),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_file_counts_once_and_one_beyond_the_greatest_number_once_a_name() {
+        let file = |inode, links| Entry { inode, links, ..Entry::default() };
+        let mut names = FirstNames::default();
+        assert!(names.is_first(&file(1, 1)) && names.is_first(&file(1, 1)));
+        let most = LINKED_FILES_MAX as u64;
+        assert!((0..most).all(|inode| names.is_first(&file(inode, 2))));
+        assert!(!names.is_first(&file(most - 1, 2)) && !names.is_first(&file(0, 2)));
+        assert!(names.is_first(&file(most, 2)) && names.is_first(&file(most, 2)));
+    }
 
     #[test]
     fn a_file_is_taken_with_its_last_name_and_left_if_one_is_missing() {

@@ -32,11 +32,12 @@ use super::linked_files::LinkedFiles;
 use super::manifests::{Elsewhere, Manifests};
 use super::second_copies;
 use super::share::{OPEN, Share, open_directory};
+use super::told_once::ToldOnce;
 use super::turns::{self, Partitions, Turn};
 use crate::index::partition::PartitionIndexReport;
 use crate::ingest::stubs::{DamagedStubs, by_handle};
 use crate::ingest::{self, BackupOptions, BackupReport, Selection, Source, publish};
-use crate::job::Job;
+use crate::job::{Job, Observer};
 use crate::look_up::LookupChoice;
 use crate::patterns::Patterns;
 use crate::repository::Repository;
@@ -50,7 +51,7 @@ use onefold_policy::primary::cold_files::ColdFiles;
 use onefold_policy::primary::overlap::{Overlap, SAMPLE_BITS};
 use onefold_types::{Error, ErrorKind, Result, SessionId, limits};
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
@@ -60,6 +61,8 @@ use std::sync::{Arc, OnceLock};
 
 /// Files that are emptied at once: whoever opens one of them waits for all.
 const EMPTIED_AT_ONCE: usize = 64;
+/// Partitions are worth reconciling if two store so much of the smaller one twice.
+const WORTH_SHARE_MIN: f64 = 0.1;
 
 /// How to optimise.
 #[derive(Clone, Debug)]
@@ -133,6 +136,8 @@ pub fn optimize(
     let Manifests { own: earlier, elsewhere } =
         Manifests::of(&SnapshotList::load(repository)?, share);
     let mut report = OptimizeReport { elsewhere, ..OptimizeReport::default() };
+    let once = Arc::new(ToldOnce::new(&job.observer));
+    let job = &Job { observer: Arc::clone(&once) as Arc<dyn Observer>, ..job.clone() };
     let (turns, errors) = turns::plan(share, options.partitions, job)?;
     report.errors += errors;
     let (mut made, mut needs_earlier) = (Vec::new(), errors > 0);
@@ -149,25 +154,24 @@ pub fn optimize(
         needs_earlier |= empty_files(repository, share, root, (options, job), so_far)?;
         made.push((manifest, root));
     }
+    let could_walk = report.backup.summary.errors == 0;
+    report.count_once(once.again());
     if options.backup.dry_run {
         return Ok(report);
     }
     report.files_linked = linked.left();
-    note_damaged(share, &report.backup)?;
+    note_damaged(share, &report.backup, could_walk)?;
     if made.is_empty() {
         return Ok(report);
     }
-    let others =
-        earlier.iter().map(|one| one.id).filter(|id| made.iter().all(|(other, _)| other != id));
-    let is_whole = report.backup.summary.errors == 0 && !needs_earlier && share.moves()? == moves;
-    for id in others {
-        if is_whole {
-            tombstones::forget(repository, id, &options.by, "a later manifest holds all stubs")?;
-            report.manifests_forgotten += 1;
-        } else {
-            report.manifests_kept += 1;
-        }
+    let is_whole = could_walk && !needs_earlier && share.moves()? == moves;
+    let is_made = |id: SessionId| made.iter().any(|(other, _)| *other == id);
+    let others: Vec<_> = earlier.iter().map(|one| one.id).filter(|id| !is_made(*id)).collect();
+    for id in others.iter().filter(|_| is_whole) {
+        tombstones::forget(repository, *id, &options.by, "a later manifest holds all stubs")?;
+        report.manifests_forgotten += 1;
     }
+    report.manifests_kept = others.len() as u64 - report.manifests_forgotten;
     if is_new {
         let roots: Vec<Reference> = made.iter().map(|(_, root)| *root).collect();
         let by = (&options.backup, options.by.as_str());
@@ -184,9 +188,8 @@ pub fn optimize(
 }
 
 /// Writes down which stubs are damaged, instead of what an earlier run wrote down of that.
-fn note_damaged(share: &Share, backup: &BackupReport) -> Result<()> {
+fn note_damaged(share: &Share, backup: &BackupReport, is_whole: bool) -> Result<()> {
     let lines = &backup.damaged_stubs.lines;
-    let is_whole = backup.summary.errors == 0;
     let is_over = |line: &str| is_whole || lines.iter().any(|other| other == line);
     share.settle_problems(&mut |line| !DamagedStubs::is_line(line) || !is_over(line), lines)
 }
@@ -195,9 +198,7 @@ impl OptimizeReport {
     /// Pairs of partitions and how many chunks they have in common, about, most first (S4.18).
     #[must_use]
     pub fn in_common(&self) -> Vec<([&str; 2], u64)> {
-        let samples = (0..).zip(&self.turns).map(|(number, turn)| (number, &turn.index.sample));
-        let samples = samples.map(|(number, sample)| (number, sample.clone())).collect();
-        let overlap = Overlap::of(SAMPLE_BITS, samples);
+        let overlap = self.overlap(|_| true);
         let mut pairs = Vec::new();
         for (number, one) in (0..).zip(&self.turns) {
             for (other_number, other) in (0..).zip(&self.turns).skip(number as usize + 1) {
@@ -208,6 +209,53 @@ impl OptimizeReport {
         pairs.retain(|(_, chunks)| *chunks > 0);
         pairs.sort_by_key(|(names, chunks)| (Reverse(*chunks), *names));
         pairs
+    }
+
+    /// Partitions of which so much is stored several times that it is worth reconciling them, those
+    /// with most first (S4.18).
+    #[must_use]
+    pub fn worth_reconciling(&self) -> Vec<&str> {
+        self.worth().iter().map(|turn| turn.name.as_str()).collect()
+    }
+
+    /// Chunks that these partitions need not hold several times, about.
+    #[must_use]
+    pub fn chunks_stored_twice(&self) -> u64 {
+        let held: BTreeSet<_> = self.worth().iter().flat_map(|turn| &turn.index.sample).collect();
+        let chunks: BTreeSet<u64> = held.iter().map(|(prefix, _)| *prefix).collect();
+        ((held.len() - chunks.len()) as u64) << SAMPLE_BITS
+    }
+
+    fn worth(&self) -> Vec<&TurnReport> {
+        let (mut holders, mut stored_twice) = (BTreeMap::new(), BTreeSet::new());
+        for (prefix, holder) in self.turns.iter().flat_map(|turn| &turn.index.sample) {
+            if holders.insert(*prefix, *holder).is_some_and(|other| other != *holder) {
+                stored_twice.insert(*prefix);
+            }
+        }
+        // What is stored once is there for whichever has it first.
+        let mut met = BTreeSet::new();
+        let overlap = self.overlap(|prefix| stored_twice.contains(prefix) || met.insert(*prefix));
+        let selected = overlap.select(WORTH_SHARE_MIN).into_iter();
+        selected.filter_map(|number| self.turns.get(number as usize)).collect()
+    }
+
+    /// Of the samples of the turns' chunks, as far as they count.
+    fn overlap(&self, mut counts: impl FnMut(&u64) -> bool) -> Overlap {
+        let mut samples = Vec::with_capacity(self.turns.len());
+        for (number, turn) in (0..).zip(&self.turns) {
+            let mut sample: BTreeSet<u64> =
+                turn.index.sample.iter().map(|(prefix, _)| *prefix).collect();
+            sample.retain(&mut counts);
+            samples.push((number, sample));
+        }
+        Overlap::of(SAMPLE_BITS, samples)
+    }
+
+    /// Takes off errors that were met again: each was counted where it was told.
+    fn count_once(&mut self, again: u64) {
+        let errors = &mut self.backup.summary.errors;
+        *errors = errors.saturating_sub(again);
     }
 
     /// Adds what a turn has backed up.
@@ -280,6 +328,7 @@ fn back_up(
         one_file_system: true,
         cold: Some(options.cold.unwrap_or(of_share)),
         only: Some((share.control_identity()?, OPEN)),
+        manifests: earlier.iter().map(|one| one.id).collect(),
         part: turn.part(earlier),
         ..Selection::default()
     };

@@ -36,7 +36,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 /// Passes over a share in which something is moved all the time.
-const PASSES_MAX: usize = 8;
+pub const PASSES_MAX: usize = 8;
 /// What a collection needs on a full disk.
 const KEPT_FREE_BYTES: u64 = 16 << 20;
 

@@ -26,6 +26,7 @@
 
 use super::addresses;
 use super::hot_chunks::Suspects;
+use super::linked_files::FirstNames;
 use super::share::Share;
 use crate::chunks::second_copies::{CopySource, SecondCopies};
 use crate::ingest::{self, BackupOptions, ParentChoice, Source};
@@ -53,7 +54,7 @@ const LISTED_BYTES: usize = 32 + 4;
 type Measured = (Fingerprint, u64);
 
 /// Chunks of one file that are looked at: of very large files the first ones.
-const FILE_CHUNKS_MAX: usize = 1 << 16;
+pub const FILE_CHUNKS_MAX: usize = 1 << 16;
 /// Who finds a chunk in no copy does not look for newer ones before this has passed: of a damaged
 /// file thousands may be asked for.
 const LOOKED_NOW: Duration = Duration::from_secs(10);
@@ -131,15 +132,15 @@ fn hot_of(tree: &Arc<TreeReader>, roots: &[Reference], job: &Job) -> Result<Vec<
     each_file(tree, roots, job, &mut |chunks| {
         chunks.iter().for_each(|(fingerprint, _)| suspects.count(fingerprint));
     })?;
-    let mut again = suspects.look_again();
+    let Some(mut again) = suspects.look_again() else { return Ok(Vec::new()) };
     each_file(tree, roots, job, &mut |chunks| {
         chunks.iter().for_each(|(fingerprint, length)| again.count(fingerprint, *length));
     })?;
     Ok(again.found())
 }
 
-/// Calls `each` with the chunks of every file of some manifests, each once. What cannot be read of
-/// a manifest has no hot chunks: scrubs tell of it.
+/// Calls `each` with the chunks of every file of some manifests, each once, whatever names it has.
+/// What cannot be read of a manifest has no hot chunks: scrubs tell of it.
 fn each_file(
     tree: &Arc<TreeReader>,
     roots: &[Reference],
@@ -148,6 +149,7 @@ fn each_file(
 ) -> Result<()> {
     let mut directories = roots.to_vec();
     directories.reverse();
+    let mut names = FirstNames::default();
     while let Some(directory) = directories.pop() {
         job.interrupt.check()?;
         let entries = match tree.entries(directory) {
@@ -157,7 +159,7 @@ fn each_file(
         for entry in entries {
             match (entry.kind, entry.content) {
                 (EntryKind::Directory, Some(content)) => directories.push(content),
-                (EntryKind::File, Some(content)) => {
+                (EntryKind::File, Some(content)) if names.is_first(&entry) => {
                     let mut chunks = HashSet::new();
                     let walked = tree.extents(content, entry.size, &mut |extent| {
                         if !extent.is_hole() && chunks.len() < FILE_CHUNKS_MAX {

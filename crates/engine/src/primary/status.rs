@@ -2,6 +2,7 @@
 
 use super::crawl;
 use super::emptying::BLOCK_BYTES;
+use super::linked_files::FirstNames;
 use super::manifests::{Elsewhere, Manifests};
 use super::share::Share;
 use crate::ingest::stubs::by_handle;
@@ -12,12 +13,8 @@ use crate::stub;
 use crate::tree::path;
 use onefold_types::{Error, Result, SessionId};
 use rustix::fs::AtFlags;
-use std::collections::HashSet;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
-
-/// Files with several names that are remembered; others count once a name.
-const LINKED_MAX: usize = 1 << 20;
 
 /// What a share holds.
 #[derive(Clone, Debug, Default)]
@@ -57,14 +54,13 @@ pub fn status(repository: &Repository, share: &Share, job: &Job) -> Result<Statu
         elsewhere,
         ..Status::default()
     };
-    let mut linked = HashSet::new();
+    let mut names = FirstNames::default();
     crawl::files(
         share.directory(),
         &mut |met| {
             job.interrupt.check()?;
             let entry = met.entry;
-            let is_linked = entry.links > 1 && linked.len() < LINKED_MAX;
-            if is_linked && !linked.insert((entry.device, entry.inode)) {
+            if !names.is_first(entry) {
                 return Ok(());
             }
             let name = OsStr::from_bytes(&entry.name);

@@ -4,7 +4,8 @@
 //! By type the partitions are known beforehand; by path they are drawn so that none has more than a
 //! given share of the bytes, from what the share holds now. Either way the files are met once
 //! before, so that there are no turns without any. Files of a directory that stand together count
-//! as one where they are small against the bound, so memory is that of the directories.
+//! as one where they are small against the bound, so memory is that of the directories. By volume
+//! there is one turn, of all files.
 //!
 //! Each turn makes a manifest of its own, which bears the partition's name as a tag. Drawn anew, a
 //! partition by path may be another one under the same name: so names choose only what a turn is
@@ -28,10 +29,12 @@ use std::sync::Arc;
 
 /// What a manifest's tag with the name of its partition begins with.
 const TAG: &str = "partition=";
+/// The name of the partition that is all of a share.
+const VOLUME: &str = "volume";
 /// Files of a directory count as one up to this part of a partition.
 const PILES_OF_A_PARTITION: u64 = 64;
 /// What a file counts at most: files with holes can be longer than any disk.
-const FILE_BYTES_MAX: u64 = 1 << 40;
+pub const FILE_BYTES_MAX: u64 = 1 << 40;
 
 /// How the files of a share are divided.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
@@ -46,21 +49,24 @@ pub enum Partitions {
         /// The share of all bytes that a partition has at most.
         share_max: f64,
     },
+    /// By volume: a share lies within one, so it is one partition, apart from the rest of a store.
+    Volume,
 }
 
 /// A turn: a partition of the share, or all of it.
 #[derive(Clone, Debug, Default)]
 pub struct Turn {
-    /// The partition's name, as its manifests bear it; `None`: all files.
+    /// The partition's name, as manifests of parts bear it; `None`: all files.
     pub name: Option<String>,
     part: Option<(Arc<Partitioning>, usize)>,
 }
 
 impl Turn {
-    /// The tag of its manifests.
+    /// The tag of its manifests; none if they hold all files.
     #[must_use]
     pub fn tag(&self) -> Option<String> {
-        self.name.as_ref().map(|name| format!("{TAG}{name}"))
+        let has_all = matches!(&self.part, Some((whole, _)) if **whole == Partitioning::Whole);
+        self.name.as_ref().filter(|_| !has_all).map(|name| format!("{TAG}{name}"))
     }
 
     /// What it is compared with, and that if it is of the same partition.
@@ -75,8 +81,8 @@ impl Turn {
         }
     }
 
-    /// Its files, and which manifests may hold their chunks: where the partitions are always the
-    /// same ones, not those of the others.
+    /// Its files, and which of the directory's manifests may hold their chunks: where the
+    /// partitions are always the same ones, not those of the others.
     #[must_use]
     pub fn part(&self, manifests: &[Snapshot]) -> Option<Part> {
         let (partitioning, number) = self.part.clone()?;
@@ -119,6 +125,10 @@ pub fn plan(share: &Share, partitions: Partitions, job: &Job) -> Result<(Vec<Tur
     let mut errors = 0;
     let partitioning = match partitions {
         Partitions::None => return Ok((vec![Turn::default()], 0)),
+        Partitions::Volume => {
+            let part = Some((Arc::new(Partitioning::Whole), 0));
+            return Ok((vec![Turn { name: Some(VOLUME.to_owned()), part }], 0));
+        }
         Partitions::Type => Partitioning::Type,
         Partitions::Path { share_max } => Partitioning::Path(divide(share, share_max, job)?),
     };

@@ -76,7 +76,7 @@ fn put_tiny(
 
 /// What a file consists of.
 #[derive(Clone)]
-enum Content {
+pub enum Content {
     /// Chunks of three bytes.
     Tiny(Range<u32>),
     /// One chunk, which fills most of a frame.
@@ -86,7 +86,7 @@ enum Content {
 const LARGE_BYTES: usize = 200 * limits::KIB;
 
 /// Saves files; their names must rise.
-fn save_files(repository: &Arc<Repository>, files: &[(String, Content)]) -> SessionId {
+pub fn save_files(repository: &Arc<Repository>, files: &[(String, Content)]) -> SessionId {
     let session = WriterSession::begin(repository).unwrap();
     let store = chunk_store(repository, &session);
     let mut stream = store.stream().unwrap();

@@ -6,6 +6,7 @@ use crate::steps::{backup_options, create, file, job, save};
 use onefold_engine::chunks::ChunkReader;
 use onefold_engine::collection::{CollectOptions, SpaceGoal, collect};
 use onefold_engine::container::{list, reader};
+use onefold_engine::index::partition::Gathered;
 use onefold_engine::index::{ChunkIndex, FingerprintIndex, PartitionIndex, PrefixScan};
 use onefold_engine::ingest::{BackupOptions, backup};
 use onefold_engine::look_up::LookupChoice;
@@ -211,8 +212,8 @@ fn the_index_of_a_partition_answers_of_its_chunks_as_the_whole_one_does_and_know
     let is_own = |chunk: &Fingerprint| chunk.0[9].is_multiple_of(2);
     let (own, others): (Vec<_>, Vec<_>) = chunks.iter().copied().partition(is_own);
     assert!(own.iter().any(|chunk| oracle.containers[chunk].len() > 1));
-    let stranger = Fingerprint([7; 32]).prefix();
-    let wanted = own.iter().map(Fingerprint::prefix).chain([stranger]).collect();
+    let mut wanted = Gathered::new(&repository);
+    own.iter().chain([&Fingerprint([7; 32])]).for_each(|chunk| wanted.note(chunk));
     let whole = FingerprintIndex::shared(&repository).unwrap();
     let index = PartitionIndex::open(&repository, whole, wanted).unwrap();
     let assert_knows = |chunks: &[Fingerprint], oracle: &MapIndex| {

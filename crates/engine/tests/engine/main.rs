@@ -30,6 +30,8 @@ mod rewriting_amounts;
 mod roundtrip;
 mod scattered;
 mod second_copies;
+mod share_bounds;
+mod share_damage;
 mod share_leases;
 mod share_names;
 mod shares;

@@ -1,14 +1,19 @@
 //! Shares that are divided: each partition is deduplicated for itself, and nothing is lost when a
 //! file passes from one to another, when a run is stopped, or when the share is divided otherwise.
 
-use crate::ingest::random_bytes;
+use crate::ingest::{random_bytes, save};
+use crate::rewriting::{open_with, plan};
 use crate::shares::{World, options};
+use crate::steps::paths;
+use onefold_engine::collection::is_worth_for;
+use onefold_engine::index::FingerprintIndex;
+use onefold_engine::index::partition::chunks_within;
 use onefold_engine::primary::optimize::{OptimizeOptions, OptimizeReport, optimize};
 use onefold_engine::primary::scrub::scrub;
 use onefold_engine::primary::turns::Partitions;
 use onefold_engine::session::SnapshotList;
 use onefold_engine::statistics::statistics;
-use onefold_engine::{Interrupt, Job, Observer};
+use onefold_engine::{Interrupt, Job, MemoryPlan, Observer, Repository};
 use onefold_types::{Error, ErrorKind, Result};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -253,6 +258,8 @@ fn a_share_may_be_divided_otherwise_and_not_at_all_and_nothing_is_read_again() {
         Partitions::Type,
         BY_PATH,
         Partitions::Path { share_max: 0.5 },
+        Partitions::Volume,
+        BY_PATH,
         Partitions::None,
         BY_PATH,
     ];
@@ -265,7 +272,9 @@ fn a_share_may_be_divided_otherwise_and_not_at_all_and_nothing_is_read_again() {
         let told: BTreeSet<_> =
             report.turns.iter().map(|turn| vec![format!("partition={}", turn.name)]).collect();
         match partitions {
-            Partitions::None => assert_eq!(tags, BTreeSet::from([Vec::new()])),
+            Partitions::None | Partitions::Volume => {
+                assert_eq!(tags, BTreeSet::from([Vec::new()]));
+            }
             _ => assert_eq!(tags, told),
         }
         assert_whole(&world, &files);
@@ -309,6 +318,19 @@ fn what_partitions_have_in_common_is_estimated() {
     assert_eq!([*one, *other], ["type:text", "type:media"]);
     let there = report.turns[0].summary.chunks;
     assert!((there / 3..there * 3).contains(chunks), "{chunks} of {there}");
+    // It is stored twice, until a collection keeps one.
+    assert_eq!(report.worth_reconciling(), [*one, *other]);
+    assert_eq!(report.chunks_stored_twice(), *chunks);
+    let repository = world.repository();
+    assert!(is_worth_for(&repository, report.chunks_stored_twice()).unwrap());
+    let entries = FingerprintIndex::shared(&repository).unwrap().entries();
+    let least = (0..entries).find(|chunks| is_worth_for(&repository, *chunks).unwrap()).unwrap();
+    assert!((entries / 25..entries / 15).contains(&least), "{least} of {entries}");
+    world.collect();
+    let report = run(&world, Partitions::Type);
+    assert_eq!(report.in_common().len(), 1);
+    assert!(report.worth_reconciling().is_empty());
+    assert_eq!(report.chunks_stored_twice(), 0);
     assert!(run(&world, Partitions::None).in_common().is_empty());
 }
 
@@ -329,4 +351,106 @@ fn a_file_with_names_in_several_partitions_becomes_a_stub_with_the_last_of_them(
     run(&world, Partitions::None);
     world.collect();
     world.assert_holds("b.zip", &data);
+}
+
+#[test]
+fn by_volume_a_share_is_one_part_apart_from_backups_and_other_shares() {
+    let Some(world) = World::new() else { return };
+    let (common, own) = (random_bytes(81, 400_000), random_bytes(82, 300_000));
+    let outside = tempfile::tempdir().unwrap();
+    fs::write(outside.path().join("file"), &common).unwrap();
+    save(&world.repository(), paths(outside.path()));
+    for (name, data) in [("a.txt", &common), ("b.jpg", &own), ("c.zip", &own)] {
+        world.write(name, data);
+    }
+    let report = run(&world, Partitions::Volume);
+    assert_eq!(names(&report), ["volume"]);
+    assert_eq!(report.turns[0].index.asked_whole, 0);
+    let stored =
+        |world: &World| statistics(&world.repository(), &Job::unattended().0).unwrap().bytes_data;
+    assert_eq!(stored(&world), 2 * 400_000 + 300_000);
+    // It is the manifest of all files: whoever does not divide goes on with it.
+    assert_eq!(manifests(&world), [Vec::<String>::new()]);
+    world.collect();
+    assert!(stored(&world) < 800_000);
+    for (name, data) in [("a.txt", &common), ("b.jpg", &own), ("c.zip", &own)] {
+        world.assert_holds(name, data);
+    }
+    run(&world, Partitions::None);
+    let again = run(&world, Partitions::Volume);
+    assert_eq!((again.backup.snapshot, again.manifests_forgotten), (None, 0));
+    // What the share has is found, wherever it was stored first.
+    world.write("more.txt", &common);
+    let more = run(&world, Partitions::Volume);
+    assert!(more.turns[0].summary.bytes_new < 1000, "{more:?}");
+}
+
+/// One run with so much memory for the index of a part.
+fn run_within(world: &World, part_index_bytes: usize) -> OptimizeReport {
+    let repository = open_with(&world.store, MemoryPlan { part_index_bytes, ..plan() });
+    let options = OptimizeOptions { partitions: Partitions::Type, ..options() };
+    let report = optimize(&repository, &world.share(), &options, &Job::unattended().0).unwrap();
+    assert_eq!(report.backup.summary.errors + report.errors, 0);
+    report
+}
+
+fn beyond(report: &OptimizeReport) -> Vec<&str> {
+    let beyond = report.turns.iter().filter(|turn| turn.index.is_beyond_memory);
+    beyond.map(|turn| turn.name.as_str()).collect()
+}
+
+#[test]
+fn a_part_of_one_chunk_more_than_there_is_memory_for_asks_the_index_of_the_store() {
+    let Some(world) = World::new() else { return };
+    let mut files = write_files(&world);
+    run(&world, Partitions::Type);
+    world.collect();
+    run(&world, Partitions::Type);
+    let report = run(&world, Partitions::Type);
+    let largest = report.turns.iter().max_by_key(|turn| turn.index.chunks).unwrap();
+    assert_eq!(largest.name, "type:text");
+    let chunks = largest.index.chunks as usize;
+    let bytes = (0..).find(|bytes| chunks_within(*bytes) == chunks).unwrap();
+    assert!(beyond(&run_within(&world, bytes)).is_empty());
+    let report = run_within(&world, bytes - 1);
+    assert_eq!(beyond(&report), ["type:text"]);
+    let text = report.turns.iter().find(|turn| turn.name == "type:text").unwrap();
+    assert_eq!((text.index.chunks, text.index.memory_bytes), (0, 0));
+    // What a turn adds is beyond as well, and then other parts' chunks are found, too.
+    let zip = [files["b/four.zip"].as_slice(), b"!"].concat();
+    world.write("new.txt", &random_bytes(90, 1_000_000));
+    world.write("new/same.txt", &zip);
+    let report = run_within(&world, bytes);
+    assert_eq!(beyond(&report), ["type:text"]);
+    files.insert("new.txt", random_bytes(90, 1_000_000));
+    files.insert("new/same.txt", zip.clone());
+    assert_whole(&world, &files);
+    world.write("new/again.txt", &zip);
+    let report = run_within(&world, 0);
+    assert_eq!(beyond(&report).len(), report.turns.len());
+    assert!(report.backup.summary.bytes_new < 100_000, "{report:?}");
+    files.insert("new/again.txt", zip);
+    assert_whole(&world, &files);
+}
+
+#[test]
+fn a_part_whose_memory_others_have_asks_the_index_of_the_store_and_gives_back_what_it_took() {
+    let Some(world) = World::new() else { return };
+    let files = write_files(&world);
+    run(&world, Partitions::Type);
+    let repository = world.repository();
+    let left = |repository: &Arc<Repository>| repository.purse().left_bytes();
+    let options = OptimizeOptions { partitions: Partitions::Type, ..options() };
+    let run = || optimize(&repository, &world.share(), &options, &Job::unattended().0).unwrap();
+    run();
+    let before = left(&repository);
+    let report = run();
+    assert!(beyond(&report).is_empty());
+    assert_eq!(left(&repository), before);
+    let all = repository.purse().take(usize::MAX);
+    let report = run();
+    assert_eq!(beyond(&report).len(), report.turns.len());
+    drop(all);
+    assert_eq!(left(&repository), before);
+    assert_whole(&world, &files);
 }

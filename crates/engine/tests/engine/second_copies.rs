@@ -1,17 +1,20 @@
 //! Shares: chunks that very many files have are kept twice, and one copy makes the other whole.
 
-use crate::ingest::{in_memory, random_bytes};
-use crate::shares::World;
+use crate::ingest::{in_memory, random_bytes, save};
+use crate::rewriting::{open_with, plan};
+use crate::shares::{World, options};
+use crate::steps::paths;
 use onefold_engine::check::{self, CheckOptions, ReadData};
 use onefold_engine::chunks::ChunkReader;
 use onefold_engine::primary::hot_chunks::HOT_FILES_MIN;
 use onefold_engine::primary::{scrub, second_copies};
 use onefold_engine::session::SnapshotList;
 use onefold_engine::tree::TreeReader;
-use onefold_engine::{Job, Observer, Repository};
+use onefold_engine::{Job, MemoryPlan, Observer, Repository};
 use onefold_format::layout;
-use onefold_store::layers::{Fault, Faulty, Operation};
-use onefold_store::{Key, MemoryStore};
+use onefold_format::node::EntryKind;
+use onefold_store::layers::{Counting, Fault, Faulty, Operation};
+use onefold_store::{Key, MemoryStore, Store};
 use onefold_types::{ContainerId, Error, ErrorKind};
 use std::fs;
 use std::sync::Arc;
@@ -115,6 +118,78 @@ fn a_hot_chunk_that_is_lost_already_gets_no_copy_and_stops_nothing() {
     assert_eq!(report.emptied.files, u64::from(HOT_FILES_MIN));
     assert_eq!(fs::read(world.path("last")).unwrap(), shared);
     world.assert_holds("other 000", &other);
+}
+
+#[test]
+fn a_file_counts_once_whatever_names_it_has() {
+    let Some(world) = World::new() else { return };
+    let shared = random_bytes(44, BYTES);
+    let files = usize::from(HOT_FILES_MIN);
+    for number in 0..files - 1 {
+        fs::write(world.path(&format!("{number:03}")), &shared).unwrap();
+    }
+    for (name, other) in [("000", "000 too"), ("001", "001 too"), ("000", "zzz")] {
+        fs::hard_link(world.path(name), world.path(other)).unwrap();
+    }
+    std::thread::sleep(std::time::Duration::from_millis(100));
+    let report = world.optimize();
+    assert_eq!((report.emptied.files, report.second_copies.chunks), (files as u64 - 1, 0));
+    world.write("last", &shared);
+    assert_eq!(world.optimize().second_copies.chunks, 1);
+}
+
+#[test]
+fn what_cannot_be_hot_is_read_once_and_what_may_be_twice() {
+    let counting = Arc::new(Counting::new(MemoryStore::new()));
+    let Some(world) = World::over(Arc::clone(&counting) as Arc<dyn Store>) else { return };
+    // Directories that take more than is kept of what was read.
+    let tree = tempfile::tempdir().unwrap();
+    for number in 0..6000 {
+        let directory = tree.path().join(format!("{}", number / 50));
+        fs::create_dir_all(&directory).unwrap();
+        let name = random_bytes(number, 100);
+        let name: String = name.iter().map(|byte| format!("{byte:02x}")).collect();
+        fs::write(directory.join(name), number.to_le_bytes()).unwrap();
+    }
+    let root = || {
+        let id = save(&world.repository(), paths(tree.path())).snapshot.unwrap();
+        SnapshotList::load(&world.repository()).unwrap().get(id).unwrap().record.root
+    };
+    let read = || counting.take().of(layout::CONTAINERS, Operation::GetRange).bytes;
+    let opened = || open_with(&world.store, MemoryPlan { frame_cache_bytes: 0, ..plan() });
+    let needed = |root| {
+        let tree = TreeReader::open(&opened()).unwrap();
+        read();
+        let mut left = vec![root];
+        while let Some(directory) = left.pop() {
+            for entry in tree.entries(directory).unwrap() {
+                match entry.kind {
+                    EntryKind::Directory => left.extend(entry.content),
+                    _ => tree.extents(entry.content.unwrap(), entry.size, &mut |_| Ok(())).unwrap(),
+                }
+            }
+        }
+        read()
+    };
+    let keep = |root| {
+        let (repository, options) = (opened(), options());
+        read();
+        let (by, job) = ((&options.backup, "test"), Job::unattended().0);
+        second_copies::keep(&repository, &world.share(), &[root], by, &job).unwrap();
+        read()
+    };
+    let cool = root();
+    let once = needed(cool);
+    assert!(once > 200_000, "{once}");
+    assert_eq!(keep(cool), once);
+    for number in 0..HOT_FILES_MIN {
+        fs::write(tree.path().join(format!("hot {number:03}")), random_bytes(7, BYTES)).unwrap();
+    }
+    let hot = root();
+    keep(hot);
+    // The copies are there: all that is read beside is their list.
+    let (once, both) = (needed(hot), keep(hot));
+    assert!((once / 2 * 3..2 * once + 10_000).contains(&both), "{both}, once {once}");
 }
 
 /// A share in which one chunk is hot, and what it holds.

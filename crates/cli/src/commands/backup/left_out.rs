@@ -94,10 +94,7 @@ mod tests {
             exclude_larger_than_bytes: Some(1 << 30),
             exclude_caches: true,
             exclude_if_present: vec![".nobackup".into(), ".skip".into()],
-            store: None,
-            cold: None,
-            only: None,
-            part: None,
+            ..Selection::default()
         };
         let all = LeftOut {
             matched_items: 5,

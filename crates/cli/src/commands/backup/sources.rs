@@ -105,9 +105,7 @@ pub fn selection(
         exclude_caches: given.exclude_caches || profile.exclude_caches,
         exclude_if_present,
         store: store_path::identity(&store),
-        cold: None,
-        only: None,
-        part: None,
+        ..Selection::default()
     })
 }
 

@@ -178,6 +178,8 @@ pub fn fields(report: &OptimizeReport) -> serde_json::Value {
             report.elsewhere.iter().map(|other| other.id.to_string()).collect::<Vec<_>>(),
         "partitions": partitions::fields(&report.turns),
         "in_common": partitions::in_common(report),
+        "worth_reconciling": report.worth_reconciling(),
+        "chunks_stored_twice": report.chunks_stored_twice(),
     })
 }
 

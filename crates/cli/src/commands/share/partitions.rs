@@ -23,6 +23,8 @@ enum Kind {
     Path,
     /// What their names promise: text, documents, media and so on
     Type,
+    /// Shares: each is one part, apart from backups and other shares
+    Volume,
 }
 
 /// Arguments of commands that optimise.
@@ -46,6 +48,7 @@ impl PartitionArguments {
         Ok(match self.partitions {
             Kind::None => Partitions::None,
             Kind::Type => Partitions::Type,
+            Kind::Volume => Partitions::Volume,
             Kind::Path if share_max >= MAX_SHARE_LEAST => Partitions::Path { share_max },
             Kind::Path => {
                 return Err(Error::invalid(
@@ -64,9 +67,26 @@ pub fn tell(context: &Context, report: &OptimizeReport) -> Result<()> {
     };
     let parts = counted(report.turns.len() as u64, "part");
     context.output.row(&format!("divided     {parts}, an index of at most {}", human(most)))?;
+    let beyond = report.turns.iter().filter(|turn| turn.index.is_beyond_memory);
+    let beyond: Vec<&str> = beyond.map(|turn| turn.name.as_str()).collect();
+    if !beyond.is_empty() {
+        context.output.warning(&format!(
+            "the index of these parts does not fit into the memory, so that of the whole store was \
+             asked: {}; set a larger --memory, or divide by smaller parts",
+            beyond.join(", ")
+        ));
+    }
     for ([one, other], chunks) in report.in_common().into_iter().take(PAIRS_TOLD) {
         let chunks = counted(chunks, "chunk");
         context.output.row(&format!("in common   {one} and {other}, about {chunks}"))?;
+    }
+    let worth = report.worth_reconciling();
+    if !worth.is_empty() {
+        let worth = worth.join(", ");
+        let chunks = counted(report.chunks_stored_twice(), "chunk");
+        context
+            .output
+            .row(&format!("twice       about {chunks} of {worth}, until a collection"))?;
     }
     Ok(())
 }
@@ -90,6 +110,7 @@ pub fn fields(turns: &[TurnReport]) -> Vec<serde_json::Value> {
             "bytes_stored": turn.summary.bytes_stored,
             "index_chunks": turn.index.chunks,
             "index_bytes": turn.index.memory_bytes,
+            "index_beyond_memory": turn.index.is_beyond_memory,
         })
     });
     fields.collect()

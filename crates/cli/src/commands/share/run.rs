@@ -23,6 +23,7 @@ use onefold_types::{Error, ErrorKind, Result};
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -94,6 +95,8 @@ struct Jobs<'a> {
     collect: CollectOptions,
     scrub_share: f64,
     did: Mutex<BTreeMap<usize, Did>>,
+    /// Chunks that parts of shares store twice and that are worth reconciling, about.
+    chunks_stored_twice: AtomicU64,
 }
 
 /// Runs the command.
@@ -195,8 +198,18 @@ fn prepare<'a>(
         ..CollectOptions::default()
     };
     let TimeShare(scrub_share) = arguments.scrub_share;
-    let did = Mutex::default();
-    Ok(Jobs { context, repository, shares, due, optimize, collect, scrub_share, did })
+    let (did, chunks_stored_twice) = (Mutex::default(), AtomicU64::default());
+    Ok(Jobs {
+        context,
+        repository,
+        shares,
+        due,
+        optimize,
+        collect,
+        scrub_share,
+        did,
+        chunks_stored_twice,
+    })
 }
 
 fn blind(context: &Context, error: &Error) {
@@ -238,6 +251,7 @@ impl Jobs<'_> {
         let did = match due.kind {
             JobKind::Optimize => {
                 let report = optimize::optimize(repository, share, &self.optimize, job)?;
+                self.chunks_stored_twice.fetch_add(report.chunks_stored_twice(), Ordering::Relaxed);
                 Did::Optimized(Box::new(report))
             }
             JobKind::Scrub => {
@@ -250,8 +264,15 @@ impl Jobs<'_> {
     }
 
     fn collect(&self, job: &Job) -> Result<Did> {
-        let Some(due) = collection::due(&self.repository)? else { return Ok(Did::NotDue) };
-        self.context.output.note(&format!("collection: {}", maintain::reason(due)))?;
+        let twice = self.chunks_stored_twice.load(Ordering::Relaxed);
+        let reason = match collection::due(&self.repository)? {
+            Some(due) => maintain::reason(due),
+            None if collection::is_worth_for(&self.repository, twice)? => {
+                format!("parts of shares store about {} twice", counted(twice, "chunk"))
+            }
+            None => return Ok(Did::NotDue),
+        };
+        self.context.output.note(&format!("collection: {reason}"))?;
         let (context, access) = (self.context, Access::Write);
         let report = gc::collect_as(context, &self.repository, access, &self.collect, job)?;
         Ok(Did::Collected(Box::new(report)))
