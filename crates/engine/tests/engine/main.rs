@@ -33,6 +33,7 @@ mod second_copies;
 mod share_leases;
 mod share_names;
 mod shares;
+mod shares_below;
 mod steps;
 mod synthesis;
 mod walks;
