@@ -18,6 +18,7 @@
 //! | [`optimize`] | the job: a manifest of the cold files, and stubs where their data was |
 //! | [`turns`] | how a share is divided, so that only one partition's index is in memory |
 //! | [`emptying`] | one file becomes a stub, so that a crash at any step leaves it whole |
+//! | [`changed_below`] | what was done to stubs without the mount: found, kept, told |
 //! | [`linked_files`] | files with several names: until all of them are met, and counted once |
 //! | `told_once` | what is wrong with an item, told once, however many turns meet it |
 //! | [`crawl`] | all files of a share below its mount, one after the other |
@@ -36,6 +37,7 @@
 //! only by the directory that has made it (see [`addresses`]).
 
 pub mod addresses;
+pub mod changed_below;
 mod control;
 pub mod crawl;
 pub mod emptying;

@@ -52,6 +52,7 @@ mod references;
 mod remedies;
 mod restoring;
 mod sharing;
+mod sharing_below;
 mod sharing_calls;
 mod sharing_copied;
 mod sharing_covered;

@@ -13,14 +13,14 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// A file system in a file, mounted until the test ends.
-struct Disk {
+pub struct Disk {
     image: PathBuf,
     point: PathBuf,
 }
 
 impl Disk {
     /// `None` where no file can be mounted; says so.
-    fn new(sandbox: &Sandbox, name: &str) -> Option<Self> {
+    pub fn new(sandbox: &Sandbox, name: &str) -> Option<Self> {
         let image = sandbox.path(&format!("{name}.img"));
         fs::File::create(&image).unwrap().set_len(64 << 20).unwrap();
         let can_make = succeeds("mkfs.ext4", &["-q", image.to_str().unwrap()]);
@@ -212,6 +212,12 @@ fn a_share_that_was_moved_is_used_again_once_that_is_said() {
     let known = share_command(&sandbox, "status", "moved").expect(0).message("share_status");
     assert_eq!(known["standing"], "own");
     assert_eq!(known["manifests"], manifests[0].1);
+    // The list shows that at once, and nobody takes it for lost.
+    let there = sandbox.path("moved").canonicalize().unwrap().to_str().unwrap().to_owned();
+    assert_eq!(listed(&sandbox), [(there, manifests[0].1.clone())]);
+    let id = known["share"].as_str().unwrap();
+    let run = sandbox.run(&["share", "remove", "--lost", id, "--final"]).expect(1);
+    assert!(run.stderr.contains("is not lost"), "{}", run.stderr);
     // Nothing has changed, and what keeps the data is made anew: another directory may forget what
     // was made where it was.
     share_command(&sandbox, "run", "moved").expect(0);

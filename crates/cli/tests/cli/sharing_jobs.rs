@@ -62,6 +62,10 @@ fn what_the_time_does_not_suffice_for_is_left_and_done_by_the_next_run() {
     assert_eq!(status(&sandbox)["files_optimized"], 0);
     let run = share_run(&sandbox, &[]).expect(0);
     assert_eq!(run.message("optimized")["files_optimized"], 4);
+    let run = sandbox.run(&["share", "run", &sandbox.arg("share"), "--max-duration", "0s"]);
+    let run = run.expect(0);
+    let said = [run.stdout.as_str(), &run.stderr].concat();
+    assert!(said.contains("--max-duration leaves no time to work"), "{said}");
     // Outside the window nothing is begun, which is no failure. One of the two is outside.
     let windows = ["00:00-12:00", "12:00-00:00"];
     let runs = windows.map(|window| share_run(&sandbox, &["--window", window]).expect(0));
@@ -156,6 +160,12 @@ fn parts_of_a_share_are_deduplicated_one_after_the_other() {
         optimize(&odd).expect(1);
     }
     optimize(&["--partitions", "path", "--partition-max-share", "0.5%"]).expect(1);
+    // What goes by nothing is not ignored.
+    for how in [&[][..], &["--partitions", "type"]] {
+        let more = [how, &["--partition-max-share", "40%"]].concat();
+        assert!(optimize(&more).expect(1).stderr.contains("--partitions path"));
+        share_run(&sandbox, &more).expect(1);
+    }
 }
 
 #[test]

@@ -13,7 +13,7 @@ use std::sync::mpsc::channel;
 use std::time::Duration;
 
 /// Nobody: a user who has nothing.
-const NOBODY: [&str; 5] = ["--reuid", "65534", "--regid", "65534", "--clear-groups"];
+pub const NOBODY: [&str; 5] = ["--reuid", "65534", "--regid", "65534", "--clear-groups"];
 /// What lets a user mount without the help of fusermount3.
 const MAY_MOUNT: [&str; 4] =
     ["--inh-caps", "+sys_admin,+dac_override", "--ambient-caps", "+sys_admin,+dac_override"];
@@ -54,7 +54,7 @@ pub fn can_change_rights() -> bool {
 }
 
 /// A share, its store and all that is around them, of nobody.
-fn of_nobody() -> Sandbox {
+pub fn of_nobody() -> Sandbox {
     let sandbox = with_share();
     assert!(succeeds("chown", &["-R", "65534:65534", &sandbox.arg("")]));
     // Its owner has changed, and with it the time that counts.

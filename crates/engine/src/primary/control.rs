@@ -15,7 +15,7 @@ use crate::stub::{CONTROL, DESCRIPTION};
 use onefold_format::share::{DESCRIPTION_MAX_BYTES, ShareDescription};
 use onefold_types::error::Context;
 use onefold_types::{Error, ErrorKind, Result};
-use rustix::fs::{AtFlags, Dir, FlockOperation, Mode, OFlags};
+use rustix::fs::{AtFlags, Dir, FlockOperation, Gid, Mode, OFlags, Uid};
 use rustix::io::Errno;
 use std::fs::File;
 use std::io::{Read, Write};
@@ -64,6 +64,37 @@ fn lock(control: &OwnedFd) -> Result<()> {
     }
 }
 
+/// Gives what root has just made in a directory to whom the directory belongs, who could not read
+/// it otherwise.
+fn give(made: impl AsFd, directory: impl AsFd) -> Result<(), Errno> {
+    let owner = rustix::fs::fstat(directory)?;
+    if owner.st_uid == 0 || !rustix::process::geteuid().is_root() {
+        return Ok(());
+    }
+    let (user, group) = (Uid::from_raw(owner.st_uid), Gid::from_raw(owner.st_gid));
+    match rustix::fs::fchown(&made, Some(user), Some(group)) {
+        Err(_) if rustix::fs::fstat(&made)?.st_uid == owner.st_uid => Ok(()),
+        given => given,
+    }
+}
+
+/// Opens a file of what is Onefold's, and makes it if the flags say so.
+pub(super) fn open_file(control: &OwnedFd, name: &str, flags: OFlags) -> Result<File> {
+    let flags = flags | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let open = |flags| rustix::fs::openat(control, name, flags, OWNERS);
+    // What is there already may be somebody's: only what is made here is given away.
+    let made = match flags.contains(OFlags::CREATE) {
+        true => open(flags | OFlags::EXCL),
+        false => Err(Errno::EXIST),
+    };
+    let opened = match made {
+        Ok(made) => give(&made, control).map(|()| made),
+        Err(Errno::EXIST) => open(flags),
+        Err(errno) => Err(errno),
+    };
+    opened.map(File::from).map_err(|errno| own(name, errno))
+}
+
 /// Makes it in a directory that has none; `describe` is asked what the share is once it is known
 /// where that lies. If anything fails, nothing of it is left.
 ///
@@ -77,8 +108,11 @@ pub(super) fn make(
     let control = open_directory(directory, Path::new(CONTROL))?;
     lock(&control)?;
     let fill = || {
+        give(&control, directory).map_err(|errno| own(CONTROL, errno))?;
         rustix::fs::mkdirat(&control, OPEN, Mode::from_raw_mode(0o700))
             .map_err(|errno| own(OPEN, errno))?;
+        let open = open_directory(&control, Path::new(OPEN))?;
+        give(&open, &control).map_err(|errno| own(OPEN, errno))?;
         let description = describe(&control)?;
         write(&control, &description)?;
         rustix::fs::fsync(directory).map_err(|errno| own(CONTROL, errno))?;
@@ -93,10 +127,8 @@ pub(super) fn make(
 /// Replaces what the share says about itself; durable when this returns.
 pub(super) fn write(control: &OwnedFd, description: &ShareDescription) -> Result<()> {
     let text = description.encode()?;
-    let flags =
-        OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let file = rustix::fs::openat(control, DESCRIPTION_NEW, flags, OWNERS);
-    let mut file = File::from(file.map_err(|errno| own(DESCRIPTION_NEW, errno))?);
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC;
+    let mut file = open_file(control, DESCRIPTION_NEW, flags)?;
     file.write_all(&text).context(|| "describing the share")?;
     file.sync_all().context(|| "describing the share")?;
     rustix::fs::renameat(control, DESCRIPTION_NEW, control, DESCRIPTION)

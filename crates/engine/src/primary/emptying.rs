@@ -12,6 +12,9 @@
 //! him, whole, and is met again by a later run.
 //!
 //! # Crashes
+//! Nothing is punched that the store has not: who writes into a stub below writes where its bytes
+//! are the store's, so that is looked for wherever data of a stub is taken out ([`StubFile`]).
+//!
 //! Before 4 is durable the file is what it was. From then on its bytes are the store's by what the
 //! stub says, whether their data is still in the file or not. Which files are at steps 3 to 5 is
 //! written down before ([`Share::note_emptying`]); whoever mounts the share or runs the job next
@@ -33,7 +36,8 @@ use onefold_policy::primary::recall::granule_log2;
 use onefold_types::error::Context;
 use onefold_types::{Error, Result, ShareId, limits};
 use rustix::fs::{
-    FallocateFlags, Mode, OFlags, ResolveFlags, Timespec, Timestamps, UTIME_OMIT, XattrFlags,
+    FallocateFlags, Mode, OFlags, ResolveFlags, SeekFrom, Timespec, Timestamps, UTIME_OMIT,
+    XattrFlags,
 };
 use rustix::io::Errno;
 use std::ffi::OsStr;
@@ -147,6 +151,10 @@ pub fn prepare(
         if stub::is_all(&known, state.size) && !known.are_times_pending {
             return left(Left::Done, needs_earlier);
         }
+        if !needs_earlier && stored.changed == Time::default() {
+            // It was taken over by what it says, and not to be emptied: it is not cold, say.
+            return left(Left::Done, false);
+        }
         if known.are_times_pending {
             // Somebody was stopped before he had put it back.
             modified = known.modified;
@@ -158,7 +166,9 @@ pub fn prepare(
     }
     let sizes = (stored.size, stored.chunks);
     let stub = Stub::new(content, sizes, modified, granule_log2(stored.size))?;
-    compare(tree, &file, stored)?;
+    if compare(tree, &file, stored)? == Compared::WrittenBelow {
+        return left(Left::Changed, needs_earlier);
+    }
     let below = path.strip_prefix(b"/").unwrap_or(path);
     let path = PathBuf::from(OsStr::from_bytes(below));
     Ok(Ok(Prepared { path, file, stub, earlier, state }))
@@ -170,11 +180,18 @@ fn state_of(file: &File) -> Result<Entry> {
     Ok(crate::ingest::attributes::entry_of(Vec::new(), &stat))
 }
 
+/// What a file is that the store gives all data of.
+#[derive(PartialEq, Eq)]
+enum Compared {
+    Same,
+    /// A stub with data that it does not tell of.
+    WrittenBelow,
+}
+
 /// Fails unless the store gives what the file has.
-fn compare(tree: &Arc<TreeReader>, file: &File, stored: &Entry) -> Result<()> {
+fn compare(tree: &Arc<TreeReader>, file: &File, stored: &Entry) -> Result<Compared> {
     let reader = FileReader::open(Arc::clone(tree), stored)?.without_second_copies();
-    let again = file.try_clone().context(|| "opening it again")?;
-    let stub = StubFile::open(tree, again)?;
+    let stub = StubFile::open(tree, again(file)?)?;
     // Most files are small, and buffers cost time to clear.
     let most =
         usize::try_from(stored.size + 1).map_or(COMPARED_BYTES, |size| size.min(COMPARED_BYTES));
@@ -193,10 +210,19 @@ fn compare(tree: &Arc<TreeReader>, file: &File, stored: &Entry) -> Result<()> {
             )));
         }
         if read == 0 {
-            return Ok(());
+            break;
         }
         offset += read as u64;
     }
+    let is_written_below = match &stub {
+        Some(stub) => stub.is_written_below()?,
+        None => false,
+    };
+    Ok(if is_written_below { Compared::WrittenBelow } else { Compared::Same })
+}
+
+fn again(file: &File) -> Result<File> {
+    file.try_clone().context(|| "opening it again")
 }
 
 fn read_full(file: &File, offset: u64, buffer: &mut [u8]) -> Result<usize> {
@@ -322,19 +348,25 @@ fn finish(
 /// Goes on with files that somebody was stopped at; `failed` hears of those with which that fails,
 /// and which a later run of the job meets.
 pub fn go_on(
-    repository: &Repository,
+    repository: &Arc<Repository>,
     share: &Share,
     failed: &mut dyn FnMut(&Path, &Error),
 ) -> Result<()> {
-    for path in share.emptying()? {
-        if let Err(error) = go_on_with(repository, share, &path) {
+    let paths = share.emptying()?;
+    if paths.is_empty() {
+        return Ok(());
+    }
+    let tree = Arc::new(TreeReader::open(repository)?);
+    for path in paths {
+        if let Err(error) = go_on_with(&tree, share, &path) {
             failed(&path, &error);
         }
     }
     Ok(())
 }
 
-fn go_on_with(repository: &Repository, share: &Share, path: &Path) -> Result<()> {
+fn go_on_with(tree: &Arc<TreeReader>, share: &Share, path: &Path) -> Result<()> {
+    let repository = tree.chunks().repository();
     let below = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
     let flags = OFlags::RDWR | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let opened = rustix::fs::openat2(share.directory(), path, flags, Mode::empty(), below);
@@ -345,7 +377,15 @@ fn go_on_with(repository: &Repository, share: &Share, path: &Path) -> Result<()>
     let Some(value) = stub::value(&file)? else { return Ok(()) };
     let Ok((owner, stub)) = stub::open(repository, inode, &value) else { return Ok(()) };
     let is_left = stub.are_times_pending && stub.is_untouched() && owner.share == share.id;
-    match is_left && lease.is_held()? {
+    if !is_left {
+        return Ok(());
+    }
+    // What somebody has written into it since is kept by the next run of the job.
+    let is_changed = match StubFile::open(tree, again(&file)?)? {
+        Some(stub) => stub.is_written_below()?,
+        None => true,
+    };
+    match !is_changed && lease.is_held()? {
         true => finish(repository, (share.id, &file), &stub, stub.modified),
         false => Ok(()),
     }
@@ -412,9 +452,13 @@ pub fn probe(file: &File) -> Result<()> {
     rustix::fs::fsetxattr(file, stub::ATTRIBUTE, &value, XattrFlags::empty())
         .map_err(|errno| lacks("extended attributes", &errno))?;
     file.set_len(COMPARED_BYTES as u64).context(|| "making the probe longer")?;
+    file.write_all_at(&value, 0).context(|| "writing into the probe")?;
     let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
     rustix::fs::fallocate(file, flags, 0, COMPARED_BYTES as u64)
         .map_err(|errno| lacks("holes", &errno))?;
+    if rustix::fs::seek(file, SeekFrom::Data(0)) != Err(Errno::NXIO) {
+        return Err(lacks("holes", &"it does not tell where they are"));
+    }
     match Lease::take(file) {
         Ok(Some(_)) => Ok(()),
         Ok(None) => Err(lacks("leases", &"somebody else has the probe open")),

@@ -10,11 +10,14 @@ use super::second_copies;
 use super::share::Share;
 use super::turns;
 use crate::repository::Repository;
-use crate::session::{Snapshot, SnapshotList, tombstones};
+use crate::session::{Snapshot, SnapshotList, changes, tombstones};
 use onefold_format::share::ShareAddress;
 use onefold_types::{Error, ErrorKind, Result, SessionId, ShareId};
 use std::io;
 use std::path::Path;
+
+/// How the note in a manifest begins whose share was moved since.
+const MOVED_TO: &str = "moved to ";
 
 /// Manifests of one share, the newest last.
 #[derive(Clone, Debug, Default)]
@@ -54,19 +57,62 @@ impl Manifests {
     }
 }
 
+/// Whether the store has data of other shares of this machine: files can be moved between them
+/// without a mount.
+#[must_use]
+pub fn has_neighbours(list: &SnapshotList, share: &Share) -> bool {
+    let here = &share.here().machine;
+    let is_other = |one: &Snapshot| one.record.share.is_some_and(|id| id != share.id);
+    list.snapshots.iter().any(|one| is_other(one) && addresses::made_at(one).machine == *here)
+}
+
 /// A share that the store has data of, as used at one address.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct KnownShare {
     /// Its name.
     pub share: ShareId,
-    /// Where it was used.
+    /// Where it was used when they were made.
     pub address: ShareAddress,
+    /// Where somebody has said since that it is used.
+    pub moved_to: Option<ShareAddress>,
     /// Its manifests, the newest last.
     pub manifests: Vec<SessionId>,
     /// When the newest was begun, in nanoseconds since 1970.
     pub newest_ns: i64,
     /// The bytes of the files that it holds.
     pub bytes: u64,
+}
+
+impl KnownShare {
+    /// Where it is used, as far as the store knows.
+    #[must_use]
+    pub fn used_at(&self) -> &ShareAddress {
+        self.moved_to.as_ref().unwrap_or(&self.address)
+    }
+}
+
+/// Notes in the manifests of a share that it is used where it is now. That is for whoever looks at
+/// the store; what a job relies on is where they were made.
+pub fn note_move(repository: &Repository, share: &Share, by: &str) -> Result<()> {
+    let list = SnapshotList::load(repository)?;
+    let here = share.here();
+    for manifest in Manifests::of(&list, share).own {
+        let note = match addresses::made_at(&manifest).is_same(here) {
+            true => String::new(),
+            false => format!("{MOVED_TO}{} {} {}", here.machine, here.host, here.path),
+        };
+        let known = list.changes.of(manifest.id);
+        changes::edit(repository, manifest.id, known, by, &|said| {
+            said.description.clone_from(&note)
+        })?;
+    }
+    Ok(())
+}
+
+fn moved_to(manifest: &Snapshot) -> Option<ShareAddress> {
+    let mut words = manifest.record.description.strip_prefix(MOVED_TO)?.splitn(3, ' ');
+    let mut word = || words.next().map(str::to_owned);
+    Some(ShareAddress { machine: word()?, host: word()?, path: word()? })
 }
 
 /// All shares of a store, by name and address.
@@ -80,6 +126,7 @@ pub fn known(list: &SnapshotList) -> Vec<KnownShare> {
         let of = KnownShare {
             share,
             address: address.clone(),
+            moved_to: moved_to(manifest),
             manifests: vec![manifest.id],
             newest_ns: manifest.record.started_ns,
             bytes: 0,
@@ -112,11 +159,15 @@ pub fn refuse_unless_lost(lost: &[KnownShare]) -> Result<()> {
             !matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
         }
     };
-    for known in lost {
-        let directory = addresses::directory_of(&known.address);
+    let addresses = |known| {
+        let KnownShare { address, moved_to, .. }: &KnownShare = known;
+        std::iter::once(address).chain(moved_to).map(move |address| (known, address))
+    };
+    for (known, address) in lost.iter().flat_map(addresses) {
+        let directory = addresses::directory_of(address);
         // The path of another machine is another directory here.
         let machine = addresses::here(&directory).machine;
-        if machine != known.address.machine || !is_directory(&directory) {
+        if machine != address.machine || !is_directory(&directory) {
             continue;
         }
         let is_there = match Share::look_at(&directory) {

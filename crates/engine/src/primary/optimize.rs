@@ -1,13 +1,17 @@
 //! The job: cold files of a share become stubs (ATC'12, "deduplication pipeline").
 //!
 //! # Algorithm
-//! 1. What is dirty in memory is written out, so that whatever is changed through a mapping from
+//! 1. What was done to stubs without the mount is looked for ([`super::changed_below`]). What is
+//!    dirty in memory is written out, so that whatever is changed through a mapping from
 //!    now on changes the times of its file.
 //! 2. A backup of the cold files, in which stubs are taken over by what they say: the manifest.
 //! 3. Every file of the manifest that is no stub yet is emptied ([`emptying`]); one with several
 //!    names only if the manifest has them all ([`super::linked_files`]).
 //! 4. Earlier manifests are forgotten, if the new one holds every stub there is. One that another
 //!    directory has made, a copy of the share, stays ([`super::addresses`]).
+//!    What this run has taken the place of stays until the next one if other shares of the machine
+//!    are in the store: a stub that somebody moved there without the mount is taken over by a job
+//!    there meanwhile.
 //! 5. Second copies of the chunks that very many files have are kept ([`super::second_copies`]).
 //!
 //! Where the share is divided ([`turns`]), 2 and 3 are done for one partition after the other, each
@@ -27,9 +31,10 @@
 //! manifest before they are stubs.
 
 use super::addresses;
+use super::changed_below::ChangedBelow;
 use super::emptying::{self, Emptied, Left, LeftAlone, Prepared};
 use super::linked_files::LinkedFiles;
-use super::manifests::{Elsewhere, Manifests};
+use super::manifests::{self, Elsewhere, Manifests};
 use super::second_copies;
 use super::share::{OPEN, Share, open_directory};
 use super::told_once::ToldOnce;
@@ -75,6 +80,8 @@ pub struct OptimizeOptions {
     pub partitions: Partitions,
     /// Who forgets earlier manifests, for their tombstones.
     pub by: String,
+    /// Whether they are to be forgotten at once: there is no room for what only they hold.
+    pub forgets_at_once: bool,
 }
 
 /// What a run did.
@@ -90,6 +97,10 @@ pub struct OptimizeReport {
     pub left: BTreeMap<Left, u64>,
     /// Files that were left alone because a name of theirs is outside the share or left out.
     pub files_linked: u64,
+    /// Stubs that were written into without the mount.
+    pub written_below: u64,
+    /// Stubs that were moved here out of another share without the mount.
+    pub moved_here: u64,
     /// Files that could not be emptied.
     pub errors: u64,
     /// Second copies of what very many files have; none if nothing was stored.
@@ -130,14 +141,24 @@ pub fn optimize(
     emptying::go_on(repository, share, &mut |path, error| {
         job.observer.problem(&shown(path), error);
     })?;
+    let changed = match options.backup.dry_run {
+        true => ChangedBelow::default(),
+        false => ChangedBelow::look_anew(repository, share, job)?,
+    };
     let moves = share.moves()?;
     rustix::fs::syncfs(share.directory())
         .map_err(|errno| Error::io("writing out what is dirty", errno.into()))?;
-    let Manifests { own: earlier, elsewhere } =
-        Manifests::of(&SnapshotList::load(repository)?, share);
-    let mut report = OptimizeReport { elsewhere, ..OptimizeReport::default() };
     let once = Arc::new(ToldOnce::new(&job.observer));
     let job = &Job { observer: Arc::clone(&once) as Arc<dyn Observer>, ..job.clone() };
+    let list = SnapshotList::load(repository)?;
+    let Manifests { own: earlier, elsewhere } = Manifests::of(&list, share);
+    let kept = match !options.forgets_at_once && manifests::has_neighbours(&list, share) {
+        true => turns::newest(&earlier),
+        false => 0,
+    };
+    let ChangedBelow { written: written_below, moved: moved_here, .. } = changed;
+    let mut report =
+        OptimizeReport { elsewhere, written_below, moved_here, ..OptimizeReport::default() };
     let (turns, errors) = turns::plan(share, options.partitions, job)?;
     report.errors += errors;
     let (mut made, mut needs_earlier) = (Vec::new(), errors > 0);
@@ -164,27 +185,47 @@ pub fn optimize(
     if made.is_empty() {
         return Ok(report);
     }
+    let is_other = |one: &&Snapshot| made.iter().all(|(other, _)| *other != one.id);
+    let others = earlier[..earlier.len() - kept].iter().filter(is_other);
+    let others: Vec<SessionId> = others.map(|one| one.id).collect();
     let is_whole = could_walk && !needs_earlier && share.moves()? == moves;
-    let is_made = |id: SessionId| made.iter().any(|(other, _)| *other == id);
-    let others: Vec<_> = earlier.iter().map(|one| one.id).filter(|id| !is_made(*id)).collect();
-    for id in others.iter().filter(|_| is_whole) {
-        tombstones::forget(repository, *id, &options.by, "a later manifest holds all stubs")?;
-        report.manifests_forgotten += 1;
+    match is_whole {
+        true => report.manifests_forgotten = forget(repository, &others, &options.by)?,
+        false => report.manifests_kept = others.len() as u64,
     }
-    report.manifests_kept = others.len() as u64 - report.manifests_forgotten;
     if is_new {
         let roots: Vec<Reference> = made.iter().map(|(_, root)| *root).collect();
-        let by = (&options.backup, options.by.as_str());
-        match second_copies::keep(repository, share, &roots, by, job) {
-            Ok(kept) => report.second_copies = kept,
-            Err(error) if is_about_all(error.kind()) => return Err(error),
-            Err(error) => {
-                report.errors += 1;
-                job.observer.problem("second copies", &error);
-            }
-        }
+        keep_twice(repository, share, &roots, (options, job), &mut report)?;
     }
     Ok(report)
+}
+
+/// Keeps second copies of what very many files have.
+fn keep_twice(
+    repository: &Arc<Repository>,
+    share: &Share,
+    roots: &[Reference],
+    (options, job): (&OptimizeOptions, &Job),
+    report: &mut OptimizeReport,
+) -> Result<()> {
+    let by = (&options.backup, options.by.as_str());
+    match second_copies::keep(repository, share, roots, by, job) {
+        Ok(kept) => report.second_copies = kept,
+        Err(error) if is_about_all(error.kind()) => return Err(error),
+        Err(error) => {
+            report.errors += 1;
+            job.observer.problem("second copies", &error);
+        }
+    }
+    Ok(())
+}
+
+/// Forgets manifests; how many.
+fn forget(repository: &Repository, manifests: &[SessionId], by: &str) -> Result<u64> {
+    for id in manifests {
+        tombstones::forget(repository, *id, by, "a later manifest holds all stubs")?;
+    }
+    Ok(manifests.len() as u64)
 }
 
 /// Writes down which stubs are damaged, instead of what an earlier run wrote down of that.

@@ -11,6 +11,7 @@
 //! What was deleted while it is open has no name in the share, and is looked for where it is kept.
 //! No job makes stubs between the pass and that: it is all done under one lock.
 
+use super::changed_below;
 use super::crawl::{self, Met};
 use super::emptying::{self, Privileges};
 use super::manifests::Manifests;
@@ -92,7 +93,8 @@ pub fn rehydrate(
         drop(lock);
         report.collections += 1;
         let nothing = ColdFiles { modified_before_ns: i64::MIN, size_min_bytes: u64::MAX };
-        let options = OptimizeOptions { cold: Some(nothing), ..options.clone() };
+        let options =
+            OptimizeOptions { cold: Some(nothing), forgets_at_once: true, ..options.clone() };
         optimize::optimize(repository, share, &options, job)?;
         collect()?;
     }
@@ -141,7 +143,7 @@ pub(super) fn pass(
     let mut each = |met: Met<'_>| {
         job.interrupt.check()?;
         job.progress.set_current(&path::display(met.path));
-        match bring_back(&tree, open, &met) {
+        match bring_back(&tree, open, &met, (share, job)) {
             Ok(Some(true)) => {
                 report.files += 1;
                 report.bytes += met.entry.size;
@@ -149,9 +151,11 @@ pub(super) fn pass(
             }
             Ok(Some(false)) => report.open += 1,
             Ok(None) => {}
-            Err(error) if error.kind() == ErrorKind::NoSpace => return Err(error),
+            Err(error) if error.kind() == ErrorKind::NoSpace => {
+                return Err(error.context(path::display(met.path)));
+            }
             Err(error) if error.kind() == ErrorKind::Exhausted => return Err(error),
-            Err(error) => told(met.path, &error),
+            Err(error) => told(met.path, &with_way_out(error)),
         }
         Ok(())
     };
@@ -163,8 +167,28 @@ pub(super) fn pass(
     Ok(())
 }
 
+/// What to do about a file whose data is lost, which keeps this from coming to its end.
+pub(super) fn with_way_out(error: Error) -> Error {
+    if !error.is_lost() {
+        return error;
+    }
+    let kind = error.kind();
+    Error::new(
+        kind,
+        format!(
+            "{error}; if that cannot be mended, delete the file, or restore it from a backup, and \
+             run this again"
+        ),
+    )
+}
+
 /// Makes a stub an ordinary file; `None` if it is one, `false` if somebody has it open.
-fn bring_back(tree: &Arc<TreeReader>, open: OpenStub, met: &Met<'_>) -> Result<Option<bool>> {
+fn bring_back(
+    tree: &Arc<TreeReader>,
+    open: OpenStub,
+    met: &Met<'_>,
+    (share, job): (&Share, &Job),
+) -> Result<Option<bool>> {
     let name = OsStr::from_bytes(&met.entry.name);
     if stub::value_at(&by_handle(met.directory, name))?.is_none() {
         return Ok(None);
@@ -187,6 +211,9 @@ fn bring_back(tree: &Arc<TreeReader>, open: OpenStub, met: &Met<'_>) -> Result<O
     let state = crate::ingest::attributes::entry_of(Vec::new(), &stat);
     stub.settle_length()?;
     refuse_without_room(&file, &stub)?;
+    if changed_below::keep(&stub)? {
+        changed_below::tell_written(share, met.path, job)?;
+    }
     let modified = stub.begin_bringing_back(state.modified)?;
     let privileges = Privileges::of(&file)?;
     let recalled = stub.recall(0..u64::MAX, &|| lease.is_held());

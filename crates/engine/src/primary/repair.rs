@@ -8,6 +8,7 @@
 //! stubs become ordinary files, and once there is none what is Onefold's in it goes. What keeps the
 //! data of the original's stubs is not touched.
 
+use super::changed_below::{self, ChangedBelow};
 use super::crawl::{self, Met};
 use super::emptying::{self, Privileges};
 use super::rehydrate::{self, RehydrateReport};
@@ -77,6 +78,7 @@ pub fn repair(repository: &Arc<Repository>, share: &Share, job: &Job) -> Result<
     share.refuse_other_store(repository)?;
     second_copies::install(repository)?;
     let _lock = share.lock_job()?;
+    ChangedBelow::look(repository, share, job)?;
     let tree = Arc::new(TreeReader::open(repository)?);
     let mut report = RepairReport::default();
     let told = |path: &[u8], error: &Error| job.observer.problem(&path::display(path), error);
@@ -85,14 +87,14 @@ pub fn repair(repository: &Arc<Repository>, share: &Share, job: &Job) -> Result<
         &mut |met| {
             job.interrupt.check()?;
             job.progress.add(1, met.entry.size);
-            match bring_back(&tree, &met) {
+            match bring_back(&tree, &met, (share, job)) {
                 Ok(true) => {
                     report.files += 1;
                     report.bytes += met.entry.size;
                 }
                 Ok(false) => {}
                 Err(error) if error.kind() == ErrorKind::Exhausted => return Err(error),
-                Err(error) => told(met.path, &error),
+                Err(error) => told(met.path, &rehydrate::with_way_out(error)),
             }
             Ok(())
         },
@@ -102,7 +104,7 @@ pub fn repair(repository: &Arc<Repository>, share: &Share, job: &Job) -> Result<
 }
 
 /// Makes a copy of a stub an ordinary file; whether it was one.
-fn bring_back(tree: &Arc<TreeReader>, met: &Met<'_>) -> Result<bool> {
+fn bring_back(tree: &Arc<TreeReader>, met: &Met<'_>, (share, job): (&Share, &Job)) -> Result<bool> {
     let name = OsStr::from_bytes(&met.entry.name);
     let Some(value) = stub::value_at(&by_handle(met.directory, name))? else { return Ok(false) };
     let (owner, _) = stub::open_copied(tree.chunks().repository(), &value)?;
@@ -117,6 +119,9 @@ fn bring_back(tree: &Arc<TreeReader>, met: &Met<'_>) -> Result<bool> {
     let modified = attributes::entry_of(Vec::new(), &stat).modified;
     let again = file.try_clone().context(|| "opening it again")?;
     let Some(stub) = StubFile::open_copied(tree, again)? else { return Ok(false) };
+    if changed_below::keep(&stub)? {
+        changed_below::tell_written(share, met.path, job)?;
+    }
     let modified = stub.begin_bringing_back(modified)?;
     let privileges = Privileges::of(&file)?;
     stub.recall(0..u64::MAX, &|| Ok(true))?;

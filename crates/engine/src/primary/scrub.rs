@@ -30,6 +30,7 @@
 //!
 //! Concurrency: holds the share's job lock, so that its manifests stay.
 
+use super::changed_below::ChangedBelow;
 use super::second_copies;
 use super::share::Share;
 use super::turns;
@@ -119,6 +120,7 @@ pub fn scrub(
 ) -> Result<ScrubReport> {
     share.refuse_other_store(repository)?;
     let _lock = share.lock_job()?;
+    ChangedBelow::look(repository, share, job)?;
     let list = SnapshotList::load(repository)?;
     let manifests = list.manifests(share.id).filter(|one| share.has_made(one));
     let manifests: Vec<Snapshot> = manifests.cloned().collect();
@@ -222,7 +224,7 @@ fn known_problems(
 ) -> Result<BTreeMap<String, Option<Vec<u8>>>> {
     let mut known = BTreeMap::new();
     for line in share.problems()? {
-        if !line.starts_with('/') {
+        if !line.starts_with('/') || ChangedBelow::is_line(&line) {
             continue;
         }
         let mut found = Some(None);

@@ -26,6 +26,7 @@ use super::addresses::{self, Standing};
 use super::control::{self, EMPTYING, JOB_LOCK, MOUNT_LOCK, MOVES, PROBLEMS, SCRUB, own};
 use crate::repository::Repository;
 use crate::session::Snapshot;
+use crate::tree::path;
 use onefold_format::share::{
     FormerAddress, ShareAddress, ShareDescription, SharePlace, SharePolicy,
 };
@@ -335,11 +336,7 @@ impl Share {
     }
 
     fn file(&self, name: &str, flags: OFlags) -> Result<File> {
-        let flags = flags | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let mode = Mode::from_raw_mode(0o600);
-        rustix::fs::openat(self.control()?, name, flags, mode)
-            .map(File::from)
-            .map_err(|errno| own(name, errno))
+        control::open_file(&self.control()?, name, flags)
     }
 
     /// Writes down that a stub or a directory is about to get another name: a job that walks the
@@ -408,6 +405,22 @@ impl Share {
         left.into_iter().chain(more).try_for_each(|line| append_problem(&file, line))
     }
 
+    /// Whether a line tells of a file that is not there any more. Names may have colons, so one is
+    /// there if anything is that the line may mean.
+    pub fn is_over(&self, line: &str) -> bool {
+        let second_copies = format!("/{CONTROL}/");
+        if !line.starts_with('/') || line.starts_with(&second_copies) {
+            return false;
+        }
+        let is_gone = |end: usize| {
+            let path = path::unescaped(&line[1..end]);
+            let path = if path.is_empty() { b".".to_vec() } else { path };
+            let found = rustix::fs::statat(&self.directory, path, AtFlags::SYMLINK_NOFOLLOW);
+            matches!(found, Err(Errno::NOENT | Errno::NOTDIR | Errno::NAMETOOLONG))
+        };
+        line.match_indices(": ").all(|(end, _)| is_gone(end)) && line.contains(": ")
+    }
+
     /// Where the last scrub ended, as it was written down; nothing if there was none.
     pub fn scrub_cursor(&self) -> Result<Vec<u8>> {
         let mut bytes = Vec::new();
@@ -424,9 +437,10 @@ impl Share {
         file.write_all(cursor).context(|| "writing down where the scrub ends")
     }
 
-    /// What could not be read, and was not read since.
+    /// What could not be read, and was not read since, of what is there still.
     pub fn problems(&self) -> Result<Vec<String>> {
         let mut lines = problem_lines(&mut self.file(PROBLEMS, OFlags::RDONLY | OFlags::CREATE)?)?;
+        lines.retain(|line| !self.is_over(line));
         lines.sort();
         lines.dedup();
         Ok(lines)

@@ -120,6 +120,18 @@ pub fn current(manifests: &[Snapshot]) -> Vec<&Snapshot> {
     current
 }
 
+/// How many of the last manifests, the newest last, nothing has taken the place of: they are of
+/// partitions that differ, or one of the whole share. Some of a run before may be among them.
+#[must_use]
+pub fn newest(manifests: &[Snapshot]) -> usize {
+    let mut seen = BTreeSet::new();
+    let is_new = |tag: Option<&str>| match tag {
+        None => seen.is_empty() && seen.insert(None),
+        Some(_) => !seen.contains(&None) && seen.insert(tag.map(str::to_owned)),
+    };
+    manifests.iter().rev().map(tag_of).map(is_new).take_while(|is_new| *is_new).count()
+}
+
 /// The turns of a run, and how much could not be looked at.
 pub fn plan(share: &Share, partitions: Partitions, job: &Job) -> Result<(Vec<Turn>, u64)> {
     let mut errors = 0;

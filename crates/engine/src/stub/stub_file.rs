@@ -12,6 +12,8 @@
 //!   last cut, so what grows again is zeros and not what was cut off.
 //! - **Never more room.** A stub that changes keeps its length; data takes room before its bit is
 //!   set, so a full disk is an error of that write and leaves the file as it was.
+//! - **Nothing is punched unseen.** Data where the bytes are the store's is taken out only once it
+//!   is known to be what the store has ([`written_below`]).
 //!
 //! # Concurrency
 //! Shared by threads. Those that read look at the stub for a moment only. Those that change what is
@@ -29,7 +31,12 @@ use rustix::fs::FallocateFlags;
 use std::fs::File;
 use std::ops::Range;
 use std::os::unix::fs::{FileExt, MetadataExt};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+
+mod written_below;
+
+pub use written_below::has_left_over;
 
 /// What is copied out of the store at once.
 const COPIED_BYTES: usize = limits::MIB;
@@ -42,6 +49,8 @@ pub struct StubFile {
     repository: Arc<Repository>,
     stub: RwLock<Stub>,
     changing: Mutex<()>,
+    /// Whether something was found that was written into the file below, and kept.
+    was_written_below: AtomicBool,
 }
 
 /// Bytes of one file that are in one place.
@@ -89,6 +98,7 @@ impl StubFile {
             repository,
             stub: RwLock::new(stub),
             changing: Mutex::default(),
+            was_written_below: AtomicBool::default(),
         }))
     }
 
@@ -108,21 +118,8 @@ impl StubFile {
         self.changing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whose the bytes from an offset on are, and how far that goes; looked at up to a limit.
     fn run(&self, offset: u64, limit: u64) -> Run {
-        let stub = self.stub.read().unwrap_or_else(PoisonError::into_inner);
-        let is_own = stub.is_own(offset);
-        if offset >= stub.valid {
-            return Run { is_own, end: u64::MAX };
-        }
-        let mut granule = stub.granule_at(offset);
-        let limit = limit.min(stub.valid);
-        while granule << stub.granule_log2 < limit && stub.is_recalled(granule) == is_own {
-            granule += 1;
-        }
-        let end = granule << stub.granule_log2;
-        // What the file owns may go on behind the content; the next look tells.
-        Run { is_own, end: end.min(stub.valid) }
+        run(&self.stub.read().unwrap_or_else(PoisonError::into_inner), offset, limit)
     }
 
     /// Reads from an offset on until the buffer is full or the file ends; says how much it read.
@@ -211,7 +208,7 @@ impl StubFile {
         }
         let _one = self.changing();
         // Somebody else may have been faster.
-        let granules = self.touched(&range);
+        let granules = self.untouched_below(&range)?;
         self.own(&granules, Some(&range), apply)
     }
 
@@ -250,12 +247,24 @@ impl StubFile {
             self.copy(tail)?;
             stub.set_recalled(*granule);
         }
-        apply()?;
+        apply().inspect_err(|_| {
+            // A part of it may be there, which nobody is to take for what was written below.
+            let mut ranges = granules.iter().map(|granule| stub.range_of(*granule));
+            let _ = ranges.try_for_each(|range| self.take_out(&range));
+        })?;
         if granules.is_empty() {
             return Ok(());
         }
         self.file.sync_data().context(|| "making what came back durable")?;
         self.save(stub)
+    }
+
+    /// Takes out what the file holds of a range.
+    fn take_out(&self, range: &Range<u64>) -> Result<()> {
+        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        rustix::fs::fallocate(&self.file, flags, range.start, range.end - range.start)
+            .map_err(std::io::Error::from)
+            .context(|| "making room for what comes back")
     }
 
     /// Copies bytes out of the store into the file, where the file may hold something else. What is
@@ -264,10 +273,7 @@ impl StubFile {
         if range.is_empty() {
             return Ok(());
         }
-        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-        rustix::fs::fallocate(&self.file, flags, range.start, range.end - range.start)
-            .map_err(std::io::Error::from)
-            .context(|| "making room for what comes back")?;
+        self.take_out(&range)?;
         let mut at = range.start;
         while let Some(data) = self.reader.data_within(at..range.end)? {
             let hole = self.reader.hole_within(data..range.end)?;
@@ -343,7 +349,7 @@ impl StubFile {
     /// of them; whether it came to the end.
     pub fn recall(&self, range: Range<u64>, may: &dyn Fn() -> Result<bool>) -> Result<bool> {
         let _one = self.changing();
-        for granule in self.touched(&range) {
+        for granule in self.untouched_below(&range)? {
             if !may()? {
                 return Ok(false);
             }
@@ -369,6 +375,22 @@ impl StubFile {
         remove(&self.file)?;
         Ok(true)
     }
+}
+
+/// Whose the bytes from an offset on are, and how far that goes; looked at up to a limit.
+fn run(stub: &Stub, offset: u64, limit: u64) -> Run {
+    let is_own = stub.is_own(offset);
+    if offset >= stub.valid {
+        return Run { is_own, end: u64::MAX };
+    }
+    let mut granule = stub.granule_at(offset);
+    let limit = limit.min(stub.valid);
+    while granule << stub.granule_log2 < limit && stub.is_recalled(granule) == is_own {
+        granule += 1;
+    }
+    let end = granule << stub.granule_log2;
+    // What the file owns may go on behind the content; the next look tells.
+    Run { is_own, end: end.min(stub.valid) }
 }
 
 /// The first offset from one on that holds data of the file itself.

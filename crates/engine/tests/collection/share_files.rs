@@ -123,7 +123,13 @@ pub fn place() -> Option<&'static Path> {
 
 pub fn optimize_options() -> OptimizeOptions {
     let backup = described("", onefold_engine::ingest::ParentChoice::Newest);
-    OptimizeOptions { backup, cold: None, partitions: Partitions::None, by: "me".into() }
+    OptimizeOptions {
+        backup,
+        cold: None,
+        partitions: Partitions::None,
+        by: "me".into(),
+        forgets_at_once: false,
+    }
 }
 
 /// A step of the actor that is none on the store, so that others may come before it.

@@ -35,6 +35,7 @@ mod share_damage;
 mod share_leases;
 mod share_names;
 mod shares;
+mod shares_below;
 mod steps;
 mod synthesis;
 mod walks;

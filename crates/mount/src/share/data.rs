@@ -6,6 +6,7 @@ use super::nodes::TOP;
 use super::open_files::{Bytes, Handle, OpenInode};
 use super::served::Served;
 use fuser::{Errno, FileAttr, TimeOrNow};
+use onefold_engine::primary::changed_below;
 use onefold_engine::primary::share::BELOW_ATTRIBUTE;
 use onefold_engine::stub::{self, StubFile};
 use onefold_types::Error;
@@ -76,9 +77,24 @@ impl Served {
             Some(stub) => {
                 // Whoever may not write cannot make it longer either.
                 let _ = stub.settle_length();
+                self.keep_written(number, &stub);
                 Ok(OpenInode::new(number, Bytes::Stub(Box::new(stub))))
             }
             None => Err(Errno::EAGAIN),
+        }
+    }
+
+    /// Keeps what was written into a stub below. What cannot be kept now is kept by the next job.
+    fn keep_written(&self, number: u64, stub: &StubFile) {
+        let shown = || format!("{}: {}", self.nodes.path_of(number), changed_below::WRITTEN);
+        match changed_below::keep(stub) {
+            Ok(false) => {}
+            Ok(true) => {
+                self.problems.note(shown());
+                // What cannot be written down was told.
+                let _ = self.share.note_problem(&shown());
+            }
+            Err(error) => drop(self.lost(number, &error)),
         }
     }
 

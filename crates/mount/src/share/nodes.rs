@@ -13,11 +13,13 @@ use super::Answer;
 use super::below::{self, Status};
 use fuser::Errno;
 use lru::LruCache;
+use onefold_engine::tree::path;
 use rustix::fs::{Mode, OFlags};
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
 use std::num::NonZeroUsize;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// The top, as the kernel numbers it.
@@ -155,7 +157,7 @@ impl Nodes {
             let Some((above, name)) = known.get(&at).and_then(|node| node.names.last()) else {
                 return format!("inode {number}");
             };
-            names.push(name.to_string_lossy());
+            names.push(path::display(name.as_bytes()));
             at = *above;
         }
         names.reverse();

@@ -5,6 +5,10 @@
 //! no limit (R32). Below the root no link is followed (`below.rs`, R74), and nothing is written to
 //! a file that has another name as well.
 //!
+//! What root makes in a store of another user becomes that user's, who could not read it
+//! otherwise: the owner and group of the root directory, before it has its name. What was there
+//! stays as it is.
+//!
 //! Temporary files are locked with `flock` from creation until they are closed, so that a cleaner
 //! can tell a stale one from one being written without a clock. Where a filesystem has no locks
 //! the cleaner leaves every temporary file alone.
@@ -13,7 +17,7 @@ use super::TEMPORARY_DIRECTORY;
 use super::below::Below;
 use super::disk::{Disk, EntryKind};
 use crate::key;
-use rustix::fs::{AtFlags, FileType, FlockOperation, Mode, OFlags, RenameFlags};
+use rustix::fs::{AtFlags, FileType, FlockOperation, Gid, Mode, OFlags, RenameFlags, Uid};
 use rustix::io::{Errno, retry_on_intr};
 use std::fs::File;
 use std::io;
@@ -30,17 +34,21 @@ pub(super) const TEMPORARY_NAME_BYTES: usize = 32;
 
 pub(super) struct SystemDisk {
     below: Below,
+    /// Whose it is to be what is made here, if not of whoever makes it.
+    owner: Option<(Uid, Gid)>,
 }
 
 impl SystemDisk {
     pub(super) fn open(path: &Path) -> io::Result<Self> {
-        Ok(Self { below: Below::new(open_directory_of_any_length(path)?) })
+        let root = open_directory_of_any_length(path)?;
+        Ok(Self { owner: owner_of(root.as_fd())?, below: Below::new(root) })
     }
 
     /// The same on a kernel that cannot resolve paths without links.
     #[cfg(test)]
     pub(super) fn open_walking(path: &Path) -> io::Result<Self> {
-        Ok(Self { below: Below::walking(open_directory_of_any_length(path)?) })
+        let root = open_directory_of_any_length(path)?;
+        Ok(Self { owner: owner_of(root.as_fd())?, below: Below::walking(root) })
     }
 
     /// Makes the directory `path`, for its owner only, and its entry durable; an existing one
@@ -61,6 +69,16 @@ impl SystemDisk {
         Self::open(path)
     }
 
+    /// Gives what was made to whom the store belongs. It is an error only if it is not his then.
+    fn give(&self, made: BorrowedFd<'_>) -> io::Result<()> {
+        let Some((user, group)) = self.owner else { return Ok(()) };
+        let given = retry_on_intr(|| rustix::fs::fchown(made, Some(user), Some(group)));
+        match given {
+            Err(_) if rustix::fs::fstat(made)?.st_uid == user.as_raw() => Ok(()),
+            given => Ok(given?),
+        }
+    }
+
     /// Whether the root holds nothing but what a creation that was interrupted, or the
     /// filesystem itself, puts there.
     pub(super) fn is_fresh(&self) -> io::Result<bool> {
@@ -74,6 +92,13 @@ impl SystemDisk {
         }
         Ok(true)
     }
+}
+
+/// Whom a store belongs to that root uses, if that is somebody else.
+fn owner_of(root: BorrowedFd<'_>) -> io::Result<Option<(Uid, Gid)>> {
+    let stat = retry_on_intr(|| rustix::fs::fstat(root))?;
+    let is_others = stat.st_uid != 0 && rustix::process::geteuid().is_root();
+    Ok(is_others.then(|| (Uid::from_raw(stat.st_uid), Gid::from_raw(stat.st_gid))))
 }
 
 fn kind_from(kind: FileType, name: &std::ffi::CStr) -> io::Result<EntryKind> {
@@ -145,7 +170,11 @@ impl Disk for SystemDisk {
     }
 
     fn make_directory(&self, above: &OwnedFd, name: &str) -> io::Result<()> {
-        Ok(retry_on_intr(|| rustix::fs::mkdirat(above, name, Mode::RWXU))?)
+        retry_on_intr(|| rustix::fs::mkdirat(above, name, Mode::RWXU))?;
+        if self.owner.is_some() {
+            self.give(self.below.directory_at(above.as_fd(), name)?.as_fd())?;
+        }
+        Ok(())
     }
 
     fn remove_directory(&self, path: &str) -> io::Result<()> {
@@ -200,6 +229,7 @@ impl Disk for SystemDisk {
             if retry_on_intr(|| rustix::fs::fstat(&file))?.st_nlink == 0 {
                 continue;
             }
+            self.give(file.as_fd())?;
             return Ok((key::join(TEMPORARY_DIRECTORY, &name), File::from(file)));
         }
         Err(io::Error::other("no temporary file could be kept"))
@@ -207,7 +237,15 @@ impl Disk for SystemDisk {
 
     fn open_or_create(&self, path: &str) -> io::Result<File> {
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::NONBLOCK;
-        let file = self.below.open(path, flags, Mode::RUSR | Mode::WUSR)?;
+        let open = |flags| self.below.open(path, flags, Mode::RUSR | Mode::WUSR);
+        let file = match open(flags | OFlags::EXCL) {
+            Ok(made) => {
+                self.give(made.as_fd())?;
+                made
+            }
+            Err(Errno::EXIST) => open(flags)?,
+            Err(error) => return Err(error.into()),
+        };
         let stat = retry_on_intr(|| rustix::fs::fstat(&file))?;
         if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile || stat.st_nlink != 1 {
             return Err(io::Error::other("it is not a file of the store's own; remove that name"));

@@ -2,14 +2,14 @@
 
 use super::lost;
 use crate::bounds::Period;
-use crate::context::{Access, Context};
+use crate::context::{Access, Context, user_at_host};
 use crate::exit::Outcome;
 use crate::size::ByteSize;
 use crate::store_path;
 use clap::Args;
 use onefold_engine::patterns::Patterns;
 use onefold_engine::primary::addresses::Standing;
-use onefold_engine::primary::{Share, status};
+use onefold_engine::primary::{Share, manifests, status};
 use onefold_format::share::SharePolicy;
 use onefold_types::{Error, Result};
 use serde_json::json;
@@ -86,7 +86,8 @@ pub fn remove(context: &Context, directory: &Path) -> Result<Outcome> {
     if stubs + problems > 0 || !found.manifests.is_empty() {
         return Err(Error::invalid(format!(
             "'{shown}' still has data in the store: {stubs} files; bring it back with 'onefold \
-             share rehydrate {shown}' first"
+             share rehydrate {shown}' first; a file whose data is lost has to be deleted, or \
+             restored from a backup"
         )));
     }
     share.remove()?;
@@ -104,9 +105,14 @@ pub fn move_here(context: &Context, directory: &Path) -> Result<Outcome> {
         context.output.note(&format!("'{shown}' is used here already; nothing was changed"))?;
         return Ok(Outcome::Complete);
     }
-    let repository = context.open(Access::Read)?;
+    let repository = context.open(Access::Write)?;
     let share = share.move_here(&repository)?;
     let address = share.here().to_string();
+    if let Err(error) = manifests::note_move(&repository, &share, &user_at_host()) {
+        context.output.warning(&format!(
+            "'onefold share list' shows where it was until its next job: {error}"
+        ));
+    }
     context.output.note(&format!(
         "the share {} is used at '{address}' from now on, and not at '{before}' any more",
         share.id.short()

@@ -61,7 +61,13 @@ pub fn options(context: &Context, repository: &Repository, dry_run: bool) -> Opt
         program: program(),
         ..BackupOptions::default()
     };
-    OptimizeOptions { backup, cold: None, partitions: Partitions::None, by: user_at_host() }
+    OptimizeOptions {
+        backup,
+        cold: None,
+        partitions: Partitions::None,
+        by: user_at_host(),
+        forgets_at_once: false,
+    }
 }
 
 /// Optimises the cold files of a share.
@@ -134,6 +140,14 @@ pub fn tell(context: &Context, report: &OptimizeReport) -> Result<()> {
             counted(report.files_linked, "file")
         ))?;
     }
+    for (files, what) in [
+        (report.written_below, "written into without the mount; what was written was kept"),
+        (report.moved_here, "moved here out of other shares without the mount; kept here now"),
+    ] {
+        if files > 0 {
+            context.output.row(&format!("found       {}, {what}", counted(files, "file")))?;
+        }
+    }
     let damaged = backup.damaged_stubs.files;
     if damaged > 0 {
         context
@@ -168,6 +182,8 @@ pub fn fields(report: &OptimizeReport) -> serde_json::Value {
         "files_open": of(Left::Open),
         "files_changed": of(Left::Changed),
         "files_linked": report.files_linked,
+        "files_written_below": report.written_below,
+        "files_moved_here": report.moved_here,
         "files_damaged": backup.damaged_stubs.files,
         "errors": report.errors + summary.errors,
         "manifests_forgotten": report.manifests_forgotten,

@@ -51,7 +51,7 @@ fn forget(context: &Context, beginning: &str, arguments: &RemoveArguments) -> Re
         )));
     }
     let is_meant = |known: &KnownShare| {
-        arguments.at.as_ref().is_none_or(|at| *at == known.address.to_string())
+        arguments.at.as_ref().is_none_or(|at| *at == known.used_at().to_string())
     };
     lost.retain(is_meant);
     let Some(first) = lost.first() else {
@@ -111,7 +111,7 @@ fn print(context: &Context, known: &[KnownShare]) -> Result<()> {
     for share in known {
         table.row(vec![
             share.share.to_string(),
-            share.address.to_string(),
+            share.used_at().to_string(),
             share.manifests.len().to_string(),
             time::local(share.newest_ns),
             human(share.bytes),
@@ -123,8 +123,8 @@ fn print(context: &Context, known: &[KnownShare]) -> Result<()> {
 fn fields(known: &KnownShare) -> Value {
     json!({
         "share": known.share.to_string(),
-        "host": known.address.host,
-        "path": known.address.path,
+        "host": known.used_at().host,
+        "path": known.used_at().path,
         "manifests": known.manifests.iter().map(ToString::to_string).collect::<Vec<_>>(),
         "newest": time::universal(known.newest_ns),
         "bytes": known.bytes,

@@ -11,6 +11,8 @@ use serde_json::json;
 
 /// Each partition is a session of its own: there are at most two hundred.
 const MAX_SHARE_LEAST: f64 = 0.01;
+/// The share of all bytes that a part has at most, if nobody says.
+const SHARE_MAX: f64 = 0.1;
 /// Pairs of parts with most in common that people are told of.
 const PAIRS_TOLD: usize = 3;
 
@@ -34,17 +36,25 @@ pub struct PartitionArguments {
     /// one in memory; what they have in common is freed by collections
     #[arg(long, value_name = "HOW", default_value = "none")]
     partitions: Kind,
-    /// With --partitions path: the share of all bytes that a part has at most, 1% or more
-    #[arg(long, value_name = "PERCENT%", default_value = "10%")]
-    partition_max_share: BytesShare,
+    /// With --partitions path: the share of all bytes that a part has at most, 1% or more; 10% if
+    /// not given
+    #[arg(long, value_name = "PERCENT%")]
+    partition_max_share: Option<BytesShare>,
 }
 
 impl PartitionArguments {
     /// What they say.
     ///
-    /// Errors: `Invalid` if there would be very many partitions.
+    /// Errors: `Invalid` if there would be very many partitions, or they are not by path and are
+    /// said to have a greatest size.
     pub fn partitions(&self) -> Result<Partitions> {
-        let BytesShare(share_max) = self.partition_max_share;
+        if self.partition_max_share.is_some() && self.partitions != Kind::Path {
+            return Err(Error::invalid(
+                "--partition-max-share says how large a part may be, and only --partitions path \
+                 goes by that: write both, or neither",
+            ));
+        }
+        let share_max = self.partition_max_share.as_ref().map_or(SHARE_MAX, |share| share.0);
         Ok(match self.partitions {
             Kind::None => Partitions::None,
             Kind::Type => Partitions::Type,

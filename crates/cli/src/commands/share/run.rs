@@ -109,7 +109,11 @@ pub fn run(context: &Context, arguments: &RunArguments) -> Result<Outcome> {
     };
     let shares = open_shares(arguments)?;
     if is_over() {
-        context.output.note("outside the window: nothing is begun")?;
+        let why = match arguments.window {
+            Some(window) if !window.is_open() => "outside the window",
+            _ => "--max-duration leaves no time to work",
+        };
+        context.output.note(&format!("{why}: nothing is begun"))?;
         tell_ran(context, &[], &RunReport::default(), began.elapsed())?;
         return Ok(Outcome::Complete);
     }
