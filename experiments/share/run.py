@@ -6,7 +6,7 @@ usage: run.py WORK_DIRECTORY TREE ONEFOLD_BINARY [LARGE_GIB] [--runs N] [--out D
 
 Sections: optimize, new, memory, reads, writes, foreground, queue. Medians of N (5) rounds, plain and
 share taking turns; caches are dropped before what is called cold. The large file is LARGE_GIB (10),
-of random data that repeats every GiB. --out keeps raw figures, and points for plots. --tiny only
+of random data. --out keeps raw figures, and points for plots. --tiny only
 shows that the script works.
 """
 
@@ -96,7 +96,7 @@ class World:
 def write_large(paths, pieces):
     files = [open(path, "wb") for path in paths]
     for number in range(pieces):
-        piece = number.to_bytes(8, "little") + random.Random(number % 16).randbytes(PIECE - 8)
+        piece = number.to_bytes(8, "little") + random.Random(number).randbytes(PIECE - 8)
         for file in files:
             file.write(piece)
     for file in files:
@@ -284,10 +284,18 @@ def load(world, job):
     times = {"plain": [], "stub": []}
     paths = {"plain": world.share / "young.tar", "stub": world.share / "one.tar"}
     began = time.perf_counter()
-    while (elapsed := time.perf_counter() - began) < world.arguments.seconds or job and job.is_alive():
+    while (elapsed := time.perf_counter() - began) < 2 * world.arguments.longest:
+        if not job and elapsed >= world.arguments.seconds:
+            break
+        found = {}
         for kind, path in paths.items():
-            times[kind].extend(random_reads(path, True, 50, len(times[kind])))
-        if elapsed > 2 * world.arguments.longest:
+            found[kind] = random_reads(path, True, 50, len(times[kind]))
+        # What was measured while the job ended was measured without it in part.
+        if job and not job.is_alive() and times["plain"]:
+            break
+        for kind, measured in found.items():
+            times[kind].extend(measured)
+        if job and not job.is_alive():
             break
     return times
 

@@ -9,7 +9,7 @@ use onefold_crypto::{Fingerprinter, ObjectSealer, TAG_BYTES};
 use onefold_format::codec::{Codec, Compression, Compressor, Decompressor};
 use onefold_format::container::ChunkDescriptor;
 use onefold_policy::selective_compression::is_worth_compressing;
-use onefold_types::{Error, Fingerprint, Level, Result};
+use onefold_types::{Error, Fingerprint, Level, Result, limits};
 
 /// A chunk in a frame that is being filled.
 #[derive(Clone, Copy, Debug)]
@@ -168,7 +168,10 @@ impl FrameOpener {
     /// Takes the memory of a frame that nobody keeps any more: memory that is asked for anew costs
     /// as much as what is put into it.
     pub fn reuse(&mut self, plain: Vec<u8>) {
-        self.spare = plain;
+        // A large one would make small frames count as large ones in whatever keeps them.
+        if plain.capacity() <= 2 * limits::FRAME_PLAIN_TARGET_BYTES {
+            self.spare = plain;
+        }
     }
 
     /// A buffer for sealed bytes, perhaps one that was used before.

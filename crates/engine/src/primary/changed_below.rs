@@ -177,7 +177,7 @@ impl ChangedBelow {
         let Some(lease) = Lease::take(&file)? else { return Ok(()) };
         let again = file.try_clone().context(|| "opening it again")?;
         let Some(stub) = StubFile::open(tree, again)? else { return Ok(()) };
-        if keep(&stub)? {
+        if keep(&stub, &|| lease.is_held())? {
             self.written += 1;
             self.tell(path, WRITTEN, job);
         }
@@ -198,8 +198,21 @@ pub fn tell_written(share: &Share, path: &[u8], job: &Job) -> Result<()> {
     share.note_problem(&format!("{shown}: {WRITTEN}"))
 }
 
-/// Keeps what was written into a stub below; whether there was any. Its times stay what they are.
-pub fn keep(stub: &StubFile) -> Result<bool> {
+/// The same of a file that whoever calls has just opened, if nobody else has it open: who has may
+/// be writing, and the next job looks again.
+pub fn keep_alone(stub: &StubFile) -> Result<bool> {
+    if !stub_file::has_left_over(stub.file(), &stub.stub())? {
+        return Ok(false);
+    }
+    match Lease::take(stub.file())? {
+        Some(lease) => keep(stub, &|| lease.is_held()),
+        None => Ok(false),
+    }
+}
+
+/// Keeps what was written into a stub below, as long as `may` says so before each granule; whether
+/// there was any. Its times stay what they are.
+pub fn keep(stub: &StubFile, may: &dyn Fn() -> Result<bool>) -> Result<bool> {
     if !stub_file::has_left_over(stub.file(), &stub.stub())? {
         return Ok(false);
     }
@@ -207,7 +220,7 @@ pub fn keep(stub: &StubFile) -> Result<bool> {
     let stat = stat.map_err(|errno| Error::io("its status", errno.into()))?;
     let modified = attributes::entry_of(Vec::new(), &stat).modified;
     let privileges = Privileges::of(stub.file())?;
-    let kept = stub.keep_written();
+    let kept = stub.keep_written(may);
     if !matches!(kept, Ok(false)) {
         privileges.put_back(stub.file())?;
         emptying::put_back(stub.file(), modified)?;

@@ -65,7 +65,7 @@ fn lock(control: &OwnedFd) -> Result<()> {
 }
 
 /// Gives what root has just made in a directory to whom the directory belongs, who could not read
-/// it otherwise.
+/// it otherwise. Where root may not do that it stays root's.
 fn give(made: impl AsFd, directory: impl AsFd) -> Result<(), Errno> {
     let owner = rustix::fs::fstat(directory)?;
     if owner.st_uid == 0 || !rustix::process::geteuid().is_root() {
@@ -73,6 +73,7 @@ fn give(made: impl AsFd, directory: impl AsFd) -> Result<(), Errno> {
     }
     let (user, group) = (Uid::from_raw(owner.st_uid), Gid::from_raw(owner.st_gid));
     match rustix::fs::fchown(&made, Some(user), Some(group)) {
+        Err(Errno::PERM | Errno::INVAL | Errno::NOTSUP) => Ok(()),
         Err(_) if rustix::fs::fstat(&made)?.st_uid == owner.st_uid => Ok(()),
         given => given,
     }

@@ -333,10 +333,16 @@ fn finish(
     stub: &Stub,
     modified: Time,
 ) -> Result<()> {
-    let inode = file.metadata().context(|| "its status")?.ino();
+    let metadata = file.metadata().context(|| "its status")?;
+    let inode = metadata.ino();
     let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
     let privileges = Privileges::of(file)?;
-    rustix::fs::fallocate(file, flags, 0, stub.size)
+    // A part of a block would be overwritten with zeros and stay.
+    let end = match metadata.len() > stub.size {
+        true => stub.size,
+        false => stub.size.next_multiple_of(metadata.blksize().max(1)),
+    };
+    rustix::fs::fallocate(file, flags, 0, end)
         .map_err(|errno| Error::io("taking the data out of it", errno.into()))?;
     privileges.put_back(file)?;
     put_back(file, modified)?;

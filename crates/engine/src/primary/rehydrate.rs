@@ -211,7 +211,7 @@ fn bring_back(
     let state = crate::ingest::attributes::entry_of(Vec::new(), &stat);
     stub.settle_length()?;
     refuse_without_room(&file, &stub)?;
-    if changed_below::keep(&stub)? {
+    if changed_below::keep(&stub, &|| lease.is_held())? {
         changed_below::tell_written(share, met.path, job)?;
     }
     let modified = stub.begin_bringing_back(state.modified)?;

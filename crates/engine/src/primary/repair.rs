@@ -119,7 +119,7 @@ fn bring_back(tree: &Arc<TreeReader>, met: &Met<'_>, (share, job): (&Share, &Job
     let modified = attributes::entry_of(Vec::new(), &stat).modified;
     let again = file.try_clone().context(|| "opening it again")?;
     let Some(stub) = StubFile::open_copied(tree, again)? else { return Ok(false) };
-    if changed_below::keep(&stub)? {
+    if changed_below::keep(&stub, &|| Ok(true))? {
         changed_below::tell_written(share, met.path, job)?;
     }
     let modified = stub.begin_bringing_back(modified)?;

@@ -51,6 +51,8 @@ pub struct StubFile {
     changing: Mutex<()>,
     /// Whether something was found that was written into the file below, and kept.
     was_written_below: AtomicBool,
+    /// Whether what was found in it has been compared with the store since it was opened.
+    is_compared: AtomicBool,
 }
 
 /// Bytes of one file that are in one place.
@@ -99,6 +101,7 @@ impl StubFile {
             stub: RwLock::new(stub),
             changing: Mutex::default(),
             was_written_below: AtomicBool::default(),
+            is_compared: AtomicBool::default(),
         }))
     }
 

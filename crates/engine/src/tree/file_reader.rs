@@ -3,8 +3,8 @@
 //! # Algorithm
 //! From the root of the file's tree down, the child that the offset falls into is looked for in
 //! each map, and only that is read; the chunk at the bottom is read and verified whole, and what is
-//! wanted of it is copied. Chunks behind it that are wanted as well and lie behind it in its frame
-//! are verified together with it. Holes are zeros and cost nothing.
+//! wanted of it is copied. Chunks behind it that are wanted as well and lie behind it in its
+//! container are read together with it. Holes are zeros and cost nothing.
 //!
 //! Reads are small and mostly go on where the last one ended. So the last maps and chunks are kept,
 //! chunks together with their frames ([`Chunk`]): reading on within a chunk costs a copy, within a

@@ -2,6 +2,7 @@
 
 use crate::ingest::random_bytes;
 use crate::shares::{World, options};
+use onefold_engine::container::{list, reader::read_section};
 use onefold_engine::ingest::attributes;
 use onefold_engine::primary::emptying::{self, Left};
 use onefold_engine::primary::optimize::{OptimizeReport, optimize};
@@ -12,8 +13,10 @@ use onefold_engine::session::SnapshotList;
 use onefold_engine::stub::{self, StubFile};
 use onefold_engine::tree::TreeReader;
 use onefold_engine::{Job, Observer};
+use onefold_format::layout;
 use onefold_format::node::Entry;
 use onefold_format::share::SharePolicy;
+use onefold_store::{Key, MemoryStore};
 use onefold_types::Error;
 use std::fs::{self, File};
 use std::os::fd::OwnedFd;
@@ -145,10 +148,9 @@ fn zeros_around_what_was_written_below_are_the_stores_bytes() {
     world.optimize();
     // Nothing but zeros: nobody has written there as far as can be told.
     write_below(&world.path("zeros"), 4096, &[0; 20_000]);
-    write_below(&world.path("file"), 8192, &[0; 4096]);
+    // As a mapping leaves them far around what was written.
+    write_below(&world.path("file"), 8192, &[0; 65_536]);
     write_below(&world.path("file"), 12_288 + 50, b"a record");
-    data[8192..12_288].fill(0);
-    data[12_288..12_288 + 50].fill(0);
     data[12_338..12_346].copy_from_slice(b"a record");
     // What ends in the middle of a block; what the file was cut to and written anew behind.
     write_below(&world.path("file"), LENGTH as u64 - 3, b"end");
@@ -157,6 +159,74 @@ fn zeros_around_what_was_written_below_are_the_stores_bytes() {
     assert_eq!(report.written_below, 1, "{report:?}");
     world.assert_holds("file", &data);
     world.assert_holds("zeros", &random_bytes(43, LENGTH));
+}
+
+/// A part of a block that were left would be zeros, and look as if somebody had written there.
+#[test]
+fn what_is_emptied_holds_nothing_in_its_last_block_either() {
+    let Some(world) = World::new() else { return };
+    let data = random_bytes(45, LENGTH);
+    world.write("file", &data);
+    world.optimize();
+    let file = File::options().read(true).write(true).open(world.path("file")).unwrap();
+    let found = rustix::fs::seek(&file, rustix::fs::SeekFrom::Data(0));
+    assert_eq!(found, Err(rustix::io::Errno::NXIO));
+    assert_eq!(file.metadata().unwrap().len(), LENGTH as u64);
+    // Stopped at it by a crash, an earlier version had zeros there, and all else as it was.
+    let tail = LENGTH / 4096 * 4096;
+    file.write_all_at(&data[..tail], 0).unwrap();
+    file.write_all_at(&vec![0; LENGTH - tail], tail as u64).unwrap();
+    drop(file);
+    let report = world.optimize();
+    assert_eq!((report.written_below, report.errors), (0, 0), "{report:?}");
+    world.collect();
+    world.assert_holds("file", &data);
+}
+
+#[test]
+fn a_file_that_is_replaced_below_is_what_it_was_replaced_by_with_all_its_zeros() {
+    let Some(world) = World::new() else { return };
+    world.write("file", &random_bytes(46, LENGTH));
+    world.optimize();
+    let mut other = random_bytes(47, LENGTH);
+    for zeros in [0..9000, 100_000..170_000, LENGTH - 9000..LENGTH] {
+        other[zeros].fill(0);
+    }
+    write_below(&world.path("file"), 0, &other);
+    assert_eq!(world.optimize().written_below, 1);
+    world.collect();
+    world.assert_holds("file", &other);
+    bring_back(&world);
+    assert!(fs::read(world.path("file")).unwrap() == other);
+}
+
+/// As whoever restores a damaged file over what is left of it.
+#[test]
+fn what_is_written_below_is_kept_where_the_store_has_nothing_any_more() {
+    let memory = MemoryStore::new();
+    let Some(world) = World::over(Arc::new(memory.clone())) else { return };
+    let data = random_bytes(48, LENGTH);
+    world.write("file", &data);
+    world.write("part", &data);
+    world.optimize();
+    let (repository, job) = (world.repository(), Job::unattended().0);
+    for id in list::container_names(&repository).unwrap() {
+        let section = read_section(&repository, id).unwrap();
+        let of_data = section.chunks.iter().find(|chunk| chunk.length > 5000);
+        if let Some(chunk) = of_data {
+            let at = section.frames[chunk.frame as usize].offset as usize;
+            let key = Key::new(layout::container(id)).unwrap();
+            assert!(memory.corrupt(&key, |bytes| bytes[at + 100] ^= 1));
+        }
+    }
+    drop(repository);
+    write_below(&world.path("file"), 0, &data);
+    let (repository, share) = (world.repository(), world.share());
+    let report = rehydrate(&repository, &share, &options(), &mut || Ok(()), &job).unwrap();
+    // Of the other one nothing was written.
+    assert_eq!(report.errors, 1, "{report:?}");
+    assert!(fs::read(world.path("file")).unwrap() == data);
+    assert!(stub::value(File::open(world.path("file")).unwrap()).unwrap().is_none());
 }
 
 #[test]

@@ -87,7 +87,7 @@ impl Served {
     /// Keeps what was written into a stub below. What cannot be kept now is kept by the next job.
     fn keep_written(&self, number: u64, stub: &StubFile) {
         let shown = || format!("{}: {}", self.nodes.path_of(number), changed_below::WRITTEN);
-        match changed_below::keep(stub) {
+        match changed_below::keep_alone(stub) {
             Ok(false) => {}
             Ok(true) => {
                 self.problems.note(shown());

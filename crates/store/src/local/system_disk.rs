@@ -69,11 +69,14 @@ impl SystemDisk {
         Self::open(path)
     }
 
-    /// Gives what was made to whom the store belongs. It is an error only if it is not his then.
+    /// Gives what was made to whom the store belongs. Where root may not do that (without the
+    /// capability, over NFS, for a user whom a container does not know) it stays root's, as it was
+    /// before anything was given.
     fn give(&self, made: BorrowedFd<'_>) -> io::Result<()> {
         let Some((user, group)) = self.owner else { return Ok(()) };
         let given = retry_on_intr(|| rustix::fs::fchown(made, Some(user), Some(group)));
         match given {
+            Err(Errno::PERM | Errno::INVAL | Errno::NOTSUP) => Ok(()),
             Err(_) if rustix::fs::fstat(made)?.st_uid == user.as_raw() => Ok(()),
             given => Ok(given?),
         }

@@ -255,7 +255,11 @@ impl Jobs<'_> {
         let did = match due.kind {
             JobKind::Optimize => {
                 let report = optimize::optimize(repository, share, &self.optimize, job)?;
-                self.chunks_stored_twice.fetch_add(report.chunks_stored_twice(), Ordering::Relaxed);
+                // What the last collection has left where it is it would leave again.
+                if report.backup.summary.chunks_new > 0 {
+                    let twice = report.chunks_stored_twice();
+                    self.chunks_stored_twice.fetch_add(twice, Ordering::Relaxed);
+                }
                 Did::Optimized(Box::new(report))
             }
             JobKind::Scrub => {

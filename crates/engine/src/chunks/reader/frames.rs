@@ -1,8 +1,9 @@
 //! Frames by their number: out of the caches, or read and opened.
 //!
 //! Whoever reads on in a file asks for many frames that lie one behind another; those are read with
-//! one request, since a device gives a MiB in the time of a few small reads. A single one, as
-//! whoever reads here and there wants it, is read by one of those only who want it at that moment.
+//! one request, since a device gives a MiB in the time of a few small reads; two readers whose
+//! requests meet in a frame may both read it. A single one, as whoever reads here and there wants
+//! it, is read by one of those only who want it at that moment.
 //!
 //! # Invariants
 //! What is kept is authentic. No more than `TOGETHER_MAX_BYTES` are read with one request.
@@ -27,7 +28,8 @@ impl ChunkReader {
         }
     }
 
-    /// Reads chunks that lie one behind another, from that of a location on.
+    /// Reads chunks that lie one behind another, from that of a location on, as far as that goes:
+    /// those in the first frame at least.
     pub(super) fn read_frames_of(
         &self,
         location: &Location,
@@ -43,12 +45,17 @@ impl ChunkReader {
         let fingerprinter = self.repository.fingerprinter();
         let mut chunks = Vec::with_capacity(run.len());
         for (of, frame) in by_frame().zip(&frames) {
-            chunks.extend(Chunk::all_verified(location.container, of, frame, fingerprinter)?);
+            match Chunk::all_verified(location.container, of, frame, fingerprinter) {
+                Ok(of_frame) => chunks.extend(of_frame),
+                Err(error) if chunks.is_empty() => return Err(error),
+                Err(_) => break,
+            }
         }
         Ok(chunks)
     }
 
-    /// Frames of the container of a location, by their rising numbers.
+    /// Frames of the container of a location, by their rising numbers, as far as they can be read:
+    /// at least the first.
     fn several(
         &self,
         location: &Location,
@@ -73,7 +80,15 @@ impl ChunkReader {
                 }
                 together.push(after);
             }
-            self.read_beside(container, *number, &together, &mut frames)?;
+            let (read, is_first) = (frames.len(), frames.is_empty());
+            match self.read_beside(container, *number, &together, &mut frames) {
+                Ok(()) => {}
+                Err(error) if is_first && together.len() == 1 => return Err(error),
+                // What could be read is enough; whoever goes on from there hears of the rest. A
+                // device that does not give the last of them has given none.
+                Err(_) if frames.len() > read || !is_first => return Ok(frames),
+                Err(_) => return Ok(vec![self.frame(container, section, *number)?]),
+            }
         }
         Ok(frames)
     }

@@ -7,29 +7,31 @@
 //! # Algorithm
 //! 1. The *extents* of the file are found that lie where its bytes are the store's. Mostly there is
 //!    none, which takes one question.
-//! 2. What was written of an extent is all of it, but for zeros at the outer edges of its first and
-//!    last block: whoever writes a part of a block leaves zeros around that, which he has seen
-//!    there and not written. An extent of zeros alone is taken for a hole.
+//! 2. What was written of an extent is all of it, but for zeros at its beginning and its end:
+//!    whoever writes a part of a block leaves zeros around that, which he has seen there and not
+//!    written, a mapping does so far around, and so does who was stopped at emptying the file in
+//!    its last block. An extent of zeros alone is taken for a hole.
 //! 3. That is compared with the store. The granules in which it differs become the file's own, as
-//!    by a recall: what was not written of them comes out of the store.
+//!    by a recall: what was not written of them comes out of the store. What the store cannot give
+//!    counts as differing: what lies in the file is all that there is.
+//! 4. A file that has data everywhere, of which some differs, was replaced: it is taken as it is,
+//!    with all of its zeros.
 //!
 //! # Invariants
 //! - No byte other than zero that differs from the store's is lost.
 //! - The order of a recall: data is durable before its bit. Whoever is stopped in between is found
-//!   again by the next look, with the same end.
+//!   again by the next look.
+//! - What cannot be kept because the store lacks what is around it keeps nothing else from that.
 
 use super::{COPIED_BYTES, StubFile, own_data, own_hole, run};
 use onefold_format::stub::Stub;
 use onefold_types::error::Context;
-use onefold_types::{Error, Result, limits};
+use onefold_types::{Error, Result};
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::ops::Range;
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::FileExt;
 use std::sync::atomic::Ordering;
-
-/// The bytes of a block where the file system names less.
-const BLOCK_MIN_BYTES: u64 = 4096;
 
 /// Whether a file has data where its bytes are the store's: what somebody has written there, or was
 /// stopped at taking out or bringing back.
@@ -62,9 +64,10 @@ fn next_left_over(file: &File, stub: &Stub, within: Range<u64>) -> Result<Option
 impl StubFile {
     /// Makes what was written into the file below its own; whether there was any. Nobody else has
     /// it open, or all who have it do so through this.
-    pub fn keep_written(&self) -> Result<bool> {
+    /// `may` is asked before each granule and before that is written down.
+    pub fn keep_written(&self, may: &dyn Fn() -> Result<bool>) -> Result<bool> {
         let _one = self.changing();
-        self.keep()
+        self.keep(may)
     }
 
     /// Whether somebody has written into the file below.
@@ -88,74 +91,112 @@ impl StubFile {
         };
         let stub = self.stub();
         let within = stub.range_of(*first).start..stub.range_of(*last).end;
+        // Whoever has it open writes through this, and a whole file is not compared for each write.
+        if self.is_compared.load(Ordering::Relaxed) {
+            return Ok(granules);
+        }
         match next_left_over(&self.file, &stub, within)? {
-            Some(_) if self.keep()? => Ok(self.touched(range)),
+            Some(_) if self.keep(&|| Ok(true))? => Ok(self.touched(range)),
             _ => Ok(granules),
         }
     }
 
-    fn keep(&self) -> Result<bool> {
-        let written = self.written()?;
-        let granules = self.differing(&written)?;
+    fn keep(&self, may: &dyn Fn() -> Result<bool>) -> Result<bool> {
+        let mut written = self.written()?;
+        let mut granules = self.differing(&written)?;
         if granules.is_empty() {
+            self.is_compared.store(true, Ordering::Relaxed);
             return Ok(false);
         }
         let mut stub = self.stub();
+        if self.is_replaced(&stub)? {
+            written.clear();
+            written.push(0..stub.valid);
+            granules = stub.not_recalled().collect();
+        }
+        let (mut failed, mut is_kept) = (None, false);
         for granule in granules {
-            let range = stub.range_of(granule);
-            let mut at = range.start;
-            let first = written.partition_point(|one| one.end <= range.start);
-            for one in written[first..].iter().take_while(|one| one.start < range.end) {
-                self.copy(at..one.start.max(at))?;
-                at = one.end.min(range.end);
+            if !may()? {
+                return Ok(false);
             }
-            self.copy(at..range.end)?;
-            stub.set_recalled(granule);
+            match self.fill_around(&stub.range_of(granule), &written) {
+                Ok(()) => {
+                    stub.set_recalled(granule);
+                    is_kept = true;
+                }
+                Err(error) if error.is_lost() => failed = Some(error),
+                Err(error) => return Err(error),
+            }
+        }
+        if let (Some(error), false) = (failed, is_kept) {
+            return Err(error);
         }
         // Whoever wrote has said when.
         stub.are_times_pending = false;
         self.file.sync_data().context(|| "making what was written durable")?;
+        if !may()? {
+            return Ok(false);
+        }
         self.save(stub)?;
+        self.is_compared.store(true, Ordering::Relaxed);
         self.was_written_below.store(true, Ordering::Relaxed);
         Ok(true)
     }
 
+    /// Brings back what was not written of a granule.
+    fn fill_around(&self, granule: &Range<u64>, written: &[Range<u64>]) -> Result<()> {
+        let mut at = granule.start;
+        let first = written.partition_point(|one| one.end <= granule.start);
+        for one in written[first..].iter().take_while(|one| one.start < granule.end) {
+            self.copy(at..one.start.max(at))?;
+            at = one.end.min(granule.end);
+        }
+        self.copy(at..granule.end)
+    }
+
+    /// Whether the file has data wherever its bytes could be the store's.
+    fn is_replaced(&self, stub: &Stub) -> Result<bool> {
+        let extent = next_left_over(&self.file, stub, 0..u64::MAX)?;
+        Ok(extent == Some(0..stub.valid))
+    }
+
     /// What was written where the bytes are the store's, in order.
     fn written(&self) -> Result<Vec<Range<u64>>> {
-        let metadata = self.file.metadata().context(|| "its status")?;
-        let block = metadata.blksize().clamp(BLOCK_MIN_BYTES, limits::MIB as u64);
         let (stub, mut offset) = (self.stub(), 0);
         let mut written = Vec::new();
         while let Some(extent) = next_left_over(&self.file, &stub, offset..u64::MAX)? {
             offset = extent.end;
-            written.extend(self.without_edges(&extent, block)?);
+            written.extend(self.without_edges(&extent)?);
         }
         Ok(written)
     }
 
     /// An extent without the zeros around what was written; `None` if it has nothing else.
-    fn without_edges(&self, extent: &Range<u64>, block: u64) -> Result<Option<Range<u64>>> {
-        let Range { mut start, mut end } = *extent;
-        let mut at = start;
-        let first = loop {
-            let bytes = self.own_bytes(at..extent.end)?;
-            match bytes.iter().position(|byte| *byte != 0) {
-                Some(position) => break at + position as u64,
-                None => at += bytes.len() as u64,
-            }
-            if at >= extent.end {
+    fn without_edges(&self, extent: &Range<u64>) -> Result<Option<Range<u64>>> {
+        let mut start = extent.start;
+        loop {
+            if start >= extent.end {
                 return Ok(None);
             }
-        };
-        if first / block == start / block {
-            start = first;
+            let bytes = self.own_bytes(start..extent.end)?;
+            match bytes.iter().position(|byte| *byte != 0) {
+                Some(position) => {
+                    start += position as u64;
+                    break;
+                }
+                None => start += bytes.len() as u64,
+            }
         }
-        let last_block = ((end - 1) / block * block).max(start);
-        let bytes = self.own_bytes(last_block..end)?;
-        if let Some(position) = bytes.iter().rposition(|byte| *byte != 0) {
-            end = last_block + position as u64 + 1;
+        let mut end = extent.end;
+        while end > start {
+            let from = end.saturating_sub(COPIED_BYTES as u64).max(start);
+            let bytes = self.own_bytes(from..end)?;
+            match bytes.iter().rposition(|byte| *byte != 0) {
+                Some(position) => return Ok(Some(start..from + position as u64 + 1)),
+                None => end = from,
+            }
         }
-        Ok(Some(start..end))
+        Ok(None)
     }
 
     /// The first bytes of a range that is not empty, as they are in the file.
@@ -173,8 +214,11 @@ impl StubFile {
             while at < range.end {
                 let granule = stub.granule_at(at);
                 let end = stub.range_of(granule).end.min(range.end);
-                if !self.is_stored(at..end)? {
-                    granules.insert(granule);
+                match self.is_stored(at..end) {
+                    Ok(true) => {}
+                    Ok(false) => drop(granules.insert(granule)),
+                    Err(error) if error.is_lost() => drop(granules.insert(granule)),
+                    Err(error) => return Err(error),
                 }
                 at = end;
             }
