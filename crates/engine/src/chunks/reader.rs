@@ -12,7 +12,7 @@
 //! by name.
 //!
 //! Concurrency: a reader is shared by threads. What it passes over, it passes over for all of them,
-//! and of several that want the same single frame one reads it ([`frames`]).
+//! and of several that want the same single frame one reads it (`frames`).
 
 mod frames;
 

@@ -185,7 +185,7 @@ impl FrameOpener {
         self.sealed = sealed;
     }
 
-    /// As [`FrameOpener::open_apart`], and the plain bytes are the caller's.
+    /// As [`FrameOpener::open`]; `sealed` stays as it is, and the plain bytes are the caller's.
     pub fn open_owned(
         &mut self,
         sealed: &[u8],

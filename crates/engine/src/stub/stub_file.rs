@@ -13,7 +13,7 @@
 //! - **Never more room.** A stub that changes keeps its length; data takes room before its bit is
 //!   set, so a full disk is an error of that write and leaves the file as it was.
 //! - **Nothing is punched unseen.** Data where the bytes are the store's is taken out only once it
-//!   is known to be what the store has ([`written_below`]).
+//!   is known to be what the store has (`written_below`).
 //!
 //! # Concurrency
 //! Shared by threads. Those that read look at the stub for a moment only. Those that change what is
