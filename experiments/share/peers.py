@@ -55,9 +55,13 @@ class Image:
         if found.returncode != 0:
             found = subprocess.run(loop, capture_output=True, text=True, check=True)
         self.device = found.stdout.strip()
-        subprocess.run([*make, self.device], check=True, capture_output=True)
-        subprocess.run(["mount", "-o", options, self.device, str(self.point)], check=True)
-        self.empty = used(self.point)
+        try:
+            subprocess.run([*make, self.device], check=True, capture_output=True)
+            subprocess.run(["mount", "-o", options, self.device, str(self.point)], check=True)
+            self.empty = used(self.point)
+        except BaseException:
+            self.end()
+            raise
 
     def bytes(self):
         return used(self.point) - self.empty
