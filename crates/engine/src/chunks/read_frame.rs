@@ -21,8 +21,6 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Chunks that are remembered; what is beyond them is verified as often as it is read.
 const VERIFIED_MAX: usize = 64;
-/// What a frame takes beside its bytes.
-const BESIDE_BYTES: usize = VERIFIED_MAX * size_of::<ChunkDescriptor>();
 
 /// The plain bytes of a frame, authentic.
 pub struct ReadFrame {
@@ -49,10 +47,10 @@ impl ReadFrame {
         self.bytes
     }
 
-    /// What it takes, with what may be remembered of it.
+    /// What it takes, without what is remembered of it: 56 bytes for a chunk.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
-        self.bytes.capacity() + BESIDE_BYTES
+        self.bytes.capacity()
     }
 
     fn verified(&self) -> MutexGuard<'_, Vec<ChunkDescriptor>> {

@@ -194,12 +194,14 @@ impl FrameOpener {
         plain_length: usize,
         sealer: &ObjectSealer,
     ) -> Result<Vec<u8>> {
+        has_room(&mut self.coded, sealed.len());
         sealer.open_into(number, sealed, &mut self.coded)?;
         if codec == Codec::Raw && self.coded.len() == plain_length {
             let spare = std::mem::take(&mut self.spare);
             return Ok(std::mem::replace(&mut self.coded, spare));
         }
         let mut plain = std::mem::take(&mut self.spare);
+        has_room(&mut plain, plain_length);
         self.decompressor.decompress(codec, &self.coded, plain_length, &mut plain)?;
         Ok(plain)
     }
@@ -216,6 +218,14 @@ impl FrameOpener {
         sealer.open_into(number, sealed, &mut self.coded)?;
         self.decompressor.decompress(codec, &self.coded, plain_length, &mut self.plain)?;
         Ok(&self.plain)
+    }
+}
+
+/// Gives a buffer, whose content is of no use any more, as much room as it needs and no more: frames
+/// count by the room that they take.
+fn has_room(buffer: &mut Vec<u8>, bytes: usize) {
+    if buffer.capacity() < bytes {
+        *buffer = Vec::with_capacity(bytes);
     }
 }
 
