@@ -221,8 +221,8 @@ impl FrameOpener {
     }
 }
 
-/// Gives a buffer, whose content is of no use any more, as much room as it needs and no more: frames
-/// count by the room that they take.
+/// Gives a buffer, whose content is of no use any more, as much room as it needs and no more:
+/// frames count by the room that they take.
 fn has_room(buffer: &mut Vec<u8>, bytes: usize) {
     if buffer.capacity() < bytes {
         *buffer = Vec::with_capacity(bytes);
