@@ -1,6 +1,9 @@
 //! One file read at any offset, as a mount reads it.
 
-use super::support::{CHUNK_BYTES, Item, Part, in_memory, random_bytes, repository_on, store_tree};
+use super::support::{
+    CHUNK_BYTES, Item, Part, in_memory, random_bytes, repository_of_containers, repository_on,
+    store_tree,
+};
 use onefold_engine::Repository;
 use onefold_engine::chunks::ChunkReader;
 use onefold_engine::container::{list, reader::read_section};
@@ -184,6 +187,27 @@ fn a_large_read_asks_for_frames_that_lie_beside_one_another_at_once() {
         let most = (length / limits::MIB) as u64 + containers + 2;
         assert!(requests <= most && requests < frames, "{requests} requests, {frames} frames");
     }
+}
+
+/// However much of a container is wanted, a request is for a MiB at most.
+#[test]
+fn a_large_read_of_one_container_takes_a_request_for_each_mib() {
+    let counting = Arc::new(Counting::new(MemoryStore::new()));
+    let store = Arc::clone(&counting) as Arc<_>;
+    let repository = repository_of_containers(store, 64 * limits::MIB, 4 * limits::MIB);
+    let expected = random_bytes(1, 3 * limits::MIB);
+    // Large ones, so that one map tells of all.
+    let parts = vec![Part::Chunks(expected.clone(), 64 * limits::KIB)];
+    let entries = stored(&repository, vec![Item::parts("f", parts)]);
+    let reader = FileReader::open(trees(&repository), &entries[0]).unwrap();
+    compare(&reader, &expected, 0, 1);
+    counting.take();
+    compare(&reader, &expected, limits::MIB as u64, 2 * limits::MIB);
+    let asked = counting.take().of("containers", Operation::GetRange);
+    assert!(asked.bytes >= 2 * limits::MIB as u64, "{asked:?}");
+    assert!(asked.calls > 2, "with the tags of the frames it is more than two MiB: {asked:?}");
+    assert!(asked.bytes <= asked.calls * limits::MIB as u64, "{asked:?}");
+    assert!(asked.calls <= 4, "{asked:?}");
 }
 
 /// What is whole around a damaged frame is given however large the read is.

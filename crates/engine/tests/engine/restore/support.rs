@@ -26,9 +26,18 @@ pub fn repository_on(store: Arc<dyn Store>) -> Arc<Repository> {
 
 /// The same with another memory limit.
 pub fn repository_with_memory(store: Arc<dyn Store>, memory_bytes: usize) -> Arc<Repository> {
+    repository_of_containers(store, memory_bytes, 512 * limits::KIB)
+}
+
+/// The same with containers of another size.
+pub fn repository_of_containers(
+    store: Arc<dyn Store>,
+    memory_bytes: usize,
+    container_size_bytes: usize,
+) -> Arc<Repository> {
     let options = InitOptions {
         suite: Suite::None,
-        container_size_bytes: 512 * limits::KIB,
+        container_size_bytes,
         kdf_cost: KdfCost { memory_kib: 64, passes: 1, lanes: 1 },
         ..InitOptions::standard().unwrap()
     };
