@@ -20,7 +20,7 @@ use onefold_types::Result;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Chunks that are remembered; what is beyond them is verified as often as it is read.
-const VERIFIED_MAX: usize = 64;
+pub const VERIFIED_MAX: usize = 64;
 
 /// The plain bytes of a frame, authentic.
 pub struct ReadFrame {

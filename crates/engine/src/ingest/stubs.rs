@@ -37,7 +37,7 @@ pub use crate::stub::by_handle;
 /// What is read at once.
 const READ_BYTES: usize = limits::MIB;
 /// Damaged stubs of a run that are listed.
-const LISTED_MAX: usize = 1000;
+pub const LISTED_MAX: usize = 1000;
 /// What is said of a damaged stub that a manifest keeps.
 const DAMAGED: &str = "data of it in the store is missing or damaged; what is left is kept";
 

@@ -20,9 +20,10 @@
 
 use super::crawl::{self, Met};
 use super::emptying::{self, Privileges};
+use super::linked_files::LINKED_FILES_MAX;
 use super::share::Share;
 use crate::ingest::attributes;
-use crate::ingest::stubs::by_handle;
+use crate::ingest::stubs::{LISTED_MAX, by_handle};
 use crate::job::Job;
 use crate::repository::Repository;
 use crate::stub::{self, StubFile, stub_file};
@@ -50,10 +51,6 @@ const SHARED: &str = "it has names in this share and in another one; each keeps 
     as its name is there";
 /// What is said of one with names elsewhere.
 const LINKED: &str = "it has names outside the share; they lose its data once it has none in here";
-/// Lines of a run that are written down.
-const LISTED_MAX: usize = 1000;
-/// Files with several names that are remembered; of others nothing is told.
-const LINKED_MAX: usize = 1 << 20;
 
 /// What was found.
 #[derive(Clone, Debug, Default)]
@@ -63,7 +60,8 @@ pub struct ChangedBelow {
     /// Files that were moved here out of another share.
     pub moved: u64,
     lines: Vec<String>,
-    /// Names that were met of files that have several, how many those are, and the first of them.
+    /// Names that were met of files that have several, how many those are, and the first of them;
+    /// of files beyond the greatest number nothing is told.
     linked: HashMap<u64, (u64, u64, Vec<u8>)>,
 }
 
@@ -130,7 +128,7 @@ impl ChangedBelow {
     fn is_first_name(&mut self, met: &Met<'_>) -> bool {
         let Met { path, entry, .. } = *met;
         let is_first = !self.linked.contains_key(&entry.inode);
-        if entry.links > 1 && (!is_first || self.linked.len() < LINKED_MAX) {
+        if entry.links > 1 && (!is_first || self.linked.len() < LINKED_FILES_MAX) {
             let first = || (0, entry.links, path.to_vec());
             self.linked.entry(entry.inode).or_insert_with(first).0 += 1;
         }
@@ -230,4 +228,26 @@ pub fn keep(stub: &StubFile, may: &dyn Fn() -> Result<bool>) -> Result<bool> {
 
 fn is_about_all(kind: ErrorKind) -> bool {
     matches!(kind, ErrorKind::Exhausted | ErrorKind::Interrupted)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use onefold_format::node::Entry;
+    use std::os::fd::OwnedFd;
+
+    #[test]
+    fn a_file_with_several_names_beyond_the_greatest_number_is_looked_at_under_each() {
+        let directory = OwnedFd::from(File::open("/").unwrap());
+        let mut found = ChangedBelow::default();
+        let mut is_first = |inode| {
+            let entry = Entry { inode, links: 2, ..Entry::default() };
+            found.is_first_name(&Met { directory: &directory, path: b"/file", entry: &entry })
+        };
+        let most = LINKED_FILES_MAX as u64;
+        assert!((0..most).all(&mut is_first));
+        assert!(!is_first(0) && !is_first(most - 1));
+        assert!(is_first(most) && is_first(most));
+        assert_eq!(found.linked.len(), LINKED_FILES_MAX);
+    }
 }

@@ -4,6 +4,7 @@ use crate::ingest::random_bytes;
 use crate::shares::{World, options};
 use onefold_engine::container::{list, reader::read_section};
 use onefold_engine::ingest::attributes;
+use onefold_engine::ingest::stubs::LISTED_MAX;
 use onefold_engine::primary::emptying::{self, Left};
 use onefold_engine::primary::optimize::{OptimizeReport, optimize};
 use onefold_engine::primary::rehydrate::rehydrate;
@@ -145,7 +146,13 @@ fn zeros_around_what_was_written_below_are_the_stores_bytes() {
     let mut data = random_bytes(43, LENGTH);
     world.write("file", &data);
     world.write("zeros", &data);
+    world.write("all", &data);
     world.optimize();
+    // A mapping of a file that is no longer than what the system writes at once.
+    write_below(&world.path("all"), 0, &[0; LENGTH]);
+    write_below(&world.path("all"), 200_000, b"a record");
+    let mut all = data.clone();
+    all[200_000..200_008].copy_from_slice(b"a record");
     // Nothing but zeros: nobody has written there as far as can be told.
     write_below(&world.path("zeros"), 4096, &[0; 20_000]);
     // As a mapping leaves them far around what was written.
@@ -156,7 +163,8 @@ fn zeros_around_what_was_written_below_are_the_stores_bytes() {
     write_below(&world.path("file"), LENGTH as u64 - 3, b"end");
     data[LENGTH - 3..].copy_from_slice(b"end");
     let report = world.optimize();
-    assert_eq!(report.written_below, 1, "{report:?}");
+    assert_eq!(report.written_below, 2, "{report:?}");
+    world.assert_holds("all", &all);
     world.assert_holds("file", &data);
     world.assert_holds("zeros", &random_bytes(43, LENGTH));
 }
@@ -200,6 +208,59 @@ fn a_file_that_is_replaced_below_is_what_it_was_replaced_by_with_all_its_zeros()
     assert!(fs::read(world.path("file")).unwrap() == other);
 }
 
+#[test]
+fn one_file_more_than_are_listed_is_kept_and_told_as_well() {
+    let Some(world) = World::new() else { return };
+    let data = random_bytes(49, 6000);
+    let names: Vec<String> = (0..=LISTED_MAX).map(|number| format!("{number}")).collect();
+    names.iter().for_each(|name| world.write(name, &data));
+    world.optimize();
+    for name in &names {
+        let file = File::options().write(true).open(world.path(name)).unwrap();
+        file.write_all_at(b"by hand", 100).unwrap();
+    }
+    let ear = Arc::new(Ear::default());
+    let report = world.optimize_hearing(Arc::clone(&ear) as Arc<dyn Observer>);
+    assert_eq!(report.written_below, LISTED_MAX as u64 + 1);
+    let told = ear.0.lock().unwrap().iter().filter(|line| line.contains(WRITTEN)).count();
+    assert_eq!((told, problems(&world.share()).len()), (LISTED_MAX + 1, LISTED_MAX));
+    let expected = [&data[..100], b"by hand", &data[107..]].concat();
+    for name in [&names[0], &names[LISTED_MAX - 1], &names[LISTED_MAX]] {
+        world.assert_holds(name, &expected);
+    }
+}
+
+/// What is written beside a part that is damaged in the store stays where it is, whoever writes.
+#[test]
+fn what_is_written_below_beside_damage_is_not_taken_out_by_a_write() {
+    let memory = MemoryStore::new();
+    let Some(world) = World::over(Arc::new(memory.clone())) else { return };
+    let data = random_bytes(50, LENGTH);
+    world.write("file", &data);
+    world.optimize();
+    damage_data(&memory, &world);
+    write_below(&world.path("file"), 5000, b"by hand");
+    let stub = world.stub("file");
+    assert!(stub.write_at(4096, b"by a program").is_err());
+    assert!(stub.write_at(4096, b"by a program").is_err());
+    let mut left = [0; 7];
+    stub.file().read_exact_at(&mut left, 5000).unwrap();
+    assert_eq!(&left, b"by hand");
+}
+
+/// Damages every container that holds data of a share.
+fn damage_data(memory: &MemoryStore, world: &World) {
+    let repository = world.repository();
+    for id in list::container_names(&repository).unwrap() {
+        let section = read_section(&repository, id).unwrap();
+        if let Some(chunk) = section.chunks.iter().find(|chunk| chunk.length > 5000) {
+            let at = section.frames[chunk.frame as usize].offset as usize;
+            let key = Key::new(layout::container(id)).unwrap();
+            assert!(memory.corrupt(&key, |bytes| bytes[at + 100] ^= 1));
+        }
+    }
+}
+
 /// As whoever restores a damaged file over what is left of it.
 #[test]
 fn what_is_written_below_is_kept_where_the_store_has_nothing_any_more() {
@@ -209,19 +270,10 @@ fn what_is_written_below_is_kept_where_the_store_has_nothing_any_more() {
     world.write("file", &data);
     world.write("part", &data);
     world.optimize();
-    let (repository, job) = (world.repository(), Job::unattended().0);
-    for id in list::container_names(&repository).unwrap() {
-        let section = read_section(&repository, id).unwrap();
-        let of_data = section.chunks.iter().find(|chunk| chunk.length > 5000);
-        if let Some(chunk) = of_data {
-            let at = section.frames[chunk.frame as usize].offset as usize;
-            let key = Key::new(layout::container(id)).unwrap();
-            assert!(memory.corrupt(&key, |bytes| bytes[at + 100] ^= 1));
-        }
-    }
-    drop(repository);
+    damage_data(&memory, &world);
     write_below(&world.path("file"), 0, &data);
     let (repository, share) = (world.repository(), world.share());
+    let job = Job::unattended().0;
     let report = rehydrate(&repository, &share, &options(), &mut || Ok(()), &job).unwrap();
     // Of the other one nothing was written.
     assert_eq!(report.errors, 1, "{report:?}");

@@ -6,13 +6,12 @@ use crate::size::{counted, human};
 use clap::{Args, ValueEnum};
 use onefold_engine::primary::optimize::{OptimizeReport, TurnReport};
 use onefold_engine::primary::turns::Partitions;
+use onefold_policy::primary::path_partitions::SHARE_MAX;
 use onefold_types::{Error, Result};
 use serde_json::json;
 
 /// Each partition is a session of its own: there are at most two hundred.
 const MAX_SHARE_LEAST: f64 = 0.01;
-/// The share of all bytes that a part has at most, if nobody says.
-const SHARE_MAX: f64 = 0.1;
 /// Pairs of parts with most in common that people are told of.
 const PAIRS_TOLD: usize = 3;
 

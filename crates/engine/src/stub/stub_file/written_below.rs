@@ -14,8 +14,8 @@
 //! 3. That is compared with the store. The granules in which it differs become the file's own, as
 //!    by a recall: what was not written of them comes out of the store. What the store cannot give
 //!    counts as differing: what lies in the file is all that there is.
-//! 4. A file that has data everywhere, of which some differs, was replaced: it is taken as it is,
-//!    with all of its zeros.
+//! 4. A file that has data everywhere, of which some differs and half is no zeros at either end,
+//!    was replaced: it is taken as it is, with all of its zeros.
 //!
 //! # Invariants
 //! - No byte other than zero that differs from the store's is lost.
@@ -63,8 +63,10 @@ fn next_left_over(file: &File, stub: &Stub, within: Range<u64>) -> Result<Option
 
 impl StubFile {
     /// Makes what was written into the file below its own; whether there was any. Nobody else has
-    /// it open, or all who have it do so through this.
-    /// `may` is asked before each granule and before that is written down.
+    /// it open, or all who have it do so through this. `may` is asked before each granule and
+    /// before that is written down.
+    ///
+    /// Errors: `Damaged` if the store lacks what is around some of it; the rest is kept then.
     pub fn keep_written(&self, may: &dyn Fn() -> Result<bool>) -> Result<bool> {
         let _one = self.changing();
         self.keep(may)
@@ -109,7 +111,7 @@ impl StubFile {
             return Ok(false);
         }
         let mut stub = self.stub();
-        if self.is_replaced(&stub)? {
+        if self.is_replaced(&stub, &written)? {
             written.clear();
             written.push(0..stub.valid);
             granules = stub.not_recalled().collect();
@@ -128,18 +130,21 @@ impl StubFile {
                 Err(error) => return Err(error),
             }
         }
-        if let (Some(error), false) = (failed, is_kept) {
+        if is_kept {
+            // Whoever wrote has said when.
+            stub.are_times_pending = false;
+            self.file.sync_data().context(|| "making what was written durable")?;
+            if !may()? {
+                return Ok(false);
+            }
+            self.save(stub)?;
+            self.was_written_below.store(true, Ordering::Relaxed);
+        }
+        if let Some(error) = failed {
+            // Whoever goes on would take out what was written there.
             return Err(error);
         }
-        // Whoever wrote has said when.
-        stub.are_times_pending = false;
-        self.file.sync_data().context(|| "making what was written durable")?;
-        if !may()? {
-            return Ok(false);
-        }
-        self.save(stub)?;
         self.is_compared.store(true, Ordering::Relaxed);
-        self.was_written_below.store(true, Ordering::Relaxed);
         Ok(true)
     }
 
@@ -154,10 +159,12 @@ impl StubFile {
         self.copy(at..granule.end)
     }
 
-    /// Whether the file has data wherever its bytes could be the store's.
-    fn is_replaced(&self, stub: &Stub) -> Result<bool> {
+    /// Whether the file has data wherever its bytes could be the store's, and not only because a
+    /// few bytes were written into a file that is no longer than what the system writes at once.
+    fn is_replaced(&self, stub: &Stub, written: &[Range<u64>]) -> Result<bool> {
         let extent = next_left_over(&self.file, stub, 0..u64::MAX)?;
-        Ok(extent == Some(0..stub.valid))
+        let bytes: u64 = written.iter().map(|one| one.end - one.start).sum();
+        Ok(extent == Some(0..stub.valid) && bytes >= stub.valid / 2)
     }
 
     /// What was written where the bytes are the store's, in order.

@@ -6,6 +6,7 @@ use super::support::{
 };
 use onefold_engine::Repository;
 use onefold_engine::chunks::ChunkReader;
+use onefold_engine::chunks::read_frame::VERIFIED_MAX;
 use onefold_engine::container::{list, reader::read_section};
 use onefold_engine::tree::{FileReader, TreeReader};
 use onefold_format::container::HEADER_BYTES;
@@ -187,6 +188,24 @@ fn a_large_read_asks_for_frames_that_lie_beside_one_another_at_once() {
         let most = (length / limits::MIB) as u64 + containers + 2;
         assert!(requests <= most && requests < frames, "{requests} requests, {frames} frames");
     }
+}
+
+/// One chunk more than a frame remembers as verified, read again and again in small steps.
+#[test]
+fn a_frame_of_more_chunks_than_it_remembers_gives_them_all() {
+    let (_, repository) = in_memory();
+    let expected = random_bytes(1, (VERIFIED_MAX + 1) * limits::KIB);
+    let parts = vec![Part::Chunks(expected.clone(), limits::KIB)];
+    let entries = stored(&repository, vec![Item::parts("f", parts)]);
+    let trees = trees(&repository);
+    let reader = FileReader::open(Arc::clone(&trees), &entries[0]).unwrap();
+    for step in [700, 1024, expected.len()] {
+        for offset in (0..expected.len()).step_by(step) {
+            compare(&reader, &expected, offset as u64, step);
+        }
+    }
+    let levels = u64::from(entries[0].content.unwrap().level.0);
+    assert!(trees.chunks().counters().frames <= levels + 1, "all of it lies in one");
 }
 
 /// However much of a container is wanted, a request is for a MiB at most.
