@@ -18,8 +18,10 @@ const STREAM_BYTES: usize = 20 * limits::MIB;
 
 /// What a chunk that is stored and not yet indexed takes.
 pub const PENDING_CHUNK_BYTES: usize = 160;
-/// What a content takes that an earlier manifest names, about.
-const NAMED_CONTENT_BYTES: usize = 64;
+/// What a content takes that an earlier manifest names, about, and so does a directory of it.
+pub const NAMED_CONTENT_BYTES: usize = 64;
+/// As many there is room for whatever others have taken.
+pub const NAMED_CONTENTS_MIN: usize = 1 << 14;
 /// What a chunk takes of a window that is being restored.
 pub const WINDOW_CHUNK_BYTES: usize = 96;
 /// Of what is above the least limit, the part by which each container may be larger than usual:
@@ -158,7 +160,8 @@ impl MemoryPlan {
             locality_cache_bytes: divisible / 4,
             summary_vector_bytes: divisible / 4,
             part_index_bytes: divisible / 4,
-            named_contents_max: (divisible / 4 / NAMED_CONTENT_BYTES).clamp(1 << 14, 1 << 24),
+            named_contents_max: (divisible / 8 / NAMED_CONTENT_BYTES)
+                .clamp(NAMED_CONTENTS_MIN, 1 << 24),
             section_cache_bytes: divisible / 8,
             frame_cache_bytes: (divisible / 16).clamp(2 * limits::MIB, 64 * limits::MIB),
             pending_chunks_max: (divisible / 8 / PENDING_CHUNK_BYTES).clamp(1 << 13, 1 << 20),
@@ -182,10 +185,10 @@ impl MemoryPlan {
 }
 
 /// What may still be taken of the memory limit. Caches, the index, pending chunks, windows of a
-/// restore, files that are read at any offset and marks take leases of it, and give them back when
-/// they go; one that comes late gets what is left, and works with that and the least that it needs.
-/// What waits in a session's streams is taken as the plan says; scratch tables of a check, stashes
-/// of a dump and chunks being copied go by the plan alone.
+/// restore, files that are read at any offset, contents that manifests name and marks take leases
+/// of it, and give them back when they go; one that comes late gets what is left, and works with
+/// that and the least that it needs. What waits in a session's streams is taken as the plan says;
+/// scratch tables of a check, stashes of a dump and chunks being copied go by the plan alone.
 #[derive(Debug)]
 pub struct Purse {
     left_bytes: Mutex<usize>,

@@ -27,6 +27,7 @@
 //! | [`estimate`] | what making a directory a share would cost and give |
 //! | [`rehydrate`] | the way back: stubs become ordinary files |
 //! | [`repair`] | copies of stubs that were made without the mount |
+//! | [`problems`] | what could not be read, written down until it can be |
 //! | [`status`] | what is optimised, saved, recalled |
 //! | [`scrub`] | a slice of what is stored is read back, and what is damaged is written down |
 //! | [`jobs`] | the background jobs of several shares: started, paused, cancelled |
@@ -49,6 +50,7 @@ pub mod linked_files;
 pub mod manifests;
 pub mod mounts;
 pub mod optimize;
+pub mod problems;
 pub mod rehydrate;
 pub mod repair;
 pub mod scrub;

@@ -1,10 +1,10 @@
 //! `backup`: saves files, directories or a stream as a snapshot.
 
 mod left_out;
-mod look_up;
 mod rewriting;
 mod sources;
 
+use crate::commands::look_up;
 use crate::commands::tag::refuse_bad;
 use crate::context::{Access, Context, bounded, host_name, program, user_name};
 use crate::exit::Outcome;

@@ -15,6 +15,7 @@ pub mod gc;
 pub mod hold;
 pub mod init;
 pub mod key;
+mod look_up;
 pub mod ls;
 pub mod maintain;
 pub mod mount;

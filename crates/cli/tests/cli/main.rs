@@ -67,4 +67,5 @@ mod sharing_users;
 mod sources;
 mod streams;
 mod support;
+mod switches;
 mod terminal;

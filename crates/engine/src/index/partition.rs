@@ -52,12 +52,15 @@ pub struct Gathered {
     room: usize,
     /// `None`: they are beyond it.
     memory: Option<Lease>,
+    /// Whether others have left less of it than the plan says.
+    is_memory_taken: bool,
 }
 
 /// See the module.
 pub struct PartitionIndex {
     whole: Arc<dyn ChunkIndex>,
     known: Mutex<Known>,
+    is_memory_taken: bool,
     /// Questions that the index of the store was asked about single chunks.
     asked_whole: AtomicU64,
 }
@@ -89,6 +92,8 @@ pub struct PartitionIndexReport {
     pub memory_bytes: u64,
     /// Whether there was too little for them: then the index of the store was asked.
     pub is_beyond_memory: bool,
+    /// Whether others had taken of the memory that is meant for one such index.
+    pub is_memory_taken: bool,
     /// Questions that the index of the store was asked about single chunks.
     pub asked_whole: u64,
     /// Some of its chunks, which tell what it has in common with another one, and each container
@@ -100,8 +105,10 @@ impl Gathered {
     /// None yet.
     #[must_use]
     pub fn new(repository: &Repository) -> Self {
-        let memory = repository.purse().take(repository.memory().part_index_bytes);
-        Self { prefixes: Vec::new(), room: 0, memory: Some(memory) }
+        let wanted_bytes = repository.memory().part_index_bytes;
+        let memory = repository.purse().take(wanted_bytes);
+        let is_memory_taken = memory.bytes() < wanted_bytes;
+        Self { prefixes: Vec::new(), room: 0, memory: Some(memory), is_memory_taken }
     }
 
     /// Whether there are more than there is memory for.
@@ -150,10 +157,11 @@ impl PartitionIndex {
         mut gathered: Gathered,
     ) -> Result<Self> {
         gathered.settle();
-        let Gathered { prefixes, memory, .. } = gathered;
+        let Gathered { prefixes, memory, is_memory_taken, .. } = gathered;
         let mut known = Known { chunks: Chunks::default(), memory };
         known.read(repository, &*whole, prefixes)?;
-        Ok(Self { whole, known: Mutex::new(known), asked_whole: AtomicU64::default() })
+        let (known, asked_whole) = (Mutex::new(known), AtomicU64::default());
+        Ok(Self { whole, known, is_memory_taken, asked_whole })
     }
 
     /// What it took so far.
@@ -172,6 +180,7 @@ impl PartitionIndex {
             chunks: (chunks.prefixes.len() + chunks.added.len()) as u64,
             memory_bytes: chunks.bytes(0) as u64,
             is_beyond_memory: known.memory.is_none(),
+            is_memory_taken: self.is_memory_taken,
             asked_whole: self.asked_whole.load(Ordering::Relaxed),
         }
     }

@@ -18,6 +18,7 @@
 use super::walk::{Item, Walk};
 use crate::chunk_store::ChunkStore;
 use crate::chunk_store::presence::tree_present;
+use crate::memory::{NAMED_CONTENT_BYTES, NAMED_CONTENTS_MIN};
 use crate::repository::Repository;
 use crate::stub::{self, StubFile};
 use crate::tree::{TreeReader, path};
@@ -76,8 +77,14 @@ pub struct StubData<'a> {
     /// Roots of the directory's own manifests that were live when the session had read its epoch.
     earlier: &'a [Reference],
     /// The contents that those name, once somebody asked.
-    named: Mutex<Option<HashSet<Fingerprint>>>,
+    named: Mutex<Option<Named>>,
     damaged: Mutex<DamagedStubs>,
+}
+
+/// Contents of files that manifests name, and the memory for them.
+struct Named {
+    contents: HashSet<Fingerprint>,
+    _memory: crate::memory::Lease,
 }
 
 impl<'a> StubData<'a> {
@@ -139,12 +146,22 @@ impl<'a> StubData<'a> {
         if named.is_none() {
             *named = Some(self.contents()?);
         }
-        Ok(named.as_ref().is_some_and(|named| named.contains(&content.fingerprint)))
+        let is_it = |named: &Named| named.contents.contains(&content.fingerprint);
+        Ok(named.as_ref().is_some_and(is_it))
     }
 
     /// All contents of files that earlier manifests name, as many as there is memory for.
-    fn contents(&self) -> Result<HashSet<Fingerprint>> {
-        let most = self.repository.memory().named_contents_max;
+    fn contents(&self) -> Result<Named> {
+        let planned = self.repository.memory().named_contents_max;
+        // As many directories are remembered as contents, at most.
+        let memory = self.repository.purse().take(2 * planned * NAMED_CONTENT_BYTES);
+        let fitting = memory.bytes() / NAMED_CONTENT_BYTES / 2;
+        let most = planned.min(fitting.max(NAMED_CONTENTS_MIN));
+        let contents = self.contents_of_earlier(most)?;
+        Ok(Named { contents, _memory: memory })
+    }
+
+    fn contents_of_earlier(&self, most: usize) -> Result<HashSet<Fingerprint>> {
         let tree = TreeReader::open(self.repository)?;
         let mut found = HashSet::new();
         let mut seen = HashSet::new();
@@ -159,7 +176,7 @@ impl<'a> StubData<'a> {
             };
             for entry in entries {
                 match (entry.kind, entry.content) {
-                    _ if found.len() >= most => return Ok(found),
+                    _ if found.len() >= most || seen.len() > most => return Ok(found),
                     (EntryKind::Directory, Some(content)) => left.push(content),
                     (EntryKind::File, Some(content)) => drop(found.insert(content.fingerprint)),
                     _ => {}

@@ -21,6 +21,7 @@
 use super::crawl::{self, Met};
 use super::emptying::{self, Privileges};
 use super::linked_files::LINKED_FILES_MAX;
+use super::problems::MORE;
 use super::share::Share;
 use crate::ingest::attributes;
 use crate::ingest::stubs::{LISTED_MAX, by_handle};
@@ -119,8 +120,10 @@ impl ChangedBelow {
     fn tell(&mut self, path: &[u8], what: &str, job: &Job) {
         let shown = path::display(path);
         job.observer.problem(&shown, &Error::new(ErrorKind::Source, what));
-        if self.lines.len() < LISTED_MAX {
-            self.lines.push(format!("{shown}: {what}"));
+        match self.lines.len() {
+            ..LISTED_MAX => self.lines.push(format!("{shown}: {what}")),
+            LISTED_MAX => self.lines.push(MORE.to_owned()),
+            _ => {}
         }
     }
 

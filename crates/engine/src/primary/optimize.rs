@@ -35,6 +35,7 @@ use super::changed_below::ChangedBelow;
 use super::emptying::{self, Emptied, Left, LeftAlone, Prepared};
 use super::linked_files::LinkedFiles;
 use super::manifests::{self, Elsewhere, Manifests};
+use super::problems::MORE;
 use super::second_copies;
 use super::share::{OPEN, Share, open_directory};
 use super::told_once::ToldOnce;
@@ -230,9 +231,13 @@ fn forget(repository: &Repository, manifests: &[SessionId], by: &str) -> Result<
 
 /// Writes down which stubs are damaged, instead of what an earlier run wrote down of that.
 fn note_damaged(share: &Share, backup: &BackupReport, is_whole: bool) -> Result<()> {
-    let lines = &backup.damaged_stubs.lines;
+    let DamagedStubs { files, mut lines } = backup.damaged_stubs.clone();
+    if files > lines.len() as u64 {
+        lines.push(MORE.to_owned());
+    }
     let is_over = |line: &str| is_whole || lines.iter().any(|other| other == line);
-    share.settle_problems(&mut |line| !DamagedStubs::is_line(line) || !is_over(line), lines)
+    let stays = &mut |line: &str| !DamagedStubs::is_line(line) || !is_over(line);
+    share.settle_problems(stays, &lines)
 }
 
 impl OptimizeReport {

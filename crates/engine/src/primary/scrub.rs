@@ -31,6 +31,7 @@
 //! Concurrency: holds the share's job lock, so that its manifests stay.
 
 use super::changed_below::ChangedBelow;
+use super::problems::MORE;
 use super::second_copies;
 use super::share::Share;
 use super::turns;
@@ -52,8 +53,8 @@ use std::sync::Arc;
 const READ_BYTES: usize = limits::MIB;
 /// The smallest slice: small shares are read whole.
 const SLICE_MIN_BYTES: u64 = 8 << 20;
-/// Damaged files of a run that are written down; others are told.
-const WRITTEN_DOWN_MAX: usize = 1000;
+/// Damaged files of a run that are written down; others are told, and that there are more.
+pub const WRITTEN_DOWN_MAX: usize = 1000;
 /// Of the form of what is written down.
 const CURSOR_VERSION: &str = "1";
 
@@ -393,8 +394,10 @@ impl Run<'_> {
             _ => return Err(error),
         }
         let shown = path::display(path);
-        if self.found.len() < WRITTEN_DOWN_MAX {
-            self.found.push(format!("{shown}: {error}"));
+        match self.found.len() {
+            ..WRITTEN_DOWN_MAX => self.found.push(format!("{shown}: {error}")),
+            WRITTEN_DOWN_MAX => self.found.push(MORE.to_owned()),
+            _ => {}
         }
         self.settle_path(path);
         self.job.observer.problem(&shown, &error);

@@ -23,15 +23,14 @@
 //! files are guarded by leases, manifests by the order of [`super::optimize`].
 
 use super::addresses::{self, Standing};
-use super::control::{self, EMPTYING, JOB_LOCK, MOUNT_LOCK, MOVES, PROBLEMS, SCRUB, own};
+use super::control::{self, EMPTYING, JOB_LOCK, MOUNT_LOCK, MOVES, SCRUB, own};
 use crate::repository::Repository;
 use crate::session::Snapshot;
-use crate::tree::path;
 use onefold_format::share::{
     FormerAddress, ShareAddress, ShareDescription, SharePlace, SharePolicy,
 };
 use onefold_types::error::Context;
-use onefold_types::{Error, ErrorKind, Result, ShareId, StoreId};
+use onefold_types::{Error, ErrorKind, Result, ShareId, StoreId, limits};
 use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags, StatxFlags};
 use rustix::io::Errno;
 use rustix::mount::OpenTreeFlags;
@@ -47,12 +46,12 @@ use crate::stub;
 pub use crate::stub::CONTROL;
 /// What tells at the top of a mounted share by what its process is asked for the directory below.
 pub const BELOW_ATTRIBUTE: &str = "user.onefold.below";
-/// More than a path, a name and an offset take.
-const SCRUB_MAX_BYTES: u64 = 64 << 10;
+/// What an offset and the name of a content take, and more.
+const SCRUB_LINE_MAX_BYTES: u64 = 4 << 10;
+/// The same with a path as deep as any, of names as long as file systems let them be.
+const SCRUB_MAX_BYTES: u64 = SCRUB_LINE_MAX_BYTES + 256 * limits::DEPTH_MAX as u64;
 /// Stubs that were deleted while they were open.
 pub const OPEN: &str = control::OPEN;
-/// Problems behind this many bytes are not written down.
-const PROBLEMS_MAX_BYTES: u64 = 256 << 10;
 
 /// A share whose directory is open.
 pub struct Share {
@@ -335,7 +334,8 @@ impl Share {
         }
     }
 
-    fn file(&self, name: &str, flags: OFlags) -> Result<File> {
+    /// One of the files that are Onefold's.
+    pub(super) fn file(&self, name: &str, flags: OFlags) -> Result<File> {
         control::open_file(&self.control()?, name, flags)
     }
 
@@ -377,50 +377,6 @@ impl Share {
         Ok(paths.map(|path| PathBuf::from(OsStr::from_bytes(path))).collect())
     }
 
-    /// Adds a line to what could not be read, unless there are very many.
-    pub fn note_problem(&self, problem: &str) -> Result<()> {
-        let file = self.file(PROBLEMS, OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE)?;
-        // Held for no longer than a line takes to be written.
-        rustix::fs::flock(&file, FlockOperation::LockExclusive)
-            .map_err(|errno| own(PROBLEMS, errno))?;
-        append_problem(&file, problem)
-    }
-
-    /// Takes lines out of what could not be read, and adds others.
-    pub fn settle_problems(
-        &self,
-        stays: &mut dyn FnMut(&str) -> bool,
-        more: &[String],
-    ) -> Result<()> {
-        let flags = OFlags::RDWR | OFlags::APPEND | OFlags::CREATE;
-        let mut file = self.file(PROBLEMS, flags)?;
-        rustix::fs::flock(&file, FlockOperation::LockExclusive)
-            .map_err(|errno| own(PROBLEMS, errno))?;
-        let lines = problem_lines(&mut file)?;
-        let left: Vec<&String> = lines.iter().filter(|line| stays(line)).collect();
-        if left.len() == lines.len() && more.is_empty() {
-            return Ok(());
-        }
-        file.set_len(0).context(|| "clearing problems")?;
-        left.into_iter().chain(more).try_for_each(|line| append_problem(&file, line))
-    }
-
-    /// Whether a line tells of a file that is not there any more. Names may have colons, so one is
-    /// there if anything is that the line may mean.
-    pub fn is_over(&self, line: &str) -> bool {
-        let second_copies = format!("/{CONTROL}/");
-        if !line.starts_with('/') || line.starts_with(&second_copies) {
-            return false;
-        }
-        let is_gone = |end: usize| {
-            let path = path::unescaped(&line[1..end]);
-            let path = if path.is_empty() { b".".to_vec() } else { path };
-            let found = rustix::fs::statat(&self.directory, path, AtFlags::SYMLINK_NOFOLLOW);
-            matches!(found, Err(Errno::NOENT | Errno::NOTDIR | Errno::NAMETOOLONG))
-        };
-        line.match_indices(": ").all(|(end, _)| is_gone(end)) && line.contains(": ")
-    }
-
     /// Where the last scrub ended, as it was written down; nothing if there was none.
     pub fn scrub_cursor(&self) -> Result<Vec<u8>> {
         let mut bytes = Vec::new();
@@ -437,15 +393,6 @@ impl Share {
         file.write_all(cursor).context(|| "writing down where the scrub ends")
     }
 
-    /// What could not be read, and was not read since, of what is there still.
-    pub fn problems(&self) -> Result<Vec<String>> {
-        let mut lines = problem_lines(&mut self.file(PROBLEMS, OFlags::RDONLY | OFlags::CREATE)?)?;
-        lines.retain(|line| !self.is_over(line));
-        lines.sort();
-        lines.dedup();
-        Ok(lines)
-    }
-
     /// Makes it an ordinary directory again. No stub may be left, and the lock of its jobs is held.
     ///
     /// Errors: `Unavailable` if it is mounted.
@@ -455,21 +402,6 @@ impl Share {
         control::clear_open(&control)?;
         control::remove(&self.directory, &control)
     }
-}
-
-fn append_problem(mut file: &File, problem: &str) -> Result<()> {
-    if file.metadata().context(|| "writing a problem down")?.len() >= PROBLEMS_MAX_BYTES {
-        return Ok(());
-    }
-    let line = problem.replace('\n', " ") + "\n";
-    file.write_all(line.as_bytes()).context(|| "writing a problem down")
-}
-
-fn problem_lines(file: &mut File) -> Result<Vec<String>> {
-    let mut text = Vec::new();
-    let most = 2 * PROBLEMS_MAX_BYTES;
-    file.take(most).read_to_end(&mut text).context(|| "reading problems")?;
-    Ok(String::from_utf8_lossy(&text).lines().map(str::to_owned).collect())
 }
 
 fn already(shown: &Path) -> String {

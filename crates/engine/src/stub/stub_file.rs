@@ -90,6 +90,7 @@ impl StubFile {
             kind: EntryKind::File,
             size: stub.size,
             content: Some(stub.content),
+            chunks: stub.chunks,
             ..Entry::default()
         };
         let reader = FileReader::open(Arc::clone(tree), &entry)?;

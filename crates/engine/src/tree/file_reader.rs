@@ -22,11 +22,13 @@
 //! if the chunk reader keeps frames.
 //!
 //! # Memory
-//! A lease of `KEPT_BYTES`. A reader that does not get it keeps the least that reading on needs.
+//! A lease of `KEPT_BYTES`, and for the maps of a large file of a part of what is left. A reader
+//! that does not get the first keeps the least that reading on needs.
 
 use super::TreeReader;
 use crate::chunks::{Chunk, SecondCopies};
 use crate::memory::Lease;
+use lru::LruCache;
 use onefold_format::node::{Entry, EntryKind, Extent, FileMap, Reference};
 use onefold_types::error::Context;
 use onefold_types::{Error, Fingerprint, Level, Result, limits};
@@ -36,14 +38,19 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Chunks that are kept with their frames, at most and at least.
 const CHUNKS_KEPT: (usize, usize) = (4, 1);
-/// Maps that are kept, at most and at least: those from the root to a chunk, and so many more that
-/// whoever reads here and there in a file of some GiB does not read two chunks for one.
-const MAPS_KEPT: (usize, usize) = (32, 4);
-/// What a map takes: 1024 children at most, unless somebody else has written it.
-const MAP_BYTES: usize = 48 * limits::KIB;
+/// Children of maps that are kept of any file: those of the maps from the root to a chunk, however
+/// many each has, and more.
+pub const CHILDREN_KEPT: usize = 32 << 10;
+/// Maps that are kept whatever they take.
+const MAPS_KEPT_MIN: usize = 4;
+/// What a child of a map takes.
+const CHILD_BYTES: usize = 48;
+/// The maps of a larger file are kept as well, so that whoever reads here and there does not read
+/// two chunks for one, as long as they take no more than this part of the memory that is left.
+const LARGER_FILE_PART: usize = 8;
 /// What a reader keeps, of files as this program writes them.
 const KEPT_BYTES: usize =
-    CHUNKS_KEPT.0 * 2 * limits::FRAME_PLAIN_TARGET_BYTES + MAPS_KEPT.0 * MAP_BYTES;
+    CHUNKS_KEPT.0 * 2 * limits::FRAME_PLAIN_TARGET_BYTES + CHILDREN_KEPT * CHILD_BYTES;
 
 /// Reads one file of a snapshot.
 pub struct FileReader {
@@ -52,25 +59,27 @@ pub struct FileReader {
     size: u64,
     kept: Mutex<Kept>,
     chunks_kept: usize,
-    maps_kept: usize,
+    /// As many as these children of maps are kept, or the least.
+    children_kept: usize,
     takes_second_copies: bool,
     /// Held as long as what is kept.
     _lease: Lease,
 }
 
-/// What was read last, the newest first.
-#[derive(Default)]
+/// What was read last.
 struct Kept {
-    /// With the offset in the file of each.
+    /// The newest first, with the offset in the file of each.
     chunks: VecDeque<(u64, Chunk)>,
-    maps: VecDeque<Arc<OpenMap>>,
+    maps: LruCache<MapKey, Arc<OpenMap>>,
+    /// All children of the maps.
+    children: usize,
 }
+
+/// What a map is called by, and where it begins in the file.
+type MapKey = (Reference, u64);
 
 /// A map, with where its children lie in the file.
 struct OpenMap {
-    start: u64,
-    level: Level,
-    fingerprint: Fingerprint,
     child_level: Level,
     /// The end in the file of each child, and its name.
     children: Vec<(u64, Fingerprint)>,
@@ -90,16 +99,25 @@ impl FileReader {
         if entry.content.is_none() && entry.size > 0 {
             return Err(Error::damaged("the file has a size, but no content"));
         }
-        let lease = tree.chunks().repository().purse().take(KEPT_BYTES);
-        let is_whole = lease.bytes() >= KEPT_BYTES;
-        let of = |(most, least): (usize, usize)| if is_whole { most } else { least };
+        let purse = tree.chunks().repository().purse();
+        // With those of the maps of maps, which are far fewer.
+        let children = entry.chunks.saturating_add(entry.chunks / 24);
+        let children = usize::try_from(children).unwrap_or(usize::MAX);
+        let room = purse.left_bytes() / LARGER_FILE_PART / CHILD_BYTES;
+        let more = children.saturating_sub(CHILDREN_KEPT).min(room);
+        let lease = purse.take(KEPT_BYTES + more * CHILD_BYTES);
+        let (chunks_kept, children_kept) = match lease.bytes().checked_sub(KEPT_BYTES) {
+            Some(more_bytes) => (CHUNKS_KEPT.0, CHILDREN_KEPT + more_bytes / CHILD_BYTES),
+            None => (CHUNKS_KEPT.1, 0),
+        };
+        let (chunks, maps) = (VecDeque::new(), LruCache::unbounded());
         Ok(Self {
             tree,
             content: entry.content,
             size: entry.size,
-            kept: Mutex::default(),
-            chunks_kept: of(CHUNKS_KEPT),
-            maps_kept: of(MAPS_KEPT),
+            kept: Mutex::new(Kept { chunks, maps, children: 0 }),
+            chunks_kept,
+            children_kept,
             takes_second_copies: true,
             _lease: lease,
         })
@@ -274,17 +292,8 @@ impl FileReader {
 
     /// The map behind a reference, which covers these bytes of the file.
     fn map(&self, reference: Reference, start: u64, end: u64) -> Result<Arc<OpenMap>> {
-        {
-            let mut kept = self.kept();
-            let is_it = |map: &Arc<OpenMap>| {
-                (map.fingerprint, map.level, map.start)
-                    == (reference.fingerprint, reference.level, start)
-            };
-            if let Some(map) = kept.maps.iter().position(is_it).and_then(|at| kept.maps.remove(at))
-            {
-                kept.maps.push_front(Arc::clone(&map));
-                return Ok(map);
-            }
+        if let Some(map) = self.kept().maps.get(&(reference, start)) {
+            return Ok(Arc::clone(map));
         }
         let FileMap { child_level, extents } = self.tree.file_map(reference)?;
         let mut children = Vec::with_capacity(extents.len());
@@ -297,12 +306,22 @@ impl FileReader {
         if position != end {
             return Err(other_length(&reference.fingerprint));
         }
-        let Reference { fingerprint, level } = reference;
-        let map = Arc::new(OpenMap { start, level, fingerprint, child_level, children });
-        let mut kept = self.kept();
-        kept.maps.push_front(Arc::clone(&map));
-        kept.maps.truncate(self.maps_kept);
+        let map = Arc::new(OpenMap { child_level, children });
+        self.keep((reference, start), &map);
         Ok(map)
+    }
+
+    /// Keeps a map, and gives up those that were not asked for longest.
+    fn keep(&self, key: MapKey, map: &Arc<OpenMap>) {
+        let mut kept = self.kept();
+        kept.children += map.children.len();
+        if let Some(same) = kept.maps.put(key, Arc::clone(map)) {
+            kept.children -= same.children.len();
+        }
+        while kept.children > self.children_kept && kept.maps.len() > MAPS_KEPT_MIN {
+            let Some((_, oldest)) = kept.maps.pop_lru() else { break };
+            kept.children -= oldest.children.len();
+        }
     }
 
     /// A chunk that is kept and holds the byte at an offset, and where it begins.

@@ -34,6 +34,7 @@ mod share_bounds;
 mod share_damage;
 mod share_leases;
 mod share_names;
+mod share_problems;
 mod shares;
 mod shares_below;
 mod steps;

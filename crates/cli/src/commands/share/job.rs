@@ -4,9 +4,9 @@ use super::lost;
 use super::partitions::{self, PartitionArguments};
 use crate::bounds::Period;
 use crate::commands::gc;
+use crate::commands::look_up::{self, LookUpArguments};
 use crate::context::{Access, Context, host_name, program, user_at_host, user_name};
 use crate::exit::Outcome;
-use crate::machine_notes::MachineNotes;
 use crate::size::{counted, human};
 use clap::Args;
 use onefold_engine::collection::{self, CollectOptions, SpaceGoal};
@@ -39,6 +39,8 @@ pub struct OptimizeArguments {
     min_age: Option<Period>,
     #[command(flatten)]
     partitions: PartitionArguments,
+    #[command(flatten)]
+    look_up: LookUpArguments,
 }
 
 /// Arguments of `share rehydrate`.
@@ -50,17 +52,22 @@ pub struct RehydrateArguments {
 }
 
 /// How to optimise.
-pub fn options(context: &Context, repository: &Repository, dry_run: bool) -> OptimizeOptions {
-    let backup = BackupOptions {
+pub fn options(
+    context: &Context,
+    repository: &Repository,
+    dry_run: bool,
+    look_up: &LookUpArguments,
+) -> OptimizeOptions {
+    let mut backup = BackupOptions {
         host: host_name(),
         user: user_name(),
         compression: context.profile.compression,
         threads: context.threads,
         dry_run,
-        device_costs: MachineNotes::load(repository).costs(),
         program: program(),
         ..BackupOptions::default()
     };
+    look_up.apply(context, repository, &mut backup);
     OptimizeOptions {
         backup,
         cold: None,
@@ -76,7 +83,7 @@ pub fn optimize(context: &Context, arguments: &OptimizeArguments) -> Result<Outc
     let share = Share::open(&arguments.directory)?;
     let access = if arguments.dry_run { Access::Read } else { Access::Write };
     let repository = context.open(access)?;
-    let mut options = options(context, &repository, arguments.dry_run);
+    let mut options = options(context, &repository, arguments.dry_run, &arguments.look_up);
     options.partitions = partitions;
     if let Some(Period(age)) = arguments.min_age {
         let now_ns = repository.environment().clock.now_ns();
@@ -90,6 +97,9 @@ pub fn optimize(context: &Context, arguments: &OptimizeArguments) -> Result<Outc
     let report = optimize::optimize(&repository, &share, &options, &running.job);
     let problems = running.finish();
     let report = report?;
+    if report.backup.snapshot.is_some() {
+        look_up::remember(&repository, &report.backup);
+    }
     if !share.is_mounted() && report.emptied.files > 0 {
         let shown = arguments.directory.display().to_string();
         context.output.warning(&not_mounted(&shown));
@@ -192,6 +202,7 @@ pub fn fields(report: &OptimizeReport) -> serde_json::Value {
         "bytes_kept_twice": report.second_copies.bytes,
         "manifests_elsewhere":
             report.elsewhere.iter().map(|other| other.id.to_string()).collect::<Vec<_>>(),
+        "lookups": look_up::fields(backup),
         "partitions": partitions::fields(&report.turns),
         "in_common": partitions::in_common(report),
         "worth_reconciling": report.worth_reconciling(),
@@ -203,7 +214,7 @@ pub fn fields(report: &OptimizeReport) -> serde_json::Value {
 pub fn rehydrate(context: &Context, arguments: &RehydrateArguments) -> Result<Outcome> {
     let share = Share::open(&arguments.directory)?;
     let repository = context.open(Access::Write)?;
-    let options = options(context, &repository, false);
+    let options = options(context, &repository, false, &LookUpArguments::default());
     let running = context.start_job("bringing back")?;
     let mut collect = || collect(&repository, &running.job);
     let report = rehydrate::rehydrate(&repository, &share, &options, &mut collect, &running.job);

@@ -76,15 +76,7 @@ pub fn tell(context: &Context, report: &OptimizeReport) -> Result<()> {
     };
     let parts = counted(report.turns.len() as u64, "part");
     context.output.row(&format!("divided     {parts}, an index of at most {}", human(most)))?;
-    let beyond = report.turns.iter().filter(|turn| turn.index.is_beyond_memory);
-    let beyond: Vec<&str> = beyond.map(|turn| turn.name.as_str()).collect();
-    if !beyond.is_empty() {
-        context.output.warning(&format!(
-            "the index of these parts does not fit into the memory, so that of the whole store was \
-             asked: {}; set a larger --memory, or divide by smaller parts",
-            beyond.join(", ")
-        ));
-    }
+    warn_of_memory(context, report);
     for ([one, other], chunks) in report.in_common().into_iter().take(PAIRS_TOLD) {
         let chunks = counted(chunks, "chunk");
         context.output.row(&format!("in common   {one} and {other}, about {chunks}"))?;
@@ -98,6 +90,27 @@ pub fn tell(context: &Context, report: &OptimizeReport) -> Result<()> {
             .row(&format!("twice       about {chunks} of {worth}, until a collection"))?;
     }
     Ok(())
+}
+
+/// Says which parts had too little memory, and whose fault that is.
+fn warn_of_memory(context: &Context, report: &OptimizeReport) {
+    let names = |is_memory_taken| {
+        let beyond = report.turns.iter().filter(|turn| turn.index.is_beyond_memory);
+        let these = beyond.filter(|turn| turn.index.is_memory_taken == is_memory_taken);
+        these.map(|turn| turn.name.as_str()).collect::<Vec<_>>().join(", ")
+    };
+    for (is_memory_taken, why, remedy) in [
+        (false, "does not fit into the memory", "divide by smaller parts"),
+        (true, "did not fit into the memory that other jobs had left", "run fewer jobs at once"),
+    ] {
+        let names = names(is_memory_taken);
+        if !names.is_empty() {
+            context.output.warning(&format!(
+                "the index of these parts {why}, so that of the whole store was asked: {names}; \
+                 set a larger --memory, or {remedy}"
+            ));
+        }
+    }
 }
 
 /// What two parts have in common, about, for programs.

@@ -4,6 +4,7 @@ use super::job::{self, fields, options};
 use super::partitions::PartitionArguments;
 use super::window::{PressureMax, Window};
 use crate::bounds::{Period, Rate, Share as TimeShare};
+use crate::commands::look_up::LookUpArguments;
 use crate::commands::{gc, maintain};
 use crate::context::{Access, Context};
 use crate::exit::Outcome;
@@ -190,7 +191,7 @@ fn prepare<'a>(
         let memory_bytes = memory_bytes(JobKind::Collect, &context.memory);
         due.push(DueJob { kind: JobKind::Collect, share: 0, memory_bytes });
     }
-    let mut optimize = options(context, &repository, false);
+    let mut optimize = options(context, &repository, false, &LookUpArguments::default());
     optimize.partitions = partitions;
     let fitting = context.memory.limit_bytes / memory_bytes(JobKind::Optimize, &context.memory);
     let at_once = shares.len().min(context.threads).min(fitting).max(1);

@@ -2,12 +2,13 @@
 
 use super::support::{
     CHUNK_BYTES, Item, Part, in_memory, random_bytes, repository_of_containers, repository_on,
-    store_tree,
+    repository_with_memory, store_tree,
 };
 use onefold_engine::Repository;
 use onefold_engine::chunks::ChunkReader;
 use onefold_engine::chunks::read_frame::VERIFIED_MAX;
 use onefold_engine::container::{list, reader::read_section};
+use onefold_engine::tree::file_reader::CHILDREN_KEPT;
 use onefold_engine::tree::{FileReader, TreeReader};
 use onefold_format::container::HEADER_BYTES;
 use onefold_format::layout;
@@ -206,6 +207,31 @@ fn a_frame_of_more_chunks_than_it_remembers_gives_them_all() {
     }
     let levels = u64::from(entries[0].content.unwrap().level.0);
     assert!(trees.chunks().counters().frames <= levels + 1, "all of it lies in one");
+}
+
+/// More children of maps than are kept of any file: those of a large one are kept as well.
+#[test]
+fn whoever_reads_here_and_there_in_a_large_file_reads_each_map_once() {
+    const TINY_BYTES: usize = 64;
+    let repository = repository_with_memory(Arc::new(MemoryStore::new()), 256 * limits::MIB);
+    let expected = random_bytes(1, (CHILDREN_KEPT + CHILDREN_KEPT / 4) * TINY_BYTES);
+    let parts = vec![Part::Chunks(expected.clone(), TINY_BYTES)];
+    let entries = stored(&repository, vec![Item::parts("f", parts)]);
+    let entry = Entry { chunks: (expected.len() / TINY_BYTES) as u64, ..entries[0].clone() };
+    let trees = trees(&repository);
+    let reader = FileReader::open(Arc::clone(&trees), &entry).unwrap();
+    let frames = || trees.chunks().counters().frames;
+    // A byte out of each map, none of which has fewer children.
+    let pass = || {
+        let before = frames();
+        for offset in (0..expected.len()).step_by(64 * TINY_BYTES) {
+            compare(&reader, &expected, offset as u64, 1);
+        }
+        frames() - before
+    };
+    let (first, second) = (pass(), pass());
+    let of_data = (expected.len() / limits::FRAME_PLAIN_TARGET_BYTES + 2) as u64;
+    assert!(second <= of_data && first > second, "{first}, then {second}, of data {of_data}");
 }
 
 /// However much of a container is wanted, a request is for a MiB at most.

@@ -1,4 +1,5 @@
-//! How `backup` looks chunks up: its options, what it remembers, and what it tells of it.
+//! How `backup` and `share optimize` look chunks up: their options, what they remember, and what
+//! they tell of it.
 
 use crate::context::Context;
 use crate::machine_notes::MachineNotes;
@@ -11,7 +12,7 @@ use onefold_policy::accelerated_filter::FilterConfiguration;
 use serde_json::json;
 
 /// How chunks are looked up.
-#[derive(Args, Debug)]
+#[derive(Args, Debug, Default)]
 #[command(next_help_heading = "Experiments")]
 pub struct LookUpArguments {
     /// auto, eager, eager,filter-first, lazy, lazy,ring=N,bucket=N, sampled, sampled,segment=N, or
@@ -44,7 +45,7 @@ impl LookUpArguments {
     }
 }
 
-/// Remembers what the backup learnt of the store's device and why it looked up as it did.
+/// Remembers what a backup learnt of the store's device and why it looked up as it did.
 pub fn remember(repository: &Repository, report: &BackupReport) {
     let timing = &report.lookup.timing;
     let mut notes = MachineNotes::load(repository);
