@@ -146,13 +146,13 @@ def ended(process, share):
             process.wait()
 
 
-def read_file(path):
-    """MB a second."""
+def read_file(path, most=None):
+    """MB a second, of so many bytes at most."""
     began = time.perf_counter()
     total = 0
     with open(path, "rb", buffering=0) as file:
         buffer = bytearray(MIB)
-        while count := file.readinto(buffer):
+        while (most is None or total < most) and (count := file.readinto(buffer)):
             total += count
     return total / (time.perf_counter() - began) / 1e6
 

@@ -4,7 +4,7 @@
 usage: run.py WORK_DIRECTORY TREE ONEFOLD_BINARY [LARGE_GIB] [--runs N] [--out DIRECTORY]
               [--only SECTION,...] [--tiny]                        (needs root, FUSE)
 
-Sections: optimize, new, memory, reads, writes, foreground, queue. Medians of N (5) rounds, plain and
+Sections: optimize, new, memory, reads, devices, writes, foreground, queue. Medians of N (5) rounds, plain and
 share taking turns; caches are dropped before what is called cold. The large file is LARGE_GIB (10),
 of random data. --out keeps raw figures, and points for plots. --tiny only
 shows that the script works.
@@ -31,6 +31,8 @@ from measuring import (
 BLOCK = 4096
 # Of these the large file consists.
 PIECE = 64 * MIB
+# As much is read of it from slow devices.
+SLOWLY_BYTES = 1024 * MIB
 
 
 def random_reads(path, is_direct, count, seed):
@@ -209,6 +211,50 @@ def reading(world):
                 return median(random_reads(path, is_direct, count, 1))
             alternating(world, f"4 KiB at random of {what}, {kind}, cold, median", "us", latency,
                         paths, True)
+
+
+class Slowed:
+    """What the mount and this process read, no faster than a device of some kind gives it."""
+
+    group, limit_file = pathlib.Path("/sys/fs/cgroup/blkio"), "blkio.throttle.read_bps_device"
+
+    def __init__(self, world, most):
+        number = os.stat(world.work).st_dev
+        self.limit = f"{os.major(number)}:{os.minor(number)} {most}"
+        self.own, self.processes = self.group / "onefold-slowed", [world.process.pid, os.getpid()]
+
+    @classmethod
+    def is_possible(cls):
+        return (cls.group / cls.limit_file).exists()
+
+    def move(self, group):
+        for process in self.processes:
+            (group / "cgroup.procs").write_text(str(process))
+
+    def __enter__(self):
+        self.own.mkdir(exist_ok=True)
+        (self.own / self.limit_file).write_text(self.limit)
+        self.move(self.own)
+
+    def __exit__(self, *_):
+        self.move(self.group)
+        self.own.rmdir()
+
+
+# What such a device reads in a second at most, in order.
+DEVICES = {"hard disk": 150_000_000, "SATA flash": 500_000_000}
+
+
+def reading_slowly(world):
+    """The same reads from devices that are slower than this machine's."""
+    if not Slowed.is_possible():
+        skip("slower devices: there is no blkio controller of the first version")
+        return
+    paths = {"share": world.share / "large", "plain": world.plain / "large"}
+    for device, most in DEVICES.items():
+        with Slowed(world, most):
+            alternating(world, f"the large file, a stub, cold, {device}", "MB/s",
+                        lambda path: read_file(path, SLOWLY_BYTES), paths, True)
 
 
 def writing(world):
@@ -401,8 +447,8 @@ def queue(world):
 
 
 SECTIONS = {
-    "optimize": optimizing, "reads": reading, "writes": writing, "foreground": foreground,
-    "new": all_new, "memory": memory_by_size, "queue": queue,
+    "optimize": optimizing, "reads": reading, "devices": reading_slowly, "writes": writing,
+    "foreground": foreground, "new": all_new, "memory": memory_by_size, "queue": queue,
 }
 
 

@@ -35,6 +35,10 @@ fn sx_6_the_four_configurations_of_look_ups_can_be_chosen() {
         let is_used = |step: &str| told[step].as_u64().unwrap() > 0;
         let used = (is_used("summary_negatives"), is_used("containers_prefetched"));
         assert_eq!(used, (summary_vector, locality_cache), "{told}");
+        // Without the vector every question takes a page at least, also those that have no answer.
+        let of = |step: &str| told[step].as_u64().unwrap();
+        let (questions, pages) = (of("index_lookups"), of("index_page_reads"));
+        assert!(summary_vector || questions > 0 && pages >= questions, "{told}");
     }
 }
 

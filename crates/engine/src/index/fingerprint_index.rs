@@ -25,7 +25,7 @@ use crate::repository::Repository;
 use onefold_format::index_run::{IndexKind, is_hook};
 use onefold_types::{ContainerId, Error, ErrorKind, Fingerprint, Result, RunId};
 use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 /// Pages that are read with one request at most, unless set otherwise.
@@ -35,6 +35,8 @@ const BUCKET_PAGES_DEFAULT: u32 = 16;
 pub struct FingerprintIndex {
     mode: IndexMode,
     bucket_pages: AtomicU32,
+    /// Whether runs may answer from their pieces that they know nothing, without a page.
+    asks_pieces: AtomicBool,
     opened: RwLock<Arc<Opened>>,
     /// Runs with a page that cannot be read: passed over, and rebuilt by the next replay. Held
     /// while the index is opened again.
@@ -76,6 +78,7 @@ impl Default for FingerprintIndex {
         Self {
             mode: IndexMode::default(),
             bucket_pages: AtomicU32::new(BUCKET_PAGES_DEFAULT),
+            asks_pieces: AtomicBool::new(true),
             opened: RwLock::default(),
             rejected: Mutex::default(),
             found_wrong: Mutex::default(),
@@ -281,6 +284,9 @@ impl FingerprintIndex {
         piece: usize,
         prefix: u64,
     ) -> Result<bool> {
+        if !self.asks_pieces.load(Ordering::Relaxed) {
+            return Ok(true);
+        }
         let piece_id = run.piece_for(piece, self.mode == IndexMode::Sampled);
         match run.ask(piece_id, prefix) {
             Answer::No => Ok(false),
@@ -390,6 +396,12 @@ impl FingerprintIndex {
 
     fn buckets_per_piece(&self, run: &Run) -> u32 {
         run.table.pages_per_piece.div_ceil(self.bucket_pages())
+    }
+
+    /// Sets whether the pieces of runs are asked before their pages: they are the summary vector,
+    /// and an index without it reads a page for every question (S1, Table 4).
+    pub fn set_asks_pieces(&self, asks: bool) {
+        self.asks_pieces.store(asks, Ordering::Relaxed);
     }
 
     /// Sets how many pages make a bucket; at least 1.

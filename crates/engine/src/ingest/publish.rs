@@ -270,6 +270,7 @@ impl Backup<'_> {
         let manifests = manifests(&session, &list, selection)?;
         let part = selection.and_then(|selection| selection.part.as_ref());
         let mut ready = session.ready(mode, self.options.index_kind, self.job)?;
+        ready.index.set_asks_pieces(self.options.filter.summary_vector);
         let part_index = self.open_part(&mut ready, part, &list)?;
         let is_doubtful = |parent: &Snapshot| ready.doubts.concern(&parent.record);
         let distrust_parent = ready.has_losses || parent.as_ref().is_some_and(is_doubtful);
