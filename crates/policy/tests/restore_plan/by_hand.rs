@@ -109,6 +109,16 @@ fn looking_ahead_keeps_what_the_area_does_not_reach() {
 }
 
 #[test]
+fn s2_8_a_look_ahead_that_is_too_short_grows_and_saves_reads() {
+    let reads = |adapts| {
+        let engine =
+            RestoreEngine::AdaptiveLookAhead { memory_bytes: 4, look_ahead_bytes: 1, adapts };
+        letters(&engine, IN_TURN)
+    };
+    assert_eq!((&*reads(false), &*reads(true)), ("abcabcabc", "abcabc"));
+}
+
+#[test]
 fn optimal_chunks_keeps_the_nearest() {
     let engine = |memory_bytes| RestoreEngine::OptimalChunks { memory_bytes };
     // Three bytes: for b, the second a1 is given up; for c, the second b1 and c2.

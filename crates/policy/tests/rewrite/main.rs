@@ -5,5 +5,6 @@ mod examples;
 mod invariants;
 mod limits;
 mod model;
+mod rules;
 mod support;
 mod versions;

@@ -1,0 +1,111 @@
+//! Rules of the papers at the point where each differs from its nearest neighbour.
+
+use crate::support::{Stream, container, fixed, parameters};
+use onefold_policy::duplicate_status::DuplicateStatus;
+use onefold_policy::rewrite::{
+    ContainerUse, Decision, Expected, RewriteChoice, RewriteLimits, RewriteParameters, Usage,
+};
+use std::sync::Arc;
+
+/// A window of four containers of three chunks each.
+fn small_window() -> RewriteParameters {
+    RewriteParameters { window_containers: 4, ..parameters(3) }
+}
+
+/// Chunks of one container, of which the first comes again and again.
+fn push_repeated(stream: &mut Stream, container_number: u64, times: usize) {
+    let instances = [container(container_number)];
+    for _ in 0..times {
+        stream.push(1 << 40 | container_number, DuplicateStatus::Old(&instances));
+    }
+}
+
+#[test]
+fn s2_22_a_container_is_kept_if_it_is_used_more_often_than_the_threshold() {
+    for (count, kept) in [(4, 0), (5, 5)] {
+        let mut stream = Stream::new(&RewriteChoice::Window(fixed(4)), small_window());
+        stream.olds(1, count);
+        stream.uniques(12);
+        stream.finish();
+        assert_eq!((stream.kept(1), stream.rewritten().len()), (kept, count as usize - kept));
+    }
+}
+
+#[test]
+fn s2_20_a_duplicate_is_kept_if_the_window_has_kept_chunks_of_its_container() {
+    let mut stream = Stream::new(&RewriteChoice::Window(fixed(2)), small_window());
+    // Three in two blocks: more than the threshold, so they are kept.
+    stream.olds(1, 2);
+    stream.uniques(1);
+    stream.old(1);
+    stream.uniques(2);
+    assert_eq!(stream.kept(1), 3);
+    // The first block leaves. With a new one there are two then, which is not more.
+    stream.uniques(6);
+    stream.old(1);
+    stream.uniques(2);
+    assert_eq!((stream.kept(1), stream.rewriter.waiting()), (4, 0));
+}
+
+#[test]
+fn s2_5_repeated_chunks_count_each_time() {
+    let choices = [
+        (RewriteChoice::Capping { level: Some(1) }, 5),
+        (RewriteChoice::Flexible(fixed(4)), 5),
+        (RewriteChoice::Window(fixed(4)), 5),
+    ];
+    for (choice, kept) in choices {
+        let mut stream = Stream::new(&choice, parameters(10));
+        push_repeated(&mut stream, 1, 5);
+        stream.olds(2, 3);
+        stream.uniques(2);
+        stream.finish();
+        assert_eq!((stream.kept(1), stream.kept(2)), (kept, 0), "{choice}");
+    }
+}
+
+#[test]
+fn s2_26_a_repeated_chunk_counts_where_it_is_first() {
+    let limits = RewriteLimits::loss(0.1);
+    let closeness = |push: &dyn Fn(&mut Stream)| {
+        let mut stream = Stream::new(
+            &RewriteChoice::Window(limits),
+            RewriteParameters { window_containers: 4, ..parameters(10) },
+        );
+        push_repeated(&mut stream, 1, 1);
+        stream.old(1);
+        push(&mut stream);
+        assert_eq!(stream.counters().cycles, 1);
+        stream.counters().closeness
+    };
+    // Two chunks of a container beside one another, in a window of forty.
+    let once = closeness(&|stream| stream.uniques(38));
+    assert_eq!(once, 1.0 / 40.0);
+    let again = closeness(&|stream| {
+        stream.uniques(20);
+        push_repeated(stream, 1, 5);
+        stream.uniques(13);
+    });
+    assert_eq!(again, once);
+}
+
+#[test]
+fn s2_9_har_takes_containers_for_sparse_of_which_less_than_half_was_used() {
+    let usage = |referred_bytes| Usage { referred_bytes, payload_bytes: 100, spans: 1 };
+    let used = [(1, 24), (2, 26), (3, 49), (4, 50), (5, 51)];
+    let history: ContainerUse =
+        used.iter().map(|(number, bytes)| (container(*number), usage(*bytes))).collect();
+    let parameters = RewriteParameters {
+        expected: Some(Expected { chunks: 2000, unique_chunks: 1000 }),
+        history: Some(Arc::new(history)),
+        ..parameters(100)
+    };
+    let choice = RewriteChoice::History(RewriteLimits::loss(0.9));
+    let mut stream = Stream::new(&choice, parameters);
+    for (number, bytes) in used {
+        stream.olds(number, bytes);
+    }
+    let kept = used.map(|(number, _)| stream.kept(number));
+    assert_eq!(kept, [0, 0, 0, 50, 51]);
+    assert!(stream.decided.values().all(|decision| *decision != Decision::Share));
+}
