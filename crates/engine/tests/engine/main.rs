@@ -38,5 +38,6 @@ mod share_problems;
 mod shares;
 mod shares_below;
 mod steps;
+mod stream_layout;
 mod synthesis;
 mod walks;
