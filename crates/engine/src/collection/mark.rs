@@ -11,6 +11,8 @@
 //! `auto` takes `exact` while that fits into the memory for marks, then `pgc+`, then `partitioned`,
 //! which always fits. `lgc` and `pgc` that do not fit take two rounds: a sample of the fingerprints
 //! chooses candidates, and only their chunks are attended to in the second round (S3.15, S3.23).
+//! All that walk by levels have a table of the nodes in memory but `partitioned`, which takes the
+//! place of whatever was asked for if there are too many.
 //! What is live never depends on the choice; how much that is dead is taken for live does.
 
 use super::MarkAlgorithm;
@@ -39,6 +41,9 @@ use std::time::{Duration, Instant};
 
 /// Marks have so much, however little is left of the memory limit: with nothing they could not end.
 pub const MARKS_MIN_BYTES: usize = 1 << 20;
+
+/// As many nodes are held in a table, however little memory marks have.
+pub const TABLE_NODES_MIN: usize = 1 << 16;
 
 /// Bits that the Live and the Live Instance filter take for a chunk together.
 const FILTER_BITS_PER_CHUNK: f64 = 16.0;
@@ -133,9 +138,7 @@ impl Marker<'_> {
         self.report.snapshots = roots.len() as u64;
         let lost = self.lost_prefixes()?;
         let mut made = self.whole_or_focused(algorithm, roots, &lost);
-        if wanted == MarkAlgorithm::Auto
-            && made.as_ref().is_err_and(|error| error.kind() == ErrorKind::LimitExceeded)
-        {
+        if made.as_ref().is_err_and(|error| error.kind() == ErrorKind::LimitExceeded) {
             // Too many nodes for a table of them.
             algorithm = MarkAlgorithm::Partitioned;
             made = self.whole_or_focused(algorithm, roots, &lost);
@@ -317,8 +320,8 @@ impl Marker<'_> {
     fn node_table(&mut self) -> Result<NodeTable> {
         self.job.progress.set_current("metadata sections");
         let nodes_max = self.memory_bytes / 2 / NODE_TABLE_BYTES_PER_NODE;
-        let (table, scan) =
-            NodeTable::build(self.repository, self.inventory, nodes_max.max(1 << 16), self.job)?;
+        let nodes_max = nodes_max.max(TABLE_NODES_MIN);
+        let (table, scan) = NodeTable::build(self.repository, self.inventory, nodes_max, self.job)?;
         self.count_scan(scan);
         Ok(table)
     }

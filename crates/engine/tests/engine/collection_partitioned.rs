@@ -1,7 +1,10 @@
 //! Collections that mark in scratch files, beside those that mark in memory.
 
+use crate::bounds::Content::Tiny;
+use crate::bounds::save_files;
 use crate::ingest::*;
 use onefold_engine::collection::inventory::Inventory;
+use onefold_engine::collection::mark::TABLE_NODES_MIN;
 use onefold_engine::collection::partitioned::PARTITIONED_BYTES;
 use onefold_engine::collection::{
     CollectOptions, CollectReport, MarkAlgorithm, SpaceGoal, collect,
@@ -141,6 +144,26 @@ fn every_algorithm_keeps_the_same_and_marks_in_files_are_as_exact_as_a_set() {
             assert!(mark.memory_bytes > 0 && mark.memory_bytes <= PARTITIONED_BYTES as u64);
             // Pieces of files and the least that sets take.
             assert!(marks_bytes.is_none() || mark.memory_bytes < 256 << 10, "{mark:?}");
+        }
+    }
+}
+
+/// Whoever asks for a mark by name gets one, if there are more nodes than a table takes as well.
+#[test]
+fn more_nodes_than_a_table_takes_are_marked_in_files_whatever_was_asked_for() {
+    for (files, fits) in [(TABLE_NODES_MIN - 1000, true), (TABLE_NODES_MIN + 1, false)] {
+        let (_, store) = in_memory();
+        let repository = create(&store, &options());
+        // Each has a map of its own.
+        let file = |number: u32| (format!("{number:05}"), Tiny(2 * number..2 * number + 2));
+        let files: Vec<_> = (0..files as u32).map(file).collect();
+        save_files(&repository, &files);
+        for algorithm in
+            [MarkAlgorithm::Exact, MarkAlgorithm::Physical, MarkAlgorithm::PhysicalPlus]
+        {
+            let expected = if fits { algorithm } else { MarkAlgorithm::Partitioned };
+            let report = collect_by(&store, algorithm, Some(1 << 20)).unwrap();
+            assert_eq!((report.mark.algorithm, report.deleted_containers), (expected, 0));
         }
     }
 }
