@@ -12,16 +12,31 @@ const ITEMS: [(&str, usize); 6] =
 const ROOT_CAUSES: usize = 95;
 const STATUSES: [&str; 3] = ["works", "differs", "not yet"];
 
-/// The names of all functions in the source tree.
-fn function_names() -> BTreeSet<String> {
+/// The names of the functions in the source tree that stand first behind some text each.
+fn names_behind(text: &str) -> BTreeSet<String> {
     let mut names = BTreeSet::new();
     for file in files::rust() {
-        for after in file.text().split("fn ").skip(1) {
-            let name = after.split(|c: char| !c.is_alphanumeric() && c != '_').next();
+        for after in file.text().split(text).skip(1) {
+            let after = after.split("fn ").nth(usize::from(text != "fn "));
+            let name = after.and_then(|after| after.split(|c: char| !is_of_name(c)).next());
             names.extend(name.map(str::to_owned));
         }
     }
     names
+}
+
+fn is_of_name(c: char) -> bool {
+    c.is_alphanumeric() || c == '_'
+}
+
+/// The names of all functions in the source tree.
+fn function_names() -> BTreeSet<String> {
+    names_behind("fn ")
+}
+
+/// Those that are run as tests.
+fn test_names() -> BTreeSet<String> {
+    names_behind("#[test]")
 }
 
 fn is_item(text: &str) -> bool {
@@ -64,7 +79,7 @@ fn problems(row: &[String], functions: &BTreeSet<String>) -> Vec<String> {
 
 #[test]
 fn every_item_of_the_checklist_has_a_true_row() {
-    let functions = function_names();
+    let functions = test_names();
     let rows = markdown::rows(&files::read("docs/PAPERS.md"), is_item);
     let mut findings = Vec::new();
     let mut seen: BTreeMap<&str, usize> = BTreeMap::new();
@@ -87,9 +102,30 @@ fn every_item_of_the_checklist_has_a_true_row() {
     no_findings("docs/PAPERS.md", &findings);
 }
 
+/// `| paper | works | differs | not yet |` counts the rows of each paper.
+#[test]
+fn the_rows_of_each_paper_are_as_many_as_the_table_says() {
+    let text = files::read("docs/PAPERS.md");
+    let rows = markdown::rows(&text, is_item);
+    let count = |paper: &str, status: &str| {
+        let is_of = |row: &&Vec<String>| row[0].starts_with(paper) && row[1] == status;
+        rows.iter().filter(is_of).count().to_string()
+    };
+    let papers = ITEMS.iter().map(|(paper, _)| *paper);
+    let mut findings = Vec::new();
+    for (name, paper) in papers.map(|paper| (&paper[..2], paper)).chain([("all", "S")]) {
+        let counts = STATUSES.map(|status| count(paper, status)).join(" | ");
+        let line = format!("| {name} | {counts} |");
+        if !text.contains(&line) {
+            findings.push(format!("the table should say: {line}"));
+        }
+    }
+    no_findings("docs/PAPERS.md", &findings);
+}
+
 #[test]
 fn every_root_cause_has_a_row() {
-    let functions = function_names();
+    let functions = test_names();
     let is_cause =
         |text: &str| text.strip_prefix('R').is_some_and(|number| number.parse::<usize>().is_ok());
     let rows = markdown::rows(&files::read("docs/TESTING.md"), is_cause);
