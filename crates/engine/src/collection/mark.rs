@@ -47,10 +47,12 @@ pub const TABLE_NODES_MIN: usize = 1 << 16;
 
 /// Bits that the Live and the Live Instance filter take for a chunk together.
 const FILTER_BITS_PER_CHUNK: f64 = 16.0;
-/// Bits that a perfect hash and its vector take for a chunk, about.
-const PERFECT_BITS_PER_CHUNK: f64 = 2.8;
-/// Dead chunks that the Dead filter is made for, of all: "the ratio is 1 to 10" (section 3.4.2).
-const DEAD_SHARE: u64 = 4;
+/// Bits that a perfect hash, its vector and the Dead filter take for a chunk, about: 2.8, and eight
+/// for each dead one.
+const PERFECT_BITS_PER_CHUNK: f64 = 2.8 + 8.0 / DEAD_SHARE as f64;
+/// Dead chunks that the Dead filter is made for, of all: "the ratio is 1 to 10" (section 3.4.2). If
+/// there are more, it errs more often, in an estimate only.
+const DEAD_SHARE: u64 = 10;
 
 /// What marking took.
 #[derive(Clone, Debug, Default)]
@@ -359,8 +361,20 @@ impl Marker<'_> {
             return Err(self.lost_error(marks.lost_references));
         }
         let started = Instant::now();
+        // What is dead is told apart from second instances by those who count them only.
+        let (dead_expected, counters_bytes) = match &instances {
+            Instances::Counters(counters) => {
+                (self.index.entries() / DEAD_SHARE, counters.bytes_used())
+            }
+            Instances::Filter(_) | Instances::FirstMet => (0, 0),
+        };
+        let dead = DeadFilter::new(dead_expected)?;
+        if counters_bytes > 0 {
+            let bytes = marks.set.bytes_used() + counters_bytes + dead.bytes_used();
+            self.report.memory_bytes = self.report.memory_bytes.max(bytes as u64);
+        }
         let mut judge = Judge {
-            dead: DeadFilter::new(self.index.entries() / DEAD_SHARE)?,
+            dead,
             inventory: self.inventory,
             liveness: Vec::with_capacity(self.inventory.containers.len()),
         };
