@@ -91,20 +91,29 @@ pub fn refuse_without_device() -> Result<()> {
 /// Takes away what a process of this program has left on a directory when it was killed; whether
 /// there was such a thing.
 pub fn clear_leftover(point: &Path) -> Result<bool> {
-    let Ok(real) = real_of_unseen(point) else { return Ok(false) };
-    let Some(newest) = newest_on(&real).filter(|newest| newest.is_ours) else { return Ok(false) };
+    let Some(real) = leftover(point) else { return Ok(false) };
+    detach(&real).context(|| format!("unmounting what is left on '{}'", point.display()))?;
+    Ok(true)
+}
+
+/// Whether there is something that [`clear_leftover`] would take away.
+#[must_use]
+pub fn has_leftover(point: &Path) -> bool {
+    leftover(point).is_some()
+}
+
+/// The real path of a directory on which a process of this program has left something.
+fn leftover(point: &Path) -> Option<PathBuf> {
+    let real = real_of_unseen(point).ok()?;
+    let newest = newest_on(&real).filter(|newest| newest.is_ours)?;
     // One that hangs is not dead, and holds up whoever looks at it.
     if newest.name.is_some_and(|name| handover::is_there(&name)) {
-        return Ok(false);
+        return None;
     }
     // What the kernel was told of the directory itself it may remember for a while.
     let read = std::fs::read_dir(point).err().and_then(|error| error.raw_os_error());
     let is_dead = [Errno::NOTCONN, Errno::CONNABORTED].map(Errno::raw_os_error);
-    if !read.is_some_and(|code| is_dead.contains(&code)) {
-        return Ok(false);
-    }
-    detach(&real).context(|| format!("unmounting what is left on '{}'", point.display()))?;
-    Ok(true)
+    read.is_some_and(|code| is_dead.contains(&code)).then_some(real)
 }
 
 /// The path without symbolic links of what cannot be looked at itself: the kernel follows them

@@ -54,6 +54,20 @@ fn a_run_does_for_all_shares_what_is_due() {
 }
 
 #[test]
+fn a_dry_run_says_what_would_be_stored_and_stores_nothing() {
+    let sandbox = with_share();
+    let share = sandbox.arg("share");
+    let dry = ["share", "optimize", "--dry-run", &share];
+    let told = sandbox.run(&[&["--json"], &dry[..]].concat()).expect(0).message("optimized");
+    let shown = sandbox.run(&dry).expect(0).stdout;
+    assert!(shown.contains("would store ") && !shown.contains("optimised"), "{shown}");
+    let real = sandbox.run(&["--json", "share", "optimize", &share]).expect(0).message("optimized");
+    assert!(told["bytes_new"].as_u64().unwrap() > 3_000_000, "{told}");
+    assert_eq!(told["bytes_new"], real["bytes_new"]);
+    assert_eq!((&told["bytes_stored"], &told["files_optimized"]), (&0.into(), &0.into()));
+}
+
+#[test]
 fn what_the_time_does_not_suffice_for_is_left_and_done_by_the_next_run() {
     let sandbox = with_share();
     let run = share_run(&sandbox, &["--max-duration", "300ms", "--max-io", "100KiB"]).expect(3);

@@ -11,7 +11,7 @@ use crate::tree::directory::{DirectoryBuilder, OwnerNames};
 use crate::tree::file_map::FileMapBuilder;
 use crate::tree::path;
 use crossbeam_channel::{Receiver, Sender};
-use onefold_format::node::{Entry, Extent, Reference};
+use onefold_format::node::{Entry, Extent, Reference, Time};
 use onefold_format::record::Summary;
 use onefold_types::{Error, ErrorKind, Result, bug, invariant};
 use std::collections::HashMap;
@@ -41,10 +41,37 @@ pub struct Assembler<'a> {
     pub names: &'a SystemNames,
     /// Where messages come from at the moment.
     pub cursor: Cursor,
-    /// Content and chunks of files that have several names.
-    pub linked: HashMap<(u64, u64), (Option<Reference>, u64)>,
+    /// Files that have several names, by device and inode.
+    pub linked: HashMap<(u64, u64), LinkedContent>,
     /// The ticket behind the last chunk that a file has taken.
     pub taken: u64,
+}
+
+/// What a file that has several names was when it was read under the first of them. The others get
+/// all of it, whatever they were found to be: the file may have been changed in between, and a size
+/// that is not its content's makes a snapshot that cannot be restored.
+#[derive(Clone, Copy, Debug)]
+pub struct LinkedContent {
+    content: Option<Reference>,
+    chunks: u64,
+    size: u64,
+    sparse: bool,
+    /// With these the next backup reads it again.
+    modified: Time,
+    changed: Time,
+}
+
+impl LinkedContent {
+    fn of(entry: &Entry) -> Self {
+        let Entry { content, chunks, size, sparse, modified, changed, .. } = *entry;
+        Self { content, chunks, size, sparse, modified, changed }
+    }
+
+    fn put_into(self, entry: &mut Entry) {
+        (entry.content, entry.chunks) = (self.content, self.chunks);
+        (entry.size, entry.sparse) = (self.size, self.sparse);
+        (entry.modified, entry.changed) = (self.modified, self.changed);
+    }
 }
 
 /// The messages of one job after the other.
@@ -131,17 +158,13 @@ impl Assembler<'_> {
                 Ok(Some(entry))
             }
             Item::Linked { path, mut entry } => {
-                let Some(&(content, chunks)) = self.linked.get(&(entry.device, entry.inode)) else {
+                let Some(read) = self.linked.get(&(entry.device, entry.inode)) else {
                     let error = Error::new(ErrorKind::Source, "its first name could not be read");
                     return Ok(self.problem(&path, &error));
                 };
-                entry.content = content;
-                entry.chunks = chunks;
-                if entry.content.is_none() {
-                    entry.size = 0;
-                }
+                read.put_into(&mut entry);
                 // A restore makes a link of it and reads nothing.
-                self.stream.keep(self.taken, None, chunks);
+                self.stream.keep(self.taken, None, entry.chunks);
                 self.count_file(&entry, 0);
                 Ok(Some(entry))
             }
@@ -172,7 +195,7 @@ impl Assembler<'_> {
         entry.content = content;
         entry.chunks = self.taken - first;
         if entry.links > 1 {
-            self.linked.insert((entry.device, entry.inode), (content, entry.chunks));
+            self.linked.insert((entry.device, entry.inode), LinkedContent::of(&entry));
         }
         if end.changed_while_read {
             let error = Error::new(ErrorKind::Source, "it changed while it was read");

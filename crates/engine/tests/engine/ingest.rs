@@ -14,6 +14,7 @@ use onefold_engine::session::SnapshotList;
 use onefold_engine::tree::TreeReader;
 use onefold_engine::{Environment, InitOptions, Interrupt, Job, MemoryPlan, Repository, restore};
 use onefold_format::node::{Entry, EntryKind};
+use onefold_store::layers::{Fault, Faulty};
 use onefold_store::{MemoryStore, Store};
 use onefold_types::{Error, ErrorKind, SessionId};
 use std::fs;
@@ -381,6 +382,43 @@ fn a_dry_run_writes_nothing_and_counts_the_same() {
     assert_eq!(report.snapshot, None);
     let real = save(&repository, paths(source.path()));
     assert_eq!(report.summary.bytes_new, real.summary.bytes_new);
+}
+
+/// Files that are read between the two names.
+const BETWEEN: usize = 80;
+
+#[test]
+fn a_file_of_several_names_that_is_cut_between_them_is_whole_under_each() {
+    let source = tempfile::tempdir().unwrap();
+    let (first, last) = (source.path().join("a"), source.path().join("z"));
+    let bytes = random_bytes(1, 100_000);
+    fs::write(&first, &bytes).unwrap();
+    fs::hard_link(&first, &last).unwrap();
+    for number in 0..BETWEEN {
+        let between = source.path().join(format!("m{number:02}"));
+        fs::write(between, random_bytes(100 + number as u64, 400_000)).unwrap();
+    }
+    settle_times(source.path());
+    // Cut once the first data is stored: it was read then, and the other name not met yet.
+    let cut = last.clone();
+    let faulty = Faulty::scripted(in_memory().1, move |call| {
+        if call.name.starts_with("containers/") {
+            fs::File::options().write(true).open(&cut).unwrap().set_len(60_000).unwrap();
+        }
+        Fault::None
+    });
+    let store: Arc<dyn Store> = Arc::new(faulty);
+    let repository = create(&store, &options());
+    let id = save(&repository, paths(source.path())).snapshot.unwrap();
+    for path in [&first, &last] {
+        assert_eq!(entry_at(&repository, id, path).size, 100_000);
+        assert!(content_at(&repository, id, path) == bytes);
+    }
+    // What changed behind its back is read by the next.
+    let id = save(&repository, paths(source.path())).snapshot.unwrap();
+    for path in [&first, &last] {
+        assert!(content_at(&repository, id, path) == bytes[..60_000]);
+    }
 }
 
 #[test]

@@ -104,9 +104,25 @@ pub fn optimize(context: &Context, arguments: &OptimizeArguments) -> Result<Outc
         let shown = arguments.directory.display().to_string();
         context.output.warning(&not_mounted(&shown));
     }
-    tell(context, &report)?;
+    match arguments.dry_run {
+        true => tell_what_would_be(context, &report)?,
+        false => tell(context, &report)?,
+    }
     context.output.message("optimized", fields(&report))?;
     Ok(Outcome::with_problems(problems))
+}
+
+/// Says what a run would store.
+fn tell_what_would_be(context: &Context, report: &OptimizeReport) -> Result<()> {
+    let summary = &report.backup.summary;
+    context.output.row(&format!(
+        "read        {} of {}",
+        human(summary.bytes_read),
+        counted(summary.files_new + summary.files_changed, "file")
+    ))?;
+    let new = human(summary.bytes_new);
+    context.output.row(&format!("would store {new}, less what compression saves"))?;
+    partitions::tell(context, report)
 }
 
 /// What to say of stubs that nobody sees whole.
@@ -183,6 +199,7 @@ pub fn fields(report: &OptimizeReport) -> serde_json::Value {
         "manifest": backup.snapshot.or(backup.parent).map(|id| id.to_string()),
         "files_read": summary.files_new + summary.files_changed,
         "bytes_read": summary.bytes_read,
+        "bytes_new": summary.bytes_new,
         "bytes_stored": summary.bytes_stored,
         "chunks": summary.chunks,
         "chunks_new": summary.chunks_new,

@@ -5,7 +5,9 @@ use crate::exit::Outcome;
 use clap::Args;
 use onefold_engine::primary::Share;
 use onefold_engine::tree::TreeReader;
-use onefold_mount::mounting::{clear_leftover, is_share, refuse_without_device, unmount_ours};
+use onefold_mount::mounting::{
+    clear_leftover, has_leftover, is_share, refuse_without_device, unmount_ours,
+};
 use onefold_mount::{End, MountOptions, Problems, ShareFilesystem};
 use onefold_types::{Error, Result};
 use serde_json::json;
@@ -36,6 +38,12 @@ pub fn mount(context: &Context, arguments: &ShareMountArguments) -> Result<Outco
     let directory = &arguments.directory;
     let shown = directory.display().to_string();
     refuse_without_device()?;
+    // As long as what a killed process has left is there, programs hear of an error; as soon as it
+    // is gone, they see the bare directory, where stubs are zeros. So that is not for long.
+    let opened = match has_leftover(directory) {
+        true => Some(context.open(Access::Read)?),
+        false => None,
+    };
     if clear_leftover(directory)? {
         context.output.note(&format!("unmounted what was left on '{shown}'"))?;
     }
@@ -44,7 +52,7 @@ pub fn mount(context: &Context, arguments: &ShareMountArguments) -> Result<Outco
     if share.is_mounted() {
         return Err(Error::invalid(format!("'{shown}' is mounted already")));
     }
-    let repository = context.open(Access::Read)?;
+    let repository = opened.map_or_else(|| context.open(Access::Read), Ok)?;
     share.refuse_other_store(&repository)?;
     let output = Arc::clone(&context.output);
     let problems = Problems::new(Box::new(move |problem| output.warning(problem)));
