@@ -221,3 +221,41 @@ fn r67_a_full_file_system_of_every_kind_is_collected_from_zero_bytes_free() {
         }
     }
 }
+
+/// What a collection of the store needs is kept free where the store is, and nowhere else.
+#[test]
+fn a_share_comes_back_on_a_disk_of_its_own_that_has_room_for_it_and_little_more() {
+    let sandbox = Sandbox::with_store();
+    let share = sandbox.path("share");
+    let made = Mounted::new("ext4", 40 * MIB, &sandbox.path("image"), &share);
+    let Ok(_mounted) = made.inspect_err(|error| eprintln!("SKIPPED: a share on ext4: {error}"))
+    else {
+        return;
+    };
+    for number in 0..3 {
+        std::fs::write(share.join(format!("{number}")), noise(number, 4 * MIB)).unwrap();
+    }
+    std::thread::sleep(std::time::Duration::from_millis(100));
+    let directory = sandbox.arg("share");
+    sandbox.run(&["share", "create", "--min-age", "0s", &directory]).expect(0);
+    sandbox.run(&["share", "optimize", &directory]).expect(0);
+    let leave = |bytes: u64| {
+        let filler = std::fs::File::create(share.join("filler")).unwrap();
+        let room = free_bytes(&share);
+        rustix::fs::fallocate(&filler, rustix::fs::FallocateFlags::empty(), 0, room - bytes)
+            .unwrap();
+    };
+    leave(2 * MIB as u64);
+    let refused = sandbox.run(&["share", "rehydrate", &directory]).expect(1).stderr;
+    assert!(
+        refused.contains("its data takes 4096 KiB") && refused.contains("make room"),
+        "{refused}"
+    );
+    assert!(!refused.contains("collection"), "{refused}");
+    leave(14 * MIB as u64);
+    sandbox.run(&["share", "rehydrate", &directory]).expect(0);
+    for number in 0..3 {
+        let found = std::fs::read(share.join(format!("{number}"))).unwrap();
+        assert!(found == noise(number, 4 * MIB), "{number}");
+    }
+}

@@ -83,6 +83,8 @@ pub struct OptimizeOptions {
     pub by: String,
     /// Whether they are to be forgotten at once: there is no room for what only they hold.
     pub forgets_at_once: bool,
+    /// Whether the store is on the disk of the share, where a collection needs some room.
+    pub shares_disk: bool,
 }
 
 /// What a run did.

@@ -39,7 +39,7 @@ use std::sync::Arc;
 /// Passes over a share in which something is moved all the time.
 pub const PASSES_MAX: usize = 8;
 /// What a collection needs on a full disk.
-const KEPT_FREE_BYTES: u64 = 16 << 20;
+pub(super) const KEPT_FREE_BYTES: u64 = 16 << 20;
 
 /// What a run did.
 #[derive(Clone, Copy, Debug, Default)]
@@ -72,11 +72,12 @@ pub fn rehydrate(
 ) -> Result<RehydrateReport> {
     share.refuse_other_store(repository)?;
     let mut report = RehydrateReport::default();
+    let kept_free_bytes = if options.shares_disk { KEPT_FREE_BYTES } else { 0 };
     let mut passes = 0;
     loop {
         let lock = share.lock_job()?;
         let (files, moves) = (report.files, share.moves()?);
-        match pass(repository, share, StubFile::open, &mut report, job) {
+        match pass(repository, share, (StubFile::open, kept_free_bytes), &mut report, job) {
             Ok(()) if report.open + report.errors > 0 => return Ok(report),
             Ok(()) => {
                 let is_whole = share.moves()? == moves;
@@ -124,11 +125,12 @@ fn forget(
 /// How a file is opened as a stub: of its own, or of whichever it was copied from.
 pub(super) type OpenStub = fn(&Arc<TreeReader>, File) -> Result<Option<StubFile>>;
 
-/// Brings all files back that can be. The lock of the share's jobs is held.
+/// Brings all files back that can be, opened so, and leaves so many bytes of the disk free. The lock
+/// of the share's jobs is held.
 pub(super) fn pass(
     repository: &Arc<Repository>,
     share: &Share,
-    open: OpenStub,
+    how: (OpenStub, u64),
     report: &mut RehydrateReport,
     job: &Job,
 ) -> Result<()> {
@@ -143,7 +145,7 @@ pub(super) fn pass(
     let mut each = |met: Met<'_>| {
         job.interrupt.check()?;
         job.progress.set_current(&path::display(met.path));
-        match bring_back(&tree, open, &met, (share, job)) {
+        match bring_back(&tree, how, &met, (share, job)) {
             Ok(Some(true)) => {
                 report.files += 1;
                 report.bytes += met.entry.size;
@@ -185,7 +187,7 @@ pub(super) fn with_way_out(error: Error) -> Error {
 /// Makes a stub an ordinary file; `None` if it is one, `false` if somebody has it open.
 fn bring_back(
     tree: &Arc<TreeReader>,
-    open: OpenStub,
+    (open, kept_free_bytes): (OpenStub, u64),
     met: &Met<'_>,
     (share, job): (&Share, &Job),
 ) -> Result<Option<bool>> {
@@ -210,7 +212,7 @@ fn bring_back(
     let stat = rustix::fs::fstat(&file).map_err(|errno| Error::io("its status", errno.into()))?;
     let state = crate::ingest::attributes::entry_of(Vec::new(), &stat);
     stub.settle_length()?;
-    refuse_without_room(&file, &stub)?;
+    refuse_without_room(&file, &stub, kept_free_bytes)?;
     if changed_below::keep(&stub, &|| lease.is_held())? {
         changed_below::tell_written(share, met.path, job)?;
     }
@@ -230,23 +232,27 @@ fn bring_back(
     Ok(Some(true))
 }
 
-/// Refuses to fill the disk: the store may be on it, and a collection needs some room.
-fn refuse_without_room(file: &File, stub: &StubFile) -> Result<()> {
+/// Refuses to fill the disk: if the store is on it, a collection needs some room.
+fn refuse_without_room(file: &File, stub: &StubFile, kept_free_bytes: u64) -> Result<()> {
     let room = rustix::fs::fstatvfs(file).map_err(|errno| Error::io("its disk", errno.into()))?;
     let free = room.f_bavail.saturating_mul(room.f_frsize);
     let known = stub.stub();
     let coming = known.not_recalled().map(|granule| known.range_of(granule));
     let wanted: u64 = coming.map(|range| range.end - range.start).sum();
-    match free < wanted.saturating_add(KEPT_FREE_BYTES) {
-        true => Err(Error::new(
-            ErrorKind::NoSpace,
-            format!(
-                "its data takes {} KiB, and the disk has {} KiB free, some of which a collection \
-                 needs",
-                wanted / 1024,
-                free / 1024
-            ),
-        )),
-        false => Ok(()),
+    if free >= wanted.saturating_add(kept_free_bytes) {
+        return Ok(());
     }
+    let of_these = match kept_free_bytes {
+        0 => String::new(),
+        kept => format!(", of which a collection of the store needs {}", kept / 1024),
+    };
+    Err(Error::new(
+        ErrorKind::NoSpace,
+        format!(
+            "its data takes {} KiB, and the disk has {} KiB free{of_these}; make room and run this \
+             again, what came back stays",
+            wanted / 1024,
+            free / 1024
+        ),
+    ))
 }

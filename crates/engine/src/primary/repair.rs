@@ -11,7 +11,7 @@
 use super::changed_below::{self, ChangedBelow};
 use super::crawl::{self, Met};
 use super::emptying::{self, Privileges};
-use super::rehydrate::{self, RehydrateReport};
+use super::rehydrate::{self, KEPT_FREE_BYTES, OpenStub, RehydrateReport};
 use super::second_copies;
 use super::share::Share;
 use crate::ingest::attributes;
@@ -58,7 +58,8 @@ pub fn repair_copy(repository: &Arc<Repository>, copy: Share, job: &Job) -> Resu
     let files = &mut report.files;
     loop {
         let before = files.files;
-        rehydrate::pass(repository, &copy, StubFile::open_copied, files, job)?;
+        let how: (OpenStub, u64) = (StubFile::open_copied, KEPT_FREE_BYTES);
+        rehydrate::pass(repository, &copy, how, files, job)?;
         if files.open + files.errors > 0 {
             return Ok(report);
         }

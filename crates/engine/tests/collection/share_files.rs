@@ -129,6 +129,7 @@ pub fn optimize_options() -> OptimizeOptions {
         partitions: Partitions::None,
         by: "me".into(),
         forgets_at_once: false,
+        shares_disk: true,
     }
 }
 

@@ -108,7 +108,14 @@ impl World {
 pub fn options() -> OptimizeOptions {
     let partitions = Partitions::None;
     let by = "test".into();
-    OptimizeOptions { backup: backup_options(), cold: None, partitions, by, forgets_at_once: false }
+    OptimizeOptions {
+        backup: backup_options(),
+        cold: None,
+        partitions,
+        by,
+        forgets_at_once: false,
+        shares_disk: true,
+    }
 }
 
 /// Moves a file when the walk leaves another one out, as whoever serves the mount does.

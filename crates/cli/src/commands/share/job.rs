@@ -22,6 +22,7 @@ use onefold_engine::{Job, Repository};
 use onefold_policy::primary::cold_files::ColdFiles;
 use onefold_types::{Error, Result};
 use serde_json::json;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -74,6 +75,7 @@ pub fn options(
         partitions: Partitions::None,
         by: user_at_host(),
         forgets_at_once: false,
+        shares_disk: true,
     }
 }
 
@@ -231,7 +233,8 @@ pub fn fields(report: &OptimizeReport) -> serde_json::Value {
 pub fn rehydrate(context: &Context, arguments: &RehydrateArguments) -> Result<Outcome> {
     let share = Share::open(&arguments.directory)?;
     let repository = context.open(Access::Write)?;
-    let options = options(context, &repository, false, &LookUpArguments::default());
+    let mut options = options(context, &repository, false, &LookUpArguments::default());
+    options.shares_disk = is_on_disk_of(&share, &context.store_path()?);
     let running = context.start_job("bringing back")?;
     let mut collect = || collect(&repository, &running.job);
     let report = rehydrate::rehydrate(&repository, &share, &options, &mut collect, &running.job);
@@ -266,6 +269,15 @@ pub fn rehydrate(context: &Context, arguments: &RehydrateArguments) -> Result<Ou
         }),
     )?;
     Ok(Outcome::with_problems(problems + report.open + report.manifests_kept))
+}
+
+/// Whether a store is on the disk of a share, or may be.
+fn is_on_disk_of(share: &Share, store: &Path) -> bool {
+    let of_share = share.below().metadata();
+    match (of_share, store.metadata()) {
+        (Ok(share), Ok(store)) => share.dev() == store.dev(),
+        _ => true,
+    }
 }
 
 /// Brings the data back into copies of stubs, or into a copy of a share.

@@ -3,6 +3,7 @@
 use crate::context::{Access, Context};
 use crate::exit::Outcome;
 use clap::Args;
+use onefold_engine::Repository;
 use onefold_engine::primary::Share;
 use onefold_engine::tree::TreeReader;
 use onefold_mount::mounting::{
@@ -41,7 +42,7 @@ pub fn mount(context: &Context, arguments: &ShareMountArguments) -> Result<Outco
     // As long as what a killed process has left is there, programs hear of an error; as soon as it
     // is gone, they see the bare directory, where stubs are zeros. So that is not for long.
     let opened = match has_leftover(directory) {
-        true => Some(context.open(Access::Read)?),
+        true => Some(open(context)?),
         false => None,
     };
     if clear_leftover(directory)? {
@@ -52,11 +53,10 @@ pub fn mount(context: &Context, arguments: &ShareMountArguments) -> Result<Outco
     if share.is_mounted() {
         return Err(Error::invalid(format!("'{shown}' is mounted already")));
     }
-    let repository = opened.map_or_else(|| context.open(Access::Read), Ok)?;
+    let (repository, tree) = opened.map_or_else(|| open(context), Ok)?;
     share.refuse_other_store(&repository)?;
     let output = Arc::clone(&context.output);
     let problems = Problems::new(Box::new(move |problem| output.warning(problem)));
-    let tree = Arc::new(TreeReader::open(&repository)?);
     let running = context.start_job("mounting")?;
     let interrupt = running.job.interrupt.clone();
     running.finish();
@@ -85,6 +85,12 @@ pub fn mount(context: &Context, arguments: &ShareMountArguments) -> Result<Outco
     }
     context.output.note(&format!("unmounted '{shown}'"))?;
     Ok(Outcome::Complete)
+}
+
+fn open(context: &Context) -> Result<(Arc<Repository>, Arc<TreeReader>)> {
+    let repository = context.open(Access::Read)?;
+    let tree = Arc::new(TreeReader::open(&repository)?);
+    Ok((repository, tree))
 }
 
 /// Takes the mount of a share away.
