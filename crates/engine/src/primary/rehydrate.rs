@@ -125,8 +125,8 @@ fn forget(
 /// How a file is opened as a stub: of its own, or of whichever it was copied from.
 pub(super) type OpenStub = fn(&Arc<TreeReader>, File) -> Result<Option<StubFile>>;
 
-/// Brings all files back that can be, opened so, and leaves so many bytes of the disk free. The lock
-/// of the share's jobs is held.
+/// Brings all files back that can be, opened so, and leaves so many bytes of the disk free. The
+/// lock of the share's jobs is held.
 pub(super) fn pass(
     repository: &Arc<Repository>,
     share: &Share,
