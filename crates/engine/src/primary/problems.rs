@@ -21,7 +21,7 @@ use std::io::{Read, Write};
 /// Behind this many bytes only that there is more is written down.
 pub const PROBLEMS_MAX_BYTES: u64 = 256 << 10;
 /// A path of so many bytes no system call takes.
-const PATH_MAX_BYTES: usize = 4096;
+pub const PATH_MAX_BYTES: usize = 4096;
 
 /// What stands for problems that are not written down.
 pub const MORE: &str = "and more than is written down here; a scrub of everything tells of all";

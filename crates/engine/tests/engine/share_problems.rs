@@ -4,7 +4,7 @@ use crate::ingest::{in_memory, random_bytes};
 use crate::shares::World;
 use onefold_engine::Job;
 use onefold_engine::chunks::ChunkReader;
-use onefold_engine::primary::problems::{MORE, PROBLEMS_MAX_BYTES};
+use onefold_engine::primary::problems::{MORE, PATH_MAX_BYTES, PROBLEMS_MAX_BYTES};
 use onefold_engine::primary::scrub::{WRITTEN_DOWN_MAX, scrub};
 use onefold_format::layout;
 use onefold_store::Key;
@@ -98,6 +98,9 @@ fn a_scrub_goes_on_in_the_deepest_directory_and_what_is_told_of_it_is_not_over()
     share.set_scrub_cursor(cursor.as_bytes()).unwrap();
     assert!(share.scrub_cursor().unwrap() == cursor.as_bytes(), "it was cut off");
     // No system call takes its path, so nobody knows whether it is there.
-    assert!(!share.is_over(&format!("{}: is damaged", &path[..5000])));
-    assert!(share.is_over(&format!("{}: is damaged", &path[..600])));
+    for (length, is_over) in [(PATH_MAX_BYTES, true), (PATH_MAX_BYTES + 1, false)] {
+        // Without the slash in front of it.
+        let line = format!("{}: is damaged", &path[..length]);
+        assert_eq!(share.is_over(&line), is_over, "{length}");
+    }
 }
