@@ -63,7 +63,9 @@ fn a_dry_run_says_what_would_be_stored_and_stores_nothing() {
     assert!(shown.contains("would store ") && !shown.contains("optimised"), "{shown}");
     let real = sandbox.run(&["--json", "share", "optimize", &share]).expect(0).message("optimized");
     assert!(told["bytes_new"].as_u64().unwrap() > 3_000_000, "{told}");
-    assert_eq!(told["bytes_new"], real["bytes_new"]);
+    // But for the lengths of times in the tree of either.
+    let [would_be, was] = [&told, &real].map(|one| one["bytes_new"].as_u64().unwrap());
+    assert!(would_be.abs_diff(was) < 100, "{would_be} {was}");
     assert_eq!((&told["bytes_stored"], &told["files_optimized"]), (&0.into(), &0.into()));
 }
 

@@ -140,7 +140,9 @@ impl Marker<'_> {
         self.report.snapshots = roots.len() as u64;
         let lost = self.lost_prefixes()?;
         let mut made = self.whole_or_focused(algorithm, roots, &lost);
-        if made.as_ref().is_err_and(|error| error.kind() == ErrorKind::LimitExceeded) {
+        if algorithm != MarkAlgorithm::Partitioned
+            && made.as_ref().is_err_and(|error| error.kind() == ErrorKind::LimitExceeded)
+        {
             // Too many nodes for a table of them.
             algorithm = MarkAlgorithm::Partitioned;
             made = self.whole_or_focused(algorithm, roots, &lost);

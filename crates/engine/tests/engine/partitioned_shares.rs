@@ -443,13 +443,19 @@ fn a_part_whose_memory_others_have_asks_the_index_of_the_store_and_gives_back_wh
     let options = OptimizeOptions { partitions: Partitions::Type, ..options() };
     let run = || optimize(&repository, &world.share(), &options, &Job::unattended().0).unwrap();
     run();
+    // Smaller parts would not help where others have the memory.
+    let blames_others = |report: &OptimizeReport| -> BTreeSet<bool> {
+        report.turns.iter().map(|turn| turn.index.is_memory_taken).collect()
+    };
     let before = left(&repository);
     let report = run();
     assert!(beyond(&report).is_empty());
+    assert_eq!(blames_others(&report), BTreeSet::from([false]));
     assert_eq!(left(&repository), before);
     let all = repository.purse().take(usize::MAX);
     let report = run();
     assert_eq!(beyond(&report).len(), report.turns.len());
+    assert_eq!(blames_others(&report), BTreeSet::from([true]));
     drop(all);
     assert_eq!(left(&repository), before);
     assert_whole(&world, &files);

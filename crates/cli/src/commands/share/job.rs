@@ -22,7 +22,6 @@ use onefold_engine::{Job, Repository};
 use onefold_policy::primary::cold_files::ColdFiles;
 use onefold_types::{Error, Result};
 use serde_json::json;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -106,25 +105,9 @@ pub fn optimize(context: &Context, arguments: &OptimizeArguments) -> Result<Outc
         let shown = arguments.directory.display().to_string();
         context.output.warning(&not_mounted(&shown));
     }
-    match arguments.dry_run {
-        true => tell_what_would_be(context, &report)?,
-        false => tell(context, &report)?,
-    }
+    tell(context, &report, arguments.dry_run)?;
     context.output.message("optimized", fields(&report))?;
     Ok(Outcome::with_problems(problems))
-}
-
-/// Says what a run would store.
-fn tell_what_would_be(context: &Context, report: &OptimizeReport) -> Result<()> {
-    let summary = &report.backup.summary;
-    context.output.row(&format!(
-        "read        {} of {}",
-        human(summary.bytes_read),
-        counted(summary.files_new + summary.files_changed, "file")
-    ))?;
-    let new = human(summary.bytes_new);
-    context.output.row(&format!("would store {new}, less what compression saves"))?;
-    partitions::tell(context, report)
 }
 
 /// What to say of stubs that nobody sees whole.
@@ -132,8 +115,8 @@ pub fn not_mounted(shown: &str) -> String {
     format!("'{shown}' is not mounted: its files show zeros until 'onefold share mount {shown}'")
 }
 
-/// Says what a run has done.
-pub fn tell(context: &Context, report: &OptimizeReport) -> Result<()> {
+/// Says what a run has done, or would have done.
+pub fn tell(context: &Context, report: &OptimizeReport, dry_run: bool) -> Result<()> {
     let OptimizeReport { backup, emptied, left, .. } = report;
     let summary = &backup.summary;
     let of = |why| left.get(&why).copied().unwrap_or_default();
@@ -142,14 +125,19 @@ pub fn tell(context: &Context, report: &OptimizeReport) -> Result<()> {
         human(summary.bytes_read),
         counted(summary.files_new + summary.files_changed, "file")
     ))?;
-    context.output.row(&format!("stored      {}", human(summary.bytes_stored)))?;
+    context.output.row(&match dry_run {
+        true => format!("would store {}, less what compression saves", human(summary.bytes_new)),
+        false => format!("stored      {}", human(summary.bytes_stored)),
+    })?;
     partitions::tell(context, report)?;
-    context.output.row(&format!(
-        "optimised   {}, {}; {} of the disk freed",
-        counted(emptied.files, "file"),
-        human(emptied.bytes),
-        human(emptied.freed_bytes)
-    ))?;
+    if !dry_run {
+        context.output.row(&format!(
+            "optimised   {}, {}; {} of the disk freed",
+            counted(emptied.files, "file"),
+            human(emptied.bytes),
+            human(emptied.freed_bytes)
+        ))?;
+    }
     if report.second_copies.are_new {
         let Kept { chunks, bytes, .. } = report.second_copies;
         let shown = counted(chunks, "chunk");
@@ -271,11 +259,13 @@ pub fn rehydrate(context: &Context, arguments: &RehydrateArguments) -> Result<Ou
     Ok(Outcome::with_problems(problems + report.open + report.manifests_kept))
 }
 
-/// Whether a store is on the disk of a share, or may be.
+/// Whether a store is on the disk of a share, or may be: file systems with parts of their own have
+/// several numbers, and one size.
 fn is_on_disk_of(share: &Share, store: &Path) -> bool {
-    let of_share = share.below().metadata();
-    match (of_share, store.metadata()) {
-        (Ok(share), Ok(store)) => share.dev() == store.dev(),
+    match (rustix::fs::statvfs(share.below()), rustix::fs::statvfs(store)) {
+        (Ok(share), Ok(store)) => {
+            (share.f_blocks, share.f_frsize) == (store.f_blocks, store.f_frsize)
+        }
         _ => true,
     }
 }

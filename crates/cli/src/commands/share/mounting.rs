@@ -45,6 +45,7 @@ pub fn mount(context: &Context, arguments: &ShareMountArguments) -> Result<Outco
         true => Some(open(context)?),
         false => None,
     };
+    // It is looked at again: somebody else may have mounted the share while the store was opened.
     if clear_leftover(directory)? {
         context.output.note(&format!("unmounted what was left on '{shown}'"))?;
     }

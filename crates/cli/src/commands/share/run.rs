@@ -357,7 +357,7 @@ impl Jobs<'_> {
         match did {
             Some(Did::Optimized(report)) => {
                 output.note(&format!("{shown}:"))?;
-                job::tell(self.context, &report)?;
+                job::tell(self.context, &report, false)?;
                 let mut fields = fields(&report);
                 fields["directory"] = json!(shown);
                 output.message("optimized", fields)?;
