@@ -18,8 +18,6 @@ use std::path::PathBuf;
 
 /// Where notes are kept instead of the usual place.
 pub const VARIABLE: &str = "ONEFOLD_CACHE_DIR";
-/// Accesses of the device from which on their mean is believed.
-const ACCESSES_MIN: u64 = 256;
 /// Bytes from which on a restore is believed.
 const RESTORE_BYTES_MIN: u64 = 16 << 20;
 
@@ -99,11 +97,13 @@ impl MachineNotes {
         }
     }
 
-    /// Takes over the costs that a backup assumed; what it saw of the device itself counts more.
-    pub fn remember(&mut self, assumed: DeviceCosts, accesses: u64, mean_ns: Option<u64>) {
-        let seen = mean_ns.filter(|_| accesses >= ACCESSES_MIN);
-        self.device_read_ns = Some(seen.unwrap_or(assumed.device_read_ns).max(1));
-        self.memory_access_ns = Some(assumed.memory_access_ns.max(1));
+    /// Takes over the costs that a backup has measured or known; what it saw of the device while it
+    /// looked chunks up counts more. What nobody has measured is not remembered.
+    pub fn remember(&mut self, measured: Option<DeviceCosts>, seen_ns: Option<u64>) {
+        let device = seen_ns.or(measured.map(|costs| costs.device_read_ns));
+        self.device_read_ns = device.map(|ns| ns.max(1)).or(self.device_read_ns);
+        let memory = measured.map(|costs| costs.memory_access_ns.max(1));
+        self.memory_access_ns = memory.or(self.memory_access_ns);
     }
 }
 
@@ -122,15 +122,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_backup_saw_counts_once_it_saw_enough() {
-        let assumed = DeviceCosts::new(100, 5).holding(HELD_CHUNK_NS);
+    fn what_is_measured_is_remembered_and_what_a_backup_saw_counts_more() {
+        let measured = DeviceCosts::new(100, 5).holding(HELD_CHUNK_NS);
         let mut notes = MachineNotes::default();
         assert_eq!(notes.costs(), None);
-        notes.remember(assumed, ACCESSES_MIN - 1, Some(900));
-        assert_eq!(notes.costs(), Some(assumed));
-        notes.remember(assumed, ACCESSES_MIN, Some(900));
+        // Nothing was measured, so nothing is remembered, and the next backup measures.
+        notes.remember(None, None);
+        assert_eq!(notes.costs(), None);
+        notes.remember(Some(measured), None);
+        assert_eq!(notes.costs(), Some(measured));
+        notes.remember(Some(measured), Some(900));
         assert_eq!(notes.device_read_ns, Some(900));
-        notes.remember(assumed, 0, None);
-        assert_eq!(notes.device_read_ns, Some(100));
+        notes.remember(None, None);
+        assert_eq!(notes.device_read_ns, Some(900));
     }
 }

@@ -19,7 +19,7 @@ use std::time::Instant;
 pub const HELD_CHUNK_NS: u64 = 800;
 
 /// Objects read, at most.
-const PROBES_MAX: usize = 16;
+pub(crate) const PROBES_MAX: usize = 16;
 const PROBE_BYTES: usize = 4096;
 /// Words of a table larger than the caches near a processor.
 const TABLE_WORDS: usize = 1 << 20;
@@ -27,9 +27,18 @@ const TABLE_READS: u64 = 1 << 16;
 /// Taken where nothing can be measured.
 const DEVICE_DEFAULT_NS: u64 = 141_000;
 
+/// What look-ups are taken to cost.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Measured {
+    /// The costs.
+    pub costs: DeviceCosts,
+    /// Whether the device's are not measured, but assumed: there is nothing yet to measure it with.
+    pub is_assumed: bool,
+}
+
 /// Measures both, over objects of the store; in an empty store, the device is taken for a solid
-/// state disk (141 microseconds, the middle of S0.17's table).
-pub fn measure(repository: &Repository, containers: &[ContainerId]) -> Result<DeviceCosts> {
+/// state disk (141 microseconds, the middle of S0.17's table) until its own accesses say more.
+pub fn measure(repository: &Repository, containers: &[ContainerId]) -> Result<Measured> {
     let step = containers.len().div_ceil(PROBES_MAX).max(1);
     let mut elapsed = Vec::with_capacity(PROBES_MAX);
     let mut bytes = vec![0; PROBE_BYTES];
@@ -47,11 +56,14 @@ pub fn measure(repository: &Repository, containers: &[ContainerId]) -> Result<De
     let middle = elapsed.get(elapsed.len() / 2).copied();
     let device_read_ns =
         middle.map_or(DEVICE_DEFAULT_NS, |ns| u64::try_from(ns).unwrap_or(u64::MAX));
-    Ok(DeviceCosts::new(device_read_ns, measure_memory()).holding(HELD_CHUNK_NS))
+    let costs = DeviceCosts::new(device_read_ns.max(1), measure_memory()).holding(HELD_CHUNK_NS);
+    Ok(Measured { costs, is_assumed: middle.is_none() })
 }
 
-/// The mean of reads that each depend on the one before.
-fn measure_memory() -> u64 {
+/// What an access of memory takes, in nanoseconds: the mean of reads that each depend on the one
+/// before.
+#[must_use]
+pub fn measure_memory() -> u64 {
     let table: Vec<u64> = (0..TABLE_WORDS as u64).collect();
     let mut position = 1u64;
     let started = Instant::now();

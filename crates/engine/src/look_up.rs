@@ -1,16 +1,15 @@
 //! How the user wants chunks looked up, made into a strategy for this store and this device.
 //!
-//! In words: `auto`, `eager`, `eager,filter-first`, `lazy`, `lazy,ring=512,bucket=8`, `sampled`,
-//! `sampled,segment=4096`, `none`.
-//! Whatever is chosen, chunks that wait for a verdict stay within their
-//! share of the memory limit.
+//! In words: `auto`, `eager`, `eager,filter-first`, `lazy`, `lazy,ring=512,bucket=8`,
+//! `lazy,whole-ring`, `sampled`, `sampled,segment=4096`, `none`. Whatever is
+//! chosen, chunks that wait for a verdict stay within their share of the memory limit.
 
-use crate::device;
+use crate::device::{self, Measured};
 use crate::index::IndexMode;
 use crate::repository::Repository;
 use onefold_policy::accelerated_filter::FilterOrder;
 use onefold_policy::lookup::{
-    AutoParameters, DeviceCosts, LazyParameters, LookupStrategy, SampledParameters,
+    AutoParameters, DeviceCosts, LazyParameters, LookupStrategy, PostLookup, SampledParameters,
 };
 use onefold_types::{ContainerId, Error, Result};
 use std::fmt;
@@ -33,6 +32,8 @@ pub enum LookupChoice {
         ring_length: Option<usize>,
         /// Fingerprints in a bucket that are located together; `None`: the default.
         bucket_threshold: Option<usize>,
+        /// What is looked for again after a hit.
+        post_lookup: PostLookup,
     },
     /// Not at all: what a backup adds tells nothing of what the store holds.
     None,
@@ -66,21 +67,22 @@ impl LookupChoice {
         let buffer_max = (waiting_bytes / chunk_bytes).max(WAITING_MIN);
         let strategy = match self {
             Self::Auto => {
-                let costs = match remembered {
-                    Some(costs) => costs,
+                let Measured { costs, is_assumed } = match remembered {
+                    Some(costs) => Measured { costs, is_assumed: false },
                     None => device::measure(repository, containers)?,
                 };
                 let strategy = LookupStrategy::Auto(AutoParameters::new(costs, buffer_max));
-                return Ok(Chosen { strategy, costs: Some(costs) });
+                return Ok(Chosen { strategy, costs: (!is_assumed).then_some(costs) });
             }
             Self::Eager(order) => LookupStrategy::Eager(order),
             Self::None => LookupStrategy::None,
-            Self::Lazy { ring_length, bucket_threshold } => {
+            Self::Lazy { ring_length, bucket_threshold, post_lookup } => {
                 let default = LazyParameters::default();
                 LookupStrategy::Lazy(LazyParameters {
                     ring_length: ring_length.unwrap_or(default.ring_length),
                     bucket_threshold: bucket_threshold.unwrap_or(default.bucket_threshold),
                     buffer_max,
+                    post_lookup,
                 })
             }
             Self::Sampled { segment_length } => {
@@ -100,7 +102,7 @@ impl LookupChoice {
 pub struct Chosen {
     /// How chunks are looked up.
     pub strategy: LookupStrategy,
-    /// What the device was taken to cost, if that was asked.
+    /// What the device costs, if that was asked and is known.
     pub costs: Option<DeviceCosts>,
 }
 
@@ -111,7 +113,7 @@ impl FromStr for LookupChoice {
         let wrong = || {
             Error::invalid(format!(
                 "'{text}' is no way to look chunks up; write auto, eager, eager,filter-first, \
-                 lazy, lazy,ring=N,bucket=N, sampled, sampled,segment=N or none"
+                 lazy, lazy,ring=N,bucket=N,whole-ring, sampled, sampled,segment=N or none"
             ))
         };
         let mut words = text.split(',').map(str::trim);
@@ -120,7 +122,11 @@ impl FromStr for LookupChoice {
             "auto" => Self::Auto,
             "none" => Self::None,
             "eager" => Self::Eager(FilterOrder::CacheFirst),
-            "lazy" => Self::Lazy { ring_length: None, bucket_threshold: None },
+            "lazy" => Self::Lazy {
+                ring_length: None,
+                bucket_threshold: None,
+                post_lookup: PostLookup::default(),
+            },
             "sampled" => Self::Sampled { segment_length: None },
             _ => return Err(wrong()),
         };
@@ -133,6 +139,9 @@ impl FromStr for LookupChoice {
                 }
                 (Self::Lazy { ring_length, .. }, "ring") => *ring_length = number()?,
                 (Self::Lazy { bucket_threshold, .. }, "bucket") => *bucket_threshold = number()?,
+                (Self::Lazy { post_lookup, .. }, "whole-ring") if value.is_empty() => {
+                    *post_lookup = PostLookup::WholeRing;
+                }
                 (Self::Sampled { segment_length }, "segment") => *segment_length = number()?,
                 _ => return Err(wrong()),
             }
@@ -148,10 +157,14 @@ impl fmt::Display for LookupChoice {
             Self::None => out.write_str("none"),
             Self::Eager(FilterOrder::CacheFirst) => out.write_str("eager"),
             Self::Eager(FilterOrder::FilterFirst) => out.write_str("eager,filter-first"),
-            Self::Lazy { ring_length, bucket_threshold } => {
+            Self::Lazy { ring_length, bucket_threshold, post_lookup } => {
                 out.write_str("lazy")?;
                 option(out, "ring", *ring_length)?;
-                option(out, "bucket", *bucket_threshold)
+                option(out, "bucket", *bucket_threshold)?;
+                match post_lookup {
+                    PostLookup::WithinReach => Ok(()),
+                    PostLookup::WholeRing => out.write_str(",whole-ring"),
+                }
             }
             Self::Sampled { segment_length } => {
                 out.write_str("sampled")?;
@@ -178,6 +191,8 @@ mod tests {
             "lazy",
             "lazy,ring=512",
             "lazy,ring=512,bucket=8",
+            "lazy,whole-ring",
+            "lazy,ring=512,whole-ring",
             "sampled",
             "sampled,segment=4096",
             "none",
@@ -185,7 +200,15 @@ mod tests {
         for text in all {
             assert_eq!(text.parse::<LookupChoice>().unwrap().to_string(), text);
         }
-        let wrong = ["", "Auto", "eager,ring=3", "lazy,ring", "lazy,ring=-1", "none,ring=1"];
+        let wrong = [
+            "",
+            "Auto",
+            "eager,ring=3",
+            "lazy,ring",
+            "lazy,ring=-1",
+            "lazy,whole-ring=1",
+            "none,ring=1",
+        ];
         for text in wrong {
             let error = text.parse::<LookupChoice>().unwrap_err();
             assert!(error.to_string().contains("lazy,ring=N"), "{text}: {error}");

@@ -55,5 +55,5 @@ pub use accelerated_filter::{
     AcceleratedFilter, FilterConfiguration, FilterCounters, FilterOrder, Verdict,
 };
 pub use locality_cache::LocalityCache;
-pub use ports::{IndexPort, Instance};
+pub use ports::{BucketCounts, IndexPort, Instance};
 pub use summary_vector::SummaryVector;

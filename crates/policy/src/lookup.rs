@@ -25,6 +25,7 @@
 
 pub mod auto;
 mod buckets;
+mod division;
 mod lazy;
 mod parameters;
 mod sampled;
@@ -33,7 +34,7 @@ mod waiting;
 pub use crate::accelerated_filter::{FilterOrder, Verdict};
 pub use auto::AutoReport;
 pub use parameters::{
-    AutoParameters, DeviceCosts, LazyParameters, LookupStrategy, SampledParameters,
+    AutoParameters, DeviceCosts, LazyParameters, LookupStrategy, PostLookup, SampledParameters,
 };
 
 use crate::accelerated_filter::{AcceleratedFilter, FilterCounters};

@@ -16,6 +16,21 @@ pub struct Instance {
     pub position: u32,
 }
 
+/// Into how many equal ranges of prefixes an index may be divided, at least 1.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct BucketCounts {
+    /// With so few, all fingerprints of a bucket can still be located with one access of the device
+    /// for each run of the index; with fewer perhaps not.
+    pub fewest: u32,
+    /// With so many, an access is as short as it should be; with more it would bring the less.
+    pub most: u32,
+}
+
+impl BucketCounts {
+    /// Of what one access reads as a whole, or what is not on a device.
+    pub const ONE: Self = Self { fewest: 1, most: 1 };
+}
+
 /// The index of a store, as a policy sees it.
 pub trait IndexPort {
     /// Appends, for each fingerprint, the containers the on-disk index names for it, newest first.
@@ -55,11 +70,13 @@ pub trait IndexPort {
     /// The index cannot be read.
     fn may_contain(&mut self, fingerprint: &Fingerprint) -> Result<bool>;
 
-    /// The bucket of the on-device index that the fingerprint falls into, less than
-    /// [`bucket_count`](Self::bucket_count): all fingerprints of a bucket can be located with one
-    /// access of the device (S0.5). It may change when the index does.
-    fn bucket_of(&self, fingerprint: &Fingerprint) -> u32;
+    /// Into how many buckets the index may be divided now, each an equal range of prefixes (S0.5).
+    /// It changes as the index grows.
+    fn bucket_counts(&self) -> BucketCounts;
 
-    /// How many buckets there are, at least one.
-    fn bucket_count(&self) -> u32;
+    /// What an access of the device has taken so far, on average, in nanoseconds; `None` as long as
+    /// too few were seen, and where nobody looks at a clock.
+    fn device_read_ns(&self) -> Option<u64> {
+        None
+    }
 }

@@ -1,7 +1,7 @@
 //! What the accelerated filter answers, and what it costs, counted by a fake index.
 
 use onefold_policy::{AcceleratedFilter, FilterConfiguration, FilterCounters, FilterOrder};
-use onefold_policy::{IndexPort, Instance, SummaryVector, Verdict};
+use onefold_policy::{BucketCounts, IndexPort, Instance, SummaryVector, Verdict};
 use onefold_types::environment::{Randomness, SeededRandomness};
 use onefold_types::{ContainerId, Error, ErrorKind, Fingerprint, Result};
 use std::collections::BTreeMap;
@@ -87,12 +87,8 @@ impl IndexPort for FakeStore {
         Ok(self.summary.contains(fingerprint.prefix()))
     }
 
-    fn bucket_of(&self, _fingerprint: &Fingerprint) -> u32 {
-        0
-    }
-
-    fn bucket_count(&self) -> u32 {
-        1
+    fn bucket_counts(&self) -> BucketCounts {
+        BucketCounts::ONE
     }
 }
 

@@ -10,7 +10,8 @@ use onefold_policy::stream::{
     Batch, Chunk, ChunkStream, ContainerPort, Instances, RewriteGuard, RewriteOptions, SessionPort,
     Status, Units,
 };
-use onefold_policy::{AcceleratedFilter, FilterConfiguration, FilterOrder, IndexPort, Instance};
+use onefold_policy::{AcceleratedFilter, BucketCounts, FilterConfiguration, FilterOrder};
+use onefold_policy::{IndexPort, Instance};
 use onefold_types::{ContainerId, ErrorKind, Fingerprint, Result};
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
@@ -114,12 +115,8 @@ impl IndexPort for OldStore {
         Ok(!self.holders(fingerprint).is_empty())
     }
 
-    fn bucket_of(&self, fingerprint: &Fingerprint) -> u32 {
-        (fingerprint.prefix() >> 62) as u32
-    }
-
-    fn bucket_count(&self) -> u32 {
-        4
+    fn bucket_counts(&self) -> BucketCounts {
+        BucketCounts { fewest: 4, most: 4 }
     }
 }
 
@@ -197,6 +194,7 @@ fn strategies() -> Vec<LookupStrategy> {
         ring_length,
         bucket_threshold,
         buffer_max,
+        ..LazyParameters::default()
     };
     vec![
         LookupStrategy::Eager(FilterOrder::CacheFirst),

@@ -15,8 +15,9 @@ use serde_json::json;
 #[derive(Args, Debug, Default)]
 #[command(next_help_heading = "Experiments")]
 pub struct LookUpArguments {
-    /// auto, eager, eager,filter-first, lazy, lazy,ring=N,bucket=N, sampled, sampled,segment=N, or
-    /// none: store every chunk anew, so that what is added tells nothing of what is there
+    /// auto, eager, eager,filter-first, lazy, lazy,ring=N,bucket=N,whole-ring, sampled,
+    /// sampled,segment=N, or none: store every chunk anew, so that what is added tells nothing of
+    /// what is there
     #[arg(long, value_name = "HOW")]
     lookup: Option<LookupChoice>,
     /// The kind of index runs written: bloom, fuse or signature [default: as those that are there]
@@ -47,11 +48,8 @@ impl LookUpArguments {
 
 /// Remembers what a backup learnt of the store's device and why it looked up as it did.
 pub fn remember(repository: &Repository, report: &BackupReport) {
-    let timing = &report.lookup.timing;
     let mut notes = MachineNotes::load(repository);
-    if let Some(assumed) = report.device_costs {
-        notes.remember(assumed, timing.accesses, timing.mean_ns());
-    }
+    notes.remember(report.device_costs, report.lookup.timing.believed_ns());
     if !report.lookup.explanation.is_empty() {
         notes.explanation = Some(report.lookup.explanation.clone());
     }

@@ -78,6 +78,32 @@ fn sx_6_every_way_of_marking_can_be_chosen() {
     }
 }
 
+#[test]
+fn each_step_of_looking_chunks_up_is_timed_and_counted() {
+    let sandbox = Sandbox::with_store();
+    sandbox.write("source/a", &random_bytes(1, 3_000_000));
+    let first = saved(&sandbox, &[])["lookups"].clone();
+    // Not a single access: nobody knows what this device takes, and nobody says so.
+    assert_eq!((&first["device_reads"], &first["device_seconds"]), (&0.into(), &0.0.into()));
+    let known = |sandbox: &Sandbox| {
+        let notes = fs::read_dir(sandbox.path("home/.cache/onefold")).unwrap();
+        let mut notes = notes.map(|entry| fs::read(entry.unwrap().path()).unwrap());
+        let text = notes.find_map(|bytes| serde_json::from_slice::<Value>(&bytes).ok()).unwrap();
+        text["device_read_ns"].as_u64()
+    };
+    assert_eq!(known(&sandbox), None);
+    sandbox.write("source/b", &random_bytes(2, 3_000_000));
+    let told = saved(&sandbox, &["--no-summary-vector", "--lookup", "eager"])["lookups"].clone();
+    let seconds = |step: &str| told[step].as_f64().unwrap();
+    assert!(seconds("device_seconds") > 0.0 && seconds("device_seconds") <= seconds("seconds"));
+    let reads = told["device_reads"].as_u64().unwrap();
+    let mean = told["device_read_mean_ns"].as_u64().unwrap();
+    assert!(reads > 100, "{told}");
+    let sum = mean as f64 * reads as f64 / 1e9;
+    assert!((sum / seconds("device_seconds") - 1.0).abs() < 0.05, "{told}");
+    assert_eq!(known(&sandbox), Some(mean), "{told}");
+}
+
 /// The index of the whole store or of one part, each of either kind.
 #[test]
 fn sx_6_the_four_configurations_of_shares_can_be_chosen() {

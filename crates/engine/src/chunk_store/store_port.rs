@@ -6,9 +6,10 @@
 
 use crate::container::frame_id::{FrameExtent, FrameId, frames_of};
 use crate::container::reader;
+use crate::device::PROBES_MAX;
 use crate::index::ChunkIndex;
 use crate::repository::Repository;
-use onefold_policy::ports::{IndexPort, Instance};
+use onefold_policy::ports::{BucketCounts, IndexPort, Instance};
 use onefold_types::{ContainerId, Fingerprint, Result};
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -75,6 +76,12 @@ impl DeviceTiming {
         u64::try_from(mean).ok()
     }
 
+    /// The mean once enough was seen, as much as a measurement takes.
+    #[must_use]
+    pub fn believed_ns(&self) -> Option<u64> {
+        self.mean_ns().filter(|_| self.accesses >= PROBES_MAX as u64)
+    }
+
     fn add(&mut self, accesses: u64, started: Instant) {
         if accesses > 0 {
             self.accesses += accesses;
@@ -122,11 +129,11 @@ impl IndexPort for StorePort {
         self.index.may_hold(&self.repository, fingerprint)
     }
 
-    fn bucket_of(&self, fingerprint: &Fingerprint) -> u32 {
-        self.index.bucket_of(fingerprint)
+    fn bucket_counts(&self) -> BucketCounts {
+        self.index.bucket_counts()
     }
 
-    fn bucket_count(&self) -> u32 {
-        self.index.bucket_count()
+    fn device_read_ns(&self) -> Option<u64> {
+        self.timing.believed_ns()
     }
 }

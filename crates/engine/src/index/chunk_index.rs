@@ -12,6 +12,7 @@ use super::locate::Instances;
 use super::scan::EntryScan;
 use crate::container::log::DurableContainer;
 use crate::repository::Repository;
+use onefold_policy::BucketCounts;
 use onefold_types::{ContainerId, Fingerprint, Result, bug};
 
 /// From fingerprints to the containers that may hold them.
@@ -62,16 +63,9 @@ pub trait ChunkIndex: Send + Sync {
     /// Whether the chunk may be there; `false` is certain as far as the index has caught up.
     fn may_hold(&self, repository: &Repository, fingerprint: &Fingerprint) -> Result<bool>;
 
-    /// Which of so many buckets a chunk falls into: one access of the device answers all questions
-    /// of a bucket.
-    fn bucket_of(&self, _fingerprint: &Fingerprint) -> u32 {
-        0
-    }
-
-    /// How many buckets there are, at least 1; it changes when the index is opened again.
-    fn bucket_count(&self) -> u32 {
-        1
-    }
+    /// Into how many buckets, ranges of prefixes, the index may be divided, so that each is one
+    /// access of the device for each of its runs; it changes when the index is opened again.
+    fn bucket_counts(&self) -> BucketCounts;
 
     /// All containers that it knows of, rising.
     fn covered(&self) -> Vec<ContainerId>;
@@ -153,12 +147,8 @@ impl ChunkIndex for FingerprintIndex {
         self.may_contain(repository, fingerprint)
     }
 
-    fn bucket_of(&self, fingerprint: &Fingerprint) -> u32 {
-        Self::bucket_of(self, fingerprint)
-    }
-
-    fn bucket_count(&self) -> u32 {
-        Self::bucket_count(self)
+    fn bucket_counts(&self) -> BucketCounts {
+        Self::bucket_counts(self)
     }
 
     fn covered(&self) -> Vec<ContainerId> {

@@ -28,7 +28,7 @@ use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
-/// Pages that are read with one request at most, unless set otherwise.
+/// Pages that a bucket should have in the largest run, unless set otherwise.
 const BUCKET_PAGES_DEFAULT: u32 = 16;
 
 /// The index of a store, as one process has opened it.
@@ -371,40 +371,14 @@ impl FingerprintIndex {
         self.bucket_pages.load(Ordering::Relaxed)
     }
 
-    /// The bucket that the fingerprint falls into: neighbouring pages of the largest run, which one
-    /// request reads.
-    #[must_use]
-    pub fn bucket_of(&self, fingerprint: &Fingerprint) -> u32 {
-        let opened = self.opened();
-        let (Some(run), prefix) = (opened.runs.last(), fingerprint.prefix()) else {
-            return 0;
-        };
-        let piece = run.pieces_for(prefix).end.saturating_sub(1);
-        let page = run.pages_for(piece, prefix).end.saturating_sub(1);
-        let within = page.saturating_sub(run.table.pages_of(piece).start) as u32;
-        piece as u32 * self.buckets_per_piece(run) + within / self.bucket_pages()
-    }
-
-    /// How many buckets there are, at least 1; it changes when the index is opened again.
-    #[must_use]
-    pub fn bucket_count(&self) -> u32 {
-        let opened = self.opened();
-        let count =
-            |run: &Arc<Run>| run.table.piece_lengths.len() as u32 * self.buckets_per_piece(run);
-        opened.runs.last().map_or(1, count).max(1)
-    }
-
-    fn buckets_per_piece(&self, run: &Run) -> u32 {
-        run.table.pages_per_piece.div_ceil(self.bucket_pages())
-    }
-
     /// Sets whether the pieces of runs are asked before their pages: they are the summary vector,
     /// and an index without it reads a page for every question (S1, Table 4).
     pub fn set_asks_pieces(&self, asks: bool) {
         self.asks_pieces.store(asks, Ordering::Relaxed);
     }
 
-    /// Sets how many pages make a bucket; at least 1.
+    /// Sets how many pages a bucket should have in the largest run, if so many buckets fill; at
+    /// least 1.
     pub fn set_bucket_pages(&self, pages: u32) {
         self.bucket_pages.store(pages.max(1), Ordering::Relaxed);
     }

@@ -2,8 +2,14 @@
 //!
 //! All questions of a batch are put in the order of the index. Each run answers what it can from
 //! memory: that it knows nothing, or, if it has signatures, the containers. The pages that are left
-//! to be read are then neighbours, and those that lie within one bucket are read with one request,
-//! however many questions fall into it (S0.5: one bucket, one access).
+//! to be read rise, and what lies between the first and the last of them comes with one request if
+//! that is not too long, pieces of the run included: a request costs more than its bytes.
+//!
+//! So a bucket, a range of prefixes, is one access of each run (S0.5), if there are enough buckets.
+//! How many that takes follows from the largest run, in which all ranges are longest: prefixes are
+//! uniform, and half of what a request may have leaves room for pages that begin before a range or
+//! end behind it and for pieces, which lie unevenly. Were prefixes not uniform, a bucket would be
+//! more requests, and its answers the same.
 //!
 //! A run with a page that cannot be read is passed over from then on: the index is derived, and
 //! what the run knew is found again in the containers.
@@ -12,8 +18,15 @@ use super::fingerprint_index::{FingerprintIndex, Opened};
 use super::run::Run;
 use crate::repository::Repository;
 use onefold_format::index_run::{Entry, PAGE_STORED_BYTES, is_hook};
-use onefold_types::{ContainerId, ErrorKind, Fingerprint, Result, bug};
+use onefold_policy::BucketCounts;
+use onefold_types::{ContainerId, ErrorKind, Fingerprint, Result, bug, limits};
 use std::ops::Range;
+
+/// What one request for pages may have. A hard disk moves that in a third of what an access takes;
+/// a flash disk takes as long as for seven accesses, and a bucket of sixteen saves fifteen.
+pub const REQUEST_MAX_BYTES: usize = 512 * limits::KIB;
+/// What a bucket may have in the largest run, on average.
+const BUCKET_MAX_BYTES: u64 = REQUEST_MAX_BYTES as u64 / 2;
 
 /// Which instances of a chunk are wanted.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -61,8 +74,7 @@ impl FingerprintIndex {
     }
 
     /// Appends for each fingerprint the containers that may hold it, newest first: all, or at least
-    /// the newest. `reads` grows by one for each request for pages; neighbouring pages are read
-    /// with one.
+    /// the newest. `reads` grows by one for each request for pages.
     pub(super) fn locate_instances(
         &self,
         repository: &Repository,
@@ -115,7 +127,22 @@ impl FingerprintIndex {
         reads: &mut u64,
     ) -> Result<()> {
         let wanted = self.ask_memory(ask, run, questions, found)?;
-        read_wanted(ask.repository, run, self.bucket_pages(), &wanted, found, reads)
+        read_wanted(ask.repository, run, &wanted, found, reads)
+    }
+
+    /// Into how many buckets the index may be divided, powers of two: with the fewest one is a
+    /// request for each run, with the most it has as many pages as are set, and less than twice as
+    /// many.
+    #[must_use]
+    pub fn bucket_counts(&self) -> BucketCounts {
+        let opened = self.opened();
+        let Some(largest) = opened.runs().last() else {
+            return BucketCounts::ONE;
+        };
+        let power = |count: u64| count.clamp(1, 1 << 31) as u32;
+        let fewest = power(largest.pages_bytes().div_ceil(BUCKET_MAX_BYTES).next_power_of_two());
+        let most = largest.table.fences.len() as u64 / u64::from(self.bucket_pages());
+        BucketCounts { fewest, most: power(1 << most.max(1).ilog2()).max(fewest) }
     }
 
     /// Answers from memory what can be, and notes the pages to be read for the rest.
@@ -143,25 +170,29 @@ impl FingerprintIndex {
     }
 }
 
-/// Reads the wanted pages, which rise, those of one bucket with one request.
+/// Reads the wanted pages, which rise, with as few requests as their length allows.
 fn read_wanted(
     repository: &Repository,
     run: &Run,
-    bucket_pages: u32,
     wanted: &[Wanted],
     found: &mut [Vec<ContainerId>],
     reads: &mut u64,
 ) -> Result<()> {
     let mut reader =
-        PageReader { run, sealed: Vec::new(), pages: 0..0, page: None, entries: Vec::new() };
+        PageReader { run, sealed: Vec::new(), first: 0, page: None, entries: Vec::new() };
     let mut rest = wanted;
     while let Some(first) = rest.first() {
         let start = first.pages.start;
-        let piece = start / run.table.pages_per_piece as usize;
-        let limit = run.table.pages_of(piece).end.min(start + bucket_pages as usize);
-        let count = 1 + rest[1..].iter().take_while(|other| other.pages.start < limit).count();
+        let mut end = first.pages.end;
+        let mut count = 1;
+        for other in &rest[1..] {
+            let longer = end.max(other.pages.end);
+            if run.span_bytes(&(start..longer)) > REQUEST_MAX_BYTES {
+                break;
+            }
+            (end, count) = (longer, count + 1);
+        }
         let (group, others) = rest.split_at(count);
-        let end = group.iter().map(|one| one.pages.end).max().unwrap_or(start);
         *reads += 1;
         reader.read(repository, start..end)?;
         for one in group {
@@ -177,8 +208,9 @@ fn read_wanted(
 /// Pages read with one request, of which those that are wanted are opened, in rising order.
 struct PageReader<'a> {
     run: &'a Run,
+    /// What was read, from this page on.
     sealed: Vec<u8>,
-    pages: Range<usize>,
+    first: usize,
     page: Option<usize>,
     entries: Vec<Entry>,
 }
@@ -186,15 +218,16 @@ struct PageReader<'a> {
 impl PageReader<'_> {
     fn read(&mut self, repository: &Repository, pages: Range<usize>) -> Result<()> {
         self.page = None;
-        self.pages = pages.clone();
+        self.first = pages.start;
         self.run.read_pages(repository, pages, &mut self.sealed)
     }
 
     fn find(&mut self, page: usize, prefix: u64, found: &mut Vec<ContainerId>) -> Result<()> {
         if self.page != Some(page) {
-            let start = page.checked_sub(self.pages.start).map(|page| page * PAGE_STORED_BYTES);
-            let sealed = start.and_then(|at| self.sealed.get(at..at + PAGE_STORED_BYTES));
-            let unread = || bug!("a page is asked for that was not read", page, self.pages);
+            let end = self.run.span_bytes(&(self.first..page + 1));
+            let start = end.checked_sub(PAGE_STORED_BYTES);
+            let sealed = start.and_then(|start| self.sealed.get(start..end));
+            let unread = || bug!("a page is asked for that was not read", page, self.first);
             let sealed = sealed.ok_or_else(unread)?;
             self.entries.clear();
             self.page = None;

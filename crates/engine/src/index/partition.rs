@@ -24,6 +24,7 @@ use super::{ChunkIndex, PrefixScan};
 use crate::container::log::DurableContainer;
 use crate::memory::Lease;
 use crate::repository::Repository;
+use onefold_policy::BucketCounts;
 use onefold_policy::primary::overlap::{SAMPLE_BITS, is_sampled};
 use onefold_types::{ContainerId, Fingerprint, Result};
 use std::collections::BTreeMap;
@@ -321,6 +322,13 @@ impl ChunkIndex for PartitionIndex {
         match self.is_beyond_memory() {
             true => self.whole.may_hold(repository, fingerprint),
             false => Ok(self.known().chunks.holders(fingerprint.prefix()).next().is_some()),
+        }
+    }
+
+    fn bucket_counts(&self) -> BucketCounts {
+        match self.is_beyond_memory() {
+            true => self.whole.bucket_counts(),
+            false => BucketCounts::ONE,
         }
     }
 

@@ -338,7 +338,25 @@ impl Run {
         has_more.is_none_or(|more| more || container.is_some_and(|id| found.contains(id)))
     }
 
-    /// Reads neighbouring pages of one piece with one request; `sealed` then holds them.
+    /// Bytes from the first page of some to the last, with the pieces between them.
+    #[must_use]
+    pub fn span_bytes(&self, pages: &Range<usize>) -> usize {
+        let Some(last) = pages.end.checked_sub(1).filter(|last| *last >= pages.start) else {
+            return 0;
+        };
+        let [start, end] =
+            [pages.start, last].map(|page| self.table.page_offset(&self.starts, page));
+        end.saturating_sub(start) as usize + PAGE_STORED_BYTES
+    }
+
+    /// Bytes of all pages and pieces.
+    #[must_use]
+    pub fn pages_bytes(&self) -> u64 {
+        self.starts.last().copied().unwrap_or_default()
+    }
+
+    /// Reads neighbouring pages with one request; `sealed` then holds them, and the pieces between
+    /// them: see [`Run::span_bytes`].
     pub fn read_pages(
         &self,
         repository: &Repository,
@@ -347,7 +365,7 @@ impl Run {
     ) -> Result<()> {
         let pages_max = self.table.fences.len();
         invariant!(pages.end <= pages_max, "an index run has no such page", pages, pages_max);
-        sealed.resize(pages.len() * PAGE_STORED_BYTES, 0);
+        sealed.resize(self.span_bytes(&pages), 0);
         let offset = self.table.page_offset(&self.starts, pages.start);
         let what = || format!("page {} of index run {}", pages.start, self.id);
         repository.store().get_range(&self.key, offset, sealed).context(what)

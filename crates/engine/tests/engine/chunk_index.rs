@@ -12,6 +12,7 @@ use onefold_engine::ingest::{BackupOptions, backup};
 use onefold_engine::look_up::LookupChoice;
 use onefold_engine::tree::TreeReader;
 use onefold_engine::{Repository, retention};
+use onefold_policy::BucketCounts;
 use onefold_types::{ContainerId, Fingerprint, Result};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -54,6 +55,10 @@ impl ChunkIndex for MapIndex {
 
     fn may_hold(&self, _: &Repository, fingerprint: &Fingerprint) -> Result<bool> {
         Ok(self.containers.contains_key(fingerprint))
+    }
+
+    fn bucket_counts(&self) -> BucketCounts {
+        BucketCounts { fewest: 3, most: 5 }
     }
 
     fn covered(&self) -> Vec<ContainerId> {
@@ -151,8 +156,9 @@ fn assert_answers_as(index: &dyn ChunkIndex, oracle: &MapIndex, repository: &Rep
         let mut readable = index.locate_where_readable(repository, chunk).unwrap();
         readable.sort_unstable_by(|one, other| other.cmp(one));
         assert_eq!(readable, expected);
-        assert!(index.bucket_of(chunk) < index.bucket_count());
     }
+    let counts = index.bucket_counts();
+    assert!((1..=counts.most).contains(&counts.fewest), "{counts:?}");
     let (middle, some) = (chunks[chunks.len() / 2].prefix(), &all[all.len() / 2..]);
     for containers in [all.as_slice(), some, &[]] {
         for range in [(0, None), (middle, None), (0, Some(middle)), (middle, Some(u64::MAX))] {
@@ -241,6 +247,24 @@ fn the_index_of_a_partition_answers_of_its_chunks_as_the_whole_one_does_and_know
     assert_knows(&own, &now);
     assert_knows(taken, &now);
     assert_knows(others, &MapIndex::default());
+}
+
+#[test]
+fn a_partition_that_asks_the_whole_index_has_its_buckets() {
+    let (_, repository) = create();
+    save(&repository, &[file("a", 1, 300_000)]);
+    let oracle = MapIndex::of(&repository);
+    let chunk = *oracle.containers.keys().next().unwrap();
+    let (whole, counts) = (Arc::new(oracle), BucketCounts { fewest: 3, most: 5 });
+    let buckets = || {
+        let mut wanted = Gathered::new(&repository);
+        wanted.note(&chunk);
+        let whole: Arc<dyn ChunkIndex> = Arc::clone(&whole) as _;
+        PartitionIndex::open(&repository, whole, wanted).unwrap().bucket_counts()
+    };
+    assert_eq!(buckets(), BucketCounts::ONE, "what is in memory is no access of the device");
+    let _all_memory = repository.purse().take(usize::MAX);
+    assert_eq!(buckets(), counts);
 }
 
 #[test]

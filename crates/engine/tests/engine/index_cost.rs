@@ -13,13 +13,13 @@ use onefold_types::{ContainerId, Fingerprint};
 use std::sync::Arc;
 
 /// A run of `count` random entries over 50 containers.
-struct Known {
-    containers: Vec<ContainerId>,
-    entries: Vec<Entry>,
+pub struct Known {
+    pub containers: Vec<ContainerId>,
+    pub entries: Vec<Entry>,
 }
 
 impl Known {
-    fn write(repository: &Repository, kind: IndexKind, seed: u64, count: usize) -> Self {
+    pub fn write(repository: &Repository, kind: IndexKind, seed: u64, count: usize) -> Self {
         let randomness = SeededRandomness::new(seed);
         let mut containers: Vec<ContainerId> =
             (0..50).map(|_| ContainerId::random(&randomness)).collect();
@@ -38,16 +38,16 @@ impl Known {
         Self { containers, entries }
     }
 
-    fn fingerprint(&self, number: usize) -> Fingerprint {
+    pub fn fingerprint(&self, number: usize) -> Fingerprint {
         fingerprint(self.entries[number].prefix)
     }
 
-    fn container(&self, number: usize) -> ContainerId {
+    pub fn container(&self, number: usize) -> ContainerId {
         self.containers[self.entries[number].container as usize]
     }
 }
 
-fn counting(memory: &MemoryStore) -> (Arc<Counting<MemoryStore>>, Arc<Repository>) {
+pub fn counting(memory: &MemoryStore) -> (Arc<Counting<MemoryStore>>, Arc<Repository>) {
     let counting = Arc::new(Counting::new(memory.clone()));
     let shared: Arc<dyn Store> = Arc::clone(&counting) as Arc<dyn Store>;
     let repository = open(&shared);
@@ -125,44 +125,6 @@ fn a_look_up_reads_one_page() {
         assert!((least..=most).contains(&reads), "{kind}: {reads}");
         assert_eq!(counting.take().total(Operation::GetRange).calls, reads, "{kind}");
     }
-}
-
-#[test]
-fn a_batch_in_one_bucket_is_one_request_and_answers_as_single_questions_do() {
-    for kind in IndexKind::ALL {
-        let (memory, store) = in_memory();
-        let plain = create(&store, &options());
-        let known = Known::write(&plain, kind, 5, 60_000);
-        let (counting, repository) = counting(&memory);
-        let index = FingerprintIndex::open(&repository).unwrap();
-        for pages in [1, 16, 48, 1000] {
-            index.set_bucket_pages(pages);
-            let all: Vec<Fingerprint> =
-                (0..known.entries.len()).map(|number| known.fingerprint(number)).collect();
-            // As they come: not in the order of the index.
-            let bucket = index.bucket_of(&all[31_007]);
-            let mut wanted: Vec<usize> =
-                (0..all.len()).filter(|number| index.bucket_of(&all[*number]) == bucket).collect();
-            wanted.sort_unstable_by_key(|number| number.wrapping_mul(0x9e37_79b9) % 65_537);
-            assert!(wanted.len() >= PAGE_ENTRIES * pages.min(48) as usize * 9 / 10);
-            let batch: Vec<Fingerprint> = wanted.iter().map(|number| all[*number]).collect();
-            index.may_contain(&repository, &batch[0]).unwrap();
-            counting.take();
-            let (mut found, mut reads) = (vec![Vec::new()], 0);
-            index.locate_newest(&repository, &batch, &mut found, &mut reads).unwrap();
-            assert_eq!(reads, u64::from(kind != IndexKind::Signature), "{kind}, {pages} pages");
-            assert_eq!(counting.take().total(Operation::GetRange).calls, reads);
-            assert_eq!(found.len(), 1 + batch.len(), "what was there before stays");
-            for (number, containers) in wanted.iter().zip(&found[1..]) {
-                assert!(containers.contains(&known.container(*number)));
-            }
-            assert!(all.iter().all(|one| index.bucket_of(one) < index.bucket_count()));
-            assert!(index.bucket_of(&fingerprint(0)) == 0);
-            assert!(index.bucket_of(&fingerprint(u64::MAX)) < index.bucket_count());
-        }
-    }
-    let empty = FingerprintIndex::default();
-    assert_eq!((empty.bucket_of(&fingerprint(7)), empty.bucket_count()), (0, 1));
 }
 
 #[test]

@@ -19,11 +19,12 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::sync::Arc;
 
-const EXACT: [&str; 6] = [
+const EXACT: [&str; 7] = [
     "auto",
     "eager",
     "eager,filter-first",
     "lazy",
+    "lazy,whole-ring",
     "lazy,ring=1,bucket=1",
     "lazy,ring=64,bucket=65536",
 ];
@@ -108,6 +109,7 @@ fn chunks_that_wait_stay_within_their_share_of_memory() {
         ring_length: 65_536,
         bucket_threshold: 65_536,
         buffer_max: 65_536,
+        ..LazyParameters::default()
     });
     let open_store = || {
         let options = ChunkStoreOptions {

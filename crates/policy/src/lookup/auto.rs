@@ -11,7 +11,9 @@
 //!   post-lookups (S0.7) and the second look makes up for what they miss. Smaller thresholds were
 //!   ways once: with the second look they hardly ever cost less, and every further way has to be
 //!   learnt about.
-//! - The start is eager look-up, which lets nothing wait.
+//! - The start is eager look-up, which lets nothing wait; where an access of the device costs as
+//!   much as letting hundreds of chunks wait it is lazy look-up, which hardly ever takes more of
+//!   them: a short stream ends before anything is learnt of it.
 //! - Streams change between old data and new. Chunks the summary vector refuses cost the same
 //!   whenever they come, so what is compared is the cost of chunks that pass, at the same mix.
 //! - What a way costs at least follows from the counters of another (S0.16): eager takes an access
@@ -32,7 +34,9 @@ pub use report::AutoReport;
 
 use super::Judge;
 use super::lazy::Lazy;
-use super::parameters::{AutoParameters, LazyParameters, RING_LENGTH_RANGE};
+use super::parameters::{
+    AutoParameters, COST_RANGE_NS, DeviceCosts, LazyParameters, RING_LENGTH_RANGE,
+};
 use crate::accelerated_filter::{
     AcceleratedFilter, FilterConfiguration, FilterCounters, FilterOrder,
 };
@@ -42,6 +46,13 @@ use onefold_types::{Fingerprint, Result};
 
 /// The ways there are.
 const WAYS: [Way; 2] = [Way::Eager, Way::Lazy(1024)];
+/// The ways to begin with.
+const EAGER: usize = 0;
+const LAZY: usize = 1;
+/// It begins with lazy look-up where one access of the device less in so many chunks pays for what
+/// lazy look-up takes for each of them: in whole backups of scattered data it took one less in 800
+/// (the laboratory's `lookup-clock`).
+const CHUNKS_PER_ACCESS_SAVED: u64 = 800;
 /// What trials may cost in excess, of all costs.
 const TRIAL_SHARE: f64 = 0.02;
 /// What a stretch's cost still counts after the next one.
@@ -129,22 +140,29 @@ pub(super) struct Auto {
     switches: u64,
 }
 
+fn first_way(costs: &DeviceCosts) -> usize {
+    let lazy_ns = costs.held_chunk_ns.saturating_add(2 * costs.memory_access_ns);
+    let pays = costs.device_read_ns >= CHUNKS_PER_ACCESS_SAVED.saturating_mul(lazy_ns);
+    if pays { LAZY } else { EAGER }
+}
+
 impl Auto {
     pub(super) fn new(parameters: &AutoParameters) -> Self {
         let lazy = LazyParameters {
             ring_length: *RING_LENGTH_RANGE.end(),
             bucket_threshold: 1,
             buffer_max: parameters.buffer_max,
+            ..LazyParameters::default()
         };
-        Self {
+        let mut auto = Self {
             parameters: *parameters,
             configuration: FilterConfiguration::default(),
             lazy: Lazy::new(&lazy, true),
-            current: 0,
+            current: first_way(&parameters.costs),
             trial: None,
             order: FilterOrder::CacheFirst,
             stretch: Stretch::default(),
-            next_check: parameters.window_length as u64 / CHECKS_IF_COSTLY,
+            next_check: 0,
             settling: false,
             last_check: (0, 0),
             rates: None,
@@ -158,7 +176,9 @@ impl Auto {
             lazy_counted: None,
             trials: 0,
             switches: 0,
-        }
+        };
+        auto.begin_stretch(auto.way() != Way::Eager);
+        auto
     }
 
     pub(super) fn waiting(&self) -> usize {
@@ -223,11 +243,30 @@ impl Auto {
             trial.excess_max_ns -= excess.max(0.0);
             self.excess_ns += excess.max(0.0);
         }
-        if self.settling && !failed {
-            self.begin_stretch(false);
+        let is_other_device = self.take_costs(judge);
+        if self.settling && !failed || is_other_device {
+            self.begin_stretch(is_other_device && self.way() != Way::Eager);
             return Ok(());
         }
         self.end_stretch(failed, waiting, judge)
+    }
+
+    /// Believes what accesses take rather than what it was told; whether that is another device.
+    /// Then all that is known of costs is void.
+    fn take_costs(&mut self, judge: &Judge<'_>) -> bool {
+        let believed = self.parameters.costs.device_read_ns;
+        let seen = judge.port.device_read_ns().unwrap_or(believed);
+        let ratio = seen as f64 / believed as f64;
+        if (1.0 / CHANGE_FACTOR..=CHANGE_FACTOR).contains(&ratio) {
+            return false;
+        }
+        let (least, most) = COST_RANGE_NS.into_inner();
+        self.parameters.costs.device_read_ns = seen.clamp(least, most);
+        self.knowledge = [UNKNOWN; WAYS.len()];
+        (self.trial, self.rates) = (None, None);
+        self.current = first_way(&self.parameters.costs);
+        (self.total_lookups, self.total_ns, self.excess_ns) = (0.0, 0.0, 0.0);
+        true
     }
 
     fn end_stretch(&mut self, failed: bool, waiting: usize, judge: &mut Judge<'_>) -> Result<()> {

@@ -1,5 +1,5 @@
-//! The hash buckets of lazy look-up: waiting fingerprints by the bucket of the on-device index that
-//! they fall into (S0.5), and the fullest of these buckets at any time.
+//! The hash buckets of lazy look-up: waiting fingerprints by the range of prefixes that they fall
+//! into (S0.5), and the fullest of these buckets at any time.
 //!
 //! The index may have millions of buckets, and few of them have somebody waiting: a hash table maps
 //! the number of a bucket to its members. Buckets with the same number of members stand in one list

@@ -4,8 +4,9 @@
 //!
 //! 1. A chunk the summary vector does not know is new.
 //! 2. Pre-lookup: a chunk in the cache is a duplicate.
-//! 3. Any other chunk waits in a bucket; buckets are those of the on-device index. A bucket that
-//!    reaches its threshold is located with one question. What the index does not know is new;
+//! 3. Any other chunk waits in a bucket: a range of prefixes that is one access of the index
+//!    ([`super::division`]). A bucket that reaches its threshold is located with one question. What
+//!    the index does not know is new;
 //! 4. what it knows is a duplicate, and its container enters the cache. Post-lookup: the waiting
 //!    chunks of the same locality ring are looked for in the cache and leave without an access.
 //!
@@ -14,26 +15,35 @@
 //! are in no ring, and chunks found by the pre-lookup have a place in both, so that ranks tell how
 //! far apart two chunks of the stream are (S0.6, S0.7). Post-lookups use that: if the chunk of
 //! rank `r` is the `p`-th of the `n` in its container, the container's chunks would have the ranks
-//! from `r - p` to `r - p + n - 1`, and only what waits there is looked for.
+//! from `r - p` to `r - p + n - 1`, and only what waits there is looked for, once the container has
+//! been read. S0 looks for the whole ring after every hit, which is to be had as well
+//! ([`PostLookup`]): it finds what stands elsewhere in the ring, and costs up to a ring of accesses
+//! of memory a hit.
 //!
 //! What S0 leaves open: a second chunk like one that waits joins it and gets its verdict (S0.9);
 //! when the buffer is full, the fullest bucket is located as it is. A waiting chunk whose container
-//! has entered the cache since it arrived is found there before a container is read for it.
+//! has entered the cache since it arrived is found there before a container is read for it. S0's
+//! index does not grow while chunks wait; where it does, and where buckets do not fill, there are
+//! other buckets from then on, into which all that waits is put anew. To wait for a moment at which
+//! nothing waits would be to wait for the end of the stream.
 //!
 //! With a second look, which S0 does not have, the chunks of a bucket are looked for in the cache
 //! once more *before* the bucket is located. Chunks that the post-lookups of another ring could not
 //! reach then cost one access of memory, where S0 spends one of the device; without it, lazy
 //! look-up reads more than eager if rings are short or the index has more buckets than chunks wait.
 //!
-//! Invariants: a chunk is in one bucket from when it starts to wait until it has its verdict; a
-//! bucket is located with at most one question; post-lookups never touch the device.
+//! Invariants: a chunk is in one bucket from when it starts to wait until it has its verdict, the
+//! one that its prefix falls into; a bucket is located with at most one question, which is one
+//! access of each run of the index as it is then; post-lookups never touch the device.
 
 use super::Judge;
 use super::buckets::Buckets;
-use super::parameters::LazyParameters;
+use super::division::Division;
+use super::parameters::{LazyParameters, PostLookup};
 use super::waiting::{Entry, NO_SLOT, Waiting};
 use crate::accelerated_filter::{Found, Verdict};
 use onefold_types::{Fingerprint, Result};
+use std::ops::RangeInclusive;
 
 /// The lazy look-ups of one stream.
 #[derive(Debug)]
@@ -42,6 +52,7 @@ pub(super) struct Lazy {
     second_look: bool,
     waiting: Waiting,
     buckets: Buckets,
+    division: Division,
     ring: Ring,
     /// The bucket being resolved, and its fingerprints.
     members: Vec<u32>,
@@ -80,6 +91,7 @@ impl Lazy {
             second_look,
             waiting: Waiting::new(),
             buckets: Buckets::new(),
+            division: Division::default(),
             ring: Ring::default(),
             members: Vec::new(),
             questions: Vec::new(),
@@ -116,12 +128,17 @@ impl Lazy {
     }
 
     pub(super) fn describe(&self) -> String {
-        let LazyParameters { ring_length, bucket_threshold, buffer_max } = self.parameters;
+        let LazyParameters { ring_length, bucket_threshold, buffer_max, post_lookup } =
+            self.parameters;
+        let again = match post_lookup {
+            PostLookup::WithinReach => "",
+            PostLookup::WholeRing => ", all of them looked for again after every hit",
+        };
         let second = if self.second_look { ", with a second look into the cache" } else { "" };
         format!(
             "lazily{second}: a chunk that is neither in the cache nor surely new waits until \
              {bucket_threshold} of its bucket can be located together, or {buffer_max} wait in \
-             all; rings take {ring_length}"
+             all; rings take {ring_length}{again}"
         )
     }
 
@@ -151,8 +168,9 @@ impl Lazy {
             self.waiting.join(slot, ticket);
         } else {
             judge.filter.counters_mut().fingerprints_buffered += 1;
+            self.divide(judge);
             let slot = self.waiting.push(fingerprint, ticket, ring, rank);
-            let count = self.buckets.insert(judge.port.bucket_of(fingerprint), slot);
+            let count = self.buckets.insert(self.division.bucket_of(fingerprint), slot);
             if count >= self.parameters.bucket_threshold {
                 return self.resolve_bucket_of(slot, slot, judge);
             }
@@ -177,11 +195,26 @@ impl Lazy {
         Ok(())
     }
 
+    /// Puts all that waits into the buckets that there are to be now, if they are others.
+    fn divide(&mut self, judge: &Judge<'_>) {
+        if !self.division.fit(judge.port.bucket_counts()) {
+            return;
+        }
+        self.buckets = Buckets::new();
+        let mut slot = self.waiting.oldest_slot();
+        while let Some(entry) = self.waiting.get(slot) {
+            self.buckets.insert(self.division.bucket_of(&entry.fingerprint), slot);
+            slot = entry.newer;
+        }
+    }
+
     /// Step 3: one question for all chunks of the bucket in which `slot` is. The chunk in `fresh`
     /// has just been looked for in the cache.
     fn resolve_bucket_of(&mut self, slot: u32, fresh: u32, judge: &mut Judge<'_>) -> Result<()> {
+        self.divide(judge);
         let mut members = std::mem::take(&mut self.members);
         self.buckets.take_bucket_of(slot, &mut members);
+        self.division.note_located(members.len(), self.parameters.bucket_threshold);
         if self.second_look {
             members
                 .retain(|member| *member == fresh || !self.leaves_on_second_look(*member, judge));
@@ -222,18 +255,21 @@ impl Lazy {
                 continue;
             };
             let known_absent = !changed && (self.second_look || *member == fresh);
-            if !known_absent
-                && judge.filter.has_cached_any(candidates)
-                && self.leaves_on_second_look(*member, judge)
-            {
+            let is_cached = !known_absent && judge.filter.has_cached_any(candidates);
+            let cached = is_cached.then(|| judge.filter.look_in_cache_again(&entry.fingerprint));
+            if let Some(instance) = cached.flatten() {
+                if self.parameters.post_lookup == PostLookup::WholeRing {
+                    self.look_around(&entry, &(0..=u32::MAX), judge);
+                }
+                self.waiting.resolve(*member, Verdict::Duplicate(instance), judge.resolved);
                 continue;
             }
             match judge.filter.first_holder(judge.port, &entry.fingerprint, candidates)? {
                 None => self.waiting.resolve(*member, Verdict::New, judge.resolved),
                 Some(found) => {
-                    if found.prefetched > 0 {
-                        changed = true;
-                        self.look_around(&entry, &found, judge);
+                    changed |= found.prefetched > 0;
+                    if let Some(ranks) = self.reach(&entry, &found) {
+                        self.look_around(&entry, &ranks, judge);
                     }
                     let verdict = Verdict::Duplicate(found.instance);
                     self.waiting.resolve(*member, verdict, judge.resolved);
@@ -244,11 +280,19 @@ impl Lazy {
         Ok(())
     }
 
-    /// Step 4, post-lookup: the neighbours that the container just cached can reach.
-    fn look_around(&mut self, hit: &Entry, found: &Found, judge: &mut Judge<'_>) {
+    /// The ranks of the ring that are looked for after this hit, if any.
+    fn reach(&self, hit: &Entry, found: &Found) -> Option<RangeInclusive<u32>> {
+        if self.parameters.post_lookup == PostLookup::WholeRing {
+            return Some(0..=u32::MAX);
+        }
         let before = found.instance.position;
         let after = found.prefetched.saturating_sub(before.saturating_add(1));
         let ranks = hit.rank.saturating_sub(before)..=hit.rank.saturating_add(after);
+        (found.prefetched > 0).then_some(ranks)
+    }
+
+    /// Step 4, post-lookup: what waits in the ring of a hit, within these ranks.
+    fn look_around(&mut self, hit: &Entry, ranks: &RangeInclusive<u32>, judge: &mut Judge<'_>) {
         let reached = |waiting: &Waiting, slot| {
             let entry = waiting.get(slot)?;
             (entry.ring == hit.ring && ranks.contains(&entry.rank)).then_some(*entry)

@@ -51,12 +51,30 @@ pub struct LazyParameters {
     pub bucket_threshold: usize,
     /// Fingerprints that wait at most, 1 to 2^24; then the fullest bucket is located as it is.
     pub buffer_max: usize,
+    /// What is looked for in the cache once more.
+    pub post_lookup: PostLookup,
 }
 
 impl Default for LazyParameters {
     fn default() -> Self {
-        Self { ring_length: 2048, bucket_threshold: 16, buffer_max: 1 << 16 }
+        Self {
+            ring_length: 2048,
+            bucket_threshold: 16,
+            buffer_max: 1 << 16,
+            post_lookup: PostLookup::default(),
+        }
     }
+}
+
+/// Which waiting chunks are looked for in the cache after a hit on the device (S0.4, step 4).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum PostLookup {
+    /// Of the hit's ring those that the container can reach by rank (S0.7), if it has just been
+    /// read: all others have been looked for since it came into the cache, or are elsewhere.
+    #[default]
+    WithinReach,
+    /// All of the hit's ring, after every hit, as published.
+    WholeRing,
 }
 
 /// Sampled look-up: exact only near hooks.

@@ -1,23 +1,41 @@
 //! Lazy look-up: exact, in batches, and with what S0 says about buckets, rings and ranks.
 
-use crate::support::{OracleStore, Outcome, Owner, check_exact, chunks, exact, numbered, shuffled};
-use onefold_policy::lookup::{FilterOrder, LazyParameters, LookupStrategy, StreamLookup};
-use onefold_policy::{AcceleratedFilter, FilterConfiguration, FilterCounters, IndexPort};
+use crate::support::{self, OracleStore, Outcome, Owner, check_exact, chunks, exact, shuffled};
+use onefold_policy::IndexPort;
+use onefold_policy::lookup::{
+    FilterOrder, LazyParameters, LookupStrategy, PostLookup, StreamLookup,
+};
+use onefold_policy::{AcceleratedFilter, BucketCounts, FilterConfiguration, FilterCounters};
 use onefold_types::{ErrorKind, Fingerprint};
 use proptest::prelude::*;
 
 fn lazy(ring_length: usize, bucket_threshold: usize, buffer_max: usize) -> LookupStrategy {
-    LookupStrategy::Lazy(LazyParameters { ring_length, bucket_threshold, buffer_max })
+    LookupStrategy::Lazy(LazyParameters {
+        ring_length,
+        bucket_threshold,
+        buffer_max,
+        ..LazyParameters::default()
+    })
 }
 
 fn second_look(ring_length: usize, bucket_threshold: usize, buffer_max: usize) -> LookupStrategy {
-    LookupStrategy::SecondLook(LazyParameters { ring_length, bucket_threshold, buffer_max })
+    LookupStrategy::SecondLook(LazyParameters {
+        ring_length,
+        bucket_threshold,
+        buffer_max,
+        ..LazyParameters::default()
+    })
 }
 
-/// A store whose buckets are the remainders of small numbers.
+/// The fingerprint that a small number stands for. Numbers with the same remainder by a power of
+/// two share one of so many buckets, because the number stands backwards in the prefix.
+fn numbered(number: u64) -> Fingerprint {
+    support::numbered(number.reverse_bits())
+}
+
+/// A store with so many buckets, a power of two.
 fn store_of(buckets: u32, numbers: &[u64]) -> OracleStore {
     let mut store = OracleStore::new(buckets);
-    store.bucket_of = |fingerprint, buckets| (fingerprint.prefix() % u64::from(buckets)) as u32;
     store.append(&numbers.iter().map(|number| numbered(*number)).collect::<Vec<_>>());
     store
 }
@@ -67,6 +85,33 @@ fn s0_4_a_post_lookup_empties_the_buffer_without_the_device() {
     owner.push_all(&mut store, &(65..100).map(numbered).collect::<Vec<_>>());
     assert_eq!(owner.counters().cache_hits, 35);
     assert_eq!(owner.counters().device_reads(), 2);
+}
+
+#[test]
+fn s0_4_as_published_the_whole_ring_is_looked_for_after_every_hit() {
+    // 0 and 9 of one container, far apart in the ring, and 64, which takes 0 to the device. Between
+    // them wait twenty that the filter lets pass, in buckets of their own.
+    let looked_for = |post_lookup| {
+        let mut store = store_of(64, &(0..10).collect::<Vec<_>>());
+        store.append(&[numbered(64)]);
+        store.false_positives = 1 << 16;
+        let mut owner = Owner::new(LookupStrategy::Lazy(LazyParameters {
+            bucket_threshold: 2,
+            post_lookup,
+            ..LazyParameters::default()
+        }));
+        let between = (0..20).map(|new| 1024 + 16 + new);
+        let stream: Vec<Fingerprint> =
+            [0].into_iter().chain(between).chain([9, 64]).map(numbered).collect();
+        owner.push_all(&mut store, &stream);
+        let counters = owner.counters();
+        assert_eq!((store.located.len(), counters.containers_prefetched), (1, 2));
+        (counters.post_lookups, counters.post_lookup_hits, owner.lookup.waiting())
+    };
+    // Ranks 1 to 9 of the ring for the first container; nothing for the second, of one chunk.
+    assert_eq!(looked_for(PostLookup::WithinReach), (9, 0, 21));
+    // 22 after the first hit, of which 9 is found, and what is left after the second.
+    assert_eq!(looked_for(PostLookup::WholeRing), (22 + 20, 1, 20));
 }
 
 /// Looks 0 to 9 up, then 64, which is in the bucket of 0; returns how many still wait.
@@ -332,12 +377,60 @@ fn an_index_that_changes_its_buckets_in_between_does_no_harm() {
         let mut store = OracleStore::with(100, &stored, 200);
         let mut owner = Owner::with(strategy, FilterConfiguration::default(), 1 << 16);
         for (part, buckets) in stream.chunks(777).zip([100, 3, 1, 70_000, 9].iter().cycle()) {
-            store.buckets = *buckets;
+            store.buckets = BucketCounts { fewest: *buckets, most: *buckets };
             owner.push_all(&mut store, part);
         }
         owner.drain(&mut store);
         check_exact(&owner, &store, &stream);
     }
+}
+
+#[test]
+fn s0_5_buckets_are_ranges_that_one_access_reads_however_the_index_grows() {
+    let stored = chunks(20, 30_000);
+    let mut store = OracleStore::new(1);
+    store.false_positives = 1 << 14;
+    let mut owner = Owner::with(lazy(2048, 16, 1 << 14), FilterConfiguration::default(), 1 << 18);
+    for (round, part) in (0_u32..).zip(stored.chunks(5000)) {
+        // The index grows while chunks wait, and some of those that wait are found in it later.
+        part.chunks(250).for_each(|container| {
+            store.append(container);
+        });
+        store.buckets = BucketCounts { fewest: 2 << round, most: 16 << round };
+        let again = shuffled(u64::from(round), &stored[..5000 * (round as usize + 1)], 3);
+        owner.push_all(&mut store, &again[..6000.min(again.len())]);
+        owner.push_all(&mut store, &chunks(30 + u64::from(round), 4000));
+        assert!(owner.lookup.waiting() > 0);
+    }
+    let counters = owner.counters();
+    assert_eq!(counters.index_page_reads, counters.buckets_resolved);
+    let (buckets, batched) = (counters.buckets_resolved, counters.fingerprints_batched);
+    assert!(buckets > 400 && batched > 14 * buckets, "{batched} in {buckets}");
+    owner.drain(&mut store);
+    assert_eq!(owner.counters().index_page_reads, owner.counters().buckets_resolved);
+}
+
+#[test]
+fn s0_5_there_are_as_few_buckets_as_fill_while_the_stream_is_held_back() {
+    let stored = chunks(21, 10);
+    // Of what comes, 256 are held at most: a sixteenth of what 256 buckets need.
+    let run = |fewest, most| {
+        let mut store = OracleStore::with(1, &stored, 10);
+        store.buckets = BucketCounts { fewest, most };
+        store.false_positives = 1 << 16;
+        let mut owner = Owner::new(lazy(2048, 16, 1 << 14));
+        for (ticket, fingerprint) in (0_u64..).zip(&chunks(22, 20_000)) {
+            owner.push(&mut store, fingerprint);
+            owner.drain_before(&mut store, (ticket + 1).saturating_sub(256));
+        }
+        let counters = owner.counters();
+        assert_eq!(counters.index_page_reads, counters.buckets_resolved);
+        counters.fingerprints_batched as f64 / counters.buckets_resolved as f64
+    };
+    let [few, many, following] = [run(8, 8), run(256, 256), run(4, 256)];
+    assert!(few > 12.0, "{few}");
+    assert!(many < 3.0, "{many}");
+    assert!(following > 10.0, "{following}");
 }
 
 #[test]
@@ -374,8 +467,15 @@ struct Case {
 }
 
 fn case() -> impl Strategy<Value = Case> {
-    let parameters = (1..40_usize, 1..12_usize, 1..60_usize).prop_map(|(ring, bucket, buffer)| {
-        LazyParameters { ring_length: ring, bucket_threshold: bucket, buffer_max: buffer }
+    let all = (1..40_usize, 1..12_usize, 1..60_usize, any::<bool>());
+    let parameters = all.prop_map(|(ring, bucket, buffer, is_whole)| {
+        let post_lookup = if is_whole { PostLookup::WholeRing } else { PostLookup::WithinReach };
+        LazyParameters {
+            ring_length: ring,
+            bucket_threshold: bucket,
+            buffer_max: buffer,
+            post_lookup,
+        }
     });
     let picks = prop::collection::vec((0..600_usize, 1..20_usize), 1..60);
     (any::<bool>(), parameters, 1..50_u32, 0..20_000_u64, 1..60_usize, picks).prop_map(

@@ -6,7 +6,12 @@ use onefold_policy::lookup::{
 use onefold_types::ErrorKind;
 
 fn lazy(ring_length: usize, bucket_threshold: usize, buffer_max: usize) -> LookupStrategy {
-    LookupStrategy::Lazy(LazyParameters { ring_length, bucket_threshold, buffer_max })
+    LookupStrategy::Lazy(LazyParameters {
+        ring_length,
+        bucket_threshold,
+        buffer_max,
+        ..LazyParameters::default()
+    })
 }
 
 #[test]

@@ -4,20 +4,18 @@
 
 use onefold_policy::lookup::{LookupStrategy, StreamLookup};
 use onefold_policy::{AcceleratedFilter, FilterConfiguration, FilterCounters};
-use onefold_policy::{IndexPort, Instance, Verdict};
+use onefold_policy::{BucketCounts, IndexPort, Instance, Verdict};
 use onefold_types::environment::{Randomness, SeededRandomness};
 use onefold_types::{ContainerId, Error, ErrorKind, Fingerprint, Result};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
-/// A store in memory. Its index has `buckets` buckets; locating takes one access for each bucket
-/// that the fingerprints fall into.
+/// A store in memory. Locating takes one access for each of the index's fewest buckets that the
+/// fingerprints fall into.
 pub struct OracleStore {
     pub containers: HashMap<ContainerId, Arc<[Fingerprint]>>,
     pub index: HashMap<Fingerprint, Vec<ContainerId>>,
-    pub buckets: u32,
-    /// Puts fingerprints into buckets; by their prefixes, unless a test says otherwise.
-    pub bucket_of: fn(&Fingerprint, u32) -> u32,
+    pub buckets: BucketCounts,
     /// Of 65536 fingerprints that are not there, so many pass the summary vector.
     pub false_positives: u64,
     /// Whether only hooks are in memory: those of 32 fingerprints whose low bits are zero.
@@ -35,10 +33,7 @@ impl OracleStore {
         Self {
             containers: HashMap::new(),
             index: HashMap::new(),
-            buckets,
-            bucket_of: |fingerprint, buckets| {
-                ((u128::from(fingerprint.prefix()) * u128::from(buckets)) >> 64) as u32
-            },
+            buckets: BucketCounts { fewest: buckets, most: buckets },
             false_positives: 0,
             sampled: false,
             located: Vec::new(),
@@ -78,7 +73,9 @@ impl IndexPort for OracleStore {
         if self.located.len() >= self.fails_after {
             return Err(Error::new(ErrorKind::Io, "the store is gone"));
         }
-        let mut buckets: Vec<u32> = fingerprints.iter().map(|one| self.bucket_of(one)).collect();
+        let fewest = u128::from(self.buckets.fewest);
+        let bucket_of = |one: &Fingerprint| ((u128::from(one.prefix()) * fewest) >> 64) as u32;
+        let mut buckets: Vec<u32> = fingerprints.iter().map(bucket_of).collect();
         buckets.sort_unstable();
         buckets.dedup();
         *reads += buckets.len() as u64;
@@ -103,11 +100,7 @@ impl IndexPort for OracleStore {
         Ok(self.index.contains_key(fingerprint) || chance < self.false_positives)
     }
 
-    fn bucket_of(&self, fingerprint: &Fingerprint) -> u32 {
-        (self.bucket_of)(fingerprint, self.buckets)
-    }
-
-    fn bucket_count(&self) -> u32 {
+    fn bucket_counts(&self) -> BucketCounts {
         self.buckets
     }
 }
