@@ -24,7 +24,8 @@
 //! If the owner says what all versions before stored, the loss is that of the whole store: a
 //! version may rewrite for its own unique chunks, and an eighth of what the versions before left.
 //! The paper's estimate lets the second version spend what the first one's unique chunks allow,
-//! when hardly anything is torn yet, and leaves next to nothing for later ones.
+//! when hardly anything is torn yet, and leaves next to nothing for later ones; it is had by
+//! `budget=version` ([`RewriteLimits::by_version`](super::parameters::RewriteLimits)).
 //!
 //! Invariant: [`Budget::credit`] never lets more be rewritten than the loss allows for the larger
 //! one of the expected and the actual number of unique chunks, those of versions before included.

@@ -167,7 +167,6 @@ impl Combined {
         }
         self.note_kept();
         self.carried_bytes = marginal_bytes.min(self.parameters.container_bytes as f64);
-        counters.cycles += 1;
     }
 
     /// Tells the forecast which containers this version refers to for good.
@@ -191,7 +190,7 @@ impl Combined {
         let mean_bytes = counters.chunk_bytes as f64 / counters.chunks.max(1) as f64;
         let (left, rest) = self.left(counters);
         let limit = self.forecast.limit(&now, left as f64 * mean_bytes, rest);
-        counters.threshold = first_price_of(limit.bucket) as f64 / mean_bytes.max(1.0);
+        counters.set_threshold(first_price_of(limit.bucket) as f64 / mean_bytes.max(1.0));
         limit
     }
 

@@ -32,6 +32,8 @@ pub struct RewriteCounters {
     pub cycles: u64,
     /// The threshold now, in chunks of a container.
     pub threshold: f64,
+    /// All thresholds there were, added up: divided by `cycles`, the mean.
+    pub threshold_sum: f64,
     /// The threshold at which the loss reaches its limit (RC_rw); 0 before it was computed.
     pub rewrite_bound: f64,
     /// The threshold at which reads keep to their limit (RC_reads); 0 before it was computed.
@@ -69,6 +71,13 @@ impl RewriteCounters {
             }
             Decision::Share => self.shared += 1,
         }
+    }
+
+    /// Counts a cycle, and the threshold that holds from now on.
+    pub(super) fn set_threshold(&mut self, threshold: f64) {
+        self.cycles += 1;
+        self.threshold = threshold;
+        self.threshold_sum += threshold;
     }
 
     /// Takes back that a chunk was rewritten: it is kept.

@@ -2,7 +2,9 @@
 //!
 //! A choice is written as a name and its limits: `none`, `capping,level=20`,
 //! `flexible,loss=7,reads=20`, `window,loss=7`, `history,loss=2`, `auto,loss=5`. A loss is in per
-//! cent of the deduplication ratio (x of S2.11), reads are old containers for each 20 MiB.
+//! cent of the deduplication ratio (x of S2.11), reads are old containers for each 20 MiB. The
+//! paper's own policies take `budget=version` as well: the loss is then that of each version, as
+//! the paper has it, and not that of the store.
 
 use super::container_use::ContainerUse;
 use onefold_types::{Error, Result};
@@ -36,6 +38,9 @@ pub struct RewriteLimits {
     pub reads_max: Option<f64>,
     /// A threshold that never changes, for experiments.
     pub threshold: Option<u32>,
+    /// Whether the loss is that of each version, by what the one before it stored, as published
+    /// (S2.11), for experiments; otherwise it is that of the whole store.
+    pub by_version: bool,
 }
 
 impl RewriteLimits {
@@ -43,6 +48,11 @@ impl RewriteLimits {
     #[must_use]
     pub fn loss(loss_max: f64) -> Self {
         Self { loss_max: Some(loss_max), ..Self::default() }
+    }
+
+    /// Whether nothing is limited.
+    fn is_unlimited(&self) -> bool {
+        self.loss_max.is_none() && self.reads_max.is_none() && self.threshold.is_none()
     }
 }
 
@@ -102,11 +112,10 @@ impl RewriteChoice {
     #[must_use]
     pub fn counts_containers(&self) -> bool {
         let limits = self.limits();
-        let is_unlimited = limits == RewriteLimits::default();
         match self {
             Self::None => false,
             Self::Capping { .. } => true,
-            Self::Flexible(_) | Self::Window(_) if is_unlimited => true,
+            Self::Flexible(_) | Self::Window(_) if limits.is_unlimited() => true,
             Self::Flexible(_) | Self::Window(_) | Self::History(_) | Self::Auto(_) => {
                 limits.reads_max.is_some() || limits.threshold.is_some()
             }
@@ -132,6 +141,18 @@ impl RewriteChoice {
             }
             (Self::Flexible(limits) | Self::Window(limits), "threshold") => {
                 limits.threshold = Some(number("the threshold", value)?);
+                return Ok(());
+            }
+            (Self::Flexible(limits) | Self::Window(limits), "budget") => {
+                limits.by_version = match value {
+                    "version" => true,
+                    "store" => false,
+                    _ => {
+                        return Err(Error::invalid(format!(
+                            "the budget is '{value}'; it must be store or version"
+                        )));
+                    }
+                };
                 return Ok(());
             }
             _ => {}
@@ -198,6 +219,9 @@ impl fmt::Display for RewriteChoice {
         }
         if let Some(threshold) = limits.threshold {
             write!(f, ",threshold={threshold}")?;
+        }
+        if limits.by_version {
+            f.write_str(",budget=version")?;
         }
         Ok(())
     }
@@ -303,6 +327,9 @@ impl RewriteParameters {
         self.loss_max = limits.loss_max.or(self.loss_max);
         self.reads_max = limits.reads_max.or(self.reads_max);
         self.threshold_fixed = limits.threshold.or(self.threshold_fixed);
+        if limits.by_version {
+            self.before = None;
+        }
         if self.loss_max.or(self.reads_max).is_none() && self.threshold_fixed.is_none() {
             self.loss_max = Some(LOSS_DEFAULT);
             if matches!(choice, RewriteChoice::Flexible(_) | RewriteChoice::Window(_)) {

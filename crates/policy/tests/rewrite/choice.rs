@@ -12,6 +12,7 @@ fn choices_are_read_as_they_are_written() {
         "flexible,loss=7,reads=20",
         "window,loss=7,threshold=120",
         "window,reads=2.5",
+        "flexible,loss=7,budget=version",
         "history,loss=0.5",
         "auto",
         "auto,loss=12.25",
@@ -20,7 +21,7 @@ fn choices_are_read_as_they_are_written() {
         assert_eq!(choice.to_string(), text);
     }
     let choice: RewriteChoice = "flexible,reads=20,loss=7%".parse().unwrap();
-    let limits = RewriteLimits { loss_max: Some(0.07), reads_max: Some(20.0), threshold: None };
+    let limits = RewriteLimits { reads_max: Some(20.0), ..RewriteLimits::loss(0.07) };
     assert_eq!(choice, RewriteChoice::Flexible(limits));
     assert_eq!(RewriteChoice::default().to_string(), "auto");
 }
@@ -39,6 +40,8 @@ fn what_makes_no_sense_is_refused_with_a_reason() {
         ("history,reads=2", "'history' has no limit 'reads'"),
         ("capping,loss=2", "'capping' has no limit 'loss'"),
         ("none,loss=2", "'none' has no limit 'loss'"),
+        ("auto,budget=version", "'auto' has no limit 'budget'"),
+        ("window,budget=year", "it must be store or version"),
         ("capping,level=-1", "'-1', which is no number"),
     ] {
         let error = text.parse::<RewriteChoice>().unwrap_err().to_string();

@@ -71,6 +71,33 @@ fn what_earlier_versions_left_may_be_spent_little_by_little() {
 }
 
 #[test]
+fn s2_11_a_version_may_spend_by_the_one_before_or_an_eighth_of_what_all_have_left() {
+    // At a loss of 20 % a quarter: of 400 chunks of the version before, or of an eighth of 1600.
+    for (words, most) in [("budget=version", 100), ("budget=store", 50)] {
+        for policy in ["flexible", "window"] {
+            let choice: RewriteChoice = format!("{policy},loss=20,{words}").parse().unwrap();
+            let parameters = RewriteParameters {
+                expected: Some(Expected { chunks: 1000, unique_chunks: 400 }),
+                before: Some(Before { unique_chunks: 1600, rewritten_chunks: 0 }),
+                ..parameters(20)
+            };
+            let mut stream = Stream::new(&choice, parameters);
+            for segment in 1..=10 {
+                for (container, count) in [1, 1, 1, 1, 2, 2, 3, 4, 5, 80].into_iter().enumerate() {
+                    stream.olds(segment * 100 + container as u64, count);
+                }
+                // H_rw for each segment that has passed, and nothing of those to come.
+                let rewritten = stream.counters().rewritten;
+                assert!(rewritten * 10 <= most * segment, "{choice}: {rewritten} after {segment}");
+            }
+            stream.finish();
+            let rewritten = stream.counters().rewritten;
+            assert!((most * 3 / 4..=most).contains(&rewritten), "{choice}: {rewritten}");
+        }
+    }
+}
+
+#[test]
 fn har_rewrites_sparse_containers_at_once_least_used_first() {
     let usage = |referred_bytes, payload_bytes| Usage { referred_bytes, payload_bytes, spans: 1 };
     let history: ContainerUse = [

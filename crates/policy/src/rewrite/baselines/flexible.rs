@@ -33,8 +33,7 @@ impl Flexible {
         uses: &[Use],
         counters: &mut RewriteCounters,
     ) -> Vec<u32> {
-        counters.cycles += 1;
-        counters.threshold = match self.threshold_fixed {
+        let threshold = match self.threshold_fixed {
             Some(threshold) => f64::from(threshold),
             None => {
                 let ascending: Vec<u32> = uses.iter().rev().map(|used| used.count).collect();
@@ -46,6 +45,7 @@ impl Flexible {
                 }
             }
         };
+        counters.set_threshold(threshold);
         let mut credit = self.bounds.budget.credit(counters);
         let mut rewritten = Vec::new();
         for used in uses.iter().rev() {

@@ -190,14 +190,13 @@ impl LookBackWindow {
             Ok(start) if closeness < counters.closeness => (start - 1.0).max(0.0),
             Ok(start) => start + 1.0,
         };
-        counters.cycles += 1;
         counters.rewrite_bound = pair.rewrite;
         counters.read_bound = pair.read.unwrap_or(0.0);
         counters.closeness = closeness;
         match self.threshold {
-            Threshold::Fixed(fixed) => counters.threshold = fixed,
+            Threshold::Fixed(fixed) => counters.set_threshold(fixed),
             Threshold::Unknown | Threshold::Adapting(_) => {
-                counters.threshold = threshold;
+                counters.set_threshold(threshold);
                 self.threshold = Threshold::Adapting(threshold);
                 self.keep_above(decided, counters);
             }
