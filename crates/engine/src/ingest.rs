@@ -25,7 +25,7 @@
 //!
 //! Data flows one way. A stage that cannot go on closes its channels, and the others stop.
 
-use self::left_out::LeftOut;
+use self::left_out::{LeftOut, Room};
 use self::selecting::Part;
 use self::stubs::DamagedStubs;
 use crate::chunk_store::{LookupReport, RewriteReport};
@@ -116,6 +116,8 @@ pub struct Selection {
     pub manifests: Vec<SessionId>,
     /// Only this part of the files; chunks are looked for among its own.
     pub part: Option<Part>,
+    /// Only so much of files that are no stubs and not in the parent snapshot.
+    pub room: Option<Arc<Room>>,
 }
 
 /// Which snapshot to compare with.

@@ -10,6 +10,7 @@
 //! | [`filesystem`] | the kernel's requests, answered |
 //! | [`share`] | a share: a live directory, files of which are in the store |
 //! | [`mounting`] | mount points |
+//! | [`leftover`] | what a killed process left mounted, and a mount in its place |
 //! | [`buffers`] | what requests are answered from |
 //! | [`problems`] | what could not be read, told once |
 //!
@@ -21,6 +22,7 @@ pub mod buffers;
 pub mod catalogue;
 pub mod filesystem;
 pub mod inodes;
+pub mod leftover;
 pub mod listings;
 pub mod mounting;
 pub mod problems;
@@ -28,7 +30,8 @@ pub mod share;
 pub mod snapshots;
 
 pub use filesystem::SnapshotFilesystem;
-pub use mounting::{End, MountOptions, Mounted, mount};
+pub use leftover::Leftover;
+pub use mounting::{End, MountOptions, Mounted, mount, mount_instead};
 pub use problems::Problems;
 pub use share::ShareFilesystem;
 pub use snapshots::Snapshots;

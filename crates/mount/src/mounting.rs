@@ -4,8 +4,8 @@
 //! was killed, its mount stays and answers nothing; the next mount on the same directory takes such
 //! a leftover of this program away first.
 
+use crate::leftover::{DEVICE, HELPER, Leftover, Unplaced, detach};
 use fuser::{BackgroundSession, Config, Filesystem, MountOption, Session, SessionACL};
-use onefold_engine::primary::handover;
 use onefold_engine::primary::mounts::{self, KIND, is_listed, newest_on};
 use onefold_types::error::Context;
 use onefold_types::{Error, ErrorKind, Result};
@@ -14,15 +14,10 @@ use rustix::io::Errno;
 use rustix::mount::{UnmountFlags, unmount};
 use std::mem::ManuallyDrop;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
-
-/// The program that mounts and unmounts for users other than root.
-const HELPER: &str = "fusermount3";
-/// The device of the kernel's side.
-const DEVICE: &str = "/dev/fuse";
 
 /// How far the kernel reads ahead: measured, a large file is read in two thirds of the time that it
 /// takes with 128.
@@ -49,7 +44,7 @@ pub struct MountOptions {
 /// The session is never dropped: that would unmount by the name of the directory, whatever is
 /// mounted there by then. If nobody ends it, it ends with the process.
 pub struct Mounted {
-    session: BackgroundSession,
+    session: ManuallyDrop<BackgroundSession>,
     point: PathBuf,
     /// Its device, as `major:minor`.
     device: String,
@@ -75,12 +70,13 @@ pub fn refuse_unusable(point: &Path) -> Result<()> {
 
 /// Refuses a system that mounts nothing.
 pub fn refuse_without_device() -> Result<()> {
-    if !Path::new(DEVICE).exists() {
+    let is_device = |found: std::fs::Metadata| found.file_type().is_char_device();
+    if !Path::new(DEVICE).metadata().is_ok_and(is_device) {
         return Err(Error::new(
             ErrorKind::Unavailable,
             format!(
-                "nothing can be mounted: this system has no {DEVICE}; load the kernel's module \
-                 ('modprobe fuse'), or let the container have the device. 'ls', 'dump' and \
+                "nothing can be mounted: this system has no device {DEVICE}; load the kernel's \
+                 module ('modprobe fuse'), or let the container have the device. 'ls', 'dump' and \
                  'restore' need none"
             ),
         ));
@@ -91,34 +87,15 @@ pub fn refuse_without_device() -> Result<()> {
 /// Takes away what a process of this program has left on a directory when it was killed; whether
 /// there was such a thing.
 pub fn clear_leftover(point: &Path) -> Result<bool> {
-    let Some(real) = leftover(point) else { return Ok(false) };
-    detach(&real).context(|| format!("unmounting what is left on '{}'", point.display()))?;
-    Ok(true)
-}
-
-/// Whether there is something that [`clear_leftover`] would take away.
-#[must_use]
-pub fn has_leftover(point: &Path) -> bool {
-    leftover(point).is_some()
-}
-
-/// The real path of a directory on which a process of this program has left something.
-fn leftover(point: &Path) -> Option<PathBuf> {
-    let real = real_of_unseen(point).ok()?;
-    let newest = newest_on(&real).filter(|newest| newest.is_ours)?;
-    // One that hangs is not dead, and holds up whoever looks at it.
-    if newest.name.is_some_and(|name| handover::is_there(&name)) {
-        return None;
+    match Leftover::on(point) {
+        None => Ok(false),
+        Some(leftover) => leftover.detach().map(|()| true),
     }
-    // What the kernel was told of the directory itself it may remember for a while.
-    let read = std::fs::read_dir(point).err().and_then(|error| error.raw_os_error());
-    let is_dead = [Errno::NOTCONN, Errno::CONNABORTED].map(Errno::raw_os_error);
-    read.is_some_and(|code| is_dead.contains(&code)).then_some(real)
 }
 
 /// The path without symbolic links of what cannot be looked at itself: the kernel follows them
 /// without asking whoever answers no more.
-fn real_of_unseen(point: &Path) -> Result<PathBuf> {
+pub(crate) fn real_of_unseen(point: &Path) -> Result<PathBuf> {
     let what = || format!("finding out where '{}' is", point.display());
     let opened = rustix::fs::open(point, OFlags::PATH | OFlags::CLOEXEC, Mode::empty());
     let opened = opened.map_err(std::io::Error::from).context(what)?;
@@ -156,53 +133,65 @@ pub fn unmount_ours(point: &Path) -> Result<()> {
     })
 }
 
-/// Unmounts, whoever uses it.
-fn detach(point: &Path) -> std::io::Result<()> {
-    match unmount(point, UnmountFlags::DETACH) {
-        Err(Errno::PERM) => {
-            let helped = Command::new(HELPER).arg("-uz").arg("--").arg(point).status();
-            match helped.map(|status| status.success()) {
-                Ok(true) => Ok(()),
-                Ok(false) => Err(std::io::Error::other(format!("{HELPER} failed"))),
-                Err(error) => Err(std::io::Error::other(format!(
-                    "users other than root need the program {HELPER}, of the package fuse3: {error}"
-                ))),
-            }
+impl MountOptions {
+    /// What the system is to call it.
+    pub(crate) fn source(&self) -> String {
+        self.name.as_deref().map_or(KIND.to_owned(), mounts::source_of)
+    }
+
+    /// Whether the kernel compares each request with the permissions of the file.
+    pub(crate) fn checks_permissions(&self) -> bool {
+        self.allow_other || self.is_writable
+    }
+
+    fn config(&self) -> Config {
+        let mut config = Config::default();
+        config.mount_options =
+            vec![MountOption::FSName(self.source()), MountOption::Subtype(KIND.to_owned())];
+        let only_read =
+            [MountOption::RO, MountOption::NoDev, MountOption::NoSuid, MountOption::NoAtime];
+        if !self.is_writable {
+            config.mount_options.extend(only_read);
+        } else if rustix::process::geteuid().is_root() {
+            config.mount_options.extend([MountOption::Dev, MountOption::Suid]);
         }
-        other => other.map_err(Into::into),
+        if self.allow_other {
+            config.acl = SessionACL::All;
+        }
+        if self.checks_permissions() {
+            config.mount_options.push(MountOption::DefaultPermissions);
+        }
+        config.n_threads = Some(self.threads.max(1));
+        config.clone_fd = true;
+        config
     }
 }
 
 /// Mounts a file system on a directory.
-pub fn mount(filesystem: impl Filesystem, point: &Path, options: MountOptions) -> Result<Mounted> {
+pub fn mount(filesystem: impl Filesystem, point: &Path, options: &MountOptions) -> Result<Mounted> {
     let point =
         point.canonicalize().context(|| format!("finding out where '{}' is", point.display()))?;
-    let mut config = Config::default();
-    let source = options.name.as_deref().map_or(KIND.to_owned(), mounts::source_of);
-    config.mount_options = vec![MountOption::FSName(source), MountOption::Subtype(KIND.to_owned())];
-    let only_read =
-        [MountOption::RO, MountOption::NoDev, MountOption::NoSuid, MountOption::NoAtime];
-    if !options.is_writable {
-        config.mount_options.extend(only_read);
-    } else if rustix::process::geteuid().is_root() {
-        config.mount_options.extend([MountOption::Dev, MountOption::Suid]);
-    }
-    if options.allow_other {
-        config.acl = SessionACL::All;
-    }
-    if options.allow_other || options.is_writable {
-        config.mount_options.push(MountOption::DefaultPermissions);
-    }
-    config.n_threads = Some(options.threads.max(1));
-    config.clone_fd = true;
-    let session = Session::new(filesystem, &point, &config)
+    let session = Session::new(filesystem, &point, &options.config())
         .and_then(Session::spawn)
         .map_err(|cause| refused(&point, cause))?;
-    let device = point.metadata().context(|| format!("looking at '{}'", point.display()))?.dev();
-    let device = format!("{}:{}", rustix::fs::major(device), rustix::fs::minor(device));
-    // Who may not do that reads with one thread where he could with several.
-    let _ = read_far_ahead(&device);
-    Ok(Mounted { session, point, device })
+    Mounted::begun(session, point)
+}
+
+/// Mounts a file system in the place of what is left on a directory, which is covered all the time.
+pub fn mount_instead(
+    filesystem: impl Filesystem,
+    leftover: Leftover,
+    options: &MountOptions,
+) -> Result<Mounted> {
+    let point = leftover.real().to_owned();
+    let (unplaced, device) = Unplaced::mount(options)?;
+    let config = options.config();
+    let session = Session::from_fd(filesystem, device, config.acl, config)
+        .and_then(Session::spawn)
+        .map_err(|cause| refused(&point, cause))?;
+    let session = ManuallyDrop::new(session);
+    leftover.replace_by(&unplaced)?;
+    Mounted::begun(ManuallyDrop::into_inner(session), point)
 }
 
 /// Lets the kernel ask for more than one request at once on behalf of a program that reads on. The
@@ -245,6 +234,16 @@ pub enum End {
 }
 
 impl Mounted {
+    fn begun(session: BackgroundSession, point: PathBuf) -> Result<Self> {
+        let session = ManuallyDrop::new(session);
+        let status = point.metadata().context(|| format!("looking at '{}'", point.display()))?;
+        let (major, minor) = (rustix::fs::major(status.dev()), rustix::fs::minor(status.dev()));
+        let device = format!("{major}:{minor}");
+        // Who may not do that reads with one thread where he could with several.
+        let _ = read_far_ahead(&device);
+        Ok(Self { session, point, device })
+    }
+
     /// Whether somebody else has unmounted it.
     #[must_use]
     pub fn has_ended(&self) -> bool {
@@ -257,7 +256,6 @@ impl Mounted {
     /// Errors: `Unavailable` if that lies on top.
     pub fn end(self) -> Result<End> {
         let Self { session, point, device } = self;
-        let session = ManuallyDrop::new(session);
         if session.guard.is_finished() {
             return Ok(End::Quiet);
         }

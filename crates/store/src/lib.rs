@@ -31,6 +31,7 @@
 
 use onefold_types::Result;
 use onefold_types::limits::CONTAINER_TARGET_MAX_BYTES;
+use std::time::Duration;
 
 #[cfg(any(test, feature = "testing"))]
 pub mod conformance;
@@ -169,7 +170,14 @@ pub trait Blobs: Send + Sync {
     fn free_bytes(&self) -> Result<Option<u64>> {
         Ok(None)
     }
+
+    /// Lets go of what is kept open of objects that others have deleted, so that their room is
+    /// free. Whoever keeps a store open for long does that from time to time.
+    fn let_go(&self) {}
 }
+
+/// How often whoever keeps a store open for long lets go of what is gone.
+pub const LET_GO_PERIOD: Duration = Duration::from_secs(1);
 
 /// Names that are decided once.
 pub trait Decisions: Send + Sync {

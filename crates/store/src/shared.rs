@@ -48,6 +48,10 @@ macro_rules! forward {
             fn free_bytes(&self) -> Result<Option<u64>> {
                 (**self).free_bytes()
             }
+
+            fn let_go(&self) {
+                (**self).let_go();
+            }
         }
 
         impl<T: Decisions + ?Sized> Decisions for $pointer<T> {

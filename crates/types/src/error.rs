@@ -113,6 +113,19 @@ impl Error {
         self.kind
     }
 
+    /// The operating system's code, if it has failed.
+    #[must_use]
+    pub fn os_code(&self) -> Option<i32> {
+        let cause = std::error::Error::source(self)?.downcast_ref::<io::Error>()?;
+        cause.raw_os_error()
+    }
+
+    /// Whether a disk is full, and not what a user may have of it.
+    #[must_use]
+    pub fn is_full_disk(&self) -> bool {
+        self.kind == ErrorKind::NoSpace && self.os_code() == Some(DEVICE_FULL)
+    }
+
     /// The same error seen from one step further out.
     #[must_use]
     pub fn context(mut self, outer: impl fmt::Display) -> Self {
@@ -156,6 +169,8 @@ impl Error {
     }
 }
 
+/// ENOSPC: the device is full.
+const DEVICE_FULL: i32 = 28;
 /// ENFILE: the machine has no open files to give.
 const MACHINE_FILES: i32 = 23;
 /// EMFILE: the process may open no more files.

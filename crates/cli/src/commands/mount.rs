@@ -9,11 +9,12 @@ use clap::Args;
 use onefold_engine::tree::TreeReader;
 use onefold_mount::mounting::{clear_leftover, refuse_unusable};
 use onefold_mount::{End, MountOptions, Problems, SnapshotFilesystem, Snapshots, mount};
+use onefold_store::LET_GO_PERIOD;
 use onefold_types::Result;
 use serde_json::json;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const AFTER_HELP: &str = "\
 The directory shows all snapshots, by id, time, host, tag and path; 'latest' stands in each list.
@@ -74,12 +75,17 @@ pub fn run(context: &Context, arguments: &MountArguments) -> Result<Outcome> {
     let threads = context.threads.max(THREADS_MIN);
     let allow_other = arguments.allow_other;
     let options = MountOptions { name: None, allow_other, threads, is_writable: false };
-    let mounted = mount(filesystem, point, options)?;
+    let mounted = mount(filesystem, point, &options)?;
     context.output.note(&format!("mounted on '{shown}'; Ctrl-C or 'umount {shown}' ends it"))?;
     context.output.message("mounted", json!({ "directory": shown }))?;
     context.output.flush()?;
+    let mut last = Instant::now();
     while !interrupt.is_requested() && !mounted.has_ended() {
         std::thread::sleep(NOTICED);
+        if last.elapsed() >= LET_GO_PERIOD {
+            repository.store().let_go();
+            last = Instant::now();
+        }
     }
     if mounted.end()? == End::InUse {
         context.output.warning(&format!(

@@ -12,11 +12,11 @@ const MIB: usize = 1 << 20;
 const FILE_BYTES: usize = 200_000;
 
 /// A file system that is mounted until this is dropped.
-struct Mounted(PathBuf);
+pub struct Mounted(PathBuf);
 
 impl Mounted {
     /// Makes and mounts a file system, or says why it cannot.
-    fn new(kind: &str, size_bytes: usize, image: &Path, place: &Path) -> Result<Self, String> {
+    pub fn new(kind: &str, size_bytes: usize, image: &Path, place: &Path) -> Result<Self, String> {
         std::fs::create_dir_all(place).unwrap();
         let place_text = place.to_str().unwrap();
         if kind.starts_with("tmpfs") {
@@ -79,7 +79,7 @@ fn write_generation(sandbox: &Sandbox, files: usize, generation: usize) {
 
 /// Fills what is left of a device, to the last block. Smaller files would go into the metadata of
 /// some file systems, where nothing can be set aside.
-fn fill(place: &Path) {
+pub fn fill(place: &Path) {
     let mut size = MIB;
     for number in 0.. {
         let file = std::fs::File::create(place.join(format!("filler{number}")));
@@ -95,7 +95,7 @@ fn fill(place: &Path) {
     }
 }
 
-fn free_bytes(place: &Path) -> u64 {
+pub fn free_bytes(place: &Path) -> u64 {
     let stat = rustix::fs::statvfs(place).unwrap();
     stat.f_bavail * stat.f_frsize
 }

@@ -83,7 +83,7 @@ impl Mount {
         Self::begin(sandbox.command(arguments), point, is_mounted)
     }
 
-    fn begin(mut command: Command, point: &Path, is_mounted: &dyn Fn(&Path) -> bool) -> Self {
+    pub fn begin(mut command: Command, point: &Path, is_mounted: &dyn Fn(&Path) -> bool) -> Self {
         let point = point.to_owned();
         let heard = tempfile::tempfile().unwrap();
         let process = command.stderr(heard.try_clone().unwrap()).spawn().unwrap();

@@ -11,7 +11,7 @@ use std::fs;
 use std::path::PathBuf;
 
 /// Something mounted that goes with the test.
-struct Covered(String);
+pub struct Covered(pub String);
 
 impl Drop for Covered {
     fn drop(&mut self) {
@@ -33,7 +33,7 @@ fn optimised() -> (Sandbox, BTreeMap<PathBuf, Vec<u8>>) {
 }
 
 /// Mounts a file system of its own, a directory and a file of the same device.
-fn cover(sandbox: &Sandbox) -> [Covered; 3] {
+pub fn cover(sandbox: &Sandbox) -> [Covered; 3] {
     fs::create_dir(sandbox.path("elsewhere")).unwrap();
     fs::write(sandbox.path("elsewhere/other"), b"other").unwrap();
     let at = |name: &str| Covered(sandbox.arg(&format!("share/{name}")));
@@ -124,4 +124,31 @@ fn what_is_mounted_in_a_share_keeps_earlier_manifests_where_nobody_may_look_belo
     fs::remove_file(share.join("new")).unwrap();
     assert_seen(&before, &share);
     mount.end();
+}
+
+/// Of another store: its containers as stubs could be read by nobody who opens it elsewhere, and
+/// two stores could keep each other's data.
+#[test]
+fn a_store_inside_a_share_of_another_one_stays_as_it_is() {
+    let sandbox = with_share();
+    let inner = sandbox.arg("share/inner store");
+    sandbox.write("source/file", &random_bytes(21, 500_000));
+    sandbox.run(&["-r", &inner, "init", "--encryption", "none"]).expect(0);
+    sandbox.run(&["-r", &inner, "backup", &sandbox.arg("source")]).expect(0);
+    std::thread::sleep(std::time::Duration::from_millis(100));
+    let files = seen(&sandbox.path("share/inner store"));
+    let run = sandbox.run(&["--json", "share", "optimize", &sandbox.arg("share")]).expect(0);
+    assert!(run.message("optimized")["files_optimized"].as_u64().unwrap() > 0);
+    assert_seen(&files, &sandbox.path("share/inner store"));
+    sandbox.run(&["-r", &inner, "check", "--read-data"]).expect(0);
+    // Nor does it become one, or a part of it.
+    let other = sandbox.arg("other");
+    sandbox.run(&["-r", &other, "init", "--encryption", "none"]).expect(0);
+    let refused = sandbox.run(&["share", "create", &other]).expect(1);
+    assert!(refused.stderr.contains("is a store"), "{}", refused.stderr);
+    sandbox.run(&["-r", &other, "backup", &sandbox.arg("source")]).expect(0);
+    for part in ["other", "other/containers"] {
+        let refused = sandbox.run(&["share", "create", &sandbox.arg(part)]).expect(1);
+        assert!(refused.stderr.contains("is a store"), "{}", refused.stderr);
+    }
 }

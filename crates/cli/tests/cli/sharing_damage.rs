@@ -210,3 +210,40 @@ fn a_file_without_room_for_its_stub_stops_no_other() {
     assert!(fs::read(share.join("inner/text")).unwrap() == text);
     assert!(fs::read(share.join("large")).unwrap().iter().all(|byte| *byte == 0));
 }
+
+/// Whoever serves a mount goes on for months, and a store may be away for a moment.
+#[test]
+fn what_a_store_did_not_have_while_it_was_away_is_there_when_it_is_back() {
+    if !can_mount() {
+        return;
+    }
+    let sandbox = with_share();
+    let expected = fs::read(sandbox.path("share/large")).unwrap();
+    optimize(&sandbox);
+    let mount = Mount::share(&sandbox, "share");
+    let (container, file) = (largest_container(&sandbox), sandbox.path("share/large"));
+    let whole = fs::read(&container).unwrap();
+    fs::remove_file(&container).unwrap();
+    // What is deleted is let go of by then, and then it is looked for again.
+    let moment = 2 * onefold_store::LET_GO_PERIOD;
+    std::thread::sleep(moment);
+    assert!(fs::read(&file).is_err());
+    fs::write(&container, whole).unwrap();
+    std::thread::sleep(moment);
+    assert!(fs::read(&file).unwrap() == expected);
+    mount.end();
+}
+
+#[test]
+fn no_job_takes_the_files_of_its_own_store_for_those_of_the_share() {
+    let sandbox = with_share();
+    let moved = sandbox.path("share/inner/moved");
+    fs::rename(sandbox.path("store"), &moved).unwrap();
+    for job in ["optimize", "run"] {
+        let mut command = sandbox.command(&["share", job, &sandbox.arg("share")]);
+        let refused = command.env("ONEFOLD_REPOSITORY", &moved).output().unwrap();
+        assert_eq!(refused.status.code(), Some(1));
+        let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+        assert!(said.contains("its own files cannot be moved into it"), "{said}");
+    }
+}

@@ -191,7 +191,7 @@ fn parts_are_reconciled_by_a_collection_once_if_they_have_enough_in_common() {
         fs::create_dir(sandbox.path(directory)).unwrap();
         for (name, seed) in ["a.txt", "b.jpg"].iter().zip(seeds) {
             let path = sandbox.path(directory).join(name);
-            fs::write(path, random_bytes(seed, 8_000_000)).unwrap();
+            fs::write(path, random_bytes(seed, 24_000_000)).unwrap();
         }
         sandbox.run(&["share", "create", "--min-age", "0s", &sandbox.arg(directory)]).expect(0);
     }

@@ -43,6 +43,8 @@ fn a_backup_of_a_share_takes_stubs_over_unread_mounted_or_not() {
     let file = File::options().write(true).open(share.join("inner/text")).unwrap();
     file.write_all_at(b"changed", 3).unwrap();
     drop(file);
+    // What was changed a moment ago is asked for again by whoever compares with a snapshot.
+    std::thread::sleep(std::time::Duration::from_millis(150));
     let before = seen(&share);
     let mut snapshots = Vec::new();
     // Into another store what is mounted is read as any other file; what is not, is not.

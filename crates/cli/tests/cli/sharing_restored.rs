@@ -6,6 +6,7 @@ use crate::support::Sandbox;
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::Write;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -128,4 +129,43 @@ fn stubs_that_grew_are_saved_with_what_was_appended() {
     assert_eq!(status(&sandbox)["manifests"].as_array().unwrap().len(), 1);
     sandbox.run(&["share", "rehydrate", &sandbox.arg("share")]).expect(0);
     assert!(fs::read(&path).unwrap() == expected);
+}
+
+/// What a stub takes of the disk tells nothing of its holes.
+#[test]
+fn holes_of_stubs_are_restored_as_holes() {
+    let sandbox = with_share();
+    let (share, length) = (sandbox.path("share"), 1 << 40);
+    let hollow = File::create(share.join("hollow")).unwrap();
+    hollow.set_len(length).unwrap();
+    hollow.write_all_at(b"data", length / 2).unwrap();
+    drop(hollow);
+    settle();
+    optimize(&sandbox);
+    sandbox.run(&["backup", &sandbox.arg("share")]).expect(0);
+    sandbox.run(&["restore", "latest", "--target", &sandbox.arg("out")]).expect(0);
+    let path = sandbox.path("out").join(share.strip_prefix("/").unwrap()).join("hollow");
+    let known = path.metadata().unwrap();
+    assert!(known.len() == length && known.blocks() < 1000, "{known:?}");
+    let mut data = [0; 4];
+    File::open(path).unwrap().read_exact_at(&mut data, length / 2).unwrap();
+    assert_eq!(&data, b"data");
+}
+
+/// What is missing in the store is not taken for a file that was deleted meanwhile.
+#[test]
+fn a_stub_whose_data_is_lost_is_a_problem_of_a_backup() {
+    if !can_mount() {
+        return;
+    }
+    let sandbox = with_share();
+    optimize(&sandbox);
+    let mount = Mount::share(&sandbox, "share");
+    let written = File::options().write(true).open(sandbox.path("share/large")).unwrap();
+    written.write_all_at(b"something of its own", 100).unwrap();
+    drop(written);
+    mount.end();
+    fs::remove_dir_all(sandbox.path("store/containers")).unwrap();
+    let run = sandbox.run(&["--json", "backup", &sandbox.arg("share")]);
+    assert_ne!(run.code, 0, "{}{}", run.stdout, run.stderr);
 }

@@ -9,7 +9,8 @@
 //! if its section cannot be read, or it has gone. Other instances are tried then; if none is left,
 //! the index catches up with the collections that ran meanwhile, as often as there were some
 //! (protocol, R1: [`crate::index::current`]); only a chunk that is nowhere after that is reported,
-//! by name.
+//! by name. What was not found is looked for again after a while: a store may have been away for a
+//! moment, and whoever serves a mount reads for months.
 //!
 //! Concurrency: a reader is shared by threads. What it passes over, it passes over for all of them,
 //! and of several that want the same single frame one reads it (`frames`).
@@ -29,6 +30,7 @@ use onefold_types::{ContainerId, Error, ErrorKind, Fingerprint, Result};
 use std::collections::{BTreeSet, HashSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 /// How much reading cost.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -68,13 +70,31 @@ struct PassedOver {
     unusable: BTreeSet<ContainerId>,
     /// Instances of chunks that could not be read.
     bad: HashSet<Instance>,
-    /// Containers that were not found; forgotten when the index is opened again.
+    /// Containers that were not found; forgotten when the index is opened again, and after a while.
     gone: BTreeSet<ContainerId>,
+    /// When the first of them was not found.
+    gone_since: Option<Instant>,
 }
+
+/// After so long a container that was not found is looked for again.
+const GONE_PERIOD: Duration = Duration::from_secs(1);
 
 impl PassedOver {
     fn holds(&self, container: ContainerId) -> bool {
         self.unusable.contains(&container) || self.gone.contains(&container)
+    }
+
+    fn forget_gone(&mut self) {
+        (self.gone, self.gone_since) = (BTreeSet::new(), None);
+    }
+
+    /// Whether there is something that was not found long ago; it is forgotten.
+    fn looks_again(&mut self) -> bool {
+        let looks = self.gone_since.is_some_and(|since| since.elapsed() >= GONE_PERIOD);
+        if looks {
+            self.forget_gone();
+        }
+        looks
     }
 }
 
@@ -165,11 +185,14 @@ impl ChunkReader {
     }
 
     /// Passes over a container whose section could not be read: if it was not found, until the
-    /// index is opened again.
+    /// index is opened again, or for a while.
     fn set_unusable(&self, container: ContainerId, reason: ErrorKind) {
         self.pass_over(|passed_over| {
             match reason {
-                ErrorKind::NotFound => passed_over.gone.insert(container),
+                ErrorKind::NotFound => {
+                    passed_over.gone_since.get_or_insert_with(Instant::now);
+                    passed_over.gone.insert(container)
+                }
                 _ => passed_over.unusable.insert(container),
             };
         });
@@ -178,13 +201,13 @@ impl ChunkReader {
 
     /// Passes over an instance of a chunk from now on: it could not be read, for such a reason.
     pub fn set_bad(&self, container: ContainerId, frame: u32, offset: u32, reason: ErrorKind) {
+        if reason == ErrorKind::NotFound {
+            // The whole container has gone, probably to a collection.
+            return self.set_unusable(container, reason);
+        }
         self.pass_over(|passed_over| {
             passed_over.bad.insert((container, frame, offset));
         });
-        if reason == ErrorKind::NotFound {
-            // The whole container has gone, probably to a collection.
-            self.set_unusable(container, reason);
-        }
     }
 
     /// Containers of which something was passed over because it is damaged.
@@ -230,11 +253,12 @@ impl ChunkReader {
             if let Some(location) = self.locate_known(fingerprint)? {
                 return Ok(location);
             }
-            if !self.index.catch_up(&self.repository, generation)? {
+            if self.index.catch_up(&self.repository, generation)? {
+                self.passed_over().forget_gone();
+            } else if !self.passed_over().looks_again() {
                 let problem = format!("chunk {fingerprint} is in no readable container");
                 return Err(Error::damaged(problem));
             }
-            self.passed_over().gone.clear();
         }
         Err(changes_too_often(fingerprint))
     }

@@ -37,6 +37,10 @@ pub struct Assembler<'a> {
     pub permits: Sender<()>,
     /// What was found and done.
     pub summary: Summary,
+    /// Files that were gone when they were to be read.
+    pub gone: u64,
+    /// Whether only cold files are asked for; one that changes is none, and is met again.
+    pub is_manifest: bool,
     /// Names of owners.
     pub names: &'a SystemNames,
     /// Where messages come from at the moment.
@@ -178,6 +182,10 @@ impl Assembler<'_> {
         let first = self.taken;
         let end = self.contents(&mut file)?;
         let end = match end {
+            Ok(FileEnd { is_gone: true, .. }) => {
+                self.gone += 1;
+                return Ok(None);
+            }
             Ok(end) => end,
             // The file could be read if this program held less open: nothing is wrong with it.
             Err(error) if error.kind() == ErrorKind::Exhausted => {
@@ -197,7 +205,7 @@ impl Assembler<'_> {
         if entry.links > 1 {
             self.linked.insert((entry.device, entry.inode), LinkedContent::of(&entry));
         }
-        if end.changed_while_read {
+        if end.changed_while_read && !self.is_manifest {
             let error = Error::new(ErrorKind::Source, "it changed while it was read");
             self.job.observer.problem(&path::display(path), &error);
         }

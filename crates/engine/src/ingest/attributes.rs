@@ -12,6 +12,9 @@ use std::ffi::CStr;
 use std::os::fd::BorrowedFd;
 use std::path::Path;
 
+/// Of the bytes that a file system counts blocks in.
+pub const BLOCK_BYTES: u64 = 512;
+
 /// An inode change this recent may be followed by another one with the same time stamp.
 const RACY_NS: i64 = 50_000_000;
 /// The same for file systems that keep whole seconds only.
@@ -48,7 +51,7 @@ pub fn entry_of(name: Vec<u8>, stat: &Stat) -> Entry {
         inode: if is_file || linked { stat.st_ino } else { 0 },
         device: if linked { stat.st_dev } else { 0 },
         size,
-        sparse: is_file && (stat.st_blocks.max(0) as u64).saturating_mul(512) < size,
+        sparse: is_file && (stat.st_blocks.max(0) as u64).saturating_mul(BLOCK_BYTES) < size,
         device_number: if is_device { stat.st_rdev } else { 0 },
         ..Entry::default()
     }

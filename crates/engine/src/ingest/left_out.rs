@@ -1,17 +1,23 @@
 //! What a backup's selection has left out.
 //!
 //! Items count where the walk meets them: a directory that is left out counts once, and what lies
-//! in it is not looked at, but for stubs in shares. Of the reasons to leave an item out the first
+//! in it is not looked at, but for stubs in shares. What is gone by the time that it is looked at
+//! was not there, and is no error. Of the reasons to leave an item out the first
 //! one counts, in the order in which the walk asks: patterns, size, marks, caches, file systems.
 //! Each walk counts for itself, and the counts of the streams of one attempt are added up: a backup
 //! that has to start over counts anew.
 
+use onefold_format::layout;
 use onefold_types::{Error, ErrorKind, Result};
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::{AtFlags, Mode, OFlags};
+use rustix::io::Errno;
 use std::os::fd::OwnedFd;
+use std::sync::{Mutex, PoisonError};
 
 /// The file that marks a directory as a cache.
 pub const CACHE_TAG: &str = "CACHEDIR.TAG";
+/// In so many bytes a store's description says what it is.
+const DESCRIBED_BYTES: usize = 64;
 const CACHE_SIGNATURE: &[u8] = b"Signature: 8a477f597d28d172789f06886806bc55";
 
 /// What was left out, and why.
@@ -31,6 +37,12 @@ pub struct LeftOut {
     pub marked: Vec<MarkCount>,
     /// Directories on which other file systems are mounted.
     pub mounts: u64,
+    /// Stores in a share: other programs' data they are not, and they are there to be read whole.
+    pub stores: u64,
+    /// What was deleted or moved between its directory's listing and the look at it.
+    pub gone: u64,
+    /// Files for which there is no room now.
+    pub put_off: u64,
 }
 
 /// What was left out for the name of a mark.
@@ -68,6 +80,9 @@ impl LeftOut {
         self.large_bytes += other.large_bytes;
         self.caches += other.caches;
         self.mounts += other.mounts;
+        self.stores += other.stores;
+        self.gone += other.gone;
+        self.put_off += other.put_off;
         if self.marked.len() < other.marked.len() {
             self.marked.resize(other.marked.len(), MarkCount::default());
         }
@@ -76,6 +91,59 @@ impl LeftOut {
             sum.was_met |= mark.was_met;
         }
     }
+}
+
+/// How many bytes of files that are not in the store a backup may read.
+#[derive(Debug)]
+pub struct Room {
+    left: Mutex<RoomLeft>,
+}
+
+#[derive(Debug)]
+struct RoomLeft {
+    bytes: u64,
+    /// What the first file may take, which else might never find room.
+    first_max_bytes: u64,
+}
+
+impl Room {
+    /// Room for so many bytes, or for one file of as many as `first_max_bytes`.
+    #[must_use]
+    pub fn of(bytes: u64, first_max_bytes: u64) -> Self {
+        Self { left: Mutex::new(RoomLeft { bytes, first_max_bytes }) }
+    }
+
+    /// Whether a file finds room.
+    pub fn takes(&self, size_bytes: u64) -> bool {
+        let mut left = self.left.lock().unwrap_or_else(PoisonError::into_inner);
+        let finds_room = size_bytes <= left.bytes.max(left.first_max_bytes);
+        if finds_room {
+            *left = RoomLeft { bytes: left.bytes.saturating_sub(size_bytes), first_max_bytes: 0 };
+        }
+        finds_room
+    }
+}
+
+/// Whether an error is of something in a directory that is not there any more. What is missing in
+/// the store says the same, so it is looked at again.
+#[must_use]
+pub fn is_gone(error: &Error, directory: &OwnedFd, name: &[u8]) -> bool {
+    let absent = Errno::NOENT;
+    error.os_code() == Some(absent.raw_os_error())
+        && rustix::fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW).err() == Some(absent)
+}
+
+/// Whether a directory is a store: it has two copies of what describes one.
+#[must_use]
+pub fn is_store(directory: &OwnedFd) -> bool {
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    [layout::CONFIGURATION, layout::CONFIGURATION_COPY].iter().all(|name| {
+        let mut start = [0; DESCRIBED_BYTES];
+        let read = rustix::fs::openat(directory, *name, flags, Mode::empty())
+            .and_then(|file| rustix::io::read(&file, &mut start[..]));
+        let text = String::from_utf8_lossy(&start);
+        read.is_ok() && text.trim_start().starts_with('{') && text.contains("\"format_version\"")
+    })
 }
 
 /// Whether a directory is marked as a cache. A tag that cannot be read marks nothing.
@@ -108,5 +176,28 @@ mod tests {
         sum.add(&counts);
         sum.add(&LeftOut { caches: 2, ..LeftOut::none(3) });
         assert_eq!(sum, LeftOut { caches: 2, marked: expected, ..LeftOut::default() });
+    }
+
+    #[test]
+    fn room_takes_what_fits_and_first_what_fits_into_more() {
+        let room = Room::of(10, 20);
+        assert_eq!([4, 7, 6, 1, 0].map(|size| room.takes(size)), [true, false, true, false, true]);
+        let room = Room::of(10, 20);
+        assert_eq!([21, 20, 1].map(|size| room.takes(size)), [false, true, false]);
+        assert!(!Room::of(0, 0).takes(1));
+    }
+
+    #[test]
+    fn what_is_missing_elsewhere_is_no_file_that_went() {
+        let directory = tempfile::tempdir().unwrap();
+        std::fs::write(directory.path().join("there"), b"").unwrap();
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let open = rustix::fs::open(directory.path(), flags, Mode::empty()).unwrap();
+        // As the store says of an object, too.
+        let error = |errno: Errno| Error::io("reading it", errno.into());
+        let is_gone = |errno, name: &str| is_gone(&error(errno), &open, name.as_bytes());
+        assert!(is_gone(Errno::NOENT, "absent"));
+        assert!(!is_gone(Errno::NOENT, "there"));
+        assert!(!is_gone(Errno::IO, "absent"));
     }
 }

@@ -19,7 +19,8 @@ use onefold_chunking::{Piece, Segmenter};
 use onefold_format::node::Entry;
 use onefold_types::error::Context;
 use onefold_types::{Error, ErrorKind, Fingerprint, Result, limits};
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::{Mode, OFlags, SeekFrom};
+use rustix::io::Errno;
 use std::ffi::CString;
 use std::fs::File;
 use std::io::Read;
@@ -58,6 +59,8 @@ pub struct FileEnd {
     pub entry: Option<Entry>,
     /// Whether the file changed while it was read.
     pub changed_while_read: bool,
+    /// Whether it was not there any more; nothing else is of it.
+    pub is_gone: bool,
 }
 
 /// Chunks of one or more files, in order.
@@ -149,10 +152,77 @@ impl Message {
     }
 }
 
+/// Holes that are shorter are read.
+const PASSED_MIN_BYTES: u64 = 1 << 20;
+
 /// A stub from its beginning on.
 struct StubReader {
     stub: StubFile,
     at: u64,
+}
+
+/// What is read from its beginning to its end, and may say where zeros lie that need not be read.
+trait Content: Read {
+    /// The first offset from one on at which there may be anything but zeros, or the end. `None`
+    /// if that is not known.
+    fn next_data(&self, offset: u64) -> Result<Option<u64>>;
+
+    /// Goes on at an offset.
+    fn go_to(&mut self, offset: u64) -> Result<()>;
+}
+
+impl Content for File {
+    fn next_data(&self, offset: u64) -> Result<Option<u64>> {
+        let failed = |errno: Errno| Error::io("looking for a hole", errno.into());
+        // To ask is to go there.
+        let at = rustix::fs::tell(self).map_err(failed)?;
+        let found = rustix::fs::seek(self, SeekFrom::Data(offset));
+        rustix::fs::seek(self, SeekFrom::Start(at)).map_err(failed)?;
+        match found {
+            Ok(found) => Ok(Some(found)),
+            Err(Errno::NXIO) => Ok(Some(self.metadata().context(|| "its status")?.len())),
+            // The file system does not tell.
+            Err(_) => Ok(None),
+        }
+    }
+
+    fn go_to(&mut self, offset: u64) -> Result<()> {
+        let found = rustix::fs::seek(&*self, SeekFrom::Start(offset));
+        found.map(drop).map_err(|errno| Error::io("passing over a hole", errno.into()))
+    }
+}
+
+impl Content for StubReader {
+    fn next_data(&self, offset: u64) -> Result<Option<u64>> {
+        match self.stub.next_data(offset)? {
+            Some(found) => Ok(Some(found)),
+            None => Ok(Some(self.stub.file().metadata().context(|| "its status")?.len())),
+        }
+    }
+
+    fn go_to(&mut self, offset: u64) -> Result<()> {
+        self.at = offset;
+        Ok(())
+    }
+}
+
+/// A stream, of which nothing is known before it is read.
+struct Unknown<'a>(&'a mut (dyn Read + Send));
+
+impl Read for Unknown<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        self.0.read(buffer)
+    }
+}
+
+impl Content for Unknown<'_> {
+    fn next_data(&self, _: u64) -> Result<Option<u64>> {
+        Ok(None)
+    }
+
+    fn go_to(&mut self, _: u64) -> Result<()> {
+        Ok(())
+    }
 }
 
 impl Read for StubReader {
@@ -191,9 +261,14 @@ impl FileReader<'_> {
 
     fn read_file(&mut self, task: FileTask) -> Result<FileEnd> {
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        let handle = rustix::fs::openat(&*task.directory, &task.name, flags, Mode::empty())
-            .map_err(|errno| Error::io("opening it", errno.into()))?;
-        let mut file = File::from(handle);
+        let opened = rustix::fs::openat(&*task.directory, &task.name, flags, Mode::empty());
+        let mut file = match opened {
+            Ok(opened) => File::from(opened),
+            Err(Errno::NOENT) => {
+                return Ok(FileEnd { entry: None, changed_while_read: false, is_gone: true });
+            }
+            Err(errno) => return Err(Error::io("opening it", errno.into())),
+        };
         let expected = usize::try_from(task.entry.size).unwrap_or(usize::MAX);
         let length = match self.as_stub(&file)? {
             Some(mut stub) => self.contents(&mut stub, expected)?,
@@ -214,7 +289,7 @@ impl FileReader<'_> {
         }
         let now_ns = self.repository.environment().clock.now_ns();
         attributes::distrust_if_recent(&mut entry, now_ns);
-        Ok(FileEnd { entry: Some(entry), changed_while_read })
+        Ok(FileEnd { entry: Some(entry), changed_while_read, is_gone: false })
     }
 
     /// The reader of a stub that holds some of its data itself.
@@ -227,18 +302,18 @@ impl FileReader<'_> {
         Ok(StubFile::open(&tree, file)?.map(|stub| StubReader { stub, at: 0 }))
     }
 
-    fn stream(&mut self, stream: &mut dyn Read) -> Result<()> {
-        let end = match self.contents(stream, usize::MAX) {
+    fn stream(&mut self, stream: &mut (dyn Read + Send)) -> Result<()> {
+        let end = match self.contents(&mut Unknown(stream), usize::MAX) {
             Err(error) if error.kind() == ErrorKind::Interrupted => return Err(error),
             end => end,
         };
-        let end = end.map(|_| FileEnd { entry: None, changed_while_read: false });
+        let end = end.map(|_| FileEnd { entry: None, changed_while_read: false, is_gone: false });
         self.message.elements.push(Element::End(Box::new(end)));
         Ok(())
     }
 
     /// Reads to the end and cuts what was read; returns the number of bytes. `expected` is a guess.
-    fn contents(&mut self, source: &mut dyn Read, expected: usize) -> Result<u64> {
+    fn contents(&mut self, source: &mut dyn Content, expected: usize) -> Result<u64> {
         let tar_aware = self.repository.configuration().chunker.tar_aware;
         let mut segmenter = Segmenter::new(tar_aware);
         let window = Segmenter::window_bytes(&**self.repository.chunker());
@@ -253,14 +328,40 @@ impl FileReader<'_> {
             if end {
                 return Ok(total);
             }
+            total += self.pass_hole(source, &mut segmenter, total)?;
             if self.unchunked >= MESSAGE_BYTES {
                 self.send()?;
             }
         }
     }
 
+    /// Passes over a hole that goes on at an offset, up to which all is cut; returns how much.
+    fn pass_hole(
+        &mut self,
+        source: &mut dyn Content,
+        segmenter: &mut Segmenter,
+        offset: u64,
+    ) -> Result<u64> {
+        if !matches!(self.message.elements.last(), Some(Element::Hole { .. })) {
+            return Ok(0);
+        }
+        let Some(data) = source.next_data(offset)? else { return Ok(0) };
+        // What was read of the hole is zeros as well, and read once more if it is passed over.
+        let read = (self.filled - self.unchunked) as u64;
+        if data < offset.saturating_add(read + PASSED_MIN_BYTES) {
+            return Ok(0);
+        }
+        let length = segmenter.skip(data - offset);
+        if length > 0 {
+            self.filled = self.unchunked;
+            source.go_to(offset + length)?;
+            self.message.elements.push(Element::Hole { length });
+        }
+        Ok(length)
+    }
+
     /// Reads up to `wanted` bytes behind what is there; tells whether the source has ended.
-    fn fill(&mut self, source: &mut dyn Read, wanted: usize) -> Result<bool> {
+    fn fill(&mut self, source: &mut dyn Content, wanted: usize) -> Result<bool> {
         let end = self.filled + wanted;
         if self.message.buffer.len() < end {
             self.message.buffer.resize(end, 0);

@@ -106,9 +106,11 @@ pub fn run_paths(
                 walk::run(walk, paths.sources, paths.next, paths.parent_root)
             })
             .map_err(|cause| Error::io("starting a thread", cause))?;
-        let mut outcome = assemble(context, writer, &inbox, channels.spare, channels.permits)?;
+        let is_manifest = paths.selection.cold.is_some();
+        let ends = (channels.spare, channels.permits);
+        let mut outcome = assemble(context, writer, &inbox, ends, is_manifest)?;
         // It has sent its last item, so it ends.
-        outcome.left_out = walking.join().map_err(|_| walk::stopped())?;
+        outcome.left_out.add(&walking.join().map_err(|_| walk::stopped())?);
         Ok(outcome)
     })?;
     outcome.summary.errors += errors.load(Ordering::Relaxed);
@@ -154,7 +156,7 @@ pub fn run_stream(
         ];
         items.send(bundle).map_err(stopped)?;
         drop(items);
-        assemble(context, writer, &inbox, channels.spare, channels.permits)
+        assemble(context, writer, &inbox, (channels.spare, channels.permits), false)
     })
 }
 
@@ -186,8 +188,8 @@ fn assemble(
     context: &StreamContext<'_>,
     writer: &mut StreamWriter,
     items: &Receiver<Vec<Item>>,
-    spare: Sender<Vec<u8>>,
-    permits: Sender<()>,
+    (spare, permits): (Sender<Vec<u8>>, Sender<()>),
+    is_manifest: bool,
 ) -> Result<StreamOutcome> {
     let names = SystemNames::default();
     let mut assembler = Assembler {
@@ -196,6 +198,8 @@ fn assemble(
         spare,
         permits,
         summary: Summary::default(),
+        gone: 0,
+        is_manifest,
         names: &names,
         cursor: Cursor::default(),
         linked: HashMap::new(),
@@ -203,5 +207,6 @@ fn assemble(
     };
     let mut done = Vec::new();
     assembler.run(items, &mut done)?;
-    Ok(StreamOutcome { done, summary: assembler.summary, left_out: LeftOut::default() })
+    let left_out = LeftOut { gone: assembler.gone, ..LeftOut::default() };
+    Ok(StreamOutcome { done, summary: assembler.summary, left_out })
 }

@@ -15,6 +15,7 @@
 //! epoch (W3): then nothing is missing that was not missed before, and no collection deletes
 //! meanwhile what is left of it. What another directory has made may be forgotten at any time.
 
+use super::attributes;
 use super::walk::{Item, Walk};
 use crate::chunk_store::ChunkStore;
 use crate::chunk_store::presence::tree_present;
@@ -187,29 +188,43 @@ impl<'a> StubData<'a> {
     }
 }
 
+/// As what a file is to be read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Reading {
+    /// It is not.
+    None,
+    /// As what it is.
+    Plain,
+    /// As a stub of which something is in the file.
+    Stub,
+}
+
 impl Walk<'_> {
-    /// Whether a file need not be read: its data is in the store, or it is none that is asked for.
-    /// What there is to say about it was sent.
-    pub(super) fn is_not_to_be_read(
+    /// Whether a file is to be read, and as what. If its data is in the store, or it is none that
+    /// is asked for, it is not; what there is to say about it was sent.
+    pub(super) fn reading(
         &mut self,
         directory: &Arc<OwnedFd>,
         (name, tree_path): (&OsStr, &[u8]),
         entry: &Entry,
-    ) -> Result<bool> {
+        known: Option<&Entry>,
+    ) -> Result<Reading> {
         // How much of the disk a file takes does not tell whether it is a stub.
         let stub = self.stub(directory, name, entry)?;
         let is_cold = !self.is_left_out() && self.is_cold(entry);
-        let Some(stub) = stub else { return Ok(!is_cold) };
+        let Some(stub) = stub else {
+            return Ok(if is_cold { Reading::Plain } else { Reading::None });
+        };
         if self.is_linked(entry) {
             // Another name of it is being read: whoever has it open is this program.
-            return Ok(false);
+            return Ok(Reading::Stub);
         }
         let is_manifest = self.context.selection.cold.is_some();
         let is_all = stub::is_all(&stub, entry.size);
         // What is none of its content is only read if it is asked for.
         let is_wanted = is_all || (is_cold && self.is_free(directory, name));
         if is_wanted && !is_all && !is_manifest {
-            return Ok(false);
+            return Ok(Reading::Stub);
         }
         let data = self.context.stubs;
         let is_stored = data.is_stored(stub.content)?;
@@ -218,7 +233,7 @@ impl Walk<'_> {
             false => is_wanted && (!is_manifest || data.is_readable(self, directory, name)?),
         };
         if is_to_be_read {
-            return Ok(false);
+            return Ok(Reading::Stub);
         }
         if !is_stored {
             self.keep_damaged(tree_path, &stub)?;
@@ -227,14 +242,28 @@ impl Walk<'_> {
         entry.content = Some(stub.content);
         entry.size = stub.size;
         entry.chunks = stub.chunks;
-        entry.sparse = false;
+        // What it takes of the disk tells nothing now. Whoever writes its holes as holes is right.
+        let before = known.filter(|known| known.content == Some(stub.content));
+        entry.sparse = before.is_none_or(|known| known.sparse);
         if !is_all {
             // It is not what the file has now, and nobody may take it for that.
             entry.changed = Time::default();
         }
         entry.xattrs = self.xattrs_by_path(directory, name)?;
         self.send(Item::Stored(entry))?;
-        Ok(true)
+        Ok(Reading::None)
+    }
+
+    /// Whether there is no room for a file that is not in the store, nor about to be.
+    pub(super) fn is_put_off(&self, directory: &OwnedFd, name: &OsStr, entry: &Entry) -> bool {
+        let Some(room) = &self.context.selection.room else { return false };
+        if self.is_linked(entry) {
+            return false;
+        }
+        // Holes take none.
+        let stat = rustix::fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW);
+        let of_disk = stat.map(|stat| stat.st_blocks.unsigned_abs() * attributes::BLOCK_BYTES);
+        !room.takes(of_disk.unwrap_or(entry.size).min(entry.size))
     }
 
     /// Whether patterns leave this out, so that it is looked through for stubs only.

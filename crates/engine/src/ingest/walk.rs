@@ -11,15 +11,14 @@
 
 use super::Selection;
 use super::attributes::{self, AttributeSource};
-use super::left_out::{CACHE_TAG, LeftOut, is_cache};
+use super::left_out::{CACHE_TAG, LeftOut, is_cache, is_gone, is_store};
 use super::read::{BATCHED_FILE_BYTES, FileTask, MESSAGE_BYTES, Message, ReadJob, Work};
 use super::source_tree::{ArrangedSource, absolute_form, is_about_source};
-use super::stubs::{StubData, by_handle, refuse_covered};
+use super::stubs::{Reading, StubData, by_handle, refuse_covered};
 use crate::environment::open_files_max;
 use crate::job::Job;
 use crate::repository::Repository;
 use crate::stub;
-use crate::tree::tree_reader::DirectoryCursor;
 use crate::tree::{TreeReader, path};
 use crossbeam_channel::{Receiver, Sender, bounded};
 use onefold_format::node::{Entry, EntryKind, Reference};
@@ -33,6 +32,10 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+
+mod parent;
+
+use parent::{Known, ParentDirectory};
 
 /// Items that may wait in the queue.
 const ITEMS_MAX: usize = 4096;
@@ -134,12 +137,6 @@ struct Batch {
     results: Sender<Message>,
 }
 
-/// An entry of the parent, and the place of its first chunk in the parent's tree.
-type Known = (Entry, u64);
-
-/// The parent's directory at the path being walked, if it has one.
-type ParentDirectory = Option<DirectoryCursor>;
-
 impl<'a> Walk<'a> {
     /// A walk that compares with trees read through `parent`.
     #[must_use]
@@ -233,6 +230,7 @@ impl<'a> Walk<'a> {
             self.context.job.interrupt.check()?;
             let child = path::join(tree_path, &name);
             match self.child(&handle, OsStr::from_bytes(&name), &child, &mut parent, depth) {
+                Err(error) if is_gone(&error, &handle, &name) => self.left_out.gone += 1,
                 Err(error) if is_about_source(&error) => self.problem(&child, error)?,
                 other => other?,
             }
@@ -354,7 +352,16 @@ impl<'a> Walk<'a> {
         }
         let handle = Arc::new(open_directory(&**directory, name, true)?);
         let parent = self.parent_directory(known.as_ref());
-        self.directory(handle, tree_path, entry, parent, depth + 1)
+        // Whoever opens that store later cannot read stubs, nor can a store keep its own data.
+        let is_store = selection.cold.is_some() && !self.is_left_out() && is_store(&handle);
+        if is_store {
+            self.left_out.stores += 1;
+            self.context.job.observer.item(&path::display(tree_path), "left out: a store");
+        }
+        self.left_out_above += usize::from(is_store);
+        let walked = self.directory(handle, tree_path, entry, parent, depth + 1);
+        self.left_out_above -= usize::from(is_store);
+        walked
     }
 
     fn entry(
@@ -376,7 +383,14 @@ impl<'a> Walk<'a> {
         // A file that is taken over from the parent has the data that it had, wherever that is.
         let is_known = selection.cold.is_none()
             && known.as_ref().is_some_and(|(known, _)| attributes::is_same_state(known, &entry));
-        if !is_known && self.is_not_to_be_read(directory, (name, tree_path), &entry)? {
+        let reading = match is_known {
+            true => Reading::Plain,
+            false => {
+                let known = known.as_ref().map(|(known, _)| known);
+                self.reading(directory, (name, tree_path), &entry, known)?
+            }
+        };
+        if reading == Reading::None {
             return Ok(());
         }
         if let Some((known, place)) = &known
@@ -388,6 +402,10 @@ impl<'a> Walk<'a> {
             entry.sparse = known.sparse;
             entry.chunks = known.chunks;
             return self.send(Item::Keep(entry, *place));
+        }
+        if reading == Reading::Plain && self.is_put_off(directory, name, &entry) {
+            self.left_out.put_off += 1;
+            return Ok(());
         }
         if entry.links > 1 {
             if self.is_linked(&entry) {
@@ -524,25 +542,6 @@ impl<'a> Walk<'a> {
         self.context.errors.fetch_add(1, Ordering::Relaxed);
         self.context.job.observer.problem(&path::display(tree_path), &error);
         Ok(())
-    }
-
-    /// The parent's entry at a path; what cannot be read of the parent only costs time.
-    fn parent_of(&mut self, root: Option<Reference>, tree_path: &[u8]) -> Option<Known> {
-        self.parent.as_mut()?.resolve_place(root?, tree_path).ok()
-    }
-
-    fn parent_directory(&mut self, directory: Option<&Known>) -> ParentDirectory {
-        let (directory, place) =
-            directory.filter(|(entry, _)| entry.kind == EntryKind::Directory)?;
-        self.parent.as_mut()?.cursor(directory.content?, *place).ok()
-    }
-
-    fn known(&mut self, parent: &mut ParentDirectory, name: &[u8]) -> Option<Known> {
-        self.parent.as_mut()?.find(parent.as_mut()?, name).ok().flatten()
-    }
-
-    fn may_keep(&mut self, known: &Entry, place: u64) -> bool {
-        self.parent.as_mut().is_some_and(|reader| (self.context.keep)(reader, known, place))
     }
 }
 

@@ -34,6 +34,8 @@ pub(super) const EMPTYING: &str = "emptying";
 pub(super) const SCRUB: &str = "scrub";
 /// Stubs that were deleted while they were open.
 pub(super) const OPEN: &str = "open";
+/// Room for when the disk is full.
+pub(super) const RESERVE: &str = "reserve";
 /// Locked by whoever mounts the share.
 pub(super) const MOUNT_LOCK: &str = "mount.lock";
 /// Locked by whoever works on it.
@@ -188,7 +190,7 @@ pub(super) fn clear(directory: &OwnedFd) -> Result<bool> {
 /// Takes all of it away: the description last, but for the directory itself.
 pub(super) fn remove(directory: &OwnedFd, control: &OwnedFd) -> Result<()> {
     unlink(control, OPEN, AtFlags::REMOVEDIR)?;
-    for name in [MOVES, PROBLEMS, EMPTYING, SCRUB, JOB_LOCK, MOUNT_LOCK, DESCRIPTION_NEW] {
+    for name in [MOVES, PROBLEMS, EMPTYING, SCRUB, RESERVE, JOB_LOCK, MOUNT_LOCK, DESCRIPTION_NEW] {
         unlink(control, name, AtFlags::empty())?;
     }
     // Nothing that is ours is left but these two, and others' files keep both.

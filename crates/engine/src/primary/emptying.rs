@@ -24,17 +24,21 @@
 //! Steps 3 to 5 are done for some files at once, so that one commit of the file system's journal
 //! makes the stubs of all of them durable.
 
+use super::disk::free_bytes;
+use super::reserve::Reserve;
 use super::share::Share;
+pub use crate::ingest::attributes::BLOCK_BYTES;
 use crate::ingest::attributes::is_same_state;
+use crate::job::Interrupt;
 use crate::repository::Repository;
-use crate::stub::{self, StubFile};
+use crate::stub::{self, StubFile, stub_file};
 use crate::tree::{FileReader, TreeReader};
 use onefold_format::node::{Entry, Reference, Time};
 use onefold_format::stub::{Stub, StubOwner};
 use onefold_lease::Lease;
 use onefold_policy::primary::recall::granule_log2;
 use onefold_types::error::Context;
-use onefold_types::{Error, Result, ShareId, limits};
+use onefold_types::{Error, ErrorKind, Result, ShareId, limits};
 use rustix::fs::{
     FallocateFlags, Mode, OFlags, ResolveFlags, SeekFrom, Timespec, Timestamps, UTIME_OMIT,
     XattrFlags,
@@ -50,12 +54,12 @@ use std::sync::Arc;
 
 /// What is compared at once.
 const COMPARED_BYTES: usize = limits::MIB;
+/// More than what is written down before files are emptied takes of a disk.
+const NOTED_BYTES: u64 = 64 << 10;
 /// The attribute of what a program may do whoever runs it.
 const CAPABILITIES: &str = "security.capability";
 /// More than that takes.
 const CAPABILITIES_MAX_BYTES: usize = 64;
-/// Of the bytes that a file system counts blocks in.
-pub const BLOCK_BYTES: u64 = 512;
 
 /// Why a file was left alone. None of these is a failure: a later run may take it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -125,6 +129,7 @@ pub fn prepare(
     tree: &Arc<TreeReader>,
     (directory, path): (&OwnedFd, &[u8]),
     stored: &Entry,
+    interrupt: &Interrupt,
 ) -> Result<Result<Prepared, LeftAlone>> {
     let left = |why, needs_earlier| Ok(Err(LeftAlone { why, needs_earlier }));
     let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
@@ -166,8 +171,18 @@ pub fn prepare(
     }
     let sizes = (stored.size, stored.chunks);
     let stub = Stub::new(content, sizes, modified, granule_log2(stored.size))?;
-    if compare(tree, &file, stored)? == Compared::WrittenBelow {
-        return left(Left::Changed, needs_earlier);
+    match compare(tree, &file, stored, interrupt)? {
+        Compared::Same => {}
+        Compared::WrittenBelow => return left(Left::Changed, needs_earlier),
+        Compared::Differs(_) if !is_same_state(&state_of(&file)?, &state) => {
+            return left(Left::Changed, needs_earlier);
+        }
+        Compared::Differs(offset) => {
+            return Err(Error::damaged(format!(
+                "from byte {offset} on the store does not give what the file has; it is left as \
+                 it is"
+            )));
+        }
     }
     let below = path.strip_prefix(b"/").unwrap_or(path);
     let path = PathBuf::from(OsStr::from_bytes(below));
@@ -186,10 +201,17 @@ enum Compared {
     Same,
     /// A stub with data that it does not tell of.
     WrittenBelow,
+    /// From somewhere behind an offset on the store gives something else.
+    Differs(u64),
 }
 
-/// Fails unless the store gives what the file has.
-fn compare(tree: &Arc<TreeReader>, file: &File, stored: &Entry) -> Result<Compared> {
+/// Whether the store gives what the file has. Holes of both are not looked into.
+fn compare(
+    tree: &Arc<TreeReader>,
+    file: &File,
+    stored: &Entry,
+    interrupt: &Interrupt,
+) -> Result<Compared> {
     let reader = FileReader::open(Arc::clone(tree), stored)?.without_second_copies();
     let stub = StubFile::open(tree, again(file)?)?;
     // Most files are small, and buffers cost time to clear.
@@ -198,21 +220,25 @@ fn compare(tree: &Arc<TreeReader>, file: &File, stored: &Entry) -> Result<Compar
     let (mut of_file, mut of_store) = (vec![0; most], vec![0; most]);
     let mut offset = 0;
     loop {
-        let read = match &stub {
-            Some(stub) => stub.read_at(offset, &mut of_file)?,
-            None => read_full(file, offset, &mut of_file)?,
+        interrupt.check()?;
+        let data = match &stub {
+            Some(stub) => stub.next_data(offset)?,
+            None => stub_file::own_data(file, offset)?,
         };
-        let found = reader.read_at(offset, &mut of_store)?;
-        if of_file[..read] != of_store[..found] {
-            return Err(Error::damaged(format!(
-                "from byte {offset} on the store does not give what the file has; it is left as \
-                 it is"
-            )));
+        let found = reader.next_data(offset)?;
+        let Some(next) = data.into_iter().chain(found).min() else { break };
+        let read = match &stub {
+            Some(stub) => stub.read_at(next, &mut of_file)?,
+            None => read_full(file, next, &mut of_file)?,
+        };
+        let given = reader.read_at(next, &mut of_store)?;
+        if of_file[..read] != of_store[..given] || read == 0 {
+            return Ok(Compared::Differs(offset));
         }
-        if read == 0 {
-            break;
-        }
-        offset += read as u64;
+        offset = next + read as u64;
+    }
+    if file.metadata().context(|| "its status")?.len() != stored.size {
+        return Ok(Compared::Differs(offset));
     }
     let is_written_below = match &stub {
         Some(stub) => stub.is_written_below()?,
@@ -252,7 +278,9 @@ pub fn empty(
     if files.is_empty() {
         return Ok(Emptied::default());
     }
-    share.note_emptying(files.iter().map(|prepared| prepared.path.as_path()))?;
+    let reserve = Reserve::of(share.control()?);
+    let noted = || share.note_emptying(files.iter().map(|prepared| prepared.path.as_path()));
+    reserve.make_room_for(NOTED_BYTES, noted)?;
     let share = share.id;
     let mut leased = Vec::new();
     for prepared in files {
@@ -280,7 +308,9 @@ pub fn empty(
             return Ok(Err(Left::Open));
         }
         let owner = StubOwner { share, inode: prepared.state.inode };
-        stub::write(repository, owner, &prepared.file, &prepared.stub).map(Ok)
+        let write = || stub::write(repository, owner, &prepared.file, &prepared.stub);
+        let written = reserve.make_room_for(NOTED_BYTES, write);
+        written.map_err(|error| told_apart(&prepared.file, error)).map(Ok)
     });
     go_on(&|prepared, _| prepared.file.sync_all().context(|| "making the stub durable").map(Ok));
     let mut emptied = Emptied::default();
@@ -297,6 +327,20 @@ pub fn empty(
         drop(lease);
     }
     Ok(emptied)
+}
+
+/// What an error at writing a stub means: file systems say that there is no room for an attribute
+/// as they say that the disk is full.
+fn told_apart(file: &File, error: Error) -> Error {
+    let has_room = free_bytes(file).is_ok_and(|free| free > NOTED_BYTES);
+    match error.is_full_disk() && has_room {
+        false => error,
+        true => Error::new(
+            ErrorKind::LimitExceeded,
+            "its attributes leave no room for what makes it a stub; it stays as it is, or take \
+             some of them away",
+        ),
+    }
 }
 
 /// Step 3.

@@ -14,7 +14,7 @@ use std::collections::{HashMap, HashSet};
 pub const LINKED_FILES_MAX: usize = 1 << 20;
 
 /// Files of which some names were met, and others not.
-#[derive(Default)]
+#[derive(Clone, Debug, Default)]
 pub struct LinkedFiles {
     /// How many names of an inode were met.
     met: HashMap<u64, u64>,

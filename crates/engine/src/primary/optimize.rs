@@ -19,6 +19,11 @@
 //! in common is then stored once for each of them, until a collection keeps one. A stub may pass
 //! from one partition to another: so 4 comes once all turns are over, for all of them at once.
 //!
+//! If the store is on the disk of the share, 2 takes no more than there is room for, and is done
+//! again with 3 after it until nothing is put off: what is emptied makes room for what comes next.
+//! Each time there is a manifest of all stubs so far, and the last one takes the place of those
+//! before.
+//!
 //! # When an earlier manifest may be forgotten
 //! A walk meets every file that keeps its name while it walks. One that is moved from a directory
 //! ahead to one behind is missed. So whoever moves a stub or a directory writes that down first
@@ -32,17 +37,19 @@
 
 use super::addresses;
 use super::changed_below::ChangedBelow;
-use super::emptying::{self, Emptied, Left, LeftAlone, Prepared};
+use super::disk;
+use super::emptying::{self, Left, LeftAlone, Prepared};
 use super::linked_files::LinkedFiles;
-use super::manifests::{self, Elsewhere, Manifests};
+use super::manifests::{self, Manifests};
 use super::problems::MORE;
+use super::reserve::Reserve;
 use super::second_copies;
 use super::share::{OPEN, Share, open_directory};
 use super::told_once::ToldOnce;
 use super::turns::{self, Partitions, Turn};
-use crate::index::partition::PartitionIndexReport;
+use crate::ingest::left_out::Room;
 use crate::ingest::stubs::{DamagedStubs, by_handle};
-use crate::ingest::{self, BackupOptions, BackupReport, Selection, Source, publish};
+use crate::ingest::{self, BackupOptions, BackupReport, Selection, Source};
 use crate::job::{Job, Observer};
 use crate::look_up::LookupChoice;
 use crate::patterns::Patterns;
@@ -51,13 +58,9 @@ use crate::session::{Snapshot, SnapshotList, tombstones};
 use crate::stub;
 use crate::tree::{TreeReader, path};
 use onefold_format::node::{Entry, EntryKind, Reference};
-use onefold_format::record::Summary;
 use onefold_policy::accelerated_filter::FilterOrder;
 use onefold_policy::primary::cold_files::ColdFiles;
-use onefold_policy::primary::overlap::{Overlap, SAMPLE_BITS};
 use onefold_types::{Error, ErrorKind, Result, SessionId, limits};
-use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
@@ -65,10 +68,12 @@ use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
+mod report;
+
+pub use report::{OptimizeReport, TurnReport};
+
 /// Files that are emptied at once: whoever opens one of them waits for all.
 const EMPTIED_AT_ONCE: usize = 64;
-/// Partitions are worth reconciling if two store so much of the smaller one twice.
-const WORTH_SHARE_MIN: f64 = 0.1;
 
 /// How to optimise.
 #[derive(Clone, Debug)]
@@ -83,50 +88,29 @@ pub struct OptimizeOptions {
     pub by: String,
     /// Whether they are to be forgotten at once: there is no room for what only they hold.
     pub forgets_at_once: bool,
-    /// Whether the store is on the disk of the share, where a collection needs some room.
+    /// Whether the store is on the disk of the share: what is stored takes room there, and so does
+    /// a collection.
     pub shares_disk: bool,
 }
 
-/// What a run did.
-#[derive(Clone, Debug, Default)]
-pub struct OptimizeReport {
-    /// The backup of the cold files; of several turns the last one, with the sums of all.
-    pub backup: BackupReport,
-    /// The turns, one for each partition; none if the share was not divided.
-    pub turns: Vec<TurnReport>,
-    /// What became stubs.
-    pub emptied: Emptied,
-    /// Files that were left alone, by reason.
-    pub left: BTreeMap<Left, u64>,
-    /// Files that were left alone because a name of theirs is outside the share or left out.
-    pub files_linked: u64,
-    /// Stubs that were written into without the mount.
-    pub written_below: u64,
-    /// Stubs that were moved here out of another share without the mount.
-    pub moved_here: u64,
-    /// Files that could not be emptied.
-    pub errors: u64,
-    /// Second copies of what very many files have; none if nothing was stored.
-    pub second_copies: second_copies::Kept,
-    /// Manifests that were forgotten.
-    pub manifests_forgotten: u64,
-    /// Manifests that stay until a later run because something was moved.
-    pub manifests_kept: u64,
-    /// Manifests of the share that stay because another directory has made them.
-    pub elsewhere: Vec<Elsewhere>,
-}
-
-/// What a turn did.
-#[derive(Clone, Debug)]
-pub struct TurnReport {
-    /// The partition.
-    pub name: String,
-    /// Its manifest; `None` after a dry run that has nothing to compare with.
-    pub manifest: Option<SessionId>,
-    /// What was backed up.
-    pub summary: Summary,
-    /// What the index of the partition took.
-    pub index: PartitionIndexReport,
+impl OptimizeOptions {
+    /// What may be stored before something is emptied; `None`: all.
+    ///
+    /// On one disk with the store everything takes room twice until it is emptied. Half of what is
+    /// free leaves some for what is stored beside the data, and for everybody else. If almost
+    /// nothing is free, what is set aside is: this is what makes room.
+    fn room(&self, share: &Share) -> Result<Option<Room>> {
+        if !self.shares_disk || self.backup.dry_run {
+            return Ok(None);
+        }
+        let kept_bytes = disk::kept_free_bytes(share.directory())?;
+        let mut free_bytes = disk::usable_bytes(share.directory())?;
+        if free_bytes < kept_bytes && Reserve::of(share.control()?).give_all()? {
+            free_bytes = disk::usable_bytes(share.directory())?;
+        }
+        let room_bytes = free_bytes - kept_bytes.min(free_bytes / 2);
+        Ok(Some(Room::of(room_bytes / 2, room_bytes)))
+    }
 }
 
 /// Optimises the cold files of a share.
@@ -164,43 +148,94 @@ pub fn optimize(
         OptimizeReport { elsewhere, written_below, moved_here, ..OptimizeReport::default() };
     let (turns, errors) = turns::plan(share, options.partitions, job)?;
     report.errors += errors;
-    let (mut made, mut needs_earlier) = (Vec::new(), errors > 0);
-    let (mut is_new, mut linked) = (false, LinkedFiles::default());
+    let mut made = Made { needs_earlier: errors > 0, ..Made::default() };
     for turn in &turns {
-        job.interrupt.check()?;
-        let backup = back_up(repository, share, (options, turn), &earlier, job)?;
-        let manifest = backup.snapshot.or(backup.parent);
-        is_new |= backup.snapshot.is_some();
-        report.note(turn, backup);
-        let (Some(manifest), false) = (manifest, options.backup.dry_run) else { continue };
-        let root = root_of(repository, manifest)?;
-        let so_far = (&mut report, &mut linked);
-        needs_earlier |= empty_files(repository, share, root, (options, job), so_far)?;
-        made.push((manifest, root));
+        take_turn(repository, share, (options, turn), (&mut report, &mut made), job)?;
     }
     let could_walk = report.backup.summary.errors == 0;
     report.count_once(once.again());
     if options.backup.dry_run {
         return Ok(report);
     }
-    report.files_linked = linked.left();
+    report.files_linked = made.linked.left();
     note_damaged(share, &report.backup, could_walk)?;
-    if made.is_empty() {
+    // What a share without a mount has set aside is set aside again by its next one.
+    if options.shares_disk {
+        Reserve::of(share.control()?).fill_if_there()?;
+    }
+    if made.manifests.is_empty() {
         return Ok(report);
     }
-    let is_other = |one: &&Snapshot| made.iter().all(|(other, _)| *other != one.id);
-    let others = earlier[..earlier.len() - kept].iter().filter(is_other);
-    let others: Vec<SessionId> = others.map(|one| one.id).collect();
-    let is_whole = could_walk && !needs_earlier && share.moves()? == moves;
+    let is_other = |id: &SessionId| made.manifests.iter().all(|(other, _)| other != id);
+    let before = earlier[..earlier.len() - kept].iter().map(|one| one.id);
+    let passed = made.passed.iter().copied().filter(|_| kept == 0);
+    let others: Vec<SessionId> = before.chain(passed).filter(is_other).collect();
+    let is_whole = could_walk && !made.needs_earlier && share.moves()? == moves;
     match is_whole {
         true => report.manifests_forgotten = forget(repository, &others, &options.by)?,
         false => report.manifests_kept = others.len() as u64,
     }
-    if is_new {
-        let roots: Vec<Reference> = made.iter().map(|(_, root)| *root).collect();
+    if made.is_new {
+        let roots: Vec<Reference> = made.manifests.iter().map(|(_, root)| *root).collect();
         keep_twice(repository, share, &roots, (options, job), &mut report)?;
     }
     Ok(report)
+}
+
+/// What the turns so far have made.
+#[derive(Default)]
+struct Made {
+    /// The last manifest of each turn, and its root.
+    manifests: Vec<(SessionId, Reference)>,
+    /// Those of turns that went on.
+    passed: Vec<SessionId>,
+    /// Whether any of them was not there before.
+    is_new: bool,
+    /// Whether a stub may need what only earlier ones hold.
+    needs_earlier: bool,
+    /// Files of which another name is yet to be met.
+    linked: LinkedFiles,
+}
+
+/// One turn: what there is room for is stored and emptied, and that again with what was put off,
+/// until nothing is.
+fn take_turn(
+    repository: &Arc<Repository>,
+    share: &Share,
+    (options, turn): (&OptimizeOptions, &Turn),
+    (report, made): (&mut OptimizeReport, &mut Made),
+    job: &Job,
+) -> Result<()> {
+    let mut put_off_before = u64::MAX;
+    loop {
+        job.interrupt.check()?;
+        let earlier = Manifests::of(&SnapshotList::load(repository)?, share).own;
+        let backup = back_up(repository, share, (options, turn), &earlier, job)?;
+        let manifest = backup.snapshot.or(backup.parent);
+        let (put_off, files) = (backup.left_out.put_off, report.emptied.files);
+        made.is_new |= backup.snapshot.is_some();
+        // What was moved is met by a later run.
+        made.needs_earlier |= backup.left_out.gone > 0;
+        let damaged = report.backup.damaged_stubs.clone();
+        report.note(turn, backup);
+        let (Some(manifest), false) = (manifest, options.backup.dry_run) else { return Ok(()) };
+        let root = root_of(repository, manifest)?;
+        // What is met now is met again by whoever goes on.
+        let (left, linked) = (report.left.clone(), made.linked.clone());
+        let so_far = (&mut *report, &mut made.linked);
+        made.needs_earlier |= empty_files(repository, share, root, (options, job), so_far)?;
+        // What is read each time, because it changes each time, does not keep this from its end.
+        let goes_on = report.emptied.files > files || put_off < put_off_before;
+        put_off_before = put_off;
+        if put_off == 0 || !goes_on {
+            report.files_put_off += put_off;
+            made.manifests.push((manifest, root));
+            return Ok(());
+        }
+        made.passed.push(manifest);
+        (report.left, made.linked) = (left, linked);
+        report.backup.damaged_stubs = damaged;
+    }
 }
 
 /// Keeps second copies of what very many files have.
@@ -240,89 +275,6 @@ fn note_damaged(share: &Share, backup: &BackupReport, is_whole: bool) -> Result<
     let is_over = |line: &str| is_whole || lines.iter().any(|other| other == line);
     let stays = &mut |line: &str| !DamagedStubs::is_line(line) || !is_over(line);
     share.settle_problems(stays, &lines)
-}
-
-impl OptimizeReport {
-    /// Pairs of partitions and how many chunks they have in common, about, most first (S4.18).
-    #[must_use]
-    pub fn in_common(&self) -> Vec<([&str; 2], u64)> {
-        let overlap = self.overlap(|_| true);
-        let mut pairs = Vec::new();
-        for (number, one) in (0..).zip(&self.turns) {
-            for (other_number, other) in (0..).zip(&self.turns).skip(number as usize + 1) {
-                let chunks = overlap.common_chunks(number, other_number);
-                pairs.push(([one.name.as_str(), other.name.as_str()], chunks));
-            }
-        }
-        pairs.retain(|(_, chunks)| *chunks > 0);
-        pairs.sort_by_key(|(names, chunks)| (Reverse(*chunks), *names));
-        pairs
-    }
-
-    /// Partitions of which so much is stored several times that it is worth reconciling them, those
-    /// with most first (S4.18).
-    #[must_use]
-    pub fn worth_reconciling(&self) -> Vec<&str> {
-        self.worth().iter().map(|turn| turn.name.as_str()).collect()
-    }
-
-    /// Chunks that these partitions need not hold several times, about.
-    #[must_use]
-    pub fn chunks_stored_twice(&self) -> u64 {
-        let held: BTreeSet<_> = self.worth().iter().flat_map(|turn| &turn.index.sample).collect();
-        let chunks: BTreeSet<u64> = held.iter().map(|(prefix, _)| *prefix).collect();
-        ((held.len() - chunks.len()) as u64) << SAMPLE_BITS
-    }
-
-    fn worth(&self) -> Vec<&TurnReport> {
-        let (mut holders, mut stored_twice) = (BTreeMap::new(), BTreeSet::new());
-        for (prefix, holder) in self.turns.iter().flat_map(|turn| &turn.index.sample) {
-            if holders.insert(*prefix, *holder).is_some_and(|other| other != *holder) {
-                stored_twice.insert(*prefix);
-            }
-        }
-        // What is stored once is there for whichever has it first.
-        let mut met = BTreeSet::new();
-        let overlap = self.overlap(|prefix| stored_twice.contains(prefix) || met.insert(*prefix));
-        let selected = overlap.select(WORTH_SHARE_MIN).into_iter();
-        selected.filter_map(|number| self.turns.get(number as usize)).collect()
-    }
-
-    /// Of the samples of the turns' chunks, as far as they count.
-    fn overlap(&self, mut counts: impl FnMut(&u64) -> bool) -> Overlap {
-        let mut samples = Vec::with_capacity(self.turns.len());
-        for (number, turn) in (0..).zip(&self.turns) {
-            let mut sample: BTreeSet<u64> =
-                turn.index.sample.iter().map(|(prefix, _)| *prefix).collect();
-            sample.retain(&mut counts);
-            samples.push((number, sample));
-        }
-        Overlap::of(SAMPLE_BITS, samples)
-    }
-
-    /// Takes off errors that were met again: each was counted where it was told.
-    fn count_once(&mut self, again: u64) {
-        let errors = &mut self.backup.summary.errors;
-        *errors = errors.saturating_sub(again);
-    }
-
-    /// Adds what a turn has backed up.
-    fn note(&mut self, turn: &Turn, backup: BackupReport) {
-        if let Some(name) = &turn.name {
-            let manifest = backup.snapshot.or(backup.parent);
-            let (name, summary) = (name.clone(), backup.summary);
-            let index = backup.part_index.clone().unwrap_or_default();
-            self.turns.push(TurnReport { name, manifest, summary, index });
-        }
-        let before = std::mem::replace(&mut self.backup, backup);
-        let sum = &mut self.backup;
-        publish::add(&mut sum.summary, &before.summary);
-        sum.left_out.add(&before.left_out);
-        sum.damaged_stubs.add(before.damaged_stubs);
-        sum.fenced += before.fenced;
-        sum.strays = sum.strays.max(before.strays);
-        sum.elapsed += before.elapsed;
-    }
 }
 
 fn root_of(repository: &Repository, manifest: SessionId) -> Result<Reference> {
@@ -378,6 +330,7 @@ fn back_up(
         only: Some((share.control_identity()?, OPEN)),
         manifests: earlier.iter().map(|one| one.id).collect(),
         part: turn.part(earlier),
+        room: options.room(share)?.map(Arc::new),
         ..Selection::default()
     };
     let source = Source::Root {
@@ -539,7 +492,8 @@ impl Run<'_> {
                 .filter(|at| *at < waiting.len() && self.job.interrupt.check().is_ok())
             {
                 let Waiting { directory, path, stored } = &waiting[at];
-                let _ = prepared[at].set(emptying::prepare(&self.tree, (directory, path), stored));
+                let (file, interrupt) = ((&**directory, &path[..]), &self.job.interrupt);
+                let _ = prepared[at].set(emptying::prepare(&self.tree, file, stored, interrupt));
             }
         };
         std::thread::scope(|scope| {

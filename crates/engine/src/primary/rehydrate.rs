@@ -13,6 +13,7 @@
 
 use super::changed_below;
 use super::crawl::{self, Met};
+use super::disk::{free_bytes, kept_free_bytes};
 use super::emptying::{self, Privileges};
 use super::manifests::Manifests;
 use super::optimize::{self, OptimizeOptions};
@@ -26,6 +27,7 @@ use crate::stub::{self, StubFile};
 use crate::tree::{TreeReader, path};
 use onefold_lease::Lease;
 use onefold_policy::primary::cold_files::ColdFiles;
+use onefold_store::LET_GO_PERIOD;
 use onefold_types::error::Context;
 use onefold_types::{Error, ErrorKind, Result};
 use rustix::fs::{Mode, OFlags};
@@ -38,9 +40,6 @@ use std::sync::Arc;
 
 /// Passes over a share in which something is moved all the time.
 pub const PASSES_MAX: usize = 8;
-/// What a collection needs on a full disk.
-pub(super) const KEPT_FREE_BYTES: u64 = 16 << 20;
-
 /// What a run did.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RehydrateReport {
@@ -72,7 +71,10 @@ pub fn rehydrate(
 ) -> Result<RehydrateReport> {
     share.refuse_other_store(repository)?;
     let mut report = RehydrateReport::default();
-    let kept_free_bytes = if options.shares_disk { KEPT_FREE_BYTES } else { 0 };
+    let kept_free_bytes = match options.shares_disk {
+        true => kept_free_bytes(share.directory())?,
+        false => 0,
+    };
     let mut passes = 0;
     loop {
         let lock = share.lock_job()?;
@@ -98,6 +100,10 @@ pub fn rehydrate(
             OptimizeOptions { cold: Some(nothing), forgets_at_once: true, ..options.clone() };
         optimize::optimize(repository, share, &options, job)?;
         collect()?;
+        if share.is_mounted() {
+            // Whoever serves the mount has containers open that are gone.
+            std::thread::sleep(2 * LET_GO_PERIOD);
+        }
     }
 }
 
@@ -138,6 +144,7 @@ pub(super) fn pass(
     let tree = Arc::new(TreeReader::open(repository)?);
     (report.open, report.errors) = (0, 0);
     let errors = std::cell::Cell::new(0);
+    let mut short = None;
     let told = |path: &[u8], error: &Error| {
         errors.set(errors.get() + 1);
         job.observer.problem(&path::display(path), error);
@@ -153,8 +160,9 @@ pub(super) fn pass(
             }
             Ok(Some(false)) => report.open += 1,
             Ok(None) => {}
+            // There may be room for smaller ones, and for this one after a collection.
             Err(error) if error.kind() == ErrorKind::NoSpace => {
-                return Err(error.context(path::display(met.path)));
+                short.get_or_insert_with(|| error.context(path::display(met.path)));
             }
             Err(error) if error.kind() == ErrorKind::Exhausted => return Err(error),
             Err(error) => told(met.path, &with_way_out(error)),
@@ -166,7 +174,7 @@ pub(super) fn pass(
         crawl::files(directory, &mut each, &mut |path, error| told(path, error))?;
     }
     report.errors = errors.get();
-    Ok(())
+    short.map_or(Ok(()), Err)
 }
 
 /// What to do about a file whose data is lost, which keeps this from coming to its end.
@@ -234,12 +242,17 @@ fn bring_back(
 
 /// Refuses to fill the disk: if the store is on it, a collection needs some room.
 fn refuse_without_room(file: &File, stub: &StubFile, kept_free_bytes: u64) -> Result<()> {
-    let room = rustix::fs::fstatvfs(file).map_err(|errno| Error::io("its disk", errno.into()))?;
-    let free = room.f_bavail.saturating_mul(room.f_frsize);
+    let free = free_bytes(file)?;
     let known = stub.stub();
-    let coming = known.not_recalled().map(|granule| known.range_of(granule));
-    let wanted: u64 = coming.map(|range| range.end - range.start).sum();
-    if free >= wanted.saturating_add(kept_free_bytes) {
+    let coming = || known.not_recalled().map(|granule| known.range_of(granule));
+    let has_room = |wanted: u64| free >= wanted.saturating_add(kept_free_bytes);
+    if has_room(coming().map(|range| range.end - range.start).sum()) {
+        return Ok(());
+    }
+    // Holes take none.
+    let of_data = coming().map(|range| stub.stored_data_bytes(range));
+    let wanted = of_data.sum::<Result<u64>>()?;
+    if has_room(wanted) {
         return Ok(());
     }
     let of_these = match kept_free_bytes {

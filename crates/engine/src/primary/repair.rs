@@ -10,8 +10,9 @@
 
 use super::changed_below::{self, ChangedBelow};
 use super::crawl::{self, Met};
+use super::disk;
 use super::emptying::{self, Privileges};
-use super::rehydrate::{self, KEPT_FREE_BYTES, OpenStub, RehydrateReport};
+use super::rehydrate::{self, OpenStub, RehydrateReport};
 use super::second_copies;
 use super::share::Share;
 use crate::ingest::attributes;
@@ -58,7 +59,8 @@ pub fn repair_copy(repository: &Arc<Repository>, copy: Share, job: &Job) -> Resu
     let files = &mut report.files;
     loop {
         let before = files.files;
-        let how: (OpenStub, u64) = (StubFile::open_copied, KEPT_FREE_BYTES);
+        let kept_free_bytes = disk::kept_free_bytes(copy.directory())?;
+        let how: (OpenStub, u64) = (StubFile::open_copied, kept_free_bytes);
         rehydrate::pass(repository, &copy, how, files, job)?;
         if files.open + files.errors > 0 {
             return Ok(report);

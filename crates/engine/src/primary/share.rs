@@ -8,6 +8,7 @@
 //!   emptying       files that the job is emptying, or was stopped at
 //!   problems       what could not be read, told once each; cleared by a scrub that reads it
 //!   scrub          where the last scrub ended
+//!   reserve        room for when the disk is full ([`super::reserve`])
 //! ```
 //!
 //! The directory may be covered by the share's mount. Then the process that serves the mount, which
@@ -24,6 +25,7 @@
 
 use super::addresses::{self, Standing};
 use super::control::{self, EMPTYING, JOB_LOCK, MOUNT_LOCK, MOVES, SCRUB, own};
+use crate::ingest::left_out::is_store;
 use crate::repository::Repository;
 use crate::session::Snapshot;
 use onefold_format::share::{
@@ -68,6 +70,16 @@ pub struct Share {
     here: ShareAddress,
     addresses: Vec<ShareAddress>,
     moved_from: Vec<FormerAddress>,
+    covered: Option<Covered>,
+}
+
+/// The directory of a share that is covered, by whoever found it below: clones of what is mounted
+/// there, which are in no namespace and last as long as they are open.
+pub struct Covered {
+    /// With what is mounted inside.
+    pub as_seen: OwnedFd,
+    /// Without.
+    pub alone: OwnedFd,
 }
 
 /// A lock of the kernel, held until it goes.
@@ -97,6 +109,7 @@ impl Share {
             return Err(Error::new(ErrorKind::AlreadyExists, already(&shown)));
         }
         control::clear(&opened)?;
+        refuse_stores(&shown)?;
         refuse_nested(&shown)?;
         probe(&opened)?;
         let description = control::make(&opened, |control| {
@@ -123,6 +136,7 @@ impl Share {
             here,
             addresses,
             moved_from,
+            covered: None,
         }
     }
 
@@ -148,8 +162,19 @@ impl Share {
         Ok(share)
     }
 
+    /// The same of a directory that is covered by what answers no more.
+    pub fn open_covered(shown: &Path, covered: Covered) -> Result<Self> {
+        let directory = open_directory(&covered.as_seen, Path::new("."))?;
+        let reached = Reached { shown: shown.to_owned(), directory, is_mounted: false };
+        Ok(Self { covered: Some(covered), ..Self::described(reached)?.own()? })
+    }
+
     fn find(directory: &Path) -> Result<Self> {
-        let Reached { shown, directory, is_mounted } = reach(directory)?;
+        Self::described(reach(directory)?)
+    }
+
+    fn described(reached: Reached) -> Result<Self> {
+        let Reached { shown, directory, is_mounted } = reached;
         let (control, description) = control::read(&directory, &shown)?;
         let is_in_place = place_of(&control)? == description.place;
         let is_same_directory = |path: &Path| leads_to(path, &control);
@@ -282,6 +307,9 @@ impl Share {
     /// The directory without what is mounted inside. Where the kernel refuses that, or does not
     /// know it, it is as it is seen.
     pub fn uncovered(&self) -> Result<OwnedFd> {
+        if let Some(covered) = &self.covered {
+            return open_directory(&covered.alone, Path::new("."));
+        }
         let flags = OpenTreeFlags::OPEN_TREE_CLONE
             | OpenTreeFlags::OPEN_TREE_CLOEXEC
             | OpenTreeFlags::AT_EMPTY_PATH;
@@ -470,9 +498,7 @@ fn reach(directory: &Path) -> Result<Reached> {
 
 /// Whether the kernel says that nobody serves what is mounted.
 fn is_dead(error: &Error) -> bool {
-    let cause = std::error::Error::source(error);
-    let cause = cause.and_then(|cause| cause.downcast_ref::<std::io::Error>());
-    let code = cause.and_then(std::io::Error::raw_os_error);
+    let code = error.os_code();
     [Errno::NOTCONN, Errno::CONNABORTED].iter().any(|dead| code == Some(dead.raw_os_error()))
 }
 
@@ -487,6 +513,20 @@ fn place_of(directory: &OwnedFd) -> Result<SharePlace> {
         _ => made.tv_sec.saturating_mul(1_000_000_000).saturating_add(made.tv_nsec.into()),
     };
     Ok(SharePlace { inode: known.stx_ino, made_ns })
+}
+
+/// Refuses a store, and a directory in one: what it holds could be read by nobody who opens it.
+fn refuse_stores(directory: &Path) -> Result<()> {
+    for above in directory.ancestors() {
+        // What cannot be opened here is told by whoever needs it.
+        if open_directory(rustix::fs::CWD, above).is_ok_and(|open| is_store(&open)) {
+            return Err(Error::invalid(format!(
+                "'{}' is a store: its own files cannot be moved into one",
+                above.display()
+            )));
+        }
+    }
+    Ok(())
 }
 
 /// Refuses a directory in a share, and one with a share in it.

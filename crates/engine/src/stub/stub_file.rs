@@ -53,6 +53,14 @@ pub struct StubFile {
     was_written_below: AtomicBool,
     /// Whether what was found in it has been compared with the store since it was opened.
     is_compared: AtomicBool,
+    /// Who makes room for what comes back before somebody writes.
+    room: Option<Arc<dyn Room>>,
+}
+
+/// Who has room set aside on the disk.
+pub trait Room: Send + Sync {
+    /// Gives so many bytes back, or what is left; whether that is anything.
+    fn make(&self, bytes: u64) -> bool;
 }
 
 /// Bytes of one file that are in one place.
@@ -103,7 +111,14 @@ impl StubFile {
             changing: Mutex::default(),
             was_written_below: AtomicBool::default(),
             is_compared: AtomicBool::default(),
+            room: None,
         }))
+    }
+
+    /// Lets what comes back before somebody writes take room that is set aside.
+    #[must_use]
+    pub fn with_room(self, room: Arc<dyn Room>) -> Self {
+        Self { room: Some(room), ..self }
     }
 
     /// The file below.
@@ -187,11 +202,47 @@ impl StubFile {
         Ok(Some(size))
     }
 
-    /// Writes at an offset, all of it; what it touches is the file's own afterwards.
-    pub fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
-        self.change(offset..offset + bytes.len() as u64, &|| {
-            self.file.write_all_at(bytes, offset).context(|| "writing it")
-        })
+    /// What of a range the store has that is no hole, in bytes.
+    pub fn stored_data_bytes(&self, range: Range<u64>) -> Result<u64> {
+        let (mut bytes, mut at) = (0, range.start);
+        while let Some(data) = self.reader.data_within(at..range.end)? {
+            at = self.reader.hole_within(data..range.end)?;
+            bytes += at - data;
+        }
+        Ok(bytes)
+    }
+
+    /// Writes at an offset; what it touches is the file's own afterwards. Says how much that is,
+    /// which is less than all only where the disk is full. It goes from the front on, and what has
+    /// to come back for it is written or not as a whole, so that nothing is written behind that.
+    pub fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<usize> {
+        self.take_times()?;
+        let end = offset + bytes.len() as u64;
+        let mut at = offset;
+        while at < end {
+            let done = (at - offset) as usize;
+            let run = self.run(at, end);
+            let piece = &bytes[done..(run.end.min(end) - offset) as usize];
+            let written = match run.is_own {
+                true => write_some_at(&self.file, piece, at).context(|| "writing it"),
+                false => {
+                    let write = || self.file.write_all_at(piece, at).context(|| "writing it");
+                    self.change(at..at + piece.len() as u64, &write).map(|()| piece.len())
+                }
+            };
+            match written {
+                Ok(written) => {
+                    at += written as u64;
+                    if written < piece.len() {
+                        break;
+                    }
+                }
+                // What is written is written, and whoever goes on hears of it.
+                Err(_) if done > 0 => break,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok((at - offset) as usize)
     }
 
     /// Takes the data of a range out of the file: zeros are there afterwards.
@@ -213,7 +264,17 @@ impl StubFile {
         let _one = self.changing();
         // Somebody else may have been faster.
         let granules = self.untouched_below(&range)?;
-        self.own(&granules, Some(&range), apply)
+        let bytes = (granules.len() as u64) << self.stub().granule_log2;
+        loop {
+            match self.own(&granules, Some(&range), apply) {
+                Err(error) if bytes > 0 && error.is_full_disk() && self.makes_room(bytes) => {}
+                done => return done,
+            }
+        }
+    }
+
+    fn makes_room(&self, bytes: u64) -> bool {
+        self.room.as_ref().is_some_and(|room| room.make(bytes))
     }
 
     /// The granules of a range that are the store's.
@@ -381,6 +442,22 @@ impl StubFile {
     }
 }
 
+/// Writes at an offset as much as the disk takes.
+pub fn write_some_at(file: &File, bytes: &[u8], offset: u64) -> std::io::Result<usize> {
+    let mut done = 0;
+    while done < bytes.len() {
+        match file.write_at(&bytes[done..], offset + done as u64) {
+            Ok(0) => break,
+            Ok(written) => done += written,
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+            // What is written is written, and whoever goes on hears of it.
+            Err(_) if done > 0 => break,
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(done)
+}
+
 /// Whose the bytes from an offset on are, and how far that goes; looked at up to a limit.
 fn run(stub: &Stub, offset: u64, limit: u64) -> Run {
     let is_own = stub.is_own(offset);
@@ -398,7 +475,7 @@ fn run(stub: &Stub, offset: u64, limit: u64) -> Run {
 }
 
 /// The first offset from one on that holds data of the file itself.
-fn own_data(file: &File, offset: u64) -> Result<Option<u64>> {
+pub(crate) fn own_data(file: &File, offset: u64) -> Result<Option<u64>> {
     match rustix::fs::seek(file, rustix::fs::SeekFrom::Data(offset)) {
         Ok(found) => Ok(Some(found)),
         Err(rustix::io::Errno::NXIO) => Ok(None),

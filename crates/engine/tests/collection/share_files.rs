@@ -390,7 +390,7 @@ impl Entered<'_> {
             known[from..to].copy_from_slice(bytes);
         });
         self.change(|| match &self.stub {
-            Some(stub) => stub.write_at(offset, bytes),
+            Some(stub) => stub.write_at(offset, bytes).map(drop),
             None => {
                 let written = self.file.write_all_at(bytes, offset);
                 written.map_err(|error| Error::io("writing", error))

@@ -14,6 +14,7 @@ use onefold_engine::primary::turns::Partitions;
 use onefold_engine::session::SnapshotList;
 use onefold_engine::statistics::statistics;
 use onefold_engine::{Interrupt, Job, MemoryPlan, Observer, Repository};
+use onefold_policy::primary::overlap::SAMPLE_BITS;
 use onefold_types::{Error, ErrorKind, Result};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -307,20 +308,24 @@ fn stubs_that_were_deleted_while_they_were_open_are_held_by_a_turn() {
 #[test]
 fn what_partitions_have_in_common_is_estimated() {
     let Some(world) = World::new() else { return };
-    let common = random_bytes(1, 4_000_000);
+    // Fingerprints are random: of 366 chunks a sample has two and more, but once in ten thousand.
+    let common = random_bytes(1, 24_000_000);
     for name in ["one.txt", "two.jpg"] {
         fs::write(world.path(name), &common).unwrap();
     }
     world.write("three.zip", &random_bytes(2, 4_000_000));
     let report = run(&world, Partitions::Type);
     let told = report.in_common();
-    let [([one, other], chunks)] = told.as_slice() else { panic!("{told:?}") };
+    // The directory is in all of them, and may be in the sample.
+    let is_directory = |pair: &&([&str; 2], u64)| pair.1 == 1 << SAMPLE_BITS;
+    let pairs: Vec<_> = told.iter().filter(|pair| !is_directory(pair)).collect();
+    let [([one, other], chunks)] = pairs.as_slice() else { panic!("{told:?}") };
     assert_eq!([*one, *other], ["type:text", "type:media"]);
     let there = report.turns[0].summary.chunks;
     assert!((there / 3..there * 3).contains(chunks), "{chunks} of {there}");
     // It is stored twice, until a collection keeps one.
     assert_eq!(report.worth_reconciling(), [*one, *other]);
-    assert_eq!(report.chunks_stored_twice(), *chunks);
+    assert!((*chunks..*chunks + (4 << SAMPLE_BITS)).contains(&report.chunks_stored_twice()));
     let repository = world.repository();
     assert!(is_worth_for(&repository, report.chunks_stored_twice()).unwrap());
     let entries = FingerprintIndex::shared(&repository).unwrap().entries();
@@ -328,7 +333,7 @@ fn what_partitions_have_in_common_is_estimated() {
     assert!((entries / 25..entries / 15).contains(&least), "{least} of {entries}");
     world.collect();
     let report = run(&world, Partitions::Type);
-    assert_eq!(report.in_common().len(), 1);
+    assert!(!report.in_common().is_empty());
     assert!(report.worth_reconciling().is_empty());
     assert_eq!(report.chunks_stored_twice(), 0);
     assert!(run(&world, Partitions::None).in_common().is_empty());

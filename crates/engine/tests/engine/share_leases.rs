@@ -2,6 +2,7 @@
 
 use crate::ingest::random_bytes;
 use crate::shares::{World, options};
+use onefold_engine::job::Interrupt;
 use onefold_engine::primary::emptying::{self, Left, LeftAlone, Prepared};
 use onefold_engine::primary::rehydrate::rehydrate;
 use onefold_engine::session::SnapshotList;
@@ -69,7 +70,11 @@ fn a_file_that_somebody_waits_for_does_not_become_a_stub() {
         .unwrap()
         .iter()
         .filter(|stored| stored.kind == EntryKind::File)
-        .map(|stored| emptying::prepare(&tree, (&top, &stored.name), stored).unwrap().unwrap())
+        .map(|stored| {
+            emptying::prepare(&tree, (&top, &stored.name), stored, &Interrupt::default())
+                .unwrap()
+                .unwrap()
+        })
         .collect();
     assert_eq!(prepared.len(), 3);
     // The second one is open; when that is noticed, the first one is held by its lease.

@@ -5,6 +5,7 @@ use crate::shares::{World, options};
 use onefold_engine::container::{list, reader::read_section};
 use onefold_engine::ingest::attributes;
 use onefold_engine::ingest::stubs::LISTED_MAX;
+use onefold_engine::job::Interrupt;
 use onefold_engine::primary::emptying::{self, Left};
 use onefold_engine::primary::optimize::{OptimizeReport, optimize};
 use onefold_engine::primary::problems::MORE;
@@ -340,7 +341,10 @@ fn what_is_written_below_behind_the_jobs_look_is_not_punched() {
     let stat = rustix::fs::stat(world.path("file")).unwrap();
     let now = attributes::entry_of(known.name.clone(), &stat);
     let stored = Entry { content: known.content, chunks: known.chunks, ..now };
-    let left = emptying::prepare(&tree, (&top, &stored.name), &stored).unwrap().err().unwrap();
+    let left = emptying::prepare(&tree, (&top, &stored.name), &stored, &Interrupt::default())
+        .unwrap()
+        .err()
+        .unwrap();
     assert_eq!((left.why, left.needs_earlier), (Left::Changed, false));
     data[300_000..300_007].copy_from_slice(b"by hand");
     assert_eq!(world.optimize().written_below, 1);

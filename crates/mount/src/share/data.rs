@@ -8,6 +8,7 @@ use super::served::Served;
 use fuser::{Errno, FileAttr, TimeOrNow};
 use onefold_engine::primary::changed_below;
 use onefold_engine::primary::share::BELOW_ATTRIBUTE;
+use onefold_engine::stub::stub_file::{Room, write_some_at};
 use onefold_engine::stub::{self, StubFile};
 use onefold_types::Error;
 use rustix::fs::{
@@ -78,7 +79,8 @@ impl Served {
                 // Whoever may not write cannot make it longer either.
                 let _ = stub.settle_length();
                 self.keep_written(number, &stub);
-                Ok(OpenInode::new(number, Bytes::Stub(Box::new(stub))))
+                let room = Arc::clone(&self.reserve) as Arc<dyn Room>;
+                Ok(OpenInode::new(number, Bytes::Stub(Box::new(stub.with_room(room)))))
             }
             None => Err(Errno::EAGAIN),
         }
@@ -169,13 +171,14 @@ impl Served {
         code
     }
 
-    pub(super) fn write(&self, handle: u64, offset: u64, bytes: &[u8]) -> Answer<()> {
+    /// Writes; says how much.
+    pub(super) fn write(&self, handle: u64, offset: u64, bytes: &[u8]) -> Answer<usize> {
         let handle = self.open.handle(handle).ok_or(Errno::EBADF)?;
         let inode = &handle.inode;
         match &inode.bytes {
             Bytes::Plain(plain) => {
                 let file = ordinary(&handle, plain)?;
-                file.write_all_at(bytes, offset).map_err(Errno::from)
+                write_some_at(file, bytes, offset).map_err(Errno::from)
             }
             Bytes::Stub(stub) => {
                 stub.write_at(offset, bytes).map_err(|error| self.failed(inode.number, &error))

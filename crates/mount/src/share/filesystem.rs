@@ -24,6 +24,7 @@ use fuser::{
 };
 use lru::LruCache;
 use onefold_engine::primary::Share;
+use onefold_engine::primary::reserve::Reserve;
 use onefold_engine::tree::TreeReader;
 use onefold_types::Result;
 use std::collections::HashMap;
@@ -61,6 +62,12 @@ impl ShareFilesystem {
             last_listing: AtomicU64::new(0),
             pages: Mutex::new(LruCache::new(PAGES_KNOWN)),
         })
+    }
+
+    /// The room that is set aside.
+    #[must_use]
+    pub fn reserve(&self) -> Arc<Reserve> {
+        Arc::clone(&self.served.reserve)
     }
 
     /// By what this process is asked for the directory below.
@@ -354,7 +361,7 @@ impl Filesystem for ShareFilesystem {
         reply: ReplyWrite,
     ) {
         match self.served.write(handle.0, offset, bytes) {
-            Ok(()) => reply.written(bytes.len() as u32),
+            Ok(written) => reply.written(written as u32),
             Err(error) => reply.error(error),
         }
     }

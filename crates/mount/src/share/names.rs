@@ -266,6 +266,8 @@ impl Served {
                 kept = self.keep_if_open(there)?;
             }
         }
+        // Nothing is looked up by number until the new names are known.
+        let _renaming = self.nodes.begin_renaming();
         let renamed = rustix::fs::renameat_with(&from, name, &to, new_name, kernel);
         match (&renamed, &kept) {
             (Ok(()), Some(open)) => open.set_unnamed(),

@@ -20,7 +20,7 @@ use std::ffi::{OsStr, OsString};
 use std::num::NonZeroUsize;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockWriteGuard};
 
 /// The top, as the kernel numbers it.
 pub const TOP: u64 = 1;
@@ -38,6 +38,8 @@ pub struct Nodes {
     top_inode: u64,
     known: Mutex<HashMap<u64, Node>>,
     open: Mutex<LruCache<u64, Arc<OwnedFd>>>,
+    /// Held by whoever gives something another name, until that is known.
+    renaming: RwLock<()>,
 }
 
 #[derive(Default)]
@@ -57,6 +59,7 @@ impl Nodes {
             top_inode: status.inode,
             known: Mutex::default(),
             open: Mutex::new(LruCache::new(DIRECTORIES_OPEN)),
+            renaming: RwLock::default(),
         })
     }
 
@@ -128,13 +131,22 @@ impl Nodes {
 
     /// A directory by its number.
     pub fn directory(&self, number: u64) -> Answer<Arc<OwnedFd>> {
+        match self.directory_now(number) {
+            Err(error) if error.code() == Errno::ESTALE.code() => {
+                self.find(number, OFlags::DIRECTORY).map(Arc::new)
+            }
+            found => found,
+        }
+    }
+
+    fn directory_now(&self, number: u64) -> Answer<Arc<OwnedFd>> {
         if number == TOP {
             return Ok(Arc::clone(&self.top));
         }
         if let Some(open) = self.open().get(&number) {
             return Ok(Arc::clone(open));
         }
-        let opened = Arc::new(self.find(number, OFlags::DIRECTORY)?);
+        let opened = Arc::new(self.find_now(number, OFlags::DIRECTORY)?);
         self.open().put(number, Arc::clone(&opened));
         Ok(opened)
     }
@@ -164,11 +176,30 @@ impl Nodes {
         format!("/{}", names.join("/"))
     }
 
+    /// Until this goes nobody takes what is moved for gone. Nothing is looked up meanwhile.
+    pub fn begin_renaming(&self) -> RwLockWriteGuard<'_, ()> {
+        self.renaming.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Finds an item. What was deleted is not there, as in any directory.
     fn find(&self, number: u64, more: OFlags) -> Answer<OwnedFd> {
+        match self.find_now(number, more) {
+            Err(error) if error.code() == Errno::ESTALE.code() => {}
+            found => return found,
+        }
+        // It may be getting another name: that is known by then.
+        drop(self.renaming.read().unwrap_or_else(PoisonError::into_inner));
+        match self.find_now(number, more) {
+            Err(error) if error.code() == Errno::ESTALE.code() => Err(Errno::ENOENT),
+            found => found,
+        }
+    }
+
+    fn find_now(&self, number: u64, more: OFlags) -> Answer<OwnedFd> {
         let names = self.known().get(&number).map(|node| node.names.clone()).unwrap_or_default();
         // The one met last is most likely to be there.
         for (parent, name) in names.iter().rev() {
-            let Ok(directory) = self.directory(*parent) else { continue };
+            let Ok(directory) = self.directory_now(*parent) else { continue };
             let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC | more;
             let opened = rustix::fs::openat(&*directory, name.as_os_str(), flags, Mode::empty());
             let Ok(opened) = opened else { continue };

@@ -7,6 +7,7 @@ use super::open_files::OpenFiles;
 use crate::problems::Problems;
 use fuser::{Errno, FileAttr, INodeNo};
 use onefold_engine::primary::handover::Handover;
+use onefold_engine::primary::reserve::Reserve;
 use onefold_engine::primary::share::{OPEN, open_directory};
 use onefold_engine::primary::{Share, emptying, second_copies};
 use onefold_engine::tree::TreeReader;
@@ -30,6 +31,8 @@ pub struct Served {
     pub(super) problems: Problems,
     /// Gives jobs the directory below.
     pub(super) handover: Handover,
+    /// Room for what comes back when the disk is full.
+    pub(super) reserve: Arc<Reserve>,
     /// Whether new files may be given to whoever asked for them.
     pub(super) may_give: bool,
 }
@@ -51,7 +54,12 @@ impl Served {
         rustix::process::umask(rustix::fs::Mode::empty());
         let may_give = rustix::process::geteuid().is_root();
         let open = OpenFiles::default();
-        Ok(Self { share, tree, nodes, open, problems, handover, may_give })
+        let reserve = Arc::new(Reserve::of(share.control()?));
+        // Without it the share is what it is, but on a full disk.
+        if let Err(error) = reserve.fill() {
+            problems.note(error.to_string());
+        }
+        Ok(Self { share, tree, nodes, open, problems, handover, reserve, may_give })
     }
 
     /// What a program hears of an error, which is told in full to whoever has mounted the share.
@@ -61,9 +69,9 @@ impl Served {
 
     /// The same, and whether it was not told before.
     pub(super) fn told_of(&self, number: u64, error: &Error) -> (Errno, bool) {
-        let cause = std::error::Error::source(error).and_then(|cause| cause.downcast_ref());
-        let code = cause.and_then(std::io::Error::raw_os_error);
-        if let Some(code) = code.filter(|code| REQUESTED.iter().any(|one| one.code() == *code)) {
+        if let Some(code) =
+            error.os_code().filter(|code| REQUESTED.iter().any(|one| one.code() == *code))
+        {
             return (Errno::from_i32(code), false);
         }
         let code = match error.kind() {

@@ -4,11 +4,11 @@
 //! partition the fingerprints that end in certain zeros are kept, one in 2^bits, as a sampled index
 //! keeps hooks. What two partitions have in common among these tells what they have in common at
 //! all. There are two ways to select. By worth: a pair is worth it if its common chunks are at
-//! least a given share of the smaller one; then both partitions are selected. By yield: pairs with
-//! most in common are taken, both partitions of each, until a given share of what all pairs have in
-//! common is among the selected. Either way those with most in common come first, so that the first
-//! iterations find most. Worth bounds what an iteration costs for what it finds; yield suits types,
-//! of which all have little in common.
+//! least a given share of the smaller one, and enough that it is not chance; then both partitions
+//! are selected. By yield: pairs with most in common are taken, both partitions of each, until a
+//! given share of what all pairs have in common is among the selected. Either way those with most
+//! in common come first, so that the first iterations find most. Worth bounds what an iteration
+//! costs for what it finds; yield suits types, of which all have little in common.
 //!
 //! Invariants: memory is that of the samples; by worth zero or yield one, whatever has anything in
 //! common is selected; the answer depends on the samples only.
@@ -73,16 +73,18 @@ impl Overlap {
         (common(one, other) as u64) << self.bits.min(63)
     }
 
-    /// The partitions worth reconciling, those with most in common with others first.
+    /// The partitions worth reconciling, those with most in common with others first: pairs that
+    /// have this share of the smaller one in common, and so many of the sampled chunks.
     #[must_use]
-    pub fn select(&self, share_min: f64) -> Vec<PartitionId> {
+    pub fn select(&self, share_min: f64, sampled_min: usize) -> Vec<PartitionId> {
         let mut worth: Vec<(Reverse<usize>, PartitionId)> = Vec::new();
         for (partition, sample) in &self.samples {
             let (mut sum, mut is_worth) = (0, share_min <= 0.0);
             for (_, others) in self.samples.iter().filter(|(one, _)| one != partition) {
                 let common = common(sample, others);
                 let smaller = sample.len().min(others.len());
-                is_worth |= common > 0 && common as f64 >= share_min * smaller as f64;
+                is_worth |=
+                    common >= sampled_min.max(1) && common as f64 >= share_min * smaller as f64;
                 sum += common;
             }
             if is_worth {

@@ -240,9 +240,9 @@ fn what_has_nothing_in_common_is_not_selected_and_most_comes_first() {
     assert!((300..3000).contains(&overlap.samples()));
     assert!((18_000..22_000).contains(&overlap.common_chunks(0, 3)));
     assert_eq!((overlap.common_chunks(0, 2), overlap.common_chunks(0, 9)), (0, 0));
-    assert_eq!(overlap.select(0.5), [0, 3]);
-    assert_eq!(overlap.select(0.02), [0, 3, 1]);
-    assert_eq!(overlap.select(0.0), [0, 3, 1, 2]);
+    assert_eq!(overlap.select(0.5, 1), [0, 3]);
+    assert_eq!(overlap.select(0.02, 1), [0, 3, 1]);
+    assert_eq!(overlap.select(0.0, 1), [0, 3, 1, 2]);
     // 10 % of what is common is between 0 and 1, as much between 1 and 3.
     assert_eq!(overlap.select_yield(0.5), [0, 3]);
     assert_eq!(overlap.select_yield(0.99), [0, 3, 1]);
@@ -251,9 +251,12 @@ fn what_has_nothing_in_common_is_not_selected_and_most_comes_first() {
     // A small partition that is all in a large one is worth it, and the large one with it.
     let mut unequal = of_numbers(&[(0..40_000).collect(), (0..2000).collect()]);
     let both = Overlap::sample(&mut unequal, &[0, 1], 5).unwrap();
-    assert_eq!(both.select(0.5).len(), 2);
+    assert_eq!(both.select(0.5, 1).len(), 2);
+    let sampled = usize::try_from(both.common_chunks(0, 1) >> 5).unwrap();
+    assert_eq!(both.select(0.5, sampled).len(), 2);
+    assert!(both.select(0.5, sampled + 1).is_empty());
     // What was selected is reconciled as if there were nothing else.
-    let order = overlap.select(0.5);
+    let order = overlap.select(0.5, 1);
     reconcile(&mut lists, &order, 1, TableForm::Signatures);
     assert!(lists.duplicates == lists.oracle(&[0, 3]));
 }

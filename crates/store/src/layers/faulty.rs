@@ -247,6 +247,10 @@ impl<S: Store> Blobs for Faulty<S> {
         self.listing(Operation::Settle, prefix, || self.store.settle(prefix))
     }
 
+    fn let_go(&self) {
+        self.store.let_go();
+    }
+
     fn free_bytes(&self) -> Result<Option<u64>> {
         match &self.room_bytes {
             Some(_) if self.hides_room => Ok(None),

@@ -162,6 +162,10 @@ impl<S: Store> Blobs for Throttled<S> {
     fn free_bytes(&self) -> Result<Option<u64>> {
         self.store.free_bytes()
     }
+
+    fn let_go(&self) {
+        self.store.let_go();
+    }
 }
 
 impl<S: Store> Decisions for Throttled<S> {

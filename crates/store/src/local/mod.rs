@@ -265,6 +265,10 @@ impl Blobs for LocalStore {
     fn free_bytes(&self) -> Result<Option<u64>> {
         self.0.room().map(|(free, _)| Some(free))
     }
+
+    fn let_go(&self) {
+        self.0.let_go();
+    }
 }
 
 impl Decisions for LocalStore {

@@ -48,6 +48,16 @@ impl<D: Disk> Objects<D> {
         self.read_exact(key, &handle.file, offset, buffer)
     }
 
+    /// Closes what is kept open and was deleted, by other processes too.
+    pub(super) fn let_go(&self) {
+        let kept: Vec<Key> = lock(&self.handles).iter().map(|(key, _)| key.clone()).collect();
+        for key in kept {
+            if self.disk.is_absent(key.as_str()).is_ok_and(|gone| gone) {
+                lock(&self.handles).pop(&key);
+            }
+        }
+    }
+
     pub(super) fn get_tail(&self, key: &Key, length_bytes: usize) -> Result<(u64, Vec<u8>)> {
         let handle = self.open_cached(key)?;
         let wanted = handle.size_bytes.min(length_bytes as u64);

@@ -43,6 +43,9 @@ fn reasons(asked: &Selection, found: &LeftOut) -> Vec<String> {
     if found.mounts > 0 {
         reasons.push(counted(found.mounts, "mount"));
     }
+    if found.gone > 0 {
+        reasons.push(format!("{} that went meanwhile", counted(found.gone, "item")));
+    }
     reasons
 }
 
@@ -77,6 +80,7 @@ pub fn fields(asked: &Selection, found: &LeftOut) -> Value {
         "caches": found.caches,
         "marked": marked.map(|(name, mark)| (name, mark.directories)).collect::<Vec<_>>(),
         "mounts": found.mounts,
+        "gone": found.gone,
     })
 }
 
@@ -107,11 +111,13 @@ mod tests {
                 MarkCount { directories: 0, was_met: true },
             ],
             mounts: 4,
+            gone: 2,
+            ..LeftOut::default()
         };
         assert_eq!(
             reasons(&asked, &all).join(", "),
             "5 items by patterns, 3 caches, 1 directory with '.nobackup', 2 files larger than \
-             1.00 GiB (3.00 GiB), 4 mounts"
+             1.00 GiB (3.00 GiB), 4 mounts, 2 items that went meanwhile"
         );
         assert!(reasons(&asked, &LeftOut::none(2)).is_empty());
     }

@@ -38,12 +38,7 @@ pub fn create(context: &Context, arguments: &CreateArguments) -> Result<Outcome>
     let shown = directory.display().to_string();
     let store = context.store_path()?;
     store_path::refuse_inside(directory, &store)?;
-    if store_path::is_store_among(std::slice::from_ref(directory), &store)? {
-        return Err(Error::invalid(format!(
-            "the store '{}' lies in '{shown}': its own files cannot be moved into it",
-            store.display()
-        )));
-    }
+    refuse_store_in(directory, &store)?;
     Patterns::build(&arguments.exclude, &[])?;
     let repository = context.open(Access::Write)?;
     let policy = SharePolicy {
@@ -51,7 +46,11 @@ pub fn create(context: &Context, arguments: &CreateArguments) -> Result<Outcome>
         size_min_bytes: arguments.min_size.0,
         excludes: arguments.exclude.clone(),
     };
-    let share = Share::create(&repository, directory, policy)?;
+    // What the system says names no more than what is Onefold's in it.
+    let share = Share::create(&repository, directory, policy).map_err(|error| {
+        let is_of_system = error.os_code().is_some();
+        if is_of_system { error.context(format!("making '{shown}' a share")) } else { error }
+    })?;
     context.output.note(&format!(
         "'{shown}' is share {}; nothing in it has changed. Next: 'onefold share mount {shown}', \
          then 'onefold share optimize {shown}'",
@@ -61,6 +60,18 @@ pub fn create(context: &Context, arguments: &CreateArguments) -> Result<Outcome>
         .output
         .message("share_created", json!({ "directory": shown, "share": share.id.to_string() }))?;
     Ok(Outcome::Complete)
+}
+
+/// Refuses a directory in which the store itself lies.
+pub fn refuse_store_in(directory: &PathBuf, store: &Path) -> Result<()> {
+    if store_path::is_store_among(std::slice::from_ref(directory), store)? {
+        return Err(Error::invalid(format!(
+            "the store '{}' lies in '{}': its own files cannot be moved into it",
+            store.display(),
+            directory.display()
+        )));
+    }
+    Ok(())
 }
 
 /// Makes a share an ordinary directory again.

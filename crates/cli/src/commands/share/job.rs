@@ -1,5 +1,6 @@
 //! `share optimize`, `share rehydrate` and `share repair`.
 
+use super::creating::refuse_store_in;
 use super::lost;
 use super::partitions::{self, PartitionArguments};
 use crate::bounds::Period;
@@ -82,10 +83,12 @@ pub fn options(
 pub fn optimize(context: &Context, arguments: &OptimizeArguments) -> Result<Outcome> {
     let partitions = arguments.partitions.partitions()?;
     let share = Share::open(&arguments.directory)?;
+    refuse_store_in(&arguments.directory, &context.store_path()?)?;
     let access = if arguments.dry_run { Access::Read } else { Access::Write };
     let repository = context.open(access)?;
     let mut options = options(context, &repository, arguments.dry_run, &arguments.look_up);
     options.partitions = partitions;
+    options.shares_disk = is_on_disk_of(&share, &context.store_path()?);
     if let Some(Period(age)) = arguments.min_age {
         let now_ns = repository.environment().clock.now_ns();
         let age_ns = i64::try_from(age.as_nanos()).unwrap_or(i64::MAX);
@@ -107,7 +110,7 @@ pub fn optimize(context: &Context, arguments: &OptimizeArguments) -> Result<Outc
     }
     tell(context, &report, arguments.dry_run)?;
     context.output.message("optimized", fields(&report))?;
-    Ok(Outcome::with_problems(problems))
+    Ok(Outcome::with_problems(problems + report.files_put_off))
 }
 
 /// What to say of stubs that nobody sees whole.
@@ -150,9 +153,15 @@ pub fn tell(context: &Context, report: &OptimizeReport, dry_run: bool) -> Result
             context.output.row(&format!("left alone  {}, {what}", counted(of(why), "file")))?;
         }
     }
+    if report.files_put_off > 0 {
+        context.output.row(&format!(
+            "left alone  {}, for whose data the disk has no room now; 'onefold gc' may make some",
+            counted(report.files_put_off, "file")
+        ))?;
+    }
     if report.files_linked > 0 {
         context.output.row(&format!(
-            "left alone  {}, with names outside the share or left out",
+            "left alone  {}, with names outside the share, left out, or made meanwhile",
             counted(report.files_linked, "file")
         ))?;
     }
@@ -199,6 +208,7 @@ pub fn fields(report: &OptimizeReport) -> serde_json::Value {
         "files_open": of(Left::Open),
         "files_changed": of(Left::Changed),
         "files_linked": report.files_linked,
+        "files_put_off": report.files_put_off,
         "files_written_below": report.written_below,
         "files_moved_here": report.moved_here,
         "files_damaged": backup.damaged_stubs.files,
@@ -261,7 +271,7 @@ pub fn rehydrate(context: &Context, arguments: &RehydrateArguments) -> Result<Ou
 
 /// Whether a store is on the disk of a share, or may be: file systems with parts of their own have
 /// several numbers, and one size.
-fn is_on_disk_of(share: &Share, store: &Path) -> bool {
+pub fn is_on_disk_of(share: &Share, store: &Path) -> bool {
     match (rustix::fs::statvfs(share.below()), rustix::fs::statvfs(store)) {
         (Ok(share), Ok(store)) => {
             (share.f_blocks, share.f_frsize) == (store.f_blocks, store.f_frsize)

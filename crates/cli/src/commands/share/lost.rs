@@ -6,7 +6,7 @@ use crate::exit::Outcome;
 use crate::size::{counted, human};
 use crate::table::Table;
 use crate::time;
-use clap::Args;
+use clap::{ArgGroup, Args};
 use onefold_engine::primary::manifests::{self, Elsewhere, KnownShare};
 use onefold_engine::session::SnapshotList;
 use onefold_types::{Error, ErrorKind, Result};
@@ -15,13 +15,14 @@ use std::path::PathBuf;
 
 /// Arguments of `share remove`.
 #[derive(Args, Debug)]
+#[command(group(ArgGroup::new("which").required(true).args(["directory", "lost"])))]
 pub struct RemoveArguments {
     /// The share
-    #[arg(value_name = "DIR", required_unless_present = "lost")]
+    #[arg(value_name = "DIR")]
     directory: Option<PathBuf>,
     /// Forget what keeps the data of a share whose directory is gone; says what that is, and does
     /// it with --final
-    #[arg(long, value_name = "ID", conflicts_with = "directory")]
+    #[arg(long, value_name = "ID")]
     lost: Option<String>,
     /// Only what was made at this address, as 'share list' shows it
     #[arg(long, value_name = "HOST:PATH", requires = "lost")]

@@ -6,10 +6,9 @@ use clap::Args;
 use onefold_engine::Repository;
 use onefold_engine::primary::Share;
 use onefold_engine::tree::TreeReader;
-use onefold_mount::mounting::{
-    clear_leftover, has_leftover, is_share, refuse_without_device, unmount_ours,
-};
-use onefold_mount::{End, MountOptions, Problems, ShareFilesystem};
+use onefold_mount::mounting::{clear_leftover, is_share, refuse_without_device, unmount_ours};
+use onefold_mount::{End, Leftover, MountOptions, Problems, ShareFilesystem};
+use onefold_store::LET_GO_PERIOD;
 use onefold_types::{Error, Result};
 use serde_json::json;
 use std::path::{Path, PathBuf};
@@ -40,16 +39,21 @@ pub fn mount(context: &Context, arguments: &ShareMountArguments) -> Result<Outco
     let shown = directory.display().to_string();
     refuse_without_device()?;
     // As long as what a killed process has left is there, programs hear of an error; as soon as it
-    // is gone, they see the bare directory, where stubs are zeros. So that is not for long.
-    let opened = match has_leftover(directory) {
-        true => Some(open(context)?),
-        false => None,
+    // is gone, they see the bare directory, where stubs are zeros. So it goes when the new mount
+    // lies beneath it; where that cannot be, it goes when all is ready but the mount.
+    let leftover = Leftover::on(directory);
+    let opened = if leftover.is_some() { Some(open(context)?) } else { None };
+    let below = leftover.as_ref().and_then(Leftover::below);
+    let (share, leftover) = match (leftover, below) {
+        (Some(leftover), Some(below)) => {
+            (Share::open_covered(leftover.real(), below)?, Some(leftover))
+        }
+        _ => {
+            // It is looked at again: somebody else may have mounted the share meanwhile.
+            clear_leftover(directory)?;
+            (Share::open_as_seen(directory)?, None)
+        }
     };
-    // It is looked at again: somebody else may have mounted the share while the store was opened.
-    if clear_leftover(directory)? {
-        context.output.note(&format!("unmounted what was left on '{shown}'"))?;
-    }
-    let share = Share::open_as_seen(directory)?;
     let _held = share.lock_mount()?;
     if share.is_mounted() {
         return Err(Error::invalid(format!("'{shown}' is mounted already")));
@@ -64,20 +68,32 @@ pub fn mount(context: &Context, arguments: &ShareMountArguments) -> Result<Outco
 
     let point = share.shown.clone();
     let filesystem = ShareFilesystem::new(share, tree, problems)?;
+    let reserve = filesystem.reserve();
     let options = MountOptions {
         name: Some(filesystem.name()),
         allow_other: rustix::process::geteuid().is_root() && !arguments.only_me,
         threads: context.threads.max(THREADS_MIN),
         is_writable: true,
     };
-    let mounted = onefold_mount::mount(filesystem, &point, options)?;
+    let mounted = match leftover {
+        Some(leftover) => onefold_mount::mount_instead(filesystem, leftover, &options)?,
+        None => onefold_mount::mount(filesystem, &point, &options)?,
+    };
     context.output.note(&format!(
         "'{shown}' is mounted; Ctrl-C or 'onefold share unmount {shown}' ends it"
     ))?;
     context.output.message("mounted", json!({ "directory": shown }))?;
     context.output.flush()?;
+    let mut last = Instant::now();
     while !interrupt.is_requested() && !mounted.has_ended() {
         std::thread::sleep(NOTICED);
+        if last.elapsed() >= LET_GO_PERIOD {
+            repository.store().let_go();
+            if let Err(error) = reserve.fill() {
+                context.output.warning(&error.to_string());
+            }
+            last = Instant::now();
+        }
     }
     if mounted.end()? == End::InUse {
         context.output.warning(&format!(

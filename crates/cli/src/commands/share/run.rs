@@ -1,6 +1,7 @@
 //! `share run`: does what is due for shares, while nobody else needs the machine.
 
-use super::job::{self, fields, options};
+use super::creating::refuse_store_in;
+use super::job::{self, fields, is_on_disk_of, options};
 use super::partitions::PartitionArguments;
 use super::window::{PressureMax, Window};
 use crate::bounds::{Period, Rate, Share as TimeShare};
@@ -89,10 +90,14 @@ enum Did {
 /// What the threads of jobs share.
 struct Jobs<'a> {
     context: &'a Context,
+    /// Where the store is.
+    store: PathBuf,
     repository: Arc<Repository>,
     shares: Vec<Share>,
     due: Vec<DueJob>,
     optimize: OptimizeOptions,
+    /// Files for whose data a disk has no room.
+    files_put_off: AtomicU64,
     collect: CollectOptions,
     scrub_share: f64,
     did: Mutex<BTreeMap<usize, Did>>,
@@ -108,7 +113,7 @@ pub fn run(context: &Context, arguments: &RunArguments) -> Result<Outcome> {
         arguments.window.is_some_and(|window| !window.is_open())
             || arguments.max_duration.is_some_and(|Period(most)| began.elapsed() >= most)
     };
-    let shares = open_shares(arguments)?;
+    let shares = open_shares(context, arguments)?;
     if is_over() {
         let why = match arguments.window {
             Some(window) if !window.is_open() => "outside the window",
@@ -150,13 +155,15 @@ pub fn run(context: &Context, arguments: &RunArguments) -> Result<Outcome> {
     let problems = running.finish();
     let damaged = told?;
     jobs.summarize(&report, began.elapsed())?;
-    outcome_of(context, &report, (damaged, problems))
+    let put_off = jobs.files_put_off.load(Ordering::Relaxed);
+    outcome_of(context, &report, (damaged, problems + put_off))
 }
 
-fn open_shares(arguments: &RunArguments) -> Result<Vec<Share>> {
+fn open_shares(context: &Context, arguments: &RunArguments) -> Result<Vec<Share>> {
     let mut shares: Vec<Share> = Vec::new();
     for directory in &arguments.directories {
         let share = Share::open(directory)?;
+        refuse_store_in(directory, &context.store_path()?)?;
         if shares.iter().all(|other| other.id != share.id) {
             shares.push(share);
         }
@@ -206,6 +213,7 @@ fn prepare<'a>(
     let (did, chunks_stored_twice) = (Mutex::default(), AtomicU64::default());
     Ok(Jobs {
         context,
+        store: context.store_path()?,
         repository,
         shares,
         due,
@@ -214,6 +222,7 @@ fn prepare<'a>(
         scrub_share,
         did,
         chunks_stored_twice,
+        files_put_off: AtomicU64::default(),
     })
 }
 
@@ -255,12 +264,15 @@ impl Jobs<'_> {
         let repository = &self.repository;
         let did = match due.kind {
             JobKind::Optimize => {
-                let report = optimize::optimize(repository, share, &self.optimize, job)?;
+                let shares_disk = is_on_disk_of(share, &self.store);
+                let options = OptimizeOptions { shares_disk, ..self.optimize.clone() };
+                let report = optimize::optimize(repository, share, &options, job)?;
                 // What the last collection has left where it is it would leave again.
                 if report.backup.summary.chunks_new > 0 {
                     let twice = report.chunks_stored_twice();
                     self.chunks_stored_twice.fetch_add(twice, Ordering::Relaxed);
                 }
+                self.files_put_off.fetch_add(report.files_put_off, Ordering::Relaxed);
                 Did::Optimized(Box::new(report))
             }
             JobKind::Scrub => {
