@@ -8,8 +8,11 @@ mod aged;
 mod auto;
 mod bucket_threshold_sweep;
 mod chunking;
+mod data_centres;
+mod duplicate_locality;
 mod filter_size_sweep;
 mod four_configurations;
+mod fresh_chunks;
 mod gc_compression;
 mod gc_files;
 mod gc_fullness;
@@ -18,11 +21,13 @@ mod gc_locality;
 mod gc_memory;
 mod gc_phases;
 mod generations_restore;
+mod lookup_clock;
 mod lookup_devices;
 mod partition_savings;
 mod primary_index;
 mod primary_references;
 mod primary_savings;
+mod published_lookup;
 mod ratio_curves;
 mod reconciliation;
 mod regression_chunking;
@@ -76,13 +81,17 @@ pub struct Experiment {
 
 impl Experiment {
     /// Every experiment.
-    pub const ALL: [Self; 31] = [
+    pub const ALL: [Self; 36] = [
         lookup_devices::EXPERIMENT,
+        published_lookup::EXPERIMENT,
+        lookup_clock::EXPERIMENT,
         ring_sweep::EXPERIMENT,
         bucket_threshold_sweep::EXPERIMENT,
         filter_size_sweep::EXPERIMENT,
         four_configurations::EXPERIMENT,
         chunking::EXPERIMENT,
+        data_centres::EXPERIMENT,
+        duplicate_locality::EXPERIMENT,
         signature_index::EXPERIMENT,
         sampled::EXPERIMENT,
         aged::EXPERIMENT,
@@ -93,6 +102,7 @@ impl Experiment {
         rewrite_grid::EXPERIMENT,
         versions_restore::EXPERIMENT,
         generations_restore::EXPERIMENT,
+        fresh_chunks::EXPERIMENT,
         restore_devices::EXPERIMENT,
         gc_compression::EXPERIMENT,
         gc_files::EXPERIMENT,
@@ -137,13 +147,14 @@ impl Experiment {
     ];
 
     /// Those about rewriting and restoring.
-    const RESTORE: [Self; 7] = [
+    const RESTORE: [Self; 8] = [
         window_size::EXPERIMENT,
         threshold_sweep::EXPERIMENT,
         ratio_curves::EXPERIMENT,
         rewrite_grid::EXPERIMENT,
         versions_restore::EXPERIMENT,
         generations_restore::EXPERIMENT,
+        fresh_chunks::EXPERIMENT,
         restore_devices::EXPERIMENT,
     ];
 

@@ -1,12 +1,14 @@
-//! Adds up the time that a modelled device would have taken, without sleeping.
+//! Adds up the time that a modelled device would have taken, or takes it.
 //!
 //! The model charges every call for the operation and for its bytes, as if calls came one at a
-//! time. The clock is virtual: two runs on different machines agree to the nanosecond.
+//! time. The clock is virtual: two runs on different machines agree to the nanosecond. Where a real
+//! clock is to be held against that, each call takes the time that it is charged.
 
 use onefold_store::layers::Operation;
 use onefold_store::{Blobs, Decisions, Key, Listed, Store};
 use onefold_types::Result;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 /// What a device charges.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -67,12 +69,22 @@ pub struct Latency<S> {
     store: S,
     model: DeviceModel,
     elapsed_ns: AtomicU64,
+    /// Whether calls take that time.
+    sleeps: bool,
 }
+
+/// Below this the system's timer is too coarse, so that calls wait busily.
+const SLEEP_MIN: Duration = Duration::from_millis(1);
 
 impl<S: Store> Latency<S> {
     /// Charges what `model` says.
     pub fn new(store: S, model: DeviceModel) -> Self {
-        Self { store, model, elapsed_ns: AtomicU64::new(0) }
+        Self { store, model, elapsed_ns: AtomicU64::new(0), sleeps: false }
+    }
+
+    /// Takes as long as `model` says.
+    pub fn sleeping(store: S, model: DeviceModel) -> Self {
+        Self { sleeps: true, ..Self::new(store, model) }
     }
 
     /// The time charged so far.
@@ -86,7 +98,17 @@ impl<S: Store> Latency<S> {
     }
 
     fn charge(&self, operation: Operation, amount: u64) {
-        self.elapsed_ns.fetch_add(self.model.cost_ns(operation, amount), Ordering::SeqCst);
+        let cost_ns = self.model.cost_ns(operation, amount);
+        self.elapsed_ns.fetch_add(cost_ns, Ordering::SeqCst);
+        if self.sleeps {
+            let (began, cost) = (Instant::now(), Duration::from_nanos(cost_ns));
+            if cost >= SLEEP_MIN {
+                std::thread::sleep(cost);
+            }
+            while began.elapsed() < cost {
+                std::hint::spin_loop();
+            }
+        }
     }
 }
 
@@ -223,5 +245,16 @@ mod tests {
         let store = Latency::new(store.inner().clone(), free);
         store.get(&key).unwrap();
         assert_eq!(store.elapsed_ns(), 0);
+    }
+
+    #[test]
+    fn calls_take_the_time_that_they_are_charged() {
+        let store = Latency::sleeping(MemoryStore::new(), DeviceModel::HARD_DISK);
+        let began = Instant::now();
+        let key = Key::new("a").unwrap();
+        store.put(&key, b"bytes").unwrap();
+        store.get(&key).unwrap();
+        assert_eq!(store.elapsed_ns() / 1_000_000, 20);
+        assert!(began.elapsed() >= Duration::from_millis(20));
     }
 }

@@ -14,6 +14,7 @@
 //! | [`latency`] | any store on a modelled device, on a virtual clock |
 //! | [`workload`], [`experiment`] | the papers' claims, run again |
 //! | [`index_memory`] | the memory of a large index, by the process |
+//! | [`locality`] | whether duplicates come again next to what they stood next to before |
 //! | [`replay`] | somebody's own trace, with every strategy |
 //! | [`points`] | a plot out of lines that a script measured |
 //! | [`report`] | Markdown, CSV, SVG |
@@ -26,6 +27,7 @@ pub mod device;
 pub mod experiment;
 pub mod index_memory;
 pub mod latency;
+pub mod locality;
 pub mod parallel;
 pub mod points;
 pub mod primary;

@@ -29,14 +29,15 @@ pub struct Sizes {
     pub container_bytes: u64,
     /// Containers' worth of memory for a restore (S2.32).
     pub memory_containers: u64,
-    /// The newest containers of a session that its index does not know yet.
+    /// The newest containers of a session whose chunks are fresh, that is, never stored again: 1
+    /// if only the open one is (S2.4), [`u32::MAX`] if all of the session are.
     pub fresh_containers: u32,
 }
 
 impl Sizes {
     /// Those of FAST'19, section 6.1.
     pub const PAPER: Self =
-        Self { container_bytes: 4 << 20, memory_containers: 8, fresh_containers: 8 };
+        Self { container_bytes: 4 << 20, memory_containers: 8, fresh_containers: 1 };
 
     /// Memory for a restore.
     #[must_use]

@@ -6,13 +6,17 @@
 
 use crate::device::Device;
 use crate::simulation::{Collection, IndexSetup, Outcome, Setup, index};
-use crate::source::generator::{Generator, Preset};
+use crate::source::generator::{Generator, Parameters, Preset};
 use crate::source::tree::{self, Layout};
 use crate::trace::{Joined, Summary, Trace};
 use onefold_chunking::{ChunkerKind, ChunkerParameters};
+use onefold_engine::MemoryPlan;
+use onefold_engine::device::HELD_CHUNK_NS;
 use onefold_policy::FilterOrder;
-use onefold_policy::lookup::{AutoParameters, LazyParameters, LookupStrategy, SampledParameters};
-use onefold_types::Result;
+use onefold_policy::lookup::{
+    AutoParameters, LazyParameters, LookupStrategy, PostLookup, SampledParameters,
+};
+use onefold_types::{Result, limits};
 use std::path::Path;
 
 /// Memory that the locality cache takes for a fingerprint, with room to spare.
@@ -21,6 +25,10 @@ const CACHE_BYTES_PER_FINGERPRINT: usize = 64;
 const PAPERS_HASHES: u32 = 4;
 /// Fingerprints in an index page.
 const PAGE_FINGERPRINTS: usize = 340;
+/// The mean size of chunks that `onefold init` chooses.
+const SHIPPED_CHUNK_BYTES: usize = 8 << 10;
+/// Chunks in a container of the product's, about: 4 MiB of chunks of 8 KiB, compressed.
+const SHIPPED_CONTAINER_CHUNKS: usize = 700;
 
 /// A trace and the store that it meets.
 pub struct Workload {
@@ -97,10 +105,27 @@ impl Workload {
     /// # Errors
     /// The number of bits is impossible.
     pub fn papers_images(tiny: bool, bits_per_key: f64) -> Result<Self> {
-        let images = Self::generated(Preset::Mirror, tiny)?;
-        let trace = Joined(Generator::preset(Preset::Mirror, if tiny { 1500 } else { 18_000 })?);
+        let seed = Generator::preset(Preset::Mirror, 1)?.parameters().seed;
+        let size = if tiny { (1500, 256) } else { Self::IMAGES };
+        Self::images_of(size, bits_per_key, seed)
+    }
+
+    /// The chunks of an image of the papers' and those of a container.
+    pub const IMAGES: (usize, usize) = (18_000, 2048);
+
+    /// The same images generated from a seed, with so many chunks each, and in a container.
+    ///
+    /// # Errors
+    /// The number of bits is impossible.
+    pub fn images_of(
+        (chunks, container_chunks): (usize, usize),
+        bits_per_key: f64,
+        seed: u64,
+    ) -> Result<Self> {
+        let parameters = Generator::preset(Preset::Mirror, chunks)?.parameters().clone();
+        let lineages = (parameters.lineages * parameters.streams) as usize;
+        let trace = Joined(Generator::new(Parameters { seed, ..parameters })?);
         let totals = Summary::of(&trace)?.total();
-        let container_chunks = if tiny { 256 } else { 2048 };
         let cache = totals.chunks as usize / 5;
         let summary =
             index::Summary { keys: totals.chunks_new, bits_per_key, hashes: PAPERS_HASHES };
@@ -110,10 +135,17 @@ impl Workload {
             summary: Some(summary),
             ..IndexSetup::default()
         };
-        let chunks = images.generation_chunks;
-        let workload = Self::new(Box::new(trace), chunks, container_chunks, cache, false);
+        let generation = chunks * lineages;
+        let workload = Self::new(Box::new(trace), generation, container_chunks, cache, false);
         let name = format!("images, {bits_per_key} bits");
         Ok(Self { name, index, ordered: false, pending_max: 4 * container_chunks, ..workload })
+    }
+
+    /// The blocks that one index of all unique chunks of the images has: as many buckets S0 has.
+    #[must_use]
+    pub fn blocks(&self) -> u32 {
+        let keys = self.index.summary.map_or(0, |summary| summary.keys);
+        u32::try_from(keys.div_ceil(PAGE_FINGERPRINTS as u64)).unwrap_or(u32::MAX).max(1)
     }
 
     /// Real directories, cut into chunks of about `average` bytes.
@@ -171,6 +203,27 @@ impl Workload {
         }
     }
 
+    /// The product as it is by default on this device: `auto`, with what 256 MiB give, in stream
+    /// order, on its own index.
+    ///
+    /// # Errors
+    /// None that is known: the default limit can be divided.
+    pub fn as_shipped(&self, device: &Device) -> Result<Setup> {
+        let plan = MemoryPlan::new(limits::MEMORY_LIMIT_DEFAULT_BYTES)?;
+        let waiting = plan.waiting_chunks_bytes / SHIPPED_CHUNK_BYTES;
+        let costs = device.costs().holding(HELD_CHUNK_NS);
+        let strategy = LookupStrategy::Auto(AutoParameters::new(costs, waiting));
+        let index = IndexSetup { memory_bytes: plan.summary_vector_bytes, ..IndexSetup::default() };
+        Ok(Setup {
+            container_chunks: SHIPPED_CONTAINER_CHUNKS,
+            pending_max: plan.pending_chunks_max,
+            held_max: Some(waiting),
+            collection: self.deletes.then(Collection::default),
+            index,
+            ..Setup::new(strategy, plan.locality_cache_bytes)
+        })
+    }
+
     /// The memory that a cache for so many fingerprints needs; it holds two containers at least.
     #[must_use]
     pub fn cache_bytes(&self, fingerprints: usize) -> usize {
@@ -187,15 +240,25 @@ impl Workload {
     #[must_use]
     pub fn second_look(&self, bucket_threshold: usize) -> LookupStrategy {
         let ring_length = self.container_chunks;
-        let buffer_max = self.buffer_max;
-        LookupStrategy::SecondLook(LazyParameters { ring_length, bucket_threshold, buffer_max })
+        LookupStrategy::SecondLook(self.lazy_parameters(ring_length, bucket_threshold))
     }
 
     /// Lazy look-up.
     #[must_use]
     pub fn lazy_with(&self, ring_length: usize, bucket_threshold: usize) -> LookupStrategy {
+        LookupStrategy::Lazy(self.lazy_parameters(ring_length, bucket_threshold))
+    }
+
+    /// Lazy look-up as S0 publishes it: all of the ring after every hit.
+    #[must_use]
+    pub fn published(&self, ring_length: usize, bucket_threshold: usize) -> LookupStrategy {
+        let parameters = self.lazy_parameters(ring_length, bucket_threshold);
+        LookupStrategy::Lazy(LazyParameters { post_lookup: PostLookup::WholeRing, ..parameters })
+    }
+
+    fn lazy_parameters(&self, ring_length: usize, bucket_threshold: usize) -> LazyParameters {
         let buffer_max = self.buffer_max;
-        LookupStrategy::Lazy(LazyParameters { ring_length, bucket_threshold, buffer_max })
+        LazyParameters { ring_length, bucket_threshold, buffer_max, ..LazyParameters::default() }
     }
 
     /// Look-up by samples, with segments as long as two containers.

@@ -184,7 +184,7 @@ fn by_k(report: &mut Report, case: &Case, table: &mut Table) -> Result<()> {
 /// What is found after each iteration: in the order of the partitions, and selected.
 fn curves(case: &Case, bits: u32) -> Result<Vec<Series>> {
     let mut logs = case.logs.clone();
-    let selected = Overlap::sample(&mut logs, &case.order, bits)?.select(0.0);
+    let selected = Overlap::sample(&mut logs, &case.order, bits)?.select(0.0, 1);
     let mut series = Vec::new();
     for (name, order) in [("in order", &case.order), ("most in common first", &selected)] {
         let mut logs = case.logs.clone();
@@ -213,7 +213,7 @@ fn selection(report: &mut Report, cases: &[Case], bits: u32) -> Result<()> {
         let mut logs = case.logs.clone();
         let overlap = Overlap::sample(&mut logs, &case.order, bits)?;
         let whole = reconcile(&mut case.logs.clone(), &case.order, 1, TableForm::Signatures)?;
-        let by_worth = [0.0, 0.001, 0.01, 0.05].map(|share| (share, overlap.select(share)));
+        let by_worth = [0.0, 0.001, 0.01, 0.05].map(|share| (share, overlap.select(share, 1)));
         let by_yield = [0.5, 0.8, 0.9, 0.99].map(|share| (share, overlap.select_yield(share)));
         let ways = by_worth.iter().map(|way| ("worth", way));
         for (name, (share, order)) in ways.chain(by_yield.iter().map(|way| ("yield", way))) {

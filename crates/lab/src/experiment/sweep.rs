@@ -1,13 +1,13 @@
 //! What the sweeps over one parameter of lazy look-up have in common: a table and a plot of stage
-//! times for each device, and where the best value lies.
+//! times for each device, and where the best value lies. Beside each value stands what it does if
+//! the whole ring is looked for after each hit, and before all of them the product as it is.
 
 use super::{Setting, seconds_per_million};
 use crate::device::Device;
 use crate::parallel;
 use crate::report::{Cell, LineChart, Report, Scale, Series, Table};
-use crate::simulation::Outcome;
+use crate::simulation::{Outcome, Setup};
 use crate::workload::{Workload, eager};
-use onefold_policy::lookup::LookupStrategy;
 use onefold_types::Result;
 
 /// A swept parameter with what came of each value.
@@ -16,45 +16,70 @@ pub struct Sweep {
     pub values: Vec<usize>,
     /// What came of each.
     pub outcomes: Vec<Outcome>,
+    /// What came of each with post-lookups as published.
+    pub published: Vec<Outcome>,
+    /// What the product does on each device of the setting.
+    pub shipped: Vec<Outcome>,
     /// Eager look-up on the same trace, filter first.
     pub eager: Outcome,
 }
 
 impl Sweep {
-    /// Runs lazy look-up with each value, and eager look-up.
+    /// Runs lazy look-up with the ring and the threshold of each value, eager look-up, and the
+    /// product.
     pub fn run(
+        setting: &Setting,
         workload: &Workload,
         values: &[usize],
-        strategy: impl Fn(usize) -> LookupStrategy,
+        parameters: impl Fn(usize) -> (usize, usize),
     ) -> Result<Self> {
-        let mut strategies: Vec<LookupStrategy> = values.iter().map(|v| strategy(*v)).collect();
         let [(_, eager), _] = eager();
-        strategies.push(eager);
-        let run = |strategy: &LookupStrategy| workload.run(*strategy);
-        let mut outcomes = parallel::map(&strategies, parallel::threads(), run)?;
-        let eager = outcomes.pop().unwrap_or_default();
-        Ok(Self { values: values.to_vec(), outcomes, eager })
+        let mut setups = vec![workload.setup(eager)];
+        for (ring, threshold) in values.iter().map(|value| parameters(*value)) {
+            setups.push(workload.setup(workload.lazy_with(ring, threshold)));
+            setups.push(workload.setup(workload.published(ring, threshold)));
+        }
+        for device in setting.devices() {
+            setups.push(workload.as_shipped(&device)?);
+        }
+        let run = |setup: &Setup| setup.run(&*workload.trace);
+        let mut found = parallel::map(&setups, parallel::threads(), run)?.into_iter();
+        let eager = found.next().unwrap_or_default();
+        let (mut outcomes, mut published) = (Vec::new(), Vec::new());
+        for _ in values {
+            outcomes.extend(found.next());
+            published.extend(found.next());
+        }
+        Ok(Self { values: values.to_vec(), outcomes, published, shipped: found.collect(), eager })
     }
 
     /// Each value with its total time on a device, in seconds for each million look-ups.
     pub fn totals(&self, device: &Device) -> Vec<(usize, f64)> {
-        let total = |outcome: &Outcome| {
-            seconds_per_million(outcome.stages(device).total_ns(), outcome.total().chunks)
-        };
-        self.values.iter().copied().zip(self.outcomes.iter().map(total)).collect()
+        self.values_with(&self.outcomes, device)
+    }
+
+    fn values_with(&self, outcomes: &[Outcome], device: &Device) -> Vec<(usize, f64)> {
+        self.values.iter().copied().zip(outcomes.iter().map(|one| total(one, device))).collect()
     }
 
     /// The best value on a device, with its time; of equal ones the smallest.
     pub fn best(&self, device: &Device) -> (usize, f64) {
-        let totals = self.totals(device);
-        let best = totals.into_iter().reduce(|best, one| if one.1 < best.1 { one } else { best });
-        best.unwrap_or_default()
+        best(self.totals(device))
+    }
+
+    /// The same with post-lookups as published.
+    pub fn best_published(&self, device: &Device) -> (usize, f64) {
+        best(self.values_with(&self.published, device))
     }
 
     /// Eager look-up's time on a device.
     pub fn eager_total(&self, device: &Device) -> f64 {
-        let chunks = self.eager.total().chunks;
-        seconds_per_million(self.eager.stages(device).total_ns(), chunks)
+        total(&self.eager, device)
+    }
+
+    /// The product's time on the device of this number.
+    pub fn shipped_total(&self, place: usize, device: &Device) -> f64 {
+        self.shipped.get(place).map_or(f64::NAN, |outcome| total(outcome, device))
     }
 
     /// Device accesses for each value.
@@ -78,9 +103,12 @@ impl Sweep {
         ];
         let caption = "Virtual seconds for each million look-ups, by stage";
         let mut table = Table::new(file, caption, columns);
-        for device in setting.devices() {
-            let named = self.values.iter().map(ToString::to_string).zip(&self.outcomes);
-            for (name, outcome) in named.chain([("eager".to_owned(), &self.eager)]) {
+        for (place, device) in setting.devices().into_iter().enumerate() {
+            let shipped = self.shipped.get(place).map(|one| ("as shipped".to_owned(), one));
+            let within = self.values.iter().map(ToString::to_string).zip(&self.outcomes);
+            let whole = self.values.iter().map(|value| format!("{value}, whole ring"));
+            let all = shipped.into_iter().chain(within).chain(whole.zip(&self.published));
+            for (name, outcome) in all.chain([("eager".to_owned(), &self.eager)]) {
                 let total = outcome.total();
                 let stages = outcome.stages(&device);
                 let seconds = |ns| Cell::real(seconds_per_million(ns, total.chunks), 4);
@@ -147,6 +175,16 @@ impl Sweep {
         let chart = LineChart::new(&title, parameter, y_label, series.into());
         report.lines(file, &chart.scaled(Scale::Log, Scale::Linear))
     }
+}
+
+/// Seconds for a million look-ups.
+fn total(outcome: &Outcome, device: &Device) -> f64 {
+    seconds_per_million(outcome.stages(device).total_ns(), outcome.total().chunks)
+}
+
+fn best(totals: Vec<(usize, f64)>) -> (usize, f64) {
+    let best = totals.into_iter().reduce(|best, one| if one.1 < best.1 { one } else { best });
+    best.unwrap_or_default()
 }
 
 /// The device of a name.

@@ -71,11 +71,7 @@ fn run(setting: &Setting, report: &mut Report) -> Result<()> {
     let none = ingest(&versions, sizes, &Kind::None.with_loss(0.0))?;
     let outcomes = parallel::map(&thresholds, parallel::threads(), |threshold| {
         let of_thousand = *threshold;
-        let threshold = Some(of_thousand);
-        let limits = RewriteLimits { threshold, ..RewriteLimits::default() };
-        let policy = Policy::new(RewriteChoice::Window(limits));
-        let policy = Policy { candidates_containers: CANDIDATES, ..policy };
-        let stored = ingest(&versions, sizes, &policy)?;
+        let stored = ingest(&versions, sizes, &fixed(of_thousand))?;
         let factor = mean_speed_factor(&restore(&stored, sizes, &engine)?);
         let chunks_factor = mean_speed_factor(&restore(&stored, sizes, &by_chunks)?);
         let point = Point { threshold: of_thousand, ratio: stored.ratio(), factor, chunks_factor };
@@ -87,6 +83,14 @@ fn run(setting: &Setting, report: &mut Report) -> Result<()> {
     checks(report, &points, first_is_none, setting.tiny);
     report.table(table(&points));
     plots(report, &points)
+}
+
+/// A window whose threshold never changes.
+fn fixed(threshold: u32) -> Policy {
+    let threshold = Some(threshold);
+    let limits = RewriteLimits { threshold, ..RewriteLimits::default() };
+    let policy = Policy::new(RewriteChoice::Window(limits));
+    Policy { candidates_containers: CANDIDATES, ..policy }
 }
 
 fn is_same(one: &Stored, other: &Stored) -> bool {
@@ -174,4 +178,24 @@ fn plots(report: &mut Report, points: &[Point]) -> Result<()> {
     let y_label = "MB for each container read";
     let title = "Speed factor by threshold (Fig. 5b)";
     report.lines("factor", &LineChart::new(title, "threshold, chunks", y_label, series))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn s2_35_a_threshold_of_zero_rewrites_nothing_and_one_beyond_all_counts_everything() {
+        let (sizes, versions) = (Sizes::PAPER, workloads::papers_example(true).unwrap());
+        let none = ingest(&versions, sizes, &Kind::None.with_loss(0.0)).unwrap();
+        let stored = |threshold| ingest(&versions, sizes, &fixed(threshold)).unwrap();
+        assert!(is_same(&stored(0), &none));
+        let some = stored(100);
+        assert!(some.ratio() < none.ratio() && !is_same(&some, &none));
+        let top = stored(TOP);
+        assert!(top.ratio() < 1.05, "{}", top.ratio());
+        let engine = RestoreEngine::OptimalChunks { memory_bytes: sizes.memory_bytes() };
+        let factor = mean_speed_factor(&restore(&top, sizes, &engine).unwrap());
+        assert!(factor > 3.6, "{factor}");
+    }
 }

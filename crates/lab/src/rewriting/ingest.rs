@@ -2,8 +2,8 @@
 //!
 //! A version is one session with one open container, and the product's machine
 //! ([`onefold_policy::stream`]) decides what goes into it: a chunk that is new, and one that is
-//! stored again, when that is decided. No look-up is modelled: the session knows every chunk. The
-//! newest containers of the session are not in the index yet: what lies there is fresh and never
+//! stored again, when that is decided. No look-up is modelled: the session knows every chunk. What
+//! lies in the newest containers of the session ([`Sizes::fresh_containers`]) is fresh and never
 //! stored again. All others are old, those of the same session too.
 
 use super::Sizes;
@@ -116,6 +116,8 @@ pub struct Ingest<'a> {
     session: u32,
     /// Where the chunks of the version lie.
     recipe: Vec<PlanChunk>,
+    /// Whether the session knows only the newest copy of each chunk.
+    knows_newest_only: bool,
 }
 
 impl<'a> Ingest<'a> {
@@ -130,6 +132,7 @@ impl<'a> Ingest<'a> {
             before: BTreeMap::new(),
             session: 0,
             recipe: Vec::new(),
+            knows_newest_only: false,
         }
     }
 
@@ -144,10 +147,11 @@ impl<'a> Ingest<'a> {
     /// # Errors
     /// The policy's parameters are out of range, or it broke its promises.
     pub fn write(&mut self, version: &Version, policy: &Policy) -> Result<()> {
+        self.knows_newest_only = policy.knows_newest_only;
         let mut parameters = policy.parameters(self.sizes);
         if let Some(History { expected, totals, used }) = self.before.get(&version.stream) {
             parameters.expected = Some(*expected);
-            parameters.before = policy.remembers.then_some(*totals);
+            parameters.before = Some(*totals);
             parameters.history = Some(Arc::clone(used));
         }
         let choice = policy.choice;
@@ -201,7 +205,7 @@ impl<'a> Ingest<'a> {
 
     fn is_fresh(&self, container: u32) -> bool {
         let next = self.next_container();
-        container >= self.session && container + self.sizes.fresh_containers >= next
+        container >= self.session && container.saturating_add(self.sizes.fresh_containers) >= next
     }
 
     /// Appends a chunk to the open container.
@@ -258,6 +262,7 @@ impl SessionPort<u32, u32> for Ingest<'_> {
             None => DuplicateStatus::Unique,
             Some((&newest, _)) if self.is_fresh(newest) => DuplicateStatus::Fresh(Some(newest)),
             Some((&first, others)) => {
+                let others = if self.knows_newest_only { &[] } else { others };
                 DuplicateStatus::Old(Instances { first, others: others.to_vec() })
             }
         })
@@ -384,6 +389,41 @@ mod tests {
                 let count = stored.container_bytes.len() as u32;
                 assert!(containers(version).iter().all(|container| *container < count));
             }
+        }
+    }
+
+    #[test]
+    fn of_several_copies_only_the_newest_may_be_known() {
+        let versions = versions();
+        let limits = RewriteLimits { threshold: Some(1000), ..RewriteLimits::default() };
+        let everything = Policy::new(RewriteChoice::Window(limits));
+        let everything = Policy { candidates_containers: 10, ..everything };
+        // The third version has 56 chunks in common with the second, which stored all again; the
+        // other eight are in the first version's containers only, which hold the rest as well.
+        let first_containers = |knows_newest_only| {
+            let mut ingest = Ingest::new(&versions, sizes());
+            ingest.write(&versions.versions[0], &Kind::None.with_loss(0.0)).unwrap();
+            ingest.write(&versions.versions[1], &everything).unwrap();
+            let kept = RewriteChoice::Capping { level: Some(100) };
+            let kept = Policy { knows_newest_only, ..Policy::new(kept) };
+            ingest.write(&versions.versions[2], &kept).unwrap();
+            let third = containers(&ingest.stored().versions[2]);
+            third.iter().filter(|container| **container < 8).count()
+        };
+        assert_eq!((first_containers(true), first_containers(false)), (8, 64));
+    }
+
+    #[test]
+    fn only_the_open_container_need_be_fresh() {
+        let mut versions = versions();
+        // The first eight chunks come again at the end, when seven containers have followed.
+        versions.versions[0].chunks.extend(0..8);
+        let everything = RewriteLimits { threshold: Some(1000), ..RewriteLimits::default() };
+        let everything = Policy::new(RewriteChoice::Flexible(everything));
+        for (fresh_containers, chunks) in [(1, 72), (7, 72), (8, 64), (u32::MAX, 64)] {
+            let mut ingest = Ingest::new(&versions, Sizes { fresh_containers, ..sizes() });
+            ingest.write(&versions.versions[0], &everything).unwrap();
+            assert_eq!(ingest.stored().stored_bytes() / 4096, chunks, "{fresh_containers}");
         }
     }
 

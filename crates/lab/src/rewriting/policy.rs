@@ -12,6 +12,8 @@ use onefold_types::Result;
 
 /// Trials of a bisection.
 const TRIALS: u32 = 8;
+/// Containers of the window, as in S2.32.
+pub const WINDOW_CONTAINERS: usize = 8;
 
 /// A way of rewriting.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -22,15 +24,21 @@ pub struct Policy {
     pub window_containers: usize,
     /// Containers' worth of candidates.
     pub candidates_containers: u64,
-    /// Whether a loss is that of all versions together, so that what one does not lose another may.
-    pub remembers: bool,
+    /// Whether of several copies of a chunk only the newest can be referred to; otherwise the
+    /// policy chooses greedily (S2.21), which the paper says of its window only.
+    pub knows_newest_only: bool,
 }
 
 impl Policy {
     /// With the window and the memory of S2.32.
     #[must_use]
     pub fn new(choice: RewriteChoice) -> Self {
-        Self { choice, window_containers: 8, candidates_containers: 5, remembers: true }
+        Self {
+            choice,
+            window_containers: WINDOW_CONTAINERS,
+            candidates_containers: 5,
+            knows_newest_only: false,
+        }
     }
 
     /// The parameters of S2.32 for containers of this size.
@@ -83,14 +91,94 @@ impl Kind {
     /// The policy that is asked for this loss; capping and none know none.
     #[must_use]
     pub fn with_loss(self, loss: f64) -> Policy {
-        let limits = RewriteLimits::loss(loss);
-        Policy::new(match self {
-            Self::None => RewriteChoice::None,
-            Self::Capping => RewriteChoice::Capping { level: None },
-            Self::Flexible => RewriteChoice::Flexible(limits),
-            Self::Window => RewriteChoice::Window(limits),
-            Self::History => RewriteChoice::History(limits),
-            Self::Auto => RewriteChoice::Auto(limits),
+        Way::of(self).with_loss(loss)
+    }
+}
+
+/// A kind with what may be chosen beside its free parameter.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Way {
+    /// The kind.
+    pub kind: Kind,
+    /// Old containers that a segment may refer to (Cap of S2.15).
+    pub reads: Option<u32>,
+    /// Whether the loss is that of each version, by what the one before it stored (S2.11).
+    pub by_version: bool,
+    /// See [`Policy::knows_newest_only`].
+    pub knows_newest_only: bool,
+    /// Containers of the window.
+    pub window_containers: usize,
+}
+
+impl Way {
+    /// With a budget of the whole store, no limit of reads, and all copies known.
+    #[must_use]
+    pub const fn of(kind: Kind) -> Self {
+        Self {
+            kind,
+            reads: None,
+            by_version: false,
+            knows_newest_only: false,
+            window_containers: WINDOW_CONTAINERS,
+        }
+    }
+
+    /// With both bounds, as Algorithm 1 wants it (S2.28).
+    #[must_use]
+    pub const fn reads(self, reads: u32) -> Self {
+        Self { reads: Some(reads), ..self }
+    }
+
+    /// With the budget of the paper.
+    #[must_use]
+    pub const fn by_version(self) -> Self {
+        Self { by_version: true, ..self }
+    }
+
+    /// With the newest copies only.
+    #[must_use]
+    pub const fn newest(self) -> Self {
+        Self { knows_newest_only: true, ..self }
+    }
+
+    /// With a window of so many containers.
+    #[must_use]
+    pub const fn window(self, window_containers: usize) -> Self {
+        Self { window_containers, ..self }
+    }
+
+    /// The name in tables.
+    #[must_use]
+    pub fn name(&self) -> String {
+        let mut name = self.kind.name().to_owned();
+        if self.window_containers != WINDOW_CONTAINERS {
+            name.push_str(&format!(", window of {}", self.window_containers));
+        }
+        if self.knows_newest_only {
+            name.push_str(", newest copy");
+        }
+        if let Some(reads) = self.reads {
+            name.push_str(&format!(", reads={reads}"));
+        }
+        if self.by_version {
+            name.push_str(", paper's budget");
+        }
+        name
+    }
+
+    /// The policy that is asked for this loss; capping and none know none.
+    #[must_use]
+    pub fn with_loss(&self, loss: f64) -> Policy {
+        let reads_max = self.reads.map(f64::from);
+        let by_version = self.by_version;
+        let limits = RewriteLimits { reads_max, by_version, ..RewriteLimits::loss(loss) };
+        self.policy(match self.kind {
+            Kind::None => RewriteChoice::None,
+            Kind::Capping => RewriteChoice::Capping { level: None },
+            Kind::Flexible => RewriteChoice::Flexible(limits),
+            Kind::Window => RewriteChoice::Window(limits),
+            Kind::History => RewriteChoice::History(limits),
+            Kind::Auto => RewriteChoice::Auto(limits),
         })
     }
 
@@ -99,30 +187,40 @@ impl Kind {
     /// # Errors
     /// Those of the ingest.
     pub fn at_loss(
-        self,
+        &self,
         versions: &Versions,
         sizes: Sizes,
         none: &Stored,
         loss: f64,
     ) -> Result<(Policy, Stored)> {
-        if self == Self::None {
+        if self.kind == Kind::None {
             return Ok((self.with_loss(0.0), none.clone()));
         }
         // More of the parameter loses more.
-        let range = match self {
-            Self::Capping => Search { least: -CAPPING_LEVEL_MAX, most: 0.0, step: 1.0 },
+        let range = match self.kind {
+            Kind::Capping => Search { least: -CAPPING_LEVEL_MAX, most: 0.0, step: 1.0 },
+            // A threshold between both bounds may leave most of the loss unused.
+            _ if self.reads.is_some() => Search { most: LOSS_MAX, ..Search::by_loss(loss) },
             _ => Search::by_loss(loss),
         };
         range.at_loss(versions, sizes, none, loss, &|parameter| self.of_parameter(parameter))
     }
 
-    fn of_parameter(self, parameter: f64) -> Policy {
-        match self {
-            Self::Capping => Policy::new(RewriteChoice::Capping { level: Some(-parameter as u32) }),
+    fn of_parameter(&self, parameter: f64) -> Policy {
+        match self.kind {
+            Kind::Capping => self.policy(RewriteChoice::Capping { level: Some(-parameter as u32) }),
             _ => self.with_loss(parameter),
         }
     }
+
+    fn policy(&self, choice: RewriteChoice) -> Policy {
+        let Self { knows_newest_only, window_containers, .. } = *self;
+        Policy { knows_newest_only, window_containers, ..Policy::new(choice) }
+    }
 }
+
+/// The greatest loss that is asked for.
+const LOSS_MAX: f64 = 0.9;
 
 /// A capping level that is as good as none.
 const CAPPING_LEVEL_MAX: f64 = 256.0;
@@ -142,7 +240,7 @@ impl Search {
     /// For parameters that are losses asked for.
     #[must_use]
     pub fn by_loss(loss: f64) -> Self {
-        Self { least: 0.0, most: (4.0 * loss).min(0.9), step: 1e-4 }
+        Self { least: 0.0, most: (4.0 * loss).min(LOSS_MAX), step: 1e-4 }
     }
 
     /// The policy whose loss against `none` is `loss` or a little less.
@@ -190,7 +288,7 @@ mod tests {
         let sizes = Sizes::PAPER;
         let none = ingest(&versions, sizes, &Kind::None.with_loss(0.0)).unwrap();
         for kind in [Kind::None, Kind::Capping, Kind::Flexible, Kind::Window] {
-            let (policy, stored) = kind.at_loss(&versions, sizes, &none, 0.07).unwrap();
+            let (policy, stored) = Way::of(kind).at_loss(&versions, sizes, &none, 0.07).unwrap();
             let loss = stored.loss(&none);
             assert!((0.0..=0.07).contains(&loss), "{}: {loss}", kind.name());
             let least = if kind == Kind::None { 0.0 } else { 0.03 };

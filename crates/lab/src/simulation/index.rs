@@ -5,7 +5,7 @@ use onefold_engine::index::{ChunkIndex as _, FingerprintIndex, IndexMode, merge,
 use onefold_engine::{Environment, InitOptions, MemoryPlan, Repository};
 use onefold_format::index_run::{Entry, IndexKind};
 use onefold_format::layout;
-use onefold_policy::SummaryVector;
+use onefold_policy::{BucketCounts, SummaryVector};
 use onefold_store::layers::{Counting, Operation};
 use onefold_store::{Blobs, Key, LocalStore, MemoryStore, Store};
 use onefold_types::environment::{ManualClock, SeededRandomness};
@@ -36,11 +36,8 @@ pub trait Index {
     /// The index cannot be read.
     fn may_contain(&mut self, fingerprint: &Fingerprint) -> Result<bool>;
 
-    /// As [`onefold_policy::IndexPort::bucket_of`].
-    fn bucket_of(&self, fingerprint: &Fingerprint) -> u32;
-
-    /// As [`onefold_policy::IndexPort::bucket_count`].
-    fn bucket_count(&self) -> u32;
+    /// As [`onefold_policy::IndexPort::bucket_counts`].
+    fn bucket_counts(&self) -> BucketCounts;
 
     /// Indexes new containers.
     ///
@@ -84,8 +81,10 @@ pub struct IndexSetup {
     pub mode: IndexMode,
     /// Memory for it; none makes every question of the index a page read, as in S1's Table 4.
     pub memory_bytes: usize,
-    /// Pages of the largest run that make a bucket, if not as many as the index would choose.
+    /// Pages of the largest run that a bucket should have, if not as many as the index would have.
     pub bucket_pages: Option<u32>,
+    /// How many buckets there are, if not as many as fill: at least as many as are one access each.
+    pub buckets: Option<u32>,
     /// Whether there is always one run only, as if the index were one table on the device.
     pub single_run: bool,
     /// A summary vector that stands in for the index's own.
@@ -99,6 +98,7 @@ impl Default for IndexSetup {
             mode: IndexMode::Exact,
             memory_bytes: limits::MIB << 10,
             bucket_pages: None,
+            buckets: None,
             single_run: false,
             summary: None,
         }
@@ -261,12 +261,12 @@ impl Index for RealIndex {
         }
     }
 
-    fn bucket_of(&self, fingerprint: &Fingerprint) -> u32 {
-        self.index.bucket_of(fingerprint)
-    }
-
-    fn bucket_count(&self) -> u32 {
-        self.index.bucket_count()
+    fn bucket_counts(&self) -> BucketCounts {
+        let counts = self.index.bucket_counts();
+        self.setup.buckets.map_or(counts, |buckets| {
+            let count = buckets.max(counts.fewest);
+            BucketCounts { fewest: count, most: count }
+        })
     }
 
     fn add(&mut self, containers: &[Listed]) -> Result<()> {

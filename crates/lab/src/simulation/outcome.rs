@@ -31,6 +31,11 @@ pub struct GenerationOutcome {
     pub waiting_max: u64,
     /// Chunks held back at once because an earlier one waited, at most, in one stream.
     pub held_max: u64,
+    /// The sum, over all chunks, of the chunks that waited when one came: as many come between all
+    /// chunks and their verdicts, by Little's law.
+    pub waiting_sum: u64,
+    /// The same of chunks held back in stream order.
+    pub held_sum: u64,
     /// Bytes of index pages and filters read.
     pub index_bytes: u64,
     /// Memory of the index after it.
@@ -59,6 +64,13 @@ impl GenerationOutcome {
     #[must_use]
     pub fn duplicates(&self) -> u64 {
         self.chunks - self.chunks_new + self.missed
+    }
+
+    /// Chunks that come between a chunk and its verdict, on average, and those that come before it
+    /// can go on in stream order.
+    #[must_use]
+    pub fn delays_chunks(&self) -> [f64; 2] {
+        [self.waiting_sum, self.held_sum].map(|sum| sum as f64 / self.chunks.max(1) as f64)
     }
 
     /// The share of look-ups that read no device.
@@ -110,6 +122,8 @@ impl Outcome {
             total.false_duplicates += one.false_duplicates;
             total.waiting_max = total.waiting_max.max(one.waiting_max);
             total.held_max = total.held_max.max(one.held_max);
+            total.waiting_sum += one.waiting_sum;
+            total.held_sum += one.held_sum;
             total.index_bytes += one.index_bytes;
             total.index_memory_bytes = one.index_memory_bytes;
             total.index_entries = one.index_entries;

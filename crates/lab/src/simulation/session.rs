@@ -7,7 +7,7 @@ use crate::single::Single;
 use crate::trace::{self, PrefixSet};
 use onefold_policy::accelerated_filter::{AcceleratedFilter, FilterCounters};
 use onefold_policy::duplicate_status::DuplicateStatus;
-use onefold_policy::ports::{IndexPort, Instance};
+use onefold_policy::ports::{BucketCounts, IndexPort, Instance};
 use onefold_policy::rewrite::UnitId;
 use onefold_policy::stream::{
     Chunk, ChunkStream, ContainerPort, Instances, SessionPort, Status, Units,
@@ -54,12 +54,8 @@ impl<I: Index> IndexPort for Port<I> {
         self.index.may_contain(fingerprint)
     }
 
-    fn bucket_of(&self, fingerprint: &Fingerprint) -> u32 {
-        self.index.bucket_of(fingerprint)
-    }
-
-    fn bucket_count(&self) -> u32 {
-        self.index.bucket_count()
+    fn bucket_counts(&self) -> BucketCounts {
+        self.index.bucket_counts()
     }
 }
 
@@ -111,6 +107,8 @@ impl Stream {
         let mut filling = Filling { open: held_max.is_some().then_some(open), containers };
         chunks.release(&mut filling, &mut drop)?;
         let current = &mut session.current;
+        current.waiting_sum += chunks.lookup().waiting() as u64;
+        current.held_sum += chunks.waiting() as u64;
         current.held_max = current.held_max.max(chunks.waiting() as u64);
         current.waiting_max = current.waiting_max.max(chunks.lookup().waiting() as u64);
         Ok(())

@@ -5,8 +5,8 @@ use crate::source::generator::{Deletion, DeletionOrder, Generator, Parameters, P
 use crate::trace::{Joined, Recorded};
 use onefold_engine::index::IndexMode;
 use onefold_format::index_run::IndexKind;
-use onefold_policy::FilterOrder;
 use onefold_policy::lookup::{AutoParameters, DeviceCosts, LazyParameters, SampledParameters};
+use onefold_policy::{BucketCounts, FilterOrder};
 use onefold_types::{ContainerId, Fingerprint};
 use std::collections::BTreeSet;
 
@@ -35,12 +35,8 @@ impl Index for NaiveIndex {
         Ok(self.containers.contains_key(&fingerprint.prefix()))
     }
 
-    fn bucket_of(&self, fingerprint: &Fingerprint) -> u32 {
-        (fingerprint.prefix() >> 61) as u32
-    }
-
-    fn bucket_count(&self) -> u32 {
-        8
+    fn bucket_counts(&self) -> BucketCounts {
+        BucketCounts { fewest: 8, most: 8 }
     }
 
     fn add(&mut self, containers: &[Listed]) -> Result<()> {
@@ -71,7 +67,12 @@ impl Index for NaiveIndex {
 }
 
 fn lazy(ring_length: usize, bucket_threshold: usize, buffer_max: usize) -> LookupStrategy {
-    LookupStrategy::Lazy(LazyParameters { ring_length, bucket_threshold, buffer_max })
+    LookupStrategy::Lazy(LazyParameters {
+        ring_length,
+        bucket_threshold,
+        buffer_max,
+        ..LazyParameters::default()
+    })
 }
 
 fn strategies() -> Vec<LookupStrategy> {

@@ -1,5 +1,7 @@
 //! The program as a user runs it.
 
+mod tiny;
+
 use std::path::Path;
 use std::process::{Command, Output};
 

@@ -1,0 +1,222 @@
+//! Every experiment in its tiny form: all that it states holds, but for what is named here.
+//!
+//! These are the tests of the papers' results: break a policy, an index or a formula, and
+//! statements of the experiments that are about it fail.
+
+use onefold_lab::experiment::{Experiment, Setting};
+use std::path::PathBuf;
+
+/// Runs the tiny form of an experiment. All its statements hold, but those that begin like this.
+#[track_caller]
+fn assert_holds(name: &str, missed: &[&str]) {
+    let program = Some(PathBuf::from(env!("CARGO_BIN_EXE_onefold-lab")));
+    let setting = Setting { tiny: true, program, ..Setting::default() };
+    let [experiment] = Experiment::named(name).unwrap()[..] else { panic!("{name}: not one") };
+    let report = experiment.run(&setting).unwrap();
+    assert!(!report.checks().is_empty(), "{name} states nothing");
+    for check in report.checks() {
+        let is_missed = missed.iter().any(|beginning| check.what.starts_with(beginning));
+        assert_eq!(check.holds, !is_missed, "{name}: {}: {}", check.what, check.figures);
+    }
+    for beginning in missed {
+        let mut stated = report.checks().iter().map(|check| check.what.as_str());
+        assert!(stated.any(|what| what.starts_with(beginning)), "{name} states no '{beginning}'");
+    }
+}
+
+#[test]
+fn the_tiny_form_of_lookup_devices_holds() {
+    assert_holds("lookup-devices", &[]);
+}
+
+#[test]
+fn the_tiny_form_of_published_lookup_holds() {
+    assert_holds("published-lookup", &[]);
+}
+
+#[test]
+fn the_tiny_form_of_lookup_clock_holds() {
+    assert_holds("lookup-clock", &[]);
+}
+
+#[test]
+fn the_tiny_form_of_ring_sweep_holds() {
+    assert_holds("ring-sweep", &[]);
+}
+
+#[test]
+fn the_tiny_form_of_bucket_threshold_sweep_holds() {
+    assert_holds("bucket-threshold-sweep", &[]);
+}
+
+#[test]
+fn the_tiny_form_of_filter_size_sweep_holds() {
+    assert_holds("filter-size-sweep", &[]);
+}
+
+#[test]
+fn the_tiny_form_of_four_configurations_misses_what_it_says() {
+    assert_holds("four-configurations", &["exchange: both, with the product"]);
+}
+
+#[test]
+fn the_tiny_form_of_chunking_holds() {
+    assert_holds("chunking", &[]);
+}
+
+#[test]
+fn the_tiny_form_of_data_centres_holds() {
+    assert_holds("data-centres", &[]);
+}
+
+#[test]
+fn the_tiny_form_of_duplicate_locality_misses_what_it_says() {
+    assert_holds("duplicate-locality", &["scattered: neighbours are at home"]);
+}
+
+#[test]
+fn the_tiny_form_of_signature_index_holds() {
+    assert_holds("signature-index", &[]);
+}
+
+#[test]
+fn the_tiny_form_of_sampled_holds() {
+    assert_holds("sampled", &[]);
+}
+
+#[test]
+fn the_tiny_form_of_aged_misses_what_it_says() {
+    assert_holds("aged", &["auto on HDD: at least 99 %"]);
+}
+
+#[test]
+fn the_tiny_form_of_auto_holds() {
+    assert_holds("auto", &[]);
+}
+
+#[test]
+fn the_tiny_form_of_window_size_holds() {
+    assert_holds("window-size", &[]);
+}
+
+#[test]
+fn the_tiny_form_of_threshold_sweep_holds() {
+    assert_holds("threshold-sweep", &[]);
+}
+
+#[test]
+fn the_tiny_form_of_ratio_curves_holds() {
+    assert_holds("ratio-curves", &[]);
+}
+
+#[test]
+fn the_tiny_form_of_rewrite_grid_misses_what_it_says() {
+    let missed = [
+        "adaptive, look-ahead 8: no policy is below none",
+        "adaptive, look-ahead 8: the default",
+        "adaptive, look-ahead 64: the default is at most 3 %",
+        "adaptive, look-ahead 64: the default is above",
+    ];
+    assert_holds("rewrite-grid", &missed);
+}
+
+#[test]
+fn the_tiny_form_of_versions_restore_holds() {
+    assert_holds("versions-restore", &[]);
+}
+
+#[test]
+fn the_tiny_form_of_generations_restore_holds() {
+    assert_holds("generations-restore", &[]);
+}
+
+#[test]
+fn the_tiny_form_of_fresh_chunks_holds() {
+    assert_holds("fresh-chunks", &[]);
+}
+
+#[test]
+fn the_tiny_form_of_restore_devices_holds() {
+    assert_holds("restore-devices", &[]);
+}
+
+#[test]
+fn the_tiny_form_of_gc_compression_holds() {
+    assert_holds("gc-compression", &[]);
+}
+
+#[test]
+fn the_tiny_form_of_gc_files_holds() {
+    assert_holds("gc-files", &[]);
+}
+
+#[test]
+fn the_tiny_form_of_gc_fullness_holds() {
+    assert_holds("gc-fullness", &[]);
+}
+
+#[test]
+fn the_tiny_form_of_gc_phases_holds() {
+    assert_holds("gc-phases", &[]);
+}
+
+#[test]
+fn the_tiny_form_of_gc_liveness_holds() {
+    assert_holds("gc-liveness", &[]);
+}
+
+#[test]
+fn the_tiny_form_of_gc_memory_holds() {
+    assert_holds("gc-memory", &[]);
+}
+
+#[test]
+fn the_tiny_form_of_gc_locality_holds() {
+    assert_holds("gc-locality", &[]);
+}
+
+#[test]
+fn the_tiny_form_of_partition_savings_holds() {
+    assert_holds("partition-savings", &[]);
+}
+
+#[test]
+fn the_tiny_form_of_reconciliation_holds() {
+    assert_holds("reconciliation", &[]);
+}
+
+#[test]
+fn the_tiny_form_of_regression_chunking_holds() {
+    assert_holds("regression-chunking", &[]);
+}
+
+#[test]
+fn the_tiny_form_of_primary_index_holds() {
+    assert_holds("primary-index", &[]);
+}
+
+#[test]
+fn the_tiny_form_of_primary_savings_holds() {
+    assert_holds("primary-savings", &[]);
+}
+
+#[test]
+fn the_tiny_form_of_primary_references_holds() {
+    assert_holds("primary-references", &[]);
+}
+
+#[test]
+fn the_tiny_form_of_selective_compression_holds() {
+    assert_holds("selective-compression", &[]);
+}
+
+#[test]
+fn every_experiment_is_tested() {
+    let source = include_str!("tiny.rs");
+    for experiment in Experiment::ALL {
+        let name = experiment.claim.name;
+        let test = format!("fn the_tiny_form_of_{}_", name.replace('-', "_"));
+        let is_run = source.contains(&test) && source.contains(&format!("\"{name}\""));
+        assert!(is_run, "{name} has no test here");
+    }
+}
