@@ -97,6 +97,19 @@ impl Segmenter {
         buffer.len() - rest.len()
     }
 
+    /// Cuts hole blocks off zeros that follow what was consumed and were not shown; returns how
+    /// many bytes that are. None if what comes before is not decided, or a segment may end in them.
+    pub fn skip(&mut self, zero_bytes: u64) -> u64 {
+        let is_decided = self.run == Run { clear: self.position, hole: false };
+        if !is_decided || self.segment_bytes != u64::MAX {
+            return 0;
+        }
+        let length = zero_bytes - zero_bytes % HOLE_BLOCK_BYTES as u64;
+        self.position = self.position.saturating_add(length);
+        self.run.clear = self.position;
+        length
+    }
+
     /// The piece that `rest`, which is not empty, begins with; `None` if more must be visible.
     fn next_piece(&mut self, chunker: &dyn Chunker, rest: &[u8], end: bool) -> Option<Piece> {
         if self.position == self.segment_bytes {

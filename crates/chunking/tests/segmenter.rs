@@ -140,3 +140,55 @@ fn the_pieces_of_a_known_stream_do_not_change() {
     let ends: Vec<usize> = pieces.iter().copied().map(length_of).collect();
     assert_eq!(fingerprint(&ends), 0x0fe2_ef53_1bc7_9330);
 }
+
+/// Pieces of a stream of which zeros are not shown where that may be, neighbouring holes as one;
+/// and how many bytes were not shown.
+fn passed_over(chunker: &dyn onefold_chunking::Chunker, data: &[u8]) -> (Vec<Piece>, usize) {
+    let mut segmenter = Segmenter::new(false);
+    let window = Segmenter::window_bytes(chunker);
+    let (mut found, mut at, mut passed) = (Vec::new(), 0, 0);
+    while at < data.len() {
+        let visible = &data[at..data.len().min(at + window)];
+        let end = at + visible.len() == data.len();
+        at += segmenter.advance(chunker, visible, end, &mut |piece| found.push(piece));
+        let zeros = data[at..].iter().take_while(|byte| **byte == 0).count();
+        let length = segmenter.skip(zeros as u64) as usize;
+        if length > 0 {
+            found.push(Piece::Hole { length });
+        }
+        (at, passed) = (at + length, passed + length);
+    }
+    (found, passed)
+}
+
+fn with_merged_holes(pieces: &[Piece]) -> Vec<Piece> {
+    let mut merged: Vec<Piece> = Vec::new();
+    for piece in pieces {
+        match (merged.last_mut(), piece) {
+            (Some(Piece::Hole { length }), Piece::Hole { length: more }) => *length += more,
+            _ => merged.push(*piece),
+        }
+    }
+    merged
+}
+
+#[test]
+fn zeros_that_are_not_shown_are_cut_as_if_they_were() {
+    let mut data = random(30, 100_000);
+    // Behind data in the middle of a block, at the end of one, and at the stream's end.
+    data.resize(40 * BLOCK + 17, 0);
+    data.extend(random(31, 3 * BLOCK - 17));
+    data.resize(90 * BLOCK, 0);
+    data.extend(random(32, 5));
+    data.resize(200 * BLOCK + 9, 0);
+    for kind in ChunkerKind::ALL {
+        let chunker = chunker(kind, 8192, None);
+        let (found, passed) = passed_over(&*chunker, &data);
+        let expected = with_merged_holes(&reference(&*chunker, &data));
+        assert_eq!(with_merged_holes(&found), expected, "{kind}");
+        assert!(passed > 150 * BLOCK, "{kind}: {passed}");
+    }
+    // Where a segment may end in them, they are looked at.
+    assert_eq!(Segmenter::new(true).skip(10 * BLOCK as u64), 0);
+    assert_eq!(Segmenter::new(false).skip(10 * BLOCK as u64 + 1), 10 * BLOCK as u64);
+}

@@ -9,6 +9,8 @@ use serde::Deserialize;
 
 /// Where the list is.
 pub const LIST: &str = "crates/tidy/mutants.toml";
+/// Stands for the tests of a library itself.
+const LIBRARY: &str = "lib";
 
 /// One way to break the code.
 #[derive(Clone, Debug, Deserialize)]
@@ -26,7 +28,7 @@ pub struct Mutant {
     pub replace: String,
     /// The package whose test must fail.
     pub package: String,
-    /// The test binary.
+    /// The test binary, or `lib`: the library's own tests.
     pub test: String,
     /// What is part of the names of the tests run.
     pub filter: String,
@@ -66,7 +68,9 @@ impl Mutant {
     #[must_use]
     pub fn command(&self) -> Vec<String> {
         let words = ["test", "--locked", "-p", &self.package, "--test", &self.test, &self.filter];
-        words.map(str::to_owned).to_vec()
+        let of_library = ["test", "--locked", "-p", &self.package, "--lib", &self.filter];
+        let words = if self.test == LIBRARY { of_library.as_slice() } else { &words };
+        words.iter().map(|word| (*word).to_owned()).collect()
     }
 
     /// What is wrong with it, as far as can be told without building.
@@ -78,7 +82,10 @@ impl Mutant {
             false => problems.push(format!("there is no {}", self.file)),
         }
         let directory = self.package.trim_start_matches("onefold-");
-        let place = format!("crates/{directory}/tests/{}", self.test);
+        let place = match self.test.as_str() {
+            LIBRARY => format!("crates/{directory}/src"),
+            test => format!("crates/{directory}/tests/{test}"),
+        };
         let mut sources = files::below(&place);
         if files::exists(&format!("{place}.rs")) {
             sources.extend(files::below(&format!("crates/{directory}/tests")));
