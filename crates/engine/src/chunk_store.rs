@@ -29,16 +29,13 @@ use onefold_format::codec::Compression;
 use onefold_format::index_run::IndexKind;
 use onefold_policy::SummaryVector;
 use onefold_policy::accelerated_filter::{AcceleratedFilter, FilterConfiguration, FilterCounters};
-use onefold_policy::duplicate_status::DuplicateStatus;
-use onefold_policy::lookup::{LookupStrategy, Verdict};
-use onefold_policy::ports::{IndexPort, Instance};
+use onefold_policy::lookup::LookupStrategy;
 use onefold_policy::rewrite::{RewriteChoice, RewriteCounters};
-use onefold_policy::stream::{self, Chunk, ChunkStream, Instances, SessionPort, Status};
+use onefold_policy::stream::{self, ChunkStream, Instances};
 use onefold_types::{ContainerId, Fingerprint, Result, SessionId, invariant};
-use prefix_hasher::PrefixHasher;
 use read_set::ReadSet;
-use std::collections::{BTreeSet, HashMap, HashSet};
-use std::hash::BuildHasherDefault;
+use shared::Shared;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -49,6 +46,7 @@ mod counters;
 pub mod prefix_hasher;
 pub mod presence;
 pub mod read_set;
+mod shared;
 pub mod store_port;
 pub mod stream_writer;
 
@@ -119,24 +117,6 @@ pub struct ChunkStore {
     dry_run: bool,
 }
 
-struct Shared {
-    filter: AcceleratedFilter,
-    port: StorePort,
-    /// Chunks that are stored and not yet in the index.
-    pending: HashSet<Fingerprint, BuildHasherDefault<PrefixHasher>>,
-    /// Whether every chunk is stored, also one that is there already.
-    stores_all: bool,
-    read_set: ReadSet,
-    elapsed: Duration,
-    explanation: String,
-    rewriting: RewriteReport,
-    /// All cached instances of a duplicate; of interest to rewriting only.
-    holders: Vec<Instance>,
-    /// What this session has stored again; `None` if it rewrites nothing. It may name a chunk too
-    /// many, which is then left where it is.
-    stored_again: Option<SummaryVector>,
-}
-
 /// What rewriting did in a session.
 #[derive(Clone, Debug, Default)]
 pub struct RewriteReport {
@@ -196,7 +176,7 @@ impl ChunkStore {
                 timing: DeviceTiming::default(),
                 frames: HashMap::new(),
             },
-            pending: HashSet::default(),
+            pending: HashMap::default(),
             stores_all: options.lookup == LookupStrategy::None,
             read_set: ReadSet::default(),
             elapsed: Duration::ZERO,
@@ -236,7 +216,7 @@ impl ChunkStore {
     /// Whether the store holds the chunk in a container that may be relied upon.
     pub fn is_present(&self, fingerprint: &Fingerprint) -> Result<bool> {
         let mut shared = self.lock();
-        if shared.pending.contains(fingerprint) || shared.is_duplicate(fingerprint)? {
+        if shared.pending.contains_key(fingerprint) || shared.is_duplicate(fingerprint)? {
             return Ok(true);
         }
         // What is needed already counts wherever it is.
@@ -261,7 +241,7 @@ impl ChunkStore {
         condemned.iter().for_each(|id| shared.filter.forget_container(*id));
         for fingerprint in &chunks {
             let is_elsewhere =
-                shared.pending.contains(fingerprint) || shared.is_duplicate(fingerprint)?;
+                shared.pending.contains_key(fingerprint) || shared.is_duplicate(fingerprint)?;
             if !is_elsewhere {
                 before.iter().for_each(|id| _ = shared.port.avoid.remove(id));
                 return Ok(false);
@@ -367,9 +347,9 @@ impl ChunkStore {
     fn judge_one(&self, fingerprint: &Fingerprint) -> Result<bool> {
         let mut shared = self.lock();
         let is_new = shared.stores_all
-            || (!shared.pending.contains(fingerprint) && !shared.is_duplicate(fingerprint)?);
+            || (!shared.pending.contains_key(fingerprint) && !shared.is_duplicate(fingerprint)?);
         if is_new {
-            shared.pending.insert(*fingerprint);
+            shared.pending.insert(*fingerprint, None);
         }
         self.index_if_full(shared)?;
         Ok(is_new)
@@ -404,16 +384,7 @@ impl ChunkStore {
 
     /// Makes a duplicate pending that is stored again; `false` if the session has stored it.
     fn claim(&self, fingerprint: &Fingerprint) -> bool {
-        let mut shared = self.lock();
-        let Shared { pending, stored_again, .. } = &mut *shared;
-        let Some(stored_again) = stored_again else {
-            return false;
-        };
-        if stored_again.contains(fingerprint.prefix()) || !pending.insert(*fingerprint) {
-            return false;
-        }
-        stored_again.insert(fingerprint.prefix());
-        true
+        self.lock().claim_again(fingerprint)
     }
 
     /// Frames that hold a duplicate, newest first, in other containers than the known ones. The
@@ -475,7 +446,7 @@ impl ChunkStore {
         shared.port.index.note_added(&self.repository, &durable)?;
         for container in durable {
             for fingerprint in &container.fingerprints {
-                shared.pending.remove(fingerprint);
+                shared.note_indexed(fingerprint, container.id);
             }
             shared.port.note_frames(container.id, container.frames);
             // What was stored again must not be found in its old place and stored a third time.
@@ -488,83 +459,5 @@ impl ChunkStore {
 
     fn lock(&self) -> MutexGuard<'_, Shared> {
         self.shared.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Shared {
-    /// Judges a chunk at once, and relies on what was found.
-    fn is_duplicate(&mut self, fingerprint: &Fingerprint) -> Result<bool> {
-        let Verdict::Duplicate(instance) = self.filter.judge(&mut self.port, fingerprint)? else {
-            return Ok(false);
-        };
-        self.read_set.note(instance.container, fingerprint);
-        Ok(true)
-    }
-
-    fn instances(
-        &mut self,
-        fingerprint: &Fingerprint,
-        known: &Instances<FrameId>,
-    ) -> Result<Vec<FrameId>> {
-        let Self { filter, port, holders, .. } = self;
-        let is_known = |id: ContainerId| known.iter().any(|frame| frame.container == id);
-        holders.clear();
-        filter.holders(fingerprint, holders);
-        holders.retain(|holder| !is_known(holder.container));
-        let mut located = Vec::new();
-        port.locate(std::slice::from_ref(fingerprint), &mut located, &mut 0)?;
-        for container in located.into_iter().flatten() {
-            let is_met = holders.iter().any(|holder| holder.container == container);
-            if is_known(container) || is_met {
-                continue;
-            }
-            let Some(fingerprints) = port.container_fingerprints(container)? else {
-                continue;
-            };
-            if let Some(position) = fingerprints.iter().position(|one| one == fingerprint) {
-                holders.push(Instance { container, position: position as u32 });
-            }
-            filter.note_container(container, fingerprints);
-        }
-        let mut frames: Vec<FrameId> = holders.iter().map(|one| port.frame_of(one)).collect();
-        frames.sort_unstable_by(|a, b| b.cmp(a));
-        Ok(frames)
-    }
-}
-
-impl SessionPort<[u8], FrameId> for Shared {
-    fn index(&mut self) -> Result<(&mut AcceleratedFilter, &mut dyn IndexPort)> {
-        Ok((&mut self.filter, &mut self.port))
-    }
-
-    fn known(&mut self, chunk: &Chunk<'_, [u8]>) -> Option<Status<FrameId>> {
-        let is_pending = !self.stores_all && self.pending.contains(chunk.fingerprint);
-        is_pending.then_some(DuplicateStatus::Fresh(None))
-    }
-
-    fn claim(&mut self, chunk: &Chunk<'_, [u8]>) -> bool {
-        self.pending.insert(*chunk.fingerprint) || self.stores_all
-    }
-
-    /// What the session has stored again is not old any more, or it would be stored a third time.
-    fn found(&mut self, chunk: &Chunk<'_, [u8]>, instance: &Instance) -> Status<FrameId> {
-        let fingerprint = chunk.fingerprint;
-        self.read_set.note(instance.container, fingerprint);
-        let first = self.port.frame_of(instance);
-        let Some(stored_again) = &self.stored_again else {
-            return DuplicateStatus::Old(Instances { first, others: Vec::new() });
-        };
-        self.holders.clear();
-        self.filter.holders(fingerprint, &mut self.holders);
-        if stored_again.contains(fingerprint.prefix()) {
-            if self.pending.contains(fingerprint) {
-                return DuplicateStatus::Fresh(None);
-            }
-            let newest = self.holders.first().map(|newest| self.port.frame_of(newest));
-            return DuplicateStatus::Fresh(newest.max(Some(first)));
-        }
-        self.holders.retain(|other| other.container != instance.container);
-        let others = self.holders.iter().map(|one| self.port.frame_of(one)).collect();
-        DuplicateStatus::Old(Instances { first, others })
     }
 }

@@ -17,7 +17,7 @@ const READ_AHEAD_FROM_BYTES: usize = 96 * limits::MIB;
 const STREAM_BYTES: usize = 20 * limits::MIB;
 
 /// What a chunk that is stored and not yet indexed takes.
-pub const PENDING_CHUNK_BYTES: usize = 160;
+pub const PENDING_CHUNK_BYTES: usize = 200;
 /// What a content takes that an earlier manifest names, about, and so does a directory of it.
 pub const NAMED_CONTENT_BYTES: usize = 64;
 /// As many there is room for whatever others have taken.

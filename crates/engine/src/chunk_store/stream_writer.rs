@@ -14,6 +14,7 @@ use crate::container::open::OpenContainer;
 use crate::placement::{PlacementRecorder, RecordedPlacement, Unit};
 use crate::tree::NodeSink;
 use onefold_format::node::Node;
+use onefold_policy::rewrite::RewriteChoice;
 use onefold_policy::stream::{Chunk, ChunkStream, ContainerPort, Instances};
 use onefold_types::error::Context;
 use onefold_types::{Error, ErrorKind, Fingerprint, Level, Result, limits};
@@ -26,6 +27,8 @@ pub struct StreamWriter {
     data: OpenContainer,
     nodes: OpenContainer,
     chunks: ChunkStream<ChunkBatch, Unit>,
+    /// What was appended since containers were closed last: that of the open one comes last.
+    appended: Vec<(Fingerprint, FrameId)>,
     placement: Option<PlacementRecorder>,
 }
 
@@ -38,6 +41,7 @@ impl StreamWriter {
             data: OpenContainer::new(Arc::clone(&store.context)),
             nodes: OpenContainer::new(Arc::clone(&store.context)),
             chunks: ChunkStream::new(&store.lookup, rewrite)?,
+            appended: Vec::new(),
             placement: None,
             store,
         })
@@ -60,13 +64,16 @@ impl StreamWriter {
         if let Some(placement) = &mut self.placement {
             batch.ranges.iter().for_each(|range| placement.expect(range.len() as u32));
         }
-        let Self { store, data, chunks, placement, .. } = self;
-        let tickets = store.judge(|shared| chunks.push(batch, shared))?;
+        let Self { store, data, chunks, appended, placement, .. } = self;
+        let tickets = store.judge(|shared| {
+            shared.note_closed(of_closed(appended));
+            chunks.push(batch, shared)
+        })?;
         let ticket = chunks.ticket_to_fit(store.waiting_bytes_max);
         if ticket > 0 {
             store.judge(|shared| chunks.judge_below(ticket, shared))?;
         }
-        let mut placing = Placing { store, data, placement };
+        let mut placing = Placing { store, data, appended, placement };
         chunks.release(&mut placing, &mut |batch| spare(batch.buffer))?;
         Ok(tickets)
     }
@@ -142,9 +149,9 @@ impl StreamWriter {
 
     /// Decides all chunks that still wait and closes the stream's containers.
     pub fn finish(mut self) -> Result<RecordedPlacement> {
-        let Self { store, data, chunks, placement, .. } = &mut self;
+        let Self { store, data, chunks, appended, placement, .. } = &mut self;
         store.judge(|shared| chunks.judge_below(u64::MAX, shared))?;
-        chunks.finish(&mut Placing { store, data, placement })?;
+        chunks.finish(&mut Placing { store, data, appended, placement })?;
         store.note_end(chunks);
         self.data.finish()?;
         let recorded = match self.placement.take() {
@@ -184,10 +191,20 @@ fn read_back(level: Level, node: &Node, bytes: &[u8]) -> Result<()> {
     }
 }
 
+/// Takes out what went into containers that are closed.
+fn of_closed(
+    appended: &mut Vec<(Fingerprint, FrameId)>,
+) -> impl Iterator<Item = (Fingerprint, FrameId)> + '_ {
+    let open = appended.last().map(|(_, frame)| frame.container);
+    let closed = appended.partition_point(|(_, frame)| Some(frame.container) != open);
+    appended.drain(..closed)
+}
+
 /// Where chunks go, new ones and those that are stored again.
 struct Placing<'a> {
     store: &'a ChunkStore,
     data: &'a mut OpenContainer,
+    appended: &'a mut Vec<(Fingerprint, FrameId)>,
     placement: &'a mut Option<PlacementRecorder>,
 }
 
@@ -198,6 +215,9 @@ impl Placing<'_> {
             false => {
                 let frame = self.data.append(*fingerprint, Level::DATA, bytes)?;
                 self.store.count_appended(bytes.len());
+                if self.store.rewrite.choice != RewriteChoice::None {
+                    self.appended.push((*fingerprint, frame));
+                }
                 Ok(Some(frame))
             }
         }

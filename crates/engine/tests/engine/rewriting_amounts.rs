@@ -1,7 +1,8 @@
 //! How much is stored again: nothing of what reads well, and nothing for ever.
 
-use crate::ingest::{in_memory, open, random_bytes};
-use crate::rewriting::{containers_of, copies_since, rewriting, save, unkeyed};
+use crate::ingest::{content_at, in_memory, open, random_bytes, stream};
+use crate::rewriting::{containers_of, copies_since, rewriting, save, save_with, unkeyed};
+use crate::steps::check_all;
 use onefold_engine::InitOptions;
 use onefold_engine::ingest::{BackupOptions, ParentChoice};
 use onefold_engine::retention::forget_final;
@@ -164,4 +165,38 @@ fn r93_forgetting_takes_nothing_from_what_may_be_stored_again() {
         assert!(kept > 50, "{choice}: {kept}");
         assert!(forgotten * 10 >= kept * 8, "{choice}: {forgotten} of {kept}");
     }
+}
+
+/// Some bytes, and then a little of each of their containers, several times over.
+fn torn_stream(bytes: usize, container_bytes: usize, passes: usize) -> Vec<u8> {
+    let whole = random_bytes(99, bytes);
+    let pieces: Vec<u8> =
+        whole.chunks(container_bytes).flat_map(|one| &one[..one.len() / 4]).copied().collect();
+    [whole, pieces.repeat(passes)].concat()
+}
+
+#[test]
+fn s2_4_only_what_is_in_the_open_container_costs_no_read() {
+    let container_bytes = unkeyed().container_size_bytes;
+    let torn = torn_stream(32 * container_bytes, container_bytes, 3);
+    for choice in ["none", "capping,level=2", "flexible,loss=20", "window,loss=20", "auto,loss=20"]
+    {
+        let store = store();
+        let repository = open(&store);
+        let report = save_with(&repository, stream("torn", &torn), &rewriting(choice));
+        let id = report.snapshot.unwrap();
+        let copies = copies_since(&repository, &Default::default());
+        let twice = copies.values().filter(|count| **count == 2).count() as u64;
+        assert!(copies.values().all(|count| *count <= 2), "{choice}: a third time");
+        assert_eq!(report.summary.chunks_rewritten, twice, "{choice}");
+        assert_eq!(twice > 0, choice != "none", "{choice}: {twice}");
+        let read = content_at(&open(&store), id, Path::new("/torn"));
+        assert!(read == torn, "{choice}");
+        assert!(check_all(&open(&store)).is_clean(), "{choice}");
+    }
+    // All of this is in one container while the stream goes on.
+    let small = torn_stream(container_bytes / 2, container_bytes / 8, 2);
+    assert!(small.len() < container_bytes);
+    let report = save_with(&open(&store()), stream("small", &small), &rewriting("capping,level=1"));
+    assert_eq!(report.summary.chunks_rewritten, 0);
 }
