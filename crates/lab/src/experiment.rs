@@ -33,6 +33,7 @@ mod reconciliation;
 mod regression_chunking;
 mod restore_devices;
 mod rewrite_grid;
+mod rewriting_devices;
 mod ring_sweep;
 mod sampled;
 mod selective_compression;
@@ -81,7 +82,7 @@ pub struct Experiment {
 
 impl Experiment {
     /// Every experiment.
-    pub const ALL: [Self; 36] = [
+    pub const ALL: [Self; 37] = [
         lookup_devices::EXPERIMENT,
         published_lookup::EXPERIMENT,
         lookup_clock::EXPERIMENT,
@@ -104,6 +105,7 @@ impl Experiment {
         generations_restore::EXPERIMENT,
         fresh_chunks::EXPERIMENT,
         restore_devices::EXPERIMENT,
+        rewriting_devices::EXPERIMENT,
         gc_compression::EXPERIMENT,
         gc_files::EXPERIMENT,
         gc_fullness::EXPERIMENT,
@@ -147,7 +149,7 @@ impl Experiment {
     ];
 
     /// Those about rewriting and restoring.
-    const RESTORE: [Self; 8] = [
+    const RESTORE: [Self; 9] = [
         window_size::EXPERIMENT,
         threshold_sweep::EXPERIMENT,
         ratio_curves::EXPERIMENT,
@@ -156,6 +158,7 @@ impl Experiment {
         generations_restore::EXPERIMENT,
         fresh_chunks::EXPERIMENT,
         restore_devices::EXPERIMENT,
+        rewriting_devices::EXPERIMENT,
     ];
 
     /// Where its report goes if nobody says otherwise.

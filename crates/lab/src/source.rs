@@ -6,6 +6,7 @@
 //! | [`generator`] | parameters: streams, lineages, changes, deletions |
 //! | [`data_centre`] | two data centres that begin to back up into an empty store |
 //! | [`content`] | the bytes that belong to a generated chunk |
+//! | [`versions`] | nothing: it hands versions to whole backups |
 //! | [`fsl`] | `.hash.anon` files, which this module also writes |
 
 pub mod content;
@@ -13,3 +14,4 @@ pub mod data_centre;
 pub mod fsl;
 pub mod generator;
 pub mod tree;
+pub mod versions;

@@ -134,14 +134,14 @@ fn overview(report: &mut Report, workload: &Workload, names: &[String], outcomes
 fn checks(report: &mut Report, workload: &Workload, name: &str, outcome: &Outcome) {
     let (total, aged) = (outcome.total(), outcome.since(AGED));
     let removed = aged.reads_removed();
-    if workload.name == "aged" && name == "auto on HDD" {
+    let exact = name != "sampled";
+    if exact {
         report.check(
-            format!("{name}: at least 99 % removed from generation {AGED} on"),
+            format!("{}, {name}: at least 99 % removed from generation {AGED} on", workload.name),
             removed >= 0.99 && aged.chunks > 0,
             format!("{:.3} %", removed * 100.0),
         );
     }
-    let exact = name != "sampled";
     report.check(
         format!("{}, {name}: no wrong verdict", workload.name),
         total.false_duplicates == 0 && (total.missed == 0 || !exact),

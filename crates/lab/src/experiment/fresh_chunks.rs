@@ -20,10 +20,7 @@ const EXPLANATION: &str = "\
     26 %, LBW 6 to 10 % and capping 6 to 8 %; ALACC with a long look-ahead makes up for most of \
     it. On real data it is within 2.5 %, to either side, and so it is on the mean with an engine \
     that knows the recipe. The paper has the open container alone, and so have all other \
-    experiments here. In the product all that a session has not indexed yet is fresh (`known` in \
-    crates/engine/src/chunk_store.rs: a set of pending chunks that does not say in which \
-    container each is), which for versions as large as these is the last of the three: what \
-    `auto` makes of such data in the product is up to a fifth less than the other reports say.";
+    experiments here and the product, which once had all that a session had not indexed yet.";
 
 /// The experiment.
 pub const EXPERIMENT: Experiment = Experiment {

@@ -56,14 +56,14 @@ const KINDS: [Kind; 3] = [
         name: "one chunk each",
         file_chunks: 1.0,
         generations: 2,
-        sizes: &[3_000, 30_000, 150_000],
+        sizes: &[3_000, 30_000, 150_000, 1_000_000],
         tiny_sizes: &[500, 2_000],
     },
     Kind {
         name: "several chunks each",
         file_chunks: 3.0,
         generations: 2,
-        sizes: &[3_000, 15_000, 50_000],
+        sizes: &[3_000, 15_000, 50_000, 330_000],
         tiny_sizes: &[500, 2_000],
     },
     Kind {

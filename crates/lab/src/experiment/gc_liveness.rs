@@ -5,9 +5,13 @@ use crate::collection::bench::{Bench, PLENTY_BYTES};
 use crate::collection::load::Load;
 use crate::report::{BarChart, Cell, Claim, Report, Table};
 use crate::source::generator::{Parameters, Preset};
+use crate::source::versions::Versions;
 use onefold_engine::collection::MarkAlgorithm;
+use onefold_engine::ingest::{self, BackupOptions};
+use onefold_engine::job::Job;
+use onefold_engine::retention;
 use onefold_policy::collection::select::Selection;
-use onefold_types::{Result, limits};
+use onefold_types::{Result, SessionId, limits};
 
 const EXPLANATION: &str = "\
     Hardly any container is dead, whatever changes: what a generation adds stays in use until it \
@@ -55,6 +59,9 @@ const LOADS: [(&str, Preset); 3] = [
     ("short runs anywhere", Preset::Scattered),
 ];
 
+/// Versions of real files, backed up as by a user.
+const REAL: &str = "real files";
+
 struct Outcome {
     load: &'static str,
     policy: &'static str,
@@ -67,6 +74,13 @@ fn run(setting: &Setting, report: &mut Report) -> Result<()> {
         for policy in POLICIES {
             let selection = outcome(preset, load == "whole files", policy, setting.tiny)?;
             outcomes.push(Outcome { load, policy: policy.name, selection });
+        }
+    }
+    if let Some(data) = &setting.data {
+        let versions = Versions::real(data)?;
+        for policy in POLICIES {
+            let selection = of_real(&versions, policy)?;
+            outcomes.push(Outcome { load: REAL, policy: policy.name, selection });
         }
     }
     checks(report, &outcomes);
@@ -89,7 +103,7 @@ fn run(setting: &Setting, report: &mut Report) -> Result<()> {
             bars: outcomes.iter().filter(|one| one.load == load).map(bar).collect(),
         }
     };
-    for (place, (load, _)) in LOADS.iter().enumerate() {
+    for (place, load) in loads(&outcomes).into_iter().enumerate() {
         report.bars(&format!("liveness-{place}"), &bars(load))?;
     }
     Ok(())
@@ -123,10 +137,39 @@ fn outcome(preset: Preset, whole: bool, policy: Policy, tiny: bool) -> Result<Se
     }
     let goes = |place: usize| !(policy.keeps)(place / streams, generations as usize);
     load.forget(&bench, usize::MAX, goes)?;
+    selection(&bench)
+}
+
+/// Backs real versions up and forgets some of them.
+fn of_real(versions: &Versions, policy: Policy) -> Result<Selection> {
+    let bench = Bench::new(limits::MEMORY_LIMIT_DEFAULT_BYTES)?;
+    let mut snapshots: Vec<SessionId> = Vec::new();
+    versions.each(&mut |source| {
+        let (job, _) = Job::unattended();
+        let report = ingest::backup(&bench.repository, source, &BackupOptions::default(), &job)?;
+        snapshots.extend(report.snapshot);
+        Ok(())
+    })?;
+    let all = snapshots.len();
+    let goes = |(place, id): (usize, &SessionId)| (!(policy.keeps)(place, all)).then_some(*id);
+    let forgotten: Vec<SessionId> = snapshots.iter().enumerate().filter_map(goes).collect();
+    retention::forget_final(&bench.repository, &forgotten, "lab")?;
+    selection(&bench)
+}
+
+/// What the collector finds in the containers.
+fn selection(bench: &Bench) -> Result<Selection> {
     let mark = bench.mark(MarkAlgorithm::Exact, PLENTY_BYTES)?;
     Ok(mark.report.selection.unwrap_or_else(|| {
         onefold_policy::collection::select::select(&[], Default::default(), None)
     }))
+}
+
+/// The loads, in their order.
+fn loads(outcomes: &[Outcome]) -> Vec<&'static str> {
+    let mut loads: Vec<&'static str> = outcomes.iter().map(|one| one.load).collect();
+    loads.dedup();
+    loads
 }
 
 /// Shares of all containers by live share in tenths.
@@ -142,7 +185,7 @@ fn at_the_ends(selection: &Selection) -> f64 {
 }
 
 fn checks(report: &mut Report, outcomes: &[Outcome]) {
-    for (load, _) in LOADS {
+    for load in loads(outcomes) {
         let ends: Vec<f64> = outcomes
             .iter()
             .filter(|one| one.load == load)

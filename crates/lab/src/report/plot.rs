@@ -3,10 +3,20 @@
 use onefold_types::{Error, Result};
 use plotters::coord::ranged1d::{AsRangedCoord, NoDefaultFormatting, Ranged, ValueFormatter};
 use plotters::coord::types::RangedCoordf64;
+use plotters::element::DashedPathElement;
 use plotters::prelude::*;
+use plotters::series::{DashedLineSeries, LineSeries};
 use std::ops::Range;
 
-const SIZE: (u32, u32) = (820, 460);
+const SIZE: (u32, u32) = (1060, 460);
+/// The legend stands beside the data, in what is right of this.
+const LEGEND_FROM: u32 = 800;
+/// From one line of the legend to the next.
+const LEGEND_LINE: i32 = 20;
+/// Characters of a name that fit beside its mark.
+const LEGEND_CHARACTERS: usize = 30;
+/// The dashes of what a paper has: pixels drawn, and left out.
+const DASHES: (u32, u32) = (7, 4);
 const LABEL: (&str, u32) = ("sans-serif", 13);
 const TITLE: (&str, u32) = ("sans-serif", 18);
 /// Distinguishable for colour-blind people (Okabe and Ito).
@@ -44,6 +54,11 @@ impl Series {
     /// A line through points.
     pub fn new(name: impl Into<String>, points: Vec<(f64, f64)>) -> Self {
         Self { name: name.into(), points }
+    }
+
+    /// Whether these are figures of a publication: those are dashed, and their points are rings.
+    fn is_published(&self) -> bool {
+        self.name.to_lowercase().contains("paper")
     }
 }
 
@@ -133,7 +148,8 @@ impl LineChart {
         Y::CoordDescType: Ranged<ValueType = f64> + ValueFormatter<f64>,
     {
         root.fill(&WHITE)?;
-        let mut chart = ChartBuilder::on(root)
+        let (plot, legend) = root.split_horizontally(LEGEND_FROM);
+        let mut chart = ChartBuilder::on(&plot)
             .caption(&self.title, TITLE)
             .margin(12)
             .x_label_area_size(44)
@@ -148,26 +164,26 @@ impl LineChart {
             .x_label_formatter(&|value| short(*value))
             .y_label_formatter(&|value| short(*value))
             .draw()?;
-        for (series, colour) in self.series.iter().zip(COLOURS.iter().cycle()) {
-            let points = series.points.clone();
-            chart
-                .draw_series(std::iter::once(PathElement::new(points, colour.stroke_width(2))))?
-                .label(&series.name)
-                .legend(|(x, y)| PathElement::new([(x, y), (x + 16, y)], colour.stroke_width(2)));
+        for (place, (series, colour)) in self.series.iter().zip(COLOURS.iter().cycle()).enumerate()
+        {
+            let points = series.points.iter().copied();
+            let line = colour.stroke_width(2);
+            let at = legend_line(place);
+            let mark = [(8, at), (32, at)];
             // Dots, where there are few enough to be told apart.
-            if series.points.len() <= 24 {
-                let dots =
-                    series.points.iter().map(|point| Circle::new(*point, 3, colour.filled()));
-                chart.draw_series(dots)?;
+            let dots = series.points.iter().filter(|_| series.points.len() <= 24);
+            if series.is_published() {
+                let (drawn, left) = DASHES;
+                chart.draw_series(DashedLineSeries::new(points, drawn, left, line))?;
+                chart.draw_series(dots.map(|point| Circle::new(*point, 4, line)))?;
+                legend.draw(&DashedPathElement::new(mark, drawn, left, line))?;
+            } else {
+                chart.draw_series(LineSeries::new(points, line))?;
+                chart.draw_series(dots.map(|point| Circle::new(*point, 3, colour.filled())))?;
+                legend.draw(&PathElement::new(mark, line))?;
             }
+            legend_name(&legend, &series.name, at)?;
         }
-        chart
-            .configure_series_labels()
-            .label_font(LABEL)
-            .position(SeriesLabelPosition::UpperRight)
-            .background_style(WHITE.mix(0.85))
-            .border_style(BLACK.mix(0.3))
-            .draw()?;
         root.present()
     }
 }
@@ -237,9 +253,10 @@ impl BarChart {
 
     fn draw_on(&self, root: &Area<'_>, high: f64) -> std::result::Result<(), DrawingError> {
         root.fill(&WHITE)?;
+        let (plot, legend) = root.split_horizontally(LEGEND_FROM);
         let names: Vec<String> = self.bars.iter().map(|(name, _)| name.clone()).collect();
         let axis = Names((0.0..names.len() as f64).into(), names.clone());
-        let mut chart = ChartBuilder::on(root)
+        let mut chart = ChartBuilder::on(&plot)
             .caption(&self.title, TITLE)
             .margin(12)
             .x_label_area_size(44)
@@ -264,20 +281,27 @@ impl BarChart {
                 let corners = [(left + 0.15, below), (left + 0.85, below + height)];
                 Rectangle::new(corners, colour.filled())
             });
-            chart
-                .draw_series(bars)?
-                .label(part_name)
-                .legend(|(x, y)| Rectangle::new([(x, y - 5), (x + 12, y + 5)], colour.filled()));
+            chart.draw_series(bars)?;
+            let at = legend_line(part);
+            legend.draw(&Rectangle::new([(16, at - 5), (28, at + 5)], colour.filled()))?;
+            legend_name(&legend, part_name, at)?;
         }
-        chart
-            .configure_series_labels()
-            .label_font(LABEL)
-            .position(SeriesLabelPosition::UpperRight)
-            .background_style(WHITE.mix(0.85))
-            .border_style(BLACK.mix(0.3))
-            .draw()?;
         root.present()
     }
+}
+
+/// How far down a line of the legend is.
+fn legend_line(place: usize) -> i32 {
+    56 + place as i32 * LEGEND_LINE
+}
+
+/// Writes a name of the legend beside its mark; a long one ends early.
+fn legend_name(legend: &Area<'_>, name: &str, at: i32) -> std::result::Result<(), DrawingError> {
+    let mut shown: String = name.chars().take(LEGEND_CHARACTERS).collect();
+    if shown.len() < name.len() {
+        shown.push('…');
+    }
+    legend.draw(&Text::new(shown, (40, at - 7), LABEL.into_font()))
 }
 
 /// A number for an axis: no more digits than needed.

@@ -17,6 +17,7 @@
 use super::guard::{Guard, RewriteGuard};
 use super::ports::{Chunk, ContainerPort, Instances, Status, Units};
 use crate::duplicate_status::DuplicateStatus;
+use crate::prefix_hasher::PrefixHasher;
 use crate::rewrite::{
     Decided, Decision, Expected, RewriteChoice, RewriteCounters, RewriteParameters, StreamChunk,
     StreamRewriter, UnitId,
@@ -24,8 +25,9 @@ use crate::rewrite::{
 use onefold_types::{Fingerprint, Result, bug, invariant};
 use std::borrow::Borrow;
 use std::cmp::Reverse;
-use std::collections::btree_map::Entry;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::hash_map::Entry;
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::hash::BuildHasherDefault;
 
 /// Which duplicates a session stores again.
 #[derive(Clone, Debug, Default)]
@@ -97,7 +99,9 @@ pub(super) struct Rewriting<P: ToOwned + ?Sized, U: Units> {
     policy: StreamRewriter,
     /// From the oldest undecided duplicate on, tickets ascending.
     waiting: VecDeque<Waiting<U::Address>>,
-    candidates: BTreeMap<Fingerprint, Candidate<P::Owned>>,
+    /// Where the one stands that was decided last: mostly the next is decided next.
+    cursor: usize,
+    candidates: HashMap<Fingerprint, Candidate<P::Owned>, BuildHasherDefault<PrefixHasher>>,
     decided: Vec<Decided>,
     /// The units of the newest chunk's instances.
     units: Vec<UnitId>,
@@ -112,7 +116,8 @@ impl<P: ToOwned + ?Sized, U: Units> Rewriting<P, U> {
             guard: options.guard.map(|rules| Guard::new(rules, &options.choice)),
             policy: StreamRewriter::new(&options.choice, options.parameters)?,
             waiting: VecDeque::new(),
-            candidates: BTreeMap::new(),
+            cursor: 0,
+            candidates: HashMap::default(),
             decided: Vec::new(),
             units: Vec::new(),
             unit: options.unit,
@@ -290,13 +295,19 @@ impl<P: ToOwned + ?Sized, U: Units> Rewriting<P, U> {
 
     /// Takes a duplicate out that is decided.
     fn leave(&mut self, ticket: u64) -> Result<(Fingerprint, u32, Instances<U::Address>)> {
-        let found = self.waiting.binary_search_by_key(&ticket, |one| one.ticket).ok();
+        let is_next = self.waiting.get(self.cursor).is_some_and(|one| one.ticket == ticket);
+        let found = match is_next {
+            true => Some(self.cursor),
+            false => self.waiting.binary_search_by_key(&ticket, |one| one.ticket).ok(),
+        };
         let one = found.and_then(|position| self.waiting.get_mut(position));
         let left =
             one.and_then(|one| Some((one.fingerprint, one.size_bytes, one.instances.take()?)));
         let is_decided = |one: &Waiting<_>| one.instances.is_none();
+        self.cursor = found.map_or(0, |position| position + 1);
         while self.waiting.front().is_some_and(is_decided) {
             self.waiting.pop_front();
+            self.cursor = self.cursor.saturating_sub(1);
         }
         while self.waiting.back().is_some_and(is_decided) {
             self.waiting.pop_back();
