@@ -27,6 +27,8 @@ mod partition_savings;
 mod primary_index;
 mod primary_references;
 mod primary_savings;
+mod product_report;
+mod product_throughput;
 mod published_lookup;
 mod ratio_curves;
 mod reconciliation;
@@ -81,10 +83,12 @@ pub struct Experiment {
 
 impl Experiment {
     /// Every experiment.
-    pub const ALL: [Self; 36] = [
+    pub const ALL: [Self; 38] = [
         lookup_devices::EXPERIMENT,
         published_lookup::EXPERIMENT,
         lookup_clock::EXPERIMENT,
+        product_throughput::EXPERIMENT,
+        product_report::EXPERIMENT,
         ring_sweep::EXPERIMENT,
         bucket_threshold_sweep::EXPERIMENT,
         filter_size_sweep::EXPERIMENT,
