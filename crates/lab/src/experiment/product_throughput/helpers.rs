@@ -31,7 +31,7 @@ type Counted = [Vec<FilterCounters>; NAMES.len()];
 
 /// Runs this part.
 pub fn run(setting: &Setting, report: &mut Report) -> Result<()> {
-    let (chunks, generations) = if setting.tiny { (300, 3) } else { (4_000, 10) };
+    let (chunks, generations) = if setting.tiny { (900, 3) } else { (4_000, 10) };
     let seeds = if setting.tiny { SEEDS.get(..1).unwrap_or_default() } else { &SEEDS };
     let mut all = Vec::new();
     for seed in seeds {
