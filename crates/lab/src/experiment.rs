@@ -27,6 +27,8 @@ mod partition_savings;
 mod primary_index;
 mod primary_references;
 mod primary_savings;
+mod product_report;
+mod product_throughput;
 mod published_lookup;
 mod ratio_curves;
 mod reconciliation;
@@ -82,10 +84,12 @@ pub struct Experiment {
 
 impl Experiment {
     /// Every experiment.
-    pub const ALL: [Self; 37] = [
+    pub const ALL: [Self; 39] = [
         lookup_devices::EXPERIMENT,
         published_lookup::EXPERIMENT,
         lookup_clock::EXPERIMENT,
+        product_throughput::EXPERIMENT,
+        product_report::EXPERIMENT,
         ring_sweep::EXPERIMENT,
         bucket_threshold_sweep::EXPERIMENT,
         filter_size_sweep::EXPERIMENT,
@@ -220,13 +224,15 @@ mod tests {
         let one = Experiment::named("ring-sweep").unwrap();
         assert_eq!((one.len(), one[0].claim.name), (1, "ring-sweep"));
         let message = Experiment::named("nothing").map(|_| ()).unwrap_err().to_string();
-        assert!(message.contains("lookup-devices, ring-sweep"), "{message}");
+        let names = Experiment::ALL.map(|experiment| experiment.claim.name);
+        assert!(names.iter().all(|name| message.contains(name)), "{message}");
     }
 
     #[test]
     fn reports_go_where_their_question_is_answered() {
         let reports = |name| Experiment::named(name).unwrap()[0].reports();
         assert_eq!(reports("ring-sweep"), "experiments/lookup");
+        assert_eq!(reports("product-report"), "experiments/lookup");
         assert_eq!(reports("rewrite-grid"), "experiments/restore");
         assert_eq!(reports("gc-memory"), "experiments/collection");
         assert_eq!(reports("reconciliation"), "experiments/primary-partitions");

@@ -9,6 +9,7 @@
 //! | `single` | chunks without bytes, for the product's machine of a stream |
 //! | [`rewriting`] | rewriting and restoring on modelled containers |
 //! | [`collection`] | whole collections and restores of real stores in memory, on modelled devices |
+//! | [`product`] | whole stores in a directory of this machine, used as the program uses them |
 //! | [`primary`] | files in use: estimated, divided, indexed, reconciled |
 //! | [`device`] | latencies, measured or published, and the virtual clock |
 //! | [`latency`] | any store on a modelled device, on a virtual clock |
@@ -31,6 +32,7 @@ pub mod locality;
 pub mod parallel;
 pub mod points;
 pub mod primary;
+pub mod product;
 pub mod replay;
 pub mod report;
 pub mod rewriting;

@@ -40,6 +40,16 @@ fn the_tiny_form_of_lookup_clock_holds() {
 }
 
 #[test]
+fn the_tiny_form_of_product_throughput_holds() {
+    assert_holds("product-throughput", &[]);
+}
+
+#[test]
+fn the_tiny_form_of_product_report_holds() {
+    assert_holds("product-report", &[]);
+}
+
+#[test]
 fn the_tiny_form_of_ring_sweep_holds() {
     assert_holds("ring-sweep", &[]);
 }
