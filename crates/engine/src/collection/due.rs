@@ -81,7 +81,7 @@ pub fn is_worth_for(repository: &Repository, chunks_stored_twice: u64) -> Result
     if chunks_stored_twice == 0 {
         return Ok(false);
     }
-    let chunks = FingerprintIndex::shared(repository)?.entries();
+    let chunks = FingerprintIndex::shared(repository)?.chunks();
     Ok(exceeds_goal(chunks_stored_twice.min(chunks), chunks))
 }
 

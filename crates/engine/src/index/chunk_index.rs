@@ -73,6 +73,9 @@ pub trait ChunkIndex: Send + Sync {
     /// How many entries a scan gives at most.
     fn entries(&self) -> u64;
 
+    /// How many chunks it knows, about: what two runs know counts once.
+    fn chunks(&self) -> u64;
+
     /// All that it knows of some containers, which rise, by rising prefix, from one on.
     fn scan(
         &self,
@@ -157,6 +160,10 @@ impl ChunkIndex for FingerprintIndex {
 
     fn entries(&self) -> u64 {
         Self::entries(self)
+    }
+
+    fn chunks(&self) -> u64 {
+        Self::chunks(self)
     }
 
     fn scan(

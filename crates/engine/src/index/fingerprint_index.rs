@@ -221,6 +221,19 @@ impl FingerprintIndex {
         self.opened().runs.iter().map(|run| run.table.entries).sum()
     }
 
+    /// How many chunks there are entries of, about: two processes that merge the same runs at once
+    /// leave every entry twice, until the next merge. Containers say how often; that they hold
+    /// equally many chunks is near enough.
+    #[must_use]
+    pub fn chunks(&self) -> u64 {
+        let listed: usize = self.opened().runs.iter().map(|run| run.table.containers.len()).sum();
+        let there = self.covered().len();
+        match listed == there {
+            true => self.entries(),
+            false => (self.entries() as f64 * there as f64 / listed as f64) as u64,
+        }
+    }
+
     /// The kind of the largest run; the default in an empty store.
     #[must_use]
     pub fn kind(&self) -> IndexKind {

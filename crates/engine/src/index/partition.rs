@@ -344,6 +344,10 @@ impl ChunkIndex for PartitionIndex {
         (chunks.prefixes.len() + chunks.added.len()) as u64
     }
 
+    fn chunks(&self) -> u64 {
+        if self.is_beyond_memory() { self.whole.chunks() } else { self.entries() }
+    }
+
     fn scan(
         &self,
         repository: &Repository,

@@ -72,6 +72,10 @@ impl ChunkIndex for MapIndex {
         self.containers.values().map(|containers| containers.len() as u64).sum()
     }
 
+    fn chunks(&self) -> u64 {
+        self.containers.len() as u64
+    }
+
     fn scan(
         &self,
         _: &Repository,

@@ -5,10 +5,11 @@ use onefold_engine::index::{ChunkIndex as _, FingerprintIndex, merge, rebuild, r
 use onefold_engine::{Job, Repository};
 use onefold_format::index_run::{Entry, IndexKind, PAGE_ENTRIES};
 use onefold_format::layout;
-use onefold_store::{Blobs, Key};
+use onefold_store::{Blobs, Key, Store};
 use onefold_types::environment::SeededRandomness;
 use onefold_types::{ContainerId, Fingerprint, RunId};
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 type Oracle = BTreeMap<u64, BTreeSet<ContainerId>>;
 
@@ -193,6 +194,33 @@ fn r16_a_merge_that_crashes_before_the_old_runs_are_deleted_changes_nothing() {
     assert!(memory.get(&key).is_err(), "and removed by the next backup");
     assert!(merged.entries() <= entries);
     assert_equal(&repository, &oracle, 300);
+}
+
+#[test]
+fn what_two_processes_merge_at_once_counts_once() {
+    let (memory, store) = in_memory();
+    let repository = create(&store, &options());
+    for number in 1..=4u64 {
+        let container = ContainerId::random(&SeededRandomness::new(number));
+        let entries = (0..100).map(|n| (n << 30) + number).collect();
+        run_writer::write_run_of(&repository, None, vec![(container, entries)]).unwrap();
+    }
+    let other_memory = memory.clone_state();
+    let other: Arc<dyn Store> = Arc::new(other_memory.clone());
+    let other = open(&other);
+    for repository in [&repository, &other] {
+        let runs = FingerprintIndex::open(repository).unwrap().runs();
+        merge::merge(repository, None, &runs[..3]).unwrap();
+    }
+    let index = FingerprintIndex::open(&repository).unwrap();
+    assert_eq!((index.entries(), index.chunks()), (400, 400));
+    let index = FingerprintIndex::open(&other).unwrap();
+    for run in index.runs().iter().filter(|run| run.table.entries == 300) {
+        let key = Key::new(layout::index_run(run.id)).unwrap();
+        memory.put(&key, &other_memory.get(&key).unwrap()).unwrap();
+    }
+    let index = FingerprintIndex::open(&repository).unwrap();
+    assert_eq!((index.entries(), index.chunks()), (700, 400));
 }
 
 #[test]

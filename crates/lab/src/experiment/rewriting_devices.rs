@@ -19,8 +19,10 @@ use onefold_engine::environment::Environment;
 use onefold_engine::ingest::{self, BackupOptions, BackupReport, Source};
 use onefold_engine::job::Job;
 use onefold_engine::memory::MemoryPlan;
+use onefold_engine::placement::Unit;
 use onefold_engine::repository::{InitOptions, Repository};
 use onefold_policy::lookup::DeviceCosts;
+use onefold_policy::rewrite::RewriteChoice;
 use onefold_store::{MemoryStore, Store};
 use onefold_types::{Result, limits};
 use std::sync::Arc;
@@ -34,7 +36,12 @@ pub const EXPERIMENT: Experiment = Experiment {
         claim: "Where the default rewrites, restores of the newest version are faster for it; \
                 where they would not be, it does not.",
         items: "S2.4, S2.38, issue 15",
-        tolerance: "",
+        tolerance: "On each class of device, over all histories: restores with the default take at \
+                    most 0.97 times as long as without on average (geometric), and none more than \
+                    1.03 times; with twice the loss they take at least 0.96 times as long as with \
+                    the default. It stores at most 2.2 % more and takes at most 3 % more CPU time, \
+                    the papers' policies at most 8 %. In the tiny form: device time, 1.05 times at \
+                    most, and 5 % more bytes.",
         explanation: EXPLANATION,
     },
     run,
@@ -42,6 +49,8 @@ pub const EXPERIMENT: Experiment = Experiment {
 
 /// Threads of a backup.
 const THREADS: usize = 2;
+/// Restores of a version, the quickest of which counts.
+const ROUNDS: usize = 2;
 
 /// A way of rewriting, for a device on which a read takes so long.
 struct Way {
@@ -70,6 +79,20 @@ const WAYS: [Way; 9] = [
     by_frames("window", "window,loss=4"),
 ];
 
+/// The ways that are named below.
+const NONE: usize = 0;
+const FRAMES: [usize; 2] = [1, 2];
+const CONTAINERS: [usize; 2] = [4, 5];
+const PAPERS: [(usize, &str); 2] = [(7, "flexible"), (8, "window")];
+
+/// The default of the product on a class, and twice its loss.
+fn shipped(class: &DeviceClass) -> [usize; 2] {
+    match Unit::for_rewriting(&RewriteChoice::default(), class.model.read_ns) {
+        Unit::Frame => FRAMES,
+        Unit::Container => CONTAINERS,
+    }
+}
+
 /// What a history takes and gives with one way of rewriting.
 struct Outcome {
     stored_bytes: u64,
@@ -81,22 +104,35 @@ struct Outcome {
 impl Outcome {
     /// Processor and device, one after the other, on each class.
     fn seconds(&self) -> Vec<f64> {
+        let both = self.restores.iter().zip(self.device_seconds());
+        both.map(|(one, device_seconds)| one.cpu_seconds + device_seconds).collect()
+    }
+
+    fn device_seconds(&self) -> Vec<f64> {
         let restores = self.restores.iter().enumerate();
-        restores.map(|(class, one)| one.cpu_seconds + one.device_seconds[class]).collect()
+        restores.map(|(class, one)| one.device_seconds[class]).collect()
     }
 }
 
 fn run(setting: &Setting, report: &mut Report) -> Result<()> {
+    let mut all = Vec::new();
     for (name, versions, output) in histories(setting)? {
         let outcomes =
             WAYS.iter().map(|way| measure(way, &versions, output)).collect::<Result<Vec<_>>>()?;
-        report.table(table(name, &outcomes));
+        all.push((name, outcomes));
+    }
+    match setting.tiny {
+        true => tiny_checks(report, &all),
+        false => checks(report, &all),
+    }
+    for (name, outcomes) in &all {
+        report.table(table(name, outcomes));
     }
     Ok(())
 }
 
 fn histories(setting: &Setting) -> Result<Vec<(&'static str, Versions, Output)>> {
-    let (chunks, generations) = if setting.tiny { (1_000, 5) } else { (16_000, 20) };
+    let (chunks, generations) = if setting.tiny { (800, 4) } else { (16_000, 20) };
     let generator = |preset| {
         Generator::new(Parameters {
             streams: 1,
@@ -137,11 +173,13 @@ fn measure(way: &Way, versions: &Versions, output: Output) -> Result<Outcome> {
         stored_bytes += report.summary.bytes_stored;
         Ok(())
     })?;
-    let restore = |class: &DeviceClass| match newest {
-        Some(id) => restore(&objects, &environment, memory, id, output, None, class.reach()),
-        None => Ok(Restoring::default()),
-    };
-    let restores = CLASSES.iter().map(restore).collect::<Result<_>>()?;
+    let mut restores = Vec::new();
+    for class in &CLASSES {
+        let Some(id) = newest else { break };
+        let once = |_| restore(&objects, &environment, memory, id, output, None, class.reach());
+        let rounds = (0..ROUNDS).map(once).collect::<Result<Vec<Restoring>>>()?;
+        restores.extend(rounds.into_iter().min_by(|a, b| a.cpu_seconds.total_cmp(&b.cpu_seconds)));
+    }
     Ok(Outcome { stored_bytes, backup_seconds, restores })
 }
 
@@ -156,6 +194,80 @@ fn back_up(repository: &Arc<Repository>, source: Source, way: &Way) -> Result<Ba
     ingest::backup(repository, source, &options, &Job::unattended().0)
 }
 
+/// All histories, each with the outcomes of all ways.
+type All = [(&'static str, Vec<Outcome>)];
+
+/// Of each history, what one way takes over what another one does.
+fn times(all: &All, class: usize, of: usize, over: usize) -> Vec<f64> {
+    let one =
+        |outcomes: &[Outcome]| outcomes[of].seconds()[class] / outcomes[over].seconds()[class];
+    all.iter().map(|(_, outcomes)| one(outcomes)).collect()
+}
+
+fn mean(times: &[f64]) -> f64 {
+    (times.iter().map(|one| one.ln()).sum::<f64>() / times.len().max(1) as f64).exp()
+}
+
+/// What a way adds to something, over all histories.
+fn more(all: &All, way: usize, what: fn(&Outcome) -> f64) -> f64 {
+    let sum = |way: usize| all.iter().map(|(_, outcomes)| what(&outcomes[way])).sum::<f64>();
+    sum(way) / sum(NONE) - 1.0
+}
+
+fn checks(report: &mut Report, all: &All) {
+    for (place, class) in CLASSES.iter().enumerate() {
+        let [default, twice] = shipped(class);
+        let gained = times(all, place, default, NONE);
+        let worst = gained.iter().copied().fold(0.0, f64::max);
+        report.check(
+            format!("{}: restores are faster with the default", class.name),
+            mean(&gained) <= 0.97 && worst <= 1.03,
+            format!("{:.3} times none on average, {worst:.3} at worst", mean(&gained)),
+        );
+        let further = mean(&times(all, place, twice, default));
+        report.check(
+            format!("{}: twice the loss gains little more", class.name),
+            further >= 0.96,
+            format!("{further:.3} times the default"),
+        );
+    }
+    let default = [("frames", FRAMES[0], 0.03), ("containers", CONTAINERS[0], 0.03)];
+    let papers = PAPERS.map(|(way, name)| (name, way, 0.08));
+    for (what, way, cpu_max) in default.into_iter().chain(papers) {
+        let cpu = more(all, way, |one| one.backup_seconds);
+        report.check(
+            format!("{what}: CPU time of all backups"),
+            cpu <= cpu_max,
+            format!("{:.1} % more", cpu * 100.0),
+        );
+    }
+    for (what, way, _) in default {
+        let stored = more(all, way, |one| one.stored_bytes as f64);
+        report.check(
+            format!("{what}: bytes of all stores"),
+            stored <= 0.022,
+            format!("{:.1} % more", stored * 100.0),
+        );
+    }
+}
+
+fn tiny_checks(report: &mut Report, all: &All) {
+    for (name, outcomes) in all {
+        let none = &outcomes[NONE];
+        let (mut worst, mut most): (f64, f64) = (0.0, 0.0);
+        for (place, class) in CLASSES.iter().enumerate() {
+            let one = &outcomes[shipped(class)[0]];
+            worst = worst.max(one.device_seconds()[place] / none.device_seconds()[place]);
+            most = most.max(one.stored_bytes as f64 / none.stored_bytes as f64 - 1.0);
+        }
+        report.check(
+            format!("{name}: the default costs no restore anything, and little room"),
+            worst <= 1.05 && most <= 0.05,
+            format!("{worst:.3} times none at worst, {:.1} % more bytes", most * 100.0),
+        );
+    }
+}
+
 fn table(name: &str, outcomes: &[Outcome]) -> Table {
     let mut columns: Vec<String> =
         ["rewriting", "stored, MB", "more, %", "CPU of backups, s", "more, %", "MB read"]
@@ -165,7 +277,7 @@ fn table(name: &str, outcomes: &[Outcome]) -> Table {
     columns.extend(CLASSES.map(|class| format!("{}, times none", class.name)));
     let bytes = outcomes.first().map_or(0, |one| one.restores[0].bytes);
     let caption = format!("{name}: the newest version, {:.1} MB", bytes as f64 / 1e6);
-    let mut table = Table::new(name.replace(", ", "-"), caption, columns);
+    let mut table = Table::new(name.replace(", ", "-").replace(' ', "-"), caption, columns);
     for (way, one) in WAYS.iter().zip(outcomes) {
         let none = &outcomes[0];
         let more = |now: f64, before: f64| Cell::real((now / before - 1.0) * 100.0, 1);

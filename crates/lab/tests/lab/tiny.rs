@@ -235,3 +235,8 @@ fn every_experiment_is_tested() {
         assert!(is_run, "{name} has no test here");
     }
 }
+
+#[test]
+fn the_tiny_form_of_rewriting_devices_holds() {
+    assert_holds("rewriting-devices", &[]);
+}
