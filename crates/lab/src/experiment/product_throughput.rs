@@ -70,7 +70,7 @@ pub const EXPERIMENT: Experiment = Experiment {
                     rewriting the last generation needs fewer containers than without, or frames \
                     where those count, the last quarter of the generations at most a tenth more \
                     than the quarter before, and a hard disk keeps two thirds of its speed, as \
-                    the paper's does; what is stored again keeps to the loss of 4 %; this \
+                    the paper's does; what is stored again keeps to the default loss; this \
                     machine reads at the paper's 100 and 140 MB/s. The tiny form judges no \
                     speed.",
         explanation: EXPLANATION,

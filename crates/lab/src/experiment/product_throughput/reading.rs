@@ -22,6 +22,7 @@ use onefold_engine::job::Job;
 use onefold_engine::restore::RestoreOptions;
 use onefold_engine::statistics::statistics;
 use onefold_policy::restore_plan::RestoreEngine;
+use onefold_policy::rewrite::LOSS_DEFAULT;
 use onefold_types::{Result, SessionId, limits};
 use std::path::Path;
 use std::sync::Arc;
@@ -37,8 +38,8 @@ const HARD_DISK: usize = 1;
 const MEMORY_NS: u64 = 100;
 /// What the last quarter of the generations may need more than the quarter before.
 const FLAT_MAX: f64 = 1.1;
-/// What may be stored again for each byte that is new, at a loss of 4 % of the ratio.
-const AGAIN_MAX: f64 = 0.04 / 0.96;
+/// What may be stored again for each byte that is new, at the default loss of the ratio.
+const AGAIN_MAX: f64 = LOSS_DEFAULT / (1.0 - LOSS_DEFAULT);
 
 /// How a store came about: name, rewriting, and whether it is believed to be on a hard disk.
 const KINDS: [(&str, &str, bool); 3] =
@@ -257,7 +258,7 @@ fn checks(setting: &Setting, report: &mut Report, outcome: &Outcome) {
     }
     let space = Spread::of(rewritten.iter().copied());
     report.check(
-        format!("{streams} streams: what is stored again keeps to the loss of 4 %"),
+        format!("{streams} streams: what is stored again keeps to the default loss"),
         space.greatest <= AGAIN_MAX,
         format!(
             "{:.2} % of what is new, {:.2} % by containers; {:.2} % are allowed; the indexes \
