@@ -1,5 +1,5 @@
-//! What the streams of a session share while chunks are judged: the index with its helpers, and what
-//! is being stored.
+//! What the streams of a session share while chunks are judged: the index with its helpers, and
+//! what is being stored.
 //!
 //! # Algorithm (S1.24, S2.4)
 //! A chunk is *pending* from the moment a stream claims it until the index has it. While its

@@ -14,15 +14,17 @@ use onefold_policy::lookup::LookupStrategy;
 use onefold_types::Result;
 
 const EXPLANATION: &str = "\
-    The shares of Table 4 come out within one to two points although nothing was fitted but the \
-    share of new data, which follows from Table 3: the vector spares the reads of new chunks but \
-    for its false positives, the cache those of duplicates but for one in a few hundred. The \
-    paper's cache size is not known (S1.27); four generations are assumed, which its 8 GB of \
-    memory allow, and the table of cache sizes shows what others would have done. With the \
-    product's own index part of the remaining reads are false positives of its several runs, \
-    each of which has a filter of its own; signatures answer without a page, so that only the \
-    containers are read. Generations differ as the paper says (S1.30): the vector spares the \
-    first one its reads, the cache all others.";
+    The shares of Table 4 come out within one to two points although nothing was fitted but \
+    the share of new data, which follows from Table 3: the vector spares the reads of new \
+    chunks but for its false positives, the cache those of duplicates but for one in a few \
+    hundred. The paper's cache size is not known (S1.27); four generations are assumed, which \
+    its 8 GB of memory allow, and the table of cache sizes shows what others would have done. \
+    With the product's own index part of the remaining reads are false positives of its \
+    several runs, each of which has a filter of its own; signatures answer without a page, so \
+    that only the containers are read. Generations differ as the paper says (S1.30): the \
+    vector spares the first one its reads, the cache all others. Real data misses the 99.5 %: \
+    of twelve releases of software each is found in the containers of many before it, and each \
+    of these is read once (duplicate-locality).";
 
 /// The experiment.
 pub const EXPERIMENT: Experiment = Experiment {

@@ -24,21 +24,20 @@ use onefold_types::{Result, limits};
 
 const EXPLANATION: &str = "\
     Two cores were shared with other work; figures are medians of three stores, which take \
-    turns. The first of them reads the files from disk, so that the least ingest is that of a \
-    disk and the others are those of the page cache; every file is read, since each generation \
-    is another directory; the newest has 5,161 of them. Look-ups: the image misses the bound by \
-    0.03 points in its last generation, and in a run before this one the files missed it as \
-    well, with 1.07 %: each generation finds its duplicates in more containers than the one \
-    before, and each of these is one read. Speed factors fall as fragments add up, and rewriting \
-    slows that down but does not end it (see product-throughput). A collection, which copies in \
-    the order of the newest snapshots, raises them by 10 to 62 %, most for the newest; with the \
-    store in the page cache the clock shows that for files only, 10 to 34 %, and for the image \
-    nothing. Marking takes a sixth of copying, or less. The collector's account of what is live \
-    agrees with a new store of the same generations within 2 %. It stops at the default goal, 5 \
-    % unused, and writes a third and two thirds of what it frees: of the image, a sixth of which \
-    is new each day, more live chunks stand beside dead ones. The index is counted with all of \
-    its pieces loaded and with its tables. The physical ratio is plain bytes over everything in \
-    the store, index and records included.";
+    turns. The files are in the page cache; every file is read, since each generation is \
+    another directory; the newest has 5,161 of them. Look-ups: the image misses the bound by \
+    0.06 points in its last generation, and the files keep it by as little: each generation \
+    finds its duplicates in more containers than the one before, and each of these is one \
+    read. Speed factors fall as fragments add up, and rewriting slows that down but does not \
+    end it (see product-throughput). A collection, which copies in the order of the newest \
+    snapshots, raises them by a fifth to nearly twice, most for the newest; with the store in \
+    the page cache the clock shows that for files only. Marking takes a sixth of copying, or \
+    less. The collector's account of what is live agrees with a new store of the same \
+    generations within 2 %. It stops at the default goal, 5 % unused, and writes one third and \
+    two thirds of what it frees: of the image, a sixth of which is new each day, more live \
+    chunks stand beside dead ones. The index is counted with all of its pieces loaded and with \
+    its tables. The physical ratio is plain bytes over everything in the store, index and \
+    records included.";
 
 /// The experiment.
 pub const EXPERIMENT: Experiment = Experiment {

@@ -27,7 +27,20 @@ use onefold_store::{MemoryStore, Store};
 use onefold_types::{Result, limits};
 use std::sync::Arc;
 
-const EXPLANATION: &str = "";
+const EXPLANATION: &str = "\
+    Two per cent more bytes make restores of the newest version 5 % faster on average where a \
+    device seeks and on flash, 3 % in memory; the other 2 per cent of the default before gain \
+    1 % more. By history: of real files 19 to 20 % on devices that seek and 9 to 11 % \
+    elsewhere, of generated files and images between 4 % faster and 2 % slower, because there \
+    every place is torn as often as any other and no frame is much cheaper to empty than the \
+    next. So there is no class of device where it earns nothing, and none where it is off; \
+    that it earns little of evenly torn data is the price of not knowing. In memory the mean \
+    misses its bar by a hair. The papers' policies hold every duplicate of an image until a \
+    segment or the window has passed, and copy its bytes for that: that is most of the 8 to 9 \
+    % of CPU time that they take over all histories, and a fifth to a quarter where all of a \
+    stream is read each time; the default takes 2 to 8 % there. Devices are modelled, and \
+    charged one request after the other; the processor is this machine's, the quicker of two \
+    restores.";
 
 /// The experiment.
 pub const EXPERIMENT: Experiment = Experiment {
