@@ -43,6 +43,7 @@ use store_port::{DeviceTiming, StorePort};
 
 mod batch;
 mod counters;
+pub mod prefix_hasher;
 pub mod presence;
 pub mod read_set;
 mod shared;

@@ -22,7 +22,7 @@
 
 use crate::rewriting::versions::Versions;
 use crate::trace::{Event, Trace};
-use onefold_policy::prefix_hasher::PrefixHasher;
+use onefold_engine::chunk_store::prefix_hasher::PrefixHasher;
 use onefold_types::Result;
 use std::collections::{BTreeMap, HashMap};
 use std::hash::BuildHasherDefault;

@@ -9,7 +9,7 @@
 //! stream's generations; a stream has one generation open at most; only ended generations are
 //! deleted, each once.
 
-use onefold_policy::prefix_hasher::PrefixHasher;
+use onefold_engine::chunk_store::prefix_hasher::PrefixHasher;
 use onefold_types::{Error, Fingerprint, Result};
 use std::collections::{BTreeMap, HashSet};
 use std::hash::BuildHasherDefault;

@@ -17,7 +17,6 @@
 //! | [`accelerated_filter`] | whether a chunk is a duplicate | FAST'08, section 4.4 |
 //! | [`lookup`] | when a chunk is judged: at once, late in batches, by samples, or whatever costs least | S0, sections 2 to 4 |
 //! | [`stream`] | what becomes of each chunk of a stream, from its verdict until it is stored or referred to | FAST'08, section 3.2; FAST'19, section 4 |
-//! | [`prefix_hasher`] | nothing: how tables of fingerprints are hashed | this project |
 //! | [`duplicate_status`] | nothing: what a verdict makes of a chunk | FAST'19, section 2.1 |
 //! | [`cost_model`] | what that costs, and which way costs less | S0, section 4 |
 //! | [`collection`] | which chunks are live, and which containers are cleaned | FAST'17, section 3 |
@@ -40,7 +39,6 @@ pub mod fuse_filter;
 pub mod locality_cache;
 pub mod lookup;
 pub mod ports;
-pub mod prefix_hasher;
 pub mod primary;
 pub mod restore_plan;
 pub mod retention;

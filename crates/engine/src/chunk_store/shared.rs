@@ -10,6 +10,7 @@
 //! Concurrency: behind the chunk store's lock.
 
 use super::RewriteReport;
+use super::prefix_hasher::PrefixHasher;
 use super::read_set::ReadSet;
 use super::store_port::StorePort;
 use crate::container::FrameId;
@@ -18,7 +19,6 @@ use onefold_policy::accelerated_filter::AcceleratedFilter;
 use onefold_policy::duplicate_status::DuplicateStatus;
 use onefold_policy::lookup::Verdict;
 use onefold_policy::ports::{IndexPort, Instance};
-use onefold_policy::prefix_hasher::PrefixHasher;
 use onefold_policy::stream::{Chunk, Instances, SessionPort, Status};
 use onefold_types::{ContainerId, Fingerprint, Result};
 use std::collections::HashMap;

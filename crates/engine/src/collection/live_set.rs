@@ -9,6 +9,7 @@
 
 use super::inventory::{Inventory, InventoryItem};
 use super::spilled_live::SpilledLive;
+use crate::chunk_store::prefix_hasher::PrefixHasher;
 use crate::job::Job;
 use crate::memory::Lease;
 use crate::repository::Repository;
@@ -16,7 +17,6 @@ use onefold_policy::collection::focus::{CandidateFilter, Focus};
 use onefold_policy::collection::live_filter::LiveFilter;
 use onefold_policy::collection::mark_vector::MarkVector;
 use onefold_policy::collection::perfect_hash::PerfectHash;
-use onefold_policy::prefix_hasher::PrefixHasher;
 use onefold_types::{ContainerId, Result};
 use std::collections::HashMap;
 use std::hash::BuildHasherDefault;

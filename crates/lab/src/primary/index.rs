@@ -6,7 +6,7 @@
 //! table is full, a larger one is filled from the log. Without a cache's mapping and a signature a
 //! chunk is new: the log is not asked.
 
-use onefold_policy::prefix_hasher::PrefixHasher;
+use onefold_engine::chunk_store::prefix_hasher::PrefixHasher;
 use onefold_policy::primary::chunk_table::{ChunkTable, TableForm, WHOLE_ENTRY_BYTES};
 use onefold_types::error::Context;
 use onefold_types::{Error, Fingerprint, Result};

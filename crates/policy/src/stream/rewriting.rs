@@ -17,7 +17,6 @@
 use super::guard::{Guard, RewriteGuard};
 use super::ports::{Chunk, ContainerPort, Instances, Status, Units};
 use crate::duplicate_status::DuplicateStatus;
-use crate::prefix_hasher::PrefixHasher;
 use crate::rewrite::{
     Decided, Decision, Expected, RewriteChoice, RewriteCounters, RewriteParameters, StreamChunk,
     StreamRewriter, UnitId,
@@ -25,9 +24,8 @@ use crate::rewrite::{
 use onefold_types::{Fingerprint, Result, bug, invariant};
 use std::borrow::Borrow;
 use std::cmp::Reverse;
-use std::collections::hash_map::Entry;
-use std::collections::{BTreeMap, HashMap, VecDeque};
-use std::hash::BuildHasherDefault;
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, VecDeque};
 
 /// Which duplicates a session stores again.
 #[derive(Clone, Debug, Default)]
@@ -101,7 +99,7 @@ pub(super) struct Rewriting<P: ToOwned + ?Sized, U: Units> {
     waiting: VecDeque<Waiting<U::Address>>,
     /// Where the one stands that was decided last: mostly the next is decided next.
     cursor: usize,
-    candidates: HashMap<Fingerprint, Candidate<P::Owned>, BuildHasherDefault<PrefixHasher>>,
+    candidates: BTreeMap<Fingerprint, Candidate<P::Owned>>,
     decided: Vec<Decided>,
     /// The units of the newest chunk's instances.
     units: Vec<UnitId>,
@@ -117,7 +115,7 @@ impl<P: ToOwned + ?Sized, U: Units> Rewriting<P, U> {
             policy: StreamRewriter::new(&options.choice, options.parameters)?,
             waiting: VecDeque::new(),
             cursor: 0,
-            candidates: HashMap::default(),
+            candidates: BTreeMap::new(),
             decided: Vec::new(),
             units: Vec::new(),
             unit: options.unit,

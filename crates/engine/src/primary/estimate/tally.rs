@@ -14,7 +14,7 @@
 //! - Without sampling every figure is exact, and what a file counts depends on no order but that
 //!   a chunk counts as unique for the kind of file in which it comes first.
 
-use onefold_policy::prefix_hasher::PrefixHasher;
+use crate::chunk_store::prefix_hasher::PrefixHasher;
 use onefold_types::Result;
 use std::collections::{BTreeMap, HashMap};
 use std::hash::BuildHasherDefault;
