@@ -140,8 +140,13 @@ mod tests {
 
     #[test]
     fn a_directory_holds_the_version_and_keeps_what_did_not_change() {
-        let parameters =
-            Parameters { deletion: None, ..Parameters::preset(Preset::Engineering, 200) };
+        let parameters = Parameters {
+            deletion: None,
+            generations: 4,
+            generations_min: 4,
+            file_chunks: 4.0,
+            ..Parameters::preset(Preset::Aged, 400)
+        };
         let versions = Versions::Files(Generator::new(parameters).unwrap());
         let mut seen: Vec<BTreeMap<PathBuf, i64>> = Vec::new();
         versions
