@@ -160,7 +160,7 @@ fn stored_again(choice: &str, forgets: bool) -> u64 {
 
 #[test]
 fn r93_forgetting_takes_nothing_from_what_may_be_stored_again() {
-    for choice in ["auto", "flexible,loss=7", "history,loss=7"] {
+    for choice in ["auto,loss=4", "flexible,loss=7", "history,loss=7"] {
         let (kept, forgotten) = (stored_again(choice, false), stored_again(choice, true));
         assert!(kept > 50, "{choice}: {kept}");
         assert!(forgotten * 10 >= kept * 8, "{choice}: {forgotten} of {kept}");
