@@ -137,3 +137,18 @@ impl IndexPort for StorePort {
         self.timing.believed_ns()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_device_is_believed_from_as_many_accesses_on_as_a_measurement_takes() {
+        let after = |accesses| {
+            DeviceTiming { accesses, elapsed: Duration::from_nanos(accesses * 70) }.believed_ns()
+        };
+        let enough = PROBES_MAX as u64;
+        assert_eq!([0, enough - 1].map(after), [None, None]);
+        assert_eq!([enough, enough + 1].map(after), [Some(70), Some(70)]);
+    }
+}

@@ -278,7 +278,7 @@ impl Backup<'_> {
         let chosen = choice.strategy(self.repository, &ready.present, self.options.device_costs)?;
         let costs = chosen.costs.or(self.options.device_costs);
         let before = (names, parent.as_ref());
-        let known = (costs, ready.index.chunks());
+        let known = (costs, &*ready.index);
         let (rewrite, earlier) =
             rewriting::options(self.repository, self.options, &list, before, known);
         let earlier = earlier.filter(|_| parent.is_some());

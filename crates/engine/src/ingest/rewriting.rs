@@ -14,6 +14,7 @@
 use super::BackupOptions;
 use crate::chunk_store::RewriteOptions;
 use crate::container::FrameId;
+use crate::index::FingerprintIndex;
 use crate::look_up::LookupChoice;
 use crate::placement::{EarlierPlacement, PlacementReader, Unit};
 use crate::repository::Repository;
@@ -50,7 +51,7 @@ pub fn options(
     options: &BackupOptions,
     list: &SnapshotList,
     (names, parent): (&[String], Option<&Snapshot>),
-    (costs, index_entries): (Option<DeviceCosts>, u64),
+    (costs, index): (Option<DeviceCosts>, &FingerprintIndex),
 ) -> (RewriteOptions, Option<EarlierPlacement>) {
     let choice = options.rewrite;
     // Where nothing is looked up there are no duplicates, and no history matters.
@@ -61,7 +62,7 @@ pub fn options(
     let previous = parent.or_else(|| previous_version(list, &options.host, names));
     let mut earlier = placement_of(repository, previous);
     let history = earlier.as_mut().and_then(|earlier| earlier.uses(unit).ok());
-    let stored = StoredBefore::of(list, index_entries);
+    let stored = StoredBefore::of(list, index.chunks());
     let parameters = RewriteParameters {
         container_bytes: repository.container_target_bytes() as u64,
         expected: previous.map(|previous| Expected {
@@ -90,7 +91,7 @@ struct StoredBefore {
 }
 
 impl StoredBefore {
-    fn of(list: &SnapshotList, index_entries: u64) -> Self {
+    fn of(list: &SnapshotList, chunks_indexed: u64) -> Self {
         let mut sum = Self::default();
         for snapshot in &list.snapshots {
             let summary = &snapshot.record.summary;
@@ -100,7 +101,7 @@ impl StoredBefore {
             add(&mut sum.unique_bytes, summary.bytes_new);
             add(&mut sum.rewritten_bytes, summary.bytes_rewritten);
         }
-        let unique_chunks = index_entries.saturating_sub(sum.chunks.rewritten_chunks);
+        let unique_chunks = chunks_indexed.saturating_sub(sum.chunks.rewritten_chunks);
         let mean_bytes = sum.unique_bytes as f64 / sum.chunks.unique_chunks.max(1) as f64;
         sum.unique_bytes = (unique_chunks as f64 * mean_bytes) as u64;
         sum.chunks.unique_chunks = unique_chunks;
