@@ -11,6 +11,7 @@ use crate::size::ByteSize;
 use crate::store_path;
 use crate::text_values::{optional_count, optional_text, texts};
 use onefold_engine::look_up::LookupChoice;
+use onefold_engine::chunk_store::DeltaChoice;
 use onefold_format::codec::Compression;
 use onefold_format::index_run::IndexKind;
 use onefold_policy::retention::{Count, GroupBy, KeepSpan};
@@ -128,6 +129,9 @@ pub struct BackupProfile {
     /// Which duplicates are stored again.
     #[serde(deserialize_with = "optional_text")]
     pub rewrite: Option<RewriteChoice>,
+    /// Whether new chunks are stored as differences.
+    #[serde(deserialize_with = "optional_text")]
+    pub delta: Option<DeltaChoice>,
     /// The kind of index runs written.
     #[serde(deserialize_with = "optional_text")]
     pub index: Option<IndexKind>,

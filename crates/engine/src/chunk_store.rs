@@ -19,11 +19,13 @@
 use crate::container::FrameId;
 use crate::container::frame_pool::FramePool;
 use crate::container::log::{ContainerLog, DurableContainer};
-use crate::container::open::ContainerContext;
+use crate::container::open::{ContainerContext, DeltaCounters};
+use crate::container::similar::SimilarChunks;
 use crate::index::{ChunkIndex, append};
 use crate::memory::{Lease, PENDING_CHUNK_BYTES};
 use crate::placement::Unit;
 use crate::repository::Repository;
+use bases::Bases;
 use counters::Counters;
 use onefold_format::codec::Compression;
 use onefold_format::index_run::IndexKind;
@@ -41,6 +43,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use store_port::{DeviceTiming, StorePort};
 
+pub mod bases;
 mod batch;
 mod counters;
 pub mod prefix_hasher;
@@ -50,6 +53,7 @@ mod shared;
 pub mod store_port;
 pub mod stream_writer;
 
+pub use bases::DeltaChoice;
 pub use batch::ChunkBatch;
 pub use stream_writer::StreamWriter;
 
@@ -76,6 +80,8 @@ pub struct ChunkStoreOptions {
     pub index_kind: Option<IndexKind>,
     /// Which duplicates are stored again.
     pub rewrite: RewriteOptions,
+    /// Whether new chunks are stored as differences against others.
+    pub delta: DeltaChoice,
     /// Whether to judge only: nothing is written.
     pub dry_run: bool,
     /// Whose containers these are (rule D4); `None` if nothing is written.
@@ -99,11 +105,18 @@ pub struct StoredTotals {
     pub bytes_stored: u64,
     /// Containers written.
     pub containers: u64,
+    /// Chunks stored as differences against others.
+    pub chunks_delta: u64,
+    /// Their plain bytes.
+    pub bytes_delta: u64,
+    /// What was stored of them, before compression.
+    pub payload_bytes_delta: u64,
 }
 
 /// The chunks of one session on their way into the store.
 pub struct ChunkStore {
     repository: Arc<Repository>,
+    bases: Arc<Bases>,
     context: Arc<ContainerContext>,
     shared: Mutex<Shared>,
     counters: Counters,
@@ -149,7 +162,15 @@ impl ChunkStore {
     ) -> Result<Arc<Self>> {
         let environment = repository.environment();
         let fingerprinter = repository.fingerprinter();
-        let pool = FramePool::start(options.threads, options.compression, fingerprinter)?;
+        // Whoever asks nothing of the store asks for no bases either.
+        let delta = match options.lookup {
+            LookupStrategy::None => DeltaChoice::Off,
+            _ => options.delta,
+        };
+        let bases = Arc::new(Bases::new(repository, &index, &avoid, delta));
+        let similar = Arc::clone(&bases) as Arc<dyn SimilarChunks>;
+        let similar = bases.makes_deltas().then_some(&similar);
+        let pool = FramePool::start(options.threads, options.compression, fingerprinter, similar)?;
         let waiting_max = repository.memory().containers_waiting_max;
         let log = Arc::new(ContainerLog::start(repository.shared_store(), waiting_max)?);
         let context = ContainerContext {
@@ -162,6 +183,7 @@ impl ChunkStore {
             frame_bytes: repository.frame_target_bytes(),
             session: options.session,
             named: Mutex::default(),
+            deltas: DeltaCounters::default(),
         };
         let (purse, memory) = (repository.purse(), repository.memory());
         let cache = purse.take(memory.locality_cache_bytes);
@@ -175,6 +197,8 @@ impl ChunkStore {
                 avoid,
                 timing: DeviceTiming::default(),
                 frames: HashMap::new(),
+                bases: Arc::clone(&bases),
+                made_of: HashMap::new(),
             },
             pending: HashMap::default(),
             stores_all: options.lookup == LookupStrategy::None,
@@ -190,6 +214,7 @@ impl ChunkStore {
         };
         Ok(Arc::new(Self {
             repository: Arc::clone(repository),
+            bases,
             context: Arc::new(context),
             shared: Mutex::new(shared),
             counters: Counters::default(),
@@ -213,6 +238,12 @@ impl ChunkStore {
         StreamWriter::new(Arc::clone(self), streams)
     }
 
+    /// Whether new chunks are stored as differences against others.
+    #[must_use]
+    pub fn makes_deltas(&self) -> bool {
+        self.bases.makes_deltas()
+    }
+
     /// Whether the store holds the chunk in a container that may be relied upon.
     pub fn is_present(&self, fingerprint: &Fingerprint) -> Result<bool> {
         let mut shared = self.lock();
@@ -232,28 +263,50 @@ impl ChunkStore {
         if self.context.has_named(condemned) {
             return Ok(false);
         }
-        let Some(chunks) = shared.read_set.chunks_in(condemned) else {
+        // A container that stays may hold deltas of what is condemned: they are found anew as well.
+        let Some(mut left) = shared.port.made_of_any(condemned) else {
+            return Ok(false);
+        };
+        left.extend(condemned);
+        let Some(chunks) = shared.read_set.chunks_in(&left) else {
             return Ok(false);
         };
         shared.port.index.refresh(&self.repository)?;
+        if !self.bases.leave(condemned)? {
+            return Ok(false);
+        }
         let before: Vec<ContainerId> =
             condemned.iter().filter(|id| shared.port.avoid.insert(**id)).copied().collect();
-        condemned.iter().for_each(|id| shared.filter.forget_container(*id));
+        let relied = std::mem::take(&mut shared.read_set);
+        shared.read_set = relied.without(&left);
+        for id in &left {
+            shared.filter.forget_container(*id);
+            shared.port.made_of.remove(id);
+        }
         for fingerprint in &chunks {
             let is_elsewhere =
                 shared.pending.contains_key(fingerprint) || shared.is_duplicate(fingerprint)?;
             if !is_elsewhere {
                 before.iter().for_each(|id| _ = shared.port.avoid.remove(id));
+                self.bases.return_to(&before);
+                // What was found elsewhere meanwhile is relied upon beside it.
+                shared.read_set.extend(relied);
                 return Ok(false);
             }
         }
-        shared.read_set.leave(condemned);
         Ok(true)
     }
 
-    /// The containers of others in which chunks were found.
+    /// The containers in which chunks were found, and what these are made of.
     pub fn found_in(&self) -> BTreeSet<ContainerId> {
-        self.lock().read_set.containers().collect()
+        let mut found = self.bases.relied_on();
+        let shared = self.lock();
+        let containers = shared.read_set.containers();
+        for container in containers {
+            found.insert(container);
+            found.extend(shared.port.made_of.get(&container).into_iter().flatten());
+        }
+        found
     }
 
     /// Indexes what is left, once all streams have finished; then everything is durable (W6).
@@ -312,6 +365,9 @@ impl ChunkStore {
             bytes_rewritten: get(&self.counters.bytes_rewritten),
             bytes_stored: get(&self.counters.bytes_stored),
             containers: get(&self.counters.containers),
+            chunks_delta: get(&self.context.deltas.chunks),
+            bytes_delta: get(&self.context.deltas.bytes),
+            payload_bytes_delta: get(&self.context.deltas.payload_bytes),
         }
     }
 
@@ -449,6 +505,7 @@ impl ChunkStore {
                 shared.note_indexed(fingerprint, container.id);
             }
             shared.port.note_frames(container.id, container.frames);
+            self.bases.note(container.id, &container.sketches);
             // What was stored again must not be found in its old place and stored a third time.
             if shared.stored_again.is_some() {
                 shared.filter.note_container(container.id, container.fingerprints.into());

@@ -36,6 +36,7 @@
 //! comes later finishes what is open.
 
 pub mod analysis;
+pub mod bases;
 pub mod cleaning;
 pub mod collector;
 pub mod copy;

@@ -2,6 +2,7 @@
 //!
 //! | module | holds |
 //! | --- | --- |
+//! | [`delta`] | deltas made whole again, out of their bases |
 //! | [`frame`] | one frame: compress, seal, decode and compare; and the way back |
 //! | [`frame_id`] | names of frames, and which chunks they hold |
 //! | [`frame_pool`] | the threads that seal frames |
@@ -9,9 +10,11 @@
 //! | [`list`] | the names of what is stored |
 //! | [`log`] | appends finished containers to the store and keeps what is not yet indexed |
 //! | [`reader`] | metadata sections and frames of stored containers |
+//! | [`similar`] | which chunks of a frame are stored as deltas |
 //! | [`verify`] | chunks out of a plain frame, verified by name |
 //! | [`whole`] | all of a stored container, in pieces |
 
+pub mod delta;
 pub mod frame;
 pub mod frame_id;
 pub mod frame_pool;
@@ -19,6 +22,7 @@ pub mod list;
 pub mod log;
 pub mod open;
 pub mod reader;
+pub mod similar;
 pub mod verify;
 pub mod whole;
 

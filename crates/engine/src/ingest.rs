@@ -28,7 +28,7 @@
 use self::left_out::{LeftOut, Room};
 use self::selecting::Part;
 use self::stubs::DamagedStubs;
-use crate::chunk_store::{LookupReport, RewriteReport};
+use crate::chunk_store::{DeltaChoice, LookupReport, RewriteReport};
 use crate::index::partition::PartitionIndexReport;
 use crate::job::Job;
 use crate::look_up::LookupChoice;
@@ -60,6 +60,7 @@ pub mod storing;
 pub mod stream;
 pub mod stubs;
 pub mod top;
+pub mod versions;
 pub mod walk;
 
 /// What to back up.
@@ -166,6 +167,8 @@ pub struct BackupOptions {
     pub lookup: LookupChoice,
     /// Which duplicates are stored again, so that restores stay fast.
     pub rewrite: RewriteChoice,
+    /// Whether new chunks are stored as differences against others.
+    pub delta: DeltaChoice,
     /// What this store's device is known to cost; `None`: it is measured if need be.
     pub device_costs: Option<DeviceCosts>,
     /// The kind of index runs written; `None`: as those that are there.
@@ -198,12 +201,24 @@ impl Default for BackupOptions {
             filter: FilterConfiguration::default(),
             lookup: LookupChoice::default(),
             rewrite: RewriteChoice::default(),
+            delta: DeltaChoice::default(),
             device_costs: None,
             index_kind: None,
             program: String::new(),
             share: None,
         }
     }
+}
+
+/// Chunks that were stored as differences against others.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct DeltaReport {
+    /// How many.
+    pub chunks: u64,
+    /// Their plain bytes.
+    pub bytes: u64,
+    /// What was stored of them, before compression.
+    pub payload_bytes: u64,
 }
 
 /// What a backup did.
@@ -225,6 +240,8 @@ pub struct BackupReport {
     pub lookup: LookupReport,
     /// What was stored again.
     pub rewrite: RewriteReport,
+    /// What was stored as differences.
+    pub deltas: DeltaReport,
     /// What the index of a part took, if one was backed up.
     pub part_index: Option<PartitionIndexReport>,
     /// What the device was taken to cost, where the strategy asked.

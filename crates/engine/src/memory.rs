@@ -55,6 +55,8 @@ pub struct MemoryPlan {
     pub section_cache_bytes: usize,
     /// Decoded frames for reading trees.
     pub frame_cache_bytes: usize,
+    /// What chunks are found by that are like new ones.
+    pub similarity_bytes: usize,
     /// New chunks of a session that are not yet in an index run.
     pub pending_chunks_max: usize,
     /// Buffers of chunks whose look-up has not been decided yet (S0.9).
@@ -116,6 +118,7 @@ impl MemoryPlan {
             part_index_bytes: shared.part_index_bytes.min(self.part_index_bytes),
             section_cache_bytes: shared.section_cache_bytes.min(self.section_cache_bytes),
             frame_cache_bytes: shared.frame_cache_bytes.min(self.frame_cache_bytes),
+            similarity_bytes: shared.similarity_bytes.min(self.similarity_bytes),
             pending_chunks_max: shared.pending_chunks_max.min(self.pending_chunks_max),
             waiting_chunks_bytes: shared.waiting_chunks_bytes.min(self.waiting_chunks_bytes),
             rewrite_candidates_bytes: shared
@@ -164,6 +167,7 @@ impl MemoryPlan {
                 .clamp(NAMED_CONTENTS_MIN, 1 << 24),
             section_cache_bytes: divisible / 8,
             frame_cache_bytes: (divisible / 16).clamp(2 * limits::MIB, 64 * limits::MIB),
+            similarity_bytes: (divisible / 32).clamp(limits::MIB / 4, 64 * limits::MIB),
             pending_chunks_max: (divisible / 8 / PENDING_CHUNK_BYTES).clamp(1 << 13, 1 << 20),
             waiting_chunks_bytes: (divisible / 16).clamp(2 * limits::MIB, 256 * limits::MIB)
                 / streams,

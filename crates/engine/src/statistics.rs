@@ -45,6 +45,12 @@ pub struct Statistics {
     pub bytes_data: u64,
     /// Plain bytes of tree nodes.
     pub bytes_nodes: u64,
+    /// Chunks that are stored as differences against others.
+    pub chunks_delta: u64,
+    /// Their plain bytes.
+    pub bytes_delta: u64,
+    /// What stands for them, before compression.
+    pub payload_bytes_delta: u64,
     /// Index runs.
     pub index_runs: u64,
     /// Entries in all runs.
@@ -146,5 +152,10 @@ fn count_section(opened: &OpenedSection, stored_bytes: u64, statistics: &mut Sta
         };
         *chunks += 1;
         *bytes += u64::from(chunk.length);
+        if chunk.is_delta() {
+            statistics.chunks_delta += 1;
+            statistics.bytes_delta += u64::from(chunk.length);
+            statistics.payload_bytes_delta += u64::from(chunk.payload_length);
+        }
     }
 }

@@ -21,7 +21,7 @@ mod recover;
 
 pub use recover::recover;
 
-use crate::chunk_store::{ChunkStore, ChunkStoreOptions, RewriteOptions};
+use crate::chunk_store::{ChunkStore, ChunkStoreOptions, DeltaChoice, RewriteOptions};
 use crate::find::walk_with;
 use crate::index::FingerprintIndex;
 use crate::job::Job;
@@ -282,6 +282,7 @@ fn chunk_store(
         lookup: LookupStrategy::Eager(FilterOrder::CacheFirst),
         index_kind: None,
         rewrite: RewriteOptions::none(),
+        delta: DeltaChoice::Off,
         dry_run: false,
         session: Some(session),
     };

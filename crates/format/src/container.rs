@@ -30,14 +30,21 @@
 //!   2 plain lengths, varints
 //!   3 levels, runs of (varint level, varint chunks)
 //!   4 deltas: varint count, then for each: varint chunk (distance from the one before),
-//!     u8 depth, u8 bases (1 to 6), bases' fingerprints, varint stored length in the frame
+//!     u8 depth (1 to 4), u8 bases (1 to 6), bases' fingerprints, varint payload length
 //!   128 sketches: varint count, then for each: varint chunk (distance), 24 bytes
 //!   129 session, 16 bytes: who stored the chunks, if it was not a collector
+//!   130 whereabouts: varint containers, 16 bytes each, then for each base in the order of column 4
+//!     a varint: 0, or one more than the number of a container that held it when this was written
 //! ```
 //!
 //! A chunk's offset in its frame follows from the lengths before it. Columns with tags from 128 up
 //! may be skipped by a reader that does not know them; any other unknown tag means a newer format.
-//! Delta chunks name their bases by fingerprint, never by position, so that a base may move.
+//!
+//! A **delta** is a data chunk of which the frame holds a payload that is shorter than the chunk:
+//! what [`crate::delta`] makes the chunk of, given the plain bytes of its bases, one behind the
+//! other. Deltas name their bases by fingerprint, never by position, so that a base may move; the
+//! whereabouts say where to look first and prove nothing. A delta of depth n needs instances of its
+//! bases that are plain or of a depth below n, so that no chain goes in a circle.
 
 use crate::codec::Codec;
 use crate::wire::{Reader, Writer};
@@ -53,6 +60,8 @@ pub const METADATA_PART: u32 = u32::MAX;
 pub const SKETCH_BYTES: usize = 24;
 /// Bases that one delta chunk may have.
 pub const DELTA_BASES_MAX: usize = 6;
+/// How many bases may stand behind one another.
+pub const DELTA_DEPTH_MAX: u8 = 4;
 
 const MAGIC: &[u8; 8] = b"1FCONTNR";
 const FOOTER_MAGIC: &[u8; 8] = b"1FFOOTER";
@@ -63,6 +72,7 @@ const COLUMN_LEVELS: u8 = 3;
 const COLUMN_DELTAS: u8 = 4;
 const COLUMN_SKETCHES: u8 = 128;
 const COLUMN_SESSION: u8 = 129;
+const COLUMN_WHEREABOUTS: u8 = 130;
 
 /// One compressed, sealed unit of a container.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -99,6 +109,25 @@ pub struct ChunkDescriptor {
     pub frame: u32,
     /// Where it begins in the plain frame.
     pub offset: u32,
+    /// How much of the plain frame it takes: its length, or less if it is a delta.
+    pub payload_length: u32,
+}
+
+impl ChunkDescriptor {
+    /// Whether its bases are needed to make it.
+    #[must_use]
+    pub fn is_delta(&self) -> bool {
+        self.payload_length != self.length
+    }
+}
+
+/// A chunk that another one is made of.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Base {
+    /// Its name.
+    pub fingerprint: Fingerprint,
+    /// A container that held it when the delta was made.
+    pub container: Option<ContainerId>,
 }
 
 /// How a chunk is made from other chunks.
@@ -109,7 +138,7 @@ pub struct Delta {
     /// One more than the deepest base.
     pub depth: u8,
     /// The chunks it is made from.
-    pub bases: Vec<Fingerprint>,
+    pub bases: Vec<Base>,
     /// The length of the delta's bytes in the frame.
     pub payload_length: u32,
 }
@@ -255,6 +284,40 @@ impl Footer {
 }
 
 impl MetadataSection {
+    /// How a chunk of the section is made; `None` if it is no delta.
+    #[must_use]
+    pub fn delta_of(&self, chunk: &ChunkDescriptor) -> Option<&Delta> {
+        if !chunk.is_delta() {
+            return None;
+        }
+        let place = (chunk.frame, chunk.offset);
+        // Chunks rise by their places; several that take nothing stand at the same one.
+        let first = self.chunks.partition_point(|other| (other.frame, other.offset) < place);
+        let at_place = self.chunks[first..].iter().take_while(|it| (it.frame, it.offset) == place);
+        let among = at_place.zip(first as u32..).find(|(it, _)| *it == chunk);
+        self.delta_at(among?.1)
+    }
+
+    /// The same for the chunk at a position.
+    #[must_use]
+    pub fn delta_at(&self, position: u32) -> Option<&Delta> {
+        let at = self.deltas.binary_search_by_key(&position, |delta| delta.chunk).ok()?;
+        self.deltas.get(at)
+    }
+
+    /// How many instances behind one another are needed to make a chunk of it: 0 for a plain one.
+    #[must_use]
+    pub fn depth_at(&self, position: u32) -> u8 {
+        self.delta_at(position).map_or(0, |delta| delta.depth)
+    }
+
+    /// The sketch of the chunk at a position, if it was kept.
+    #[must_use]
+    pub fn sketch_at(&self, position: u32) -> Option<&[u8; SKETCH_BYTES]> {
+        let at = self.sketches.binary_search_by_key(&position, |(chunk, _)| *chunk).ok()?;
+        self.sketches.get(at).map(|(_, sketch)| sketch)
+    }
+
     /// The plain form, before coding and sealing.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
@@ -287,6 +350,11 @@ impl MetadataSection {
         });
         if !self.deltas.is_empty() {
             column(&mut writer, COLUMN_DELTAS, |out| encode_deltas(&self.deltas, out));
+            let bases = self.deltas.iter().flat_map(|delta| &delta.bases);
+            let containers: Vec<_> = bases.map(|base| base.container).collect();
+            if containers.iter().any(Option::is_some) {
+                column(&mut writer, COLUMN_WHEREABOUTS, |out| encode_whereabouts(&containers, out));
+            }
         }
         if !self.sketches.is_empty() {
             column(&mut writer, COLUMN_SKETCHES, |out| {
@@ -324,6 +392,9 @@ impl MetadataSection {
         if let Some(bytes) = columns.deltas {
             section.deltas = decode_deltas(bytes, count)?;
         }
+        if let Some(bytes) = columns.whereabouts {
+            decode_whereabouts(bytes, &mut section.deltas)?;
+        }
         if let Some(bytes) = columns.sketches {
             section.sketches = decode_sketches(bytes, count)?;
         }
@@ -344,14 +415,21 @@ impl MetadataSection {
                 let position = section.chunks.len() as u32;
                 let length = lengths.varint_max(limits::CHUNK_SIZE_MAX_BYTES as u64)?;
                 let delta = deltas.next_if(|delta| delta.chunk == position);
-                section.chunks.push(ChunkDescriptor {
+                let payload_length = delta.map_or(length as u32, |delta| delta.payload_length);
+                let chunk = ChunkDescriptor {
                     fingerprint: fingerprints.fingerprint()?,
                     length: length as u32,
                     level: levels.next()?,
                     frame: frame as u32,
                     offset: offset as u32,
-                });
-                offset += delta.map_or(length, |delta| u64::from(delta.payload_length));
+                    payload_length,
+                };
+                if delta.is_some() && (chunk.payload_length >= chunk.length || chunk.level.is_node())
+                {
+                    return Err(reader.damaged("a delta is no shorter than its chunk, or a node"));
+                }
+                section.chunks.push(chunk);
+                offset += u64::from(payload_length);
             }
             if offset != u64::from(descriptor.plain_length) {
                 return Err(reader.damaged("the chunks of a frame do not fill it"));
@@ -411,7 +489,7 @@ fn encode_deltas(deltas: &[Delta], out: &mut Writer) {
         out.varint(u64::from(delta.chunk - last));
         out.u8(delta.depth);
         out.u8(delta.bases.len() as u8);
-        delta.bases.iter().for_each(|base| out.fingerprint(base));
+        delta.bases.iter().for_each(|base| out.fingerprint(&base.fingerprint));
         out.varint(u64::from(delta.payload_length));
         last = delta.chunk;
     }
@@ -426,15 +504,46 @@ fn decode_deltas(bytes: &[u8], chunks: usize) -> Result<Vec<Delta>> {
         position += reader.varint_max(chunks as u64)?;
         let depth = reader.u8()?;
         let bases = usize::from(reader.u8()?);
-        if position >= chunks as u64 || depth == 0 || !(1..=DELTA_BASES_MAX).contains(&bases) {
+        let rises = deltas.last().is_none_or(|last: &Delta| position > u64::from(last.chunk));
+        if position >= chunks as u64
+            || !rises
+            || !(1..=DELTA_DEPTH_MAX).contains(&depth)
+            || !(1..=DELTA_BASES_MAX).contains(&bases)
+        {
             return Err(reader.damaged("a delta is impossible"));
         }
-        let bases = (0..bases).map(|_| reader.fingerprint()).collect::<Result<_>>()?;
+        let base = |_| Ok(Base { fingerprint: reader.fingerprint()?, container: None });
+        let bases = (0..bases).map(base).collect::<Result<Vec<_>>>()?;
         let payload_length = reader.varint_max(limits::CHUNK_SIZE_MAX_BYTES as u64)? as u32;
         deltas.push(Delta { chunk: position as u32, depth, bases, payload_length });
     }
     reader.finish()?;
     Ok(deltas)
+}
+
+fn encode_whereabouts(containers: &[Option<ContainerId>], out: &mut Writer) {
+    let mut distinct: Vec<ContainerId> = containers.iter().copied().flatten().collect();
+    distinct.sort_unstable();
+    distinct.dedup();
+    out.varint(distinct.len() as u64);
+    distinct.iter().for_each(|id| out.raw(&id.0));
+    for container in containers {
+        // Each is among them.
+        let number = container.map(|known| distinct.partition_point(|id| *id < known) as u64 + 1);
+        out.varint(number.unwrap_or(0));
+    }
+}
+
+fn decode_whereabouts(bytes: &[u8], deltas: &mut [Delta]) -> Result<()> {
+    let mut reader = Reader::new(bytes, "whereabouts column");
+    let count = reader.count(16)?;
+    let distinct: Vec<ContainerId> =
+        (0..count).map(|_| reader.id().map(ContainerId)).collect::<Result<_>>()?;
+    for base in deltas.iter_mut().flat_map(|delta| &mut delta.bases) {
+        let number = reader.varint_max(count as u64)? as usize;
+        base.container = number.checked_sub(1).and_then(|at| distinct.get(at)).copied();
+    }
+    reader.finish()
 }
 
 fn decode_sketches(bytes: &[u8], chunks: usize) -> Result<Vec<(u32, [u8; SKETCH_BYTES])>> {
@@ -483,6 +592,7 @@ struct Columns<'a> {
     deltas: Option<&'a [u8]>,
     sketches: Option<&'a [u8]>,
     session: Option<&'a [u8]>,
+    whereabouts: Option<&'a [u8]>,
 }
 
 impl<'a> Columns<'a> {
@@ -494,6 +604,7 @@ impl<'a> Columns<'a> {
             COLUMN_DELTAS => &mut self.deltas,
             COLUMN_SKETCHES => &mut self.sketches,
             COLUMN_SESSION => &mut self.session,
+            COLUMN_WHEREABOUTS => &mut self.whereabouts,
             0..128 => {
                 return Err(Error::new(
                     ErrorKind::NewerFormat,

@@ -9,6 +9,7 @@
 //! | --- | --- |
 //! | [`wire`] | integers, varints and checked reads: the only place that spells bytes |
 //! | [`codec`] | frame compression: raw, zstd, lz4 |
+//! | [`delta`] | a chunk as the difference against others |
 //! | [`container`] | container header, footer and metadata section |
 //! | [`metadata_pack`] | copies of metadata sections for sequential scans |
 //! | [`index_run`] | sorted index pages, their fences and footer |
@@ -22,6 +23,7 @@
 pub mod codec;
 pub mod configuration;
 pub mod container;
+pub mod delta;
 pub mod index_run;
 pub mod layout;
 pub mod metadata_pack;

@@ -7,7 +7,9 @@
 
 use onefold_format::codec::{Codec, Compression, Compressor, Decompressor};
 use onefold_format::configuration::{ChunkerSettings, Configuration};
-use onefold_format::container::{self, ChunkDescriptor, Delta, FrameDescriptor, MetadataSection};
+use onefold_format::container::{
+    self, Base, ChunkDescriptor, Delta, FrameDescriptor, MetadataSection,
+};
 use onefold_format::index_run::{self, Piece, Table};
 use onefold_format::layout::ChangeName;
 use onefold_format::node::{
@@ -96,7 +98,12 @@ fn frame(offset: u64, stored_length: u32, plain_length: u32, codec: Codec) -> Fr
 }
 
 fn chunk(byte: u8, length: u32, level: u16, frame: u32, offset: u32) -> ChunkDescriptor {
-    ChunkDescriptor { fingerprint: fingerprint(byte), length, level: Level(level), frame, offset }
+    let (fingerprint, level, payload_length) = (fingerprint(byte), Level(level), length);
+    ChunkDescriptor { fingerprint, length, level, frame, offset, payload_length }
+}
+
+fn base(byte: u8) -> Base {
+    Base { fingerprint: fingerprint(byte), container: Some(ContainerId(id(byte))) }
 }
 
 /// Every codec, every column, chunks of three levels.
@@ -110,14 +117,14 @@ fn section() -> MetadataSection {
         chunks: vec![
             chunk(1, 1000, 0, 0, 0),
             chunk(2, 500, 0, 0, 1000),
-            chunk(3, 9000, 0, 1, 0),
+            ChunkDescriptor { payload_length: 10, ..chunk(3, 9000, 0, 1, 0) },
             chunk(4, 300, 1, 1, 10),
             chunk(5, 200, 2, 2, 0),
         ],
         deltas: vec![Delta {
             chunk: 2,
             depth: 1,
-            bases: vec![fingerprint(9), fingerprint(10)],
+            bases: vec![base(9), base(10)],
             payload_length: 10,
         }],
         sketches: vec![(1, [5; 24]), (3, [6; 24])],

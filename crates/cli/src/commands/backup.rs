@@ -12,6 +12,7 @@ use crate::reference::Snapshots;
 use crate::size::{ByteSize, counted, human};
 use crate::time;
 use clap::Args;
+use onefold_engine::chunk_store::DeltaChoice;
 use onefold_engine::Repository;
 use onefold_engine::ingest::{self, BackupOptions, BackupReport, ParentChoice, Selection};
 use onefold_engine::job::Interrupt;
@@ -79,6 +80,10 @@ pub struct BackupArguments {
     /// none, lz4, zstd, zstd,LEVEL or zstd,LEVEL,selective, instead of the store's choice
     #[arg(help_heading = "How", long, value_name = "METHOD")]
     compression: Option<Compression>,
+    /// Whether new chunks that are like stored ones are stored as differences: on, off, or depth=N
+    /// with up to N differences behind one another [default: on]
+    #[arg(help_heading = "How", long, value_name = "HOW")]
+    delta: Option<DeltaChoice>,
     /// Sources saved at the same time, at most 256, and no more than the memory limit allows: 20
     /// MiB for each but the first [default: 1]
     #[arg(help_heading = "How", long, value_name = "N")]
@@ -170,6 +175,7 @@ impl BackupArguments {
             time_ns: self.record.time,
             parent: self.parent_choice(context, repository)?,
             compression: self.compression.or(context.profile.compression),
+            delta: self.delta.or(profile.delta).unwrap_or_default(),
             threads: context.threads,
             streams,
             dry_run: self.dry_run,
@@ -288,6 +294,14 @@ fn describe(
         counted(found.chunks_new, "new chunk"),
         human(found.bytes_stored)
     ))?;
+    if report.deltas.chunks > 0 {
+        output.note(&format!(
+            "{} of {} are stored as differences of {}, before compression",
+            counted(report.deltas.chunks, "new chunk"),
+            human(report.deltas.bytes),
+            human(report.deltas.payload_bytes)
+        ))?;
+    }
     rewriting::describe(context, report)?;
     if let Some(asked) = asked {
         left_out::describe(context, asked, &report.left_out)?;
@@ -332,6 +346,11 @@ fn fields(
         "chunks_new": found.chunks_new,
         "bytes_new": found.bytes_new,
         "bytes_stored": found.bytes_stored,
+        "deltas": {
+            "chunks": report.deltas.chunks,
+            "bytes": report.deltas.bytes,
+            "payload_bytes": report.deltas.payload_bytes,
+        },
         "excludes": asked.map(|asked| asked.excludes.counts().collect::<Vec<_>>()),
         "left_out": asked.map(|asked| left_out::fields(asked, &report.left_out)),
         "errors": problems,

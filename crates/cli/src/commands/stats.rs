@@ -30,6 +30,7 @@ pub struct StatsArguments {
 /// What follows from the figures; a ratio over nothing is none.
 struct Ratios {
     deduplication: Option<f64>,
+    delta: Option<f64>,
     compression: Option<f64>,
     total: Option<f64>,
     chunk_mean_bytes: Option<f64>,
@@ -46,9 +47,14 @@ impl Ratios {
         let bytes_stored =
             found.bytes_containers + found.bytes_metadata + found.bytes_index + found.bytes_other;
         let chunks = found.chunks_data + found.chunks_nodes;
+        let plain_bytes = found.bytes_data + found.bytes_nodes;
+        // What frames hold before they are compressed.
+        let framed_bytes =
+            plain_bytes.saturating_sub(found.bytes_delta) + found.payload_bytes_delta;
         Self {
             deduplication: ratio(found.bytes_logical, found.bytes_data),
-            compression: ratio(found.bytes_data + found.bytes_nodes, found.bytes_containers),
+            delta: ratio(plain_bytes, framed_bytes),
+            compression: ratio(framed_bytes, found.bytes_containers),
             total: ratio(found.bytes_logical, bytes_stored),
             chunk_mean_bytes: ratio(found.bytes_data, found.chunks_data),
             index_memory_per_chunk_bytes: ratio(found.bytes_summary_vectors, chunks),
@@ -164,9 +170,17 @@ fn describe(context: &Context, found: &Statistics, ratios: &Ratios) -> Result<()
     )?;
     row("  other", human(found.bytes_other))?;
     row("deduplication", times(ratios.deduplication))?;
+    row("differences", times(ratios.delta))?;
     row("compression", times(ratios.compression))?;
-    row("both", times(ratios.total))?;
+    row("all three", times(ratios.total))?;
     row("data chunks", format!("{}, mean {}", found.chunks_data, bytes(ratios.chunk_mean_bytes)))?;
+    let of_deltas = format!(
+        "{}, {} stored as {} before compression",
+        found.chunks_delta,
+        human(found.bytes_delta),
+        human(found.payload_bytes_delta)
+    );
+    row("  stored as differences", of_deltas)?;
     row("tree nodes", format!("{}, {}", found.chunks_nodes, human(found.bytes_nodes)))?;
     row("index entries", found.index_entries.to_string())?;
     row(
@@ -195,10 +209,14 @@ fn fields(found: &Statistics, ratios: &Ratios, notes: &MachineNotes) -> serde_js
         "chunks_nodes": found.chunks_nodes,
         "bytes_data": found.bytes_data,
         "bytes_nodes": found.bytes_nodes,
+        "chunks_delta": found.chunks_delta,
+        "bytes_delta": found.bytes_delta,
+        "payload_bytes_delta": found.payload_bytes_delta,
         "index_runs": found.index_runs,
         "index_entries": found.index_entries,
         "bytes_summary_vectors": found.bytes_summary_vectors,
         "ratio_deduplication": ratios.deduplication,
+        "ratio_delta": ratios.delta,
         "ratio_compression": ratios.compression,
         "ratio_total": ratios.total,
         "chunk_mean_bytes": ratios.chunk_mean_bytes,

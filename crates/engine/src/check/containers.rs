@@ -12,16 +12,21 @@
 //! the order of creation. A container that was deleted since it was listed is passed over.
 
 use super::{CheckOptions, CheckReport, ReadData};
+use crate::chunks::ChunkReader;
+use crate::container::delta::{BaseBytes, BaseSource};
 use crate::container::reader;
 use crate::container::whole::{Ends, WholeReader, end_of_frames};
 use crate::job::Job;
 use crate::repository::Repository;
-use onefold_format::container::{self, BodyChecksum, FOOTER_BYTES, HEADER_BYTES, MetadataSection};
+use onefold_format::container::{
+    self, Base, BodyChecksum, FOOTER_BYTES, HEADER_BYTES, MetadataSection,
+};
 use onefold_format::layout;
 use onefold_store::Key;
 use onefold_types::{ContainerId, Error, ErrorKind, Result, SessionId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 
 /// An order-independent sum over distinct chunk prefixes: 128 bits, so that two different sets of
 /// stored entries do not agree by accident.
@@ -117,7 +122,7 @@ struct Task {
 
 /// Verifies every container.
 pub fn inventory(
-    repository: &Repository,
+    repository: &Arc<Repository>,
     options: CheckOptions,
     quarantine: &BTreeSet<ContainerId>,
     job: &Job,
@@ -128,10 +133,11 @@ pub fn inventory(
     let read_bytes = tasks.iter().filter(|task| task.whole).map(|task| task.bytes);
     job.progress.set_current("containers");
     job.progress.set_totals(tasks.len() as u64, read_bytes.sum());
+    let bases = Bases { repository, reader: OnceLock::new() };
     let next = AtomicUsize::new(0);
     let stop = AtomicBool::new(false);
     let work = || {
-        let done = work(repository, &tasks, &next, &stop, job);
+        let done = work((repository, &bases), &tasks, &next, &stop, job);
         if done.is_err() {
             stop.store(true, Ordering::Relaxed);
         }
@@ -225,9 +231,26 @@ fn is_selected(read_data: ReadData, id: ContainerId) -> bool {
     }
 }
 
+/// Gives the bases of deltas. The index is opened when the first one is asked for: a store without
+/// deltas is looked at without it.
+struct Bases<'a> {
+    repository: &'a Arc<Repository>,
+    reader: OnceLock<Option<ChunkReader>>,
+}
+
+impl BaseSource for Bases<'_> {
+    fn base(&self, base: &Base, below_depth: u8) -> Result<BaseBytes> {
+        let reader = self.reader.get_or_init(|| ChunkReader::apart(self.repository).ok());
+        // What is wrong with the index is told by whoever looks at the index.
+        let without = || Error::damaged("the index cannot be opened, so bases are not found");
+        reader.as_ref().ok_or_else(without)?.base(base, below_depth)
+    }
+}
+
 /// What one thread found.
 struct Worker<'a> {
     repository: &'a Repository,
+    bases: &'a Bases<'a>,
     whole: WholeReader,
     inventory: Inventory,
     examined: u64,
@@ -236,7 +259,7 @@ struct Worker<'a> {
 }
 
 fn work<'a>(
-    repository: &'a Repository,
+    (repository, bases): (&'a Repository, &'a Bases<'a>),
     tasks: &[Task],
     next: &AtomicUsize,
     stop: &AtomicBool,
@@ -244,6 +267,7 @@ fn work<'a>(
 ) -> Result<Worker<'a>> {
     let mut worker = Worker {
         repository,
+        bases,
         whole: WholeReader::new()?,
         inventory: Inventory::default(),
         examined: 0,
@@ -333,18 +357,19 @@ impl Worker<'_> {
         ends: &Ends,
         section: &MetadataSection,
     ) -> Result<(BTreeSet<u32>, Option<String>, bool)> {
-        let Self { repository, whole, chunks_verified, bytes_verified, .. } = self;
+        let Self { repository, bases, whole, chunks_verified, bytes_verified, .. } = self;
         let (mut bad, mut first) = (BTreeSet::new(), None);
         let checksum_holds = whole.verify(
             repository,
             id,
             ends,
-            section,
-            &mut |number, frame, chunks, verified| {
+            (section, *bases),
+            &mut |number, _, chunks, verified| {
                 match verified {
-                    Ok(()) => {
-                        *chunks_verified += chunks.len() as u64;
-                        *bytes_verified += u64::from(frame.plain_length);
+                    Ok(unmade) => {
+                        *chunks_verified += chunks.len() as u64 - unmade;
+                        let bytes = chunks.iter().map(|chunk| u64::from(chunk.length));
+                        *bytes_verified += bytes.sum::<u64>();
                     }
                     Err(error) if error.kind() == ErrorKind::Damaged => {
                         bad.insert(number);
@@ -408,6 +433,7 @@ mod tests {
             level: Level::DATA,
             frame: 0,
             offset: 0,
+            payload_length: 1,
         };
         MetadataSection { chunks: names.iter().map(chunk).collect(), ..MetadataSection::default() }
     }

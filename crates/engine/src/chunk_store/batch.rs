@@ -13,6 +13,8 @@ pub struct ChunkBatch {
     pub ranges: Vec<Range<usize>>,
     /// Their fingerprints.
     pub fingerprints: Vec<Fingerprint>,
+    /// Of some, by their rising numbers, what stands in their places in an earlier version.
+    pub corresponding: Vec<(u32, Fingerprint)>,
 }
 
 impl ChunkBatch {
@@ -67,6 +69,7 @@ mod tests {
             buffer: vec![1],
             ranges: vec![Range { start: 0, end: 1 }],
             fingerprints: vec![Fingerprint([1; 32])],
+            corresponding: Vec::new(),
         };
         assert!(whole().expect_whole().is_ok());
         for wrong in [

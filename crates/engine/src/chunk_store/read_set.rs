@@ -12,7 +12,7 @@ use std::collections::{BTreeSet, HashMap};
 const NAMED_MAX: usize = 1 << 16;
 
 /// The containers that a session relies on.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct ReadSet {
     /// `None`: on more than is remembered.
     containers: HashMap<ContainerId, Option<Vec<Fingerprint>>>,
@@ -61,6 +61,28 @@ impl ReadSet {
         for id in condemned {
             if let Some(Some(names)) = self.containers.remove(id) {
                 self.named -= names.len();
+            }
+        }
+    }
+
+    /// The same, as another set.
+    #[must_use]
+    pub fn without(&self, condemned: &BTreeSet<ContainerId>) -> Self {
+        let mut rest = self.clone();
+        rest.leave(condemned);
+        rest
+    }
+
+    /// Relies on all that another set relies on as well.
+    pub fn extend(&mut self, other: Self) {
+        for (container, names) in other.containers {
+            match names {
+                Some(names) => names.iter().for_each(|name| self.note(container, name)),
+                None => {
+                    if let Some(Some(known)) = self.containers.insert(container, None) {
+                        self.named -= known.len();
+                    }
+                }
             }
         }
     }

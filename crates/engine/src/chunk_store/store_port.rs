@@ -1,14 +1,16 @@
 //! The index as look-up policies see it, with the protocol's rule W5 built in.
 //!
 //! A hit counts only if the container may be used and its metadata section was read from the
-//! container itself, in this session. Accesses of the device are timed, so that the choice of a
+//! container itself, in this session; a delta only if it can be made ([`super::bases`]). Accesses of the device are timed, so that the choice of a
 //! strategy rests on what this store's device costs now, caches of the system included.
 
+use super::bases::Bases;
 use crate::container::frame_id::{FrameExtent, FrameId, frames_of};
 use crate::container::reader;
 use crate::device::PROBES_MAX;
 use crate::index::ChunkIndex;
 use crate::repository::Repository;
+use onefold_format::container::{ChunkDescriptor, MetadataSection};
 use onefold_policy::ports::{BucketCounts, IndexPort, Instance};
 use onefold_types::{ContainerId, Fingerprint, Result};
 use std::collections::{BTreeSet, HashMap};
@@ -30,6 +32,10 @@ pub struct StorePort {
     pub timing: DeviceTiming,
     /// The frames of the containers read.
     pub frames: HashMap<ContainerId, Box<[FrameExtent]>>,
+    /// Shows which deltas can be made.
+    pub bases: Arc<Bases>,
+    /// Of the containers read that hold deltas: the containers that these are made of.
+    pub made_of: HashMap<ContainerId, Box<[ContainerId]>>,
 }
 
 impl StorePort {
@@ -49,6 +55,36 @@ impl StorePort {
         let frames = self.frames.get(&frame.container);
         let extent = frames.and_then(|frames| frames.get(usize::from(frame.frame)));
         extent.map_or(0, |extent| u64::from(extent.plain_bytes))
+    }
+
+    /// Those of some containers, or of all, whose deltas are made of what lies in others of these;
+    /// `None` if that is not known of all.
+    #[must_use]
+    pub fn made_of_any(&self, of: &BTreeSet<ContainerId>) -> Option<BTreeSet<ContainerId>> {
+        if self.made_of.len() >= CONTAINERS_MAX {
+            return None;
+        }
+        let is_made = |made_of: &[ContainerId]| made_of.iter().any(|id| of.contains(id));
+        Some(self.made_of.iter().filter(|(_, made)| is_made(made)).map(|(id, _)| *id).collect())
+    }
+
+    /// What a section lists that counts as there: of deltas those that can be made. In the place of
+    /// the others stands the name of no chunk.
+    fn listed(
+        &mut self,
+        container: ContainerId,
+        section: &MetadataSection,
+    ) -> Result<Arc<[Fingerprint]>> {
+        let proved = self.bases.prove(section)?;
+        if !proved.made_of.is_empty() && self.made_of.len() < CONTAINERS_MAX {
+            self.made_of.insert(container, proved.made_of.into_iter().collect());
+        }
+        let mut unproved = proved.unproved.into_iter().peekable();
+        let name = |(position, chunk): (u32, &ChunkDescriptor)| {
+            let is_there = unproved.next_if_eq(&position).is_none();
+            if is_there { chunk.fingerprint } else { Fingerprint::ZERO }
+        };
+        Ok((0..).zip(&section.chunks).map(name).collect())
     }
 
     /// Remembers the frames of a container.
@@ -116,7 +152,8 @@ impl IndexPort for StorePort {
         match section {
             Ok(section) => {
                 self.note_frames(container, frames_of(&section));
-                Ok(Some(section.chunks.iter().map(|chunk| chunk.fingerprint).collect()))
+                self.bases.note(container, &section.sketches);
+                self.listed(container, &section).map(Some)
             }
             // Gone, damaged, or not to be read just now: its chunks are stored again (R20), which
             // is always safe.

@@ -18,6 +18,7 @@ use onefold_policy::rewrite::RewriteChoice;
 use onefold_policy::stream::{Chunk, ChunkStream, ContainerPort, Instances};
 use onefold_types::error::Context;
 use onefold_types::{Error, ErrorKind, Fingerprint, Level, Result, limits};
+use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -30,6 +31,9 @@ pub struct StreamWriter {
     /// What was appended since containers were closed last: that of the open one comes last.
     appended: Vec<(Fingerprint, FrameId)>,
     placement: Option<PlacementRecorder>,
+    /// Of chunks that were handed in and not yet stored, by their rising tickets, what stands in
+    /// their places in an earlier version.
+    corresponding: VecDeque<(u64, Fingerprint)>,
 }
 
 impl StreamWriter {
@@ -43,6 +47,7 @@ impl StreamWriter {
             chunks: ChunkStream::new(&store.lookup, rewrite)?,
             appended: Vec::new(),
             placement: None,
+            corresponding: VecDeque::new(),
             store,
         })
     }
@@ -64,16 +69,20 @@ impl StreamWriter {
         if let Some(placement) = &mut self.placement {
             batch.ranges.iter().for_each(|range| placement.expect(range.len() as u32));
         }
-        let Self { store, data, chunks, appended, placement, .. } = self;
+        let Self { store, data, chunks, appended, placement, corresponding, .. } = self;
+        let mut batch = batch;
+        let known = std::mem::take(&mut batch.corresponding);
         let tickets = store.judge(|shared| {
             shared.note_closed(of_closed(appended));
             chunks.push(batch, shared)
         })?;
+        let by_ticket = |(number, chunk)| (tickets.start + u64::from(number), chunk);
+        corresponding.extend(known.into_iter().map(by_ticket));
         let ticket = chunks.ticket_to_fit(store.waiting_bytes_max);
         if ticket > 0 {
             store.judge(|shared| chunks.judge_below(ticket, shared))?;
         }
-        let mut placing = Placing { store, data, appended, placement };
+        let mut placing = Placing { store, data, appended, placement, corresponding };
         chunks.release(&mut placing, &mut |batch| spare(batch.buffer))?;
         Ok(tickets)
     }
@@ -149,9 +158,9 @@ impl StreamWriter {
 
     /// Decides all chunks that still wait and closes the stream's containers.
     pub fn finish(mut self) -> Result<RecordedPlacement> {
-        let Self { store, data, chunks, appended, placement, .. } = &mut self;
+        let Self { store, data, chunks, appended, placement, corresponding, .. } = &mut self;
         store.judge(|shared| chunks.judge_below(u64::MAX, shared))?;
-        chunks.finish(&mut Placing { store, data, appended, placement })?;
+        chunks.finish(&mut Placing { store, data, appended, placement, corresponding })?;
         store.note_end(chunks);
         self.data.finish()?;
         let recorded = match self.placement.take() {
@@ -206,27 +215,46 @@ struct Placing<'a> {
     data: &'a mut OpenContainer,
     appended: &'a mut Vec<(Fingerprint, FrameId)>,
     placement: &'a mut Option<PlacementRecorder>,
+    corresponding: &'a mut VecDeque<(u64, Fingerprint)>,
 }
 
 impl Placing<'_> {
-    fn append(&mut self, fingerprint: &Fingerprint, bytes: &[u8]) -> Result<Option<FrameId>> {
-        match self.store.dry_run {
-            true => Ok(None),
-            false => {
-                let frame = self.data.append(*fingerprint, Level::DATA, bytes)?;
-                self.store.count_appended(bytes.len());
-                if self.store.rewrite.choice != RewriteChoice::None {
-                    self.appended.push((*fingerprint, frame));
-                }
-                Ok(Some(frame))
-            }
+    /// What stands in the place of a chunk in an earlier version; chunks come in the order of their
+    /// tickets.
+    fn corresponding(&mut self, ticket: u64) -> Option<Fingerprint> {
+        while self.corresponding.front().is_some_and(|(of, _)| *of < ticket) {
+            self.corresponding.pop_front();
         }
+        let (of, chunk) = *self.corresponding.front()?;
+        (of == ticket).then_some(chunk)
+    }
+
+    fn append(
+        &mut self,
+        fingerprint: &Fingerprint,
+        bytes: &[u8],
+        append: impl FnOnce(&mut OpenContainer) -> Result<FrameId>,
+    ) -> Result<Option<FrameId>> {
+        if self.store.dry_run {
+            return Ok(None);
+        }
+        let frame = append(self.data)?;
+        self.store.count_appended(bytes.len());
+        if self.store.rewrite.choice != RewriteChoice::None {
+            self.appended.push((*fingerprint, frame));
+        }
+        Ok(Some(frame))
     }
 }
 
 impl ContainerPort<[u8], FrameId> for Placing<'_> {
     fn store(&mut self, chunk: &Chunk<'_, [u8]>) -> Result<Option<FrameId>> {
-        self.append(chunk.fingerprint, chunk.payload)
+        let corresponding = self.corresponding(chunk.ticket);
+        let (name, bytes) = (chunk.fingerprint, chunk.payload);
+        self.append(name, bytes, |data| match corresponding {
+            Some(other) => data.append_version(*name, bytes, other),
+            None => data.append(*name, Level::DATA, bytes),
+        })
     }
 
     fn store_again(&mut self, fingerprint: &Fingerprint, bytes: &[u8]) -> Result<Option<FrameId>> {
@@ -234,7 +262,7 @@ impl ContainerPort<[u8], FrameId> for Placing<'_> {
             return Ok(None);
         }
         self.store.count_rewritten(bytes.len());
-        self.append(fingerprint, bytes)
+        self.append(fingerprint, bytes, |data| data.append_again(*fingerprint, bytes))
     }
 
     fn others(

@@ -10,11 +10,12 @@
 //! Concurrency: one lock, never held while the device works or a frame is decoded.
 
 use super::{Location, ReadFrame};
+use crate::container::delta::DeltaOpener;
 use crate::container::frame::FrameOpener;
 use crate::memory::Lease;
 use crate::repository::Repository;
 use lru::LruCache;
-use onefold_format::container::{ChunkDescriptor, MetadataSection};
+use onefold_format::container::{Base, ChunkDescriptor, Delta, MetadataSection, SKETCH_BYTES};
 use onefold_policy::locality_cache::LocalityCache;
 use onefold_types::{ContainerId, Fingerprint, Result};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -27,6 +28,7 @@ const SMALL_BYTES: usize = 1 << 20;
 pub struct ChunkCaches {
     state: Mutex<State>,
     openers: Mutex<Vec<FrameOpener>>,
+    delta_openers: Mutex<Vec<DeltaOpener>>,
     /// Held as long as the caches are.
     _leases: [Lease; 2],
 }
@@ -38,7 +40,12 @@ struct State {
     chunks: LocalityCache,
     sections: Sized<ContainerId, Arc<MetadataSection>>,
     frames: Sized<(ContainerId, u32), Arc<ReadFrame>>,
+    /// Chunks that were made of deltas.
+    made: Sized<Fingerprint, Arc<ReadFrame>>,
 }
+
+/// The part of the room for frames that chunks which were made of deltas have.
+const MADE_PART: usize = 4;
 
 impl ChunkCaches {
     /// The caches of the process.
@@ -80,9 +87,11 @@ impl ChunkCaches {
         let state = State {
             chunks: LocalityCache::new(section_bytes / 2),
             sections: Sized::new(section_bytes / 2),
-            frames: Sized::new(frame_bytes),
+            frames: Sized::new(frame_bytes - frame_bytes / MADE_PART),
+            made: Sized::new(frame_bytes / MADE_PART),
         };
-        Self { state: Mutex::new(state), openers: Mutex::default(), _leases: leases }
+        let (openers, delta_openers) = (Mutex::default(), Mutex::default());
+        Self { state: Mutex::new(state), openers, delta_openers, _leases: leases }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -127,7 +136,11 @@ impl ChunkCaches {
 
     /// Keeps a section.
     pub fn keep_section(&self, container: ContainerId, section: &Arc<MetadataSection>) {
-        let bytes = section.chunks.len() * size_of::<ChunkDescriptor>() + 256;
+        let of_delta = size_of::<Delta>() + size_of::<Base>();
+        let bytes = section.chunks.len() * size_of::<ChunkDescriptor>()
+            + section.deltas.len() * of_delta
+            + section.sketches.len() * size_of::<(u32, [u8; SKETCH_BYTES])>()
+            + 256;
         self.state().sections.insert(container, Arc::clone(section), bytes);
     }
 
@@ -141,6 +154,27 @@ impl ChunkCaches {
         let bytes = plain.memory_bytes();
         let dropped = self.state().frames.insert(key, Arc::clone(plain), bytes);
         dropped.and_then(Arc::into_inner).map(ReadFrame::into_bytes)
+    }
+
+    /// A chunk that is kept since it was made of a delta, and verified.
+    pub fn made(&self, fingerprint: &Fingerprint) -> Option<Arc<ReadFrame>> {
+        self.state().made.get(fingerprint).map(Arc::clone)
+    }
+
+    /// Keeps a chunk that was made of a delta, and verified.
+    pub fn keep_made(&self, fingerprint: &Fingerprint, whole: &Arc<ReadFrame>) {
+        let bytes = whole.memory_bytes();
+        self.state().made.insert(*fingerprint, Arc::clone(whole), bytes);
+    }
+
+    /// Does something with an opener of deltas that nobody else is using.
+    pub fn with_delta_opener<T>(&self, work: impl FnOnce(&mut DeltaOpener) -> T) -> T {
+        let openers = || self.delta_openers.lock().unwrap_or_else(PoisonError::into_inner);
+        let idle = openers().pop();
+        let mut opener = idle.unwrap_or_default();
+        let outcome = work(&mut opener);
+        openers().push(opener);
+        outcome
     }
 
     /// Keeps nothing of a container's section any more.

@@ -1,7 +1,7 @@
 //! A chunk that was read and verified, lying in the frame that it was read with.
 //!
 //! Nothing is copied: the frame stays as long as one of its chunks is held, whatever the caches
-//! keep.
+//! keep. A chunk that is stored as a delta lies alone in bytes that were made of it.
 
 use super::{Location, ReadFrame};
 use onefold_crypto::Fingerprinter;
@@ -17,7 +17,8 @@ pub struct Chunk {
     plain: Arc<ReadFrame>,
     range: Range<usize>,
     container: ContainerId,
-    frame: u32,
+    /// `None` if it was made of a delta.
+    frame: Option<u32>,
     /// Its height in the forest.
     pub level: Level,
 }
@@ -49,10 +50,23 @@ impl Chunk {
         Ok(chunks.iter().map(|chunk| Self::of(container, chunk, Arc::clone(plain))).collect())
     }
 
+    /// A chunk that was made of a delta, and verified.
+    #[must_use]
+    pub fn made(container: ContainerId, whole: Arc<ReadFrame>) -> Self {
+        let range = 0..whole.bytes().len();
+        Self { plain: whole, range, container, frame: None, level: Level::DATA }
+    }
+
     fn of(container: ContainerId, chunk: &ChunkDescriptor, plain: Arc<ReadFrame>) -> Self {
         let start = chunk.offset as usize;
         let range = start..start + chunk.length as usize;
-        Self { plain, range, container, frame: chunk.frame, level: chunk.level }
+        Self { plain, range, container, frame: Some(chunk.frame), level: chunk.level }
+    }
+
+    /// The container that it was read from.
+    #[must_use]
+    pub fn container(&self) -> ContainerId {
+        self.container
     }
 
     /// The plain bytes of its frame, if that is the one which holds what is looked for.
@@ -64,14 +78,18 @@ impl Chunk {
     /// The frame that it lies in, if that is the one of a container and a number.
     #[must_use]
     pub fn frame_by_number(&self, container: ContainerId, frame: u32) -> Option<&Arc<ReadFrame>> {
-        (self.container == container && self.frame == frame).then_some(&self.plain)
+        (self.container == container && self.frame == Some(frame)).then_some(&self.plain)
     }
 }
 
 impl fmt::Debug for Chunk {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { container, frame, range, .. } = self;
-        write!(formatter, "chunk at {range:?} of frame {frame} of container {container}")
+        match frame {
+            Some(frame) => write!(formatter, "chunk at {range:?} of frame {frame} of ")?,
+            None => write!(formatter, "delta of {} bytes in ", range.len())?,
+        }
+        write!(formatter, "container {container}")
     }
 }
 

@@ -15,6 +15,7 @@
 //! Concurrency: a reader is shared by threads. What it passes over, it passes over for all of them,
 //! and of several that want the same single frame one reads it (`frames`).
 
+mod deltas;
 mod frames;
 
 use super::caches::ChunkCaches;
@@ -24,7 +25,7 @@ use crate::container::reader::{self, FrameReader};
 use crate::index::current::{CATCH_UPS_MAX, changes_too_often};
 use crate::index::{ChunkIndex, FingerprintIndex};
 use crate::repository::Repository;
-use onefold_format::container::{ChunkDescriptor, MetadataSection};
+use onefold_format::container::{ChunkDescriptor, Delta, MetadataSection};
 use onefold_types::error::Context;
 use onefold_types::{ContainerId, Error, ErrorKind, Fingerprint, Result};
 use std::collections::{BTreeSet, HashSet};
@@ -39,6 +40,8 @@ pub struct ReadCounters {
     pub sections: u64,
     /// Frames read and opened.
     pub frames: u64,
+    /// Their stored bytes.
+    pub frame_bytes: u64,
     /// Index pages read.
     pub index_pages: u64,
 }
@@ -53,6 +56,7 @@ pub struct ChunkReader {
     has_passed_over: AtomicBool,
     sections: AtomicU64,
     frames: AtomicU64,
+    frame_bytes: AtomicU64,
     index_pages: AtomicU64,
     /// Held by whoever reads a frame of one of as many classes.
     reading: [Mutex<()>; READING_LOCKS],
@@ -124,6 +128,13 @@ impl ChunkReader {
         Ok(Self::over(repository, FingerprintIndex::shared(repository)?, caches))
     }
 
+    /// A reader for the bases of a session's deltas: what was read before the session says nothing
+    /// of what is there now.
+    #[must_use]
+    pub fn of_session(repository: &Arc<Repository>, index: &Arc<dyn ChunkIndex>) -> Self {
+        Self::over(repository, Arc::clone(index), ChunkCaches::own(repository))
+    }
+
     /// A reader over an index of whatever kind.
     #[must_use]
     pub fn over_index(repository: &Arc<Repository>, index: Arc<dyn ChunkIndex>) -> Self {
@@ -143,6 +154,7 @@ impl ChunkReader {
             has_passed_over: AtomicBool::new(false),
             sections: AtomicU64::new(0),
             frames: AtomicU64::new(0),
+            frame_bytes: AtomicU64::new(0),
             index_pages: AtomicU64::new(0),
             reading: [const { Mutex::new(()) }; READING_LOCKS],
         }
@@ -166,6 +178,7 @@ impl ChunkReader {
         ReadCounters {
             sections: self.sections.load(Ordering::Relaxed),
             frames: self.frames.load(Ordering::Relaxed),
+            frame_bytes: self.frame_bytes.load(Ordering::Relaxed),
             index_pages: self.index_pages.load(Ordering::Relaxed),
         }
     }
@@ -450,13 +463,17 @@ impl ChunkReader {
     ) -> Result<Vec<Chunk>> {
         let Some(first) = chunks.first() else { return Ok(Vec::new()) };
         let plain = self.frame(container, section, first.frame)?;
-        Chunk::all_verified(container, chunks, &plain, self.repository.fingerprinter())
+        self.all_verified(container, section, chunks, &plain)
             .context(|| format!("container {container}"))
     }
 
     fn verified(&self, location: &Location, plain: Arc<ReadFrame>) -> Result<Chunk> {
-        Chunk::verified(location, plain, self.repository.fingerprinter())
-            .context(|| format!("container {}", location.container))
+        let what = || format!("container {}", location.container);
+        match location.descriptor().is_delta() {
+            true => self.made(location.container, &location.section, location.descriptor(), &plain),
+            false => Chunk::verified(location, plain, self.repository.fingerprinter()),
+        }
+        .context(what)
     }
 
     /// The frame that a chunk is in, authentic, as it is coded, with all chunks that it holds.
@@ -466,15 +483,21 @@ impl ChunkReader {
     pub fn coded_frame(&self, location: &Location) -> Result<CodedFrame> {
         let number = location.descriptor().frame;
         let descriptor = location.section.frames[number as usize];
-        let mut chunks = Vec::new();
+        let of_frame = (0u32..).zip(&location.section.chunks);
+        let of_frame = of_frame.filter(|(_, chunk)| chunk.frame == number);
+        let (mut chunks, mut deltas, mut sketches) = (Vec::new(), Vec::new(), Vec::new());
         let mut end = 0;
-        for chunk in location.section.chunks.iter().filter(|chunk| chunk.frame == number) {
+        for (position, chunk) in of_frame {
             if chunk.offset != end {
                 return Err(Error::damaged("chunks do not lie back to back in their frame"));
             }
-            let ChunkDescriptor { fingerprint, length, level, .. } = *chunk;
+            let ChunkDescriptor { fingerprint, length, level, payload_length, .. } = *chunk;
+            let at = chunks.len() as u32;
+            let delta = location.section.delta_at(position);
+            deltas.extend(delta.map(|delta| Delta { chunk: at, ..delta.clone() }));
+            sketches.extend(location.section.sketch_at(position).map(|sketch| (at, *sketch)));
             chunks.push(FrameChunk { fingerprint, length, level });
-            end += length;
+            end += payload_length;
         }
         if end != descriptor.plain_length {
             return Err(Error::damaged("chunks do not fill their frame"));
@@ -486,6 +509,6 @@ impl ChunkReader {
         let coded_length = frames.open_coded(number, &mut bytes)?;
         bytes.truncate(coded_length);
         let (codec, plain_length) = (descriptor.codec, descriptor.plain_length);
-        Ok(CodedFrame { bytes, codec, plain_length, chunks })
+        Ok(CodedFrame { bytes, codec, plain_length, chunks, deltas, sketches })
     }
 }

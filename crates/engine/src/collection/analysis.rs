@@ -5,6 +5,7 @@
 //! thread. On the way every container's duplicates are counted (S3.24). PGC and PGC+ both make a
 //! small one over the nodes alone, out of the metadata sections.
 
+use super::bases::Links;
 use super::inventory::{Inventory, InventoryItem, ScanCounters};
 use super::parallel::in_parallel;
 use crate::index::ChunkIndex;
@@ -90,14 +91,14 @@ pub struct NodeTable {
 pub const NODE_TABLE_BYTES_PER_NODE: usize = 24;
 
 impl NodeTable {
-    /// Collects the nodes of all containers that are indexed.
+    /// Collects the nodes of all containers that are indexed, and the links of their deltas.
     ///
     /// Errors: `LimitExceeded` if there are more than `nodes_max`, or if two of them share eight
     /// bytes of their fingerprints: then another way of marking is to be taken.
     pub fn build(
         repository: &Repository,
         inventory: &Inventory,
-        nodes_max: usize,
+        (nodes_max, links): (usize, &mut Links),
         job: &Job,
     ) -> Result<(Self, ScanCounters)> {
         let mut levels: BTreeMap<Level, Vec<usize>> = BTreeMap::new();
@@ -105,6 +106,7 @@ impl NodeTable {
         job.progress.set_totals(inventory.containers.len() as u64, 0);
         let indexed = |container: &InventoryItem| container.indexed;
         let counters = inventory.scan(repository, &indexed, job, &mut |ordinal, section| {
+            links.note(section);
             for chunk in section.chunks.iter().filter(|chunk| chunk.level.is_node()) {
                 let containers = levels.entry(chunk.level).or_default();
                 if containers.last() != Some(&ordinal) {

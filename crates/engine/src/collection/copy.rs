@@ -19,7 +19,8 @@
 //!    them is verified ([`super::read_back`]); then they are indexed (protocol, G2 and G5).
 //!
 //! # Invariants
-//! A chunk that could not be copied names its container in [`Rescued::kept`]; nobody may delete
+//! A delta is copied as it lies in its frame, once it was made and verified; what it is made of is
+//! live, so that stays. A chunk that could not be copied names its container in [`Rescued::kept`]; nobody may delete
 //! that. What comes along dead is held by the new container like all else in it: named by its
 //! section and the index, and free to be used again.
 
@@ -29,14 +30,14 @@ use super::read_back::{self, HandedIn};
 use crate::chunks::{Chunk, ChunkReader, Location};
 use crate::container::frame_pool::FramePool;
 use crate::container::log::ContainerLog;
-use crate::container::open::{ContainerContext, OpenContainer};
+use crate::container::open::{ContainerContext, DeltaCounters, OpenContainer};
 use crate::index::append;
 use crate::job::Job;
 use crate::repository::Repository;
 use crate::session::quarantine;
-use onefold_format::container::{ChunkDescriptor, MetadataSection};
+use onefold_format::container::{ChunkDescriptor, Delta, MetadataSection};
 use onefold_types::{ContainerId, ErrorKind, Fingerprint, Level, Result, invariant};
-use std::collections::{BTreeSet, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::{Arc, Mutex};
 
 /// What copying did.
@@ -159,10 +160,12 @@ impl CopyForward<'_> {
         let mut held = HashSet::new();
         for group in by_container.chunk_by(|a, b| a.0 == b.0) {
             let Some((container, _)) = group.first() else { continue };
-            let wanted: HashSet<&Fingerprint> = group
+            let depth_of = |chunk: &Fingerprint| gathered.chunks.get(chunk).map(|spot| spot.depth);
+            let wanted: HashMap<Fingerprint, u8> = group
                 .iter()
                 .map(|(_, chunk)| chunk)
                 .filter(|chunk| !held.contains(*chunk))
+                .filter_map(|chunk| Some((*chunk, depth_of(chunk)?)))
                 .collect();
             if let Some(section) = reader.section(*container)? {
                 held.extend(self.held_in(*container, &section, &wanted, reader)?);
@@ -177,12 +180,17 @@ impl CopyForward<'_> {
         &self,
         container: ContainerId,
         section: &Arc<MetadataSection>,
-        wanted: &HashSet<&Fingerprint>,
+        wanted: &HashMap<Fingerprint, u8>,
         reader: &ChunkReader,
     ) -> Result<Vec<Fingerprint>> {
         self.job.interrupt.check()?;
-        let here = section.chunks.iter().filter(|chunk| wanted.contains(&chunk.fingerprint));
-        let mut spots: Vec<ChunkDescriptor> = here.copied().collect();
+        // An instance takes the place of another one only if it is no deeper: what is made of that
+        // one must be made of this.
+        let here = (0..).zip(&section.chunks).filter(|(position, chunk)| {
+            let depth = wanted.get(&chunk.fingerprint);
+            depth.is_some_and(|depth| section.depth_at(*position) <= *depth)
+        });
+        let mut spots: Vec<ChunkDescriptor> = here.map(|(_, chunk)| *chunk).collect();
         if self.proved.contains(&container) {
             return Ok(spots.iter().map(|chunk| chunk.fingerprint).collect());
         }
@@ -251,11 +259,12 @@ impl CopyForward<'_> {
         };
         let location = Location { container, section, position };
         let level = location.descriptor().level;
-        let coded = match reader.coded_frame(&location) {
+        let mut coded = match reader.coded_frame(&location) {
             Ok(coded) => coded,
             Err(error) if error.is_lost() => return Ok(false),
             Err(error) => return Err(error),
         };
+        coded.deltas.iter_mut().for_each(|delta| self.forget_whereabouts(delta));
         let rank = frame.chunks.iter().map(|(_, spot)| spot.rank).min();
         copies.handed_in.chunks += coded.chunks.len();
         copies.handed_in.live.extend(frame.chunks.iter().map(|(fingerprint, _)| *fingerprint));
@@ -291,12 +300,52 @@ impl CopyForward<'_> {
                 }
                 Err(error) => return Err(error),
             };
-            copies.open[kind(chunk.level, spot.rank)].append(*fingerprint, chunk.level, &chunk)?;
+            self.append(wanted, &chunk, reader, &mut copies.open[kind(chunk.level, spot.rank)])?;
             copies.handed_in.chunks += 1;
             copies.handed_in.live.push(*fingerprint);
             self.count(rescued, std::slice::from_ref(wanted));
         }
         Ok(())
+    }
+
+    /// Appends a chunk that was read and verified: a delta as it lies in its frame, if it was made
+    /// of that.
+    fn append(
+        &self,
+        (fingerprint, spot): &(Fingerprint, Spot),
+        chunk: &Chunk,
+        reader: &ChunkReader,
+        open: &mut OpenContainer,
+    ) -> Result<()> {
+        let section = match chunk.container() == spot.container {
+            true => reader.section(spot.container)?,
+            false => None,
+        };
+        let position = spot.position;
+        let Some((section, descriptor)) = section.and_then(|section| {
+            let descriptor = *section.chunks.get(position as usize)?;
+            (descriptor.fingerprint == *fingerprint).then_some((section, descriptor))
+        }) else {
+            return open.append(*fingerprint, chunk.level, chunk).map(|_| ());
+        };
+        let sketch = section.sketch_at(position);
+        match section.delta_at(position) {
+            None => open.append_copy(&descriptor, None, sketch, chunk)?,
+            Some(delta) => {
+                let mut delta = delta.clone();
+                self.forget_whereabouts(&mut delta);
+                let payload = reader.payload(spot.container, &section, &descriptor)?;
+                open.append_copy(&descriptor, Some(&delta), sketch, &payload)?
+            }
+        };
+        Ok(())
+    }
+
+    /// Nobody is to look for a base where it will not be any more.
+    fn forget_whereabouts(&self, delta: &mut Delta) {
+        for base in &mut delta.bases {
+            base.container = base.container.filter(|id| self.condemned.binary_search(id).is_err());
+        }
     }
 
     fn count(&self, rescued: &mut Rescued, chunks: &[(Fingerprint, Spot)]) {
@@ -342,7 +391,7 @@ impl CopyForward<'_> {
             vault: Arc::clone(self.repository.vault()),
             randomness: Arc::clone(&environment.randomness),
             clock: Arc::clone(&environment.clock),
-            pool: Arc::new(FramePool::start(self.threads, compression, fingerprinter)?),
+            pool: Arc::new(FramePool::start(self.threads, compression, fingerprinter, None)?),
             log: Arc::new(ContainerLog::start(
                 self.repository.shared_store(),
                 self.repository.memory().containers_waiting_max,
@@ -351,6 +400,7 @@ impl CopyForward<'_> {
             frame_bytes: self.repository.frame_target_bytes(),
             session: None,
             named: Mutex::default(),
+            deltas: DeltaCounters::default(),
         }))
     }
 }

@@ -25,6 +25,10 @@ pub struct Spot {
     pub position: u32,
     /// The chunk's length.
     pub length: u32,
+    /// What it takes of its frame.
+    pub payload_length: u32,
+    /// How many instances behind one another are needed to make it: 0 for a whole chunk.
+    pub depth: u8,
     /// When the newest snapshots need it; what they do not need comes last.
     pub rank: u32,
 }
@@ -34,8 +38,16 @@ pub struct Spot {
 pub struct Gathered {
     /// The chunks, by full fingerprint.
     pub chunks: HashMap<Fingerprint, Spot>,
-    /// The lengths of their frames: stored, and plain.
-    frames: HashMap<(ContainerId, u32), (u32, u32)>,
+    /// What is known of their frames.
+    frames: HashMap<(ContainerId, u32), FrameFacts>,
+}
+
+/// What is known of a frame.
+#[derive(Clone, Copy, Debug, Default)]
+struct FrameFacts {
+    stored_bytes: u32,
+    plain_bytes: u32,
+    deltas: u32,
 }
 
 /// A frame with live chunks.
@@ -48,8 +60,9 @@ pub struct LiveFrame {
 }
 
 impl Gathered {
-    /// Adds the chunks of a container that `is_live` names; of several instances the one in the
-    /// newest container stays. Whether there was any.
+    /// Adds the chunks of a container that `is_live` names; of several instances the shallowest
+    /// stays, which whatever is made of it can do with, and of these the one in the newest
+    /// container. Whether there was any.
     pub fn add(
         &mut self,
         container: ContainerId,
@@ -62,15 +75,31 @@ impl Gathered {
                 continue;
             }
             any = true;
-            let (frame, length, rank) = (chunk.frame, chunk.length, u32::MAX);
-            let spot = Spot { container, frame, position, length, rank };
+            let (frame, depth) = (chunk.frame, section.depth_at(position));
+            let spot = Spot {
+                container,
+                frame,
+                position,
+                length: chunk.length,
+                payload_length: chunk.payload_length,
+                depth,
+                rank: u32::MAX,
+            };
             let known = self.chunks.entry(chunk.fingerprint).or_insert(spot);
-            if known.container < container {
+            let is_better = known.depth > depth;
+            if is_better || known.depth == depth && known.container < container {
                 *known = spot;
             }
             if let Some(extent) = section.frames.get(frame as usize) {
-                let lengths = (extent.stored_length, extent.plain_length);
-                self.frames.insert((container, frame), lengths);
+                let facts = self.frames.entry((container, frame)).or_default();
+                facts.stored_bytes = extent.stored_length;
+                facts.plain_bytes = extent.plain_length;
+            }
+        }
+        let deltas = section.deltas.iter().filter_map(|delta| section.chunks.get(delta.chunk as usize));
+        for chunk in deltas {
+            if let Some(facts) = self.frames.get_mut(&(container, chunk.frame)) {
+                facts.deltas += 1;
             }
         }
         any
@@ -97,11 +126,16 @@ impl Gathered {
         for (id, frame) in &mut frames {
             frame.chunks.sort_unstable_by_key(|(_, spot)| spot.position);
             // A frame whose length nobody has noted is not carried; its chunks are copied.
-            let (stored, plain) = lengths.get(id).copied().unwrap_or_default();
-            let live: u64 = frame.chunks.iter().map(|(_, spot)| u64::from(spot.length)).sum();
+            let facts = lengths.get(id).copied().unwrap_or_default();
+            let (stored, plain) = (facts.stored_bytes, facts.plain_bytes);
+            let live = frame.chunks.iter().map(|(_, spot)| u64::from(spot.payload_length));
+            let live: u64 = live.sum();
             let dead = u64::from(plain).saturating_sub(live);
             let is_mostly_live = live as f64 >= f64::from(plain) * CARRIED_LIVE_SHARE_MIN;
-            if plain >= CARRIED_PLAIN_MIN_BYTES && is_mostly_live {
+            // A dead delta that came along would be one whose base may be gone.
+            let live_deltas = frame.chunks.iter().filter(|(_, spot)| spot.depth > 0).count();
+            let has_dead_deltas = live_deltas < facts.deltas as usize;
+            if plain >= CARRIED_PLAIN_MIN_BYTES && is_mostly_live && !has_dead_deltas {
                 let dead_stored = u64::from(stored) * dead / u64::from(plain.max(1));
                 candidates.push((dead_stored, frame));
             }
@@ -147,6 +181,7 @@ mod tests {
                     level: Level::DATA,
                     frame,
                     offset: index * 10_000,
+                    payload_length: 10_000,
                 });
             }
         }

@@ -211,6 +211,17 @@ impl Marks {
         Ok(prepared)
     }
 
+    /// Prepares for questions about these prefixes, not more than [`Self::prepared_max`]; all others
+    /// count as live afterwards. Only marks in scratch files need it.
+    pub fn prepare_for(&mut self, prefixes: impl Iterator<Item = u64>) -> Result<()> {
+        let LiveSet::Partitioned(live) = &mut self.set else {
+            return Ok(());
+        };
+        let mut asked = live.take_room();
+        asked.extend(prefixes);
+        live.answer(asked)
+    }
+
     /// Whether the chunk may be needed; `false` is certain.
     #[must_use]
     pub fn contains(&self, prefix: u64) -> bool {

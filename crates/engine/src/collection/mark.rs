@@ -16,6 +16,7 @@
 //! What is live never depends on the choice; how much that is dead is taken for live does.
 
 use super::MarkAlgorithm;
+use super::bases::{self, Links};
 use super::analysis::{self, NODE_TABLE_BYTES_PER_NODE, NodeTable};
 use super::enumeration::{self, EnumerationCounters};
 use super::inventory::{Inventory, InventoryItem, ScanCounters};
@@ -54,6 +55,9 @@ const PERFECT_BITS_PER_CHUNK: f64 = 2.8 + 8.0 / DEAD_SHARE as f64;
 /// there are more, it errs more often, in an estimate only.
 const DEAD_SHARE: u64 = 10;
 
+/// The part of the memory for marks that links of deltas to their bases may take.
+const LINKS_PART: usize = 8;
+
 /// What marking took.
 #[derive(Clone, Debug, Default)]
 pub struct MarkReport {
@@ -71,6 +75,8 @@ pub struct MarkReport {
     pub scan: ScanCounters,
     /// Entries of the index.
     pub index_entries: u64,
+    /// Chunks that only deltas need, as far as known.
+    pub bases_pinned: u64,
     /// Memory of what was marked in, at its largest.
     pub memory_bytes: u64,
     /// Bytes written to scratch files.
@@ -202,7 +208,9 @@ impl Marker<'_> {
         let analysis = Instant::now();
         self.job.progress.set_current("metadata sections");
         self.job.progress.set_totals(self.inventory.containers.len() as u64, 0);
-        let (nodes, scan) = partitioned.scan()?;
+        let mut links = Links::with_memory(bytes / LINKS_PART);
+        let (nodes, scan) = partitioned.scan(&mut links)?;
+        let _links = scratch.hold(links.bytes_used());
         self.count_scan(scan);
         self.phase("analysis", analysis);
         let enumeration = Instant::now();
@@ -210,6 +218,8 @@ impl Marker<'_> {
         let mut marks = partitioned.marks(lost.to_vec());
         let walked = partitioned.walk(&nodes, roots, &mut marks)?;
         drop(nodes);
+        self.report.bases_pinned +=
+            bases::mark(repository, inventory, Some(links), &mut marks, job)?;
         self.report.enumeration.add(&walked);
         self.phase("enumeration", enumeration);
         if marks.lost_references > 0 {
@@ -247,9 +257,12 @@ impl Marker<'_> {
     ) -> Result<(Marks, Instances)> {
         let analysis = Instant::now();
         let (set, counters) = self.empty_set(algorithm, attention)?;
-        let table = match algorithm {
-            MarkAlgorithm::Logical => None,
-            _ => Some(self.node_table()?),
+        let (table, links) = match algorithm {
+            MarkAlgorithm::Logical => (None, None),
+            _ => {
+                let mut links = Links::with_memory(self.memory_bytes / LINKS_PART);
+                (Some(self.node_table(&mut links)?), Some(links))
+            }
         };
         self.phase("analysis", analysis);
         let enumeration = Instant::now();
@@ -271,9 +284,12 @@ impl Marker<'_> {
                 enumeration::logical_into(self.repository, roots, &mut marks, threads, job)?
             }
         };
+        let links_bytes = links.as_ref().map_or(0, Links::bytes_used);
+        let (repository, inventory, job) = (self.repository, self.inventory, self.job);
+        self.report.bases_pinned += bases::mark(repository, inventory, links, &mut marks, job)?;
         self.report.enumeration.add(&walked);
         self.phase("enumeration", enumeration);
-        let walked_bytes = table.as_ref().map_or(0, NodeTable::bytes_used) + marks.set.bytes_used();
+        let walked_bytes = links_bytes + table.as_ref().map_or(0, NodeTable::bytes_used) + marks.set.bytes_used();
         drop(table);
         marks.set.drop_candidates();
         let instances = match (&marks.set, counters) {
@@ -321,11 +337,11 @@ impl Marker<'_> {
         }
     }
 
-    fn node_table(&mut self) -> Result<NodeTable> {
+    fn node_table(&mut self, links: &mut Links) -> Result<NodeTable> {
         self.job.progress.set_current("metadata sections");
         let nodes_max = self.memory_bytes / 2 / NODE_TABLE_BYTES_PER_NODE;
         let nodes_max = nodes_max.max(TABLE_NODES_MIN);
-        let (table, scan) = NodeTable::build(self.repository, self.inventory, nodes_max, self.job)?;
+        let (table, scan) = NodeTable::build(self.repository, self.inventory, (nodes_max, links), self.job)?;
         self.count_scan(scan);
         Ok(table)
     }

@@ -23,6 +23,7 @@
 //! # Concurrency
 //! One thread: the work is that of the disk.
 
+use super::bases::Links;
 use super::enumeration::EnumerationCounters;
 use super::inventory::{Inventory, InventoryItem, ScanCounters};
 use super::level_queue::{DUE_WORDS, LevelQueue, fingerprint, words};
@@ -116,8 +117,8 @@ impl<'a> Partitioned<'a> {
         Marks::new(LiveSet::Partitioned(Box::new(live)), lost)
     }
 
-    /// The first step: all nodes that indexed containers hold, sorted.
-    pub fn scan(&mut self) -> Result<(HeldNodes, ScanCounters)> {
+    /// The first step: all nodes that indexed containers hold, sorted; and the links of deltas.
+    pub fn scan(&mut self, links: &mut Links) -> Result<(HeldNodes, ScanCounters)> {
         let by_level = Split::evenly(PARTITIONS.ilog2(), PARTITIONS);
         let mut nodes = SpillSet::new(self.scratch, by_level, self.shares.nodes);
         let wanted = |container: &InventoryItem| container.indexed || container.eligible;
@@ -127,6 +128,7 @@ impl<'a> Partitioned<'a> {
             let tally = tallies.get_mut(ordinal).ok_or_else(unknown)?;
             let indexed = inventory.containers.get(ordinal).is_some_and(|one| one.indexed);
             tally.known = true;
+            links.note(section);
             for (position, chunk) in (0_u64..).zip(&section.chunks) {
                 tally.chunks += 1;
                 tally.plain_bytes += u64::from(chunk.length);

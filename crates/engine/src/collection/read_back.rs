@@ -9,6 +9,7 @@
 //! not rely on it.
 
 use super::parallel::in_parallel;
+use crate::chunks::ChunkReader;
 use crate::container::log::DurableContainer;
 use crate::container::whole::WholeReader;
 use crate::job::Job;
@@ -16,6 +17,7 @@ use crate::repository::Repository;
 use crate::session::quarantine;
 use onefold_types::{Error, ErrorKind, Fingerprint, Result};
 use std::collections::HashSet;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// What was handed in to be copied.
@@ -31,19 +33,21 @@ pub struct HandedIn {
 ///
 /// Errors: `Damaged` or `NotFound` if a copy does not read back; nothing may rest on it then.
 pub fn verify(
-    repository: &Repository,
+    repository: &Arc<Repository>,
     copies: &[DurableContainer],
     handed_in: &HandedIn,
     threads: usize,
     job: &Job,
 ) -> Result<()> {
+    // Not out of the caches: what the device holds now is what counts.
+    let bases = ChunkReader::apart(repository)?;
     let next = AtomicUsize::new(0);
     let threads = threads.min(copies.len());
     let results = in_parallel(threads, || {
         let mut whole = WholeReader::new()?;
         while let Some(copy) = copies.get(next.fetch_add(1, Ordering::Relaxed)) {
             job.interrupt.check()?;
-            if let Err(error) = read_back(repository, copy, &mut whole) {
+            if let Err(error) = read_back(repository, copy, &mut whole, &bases) {
                 return Err(distrusted(repository, copy, error));
             }
         }
@@ -63,8 +67,12 @@ fn read_back(
     repository: &Repository,
     copy: &DurableContainer,
     whole: &mut WholeReader,
+    bases: &ChunkReader,
 ) -> Result<()> {
-    let section = whole.sound(repository, copy.id, copy.bytes)?;
+    let (section, unmade) = whole.sound(repository, copy.id, copy.bytes, bases)?;
+    if unmade > 0 {
+        return Err(Error::damaged("chunks that were copied are made of chunks that are lost"));
+    }
     if !section.chunks.iter().map(|chunk| &chunk.fingerprint).eq(&copy.fingerprints) {
         return Err(Error::damaged("its metadata section lists other chunks than were put in"));
     }

@@ -2,14 +2,23 @@
 //!
 //! Sealing ends with the way back: the sealed bytes are opened, decompressed and every chunk's
 //! fingerprint is computed again. Only then does a frame count as stored, so that a fault in the
-//! compressor, the cipher or memory is found while the source is still at hand (R37, R38).
+//! compressor, the cipher or memory is found while the source is still at hand (R37, R38). Deltas
+//! are made here ([`super::similar`]) and made whole again; those that came as deltas were verified
+//! by whoever copied them, and are compared byte by byte.
 
+use super::similar::{DeltaMaker, Made, SimilarChunks};
 use super::verify;
 use onefold_crypto::{Fingerprinter, ObjectSealer, TAG_BYTES};
 use onefold_format::codec::{Codec, Compression, Compressor, Decompressor};
-use onefold_format::container::ChunkDescriptor;
+use onefold_format::container::{ChunkDescriptor, Delta, SKETCH_BYTES};
+use onefold_format::delta::DeltaDecoder;
 use onefold_policy::selective_compression::is_worth_compressing;
+use onefold_types::error::Context;
 use onefold_types::{Error, Fingerprint, Level, Result, limits};
+use std::sync::Arc;
+
+/// The level of zstd at which deltas are made where frames are not compressed by zstd.
+const DELTA_LEVEL: i32 = 1;
 
 /// A chunk in a frame that is being filled.
 #[derive(Clone, Copy, Debug)]
@@ -25,10 +34,18 @@ pub struct FrameChunk {
 /// Chunks waiting to be sealed together.
 #[derive(Debug, Default)]
 pub struct PlainFrame {
-    /// The chunks' bytes, back to back.
+    /// The chunks' bytes, back to back; of deltas the payload.
     pub bytes: Vec<u8>,
     /// The chunks.
     pub chunks: Vec<FrameChunk>,
+    /// Those that are deltas already, by their rising numbers among the chunks.
+    pub deltas: Vec<Delta>,
+    /// What others are found by to be like chunks of it, if that is known already, in the same way.
+    pub sketches: Vec<(u32, [u8; SKETCH_BYTES])>,
+    /// Those that are stored whole, whatever is like them, by their rising numbers.
+    pub whole: Vec<u32>,
+    /// Of some chunks one that stands in its place in an earlier version, by rising numbers.
+    pub corresponding: Vec<(u32, Fingerprint)>,
 }
 
 /// A frame as it will stand in the container.
@@ -46,6 +63,10 @@ pub struct SealedFrame {
     pub codec: Codec,
     /// The chunks in it.
     pub chunks: Vec<FrameChunk>,
+    /// Those that are deltas, by their rising numbers among the chunks.
+    pub deltas: Vec<Delta>,
+    /// What others are found by to be like chunks of it, in the same way.
+    pub sketches: Vec<(u32, [u8; SKETCH_BYTES])>,
     /// The plain buffer, empty, for use in another frame.
     pub spare: Vec<u8>,
 }
@@ -61,6 +82,10 @@ pub struct CodedFrame {
     pub plain_length: u32,
     /// The chunks in it, all of them, back to back.
     pub chunks: Vec<FrameChunk>,
+    /// Those that are deltas, by their rising numbers among the chunks.
+    pub deltas: Vec<Delta>,
+    /// What others are found by to be like chunks of it, in the same way.
+    pub sketches: Vec<(u32, [u8; SKETCH_BYTES])>,
 }
 
 /// Seals frames; one for each thread, because it keeps working memory.
@@ -69,15 +94,33 @@ pub struct FrameSealer {
     /// Whether frames are looked at before they are compressed.
     is_selective: bool,
     opener: FrameOpener,
+    /// Makes deltas, if any are made.
+    deltas: Option<DeltaMaker>,
+    decoder: DeltaDecoder,
+    /// What a frame holds that has deltas.
+    payload: Vec<u8>,
+    /// A delta that was made whole again.
+    whole: Vec<u8>,
 }
 
 impl FrameSealer {
-    /// A sealer that compresses as told.
-    pub fn new(compression: Compression) -> Result<Self> {
+    /// A sealer that compresses as told, and makes deltas against what is similar.
+    pub fn new(
+        compression: Compression,
+        similar: Option<Arc<dyn SimilarChunks>>,
+    ) -> Result<Self> {
+        let level = match compression {
+            Compression::Zstd(level) | Compression::SelectiveZstd(level) => level,
+            Compression::None | Compression::Lz4 => DELTA_LEVEL,
+        };
         Ok(Self {
             compressor: Compressor::new(compression)?,
             is_selective: matches!(compression, Compression::SelectiveZstd(_)),
             opener: FrameOpener::new()?,
+            deltas: similar.map(|similar| DeltaMaker::new(similar, level)),
+            decoder: DeltaDecoder::default(),
+            payload: Vec::new(),
+            whole: Vec::new(),
         })
     }
 
@@ -89,24 +132,63 @@ impl FrameSealer {
         sealer: &ObjectSealer,
         fingerprinter: &Fingerprinter,
     ) -> Result<SealedFrame> {
-        let PlainFrame { bytes: mut plain, chunks } = frame;
+        let mut made = match &mut self.deltas {
+            // What holds deltas already is a copy.
+            Some(maker) if frame.deltas.is_empty() => maker.make(&frame, &mut self.payload),
+            _ => Made::default(),
+        };
+        let PlainFrame { bytes: mut plain, chunks, deltas: copied, sketches: known, .. } = frame;
+        let held = if made.deltas.is_empty() { &plain } else { &self.payload };
         let mut bytes = Vec::new();
-        let codec = if self.is_selective && !is_worth_compressing(&plain) {
-            bytes.extend_from_slice(&plain);
+        let codec = if self.is_selective && !is_worth_compressing(held) {
+            bytes.extend_from_slice(held);
             Codec::Raw
         } else {
-            self.compressor.compress(&plain, &mut bytes)?
+            self.compressor.compress(held, &mut bytes)?
         };
         sealer.seal(number, &mut bytes, 0)?;
-        let plain_length = plain.len();
+        let plain_length = held.len();
         let again = self.opener.open_apart(&bytes, number, codec, plain_length, sealer)?;
-        verify::all(again, laid_out(&chunks, number), fingerprinter).map_err(|error| {
-            error.context("a frame read back otherwise than it was written (faulty memory?)")
-        })?;
+        let is_copy = made.deltas.is_empty();
+        let deltas = if is_copy { copied } else { std::mem::take(&mut made.deltas) };
+        let laid_out = laid_out(&chunks, &deltas, number);
+        let whole = laid_out.iter().filter(|chunk| !chunk.is_delta()).copied();
+        let verified = verify::all(again, whole, fingerprinter).and_then(|()| match is_copy {
+            true if deltas.is_empty() || again == *held => Ok(()),
+            true => Err(Error::damaged("a delta of it is not what was copied")),
+            false => {
+                let Self { decoder, whole, .. } = self;
+                let of_delta = laid_out.iter().filter(|chunk| chunk.is_delta());
+                let mut of_delta = of_delta.zip(&made.bases);
+                of_delta.try_for_each(|(chunk, base)| {
+                    whole.clear();
+                    let payload = verify::cut(again, chunk).unwrap_or_default();
+                    let bases = [(**base).as_ref()];
+                    decoder.decode(&bases, payload, chunk.length as usize, whole)?;
+                    match fingerprinter.data(whole) == chunk.fingerprint {
+                        true => Ok(()),
+                        false => Err(verify::wrong(&chunk.fingerprint)),
+                    }
+                })
+            }
+        });
+        verified.context(|| "a frame read back otherwise than it was written (faulty memory?)")?;
         plain.clear();
-        let plain_length = plain_length as u32;
-        let object = sealer.object();
-        Ok(SealedFrame { bytes, object, number, plain_length, codec, chunks, spare: plain })
+        let (plain_length, object) = (plain_length as u32, sealer.object());
+        let sketches = if known.is_empty() { made.sketches } else { known };
+        let spare = plain;
+        let sealed = SealedFrame {
+            bytes,
+            object,
+            number,
+            plain_length,
+            codec,
+            chunks,
+            deltas,
+            sketches,
+            spare,
+        };
+        Ok(sealed)
     }
 
     /// Seals a frame as frame `number`, as it is coded, then opens it again and compares. What it
@@ -117,7 +199,7 @@ impl FrameSealer {
         number: u32,
         sealer: &ObjectSealer,
     ) -> Result<SealedFrame> {
-        let CodedFrame { bytes: coded, codec, plain_length, chunks } = frame;
+        let CodedFrame { bytes: coded, codec, plain_length, chunks, deltas, sketches } = frame;
         let mut bytes = Vec::with_capacity(coded.len() + TAG_BYTES);
         bytes.extend_from_slice(&coded);
         sealer.seal(number, &mut bytes, 0)?;
@@ -128,7 +210,18 @@ impl FrameSealer {
             ));
         }
         let (object, spare) = (sealer.object(), Vec::new());
-        Ok(SealedFrame { bytes, object, number, plain_length, codec, chunks, spare })
+        let sealed = SealedFrame {
+            bytes,
+            object,
+            number,
+            plain_length,
+            codec,
+            chunks,
+            deltas,
+            sketches,
+            spare,
+        };
+        Ok(sealed)
     }
 }
 
@@ -230,14 +323,19 @@ fn has_room(buffer: &mut Vec<u8>, bytes: usize) {
 }
 
 /// The chunks of a frame with where each begins: they lie back to back from its beginning.
-fn laid_out(chunks: &[FrameChunk], frame: u32) -> impl Iterator<Item = ChunkDescriptor> + Clone {
-    chunks.iter().scan(0u32, move |end, chunk| {
+#[must_use]
+pub fn laid_out(chunks: &[FrameChunk], deltas: &[Delta], frame: u32) -> Vec<ChunkDescriptor> {
+    let mut deltas = deltas.iter().peekable();
+    let descriptors = (0u32..).zip(chunks).scan(0u32, |end, (number, chunk)| {
         let FrameChunk { fingerprint, length, level } = *chunk;
+        let delta = deltas.next_if(|delta| delta.chunk == number);
+        let payload_length = delta.map_or(length, |delta| delta.payload_length);
         let offset = *end;
         // A frame is submitted long before it could be too long for this.
-        *end = offset + length;
-        Some(ChunkDescriptor { fingerprint, length, level, frame, offset })
-    })
+        *end = offset + payload_length;
+        Some(ChunkDescriptor { fingerprint, length, level, frame, offset, payload_length })
+    });
+    descriptors.collect()
 }
 
 #[cfg(test)]
@@ -269,7 +367,7 @@ mod tests {
         for compression in [Compression::None, Compression::Lz4].into_iter().chain(zstd) {
             let plain = frame(&fingerprinter);
             let expected = plain.bytes.clone();
-            let mut sealed = FrameSealer::new(compression)
+            let mut sealed = FrameSealer::new(compression, None)
                 .unwrap()
                 .seal(plain, 7, &sealer, &fingerprinter)
                 .unwrap();
@@ -297,8 +395,8 @@ mod tests {
         ] {
             let (fingerprint, length) = (fingerprinter.data(bytes), bytes.len() as u32);
             let chunks = vec![FrameChunk { fingerprint, length, level: Level(0) }];
-            let frame = PlainFrame { bytes: bytes.clone(), chunks };
-            let mut frames = FrameSealer::new(compression).unwrap();
+            let frame = PlainFrame { bytes: bytes.clone(), chunks, ..PlainFrame::default() };
+            let mut frames = FrameSealer::new(compression, None).unwrap();
             let mut sealed = frames.seal(frame, 0, &sealer, &fingerprinter).unwrap();
             assert_eq!(sealed.codec, expected, "{compression}");
             let mut opener = FrameOpener::new().unwrap();
@@ -314,21 +412,23 @@ mod tests {
         let vault = Vault::new(Some(&key));
         let from = vault.object(Purpose::Container, &[2; 16]).unwrap();
         let to = vault.object(Purpose::Container, &[3; 16]).unwrap();
-        let mut sealer = FrameSealer::new(Compression::Zstd(3)).unwrap();
+        let mut sealer = FrameSealer::new(Compression::Zstd(3), None).unwrap();
         let plain = frame(&fingerprinter);
         let (expected, chunks) = (plain.bytes.clone(), plain.chunks.clone());
         let sealed = sealer.seal(plain, 7, &from, &fingerprinter).unwrap();
         let mut coded = Vec::new();
         from.open_into(7, &sealed.bytes, &mut coded).unwrap();
         let (codec, plain_length) = (sealed.codec, sealed.plain_length);
-        let moved = CodedFrame { bytes: coded, codec, plain_length, chunks };
+        let (deltas, sketches) = (Vec::new(), Vec::new());
+        let moved = CodedFrame { bytes: coded, codec, plain_length, chunks, deltas, sketches };
         let mut carried = sealer.carry(moved, 4, &to).unwrap();
         assert_eq!(carried.bytes.len(), sealed.bytes.len());
         assert!(from.open(7, &mut carried.bytes.clone()).is_err());
         let mut opener = FrameOpener::new().unwrap();
         let opened = opener.open(&mut carried.bytes, 4, codec, expected.len(), &to).unwrap();
         assert_eq!(opened, expected);
-        verify::all(opened, laid_out(&carried.chunks, 4), &fingerprinter).unwrap();
+        let chunks = laid_out(&carried.chunks, &[], 4);
+        verify::all(opened, chunks.into_iter(), &fingerprinter).unwrap();
     }
 
     #[test]
@@ -338,7 +438,7 @@ mod tests {
         for position in [0, 100, 5000] {
             let mut plain = frame(&fingerprinter);
             plain.bytes[position] ^= 4;
-            let error = FrameSealer::new(Compression::Zstd(1))
+            let error = FrameSealer::new(Compression::Zstd(1), None)
                 .unwrap()
                 .seal(plain, 0, &sealer, &fingerprinter)
                 .unwrap_err();
@@ -350,7 +450,8 @@ mod tests {
     fn r37_a_frame_that_decodes_to_other_bytes_is_found() {
         let fingerprinter = Fingerprinter::new(HashKind::Blake3, None);
         let frame = frame(&fingerprinter);
-        let verify = |plain: &[u8]| verify::all(plain, laid_out(&frame.chunks, 0), &fingerprinter);
+        let chunks = laid_out(&frame.chunks, &[], 0);
+        let verify = |plain: &[u8]| verify::all(plain, chunks.iter().copied(), &fingerprinter);
         verify(&frame.bytes).unwrap();
         let mut other = frame.bytes.clone();
         let last = other.len() - 1;

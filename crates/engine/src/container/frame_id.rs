@@ -1,6 +1,6 @@
 //! Frames of containers: how one is named, and which chunks are in it.
 
-use onefold_format::container::{FrameDescriptor, MetadataSection};
+use onefold_format::container::MetadataSection;
 use onefold_types::ContainerId;
 
 /// A frame of a container.
@@ -17,7 +17,7 @@ pub struct FrameId {
 pub struct FrameExtent {
     /// The position of its first chunk in the metadata section.
     pub first: u32,
-    /// Its plain bytes.
+    /// The bytes of its chunks.
     pub plain_bytes: u32,
 }
 
@@ -25,11 +25,14 @@ pub struct FrameExtent {
 #[must_use]
 pub fn frames_of(section: &MetadataSection) -> Box<[FrameExtent]> {
     let mut first = 0;
-    let extent = |(number, frame): (usize, &FrameDescriptor)| {
+    let extent = |number: usize| {
         let chunks = &section.chunks[first as usize..];
-        let extent = FrameExtent { first, plain_bytes: frame.plain_length };
-        first += chunks.iter().take_while(|chunk| chunk.frame as usize == number).count() as u32;
+        let own = chunks.iter().take_while(|chunk| chunk.frame as usize == number);
+        // What a hostile section says of deltas may be more than any number.
+        let plain_bytes = own.clone().fold(0u32, |sum, chunk| sum.saturating_add(chunk.length));
+        let extent = FrameExtent { first, plain_bytes };
+        first += own.count() as u32;
         extent
     };
-    section.frames.iter().enumerate().map(extent).collect()
+    (0..section.frames.len()).map(extent).collect()
 }

@@ -5,6 +5,7 @@
 //! order, so that frames stand in a container in stream order whichever thread sealed them.
 
 use super::frame::{CodedFrame, FrameSealer, PlainFrame, SealedFrame};
+use super::similar::SimilarChunks;
 use crossbeam_channel::{Receiver, Sender, bounded};
 use onefold_crypto::{Fingerprinter, ObjectSealer};
 use onefold_format::codec::Compression;
@@ -41,18 +42,19 @@ pub struct FramePool {
 }
 
 impl FramePool {
-    /// Starts `threads` threads that compress as told.
+    /// Starts `threads` threads that compress as told, and make deltas against what is similar.
     pub fn start(
         threads: usize,
         compression: Compression,
         fingerprinter: &Arc<Fingerprinter>,
+        similar: Option<&Arc<dyn SimilarChunks>>,
     ) -> Result<Self> {
         let (tasks, inbox) = bounded::<Task>(threads);
         let mut handles = Vec::with_capacity(threads);
         for number in 0..threads.max(1) {
             let inbox = inbox.clone();
             let fingerprinter = Arc::clone(fingerprinter);
-            let mut sealer = FrameSealer::new(compression)?;
+            let mut sealer = FrameSealer::new(compression, similar.cloned())?;
             let thread = std::thread::Builder::new().name(format!("seal-{number}"));
             let run = move || {
                 for task in inbox {

@@ -11,7 +11,7 @@
 
 use super::frame_id::FrameExtent;
 use crossbeam_channel::{Receiver, Sender, bounded};
-use onefold_format::container::FOOTER_BYTES;
+use onefold_format::container::{FOOTER_BYTES, SKETCH_BYTES};
 use onefold_format::layout;
 use onefold_store::{Key, Store};
 use onefold_types::{ContainerId, Error, ErrorKind, Fingerprint, Result};
@@ -30,6 +30,10 @@ pub struct FinishedContainer {
     pub fingerprints: Vec<Fingerprint>,
     /// Its frames.
     pub frames: Box<[FrameExtent]>,
+    /// How many of its chunks are deltas.
+    pub deltas: u32,
+    /// What others are found by to be like chunks of it, by their positions.
+    pub sketches: Vec<(u32, [u8; SKETCH_BYTES])>,
 }
 
 /// A container that is durable but not yet in an index run.
@@ -44,6 +48,10 @@ pub struct DurableContainer {
     pub sealed_section: Vec<u8>,
     /// The object's length.
     pub bytes: u64,
+    /// How many of its chunks are deltas.
+    pub deltas: u32,
+    /// What others are found by to be like chunks of it, by their positions.
+    pub sketches: Vec<(u32, [u8; SKETCH_BYTES])>,
 }
 
 enum Message {
@@ -166,6 +174,8 @@ fn run(store: &dyn Store, inbox: &Receiver<Message>, state: &Mutex<State>) {
                         frames: container.frames,
                         sealed_section: container.sealed_section,
                         bytes: container.bytes.len() as u64,
+                        deltas: container.deltas,
+                        sketches: container.sketches,
                     }),
                     Err(error) => state.failure = Some((error.kind(), error.to_string())),
                 }

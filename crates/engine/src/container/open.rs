@@ -13,13 +13,14 @@
 //!
 //! Concurrency: owned by its stream's thread.
 
-use super::frame::{CodedFrame, FrameChunk, PlainFrame, SealedFrame};
+use super::frame::{CodedFrame, FrameChunk, PlainFrame, SealedFrame, laid_out};
 use super::frame_id::{FrameId, frames_of};
 use super::frame_pool::{FramePool, Pending};
 use super::log::{ContainerLog, FinishedContainer};
 use onefold_crypto::{ObjectSealer, Purpose, Vault};
 use onefold_format::container::{
-    self, BodyChecksum, ChunkDescriptor, Footer, FrameDescriptor, METADATA_PART, MetadataSection,
+    self, BodyChecksum, ChunkDescriptor, Delta, Footer, FrameDescriptor, METADATA_PART,
+    MetadataSection, SKETCH_BYTES,
 };
 use onefold_store::OBJECT_MAX_BYTES;
 use onefold_types::environment::{Clock, Randomness};
@@ -28,6 +29,7 @@ use onefold_types::{
     ContainerId, Error, ErrorKind, Fingerprint, Level, Result, SessionId, invariant, limits,
 };
 use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Frames whose plain bytes are remembered.
@@ -64,6 +66,30 @@ pub struct ContainerContext {
     pub session: Option<SessionId>,
     /// The containers that were named so far.
     pub named: Mutex<Vec<ContainerId>>,
+    /// What was stored as deltas.
+    pub deltas: DeltaCounters,
+}
+
+/// Deltas that went into containers.
+#[derive(Debug, Default)]
+pub struct DeltaCounters {
+    /// How many.
+    pub chunks: AtomicU64,
+    /// Plain bytes of the chunks.
+    pub bytes: AtomicU64,
+    /// What stands for them, before compression.
+    pub payload_bytes: AtomicU64,
+}
+
+impl DeltaCounters {
+    fn note(&self, chunks: &[ChunkDescriptor]) {
+        let deltas = chunks.iter().filter(|chunk| chunk.is_delta());
+        for chunk in deltas {
+            self.chunks.fetch_add(1, Ordering::Relaxed);
+            self.bytes.fetch_add(u64::from(chunk.length), Ordering::Relaxed);
+            self.payload_bytes.fetch_add(u64::from(chunk.payload_length), Ordering::Relaxed);
+        }
+    }
 }
 
 impl ContainerContext {
@@ -123,7 +149,58 @@ impl OpenContainer {
         bytes: &[u8],
     ) -> Result<FrameId> {
         let length = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
-        if length as usize > limits::CHUNK_SIZE_MAX_BYTES {
+        self.push(FrameChunk { fingerprint, length, level }, bytes, |_, _| {})
+    }
+
+    /// The same; `corresponding` stands in the chunk's place in an earlier version, so that it may
+    /// be stored as a difference.
+    pub fn append_version(
+        &mut self,
+        fingerprint: Fingerprint,
+        bytes: &[u8],
+        corresponding: Fingerprint,
+    ) -> Result<FrameId> {
+        let length = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
+        self.push(FrameChunk { fingerprint, length, level: Level::DATA }, bytes, |frame, number| {
+            frame.corresponding.push((number, corresponding));
+        })
+    }
+
+    /// The same for a chunk that is stored again so that it lies here: never as a difference against
+    /// one that lies elsewhere.
+    pub fn append_again(&mut self, fingerprint: Fingerprint, bytes: &[u8]) -> Result<FrameId> {
+        let length = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
+        let chunk = FrameChunk { fingerprint, length, level: Level::DATA };
+        self.push(chunk, bytes, |frame, number| frame.whole.push(number))
+    }
+
+    /// Appends a chunk out of another container as it lies there: its bytes, or the payload of a
+    /// delta, whose bases must stay.
+    pub fn append_copy(
+        &mut self,
+        chunk: &ChunkDescriptor,
+        delta: Option<&Delta>,
+        sketch: Option<&[u8; SKETCH_BYTES]>,
+        payload: &[u8],
+    ) -> Result<FrameId> {
+        let ChunkDescriptor { fingerprint, length, level, payload_length, .. } = *chunk;
+        let is_whole = payload.len() == payload_length as usize;
+        let is_known = chunk.is_delta() == delta.is_some();
+        invariant!(is_whole && is_known, "a chunk to be copied lacks bytes", chunk, payload.len());
+        self.push(FrameChunk { fingerprint, length, level }, payload, |frame, number| {
+            frame.deltas.extend(delta.map(|delta| Delta { chunk: number, ..delta.clone() }));
+            frame.sketches.extend(sketch.map(|sketch| (number, *sketch)));
+        })
+    }
+
+    /// Appends what a chunk takes of its frame; `note` says of its number there what else is known.
+    fn push(
+        &mut self,
+        chunk: FrameChunk,
+        bytes: &[u8],
+        note: impl FnOnce(&mut PlainFrame, u32),
+    ) -> Result<FrameId> {
+        if chunk.length as usize > limits::CHUNK_SIZE_MAX_BYTES {
             return Err(too_much("a chunk is longer than any may be"));
         }
         self.admit(1)?;
@@ -134,8 +211,10 @@ impl OpenContainer {
             self.frame.bytes = self.spare.pop().unwrap_or_default();
             self.frame.bytes.reserve(self.context.frame_bytes + limits::CHUNK_SIZE_MAX_BYTES / 16);
         }
+        let number = self.frame.chunks.len() as u32;
+        note(&mut self.frame, number);
         self.frame.bytes.extend_from_slice(bytes);
-        self.frame.chunks.push(FrameChunk { fingerprint, length, level });
+        self.frame.chunks.push(chunk);
         if self.frame.bytes.len() >= self.context.frame_bytes {
             self.submit_frame()?;
         }
@@ -188,7 +267,7 @@ impl OpenContainer {
         self.admit(frame.chunks.len())?;
         let mut body = self.open_body()?;
         body.chunks_submitted += frame.chunks.len();
-        body.plain_submitted_bytes += frame.plain_length as usize;
+        body.plain_submitted_bytes += bytes_of(&frame.chunks);
         let (number, sealer) = (body.frames_submitted, Arc::clone(&body.sealer));
         body.in_flight.push_back(self.context.pool.carry(frame, number, sealer)?);
         self.submitted(body)
@@ -199,7 +278,7 @@ impl OpenContainer {
         let mut body = self.open_body()?;
         let (number, sealer) = (body.frames_submitted, Arc::clone(&body.sealer));
         body.chunks_submitted += frame.chunks.len();
-        body.plain_submitted_bytes += frame.bytes.len();
+        body.plain_submitted_bytes += bytes_of(&frame.chunks);
         body.in_flight.push_back(self.context.pool.seal(frame, number, sealer)?);
         self.submitted(body)
     }
@@ -236,7 +315,7 @@ impl OpenContainer {
             if spare.capacity() > 0 && self.spare.len() <= FRAMES_IN_FLIGHT_MAX {
                 self.spare.push(spare);
             }
-            body.take(sealed)?;
+            body.take(sealed, &self.context.deltas)?;
         }
         Ok(())
     }
@@ -248,9 +327,9 @@ impl OpenContainer {
         self.id = None;
         if self.payloads.len() < PAYLOADS_MAX {
             let container = body.id;
-            let frames = (0..=u16::MAX).zip(&body.section.frames);
-            self.payloads.extend(frames.map(|(frame, extent)| {
-                (FrameId { container, frame }, u64::from(extent.plain_length))
+            let frames = frames_of(&body.section);
+            self.payloads.extend((0..=u16::MAX).zip(&frames).map(|(frame, extent)| {
+                (FrameId { container, frame }, u64::from(extent.plain_bytes))
             }));
         }
         self.context.log.append(body.finish()?)
@@ -286,7 +365,7 @@ impl Body {
         self.bytes.len() + shrunk
     }
 
-    fn take(&mut self, sealed: SealedFrame) -> Result<()> {
+    fn take(&mut self, sealed: SealedFrame, counters: &DeltaCounters) -> Result<()> {
         let frame = self.section.frames.len() as u32;
         let number = sealed.number;
         invariant!(
@@ -297,7 +376,7 @@ impl Body {
             sealed.object,
             self.id
         );
-        self.plain_collected_bytes += sealed.plain_length as usize;
+        self.plain_collected_bytes += bytes_of(&sealed.chunks);
         self.section.frames.push(FrameDescriptor {
             offset: self.bytes.len() as u64,
             stored_length: sealed.bytes.len() as u32,
@@ -305,19 +384,19 @@ impl Body {
             codec: sealed.codec,
         });
         self.bytes.extend_from_slice(&sealed.bytes);
-        let mut offset = 0;
-        for chunk in sealed.chunks {
-            self.section.chunks.push(ChunkDescriptor {
-                fingerprint: chunk.fingerprint,
-                length: chunk.length,
-                level: chunk.level,
-                frame,
-                offset,
-            });
-            offset += chunk.length;
-        }
+        let first = self.section.chunks.len() as u32;
+        let chunks = laid_out(&sealed.chunks, &sealed.deltas, frame);
+        let end = chunks.last().map_or(0, |last| last.offset + last.payload_length);
         let plain_length = sealed.plain_length;
-        invariant!(offset == plain_length, "a frame and its chunks differ", offset, plain_length);
+        invariant!(end == plain_length, "a frame and its chunks differ", end, plain_length);
+        counters.note(&chunks);
+        self.section.chunks.extend(chunks);
+        let deltas = sealed.deltas.into_iter();
+        self.section
+            .deltas
+            .extend(deltas.map(|delta| Delta { chunk: first + delta.chunk, ..delta }));
+        let sketches = sealed.sketches.into_iter();
+        self.section.sketches.extend(sketches.map(|(chunk, sketch)| (first + chunk, sketch)));
         Ok(())
     }
 
@@ -358,6 +437,8 @@ impl Body {
             sealed_section: section,
             fingerprints,
             frames: frames_of(&self.section),
+            deltas: self.section.deltas.len() as u32,
+            sketches: std::mem::take(&mut self.section.sketches),
         })
     }
 
@@ -370,6 +451,11 @@ impl Body {
             false => Err(Error::damaged("it reads back otherwise than it was written")),
         }
     }
+}
+
+/// The bytes of some chunks.
+fn bytes_of(chunks: &[FrameChunk]) -> usize {
+    chunks.iter().map(|chunk| chunk.length as usize).sum()
 }
 
 fn too_much(what: &str) -> Error {

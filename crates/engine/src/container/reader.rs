@@ -85,14 +85,8 @@ pub fn open_section_told(
     let sealer = repository.vault().stored(Purpose::Container, &id.0)?;
     let length = sealer.open(METADATA_PART, sealed).context(what)?;
     let section = container::decode_metadata(&sealed[..length]).context(what)?;
-    if section.deltas.is_empty() {
-        let is_of_older_keys = sealer.generations_since().is_some_and(|since| since > 0);
-        return Ok(OpenedSection { section, is_of_older_keys });
-    }
-    Err(Error::new(
-        onefold_types::ErrorKind::NewerFormat,
-        format!("container {id} holds delta chunks; use a newer onefold"),
-    ))
+    let is_of_older_keys = sealer.generations_since().is_some_and(|since| since > 0);
+    Ok(OpenedSection { section, is_of_older_keys })
 }
 
 /// Reads frames of one container.

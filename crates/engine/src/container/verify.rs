@@ -4,6 +4,9 @@
 //! through it. A frame that was opened is authentic; that a chunk in it is the one that it is named
 //! by is known only after this.
 //!
+//! Deltas are made whole first ([`super::delta`]): as they lie in a frame they are no chunks, and do
+//! not hold here.
+//!
 //! The fingerprints of a frame's chunks are computed in one batch, which costs a fraction of
 //! computing them one by one.
 
@@ -11,11 +14,17 @@ use onefold_crypto::Fingerprinter;
 use onefold_format::container::ChunkDescriptor;
 use onefold_types::{Error, Fingerprint, Result};
 
-/// Where a chunk lies in its frame; `None` if that would be beyond the end.
+/// What a chunk takes of its frame: its bytes, or what a delta is made of; `None` if that would be
+/// beyond the end.
 #[must_use]
 pub fn cut<'a>(plain: &'a [u8], chunk: &ChunkDescriptor) -> Option<&'a [u8]> {
     let start = chunk.offset as usize;
-    plain.get(start..start.checked_add(chunk.length as usize)?)
+    plain.get(start..start.checked_add(chunk.payload_length as usize)?)
+}
+
+/// The bytes of a chunk that is no delta.
+fn cut_whole<'a>(plain: &'a [u8], chunk: &ChunkDescriptor) -> Option<&'a [u8]> {
+    if chunk.is_delta() { None } else { cut(plain, chunk) }
 }
 
 /// The bytes of one chunk, verified.
@@ -30,7 +39,7 @@ pub fn chunk<'a>(
         true => fingerprinter.node(bytes) == chunk.fingerprint,
         false => fingerprinter.data(bytes) == chunk.fingerprint,
     };
-    cut(plain, chunk).filter(name).ok_or_else(|| wrong(&chunk.fingerprint))
+    cut_whole(plain, chunk).filter(name).ok_or_else(|| wrong(&chunk.fingerprint))
 }
 
 /// Whether each of some chunks of a frame is the one that it is named by, in their order.
@@ -40,7 +49,7 @@ pub fn each(
     fingerprinter: &Fingerprinter,
 ) -> Vec<bool> {
     let mut data = Vec::with_capacity(chunks.size_hint().0);
-    let is_there = |chunk: ChunkDescriptor| match cut(plain, &chunk) {
+    let is_there = |chunk: ChunkDescriptor| match cut_whole(plain, &chunk) {
         Some(bytes) if chunk.level.is_node() => fingerprinter.node(bytes) == chunk.fingerprint,
         Some(bytes) => {
             data.push(bytes);
@@ -75,7 +84,7 @@ pub fn all(
     }
 }
 
-fn wrong(fingerprint: &Fingerprint) -> Error {
+pub(super) fn wrong(fingerprint: &Fingerprint) -> Error {
     Error::damaged(format!("chunk {fingerprint} does not have its fingerprint"))
 }
 
@@ -98,7 +107,15 @@ mod tests {
                 false => fingerprinter.data(&bytes),
             };
             let (offset, length) = (plain.len() as u32, bytes.len() as u32);
-            chunks.push(ChunkDescriptor { fingerprint, length, level, frame: 0, offset });
+            let payload_length = length;
+            chunks.push(ChunkDescriptor {
+                fingerprint,
+                length,
+                level,
+                frame: 0,
+                offset,
+                payload_length,
+            });
             plain.extend(bytes);
         }
         let told = |plain: &[u8]| each(plain, chunks.iter().copied(), &fingerprinter);

@@ -7,9 +7,13 @@
 //! keyless checksum is continued over them as they come, before a frame is opened in its place,
 //! and over the section as it was read.
 //!
+//! Deltas are made whole out of their bases, wherever these are. One whose base is lost says nothing
+//! about its own container: it is counted, and whoever needs the chunk hears of it.
+//!
 //! Concurrency: a [`WholeReader`] belongs to one thread, which keeps its buffer for the next
 //! container.
 
+use super::delta::{BaseSource, DeltaOpener, bases_of};
 use super::frame::FrameOpener;
 use super::reader::{self, FrameReader};
 use super::verify;
@@ -20,7 +24,7 @@ use onefold_format::container::{
 use onefold_format::layout;
 use onefold_store::Key;
 use onefold_types::error::Context;
-use onefold_types::{ContainerId, Error, Result, limits};
+use onefold_types::{ContainerId, Error, ErrorKind, Result, limits};
 
 /// Bytes that are read at once, one frame at least: a container of the default size, whole.
 const PIECE_MAX_BYTES: u64 = 6 * limits::MIB as u64;
@@ -29,6 +33,7 @@ const PIECE_MAX_BYTES: u64 = 6 * limits::MIB as u64;
 pub struct WholeReader {
     buffer: Vec<u8>,
     opener: FrameOpener,
+    deltas: DeltaOpener,
 }
 
 /// The ends of a container, as they were read.
@@ -44,14 +49,16 @@ pub struct Ends {
 }
 
 /// What becomes of a frame: its number, what the section says of it and of its chunks, and whether
-/// it could be opened and holds them.
+/// it could be opened and holds them; how many are deltas that could not be made, because a base of
+/// theirs is lost.
 pub type EachFrame<'a> =
-    dyn FnMut(u32, &FrameDescriptor, &[ChunkDescriptor], Result<()>) -> Result<()> + 'a;
+    dyn FnMut(u32, &FrameDescriptor, &[ChunkDescriptor], Result<u64>) -> Result<()> + 'a;
 
 impl WholeReader {
     /// A reader without a container yet.
     pub fn new() -> Result<Self> {
-        Ok(Self { buffer: Vec::new(), opener: FrameOpener::new()? })
+        let (buffer, deltas) = (Vec::new(), DeltaOpener::default());
+        Ok(Self { buffer, opener: FrameOpener::new()?, deltas })
     }
 
     /// Reads the ends of a container of so many bytes; a small one is read whole.
@@ -80,7 +87,8 @@ impl WholeReader {
         Ok(Ends { key, footer, header, sealed_section, is_held: true })
     }
 
-    /// Reads all of a container of so many bytes, and fails unless it is what was once written.
+    /// Reads all of a container of so many bytes, and fails unless it is what was once written. Says
+    /// as well how many of its deltas could not be made, because a base of theirs is lost.
     ///
     /// Errors: `NotFound` if it does not exist, `Damaged` if it is anything else.
     pub fn sound(
@@ -88,14 +96,19 @@ impl WholeReader {
         repository: &Repository,
         id: ContainerId,
         size_bytes: u64,
-    ) -> Result<MetadataSection> {
+        bases: &dyn BaseSource,
+    ) -> Result<(MetadataSection, u64)> {
         let ends = self.ends(repository, id, size_bytes)?;
         if container::decode_header(&ends.header)? != id {
             return Err(Error::damaged("its header names another container"));
         }
         let section = reader::open_section(repository, id, &mut ends.sealed_section.clone())?;
-        match self.verify(repository, id, &ends, &section, &mut |_, _, _, verified| verified)? {
-            true => Ok(section),
+        let mut unmade = 0;
+        let mut each = |_: u32, _: &FrameDescriptor, _: &[ChunkDescriptor], more: Result<u64>| {
+            more.map(|more| unmade += more)
+        };
+        match self.verify(repository, id, &ends, (&section, bases), &mut each)? {
+            true => Ok((section, unmade)),
             false => Err(Error::damaged("its checksum does not hold")),
         }
     }
@@ -109,7 +122,7 @@ impl WholeReader {
         repository: &Repository,
         id: ContainerId,
         ends: &Ends,
-        section: &MetadataSection,
+        (section, bases): (&MetadataSection, &dyn BaseSource),
         each: &mut EachFrame<'_>,
     ) -> Result<bool> {
         if end_of_frames(section) != ends.footer.metadata_offset {
@@ -144,7 +157,11 @@ impl WholeReader {
                     chunks.split_at(chunks.partition_point(|chunk| chunk.frame <= number));
                 let opened = frames.open(&mut self.opener, number, frame, sealed);
                 let verified = opened.and_then(|plain| {
-                    verify::all(plain, own.iter().copied(), repository.fingerprinter())
+                    let whole = own.iter().filter(|chunk| !chunk.is_delta()).copied();
+                    verify::all(plain, whole, repository.fingerprinter())
+                        .and_then(|()| {
+                            unmade(&mut self.deltas, plain, (section, own), repository, bases)
+                        })
                         .context(|| format!("frame {number} of container {id}"))
                 });
                 each(number, frame, own, verified)?;
@@ -154,6 +171,29 @@ impl WholeReader {
         checksum.update(&ends.sealed_section);
         Ok(checksum.finish() == ends.footer.body_crc)
     }
+}
+
+/// Makes the deltas of a frame and verifies them; counts those of which a base is lost.
+fn unmade(
+    opener: &mut DeltaOpener,
+    plain: &[u8],
+    (section, chunks): (&MetadataSection, &[ChunkDescriptor]),
+    repository: &Repository,
+    bases: &dyn BaseSource,
+) -> Result<u64> {
+    let mut unmade = 0;
+    for (chunk, delta) in
+        chunks.iter().filter_map(|chunk| Some((chunk, section.delta_of(chunk)?)))
+    {
+        match bases_of(chunk, delta, bases) {
+            Ok(bases) => {
+                opener.verified(plain, chunk, &bases, repository.fingerprinter())?;
+            }
+            Err(error) if error.kind() == ErrorKind::Damaged => unmade += 1,
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(unmade)
 }
 
 fn misplaced() -> Error {

@@ -272,6 +272,7 @@ impl Assembler<'_> {
             ranges: message.ranges(),
             buffer: std::mem::take(&mut message.buffer),
             fingerprints: message.fingerprints.clone(),
+            corresponding: std::mem::take(&mut message.corresponding),
         };
         let spare = &self.spare;
         let tickets = self.stream.put_data(batch, &mut |buffer| recycle(spare, buffer))?;

@@ -13,7 +13,8 @@ use super::storing::{Announced, Ready, StoringSession};
 use super::stream::{self, PathsContext, StreamContext, StreamOutcome};
 use super::stubs::StubData;
 use super::top::{nest, place};
-use super::{BackupOptions, BackupReport, ParentChoice, Selection, Source};
+use super::versions::Versions;
+use super::{BackupOptions, BackupReport, DeltaReport, ParentChoice, Selection, Source};
 use crate::chunk_store::presence::tree_present;
 use crate::chunk_store::{ChunkStore, ChunkStoreOptions, StreamWriter};
 use crate::index::{ChunkIndex, PartitionIndex};
@@ -109,6 +110,8 @@ struct Prepared {
     chosen: Chosen,
     /// Where a part's chunks are looked up.
     part_index: Option<Arc<PartitionIndex>>,
+    /// Where chunks are looked up.
+    index: Arc<dyn ChunkIndex>,
 }
 
 /// A finished tree.
@@ -291,10 +294,12 @@ impl Backup<'_> {
             lookup: chosen.strategy,
             index_kind: self.options.index_kind,
             rewrite,
+            delta: self.options.delta,
             dry_run,
             session: ready.id(),
         };
         let doubts = ready.doubts.clone();
+        let index = Arc::clone(&ready.asked);
         let session = ready.store(parent.as_ref().map(|parent| parent.id), store_options)?;
         if let Some(parent) = &parent {
             let totals = &parent.record.summary;
@@ -313,6 +318,7 @@ impl Backup<'_> {
             earlier,
             chosen,
             part_index,
+            index,
         })
     }
 
@@ -367,8 +373,13 @@ impl Backup<'_> {
         build: impl FnOnce(&StreamContext<'_>, &mut [StreamWriter]) -> Result<Built>,
     ) -> Result<Tree> {
         let streams = self.repository.memory().streams;
+        let versions = match ready.parent.is_some() && ready.session.store.makes_deltas() {
+            true => Some(Versions::new(self.repository, &ready.index)?),
+            false => None,
+        };
         let context = StreamContext {
             repository: self.repository,
+            versions: versions.as_ref(),
             job: self.job,
             threads: self.options.threads.div_ceil(streams),
         };
@@ -412,6 +423,11 @@ impl Backup<'_> {
             ..BackupReport::default()
         };
         let totals = store.totals();
+        report.deltas = DeltaReport {
+            chunks: totals.chunks_delta,
+            bytes: totals.bytes_delta,
+            payload_bytes: totals.payload_bytes_delta,
+        };
         report.summary.chunks = totals.chunks;
         report.summary.chunks_new = totals.chunks_new;
         report.summary.bytes_new = totals.bytes_new;

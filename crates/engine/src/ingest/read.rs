@@ -10,6 +10,7 @@
 //! system's word about holes is not trusted (R42).
 
 use super::attributes::{self, AttributeSource};
+use super::versions::{EarlierContent, VersionedFile, Versions};
 use crate::job::Job;
 use crate::repository::Repository;
 use crate::stub::{self, StubFile};
@@ -71,6 +72,9 @@ pub struct Message {
     pub elements: Vec<Element>,
     /// The fingerprints of the chunks, in order.
     pub fingerprints: Vec<Fingerprint>,
+    /// Of some new chunks, by their rising numbers, what stands in their places in an earlier
+    /// version.
+    pub corresponding: Vec<(u32, Fingerprint)>,
 }
 
 /// A file to be read.
@@ -81,6 +85,8 @@ pub struct FileTask {
     pub name: CString,
     /// Its entry, from its status before.
     pub entry: Entry,
+    /// What the parent snapshot has under its path.
+    pub earlier: Option<EarlierContent>,
 }
 
 /// What a job reads.
@@ -101,7 +107,7 @@ pub struct ReadJob {
 
 /// Reads jobs until there are none; runs on several threads.
 pub fn run(
-    repository: &Arc<Repository>,
+    (repository, versions): (&Arc<Repository>, Option<&Versions>),
     jobs: &Receiver<ReadJob>,
     spare: &Receiver<Vec<u8>>,
     job: &Job,
@@ -112,6 +118,8 @@ pub fn run(
         let message = last.take().unwrap_or_else(|| Message::empty(spare));
         let mut reader = FileReader {
             repository,
+            versions,
+            versioned: Vec::new(),
             job,
             spare,
             results: &results,
@@ -148,7 +156,8 @@ impl Message {
     }
 
     fn new(buffer: Vec<u8>) -> Self {
-        Self { buffer, elements: Vec::new(), fingerprints: Vec::new() }
+        let (elements, fingerprints, corresponding) = (Vec::new(), Vec::new(), Vec::new());
+        Self { buffer, elements, fingerprints, corresponding }
     }
 }
 
@@ -235,6 +244,10 @@ impl Read for StubReader {
 
 struct FileReader<'a> {
     repository: &'a Arc<Repository>,
+    /// `None` if nobody wants to know.
+    versions: Option<&'a Versions>,
+    /// Files of the message that have an earlier version.
+    versioned: Vec<VersionedFile>,
     job: &'a Job,
     spare: &'a Receiver<Vec<u8>>,
     results: &'a Sender<Message>,
@@ -247,7 +260,14 @@ struct FileReader<'a> {
 
 impl FileReader<'_> {
     fn file(&mut self, task: FileTask) -> Result<()> {
-        let end = match self.read_file(task) {
+        if let Some(earlier) = task.earlier.filter(|_| self.versions.is_some()) {
+            self.versioned.push(VersionedFile::new(earlier, self.message.elements.len()));
+        }
+        let read = self.read_file(task);
+        // Of another file none is open.
+        let end = self.message.elements.len();
+        self.versioned.iter_mut().for_each(|file| file.end(end));
+        let end = match read {
             Err(error) if error.kind() == ErrorKind::Interrupted => return Err(error),
             end => end,
         };
@@ -415,6 +435,14 @@ impl FileReader<'_> {
         let ranges = message.ranges();
         let chunks: Vec<&[u8]> = ranges.into_iter().map(|range| &message.buffer[range]).collect();
         self.repository.fingerprinter().data_batch(&chunks, &mut fingerprints);
+        if let Some(versions) = self.versions {
+            let Message { elements, corresponding, .. } = &mut message;
+            for file in &mut self.versioned {
+                versions.find(file, elements, &fingerprints, corresponding);
+            }
+            let files = std::mem::take(&mut self.versioned).into_iter();
+            self.versioned = files.filter_map(VersionedFile::continued).collect();
+        }
         message.fingerprints = fingerprints;
         let stopped = |_| Error::new(ErrorKind::Interrupted, "the backup has stopped");
         self.results.send(message).map_err(stopped)

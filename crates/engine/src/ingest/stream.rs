@@ -10,6 +10,7 @@ use super::left_out::LeftOut;
 use super::read::{self, ReadJob, Work};
 use super::source_tree::ArrangedSource;
 use super::stubs::StubData;
+use super::versions::Versions;
 use super::walk::{self, BUNDLES_MAX, Item, Walk, WalkContext};
 use crate::chunk_store::StreamWriter;
 use crate::job::Job;
@@ -36,6 +37,8 @@ pub struct StreamContext<'a> {
     pub job: &'a Job,
     /// Threads that read.
     pub threads: usize,
+    /// Finds earlier versions, if chunks are stored as differences against them.
+    pub versions: Option<&'a Versions>,
 }
 
 /// What the streams of a backup of files share.
@@ -174,10 +177,10 @@ fn start_readers<'scope, 'env: 'scope>(
     }
     for number in 0..context.threads.max(1) {
         let (jobs, spare) = (jobs_taken.clone(), spare_taken.clone());
-        let (repository, job) = (context.repository, context.job);
+        let (of_store, job) = ((context.repository, context.versions), context.job);
         std::thread::Builder::new()
             .name(format!("read-{number}"))
-            .spawn_scoped(scope, move || read::run(repository, &jobs, &spare, job))
+            .spawn_scoped(scope, move || read::run(of_store, &jobs, &spare, job))
             .map_err(|cause| Error::io("starting a thread", cause))?;
     }
     Ok(Channels { jobs, spare, permits, permits_taken })

@@ -14,6 +14,7 @@ use super::attributes::{self, AttributeSource};
 use super::left_out::{CACHE_TAG, LeftOut, is_cache, is_gone, is_store};
 use super::read::{BATCHED_FILE_BYTES, FileTask, MESSAGE_BYTES, Message, ReadJob, Work};
 use super::source_tree::{ArrangedSource, absolute_form, is_about_source};
+use super::versions::EarlierContent;
 use super::stubs::{Reading, StubData, by_handle, refuse_covered};
 use crate::environment::open_files_max;
 use crate::job::Job;
@@ -416,7 +417,7 @@ impl<'a> Walk<'a> {
                 self.linked.insert((entry.device, entry.inode));
             }
         }
-        self.read(directory, name, tree_path, entry, known.is_some())
+        self.read(directory, name, tree_path, entry, known.as_ref())
     }
 
     /// Whether a file was met under another name, and is read under that.
@@ -451,13 +452,19 @@ impl<'a> Walk<'a> {
         name: &OsStr,
         tree_path: &[u8],
         entry: Entry,
-        known: bool,
+        known: Option<&Known>,
     ) -> Result<()> {
         let name = CString::new(name.as_bytes())
             .map_err(|_| Error::new(ErrorKind::Source, "its name holds a zero byte"))?;
         let size = entry.size;
-        let task = FileTask { directory: Arc::clone(directory), name, entry: entry.clone() };
-        let item = Item::Read { path: tree_path.to_vec(), entry, known };
+        let earlier = known.and_then(|(known, _)| {
+            let is_file = known.kind == EntryKind::File;
+            let content = known.content.filter(|_| is_file)?;
+            Some(EarlierContent { content, size: known.size })
+        });
+        let own = entry.clone();
+        let task = FileTask { directory: Arc::clone(directory), name, entry: own, earlier };
+        let item = Item::Read { path: tree_path.to_vec(), entry, known: known.is_some() };
         if size > BATCHED_FILE_BYTES {
             self.close_batch()?;
             let results = self.open_job()?;

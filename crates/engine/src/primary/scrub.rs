@@ -165,7 +165,7 @@ pub fn scrub(
 
 /// Takes out of quarantine what is whole again: somebody has brought it back, or the device gives
 /// what it did not give.
-fn heal(repository: &Repository, job: &Job, report: &mut ScrubReport) -> Result<()> {
+fn heal(repository: &Arc<Repository>, job: &Job, report: &mut ScrubReport) -> Result<()> {
     let mut whole = WholeReader::new()?;
     for id in quarantine::load_ids(repository)? {
         job.interrupt.check()?;
@@ -180,7 +180,7 @@ fn heal(repository: &Repository, job: &Job, report: &mut ScrubReport) -> Result<
 
 /// Puts those containers into quarantine that are damaged.
 fn set_aside(
-    repository: &Repository,
+    repository: &Arc<Repository>,
     mut suspects: BTreeSet<ContainerId>,
     job: &Job,
     report: &mut ScrubReport,
@@ -203,13 +203,14 @@ fn set_aside(
 
 /// Reads a container whole; what is wrong with it.
 fn read_whole(
-    repository: &Repository,
+    repository: &Arc<Repository>,
     id: ContainerId,
     whole: &mut WholeReader,
 ) -> Result<Result<()>> {
     let key = Key::new(layout::container(id))?;
+    let bases = ChunkReader::apart(repository)?;
     let read = repository.store().size(&key);
-    match read.and_then(|bytes| whole.sound(repository, id, bytes)) {
+    match read.and_then(|bytes| whole.sound(repository, id, bytes, &bases)) {
         Ok(_) => Ok(Ok(())),
         Err(error) if error.is_unreadable() => Ok(Err(error)),
         Err(error) => Err(error),

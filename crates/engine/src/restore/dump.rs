@@ -66,7 +66,6 @@ pub fn dump(
     let reader = TreeReader::open(repository)?;
     let guide = Guide::new(reader.chunks(), options.placed);
     let mut dumping = Dumping {
-        repository,
         reader,
         guide,
         place,
@@ -145,7 +144,6 @@ fn check_engine(engine: &RestoreEngine, memory: &MemoryPlan) -> Result<()> {
 }
 
 struct Dumping<'a> {
-    repository: &'a Arc<Repository>,
     reader: TreeReader,
     guide: Guide,
     /// The place in the snapshot of the next chunk, if it is known.
@@ -211,7 +209,7 @@ impl Dumping<'_> {
         let mut window = distinct;
         loop {
             let lost = fetch::fetch(
-                self.repository,
+                self.reader.chunks(),
                 &window,
                 &self.stash,
                 THREADS,
@@ -294,7 +292,9 @@ type Repeat = (Piece, u64);
 
 /// Some reads of a window with each chunk once, and the pieces of the chunks that come again.
 fn without_repeats(sorted: &SortedWindow, reads: Range<usize>) -> (SortedWindow, Vec<Repeat>) {
-    let (mut window, mut repeats) = (SortedWindow::default(), Vec::new());
+    let deltas = Arc::clone(&sorted.deltas);
+    let mut window = SortedWindow { deltas, ..SortedWindow::default() };
+    let mut repeats = Vec::new();
     for frames in &sorted.reads[reads] {
         let first = window.frames.len();
         for frame in frames.clone() {

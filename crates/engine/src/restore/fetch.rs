@@ -5,6 +5,8 @@
 //! request; each is opened once; the fingerprints of all chunks
 //! wanted from it are computed in one batch, and only then are their bytes delivered.
 //! Pieces that are neighbours both in the frame and in the output are delivered as one.
+//! A frame with deltas among what is wanted is spread first: chunks and deltas, made whole out of
+//! their bases, one behind another; from there on they are chunks like others.
 //!
 //! Invariants: no byte reaches a sink before its chunk's fingerprint was computed and compared; a
 //! piece is either delivered or handed back as lost, with the reason, exactly once, unless nobody
@@ -15,12 +17,13 @@
 
 use super::request_costs::{Reach, RequestCosts};
 use super::window::{Piece, SortedWindow};
+use crate::chunks::ChunkReader;
+use crate::container::delta::DeltaOpener;
 use crate::container::frame::FrameOpener;
 use crate::container::reader::FrameReader;
 use crate::container::verify;
 use crate::job::Job;
-use crate::repository::Repository;
-use onefold_types::{Error, ErrorKind, Result, invariant};
+use onefold_types::{Error, ErrorKind, Result, bug, invariant};
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -73,7 +76,7 @@ impl Workspace {
 }
 
 struct Work<'a, S> {
-    repository: &'a Repository,
+    chunks: &'a ChunkReader,
     window: &'a SortedWindow,
     /// The frames of each read of a container.
     containers: &'a [Range<usize>],
@@ -88,21 +91,21 @@ struct Work<'a, S> {
     bytes_read: AtomicU64,
 }
 
-/// Fetches all pieces of a window with up to `threads` threads.
+/// Fetches all pieces of a window with up to `threads` threads. The reader gives bases of deltas.
 pub fn fetch<S: Sink>(
-    repository: &Repository,
+    chunks: &ChunkReader,
     window: &SortedWindow,
     sink: &S,
     threads: usize,
     workspace: &Workspace,
     job: &Job,
 ) -> Result<Fetched> {
-    fetch_reads(repository, window, 0..window.reads.len(), sink, threads, workspace, job)
+    fetch_reads(chunks, window, 0..window.reads.len(), sink, threads, workspace, job)
 }
 
 /// The same for some of the window's reads.
 pub fn fetch_reads<S: Sink>(
-    repository: &Repository,
+    chunks: &ChunkReader,
     window: &SortedWindow,
     reads: Range<usize>,
     sink: &S,
@@ -113,7 +116,7 @@ pub fn fetch_reads<S: Sink>(
     let containers = &window.reads[reads];
     let threads = threads.clamp(1, containers.len().max(1));
     let work = Work {
-        repository,
+        chunks,
         window,
         containers,
         sink,
@@ -166,11 +169,23 @@ struct Scratch {
     sealed: Vec<u8>,
     /// Pieces of one frame that hold, in the order of their outputs.
     good: Vec<Piece>,
+    deltas: DeltaOpener,
+    /// What is wanted of a frame with deltas, made whole.
+    spread: Vec<u8>,
+    /// Those of its pieces that could be made: their indices in the window, and where they are now.
+    moved: Vec<(usize, Piece)>,
 }
 
 impl Scratch {
     fn new() -> Result<Self> {
-        Ok(Self { opener: FrameOpener::new()?, sealed: Vec::new(), good: Vec::new() })
+        Ok(Self {
+            opener: FrameOpener::new()?,
+            sealed: Vec::new(),
+            good: Vec::new(),
+            deltas: DeltaOpener::default(),
+            spread: Vec::new(),
+            moved: Vec::new(),
+        })
     }
 }
 
@@ -205,7 +220,7 @@ impl<S: Sink> Work<'_, S> {
         let is_there =
             self.window.frames[frames.clone()].iter().all(|it| it.container == container);
         invariant!(is_there, "a frame was to be read from another container", container, frames);
-        let reader = FrameReader::new(self.repository, container)?;
+        let reader = FrameReader::new(self.chunks.repository(), container)?;
         let reach = self.workspace.reach();
         let mut start = frames.start;
         while start < frames.end && !self.stop.load(Ordering::Relaxed) {
@@ -247,7 +262,7 @@ impl<S: Sink> Work<'_, S> {
         let descriptors: Vec<_> =
             self.window.frames[frames.clone()].iter().map(|frame| frame.descriptor).collect();
         let began = Instant::now();
-        if let Err(error) = reader.read(self.repository, &descriptors, &mut sealed) {
+        if let Err(error) = reader.read(self.chunks.repository(), &descriptors, &mut sealed) {
             scratch.sealed = sealed;
             if frames.len() == 1 {
                 self.lose(self.pieces_of(frames.start), error);
@@ -290,7 +305,7 @@ impl<S: Sink> Work<'_, S> {
         scratch: &mut Scratch,
     ) -> Result<()> {
         let needed = &self.window.frames[frame];
-        let Scratch { opener, good, .. } = scratch;
+        let Scratch { opener, good, deltas, spread, moved, .. } = scratch;
         let plain = match reader.open(opener, needed.number, &needed.descriptor, sealed) {
             Ok(plain) => plain,
             Err(error) => {
@@ -298,34 +313,83 @@ impl<S: Sink> Work<'_, S> {
                 return Ok(());
             }
         };
-        self.verify(frame, plain, good);
-        self.deliver(plain, good)
-    }
-
-    /// Leaves in `good` the pieces whose bytes have the right fingerprint, sorted by output.
-    fn verify(&self, frame: usize, plain: &[u8], good: &mut Vec<Piece>) {
         let range = self.pieces_of(frame);
         let pieces = &self.window.pieces[range.clone()];
-        // Pieces at the same offset are the same chunk, computed once.
-        let groups = pieces.chunk_by(|a, b| a.chunk_offset == b.chunk_offset);
-        let chunks = groups.clone().map(|same| same[0].descriptor());
-        let holds = verify::each(plain, chunks, self.repository.fingerprinter());
-        good.clear();
+        moved.clear();
+        if pieces.iter().all(|piece| piece.payload_length == piece.length) {
+            moved.extend(range.zip(pieces.iter().copied()));
+            self.verify(frame, plain, moved, good);
+            return self.deliver(plain, good);
+        }
+        self.spread(range, plain, deltas, spread, moved)?;
+        self.verify(frame, spread, moved, good);
+        self.deliver(spread, good)
+    }
+
+    /// Puts what is wanted of a frame one behind another, with deltas made whole.
+    fn spread(
+        &self,
+        range: Range<usize>,
+        plain: &[u8],
+        deltas: &mut DeltaOpener,
+        spread: &mut Vec<u8>,
+        moved: &mut Vec<(usize, Piece)>,
+    ) -> Result<()> {
+        spread.clear();
         let mut position = range.start;
+        let pieces = &self.window.pieces[range];
+        for same in pieces.chunk_by(|a, b| a.chunk_offset == b.chunk_offset) {
+            let (chunk, offset) = (same[0].descriptor(), spread.len() as u32);
+            let positions = position..position + same.len();
+            position = positions.end;
+            if chunk.is_delta() {
+                let delta = self.window.deltas.get(same[0].delta as usize);
+                let delta = delta.ok_or_else(|| bug!("a piece is of no delta", same[0].delta))?;
+                if let Err(error) = deltas.open(plain, (&chunk, delta), self.chunks, spread) {
+                    // What the device does not give may be elsewhere as well.
+                    if !error.is_unreadable() {
+                        return Err(error);
+                    }
+                    self.lose(positions, error);
+                    continue;
+                }
+            } else {
+                spread.extend_from_slice(verify::cut(plain, &chunk).unwrap_or_default());
+            }
+            let (chunk_offset, payload_length) = (offset, chunk.length);
+            let there = same.iter().map(|it| Piece { chunk_offset, payload_length, ..*it });
+            moved.extend(positions.zip(there));
+        }
+        Ok(())
+    }
+
+    /// Leaves in `good` the pieces whose bytes have the right fingerprint, sorted by output. With
+    /// each comes its index in the window.
+    fn verify(
+        &self,
+        frame: usize,
+        plain: &[u8],
+        pieces: &[(usize, Piece)],
+        good: &mut Vec<Piece>,
+    ) {
+        // Pieces at the same offset are the same chunk, computed once.
+        let groups = pieces.chunk_by(|(_, a), (_, b)| a.chunk_offset == b.chunk_offset);
+        let chunks = groups.clone().map(|same| same[0].1.descriptor());
+        let holds = verify::each(plain, chunks, self.chunks.repository().fingerprinter());
+        good.clear();
         for (same, holds) in groups.zip(holds) {
-            for piece in same {
-                if !holds || piece.fingerprint != same[0].fingerprint {
+            for (position, piece) in same {
+                if !holds || piece.fingerprint != same[0].1.fingerprint {
                     let error = Error::damaged(format!(
                         "chunk {} in container {} does not have its fingerprint",
                         piece.fingerprint, self.window.frames[frame].container
                     ));
-                    self.lose(position..position + 1, error);
+                    self.lose(*position..*position + 1, error);
                 } else if self.sink.wants(piece.output) {
                     good.push(*piece);
                 } else {
                     self.settled.fetch_add(1, Ordering::Relaxed);
                 }
-                position += 1;
             }
         }
         good.sort_unstable_by_key(|piece| (piece.output, piece.file_offset));

@@ -21,9 +21,12 @@ impl Restorer<'_> {
             let sorted = window.arrange(&self.options.engine)?;
             let sink = FileSink { shared: &self.shared, files: &self.outputs };
             let threads = self.options.threads;
+            let chunks = self.reader.chunks();
+            let before = chunks.counters().frame_bytes;
             let fetched =
-                fetch::fetch(self.repository, &sorted, &sink, threads, &self.workspace, self.job)?;
-            self.report.bytes_read += fetched.bytes_read;
+                fetch::fetch(chunks, &sorted, &sink, threads, &self.workspace, self.job)?;
+            let of_bases = chunks.counters().frame_bytes - before;
+            self.report.bytes_read += fetched.bytes_read + of_bases;
             self.report.container_reads += sorted.reads.len() as u64;
             let opened = sorted.frames.iter().map(|frame| u64::from(frame.descriptor.plain_length));
             self.report.bytes_opened += opened.sum::<u64>();

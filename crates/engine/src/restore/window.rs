@@ -6,18 +6,19 @@
 //! assembly area; S2.8). For an output that has to be written in order, or where it is asked for,
 //! an engine of [`onefold_policy::restore_plan`] says what is read when.
 //!
-//! Memory: a piece takes 56 bytes; a frame about as much with its table entry, so [`Window::cost`]
-//! counts both as one. Metadata sections are not kept: of them a window copies only the
+//! Memory: a piece takes 64 bytes; a frame about as much with its table entry, and so does what is
+//! known of a delta, so [`Window::cost`] counts each as one. Metadata sections are not kept: of them a window copies only the
 //! descriptors of the frames it needs, so a scattered file costs no more than a compact one.
 
 use crate::chunks::Location;
 use crate::memory::{Lease, WINDOW_CHUNK_BYTES};
 use crate::repository::Repository;
-use onefold_format::container::{ChunkDescriptor, FrameDescriptor};
+use onefold_format::container::{ChunkDescriptor, Delta, FrameDescriptor};
 use onefold_policy::restore_plan::{ContainerSizes, PlanChunk, RestoreEngine};
 use onefold_types::{ContainerId, Error, Fingerprint, Level, Result, invariant};
 use std::collections::HashMap;
 use std::ops::Range;
+use std::sync::Arc;
 
 /// Chunks that are planned as one at least, however little memory is left.
 const CHUNKS_MIN: usize = 1 << 12;
@@ -37,14 +38,19 @@ pub struct Piece {
     pub chunk_offset: u32,
     /// Its length.
     pub length: u32,
+    /// How much of the frame it takes: its length, or less if it is a delta.
+    pub payload_length: u32,
+    /// How it is made then, as an index into the window's list of deltas.
+    pub delta: u32,
 }
 
 impl Piece {
     /// The chunk, as it lies in its frame.
     #[must_use]
     pub fn descriptor(&self) -> ChunkDescriptor {
-        let Self { fingerprint, length, frame, chunk_offset: offset, .. } = *self;
-        ChunkDescriptor { fingerprint, length, level: Level::DATA, frame, offset }
+        let Self { fingerprint, length, payload_length, frame, chunk_offset: offset, .. } = *self;
+        let level = Level::DATA;
+        ChunkDescriptor { fingerprint, length, level, frame, offset, payload_length }
     }
 }
 
@@ -81,6 +87,7 @@ impl WindowShare {
 pub struct Window {
     pieces: Vec<Piece>,
     frames: Vec<NeededFrame>,
+    deltas: Vec<Delta>,
     indices: HashMap<(ContainerId, u32), u32>,
     last: Option<(ContainerId, u32, u32)>,
 }
@@ -96,13 +103,15 @@ pub struct SortedWindow {
     pub starts: Vec<usize>,
     /// The frames of each read of a container.
     pub reads: Vec<Range<usize>>,
+    /// How the pieces that are deltas are made.
+    pub deltas: Arc<[Delta]>,
 }
 
 impl Window {
     /// How much of a window's budget is used, in chunk references.
     #[must_use]
     pub fn cost(&self) -> usize {
-        self.pieces.len() + self.frames.len()
+        self.pieces.len() + self.frames.len() + self.deltas.len()
     }
 
     /// Whether there is nothing to fetch.
@@ -127,6 +136,8 @@ impl Window {
             )));
         }
         let frame = self.frame(location, chunk.frame)?;
+        let delta = self.deltas.len() as u32;
+        self.deltas.extend(location.section.delta_at(location.position).cloned());
         self.pieces.push(Piece {
             fingerprint: chunk.fingerprint,
             file_offset,
@@ -134,6 +145,8 @@ impl Window {
             frame,
             chunk_offset: chunk.offset,
             length: chunk.length,
+            payload_length: chunk.payload_length,
+            delta,
         });
         Ok(())
     }
@@ -170,7 +183,8 @@ impl Window {
         }
         let plan = engine.plan(&self.recipe(), ContainerSizes(&[]))?;
         let collected = self.pieces.len();
-        let mut sorted = SortedWindow::default();
+        let deltas = self.deltas.into();
+        let mut sorted = SortedWindow { deltas, ..SortedWindow::default() };
         for read in &plan.reads {
             let mut wanted: Vec<Piece> = plan
                 .ordinals_of(read)
@@ -253,6 +267,6 @@ impl Window {
                 _ => reads.push(index..index + 1),
             }
         }
-        SortedWindow { pieces: self.pieces, frames, starts, reads }
+        SortedWindow { pieces: self.pieces, frames, starts, reads, deltas: self.deltas.into() }
     }
 }

@@ -162,6 +162,7 @@ fn chunk_store_of(
         lookup: LookupStrategy::Eager(FilterOrder::CacheFirst),
         index_kind: None,
         rewrite: onefold_engine::chunk_store::RewriteOptions::none(),
+        delta: onefold_engine::chunk_store::DeltaChoice::Off,
         dry_run: false,
         session,
     };

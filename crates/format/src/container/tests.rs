@@ -14,6 +14,7 @@ pub(crate) fn example() -> MetadataSection {
         level: Level(level),
         frame,
         offset,
+        payload_length: if byte == 3 { 10 } else { length },
     };
     MetadataSection {
         frames: vec![frame(32, 700, 1500, Codec::Zstd), frame(732, 326, 310, Codec::Raw)],
@@ -26,7 +27,10 @@ pub(crate) fn example() -> MetadataSection {
         deltas: vec![Delta {
             chunk: 2,
             depth: 1,
-            bases: vec![Fingerprint([9; 32])],
+            bases: vec![Base {
+                fingerprint: Fingerprint([9; 32]),
+                container: Some(ContainerId([2; 16])),
+            }],
             payload_length: 10,
         }],
         sketches: vec![(1, [5; SKETCH_BYTES]), (3, [6; SKETCH_BYTES])],
@@ -58,7 +62,7 @@ fn unknown_columns_are_skipped_or_refused_by_their_tag() {
 fn truncated_sections_are_damage() {
     let bytes = example().encode();
     for length in 0..bytes.len() {
-        // Cutting off the optional last column whole leaves a valid section.
+        // Cutting off optional last columns whole leaves a valid section.
         if let Ok(section) = MetadataSection::decode(&bytes[..length]) {
             assert!(section.session.is_none() && length < bytes.len());
         }
@@ -123,4 +127,51 @@ fn r57_a_section_that_no_reader_takes_is_not_coded() {
     };
     assert!(decoded(limits::CONTAINER_CHUNKS_MAX).is_ok());
     assert!(decoded(limits::CONTAINER_CHUNKS_MAX + 1).is_err());
+}
+
+#[test]
+fn what_a_chunk_is_made_of_is_found_by_its_place() {
+    let section = example();
+    let made: Vec<bool> =
+        section.chunks.iter().map(|chunk| section.delta_of(chunk).is_some()).collect();
+    assert_eq!(made, [false, false, true, false]);
+    assert_eq!(section.delta_of(&section.chunks[2]), section.deltas.first());
+    assert_eq!([0, 1, 2, 3, 4].map(|at| section.depth_at(at)), [0, 0, 1, 0, 0]);
+    assert_eq!(section.sketch_at(3), Some(&[6; SKETCH_BYTES]));
+    assert_eq!(section.sketch_at(2), None);
+    let elsewhere = ChunkDescriptor { offset: 1, ..section.chunks[2] };
+    assert_eq!(section.delta_of(&elsewhere), None);
+}
+
+#[test]
+fn deltas_that_cannot_be_are_damage() {
+    let changed = |change: &dyn Fn(&mut MetadataSection)| {
+        let mut section = example();
+        change(&mut section);
+        MetadataSection::decode(&section.encode())
+    };
+    let of_depth = |depth| changed(&|section| section.deltas[0].depth = depth);
+    assert!(of_depth(0).is_err());
+    assert!(of_depth(DELTA_DEPTH_MAX).is_ok());
+    assert!(of_depth(DELTA_DEPTH_MAX + 1).is_err());
+    let of_bases = |bases: usize| {
+        changed(&|section| {
+            let base = section.deltas[0].bases[0];
+            section.deltas[0].bases = vec![base; bases];
+        })
+    };
+    assert!(of_bases(0).is_err());
+    assert!(of_bases(DELTA_BASES_MAX).is_ok());
+    assert!(of_bases(DELTA_BASES_MAX + 1).is_err());
+    // No shorter than the chunk, a node, and of the same chunk twice.
+    assert!(changed(&|section| section.chunks[2].length = 10).is_err());
+    assert!(changed(&|section| section.chunks[2].level = Level(1)).is_err());
+    assert!(changed(&|section| section.deltas.push(section.deltas[0].clone())).is_err());
+    // Where a base is need not be known.
+    let known = changed(&|section| {
+        let base = section.deltas[0].bases[0];
+        section.deltas[0].bases = vec![Base { container: None, ..base }, base];
+    });
+    let known = known.unwrap().deltas[0].bases.iter().map(|base| base.container.is_some()).collect();
+    assert_eq!(known, [false, true].to_vec());
 }

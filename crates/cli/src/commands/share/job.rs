@@ -10,6 +10,7 @@ use crate::context::{Access, Context, host_name, program, user_at_host, user_nam
 use crate::exit::Outcome;
 use crate::size::{counted, human};
 use clap::Args;
+use onefold_engine::chunk_store::DeltaChoice;
 use onefold_engine::collection::{self, CollectOptions, SpaceGoal};
 use onefold_engine::ingest::BackupOptions;
 use onefold_engine::primary::addresses::Standing;
@@ -63,6 +64,8 @@ pub fn options(
         host: host_name(),
         user: user_name(),
         compression: context.profile.compression,
+        // What is read at any offset at any time is not to need two reads.
+        delta: DeltaChoice::Off,
         threads: context.threads,
         dry_run,
         program: program(),

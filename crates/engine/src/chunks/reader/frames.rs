@@ -42,10 +42,9 @@ impl ChunkReader {
             1 => vec![self.plain(location, held)?],
             _ => self.several(location, &numbers, held)?,
         };
-        let fingerprinter = self.repository.fingerprinter();
         let mut chunks = Vec::with_capacity(run.len());
         for (of, frame) in by_frame().zip(&frames) {
-            match Chunk::all_verified(location.container, of, frame, fingerprinter) {
+            match self.all_verified(location.container, &location.section, of, frame) {
                 Ok(of_frame) => chunks.extend(of_frame),
                 Err(error) if chunks.is_empty() => return Err(error),
                 Err(_) => break,
@@ -113,6 +112,8 @@ impl ChunkReader {
         read: &mut Vec<Arc<ReadFrame>>,
     ) -> Result<()> {
         self.frames.fetch_add(frames.len() as u64, Ordering::Relaxed);
+        let stored_bytes = frames.iter().map(|frame| u64::from(frame.stored_length)).sum();
+        self.frame_bytes.fetch_add(stored_bytes, Ordering::Relaxed);
         let reader = FrameReader::new(&self.repository, container)?;
         self.caches.with_opener(|opener| {
             reader.read_each(&self.repository, opener, (number, frames), |opener, number, plain| {

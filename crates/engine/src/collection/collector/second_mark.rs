@@ -7,6 +7,7 @@
 //! epoch, so that no two collectors delete different containers.
 
 use super::{CONTAINERS_PER_RESCUE, Collector, Kept, Marked, Round, TRIES_MAX, roots_of};
+use crate::collection::bases;
 use crate::collection::copy::CopyForward;
 use crate::collection::enumeration;
 use crate::collection::live_set::Marks;
@@ -66,6 +67,8 @@ impl Collector<'_> {
             let marks = &mut marked.marks;
             let each = &mut |chunk: &Fingerprint| marks.insert(chunk.prefix());
             enumeration::logical(&reader, &roots_of(new.values()), self.job, each)?;
+            let (_, inventory) = self.inventory(false)?;
+            bases::mark(self.repository, &inventory, None, marks, self.job)?;
             let mut snapshots = marked.snapshots.clone();
             snapshots.extend(new);
             kept = self.rescue(&round.condemned, &mut marked.marks, &snapshots)?;

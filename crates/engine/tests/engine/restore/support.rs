@@ -146,6 +146,7 @@ pub fn store_tree_avoiding(
         lookup: LookupStrategy::Eager(FilterOrder::CacheFirst),
         index_kind: None,
         rewrite: onefold_engine::chunk_store::RewriteOptions::none(),
+        delta: onefold_engine::chunk_store::DeltaChoice::Off,
         dry_run: false,
         session: None,
     };

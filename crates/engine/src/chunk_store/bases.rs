@@ -1,0 +1,439 @@
+//! Bases of deltas in a session: whether those of a delta that was found are there, and what new
+//! chunks may be stored as a difference against.
+//!
+//! # Algorithm
+//! *Found.* A look-up that meets a delta has a duplicate only if the delta can be made: its bases
+//! are listed, as whole chunks or shallower deltas, by containers that may be used and whose
+//! sections were read in this session; the same holds for the bases of those (protocol, W5). It is
+//! asked once for each section that is read. What cannot be shown counts as not there, and is
+//! stored again.
+//!
+//! *New.* Three sources of bases, all of them hints:
+//! - the chunk that stands in the same place of an earlier version, if the reader of the file knows
+//!   one;
+//! - what the containers that the stream has met hold: their sketches are remembered as their
+//!   sections are read (stream-informed, Shilane et al., FAST'12, section 3.2);
+//! - what the session has stored itself.
+//!
+//! The one that shares most features is read and tried; none that shares none
+//! ([`onefold_policy::similarity`]). What is a delta of the greatest depth already stands for its
+//! own base.
+//!
+//! # Invariants
+//! - What is relied upon is noted with its container before the delta counts, so that the session
+//!   can leave a container that is condemned meanwhile (W8), or cannot commit.
+//! - The reader's caches belong to the session: nothing that was read before it counts.
+//!
+//! Memory: the table of sketches and the reader's caches have their leases.
+//!
+//! Concurrency: shared by the streams and the threads that seal; one lock, never held while the
+//! device works.
+
+use super::read_set::ReadSet;
+use crate::chunks::{ChunkReader, Location};
+use crate::container::similar::{FoundBase, Similar, SimilarChunks};
+use crate::index::ChunkIndex;
+use crate::memory::Lease;
+use crate::repository::Repository;
+use onefold_format::container::{Base, DELTA_DEPTH_MAX, MetadataSection, SKETCH_BYTES};
+use onefold_policy::similarity::{Address, SimilarityTable, Sketch};
+use onefold_types::{ContainerId, Error, Fingerprint, Result};
+use std::collections::{BTreeSet, HashMap};
+use std::fmt;
+use std::str::FromStr;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+/// Features that a chunk found by its features must share.
+const EQUAL_FOUND_MIN: u32 = 2;
+/// Features that a chunk in the same place must share.
+const EQUAL_CORRESPONDING_MIN: u32 = 1;
+/// Chunks found by their features that are looked at.
+const LOOKED_AT_MAX: usize = 2;
+
+/// Containers whose sketches are remembered in a session; some hundred bytes each.
+const CONTAINERS_MAX: usize = 1 << 15;
+
+/// Whether new chunks are stored as differences against others.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum DeltaChoice {
+    /// No.
+    Off,
+    /// Where it is worth it, with at most so many bases behind one another.
+    Depth(u8),
+}
+
+impl Default for DeltaChoice {
+    fn default() -> Self {
+        Self::Depth(1)
+    }
+}
+
+impl FromStr for DeltaChoice {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        let wrong = || {
+            Error::invalid(format!(
+                "'{text}' says nothing about deltas: use off, on or depth=N with N from 1 to \
+                 {DELTA_DEPTH_MAX}"
+            ))
+        };
+        match text {
+            "off" => Ok(Self::Off),
+            "on" => Ok(Self::default()),
+            _ => {
+                let depth = text.strip_prefix("depth=").and_then(|depth| depth.parse().ok());
+                let depth = depth.filter(|depth| (1..=DELTA_DEPTH_MAX).contains(depth));
+                depth.map(Self::Depth).ok_or_else(wrong)
+            }
+        }
+    }
+}
+
+impl fmt::Display for DeltaChoice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Off => f.write_str("off"),
+            Self::Depth(1) => f.write_str("on"),
+            Self::Depth(depth) => write!(f, "depth={depth}"),
+        }
+    }
+}
+
+/// Which deltas of a section count as there.
+#[derive(Debug, Default)]
+pub struct Proved {
+    /// Positions of those that do not.
+    pub unproved: Vec<u32>,
+    /// The containers that hold the bases of the others.
+    pub made_of: BTreeSet<ContainerId>,
+}
+
+/// The bases of one session.
+pub struct Bases {
+    repository: Arc<Repository>,
+    index: Arc<dyn ChunkIndex>,
+    /// `None`: no deltas are made.
+    depth_max: Option<u8>,
+    /// Opened when the first delta is met or made.
+    reader: OnceLock<ChunkReader>,
+    state: Mutex<State>,
+    _lease: Lease,
+}
+
+struct State {
+    /// Not to be relied upon.
+    avoid: BTreeSet<ContainerId>,
+    /// What the session's own deltas are made of.
+    relied: ReadSet,
+    table: SimilarityTable,
+    /// The containers in the table, by their numbers there.
+    containers: Vec<ContainerId>,
+    numbers: HashMap<ContainerId, u32>,
+}
+
+impl Bases {
+    /// Those of a session that relies on no container in `avoid`.
+    #[must_use]
+    pub fn new(
+        repository: &Arc<Repository>,
+        index: &Arc<dyn ChunkIndex>,
+        avoid: &BTreeSet<ContainerId>,
+        choice: DeltaChoice,
+    ) -> Self {
+        let (depth_max, table_bytes) = match choice {
+            DeltaChoice::Off => (None, 0),
+            DeltaChoice::Depth(depth) => (Some(depth), repository.memory().similarity_bytes),
+        };
+        let lease = repository.purse().take(table_bytes);
+        let state = State {
+            avoid: avoid.clone(),
+            relied: ReadSet::default(),
+            table: SimilarityTable::with_memory(lease.bytes()),
+            containers: Vec::new(),
+            numbers: HashMap::new(),
+        };
+        Self {
+            repository: Arc::clone(repository),
+            index: Arc::clone(index),
+            depth_max,
+            reader: OnceLock::new(),
+            state: Mutex::new(state),
+            _lease: lease,
+        }
+    }
+
+    /// Whether deltas are made.
+    #[must_use]
+    pub fn makes_deltas(&self) -> bool {
+        self.depth_max.is_some()
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn reader(&self) -> &ChunkReader {
+        self.reader.get_or_init(|| ChunkReader::of_session(&self.repository, &self.index))
+    }
+
+    /// Shows of the deltas of a section which can be made, and out of which containers.
+    pub fn prove(&self, section: &MetadataSection) -> Result<Proved> {
+        let mut proved = Proved::default();
+        for delta in &section.deltas {
+            let mut made_of = BTreeSet::new();
+            let mut is_made = true;
+            for base in &delta.bases {
+                is_made = is_made && self.is_there(base, delta.depth, &mut made_of)?;
+            }
+            match is_made {
+                true => proved.made_of.append(&mut made_of),
+                false => proved.unproved.push(delta.chunk),
+            }
+        }
+        Ok(proved)
+    }
+
+    /// Whether a base is in a container that may be used, with all that it is made of itself.
+    fn is_there(
+        &self,
+        base: &Base,
+        below_depth: u8,
+        made_of: &mut BTreeSet<ContainerId>,
+    ) -> Result<bool> {
+        if let Some(container) = base.container
+            && self.is_in(container, base, below_depth, made_of)?
+        {
+            return Ok(true);
+        }
+        let mut pages = 0;
+        for container in self.index.locate(&self.repository, &base.fingerprint, &mut pages)? {
+            if self.is_in(container, base, below_depth, made_of)? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    fn is_in(
+        &self,
+        container: ContainerId,
+        base: &Base,
+        below_depth: u8,
+        made_of: &mut BTreeSet<ContainerId>,
+    ) -> Result<bool> {
+        let Some(location) = self.locate_in(container, &base.fingerprint)? else {
+            return Ok(false);
+        };
+        if let Some(delta) = location.section.delta_at(location.position) {
+            if delta.depth >= below_depth {
+                return Ok(false);
+            }
+            for deeper in &delta.bases {
+                if !self.is_there(deeper, delta.depth, made_of)? {
+                    return Ok(false);
+                }
+            }
+        }
+        made_of.insert(container);
+        Ok(true)
+    }
+
+    /// Where in a container that may be used a chunk is.
+    fn locate_in(
+        &self,
+        container: ContainerId,
+        fingerprint: &Fingerprint,
+    ) -> Result<Option<Location>> {
+        if self.state().avoid.contains(&container) {
+            return Ok(None);
+        }
+        match self.reader().locate_in(container, fingerprint) {
+            // Gone, damaged, or not to be read just now: whatever is made of it is stored again.
+            Err(error) if error.is_unreadable() => Ok(None),
+            located => located,
+        }
+    }
+
+    /// Remembers what chunks of a container that may be used are found by.
+    pub fn note(&self, container: ContainerId, sketches: &[(u32, [u8; SKETCH_BYTES])]) {
+        if self.depth_max.is_none() || sketches.is_empty() {
+            return;
+        }
+        let mut state = self.state();
+        if state.numbers.contains_key(&container) || state.containers.len() >= CONTAINERS_MAX {
+            return;
+        }
+        let Ok(number) = u32::try_from(state.containers.len()) else { return };
+        state.containers.push(container);
+        state.numbers.insert(container, number);
+        for (position, sketch) in sketches {
+            let address = Address { container: number, position: *position };
+            state.table.insert(&Sketch::from_bytes(*sketch), address);
+        }
+    }
+
+    /// Leaves containers that were condemned meanwhile (W8): what own deltas are made of must be
+    /// whole in others. `false` if that cannot be shown; nothing has changed then. The index knows
+    /// what has been copied.
+    pub fn leave(&self, condemned: &BTreeSet<ContainerId>) -> Result<bool> {
+        let (chunks, added) = {
+            let mut state = self.state();
+            let Some(chunks) = state.relied.chunks_in(condemned) else {
+                return Ok(false);
+            };
+            let added: Vec<ContainerId> =
+                condemned.iter().filter(|id| state.avoid.insert(**id)).copied().collect();
+            (chunks, added)
+        };
+        for fingerprint in &chunks {
+            let base = Base { fingerprint: *fingerprint, container: None };
+            let mut made_of = BTreeSet::new();
+            // Whole: it does not matter then how deep the deltas are.
+            if !self.is_there(&base, 1, &mut made_of)? {
+                added.iter().for_each(|id| _ = self.state().avoid.remove(id));
+                return Ok(false);
+            }
+            let mut state = self.state();
+            made_of.iter().for_each(|container| state.relied.note(*container, fingerprint));
+        }
+        self.state().relied.leave(condemned);
+        Ok(true)
+    }
+
+    /// Relies on containers again that could not all be left.
+    pub fn return_to(&self, containers: &[ContainerId]) {
+        let mut state = self.state();
+        containers.iter().for_each(|id| _ = state.avoid.remove(id));
+    }
+
+    /// The containers that own deltas rely on.
+    #[must_use]
+    pub fn relied_on(&self) -> BTreeSet<ContainerId> {
+        self.state().relied.containers().collect()
+    }
+
+    /// The chunk that stands in the place of a new one in an earlier version, or what it is made of
+    /// if it is too deep to be a base.
+    fn corresponding(&self, fingerprint: &Fingerprint, depth_max: u8) -> Option<Location> {
+        let mut sought = Base { fingerprint: *fingerprint, container: None };
+        // Each turn goes at least one instance down.
+        for _ in 0..=DELTA_DEPTH_MAX {
+            let location = self.locate(&sought)?;
+            match location.section.delta_at(location.position) {
+                Some(delta) if delta.depth >= depth_max => sought = *delta.bases.first()?,
+                _ => return Some(location),
+            }
+        }
+        None
+    }
+
+    /// An instance of a chunk in a container that may be used. What fails is no base.
+    fn locate(&self, base: &Base) -> Option<Location> {
+        if let Ok(Some(known)) = self.reader().known(&base.fingerprint)
+            && !self.state().avoid.contains(&known.container)
+        {
+            return Some(known);
+        }
+        if let Some(container) = base.container
+            && let Ok(Some(location)) = self.locate_in(container, &base.fingerprint)
+        {
+            return Some(location);
+        }
+        let mut pages = 0;
+        let containers = self.index.locate(&self.repository, &base.fingerprint, &mut pages).ok()?;
+        let mut found = containers.into_iter();
+        found.find_map(|id| self.locate_in(id, &base.fingerprint).ok().flatten())
+    }
+
+    /// The chunk that shares most features, and how many; chunks too deep to be bases are none.
+    fn similar(&self, sketch: &Sketch, depth_max: u8) -> Option<(u32, Location)> {
+        let mut candidates = Vec::new();
+        let named: Vec<(ContainerId, u32)> = {
+            let state = self.state();
+            state.table.candidates(sketch, &mut candidates);
+            let name = |(_, address): &(u32, Address)| {
+                let container = state.containers.get(address.container as usize)?;
+                (!state.avoid.contains(container)).then_some((*container, address.position))
+            };
+            candidates.iter().take(LOOKED_AT_MAX).filter_map(name).collect()
+        };
+        let equal = |(container, position)| {
+            let section = self.reader().section(container).ok()??;
+            let found = Sketch::from_bytes(*section.sketch_at(position)?);
+            let is_shallow = section.depth_at(position) < depth_max;
+            let location = Location { container, section, position };
+            is_shallow.then(|| (found.equal_features(sketch), location))
+        };
+        named.into_iter().filter_map(equal).max_by_key(|(equal, _)| *equal)
+    }
+
+    /// The best base for a chunk that looks like this.
+    fn choose(
+        &self,
+        sketch: Option<&Sketch>,
+        corresponding: Option<&Fingerprint>,
+        depth_max: u8,
+    ) -> Option<Location> {
+        let there = corresponding.and_then(|chunk| self.corresponding(chunk, depth_max));
+        let of_there = there.as_ref().and_then(|location| {
+            let kept = location.section.sketch_at(location.position)?;
+            Some(Sketch::from_bytes(*kept).equal_features(sketch?))
+        });
+        let similar = sketch.and_then(|sketch| self.similar(sketch, depth_max));
+        match (similar, there) {
+            (Some((equal, location)), there)
+                if equal >= EQUAL_FOUND_MIN
+                    && (there.is_none() || of_there.is_some_and(|other| other < equal)) =>
+            {
+                Some(location)
+            }
+            // Without sketches nothing speaks against it.
+            (_, there) if of_there.is_none_or(|equal| equal >= EQUAL_CORRESPONDING_MIN) => there,
+            _ => None,
+        }
+    }
+}
+
+impl SimilarChunks for Bases {
+    fn find(
+        &self,
+        chunk: &[u8],
+        corresponding: Option<&Fingerprint>,
+        wants_base: bool,
+    ) -> Similar {
+        let Some(depth_max) = self.depth_max else { return Similar::default() };
+        let sketch = Sketch::of(chunk);
+        let chosen = match wants_base {
+            true => self.choose(sketch.as_ref(), corresponding, depth_max),
+            false => None,
+        };
+        let found = chosen.and_then(|location| {
+            let (fingerprint, container) = (location.descriptor().fingerprint, location.container);
+            let depth = location.section.depth_at(location.position);
+            let base = Base { fingerprint, container: Some(container) };
+            // What it is made of must be there as well, and is relied upon with it.
+            let is_sound = depth == 0
+                || self.is_in(container, &base, depth + 1, &mut BTreeSet::new()).unwrap_or(false);
+            let bytes = is_sound.then(|| self.reader().read_at(&location).ok()).flatten()?;
+            Some(FoundBase { base, depth, bytes: Box::new(bytes) })
+        });
+        Similar { sketch: sketch.map(Sketch::to_bytes), base: found }
+    }
+
+    fn rely(&self, base: &Base) -> bool {
+        let Some(container) = base.container else { return false };
+        let mut made_of = BTreeSet::from([container]);
+        // Deeper ones rest on others, which are relied upon as well.
+        let is_there = match self.depth_max {
+            Some(1) => true,
+            _ => self.is_in(container, base, u8::MAX, &mut made_of).unwrap_or(false),
+        };
+        let mut state = self.state();
+        if !is_there || made_of.iter().any(|id| state.avoid.contains(id)) {
+            return false;
+        }
+        made_of.iter().for_each(|id| state.relied.note(*id, &base.fingerprint));
+        true
+    }
+}

@@ -1,0 +1,162 @@
+//! Liveness follows bases: what a live delta is made of is live, whether or not a snapshot needs it.
+//!
+//! # Algorithm
+//! The scan for nodes meets every section anyway, and notes for each delta its base ([`Links`]).
+//! After the walk the links are gone through by depth, deepest first: the base of a live chunk is
+//! marked. A base has a lower depth than what is made of it, so one pass a depth is enough. If the
+//! links do not fit into their share of memory, or none were noted, the sections are scanned once
+//! for each depth instead.
+//!
+//! Every instance of a live chunk counts, also one that will not be kept: a base too many is live,
+//! never one too few.
+//!
+//! # Invariants
+//! A delta that is dead pins nothing: what finds it later must show its bases before it counts as
+//! there ([`crate::chunk_store::bases`]).
+
+use super::inventory::{Inventory, InventoryItem};
+use super::live_set::Marks;
+use crate::job::Job;
+use crate::repository::Repository;
+use onefold_format::container::{DELTA_DEPTH_MAX, MetadataSection};
+use onefold_types::Result;
+
+/// Questions about deltas that are put at once.
+const ASKED_MAX: usize = 1 << 16;
+
+/// A delta and one of its bases, by their prefixes.
+#[derive(Clone, Copy, Debug)]
+struct Link {
+    depth: u8,
+    delta: u64,
+    base: u64,
+}
+
+/// The links of all deltas, as far as they fit into memory.
+#[derive(Debug, Default)]
+pub struct Links {
+    held: Vec<Link>,
+    links_max: usize,
+    deepest: u8,
+    is_cut: bool,
+}
+
+impl Links {
+    /// Nothing is known yet; so many bytes may be.
+    #[must_use]
+    pub fn with_memory(bytes: usize) -> Self {
+        Self { links_max: bytes / size_of::<Link>(), ..Self::default() }
+    }
+
+    /// Notes the deltas of a section.
+    pub fn note(&mut self, section: &MetadataSection) {
+        for link in links_of(section) {
+            self.deepest = self.deepest.max(link.depth);
+            match self.held.len() < self.links_max {
+                true => self.held.push(link),
+                false => self.is_cut = true,
+            }
+        }
+    }
+
+    /// Memory taken, in bytes.
+    #[must_use]
+    pub fn bytes_used(&self) -> usize {
+        self.held.capacity() * size_of::<Link>()
+    }
+}
+
+fn links_of(section: &MetadataSection) -> impl Iterator<Item = Link> + '_ {
+    section.deltas.iter().flat_map(|delta| {
+        let chunk = section.chunks.get(delta.chunk as usize);
+        chunk.into_iter().flat_map(move |chunk| {
+            let of_base = move |base: &onefold_format::container::Base| Link {
+                depth: delta.depth,
+                delta: chunk.fingerprint.prefix(),
+                base: base.fingerprint.prefix(),
+            };
+            delta.bases.iter().map(of_base)
+        })
+    })
+}
+
+/// Marks the bases of all live deltas; says how many there are that nothing else needs, as far as
+/// that is known.
+pub fn mark(
+    repository: &Repository,
+    inventory: &Inventory,
+    links: Option<Links>,
+    marks: &mut Marks,
+    job: &Job,
+) -> Result<u64> {
+    let (deepest, held) = match links {
+        Some(links) if !links.is_cut => (links.deepest, Some(links.held)),
+        Some(links) => (links.deepest, None),
+        None => (DELTA_DEPTH_MAX, None),
+    };
+    let mut pinned = 0;
+    let mut round = Round { asked: Vec::new(), depth: 0, deepest: 0 };
+    let mut depth = deepest;
+    while depth > 0 {
+        round.depth = depth;
+        depth -= 1;
+        match &held {
+            Some(links) => {
+                for link in links {
+                    pinned += round.note(*link, marks)?;
+                }
+            }
+            None => {
+                let all = |container: &InventoryItem| container.indexed || container.eligible;
+                inventory.scan(repository, &all, job, &mut |_, section| {
+                    for link in links_of(section) {
+                        pinned += round.note(link, marks)?;
+                    }
+                    Ok(())
+                })?;
+                // Nothing is deeper than what was met.
+                depth = depth.min(round.deepest);
+            }
+        }
+        pinned += round.ask(marks)?;
+    }
+    Ok(pinned)
+}
+
+/// The deltas of one depth.
+struct Round {
+    asked: Vec<Link>,
+    depth: u8,
+    /// The deepest that was met.
+    deepest: u8,
+}
+
+impl Round {
+    fn note(&mut self, link: Link, marks: &mut Marks) -> Result<u64> {
+        self.deepest = self.deepest.max(link.depth);
+        if link.depth != self.depth {
+            return Ok(0);
+        }
+        self.asked.push(link);
+        match self.asked.len() as u64 >= (marks.prepared_max() / 2).min(ASKED_MAX as u64) {
+            true => self.ask(marks),
+            false => Ok(0),
+        }
+    }
+
+    /// Marks the bases of what is live of it.
+    fn ask(&mut self, marks: &mut Marks) -> Result<u64> {
+        let prefixes = self.asked.iter().flat_map(|link| [link.delta, link.base]);
+        marks.prepare_for(prefixes)?;
+        self.asked.retain(|link| marks.contains(link.delta));
+        let is_pinned = |link: &&Link| !marks.contains(link.base);
+        let mut pinned: Vec<u64> =
+            self.asked.iter().filter(is_pinned).map(|link| link.base).collect();
+        pinned.sort_unstable();
+        pinned.dedup();
+        for link in self.asked.drain(..) {
+            marks.insert(link.base)?;
+        }
+        Ok(pinned.len() as u64)
+    }
+}

@@ -1,0 +1,154 @@
+//! Deltas of a frame that is about to be sealed: which of its chunks are stored as differences.
+//!
+//! # Algorithm
+//! For each data chunk a base is asked for ([`SimilarChunks`] knows what there is; stream-informed
+//! delta compression, Shilane et al., FAST'12, section 3). A delta is kept
+//! - at once if it takes an eighth of the chunk, what names its base included: hardly any chunk is
+//!   worth a comparison then;
+//! - otherwise only below half of what the chunk takes compressed alone.
+//!
+//! Payloads and whole chunks stand in the frame in stream order, and are compressed and sealed
+//! together: deltas are a few hundred bytes each.
+//!
+//! # Invariants
+//! Nothing is relied upon before the delta that needs it is kept, and nothing kept that is not
+//! relied upon. What is found here is verified with the frame ([`super::frame`]), like all in it.
+//!
+//! Concurrency: a [`DeltaMaker`] belongs to one thread; what knows the bases is shared.
+
+use super::delta::BaseBytes;
+use super::frame::PlainFrame;
+use onefold_format::container::{Base, Delta, SKETCH_BYTES};
+use onefold_format::delta::DeltaEncoder;
+use onefold_types::Fingerprint;
+use std::sync::Arc;
+
+/// Bytes of a section that a delta takes beside its payload, about.
+const RECORD_BYTES: usize = 40;
+/// Shorter chunks are never stored as differences: there is nothing to be gained.
+const CHUNK_MIN_BYTES: usize = 8 * RECORD_BYTES;
+
+/// A chunk of the store that another one may be made of.
+pub struct FoundBase {
+    /// Its name, and where it is.
+    pub base: Base,
+    /// How many instances behind one another are needed to make it.
+    pub depth: u8,
+    /// Its bytes, verified.
+    pub bytes: BaseBytes,
+}
+
+/// What is known of a chunk that is to be stored.
+#[derive(Default)]
+pub struct Similar {
+    /// What others are found to be like it by, if that is to be kept.
+    pub sketch: Option<[u8; SKETCH_BYTES]>,
+    /// What it may be made of.
+    pub base: Option<FoundBase>,
+}
+
+/// Knows what chunks may be made of.
+pub trait SimilarChunks: Send + Sync {
+    /// What is like a chunk, and a base for it if one is wanted; `corresponding` is one that stands
+    /// in its place in an earlier version.
+    fn find(
+        &self,
+        chunk: &[u8],
+        corresponding: Option<&Fingerprint>,
+        wants_base: bool,
+    ) -> Similar;
+
+    /// The session relies on a base from now on, unless it may not: `false`.
+    fn rely(&self, base: &Base) -> bool;
+}
+
+/// The deltas of a frame.
+#[derive(Default)]
+pub struct Made {
+    /// How each is made; numbers count the chunks of the frame.
+    pub deltas: Vec<Delta>,
+    /// The bases of each.
+    pub bases: Vec<BaseBytes>,
+    /// What was kept of chunks to find others by.
+    pub sketches: Vec<(u32, [u8; SKETCH_BYTES])>,
+}
+
+/// Makes deltas; one for each thread, because it keeps working memory.
+pub struct DeltaMaker {
+    similar: Arc<dyn SimilarChunks>,
+    encoder: DeltaEncoder,
+}
+
+impl DeltaMaker {
+    /// A maker that compresses at a level of zstd.
+    #[must_use]
+    pub fn new(similar: Arc<dyn SimilarChunks>, level: i32) -> Self {
+        Self { similar, encoder: DeltaEncoder::new(level) }
+    }
+
+    /// Looks for deltas among the chunks of a frame. If there are any, `payload` is what the frame
+    /// holds then: the chunks, and the payloads of deltas in their places.
+    pub fn make(&mut self, frame: &PlainFrame, payload: &mut Vec<u8>) -> Made {
+        let mut made = Made::default();
+        payload.clear();
+        let mut corresponding = frame.corresponding.iter().peekable();
+        let mut whole = frame.whole.iter().peekable();
+        let mut end = 0;
+        // Up to where the frame's bytes were taken over.
+        let mut copied = 0;
+        for (number, chunk) in (0u32..).zip(&frame.chunks) {
+            let start = end;
+            end += chunk.length as usize;
+            let hint = corresponding.next_if(|(of, _)| *of == number).map(|(_, hint)| hint);
+            let is_whole = whole.next_if_eq(&&number).is_some();
+            let Some(bytes) = frame.bytes.get(start..end) else { break };
+            if chunk.level.is_node() || bytes.len() < CHUNK_MIN_BYTES {
+                continue;
+            }
+            let Similar { sketch, base } = self.similar.find(bytes, hint, !is_whole);
+            // What is stored again although it is there is no difference to itself.
+            let base = base.filter(|found| found.base.fingerprint != chunk.fingerprint);
+            if let Some(found) = base {
+                payload.extend_from_slice(frame.bytes.get(copied..start).unwrap_or_default());
+                copied = start;
+                if let Some(delta) = self.keep(number, bytes, &found, payload) {
+                    copied = end;
+                    made.deltas.push(delta);
+                    made.bases.push(found.bytes);
+                    continue;
+                }
+            }
+            // What is a delta is no base of others as long as there are better ones.
+            made.sketches.extend(sketch.map(|sketch| (number, sketch)));
+        }
+        if made.deltas.is_empty() {
+            payload.clear();
+        } else {
+            payload.extend_from_slice(frame.bytes.get(copied..).unwrap_or_default());
+        }
+        made
+    }
+
+    /// Appends a delta's payload, if it is worth it.
+    fn keep(
+        &mut self,
+        chunk: u32,
+        bytes: &[u8],
+        found: &FoundBase,
+        payload: &mut Vec<u8>,
+    ) -> Option<Delta> {
+        let before = payload.len();
+        let base: &[u8] = (*found.bytes).as_ref();
+        payload.extend_from_slice(self.encoder.encode(&[base], bytes, bytes.len() / 2)?);
+        let payload_bytes = payload.len() - before;
+        let taken_bytes = payload_bytes + RECORD_BYTES;
+        let is_worth_it = taken_bytes <= bytes.len() / 8
+            || taken_bytes < self.encoder.alone_bytes(bytes) / 2;
+        if is_worth_it && self.similar.rely(&found.base) {
+            let (depth, bases) = (found.depth + 1, vec![found.base]);
+            return Some(Delta { chunk, depth, bases, payload_length: payload_bytes as u32 });
+        }
+        payload.truncate(before);
+        None
+    }
+}
