@@ -4,7 +4,7 @@
 //! | --- | --- | --- |
 //! | [`sketch`] | whether two chunks are similar | Broder's super-features; Odess, ICDE'21 |
 //! | [`table`] | where similar chunks may lie | FAST'12, stream-informed delta compression |
-//! | [`previous_version`] | which chunk of a file's previous version a new one replaces | FAST'12, section 3 |
+//! | [`previous_version`] | which chunk of a file's previous version a new one replaces | FAST'12 |
 //!
 //! All three are hints. A wrong answer costs an attempt, a missing one costs space.
 
