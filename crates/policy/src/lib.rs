@@ -26,6 +26,7 @@
 //! | [`retention`] | which snapshots are kept | the `keep` rules of restic's `forget` |
 //! | [`selection`] | which snapshot a reference means | the reference forms of restic |
 //! | [`selective_compression`] | which frames are worth compressing | ATC'12 |
+//! | [`similarity`] | which stored chunk a new one is similar to | FAST'12, ICDE'21, Broder |
 //! | [`tag_list`] | whether a snapshot carries the tags that these two ask for | comma lists, as in restic |
 
 #![forbid(unsafe_code)]
@@ -46,6 +47,7 @@ pub mod rewrite;
 pub mod selection;
 pub mod selective_compression;
 pub mod signature_table;
+pub mod similarity;
 mod slot_table;
 pub mod stream;
 pub mod summary_vector;
