@@ -99,6 +99,8 @@ fn a_gap_of_about_the_same_length_is_mapped_in_proportion() {
 fn a_file_without_a_common_chunk_is_mapped_by_position() {
     assert_eq!(corresponding("abcdef", &["UVWXYZ"]), "abcdef");
     assert_eq!(corresponding("abcdef", &["UV", "W", "XYZ"]), "abcdef");
+    // X has as much of a as of b.
+    assert_eq!(with_lengths("abc", &["XY"], |l| if l == 'X' { 2000 } else { 1000 }), "ac");
     let short = |letter: char| if letter.is_uppercase() { 600 } else { 1000 };
     assert_eq!(with_lengths("abcdef", &["QRSTUVWXYZ"], short), "aabccddeff");
 }
@@ -123,6 +125,7 @@ fn it_remembers_where_it_is() {
 fn equal_chunks_do_not_lead_astray() {
     // The next p is the one meant, not the first.
     assert_eq!(corresponding("apbpcpdp", &["apbpXpdp"]), "----c---");
+    assert_eq!(corresponding("apbpcpdp", &["apQRpSpdp"]), "--bb-c---");
     // A p that is new here lies far behind in the old version.
     assert_eq!(corresponding("abcdefghijpklmp", &["aXpcYefghij"]), "-b--d------");
     assert_eq!(corresponding("abcdefghijpklmp", &["apXcde"]), "--b---");
@@ -135,6 +138,8 @@ fn equal_chunks_do_not_lead_astray() {
 #[test]
 fn chunks_in_another_order_lead_to_where_they_lie() {
     assert_eq!(corresponding("abcdefgh", &["efXhabYd"]), "--g---c-");
+    // What follows in the new version lies before it in the old one, and bounds nothing.
+    assert_eq!(corresponding("abcdefgh", &["efXab"]), "--g--");
 }
 
 #[test]
