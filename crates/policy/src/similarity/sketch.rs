@@ -13,10 +13,10 @@
 //! bytes by arithmetic on bytes, which compilers turn into vector code for any machine, and only a
 //! sampled window, of 32 bytes, is hashed as a whole. With code for any x86-64, that made 3.0 to
 //! 3.4 GB/s on a busy machine where a gear hash made 1.8, and 32 bytes survive more edits than the
-//! 64 of a gear hash do: at a resemblance of a half, 76 to 81 % of the chunks share a key instead of
-//! 57 to 62 %. Of unrelated chunks up to 0.5 % share one feature, and none of 42,676 pairs two
+//! 64 of a gear hash do: at a resemblance of a half, 76 to 81 % of the chunks share a key instead
+//! of 57 to 62 %. Of unrelated chunks up to 0.5 % share one feature, and none of 42,676 pairs two
 //! (`examples/sketch_quality.rs`). What is slow is a short pattern over and over of which most is
-//! sampled: 0.5 GB/s at worst.
+//! sampled: 0.5 GB/s at worst of those tried.
 //!
 //! Invariants: a sketch depends only on the bytes. Sketches are stored, so what the sketch of some
 //! bytes is never changes (a test holds it). A sampled window that repeats counts once, so that a
