@@ -172,7 +172,10 @@ impl ChunkStore {
         let similar = bases.makes_deltas().then_some(&similar);
         let pool = FramePool::start(options.threads, options.compression, fingerprinter, similar)?;
         let waiting_max = repository.memory().containers_waiting_max;
-        let log = Arc::new(ContainerLog::start(repository.shared_store(), waiting_max)?);
+        let noted = Arc::clone(&bases);
+        let note = move |stored: &DurableContainer| noted.note(stored.id, &stored.sketches);
+        let log = ContainerLog::start(repository.shared_store(), waiting_max, note)?;
+        let log = Arc::new(log);
         let context = ContainerContext {
             vault: Arc::clone(repository.vault()),
             randomness: Arc::clone(&environment.randomness),
@@ -505,7 +508,6 @@ impl ChunkStore {
                 shared.note_indexed(fingerprint, container.id);
             }
             shared.port.note_frames(container.id, container.frames);
-            self.bases.note(container.id, &container.sketches);
             // What was stored again must not be found in its old place and stored a third time.
             if shared.stored_again.is_some() {
                 shared.filter.note_container(container.id, container.fingerprints.into());

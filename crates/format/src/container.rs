@@ -424,7 +424,8 @@ impl MetadataSection {
                     offset: offset as u32,
                     payload_length,
                 };
-                if delta.is_some() && (chunk.payload_length >= chunk.length || chunk.level.is_node())
+                if delta.is_some()
+                    && (chunk.payload_length >= chunk.length || chunk.level.is_node())
                 {
                     return Err(reader.damaged("a delta is no shorter than its chunk, or a node"));
                 }

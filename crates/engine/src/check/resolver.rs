@@ -11,17 +11,34 @@
 
 use super::containers::{Damage, Inventory};
 use super::index::Coverage;
+use crate::chunk_store::prefix_hasher::PrefixHasher;
 use crate::chunks::{ChunkReader, Location};
 use crate::container::reader;
 use crate::index::ChunkIndex;
 use crate::repository::Repository;
+use onefold_format::container::Base;
 use onefold_format::node::{Node, Reference};
 use onefold_types::{ContainerId, Error, ErrorKind, Fingerprint, Level, Result};
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
+use std::hash::BuildHasherDefault;
 use std::sync::Arc;
 
 /// How often a chunk that is not found makes the index be opened again.
 const REFRESHES_MAX: u32 = 16;
+/// Bases that are remembered as sound: two megabytes.
+const SOUND_BASES_MAX: usize = 1 << 15;
+
+/// Whether what was found can be made.
+#[derive(PartialEq, Eq)]
+enum Made {
+    /// Out of containers without damage.
+    Sound,
+    /// Out of damaged ones.
+    Rescuable,
+    /// It cannot; these containers may have held what is missing.
+    Lost(Vec<ContainerId>),
+}
+
 /// What became of a chunk.
 pub enum Found {
     /// It is in a container without damage.
@@ -62,6 +79,8 @@ pub struct Resolver {
     pub coverage: Coverage,
     index: Arc<dyn ChunkIndex>,
     reader: ChunkReader,
+    /// Whole chunks in sound containers that deltas are made of.
+    sound_bases: HashSet<Fingerprint, BuildHasherDefault<PrefixHasher>>,
     supplement: Option<Supplement>,
     refreshes_left: u32,
 }
@@ -80,6 +99,7 @@ impl Resolver {
             coverage,
             index: Arc::clone(reader.index()),
             reader,
+            sound_bases: HashSet::default(),
             supplement: None,
             refreshes_left: REFRESHES_MAX,
         })
@@ -93,7 +113,9 @@ impl Resolver {
     /// Finds a chunk.
     pub fn find(&mut self, fingerprint: &Fingerprint) -> Result<Found> {
         // Containers leave the caches when damage is found in them.
-        if let Some(location) = self.reader.known(fingerprint)? {
+        if let Some(location) = self.reader.known(fingerprint)?
+            && self.made(&location)? == Made::Sound
+        {
             return Ok(Found::Sound(location));
         }
         loop {
@@ -115,21 +137,94 @@ impl Resolver {
 
     /// The best of several containers that may hold a chunk.
     fn choose(&mut self, fingerprint: &Fingerprint, candidates: Vec<ContainerId>) -> Result<Found> {
-        let mut unsound = Vec::new();
+        let (mut unsound, mut rescuable) = (Vec::new(), None);
         for container in candidates {
             let is_damaged = self.inventory.damaged.contains_key(&container);
             if is_damaged || self.reader.section(container)?.is_none() {
                 unsound.push(container);
             } else if let Some(location) = self.reader.locate_in(container, fingerprint)? {
-                return Ok(Found::Sound(location));
+                match self.made(&location)? {
+                    Made::Sound => return Ok(Found::Sound(location)),
+                    Made::Rescuable => rescuable = Some(location),
+                    Made::Lost(of) => unsound.extend(of),
+                }
             }
         }
-        for container in &unsound {
-            if let Some(location) = self.rescue(fingerprint, *container)? {
+        for container in unsound.clone() {
+            if let Some(location) = self.rescue(fingerprint, container)?
+                && !matches!(self.made(&location)?, Made::Lost(_))
+            {
                 return Ok(Found::Rescuable(location));
             }
         }
-        Ok(Found::Lost(unsound))
+        Ok(rescuable.map_or(Found::Lost(unsound), Found::Rescuable))
+    }
+
+    /// Whether what was found can be made: a whole chunk needs nothing else, a delta its bases, and
+    /// these those of theirs.
+    fn made(&mut self, location: &Location) -> Result<Made> {
+        let Some(delta) = location.section.delta_at(location.position).cloned() else {
+            return Ok(Made::Sound);
+        };
+        let mut made = Made::Sound;
+        for base in &delta.bases {
+            match self.base(base, delta.depth)? {
+                Made::Sound => {}
+                Made::Rescuable => made = Made::Rescuable,
+                lost @ Made::Lost(_) => return Ok(lost),
+            }
+        }
+        Ok(made)
+    }
+
+    /// The best instance of a base that is whole, or not as deep. Each turn of the recursion goes at
+    /// least one instance down.
+    fn base(&mut self, base: &Base, below_depth: u8) -> Result<Made> {
+        if below_depth == 1 && self.sound_bases.contains(&base.fingerprint) {
+            return Ok(Made::Sound);
+        }
+        let mut containers: Vec<ContainerId> = base.container.into_iter().collect();
+        let (mut unsound, mut made, mut has_asked) = (Vec::new(), None, false);
+        loop {
+            for container in std::mem::take(&mut containers) {
+                let is_sound = self.inventory.contents.contains_key(&container)
+                    && !self.inventory.damaged.contains_key(&container);
+                let location = match is_sound {
+                    true => self.reader.locate_in(container, &base.fingerprint)?,
+                    false => self.rescue(&base.fingerprint, container)?,
+                };
+                let Some(location) = location else {
+                    unsound.extend((!is_sound).then_some(container));
+                    continue;
+                };
+                if location.section.depth_at(location.position) >= below_depth {
+                    continue;
+                }
+                match self.made(&location)? {
+                    Made::Sound if is_sound => {
+                        self.note_sound_base(base.fingerprint, below_depth);
+                        return Ok(Made::Sound);
+                    }
+                    Made::Lost(of) => unsound.extend(of),
+                    Made::Sound | Made::Rescuable => made = Some(Made::Rescuable),
+                }
+            }
+            if has_asked {
+                return Ok(made.unwrap_or(Made::Lost(unsound)));
+            }
+            has_asked = true;
+            containers = self.candidates(&base.fingerprint)?;
+        }
+    }
+
+    fn note_sound_base(&mut self, fingerprint: Fingerprint, below_depth: u8) {
+        if below_depth != 1 {
+            return;
+        }
+        if self.sound_bases.len() >= SOUND_BASES_MAX {
+            self.sound_bases.clear();
+        }
+        self.sound_bases.insert(fingerprint);
     }
 
     /// The chunk in an undamaged frame of a damaged container.
@@ -243,6 +338,7 @@ impl Resolver {
                     let (frame, offset) = (chunk.frame, chunk.offset);
                     self.reader.set_bad(location.container, frame, offset, error.kind());
                     self.inventory.contents.remove(&location.container);
+                    self.sound_bases.clear();
                     problem = Some(error.to_string());
                 }
                 Err(error) if error.is_unreadable() => {
@@ -257,6 +353,8 @@ impl Resolver {
 
     fn set_damaged(&mut self, container: ContainerId, frame: u32, error: &Error) {
         self.reader.forget(container);
+        // Some may have been in it.
+        self.sound_bases.clear();
         let damage = self.inventory.damaged.entry(container);
         let damage = damage.or_insert_with(|| Damage {
             problem: error.to_string(),

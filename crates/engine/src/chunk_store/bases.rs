@@ -41,6 +41,7 @@ use onefold_types::{ContainerId, Error, Fingerprint, Result};
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 use std::str::FromStr;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 /// Features that a chunk found by its features must share.
@@ -109,8 +110,25 @@ pub struct Proved {
     pub made_of: BTreeSet<ContainerId>,
 }
 
+/// How bases were found.
+#[derive(Debug, Default)]
+pub struct BaseCounters {
+    /// Chunks that something stands in the place of in an earlier version.
+    pub placed: AtomicU64,
+    /// Chunks that features could be taken of.
+    pub sketched: AtomicU64,
+    /// Bases read, and tried.
+    pub tried: AtomicU64,
+    /// Kept: they stood in the chunk's place.
+    pub by_place: AtomicU64,
+    /// Kept: they shared features.
+    pub by_features: AtomicU64,
+}
+
 /// The bases of one session.
 pub struct Bases {
+    /// How they were found.
+    pub counters: BaseCounters,
     repository: Arc<Repository>,
     index: Arc<dyn ChunkIndex>,
     /// `None`: no deltas are made.
@@ -154,6 +172,7 @@ impl Bases {
             numbers: HashMap::new(),
         };
         Self {
+            counters: BaseCounters::default(),
             repository: Arc::clone(repository),
             index: Arc::clone(index),
             depth_max,
@@ -368,13 +387,13 @@ impl Bases {
         named.into_iter().filter_map(equal).max_by_key(|(equal, _)| *equal)
     }
 
-    /// The best base for a chunk that looks like this.
+    /// The best base for a chunk that looks like this, and whether it stands in its place.
     fn choose(
         &self,
         sketch: Option<&Sketch>,
         corresponding: Option<&Fingerprint>,
         depth_max: u8,
-    ) -> Option<Location> {
+    ) -> Option<(Location, bool)> {
         let there = corresponding.and_then(|chunk| self.corresponding(chunk, depth_max));
         let of_there = there.as_ref().and_then(|location| {
             let kept = location.section.sketch_at(location.position)?;
@@ -386,29 +405,28 @@ impl Bases {
                 if equal >= EQUAL_FOUND_MIN
                     && (there.is_none() || of_there.is_some_and(|other| other < equal)) =>
             {
-                Some(location)
+                Some((location, false))
             }
             // Without sketches nothing speaks against it.
-            (_, there) if of_there.is_none_or(|equal| equal >= EQUAL_CORRESPONDING_MIN) => there,
+            (_, Some(there)) if of_there.is_none_or(|equal| equal >= EQUAL_CORRESPONDING_MIN) => {
+                Some((there, true))
+            }
             _ => None,
         }
     }
 }
 
 impl SimilarChunks for Bases {
-    fn find(
-        &self,
-        chunk: &[u8],
-        corresponding: Option<&Fingerprint>,
-        wants_base: bool,
-    ) -> Similar {
+    fn find(&self, chunk: &[u8], corresponding: Option<&Fingerprint>, wants_base: bool) -> Similar {
         let Some(depth_max) = self.depth_max else { return Similar::default() };
         let sketch = Sketch::of(chunk);
+        self.counters.sketched.fetch_add(u64::from(sketch.is_some()), Ordering::Relaxed);
+        self.counters.placed.fetch_add(u64::from(corresponding.is_some()), Ordering::Relaxed);
         let chosen = match wants_base {
             true => self.choose(sketch.as_ref(), corresponding, depth_max),
             false => None,
         };
-        let found = chosen.and_then(|location| {
+        let found = chosen.and_then(|(location, corresponds)| {
             let (fingerprint, container) = (location.descriptor().fingerprint, location.container);
             let depth = location.section.depth_at(location.position);
             let base = Base { fingerprint, container: Some(container) };
@@ -416,12 +434,14 @@ impl SimilarChunks for Bases {
             let is_sound = depth == 0
                 || self.is_in(container, &base, depth + 1, &mut BTreeSet::new()).unwrap_or(false);
             let bytes = is_sound.then(|| self.reader().read_at(&location).ok()).flatten()?;
-            Some(FoundBase { base, depth, bytes: Box::new(bytes) })
+            self.counters.tried.fetch_add(1, Ordering::Relaxed);
+            Some(FoundBase { base, depth, bytes: Box::new(bytes), corresponds })
         });
         Similar { sketch: sketch.map(Sketch::to_bytes), base: found }
     }
 
-    fn rely(&self, base: &Base) -> bool {
+    fn rely(&self, found: &FoundBase) -> bool {
+        let base = &found.base;
         let Some(container) = base.container else { return false };
         let mut made_of = BTreeSet::from([container]);
         // Deeper ones rest on others, which are relied upon as well.
@@ -434,6 +454,11 @@ impl SimilarChunks for Bases {
             return false;
         }
         made_of.iter().for_each(|id| state.relied.note(*id, &base.fingerprint));
+        let counter = match found.corresponds {
+            true => &self.counters.by_place,
+            false => &self.counters.by_features,
+        };
+        counter.fetch_add(1, Ordering::Relaxed);
         true
     }
 }

@@ -64,6 +64,14 @@ impl ChunkCaches {
         Arc::new(Self::new(repository, memory.section_cache_bytes, memory.frame_cache_bytes))
     }
 
+    /// The same for a session's bases: beside caches of the process, which its walk uses.
+    #[must_use]
+    pub fn of_bases(repository: &Repository) -> Arc<Self> {
+        let memory = repository.memory();
+        let section_bytes = memory.section_cache_bytes / 4;
+        Arc::new(Self::new(repository, section_bytes, memory.frame_cache_bytes / 2))
+    }
+
     /// The same for whoever reads each frame once: next to none is kept.
     #[must_use]
     pub fn of_sections(repository: &Repository) -> Arc<Self> {

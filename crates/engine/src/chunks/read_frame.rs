@@ -93,6 +93,7 @@ mod tests {
             level: Level::DATA,
             frame: 0,
             offset: number as u32,
+            payload_length: 1,
         });
         let chunks = described.collect();
         (ReadFrame::new(bytes), chunks)

@@ -132,7 +132,7 @@ impl ChunkReader {
     /// of what is there now.
     #[must_use]
     pub fn of_session(repository: &Arc<Repository>, index: &Arc<dyn ChunkIndex>) -> Self {
-        Self::over(repository, Arc::clone(index), ChunkCaches::own(repository))
+        Self::over(repository, Arc::clone(index), ChunkCaches::of_bases(repository))
     }
 
     /// A reader over an index of whatever kind.

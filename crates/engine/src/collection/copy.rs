@@ -395,6 +395,7 @@ impl CopyForward<'_> {
             log: Arc::new(ContainerLog::start(
                 self.repository.shared_store(),
                 self.repository.memory().containers_waiting_max,
+                |_| {},
             )?),
             target_bytes: self.repository.container_target_bytes(),
             frame_bytes: self.repository.frame_target_bytes(),

@@ -96,7 +96,8 @@ impl Gathered {
                 facts.plain_bytes = extent.plain_length;
             }
         }
-        let deltas = section.deltas.iter().filter_map(|delta| section.chunks.get(delta.chunk as usize));
+        let deltas =
+            section.deltas.iter().filter_map(|delta| section.chunks.get(delta.chunk as usize));
         for chunk in deltas {
             if let Some(facts) = self.frames.get_mut(&(container, chunk.frame)) {
                 facts.deltas += 1;

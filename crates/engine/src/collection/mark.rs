@@ -16,8 +16,8 @@
 //! What is live never depends on the choice; how much that is dead is taken for live does.
 
 use super::MarkAlgorithm;
-use super::bases::{self, Links};
 use super::analysis::{self, NODE_TABLE_BYTES_PER_NODE, NodeTable};
+use super::bases::{self, Links};
 use super::enumeration::{self, EnumerationCounters};
 use super::inventory::{Inventory, InventoryItem, ScanCounters};
 use super::live_set::{Attention, EXACT_BYTES_PER_CHUNK, LiveSet, Marks};
@@ -289,7 +289,8 @@ impl Marker<'_> {
         self.report.bases_pinned += bases::mark(repository, inventory, links, &mut marks, job)?;
         self.report.enumeration.add(&walked);
         self.phase("enumeration", enumeration);
-        let walked_bytes = links_bytes + table.as_ref().map_or(0, NodeTable::bytes_used) + marks.set.bytes_used();
+        let walked_bytes =
+            links_bytes + table.as_ref().map_or(0, NodeTable::bytes_used) + marks.set.bytes_used();
         drop(table);
         marks.set.drop_candidates();
         let instances = match (&marks.set, counters) {
@@ -341,7 +342,8 @@ impl Marker<'_> {
         self.job.progress.set_current("metadata sections");
         let nodes_max = self.memory_bytes / 2 / NODE_TABLE_BYTES_PER_NODE;
         let nodes_max = nodes_max.max(TABLE_NODES_MIN);
-        let (table, scan) = NodeTable::build(self.repository, self.inventory, (nodes_max, links), self.job)?;
+        let (table, scan) =
+            NodeTable::build(self.repository, self.inventory, (nodes_max, links), self.job)?;
         self.count_scan(scan);
         Ok(table)
     }

@@ -105,10 +105,7 @@ pub struct FrameSealer {
 
 impl FrameSealer {
     /// A sealer that compresses as told, and makes deltas against what is similar.
-    pub fn new(
-        compression: Compression,
-        similar: Option<Arc<dyn SimilarChunks>>,
-    ) -> Result<Self> {
+    pub fn new(compression: Compression, similar: Option<Arc<dyn SimilarChunks>>) -> Result<Self> {
         let level = match compression {
             Compression::Zstd(level) | Compression::SelectiveZstd(level) => level,
             Compression::None | Compression::Lz4 => DELTA_LEVEL,

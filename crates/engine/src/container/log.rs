@@ -30,8 +30,6 @@ pub struct FinishedContainer {
     pub fingerprints: Vec<Fingerprint>,
     /// Its frames.
     pub frames: Box<[FrameExtent]>,
-    /// How many of its chunks are deltas.
-    pub deltas: u32,
     /// What others are found by to be like chunks of it, by their positions.
     pub sketches: Vec<(u32, [u8; SKETCH_BYTES])>,
 }
@@ -48,8 +46,6 @@ pub struct DurableContainer {
     pub sealed_section: Vec<u8>,
     /// The object's length.
     pub bytes: u64,
-    /// How many of its chunks are deltas.
-    pub deltas: u32,
     /// What others are found by to be like chunks of it, by their positions.
     pub sketches: Vec<(u32, [u8; SKETCH_BYTES])>,
 }
@@ -77,14 +73,19 @@ pub struct ContainerLog {
 }
 
 impl ContainerLog {
-    /// Starts the log of one session; so many containers may wait while one is being stored.
-    pub fn start(store: Arc<dyn Store>, waiting_max: usize) -> Result<Self> {
+    /// Starts the log of one session; so many containers may wait while one is being stored. Each is
+    /// told to `stored` once it is durable.
+    pub fn start(
+        store: Arc<dyn Store>,
+        waiting_max: usize,
+        stored: impl Fn(&DurableContainer) + Send + 'static,
+    ) -> Result<Self> {
         let (messages, inbox) = bounded(waiting_max);
         let state = Arc::new(Mutex::new(State::default()));
         let shared = Arc::clone(&state);
         let thread = std::thread::Builder::new()
             .name("container-log".into())
-            .spawn(move || run(&*store, &inbox, &shared))
+            .spawn(move || run(&*store, &inbox, &shared, &stored))
             .map_err(|cause| Error::io("starting a thread", cause))?;
         Ok(Self { messages: Mutex::new(Some(messages)), state, thread: Mutex::new(Some(thread)) })
     }
@@ -155,7 +156,12 @@ impl Drop for ContainerLog {
     }
 }
 
-fn run(store: &dyn Store, inbox: &Receiver<Message>, state: &Mutex<State>) {
+fn run(
+    store: &dyn Store,
+    inbox: &Receiver<Message>,
+    state: &Mutex<State>,
+    tell: &dyn Fn(&DurableContainer),
+) {
     for message in inbox {
         match message {
             Message::Barrier(done) => {
@@ -165,18 +171,18 @@ fn run(store: &dyn Store, inbox: &Receiver<Message>, state: &Mutex<State>) {
                 if lock(state).failure.is_some() {
                     continue;
                 }
-                let stored = store_container(store, &container);
+                let stored = store_container(store, &container).map(|()| DurableContainer {
+                    id: container.id,
+                    fingerprints: container.fingerprints,
+                    frames: container.frames,
+                    sealed_section: container.sealed_section,
+                    bytes: container.bytes.len() as u64,
+                    sketches: container.sketches,
+                });
+                stored.iter().for_each(tell);
                 let mut state = lock(state);
                 match stored {
-                    Ok(()) => state.durable.push(DurableContainer {
-                        id: container.id,
-                        fingerprints: container.fingerprints,
-                        frames: container.frames,
-                        sealed_section: container.sealed_section,
-                        bytes: container.bytes.len() as u64,
-                        deltas: container.deltas,
-                        sketches: container.sketches,
-                    }),
+                    Ok(durable) => state.durable.push(durable),
                     Err(error) => state.failure = Some((error.kind(), error.to_string())),
                 }
                 container.bytes.clear();

@@ -437,7 +437,6 @@ impl Body {
             sealed_section: section,
             fingerprints,
             frames: frames_of(&self.section),
-            deltas: self.section.deltas.len() as u32,
             sketches: std::mem::take(&mut self.section.sketches),
         })
     }

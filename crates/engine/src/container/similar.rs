@@ -36,6 +36,8 @@ pub struct FoundBase {
     pub depth: u8,
     /// Its bytes, verified.
     pub bytes: BaseBytes,
+    /// Whether it stands in the chunk's place in an earlier version; otherwise it is like it.
+    pub corresponds: bool,
 }
 
 /// What is known of a chunk that is to be stored.
@@ -51,15 +53,10 @@ pub struct Similar {
 pub trait SimilarChunks: Send + Sync {
     /// What is like a chunk, and a base for it if one is wanted; `corresponding` is one that stands
     /// in its place in an earlier version.
-    fn find(
-        &self,
-        chunk: &[u8],
-        corresponding: Option<&Fingerprint>,
-        wants_base: bool,
-    ) -> Similar;
+    fn find(&self, chunk: &[u8], corresponding: Option<&Fingerprint>, wants_base: bool) -> Similar;
 
     /// The session relies on a base from now on, unless it may not: `false`.
-    fn rely(&self, base: &Base) -> bool;
+    fn rely(&self, found: &FoundBase) -> bool;
 }
 
 /// The deltas of a frame.
@@ -142,9 +139,9 @@ impl DeltaMaker {
         payload.extend_from_slice(self.encoder.encode(&[base], bytes, bytes.len() / 2)?);
         let payload_bytes = payload.len() - before;
         let taken_bytes = payload_bytes + RECORD_BYTES;
-        let is_worth_it = taken_bytes <= bytes.len() / 8
-            || taken_bytes < self.encoder.alone_bytes(bytes) / 2;
-        if is_worth_it && self.similar.rely(&found.base) {
+        let is_worth_it =
+            taken_bytes <= bytes.len() / 8 || taken_bytes < self.encoder.alone_bytes(bytes) / 2;
+        if is_worth_it && self.similar.rely(found) {
             let (depth, bases) = (found.depth + 1, vec![found.base]);
             return Some(Delta { chunk, depth, bases, payload_length: payload_bytes as u32 });
         }

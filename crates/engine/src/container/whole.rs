@@ -182,8 +182,7 @@ fn unmade(
     bases: &dyn BaseSource,
 ) -> Result<u64> {
     let mut unmade = 0;
-    for (chunk, delta) in
-        chunks.iter().filter_map(|chunk| Some((chunk, section.delta_of(chunk)?)))
+    for (chunk, delta) in chunks.iter().filter_map(|chunk| Some((chunk, section.delta_of(chunk)?)))
     {
         match bases_of(chunk, delta, bases) {
             Ok(bases) => {

@@ -374,7 +374,7 @@ impl Backup<'_> {
     ) -> Result<Tree> {
         let streams = self.repository.memory().streams;
         let versions = match ready.parent.is_some() && ready.session.store.makes_deltas() {
-            true => Some(Versions::new(self.repository, &ready.index)?),
+            true => Some(Versions::new(self.repository, &ready.index)),
             false => None,
         };
         let context = StreamContext {

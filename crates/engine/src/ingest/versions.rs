@@ -18,7 +18,7 @@ use crate::tree::{ExtentWalk, TreeReader};
 use onefold_format::node::Reference;
 use onefold_policy::similarity::PreviousVersion;
 use onefold_types::{Fingerprint, Result};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// Chunks of an earlier version that are looked at.
 pub const CHUNKS_MAX: usize = 1 << 16;
@@ -36,7 +36,8 @@ pub struct EarlierContent {
 pub struct Versions {
     repository: Arc<Repository>,
     index: Arc<dyn ChunkIndex>,
-    tree: TreeReader,
+    /// Opened when the first version is read.
+    tree: OnceLock<Option<TreeReader>>,
 }
 
 /// A file in a message, or in several.
@@ -74,12 +75,9 @@ impl VersionedFile {
 
 impl Versions {
     /// Those of the parent snapshot; what is new is told by an index.
-    pub fn new(repository: &Arc<Repository>, index: &Arc<dyn ChunkIndex>) -> Result<Self> {
-        Ok(Self {
-            repository: Arc::clone(repository),
-            index: Arc::clone(index),
-            tree: TreeReader::open(repository)?,
-        })
+    #[must_use]
+    pub fn new(repository: &Arc<Repository>, index: &Arc<dyn ChunkIndex>) -> Self {
+        Self { repository: Arc::clone(repository), index: Arc::clone(index), tree: OnceLock::new() }
     }
 
     /// Appends to `corresponding` for each new chunk of a file what stands in its place, by the
@@ -111,7 +109,7 @@ impl Versions {
                 !name.is_zero() && !self.index.may_hold(&self.repository, name).unwrap_or(true)
             };
             if file.end.is_none() || chunks.iter().any(|(name, _)| is_new(name)) {
-                file.version = self.read(&file.earlier).ok();
+                file.version = self.read(&file.earlier).ok().flatten();
             }
         }
         let Some(version) = &mut file.version else { return };
@@ -126,14 +124,16 @@ impl Versions {
         }
     }
 
-    fn read(&self, earlier: &EarlierContent) -> Result<PreviousVersion> {
+    fn read(&self, earlier: &EarlierContent) -> Result<Option<PreviousVersion>> {
+        let tree = self.tree.get_or_init(|| TreeReader::open(&self.repository).ok());
+        let Some(tree) = tree else { return Ok(None) };
         let mut walk = ExtentWalk::new(Some(earlier.content), earlier.size)?;
         let mut chunks = Vec::new();
         while chunks.len() < CHUNKS_MAX
-            && let Some((_, extent)) = walk.next(&self.tree)?
+            && let Some((_, extent)) = walk.next(tree)?
         {
             chunks.push(((!extent.is_hole()).then_some(extent.fingerprint), extent.length));
         }
-        Ok(PreviousVersion::new(chunks.into_iter()))
+        Ok(Some(PreviousVersion::new(chunks.into_iter())))
     }
 }

@@ -365,13 +365,7 @@ impl<S: Sink> Work<'_, S> {
 
     /// Leaves in `good` the pieces whose bytes have the right fingerprint, sorted by output. With
     /// each comes its index in the window.
-    fn verify(
-        &self,
-        frame: usize,
-        plain: &[u8],
-        pieces: &[(usize, Piece)],
-        good: &mut Vec<Piece>,
-    ) {
+    fn verify(&self, frame: usize, plain: &[u8], pieces: &[(usize, Piece)], good: &mut Vec<Piece>) {
         // Pieces at the same offset are the same chunk, computed once.
         let groups = pieces.chunk_by(|(_, a), (_, b)| a.chunk_offset == b.chunk_offset);
         let chunks = groups.clone().map(|same| same[0].1.descriptor());

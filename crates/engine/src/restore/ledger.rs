@@ -83,6 +83,8 @@ mod tests {
             frame: 0,
             chunk_offset: u32::from(number) * 100,
             length: 100,
+            payload_length: 100,
+            delta: 0,
         };
         (0..3).map(piece).collect()
     }

@@ -23,8 +23,7 @@ impl Restorer<'_> {
             let threads = self.options.threads;
             let chunks = self.reader.chunks();
             let before = chunks.counters().frame_bytes;
-            let fetched =
-                fetch::fetch(chunks, &sorted, &sink, threads, &self.workspace, self.job)?;
+            let fetched = fetch::fetch(chunks, &sorted, &sink, threads, &self.workspace, self.job)?;
             let of_bases = chunks.counters().frame_bytes - before;
             self.report.bytes_read += fetched.bytes_read + of_bases;
             self.report.container_reads += sorted.reads.len() as u64;

@@ -13,7 +13,7 @@ use onefold_engine::chunks::ChunkReader;
 use onefold_engine::collection::{CollectOptions, SpaceGoal, collect};
 use onefold_engine::container::frame_pool::FramePool;
 use onefold_engine::container::log::ContainerLog;
-use onefold_engine::container::open::{ContainerContext, OpenContainer};
+use onefold_engine::container::open::{ContainerContext, DeltaCounters, OpenContainer};
 use onefold_engine::container::reader;
 use onefold_engine::index::{FingerprintIndex, append, merge};
 use onefold_engine::{Environment, Repository, retention};
@@ -242,12 +242,13 @@ fn hold_some_twice(saved: &Saved) {
         vault: Arc::clone(repository.vault()),
         randomness: Arc::clone(&environment.randomness),
         clock: Arc::clone(&environment.clock),
-        pool: Arc::new(FramePool::start(1, Compression::None, fingerprinter).unwrap()),
-        log: Arc::new(ContainerLog::start(repository.shared_store(), 1).unwrap()),
+        pool: Arc::new(FramePool::start(1, Compression::None, fingerprinter, None).unwrap()),
+        log: Arc::new(ContainerLog::start(repository.shared_store(), 1, |_| {}).unwrap()),
         target_bytes: 1 << 20,
         frame_bytes: 1 << 20,
         session: None,
         named: Mutex::default(),
+        deltas: DeltaCounters::default(),
     });
     let mut open = OpenContainer::new(Arc::clone(&context));
     let reader = ChunkReader::open(repository).unwrap();

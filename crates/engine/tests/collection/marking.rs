@@ -64,6 +64,7 @@ fn live_chunks(repository: &Arc<Repository>) -> BTreeSet<Fingerprint> {
         Ok(())
     })
     .unwrap();
+    add_bases(repository, &mut live);
     live
 }
 

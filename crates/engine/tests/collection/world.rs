@@ -431,6 +431,7 @@ pub fn wholly_dead(repository: &Arc<Repository>) -> Vec<onefold_types::Container
     if marked.is_err() {
         return Vec::new();
     }
+    add_bases(repository, &mut live);
     let is_dead = |id: &onefold_types::ContainerId| {
         let section = reader::read_section(repository, *id).unwrap();
         !section.chunks.iter().any(|chunk| live.contains(&chunk.fingerprint))

@@ -62,8 +62,12 @@ fn put_tiny(
         let chunks: Vec<&[u8]> = part.chunks(3).collect();
         let mut fingerprints = Vec::new();
         repository.fingerprinter().data_batch(&chunks, &mut fingerprints);
-        let batch =
-            ChunkBatch { buffer: part.to_vec(), ranges, fingerprints: fingerprints.clone() };
+        let batch = ChunkBatch {
+            buffer: part.to_vec(),
+            ranges,
+            fingerprints: fingerprints.clone(),
+            ..ChunkBatch::default()
+        };
         stream.put_data(batch, &mut |_| {}).unwrap();
         for fingerprint in fingerprints {
             map.push(Extent { fingerprint, length: 3 }, stream).unwrap();
@@ -320,6 +324,7 @@ fn r57_the_largest_chunk_is_stored_and_a_larger_one_is_an_error() {
             buffer: bytes.to_vec(),
             ranges: std::iter::once(0..bytes.len()).collect(),
             fingerprints: vec![fingerprint],
+            ..ChunkBatch::default()
         };
         stream.put_data(batch, &mut |_| {})?;
         stream.finish()?;

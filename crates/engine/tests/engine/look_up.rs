@@ -138,7 +138,7 @@ fn chunks_that_wait_stay_within_their_share_of_memory() {
         let fingerprints =
             ranges.iter().map(|range| fingerprinter.data(&buffer[range.clone()])).collect();
         handed_in += buffer.len();
-        let batch = ChunkBatch { buffer, ranges, fingerprints };
+        let batch = ChunkBatch { buffer, ranges, fingerprints, ..ChunkBatch::default() };
         stream.put_data(batch, &mut |buffer| given_back += buffer.len()).unwrap();
         assert!(handed_in - given_back <= limit + limits::MIB, "{handed_in} {given_back}");
         waited_most = waited_most.max(handed_in - given_back);

@@ -4,7 +4,7 @@
 
 use crate::ingest::{backup_options, create, in_memory, options, random_bytes};
 use crate::rewriting::{open_with, restore_options, save_with, sources};
-use crate::steps::check_all;
+use crate::steps::{add_bases, check_all};
 use onefold_chunking::{ChunkerKind, ChunkerParameters};
 use onefold_crypto::{HashKind, Suite};
 use onefold_engine::collection::{CollectOptions, SpaceGoal, collect};
@@ -45,6 +45,7 @@ const REWRITINGS: [&str; 7] = [
 ];
 const INDEXES: [&str; 3] = ["bloom", "fuse", "signature"];
 const MARKS: [&str; 6] = ["auto", "exact", "lgc", "partitioned", "pgc", "pgc+"];
+const DELTAS: [&str; 3] = ["on", "off", "depth=3"];
 const ENGINES: [&str; 7] = [
     "direct",
     "container-cache",
@@ -82,6 +83,7 @@ impl Configuration {
         let streams = 1 + random.below(3) as usize;
         let filter = *pick(&random, &FilterConfiguration::ALL);
         let mebibytes = *pick(&random, &[48, 64, 128]);
+        let delta = *pick(&random, &DELTAS);
         let init = InitOptions {
             suite: if is_encrypted { Suite::Aes256Gcm } else { Suite::None },
             hash: hash.parse::<HashKind>().unwrap(),
@@ -93,6 +95,7 @@ impl Configuration {
         let backup = BackupOptions {
             lookup: lookup.parse().unwrap(),
             rewrite: rewrite.parse().unwrap(),
+            delta: delta.parse().unwrap(),
             index_kind: Some(index.parse().unwrap()),
             threads,
             streams,
@@ -102,7 +105,7 @@ impl Configuration {
         let text = format!(
             "{seed}: {chunker} {hash} {compression} {lookup} {rewrite} {index} {mark} {engine} \
              encrypted {is_encrypted} threads {threads} streams {streams} {mebibytes} MiB \
-             {filter:?}"
+             deltas {delta} {filter:?}"
         );
         let memory = MemoryPlan::new(mebibytes << 20).unwrap();
         Self { init, backup, mark, engine, memory, text }
@@ -214,7 +217,9 @@ fn run(configuration: &Configuration) -> BTreeSet<Fingerprint> {
         stored.extend(data.map(|chunk| chunk.fingerprint));
     }
     assert!(live.is_subset(&stored), "what is live is stored");
-    let dead = stored.difference(&live).count();
+    let mut needed = live.clone();
+    add_bases(&repository, &mut needed);
+    let dead = stored.difference(&needed).count();
     // These mark in filters, which take a dead chunk for a live one now and then (S3.9, S3.13).
     let kept_max =
         if matches!(configuration.mark, "lgc" | "pgc") { live.len() / 50 + 1 } else { 0 };

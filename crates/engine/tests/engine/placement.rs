@@ -166,8 +166,9 @@ fn assert_uses(repository: &Arc<Repository>, id: SessionId, expected: &BTreeSet<
     for place in expected {
         let usage = uses.get(&Unit::Frame.id_of(*place)).expect("a frame of the runs");
         let section = read_section(repository, place.container).unwrap();
-        let payload = section.frames[usize::from(place.frame)].plain_length;
-        assert_eq!(usage.payload_bytes, u64::from(payload), "plain bytes in {place:?}");
+        let own = section.chunks.iter().filter(|chunk| chunk.frame == u32::from(place.frame));
+        let payload: u64 = own.map(|chunk| u64::from(chunk.length)).sum();
+        assert_eq!(usage.payload_bytes, payload, "plain bytes in {place:?}");
         assert!(usage.spans >= 1 && usage.referred_bytes > 0);
     }
     let containers: BTreeSet<UnitId> =

@@ -176,6 +176,7 @@ pub fn put_chunk(stream: &mut StreamWriter, fingerprint: Fingerprint, bytes: &[u
         buffer: bytes.to_vec(),
         ranges: std::iter::once(0..bytes.len()).collect(),
         fingerprints: vec![fingerprint],
+        ..ChunkBatch::default()
     };
     stream.put_data(batch, &mut |_| {}).unwrap();
 }
@@ -313,6 +314,28 @@ pub fn save_root(repository: &Arc<Repository>, root: Reference) -> SessionId {
 pub fn root_of(repository: &Repository, id: SessionId) -> Reference {
     let list = SnapshotList::load(repository).unwrap();
     list.get(id).unwrap().record.root
+}
+
+/// Adds to live chunks what they are made of: all bases of all their instances, and the bases of
+/// those.
+pub fn add_bases(repository: &Arc<Repository>, live: &mut BTreeSet<Fingerprint>) {
+    let sections: Vec<_> = containers(repository)
+        .into_iter()
+        .map(|id| onefold_engine::container::reader::read_section(repository, id).unwrap())
+        .collect();
+    loop {
+        let before = live.len();
+        for section in &sections {
+            for delta in &section.deltas {
+                if live.contains(&section.chunks[delta.chunk as usize].fingerprint) {
+                    live.extend(delta.bases.iter().map(|base| base.fingerprint));
+                }
+            }
+        }
+        if live.len() == before {
+            return;
+        }
+    }
 }
 
 pub fn job() -> Job {

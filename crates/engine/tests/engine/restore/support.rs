@@ -206,6 +206,7 @@ fn store_file(
                 buffer: chunk.to_vec(),
                 ranges: std::iter::once(0..chunk.len()).collect(),
                 fingerprints: vec![fingerprint],
+                ..ChunkBatch::default()
             };
             stream.put_data(batch, &mut |_| {}).unwrap();
             let length = chunk.len() as u64;
