@@ -247,6 +247,7 @@ fn a_chunk_is_found_in_the_container_that_is_asked_for_and_that_is_no_use_of_it(
         let found = cache.position_in(container(number), &numbered(chunk));
         assert_eq!(found, position, "{chunk} in {number}");
     }
+    assert!(cache.bytes_used() >= 25 * 32, "the fingerprints are part of what is used");
     let mut holders = Vec::new();
     cache.holders(&numbered(7), &mut holders);
     let instance = |number, position| Instance { container: container(number), position };
