@@ -247,7 +247,12 @@ fn a_chunk_is_found_in_the_container_that_is_asked_for_and_that_is_no_use_of_it(
         let found = cache.position_in(container(number), &numbered(chunk));
         assert_eq!(found, position, "{chunk} in {number}");
     }
-    assert!(cache.bytes_used() >= 25 * 32, "the fingerprints are part of what is used");
+    // Two chunks whose first bytes are the same.
+    let alike = [fingerprint(7, 1), fingerprint(7, 2)];
+    assert!(cache.insert(container(9), Arc::from(alike)));
+    let positions = alike.map(|chunk| cache.position_in(container(9), &chunk));
+    assert_eq!(positions, [Some(0), Some(1)]);
+    assert!(cache.bytes_used() >= 27 * 32, "the fingerprints are part of what is used");
     let mut holders = Vec::new();
     cache.holders(&numbered(7), &mut holders);
     let instance = |number, position| Instance { container: container(number), position };

@@ -267,6 +267,21 @@ fn no_more_chunks_are_stored_a_third_time_than_the_stream_had_new_ones() {
 }
 
 #[test]
+fn a_copy_that_the_previous_version_did_not_know_is_good_enough_whatever_is_new() {
+    let ones = [one(100, &[], &[]), one(1, &[SPARSE[0]], &[30])];
+    let outcome = run(options("capping,level=0", None), &ones);
+    assert_eq!((outcome.again.len(), outcome.places[&1]), (0, Some(30)));
+}
+
+#[test]
+fn of_several_copies_the_newest_comes_first() {
+    for seen in [[5, 30], [30, 5]] {
+        let outcome = run(options("history,loss=50", None), &[one(1, &seen, &[])]);
+        assert_eq!(outcome.places[&0], Some(30), "{seen:?}");
+    }
+}
+
+#[test]
 fn what_the_previous_version_used_well_is_kept_at_once() {
     let [sparse, _] = SPARSE;
     // Neighbours of a container and of another one in turn.
