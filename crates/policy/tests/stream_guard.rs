@@ -222,27 +222,28 @@ fn run(options: RewriteOptions<ByNumber>, ones: &[One]) -> Outcome {
     Outcome { at_once, places: containers.places, again: containers.again, rewritten }
 }
 
+/// What look-up meets, what the index knows besides, what is to be emptied, and where it ends.
+type Case = (&'static [u8], &'static [u8], Option<&'static [u8]>, u8);
+
 #[test]
 fn a_chunk_is_stored_again_only_if_no_copy_lies_well() {
-    let [sparse, sparse_too] = SPARSE;
-    let only_changed: &[u8] = &[sparse, 22];
-    // What look-up meets, what the index knows besides, what is to be emptied, and where it ends.
-    let cases: [(&[u8], &[u8], Option<&[u8]>, u8); 10] = [
+    const ONLY_CHANGED: &[u8] = &[SPARSE[0], 22];
+    let cases: [Case; 10] = [
         // The only copy.
-        (&[sparse], &[], None, OWN),
+        (&[SPARSE[0]], &[], None, OWN),
         // The previous version used what lies around the other one.
-        (&[sparse], &[WELL], None, WELL),
-        (&[sparse, WELL], &[], None, WELL),
-        (&[sparse], &[30, WELL], None, WELL),
+        (&[SPARSE[0]], &[WELL], None, WELL),
+        (&[SPARSE[0], WELL], &[], None, WELL),
+        (&[SPARSE[0]], &[30, WELL], None, WELL),
         // It did not know it: good enough, if look-up did not happen to meet it.
-        (&[sparse], &[30], None, 30),
+        (&[SPARSE[0]], &[30], None, 30),
         // There are two copies that lie badly, and nothing is new: the newest.
-        (&[sparse], &[sparse_too], None, sparse_too),
-        (&[sparse_too], &[sparse], None, sparse_too),
-        (&[sparse, 30], &[], None, 30),
+        (&[SPARSE[0]], &[SPARSE[1]], None, SPARSE[1]),
+        (&[SPARSE[1]], &[SPARSE[0]], None, SPARSE[1]),
+        (&[SPARSE[0], 30], &[], None, 30),
         // Only certain containers are to be emptied.
-        (&[sparse], &[23], Some(only_changed), 23),
-        (&[sparse], &[22], Some(only_changed), 22),
+        (&[SPARSE[0]], &[23], Some(ONLY_CHANGED), 23),
+        (&[SPARSE[0]], &[22], Some(ONLY_CHANGED), 22),
     ];
     for (seen, elsewhere, targets, expected) in cases {
         // A segment may refer to no old container, so the policy wants everything stored again.
