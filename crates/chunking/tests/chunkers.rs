@@ -32,6 +32,21 @@ fn sizes_stay_in_bounds_and_the_mean_is_the_average() {
 }
 
 #[test]
+fn chunkers_say_the_sizes_that_they_were_made_with() {
+    for kind in ChunkerKind::ALL {
+        for average in [2048, 12_000] {
+            let parameters = ChunkerParameters::with_average(kind, average).unwrap();
+            let chunker = parameters.build(None).unwrap();
+            let said =
+                [chunker.size_min_bytes(), chunker.size_avg_bytes(), chunker.size_max_bytes()];
+            let asked =
+                [parameters.size_min_bytes, parameters.size_avg_bytes, parameters.size_max_bytes];
+            assert_eq!(said, asked, "{kind}");
+        }
+    }
+}
+
+#[test]
 fn text_has_a_sane_mean() {
     let data = text(11, 4 << 20);
     for kind in ChunkerKind::ALL {

@@ -355,3 +355,35 @@ fn counters_add_up() {
     let total: u64 = sum.named().iter().map(|(_, count)| count).sum();
     assert_eq!(total, 10);
 }
+
+#[test]
+fn the_cache_names_holders_and_takes_containers_that_were_just_written() {
+    let stream = chunks(&SeededRandomness::new(31), 4);
+    let (older, newer) = (ContainerId([1; 16]), ContainerId([2; 16]));
+    for (configuration, expected) in [(NONE, 0), (CACHE_ONLY, 2)] {
+        let mut filter = AcceleratedFilter::new(configuration, CACHE_BYTES);
+        filter.note_container(older, stream[..3].into());
+        filter.note_container(newer, stream[2..].into());
+        let mut found = Vec::new();
+        filter.holders(&stream[2], &mut found);
+        let of_both = [(newer, 0), (older, 2)];
+        let of_both = of_both.map(|(container, position)| Instance { container, position });
+        assert_eq!(found, of_both[..expected], "{configuration:?}");
+        filter.holders(&Fingerprint([9; 32]), &mut found);
+        assert_eq!(found.len(), expected);
+    }
+}
+
+#[test]
+fn s1_a_container_that_is_cached_is_not_read_again_for_a_chunk_that_it_lacks() {
+    let stream = chunks(&SeededRandomness::new(32), 3);
+    let mut store = FakeStore::new(100);
+    let name = store.append(&stream[..2]);
+    store.hint(&stream[2], name);
+    let mut filter = AcceleratedFilter::new(CACHE_ONLY, CACHE_BYTES);
+    let verdicts = judge_all(&mut filter, &mut store, &stream);
+    assert_eq!(verdicts[2], Verdict::New);
+    let counters = *filter.counters();
+    assert_eq!((store.section_reads, counters.false_prefix_matches), (1, 1));
+    assert_eq!((counters.containers_prefetched, counters.fingerprints_prefetched), (1, 2));
+}

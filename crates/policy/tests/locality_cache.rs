@@ -228,3 +228,33 @@ fn a_full_cache_takes_under_fifty_bytes_per_chunk_and_most_of_its_budget() {
         );
     }
 }
+
+#[test]
+fn a_chunk_is_found_in_the_container_that_is_asked_for_and_that_is_no_use_of_it() {
+    let mut cache = LocalityCache::new(1 << 20);
+    let held = [(1, 0..10), (2, 5..20)];
+    for (number, numbers) in held {
+        assert!(cache.insert(container(number), array(numbers)));
+    }
+    for (number, chunk, position) in [
+        (1, 0, Some(0)),
+        (1, 7, Some(7)),
+        (2, 7, Some(2)),
+        (2, 0, None),
+        (1, 15, None),
+        (3, 7, None),
+    ] {
+        let found = cache.position_in(container(number), &numbered(chunk));
+        assert_eq!(found, position, "{chunk} in {number}");
+    }
+    // Two chunks whose first bytes are the same.
+    let alike = [fingerprint(7, 1), fingerprint(7, 2)];
+    assert!(cache.insert(container(9), Arc::from(alike)));
+    let positions = alike.map(|chunk| cache.position_in(container(9), &chunk));
+    assert_eq!(positions, [Some(0), Some(1)]);
+    assert!(cache.bytes_used() >= 27 * 32, "the fingerprints are part of what is used");
+    let mut holders = Vec::new();
+    cache.holders(&numbered(7), &mut holders);
+    let instance = |number, position| Instance { container: container(number), position };
+    assert_eq!(holders, [instance(2, 2), instance(1, 7)]);
+}

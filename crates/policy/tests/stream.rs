@@ -349,6 +349,7 @@ fn what_is_stored_again_is_copied_only_if_it_waits() {
 fn a_stream_that_ends_too_early_or_decides_twice_is_a_defect() {
     let mut world = World::new(&strategies()[2], rewrite("none", None));
     world.push(&[1, 2, 3], 100).unwrap();
+    assert_eq!(world.stream.waiting(), 3);
     // Nobody has had it judged.
     let error = world.stream.finish(&mut world.containers).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Bug, "{error}");

@@ -50,6 +50,17 @@ fn s0_24_the_right_side_of_8_and_the_winner_on_each_device() {
 }
 
 #[test]
+fn s0_24_who_costs_the_same_does_not_win() {
+    let costs = DeviceCosts::new(1300, 130);
+    for (post_lookups, lazy_wins) in [(9.0, true), (10.0, false), (11.0, false)] {
+        let terms =
+            ModelTerms { post_lookups, device_accesses_eager: 1.0, ..ModelTerms::default() };
+        assert_eq!(terms.lazy_wins(&costs), lazy_wins, "{post_lookups}");
+        assert_eq!(terms.lazy_wins_as_printed(&costs), lazy_wins, "{post_lookups}");
+    }
+}
+
+#[test]
 fn s0_14_rates_add_up() {
     let terms = terms_of_the_paper();
     let sum = terms.first_cache_rate_lazy() + terms.second_cache_rate_lazy();
@@ -197,4 +208,22 @@ proptest! {
             }
         }
     }
+}
+
+#[test]
+fn where_two_ways_of_looking_up_cost_the_same_by_hand() {
+    let terms = |device_accesses, memory_accesses, chunks_held| CorrectedTerms {
+        device_accesses,
+        memory_accesses,
+        chunks_held,
+    };
+    let costs = DeviceCosts::new(1300, 130).holding(260);
+    let (lazy, eager) = (terms(1.0, 30.0, 7.0), terms(11.0, 10.0, 2.0));
+    // Twenty accesses of memory more, and five chunks held of two accesses each, for ten saved.
+    assert_eq!(lazy.break_even_ratio(&eager, &costs), Some(3.0));
+    assert_eq!(eager.break_even_ratio(&lazy, &costs), None);
+    assert_eq!(lazy.break_even_ratio(&terms(1.0, 0.0, 0.0), &costs), None);
+    // At that ratio the two times are the same.
+    let even = DeviceCosts::new(390, 130).holding(260);
+    assert_eq!(lazy.time_ns(&even), eager.time_ns(&even));
 }

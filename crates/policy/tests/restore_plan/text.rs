@@ -17,6 +17,9 @@ fn engines_are_written_as_they_are_read() {
     assert_eq!(fixed.to_string(), "adaptive,memory=16M,look-ahead=1G,fixed");
     assert_eq!(fixed.to_string().parse::<RestoreEngine>().unwrap(), fixed);
     assert_eq!(RestoreEngine::default().to_string(), "forward,memory=32M,rolling");
+    // Of no unit, though it is a multiple of each.
+    let none = RestoreEngine::ChunkCache { memory_bytes: 0 };
+    assert_eq!(none.to_string(), "chunk-cache,memory=0");
 }
 
 #[test]

@@ -109,3 +109,44 @@ fn s2_9_har_takes_containers_for_sparse_of_which_less_than_half_was_used() {
     assert_eq!(kept, [0, 0, 0, 50, 51]);
     assert!(stream.decided.values().all(|decision| *decision != Decision::Share));
 }
+
+#[test]
+fn s2_28_algorithm_1_compares_strictly() {
+    // Forty containers with a chunk each: both bounds are 1, and all chunks are as close together
+    // as they were before. So the loss does not come first, and the threshold rises.
+    let parameters = RewriteParameters {
+        expected: Some(Expected { chunks: 240, unique_chunks: 2160 }),
+        reads_max: Some(5.0),
+        window_containers: 4,
+        ..parameters(10)
+    };
+    let mut stream = Stream::new(&RewriteChoice::Window(RewriteLimits::loss(0.001)), parameters);
+    for number in 0..40 {
+        stream.old(number);
+    }
+    let counters = stream.counters();
+    assert_eq!((counters.read_bound, counters.rewrite_bound), (1.0, 1.0));
+    assert_eq!((counters.cycles, counters.closeness, counters.threshold), (1, 0.0, 2.0));
+}
+
+#[test]
+fn s2_16_a_threshold_on_the_bound_of_the_loss_does_not_lie_between() {
+    let parameters = RewriteParameters {
+        expected: Some(Expected { chunks: 100, unique_chunks: 360 }),
+        reads_max: Some(2.0),
+        ..parameters(10)
+    };
+    let mut stream = Stream::new(&RewriteChoice::Flexible(RewriteLimits::loss(0.1)), parameters);
+    for (number, count) in [(1, 2), (2, 6), (3, 10), (4, 32)] {
+        stream.olds(number, count);
+    }
+    let counters = *stream.counters();
+    assert_eq!((counters.read_bound, counters.rewrite_bound), (10.0, 32.0));
+    assert_eq!((counters.threshold, counters.rewritten), (21.0, 18));
+    for (number, count) in [(5, 8), (6, 21), (7, 21)] {
+        stream.olds(number, count);
+    }
+    let counters = *stream.counters();
+    assert_eq!((counters.read_bound, counters.rewrite_bound), (0.0, 21.0));
+    assert_eq!(counters.threshold, 10.5);
+}
