@@ -361,7 +361,9 @@ fn a_payload_that_makes_another_chunk_is_damage_and_names_it() {
     assert_eq!(error.kind(), ErrorKind::Damaged);
     assert!(error.to_string().contains(&Fingerprint([1; 32]).to_string()), "{error}");
     let report = check_with(&repository, ReadData::All);
-    assert!(report.problems.iter().any(|problem| problem.contains("fingerprint")), "{report:?}");
+    let [(_, problem)] = &report.damaged_containers[..] else { panic!("{report:?}") };
+    assert!(problem.contains("does not have its fingerprint"), "{problem}");
+    assert_eq!(report.chunks_verified, 1, "the base is what it is named by");
 }
 
 #[test]
