@@ -13,6 +13,7 @@ mod causes;
 mod checkpointing;
 mod checkpoints;
 mod decisions;
+mod deltas;
 mod device;
 mod due;
 mod faults_of_the_store;

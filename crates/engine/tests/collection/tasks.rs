@@ -57,6 +57,14 @@ pub fn forgets(files: &'static str) -> Task {
     })
 }
 
+pub fn forgets_and_collects(files: &'static str) -> Task {
+    let (forgets, collects) = (forgets(files), collects());
+    Arc::new(move |world, repository| {
+        forgets(world, repository)?;
+        collects(world, repository)
+    })
+}
+
 pub fn collects() -> Task {
     collects_with(collect_options())
 }
