@@ -73,6 +73,8 @@ pub struct MemoryPlan {
     pub containers_waiting_max: usize,
     /// File bytes whose restore is planned as one.
     pub restore_window_chunks: usize,
+    /// Chunks that others are made of, while these are restored.
+    pub restored_bases_bytes: usize,
     /// Chunks that a dump has read before their turn: it makes little use of the other shares.
     pub stash_bytes: usize,
     /// Entries that a check keeps for containers that no index run covers.
@@ -179,6 +181,7 @@ impl MemoryPlan {
                     / LARGER_CONTAINER_PART,
             containers_waiting_max: usize::from(reads_ahead),
             restore_window_chunks: (divisible / 4 / WINDOW_CHUNK_BYTES).clamp(1 << 14, 1 << 22),
+            restored_bases_bytes: (divisible / 16).clamp(limits::MIB, 64 * limits::MIB),
             stash_bytes: (limit_bytes / 4).min(1024 * limits::MIB),
             check_buffer_bytes: (divisible / 16).clamp(limits::MIB, 64 * limits::MIB),
             // A collection uses no locality cache beyond the reader's, and waits for nothing.

@@ -30,6 +30,7 @@
 //! An item that fails does not stop the others. What does: no space, a request to stop, a target
 //! that cannot be written at all.
 
+mod bases;
 mod delete;
 mod dump;
 mod existing;

@@ -44,8 +44,9 @@ use std::str::FromStr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-/// Features that a chunk found by its features must share.
-const EQUAL_FOUND_MIN: u32 = 2;
+/// Features that a chunk found by its features must share: of those that share three, one in three
+/// is worth its reading (data set A, first backup).
+const EQUAL_FOUND_MIN: u32 = 4;
 /// Features that a chunk in the same place must share.
 const EQUAL_CORRESPONDING_MIN: u32 = 1;
 /// Chunks found by their features that are looked at.

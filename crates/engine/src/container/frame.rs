@@ -17,9 +17,6 @@ use onefold_types::error::Context;
 use onefold_types::{Error, Fingerprint, Level, Result, limits};
 use std::sync::Arc;
 
-/// The level of zstd at which deltas are made where frames are not compressed by zstd.
-const DELTA_LEVEL: i32 = 1;
-
 /// A chunk in a frame that is being filled.
 #[derive(Clone, Copy, Debug)]
 pub struct FrameChunk {
@@ -106,15 +103,11 @@ pub struct FrameSealer {
 impl FrameSealer {
     /// A sealer that compresses as told, and makes deltas against what is similar.
     pub fn new(compression: Compression, similar: Option<Arc<dyn SimilarChunks>>) -> Result<Self> {
-        let level = match compression {
-            Compression::Zstd(level) | Compression::SelectiveZstd(level) => level,
-            Compression::None | Compression::Lz4 => DELTA_LEVEL,
-        };
         Ok(Self {
             compressor: Compressor::new(compression)?,
             is_selective: matches!(compression, Compression::SelectiveZstd(_)),
             opener: FrameOpener::new()?,
-            deltas: similar.map(|similar| DeltaMaker::new(similar, level)),
+            deltas: similar.map(|similar| DeltaMaker::new(similar)),
             decoder: DeltaDecoder::default(),
             payload: Vec::new(),
             whole: Vec::new(),

@@ -28,6 +28,10 @@ const RECORD_BYTES: usize = 40;
 /// Shorter chunks are never stored as differences: there is nothing to be gained.
 const CHUNK_MIN_BYTES: usize = 8 * RECORD_BYTES;
 
+/// The level of zstd that deltas are made at, and chunks compared at: higher ones find hardly more in
+/// some kilobytes, and take other tables to be filled for each chunk.
+const LEVEL: i32 = 1;
+
 /// A chunk of the store that another one may be made of.
 pub struct FoundBase {
     /// Its name, and where it is.
@@ -77,10 +81,10 @@ pub struct DeltaMaker {
 }
 
 impl DeltaMaker {
-    /// A maker that compresses at a level of zstd.
+    /// A maker that asks this for bases.
     #[must_use]
-    pub fn new(similar: Arc<dyn SimilarChunks>, level: i32) -> Self {
-        Self { similar, encoder: DeltaEncoder::new(level) }
+    pub fn new(similar: Arc<dyn SimilarChunks>) -> Self {
+        Self { similar, encoder: DeltaEncoder::new(LEVEL) }
     }
 
     /// Looks for deltas among the chunks of a frame. If there are any, `payload` is what the frame

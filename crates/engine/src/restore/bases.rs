@@ -1,0 +1,124 @@
+//! The bases that a part of a window needs, read before it: each frame once, in stored order.
+//!
+//! Pieces come in the order in which they are stored, and what neighbours are made of are mostly
+//! neighbours too. So the bases of as many reads as fit into a share of memory are looked up where
+//! the deltas say, sorted by container and frame, and read frame by frame; a base that is not found
+//! so is read when it is asked for, wherever it is.
+//!
+//! Invariants: what is held was verified by name, and is whole: any delta may be made of it.
+//!
+//! Concurrency: filled by several threads, then read by all.
+
+use super::window::SortedWindow;
+use crate::chunk_store::prefix_hasher::PrefixHasher;
+use crate::chunks::ChunkReader;
+use crate::container::delta::{BaseBytes, BaseSource};
+use onefold_format::container::{Base, ChunkDescriptor};
+use onefold_types::{ContainerId, Error, ErrorKind, Fingerprint, Result};
+use std::collections::HashMap;
+use std::hash::BuildHasherDefault;
+use std::ops::Range;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+type Held = HashMap<Fingerprint, Arc<[u8]>, BuildHasherDefault<PrefixHasher>>;
+
+/// Bases that were read, and a reader for the others.
+pub struct HeldBases<'a> {
+    chunks: &'a ChunkReader,
+    held: Held,
+}
+
+/// A base where it lies.
+struct Spot {
+    container: ContainerId,
+    chunk: ChunkDescriptor,
+}
+
+impl BaseSource for HeldBases<'_> {
+    fn base(&self, base: &Base, below_depth: u8) -> Result<BaseBytes> {
+        match self.held.get(&base.fingerprint) {
+            Some(bytes) => Ok(Box::new(Arc::clone(bytes))),
+            None => self.chunks.base(base, below_depth),
+        }
+    }
+}
+
+impl<'a> HeldBases<'a> {
+    /// Reads the bases of some reads of a window.
+    pub fn read(
+        chunks: &'a ChunkReader,
+        window: &SortedWindow,
+        reads: Range<usize>,
+        threads: usize,
+    ) -> Result<Self> {
+        let spots = spots(chunks, window, reads)?;
+        let by_frame = |one: &Spot, other: &Spot| {
+            (one.container, one.chunk.frame) == (other.container, other.chunk.frame)
+        };
+        let frames: Vec<&[Spot]> = spots.chunk_by(by_frame).collect();
+        let held = Mutex::new(Held::default());
+        let next = AtomicUsize::new(0);
+        let work = || -> Result<()> {
+            while let Some(frame) = frames.get(next.fetch_add(1, Ordering::Relaxed)) {
+                read_frame(chunks, frame, &held)?;
+            }
+            Ok(())
+        };
+        std::thread::scope(|scope| {
+            let others: Vec<_> =
+                (1..threads.min(frames.len())).map(|_| scope.spawn(work)).collect();
+            let mut result = work();
+            for other in others {
+                let ended = other.join().unwrap_or_else(|_| {
+                    Err(Error::new(ErrorKind::Io, "a restoring thread has stopped"))
+                });
+                result = result.and(ended);
+            }
+            result
+        })?;
+        let held = held.into_inner().unwrap_or_else(PoisonError::into_inner);
+        Ok(Self { chunks, held })
+    }
+}
+
+/// Whole chunks that some reads need as bases, in stored order, each once.
+fn spots(chunks: &ChunkReader, window: &SortedWindow, reads: Range<usize>) -> Result<Vec<Spot>> {
+    let mut spots = Vec::new();
+    for frames in window.reads.get(reads).unwrap_or_default() {
+        let pieces = &window.pieces[window.starts[frames.start]..window.starts[frames.end]];
+        let deltas = pieces.iter().filter(|piece| piece.descriptor().is_delta());
+        let deltas = deltas.filter_map(|piece| window.deltas.get(piece.delta as usize));
+        for base in deltas.flat_map(|delta| &delta.bases) {
+            let Some(container) = base.container else { continue };
+            if let Some(location) = chunks.locate_in(container, &base.fingerprint)?
+                && !location.descriptor().is_delta()
+            {
+                spots.push(Spot { container, chunk: *location.descriptor() });
+            }
+        }
+    }
+    let place = |spot: &Spot| (spot.container, spot.chunk.frame, spot.chunk.offset);
+    spots.sort_unstable_by_key(place);
+    spots.dedup_by_key(|spot| place(spot));
+    Ok(spots)
+}
+
+/// Reads bases of one frame. What cannot be read is left to whoever asks for it.
+fn read_frame(chunks: &ChunkReader, frame: &[Spot], held: &Mutex<Held>) -> Result<()> {
+    let Some(first) = frame.first() else { return Ok(()) };
+    let Some(section) = chunks.section(first.container)? else { return Ok(()) };
+    let wanted: Vec<ChunkDescriptor> = frame.iter().map(|spot| spot.chunk).collect();
+    let read = match chunks.read_together(first.container, &section, &wanted) {
+        Ok(read) => read,
+        Err(error) if error.is_unreadable() => return Ok(()),
+        Err(error) => return Err(error),
+    };
+    let copies: Vec<(Fingerprint, Arc<[u8]>)> = wanted
+        .iter()
+        .zip(&read)
+        .map(|(chunk, bytes)| (chunk.fingerprint, Arc::from(&bytes[..])))
+        .collect();
+    held.lock().unwrap_or_else(PoisonError::into_inner).extend(copies);
+    Ok(())
+}
