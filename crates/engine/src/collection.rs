@@ -10,6 +10,7 @@
 //! | [`spill`], [`level_queue`], [`spilled_live`] | its sets: records, nodes that are due, marks |
 //! | [`live_set`] | the forms that marks take |
 //! | [`gathered`] | what is live in condemned containers, by frame |
+//! | [`needed`] | what a snapshot needs of some frames, in its order, by its placement |
 //! | [`copy`] | live chunks out of condemned containers |
 //! | [`read_back`] | copies, read as a reader reads them before they count |
 //! | [`settle`] | sessions that know too little: waited for, or fenced |
@@ -47,6 +48,7 @@ pub mod inventory;
 pub mod level_queue;
 pub mod live_set;
 pub mod mark;
+pub mod needed;
 pub mod only_hidden;
 mod parallel;
 pub mod partitioned;
@@ -206,6 +208,8 @@ pub struct CollectReport {
     pub deleted_bytes: u64,
     /// Chunks copied.
     pub copied_chunks: u64,
+    /// Tree nodes that were read to know in which order to copy.
+    pub nodes_for_order: u64,
     /// Frames copied as they were, chunks and all.
     pub frames_carried: u64,
     /// Bytes of the containers written; in a plan at most, about.
@@ -236,6 +240,7 @@ impl CollectReport {
         self.deleted_containers += earlier.deleted_containers;
         self.deleted_bytes += earlier.deleted_bytes;
         self.copied_chunks += earlier.copied_chunks;
+        self.nodes_for_order += earlier.nodes_for_order;
         self.frames_carried += earlier.frames_carried;
         self.copied_bytes += earlier.copied_bytes;
         self.fenced += earlier.fenced;

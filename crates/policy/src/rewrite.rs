@@ -36,6 +36,7 @@ pub use counters::RewriteCounters;
 pub use parameters::{
     Before, Expected, LOSS_DEFAULT, RewriteChoice, RewriteLimits, RewriteParameters,
 };
+pub(crate) use slots::ChunkSlots;
 pub use targets::sparsest;
 pub use unit_id::UnitId;
 

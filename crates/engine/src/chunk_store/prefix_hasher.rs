@@ -1,6 +1,9 @@
 //! The hasher of tables whose keys are fingerprints.
 
-use std::hash::Hasher;
+use std::hash::{BuildHasherDefault, Hasher};
+
+/// How such tables hash.
+pub type ByPrefix = BuildHasherDefault<PrefixHasher>;
 
 /// Fingerprints are uniform already: their first eight bytes are the hash.
 #[derive(Clone, Copy, Debug, Default)]

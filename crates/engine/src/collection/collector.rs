@@ -515,6 +515,7 @@ impl<'a> Collector<'a> {
     fn count_copied(&mut self, rescued: &Rescued) {
         self.proved.extend(&rescued.written);
         self.report.copied_chunks += rescued.chunks;
+        self.report.nodes_for_order += rescued.nodes_for_order;
         self.report.copied_bytes += rescued.stored_bytes;
         self.report.frames_carried += rescued.frames_carried;
     }

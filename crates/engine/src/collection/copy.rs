@@ -8,7 +8,8 @@
 //!    names the fingerprint, and its bytes, read now, are those of the fingerprint. Duplicates are
 //!    thus removed dynamically (S3.25, S3.26), and exactly: what a filter or a hash took for the
 //!    kept instance plays no part, and no sound instance goes because a rotten one stays.
-//! 3. *Order*: frames come in the order in which the newest snapshots need them, each read once;
+//! 3. *Order*: frames come in the order in which the newest snapshots need them, each read once
+//!    ([`super::needed`]);
 //!    what the newest need goes into other containers than what only older ones need. Restores of
 //!    the newest then find together what they need together, instead of what happened to be
 //!    condemned together.
@@ -27,6 +28,7 @@
 use super::gathered::{Gathered, LiveFrame, Spot};
 use super::inventory::Inventory;
 use super::read_back::{self, HandedIn};
+use crate::chunk_store::prefix_hasher::ByPrefix;
 use crate::chunks::{Chunk, ChunkReader, Location};
 use crate::container::frame_pool::FramePool;
 use crate::container::log::ContainerLog;
@@ -51,6 +53,8 @@ pub struct Rescued {
     pub stored_bytes: u64,
     /// Frames copied as they were.
     pub frames_carried: u64,
+    /// Tree nodes that were read for the order.
+    pub nodes_for_order: u64,
     /// Chunks that could not be read.
     pub unread: u64,
     /// Containers with a live chunk that could not be read, and why.
@@ -139,7 +143,7 @@ impl CopyForward<'_> {
         &self,
         gathered: &Gathered,
         reader: &ChunkReader,
-    ) -> Result<HashSet<Fingerprint>> {
+    ) -> Result<HashSet<Fingerprint, ByPrefix>> {
         let mut fingerprints: Vec<Fingerprint> = gathered.chunks.keys().copied().collect();
         fingerprints.sort_unstable_by_key(Fingerprint::prefix);
         let mut by_container: Vec<(ContainerId, Fingerprint)> = Vec::new();
@@ -157,11 +161,11 @@ impl CopyForward<'_> {
         let damaged = quarantine::load_ids(self.repository)?;
         by_container.retain(|(id, _)| !damaged.contains(id));
         by_container.sort_unstable();
-        let mut held = HashSet::new();
+        let mut held = HashSet::<_, ByPrefix>::default();
         for group in by_container.chunk_by(|a, b| a.0 == b.0) {
             let Some((container, _)) = group.first() else { continue };
             let depth_of = |chunk: &Fingerprint| gathered.chunks.get(chunk).map(|spot| spot.depth);
-            let wanted: HashMap<Fingerprint, u8> = group
+            let wanted: HashMap<Fingerprint, u8, ByPrefix> = group
                 .iter()
                 .map(|(_, chunk)| chunk)
                 .filter(|chunk| !held.contains(*chunk))
@@ -180,7 +184,7 @@ impl CopyForward<'_> {
         &self,
         container: ContainerId,
         section: &Arc<MetadataSection>,
-        wanted: &HashMap<Fingerprint, u8>,
+        wanted: &HashMap<Fingerprint, u8, ByPrefix>,
         reader: &ChunkReader,
     ) -> Result<Vec<Fingerprint>> {
         self.job.interrupt.check()?;
@@ -212,7 +216,8 @@ impl CopyForward<'_> {
         Ok(held)
     }
 
-    fn is_holder(&self, id: ContainerId) -> bool {
+    /// Whether a container is one that chunks may be left to.
+    pub fn is_holder(&self, id: ContainerId) -> bool {
         let known = self.inventory.ordinal(id).and_then(|at| self.inventory.containers.get(at));
         known.is_some_and(|container| container.indexed && container.sound)
             && self.condemned.binary_search(&id).is_err()

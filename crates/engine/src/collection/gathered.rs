@@ -5,9 +5,10 @@
 //! dead in it comes along: a copy costs a few passes of the cipher then. Which frames those are
 //! follows from how many dead bytes may come along; those that are most live come first.
 
+use crate::chunk_store::prefix_hasher::ByPrefix;
 use onefold_format::container::MetadataSection;
 use onefold_types::{ContainerId, Fingerprint, limits};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 
 /// Frames of which less is live are never copied as they are.
 const CARRIED_LIVE_SHARE_MIN: f64 = 0.5;
@@ -37,7 +38,7 @@ pub struct Spot {
 #[derive(Clone, Debug, Default)]
 pub struct Gathered {
     /// The chunks, by full fingerprint.
-    pub chunks: HashMap<Fingerprint, Spot>,
+    pub chunks: HashMap<Fingerprint, Spot, ByPrefix>,
     /// What is known of their frames.
     frames: HashMap<(ContainerId, u32), FrameFacts>,
 }
@@ -69,7 +70,7 @@ impl Gathered {
         section: &MetadataSection,
         is_live: impl Fn(&Fingerprint) -> bool,
     ) -> bool {
-        let mut any = false;
+        let (mut any, mut noted) = (false, None);
         for (position, chunk) in (0..).zip(&section.chunks) {
             if !is_live(&chunk.fingerprint) {
                 continue;
@@ -90,7 +91,10 @@ impl Gathered {
             if is_better || known.depth == depth && known.container < container {
                 *known = spot;
             }
-            if let Some(extent) = section.frames.get(frame as usize) {
+            // Once for a frame: its chunks are neighbours.
+            if noted.replace(frame) != Some(frame)
+                && let Some(extent) = section.frames.get(frame as usize)
+            {
                 let facts = self.frames.entry((container, frame)).or_default();
                 facts.stored_bytes = extent.stored_length;
                 facts.plain_bytes = extent.plain_length;
@@ -112,22 +116,29 @@ impl Gathered {
         self.chunks.is_empty()
     }
 
+    /// Whether a frame had a live chunk when its container was looked at.
+    #[must_use]
+    pub fn has_frame(&self, container: ContainerId, frame: u32) -> bool {
+        self.frames.contains_key(&(container, frame))
+    }
+
     /// All by frame, in the order of the lowest ranks: frames that no newest snapshot needs keep
     /// the order in which they lie. At most `dead_max_bytes` stored bytes come along.
     #[must_use]
     pub fn into_frames(self, dead_max_bytes: u64) -> Vec<LiveFrame> {
         let lengths = self.frames;
-        let mut frames: BTreeMap<(ContainerId, u32), LiveFrame> = BTreeMap::new();
-        for (fingerprint, spot) in self.chunks {
-            let none = LiveFrame { chunks: Vec::new(), carried: false };
-            let frame = frames.entry((spot.container, spot.frame)).or_insert(none);
-            frame.chunks.push((fingerprint, spot));
-        }
+        let mut chunks: Vec<(Fingerprint, Spot)> = self.chunks.into_iter().collect();
+        chunks.sort_unstable_by_key(|(_, spot)| (spot.container, spot.frame, spot.position));
+        let id = |spot: &Spot| (spot.container, spot.frame);
+        let mut frames: Vec<LiveFrame> = chunks
+            .chunk_by(|(_, one), (_, other)| id(one) == id(other))
+            .map(|chunks| LiveFrame { chunks: chunks.to_vec(), carried: false })
+            .collect();
         let mut candidates: Vec<(u64, &mut LiveFrame)> = Vec::new();
-        for (id, frame) in &mut frames {
-            frame.chunks.sort_unstable_by_key(|(_, spot)| spot.position);
+        for frame in &mut frames {
             // A frame whose length nobody has noted is not carried; its chunks are copied.
-            let facts = lengths.get(id).copied().unwrap_or_default();
+            let known = frame.chunks.first().and_then(|(_, spot)| lengths.get(&id(spot)));
+            let facts = known.copied().unwrap_or_default();
             let (stored, plain) = (facts.stored_bytes, facts.plain_bytes);
             let live = frame.chunks.iter().map(|(_, spot)| u64::from(spot.payload_length));
             let live: u64 = live.sum();
@@ -149,7 +160,6 @@ impl Gathered {
             left = after;
             frame.carried = true;
         }
-        let mut frames: Vec<LiveFrame> = frames.into_values().collect();
         frames.sort_by_key(|frame| frame.chunks.iter().map(|(_, spot)| spot.rank).min());
         frames
     }

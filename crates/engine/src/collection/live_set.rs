@@ -9,7 +9,7 @@
 
 use super::inventory::{Inventory, InventoryItem};
 use super::spilled_live::SpilledLive;
-use crate::chunk_store::prefix_hasher::PrefixHasher;
+use crate::chunk_store::prefix_hasher::ByPrefix;
 use crate::job::Job;
 use crate::memory::Lease;
 use crate::repository::Repository;
@@ -19,7 +19,6 @@ use onefold_policy::collection::mark_vector::MarkVector;
 use onefold_policy::collection::perfect_hash::PerfectHash;
 use onefold_types::{ContainerId, Result};
 use std::collections::HashMap;
-use std::hash::BuildHasherDefault;
 
 /// Bytes that an exact set takes for each chunk, room to grow included.
 pub const EXACT_BYTES_PER_CHUNK: usize = 36;
@@ -51,7 +50,7 @@ impl Attention {
 /// The marked chunks.
 pub enum LiveSet {
     /// Every prefix, while all of them fit into memory; and which were met by the selection.
-    Exact(HashMap<u64, bool, BuildHasherDefault<PrefixHasher>>),
+    Exact(HashMap<u64, bool, ByPrefix>),
     /// LGC and PGC: the Live Bloom filter.
     Filter {
         /// The filter.

@@ -8,8 +8,9 @@
 //! | `exact` | the prefixes themselves | levels | the order of the scan |
 //! | `partitioned` | the prefixes, in scratch files | levels | the order of the index |
 //!
-//! `auto` takes `exact` while that fits into the memory for marks, then `pgc+`, then `partitioned`,
-//! which always fits. `lgc` and `pgc` that do not fit take two rounds: a sample of the fingerprints
+//! `auto` takes `exact` while that fits into the memory for marks, then `partitioned`, which always
+//! fits and takes less of the processor than `pgc+`; that has its turn where it fits and scratch
+//! files cannot be written. `lgc` and `pgc` that do not fit take two rounds: a sample of the fingerprints
 //! chooses candidates, and only their chunks are attended to in the second round (S3.15, S3.23).
 //! All that walk by levels have a table of the nodes in memory but `partitioned`, which takes the
 //! place of whatever was asked for if there are too many.
@@ -116,23 +117,24 @@ enum Instances {
 }
 
 impl Marker<'_> {
-    /// The algorithm that fits, if the choice is left open.
+    /// The algorithm that fits, if the choice is left open: of those that fit the one that takes
+    /// least of the processor (decision 0018).
     #[must_use]
     pub fn resolve(&self, wanted: MarkAlgorithm) -> MarkAlgorithm {
         let entries = self.index.entries() as usize;
-        let perfect_bytes = entries as f64 * PERFECT_BITS_PER_CHUNK / 8.0;
-        let fits_perfect = perfect_bytes <= self.memory_bytes as f64 * 0.75;
         match wanted {
             MarkAlgorithm::Auto if entries * EXACT_BYTES_PER_CHUNK <= self.memory_bytes => {
                 MarkAlgorithm::Exact
             }
-            MarkAlgorithm::Auto | MarkAlgorithm::PhysicalPlus if fits_perfect => {
-                MarkAlgorithm::PhysicalPlus
-            }
             MarkAlgorithm::Auto => MarkAlgorithm::Partitioned,
-            MarkAlgorithm::PhysicalPlus => MarkAlgorithm::Physical,
+            MarkAlgorithm::PhysicalPlus if !self.fits_perfect() => MarkAlgorithm::Physical,
             other => other,
         }
+    }
+
+    fn fits_perfect(&self) -> bool {
+        let bytes = self.index.entries() as f64 * PERFECT_BITS_PER_CHUNK / 8.0;
+        bytes <= self.memory_bytes as f64 * 0.75
     }
 
     /// Marks, and tells how live every eligible container is.
@@ -151,6 +153,15 @@ impl Marker<'_> {
         {
             // Too many nodes for a table of them.
             algorithm = MarkAlgorithm::Partitioned;
+            made = self.whole_or_focused(algorithm, roots, &lost);
+        }
+        if wanted == MarkAlgorithm::Auto
+            && algorithm == MarkAlgorithm::Partitioned
+            && made.as_ref().is_err_and(|error| may_be_scratch(error.kind()))
+            && self.fits_perfect()
+        {
+            // Nobody asked for scratch files. Where it is the store that fails, it fails again.
+            algorithm = MarkAlgorithm::PhysicalPlus;
             made = self.whole_or_focused(algorithm, roots, &lost);
         }
         self.report.algorithm = algorithm;
@@ -451,6 +462,12 @@ impl Marker<'_> {
         self.report.scan.packs += scan.packs;
         self.report.scan.sections += scan.sections;
     }
+}
+
+/// Whether scratch files may have failed like this ([`super::spill`]).
+fn may_be_scratch(kind: ErrorKind) -> bool {
+    use ErrorKind::{Exhausted, Io, NoSpace, NotPermitted, ReadOnly};
+    matches!(kind, Exhausted | Io | NoSpace | NotPermitted | ReadOnly)
 }
 
 /// Judges containers, newest first.

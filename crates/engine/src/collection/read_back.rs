@@ -9,6 +9,7 @@
 //! not rely on it.
 
 use super::parallel::in_parallel;
+use crate::chunk_store::prefix_hasher::ByPrefix;
 use crate::chunks::ChunkReader;
 use crate::container::log::DurableContainer;
 use crate::container::whole::WholeReader;
@@ -54,7 +55,8 @@ pub fn verify(
         Ok(())
     });
     results.into_iter().collect::<Result<()>>()?;
-    let held: HashSet<&Fingerprint> = copies.iter().flat_map(|copy| &copy.fingerprints).collect();
+    let held: HashSet<&Fingerprint, ByPrefix> =
+        copies.iter().flat_map(|copy| &copy.fingerprints).collect();
     let count: usize = copies.iter().map(|copy| copy.fingerprints.len()).sum();
     if count != handed_in.chunks || !handed_in.live.iter().all(|chunk| held.contains(chunk)) {
         return Err(Error::damaged("the new containers do not hold what was to be copied"));

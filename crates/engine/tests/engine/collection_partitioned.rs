@@ -4,6 +4,7 @@ use crate::bounds::Content::Tiny;
 use crate::bounds::save_files;
 use crate::ingest::*;
 use onefold_engine::collection::inventory::Inventory;
+use onefold_engine::collection::live_set::EXACT_BYTES_PER_CHUNK;
 use onefold_engine::collection::mark::TABLE_NODES_MIN;
 use onefold_engine::collection::partitioned::PARTITIONED_BYTES;
 use onefold_engine::collection::{
@@ -253,4 +254,31 @@ fn a_scratch_directory_that_is_missing_is_named_and_nothing_is_deleted() {
     assert_eq!(error.kind(), ErrorKind::Io);
     assert!(error.to_string().contains("nothing'"), "{error}");
     assert_eq!(chunks(&open(&store)), before);
+}
+
+#[test]
+fn auto_marks_in_memory_then_in_files_and_by_the_perfect_hash_where_no_file_can_be_made() {
+    let tree = tempfile::tempdir().unwrap();
+    let (memory, _, _) = used_store(tree.path());
+    let store: Arc<dyn Store> = Arc::new(memory);
+    let mark = |bytes_max: usize, scratch: &Path| {
+        let options = CollectOptions {
+            mark_only: true,
+            marks_bytes: Some(bytes_max),
+            scratch: Some(scratch.to_path_buf()),
+            ..CollectOptions::default()
+        };
+        collect(&open(&store), &options, &Job::unattended().0).map(|report| report.mark)
+    };
+    let entries = mark(usize::MAX, tree.path()).unwrap().index_entries as usize;
+    let nowhere = tree.path().join("nothing");
+    // As `exact` needs, and a byte less.
+    let (exact, less) = (entries * EXACT_BYTES_PER_CHUNK, entries * EXACT_BYTES_PER_CHUNK - 1);
+    let used = |bytes_max, scratch| mark(bytes_max, scratch).map(|report| report.algorithm);
+    assert_eq!(used(exact, &nowhere).unwrap(), MarkAlgorithm::Exact);
+    assert_eq!(used(less, tree.path()).unwrap(), MarkAlgorithm::Partitioned);
+    assert_eq!(used(less, &nowhere).unwrap(), MarkAlgorithm::PhysicalPlus);
+    // Where that does not fit either, what is lacking is named.
+    let error = used(128, &nowhere).unwrap_err();
+    assert!(error.kind() == ErrorKind::Io && error.to_string().contains("nothing'"), "{error}");
 }

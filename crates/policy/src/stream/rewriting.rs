@@ -10,6 +10,9 @@
 //! session that dies with undecided chunks has lost nothing, and one that ends decides everything
 //! first (S2.30).
 //!
+//! Equal candidates share their bytes, under a small number ([`ChunkSlots`]): fingerprints are looked
+//! up once for each, in a table whose order nothing depends on.
+//!
 //! Memory: the copies stay within their share of the limit ([`RewriteParameters`]); the policy
 //! decides early rather than exceed it. Besides some hundred bytes for each duplicate from the
 //! oldest undecided one on.
@@ -18,13 +21,12 @@ use super::guard::{Guard, RewriteGuard};
 use super::ports::{Chunk, ContainerPort, Instances, Status, Units};
 use crate::duplicate_status::DuplicateStatus;
 use crate::rewrite::{
-    Decided, Decision, Expected, RewriteChoice, RewriteCounters, RewriteParameters, StreamChunk,
-    StreamRewriter, UnitId,
+    ChunkSlots, Decided, Decision, Expected, RewriteChoice, RewriteCounters, RewriteParameters,
+    StreamChunk, StreamRewriter, UnitId,
 };
-use onefold_types::{Fingerprint, Result, bug, invariant};
+use onefold_types::{Error, Fingerprint, Result, bug, invariant};
 use std::borrow::Borrow;
 use std::cmp::Reverse;
-use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, VecDeque};
 
 /// Which duplicates a session stores again.
@@ -80,15 +82,60 @@ struct Waiting<A> {
     ticket: u64,
     fingerprint: Fingerprint,
     size_bytes: u32,
+    /// Its candidate, unless it is the newest chunk.
+    candidate: Option<u32>,
     /// `None` once it is decided: it leaves when those before it have left.
     instances: Option<Instances<A>>,
 }
 
 /// The bytes of undecided duplicates that are equal.
 struct Candidate<T> {
-    payload: T,
+    /// `None` if there is no such duplicate.
+    payload: Option<T>,
     /// Their number.
     tickets: u32,
+}
+
+/// What waits for a decision, by slots.
+struct Candidates<T> {
+    slots: ChunkSlots,
+    by_slot: Vec<Candidate<T>>,
+}
+
+impl<T> Candidates<T> {
+    /// Another duplicate waits; `copy` gives the bytes if it is the only one.
+    fn wait(&mut self, fingerprint: &Fingerprint, copy: impl FnOnce() -> T) -> u32 {
+        let (slot, _) = self.slots.intern(fingerprint);
+        let lacking = (slot as usize + 1).saturating_sub(self.by_slot.len());
+        let none = || Candidate { payload: None, tickets: 0 };
+        self.by_slot.extend(std::iter::repeat_with(none).take(lacking));
+        if let Some(candidate) = self.by_slot.get_mut(slot as usize) {
+            candidate.payload.get_or_insert_with(copy);
+            candidate.tickets += 1;
+        }
+        slot
+    }
+
+    fn payload(&self, slot: u32) -> Option<&T> {
+        self.by_slot.get(slot as usize)?.payload.as_ref()
+    }
+
+    /// Lets go of the bytes with the last of equal chunks.
+    fn let_go(&mut self, slot: u32) {
+        if let Some(candidate) = self.by_slot.get_mut(slot as usize)
+            && candidate.payload.is_some()
+        {
+            candidate.tickets -= 1;
+            if candidate.tickets == 0 {
+                candidate.payload = None;
+                self.slots.release(slot);
+            }
+        }
+    }
+
+    fn count(&self) -> usize {
+        self.by_slot.iter().filter(|candidate| candidate.payload.is_some()).count()
+    }
 }
 
 /// The rewriting of one stream.
@@ -99,7 +146,7 @@ pub(super) struct Rewriting<P: ToOwned + ?Sized, U: Units> {
     waiting: VecDeque<Waiting<U::Address>>,
     /// Where the one stands that was decided last: mostly the next is decided next.
     cursor: usize,
-    candidates: BTreeMap<Fingerprint, Candidate<P::Owned>>,
+    candidates: Candidates<P::Owned>,
     decided: Vec<Decided>,
     /// The units of the newest chunk's instances.
     units: Vec<UnitId>,
@@ -115,7 +162,7 @@ impl<P: ToOwned + ?Sized, U: Units> Rewriting<P, U> {
             policy: StreamRewriter::new(&options.choice, options.parameters)?,
             waiting: VecDeque::new(),
             cursor: 0,
-            candidates: BTreeMap::new(),
+            candidates: Candidates { slots: ChunkSlots::default(), by_slot: Vec::new() },
             decided: Vec::new(),
             units: Vec::new(),
             unit: options.unit,
@@ -169,13 +216,20 @@ impl<P: ToOwned + ?Sized, U: Units> Rewriting<P, U> {
         let seen = StreamChunk { ticket, fingerprint, size_bytes, status };
         self.policy.push(&seen, &mut self.decided);
         if instances.is_some() {
-            self.waiting.push_back(Waiting { ticket, fingerprint, size_bytes, instances });
+            let candidate = None;
+            self.waiting.push_back(Waiting {
+                ticket,
+                fingerprint,
+                size_bytes,
+                candidate,
+                instances,
+            });
         }
         self.apply(Some(chunk), containers)?;
         // Only now: most decisions fall at once, and need no copy.
-        if self.waiting.back().is_some_and(|last| last.ticket == ticket) {
-            let copy = || Candidate { payload: chunk.payload.to_owned(), tickets: 0 };
-            self.candidates.entry(fingerprint).or_insert_with(copy).tickets += 1;
+        if let Some(last) = self.waiting.back_mut().filter(|last| last.ticket == ticket) {
+            let candidates = &mut self.candidates;
+            last.candidate = Some(candidates.wait(&fingerprint, || chunk.payload.to_owned()));
         }
         Ok(())
     }
@@ -192,7 +246,7 @@ impl<P: ToOwned + ?Sized, U: Units> Rewriting<P, U> {
     /// Fails unless every duplicate has had exactly one decision.
     pub(super) fn expect_empty(&self) -> Result<()> {
         let counters = self.policy.counters();
-        let (waiting, candidates) = (self.waiting.len(), self.candidates.len());
+        let (waiting, candidates) = (self.waiting.len(), self.candidates.count());
         invariant!(
             waiting == 0 && candidates == 0 && self.policy.waiting() == 0,
             "duplicates still wait for a decision at the end of a stream",
@@ -239,7 +293,9 @@ impl<P: ToOwned + ?Sized, U: Units> Rewriting<P, U> {
         // Where chunks are that others share.
         let mut stored: BTreeMap<Fingerprint, Option<U::Address>> = BTreeMap::new();
         for Decided { ticket, decision } in decided.drain(..) {
-            let (fingerprint, size_bytes, instances) = self.leave(ticket)?;
+            let Waiting { fingerprint, size_bytes, candidate, instances, .. } =
+                self.leave(ticket)?;
+            let instances = instances.ok_or_else(|| no_longer_waits(ticket))?;
             let current = current.filter(|now| now.ticket == ticket);
             let address = match decision {
                 Decision::Keep(unit) => {
@@ -257,7 +313,15 @@ impl<P: ToOwned + ?Sized, U: Units> Rewriting<P, U> {
                         guard.elsewhere(chunk, unique, &self.unit, containers)
                     })?;
                     let address = match elsewhere {
-                        None => self.store_again(&fingerprint, current, containers)?,
+                        None => {
+                            let payload = match current {
+                                Some(now) => Some(now.payload),
+                                None => candidate
+                                    .and_then(|slot| self.candidates.payload(slot))
+                                    .map(Borrow::borrow),
+                            };
+                            store_again(&fingerprint, payload, containers)?
+                        }
                         Some(_) => {
                             self.policy.take_back(u64::from(size_bytes));
                             elsewhere
@@ -268,39 +332,26 @@ impl<P: ToOwned + ?Sized, U: Units> Rewriting<P, U> {
                 }
             };
             containers.place(ticket, address);
-            if current.is_none() {
-                self.let_go(fingerprint);
+            if let Some(slot) = candidate {
+                self.candidates.let_go(slot);
             }
         }
         self.decided = decided;
         Ok(())
     }
 
-    fn store_again(
-        &self,
-        fingerprint: &Fingerprint,
-        current: Option<&Chunk<'_, P>>,
-        containers: &mut impl ContainerPort<P, U::Address>,
-    ) -> Result<Option<U::Address>> {
-        let candidate =
-            self.candidates.get(fingerprint).map(|candidate| candidate.payload.borrow());
-        let payload = candidate.or_else(|| current.map(|now| now.payload));
-        let payload = payload.ok_or_else(|| {
-            bug!("the bytes of a chunk that is to be stored again are gone", fingerprint)
-        })?;
-        containers.store_again(fingerprint, payload)
-    }
-
     /// Takes a duplicate out that is decided.
-    fn leave(&mut self, ticket: u64) -> Result<(Fingerprint, u32, Instances<U::Address>)> {
+    fn leave(&mut self, ticket: u64) -> Result<Waiting<U::Address>> {
         let is_next = self.waiting.get(self.cursor).is_some_and(|one| one.ticket == ticket);
         let found = match is_next {
             true => Some(self.cursor),
             false => self.waiting.binary_search_by_key(&ticket, |one| one.ticket).ok(),
         };
         let one = found.and_then(|position| self.waiting.get_mut(position));
-        let left =
-            one.and_then(|one| Some((one.fingerprint, one.size_bytes, one.instances.take()?)));
+        let left = one.and_then(|one| {
+            let instances = Some(one.instances.take()?);
+            Some(Waiting { instances, ..*one })
+        });
         let is_decided = |one: &Waiting<_>| one.instances.is_none();
         self.cursor = found.map_or(0, |position| position + 1);
         while self.waiting.front().is_some_and(is_decided) {
@@ -310,16 +361,22 @@ impl<P: ToOwned + ?Sized, U: Units> Rewriting<P, U> {
         while self.waiting.back().is_some_and(is_decided) {
             self.waiting.pop_back();
         }
-        left.ok_or_else(|| bug!("rewriting decides on a chunk that does not wait", ticket))
+        left.ok_or_else(|| no_longer_waits(ticket))
     }
+}
 
-    /// Lets go of the bytes with the last of equal chunks.
-    fn let_go(&mut self, fingerprint: Fingerprint) {
-        if let Entry::Occupied(mut candidate) = self.candidates.entry(fingerprint) {
-            candidate.get_mut().tickets -= 1;
-            if candidate.get().tickets == 0 {
-                candidate.remove();
-            }
-        }
-    }
+/// Stores a chunk again whose bytes are there.
+fn store_again<P: ?Sized, A>(
+    fingerprint: &Fingerprint,
+    payload: Option<&P>,
+    containers: &mut impl ContainerPort<P, A>,
+) -> Result<Option<A>> {
+    let payload = payload.ok_or_else(|| {
+        bug!("the bytes of a chunk that is to be stored again are gone", fingerprint)
+    })?;
+    containers.store_again(fingerprint, payload)
+}
+
+fn no_longer_waits(ticket: u64) -> Error {
+    bug!("rewriting decides on a chunk that does not wait", ticket)
 }

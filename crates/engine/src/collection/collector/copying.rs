@@ -1,12 +1,12 @@
 //! What is live in condemned containers, and its copies (G2): which chunks there are, in which
 //! order they are copied, and that none of them is passed over.
 
-use super::{Collector, roots_of};
+use super::Collector;
 use crate::collection::copy::{CopyForward, Rescued};
-use crate::collection::enumeration;
 use crate::collection::gathered::Gathered;
 use crate::collection::inventory::{Inventory, InventoryItem};
 use crate::collection::live_set::Marks;
+use crate::collection::needed::Stretches;
 use crate::tree::TreeReader;
 use onefold_format::record::SnapshotRecord;
 use onefold_types::{ContainerId, Fingerprint, Result, SessionId, invariant};
@@ -60,18 +60,20 @@ impl Collector<'_> {
         let proved = &self.proved;
         let copier = CopyForward { repository, inventory, condemned, proved, threads, job };
         copier.drop_held_elsewhere(&mut gathered)?;
-        self.rank(&mut gathered, snapshots)?;
-        copier.run(gathered, dead_max_bytes, stored)
+        let nodes_for_order = self.rank(&mut gathered, &copier, snapshots)?;
+        Ok(Rescued { nodes_for_order, ..copier.run(gathered, dead_max_bytes, stored)? })
     }
 
-    /// Puts chunks in the order in which the newest snapshot of every source needs them.
+    /// Puts chunks in the order in which the newest snapshot of every source needs them; says how
+    /// many nodes were read for that.
     pub(super) fn rank(
         &self,
         gathered: &mut Gathered,
+        copier: &CopyForward<'_>,
         snapshots: &BTreeMap<SessionId, SnapshotRecord>,
-    ) -> Result<()> {
+    ) -> Result<u64> {
         if gathered.is_empty() {
-            return Ok(());
+            return Ok(0);
         }
         let mut newest: Vec<&SnapshotRecord> = snapshots.values().collect();
         newest.sort_by_key(|record| std::cmp::Reverse(record.started_ns));
@@ -79,18 +81,32 @@ impl Collector<'_> {
         newest.retain(|record| sources.insert((record.host.clone(), record.paths.clone())));
         newest.truncate(self.options.ordering_snapshots_max);
         let reader = TreeReader::open(self.repository)?;
-        let mut next = 0;
-        let roots = roots_of(newest);
-        enumeration::logical(&reader, &roots, self.job, &mut |fingerprint| {
-            if let Some(spot) = gathered.chunks.get_mut(fingerprint)
-                && spot.rank == u32::MAX
-                && next < u32::MAX
-            {
-                spot.rank = next;
-                next += 1;
+        let (mut next, mut nodes) = (0, 0);
+        for record in newest {
+            let stretches = Stretches::of(reader.chunks(), record.placement, &|run| {
+                match run.container {
+                    None => true,
+                    Some(id) if copier.condemned.binary_search(&id).is_ok() => {
+                        gathered.has_frame(id, u32::from(run.frame))
+                    }
+                    // What has moved since is anywhere.
+                    Some(id) => !copier.is_holder(id),
+                }
+            });
+            let mut each = |fingerprint: &Fingerprint| {
+                if let Some(spot) = gathered.chunks.get_mut(fingerprint)
+                    && spot.rank == u32::MAX
+                    && next < u32::MAX
+                {
+                    spot.rank = next;
+                    next += 1;
+                }
+            };
+            nodes += stretches.walk(&reader, record.root, self.job, &mut each)?;
+            if let Some(placement) = record.placement {
+                nodes += Stretches::all().walk(&reader, placement, self.job, &mut each)?;
             }
-            Ok(())
-        })?;
-        Ok(())
+        }
+        Ok(nodes)
     }
 }

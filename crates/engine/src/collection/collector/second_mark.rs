@@ -106,7 +106,8 @@ impl Collector<'_> {
             let copier = CopyForward { repository, inventory, condemned, proved, threads, job };
             let mut gathered = gathered;
             copier.drop_held_elsewhere(&mut gathered)?;
-            self.rank(&mut gathered, snapshots)?;
+            let nodes_for_order = self.rank(&mut gathered, &copier, snapshots)?;
+            self.report.nodes_for_order += nodes_for_order;
             match copier.run(gathered, 0, &mut Vec::new()) {
                 Ok(rescued) => {
                     self.count_copied(&rescued);
