@@ -12,9 +12,24 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, SystemTime};
 
 const MAKER: &str = include_str!("../../../experiments/peers/make-dataset-a.sh");
-/// Digests of the first and the last generation of data set A, as its maker records them.
-const FIRST_DIGEST: &str = "g00 files=4633 bytes=231761544 digest=ab30982b3c5addf4";
-const LAST_DIGEST: &str = "g11 files=5161 bytes=257027868 digest=0bd1702cc1d23f77";
+/// The data sets that are known by name, with the digests of the first and the last generation as
+/// their makers record them.
+const KNOWN: [(&str, [&str; 2]); 2] = [
+    (
+        "data set A",
+        [
+            "g00 files=4633 bytes=231761544 digest=ab30982b3c5addf4",
+            "g11 files=5161 bytes=257027868 digest=0bd1702cc1d23f77",
+        ],
+    ),
+    (
+        "data set B",
+        [
+            "g00 files=831 bytes=188886152 digest=fe113ac403636f59",
+            "g09 files=900 bytes=226344546 digest=1c454312026dbec3",
+        ],
+    ),
+];
 /// What the maker keeps while it is at work.
 const DOWNLOADS: &str = ".dl";
 /// What the maker writes when it is done.
@@ -61,7 +76,7 @@ impl Dataset {
             return Err(io::Error::other(message));
         }
         let digests = fs::read_to_string(directory.join(DIGESTS)).unwrap_or_default();
-        let name = if is_data_set_a(&digests) { "data set A" } else { "a data set of its own" };
+        let name = known_name(&digests).unwrap_or("a data set of its own");
         Ok(Dataset { name, directory, generations })
     }
 
@@ -119,9 +134,9 @@ pub fn ensure_data_set_a(directory: &Path) -> io::Result<()> {
     Ok(())
 }
 
-fn is_data_set_a(digests: &str) -> bool {
-    let has = |wanted: &str| digests.lines().any(|line| line == wanted);
-    has(FIRST_DIGEST) && has(LAST_DIGEST)
+fn known_name(digests: &str) -> Option<&'static str> {
+    let has = |wanted: &&str| digests.lines().any(|line| line == *wanted);
+    KNOWN.iter().find(|(_, ends)| ends.iter().all(has)).map(|(name, _)| *name)
 }
 
 fn generation_names(directory: &Path) -> io::Result<Vec<String>> {
@@ -230,11 +245,15 @@ mod tests {
     }
 
     #[test]
-    fn data_set_a_is_told_by_its_digests() {
-        let both = format!("{FIRST_DIGEST}\n{LAST_DIGEST}\n");
-        assert!(is_data_set_a(&both));
-        assert!(!is_data_set_a(&both.replace("ab30", "ab31")));
-        assert!(!is_data_set_a(""));
+    fn known_data_sets_are_told_by_their_digests() {
+        for (name, [first, last]) in KNOWN {
+            let both = format!("{first}\n{last}\n");
+            assert_eq!(known_name(&both), Some(name));
+            assert_eq!(known_name(&both.replace("digest=", "digest=0")), None);
+            assert_eq!(known_name(first), None);
+        }
+        let mixed = format!("{}\n{}\n", KNOWN[0].1[0], KNOWN[1].1[1]);
+        assert_eq!(known_name(&mixed), None);
     }
 
     #[test]

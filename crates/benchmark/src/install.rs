@@ -100,7 +100,7 @@ mod tests {
     #[test]
     fn every_peer_has_a_recipe() {
         for tool in TOOLS.iter().filter(|tool| tool.binary != OWN) {
-            assert!(RECIPES.iter().any(|recipe| recipe.binary == tool.binary), "{}", tool.label);
+            assert!(RECIPES.iter().any(|recipe| recipe.binary == tool.binary), "{}", tool.binary);
         }
     }
 

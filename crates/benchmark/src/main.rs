@@ -12,14 +12,16 @@ mod install;
 mod kernels;
 mod machine;
 mod measure;
+mod plot;
 mod report;
 mod results;
 mod run;
 mod soak;
+mod space;
 mod targets;
 mod tools;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, Parser, Subcommand, ValueEnum};
 use dataset::Dataset;
 use machine::Machine;
 use report::{Context, REPORT_FILE};
@@ -29,7 +31,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::{fs, io};
 use tempfile::TempDir;
-use tools::OWN;
+use tools::{Found, Search};
 
 /// Where restored trees go if it is a file system in memory.
 const MEMORY: &str = "/dev/shm";
@@ -66,9 +68,9 @@ enum Commands {
 
 #[derive(Args)]
 struct PeersArgs {
-    /// The data, in g00, g01, ...; data set A is made there if there is none
+    /// The data, in g00, g01, ...; data set A is made there if there is none (may be repeated)
     #[arg(long, value_name = "DIR", required_unless_present = "tiny")]
-    data: Option<PathBuf>,
+    data: Vec<PathBuf>,
     /// Makes a small synthetic data set itself and runs in seconds: shows that all works, no more
     #[arg(long, conflicts_with = "data")]
     tiny: bool,
@@ -81,13 +83,28 @@ struct PeersArgs {
     /// The tools that take part, by binary [default: every one that is found]
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     tools: Vec<String>,
+    /// All variants of each tool, such as levels of compression, not its standard ones only
+    #[arg(long)]
+    variants: bool,
+    /// Only one way to store the data [default: both]
+    #[arg(long, value_name = "HOW")]
+    only: Option<Way>,
     /// Where the report goes [default: a new directory in experiments/peers/runs; with --tiny the
-    /// report is printed]
+    /// report is printed]; of several data sets each has a directory of its name there
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
     /// Where repositories and caches are kept while they are needed
     #[arg(long, value_name = "DIR", default_value = ".")]
     work: PathBuf,
+}
+
+/// How the data are stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Way {
+    /// Generation by generation, and everything that is done with snapshots
+    Trees,
+    /// As one tar stream
+    Stream,
 }
 
 fn main() -> ExitCode {
@@ -122,53 +139,102 @@ fn main() -> ExitCode {
 
 /// Measures and reports. False if the project's own tool failed at anything.
 fn peers(args: &PeersArgs) -> io::Result<bool> {
-    let search = tools::search(&args.tools, args.onefold.as_deref())?;
+    let search = tools::search(&args.tools, args.onefold.as_deref(), args.variants)?;
     if search.found.is_empty() {
         return Err(io::Error::other("none of the tools is installed; see install-peers"));
     }
     std::fs::create_dir_all(&args.work)?;
     let place = TempDir::with_prefix_in("onefold-benchmark-", args.work.canonicalize()?)?;
     let work = place.path();
-    let data = data(args, work)?;
-    let restores = restores(work);
+    if args.tiny {
+        let data = dataset::make_tiny(&work.join("data"))?;
+        let out = args.out.clone().unwrap_or_else(|| work.join("report"));
+        let file = measure_data_set(args, &search, &data, work, &out)?;
+        return print_report(&file.0, args.out.is_none()).map(|()| file.1);
+    }
+    for directory in &args.data {
+        dataset::ensure_data_set_a(directory)?;
+    }
+    let names = names_of(&args.data)?;
     let out = match &args.out {
         Some(directory) => directory.clone(),
-        None if args.tiny => work.join("report"),
         None => next_directory(Path::new(RUNS), &machine::today())?,
     };
+    let mut right = true;
+    for (directory, name) in args.data.iter().zip(&names) {
+        let out = if names.len() == 1 { out.clone() } else { out.join(name) };
+        // Opened when it is its turn, for opening brings it into memory.
+        let data = Dataset::open(directory)?;
+        let (file, own) = measure_data_set(args, &search, &data, work, &out)?;
+        print_report(&file, false)?;
+        right &= own;
+    }
+    Ok(right)
+}
+
+/// Performs all runs on one data set. Returns the report's file, and whether the project's own tool
+/// did everything right.
+fn measure_data_set(
+    args: &PeersArgs,
+    search: &Search,
+    data: &Dataset,
+    work: &Path,
+    out: &Path,
+) -> io::Result<(PathBuf, bool)> {
+    let restores = restores(work);
     let context = Context {
         date: machine::today(),
         commit: machine::commit(),
         machine: Machine::describe(work, &restores)?,
         tools: &search.found,
         missing: &search.missing,
-        data: &data,
+        data,
         runs: args.runs.map_or(if args.tiny { 1 } else { 3 }, usize::from),
     };
-    let mut recorder = Recorder::start(&out, &raw_head(&context))?;
-    let plan = Plan { tools: &search.found, data: &data, work, restores: &restores };
+    let mut recorder = Recorder::start(out, &raw_head(&context))?;
+    let plan = Plan {
+        tools: &search.found,
+        trees: args.only != Some(Way::Stream),
+        stream: args.only != Some(Way::Trees),
+        data,
+        work,
+        restores: &restores,
+    };
     let file = out.join(REPORT_FILE);
     for number in 1..=context.runs {
         run::perform(&plan, number, &mut recorder)?;
         // Written after every run, so that a later one cut short loses nothing.
         fs::write(&file, report::render(&context, &recorder.results))?;
+        for (name, svg) in space::plots(&context, &recorder.results) {
+            fs::write(out.join(name).with_extension("svg"), svg)?;
+        }
     }
-    if args.tiny && args.out.is_none() {
-        print!("{}", fs::read_to_string(&file)?);
+    let right = own_tool_is_right(&search.found, &recorder.results);
+    Ok((file, right))
+}
+
+fn print_report(file: &Path, whole: bool) -> io::Result<()> {
+    if whole {
+        print!("{}", fs::read_to_string(file)?);
     } else {
         println!("{}", file.display());
     }
-    Ok(own_tool_is_right(&recorder.results))
+    Ok(())
 }
 
-fn data(args: &PeersArgs, work: &Path) -> io::Result<Dataset> {
-    match &args.data {
-        Some(directory) => {
-            dataset::ensure_data_set_a(directory)?;
-            Dataset::open(directory)
+/// The names of directories, by which their reports are told apart.
+fn names_of(directories: &[PathBuf]) -> io::Result<Vec<String>> {
+    let mut names: Vec<String> = Vec::new();
+    for directory in directories {
+        let whole = directory.canonicalize()?;
+        let name = whole.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        if names.contains(&name) {
+            let message = format!("two data directories are called {name:?}; rename one");
+            return Err(io::Error::other(message));
         }
-        None => dataset::make_tiny(&work.join("data")),
+        names.push(name);
     }
+    Ok(names)
 }
 
 /// In memory if this machine has a place for it, so that restores are not measured by the disk.
@@ -199,7 +265,7 @@ fn raw_head(context: &Context<'_>) -> serde_json::Value {
     let versions: serde_json::Map<_, _> = context
         .tools
         .iter()
-        .map(|found| (found.tool.label.to_string(), found.version.clone().into()))
+        .map(|found| (found.label().to_string(), found.version.clone().into()))
         .collect();
     serde_json::json!({
         "kind": "head",
@@ -219,9 +285,10 @@ fn raw_head(context: &Context<'_>) -> serde_json::Value {
     })
 }
 
-fn own_tool_is_right(results: &Results) -> bool {
-    results.failures.iter().all(|failure| failure.tool != OWN)
-        && results.verifications.iter().all(|v| v.tool != OWN || v.differences.is_empty())
+fn own_tool_is_right(tools: &[Found], results: &Results) -> bool {
+    let own: Vec<&str> = tools.iter().filter(|f| f.is_own()).map(Found::label).collect();
+    results.failures.iter().all(|failure| !own.contains(&failure.tool))
+        && results.verifications.iter().all(|v| !own.contains(&v.tool) || v.differences.is_empty())
 }
 
 #[cfg(test)]
@@ -252,13 +319,31 @@ mod tests {
     }
 
     #[test]
-    fn only_the_own_tool_decides_the_exit_code() {
-        let mut results = Results::default();
+    fn reports_of_data_sets_are_told_apart_by_name() {
+        let place = tempfile::tempdir().unwrap();
+        let make = |name: &str| {
+            let directory = place.path().join(name);
+            fs::create_dir_all(&directory).unwrap();
+            directory
+        };
+        let (a, b, other) = (make("a"), make("b"), make("other/a"));
+        assert_eq!(names_of(&[a.clone(), b]).unwrap(), ["a", "b"]);
+        assert!(names_of(&[a, other]).unwrap_err().to_string().contains("two data directories"));
+    }
+
+    #[test]
+    fn only_variants_of_the_own_tool_decide_the_exit_code() {
+        let any = Path::new("/bin/true");
+        let own = tools::search(&["onefold".to_string()], Some(any), true).unwrap().found;
         let differences = vec!["a: missing".to_string()];
         let of = |tool| results::Verification { run: 1, tool, differences: differences.clone() };
-        results.verifications.push(of("restic"));
-        assert!(own_tool_is_right(&results));
-        results.verifications.push(of(OWN));
-        assert!(!own_tool_is_right(&results));
+        let right = |tools: &[&'static str]| {
+            let verifications = tools.iter().copied().map(of).collect();
+            own_tool_is_right(&own, &Results { verifications, ..Results::default() })
+        };
+        assert!(right(&[]) && right(&["restic", "restic max"]));
+        for found in &own {
+            assert!(!right(&["restic", found.label()]), "{}", found.label());
+        }
     }
 }

@@ -3,8 +3,9 @@
 use crate::dataset::Dataset;
 use crate::machine::Machine;
 use crate::results::{Conditions, Layout, Operation, Results, Verification};
+use crate::space;
 use crate::targets::{CRITERIA, Goal, Metric, Score, cell, score, stored_bytes, value};
-use crate::tools::{COMMON_ENVIRONMENT, Found, Line, OWN, Tool, Values};
+use crate::tools::{COMMON_ENVIRONMENT, Found, Line, OWN, Values};
 use std::fmt::Write;
 
 /// The name of the report's file.
@@ -12,6 +13,9 @@ pub const REPORT_FILE: &str = "REPORT.md";
 
 /// Others may use this share of the processors in a run that passes as quiet.
 const QUIET_SHARE: f64 = 0.05;
+
+/// Tables with a column for each variant are divided beyond this.
+const COLUMNS_MAX: usize = 6;
 
 /// Everything about an invocation besides its results.
 #[derive(Debug)]
@@ -38,6 +42,7 @@ pub fn render(context: &Context<'_>, results: &Results) -> String {
     // Writing to a string cannot fail.
     let _ = head(&mut text, context, results)
         .and_then(|()| ratios(&mut text, context, results))
+        .and_then(|()| space::section(&mut text, context, results))
         .and_then(|()| medians(&mut text, context, results))
         .and_then(|()| sizes(&mut text, context, results))
         .and_then(|()| restores(&mut text, context, results))
@@ -88,7 +93,7 @@ fn facts(text: &mut String, context: &Context<'_>) -> std::fmt::Result {
     writeln!(text, "| restored to | {} |", machine.restores)?;
     writeln!(text, "| commit | {commit} |")?;
     for found in context.tools {
-        let Tool { label, configuration, .. } = found.tool;
+        let (label, configuration) = (found.label(), found.variant.configuration);
         writeln!(text, "| {label} | {}; {configuration} |", found.version)?;
     }
     if !context.missing.is_empty() {
@@ -98,10 +103,15 @@ fn facts(text: &mut String, context: &Context<'_>) -> std::fmt::Result {
 }
 
 fn ratios(text: &mut String, context: &Context<'_>, results: &Results) -> std::fmt::Result {
-    let peers: Vec<&'static str> =
-        context.tools.iter().filter(|f| !f.is_own()).map(|f| f.tool.label).collect();
+    // Also where all variants take part: what the targets are held against stays the same.
+    let peers = context.tools.iter().filter(|found| !found.is_own() && found.variant.standard);
+    let peers: Vec<&'static str> = peers.map(Found::label).collect();
     writeln!(text, "## Against the best peer\n")?;
-    writeln!(text, "The best peer is found anew for each line. Ratio: {OWN} / best peer.\n")?;
+    writeln!(
+        text,
+        "The best peer is found anew for each line, among the configurations that always take \
+         part. Ratio: {OWN} / best peer.\n"
+    )?;
     writeln!(text, "| | unit | {OWN} | best peer | ratio | target | |")?;
     writeln!(text, "|---|---|---|---|---|---|---|")?;
     for criterion in CRITERIA {
@@ -138,8 +148,8 @@ fn target(goal: Goal, unit: &str) -> String {
     }
 }
 
-fn header(text: &mut String, context: &Context<'_>) -> std::fmt::Result {
-    let labels: Vec<&str> = context.tools.iter().map(|found| found.tool.label).collect();
+fn header(text: &mut String, tools: &[Found]) -> std::fmt::Result {
+    let labels: Vec<&str> = tools.iter().map(Found::label).collect();
     writeln!(text, "| | {} |", labels.join(" | "))?;
     writeln!(text, "|---|{}", "---|".repeat(labels.len()))
 }
@@ -147,13 +157,13 @@ fn header(text: &mut String, context: &Context<'_>) -> std::fmt::Result {
 /// One row with a cell for every tool.
 fn row(
     text: &mut String,
-    context: &Context<'_>,
+    tools: &[Found],
     name: &str,
     entry: impl Fn(&'static str) -> Option<String>,
 ) -> std::fmt::Result {
     write!(text, "| {name} |")?;
-    for found in context.tools {
-        write!(text, " {} |", entry(found.tool.label).unwrap_or_else(|| "-".to_string()))?;
+    for found in tools {
+        write!(text, " {} |", entry(found.label()).unwrap_or_else(|| "-".to_string()))?;
     }
     writeln!(text)
 }
@@ -161,37 +171,43 @@ fn row(
 fn medians(text: &mut String, context: &Context<'_>, results: &Results) -> std::fmt::Result {
     writeln!(text, "## Medians\n")?;
     writeln!(text, "CPU s (user and system) / wall s / peak MiB. Increments are added up.\n")?;
-    header(text, context)?;
-    for operation in Operation::ALL {
-        row(text, context, operation.name(), |tool| {
-            let cell = cell(results, tool, operation)?;
-            Some(format!("{} / {} / {:.0}", figure(cell.cpu), figure(cell.wall), cell.peak))
+    for tools in context.tools.chunks(COLUMNS_MAX) {
+        header(text, tools)?;
+        for operation in Operation::ALL {
+            row(text, tools, operation.name(), |tool| {
+                let cell = cell(results, tool, operation)?;
+                Some(format!("{} / {} / {:.0}", figure(cell.cpu), figure(cell.wall), cell.peak))
+            })?;
+        }
+        let bytes = context.data.increment_bytes();
+        row(text, tools, "increments, MB per CPU s", |tool| {
+            Some(figure(value(results, tool, Metric::IncrementRate, bytes)?))
         })?;
+        row(text, tools, "stream, MB per CPU s", |tool| {
+            let cpu = cell(results, tool, Operation::Stream)?.cpu;
+            (cpu > 0.0).then(|| figure(context.data.total_bytes() as f64 / 1e6 / cpu))
+        })?;
+        writeln!(text)?;
     }
-    let bytes = context.data.increment_bytes();
-    row(text, context, "increments, MB per CPU s", |tool| {
-        Some(figure(value(results, tool, Metric::IncrementRate, bytes)?))
-    })?;
-    row(text, context, "stream, MB per CPU s", |tool| {
-        let cpu = cell(results, tool, Operation::Stream)?.cpu;
-        (cpu > 0.0).then(|| figure(context.data.total_bytes() as f64 / 1e6 / cpu))
-    })?;
-    writeln!(text)
+    Ok(())
 }
 
 fn sizes(text: &mut String, context: &Context<'_>, results: &Results) -> std::fmt::Result {
     writeln!(text, "## Repository sizes\n")?;
     writeln!(text, "Sum of the lengths of all files; in parentheses, data stored / that.\n")?;
-    header(text, context)?;
     // The unchanged re-run stores the last generation once more, but nothing new.
     let data = context.data.total_bytes() as f64;
-    for layout in [Layout::Trees, Layout::Collected, Layout::Stream] {
-        row(text, context, &format!("{}, bytes", layout.name()), |tool| {
-            let bytes = stored_bytes(results, tool, layout)?;
-            Some(format!("{bytes:.0} ({:.2})", data / bytes))
-        })?;
+    for tools in context.tools.chunks(COLUMNS_MAX) {
+        header(text, tools)?;
+        for layout in [Layout::Trees, Layout::Collected, Layout::Stream] {
+            row(text, tools, &format!("{}, bytes", layout.name()), |tool| {
+                let bytes = stored_bytes(results, tool, layout)?;
+                Some(format!("{bytes:.0} ({:.2})", data / bytes))
+            })?;
+        }
+        writeln!(text)?;
     }
-    writeln!(text)
+    Ok(())
 }
 
 fn differs(verification: &Verification) -> bool {
@@ -206,7 +222,7 @@ fn restores(text: &mut String, context: &Context<'_>, results: &Results) -> std:
          modification times.\n"
     )?;
     for found in context.tools {
-        let label = found.tool.label;
+        let label = found.label();
         let of_tool = results.verifications.iter().filter(|v| v.tool == label);
         let differing: Vec<_> = of_tool.clone().filter(|v| differs(v)).collect();
         match differing.first() {
@@ -266,31 +282,64 @@ fn commands(text: &mut String, context: &Context<'_>) -> std::fmt::Result {
     for (name, value) in COMMON_ENVIRONMENT {
         writeln!(text, "{name}={}", values.fill(value))?;
     }
-    for found in context.tools {
-        let tool = found.tool;
-        writeln!(text, "\n# {}", tool.label)?;
-        for (name, value) in tool.environment {
-            writeln!(text, "{name}={}", values.fill(value))?;
+    for tools in context.tools.chunk_by(|a, b| a.tool.binary == b.tool.binary) {
+        for (place, found) in tools.iter().enumerate() {
+            match place {
+                0 => all_commands(text, context, found, &values)?,
+                _ => other_commands(text, &tools[0], found, &values)?,
+            }
         }
-        let tended = tool.forget.iter().chain(tool.collect);
-        let measured = [tool.backup, tool.restore, tool.check];
-        for line in tool.init.iter().chain(&measured).chain(tended) {
-            writeln!(text, "{}", command_line(tool, line, &values))?;
-        }
-        let stream = command_line(tool, tool.stream, &values);
-        let (first, last) = (&context.data.first().name, &context.data.last().name);
-        writeln!(text, "tar --sort=name --owner=0 --group=0 -cf - {first} .. {last} | {stream}")?;
     }
     writeln!(text, "```")
 }
 
-fn command_line(tool: &Tool, line: Line, values: &Values) -> String {
-    let arguments = line.iter().map(|argument| values.fill(argument));
-    std::iter::once(tool.binary.to_string()).chain(arguments).collect::<Vec<_>>().join(" ")
+/// All commands of one variant.
+fn all_commands(
+    text: &mut String,
+    context: &Context<'_>,
+    found: &Found,
+    values: &Values,
+) -> std::fmt::Result {
+    let tool = found.tool;
+    writeln!(text, "\n# {}", found.label())?;
+    for (name, value) in tool.environment {
+        writeln!(text, "{name}={}", values.fill(value))?;
+    }
+    let tended = tool.forget.iter().chain(tool.collect);
+    let measured = [tool.backup, tool.restore, tool.check];
+    for line in tool.init.iter().chain(&measured).chain(tended) {
+        writeln!(text, "{}", command_line(found, line, values))?;
+    }
+    let stream = command_line(found, tool.stream, values);
+    let (first, last) = (&context.data.first().name, &context.data.last().name);
+    writeln!(text, "tar --sort=name --owner=0 --group=0 -cf - {first} .. {last} | {stream}")
+}
+
+/// The commands of a variant that another variant of the same tool has not.
+fn other_commands(
+    text: &mut String,
+    base: &Found,
+    found: &Found,
+    values: &Values,
+) -> std::fmt::Result {
+    writeln!(text, "\n# {}: as {}, but", found.label(), base.label())?;
+    let tool = found.tool;
+    for line in tool.init.iter().chain(&[tool.backup, tool.stream]) {
+        let command = command_line(found, line, values);
+        if command != command_line(base, line, values) {
+            writeln!(text, "{command}")?;
+        }
+    }
+    Ok(())
+}
+
+fn command_line(found: &Found, line: Line, values: &Values) -> String {
+    let arguments = found.arguments(line, values);
+    std::iter::once(found.tool.binary.to_string()).chain(arguments).collect::<Vec<_>>().join(" ")
 }
 
 /// A number with as many digits as it deserves.
-fn figure(value: f64) -> String {
+pub fn figure(value: f64) -> String {
     match value {
         small if small < 10.0 => format!("{small:.2}"),
         medium if medium < 100.0 => format!("{medium:.1}"),
@@ -326,8 +375,10 @@ mod tests {
     }
 
     fn found(label: &str) -> Found {
-        let tool = TOOLS.iter().find(|tool| tool.label == label).unwrap();
-        Found { tool, program: "/secret/bin".into(), version: format!("{label} 9.9") }
+        let variants = TOOLS.iter().flat_map(|tool| tool.variants.iter().map(move |v| (tool, v)));
+        let (tool, variant) = { variants }.find(|(_, v)| v.label == label).unwrap();
+        let version = format!("{label} 9.9");
+        Found { tool, variant, program: "/secret/bin".into(), version }
     }
 
     fn results() -> Results {
@@ -384,6 +435,10 @@ mod tests {
             "| peak memory | MiB | 80.0 | 80.0 (restic) | 1.00 | <= 100 MiB | met |",
             "| unchanged re-run | 0.50 / 0.50 / 80 | 2.00 / 2.00 / 80 |",
             "| trees, bytes | 50000000 (4.00) | 200000000 (1.00) |",
+            "![CPU time against stored bytes, trees](trees.svg)",
+            "| onefold | 0.50 | 0.50 | 1.00 | 50.0 | 0.50 |",
+            "| 50.0 | 80.0 | trees, stream |",
+            "| 200 | 80.0 |  |",
             "- restic: 1 restored, all equal",
             "| not installed | kopia |",
             "restic backup .",
@@ -392,6 +447,41 @@ mod tests {
         }
         assert!(!text.contains("noisy") && !text.contains("Not everything"), "{text}");
         assert!(!text.contains("secret"), "{text}");
+    }
+
+    #[test]
+    fn variants_have_rows_commands_and_points_but_no_part_in_the_targets() {
+        let mut results = results();
+        let slow = |m: &Measurement| m.tool == "restic";
+        let copies: Vec<Measurement> =
+            results.measurements.iter().filter(|m| slow(m)).cloned().collect();
+        for mut copy in copies {
+            copy.tool = "restic off";
+            copy.usage.user /= 4;
+            results.measurements.push(copy);
+        }
+        let layout = Layout::Trees;
+        results.sizes.push(Size { run: 1, tool: "restic off", layout, bytes: 900_000_000 });
+        let tools = [found("onefold"), found("restic"), found("restic off")];
+        let text = rendered(&results, &tools);
+        for line in [
+            "| first backup | CPU s | 0.50 | 2.00 (restic) | 0.25 |",
+            "| restic off | 0.50 | 0.50 | 1.00 | 900 |",
+            "\n# restic off: as restic, but\nrestic backup --compression off .\n\
+             restic backup --compression off --stdin",
+        ] {
+            assert!(text.contains(line), "{line}\n{text}");
+        }
+        assert_eq!(text.matches("restic check --read-data").count(), 1);
+    }
+
+    #[test]
+    fn many_variants_are_divided_into_several_tables() {
+        let tools: Vec<Found> = (0..COLUMNS_MAX).map(|_| found("onefold")).collect();
+        let count = |tools: &[Found]| rendered(&results(), tools).matches("| init |").count();
+        // One of them is the comparison with the best peer.
+        assert_eq!(count(&tools), 2);
+        assert_eq!(count(&[tools, vec![found("restic")]].concat()), 3);
     }
 
     #[test]

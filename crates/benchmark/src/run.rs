@@ -22,6 +22,10 @@ use tempfile::TempDir;
 pub struct Plan<'a> {
     /// The tools that take part.
     pub tools: &'a [Found],
+    /// Whether the generations are stored one by one.
+    pub trees: bool,
+    /// Whether they are stored as one stream.
+    pub stream: bool,
     /// The data.
     pub data: &'a Dataset,
     /// Holds the repositories while they are needed.
@@ -35,8 +39,12 @@ pub fn perform(plan: &Plan<'_>, number: usize, recorder: &mut Recorder) -> io::R
     let load_begin = machine::load()?;
     let before = Ticks::now()?;
     let mut run = Run { plan, number, recorder };
-    run.trees()?;
-    run.streams()?;
+    if plan.trees {
+        run.trees()?;
+    }
+    if plan.stream {
+        run.streams()?;
+    }
     let others = Ticks::now()?.share_of_others(&before);
     let load_end = machine::load()?;
     recorder.conditions(Conditions { run: number, load_begin, load_end, others })
@@ -51,7 +59,7 @@ struct Site<'a> {
 
 impl<'a> Site<'a> {
     fn create(found: &'a Found, parent: &Path) -> io::Result<Site<'a>> {
-        let root = parent.join(found.tool.label.replace([' ', ','], "-"));
+        let root = parent.join(found.label().replace([' ', ','], "-"));
         fs::create_dir_all(root.join("home/tmp"))?;
         Ok(Site { found, root, failed: false })
     }
@@ -68,6 +76,7 @@ impl<'a> Site<'a> {
             target: String::new(),
             snapshot: String::new(),
             kept: String::new(),
+            forgotten: Vec::new(),
         }
     }
 
@@ -81,7 +90,7 @@ impl<'a> Site<'a> {
         let settings = COMMON_ENVIRONMENT.iter().chain(self.found.tool.environment);
         measure(Invocation {
             program: self.found.program.clone(),
-            arguments: line.iter().map(|argument| values.fill(argument)).collect(),
+            arguments: self.found.arguments(line, values),
             environment: settings.map(|(k, v)| ((*k).to_string(), values.fill(v))).collect(),
             directory: directory.to_path_buf(),
             log: self.root.join("log"),
@@ -101,8 +110,10 @@ impl<'a> Site<'a> {
         Ok(total)
     }
 
-    fn forget(&self, kept: usize) -> io::Result<Usage> {
-        self.all(self.found.tool.forget, &Values { kept: kept.to_string(), ..self.values() })
+    fn forget(&self, kept: usize, forgotten: &[Generation]) -> io::Result<Usage> {
+        let forgotten = forgotten.iter().map(|g| g.path.display().to_string()).collect();
+        let values = Values { kept: kept.to_string(), forgotten, ..self.values() };
+        self.all(self.found.tool.forget, &values)
     }
 
     fn collect(&self) -> io::Result<Usage> {
@@ -173,7 +184,10 @@ impl<'a> Run<'a, '_> {
         self.sizes(&sites, Layout::Trees)?;
         // Every generation and the last one once more; half of them stay.
         let kept = data.generations.len().div_ceil(2);
-        self.each(&mut sites, Operation::Forget, None, |site| site.forget(kept))?;
+        let count = data.generations.len() + 1 - kept;
+        // The last one's directory has two snapshots, of which one stays at least.
+        let forgotten = &data.generations[..count.min(data.generations.len() - 1)];
+        self.each(&mut sites, Operation::Forget, None, |site| site.forget(kept, forgotten))?;
         self.each(&mut sites, Operation::Collect, None, Site::collect)?;
         self.sizes(&sites, Layout::Collected)?;
         for site in &mut sites {
@@ -248,7 +262,7 @@ impl<'a> Run<'a, '_> {
             return Ok(());
         }
         let differences = compare::differences(&last.path, target.path())?;
-        let tool = site.found.tool.label;
+        let tool = site.found.label();
         if let Some(difference) = differences.first() {
             eprintln!("  {tool}: {} differences, first: {difference}", differences.len());
         }
@@ -262,13 +276,13 @@ impl<'a> Run<'a, '_> {
         generation: Option<&Generation>,
         outcome: io::Result<Usage>,
     ) -> io::Result<()> {
-        let (run, tool) = (self.number, site.found.tool.label);
+        let (run, tool) = (self.number, site.found.label());
         let generation = generation.map(|generation| generation.name.clone());
         let what = format!("{} {}", operation.name(), generation.as_deref().unwrap_or(""));
         match outcome {
             Ok(usage) => {
                 eprintln!(
-                    "run {run}: {tool:<12} {what:<20} {:>7.2} CPU s {:>7.2} wall s {:>5.0} MiB",
+                    "run {run}: {tool:<14} {what:<20} {:>7.2} CPU s {:>7.2} wall s {:>5.0} MiB",
                     usage.cpu_seconds(),
                     usage.wall.as_secs_f64(),
                     usage.peak_mib()
@@ -278,7 +292,7 @@ impl<'a> Run<'a, '_> {
             Err(error) => {
                 site.failed = true;
                 let message = self.without_paths(&error.to_string());
-                eprintln!("run {run}: {tool:<12} {what:<20} FAILED: {message}");
+                eprintln!("run {run}: {tool:<14} {what:<20} FAILED: {message}");
                 self.recorder.failure(Failure { run, tool, operation, message })
             }
         }
@@ -287,7 +301,7 @@ impl<'a> Run<'a, '_> {
     fn sizes(&mut self, sites: &[Site<'_>], layout: Layout) -> io::Result<()> {
         for site in sites.iter().filter(|site| !site.failed) {
             let bytes = bytes_in(&site.repository())?;
-            let (run, tool) = (self.number, site.found.tool.label);
+            let (run, tool) = (self.number, site.found.label());
             self.recorder.size(Size { run, tool, layout, bytes })?;
         }
         Ok(())

@@ -12,6 +12,8 @@ use std::collections::BTreeMap;
 pub enum Metric {
     /// CPU seconds of an operation.
     Cpu(Operation),
+    /// CPU seconds of the first backup and all increments together.
+    BackupCpu,
     /// MB of all increments per CPU second spent on them.
     IncrementRate,
     /// MB of a repository after everything is stored.
@@ -108,7 +110,12 @@ pub struct Cell {
 
 /// The medians over all runs in which the tool completed the operation.
 pub fn cell(results: &Results, tool: &str, operation: Operation) -> Option<Cell> {
-    let runs = usage_by_run(results, tool, operation);
+    cell_of_all(results, tool, &[operation])
+}
+
+/// The medians of several operations taken together.
+fn cell_of_all(results: &Results, tool: &str, operations: &[Operation]) -> Option<Cell> {
+    let runs = usage_by_run(results, tool, operations);
     let over = |figure: fn(&Usage) -> f64| median(runs.iter().map(figure).collect());
     Some(Cell {
         cpu: over(Usage::cpu_seconds)?,
@@ -117,17 +124,17 @@ pub fn cell(results: &Results, tool: &str, operation: Operation) -> Option<Cell>
     })
 }
 
-/// What the operation took in each run; a run in which it failed half-way is left out.
-fn usage_by_run(results: &Results, tool: &str, operation: Operation) -> Vec<Usage> {
+/// What the operations took in each run; a run in which one failed half-way is left out.
+fn usage_by_run(results: &Results, tool: &str, operations: &[Operation]) -> Vec<Usage> {
     let mut runs: BTreeMap<usize, Usage> = BTreeMap::new();
     for m in &results.measurements {
-        if m.tool == tool && m.operation == operation {
+        if m.tool == tool && operations.contains(&m.operation) {
             let usage = runs.entry(m.run).or_default();
             *usage = usage.and(m.usage);
         }
     }
     for f in &results.failures {
-        if f.tool == tool && f.operation == operation {
+        if f.tool == tool && operations.contains(&f.operation) {
             runs.remove(&f.run);
         }
     }
@@ -144,6 +151,9 @@ pub fn stored_bytes(results: &Results, tool: &str, layout: Layout) -> Option<f64
 pub fn value(results: &Results, tool: &str, metric: Metric, increment_bytes: u64) -> Option<f64> {
     match metric {
         Metric::Cpu(operation) => Some(cell(results, tool, operation)?.cpu),
+        Metric::BackupCpu => {
+            Some(cell_of_all(results, tool, &[Operation::First, Operation::Increment])?.cpu)
+        }
         Metric::IncrementRate => {
             let cpu = cell(results, tool, Operation::Increment)?.cpu;
             (cpu > 0.0).then(|| increment_bytes as f64 / 1e6 / cpu)
@@ -257,6 +267,20 @@ mod tests {
         results.failures.push(Failure { run: 2, tool: "restic", operation, message });
         assert!(near(cell(&results, "restic", operation).map(|cell| cell.cpu), 1.0));
         assert_eq!(cell(&results, "rustic", operation), None);
+    }
+
+    #[test]
+    fn the_backups_are_added_up_within_each_run() {
+        let mut results = Results::default();
+        for (run, first, more) in [(1, 1000, 2000), (2, 4000, 100), (3, 1000, 5000)] {
+            add(&mut results, run, "restic", Operation::First, first);
+            add(&mut results, run, "restic", Operation::Increment, more);
+        }
+        // The medians of both alone are 1 and 2 seconds.
+        assert!(near(value(&results, "restic", Metric::BackupCpu, 1), 4.1));
+        let (operation, message) = (Operation::Increment, "broken pipe".to_string());
+        results.failures.push(Failure { run: 3, tool: "restic", operation, message });
+        assert!(near(value(&results, "restic", Metric::BackupCpu, 1), 3.55));
     }
 
     #[test]

@@ -1,10 +1,16 @@
 //! The tools that are compared, as data: how each is called, and nothing else.
 //!
 //! A command line is a list of arguments in which `{repository}`, `{home}`, `{source}`, `{target}`,
-//! `{snapshot}` and `{kept}` are filled in. To follow a change of a tool's command line, edit its
-//! row here.
+//! `{snapshot}` and `{kept}` are filled in; the arguments `{init}` and `{backup}` become those that
+//! make the variant, and `{forgotten}` becomes the directories whose snapshots are to go. The tools
+//! themselves are in [`table`].
+//!
 //! Backups run in the source directory, restores in the (empty) target directory, and everything
 //! else in the tool's own home directory.
+
+mod table;
+
+pub use table::TOOLS;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -13,18 +19,38 @@ use std::{env, io};
 /// The arguments of one command, without the program.
 pub type Line = &'static [&'static str];
 
-/// The name under which the project's own binary takes part.
+/// The project's own binary, and the label of its default variant.
 pub const OWN: &str = "onefold";
 
-/// How one tool, in one configuration, is driven.
+/// Stands for the arguments that a variant adds when a repository is made.
+const INIT: &str = "{init}";
+/// Stands for the arguments that a variant adds to a backup.
+const BACKUP: &str = "{backup}";
+/// Stands for all directories whose snapshots are forgotten, each an argument.
+const FORGOTTEN: &str = "{forgotten}";
+
+/// One configuration in which a tool takes part.
 #[derive(Debug)]
-pub struct Tool {
-    /// The name in reports; differs from `binary` where a tool takes part in two configurations.
+pub struct Variant {
+    /// The name in reports: the tool's, then what sets the variant apart.
     pub label: &'static str,
-    /// The program looked for in `PATH`, and the name that `--tools` selects.
-    pub binary: &'static str,
     /// What the reader has to know of encryption and compression.
     pub configuration: &'static str,
+    /// Whether it takes part always, or only where all variants are asked for.
+    pub standard: bool,
+    /// What stands in for `{init}`.
+    pub init: Line,
+    /// What stands in for `{backup}`.
+    pub backup: Line,
+}
+
+/// How one tool is driven.
+#[derive(Debug)]
+pub struct Tool {
+    /// The program looked for in `PATH`, and the name that `--tools` selects.
+    pub binary: &'static str,
+    /// Its configurations, the standard ones first.
+    pub variants: &'static [Variant],
     /// Prints the version.
     pub version: Line,
     /// Environment of every command, besides [`COMMON_ENVIRONMENT`].
@@ -59,122 +85,6 @@ pub const COMMON_ENVIRONMENT: &[(&str, &str)] = &[
 /// Variables starting so are not passed on: the caller's own settings must not change a result.
 pub const SCRUBBED_PREFIXES: &[&str] = &["ONEFOLD_", "RESTIC_", "BORG_", "RUSTIC_", "KOPIA_"];
 
-const BORG_ENVIRONMENT: &[(&str, &str)] = &[
-    ("BORG_REPO", "{repository}"),
-    ("BORG_PASSPHRASE", "benchmark"),
-    ("BORG_BASE_DIR", "{home}"),
-    ("BORG_CACHE_DIR", "{home}/.cache/borg"),
-];
-
-/// Every tool that can take part.
-pub const TOOLS: &[Tool] = &[
-    Tool {
-        label: OWN,
-        binary: OWN,
-        configuration: "encrypted, default settings",
-        version: &["--version"],
-        environment: &[("ONEFOLD_REPOSITORY", "{repository}"), ("ONEFOLD_PASSWORD", "benchmark")],
-        init: &[&["init"]],
-        backup: &["backup", "."],
-        restore: &["restore", "latest", "--target", "{target}"],
-        check: &["check", "--read-data"],
-        forget: &[&["forget", "--final", "--group-by", "host", "--keep-last", "{kept}"]],
-        collect: &[&["gc"]],
-        stream: &["backup", "--stdin", "--stdin-filename", "all.tar"],
-    },
-    Tool {
-        label: "restic",
-        binary: "restic",
-        configuration: "encrypted, compression auto (default)",
-        version: &["version"],
-        environment: &[
-            ("RESTIC_REPOSITORY", "{repository}"),
-            ("RESTIC_PASSWORD", "benchmark"),
-            ("RESTIC_CACHE_DIR", "{home}/.cache/restic"),
-        ],
-        init: &[&["init"]],
-        backup: &["backup", "."],
-        restore: &["restore", "latest", "--target", "{target}"],
-        check: &["check", "--read-data"],
-        forget: &[&["forget", "--group-by", "host", "--keep-last", "{kept}"]],
-        collect: &[&["prune"]],
-        stream: &["backup", "--stdin", "--stdin-filename", "all.tar"],
-    },
-    Tool {
-        label: "borg lz4",
-        binary: "borg",
-        configuration: "encrypted (repokey), lz4 (default)",
-        version: &["--version"],
-        environment: BORG_ENVIRONMENT,
-        init: &[&["init", "-e", "repokey"]],
-        backup: &["create", "-C", "lz4", "::{snapshot}", "."],
-        restore: &["extract", "::{snapshot}"],
-        check: &["check", "--verify-data"],
-        forget: &[&["prune", "--keep-last", "{kept}"]],
-        collect: &[&["compact"]],
-        stream: &["create", "-C", "lz4", "::stream", "-"],
-    },
-    Tool {
-        label: "borg zstd,1",
-        binary: "borg",
-        configuration: "encrypted (repokey), zstd level 1",
-        version: &["--version"],
-        environment: BORG_ENVIRONMENT,
-        init: &[&["init", "-e", "repokey"]],
-        backup: &["create", "-C", "zstd,1", "::{snapshot}", "."],
-        restore: &["extract", "::{snapshot}"],
-        check: &["check", "--verify-data"],
-        forget: &[&["prune", "--keep-last", "{kept}"]],
-        collect: &[&["compact"]],
-        stream: &["create", "-C", "zstd,1", "::stream", "-"],
-    },
-    Tool {
-        label: "kopia",
-        binary: "kopia",
-        configuration: "encrypted, zstd-fastest",
-        version: &["--version"],
-        environment: &[
-            ("KOPIA_PASSWORD", "benchmark"),
-            ("KOPIA_CONFIG_PATH", "{home}/kopia.config"),
-            ("KOPIA_CACHE_DIRECTORY", "{home}/.cache/kopia"),
-            ("KOPIA_LOG_DIR", "{home}/.cache/kopia-logs"),
-            ("KOPIA_CHECK_FOR_UPDATES", "false"),
-        ],
-        init: &[
-            &["repository", "create", "filesystem", "--path", "{repository}"],
-            &["policy", "set", "--global", "--compression", "zstd-fastest"],
-        ],
-        backup: &["snapshot", "create", "."],
-        restore: &["restore", "--snapshot-time", "latest", "{source}", "{target}"],
-        check: &["snapshot", "verify", "--verify-files-percent=100"],
-        forget: &[
-            &["policy", "set", "--global", "--keep-latest", "{kept}", "--keep-hourly", "0"],
-            &["snapshot", "expire", "--all", "--delete"],
-        ],
-        collect: &[&["maintenance", "run", "--full", "--safety=none"]],
-        stream: &["snapshot", "create", "--stdin-file=all.tar", "{home}"],
-    },
-    Tool {
-        label: "rustic",
-        binary: "rustic",
-        configuration: "encrypted, default settings",
-        version: &["--version"],
-        environment: &[
-            ("RUSTIC_REPOSITORY", "{repository}"),
-            ("RUSTIC_PASSWORD", "benchmark"),
-            ("RUSTIC_CACHE_DIR", "{home}/.cache/rustic"),
-            ("RUSTIC_NO_PROGRESS", "true"),
-        ],
-        init: &[&["init"]],
-        backup: &["backup", "."],
-        restore: &["restore", "latest", "{target}"],
-        check: &["check", "--read-data"],
-        forget: &[&["forget", "--group-by", "host", "--keep-last", "{kept}"]],
-        collect: &[&["prune", "--instant-delete"]],
-        stream: &["backup", "-"],
-    },
-];
-
 /// What the placeholders of a command line stand for.
 #[derive(Clone, Debug)]
 pub struct Values {
@@ -190,6 +100,8 @@ pub struct Values {
     pub snapshot: String,
     /// How many snapshots are kept when the others are forgotten.
     pub kept: String,
+    /// The directories whose snapshots are forgotten, for tools that keep each one's apart.
+    pub forgotten: Vec<String>,
 }
 
 impl Values {
@@ -202,6 +114,7 @@ impl Values {
             target: "$TARGET".into(),
             snapshot: "$SNAPSHOT".into(),
             kept: "$KEPT".into(),
+            forgotten: vec!["$FORGOTTEN".into()],
         }
     }
 
@@ -217,11 +130,13 @@ impl Values {
     }
 }
 
-/// A tool that is present on this machine.
-#[derive(Debug)]
+/// A variant of a tool that is present on this machine.
+#[derive(Clone, Debug)]
 pub struct Found {
-    /// How it is driven.
+    /// How the tool is driven.
     pub tool: &'static Tool,
+    /// The configuration.
+    pub variant: &'static Variant,
     /// The program file, absolute.
     pub program: PathBuf,
     /// The first line of what it prints as its version.
@@ -229,9 +144,26 @@ pub struct Found {
 }
 
 impl Found {
+    /// The name in reports.
+    pub fn label(&self) -> &'static str {
+        self.variant.label
+    }
+
     /// Whether this is the project's own binary.
     pub fn is_own(&self) -> bool {
         self.tool.binary == OWN
+    }
+
+    /// A command line with everything filled in.
+    pub fn arguments(&self, line: Line, values: &Values) -> Vec<String> {
+        let fill = |argument: &&str| values.fill(argument);
+        let expanded = line.iter().map(|argument| match *argument {
+            INIT => self.variant.init.iter().map(fill).collect(),
+            BACKUP => self.variant.backup.iter().map(fill).collect(),
+            FORGOTTEN => values.forgotten.clone(),
+            _ => vec![fill(argument)],
+        });
+        expanded.collect::<Vec<_>>().concat()
     }
 }
 
@@ -240,15 +172,16 @@ impl Found {
 pub struct Search {
     /// Present and answering, in the table's order.
     pub found: Vec<Found>,
-    /// Labels of the tools asked for and not found.
+    /// Binaries of the tools asked for and not found.
     pub missing: Vec<&'static str>,
 }
 
-/// Finds the tools whose binary is named in `wanted` (every tool if empty).
+/// Finds the tools whose binary is named in `wanted` (every tool if empty), in their standard
+/// configurations or in all.
 ///
 /// `own` is the project's binary, if given; otherwise it is looked for in `PATH` like the others.
 /// A name in `wanted` that no tool has is an error.
-pub fn search(wanted: &[String], own: Option<&Path>) -> io::Result<Search> {
+pub fn search(wanted: &[String], own: Option<&Path>, all_variants: bool) -> io::Result<Search> {
     if let Some(name) = wanted.iter().find(|name| TOOLS.iter().all(|t| t.binary != **name)) {
         return Err(io::Error::other(format!("no tool is called {name:?}")));
     }
@@ -262,12 +195,14 @@ pub fn search(wanted: &[String], own: Option<&Path>) -> io::Result<Search> {
             Some(path) if tool.binary == OWN => Some(path.canonicalize()?),
             _ => on_path(tool.binary),
         };
-        match program {
-            Some(program) => {
-                let version = version_of(tool, &program)?;
-                result.found.push(Found { tool, program, version });
-            }
-            None => result.missing.push(tool.label),
+        let Some(program) = program else {
+            result.missing.push(tool.binary);
+            continue;
+        };
+        let version = version_of(tool, &program)?;
+        for variant in tool.variants.iter().filter(|variant| all_variants || variant.standard) {
+            let (program, version) = (program.clone(), version.clone());
+            result.found.push(Found { tool, variant, program, version });
         }
     }
     Ok(result)
@@ -284,7 +219,7 @@ pub fn on_path(name: &str) -> Option<PathBuf> {
 fn version_of(tool: &Tool, program: &Path) -> io::Result<String> {
     let output = Command::new(program).args(tool.version).output()?;
     if !output.status.success() {
-        let message = format!("{} does not tell its version: {}", tool.label, output.status);
+        let message = format!("{} does not tell its version: {}", tool.binary, output.status);
         return Err(io::Error::other(message));
     }
     Ok(first_line(&String::from_utf8_lossy(&output.stdout)))
@@ -298,25 +233,80 @@ fn first_line(text: &str) -> String {
 mod tests {
     use super::*;
 
+    fn all() -> Vec<Found> {
+        let of = |tool: &'static Tool| {
+            tool.variants.iter().map(move |variant| {
+                let (program, version) = (PathBuf::from("/"), "1".to_string());
+                Found { tool, variant, program, version }
+            })
+        };
+        TOOLS.iter().flat_map(of).collect()
+    }
+
     #[test]
-    fn labels_are_unique() {
-        for (i, tool) in TOOLS.iter().enumerate() {
-            assert!(TOOLS[..i].iter().all(|other| other.label != tool.label), "{}", tool.label);
+    fn labels_are_unique_and_begin_with_the_tool() {
+        let all = all();
+        for (i, found) in all.iter().enumerate() {
+            let label = found.label();
+            assert!(all[..i].iter().all(|other| other.label() != label), "{label}");
+            let rest = label.strip_prefix(found.tool.binary);
+            assert!(rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(' ')), "{label}");
         }
+    }
+
+    #[test]
+    fn every_tool_has_a_standard_variant_and_ours_is_the_default() {
+        for tool in TOOLS {
+            assert!(tool.variants[0].standard, "{}", tool.binary);
+            assert!(tool.variants.is_sorted_by_key(|v| !v.standard), "{}", tool.binary);
+        }
+        let own = all().into_iter().find(|found| found.label() == OWN).unwrap();
+        assert!(own.is_own() && own.variant.init.is_empty() && own.variant.backup.is_empty());
     }
 
     #[test]
     fn every_placeholder_of_the_table_is_known() {
         let values = Values::for_display();
-        for tool in TOOLS {
+        for found in all() {
+            let tool = found.tool;
             let lines = [tool.backup, tool.restore, tool.check, tool.stream];
             let lists = [tool.init, tool.forget, tool.collect].into_iter().flatten().copied();
-            let arguments = lists.chain(lines).flatten().copied();
-            let settings = COMMON_ENVIRONMENT.iter().chain(tool.environment).map(|(_, v)| *v);
-            for template in arguments.chain(settings) {
-                assert!(!values.fill(template).contains('{'), "{}: {template}", tool.label);
+            let arguments = lists.chain(lines).flat_map(|line| found.arguments(line, &values));
+            let settings = COMMON_ENVIRONMENT.iter().chain(tool.environment);
+            let settings = settings.map(|(_, value)| values.fill(value));
+            for text in arguments.chain(settings) {
+                assert!(!text.contains('{'), "{}: {text}", found.label());
             }
         }
+    }
+
+    #[test]
+    fn variants_of_a_tool_differ_in_what_is_called() {
+        let values = Values::for_display();
+        let calls = |found: &Found| {
+            let lines = found.tool.init.iter().chain([&found.tool.backup, &found.tool.stream]);
+            lines.map(|line| found.arguments(line, &values)).collect::<Vec<_>>()
+        };
+        let all = all();
+        for (i, found) in all.iter().enumerate() {
+            let of_tool = all[..i].iter().filter(|f| f.tool.binary == found.tool.binary);
+            for other in of_tool {
+                assert_ne!(calls(found), calls(other), "{}", found.label());
+            }
+        }
+    }
+
+    #[test]
+    fn the_arguments_of_a_variant_stand_where_the_table_has_them() {
+        let all = all();
+        let found = all.iter().find(|found| found.label() == "borg zstd,9").unwrap();
+        let values = Values { snapshot: "g03".into(), ..Values::for_display() };
+        let line = found.arguments(found.tool.backup, &values);
+        assert_eq!(line, ["create", "-C", "zstd,9", "::g03", "."]);
+        let plain = all.iter().find(|found| found.label() == "restic").unwrap();
+        assert_eq!(plain.arguments(plain.tool.backup, &values), ["backup", "."]);
+        let values = Values { forgotten: vec!["/g00".into(), "/g01".into()], ..values };
+        assert_eq!(plain.arguments(&["rm", "{forgotten}"], &values), ["rm", "/g00", "/g01"]);
     }
 
     #[test]
@@ -328,7 +318,20 @@ mod tests {
 
     #[test]
     fn an_unknown_name_is_refused() {
-        assert!(search(&["nothing-of-the-kind".to_string()], None).is_err());
+        assert!(search(&["nothing-of-the-kind".to_string()], None, false).is_err());
+    }
+
+    #[test]
+    fn variants_take_part_where_they_are_asked_for() {
+        let shell = Path::new("/bin/true");
+        let none = ["onefold".to_string()];
+        let labels = |all_variants| {
+            let found = search(&none, Some(shell), all_variants).unwrap().found;
+            found.iter().map(Found::label).collect::<Vec<_>>()
+        };
+        assert_eq!(labels(false), [OWN]);
+        let all = labels(true);
+        assert!(all.len() > 1 && all[0] == OWN, "{all:?}");
     }
 
     #[test]
