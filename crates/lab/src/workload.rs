@@ -30,6 +30,12 @@ const SHIPPED_CHUNK_BYTES: usize = 8 << 10;
 /// Chunks in a container of the product's, about: 4 MiB of chunks of 8 KiB, compressed.
 const SHIPPED_CONTAINER_CHUNKS: usize = 700;
 
+/// What the rows of the product as it is begin with; they come first in their tables.
+pub const SHIPPED: &str = "as shipped";
+/// Where it is shown if not on every device: where look-ups wait for the device, and where they
+/// hardly do.
+const SHIPPED_ON: [&str; 2] = ["HDD", "SATA SSD"];
+
 /// A trace and the store that it meets.
 pub struct Workload {
     /// Its name in tables.
@@ -224,6 +230,19 @@ impl Workload {
         })
     }
 
+    /// The product as it is on a hard disk and on flash, with the names of its rows, for tables
+    /// that count accesses and tell devices apart no further.
+    ///
+    /// # Errors
+    /// None that is known: the default limit can be divided.
+    pub fn shipped_rows(&self) -> Result<Vec<(String, Setup)>> {
+        let devices = Device::modelled().into_iter();
+        let shown = devices.filter(|device| SHIPPED_ON.contains(&device.name.as_str()));
+        shown
+            .map(|device| Ok((format!("{SHIPPED} on {}", device.name), self.as_shipped(&device)?)))
+            .collect()
+    }
+
     /// The memory that a cache for so many fingerprints needs; it holds two containers at least.
     #[must_use]
     pub fn cache_bytes(&self, fingerprints: usize) -> usize {
@@ -325,6 +344,24 @@ mod tests {
                     workload.setup(workload.auto(&device)).validate().unwrap();
                 }
             }
+        }
+    }
+
+    #[test]
+    fn what_is_shipped_has_what_the_default_limit_gives() {
+        let workload = Workload::generated(Preset::Aged, true).unwrap();
+        let rows = workload.shipped_rows().unwrap();
+        let names: Vec<&str> = rows.iter().map(|(name, _)| name.as_str()).collect();
+        assert_eq!(names, ["as shipped on HDD", "as shipped on SATA SSD"]);
+        for (_, setup) in rows {
+            setup.validate().unwrap();
+            let plan = MemoryPlan::new(limits::MEMORY_LIMIT_DEFAULT_BYTES).unwrap();
+            assert_eq!(setup.held_max, Some(1728));
+            assert_eq!(setup.cache_bytes, plan.locality_cache_bytes);
+            assert_eq!(setup.pending_max, plan.pending_chunks_max);
+            assert_eq!(setup.index.memory_bytes, plan.summary_vector_bytes);
+            assert!(!setup.index.single_run && setup.index.bucket_pages.is_none());
+            assert!(setup.collection.is_some(), "what is deleted is collected");
         }
     }
 

@@ -10,8 +10,9 @@
 //!
 //! `auto` takes `exact` while that fits into the memory for marks, then `partitioned`, which always
 //! fits and takes less of the processor than `pgc+`; that has its turn where it fits and scratch
-//! files cannot be written. `lgc` and `pgc` that do not fit take two rounds: a sample of the fingerprints
-//! chooses candidates, and only their chunks are attended to in the second round (S3.15, S3.23).
+//! files cannot be written. `lgc` and `pgc` that do not fit take two rounds: a sample of the
+//! fingerprints chooses candidates, and only their chunks are attended to in the second round
+//! (S3.15, S3.23).
 //! All that walk by levels have a table of the nodes in memory but `partitioned`, which takes the
 //! place of whatever was asked for if there are too many.
 //! What is live never depends on the choice; how much that is dead is taken for live does.

@@ -33,7 +33,9 @@ impl Stretches {
     /// All chunks of a tree.
     #[must_use]
     pub fn all() -> Self {
-        Self(vec![0..u64::MAX])
+        let mut all = Self(Vec::new());
+        all.add(0..u64::MAX);
+        all
     }
 
     /// Those in runs that `is_wanted` names, and all that the placement does not cover.

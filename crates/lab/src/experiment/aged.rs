@@ -46,7 +46,7 @@ fn run(setting: &Setting, report: &mut Report) -> Result<()> {
     let presets = [Preset::Aged, Preset::Scattered];
     for preset in if setting.tiny { &presets[..1] } else { &presets[..] } {
         let workload = Workload::generated(*preset, setting.tiny)?;
-        let (names, setups) = candidates(&workload);
+        let (names, setups) = candidates(&workload)?;
         let run = |setup: &Setup| setup.run(&*workload.trace);
         let outcomes = parallel::map(&setups, parallel::threads(), run)?;
         overview(report, &workload, &names, &outcomes);
@@ -62,8 +62,8 @@ fn run(setting: &Setting, report: &mut Report) -> Result<()> {
     Ok(())
 }
 
-fn candidates(workload: &Workload) -> (Vec<String>, Vec<Setup>) {
-    let mut named: Vec<(String, Setup)> = Vec::new();
+fn candidates(workload: &Workload) -> Result<(Vec<String>, Vec<Setup>)> {
+    let mut named = workload.shipped_rows()?;
     for (name, strategy) in eager() {
         named.push((name.to_owned(), workload.setup(strategy)));
     }
@@ -77,7 +77,7 @@ fn candidates(workload: &Workload) -> (Vec<String>, Vec<Setup>) {
     let sampled = workload.setup(workload.sampled());
     let index = IndexSetup { mode: IndexMode::Sampled, ..sampled.index };
     named.push(("sampled".to_owned(), Setup { index, ..sampled }));
-    named.into_iter().unzip()
+    Ok(named.into_iter().unzip())
 }
 
 fn plot(

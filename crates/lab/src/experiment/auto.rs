@@ -4,7 +4,7 @@ use super::{Experiment, Setting, seconds_per_million};
 use crate::device::Device;
 use crate::parallel;
 use crate::report::{Cell, Claim, LineChart, Report, Scale, Series, Table};
-use crate::simulation::Outcome;
+use crate::simulation::{Outcome, Setup};
 use crate::source::generator::Preset;
 use crate::workload::{Workload, eager, file_name};
 use onefold_chunking::ChunkerKind;
@@ -48,6 +48,8 @@ fn devices(setting: &Setting) -> Vec<Device> {
 
 struct Raced {
     workload: String,
+    /// The product as it is on each device, with a cache and containers of its own.
+    shipped: Vec<Outcome>,
     fixed: Vec<(String, Outcome)>,
     auto: Vec<Outcome>,
 }
@@ -94,13 +96,18 @@ fn race(setting: &Setting, workload: &Workload) -> Result<Raced> {
         fixed.push((format!("second look, threshold {threshold}"), second_look));
     }
     let devices = devices(setting);
-    let mut all: Vec<LookupStrategy> = fixed.iter().map(|(_, strategy)| *strategy).collect();
-    all.extend(devices.iter().map(|device| workload.auto(device)));
-    let run = |strategy: &LookupStrategy| workload.run(*strategy);
+    let fitting = |strategy: &LookupStrategy| workload.setup(*strategy);
+    let mut all: Vec<Setup> = fixed.iter().map(|(_, strategy)| fitting(strategy)).collect();
+    all.extend(devices.iter().map(|device| fitting(&workload.auto(device))));
+    for device in &devices {
+        all.push(workload.as_shipped(device)?);
+    }
+    let run = |setup: &Setup| setup.run(&*workload.trace);
     let mut outcomes = parallel::map(&all, parallel::threads(), run)?;
+    let shipped = outcomes.split_off(fixed.len() + devices.len());
     let auto = outcomes.split_off(fixed.len());
     let fixed = fixed.into_iter().map(|(name, _)| name).zip(outcomes).collect();
-    Ok(Raced { workload: workload.name.clone(), fixed, auto })
+    Ok(Raced { workload: workload.name.clone(), shipped, fixed, auto })
 }
 
 fn time(outcome: &Outcome, device: &Device) -> f64 {
@@ -217,6 +224,7 @@ fn wrong_winners(setting: &Setting, report: &mut Report, raced: &[Raced]) {
 fn choices(setting: &Setting, report: &mut Report, one: &Raced) {
     let columns = [
         "device",
+        "as shipped, s",
         "best fixed choice",
         "its time, s",
         "auto, s",
@@ -238,12 +246,13 @@ fn choices(setting: &Setting, report: &mut Report, one: &Raced) {
         else {
             continue;
         };
-        let Some(auto) = one.auto.get(place) else {
+        let (Some(auto), Some(shipped)) = (one.auto.get(place), one.shipped.get(place)) else {
             continue;
         };
         let counters = auto.total().counters;
         table.row([
             Cell::text(device.name.clone()),
+            Cell::real(time(shipped, &device), 4),
             Cell::text(best.0.clone()),
             Cell::real(time(&best.1, &device), 4),
             Cell::real(time(auto, &device), 4),

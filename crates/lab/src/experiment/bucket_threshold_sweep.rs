@@ -4,7 +4,7 @@
 use super::sweep::{Sweep, device};
 use super::{Experiment, Setting};
 use crate::report::{Cell, Claim, Report, Table};
-use crate::workload::Workload;
+use crate::workload::{SHIPPED, Workload};
 use onefold_types::Result;
 
 const EXPLANATION: &str = "\
@@ -47,7 +47,7 @@ fn run(setting: &Setting, report: &mut Report) -> Result<()> {
         let sweep = Sweep::run(setting, &workload, &thresholds, |threshold| (ring, threshold))?;
         best(setting, report, &workload, &sweep);
         checks(setting, report, &workload, &sweep)?;
-        buffers(report, &workload, &sweep);
+        buffers(setting, report, &workload, &sweep);
         let title = format!("Lazy look-up by bucket threshold, {}", workload.name);
         sweep.plot(setting, report, &format!("total-{bits}-bits"), &title, "bucket threshold")?;
         if bits == BITS[0] {
@@ -116,7 +116,7 @@ fn checks(
 }
 
 /// What large thresholds cost besides time: chunks that wait (S0.33).
-fn buffers(report: &mut Report, workload: &Workload, sweep: &Sweep) {
+fn buffers(setting: &Setting, report: &mut Report, workload: &Workload, sweep: &Sweep) {
     let columns = [
         "threshold",
         "fingerprints waiting at most",
@@ -128,12 +128,15 @@ fn buffers(report: &mut Report, workload: &Workload, sweep: &Sweep) {
     let file = format!("buffers-{}", workload.file_name());
     let caption = format!("{}: what waits for a verdict", workload.name);
     let mut table = Table::new(file, caption, columns);
-    for (threshold, outcome) in sweep.values.iter().zip(&sweep.outcomes) {
+    let names = setting.devices().into_iter().map(|one| format!("{SHIPPED} on {}", one.name));
+    let shipped = names.map(Cell::text).zip(&sweep.shipped);
+    let swept = sweep.values.iter().map(|threshold| Cell::count(*threshold as u64));
+    for (threshold, outcome) in shipped.chain(swept.zip(&sweep.outcomes)) {
         let total = outcome.total();
         let counters = total.counters;
         let buckets = counters.buckets_resolved.max(1) as f64;
         table.row([
-            Cell::count(*threshold as u64),
+            threshold,
             Cell::count(total.waiting_max),
             Cell::count(counters.buckets_resolved),
             Cell::count(counters.forced_resolves),

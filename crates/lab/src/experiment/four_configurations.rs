@@ -41,6 +41,9 @@ pub const EXPERIMENT: Experiment = Experiment {
     run,
 };
 
+/// What came of a row of this name.
+type Named = (String, Outcome);
+
 const NAMES: [&str; 4] = ["neither", "summary vector", "locality cache", "both"];
 /// Table 4, in per cent of the reads with neither.
 const PAPER: [(&str, [f64; 4]); 2] =
@@ -67,11 +70,11 @@ fn run(setting: &Setting, report: &mut Report) -> Result<()> {
     let mut table = Table::new("reads", caption, columns);
     let mut generations = Vec::new();
     for workload in &workloads {
-        let outcomes = run_all(workload)?;
-        summarise(&mut table, workload, &outcomes);
+        let (outcomes, shipped) = run_all(workload)?;
+        summarise(&mut table, workload, &outcomes, &shipped);
         checks(report, workload, &outcomes);
         plot(report, workload, &outcomes)?;
-        generations.push(by_generation(workload, &outcomes));
+        generations.push(by_generation(workload, &outcomes, &shipped));
     }
     report.table(table);
     report.table(ratios(&workloads)?);
@@ -83,8 +86,9 @@ fn run(setting: &Setting, report: &mut Report) -> Result<()> {
 }
 
 /// The four configurations with the paper's vector on an index that is one table on the device,
-/// then both helpers with each of the product's kinds on its own runs.
-fn run_all(workload: &Workload) -> Result<Vec<Outcome>> {
+/// then both helpers with each of the product's kinds on its own runs; and the product as it is, by
+/// the names of its rows.
+fn run_all(workload: &Workload) -> Result<(Vec<Outcome>, Vec<Named>)> {
     let mut setups: Vec<Setup> =
         FilterConfiguration::ALL.into_iter().map(|filter| papers(workload, filter)).collect();
     for kind in [IndexKind::Fuse, IndexKind::Signature] {
@@ -92,7 +96,13 @@ fn run_all(workload: &Workload) -> Result<Vec<Outcome>> {
         let index = IndexSetup { kind, ..setup.index };
         setups.push(Setup { index, ..setup });
     }
-    parallel::map(&setups, parallel::threads(), |setup| setup.run(&*workload.trace))
+    let (names, shipped): (Vec<_>, Vec<_>) = workload.shipped_rows()?.into_iter().unzip();
+    let count = setups.len();
+    setups.extend(shipped);
+    let run = |setup: &Setup| setup.run(&*workload.trace);
+    let mut outcomes = parallel::map(&setups, parallel::threads(), run)?;
+    let shipped = names.into_iter().zip(outcomes.split_off(count)).collect();
+    Ok((outcomes, shipped))
 }
 
 fn papers(workload: &Workload, filter: FilterConfiguration) -> Setup {
@@ -104,10 +114,12 @@ fn papers(workload: &Workload, filter: FilterConfiguration) -> Setup {
     Setup { filter, index, ..setup }
 }
 
+fn reads(outcome: &Outcome) -> f64 {
+    outcome.total().counters.disk_reads() as f64
+}
+
 fn share(outcomes: &[Outcome], place: usize) -> f64 {
-    let reads = |place: usize| {
-        outcomes.get(place).map_or(f64::NAN, |one| one.total().counters.disk_reads() as f64)
-    };
+    let reads = |place: usize| outcomes.get(place).map_or(f64::NAN, reads);
     100.0 * reads(place) / reads(0)
 }
 
@@ -116,19 +128,26 @@ fn papers_share(workload: &Workload, place: usize) -> Option<f64> {
     shares.get(place).copied()
 }
 
-fn summarise(table: &mut Table, workload: &Workload, outcomes: &[Outcome]) {
-    let own = ["both, fuse filter", "both, signatures"];
-    for (place, (outcome, name)) in outcomes.iter().zip(NAMES.into_iter().chain(own)).enumerate() {
+fn summarise(table: &mut Table, workload: &Workload, outcomes: &[Outcome], shipped: &[Named]) {
+    let neither = outcomes.first().map_or(f64::NAN, reads);
+    let mut row = |name: &str, outcome: &Outcome, papers: Option<f64>| {
         let counters = outcome.total().counters;
         table.row([
             Cell::text(workload.name.clone()),
             Cell::text(name),
             Cell::count(counters.disk_reads()),
-            Cell::real(share(outcomes, place), 2),
-            papers_share(workload, place).map_or(Cell::Missing, |share| Cell::real(share, 2)),
+            Cell::real(100.0 * reads(outcome) / neither, 2),
+            papers.map_or(Cell::Missing, |share| Cell::real(share, 2)),
             Cell::count(counters.index_page_reads),
             Cell::count(counters.containers_prefetched),
         ]);
+    };
+    for (name, outcome) in shipped {
+        row(name, outcome, None);
+    }
+    let own = ["both, fuse filter", "both, signatures"];
+    for (place, (outcome, name)) in outcomes.iter().zip(NAMES.into_iter().chain(own)).enumerate() {
+        row(name, outcome, papers_share(workload, place));
     }
 }
 
@@ -171,8 +190,9 @@ fn plot(report: &mut Report, workload: &Workload, outcomes: &[Outcome]) -> Resul
 }
 
 /// S1.30: the vector matters for the first full backup, the cache for the later ones.
-fn by_generation(workload: &Workload, outcomes: &[Outcome]) -> Table {
+fn by_generation(workload: &Workload, outcomes: &[Outcome], shipped: &[Named]) -> Table {
     let mut columns = vec!["generation".to_owned(), "chunks".into(), "new, %".into()];
+    columns.extend(shipped.iter().map(|(name, _)| format!("{name}, reads")));
     columns.extend(NAMES.map(|name| format!("{name}, reads")));
     let file = format!("generations-{}", workload.file_name());
     let caption = format!("{}, by generation", workload.name);
@@ -187,8 +207,8 @@ fn by_generation(workload: &Workload, outcomes: &[Outcome]) -> Table {
             Cell::count(first.chunks),
             Cell::percent(first.chunks_new as f64 / first.chunks.max(1) as f64, 1),
         ];
-        let reads = outcomes.iter().take(NAMES.len()).map(|one| of(one).counters.disk_reads());
-        row.extend(reads.map(Cell::count));
+        let shown = shipped.iter().map(|(_, one)| one).chain(outcomes.iter().take(NAMES.len()));
+        row.extend(shown.map(|one| Cell::count(of(one).counters.disk_reads())));
         table.row(row);
     }
     table

@@ -104,6 +104,13 @@ impl Compared {
         self.seconds(place, device) / self.seconds(EAGER, device)
     }
 
+    /// The places of all strategies, the product as it is first.
+    fn product_first(&self) -> Vec<usize> {
+        let mut places: Vec<usize> = (0..self.names.len()).collect();
+        places.sort_by_key(|place| !self.names[*place].starts_with(SHIPPED));
+        places
+    }
+
     fn lazy_over_eager(&self, device: &Device) -> f64 {
         self.over_eager(LAZY, device)
     }
@@ -388,7 +395,10 @@ fn lengths(report: &mut Report, one: &Compared) {
         one.workload
     );
     let mut table = Table::new(file, caption, columns);
-    for (place, (name, outcome)) in one.names.iter().zip(&one.outcomes).enumerate() {
+    for place in one.product_first() {
+        let (Some(name), Some(outcome)) = (one.names.get(place), one.outcomes.get(place)) else {
+            continue;
+        };
         let total = outcome.total();
         let accesses = total.counters.index_page_reads;
         let length = total.index_bytes as f64 / 1024.0 / accesses.max(1) as f64;
@@ -442,10 +452,12 @@ fn plot(report: &mut Report, one: &Compared) -> Result<()> {
 /// Everything that was counted, so that other questions can be put to the same run.
 fn counters(report: &mut Report, one: &Compared) {
     let mut columns = vec!["counter".to_owned()];
-    columns.extend(one.names.iter().cloned());
+    let places = one.product_first();
+    columns.extend(places.iter().filter_map(|place| one.names.get(*place).cloned()));
     let file = format!("counters-{}", file_name(&one.workload));
     let mut table = Table::new(file, format!("{}: all counters", one.workload), columns);
-    let all: Vec<_> = one.outcomes.iter().map(|one| one.total().counters.named()).collect();
+    let outcomes = places.iter().filter_map(|place| one.outcomes.get(*place));
+    let all: Vec<_> = outcomes.map(|one| one.total().counters.named()).collect();
     let names = all.first().map(|first| first.iter().map(|(name, _)| *name).collect::<Vec<_>>());
     for (place, name) in names.unwrap_or_default().into_iter().enumerate() {
         let mut row = vec![Cell::text(name)];

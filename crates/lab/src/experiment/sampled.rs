@@ -36,6 +36,8 @@ pub const EXPERIMENT: Experiment = Experiment {
 
 struct Pair {
     name: String,
+    /// The product as it is, by the names of its rows.
+    shipped: Vec<(String, Outcome)>,
     exact: Outcome,
     sampled: Outcome,
 }
@@ -55,6 +57,7 @@ fn run(setting: &Setting, report: &mut Report) -> Result<()> {
     let pairs: Vec<Pair> = workloads.iter().map(compare).collect::<Result<_>>()?;
     let columns = [
         "workload",
+        "index",
         "found of exact's duplicates, %",
         "worst generation, %",
         "stored, % of exact",
@@ -65,12 +68,15 @@ fn run(setting: &Setting, report: &mut Report) -> Result<()> {
     ];
     let mut table = Table::new("found", "Sampled against exact", columns);
     for pair in &pairs {
-        row(&mut table, pair);
+        for (name, shipped) in &pair.shipped {
+            row(&mut table, pair, name, shipped);
+        }
+        row(&mut table, pair, "sampled", &pair.sampled);
         checks(report, pair);
     }
     report.table(table);
     let series = pairs.iter().map(|pair| {
-        let points = shares(pair).map(|(generation, share)| (generation, share * 100.0));
+        let points = shares(&pair.sampled).map(|(generation, share)| (generation, share * 100.0));
         Series::new(&pair.name, points.collect())
     });
     let title = "Duplicates found by samples";
@@ -83,32 +89,37 @@ fn compare(workload: &Workload) -> Result<Pair> {
     let exact = workload.setup(eager);
     let sampled = workload.setup(workload.sampled());
     let index = IndexSetup { mode: IndexMode::Sampled, ..sampled.index };
-    let setups = [exact, Setup { index, ..sampled }];
+    let (names, shipped): (Vec<_>, Vec<_>) = workload.shipped_rows()?.into_iter().unzip();
+    let mut setups = vec![exact, Setup { index, ..sampled }];
+    setups.extend(shipped);
     let run = |setup: &Setup| setup.run(&*workload.trace);
     let mut outcomes = parallel::map(&setups, parallel::threads(), run)?.into_iter();
     let mut next = || outcomes.next().unwrap_or_default();
-    Ok(Pair { name: workload.name.clone(), exact: next(), sampled: next() })
+    let (exact, sampled) = (next(), next());
+    let shipped = names.into_iter().zip(outcomes).collect();
+    Ok(Pair { name: workload.name.clone(), shipped, exact, sampled })
 }
 
 /// Each generation that has duplicates with the share of them that was found.
-fn shares(pair: &Pair) -> impl Iterator<Item = (f64, f64)> {
-    let with_duplicates = pair.sampled.generations.iter().filter(|one| one.duplicates() > 0);
+fn shares(outcome: &Outcome) -> impl Iterator<Item = (f64, f64)> {
+    let with_duplicates = outcome.generations.iter().filter(|one| one.duplicates() > 0);
     with_duplicates.map(|one| (f64::from(one.generation), one.found_share()))
 }
 
-fn row(table: &mut Table, pair: &Pair) {
-    let (exact, sampled) = (pair.exact.total(), pair.sampled.total());
+fn row(table: &mut Table, pair: &Pair, index: &str, outcome: &Outcome) {
+    let (exact, total) = (pair.exact.total(), outcome.total());
     let memory = |one: &crate::simulation::GenerationOutcome| {
         Cell::real(one.index_memory_bytes as f64 / one.index_entries.max(1) as f64, 3)
     };
     table.row([
         Cell::text(pair.name.clone()),
-        Cell::percent(sampled.found_share(), 3),
-        Cell::percent(shares(pair).map(|(_, share)| share).fold(1.0, f64::min), 2),
-        Cell::percent(sampled.chunks_new as f64 / exact.chunks_new.max(1) as f64, 2),
-        memory(&sampled),
+        Cell::text(index),
+        Cell::percent(total.found_share(), 3),
+        Cell::percent(shares(outcome).map(|(_, share)| share).fold(1.0, f64::min), 2),
+        Cell::percent(total.chunks_new as f64 / exact.chunks_new.max(1) as f64, 2),
+        memory(&total),
         memory(&exact),
-        Cell::count(sampled.counters.device_reads()),
+        Cell::count(total.counters.device_reads()),
         Cell::count(exact.counters.device_reads()),
     ]);
 }

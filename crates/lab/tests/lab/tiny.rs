@@ -18,9 +18,42 @@ fn assert_holds(name: &str, missed: &[&str]) {
         let is_missed = missed.iter().any(|beginning| check.what.starts_with(beginning));
         assert_eq!(check.holds, !is_missed, "{name}: {}: {}", check.what, check.figures);
     }
+    let markdown = report.markdown();
+    if LOOK_UPS.contains(&name) {
+        assert!(markdown.contains("as shipped"), "{name} does not show the product");
+        assert_the_product_comes_first(&markdown);
+    }
     for beginning in missed {
         let mut stated = report.checks().iter().map(|check| check.what.as_str());
         assert!(stated.any(|what| what.starts_with(beginning)), "{name} states no '{beginning}'");
+    }
+}
+
+/// What is said of ways of looking up is said of the product as it is before all others.
+const LOOK_UPS: [&str; 9] = [
+    "lookup-devices",
+    "published-lookup",
+    "ring-sweep",
+    "bucket-threshold-sweep",
+    "filter-size-sweep",
+    "four-configurations",
+    "sampled",
+    "aged",
+    "auto",
+];
+
+/// In each table that has a row, or a column, for the product and for others, its is the first.
+#[track_caller]
+fn assert_the_product_comes_first(markdown: &str) {
+    for table in markdown.split("\n\n").filter(|part| part.starts_with('|')) {
+        let mut lines = table.lines();
+        let header = lines.next().unwrap_or_default();
+        let first = lines.nth(1).unwrap_or_default();
+        let has_ways = ["strategy", "configuration", "| index |"];
+        assert!(
+            !has_ways.iter().any(|way| header.contains(way)) || first.contains("as shipped"),
+            "the product is not first:\n{header}\n{first}"
+        );
     }
 }
 

@@ -10,8 +10,8 @@
 //! session that dies with undecided chunks has lost nothing, and one that ends decides everything
 //! first (S2.30).
 //!
-//! Equal candidates share their bytes, under a small number ([`ChunkSlots`]): fingerprints are looked
-//! up once for each, in a table whose order nothing depends on.
+//! Equal candidates share their bytes, under a small number ([`ChunkSlots`]): each fingerprint is
+//! looked up once, in a table whose order nothing depends on.
 //!
 //! Memory: the copies stay within their share of the limit ([`RewriteParameters`]); the policy
 //! decides early rather than exceed it. Besides some hundred bytes for each duplicate from the
