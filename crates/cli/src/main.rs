@@ -9,7 +9,8 @@
 //! | `reference`, [`store_path`], [`files`], [`size`], [`time`] | what the user's words mean |
 //! | [`bounds`], [`hidden`] | what a collection may use, and what it leaves |
 //! | [`machine_notes`] | what this machine remembers of a store |
-//! | [`exit`], [`signals`], [`descendants`] | exit codes, requests to stop, what is stopped with it |
+//! | [`exit`], [`signals`], [`descendants`] | exit codes, requests to stop, what is stopped with it
+//! |
 //!
 //! Only this crate knows terminals, environment variables and names of options; the engine is
 //! handed values.

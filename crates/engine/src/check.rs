@@ -3,7 +3,8 @@
 //! | module | holds |
 //! | --- | --- |
 //! | `foundation` | configuration, key slots: what must be readable before anything else |
-//! | `decisions` | outcomes, tombstones, fates, changes, epochs, sweeps, each with its second copy |
+//! | `decisions` | outcomes, tombstones, fates, changes, epochs, sweeps, each with its second copy
+//! |
 //! | `checkpoints` | whether they say what the records say that they repeat |
 //! | `containers` | every container: structure, and as much of its data as asked for |
 //! | `index` | index runs and metadata packs against the containers |

@@ -160,34 +160,13 @@ impl ChunkStore {
         avoid: BTreeSet<ContainerId>,
         options: ChunkStoreOptions,
     ) -> Result<Arc<Self>> {
-        let environment = repository.environment();
-        let fingerprinter = repository.fingerprinter();
         // Whoever asks nothing of the store asks for no bases either.
         let delta = match options.lookup {
             LookupStrategy::None => DeltaChoice::Off,
             _ => options.delta,
         };
         let bases = Arc::new(Bases::new(repository, &index, &avoid, delta));
-        let similar = Arc::clone(&bases) as Arc<dyn SimilarChunks>;
-        let similar = bases.makes_deltas().then_some(&similar);
-        let pool = FramePool::start(options.threads, options.compression, fingerprinter, similar)?;
-        let waiting_max = repository.memory().containers_waiting_max;
-        let noted = Arc::clone(&bases);
-        let note = move |stored: &DurableContainer| noted.note(stored.id, &stored.sketches);
-        let log = ContainerLog::start(repository.shared_store(), waiting_max, note)?;
-        let log = Arc::new(log);
-        let context = ContainerContext {
-            vault: Arc::clone(repository.vault()),
-            randomness: Arc::clone(&environment.randomness),
-            clock: Arc::clone(&environment.clock),
-            pool: Arc::new(pool),
-            log,
-            target_bytes: repository.container_target_bytes(),
-            frame_bytes: repository.frame_target_bytes(),
-            session: options.session,
-            named: Mutex::default(),
-            deltas: DeltaCounters::default(),
-        };
+        let context = context_of(repository, &options, &bases)?;
         let (purse, memory) = (repository.purse(), repository.memory());
         let cache = purse.take(memory.locality_cache_bytes);
         let pending = purse.take(memory.pending_bytes());
@@ -519,4 +498,33 @@ impl ChunkStore {
     fn lock(&self) -> MutexGuard<'_, Shared> {
         self.shared.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// The threads of a session, and what its open containers need.
+fn context_of(
+    repository: &Arc<Repository>,
+    options: &ChunkStoreOptions,
+    bases: &Arc<Bases>,
+) -> Result<ContainerContext> {
+    let environment = repository.environment();
+    let fingerprinter = repository.fingerprinter();
+    let similar = Arc::clone(bases) as Arc<dyn SimilarChunks>;
+    let similar = bases.makes_deltas().then_some(&similar);
+    let pool = FramePool::start(options.threads, options.compression, fingerprinter, similar)?;
+    let waiting_max = repository.memory().containers_waiting_max;
+    let noted = Arc::clone(bases);
+    let note = move |stored: &DurableContainer| noted.note(stored.id, &stored.sketches);
+    let log = ContainerLog::start(repository.shared_store(), waiting_max, note)?;
+    Ok(ContainerContext {
+        vault: Arc::clone(repository.vault()),
+        randomness: Arc::clone(&environment.randomness),
+        clock: Arc::clone(&environment.clock),
+        pool: Arc::new(pool),
+        log: Arc::new(log),
+        target_bytes: repository.container_target_bytes(),
+        frame_bytes: repository.frame_target_bytes(),
+        session: options.session,
+        named: Mutex::default(),
+        deltas: DeltaCounters::default(),
+    })
 }

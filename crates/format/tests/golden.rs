@@ -160,6 +160,13 @@ fn containers_are_frozen() {
     let coded = frozen_or_new("metadata-section-coded.bin", || {
         container::code_metadata(&section().encode()).unwrap()
     });
+    // From before the column of whereabouts: it is read as it ever was.
+    let mut before = section();
+    before.deltas[0].bases.iter_mut().for_each(|base| base.container = None);
+    assert_eq!(container::decode_metadata(&coded).unwrap(), before);
+    let coded = frozen_or_new("metadata-section-whereabouts-coded.bin", || {
+        container::code_metadata(&section().encode()).unwrap()
+    });
     assert_eq!(container::decode_metadata(&coded).unwrap(), section());
 }
 

@@ -8,7 +8,8 @@
 //! | [`simulation`] | a store without bytes: the real policies, the real index |
 //! | `single` | chunks without bytes, for the product's machine of a stream |
 //! | [`rewriting`] | rewriting and restoring on modelled containers |
-//! | [`collection`] | whole collections and restores of real stores in memory, on modelled devices |
+//! | [`collection`] | whole collections and restores of real stores in memory, on modelled devices
+//! |
 //! | [`product`] | whole stores in a directory of this machine, used as the program uses them |
 //! | [`primary`] | files in use: estimated, divided, indexed, reconciled |
 //! | [`device`] | latencies, measured or published, and the virtual clock |

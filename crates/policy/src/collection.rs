@@ -2,7 +2,8 @@
 //!
 //! | module | decides | after |
 //! | --- | --- | --- |
-//! | [`perfect_hash`] | which bit belongs to a chunk | FAST'17, sections 3.2 and 3.4; PHast (2025) |
+//! | [`perfect_hash`] | which bit belongs to a chunk | FAST'17, sections 3.2 and 3.4; PHast (2025)
+//! |
 //! | [`mark_vector`] | nothing: it holds those bits | FAST'17, section 3.2 |
 //! | [`live_filter`] | which chunks, or instances, are certainly dead | FAST'17, section 3.1 |
 //! | [`focus`] | what is looked at when memory is short | FAST'17, section 3.1.2 |

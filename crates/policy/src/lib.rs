@@ -12,22 +12,29 @@
 //! | [`ports`] | nothing: what a policy may ask | FAST'08, section 3.3 |
 //! | [`summary_vector`] | whether a chunk is certainly new | FAST'08, section 4.1 |
 //! | [`fuse_filter`] | the same, in a static filter | binary fuse filters (2022) |
-//! | [`signature_table`] | the same, and where a chunk may be | ATC'12, RAM frugal chunk hash index |
+//! | [`signature_table`] | the same, and where a chunk may be | ATC'12, RAM frugal chunk hash index
+//! |
 //! | [`locality_cache`] | which containers' fingerprints stay in memory | FAST'08, section 4.3 |
 //! | [`accelerated_filter`] | whether a chunk is a duplicate | FAST'08, section 4.4 |
-//! | [`lookup`] | when a chunk is judged: at once, late in batches, by samples, or whatever costs least | S0, sections 2 to 4 |
-//! | [`stream`] | what becomes of each chunk of a stream, from its verdict until it is stored or referred to | FAST'08, section 3.2; FAST'19, section 4 |
+//! | [`lookup`] | when a chunk is judged: at once, late in batches, by samples, or whatever costs
+//! least | S0, sections 2 to 4 |
+//! | [`stream`] | what becomes of each chunk of a stream, from its verdict until it is stored or
+//! referred to | FAST'08, section 3.2; FAST'19, section 4 |
 //! | [`duplicate_status`] | nothing: what a verdict makes of a chunk | FAST'19, section 2.1 |
 //! | [`cost_model`] | what that costs, and which way costs less | S0, section 4 |
-//! | [`collection`] | which chunks are live, and which containers are cleaned | FAST'17, section 3 |
-//! | [`primary`] | which live files are worth emptying, how they are divided, and what the divisions have in common | ATC'12 |
-//! | [`restore_plan`] | which containers a restore reads when, and what each read serves | FAST'13, FAST'18, Belady |
+//! | [`collection`] | which chunks are live, and which containers are cleaned | FAST'17, section 3
+//! |
+//! | [`primary`] | which live files are worth emptying, how they are divided, and what the
+//! divisions have in common | ATC'12 |
+//! | [`restore_plan`] | which containers a restore reads when, and what each read serves | FAST'13,
+//! FAST'18, Belady |
 //! | [`rewrite`] | which duplicates are stored again | FAST'19 |
 //! | [`retention`] | which snapshots are kept | the `keep` rules of restic's `forget` |
 //! | [`selection`] | which snapshot a reference means | the reference forms of restic |
 //! | [`selective_compression`] | which frames are worth compressing | ATC'12 |
 //! | [`similarity`] | which stored chunk a new one is similar to | FAST'12, ICDE'21, Broder |
-//! | [`tag_list`] | whether a snapshot carries the tags that these two ask for | comma lists, as in restic |
+//! | [`tag_list`] | whether a snapshot carries the tags that these two ask for | comma lists, as in
+//! restic |
 
 #![forbid(unsafe_code)]
 

@@ -3,7 +3,8 @@
 //!
 //! | module | policy | after |
 //! | --- | --- | --- |
-//! | `combined` | whatever saves most reads for its bytes, by history and window: the default | this project |
+//! | `combined` | whatever saves most reads for its bytes, by history and window: the default |
+//! this project |
 //! | `baselines` | four policies of the papers | for comparison, by name only |
 //!
 //! A [`StreamRewriter`] sees the chunks of one stream, in order, after look-up. It holds no chunk:

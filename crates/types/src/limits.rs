@@ -14,7 +14,7 @@ pub const CHUNK_SIZE_MAX_BYTES: usize = MIB;
 pub const CHUNK_SIZE_MIN_BYTES: usize = 64;
 
 /// Plain bytes collected into one compressed, sealed frame before it is closed.
-pub const FRAME_PLAIN_TARGET_BYTES: usize = 128 * KIB;
+pub const FRAME_PLAIN_TARGET_BYTES: usize = 256 * KIB;
 /// The largest plain frame: a frame of the target size that takes one more chunk.
 pub const FRAME_PLAIN_MAX_BYTES: usize = 4 * MIB + CHUNK_SIZE_MAX_BYTES;
 

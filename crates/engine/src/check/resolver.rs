@@ -177,8 +177,8 @@ impl Resolver {
         Ok(made)
     }
 
-    /// The best instance of a base that is whole, or not as deep. Each turn of the recursion goes at
-    /// least one instance down.
+    /// The best instance of a base that is whole, or not as deep. Each turn of the recursion goes
+    /// at least one instance down.
     fn base(&mut self, base: &Base, below_depth: u8) -> Result<Made> {
         if below_depth == 1 && self.sound_bases.contains(&base.fingerprint) {
             return Ok(Made::Sound);

@@ -1,4 +1,5 @@
-//! Liveness follows bases: what a live delta is made of is live, whether or not a snapshot needs it.
+//! Liveness follows bases: what a live delta is made of is live, whether or not a snapshot needs
+//! it.
 //!
 //! # Algorithm
 //! The scan for nodes meets every section anyway, and notes for each delta its base ([`Links`]).

@@ -21,9 +21,9 @@
 //!
 //! # Invariants
 //! A delta is copied as it lies in its frame, once it was made and verified; what it is made of is
-//! live, so that stays. A chunk that could not be copied names its container in [`Rescued::kept`]; nobody may delete
-//! that. What comes along dead is held by the new container like all else in it: named by its
-//! section and the index, and free to be used again.
+//! live, so that stays. A chunk that could not be copied names its container in [`Rescued::kept`];
+//! nobody may delete that. What comes along dead is held by the new container like all else in it:
+//! named by its section and the index, and free to be used again.
 
 use super::gathered::{Gathered, LiveFrame, Spot};
 use super::inventory::Inventory;

@@ -210,8 +210,8 @@ impl Marks {
         Ok(prepared)
     }
 
-    /// Prepares for questions about these prefixes, not more than [`Self::prepared_max`]; all others
-    /// count as live afterwards. Only marks in scratch files need it.
+    /// Prepares for questions about these prefixes, not more than [`Self::prepared_max`]; all
+    /// others count as live afterwards. Only marks in scratch files need it.
     pub fn prepare_for(&mut self, prefixes: impl Iterator<Item = u64>) -> Result<()> {
         let LiveSet::Partitioned(live) = &mut self.set else {
             return Ok(());

@@ -107,7 +107,7 @@ impl FrameSealer {
             compressor: Compressor::new(compression)?,
             is_selective: matches!(compression, Compression::SelectiveZstd(_)),
             opener: FrameOpener::new()?,
-            deltas: similar.map(|similar| DeltaMaker::new(similar)),
+            deltas: similar.map(DeltaMaker::new),
             decoder: DeltaDecoder::default(),
             payload: Vec::new(),
             whole: Vec::new(),

@@ -73,8 +73,8 @@ pub struct ContainerLog {
 }
 
 impl ContainerLog {
-    /// Starts the log of one session; so many containers may wait while one is being stored. Each is
-    /// told to `stored` once it is durable.
+    /// Starts the log of one session; so many containers may wait while one is being stored. Each
+    /// is told to `stored` once it is durable.
     pub fn start(
         store: Arc<dyn Store>,
         waiting_max: usize,

@@ -166,8 +166,8 @@ impl OpenContainer {
         })
     }
 
-    /// The same for a chunk that is stored again so that it lies here: never as a difference against
-    /// one that lies elsewhere.
+    /// The same for a chunk that is stored again so that it lies here: never as a difference
+    /// against one that lies elsewhere.
     pub fn append_again(&mut self, fingerprint: Fingerprint, bytes: &[u8]) -> Result<FrameId> {
         let length = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
         let chunk = FrameChunk { fingerprint, length, level: Level::DATA };

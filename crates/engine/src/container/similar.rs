@@ -28,8 +28,8 @@ const RECORD_BYTES: usize = 40;
 /// Shorter chunks are never stored as differences: there is nothing to be gained.
 const CHUNK_MIN_BYTES: usize = 8 * RECORD_BYTES;
 
-/// The level of zstd that deltas are made at, and chunks compared at: higher ones find hardly more in
-/// some kilobytes, and take other tables to be filled for each chunk.
+/// The level of zstd that deltas are made at, and chunks compared at: higher ones find hardly more
+/// in some kilobytes, and take other tables to be filled for each chunk.
 const LEVEL: i32 = 1;
 
 /// A chunk of the store that another one may be made of.

@@ -4,8 +4,8 @@
 //! through it. A frame that was opened is authentic; that a chunk in it is the one that it is named
 //! by is known only after this.
 //!
-//! Deltas are made whole first ([`super::delta`]): as they lie in a frame they are no chunks, and do
-//! not hold here.
+//! Deltas are made whole first ([`super::delta`]): as they lie in a frame they are no chunks, and
+//! do not hold here.
 //!
 //! The fingerprints of a frame's chunks are computed in one batch, which costs a fraction of
 //! computing them one by one.

@@ -7,8 +7,8 @@
 //! keyless checksum is continued over them as they come, before a frame is opened in its place,
 //! and over the section as it was read.
 //!
-//! Deltas are made whole out of their bases, wherever these are. One whose base is lost says nothing
-//! about its own container: it is counted, and whoever needs the chunk hears of it.
+//! Deltas are made whole out of their bases, wherever these are. One whose base is lost says
+//! nothing about its own container: it is counted, and whoever needs the chunk hears of it.
 //!
 //! Concurrency: a [`WholeReader`] belongs to one thread, which keeps its buffer for the next
 //! container.
@@ -87,8 +87,8 @@ impl WholeReader {
         Ok(Ends { key, footer, header, sealed_section, is_held: true })
     }
 
-    /// Reads all of a container of so many bytes, and fails unless it is what was once written. Says
-    /// as well how many of its deltas could not be made, because a base of theirs is lost.
+    /// Reads all of a container of so many bytes, and fails unless it is what was once written.
+    /// Says as well how many of its deltas could not be made, because a base of theirs is lost.
     ///
     /// Errors: `NotFound` if it does not exist, `Damaged` if it is anything else.
     pub fn sound(

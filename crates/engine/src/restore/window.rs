@@ -7,8 +7,9 @@
 //! an engine of [`onefold_policy::restore_plan`] says what is read when.
 //!
 //! Memory: a piece takes 64 bytes; a frame about as much with its table entry, and so does what is
-//! known of a delta, so [`Window::cost`] counts each as one. Metadata sections are not kept: of them a window copies only the
-//! descriptors of the frames it needs, so a scattered file costs no more than a compact one.
+//! known of a delta, so [`Window::cost`] counts each as one. Metadata sections are not kept: of
+//! them a window copies only the descriptors of the frames it needs, so a scattered file costs no
+//! more than a compact one.
 
 use crate::chunks::Location;
 use crate::memory::{Lease, WINDOW_CHUNK_BYTES};

@@ -172,7 +172,7 @@ fn deltas_that_cannot_be_are_damage() {
         let base = section.deltas[0].bases[0];
         section.deltas[0].bases = vec![Base { container: None, ..base }, base];
     });
-    let known =
-        known.unwrap().deltas[0].bases.iter().map(|base| base.container.is_some()).collect();
-    assert_eq!(known, [false, true].to_vec());
+    let bases = known.unwrap().deltas[0].bases.clone();
+    let known: Vec<bool> = bases.iter().map(|base| base.container.is_some()).collect();
+    assert_eq!(known, [false, true]);
 }

@@ -24,7 +24,8 @@
 //! | --- | --- |
 //! | path, 4096 bytes; size, chunks, u64 | 1 |
 //! | size, chunks, u64; length of the path, u32 | 2, 3 |
-//! | size, (blocks, 5 and later), u64; user, group, u32; mode, times of access, modification and change, links, device, inode, chunks, u64; lengths of path and target, u32 | 4 and later |
+//! | size, (blocks, 5 and later), u64; user, group, u32; mode, times of access, modification and
+//! change, links, device, inode, chunks, u64; lengths of path and target, u32 | 4 and later |
 //!
 //! | chunk | versions |
 //! | --- | --- |

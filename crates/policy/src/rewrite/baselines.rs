@@ -4,10 +4,13 @@
 //!
 //! | module | policy | after |
 //! | --- | --- | --- |
-//! | `capping` | a segment refers to the containers that it uses most | FAST'13; FAST'19, section 2.2 |
-//! | `flexible` | a segment refers to containers it uses often enough (FCRC) | FAST'19, section 3.2 |
+//! | `capping` | a segment refers to the containers that it uses most | FAST'13; FAST'19, section
+//! 2.2 |
+//! | `flexible` | a segment refers to containers it uses often enough (FCRC) | FAST'19, section 3.2
+//! |
 //! | `history` | what the previous version used sparsely is stored again (HAR) | ATC'14 |
-//! | `look_back_window` | a sliding window refers to containers it uses often enough (LBW) | FAST'19, sections 4 and 5 |
+//! | `look_back_window` | a sliding window refers to containers it uses often enough (LBW) |
+//! FAST'19, sections 4 and 5 |
 //!
 //! `segment` holds what capping and flexible judge together.
 

@@ -120,8 +120,8 @@ impl ChunkReader {
         Ok(read.into_iter().flatten().collect())
     }
 
-    /// What a chunk takes of its frame, authentic: of a delta that was made before, what it was made
-    /// of.
+    /// What a chunk takes of its frame, authentic: of a delta that was made before, what it was
+    /// made of.
     pub fn payload(
         &self,
         container: ContainerId,
