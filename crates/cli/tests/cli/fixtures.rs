@@ -31,6 +31,8 @@ struct Fixture {
     collected: bool,
     /// Whether its keys were rotated between its snapshots.
     rotated: bool,
+    /// Whether it has larger chunks, and a file whose second version is stored as a difference.
+    differs: bool,
 }
 
 const fn fixture(
@@ -39,10 +41,10 @@ const fn fixture(
     index: &'static str,
     init: &'static [&'static str],
 ) -> Fixture {
-    Fixture { name, sealed, init, index, collected: false, rotated: false }
+    Fixture { name, sealed, init, index, collected: false, rotated: false, differs: false }
 }
 
-const FIXTURES: [Fixture; 9] = [
+const FIXTURES: [Fixture; 10] = [
     // Its containers name their sessions; those made before it do not.
     fixture("blake3-sessions", true, "fuse", &["--chunker=mincdc", "--compression=zstd,2"]),
     fixture("blake3-sealed", true, "bloom", &["--chunker=mincdc", "--compression=zstd,2"]),
@@ -73,6 +75,7 @@ const FIXTURES: [Fixture; 9] = [
         index: "signature",
         collected: true,
         rotated: false,
+        differs: false,
     },
     Fixture {
         name: "blake3-rotated",
@@ -81,6 +84,16 @@ const FIXTURES: [Fixture; 9] = [
         index: "fuse",
         collected: false,
         rotated: true,
+        differs: false,
+    },
+    Fixture {
+        name: "blake3-differences",
+        sealed: true,
+        init: &["--chunker=mincdc", "--compression=zstd,2"],
+        index: "fuse",
+        collected: false,
+        rotated: false,
+        differs: true,
     },
 ];
 
@@ -250,7 +263,8 @@ fn age(fixture: &Fixture, sandbox: &Sandbox, [first, second]: [&str; 2]) {
 fn make(fixture: &Fixture) {
     let sandbox = Sandbox::empty().with_password(fixture.sealed);
     let suite = if fixture.sealed { "aes-256-gcm" } else { "none" };
-    let common = ["init", "--encryption", suite, "--chunk-size=512", "--container-size=64KiB"];
+    let chunks = if fixture.differs { "--chunk-size=4KiB" } else { "--chunk-size=512" };
+    let common = ["init", "--encryption", suite, chunks, "--container-size=64KiB"];
     sandbox.run(&[&common, fixture.init].concat()).expect(0);
     let source = sandbox.path("source");
     make_source(&source);
@@ -266,6 +280,12 @@ fn make(fixture: &Fixture) {
         sandbox.run(&["key", "rotate"]).expect(0);
     }
     change_source(&source);
+    if fixture.differs {
+        let mut changed = noise("noise", 3000);
+        changed[1500] ^= 1;
+        fs::write(source.join("deep/er/noise.bin"), changed).unwrap();
+        set_times(&source);
+    }
     let (second, holds) = save();
     age(fixture, &sandbox, [&first, &second]);
 
@@ -336,6 +356,10 @@ fn verify(fixture: &Fixture) {
         let told = sandbox.run(&["--json", "stats"]).expect(0).message("statistics");
         let older = told["containers_of_older_keys"].as_u64().unwrap();
         assert!(older > 0 && older < told["containers"].as_u64().unwrap(), "{told}");
+    }
+    if fixture.differs {
+        let told = sandbox.run(&["--json", "stats"]).expect(0).message("statistics");
+        assert!(told["chunks_delta"].as_u64().unwrap() > 0, "{told}");
     }
     if fixture.collected {
         let run = sandbox.run(&["forget", "--final", listed[0]]).expect(1);
@@ -412,6 +436,11 @@ fn r80_every_store_of_this_version_blake3_sessions() {
 #[test]
 fn r80_every_store_of_this_version_blake3_rotated() {
     passes_or_is_made_anew("blake3-rotated");
+}
+
+#[test]
+fn r80_every_store_of_this_version_blake3_differences() {
+    passes_or_is_made_anew("blake3-differences");
 }
 
 #[test]
