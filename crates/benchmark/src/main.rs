@@ -139,13 +139,14 @@ fn main() -> ExitCode {
 
 /// Measures and reports. False if the project's own tool failed at anything.
 fn peers(args: &PeersArgs) -> io::Result<bool> {
-    let search = tools::search(&args.tools, args.onefold.as_deref(), args.variants)?;
+    let mut search = tools::search(&args.tools, args.onefold.as_deref(), args.variants)?;
     if search.found.is_empty() {
         return Err(io::Error::other("none of the tools is installed; see install-peers"));
     }
     std::fs::create_dir_all(&args.work)?;
     let place = TempDir::with_prefix_in("onefold-benchmark-", args.work.canonicalize()?)?;
     let work = place.path();
+    tools::pin_own(&mut search.found, work)?;
     if args.tiny {
         let data = dataset::make_tiny(&work.join("data"))?;
         let out = args.out.clone().unwrap_or_else(|| work.join("report"));

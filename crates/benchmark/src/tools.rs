@@ -14,7 +14,7 @@ pub use table::TOOLS;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::{env, io};
+use std::{env, fs, io};
 
 /// The arguments of one command, without the program.
 pub type Line = &'static [&'static str];
@@ -28,6 +28,9 @@ const INIT: &str = "{init}";
 const BACKUP: &str = "{backup}";
 /// Stands for all directories whose snapshots are forgotten, each an argument.
 const FORGOTTEN: &str = "{forgotten}";
+
+/// So much of the digest of a binary tells it from others.
+const DIGEST_DIGITS: usize = 12;
 
 /// One configuration in which a tool takes part.
 #[derive(Debug)]
@@ -208,6 +211,26 @@ pub fn search(wanted: &[String], own: Option<&Path>, all_variants: bool) -> io::
     Ok(result)
 }
 
+/// Has the project's own variants run a copy of their binary in `directory`, and adds the digest of
+/// what is measured to their versions.
+///
+/// A build that ends while a run goes on would otherwise change what is measured, unnoticed: the
+/// version is the same from one build to the next.
+pub fn pin_own(found: &mut [Found], directory: &Path) -> io::Result<()> {
+    let Some(own) = found.iter().find(|found| found.is_own()) else { return Ok(()) };
+    let copy = directory.join(format!("{OWN}-under-test"));
+    fs::copy(&own.program, &copy)?;
+    // Piece by piece: this program's own peak is the least that can be measured.
+    let hash = blake3::Hasher::new().update_reader(fs::File::open(&copy)?)?.finalize();
+    let digest = &hash.to_hex()[..DIGEST_DIGITS];
+    for found in found.iter_mut().filter(|found| found.is_own()) {
+        found.program.clone_from(&copy);
+        found.version.push_str(", binary ");
+        found.version.push_str(digest);
+    }
+    Ok(())
+}
+
 /// The first program of that name in `PATH`.
 pub fn on_path(name: &str) -> Option<PathBuf> {
     let directories = env::var_os("PATH")?;
@@ -332,6 +355,25 @@ mod tests {
         assert_eq!(labels(false), [OWN]);
         let all = labels(true);
         assert!(all.len() > 1 && all[0] == OWN, "{all:?}");
+    }
+
+    #[test]
+    fn what_is_measured_stays_though_the_binary_is_built_anew() {
+        let place = tempfile::tempdir().unwrap();
+        let binary = place.path().join("built");
+        fs::copy("/bin/true", &binary).unwrap();
+        let mut found = search(&["onefold".into()], Some(&binary), true).unwrap().found;
+        let before = found[0].version.clone();
+        pin_own(&mut found, place.path()).unwrap();
+        fs::write(&binary, "something else").unwrap();
+        let contents = fs::read("/bin/true").unwrap();
+        let digest = blake3::hash(&contents).to_hex();
+        for found in &found {
+            assert_eq!(fs::read(&found.program).unwrap(), contents);
+            assert_eq!(found.version, format!("{before}, binary {}", &digest[..DIGEST_DIGITS]));
+        }
+        let output = Command::new(&found[0].program).output().unwrap();
+        assert!(output.status.success());
     }
 
     #[test]
