@@ -44,8 +44,8 @@ struct State {
     made: Sized<Fingerprint, Arc<ReadFrame>>,
 }
 
-/// The part of the room for frames that chunks which were made of deltas have.
-const MADE_PART: usize = 4;
+/// The part of the room for frames that chunks which were made of deltas have beside it.
+const MADE_PART: usize = 8;
 
 impl ChunkCaches {
     /// The caches of the process.
@@ -89,14 +89,16 @@ impl ChunkCaches {
     }
 
     fn new(repository: &Repository, section_bytes: usize, frame_bytes: usize) -> Self {
-        let leases = [section_bytes, frame_bytes].map(|bytes| repository.purse().take(bytes));
-        let bytes = |lease: &Lease| lease.bytes().max(SMALL_BYTES);
-        let (section_bytes, frame_bytes) = (bytes(&leases[0]), bytes(&leases[1]));
+        let wanted = [section_bytes, frame_bytes + frame_bytes / MADE_PART];
+        let leases = wanted.map(|bytes| repository.purse().take(bytes));
+        let section_bytes = leases[0].bytes().max(SMALL_BYTES);
+        let made_bytes = leases[1].bytes() / (MADE_PART + 1);
+        let frame_bytes = (leases[1].bytes() - made_bytes).max(SMALL_BYTES);
         let state = State {
             chunks: LocalityCache::new(section_bytes / 2),
             sections: Sized::new(section_bytes / 2),
-            frames: Sized::new(frame_bytes - frame_bytes / MADE_PART),
-            made: Sized::new(frame_bytes / MADE_PART),
+            frames: Sized::new(frame_bytes),
+            made: Sized::new(made_bytes.max(SMALL_BYTES / MADE_PART)),
         };
         let (openers, delta_openers) = (Mutex::default(), Mutex::default());
         Self { state: Mutex::new(state), openers, delta_openers, _leases: leases }
