@@ -13,7 +13,7 @@
 //! chunks in those frames are met, in the same order as by a walk of the whole tree. Nodes below
 //! what is passed over are not met.
 //!
-//! Memory: at most [`STRETCHES_MAX`] stretches; what comes behind them is taken for one.
+//! Memory: at most `STRETCHES_MAX` stretches; what comes behind them is taken for one.
 
 use crate::chunks::ChunkReader;
 use crate::job::Job;
