@@ -28,6 +28,7 @@ use crate::repository::Repository;
 use bases::Bases;
 use counters::Counters;
 use onefold_format::codec::Compression;
+use onefold_format::delta::DeltaChoice;
 use onefold_format::index_run::IndexKind;
 use onefold_policy::SummaryVector;
 use onefold_policy::accelerated_filter::{AcceleratedFilter, FilterConfiguration, FilterCounters};
@@ -53,7 +54,6 @@ mod shared;
 pub mod store_port;
 pub mod stream_writer;
 
-pub use bases::DeltaChoice;
 pub use batch::ChunkBatch;
 pub use stream_writer::StreamWriter;
 

@@ -28,13 +28,14 @@
 use self::left_out::{LeftOut, Room};
 use self::selecting::Part;
 use self::stubs::DamagedStubs;
-use crate::chunk_store::{DeltaChoice, LookupReport, RewriteReport};
+use crate::chunk_store::{LookupReport, RewriteReport};
 use crate::index::partition::PartitionIndexReport;
 use crate::job::Job;
 use crate::look_up::LookupChoice;
 use crate::patterns::Patterns;
 use crate::repository::Repository;
 use onefold_format::codec::Compression;
+use onefold_format::delta::DeltaChoice;
 use onefold_format::index_run::IndexKind;
 use onefold_format::record::Summary;
 use onefold_policy::accelerated_filter::FilterConfiguration;
@@ -167,8 +168,8 @@ pub struct BackupOptions {
     pub lookup: LookupChoice,
     /// Which duplicates are stored again, so that restores stay fast.
     pub rewrite: RewriteChoice,
-    /// Whether new chunks are stored as differences against others.
-    pub delta: DeltaChoice,
+    /// Whether new chunks are stored as differences against others; `None`: as the store says.
+    pub delta: Option<DeltaChoice>,
     /// What this store's device is known to cost; `None`: it is measured if need be.
     pub device_costs: Option<DeviceCosts>,
     /// The kind of index runs written; `None`: as those that are there.
@@ -201,7 +202,7 @@ impl Default for BackupOptions {
             filter: FilterConfiguration::default(),
             lookup: LookupChoice::default(),
             rewrite: RewriteChoice::default(),
-            delta: DeltaChoice::default(),
+            delta: None,
             device_costs: None,
             index_kind: None,
             program: String::new(),

@@ -13,6 +13,7 @@
 //! anything in `keys`, nor a second copy that says otherwise (R73).
 
 mod generations;
+mod options;
 mod rotation;
 mod shared;
 mod slots;
@@ -21,16 +22,18 @@ pub mod uncopied;
 use crate::environment::Environment;
 use crate::memory::{MemoryPlan, Purse};
 use generations::KeyStatus;
-use onefold_chunking::{Chunker, ChunkerKind, ChunkerParameters};
+use onefold_chunking::{Chunker, ChunkerParameters};
 use onefold_crypto::{
     Fingerprinter, HashKind, KdfCost, KeyRing, KeySlot, MasterKey, Suite, Vault, contexts,
 };
 use onefold_format::codec::Compression;
 use onefold_format::configuration::{CONFIGURATION_MAX_BYTES, ChunkerSettings, Configuration};
+use onefold_format::delta::DeltaChoice;
 use onefold_format::layout;
 use onefold_store::{Key, Store};
 use onefold_types::error::Context;
 use onefold_types::{Error, ErrorKind, KeyId, Result, StoreId, limits};
+pub use options::{InitOptions, Preset};
 use shared::Shared;
 use std::any::Any;
 use std::sync::Arc;
@@ -45,43 +48,8 @@ pub type Password = Zeroizing<Vec<u8>>;
 
 /// Chunks of such an average are not put together in frames.
 const LARGE_CHUNKS_BYTES: usize = 64 * limits::KIB;
-
-/// How a new store is made.
-#[derive(Clone, Debug)]
-pub struct InitOptions {
-    /// The sealing suite.
-    pub suite: Suite,
-    /// The fingerprint hash.
-    pub hash: HashKind,
-    /// How streams are cut.
-    pub chunker: ChunkerParameters,
-    /// Whether archives are cut at their members.
-    pub tar_aware: bool,
-    /// What frames are compressed with.
-    pub compression: Compression,
-    /// Stored bytes after which a container is closed.
-    pub container_size_bytes: usize,
-    /// What deriving a key from a password costs.
-    pub kdf_cost: KdfCost,
-    /// Whom the first key slot belongs to.
-    pub key_label: String,
-}
-
-impl InitOptions {
-    /// The measured defaults (docs/decisions/0004-chunker-and-size.md).
-    pub fn standard() -> Result<Self> {
-        Ok(Self {
-            suite: Suite::Aes256Gcm,
-            hash: HashKind::Blake3,
-            chunker: ChunkerParameters::with_average(ChunkerKind::MinCdc, 8 * limits::KIB)?,
-            tar_aware: true,
-            compression: Compression::default(),
-            container_size_bytes: limits::CONTAINER_TARGET_BYTES,
-            kdf_cost: KdfCost::default(),
-            key_label: String::new(),
-        })
-    }
-}
+/// Fewer of those of such an average are put together than of smaller ones.
+const MEDIUM_CHUNKS_BYTES: usize = 32 * limits::KIB;
 
 /// What a caller knows about a store before it is opened.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -233,6 +201,7 @@ impl Repository {
     ) -> Result<Self> {
         let hash: HashKind = configuration.hash.parse().map_err(unknown_choice)?;
         let _: Compression = configuration.compression.parse().map_err(unknown_choice)?;
+        delta_of(&configuration).map_err(unknown_choice)?;
         let parameters = chunker_parameters(&configuration.chunker)?;
         let master_key = ring.as_ref().map(KeyRing::master_key);
         let secret = master_key.map(|key| key.subkey(contexts::BOUNDARIES));
@@ -293,6 +262,11 @@ impl Repository {
         self.configuration.compression.parse()
     }
 
+    /// Whether new chunks are stored as differences, unless a run says otherwise.
+    pub fn delta(&self) -> Result<DeltaChoice> {
+        delta_of(&self.configuration)
+    }
+
     /// Seals and opens.
     #[must_use]
     pub fn vault(&self) -> &Arc<Vault> {
@@ -334,12 +308,14 @@ impl Repository {
         self.shared.get(make)
     }
 
-    /// Plain bytes after which a frame is closed. Chunks of 64 KiB compress about as well alone as
-    /// together, and whoever reads 4 KiB of one pays for the whole frame.
+    /// Plain bytes after which a frame is closed. The larger chunks are, the better they compress
+    /// alone, those of 64 KiB about as well as together; and whoever reads 4 KiB of one, or one
+    /// that others are made of, pays for the whole frame.
     #[must_use]
     pub fn frame_target_bytes(&self) -> usize {
         match self.configuration().chunker.size_avg_bytes {
             large @ LARGE_CHUNKS_BYTES.. => large.min(limits::FRAME_PLAIN_TARGET_BYTES),
+            MEDIUM_CHUNKS_BYTES.. => limits::FRAME_PLAIN_TARGET_BYTES / 2,
             _ => limits::FRAME_PLAIN_TARGET_BYTES,
         }
     }
@@ -454,6 +430,13 @@ fn not_encrypted() -> Error {
     Error::invalid("the store is not encrypted, so it has no keys")
 }
 
+fn delta_of(configuration: &Configuration) -> Result<DeltaChoice> {
+    match configuration.delta.as_str() {
+        "" => Ok(DeltaChoice::default()),
+        said => said.parse(),
+    }
+}
+
 fn configuration_of(
     options: &InitOptions,
     store_id: StoreId,
@@ -478,6 +461,10 @@ fn configuration_of(
             tar_aware: options.tar_aware,
         },
         compression: options.compression.of_store().to_string(),
+        delta: match options.delta {
+            usual if usual == DeltaChoice::default() => String::new(),
+            other => other.to_string(),
+        },
         container_size_bytes: options.container_size_bytes,
         authenticity: String::new(),
     };

@@ -21,7 +21,7 @@ mod recover;
 
 pub use recover::recover;
 
-use crate::chunk_store::{ChunkStore, ChunkStoreOptions, DeltaChoice, RewriteOptions};
+use crate::chunk_store::{ChunkStore, ChunkStoreOptions, RewriteOptions};
 use crate::find::walk_with;
 use crate::index::FingerprintIndex;
 use crate::job::Job;
@@ -33,6 +33,7 @@ use crate::session::{Commit, SnapshotList, WriterSession};
 use crate::tree::directory::Directory;
 use crate::tree::{TreeReader, path};
 use merge::{Merge, layer_of};
+use onefold_format::delta::DeltaChoice;
 use onefold_format::node::{Entry, EntryKind, Time};
 use onefold_format::record::{Outcome, RECORD_VERSION, SnapshotKind, SnapshotRecord, Summary};
 use onefold_policy::accelerated_filter::{FilterConfiguration, FilterOrder};

@@ -12,6 +12,9 @@
 //!   "size_avg_bytes": 8192, "size_max_bytes": 12288, "regression_depth": 0, "tar_aware": true },
 //!   "compression": "zstd,2", "container_size_bytes": 4194304, "authenticity": "..." }
 //! ```
+//!
+//! `delta` stands behind `compression` in stores that say something about deltas. Fields that are
+//! not known are damage, or of a newer build.
 
 use onefold_types::{Error, ErrorKind, Result, limits};
 use serde::{Deserialize, Serialize};
@@ -59,6 +62,10 @@ pub struct Configuration {
     pub chunker: ChunkerSettings,
     /// What new frames are compressed with unless a run says otherwise.
     pub compression: String,
+    /// Whether new chunks are stored as differences unless a run says otherwise; empty and not
+    /// written in stores that take the usual choice.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub delta: String,
     /// Stored bytes after which a container is closed.
     pub container_size_bytes: usize,
     /// A keyed hash over the other fields, or empty.
@@ -84,6 +91,14 @@ impl Configuration {
             format_version: u64,
         }
         let damaged = |error| Error::damaged(format!("the configuration is not readable: {error}"));
+        // A damaged name looks the same, and then the other copy counts.
+        let unreadable = |error: serde_json::Error| match error.to_string() {
+            unknown if unknown.contains("unknown field") => Error::damaged(format!(
+                "the configuration says what this onefold does not know ({error}): it is damaged, \
+                 or a newer onefold wrote the store"
+            )),
+            _ => damaged(error),
+        };
         let version: VersionOnly = serde_json::from_slice(bytes).map_err(damaged)?;
         if version.format_version != u64::from(crate::FORMAT_VERSION) {
             return Err(Error::new(
@@ -96,7 +111,7 @@ impl Configuration {
                 ),
             ));
         }
-        let configuration: Self = serde_json::from_slice(bytes).map_err(damaged)?;
+        let configuration: Self = serde_json::from_slice(bytes).map_err(unreadable)?;
         configuration.check_texts()?;
         let size = configuration.container_size_bytes;
         if !(64 * limits::KIB..=limits::CONTAINER_TARGET_MAX_BYTES).contains(&size) {
@@ -123,10 +138,13 @@ impl Configuration {
             ("chunker.regression_depth", chunker.regression_depth.to_string()),
             ("chunker.tar_aware", chunker.tar_aware.to_string()),
             ("compression", self.compression.clone()),
+            ("delta", self.delta.clone()),
             ("container_size_bytes", self.container_size_bytes.to_string()),
         ];
-        let lines = lines.map(|(name, value)| format!("{name}={value}\n"));
-        [AUTHENTICATED_HEADING, lines.concat().as_str()].concat().into_bytes()
+        let is_there = |(name, value): &(&str, String)| *name != "delta" || !value.is_empty();
+        let lines = lines.into_iter().filter(is_there);
+        let lines: String = lines.map(|(name, value)| format!("{name}={value}\n")).collect();
+        [AUTHENTICATED_HEADING, &lines].concat().into_bytes()
     }
 
     /// Refuses texts that no store is made with: what is no printable ASCII could hide in a
@@ -138,6 +156,7 @@ impl Configuration {
             ("hash", &self.hash),
             ("chunker.kind", &self.chunker.kind),
             ("compression", &self.compression),
+            ("delta", &self.delta),
             ("authenticity", &self.authenticity),
         ];
         for (name, text) in texts {
@@ -169,6 +188,7 @@ mod tests {
                 tar_aware: true,
             },
             compression: "zstd,3".into(),
+            delta: "depth=2".into(),
             container_size_bytes: limits::CONTAINER_TARGET_BYTES,
             authenticity: "ff".into(),
         }
@@ -195,7 +215,7 @@ mod tests {
              encryption=none\nhash=blake3\nchunker.kind=mincdc\nchunker.size_min_bytes=4096\n\
              chunker.size_avg_bytes=8192\nchunker.size_max_bytes=12288\n\
              chunker.regression_depth=0\nchunker.tar_aware=true\ncompression=zstd,3\n\
-             container_size_bytes=4194304\n",
+             delta=depth=2\ncontainer_size_bytes=4194304\n",
             crate::FORMAT_VERSION,
             "00".repeat(16)
         );
@@ -205,6 +225,16 @@ mod tests {
         let fields = json.as_object().unwrap();
         let nested = fields["chunker"].as_object().unwrap();
         assert_eq!(text.lines().count() - 1, fields.len() - 2 + nested.len());
+    }
+
+    #[test]
+    fn what_takes_the_usual_choice_of_deltas_is_written_and_authenticated_as_ever() {
+        let usual = Configuration { delta: String::new(), ..configuration() };
+        let bytes = usual.encode().unwrap();
+        let named = |bytes: &[u8]| String::from_utf8_lossy(bytes).contains("delta");
+        assert!(!named(&bytes) && !named(&usual.authenticated_bytes()));
+        assert_eq!(Configuration::decode(&bytes).unwrap(), usual);
+        assert_ne!(usual.authenticated_bytes(), configuration().authenticated_bytes());
     }
 
     #[test]
@@ -228,6 +258,12 @@ mod tests {
         assert_ne!(newer, text);
         let error = Configuration::decode(newer.as_bytes()).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::NewerFormat);
+        // A field alone may as well be damage, for which there is a copy; it is named.
+        let newer = text.replacen('{', "{ \"new\": 1,", 1);
+        let error = Configuration::decode(newer.as_bytes()).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Damaged, "{error}");
+        assert!(error.to_string().contains("`new`"), "{error}");
+        assert!(error.to_string().contains("newer onefold"), "{error}");
     }
 
     #[test]

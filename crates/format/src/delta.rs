@@ -14,12 +14,62 @@
 //!
 //! Concurrency: a coder belongs to one thread.
 
+use super::container::DELTA_DEPTH_MAX;
 use onefold_types::{Error, Result, limits};
+use std::fmt;
+use std::str::FromStr;
 use zstd::zstd_safe::{CCtx, DCtx, compress_bound};
 
 /// The longest dictionary: the bases that a chunk may have, none longer than a chunk.
 const DICTIONARY_MAX_BYTES: usize =
     1 + super::container::DELTA_BASES_MAX * limits::CHUNK_SIZE_MAX_BYTES;
+
+/// Whether new chunks are stored as differences against others.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum DeltaChoice {
+    /// No.
+    Off,
+    /// Where it is worth it, with at most so many bases behind one another.
+    Depth(u8),
+}
+
+impl Default for DeltaChoice {
+    fn default() -> Self {
+        Self::Depth(1)
+    }
+}
+
+impl FromStr for DeltaChoice {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        let wrong = || {
+            Error::invalid(format!(
+                "'{text}' says nothing about deltas: use off, on or depth=N with N from 1 to \
+                 {DELTA_DEPTH_MAX}"
+            ))
+        };
+        match text {
+            "off" => Ok(Self::Off),
+            "on" => Ok(Self::default()),
+            _ => {
+                let depth = text.strip_prefix("depth=").and_then(|depth| depth.parse().ok());
+                let depth = depth.filter(|depth| (1..=DELTA_DEPTH_MAX).contains(depth));
+                depth.map(Self::Depth).ok_or_else(wrong)
+            }
+        }
+    }
+}
+
+impl fmt::Display for DeltaChoice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Off => f.write_str("off"),
+            Self::Depth(1) => f.write_str("on"),
+            Self::Depth(depth) => write!(f, "depth={depth}"),
+        }
+    }
+}
 
 /// Makes payloads; keeps its working memory.
 pub struct DeltaEncoder {

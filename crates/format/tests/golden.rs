@@ -508,10 +508,14 @@ fn the_configuration_is_frozen() {
             tar_aware: true,
         },
         compression: "zstd,2".into(),
+        delta: String::new(),
         container_size_bytes: 4 << 20,
         authenticity: "ab".repeat(32),
     };
     let bytes = check("configuration.json", &configuration.encode().unwrap());
+    assert_eq!(Configuration::decode(&bytes).unwrap(), configuration);
+    let configuration = Configuration { delta: "off".into(), ..configuration };
+    let bytes = check("configuration-delta.json", &configuration.encode().unwrap());
     assert_eq!(Configuration::decode(&bytes).unwrap(), configuration);
 }
 

@@ -1,7 +1,7 @@
 //! The whole product on a directory of this machine, used as the program uses it.
 //!
-//! A store of the standard kind (encrypted, compressed, containers of 4 MiB) lies in a temporary
-//! directory on disk. Whoever works on it opens it first, as a process of its own would, with the
+//! A store of the standard kind (encrypted, compressed, containers of 4 MiB), but for chunks as the
+//! papers have them, lies in a temporary directory on disk. Whoever works on it opens it first, as a process of its own would, with the
 //! caches of one process; opening is not in any time measured here, and deriving the key from the
 //! password is made cheap, because nobody waits for it.  What a backup learns of the device the
 //! next one knows, as the program's notes keep it. Options are what `onefold backup`, `dump`,
@@ -43,6 +43,17 @@ use std::time::{Duration, Instant};
 const PASSWORD: &[u8] = b"laboratory";
 
 const KDF_COST: KdfCost = KdfCost { memory_kib: 64, passes: 1, lanes: 1 };
+
+/// Chunks on average, in the papers and in the laboratory.
+pub const PAPER_CHUNK_BYTES: usize = 8 << 10;
+
+/// Stores of the laboratory are of the standard kind, but for their chunks.
+///
+/// # Errors
+/// None that is to be expected.
+pub fn store_options() -> Result<InitOptions> {
+    InitOptions::standard()?.with_chunks_of(PAPER_CHUNK_BYTES)
+}
 
 /// What the engine talks to.
 pub type Device = Counting<Latency<LocalStore>>;
@@ -112,7 +123,7 @@ impl Product {
             is_told: false,
         };
         let store: Arc<dyn Store> = Arc::new(LocalStore::create(product.directory())?);
-        let options = InitOptions { kdf_cost: KDF_COST, ..InitOptions::standard()? };
+        let options = InitOptions { kdf_cost: KDF_COST, ..store_options()? };
         let (environment, memory) = (product.environment(), product.memory);
         Repository::create(store, &options, Some(PASSWORD), environment, memory)?;
         Ok(product)

@@ -13,10 +13,10 @@ use crate::size::{ByteSize, counted, human};
 use crate::time;
 use clap::Args;
 use onefold_engine::Repository;
-use onefold_engine::chunk_store::DeltaChoice;
 use onefold_engine::ingest::{self, BackupOptions, BackupReport, ParentChoice, Selection};
 use onefold_engine::job::Interrupt;
 use onefold_format::codec::Compression;
+use onefold_format::delta::DeltaChoice;
 use onefold_policy::selection::{SnapshotFilter, SnapshotReference};
 use onefold_types::{Error, Result};
 use serde_json::json;
@@ -81,7 +81,7 @@ pub struct BackupArguments {
     #[arg(help_heading = "How", long, value_name = "METHOD")]
     compression: Option<Compression>,
     /// Whether new chunks that are like stored ones are stored as differences: on, off, or depth=N
-    /// with up to N differences behind one another [default: on]
+    /// with up to N differences behind one another, instead of the store's choice
     #[arg(help_heading = "How", long, value_name = "HOW")]
     delta: Option<DeltaChoice>,
     /// Sources saved at the same time, at most 256, and no more than the memory limit allows: 20
@@ -175,7 +175,7 @@ impl BackupArguments {
             time_ns: self.record.time,
             parent: self.parent_choice(context, repository)?,
             compression: self.compression.or(context.profile.compression),
-            delta: self.delta.or(profile.delta).unwrap_or_default(),
+            delta: self.delta.or(profile.delta),
             threads: context.threads,
             streams,
             dry_run: self.dry_run,

@@ -11,8 +11,10 @@ use clap::Args;
 use onefold_chunking::{ChunkerKind, ChunkerParameters};
 use onefold_crypto::{HashKind, Suite};
 use onefold_engine::memory::MemoryPlan;
+use onefold_engine::repository::Preset;
 use onefold_engine::{Environment, InitOptions, Repository};
 use onefold_format::codec::Compression;
+use onefold_format::delta::DeltaChoice;
 use onefold_store::LocalStore;
 use onefold_types::error::Context as _;
 use onefold_types::{Error, Result};
@@ -22,8 +24,13 @@ use std::sync::Arc;
 
 const AFTER_HELP: &str = "\
 The password cannot be recovered: without it an encrypted store is lost. What is chosen here
-holds for the life of the store, but for passwords, and for the compression, which each backup
-may choose.
+holds for the life of the store, but for passwords, and for compression and differences, which each
+backup may choose.
+
+PRESETS
+  fast     chunks of 16KiB, zstd,1, no differences: least processor time
+  default  chunks of 32KiB, zstd,2, differences
+  small    chunks of 32KiB, zstd,9, differences: least room
 
 EXAMPLES
   onefold init -r /mnt/backup
@@ -33,6 +40,9 @@ EXAMPLES
 #[derive(Args, Debug)]
 #[command(after_help = AFTER_HELP)]
 pub struct InitArguments {
+    /// What backups are to be good at, where no other option says how: fast, default or small
+    #[arg(long, value_name = "NAME", default_value_t)]
+    preset: Preset,
     /// How objects are sealed: aes-256-gcm or none
     #[arg(long, value_name = "SUITE", default_value = "aes-256-gcm", value_parser = parse_suite)]
     encryption: Suite,
@@ -42,9 +52,9 @@ pub struct InitArguments {
     /// How streams are cut: mincdc, fastcdc, rabin, regression or fixed
     #[arg(long, value_name = "KIND", default_value = "mincdc")]
     chunker: ChunkerKind,
-    /// The average chunk
-    #[arg(long, value_name = "SIZE", default_value = "8KiB")]
-    chunk_size: ByteSize,
+    /// The average chunk [default: 32KiB]
+    #[arg(long, value_name = "SIZE")]
+    chunk_size: Option<ByteSize>,
     /// The smallest chunk [default: what suits the chunker]
     #[arg(long, value_name = "SIZE")]
     chunk_min: Option<ByteSize>,
@@ -57,6 +67,10 @@ pub struct InitArguments {
     /// none, lz4, zstd or zstd,LEVEL [default: zstd,2]
     #[arg(long, value_name = "METHOD")]
     compression: Option<Compression>,
+    /// Whether new chunks that are like stored ones are stored as differences: on, off, or depth=N
+    /// with up to N differences behind one another [default: on]
+    #[arg(long, value_name = "HOW")]
+    delta: Option<DeltaChoice>,
     /// Stored bytes after which a container is closed [default: 4MiB]; sooner by commands whose
     /// memory limit is too small for that: above 4MiB, 16 times as much is needed above 48MiB
     #[arg(long, value_name = "SIZE")]
@@ -78,8 +92,11 @@ fn parse_suite(text: &str) -> Result<Suite> {
 
 impl InitArguments {
     fn options(&self, context: &Context) -> Result<InitOptions> {
-        let mut options = InitOptions::standard()?;
-        let size_avg_bytes = self.chunk_size.in_memory()?;
+        let mut options = InitOptions::of(self.preset)?;
+        let size_avg_bytes = match self.chunk_size {
+            Some(size) => size.in_memory()?,
+            None => options.chunker.size_avg_bytes,
+        };
         let mut chunker = ChunkerParameters::with_average(self.chunker, size_avg_bytes)?;
         if let Some(size) = self.chunk_min {
             chunker.size_min_bytes = size.in_memory()?;
@@ -95,6 +112,9 @@ impl InitArguments {
         options.tar_aware = !self.no_tar_awareness;
         if let Some(compression) = self.compression.or(context.profile.compression) {
             options.compression = compression;
+        }
+        if let Some(delta) = self.delta {
+            options.delta = delta;
         }
         if let Some(size) = self.container_size {
             options.container_size_bytes = size.in_memory()?;
@@ -183,6 +203,7 @@ fn report(context: &Context, path: &Path, repository: &Repository) -> Result<Out
             "chunker": configuration.chunker.kind,
             "chunk_size_bytes": configuration.chunker.size_avg_bytes,
             "compression": configuration.compression,
+            "delta": repository.delta()?.to_string(),
         }),
     )?;
     Ok(Outcome::Complete)

@@ -47,6 +47,7 @@ mod newer;
 mod open_files;
 mod places;
 mod planted;
+mod presets;
 mod profiles;
 mod references;
 mod remedies;

@@ -98,7 +98,7 @@ fn each_step_of_looking_chunks_up_is_timed_and_counted() {
     assert!(seconds("device_seconds") > 0.0 && seconds("device_seconds") <= seconds("seconds"));
     let reads = told["device_reads"].as_u64().unwrap();
     let mean = told["device_read_mean_ns"].as_u64().unwrap();
-    assert!(reads > 100, "{told}");
+    assert!(reads > 50, "{told}");
     let sum = mean as f64 * reads as f64 / 1e9;
     assert!((sum / seconds("device_seconds") - 1.0).abs() < 0.05, "{told}");
     assert_eq!(known(&sandbox), Some(mean), "{told}");

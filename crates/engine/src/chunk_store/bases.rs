@@ -36,11 +36,10 @@ use crate::index::ChunkIndex;
 use crate::memory::Lease;
 use crate::repository::Repository;
 use onefold_format::container::{Base, DELTA_DEPTH_MAX, MetadataSection, SKETCH_BYTES};
+use onefold_format::delta::DeltaChoice;
 use onefold_policy::similarity::{Address, SimilarityTable, Sketch};
-use onefold_types::{ContainerId, Error, Fingerprint, Result};
+use onefold_types::{ContainerId, Fingerprint, Result};
 use std::collections::{BTreeSet, HashMap};
-use std::fmt;
-use std::str::FromStr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
@@ -54,53 +53,6 @@ const LOOKED_AT_MAX: usize = 2;
 
 /// Containers whose sketches are remembered in a session; some hundred bytes each.
 const CONTAINERS_MAX: usize = 1 << 15;
-
-/// Whether new chunks are stored as differences against others.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum DeltaChoice {
-    /// No.
-    Off,
-    /// Where it is worth it, with at most so many bases behind one another.
-    Depth(u8),
-}
-
-impl Default for DeltaChoice {
-    fn default() -> Self {
-        Self::Depth(1)
-    }
-}
-
-impl FromStr for DeltaChoice {
-    type Err = Error;
-
-    fn from_str(text: &str) -> Result<Self> {
-        let wrong = || {
-            Error::invalid(format!(
-                "'{text}' says nothing about deltas: use off, on or depth=N with N from 1 to \
-                 {DELTA_DEPTH_MAX}"
-            ))
-        };
-        match text {
-            "off" => Ok(Self::Off),
-            "on" => Ok(Self::default()),
-            _ => {
-                let depth = text.strip_prefix("depth=").and_then(|depth| depth.parse().ok());
-                let depth = depth.filter(|depth| (1..=DELTA_DEPTH_MAX).contains(depth));
-                depth.map(Self::Depth).ok_or_else(wrong)
-            }
-        }
-    }
-}
-
-impl fmt::Display for DeltaChoice {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Off => f.write_str("off"),
-            Self::Depth(1) => f.write_str("on"),
-            Self::Depth(depth) => write!(f, "depth={depth}"),
-        }
-    }
-}
 
 /// Which deltas of a section count as there.
 #[derive(Debug, Default)]

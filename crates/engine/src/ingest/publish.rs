@@ -294,7 +294,7 @@ impl Backup<'_> {
             lookup: chosen.strategy,
             index_kind: self.options.index_kind,
             rewrite,
-            delta: self.options.delta,
+            delta: self.options.delta.map_or_else(|| self.repository.delta(), Ok)?,
             dry_run,
             session: ready.id(),
         };

@@ -5,7 +5,6 @@ use crate::ingest::{backup_options, content_at, in_memory, open, options, random
 use crate::rewriting::{Versions, containers_of, restore_options, save, save_with};
 use crate::steps::{check_all, check_with};
 use onefold_engine::check::ReadData;
-use onefold_engine::chunk_store::DeltaChoice;
 use onefold_engine::chunks::ChunkReader;
 use onefold_engine::collection::{CollectOptions, MarkAlgorithm, SpaceGoal, collect};
 use onefold_engine::container::frame_pool::FramePool;
@@ -22,6 +21,7 @@ use onefold_format::codec::Compression;
 use onefold_format::container::{
     Base, ChunkDescriptor, DELTA_DEPTH_MAX, Delta, FrameDescriptor, MetadataSection,
 };
+use onefold_format::delta::DeltaChoice;
 use onefold_format::layout;
 use onefold_format::node::{Entry, EntryKind};
 use onefold_store::{Key, MemoryStore, Store};
@@ -40,7 +40,7 @@ struct History {
 }
 
 fn with_deltas(choice: DeltaChoice) -> BackupOptions {
-    BackupOptions { delta: choice, rewrite: "none".parse().unwrap(), ..backup_options() }
+    BackupOptions { delta: Some(choice), rewrite: "none".parse().unwrap(), ..backup_options() }
 }
 
 fn history(choice: DeltaChoice, versions: usize) -> History {

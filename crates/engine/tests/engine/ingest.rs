@@ -28,7 +28,7 @@ pub fn options() -> InitOptions {
     InitOptions {
         kdf_cost: KdfCost { memory_kib: 64, passes: 1, lanes: 1 },
         container_size_bytes: 128 * 1024,
-        ..InitOptions::standard().unwrap()
+        ..InitOptions::standard().unwrap().with_chunks_of(8 << 10).unwrap()
     }
 }
 

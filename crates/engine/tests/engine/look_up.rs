@@ -120,7 +120,7 @@ fn chunks_that_wait_stay_within_their_share_of_memory() {
             lookup: strategy,
             index_kind: None,
             rewrite: onefold_engine::chunk_store::RewriteOptions::none(),
-            delta: onefold_engine::chunk_store::DeltaChoice::Off,
+            delta: onefold_format::delta::DeltaChoice::Off,
             dry_run: false,
             session: None,
         };

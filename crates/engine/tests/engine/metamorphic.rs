@@ -95,7 +95,7 @@ impl Configuration {
         let backup = BackupOptions {
             lookup: lookup.parse().unwrap(),
             rewrite: rewrite.parse().unwrap(),
-            delta: delta.parse().unwrap(),
+            delta: Some(delta.parse().unwrap()),
             index_kind: Some(index.parse().unwrap()),
             threads,
             streams,

@@ -3,7 +3,6 @@
 use crate::ingest::{backup_options, content_at, in_memory, open, options, random_bytes};
 use crate::steps::check_all;
 use onefold_crypto::Suite;
-use onefold_engine::chunk_store::DeltaChoice;
 use onefold_engine::container::list::container_names;
 use onefold_engine::container::reader::read_section;
 use onefold_engine::ingest::{BackupOptions, BackupReport, Source, backup};
@@ -12,6 +11,7 @@ use onefold_engine::repository::Password;
 use onefold_engine::restore::{Overwrite, RestoreOptions, RestoreReport, Without, restore};
 use onefold_engine::session::SnapshotList;
 use onefold_engine::{Environment, InitOptions, Job, MemoryPlan, Repository};
+use onefold_format::delta::DeltaChoice;
 use onefold_format::node::{Entry, EntryKind};
 use onefold_policy::restore_plan::RestoreEngine;
 use onefold_policy::rewrite::RewriteChoice;
@@ -514,7 +514,7 @@ fn a_store_that_fills_up_while_chunks_are_stored_again_loses_nothing() {
     versions.write_next();
     for room_bytes in [1_000, 200_000, 500_000] {
         let faulty: Arc<dyn Store> = Arc::new(Faulty::full_after(memory.clone(), room_bytes));
-        let delta = DeltaChoice::Off;
+        let delta = Some(DeltaChoice::Off);
         let options = BackupOptions { delta, ..rewriting("capping,level=2") };
         let source = sources(&[versions.path().to_path_buf()]);
         let error = backup(&open(&faulty), source, &options, &Job::unattended().0).unwrap_err();

@@ -99,7 +99,7 @@ pub fn init_options(suite: Suite) -> InitOptions {
         kdf_cost: KdfCost { memory_kib: 64, passes: 1, lanes: 1 },
         compression: Compression::Zstd(1),
         container_size_bytes: 512 * limits::KIB,
-        ..InitOptions::standard().unwrap()
+        ..InitOptions::standard().unwrap().with_chunks_of(CHUNK_BYTES).unwrap()
     }
 }
 
@@ -162,7 +162,7 @@ fn chunk_store_of(
         lookup: LookupStrategy::Eager(FilterOrder::CacheFirst),
         index_kind: None,
         rewrite: onefold_engine::chunk_store::RewriteOptions::none(),
-        delta: onefold_engine::chunk_store::DeltaChoice::Off,
+        delta: onefold_format::delta::DeltaChoice::Off,
         dry_run: false,
         session,
     };

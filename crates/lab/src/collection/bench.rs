@@ -4,6 +4,7 @@
 //! comes back is the engine's own.
 
 use crate::latency::{DeviceModel, Latency};
+use crate::product;
 use onefold_engine::collection::{
     CollectOptions, CollectReport, MarkAlgorithm, SpaceGoal, collect,
 };
@@ -104,7 +105,7 @@ impl Bench {
         };
         let memory = MemoryPlan::new(memory_bytes)?;
         let options =
-            InitOptions { suite: onefold_crypto::Suite::None, ..InitOptions::standard()? };
+            InitOptions { suite: onefold_crypto::Suite::None, ..product::store_options()? };
         let store: Arc<dyn Store> = Arc::clone(&device) as _;
         let repository = Repository::create(store, &options, None, environment.clone(), memory)?;
         Ok(Self { repository: Arc::new(repository), device, objects, environment, memory })

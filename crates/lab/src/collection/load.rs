@@ -203,7 +203,7 @@ impl Client {
                 lookup: LookupStrategy::Eager(FilterOrder::CacheFirst),
                 index_kind: None,
                 rewrite: RewriteOptions::none(),
-                delta: onefold_engine::chunk_store::DeltaChoice::Off,
+                delta: onefold_format::delta::DeltaChoice::Off,
                 dry_run: false,
                 session: Some(session.id()),
             },

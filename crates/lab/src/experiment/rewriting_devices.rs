@@ -10,6 +10,7 @@
 use super::{Experiment, Setting};
 use crate::collection::bench::cpu_seconds;
 use crate::collection::restores::{CLASSES, DeviceClass, Output, Restoring, restore};
+use crate::product;
 use crate::report::{Cell, Claim, Report, Table};
 use crate::source::generator::{Generator, Parameters, Preset, Schedule};
 use crate::source::versions::Versions;
@@ -173,7 +174,7 @@ fn measure(way: &Way, versions: &Versions, output: Output) -> Result<Outcome> {
     let objects = MemoryStore::new();
     let environment = Environment::system();
     let memory = MemoryPlan::new(limits::MEMORY_LIMIT_DEFAULT_BYTES)?;
-    let options = InitOptions { suite: Suite::None, ..InitOptions::standard()? };
+    let options = InitOptions { suite: Suite::None, ..product::store_options()? };
     let store: Arc<dyn Store> = Arc::new(objects.clone());
     let repository = Repository::create(store, &options, None, environment.clone(), memory)?;
     let repository = Arc::new(repository);

@@ -1,6 +1,7 @@
 //! The index under test: the engine's, on a store in memory, with the bytes it reads counted.
 
 use super::containers::Listed;
+use crate::product;
 use onefold_engine::index::{ChunkIndex as _, FingerprintIndex, IndexMode, merge, run_writer};
 use onefold_engine::{Environment, InitOptions, MemoryPlan, Repository};
 use onefold_format::index_run::{Entry, IndexKind};
@@ -161,7 +162,7 @@ impl RealIndex {
             ..Environment::system()
         };
         let options =
-            InitOptions { suite: onefold_crypto::Suite::None, ..InitOptions::standard()? };
+            InitOptions { suite: onefold_crypto::Suite::None, ..product::store_options()? };
         let memory = MemoryPlan {
             summary_vector_bytes: setup.memory_bytes,
             ..MemoryPlan::new(limits::MEMORY_LIMIT_DEFAULT_BYTES)?

@@ -10,7 +10,6 @@ use crate::context::{Access, Context, host_name, program, user_at_host, user_nam
 use crate::exit::Outcome;
 use crate::size::{counted, human};
 use clap::Args;
-use onefold_engine::chunk_store::DeltaChoice;
 use onefold_engine::collection::{self, CollectOptions, SpaceGoal};
 use onefold_engine::ingest::BackupOptions;
 use onefold_engine::primary::addresses::Standing;
@@ -21,6 +20,7 @@ use onefold_engine::primary::second_copies::Kept;
 use onefold_engine::primary::turns::Partitions;
 use onefold_engine::primary::{Share, optimize, rehydrate, repair};
 use onefold_engine::{Job, Repository};
+use onefold_format::delta::DeltaChoice;
 use onefold_policy::primary::cold_files::ColdFiles;
 use onefold_types::{Error, Result};
 use serde_json::json;
@@ -65,7 +65,7 @@ pub fn options(
         user: user_name(),
         compression: context.profile.compression,
         // What is read at any offset at any time is not to need two reads.
-        delta: DeltaChoice::Off,
+        delta: Some(DeltaChoice::Off),
         threads: context.threads,
         dry_run,
         program: program(),

@@ -39,7 +39,7 @@ pub fn repository_of_containers(
         suite: Suite::None,
         container_size_bytes,
         kdf_cost: KdfCost { memory_kib: 64, passes: 1, lanes: 1 },
-        ..InitOptions::standard().unwrap()
+        ..InitOptions::standard().unwrap().with_chunks_of(8 << 10).unwrap()
     };
     let memory = MemoryPlan::new(memory_bytes).unwrap();
     let made = Repository::create(store, &options, None, Environment::system(), memory);
@@ -146,7 +146,7 @@ pub fn store_tree_avoiding(
         lookup: LookupStrategy::Eager(FilterOrder::CacheFirst),
         index_kind: None,
         rewrite: onefold_engine::chunk_store::RewriteOptions::none(),
-        delta: onefold_engine::chunk_store::DeltaChoice::Off,
+        delta: onefold_format::delta::DeltaChoice::Off,
         dry_run: false,
         session: None,
     };
