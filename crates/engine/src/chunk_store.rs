@@ -25,7 +25,7 @@ use crate::index::{ChunkIndex, append};
 use crate::memory::{Lease, PENDING_CHUNK_BYTES};
 use crate::placement::Unit;
 use crate::repository::Repository;
-use bases::Bases;
+use bases::{BaseCounts, Bases};
 use counters::Counters;
 use onefold_format::codec::Compression;
 use onefold_format::delta::DeltaChoice;
@@ -228,13 +228,14 @@ impl ChunkStore {
 
     /// Whether the store holds the chunk in a container that may be relied upon.
     pub fn is_present(&self, fingerprint: &Fingerprint) -> Result<bool> {
-        let mut shared = self.lock();
-        if shared.pending.contains_key(fingerprint) || shared.is_duplicate(fingerprint)? {
-            return Ok(true);
-        }
-        // What is needed already counts wherever it is.
-        let index = Arc::clone(&shared.port.index);
-        Ok(index.take_in(&self.repository, fingerprint)? && shared.is_duplicate(fingerprint)?)
+        self.judge(|shared| {
+            if shared.pending.contains_key(fingerprint) || shared.is_duplicate(fingerprint)? {
+                return Ok(true);
+            }
+            // What is needed already counts wherever it is.
+            let index = Arc::clone(&shared.port.index);
+            Ok(index.take_in(&self.repository, fingerprint)? && shared.is_duplicate(fingerprint)?)
+        })
     }
 
     /// Leaves containers that were condemned meanwhile (W8): finds what was found in them again
@@ -335,6 +336,12 @@ impl ChunkStore {
         Ok(())
     }
 
+    /// How bases of differences were found so far.
+    #[must_use]
+    pub fn base_counts(&self) -> BaseCounts {
+        self.bases.counts()
+    }
+
     /// What went in so far.
     #[must_use]
     pub fn totals(&self) -> StoredTotals {
@@ -371,7 +378,7 @@ impl ChunkStore {
         self.lock().rewriting.clone()
     }
 
-    /// Judges chunks of a stream with what all streams share.
+    /// Judges chunks with what all streams share, and counts the time.
     fn judge<T>(&self, judging: impl FnOnce(&mut Shared) -> Result<T>) -> Result<T> {
         let mut shared = self.lock();
         let started = Instant::now();
@@ -383,14 +390,15 @@ impl ChunkStore {
 
     /// Judges one chunk at once; `true` if it is new and must be stored by the caller.
     fn judge_one(&self, fingerprint: &Fingerprint) -> Result<bool> {
-        let mut shared = self.lock();
-        let is_new = shared.stores_all
-            || (!shared.pending.contains_key(fingerprint) && !shared.is_duplicate(fingerprint)?);
-        if is_new {
-            shared.pending.insert(*fingerprint, None);
-        }
-        self.index_if_full(shared)?;
-        Ok(is_new)
+        self.judge(|shared| {
+            let is_known = !shared.stores_all
+                && (shared.pending.contains_key(fingerprint)
+                    || shared.is_duplicate(fingerprint)?);
+            if !is_known {
+                shared.pending.insert(*fingerprint, None);
+            }
+            Ok(!is_known)
+        })
     }
 
     fn index_if_full(&self, shared: MutexGuard<'_, Shared>) -> Result<()> {

@@ -220,6 +220,12 @@ pub struct DeltaReport {
     pub bytes: u64,
     /// What was stored of them, before compression.
     pub payload_bytes: u64,
+    /// Bases that were read, and tried.
+    pub bases_tried: u64,
+    /// Deltas whose base stands in the chunk's place in an earlier version.
+    pub chunks_by_place: u64,
+    /// Deltas whose base was found by what it has in common with the chunk.
+    pub chunks_by_features: u64,
 }
 
 /// What a backup did.

@@ -9,6 +9,7 @@ mod auto;
 mod bucket_threshold_sweep;
 mod chunking;
 mod data_centres;
+mod deltas;
 mod duplicate_locality;
 mod filter_size_sweep;
 mod four_configurations;
@@ -84,7 +85,7 @@ pub struct Experiment {
 
 impl Experiment {
     /// Every experiment.
-    pub const ALL: [Self; 39] = [
+    pub const ALL: [Self; 40] = [
         lookup_devices::EXPERIMENT,
         published_lookup::EXPERIMENT,
         lookup_clock::EXPERIMENT,
@@ -124,6 +125,7 @@ impl Experiment {
         primary_savings::EXPERIMENT,
         primary_references::EXPERIMENT,
         selective_compression::EXPERIMENT,
+        deltas::EXPERIMENT,
     ];
 
     /// Those about files in use.
@@ -177,6 +179,8 @@ impl Experiment {
             "experiments/primary"
         } else if Self::PARTITIONS.iter().any(is_named) {
             "experiments/primary-partitions"
+        } else if is_named(&deltas::EXPERIMENT) {
+            "experiments/space"
         } else {
             "experiments/lookup"
         }

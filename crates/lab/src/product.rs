@@ -1,11 +1,11 @@
 //! The whole product on a directory of this machine, used as the program uses it.
 //!
 //! A store of the standard kind (encrypted, compressed, containers of 4 MiB), but for chunks as the
-//! papers have them, lies in a temporary directory on disk. Whoever works on it opens it first, as a process of its own would, with the
-//! caches of one process; opening is not in any time measured here, and deriving the key from the
-//! password is made cheap, because nobody waits for it.  What a backup learns of the device the
-//! next one knows, as the program's notes keep it. Options are what `onefold backup`, `dump`,
-//! `restore` and `gc` take unasked, but for what an experiment is about.
+//! papers have them, lies in a temporary directory on disk. Whoever works on it opens it first, as
+//! a process of its own would, with the caches of one process; opening is not in any time measured
+//! here, and deriving the key from the password is made cheap, because nobody waits for it. What a
+//! backup learns of the device the next one knows, as the program's notes keep it. Options are what
+//! `onefold backup`, `dump`, `restore` and `gc` take unasked, but for what an experiment is about.
 //!
 //! Between the engine and the directory are layers that count requests, time puts, and add up what
 //! a hard disk would have taken. None of them sleeps.

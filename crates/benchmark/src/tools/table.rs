@@ -27,13 +27,22 @@ const fn variant(
 
 const ONEFOLD: &[Variant] = &[
     standard(OWN, "encrypted, default settings", &[], &[]),
-    variant("onefold none", "encrypted, no compression", &["--compression", "none"], &[]),
-    variant("onefold lz4", "encrypted, lz4", &["--compression", "lz4"], &[]),
-    variant("onefold zstd,1", "encrypted, zstd level 1", &["--compression", "zstd,1"], &[]),
-    variant("onefold zstd,3", "encrypted, zstd level 3", &["--compression", "zstd,3"], &[]),
-    variant("onefold zstd,9", "encrypted, zstd level 9", &["--compression", "zstd,9"], &[]),
-    variant("onefold 4KiB", "encrypted, chunks of 4 KiB", &["--chunk-size", "4KiB"], &[]),
-    variant("onefold 32KiB", "encrypted, chunks of 32 KiB", &["--chunk-size", "32KiB"], &[]),
+    variant("onefold fast", "encrypted, preset fast", &["--preset", "fast"], &[]),
+    variant("onefold small", "encrypted, preset small", &["--preset", "small"], &[]),
+    variant(
+        "onefold fast lz4",
+        "encrypted, preset fast, lz4",
+        &["--preset", "fast", "--compression", "lz4"],
+        &[],
+    ),
+    variant(
+        "onefold fast none",
+        "encrypted, preset fast, no compression",
+        &["--preset", "fast", "--compression", "none"],
+        &[],
+    ),
+    variant("onefold off", "encrypted, no differences", &["--delta", "off"], &[]),
+    variant("onefold zstd,5", "encrypted, zstd level 5", &["--compression", "zstd,5"], &[]),
 ];
 
 const RESTIC: &[Variant] = &[

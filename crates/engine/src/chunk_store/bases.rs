@@ -40,7 +40,6 @@ use onefold_format::delta::DeltaChoice;
 use onefold_policy::similarity::{Address, SimilarityTable, Sketch};
 use onefold_types::{ContainerId, Fingerprint, Result};
 use std::collections::{BTreeSet, HashMap};
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 /// Features that a chunk found by its features must share: of those that share three, one in three
@@ -64,24 +63,18 @@ pub struct Proved {
 }
 
 /// How bases were found.
-#[derive(Debug, Default)]
-pub struct BaseCounters {
-    /// Chunks that something stands in the place of in an earlier version.
-    pub placed: AtomicU64,
-    /// Chunks that features could be taken of.
-    pub sketched: AtomicU64,
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct BaseCounts {
     /// Bases read, and tried.
-    pub tried: AtomicU64,
+    pub tried: u64,
     /// Kept: they stood in the chunk's place.
-    pub by_place: AtomicU64,
+    pub by_place: u64,
     /// Kept: they shared features.
-    pub by_features: AtomicU64,
+    pub by_features: u64,
 }
 
 /// The bases of one session.
 pub struct Bases {
-    /// How they were found.
-    pub counters: BaseCounters,
     repository: Arc<Repository>,
     index: Arc<dyn ChunkIndex>,
     /// `None`: no deltas are made.
@@ -93,6 +86,7 @@ pub struct Bases {
 }
 
 struct State {
+    counts: BaseCounts,
     /// Not to be relied upon.
     avoid: BTreeSet<ContainerId>,
     /// What the session's own deltas are made of.
@@ -118,6 +112,7 @@ impl Bases {
         };
         let lease = repository.purse().take(table_bytes);
         let state = State {
+            counts: BaseCounts::default(),
             avoid: avoid.clone(),
             relied: ReadSet::default(),
             table: SimilarityTable::with_memory(lease.bytes()),
@@ -125,7 +120,6 @@ impl Bases {
             numbers: HashMap::new(),
         };
         Self {
-            counters: BaseCounters::default(),
             repository: Arc::clone(repository),
             index: Arc::clone(index),
             depth_max,
@@ -133,6 +127,12 @@ impl Bases {
             state: Mutex::new(state),
             _lease: lease,
         }
+    }
+
+    /// How they were found so far.
+    #[must_use]
+    pub fn counts(&self) -> BaseCounts {
+        self.state().counts
     }
 
     /// Whether deltas are made.
@@ -373,8 +373,6 @@ impl SimilarChunks for Bases {
     fn find(&self, chunk: &[u8], corresponding: Option<&Fingerprint>, wants_base: bool) -> Similar {
         let Some(depth_max) = self.depth_max else { return Similar::default() };
         let sketch = Sketch::of(chunk);
-        self.counters.sketched.fetch_add(u64::from(sketch.is_some()), Ordering::Relaxed);
-        self.counters.placed.fetch_add(u64::from(corresponding.is_some()), Ordering::Relaxed);
         let chosen = match wants_base {
             true => self.choose(sketch.as_ref(), corresponding, depth_max),
             false => None,
@@ -387,7 +385,7 @@ impl SimilarChunks for Bases {
             let is_sound = depth == 0
                 || self.is_in(container, &base, depth + 1, &mut BTreeSet::new()).unwrap_or(false);
             let bytes = is_sound.then(|| self.reader().read_at(&location).ok()).flatten()?;
-            self.counters.tried.fetch_add(1, Ordering::Relaxed);
+            self.state().counts.tried += 1;
             Some(FoundBase { base, depth, bytes: Box::new(bytes), corresponds })
         });
         Similar { sketch: sketch.map(Sketch::to_bytes), base: found }
@@ -407,11 +405,10 @@ impl SimilarChunks for Bases {
             return false;
         }
         made_of.iter().for_each(|id| state.relied.note(*id, &base.fingerprint));
-        let counter = match found.corresponds {
-            true => &self.counters.by_place,
-            false => &self.counters.by_features,
-        };
-        counter.fetch_add(1, Ordering::Relaxed);
+        match found.corresponds {
+            true => state.counts.by_place += 1,
+            false => state.counts.by_features += 1,
+        }
         true
     }
 }

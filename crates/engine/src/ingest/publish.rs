@@ -423,10 +423,14 @@ impl Backup<'_> {
             ..BackupReport::default()
         };
         let totals = store.totals();
+        let bases = store.base_counts();
         report.deltas = DeltaReport {
             chunks: totals.chunks_delta,
             bytes: totals.bytes_delta,
             payload_bytes: totals.payload_bytes_delta,
+            bases_tried: bases.tried,
+            chunks_by_place: bases.by_place,
+            chunks_by_features: bases.by_features,
         };
         report.summary.chunks = totals.chunks;
         report.summary.chunks_new = totals.chunks_new;

@@ -5,6 +5,7 @@
 //! this machine has a say.
 
 use super::content::scatter;
+use super::edits::Edits;
 use super::generator::Generator;
 use super::tree;
 use crate::collection::load::IMAGE;
@@ -34,12 +35,17 @@ pub enum Versions {
     Files(Generator),
     /// Copies of these directories.
     Real(Vec<PathBuf>),
+    /// Files that are nearly what they were.
+    Edited(Edits),
+    /// The same as one stream.
+    EditedImage(Edits),
 }
 
 /// What a file of a version is made of.
 enum Content<'a> {
     Chunks(&'a [u64]),
     Copy(PathBuf),
+    Bytes(Vec<u8>),
 }
 
 impl Versions {
@@ -63,11 +69,17 @@ impl Versions {
                 let mut bytes = Vec::new();
                 let mut numbers = files.iter().flat_map(|file| *file);
                 numbers.try_for_each(|number| generator.append_bytes(*number, &mut bytes))?;
-                back_up(Source::Stream {
-                    name: IMAGE.into(),
-                    reader: Box::new(Cursor::new(bytes)),
-                    finish: Box::new(|| Ok(())),
-                })
+                back_up(stream(bytes))
+            }),
+            Self::EditedImage(edits) => (0..edits.versions).try_for_each(|version| {
+                let files = edits.version(version)?.into_iter();
+                back_up(stream(files.flat_map(|(_, bytes)| bytes).collect()))
+            }),
+            Self::Edited(edits) => (0..edits.versions).try_for_each(|version| {
+                let files = edits.version(version)?.into_iter();
+                let files = files.map(|(name, bytes)| (name, Content::Bytes(bytes)));
+                write(stage.path(), &files.collect(), None)?;
+                back_up(directory(stage.path()))
             }),
             Self::Files(generator) => generator.replay_files(0, &mut |_, files| {
                 let named = files.iter().filter_map(|chunks| Some((name(chunks)?, *chunks)));
@@ -86,6 +98,11 @@ impl Versions {
             }),
         }
     }
+}
+
+fn stream(bytes: Vec<u8>) -> Source {
+    let reader = Box::new(Cursor::new(bytes));
+    Source::Stream { name: IMAGE.into(), reader, finish: Box::new(|| Ok(())) }
 }
 
 fn directory(path: &Path) -> Source {
@@ -118,6 +135,7 @@ fn write(
                 chunks.iter().try_for_each(|one| generator.append_bytes(*one, &mut bytes))?;
             }
             (Content::Chunks(_), None) => {}
+            (Content::Bytes(given), _) => bytes.clone_from(given),
             (Content::Copy(from), _) => {
                 bytes = fs::read(from).context(|| format!("reading {}", from.display()))?;
             }

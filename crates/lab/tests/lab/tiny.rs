@@ -259,6 +259,11 @@ fn the_tiny_form_of_selective_compression_holds() {
 }
 
 #[test]
+fn the_tiny_form_of_deltas_holds() {
+    assert_holds("deltas", &[]);
+}
+
+#[test]
 fn every_experiment_is_tested() {
     let source = include_str!("tiny.rs");
     for experiment in Experiment::ALL {
