@@ -262,22 +262,21 @@ impl ChunkStore {
             condemned.iter().filter(|id| shared.port.avoid.insert(**id)).copied().collect();
         let relied = std::mem::take(&mut shared.read_set);
         shared.read_set = relied.without(&left);
-        for id in &left {
-            shared.filter.forget_container(*id);
-            shared.port.made_of.remove(id);
-        }
-        for fingerprint in &chunks {
-            let is_elsewhere =
-                shared.pending.contains_key(fingerprint) || shared.is_duplicate(fingerprint)?;
-            if !is_elsewhere {
-                before.iter().for_each(|id| _ = shared.port.avoid.remove(id));
-                self.bases.return_to(&before);
-                // What was found elsewhere meanwhile is relied upon beside it.
-                shared.read_set.extend(relied);
-                return Ok(false);
+        let made_of: Vec<_> =
+            left.iter().filter_map(|id| shared.port.made_of.remove_entry(id)).collect();
+        left.iter().for_each(|id| shared.filter.forget_container(*id));
+        let are_elsewhere = shared.are_duplicates(&chunks);
+        // An error, too, leaves all as it was, because whoever renews the session asks again later.
+        if !matches!(are_elsewhere, Ok(true)) {
+            before.iter().for_each(|id| _ = shared.port.avoid.remove(id));
+            self.bases.return_to(&before);
+            // What was found elsewhere meanwhile is relied upon beside it.
+            shared.read_set.extend(relied);
+            for (container, made_of) in made_of {
+                shared.port.rest_on(container, made_of);
             }
         }
-        Ok(true)
+        are_elsewhere
     }
 
     /// The containers in which chunks were found, and what these are made of.

@@ -415,7 +415,7 @@ impl MetadataSection {
         let mut deltas = section.deltas.iter().peekable();
         for (frame, (descriptor, chunks)) in section.frames.iter().zip(chunks_per_frame).enumerate()
         {
-            let mut offset = 0u64;
+            let (mut offset, mut whole_bytes) = (0u64, 0u64);
             for _ in 0..chunks {
                 let position = section.chunks.len() as u32;
                 let length = lengths.varint_max(limits::CHUNK_SIZE_MAX_BYTES as u64)?;
@@ -436,6 +436,10 @@ impl MetadataSection {
                 }
                 section.chunks.push(chunk);
                 offset += u64::from(payload_length);
+                whole_bytes += length;
+            }
+            if whole_bytes > limits::FRAME_PLAIN_MAX_BYTES as u64 {
+                return Err(reader.damaged("the chunks of a frame are longer than any frame"));
             }
             if offset != u64::from(descriptor.plain_length) {
                 return Err(reader.damaged("the chunks of a frame do not fill it"));

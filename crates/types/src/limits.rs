@@ -15,7 +15,8 @@ pub const CHUNK_SIZE_MIN_BYTES: usize = 64;
 
 /// Plain bytes collected into one compressed, sealed frame before it is closed.
 pub const FRAME_PLAIN_TARGET_BYTES: usize = 256 * KIB;
-/// The largest plain frame: a frame of the target size that takes one more chunk.
+/// The largest plain frame: a frame of the target size that takes one more chunk. Nor do the chunks
+/// of a frame have more bytes together where differences stand for them.
 pub const FRAME_PLAIN_MAX_BYTES: usize = 4 * MIB + CHUNK_SIZE_MAX_BYTES;
 
 /// Stored bytes after which a container is closed, unless the store says otherwise.

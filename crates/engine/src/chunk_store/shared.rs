@@ -92,6 +92,16 @@ impl Shared {
         Ok(true)
     }
 
+    /// Whether all of these are stored by the session, or duplicates.
+    pub(super) fn are_duplicates(&mut self, chunks: &[Fingerprint]) -> Result<bool> {
+        for fingerprint in chunks {
+            if !self.pending.contains_key(fingerprint) && !self.is_duplicate(fingerprint)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
     pub(super) fn instances(
         &mut self,
         fingerprint: &Fingerprint,

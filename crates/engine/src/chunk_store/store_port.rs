@@ -77,15 +77,30 @@ impl StorePort {
         section: &MetadataSection,
     ) -> Result<Arc<[Fingerprint]>> {
         let proved = self.bases.prove(section)?;
-        if !proved.made_of.is_empty() && self.made_of.len() < CONTAINERS_MAX {
-            self.made_of.insert(container, proved.made_of.into_iter().collect());
-        }
+        self.rest_on(container, proved.made_of);
         let mut unproved = proved.unproved.into_iter().peekable();
         let name = |(position, chunk): (u32, &ChunkDescriptor)| {
             let is_there = unproved.next_if_eq(&position).is_none();
-            if is_there { chunk.fingerprint } else { Fingerprint::ZERO }
+            if is_there { chunk.fingerprint } else { inverted(&chunk.fingerprint) }
         };
         Ok((0..).zip(&section.chunks).map(name).collect())
+    }
+
+    /// Remembers that deltas of a container are made of what lies in others: beside what was
+    /// remembered before, on which a hit may rest already.
+    pub fn rest_on(
+        &mut self,
+        container: ContainerId,
+        made_of: impl IntoIterator<Item = ContainerId>,
+    ) {
+        let is_full = self.made_of.len() >= CONTAINERS_MAX;
+        let mut more = made_of.into_iter().peekable();
+        if more.peek().is_none() || (is_full && !self.made_of.contains_key(&container)) {
+            return;
+        }
+        let known = self.made_of.entry(container).or_default();
+        let all: BTreeSet<ContainerId> = known.iter().copied().chain(more).collect();
+        *known = all.into_iter().collect();
     }
 
     /// Remembers the frames of a container.
@@ -94,6 +109,12 @@ impl StorePort {
             self.frames.insert(container, frames);
         }
     }
+}
+
+/// The name of no chunk, in the place of a chunk that does not count as there. All are different,
+/// so that tables by name stay quick.
+fn inverted(fingerprint: &Fingerprint) -> Fingerprint {
+    Fingerprint(fingerprint.0.map(|byte| !byte))
 }
 
 /// What accesses of the device cost so far.

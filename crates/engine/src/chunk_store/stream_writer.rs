@@ -222,11 +222,16 @@ impl Placing<'_> {
     /// What stands in the place of a chunk in an earlier version; chunks come in the order of their
     /// tickets.
     fn corresponding(&mut self, ticket: u64) -> Option<Fingerprint> {
+        self.forget_before(ticket);
+        let (of, chunk) = *self.corresponding.front()?;
+        (of == ticket).then_some(chunk)
+    }
+
+    /// What stands in the places of chunks that were dealt with is needed no more.
+    fn forget_before(&mut self, ticket: u64) {
         while self.corresponding.front().is_some_and(|(of, _)| *of < ticket) {
             self.corresponding.pop_front();
         }
-        let (of, chunk) = *self.corresponding.front()?;
-        (of == ticket).then_some(chunk)
     }
 
     fn append(
@@ -274,6 +279,7 @@ impl ContainerPort<[u8], FrameId> for Placing<'_> {
     }
 
     fn place(&mut self, ticket: u64, frame: Option<FrameId>) {
+        self.forget_before(ticket);
         if let Some(placement) = self.placement {
             placement.place(ticket, frame);
         }

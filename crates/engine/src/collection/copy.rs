@@ -30,6 +30,7 @@ use super::inventory::Inventory;
 use super::read_back::{self, HandedIn};
 use crate::chunk_store::prefix_hasher::ByPrefix;
 use crate::chunks::{Chunk, ChunkReader, Location};
+use crate::container::delta::{bases_of, delta_of};
 use crate::container::frame_pool::FramePool;
 use crate::container::log::ContainerLog;
 use crate::container::open::{ContainerContext, DeltaCounters, OpenContainer};
@@ -200,7 +201,20 @@ impl CopyForward<'_> {
         }
         spots.sort_by_key(|chunk| chunk.frame);
         let mut held = Vec::with_capacity(spots.len());
-        for frame in spots.chunk_by(|one, other| one.frame == other.frame) {
+        // Deltas apart: if one cannot be made, that is no fault of those beside it, nor of this
+        // container if a base is what is lost.
+        let (deltas, whole): (Vec<_>, Vec<_>) =
+            spots.into_iter().partition(ChunkDescriptor::is_delta);
+        let mut makeable = Vec::with_capacity(deltas.len());
+        for chunk in deltas {
+            match bases_of(&chunk, delta_of(section, &chunk)?, reader) {
+                Ok(_) => makeable.push(chunk),
+                Err(error) if error.is_unreadable() => {}
+                Err(error) => return Err(error),
+            }
+        }
+        let frames = whole.chunk_by(|one, other| one.frame == other.frame);
+        for frame in frames.chain(makeable.chunks(1)) {
             match reader.read_together(container, section, frame) {
                 Ok(_) => held.extend(frame.iter().map(|chunk| chunk.fingerprint)),
                 // Then what is to go is copied, and the next backup need not rely on it either.

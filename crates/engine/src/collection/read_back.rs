@@ -48,8 +48,10 @@ pub fn verify(
         let mut whole = WholeReader::new()?;
         while let Some(copy) = copies.get(next.fetch_add(1, Ordering::Relaxed)) {
             job.interrupt.check()?;
-            if let Err(error) = read_back(repository, copy, &mut whole, &bases) {
-                return Err(distrusted(repository, copy, error));
+            match read_back(repository, copy, &mut whole, &bases) {
+                Ok(0) => {}
+                Ok(_) => return Err(unmade(copy)),
+                Err(error) => return Err(distrusted(repository, copy, error)),
             }
         }
         Ok(())
@@ -64,21 +66,31 @@ pub fn verify(
     Ok(())
 }
 
-/// Reads a whole container from the store, and compares it with what was put.
+/// Reads a whole container from the store, and compares it with what was put; says how many deltas
+/// of it cannot be made because a base cannot be read.
 fn read_back(
     repository: &Repository,
     copy: &DurableContainer,
     whole: &mut WholeReader,
     bases: &ChunkReader,
-) -> Result<()> {
+) -> Result<u64> {
     let (section, unmade) = whole.sound(repository, copy.id, copy.bytes, bases)?;
-    if unmade > 0 {
-        return Err(Error::damaged("chunks that were copied are made of chunks that are lost"));
-    }
     if !section.chunks.iter().map(|chunk| &chunk.fingerprint).eq(&copy.fingerprints) {
         return Err(Error::damaged("its metadata section lists other chunks than were put in"));
     }
-    Ok(())
+    Ok(unmade)
+}
+
+/// That is no fault of the copy.
+fn unmade(copy: &DurableContainer) -> Error {
+    Error::new(
+        ErrorKind::NotFound,
+        format!(
+            "chunks that were copied to container {} are made of chunks that cannot be read; \
+             nothing was deleted, see what 'onefold check --read-data' says",
+            copy.id
+        ),
+    )
 }
 
 /// Notes that a copy must not be relied upon, and says what is wrong with it.

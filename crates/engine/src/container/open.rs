@@ -101,10 +101,17 @@ impl ContainerContext {
     }
 }
 
+/// Bytes of chunks after which a frame of copied deltas is closed, so that making all of it whole
+/// takes no more than the largest frame.
+const FRAME_WHOLE_TARGET_BYTES: usize =
+    limits::FRAME_PLAIN_MAX_BYTES - limits::CHUNK_SIZE_MAX_BYTES;
+
 /// The containers that one stream fills, one after the other.
 pub struct OpenContainer {
     context: Arc<ContainerContext>,
     frame: PlainFrame,
+    /// Bytes of its chunks once its deltas are made whole.
+    frame_whole_bytes: usize,
     /// Buffers of sealed frames, to be filled again.
     spare: Vec<Vec<u8>>,
     body: Option<Body>,
@@ -134,6 +141,7 @@ impl OpenContainer {
         Self {
             context,
             frame: PlainFrame::default(),
+            frame_whole_bytes: 0,
             spare: Vec::new(),
             body: None,
             id: None,
@@ -215,7 +223,10 @@ impl OpenContainer {
         note(&mut self.frame, number);
         self.frame.bytes.extend_from_slice(bytes);
         self.frame.chunks.push(chunk);
-        if self.frame.bytes.len() >= self.context.frame_bytes {
+        self.frame_whole_bytes += chunk.length as usize;
+        let is_full = self.frame.bytes.len() >= self.context.frame_bytes
+            || self.frame_whole_bytes >= FRAME_WHOLE_TARGET_BYTES;
+        if is_full {
             self.submit_frame()?;
         }
         Ok(id)
@@ -275,6 +286,7 @@ impl OpenContainer {
 
     fn submit_frame(&mut self) -> Result<()> {
         let frame = std::mem::take(&mut self.frame);
+        self.frame_whole_bytes = 0;
         let mut body = self.open_body()?;
         let (number, sealer) = (body.frames_submitted, Arc::clone(&body.sealer));
         body.chunks_submitted += frame.chunks.len();

@@ -24,7 +24,7 @@ use onefold_format::container::{
 use onefold_format::layout;
 use onefold_store::Key;
 use onefold_types::error::Context;
-use onefold_types::{ContainerId, Error, ErrorKind, Result, limits};
+use onefold_types::{ContainerId, Error, Result, limits};
 
 /// Bytes that are read at once, one frame at least: a container of the default size, whole.
 const PIECE_MAX_BYTES: u64 = 6 * limits::MIB as u64;
@@ -188,7 +188,8 @@ fn unmade(
             Ok(bases) => {
                 opener.verified(plain, chunk, &bases, repository.fingerprinter())?;
             }
-            Err(error) if error.kind() == ErrorKind::Damaged => unmade += 1,
+            // That a base cannot be read says nothing of this container.
+            Err(error) if error.is_unreadable() => unmade += 1,
             Err(error) => return Err(error),
         }
     }

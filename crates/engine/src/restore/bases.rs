@@ -91,7 +91,11 @@ fn spots(chunks: &ChunkReader, window: &SortedWindow, reads: Range<usize>) -> Re
         let deltas = deltas.filter_map(|piece| window.deltas.get(piece.delta as usize));
         for base in deltas.flat_map(|delta| &delta.bases) {
             let Some(container) = base.container else { continue };
-            if let Some(location) = chunks.locate_in(container, &base.fingerprint)?
+            let located = match chunks.locate_in(container, &base.fingerprint) {
+                Err(error) if error.is_unreadable() => None,
+                located => located?,
+            };
+            if let Some(location) = located
                 && !location.descriptor().is_delta()
             {
                 spots.push(Spot { container, chunk: *location.descriptor() });
@@ -101,13 +105,26 @@ fn spots(chunks: &ChunkReader, window: &SortedWindow, reads: Range<usize>) -> Re
     let place = |spot: &Spot| (spot.container, spot.chunk.frame, spot.chunk.offset);
     spots.sort_unstable_by_key(place);
     spots.dedup_by_key(|spot| place(spot));
+    // A single container may need more than there is room for: the rest is read when its turn comes.
+    let bytes_max = chunks.repository().memory().restored_bases_bytes as u64;
+    let mut bytes = 0;
+    let fitting = spots.iter().take_while(|spot| {
+        bytes += u64::from(spot.chunk.length);
+        bytes <= bytes_max
+    });
+    let fitting = fitting.count();
+    spots.truncate(fitting);
     Ok(spots)
 }
 
 /// Reads bases of one frame. What cannot be read is left to whoever asks for it.
 fn read_frame(chunks: &ChunkReader, frame: &[Spot], held: &Mutex<Held>) -> Result<()> {
     let Some(first) = frame.first() else { return Ok(()) };
-    let Some(section) = chunks.section(first.container)? else { return Ok(()) };
+    let section = match chunks.section(first.container) {
+        Err(error) if error.is_unreadable() => None,
+        section => section?,
+    };
+    let Some(section) = section else { return Ok(()) };
     let wanted: Vec<ChunkDescriptor> = frame.iter().map(|spot| spot.chunk).collect();
     let read = match chunks.read_together(first.container, &section, &wanted) {
         Ok(read) => read,

@@ -17,6 +17,7 @@ use onefold_engine::tree::directory::{Directory, DirectoryBuilder, NoNames};
 use onefold_engine::tree::file_map::FileMapBuilder;
 use onefold_engine::{Environment, InitOptions, Job, MemoryPlan, Repository};
 use onefold_format::codec::Compression;
+use onefold_format::delta::DeltaChoice;
 use onefold_format::node::{Entry, EntryKind, Extent, Reference, Time};
 use onefold_format::record::{RECORD_VERSION, SnapshotKind, SnapshotRecord, Summary};
 use onefold_policy::accelerated_filter::FilterOrder;
@@ -140,20 +141,26 @@ pub fn reopen(memory: &MemoryStore, seed: u64) -> Arc<Repository> {
 pub fn chunk_store(repository: &Arc<Repository>, session: &WriterSession) -> Arc<ChunkStore> {
     let mut avoid = session.avoid().clone();
     avoid.extend(quarantine::load_ids(repository).unwrap());
-    chunk_store_of(repository, avoid, Some(session.id()))
+    chunk_store_of(repository, avoid, Some(session.id()), DeltaChoice::Off)
 }
 
 pub fn chunk_store_avoiding(
     repository: &Arc<Repository>,
     avoid: BTreeSet<ContainerId>,
 ) -> Arc<ChunkStore> {
-    chunk_store_of(repository, avoid, None)
+    chunk_store_of(repository, avoid, None, DeltaChoice::Off)
+}
+
+/// A chunk store that stores what is like something as a difference.
+pub fn chunk_store_with_deltas(repository: &Arc<Repository>) -> Arc<ChunkStore> {
+    chunk_store_of(repository, BTreeSet::new(), None, DeltaChoice::default())
 }
 
 fn chunk_store_of(
     repository: &Arc<Repository>,
     avoid: BTreeSet<ContainerId>,
     session: Option<SessionId>,
+    delta: DeltaChoice,
 ) -> Arc<ChunkStore> {
     let options = ChunkStoreOptions {
         compression: repository.compression().unwrap(),
@@ -162,7 +169,7 @@ fn chunk_store_of(
         lookup: LookupStrategy::Eager(FilterOrder::CacheFirst),
         index_kind: None,
         rewrite: onefold_engine::chunk_store::RewriteOptions::none(),
-        delta: onefold_format::delta::DeltaChoice::Off,
+        delta,
         dry_run: false,
         session,
     };

@@ -5,11 +5,14 @@ use crate::steps::*;
 use onefold_crypto::Suite;
 use onefold_engine::Repository;
 use onefold_engine::chunk_store::ChunkStore;
+use onefold_engine::container::reader;
 use onefold_format::layout;
-use onefold_store::MemoryStore;
-use onefold_types::{ContainerId, Fingerprint};
+use onefold_store::layers::{Fault, Faulty, Operation};
+use onefold_store::{MemoryStore, Store};
+use onefold_types::{ContainerId, ErrorKind, Fingerprint};
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Chunks that a session remembers by name.
 const NAMED_MAX: usize = 1 << 16;
@@ -149,4 +152,70 @@ fn w8_more_than_is_remembered_cannot_be_left() {
     }
     put_anew(&repository, &[1]);
     assert!(!leaves(&session, &[condemned]));
+}
+
+/// Puts chunk 1 into one container, and what differs from it in a byte into another one, as a
+/// difference; returns the containers and the name of the other chunk.
+fn put_a_delta(repository: &Arc<Repository>) -> ([ContainerId; 2], Fingerprint) {
+    put_through(repository, &chunk_store_with_deltas(repository), &[1]);
+    let before = containers(repository);
+    let session = chunk_store_with_deltas(repository);
+    assert!(has(repository, &session, 1), "what was met is taken for a base");
+    let (_, mut bytes) = chunk(repository, 1);
+    bytes[2500] ^= 1;
+    let name = repository.fingerprinter().data(&bytes);
+    let mut stream = session.stream().unwrap();
+    put_chunk(&mut stream, name, &bytes);
+    stream.finish().unwrap();
+    session.finish().unwrap();
+    let after = containers(repository);
+    let delta = *after.difference(&before).next().unwrap();
+    assert_eq!(reader::read_section(repository, delta).unwrap().deltas.len(), 1);
+    ([*before.first().unwrap(), delta], name)
+}
+
+#[test]
+fn w8_what_a_delta_rests_on_is_not_forgotten_by_asking() {
+    let (_, repository) = store();
+    let ([base, _], name) = put_a_delta(&repository);
+    let session = opened(&repository);
+    assert!(session.is_present(&name).unwrap());
+    // Whoever renews the session asks again and again.
+    for _ in 0..3 {
+        assert!(!leaves(&session, &[base]), "the delta cannot be made without it");
+    }
+    assert!(session.is_present(&name).unwrap());
+    assert!(session.found_in().contains(&base));
+    put_anew(&repository, &[1]);
+    assert!(leaves(&session, &[base]));
+    assert!(!session.found_in().contains(&base));
+}
+
+#[test]
+fn w8_a_device_that_fails_meanwhile_leaves_all_as_it_was() {
+    let (memory, repository) = store();
+    let condemned = put_anew(&repository, &[1, 2]);
+    drop(repository);
+    let fails = Arc::new(AtomicBool::new(false));
+    let is_failing = Arc::clone(&fails);
+    let script = move |call: &onefold_store::layers::Call<'_>| {
+        let is_index = call.name.starts_with(layout::INDEX);
+        match is_index
+            && call.operation == Operation::GetRange
+            && is_failing.load(Ordering::Relaxed)
+        {
+            true => Fault::Before(ErrorKind::Io),
+            false => Fault::None,
+        }
+    };
+    let device: Arc<dyn Store> = Arc::new(Faulty::scripted(memory, script));
+    let repository = open_on(device, 2).unwrap();
+    let session = opened(&repository);
+    assert!(has(&repository, &session, 1));
+    fails.store(true, Ordering::Relaxed);
+    let error = session.leave(&BTreeSet::from([condemned])).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Io);
+    fails.store(false, Ordering::Relaxed);
+    assert!(!leaves(&session, &[condemned]), "it is nowhere else");
+    assert!(has(&repository, &session, 1));
 }

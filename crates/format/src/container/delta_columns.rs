@@ -40,6 +40,9 @@ pub(super) fn decode_deltas(bytes: &[u8], chunks: usize) -> Result<Vec<Delta>> {
         let base = |_| Ok(Base { fingerprint: reader.fingerprint()?, container: None });
         let bases = (0..bases).map(base).collect::<Result<Vec<_>>>()?;
         let payload_length = reader.varint_max(limits::CHUNK_SIZE_MAX_BYTES as u64)? as u32;
+        if payload_length == 0 {
+            return Err(reader.damaged("a delta is made of nothing"));
+        }
         deltas.push(Delta { chunk: position as u32, depth, bases, payload_length });
     }
     reader.finish()?;

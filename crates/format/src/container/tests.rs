@@ -176,3 +176,32 @@ fn deltas_that_cannot_be_are_damage() {
     let known: Vec<bool> = bases.iter().map(|base| base.container.is_some()).collect();
     assert_eq!(known, [false, true]);
 }
+
+#[test]
+fn the_chunks_of_a_frame_are_no_longer_than_a_frame_and_made_of_something() {
+    let of = |lengths: &[u32], payload_length: u32| {
+        let count = lengths.len() as u32;
+        let mut section = example();
+        let delta = Delta { payload_length, ..section.deltas[0].clone() };
+        let frame = FrameDescriptor { plain_length: count * payload_length, ..section.frames[1] };
+        section.frames = vec![frame];
+        section.deltas = (0..count).map(|chunk| Delta { chunk, ..delta.clone() }).collect();
+        let chunk = |(number, length): (u32, &u32)| ChunkDescriptor {
+            length: *length,
+            payload_length,
+            frame: 0,
+            offset: number * payload_length,
+            ..section.chunks[2]
+        };
+        section.chunks = (0..).zip(lengths).map(chunk).collect();
+        section.sketches.clear();
+        MetadataSection::decode(&section.encode())
+    };
+    let longest = limits::CHUNK_SIZE_MAX_BYTES as u32;
+    let all = vec![longest; limits::FRAME_PLAIN_MAX_BYTES / limits::CHUNK_SIZE_MAX_BYTES];
+    assert_eq!(of(&all, 10).unwrap().chunks.len(), all.len());
+    let error = of(&[&all[..], &[11]].concat(), 10).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Damaged, "{error}");
+    assert!(of(&all, 1).is_ok());
+    assert!(of(&all, 0).is_err(), "a delta of nothing");
+}

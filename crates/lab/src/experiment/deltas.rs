@@ -85,7 +85,7 @@ struct History {
 fn ways(setting: &Setting) -> Vec<Way> {
     let (sizes, levels): (&[usize], &[i32]) = match setting.tiny {
         true => (&[8, 32], &[2]),
-        false => (&[8, 16, 32, 64], &[1, 2, 3, 9]),
+        false => (&[8, 16, 32, 64], &[2, 9]),
     };
     let mut ways = SHIPPED.to_vec();
     for delta in [DeltaChoice::Off, DeltaChoice::Depth(1), DeltaChoice::Depth(2)] {
@@ -103,7 +103,7 @@ fn ways(setting: &Setting) -> Vec<Way> {
 
 fn histories(setting: &Setting) -> Result<Vec<History>> {
     let (files, file_bytes, versions) =
-        if setting.tiny { (24, 200_000, 4) } else { (200, 400_000, 8) };
+        if setting.tiny { (24, 200_000, 4) } else { (100, 400_000, 6) };
     let edits = |change| Edits { change, files, file_bytes, versions };
     let files = |name, change| History {
         name,

@@ -76,8 +76,14 @@ impl ChunkReader {
         below_depth: u8,
         failed: &mut Option<Error>,
     ) -> Result<Option<Chunk>> {
-        let Some(location) = self.locate_in(container, fingerprint)? else {
-            return Ok(None);
+        let location = match self.locate_in(container, fingerprint) {
+            Ok(Some(location)) => location,
+            Ok(None) => return Ok(None),
+            Err(error) if error.is_unreadable() => {
+                *failed = Some(error);
+                return Ok(None);
+            }
+            Err(error) => return Err(error),
         };
         if location.section.depth_at(location.position) >= below_depth {
             return Ok(None);
