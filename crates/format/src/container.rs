@@ -124,6 +124,11 @@ impl ChunkDescriptor {
     pub fn is_delta(&self) -> bool {
         self.payload_length != self.length
     }
+
+    /// Whether a delta may stand for it: one that is shorter, and for no node.
+    fn may_be_delta(&self) -> bool {
+        self.payload_length < self.length && !self.level.is_node()
+    }
 }
 
 /// A chunk that another one is made of.
@@ -429,20 +434,16 @@ impl MetadataSection {
                     offset: offset as u32,
                     payload_length,
                 };
-                if delta.is_some()
-                    && (chunk.payload_length >= chunk.length || chunk.level.is_node())
-                {
+                if delta.is_some() && !chunk.may_be_delta() {
                     return Err(reader.damaged("a delta is no shorter than its chunk, or a node"));
                 }
                 section.chunks.push(chunk);
                 offset += u64::from(payload_length);
                 whole_bytes += length;
             }
-            if whole_bytes > limits::FRAME_PLAIN_MAX_BYTES as u64 {
-                return Err(reader.damaged("the chunks of a frame are longer than any frame"));
-            }
-            if offset != u64::from(descriptor.plain_length) {
-                return Err(reader.damaged("the chunks of a frame do not fill it"));
+            let is_too_long = whole_bytes > limits::FRAME_PLAIN_MAX_BYTES as u64;
+            if is_too_long || offset != u64::from(descriptor.plain_length) {
+                return Err(reader.damaged("the chunks of a frame do not fill it, or any frame"));
             }
         }
         fingerprints.finish()?;

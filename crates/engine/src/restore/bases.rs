@@ -105,7 +105,7 @@ fn spots(chunks: &ChunkReader, window: &SortedWindow, reads: Range<usize>) -> Re
     let place = |spot: &Spot| (spot.container, spot.chunk.frame, spot.chunk.offset);
     spots.sort_unstable_by_key(place);
     spots.dedup_by_key(|spot| place(spot));
-    // A single container may need more than there is room for: the rest is read when its turn comes.
+    // One container alone may need more than there is room for: the rest is read in its turn.
     let bytes_max = chunks.repository().memory().restored_bases_bytes as u64;
     let mut bytes = 0;
     let fitting = spots.iter().take_while(|spot| {
