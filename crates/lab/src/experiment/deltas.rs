@@ -34,9 +34,10 @@ const EXPLANATION: &str = "\
     ones are the only help. Chunks of 64 KiB are found by features less often than smaller \
     ones, because more edits fall into each. What is found by features alone is as much as by \
     place here, where every file is like one other. Restores of the newest version read less \
-    than without differences from chunks of 32 KiB on, and more with smaller ones, whose bases \
-    lie in frames of 256 KiB. Without versions sketches are what is paid for: 12 % more CPU time, \
-    a little more than allowed. Differences against differences save next to nothing, and cost \
+    of these than without differences from chunks of 32 KiB on, and more with smaller ones, \
+    whose bases lie in frames of 256 KiB; of real files 21 % more with 32 KiB. Without \
+    versions sketches are what is paid for: 12 and 21 % more CPU time in two runs of half a \
+    second, more than allowed. Differences against differences save next to nothing, and cost \
     restores.";
 
 /// The experiment.
