@@ -85,6 +85,15 @@ pub struct CodedFrame {
     pub sketches: Vec<(u32, [u8; SKETCH_BYTES])>,
 }
 
+impl CodedFrame {
+    /// The same with its bytes sealed, as frame `number`; `spare` is a buffer for another one.
+    fn sealed(self, number: u32, sealer: &ObjectSealer, spare: Vec<u8>) -> SealedFrame {
+        let Self { bytes, codec, plain_length, chunks, deltas, sketches } = self;
+        let object = sealer.object();
+        SealedFrame { bytes, object, number, plain_length, codec, chunks, deltas, sketches, spare }
+    }
+}
+
 /// Seals frames; one for each thread, because it keeps working memory.
 pub struct FrameSealer {
     compressor: Compressor,
@@ -164,21 +173,10 @@ impl FrameSealer {
         });
         verified.context(|| "a frame read back otherwise than it was written (faulty memory?)")?;
         plain.clear();
-        let (plain_length, object) = (plain_length as u32, sealer.object());
+        let plain_length = plain_length as u32;
         let sketches = if known.is_empty() { made.sketches } else { known };
-        let spare = plain;
-        let sealed = SealedFrame {
-            bytes,
-            object,
-            number,
-            plain_length,
-            codec,
-            chunks,
-            deltas,
-            sketches,
-            spare,
-        };
-        Ok(sealed)
+        let coded = CodedFrame { bytes, codec, plain_length, chunks, deltas, sketches };
+        Ok(coded.sealed(number, sealer, plain))
     }
 
     /// Seals a frame as frame `number`, as it is coded, then opens it again and compares. What it
@@ -189,29 +187,16 @@ impl FrameSealer {
         number: u32,
         sealer: &ObjectSealer,
     ) -> Result<SealedFrame> {
-        let CodedFrame { bytes: coded, codec, plain_length, chunks, deltas, sketches } = frame;
-        let mut bytes = Vec::with_capacity(coded.len() + TAG_BYTES);
-        bytes.extend_from_slice(&coded);
+        let mut bytes = Vec::with_capacity(frame.bytes.len() + TAG_BYTES);
+        bytes.extend_from_slice(&frame.bytes);
         sealer.seal(number, &mut bytes, 0)?;
         sealer.open_into(number, &bytes, &mut self.opener.coded)?;
-        if self.opener.coded != coded {
+        if self.opener.coded != frame.bytes {
             return Err(Error::damaged(
                 "a frame read back otherwise than it was written (faulty memory?)",
             ));
         }
-        let (object, spare) = (sealer.object(), Vec::new());
-        let sealed = SealedFrame {
-            bytes,
-            object,
-            number,
-            plain_length,
-            codec,
-            chunks,
-            deltas,
-            sketches,
-            spare,
-        };
-        Ok(sealed)
+        Ok(CodedFrame { bytes, ..frame }.sealed(number, sealer, Vec::new()))
     }
 }
 

@@ -11,9 +11,7 @@ use onefold_crypto::Suite;
 use onefold_engine::check::ReadData;
 use onefold_engine::chunks::ChunkReader;
 use onefold_engine::collection::{CollectOptions, SpaceGoal, collect};
-use onefold_engine::container::frame_pool::FramePool;
-use onefold_engine::container::log::ContainerLog;
-use onefold_engine::container::open::{ContainerContext, DeltaCounters, OpenContainer};
+use onefold_engine::container::open::OpenContainer;
 use onefold_engine::container::reader;
 use onefold_engine::index::{FingerprintIndex, append, merge};
 use onefold_engine::{Environment, Repository, retention};
@@ -24,8 +22,8 @@ use onefold_store::layers::Operation::*;
 use onefold_store::{Blobs, MemoryStore};
 use onefold_types::ContainerId;
 use onefold_types::environment::{Clock, SeededRandomness};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
 
 /// A clock that jumps to and fro by years.
 struct LyingClock(SeededRandomness);
@@ -236,20 +234,7 @@ fn hold_some_twice(saved: &Saved) {
     let mut data = sections.filter(|(_, section)| is_data(section));
     let (old, section) = data.next().unwrap();
     assert!(data.next().is_none());
-    let environment = repository.environment();
-    let fingerprinter = repository.fingerprinter();
-    let context = Arc::new(ContainerContext {
-        vault: Arc::clone(repository.vault()),
-        randomness: Arc::clone(&environment.randomness),
-        clock: Arc::clone(&environment.clock),
-        pool: Arc::new(FramePool::start(1, Compression::None, fingerprinter, None).unwrap()),
-        log: Arc::new(ContainerLog::start(repository.shared_store(), 1, |_| {}).unwrap()),
-        target_bytes: 1 << 20,
-        frame_bytes: 1 << 20,
-        session: None,
-        named: Mutex::default(),
-        deltas: DeltaCounters::default(),
-    });
+    let context = forging(repository);
     let mut open = OpenContainer::new(Arc::clone(&context));
     let reader = ChunkReader::open(repository).unwrap();
     for (place, chunk) in section.chunks.iter().enumerate() {

@@ -3,13 +3,11 @@
 
 use crate::ingest::{backup_options, content_at, in_memory, open, options, random_bytes, stream};
 use crate::rewriting::{Versions, containers_of, restore_options, save, save_with};
-use crate::steps::{check_all, check_with};
+use crate::steps::{check_all, check_with, forging};
 use onefold_engine::check::ReadData;
 use onefold_engine::chunks::ChunkReader;
 use onefold_engine::collection::{CollectOptions, MarkAlgorithm, SpaceGoal, collect};
-use onefold_engine::container::frame_pool::FramePool;
-use onefold_engine::container::log::ContainerLog;
-use onefold_engine::container::open::{ContainerContext, DeltaCounters, OpenContainer};
+use onefold_engine::container::open::OpenContainer;
 use onefold_engine::container::reader::read_section;
 use onefold_engine::index::append;
 use onefold_engine::ingest::{BackupOptions, BackupReport, ParentChoice};
@@ -17,7 +15,6 @@ use onefold_engine::restore::restore;
 use onefold_engine::session::SnapshotList;
 use onefold_engine::tree::{FileReader, TreeReader};
 use onefold_engine::{Job, Repository, retention, statistics};
-use onefold_format::codec::Compression;
 use onefold_format::container::{
     Base, ChunkDescriptor, DELTA_DEPTH_MAX, Delta, FrameDescriptor, MetadataSection,
 };
@@ -29,7 +26,7 @@ use onefold_types::{ContainerId, ErrorKind, Fingerprint, Level, SessionId};
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 /// A store, a directory whose files change a little from version to version, and what was saved.
 struct History {
@@ -273,21 +270,7 @@ fn forge(
     repository: &Arc<Repository>,
     chunks: &[(ChunkDescriptor, Option<Delta>, Vec<u8>)],
 ) -> ContainerId {
-    let environment = repository.environment();
-    let fingerprinter = repository.fingerprinter();
-    let pool = FramePool::start(1, Compression::None, fingerprinter, None).unwrap();
-    let context = Arc::new(ContainerContext {
-        vault: Arc::clone(repository.vault()),
-        randomness: Arc::clone(&environment.randomness),
-        clock: Arc::clone(&environment.clock),
-        pool: Arc::new(pool),
-        log: Arc::new(ContainerLog::start(repository.shared_store(), 1, |_| {}).unwrap()),
-        target_bytes: 1 << 20,
-        frame_bytes: 1 << 20,
-        session: None,
-        named: Mutex::default(),
-        deltas: DeltaCounters::default(),
-    });
+    let context = forging(repository);
     let mut open = OpenContainer::new(Arc::clone(&context));
     for (chunk, delta, payload) in chunks {
         open.append_copy(chunk, delta.as_ref(), None, payload).unwrap();

@@ -7,6 +7,9 @@
 use onefold_crypto::{KdfCost, Suite};
 use onefold_engine::check::{self, CheckOptions, CheckReport, ReadData};
 use onefold_engine::chunk_store::{ChunkBatch, ChunkStore, ChunkStoreOptions, StreamWriter};
+use onefold_engine::container::frame_pool::FramePool;
+use onefold_engine::container::log::ContainerLog;
+use onefold_engine::container::open::{ContainerContext, DeltaCounters};
 use onefold_engine::index::FingerprintIndex;
 use onefold_engine::ingest::{BackupOptions, Source};
 use onefold_engine::look_up::LookupChoice;
@@ -28,8 +31,8 @@ use onefold_types::environment::{Clock, Randomness, SeededRandomness};
 use onefold_types::{ContainerId, Fingerprint, Result, SessionId, limits};
 use std::collections::BTreeSet;
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::{Arc, Mutex};
 
 pub const PASSWORD: &[u8] = b"password";
 pub const CHUNK_BYTES: usize = 8 * limits::KIB;
@@ -175,6 +178,25 @@ fn chunk_store_of(
     };
     let index = FingerprintIndex::open(repository).unwrap();
     ChunkStore::open(repository, std::sync::Arc::new(index), avoid, options).unwrap()
+}
+
+/// What containers are made with that hold what they are told to.
+pub fn forging(repository: &Arc<Repository>) -> Arc<ContainerContext> {
+    let environment = repository.environment();
+    let fingerprinter = repository.fingerprinter();
+    let pool = FramePool::start(1, Compression::None, fingerprinter, None).unwrap();
+    Arc::new(ContainerContext {
+        vault: Arc::clone(repository.vault()),
+        randomness: Arc::clone(&environment.randomness),
+        clock: Arc::clone(&environment.clock),
+        pool: Arc::new(pool),
+        log: Arc::new(ContainerLog::start(repository.shared_store(), 1, |_| {}).unwrap()),
+        target_bytes: 1 << 20,
+        frame_bytes: 1 << 20,
+        session: None,
+        named: Mutex::default(),
+        deltas: DeltaCounters::default(),
+    })
 }
 
 /// Hands one chunk to a stream.
