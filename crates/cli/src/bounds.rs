@@ -32,6 +32,16 @@ pub struct BoundArguments {
     /// First forget for good what has been hidden for so long, such as 30d
     #[arg(long, value_name = "DURATION")]
     forget_hidden: Option<Period>,
+    /// Pack what backups stored anew, once: at this level of zstd (1 to 22), old chunks as
+    /// differences against newer ones that are like them [level: 12]
+    #[arg(
+        long,
+        value_name = "LEVEL",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "12"
+    )]
+    repack: Option<RepackLevel>,
 }
 
 /// The same in a profile.
@@ -48,6 +58,8 @@ pub struct BoundProfile {
     max_cpu: Option<Share>,
     #[serde(deserialize_with = "optional_text")]
     forget_hidden: Option<Period>,
+    #[serde(deserialize_with = "optional_text")]
+    repack: Option<RepackLevel>,
     /// How much of the data `maintain` reads and verifies; not a bound of `gc`.
     #[serde(deserialize_with = "optional_text")]
     pub check_sample: Option<Sample>,
@@ -64,6 +76,8 @@ pub struct Bounds {
     pub limits: ThrottleLimits,
     /// What has been hidden for so long is forgotten for good.
     pub forget_hidden: Option<Duration>,
+    /// The level at which what backups stored is packed anew.
+    pub repack_level: Option<u8>,
 }
 
 impl BoundArguments {
@@ -78,6 +92,7 @@ impl BoundArguments {
                 work_share: self.max_cpu.or(profile.max_cpu).map(|it| it.0),
             },
             forget_hidden: self.forget_hidden.or(profile.forget_hidden).map(|it| it.0),
+            repack_level: self.repack.or(profile.repack).map(|it| it.0),
         }
     }
 }
@@ -110,6 +125,21 @@ impl FromStr for Rate {
         match text.parse::<ByteSize>()? {
             ByteSize(0) => Err(Error::invalid("with nothing a second there is no end; try 10MiB")),
             ByteSize(rate) => Ok(Self(rate)),
+        }
+    }
+}
+
+/// A level of zstd.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct RepackLevel(pub u8);
+
+impl FromStr for RepackLevel {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        match text.parse::<u8>() {
+            Ok(level @ 1..=22) => Ok(Self(level)),
+            _ => Err(Error::invalid(format!("'{text}' is no level of zstd; write 1 to 22"))),
         }
     }
 }

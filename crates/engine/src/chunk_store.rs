@@ -19,7 +19,7 @@
 use crate::container::FrameId;
 use crate::container::frame_pool::FramePool;
 use crate::container::log::{ContainerLog, DurableContainer};
-use crate::container::open::{ContainerContext, DeltaCounters};
+use crate::container::open::{ContainerContext, DeltaCounters, OpenContainer};
 use crate::container::similar::SimilarChunks;
 use crate::index::{ChunkIndex, append};
 use crate::memory::{Lease, PENDING_CHUNK_BYTES};
@@ -239,13 +239,17 @@ impl ChunkStore {
     }
 
     /// Leaves containers that were condemned meanwhile (W8): finds what was found in them again
-    /// elsewhere, and avoids them from now on. `false` if that cannot be done; nothing has changed
+    /// elsewhere, and avoids them from now on. What own deltas are made of and is whole nowhere
+    /// else is stored again. `false` if that cannot be done; what is relied upon has not changed
     /// then.
     pub fn leave(&self, condemned: &BTreeSet<ContainerId>) -> Result<bool> {
-        let mut shared = self.lock();
         if self.context.has_named(condemned) {
             return Ok(false);
         }
+        if !self.store_bases_of(condemned)? {
+            return Ok(false);
+        }
+        let mut shared = self.lock();
         // A container that stays may hold deltas of what is condemned: they are found anew as well.
         let Some(mut left) = shared.port.made_of_any(condemned) else {
             return Ok(false);
@@ -277,6 +281,24 @@ impl ChunkStore {
             }
         }
         are_elsewhere
+    }
+
+    /// Stores what own deltas are made of again, as far as it is whole in these containers only.
+    fn store_bases_of(&self, condemned: &BTreeSet<ContainerId>) -> Result<bool> {
+        self.lock().port.index.refresh(&self.repository)?;
+        let Some(only) = self.bases.only_in(condemned)? else { return Ok(false) };
+        if only.is_empty() {
+            return Ok(true);
+        }
+        let mut open = OpenContainer::new(Arc::clone(&self.context));
+        for (fingerprint, chunk) in only {
+            open.append_again(fingerprint, &chunk)?;
+            self.count_appended(chunk.len());
+        }
+        open.finish()?;
+        self.context.log.wait()?;
+        self.index(self.context.log.take_durable()?)?;
+        Ok(true)
     }
 
     /// The containers in which chunks were found, and what these are made of.
@@ -531,6 +553,7 @@ fn context_of(
         target_bytes: repository.container_target_bytes(),
         frame_bytes: repository.frame_target_bytes(),
         session: options.session,
+        repacked_level: 0,
         named: Mutex::default(),
         deltas: DeltaCounters::default(),
     })

@@ -12,6 +12,7 @@
 //! | [`gathered`] | what is live in condemned containers, by frame |
 //! | [`needed`] | what a snapshot needs of some frames, in its order, by its placement |
 //! | [`copy`] | live chunks out of condemned containers |
+//! | [`repacking`] | what is packed anew, at which level and against what |
 //! | [`read_back`] | copies, read as a reader reads them before they count |
 //! | [`settle`] | sessions that know too little: waited for, or fenced |
 //! | [`cleaning`] | deleting, and what has to be tidied up after |
@@ -53,6 +54,7 @@ pub mod only_hidden;
 mod parallel;
 pub mod partitioned;
 pub mod read_back;
+pub mod repacking;
 pub mod settle;
 pub mod spill;
 pub mod spilled_live;
@@ -144,6 +146,8 @@ pub struct CollectOptions {
     pub ordering_snapshots_max: usize,
     /// Whether everything goes that is sealed under older keys than the newest ones, however live.
     pub reseal: bool,
+    /// The level of zstd at which everything is packed anew that no collection has packed so yet.
+    pub repack_level: Option<u8>,
     /// Whether a store with containers and without a record of any snapshot is emptied.
     pub allow_empty: bool,
     /// Where scratch files are, if any are needed, instead of the system's directory for them.
@@ -162,6 +166,7 @@ impl Default for CollectOptions {
             marks_bytes: None,
             ordering_snapshots_max: ORDERING_SNAPSHOTS_MAX,
             reseal: false,
+            repack_level: None,
             allow_empty: false,
             scratch: None,
         }
@@ -198,6 +203,10 @@ pub struct CollectReport {
     pub containers_in_use: u64,
     /// Containers under older keys that are left alone: in use, or damaged.
     pub older_left_alone: u64,
+    /// Containers chosen to be packed anew, or that would be.
+    pub repacked_containers: u64,
+    /// Chunks that became differences by that.
+    pub deltas_made: u64,
     /// What was chosen in the first round; in a plan all there is to do.
     pub selection: Option<Selection>,
     /// Epochs that were decided and finished.
@@ -236,6 +245,8 @@ impl CollectReport {
         self.containers = earlier.containers;
         self.stored_bytes = earlier.stored_bytes;
         self.selection = earlier.selection.clone().or_else(|| self.selection.take());
+        self.repacked_containers = self.repacked_containers.max(earlier.repacked_containers);
+        self.deltas_made += earlier.deltas_made;
         self.epochs += earlier.epochs;
         self.deleted_containers += earlier.deleted_containers;
         self.deleted_bytes += earlier.deleted_bytes;

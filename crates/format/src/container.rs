@@ -35,6 +35,7 @@
 //!   129 session, 16 bytes: who stored the chunks, if it was not a collector
 //!   130 whereabouts: varint containers, 16 bytes each, then for each base in the order of column 4
 //!     a varint: 0, or one more than the number of a container that held it when this was written
+//!   131 repacked, u8: the level of zstd at which a collector packed the chunks anew
 //! ```
 //!
 //! A chunk's offset in its frame follows from the lengths before it. Columns with tags from 128 up
@@ -46,13 +47,16 @@
 //! whereabouts say where to look first and prove nothing. A delta of depth n needs instances of its
 //! bases that are plain or of a depth below n, so that no chain goes in a circle.
 
+mod columns;
 mod delta_columns;
 
 use crate::codec::Codec;
 use crate::wire::{Reader, Writer};
-use delta_columns::{
-    decode_deltas, decode_sketches, decode_whereabouts, encode_deltas, encode_whereabouts,
+use columns::{
+    COLUMN_DELTAS, COLUMN_FINGERPRINTS, COLUMN_LENGTHS, COLUMN_LEVELS, COLUMN_REPACKED,
+    COLUMN_SESSION, COLUMN_SKETCHES, COLUMN_WHEREABOUTS, Columns, LevelRuns,
 };
+use delta_columns::{encode_deltas, encode_whereabouts};
 use onefold_types::{ContainerId, Error, ErrorKind, Fingerprint, Level, Result, SessionId, limits};
 
 /// Bytes in front of the first frame.
@@ -70,14 +74,6 @@ pub const DELTA_DEPTH_MAX: u8 = 4;
 
 const MAGIC: &[u8; 8] = b"1FCONTNR";
 const FOOTER_MAGIC: &[u8; 8] = b"1FFOOTER";
-
-const COLUMN_FINGERPRINTS: u8 = 1;
-const COLUMN_LENGTHS: u8 = 2;
-const COLUMN_LEVELS: u8 = 3;
-const COLUMN_DELTAS: u8 = 4;
-const COLUMN_SKETCHES: u8 = 128;
-const COLUMN_SESSION: u8 = 129;
-const COLUMN_WHEREABOUTS: u8 = 130;
 
 /// One compressed, sealed unit of a container.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -166,6 +162,8 @@ pub struct MetadataSection {
     pub sketches: Vec<(u32, [u8; SKETCH_BYTES])>,
     /// The session that stored the container; `None`: a collector.
     pub session: Option<SessionId>,
+    /// The level of zstd at which a collector packed the chunks anew; 0: none did.
+    pub repacked_level: u8,
 }
 
 /// The header of a container.
@@ -380,6 +378,9 @@ impl MetadataSection {
         if let Some(session) = self.session {
             column(&mut writer, COLUMN_SESSION, |out| out.raw(&session.0));
         }
+        if self.repacked_level > 0 {
+            column(&mut writer, COLUMN_REPACKED, |out| out.u8(self.repacked_level));
+        }
         writer.into_bytes()
     }
 
@@ -399,20 +400,7 @@ impl MetadataSection {
             return Err(reader.damaged("the number of fingerprints is wrong"));
         }
         let mut section = Self { frames, ..Self::default() };
-        if let Some(bytes) = columns.deltas {
-            section.deltas = decode_deltas(bytes, count)?;
-        }
-        if let Some(bytes) = columns.whereabouts {
-            decode_whereabouts(bytes, &mut section.deltas)?;
-        }
-        if let Some(bytes) = columns.sketches {
-            section.sketches = decode_sketches(bytes, count)?;
-        }
-        if let Some(bytes) = columns.session {
-            let mut reader = Reader::new(bytes, "session column");
-            section.session = Some(reader.id().map(SessionId)?);
-            reader.finish()?;
-        }
+        columns.decode_beside_chunks(count, &mut section)?;
         section.chunks = Vec::with_capacity(count);
         let mut fingerprints = Reader::new(fingerprints, "fingerprint column");
         let mut lengths = Reader::new(columns.lengths.unwrap_or_default(), "length column");
@@ -510,75 +498,6 @@ fn decode_frames(reader: &mut Reader<'_>) -> Result<(Vec<FrameDescriptor>, Vec<u
         offset += u64::from(stored_length);
     }
     Ok((frames, chunks_per_frame))
-}
-
-/// The columns of a metadata section as they are met.
-#[derive(Default)]
-struct Columns<'a> {
-    fingerprints: Option<&'a [u8]>,
-    lengths: Option<&'a [u8]>,
-    levels: Option<&'a [u8]>,
-    deltas: Option<&'a [u8]>,
-    sketches: Option<&'a [u8]>,
-    session: Option<&'a [u8]>,
-    whereabouts: Option<&'a [u8]>,
-}
-
-impl<'a> Columns<'a> {
-    fn take(&mut self, tag: u8, bytes: &'a [u8]) -> Result<()> {
-        let slot = match tag {
-            COLUMN_FINGERPRINTS => &mut self.fingerprints,
-            COLUMN_LENGTHS => &mut self.lengths,
-            COLUMN_LEVELS => &mut self.levels,
-            COLUMN_DELTAS => &mut self.deltas,
-            COLUMN_SKETCHES => &mut self.sketches,
-            COLUMN_SESSION => &mut self.session,
-            COLUMN_WHEREABOUTS => &mut self.whereabouts,
-            0..128 => {
-                return Err(Error::new(
-                    ErrorKind::NewerFormat,
-                    format!("metadata column {tag} is not known; use a newer onefold"),
-                ));
-            }
-            _ => return Ok(()),
-        };
-        match slot.replace(bytes) {
-            None => Ok(()),
-            Some(_) => Err(Error::damaged("metadata section: a column stands twice")),
-        }
-    }
-}
-
-/// Hands out one level a chunk from the runs of the level column.
-struct LevelRuns<'a> {
-    reader: Reader<'a>,
-    level: Level,
-    left: u64,
-}
-
-impl<'a> LevelRuns<'a> {
-    fn new(bytes: &'a [u8]) -> Self {
-        Self { reader: Reader::new(bytes, "level column"), level: Level::DATA, left: 0 }
-    }
-
-    fn next(&mut self) -> Result<Level> {
-        if self.left == 0 {
-            self.level = Level(self.reader.varint_max(u64::from(u16::MAX))? as u16);
-            self.left = self.reader.varint()?;
-        }
-        self.left = self
-            .left
-            .checked_sub(1)
-            .ok_or_else(|| self.reader.damaged("a run of levels is empty"))?;
-        Ok(self.level)
-    }
-
-    fn finish(self) -> Result<()> {
-        if self.left > 0 {
-            return Err(self.reader.damaged("a run of levels is too long"));
-        }
-        self.reader.finish()
-    }
 }
 
 #[cfg(test)]

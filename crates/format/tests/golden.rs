@@ -129,6 +129,7 @@ fn section() -> MetadataSection {
         }],
         sketches: vec![(1, [5; 24]), (3, [6; 24])],
         session: Some(SessionId(id(0x50))),
+        repacked_level: 0,
     }
 }
 
@@ -156,6 +157,13 @@ fn containers_are_frozen() {
     };
     let plain = check("metadata-section-ordinary.bin", &ordinary.encode());
     assert_eq!(MetadataSection::decode(&plain).unwrap(), ordinary);
+
+    let repacked = MetadataSection { repacked_level: 12, ..ordinary.clone() };
+    let plain = check("metadata-section-repacked.bin", &repacked.encode());
+    assert_eq!(MetadataSection::decode(&plain).unwrap(), repacked);
+    // Who does not know the column reads all else.
+    let unknown = [&ordinary.encode()[..], &[250, 1, 12]].concat();
+    assert_eq!(MetadataSection::decode(&unknown).unwrap(), ordinary);
 
     let coded = frozen_or_new("metadata-section-coded.bin", || {
         container::code_metadata(&section().encode()).unwrap()

@@ -97,9 +97,9 @@ fn r81_columns_and_codecs_of_newer_sections() {
         match tag {
             1..=4 => is_damaged(MetadataSection::decode(&more)),
             0 | 5..128 => is_newer(MetadataSection::decode(&more)),
-            // Sketches, the session and whereabouts have a form of their own.
-            128..=130 => is_damaged(MetadataSection::decode(&more)),
-            131.. => assert_eq!(MetadataSection::decode(&more).unwrap(), section),
+            // Sketches, the session, whereabouts and the level have a form of their own.
+            128..=131 => is_damaged(MetadataSection::decode(&more)),
+            132.. => assert_eq!(MetadataSection::decode(&more).unwrap(), section),
         }
     }
     for code in 3..=255 {

@@ -36,6 +36,7 @@ EXAMPLES
   onefold gc --max-io 50MiB --max-duration 2h
   onefold gc --forget-hidden 30d
   onefold gc --reseal --max-io 20MiB --max-duration 4h
+  onefold gc --repack=19 --max-cpu 25% --max-duration 4h
   onefold forget --keep-daily 7 --prune";
 
 /// The priority of who can wait.
@@ -135,6 +136,7 @@ pub fn options(context: &Context, bounds: &Bounds) -> CollectOptions {
         grace: bounds.wait,
         threads: context.threads,
         duration_max: bounds.duration_max,
+        repack_level: bounds.repack_level,
         scratch: scratch(),
         ..CollectOptions::default()
     }
@@ -303,7 +305,15 @@ pub fn summarize(context: &Context, report: &CollectReport, mark_only: bool) -> 
         human(report.deleted_bytes),
         human(report.copied_bytes),
         human(report.freed_bytes()),
-    ))
+    ))?;
+    if report.repacked_containers > 0 {
+        output.note(&format!(
+            "packed {} anew, {} as differences",
+            counted(report.repacked_containers, "container"),
+            counted(report.deltas_made, "chunk"),
+        ))?;
+    }
+    Ok(())
 }
 
 fn print_phases(context: &Context, report: &CollectReport) -> Result<()> {
@@ -355,6 +365,8 @@ pub fn fields(report: &CollectReport, looks_only: bool) -> serde_json::Value {
         "deleted_bytes": report.deleted_bytes,
         "copied_chunks": report.copied_chunks,
         "frames_carried": report.frames_carried,
+        "repacked_containers": report.repacked_containers,
+        "deltas_made": report.deltas_made,
         "copied_bytes": report.copied_bytes,
         "freed_bytes": report.freed_bytes(),
         "epochs": report.epochs,

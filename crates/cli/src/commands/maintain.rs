@@ -24,7 +24,8 @@ you like.
 
 EXAMPLES
   onefold maintain
-  onefold maintain --max-io 20MiB --check-sample 5%";
+  onefold maintain --max-io 20MiB --check-sample 5%
+  onefold maintain --repack --max-cpu 25% --max-duration 4h";
 
 /// How much of the data is verified each time.
 const SAMPLE_DEFAULT_PERCENT: f64 = 2.0;
@@ -49,10 +50,11 @@ pub fn run(context: &Context, arguments: &MaintainArguments) -> Result<Outcome> 
     let repository = gc::open(context, Access::Write, &bounds)?;
     let due = collection::due(&repository)?;
     let mut outcome = Outcome::Complete;
-    match due {
+    let repacks = bounds.repack_level.is_some();
+    match due.map(reason).or_else(|| repacks.then(|| "to pack anew".to_owned())) {
         None => output.note("collection: not due")?,
-        Some(due) => {
-            output.note(&format!("collection: {}", reason(due)))?;
+        Some(reason) => {
+            output.note(&format!("collection: {reason}"))?;
             let options = gc::options(context, &bounds);
             let report = gc::collect(context, &repository, Access::Write, &options)?;
             gc::summarize(context, &report, false)?;
@@ -71,7 +73,7 @@ pub fn run(context: &Context, arguments: &MaintainArguments) -> Result<Outcome> 
     output.message(
         "summary",
         json!({
-            "collected": due.is_some(),
+            "collected": due.is_some() || repacks,
             "index_runs_merged": merged,
             "check_clean": is_sound,
             "hidden": hidden.fields(),

@@ -30,7 +30,7 @@
 //! device works.
 
 use super::read_set::ReadSet;
-use crate::chunks::{ChunkReader, Location};
+use crate::chunks::{Chunk, ChunkReader, Location};
 use crate::container::similar::{FoundBase, Similar, SimilarChunks};
 use crate::index::ChunkIndex;
 use crate::memory::Lease;
@@ -243,6 +243,35 @@ impl Bases {
             let address = Address { container: number, position: *position };
             state.table.insert(&Sketch::from_bytes(*sketch), address);
         }
+    }
+
+    /// What own deltas are made of in these containers and nowhere else as a whole, with its bytes:
+    /// a collector that packs anew may have made a difference of it. `None` if not all of it is
+    /// known or can be read.
+    pub fn only_in(
+        &self,
+        condemned: &BTreeSet<ContainerId>,
+    ) -> Result<Option<Vec<(Fingerprint, Chunk)>>> {
+        let Some(chunks) = self.state().relied.chunks_in(condemned) else { return Ok(None) };
+        let mut only = Vec::new();
+        for fingerprint in chunks {
+            let base = Base { fingerprint, container: None };
+            let mut pages = 0;
+            let mut is_elsewhere = false;
+            for container in self.index.locate(&self.repository, &fingerprint, &mut pages)? {
+                is_elsewhere = is_elsewhere
+                    || !condemned.contains(&container)
+                        && self.is_in(container, &base, 1, &mut BTreeSet::new())?;
+            }
+            if !is_elsewhere {
+                match self.reader().read_base(&base, 1) {
+                    Ok(chunk) => only.push((fingerprint, chunk)),
+                    Err(error) if error.is_unreadable() => return Ok(None),
+                    Err(error) => return Err(error),
+                }
+            }
+        }
+        Ok(Some(only))
     }
 
     /// Leaves containers that were condemned meanwhile (W8): what own deltas are made of must be

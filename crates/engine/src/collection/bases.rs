@@ -11,6 +11,9 @@
 //! Every instance of a live chunk counts, also one that will not be kept: a base too many is live,
 //! never one too few.
 //!
+//! Which chunks are bases at all is asked about single chunks as well ([`MadeOf`]): only these must
+//! not be left to an instance that is deeper.
+//!
 //! # Invariants
 //! A delta that is dead pins nothing: what finds it later must show its bases before it counts as
 //! there ([`crate::chunk_store::bases`]).
@@ -18,12 +21,16 @@
 use super::inventory::{Inventory, InventoryItem};
 use super::live_set::Marks;
 use crate::job::Job;
+use crate::memory::Lease;
 use crate::repository::Repository;
 use onefold_format::container::{DELTA_DEPTH_MAX, MetadataSection};
-use onefold_types::Result;
+use onefold_policy::collection::live_filter::LiveFilter;
+use onefold_types::{Fingerprint, Result, limits};
 
 /// Questions about deltas that are put at once.
 const ASKED_MAX: usize = 1 << 16;
+/// The least that the filter of bases takes.
+const MADE_OF_MIN_BYTES: usize = 64 * limits::KIB;
 
 /// A delta and one of its bases, by their prefixes.
 #[derive(Clone, Copy, Debug)]
@@ -79,6 +86,51 @@ fn links_of(section: &MetadataSection) -> impl Iterator<Item = Link> + '_ {
             delta.bases.iter().map(of_base)
         })
     })
+}
+
+/// The chunks that deltas are made of, and perhaps some more.
+pub struct MadeOf {
+    filter: LiveFilter,
+    _lease: Lease,
+}
+
+impl MadeOf {
+    /// None yet, in a part of the memory: what does not fit in makes it name more by mistake.
+    pub fn new(repository: &Repository) -> Result<Self> {
+        let lease = repository.purse().take(repository.memory().similarity_bytes);
+        let bytes = lease.bytes().max(MADE_OF_MIN_BYTES);
+        let mut seed = [0; 8];
+        repository.environment().randomness.fill(&mut seed);
+        let filter = LiveFilter::with_memory(bytes as u64, bytes, u64::from_le_bytes(seed))?;
+        Ok(Self { filter, _lease: lease })
+    }
+
+    /// Those of all deltas in the store, live or not.
+    pub fn of_all(repository: &Repository, inventory: &Inventory, job: &Job) -> Result<Self> {
+        let mut all = Self::new(repository)?;
+        inventory.scan(repository, &|_| true, job, &mut |_, section| {
+            all.note(section);
+            Ok(())
+        })?;
+        Ok(all)
+    }
+
+    /// Notes what the deltas of a section are made of.
+    pub fn note(&mut self, section: &MetadataSection) {
+        let bases = section.deltas.iter().flat_map(|delta| &delta.bases);
+        bases.for_each(|base| self.insert(&base.fingerprint));
+    }
+
+    /// Notes a base.
+    pub fn insert(&mut self, base: &Fingerprint) {
+        self.filter.insert(base.prefix());
+    }
+
+    /// Whether something may be made of the chunk; `false` is certain.
+    #[must_use]
+    pub fn contains(&self, chunk: &Fingerprint) -> bool {
+        self.filter.contains(chunk.prefix())
+    }
 }
 
 /// Marks the bases of all live deltas; says how many there are that nothing else needs, as far as

@@ -21,6 +21,7 @@ use super::copy::Rescued;
 use super::inventory::{Inventory, InventoryItem};
 use super::live_set::{CONTAINERS_PER_QUESTION, Marks};
 use super::mark::{MARKS_MIN_BYTES, MarkReport, Marker};
+use super::repacking::Repacking;
 use super::settle;
 use super::{CollectOptions, CollectReport, roots_of};
 use crate::container::list;
@@ -64,6 +65,8 @@ pub struct Collector<'a> {
     report: CollectReport,
     /// Containers that this collection wrote and read back.
     proved: BTreeSet<ContainerId>,
+    /// How it packs anew, once that has been chosen.
+    repacking: Option<Repacking>,
 }
 
 /// What is known after marking.
@@ -118,8 +121,8 @@ impl<'a> Collector<'a> {
     #[must_use]
     pub fn new(repository: &'a Arc<Repository>, options: &'a CollectOptions, job: &'a Job) -> Self {
         let report = CollectReport::default();
-        let proved = BTreeSet::new();
-        Self { repository, options, job, started: Instant::now(), report, proved }
+        let (proved, repacking) = (BTreeSet::new(), None);
+        Self { repository, options, job, started: Instant::now(), report, proved, repacking }
     }
 
     /// Collects until everything chosen is gone.
@@ -247,6 +250,7 @@ impl<'a> Collector<'a> {
         let account = Account::new(&inventory, &liveness);
         let mut selection = select(&liveness, self.options.goal, None);
         self.choose_older(&inventory, &liveness, &mut selection)?;
+        self.choose_unpacked(&inventory, &liveness, &marks, &mut selection)?;
         let liveness: BTreeMap<_, _> =
             liveness.into_iter().map(|container| (container.container, container)).collect();
         let mut chosen = selection.condemned.clone();
@@ -293,6 +297,36 @@ impl<'a> Collector<'a> {
             let is_left = |id: &&ContainerId| selection.condemned.binary_search(id).is_err();
             self.report.older_left_alone = older.iter().filter(is_left).count() as u64;
         }
+        Ok(())
+    }
+
+    /// If that is asked for, chooses everything that no collection has packed anew yet.
+    fn choose_unpacked(
+        &mut self,
+        inventory: &Inventory,
+        liveness: &[ContainerLiveness],
+        marks: &Marks,
+        selection: &mut Selection,
+    ) -> Result<()> {
+        let Some(level) = self.options.repack_level else {
+            return Ok(());
+        };
+        let repacking = Repacking::new(self.repository, level)?;
+        let mut unpacked = BTreeSet::new();
+        inventory.scan(self.repository, &|_| true, self.job, &mut |ordinal, section| {
+            let Some(container) = inventory.containers.get(ordinal) else { return Ok(()) };
+            repacking.note_deltas(section);
+            let is_condemned = selection.condemned.binary_search(&container.id).is_ok();
+            if repacking.wants(container, section) {
+                unpacked.insert(container.id);
+            } else if !is_condemned && container.indexed && container.sound {
+                repacking.note_kept(container.id, section, marks);
+            }
+            Ok(())
+        })?;
+        selection.also_condemn(liveness, |id| unpacked.contains(&id));
+        self.report.repacked_containers = unpacked.len() as u64;
+        self.repacking = Some(repacking);
         Ok(())
     }
 
@@ -442,6 +476,7 @@ impl<'a> Collector<'a> {
             },
             Err(error) if error.kind() == ErrorKind::NoSpace => {
                 self.put_back(marked, &taken, dead_max_bytes);
+                self.repacking.iter().for_each(|repacking| repacking.forget(&stored));
                 marked.rounds.failed(&taken, stored);
                 return Ok(Round::default());
             }
@@ -518,6 +553,7 @@ impl<'a> Collector<'a> {
         self.report.nodes_for_order += rescued.nodes_for_order;
         self.report.copied_bytes += rescued.stored_bytes;
         self.report.frames_carried += rescued.frames_carried;
+        self.report.deltas_made = self.repacking.as_ref().map_or(0, Repacking::deltas);
     }
 
     fn phase(&mut self, name: &'static str, started: Instant) {

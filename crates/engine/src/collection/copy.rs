@@ -20,19 +20,23 @@
 //!    them is verified ([`super::read_back`]); then they are indexed (protocol, G2 and G5).
 //!
 //! # Invariants
+//! What is packed anew ([`super::repacking`]) is compressed again, and may become a delta.
+//!
 //! A delta is copied as it lies in its frame, once it was made and verified; what it is made of is
 //! live, so that stays. A chunk that could not be copied names its container in [`Rescued::kept`];
 //! nobody may delete that. What comes along dead is held by the new container like all else in it:
 //! named by its section and the index, and free to be used again.
 
+use super::bases::MadeOf;
 use super::gathered::{Gathered, LiveFrame, Spot};
 use super::inventory::Inventory;
 use super::read_back::{self, HandedIn};
+use super::repacking::{self, Repacking};
 use crate::chunk_store::prefix_hasher::ByPrefix;
 use crate::chunks::{Chunk, ChunkReader, Location};
 use crate::container::delta::{bases_of, delta_of};
 use crate::container::frame_pool::FramePool;
-use crate::container::log::ContainerLog;
+use crate::container::log::{ContainerLog, DurableContainer};
 use crate::container::open::{ContainerContext, DeltaCounters, OpenContainer};
 use crate::index::append;
 use crate::job::Job;
@@ -40,6 +44,7 @@ use crate::repository::Repository;
 use crate::session::quarantine;
 use onefold_format::container::{ChunkDescriptor, Delta, MetadataSection};
 use onefold_types::{ContainerId, ErrorKind, Fingerprint, Level, Result, invariant};
+use std::cell::OnceCell;
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::{Arc, Mutex};
 
@@ -74,6 +79,8 @@ pub struct CopyForward<'a> {
     pub condemned: &'a [ContainerId],
     /// Those that this collection wrote and read back.
     pub proved: &'a BTreeSet<ContainerId>,
+    /// How the copies are packed anew; `None`: they stay as they are.
+    pub repacking: Option<&'a Repacking>,
     /// Threads that compress.
     pub threads: usize,
     /// Stops it, and shows how far it is.
@@ -163,6 +170,7 @@ impl CopyForward<'_> {
         by_container.retain(|(id, _)| !damaged.contains(id));
         by_container.sort_unstable();
         let mut held = HashSet::<_, ByPrefix>::default();
+        let made_of = OnceCell::new();
         for group in by_container.chunk_by(|a, b| a.0 == b.0) {
             let Some((container, _)) = group.first() else { continue };
             let depth_of = |chunk: &Fingerprint| gathered.chunks.get(chunk).map(|spot| spot.depth);
@@ -173,7 +181,7 @@ impl CopyForward<'_> {
                 .filter_map(|chunk| Some((*chunk, depth_of(chunk)?)))
                 .collect();
             if let Some(section) = reader.section(*container)? {
-                held.extend(self.held_in(*container, &section, &wanted, reader)?);
+                held.extend(self.held_in(*container, &section, &wanted, &made_of, reader)?);
             }
         }
         Ok(held)
@@ -186,16 +194,21 @@ impl CopyForward<'_> {
         container: ContainerId,
         section: &Arc<MetadataSection>,
         wanted: &HashMap<Fingerprint, u8, ByPrefix>,
+        made_of: &OnceCell<MadeOf>,
         reader: &ChunkReader,
     ) -> Result<Vec<Fingerprint>> {
         self.job.interrupt.check()?;
-        // An instance takes the place of another one only if it is no deeper: what is made of that
-        // one must be made of this.
-        let here = (0..).zip(&section.chunks).filter(|(position, chunk)| {
-            let depth = wanted.get(&chunk.fingerprint);
-            depth.is_some_and(|depth| section.depth_at(*position) <= *depth)
-        });
-        let mut spots: Vec<ChunkDescriptor> = here.map(|(_, chunk)| *chunk).collect();
+        let mut spots: Vec<ChunkDescriptor> = Vec::new();
+        for (position, chunk) in (0..).zip(&section.chunks) {
+            let Some(depth) = wanted.get(&chunk.fingerprint) else { continue };
+            // An instance takes the place of another one only if it is no deeper, or nothing is
+            // made of it: what is made of that one must be made of this.
+            if section.depth_at(position) <= *depth
+                || !self.made_of(made_of)?.contains(&chunk.fingerprint)
+            {
+                spots.push(*chunk);
+            }
+        }
         if self.proved.contains(&container) {
             return Ok(spots.iter().map(|chunk| chunk.fingerprint).collect());
         }
@@ -230,6 +243,15 @@ impl CopyForward<'_> {
         Ok(held)
     }
 
+    /// What deltas are made of, found out when it is asked for the first time.
+    fn made_of<'c>(&self, cell: &'c OnceCell<MadeOf>) -> Result<&'c MadeOf> {
+        if let Some(known) = cell.get() {
+            return Ok(known);
+        }
+        let all = MadeOf::of_all(self.repository, self.inventory, self.job)?;
+        Ok(cell.get_or_init(|| all))
+    }
+
     /// Whether a container is one that chunks may be left to.
     pub fn is_holder(&self, id: ContainerId) -> bool {
         let known = self.inventory.ordinal(id).and_then(|at| self.inventory.containers.get(at));
@@ -244,13 +266,25 @@ impl CopyForward<'_> {
         reader: &ChunkReader,
         rescued: &mut Rescued,
     ) -> Result<HandedIn> {
-        let open = [(); KINDS].map(|()| OpenContainer::new(Arc::clone(context)));
+        let mut open = [(); KINDS].map(|()| OpenContainer::new(Arc::clone(context)));
+        if self.repacking.is_some() {
+            let cold = OpenContainer::new(Arc::clone(context));
+            open[COLD] = cold.with_frames_of(repacking::COLD_FRAME_BYTES.max(context.frame_bytes));
+        }
         self.job.progress.set_current("copying");
         self.job.progress.set_totals(frames.iter().map(|frame| frame.chunks.len() as u64).sum(), 0);
         let mut copies = Copies { open, handed_in: HandedIn::default() };
+        let mut is_warm = self.repacking.is_some();
         for frame in frames {
             self.job.interrupt.check()?;
-            if !(frame.carried && self.carry(&frame, reader, &mut copies, rescued)?) {
+            if is_warm && frame.is_cold() {
+                // The old is made of the new, which has to be stored for that.
+                copies.open[WARM].finish()?;
+                context.log.wait()?;
+                is_warm = false;
+            }
+            let is_carried = frame.carried && self.repacking.is_none();
+            if !(is_carried && self.carry(&frame, reader, &mut copies, rescued)?) {
                 self.copy_chunks(&frame, reader, &mut copies, rescued)?;
             }
         }
@@ -319,11 +353,40 @@ impl CopyForward<'_> {
                 }
                 Err(error) => return Err(error),
             };
-            self.append(wanted, &chunk, reader, &mut copies.open[kind(chunk.level, spot.rank)])?;
+            match self.repacking {
+                Some(repacking) => self.pack(repacking, wanted, &chunk, reader, copies)?,
+                None => {
+                    let open = &mut copies.open[kind(chunk.level, spot.rank)];
+                    self.append(wanted, &chunk, reader, open)?;
+                }
+            }
             copies.handed_in.chunks += 1;
             copies.handed_in.live.push(*fingerprint);
             self.count(rescued, std::slice::from_ref(wanted));
         }
+        Ok(())
+    }
+
+    /// Appends a chunk that is packed anew: a delta as it is, a whole one perhaps as a difference
+    /// if it may become one.
+    fn pack(
+        &self,
+        repacking: &Repacking,
+        wanted: &(Fingerprint, Spot),
+        chunk: &Chunk,
+        reader: &ChunkReader,
+        copies: &mut Copies,
+    ) -> Result<()> {
+        let (fingerprint, spot) = wanted;
+        if spot.depth > 0 {
+            return self.append(wanted, chunk, reader, &mut copies.open[DELTAS]);
+        }
+        let open = &mut copies.open[kind(chunk.level, spot.rank)];
+        let stays_whole = spot.rank != u32::MAX || repacking.is_base(fingerprint);
+        match stays_whole && !chunk.level.is_node() {
+            true => open.append_again(*fingerprint, chunk)?,
+            false => open.append(*fingerprint, chunk.level, chunk)?,
+        };
         Ok(())
     }
 
@@ -404,21 +467,35 @@ impl CopyForward<'_> {
 
     fn open_log(&self) -> Result<Arc<ContainerContext>> {
         let environment = self.repository.environment();
-        let compression = self.repository.compression()?;
+        let compression = match self.repacking {
+            Some(repacking) => repacking.compression(),
+            None => self.repository.compression()?,
+        };
+        let similar = self.repacking.map(Repacking::similar);
+        let teller = self.repacking.map(Repacking::teller);
+        let tell = move |container: &DurableContainer| {
+            teller.iter().for_each(|tell| tell(container));
+        };
         let fingerprinter = self.repository.fingerprinter();
         Ok(Arc::new(ContainerContext {
             vault: Arc::clone(self.repository.vault()),
             randomness: Arc::clone(&environment.randomness),
             clock: Arc::clone(&environment.clock),
-            pool: Arc::new(FramePool::start(self.threads, compression, fingerprinter, None)?),
+            pool: Arc::new(FramePool::start(
+                self.threads,
+                compression,
+                fingerprinter,
+                similar.as_ref(),
+            )?),
             log: Arc::new(ContainerLog::start(
                 self.repository.shared_store(),
                 self.repository.memory().containers_waiting_max,
-                |_| {},
+                tell,
             )?),
             target_bytes: self.repository.container_target_bytes(),
             frame_bytes: self.repository.frame_target_bytes(),
             session: None,
+            repacked_level: self.repacking.map_or(0, Repacking::level),
             named: Mutex::default(),
             deltas: DeltaCounters::default(),
         }))
@@ -426,8 +503,12 @@ impl CopyForward<'_> {
 }
 
 /// Containers that are filled at once: what the newest snapshots need, what only older ones need,
-/// and tree nodes.
-const KINDS: usize = 3;
+/// tree nodes, and, where the others are packed anew, deltas that are copied.
+const KINDS: usize = 4;
+const WARM: usize = 0;
+const COLD: usize = 1;
+const NODES: usize = 2;
+const DELTAS: usize = 3;
 
 /// Containers that are being filled, and what went into them.
 struct Copies {
@@ -437,8 +518,8 @@ struct Copies {
 
 fn kind(level: Level, rank: u32) -> usize {
     match (level.is_node(), rank) {
-        (true, _) => 2,
-        (false, u32::MAX) => 1,
-        _ => 0,
+        (true, _) => NODES,
+        (false, u32::MAX) => COLD,
+        _ => WARM,
     }
 }

@@ -41,6 +41,8 @@ pub struct Gathered {
     pub chunks: HashMap<Fingerprint, Spot, ByPrefix>,
     /// What is known of their frames.
     frames: HashMap<(ContainerId, u32), FrameFacts>,
+    /// Deltas among the chunks, and what each is made of.
+    links: Vec<(Fingerprint, Fingerprint)>,
 }
 
 /// What is known of a frame.
@@ -58,6 +60,14 @@ pub struct LiveFrame {
     pub chunks: Vec<(Fingerprint, Spot)>,
     /// Whether it is copied as it is.
     pub carried: bool,
+}
+
+impl LiveFrame {
+    /// Whether the newest snapshots need nothing of it.
+    #[must_use]
+    pub fn is_cold(&self) -> bool {
+        self.chunks.iter().all(|(_, spot)| spot.rank == u32::MAX)
+    }
 }
 
 impl Gathered {
@@ -108,6 +118,32 @@ impl Gathered {
             }
         }
         any
+    }
+
+    /// Notes of what the live deltas of a container are made of, for [`Self::rank_bases`].
+    pub fn note_links(
+        &mut self,
+        section: &MetadataSection,
+        is_live: impl Fn(&Fingerprint) -> bool,
+    ) {
+        for delta in &section.deltas {
+            let Some(chunk) = section.chunks.get(delta.chunk as usize) else { continue };
+            if is_live(&chunk.fingerprint) {
+                let bases = delta.bases.iter().map(|base| (chunk.fingerprint, base.fingerprint));
+                self.links.extend(bases);
+            }
+        }
+    }
+
+    /// Ranks what ranked deltas are made of where the first of these is ranked: whoever needs the
+    /// one needs the other.
+    pub fn rank_bases(&mut self) {
+        for (delta, base) in std::mem::take(&mut self.links) {
+            let rank = self.chunks.get(&delta).map_or(u32::MAX, |spot| spot.rank);
+            if let Some(spot) = self.chunks.get_mut(&base) {
+                spot.rank = spot.rank.min(rank);
+            }
+        }
     }
 
     /// Whether nothing is live.

@@ -64,6 +64,8 @@ pub struct ContainerContext {
     pub frame_bytes: usize,
     /// The session that stores them; `None`: a collector.
     pub session: Option<SessionId>,
+    /// The level at which a collector packs anew; 0: it does not.
+    pub repacked_level: u8,
     /// The containers that were named so far.
     pub named: Mutex<Vec<ContainerId>>,
     /// What was stored as deltas.
@@ -110,6 +112,8 @@ const FRAME_WHOLE_TARGET_BYTES: usize =
 pub struct OpenContainer {
     context: Arc<ContainerContext>,
     frame: PlainFrame,
+    /// Plain bytes after which a frame is sealed.
+    frame_bytes: usize,
     /// Bytes of its chunks once its deltas are made whole.
     frame_whole_bytes: usize,
     /// Buffers of sealed frames, to be filled again.
@@ -127,7 +131,10 @@ struct Body {
     sealer: Arc<ObjectSealer>,
     bytes: Vec<u8>,
     section: MetadataSection,
-    in_flight: VecDeque<Pending>,
+    /// Frames in the pool, and how long each was when it was handed in.
+    in_flight: VecDeque<(Pending, usize)>,
+    /// How long those were that are in.
+    handed_in_bytes: usize,
     frames_submitted: u32,
     chunks_submitted: usize,
     plain_submitted_bytes: usize,
@@ -139,6 +146,7 @@ impl OpenContainer {
     #[must_use]
     pub fn new(context: Arc<ContainerContext>) -> Self {
         Self {
+            frame_bytes: context.frame_bytes,
             context,
             frame: PlainFrame::default(),
             frame_whole_bytes: 0,
@@ -147,6 +155,12 @@ impl OpenContainer {
             id: None,
             payloads: HashMap::new(),
         }
+    }
+
+    /// The same with frames of another size.
+    #[must_use]
+    pub fn with_frames_of(self, frame_bytes: usize) -> Self {
+        Self { frame_bytes, ..self }
     }
 
     /// Appends a chunk; returns the frame that it goes to.
@@ -217,14 +231,14 @@ impl OpenContainer {
         let id = FrameId { container: self.name(), frame };
         if self.frame.bytes.capacity() == 0 {
             self.frame.bytes = self.spare.pop().unwrap_or_default();
-            self.frame.bytes.reserve(self.context.frame_bytes + limits::CHUNK_SIZE_MAX_BYTES / 16);
+            self.frame.bytes.reserve(self.frame_bytes + limits::CHUNK_SIZE_MAX_BYTES / 16);
         }
         let number = self.frame.chunks.len() as u32;
         note(&mut self.frame, number);
         self.frame.bytes.extend_from_slice(bytes);
         self.frame.chunks.push(chunk);
         self.frame_whole_bytes += chunk.length as usize;
-        let is_full = self.frame.bytes.len() >= self.context.frame_bytes
+        let is_full = self.frame.bytes.len() >= self.frame_bytes
             || self.frame_whole_bytes >= FRAME_WHOLE_TARGET_BYTES;
         if is_full {
             self.submit_frame()?;
@@ -280,7 +294,8 @@ impl OpenContainer {
         body.chunks_submitted += frame.chunks.len();
         body.plain_submitted_bytes += bytes_of(&frame.chunks);
         let (number, sealer) = (body.frames_submitted, Arc::clone(&body.sealer));
-        body.in_flight.push_back(self.context.pool.carry(frame, number, sealer)?);
+        let length = frame.plain_length as usize;
+        body.in_flight.push_back((self.context.pool.carry(frame, number, sealer)?, length));
         self.submitted(body)
     }
 
@@ -291,7 +306,8 @@ impl OpenContainer {
         let (number, sealer) = (body.frames_submitted, Arc::clone(&body.sealer));
         body.chunks_submitted += frame.chunks.len();
         body.plain_submitted_bytes += bytes_of(&frame.chunks);
-        body.in_flight.push_back(self.context.pool.seal(frame, number, sealer)?);
+        let length = frame.bytes.len();
+        body.in_flight.push_back((self.context.pool.seal(frame, number, sealer)?, length));
         self.submitted(body)
     }
 
@@ -319,7 +335,8 @@ impl OpenContainer {
     }
 
     fn collect_one(&mut self, body: &mut Body) -> Result<()> {
-        if let Some(pending) = body.in_flight.pop_front() {
+        if let Some((pending, length)) = body.in_flight.pop_front() {
+            body.handed_in_bytes += length;
             let mut sealed = pending.wait()?;
             // Carried frames leave no buffer, and a frame must not be given one of none: what was
             // put aside below it would never be used again.
@@ -357,8 +374,13 @@ impl Body {
             id,
             sealer,
             bytes,
-            section: MetadataSection { session: context.session, ..MetadataSection::default() },
+            section: MetadataSection {
+                session: context.session,
+                repacked_level: context.repacked_level,
+                ..MetadataSection::default()
+            },
             in_flight: VecDeque::new(),
+            handed_in_bytes: 0,
             frames_submitted: 0,
             chunks_submitted: 0,
             plain_submitted_bytes: 0,
@@ -369,10 +391,10 @@ impl Body {
     /// The stored length once the frames in the pool are in, if they shrink like those before. It
     /// rests only on frames collected in order: the same stream always fills the same containers.
     fn expected_bytes(&self) -> usize {
-        let waiting = self.plain_submitted_bytes - self.plain_collected_bytes;
-        let shrunk = match self.plain_collected_bytes {
+        let waiting: usize = self.in_flight.iter().map(|(_, length)| length).sum();
+        let shrunk = match self.handed_in_bytes {
             0 => waiting,
-            plain => waiting * self.bytes.len() / plain,
+            before => waiting * self.bytes.len() / before,
         };
         self.bytes.len() + shrunk
     }

@@ -28,6 +28,7 @@ mod ordering;
 mod power;
 mod readers;
 mod renewing;
+mod repacking;
 mod resealing;
 mod schedule;
 mod share_actors;

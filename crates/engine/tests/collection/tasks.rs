@@ -69,10 +69,16 @@ pub fn collects() -> Task {
     collects_with(collect_options())
 }
 
+/// Collects, and packs anew what no collection has packed yet.
+pub fn repacks() -> Task {
+    collects_with(CollectOptions { repack_level: Some(3), ..collect_options() })
+}
+
 pub fn collects_with(options: CollectOptions) -> Task {
     Arc::new(move |world, repository| {
         let report = collect(repository, &options, &job())?;
         world.count("frames carried", report.frames_carried);
+        world.count("deltas made by packing anew", report.deltas_made);
         world.count("collections of several epochs", u64::from(report.epochs > 1));
         Ok(())
     })

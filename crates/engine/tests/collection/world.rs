@@ -14,6 +14,7 @@ use onefold_engine::restore::DumpOptions;
 use onefold_engine::session::outcome;
 use onefold_engine::session::{SnapshotList, tombstones};
 use onefold_engine::{Environment, InitOptions, MemoryPlan, Repository, find, restore, retention};
+use onefold_format::delta::DeltaChoice;
 use onefold_format::node::EntryKind;
 use onefold_store::MemoryStore;
 use onefold_store::layers::Operation;
@@ -178,7 +179,15 @@ pub fn create_in(memory: &MemoryStore, suite: Suite) -> Arc<Repository> {
 
 impl World {
     pub fn new() -> Self {
-        let base = MemoryStore::new();
+        Self::on(MemoryStore::new())
+    }
+
+    /// One whose store can be looked at as it was after each change.
+    pub fn recording() -> Self {
+        Self::on(MemoryStore::recording())
+    }
+
+    fn on(base: MemoryStore) -> Self {
         create_in(&base, Suite::None);
         let memory = Path::new("/dev/shm");
         let root = match memory.is_dir() {
@@ -221,11 +230,27 @@ impl World {
 
     /// A backup before the first run.
     pub fn save(&self, name: &str, files: &str, seed: u64) -> SessionId {
+        self.save_with(name, files, seed, None)
+    }
+
+    /// The same without differences.
+    pub fn save_whole(&self, name: &str, files: &str, seed: u64) -> SessionId {
+        self.save_with(name, files, seed, Some(DeltaChoice::Off))
+    }
+
+    fn save_with(
+        &self,
+        name: &str,
+        files: &str,
+        seed: u64,
+        delta: Option<DeltaChoice>,
+    ) -> SessionId {
         self.source(name, files);
         // Changes are noticed by times, which must not be too new to be trusted.
         std::thread::sleep(Duration::from_millis(40));
         let repository = reopen(&self.base, LATER + seed);
-        let options = described(&self.describe(files), ParentChoice::Newest);
+        let options =
+            BackupOptions { delta, ..described(&self.describe(files), ParentChoice::Newest) };
         backup(&repository, paths(&self.path(name)), &options, &job()).unwrap().snapshot.unwrap()
     }
 

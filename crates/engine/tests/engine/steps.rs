@@ -194,6 +194,7 @@ pub fn forging(repository: &Arc<Repository>) -> Arc<ContainerContext> {
         target_bytes: 1 << 20,
         frame_bytes: 1 << 20,
         session: None,
+        repacked_level: 0,
         named: Mutex::default(),
         deltas: DeltaCounters::default(),
     })

@@ -157,6 +157,14 @@ fn w8_more_than_is_remembered_cannot_be_left() {
 /// Puts chunk 1 into one container, and what differs from it in a byte into another one, as a
 /// difference; returns the containers and the name of the other chunk.
 fn put_a_delta(repository: &Arc<Repository>) -> ([ContainerId; 2], Fingerprint) {
+    let (containers, name, _) = put_a_delta_in_a_session(repository);
+    (containers, name)
+}
+
+/// The same, with the session that made the difference.
+fn put_a_delta_in_a_session(
+    repository: &Arc<Repository>,
+) -> ([ContainerId; 2], Fingerprint, Arc<ChunkStore>) {
     put_through(repository, &chunk_store_with_deltas(repository), &[1]);
     let before = containers(repository);
     let session = chunk_store_with_deltas(repository);
@@ -171,7 +179,7 @@ fn put_a_delta(repository: &Arc<Repository>) -> ([ContainerId; 2], Fingerprint) 
     let after = containers(repository);
     let delta = *after.difference(&before).next().unwrap();
     assert_eq!(reader::read_section(repository, delta).unwrap().deltas.len(), 1);
-    ([*before.first().unwrap(), delta], name)
+    ([*before.first().unwrap(), delta], name, session)
 }
 
 #[test]
@@ -189,6 +197,27 @@ fn w8_what_a_delta_rests_on_is_not_forgotten_by_asking() {
     put_anew(&repository, &[1]);
     assert!(leaves(&session, &[base]));
     assert!(!session.found_in().contains(&base));
+}
+
+#[test]
+fn w8_what_own_differences_are_made_of_is_stored_again_to_leave_it() {
+    let (memory, repository) = store();
+    let ([base, _], name, session) = put_a_delta_in_a_session(&repository);
+    let before = containers(&repository);
+    assert!(session.found_in().contains(&base));
+    assert!(leaves(&session, &[base]), "whatever has become of the base elsewhere");
+    assert!(!session.found_in().contains(&base));
+    let after = containers(&repository);
+    let own: Vec<_> = after.difference(&before).collect();
+    let section = reader::read_section(&repository, *own[0]).unwrap();
+    assert_eq!((own.len(), section.chunks.len(), section.deltas.len()), (1, 1, 0));
+    session.expect_whole().unwrap();
+    memory.remove(&key(layout::container(base)));
+    let repository = reopen(&memory, 9);
+    let reader = onefold_engine::chunks::ChunkReader::open(&repository).unwrap();
+    let (_, mut bytes) = chunk(&repository, 1);
+    bytes[2500] ^= 1;
+    assert_eq!(*reader.read(&name).unwrap(), *bytes);
 }
 
 #[test]

@@ -35,6 +35,7 @@ pub(crate) fn example() -> MetadataSection {
         }],
         sketches: vec![(1, [5; SKETCH_BYTES]), (3, [6; SKETCH_BYTES])],
         session: Some(SessionId([8; 16])),
+        repacked_level: 7,
     }
 }
 
@@ -64,7 +65,7 @@ fn truncated_sections_are_damage() {
     for length in 0..bytes.len() {
         // Cutting off optional last columns whole leaves a valid section.
         if let Ok(section) = MetadataSection::decode(&bytes[..length]) {
-            assert!(section.session.is_none() && length < bytes.len());
+            assert!(section.repacked_level == 0 && length < bytes.len());
         }
     }
 }

@@ -30,6 +30,9 @@ impl Collector<'_> {
                     if gathered.add(container.id, section, is_live) {
                         live_in.insert(container.id);
                     }
+                    if self.repacking.is_some() {
+                        gathered.note_links(section, is_live);
+                    }
                     scanned += 1;
                 }
                 Ok(())
@@ -58,9 +61,12 @@ impl Collector<'_> {
     ) -> Result<Rescued> {
         let (repository, job, threads) = (self.repository, self.job, self.options.threads);
         let proved = &self.proved;
-        let copier = CopyForward { repository, inventory, condemned, proved, threads, job };
+        let repacking = self.repacking.as_ref();
+        let copier =
+            CopyForward { repository, inventory, condemned, proved, repacking, threads, job };
         copier.drop_held_elsewhere(&mut gathered)?;
         let nodes_for_order = self.rank(&mut gathered, &copier, snapshots)?;
+        gathered.rank_bases();
         Ok(Rescued { nodes_for_order, ..copier.run(gathered, dead_max_bytes, stored)? })
     }
 

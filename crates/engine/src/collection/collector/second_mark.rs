@@ -103,7 +103,10 @@ impl Collector<'_> {
             let (gathered, live_in) = self.gather(&inventory, batch, marks)?;
             let (repository, job, threads) = (self.repository, self.job, self.options.threads);
             let (inventory, proved) = (&inventory, &self.proved);
-            let copier = CopyForward { repository, inventory, condemned, proved, threads, job };
+            // What is rescued is what others are about to rely on, as they have found it.
+            let repacking = None;
+            let copier =
+                CopyForward { repository, inventory, condemned, proved, repacking, threads, job };
             let mut gathered = gathered;
             copier.drop_held_elsewhere(&mut gathered)?;
             let nodes_for_order = self.rank(&mut gathered, &copier, snapshots)?;
