@@ -92,6 +92,8 @@ struct Backup<'a> {
 struct Prepared {
     session: StoringSession,
     parent: Option<Snapshot>,
+    /// The root of the parent, or else of the host's newest snapshot: what there is to be like.
+    relative: Option<Reference>,
     /// Roots of the directory's own manifests that may be built upon.
     manifests: Vec<Reference>,
     heads: Vec<SessionId>,
@@ -260,10 +262,8 @@ impl Backup<'_> {
         let session = Announced::begin(self.repository, dry_run)?;
         let list = SnapshotList::load(self.repository)?;
         let strays = self.strays(&list)?;
-        let mut parent = match selection {
-            Some(_) => self.choose_parent(&list, names)?,
-            None => None,
-        };
+        let chosen = selection.map(|_| self.choose_parent(&list, names)).transpose()?;
+        let mut parent = chosen.flatten();
         if let Some(snapshot) = &parent
             && !session.is_live(snapshot.id)?
         {
@@ -275,13 +275,12 @@ impl Backup<'_> {
         let mut ready = session.ready(mode, self.options.index_kind, self.job)?;
         ready.index.set_asks_pieces(self.options.filter.summary_vector);
         let part_index = self.open_part(&mut ready, part, &list)?;
-        let is_doubtful = |parent: &Snapshot| ready.doubts.concern(&parent.record);
-        let distrust_parent = ready.has_losses || parent.as_ref().is_some_and(is_doubtful);
-        let choice = self.options.lookup;
-        let chosen = choice.strategy(self.repository, &ready.present, self.options.device_costs)?;
-        let costs = chosen.costs.or(self.options.device_costs);
-        let before = (names, parent.as_ref());
-        let known = (costs, &*ready.index);
+        let is_doubtful = parent.as_ref().is_some_and(|it| ready.doubts.concern(&it.record));
+        let distrust_parent = ready.has_losses || is_doubtful;
+        let device_costs = self.options.device_costs;
+        let chosen = self.options.lookup.strategy(self.repository, &ready.present, device_costs)?;
+        let costs = chosen.costs.or(device_costs);
+        let (before, known) = ((names, parent.as_ref()), (costs, &*ready.index));
         let (rewrite, earlier) =
             rewriting::options(self.repository, self.options, &list, before, known);
         let earlier = earlier.filter(|_| parent.is_some());
@@ -298,6 +297,7 @@ impl Backup<'_> {
             dry_run,
             session: ready.id(),
         };
+        let relative = selection.and_then(|_| self.relative(&list, parent.as_ref()));
         let doubts = ready.doubts.clone();
         let index = Arc::clone(&ready.asked);
         let session = ready.store(parent.as_ref().map(|parent| parent.id), store_options)?;
@@ -308,6 +308,7 @@ impl Backup<'_> {
         Ok(Prepared {
             session,
             parent,
+            relative,
             manifests,
             heads: list.heads,
             new_names: list.new_names,
@@ -320,6 +321,13 @@ impl Backup<'_> {
             part_index,
             index,
         })
+    }
+
+    /// The root of the parent, or else of the host's newest snapshot.
+    fn relative(&self, list: &SnapshotList, parent: Option<&Snapshot>) -> Option<Reference> {
+        let is_of_host = |one: &&Snapshot| one.record.host == self.options.host;
+        let of_host = || list.visible().filter(is_of_host).last();
+        parent.or_else(of_host).map(|one| one.record.root)
     }
 
     /// Has a part's chunks looked up among its own.
@@ -373,10 +381,9 @@ impl Backup<'_> {
         build: impl FnOnce(&StreamContext<'_>, &mut [StreamWriter]) -> Result<Built>,
     ) -> Result<Tree> {
         let streams = self.repository.memory().streams;
-        let versions = match ready.parent.is_some() && ready.session.store.makes_deltas() {
-            true => Some(Versions::new(self.repository, &ready.index)),
-            false => None,
-        };
+        let makes_deltas = ready.session.store.makes_deltas();
+        let root = ready.relative.filter(|_| makes_deltas);
+        let versions = root.map(|root| Versions::new(self.repository, &ready.index, root));
         let context = StreamContext {
             repository: self.repository,
             versions: versions.as_ref(),

@@ -10,7 +10,8 @@
 //! system's word about holes is not trusted (R42).
 
 use super::attributes::{self, AttributeSource};
-use super::versions::{EarlierContent, VersionedFile, Versions};
+use super::namesakes::EarlierContent;
+use super::versions::{VersionedFile, Versions};
 use crate::job::Job;
 use crate::repository::Repository;
 use crate::stub::{self, StubFile};
@@ -260,7 +261,11 @@ struct FileReader<'a> {
 
 impl FileReader<'_> {
     fn file(&mut self, task: FileTask) -> Result<()> {
-        if let Some(earlier) = task.earlier.filter(|_| self.versions.is_some()) {
+        let earlier = self.versions.and_then(|versions| {
+            let by_name = || versions.namesake(task.name.as_bytes(), task.entry.size);
+            task.earlier.or_else(by_name)
+        });
+        if let Some(earlier) = earlier {
             self.versioned.push(VersionedFile::new(earlier, self.message.elements.len()));
         }
         let read = self.read_file(task);

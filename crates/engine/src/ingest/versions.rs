@@ -6,11 +6,15 @@
 //! message, as a hint: whoever stores a new chunk tries it as a base
 //! ([`crate::chunk_store::bases`]).
 //!
+//! A file that is not at its path in the parent is sought by its name ([`super::namesakes`]), also
+//! where there is no parent.
+//!
 //! Memory: 40 bytes for each chunk of an earlier version, of which no more than
 //! [`CHUNKS_MAX`] are looked at.
 //!
 //! Concurrency: each reading thread has its own lists; trees and index are shared.
 
+use super::namesakes::{EarlierContent, NAMESAKE_MIN_BYTES, Namesakes};
 use super::read::Element;
 use crate::index::ChunkIndex;
 use crate::repository::Repository;
@@ -23,21 +27,15 @@ use std::sync::{Arc, OnceLock};
 /// Chunks of an earlier version that are looked at.
 pub const CHUNKS_MAX: usize = 1 << 16;
 
-/// The content of a file in the parent snapshot.
-#[derive(Clone, Copy, Debug)]
-pub struct EarlierContent {
-    /// Its tree.
-    pub content: Reference,
-    /// Its length.
-    pub size: u64,
-}
-
 /// Finds earlier versions.
 pub struct Versions {
     repository: Arc<Repository>,
     index: Arc<dyn ChunkIndex>,
     /// Opened when the first version is read.
     tree: OnceLock<Option<TreeReader>>,
+    /// The tree in which files are sought that have no earlier version at their paths.
+    namesakes_root: Reference,
+    namesakes: OnceLock<Option<Namesakes>>,
 }
 
 /// A file in a message, or in several.
@@ -74,10 +72,35 @@ impl VersionedFile {
 }
 
 impl Versions {
-    /// Those of the parent snapshot; what is new is told by an index.
+    /// Those of the parent snapshot, and by name those below `namesakes_root`; what is new is told
+    /// by an index.
     #[must_use]
-    pub fn new(repository: &Arc<Repository>, index: &Arc<dyn ChunkIndex>) -> Self {
-        Self { repository: Arc::clone(repository), index: Arc::clone(index), tree: OnceLock::new() }
+    pub fn new(
+        repository: &Arc<Repository>,
+        index: &Arc<dyn ChunkIndex>,
+        namesakes_root: Reference,
+    ) -> Self {
+        Self {
+            repository: Arc::clone(repository),
+            index: Arc::clone(index),
+            tree: OnceLock::new(),
+            namesakes_root,
+            namesakes: OnceLock::new(),
+        }
+    }
+
+    fn tree(&self) -> Option<&TreeReader> {
+        self.tree.get_or_init(|| TreeReader::open(&self.repository).ok()).as_ref()
+    }
+
+    /// What a file was that has no earlier version at its path, perhaps.
+    #[must_use]
+    pub fn namesake(&self, name: &[u8], size: u64) -> Option<EarlierContent> {
+        if size < NAMESAKE_MIN_BYTES {
+            return None;
+        }
+        let found = || Some(Namesakes::of(&self.repository, self.tree()?, self.namesakes_root));
+        self.namesakes.get_or_init(found).as_ref()?.find(name, size)
     }
 
     /// Appends to `corresponding` for each new chunk of a file what stands in its place, by the
@@ -125,8 +148,7 @@ impl Versions {
     }
 
     fn read(&self, earlier: &EarlierContent) -> Result<Option<PreviousVersion>> {
-        let tree = self.tree.get_or_init(|| TreeReader::open(&self.repository).ok());
-        let Some(tree) = tree else { return Ok(None) };
+        let Some(tree) = self.tree() else { return Ok(None) };
         let mut walk = ExtentWalk::new(Some(earlier.content), earlier.size)?;
         let mut chunks = Vec::new();
         while chunks.len() < CHUNKS_MAX

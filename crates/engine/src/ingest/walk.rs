@@ -12,10 +12,10 @@
 use super::Selection;
 use super::attributes::{self, AttributeSource};
 use super::left_out::{CACHE_TAG, LeftOut, is_cache, is_gone, is_store};
+use super::namesakes::EarlierContent;
 use super::read::{BATCHED_FILE_BYTES, FileTask, MESSAGE_BYTES, Message, ReadJob, Work};
 use super::source_tree::{ArrangedSource, absolute_form, is_about_source};
 use super::stubs::{Reading, StubData, by_handle, refuse_covered};
-use super::versions::EarlierContent;
 use crate::environment::open_files_max;
 use crate::job::Job;
 use crate::repository::Repository;

@@ -21,6 +21,7 @@ mod jobs;
 mod look_up;
 mod lost;
 mod metamorphic;
+mod namesakes;
 mod only_hidden;
 mod partitioned_shares;
 mod placement;
