@@ -43,6 +43,8 @@ pub struct PlainFrame {
     pub whole: Vec<u32>,
     /// Of some chunks one that stands in its place in an earlier version, by rising numbers.
     pub corresponding: Vec<(u32, Fingerprint)>,
+    /// A buffer for the sealed bytes, perhaps one that was used before.
+    pub sealed: Vec<u8>,
 }
 
 /// A frame as it will stand in the container.
@@ -138,8 +140,9 @@ impl FrameSealer {
         };
         let PlainFrame { bytes: mut plain, chunks, deltas: copied, sketches: known, .. } = frame;
         let held = if made.deltas.is_empty() { &plain } else { &self.payload };
-        let mut bytes = Vec::new();
+        let mut bytes = frame.sealed;
         let codec = if self.is_selective && !is_worth_compressing(held) {
+            bytes.clear();
             bytes.extend_from_slice(held);
             Codec::Raw
         } else {
@@ -284,6 +287,9 @@ impl FrameOpener {
         sealer: &ObjectSealer,
     ) -> Result<&[u8]> {
         sealer.open_into(number, sealed, &mut self.coded)?;
+        if codec == Codec::Raw && self.coded.len() == plain_length {
+            return Ok(&self.coded);
+        }
         self.decompressor.decompress(codec, &self.coded, plain_length, &mut self.plain)?;
         Ok(&self.plain)
     }
