@@ -5,6 +5,14 @@
 //! compressor, the cipher or memory is found while the source is still at hand (R37, R38). Deltas
 //! are made here ([`super::similar`]) and made whole again; those that came as deltas were verified
 //! by whoever copied them, and are compared byte by byte.
+//!
+//! The bytes that were compressed are still here, and comparing with them would cost less than
+//! fingerprints do. It would prove less: they have lain in memory, and were copied, since they were
+//! fingerprinted, and a bit that flipped there would be compressed, decoded and found equal. Only
+//! the fingerprint of what comes out says that it is what went by that name.
+//!
+//! Buffers come back ([`PlainFrame`]) and are cleared nowhere: what is in them is written before it
+//! is read, and a length counts what was written.
 
 use super::similar::{DeltaMaker, Made, SimilarChunks};
 use super::verify;
