@@ -10,6 +10,7 @@
 //! 2. for each *i* hash all full leaves *i* together: same counter, no increment; as soon as one
 //!    chunk has more leaves left than there are chunks that have any, which do not fill the lanes,
 //!    the rest of each chunk by itself: counters that count up;
+//!    what does not fill the lanes is filled up with leaves that were hashed already ([`fill_up`]);
 //! 3. hash each chunk's last, partial leaf block by block;
 //! 4. join neighbouring chaining values level by level, all chunks together; an odd one moves up
 //!    unchanged, which yields the specified tree; a chunk's last join carries the root flag.
@@ -26,6 +27,9 @@ const LEAF_BYTES: usize = 1024;
 const BLOCK_BYTES: usize = 64;
 /// Chunks with more leaves fill the lanes by themselves.
 const LEAVES_MAX: usize = 256;
+
+/// Inputs that fill no lanes are hashed as they are if they are fewer.
+const LEFT_OVER_MIN: usize = 3;
 
 const CHUNK_START: u8 = 1;
 const CHUNK_END: u8 = 2;
@@ -132,7 +136,7 @@ impl BatchHasher {
             for member in members {
                 inputs.extend(member.bytes[leaf * LEAF_BYTES..].first_chunk());
             }
-            let outputs = self.hash_leaves(&inputs, leaf, IncrementCounter::No);
+            let outputs = self.hash_leaves(&mut inputs, leaf, IncrementCounter::No);
             for (member, output) in members.iter().zip(outputs.chunks_exact(32)) {
                 nodes[member.first + leaf].copy_from_slice(output);
             }
@@ -157,12 +161,14 @@ impl BatchHasher {
         }
     }
 
+    /// The values of the inputs, and of what they were filled up with.
     fn hash_leaves(
         &self,
-        inputs: &[&[u8; LEAF_BYTES]],
+        inputs: &mut Vec<&[u8; LEAF_BYTES]>,
         first: usize,
         increment: IncrementCounter,
     ) -> Vec<u8> {
+        fill_up(inputs, self.platform.simd_degree());
         let mut outputs = vec![0; inputs.len() * 32];
         let (key, mode) = (&self.key_words, self.mode);
         let counter = first as u64;
@@ -225,12 +231,28 @@ impl BatchHasher {
     }
 
     fn hash_parents(&self, blocks: &[[u8; BLOCK_BYTES]], root: u8, outputs: &mut Vec<u8>) {
+        let mut inputs: Vec<&[u8; BLOCK_BYTES]> = blocks.iter().collect();
+        fill_up(&mut inputs, self.platform.simd_degree());
         outputs.clear();
-        outputs.resize(blocks.len() * 32, 0);
-        let inputs: Vec<&[u8; BLOCK_BYTES]> = blocks.iter().collect();
+        outputs.resize(inputs.len() * 32, 0);
         let flags = self.mode | PARENT | root;
         let no = IncrementCounter::No;
         self.platform.hash_many(&inputs, &self.key_words, 0, no, flags, 0, 0, outputs);
+    }
+}
+
+/// Makes the last inputs, where they fill no lanes, as many as the next narrower code takes at
+/// once. What is left over after that is hashed one by one, which takes longer than a round: on
+/// AVX-512, 3 to 7 leaves take 1.2 to 1.3 instead of 2.0 to 3.2 microseconds, 13 to 15 take 2.2
+/// instead of 3.5 to 4.5.
+fn fill_up<T: Copy>(inputs: &mut Vec<T>, degree: usize) {
+    let left_over = inputs.len() % degree;
+    if let Some(first) = inputs.first().copied()
+        && left_over >= LEFT_OVER_MIN
+    {
+        // No more than the degree, which is a power of two.
+        let filled = inputs.len() - left_over + left_over.next_power_of_two();
+        inputs.resize(filled, first);
     }
 }
 

@@ -23,7 +23,7 @@ pub(crate) const PROBES_MAX: usize = 16;
 const PROBE_BYTES: usize = 4096;
 /// Words of a table larger than the caches near a processor.
 const TABLE_WORDS: usize = 1 << 20;
-const TABLE_READS: u64 = 1 << 16;
+const TABLE_READS: u64 = 1 << 13;
 /// Taken where nothing can be measured.
 const DEVICE_DEFAULT_NS: u64 = 141_000;
 

@@ -452,12 +452,11 @@ pub fn code_metadata(plain: &[u8]) -> Result<Vec<u8>> {
     if length as usize > limits::METADATA_SECTION_MAX_BYTES {
         return Err(Error::new(ErrorKind::LimitExceeded, "a metadata section is too long"));
     }
-    let mut coded = vec![0];
-    coded.extend_from_slice(&length.to_le_bytes());
     // Fingerprints do not compress; level 1 takes what there is in the other columns.
     let mut compressor = crate::codec::Compressor::new(crate::codec::Compression::Zstd(1))?;
-    coded[0] = compressor.compress(plain, &mut coded)?.code();
-    Ok(coded)
+    let mut body = Vec::new();
+    let codec = compressor.compress(plain, &mut body)?;
+    Ok([&[codec.code()][..], &length.to_le_bytes(), &body].concat())
 }
 
 /// Undoes [`code_metadata`].

@@ -5,6 +5,14 @@
 //! compressor, the cipher or memory is found while the source is still at hand (R37, R38). Deltas
 //! are made here ([`super::similar`]) and made whole again; those that came as deltas were verified
 //! by whoever copied them, and are compared byte by byte.
+//!
+//! The bytes that were compressed are still here, and comparing with them would cost less than
+//! fingerprints do. It would prove less: they have lain in memory, and were copied, since they were
+//! fingerprinted, and a bit that flipped there would be compressed, decoded and found equal. Only
+//! the fingerprint of what comes out says that it is what went by that name.
+//!
+//! Buffers come back ([`PlainFrame`]) and are cleared nowhere: what is in them is written before it
+//! is read, and a length counts what was written.
 
 use super::similar::{DeltaMaker, Made, SimilarChunks};
 use super::verify;
@@ -43,6 +51,8 @@ pub struct PlainFrame {
     pub whole: Vec<u32>,
     /// Of some chunks one that stands in its place in an earlier version, by rising numbers.
     pub corresponding: Vec<(u32, Fingerprint)>,
+    /// A buffer for the sealed bytes, perhaps one that was used before.
+    pub sealed: Vec<u8>,
 }
 
 /// A frame as it will stand in the container.
@@ -138,8 +148,9 @@ impl FrameSealer {
         };
         let PlainFrame { bytes: mut plain, chunks, deltas: copied, sketches: known, .. } = frame;
         let held = if made.deltas.is_empty() { &plain } else { &self.payload };
-        let mut bytes = Vec::new();
+        let mut bytes = frame.sealed;
         let codec = if self.is_selective && !is_worth_compressing(held) {
+            bytes.clear();
             bytes.extend_from_slice(held);
             Codec::Raw
         } else {
@@ -284,6 +295,9 @@ impl FrameOpener {
         sealer: &ObjectSealer,
     ) -> Result<&[u8]> {
         sealer.open_into(number, sealed, &mut self.coded)?;
+        if codec == Codec::Raw && self.coded.len() == plain_length {
+            return Ok(&self.coded);
+        }
         self.decompressor.decompress(codec, &self.coded, plain_length, &mut self.plain)?;
         Ok(&self.plain)
     }

@@ -116,8 +116,11 @@ pub struct OpenContainer {
     frame_bytes: usize,
     /// Bytes of its chunks once its deltas are made whole.
     frame_whole_bytes: usize,
-    /// Buffers of sealed frames, to be filled again.
+    /// Buffers of sealed frames, to be filled again: memory that is asked for anew costs as much as
+    /// what is put into it.
     spare: Vec<Vec<u8>>,
+    /// The same of what they were sealed into.
+    spare_sealed: Vec<Vec<u8>>,
     body: Option<Body>,
     /// The name of the container that the next chunks go to, once there is one.
     id: Option<ContainerId>,
@@ -151,6 +154,7 @@ impl OpenContainer {
             frame: PlainFrame::default(),
             frame_whole_bytes: 0,
             spare: Vec::new(),
+            spare_sealed: Vec::new(),
             body: None,
             id: None,
             payloads: HashMap::new(),
@@ -231,6 +235,7 @@ impl OpenContainer {
         let id = FrameId { container: self.name(), frame };
         if self.frame.bytes.capacity() == 0 {
             self.frame.bytes = self.spare.pop().unwrap_or_default();
+            self.frame.sealed = self.spare_sealed.pop().unwrap_or_default();
             self.frame.bytes.reserve(self.frame_bytes + limits::CHUNK_SIZE_MAX_BYTES / 16);
         }
         let number = self.frame.chunks.len() as u32;
@@ -344,7 +349,12 @@ impl OpenContainer {
             if spare.capacity() > 0 && self.spare.len() <= FRAMES_IN_FLIGHT_MAX {
                 self.spare.push(spare);
             }
-            body.take(sealed, &self.context.deltas)?;
+            let bytes = body.take(sealed, &self.context.deltas)?;
+            // Long ones would be kept for frames that are seldom so long.
+            let is_kept = (1..=2 * self.context.frame_bytes).contains(&bytes.capacity());
+            if is_kept && self.spare_sealed.len() <= FRAMES_IN_FLIGHT_MAX {
+                self.spare_sealed.push(bytes);
+            }
         }
         Ok(())
     }
@@ -399,7 +409,8 @@ impl Body {
         self.bytes.len() + shrunk
     }
 
-    fn take(&mut self, sealed: SealedFrame, counters: &DeltaCounters) -> Result<()> {
+    /// Appends a frame; returns the buffer that it was in.
+    fn take(&mut self, sealed: SealedFrame, counters: &DeltaCounters) -> Result<Vec<u8>> {
         let frame = self.section.frames.len() as u32;
         let number = sealed.number;
         invariant!(
@@ -431,7 +442,7 @@ impl Body {
             .extend(deltas.map(|delta| Delta { chunk: first + delta.chunk, ..delta }));
         let sketches = sealed.sketches.into_iter();
         self.section.sketches.extend(sketches.map(|(chunk, sketch)| (first + chunk, sketch)));
-        Ok(())
+        Ok(sealed.bytes)
     }
 
     /// Fails unless the container says what was appended to it.

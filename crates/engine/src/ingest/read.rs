@@ -1,6 +1,6 @@
 //! Reads files, cuts them into chunks and fingerprints these: the stage that runs on all cores.
 //!
-//! A job is a batch of small files or one large file. Its results come in messages of about a
+//! A job is a batch of small files or one large file. Its results come in messages of about half a
 //! mebibyte over the job's own channel, so that they can be taken in the order of the jobs whoever
 //! works on them. All chunks of a message are fingerprinted together, which is what keeps the
 //! hash's lanes full (see [`onefold_crypto::blake3_batch`]).
@@ -30,8 +30,9 @@ use std::ops::Range;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
-/// Bytes of a message after which it is sent.
-pub const MESSAGE_BYTES: usize = limits::MIB;
+/// Bytes of a message after which it is sent: as many chunks as fill the hash's lanes, and as few
+/// as are still near the processor when they are cut, fingerprinted and put into frames.
+pub const MESSAGE_BYTES: usize = limits::MIB / 2;
 /// Bytes of a fresh buffer: what a message takes unless a file or the chunker asks for more.
 const BUFFER_BYTES: usize = MESSAGE_BYTES + BATCHED_FILE_BYTES as usize;
 /// Files up to this size are read in batches.

@@ -153,12 +153,15 @@ struct Store {
     compressor: Compressor,
     frame: Vec<u8>,
     coded: Vec<u8>,
+    /// Bytes of the frames that were coded since the last backup was closed.
+    coded_bytes: u64,
 }
 
 impl Store {
     fn new() -> Result<Self> {
         let compressor = Compressor::new(Compression::default())?;
-        Ok(Self { seen: HashSet::new(), compressor, frame: Vec::new(), coded: Vec::new() })
+        let (frame, coded) = (Vec::new(), Vec::new());
+        Ok(Self { seen: HashSet::new(), compressor, frame, coded, coded_bytes: 0 })
     }
 
     /// Takes a chunk; `append` appends its bytes. Without `stored`, which [`Store::close`] gives.
@@ -181,6 +184,7 @@ impl Store {
 
     fn compress(&mut self) -> Result<()> {
         self.compressor.compress(&self.frame, &mut self.coded)?;
+        self.coded_bytes += self.coded.len() as u64;
         self.frame.clear();
         Ok(())
     }
@@ -190,9 +194,7 @@ impl Store {
         if !self.frame.is_empty() {
             self.compress()?;
         }
-        let stored = self.coded.len() as u64;
-        self.coded.clear();
-        Ok(stored)
+        Ok(std::mem::take(&mut self.coded_bytes))
     }
 }
 

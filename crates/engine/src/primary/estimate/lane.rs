@@ -150,7 +150,6 @@ impl Lane {
         let length = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
         let (compressor, coded) = (&mut self.compressor, &mut self.coded);
         let compressed = self.counted.tally.meet(self.kind, prefix, length, &mut || {
-            coded.clear();
             compressor.compress(bytes, coded)?;
             Ok(Some(u32::try_from(coded.len()).unwrap_or(u32::MAX - 1)))
         })?;
