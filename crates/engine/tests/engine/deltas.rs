@@ -197,7 +197,13 @@ fn what_live_deltas_are_made_of_outlives_the_snapshots_that_needed_it() {
         MarkAlgorithm::Logical,
         MarkAlgorithm::Partitioned,
     ] {
-        let history = history(DeltaChoice::Depth(2), 5);
+        let mut history = history(DeltaChoice::Depth(2), 3);
+        // Of the files themselves all may be needed still, for differences.
+        let gone = history.versions.path().join("gone");
+        fs::write(&gone, random_bytes(99, 50_000)).unwrap();
+        history.save_next(DeltaChoice::Depth(2));
+        fs::remove_file(&gone).unwrap();
+        history.save_next(DeltaChoice::Depth(2));
         let before = statistics::statistics(&history.repository, &Job::unattended().0).unwrap();
         (0..4).for_each(|version| history.forget(version));
         collect_all(&history.repository, mark);
