@@ -208,3 +208,13 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn fixed_chunks_of_which_one_size_is_another_are_refused() {
+    let fixed = ChunkerParameters::with_average(ChunkerKind::Fixed, 8192).unwrap();
+    for (size_min_bytes, size_max_bytes) in [(8191, 8192), (8192, 8193)] {
+        let changed = ChunkerParameters { size_min_bytes, size_max_bytes, ..fixed.clone() };
+        let message = changed.validate().unwrap_err().to_string();
+        assert!(message.contains("8192"), "{size_min_bytes}, {size_max_bytes}: {message}");
+    }
+}

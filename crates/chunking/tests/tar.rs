@@ -201,9 +201,30 @@ fn sparse_headers_may_continue() {
         segments(&archive),
         [('s', 1536), ('f', 3000), ('s', 72 + 512), ('f', 1), ('s', 511)]
     );
-    // One that never ends is given up.
+    // One that never ends is given up, but not before as much was seen as could continue it.
     let endless = [&first[..], &more.repeat(40)].concat();
     assert_eq!(segments(&endless), [('s', 512), ('r', 40 * 512)]);
+    let cut_off = [first, more].concat();
+    assert_eq!(TarScanner::new().next(&cut_off, false), None);
+    assert_eq!(segments(&cut_off), [('s', 1024)]);
+}
+
+#[test]
+fn a_file_that_begins_with_zeros_is_no_archive() {
+    let mut bytes = vec![0; 4096];
+    bytes.extend(entry("file", b'0', b"x"));
+    assert_eq!(segments(&bytes), [('r', bytes.len())]);
+}
+
+#[test]
+fn a_size_that_was_announced_is_not_that_of_a_record() {
+    let mut archive = entry("pax", b'x', b"13 size=1000\n");
+    archive.extend(entry("././@LongLink", b'L', &[b'n'; 20_000]));
+    archive.extend(entry("file", b'0', b"x"));
+    let padding = 20_000_usize.next_multiple_of(512) - 20_000;
+    let files = [('f', 20_000), ('s', padding + 512), ('f', 1), ('s', 511)];
+    let found = segments(&archive);
+    assert_eq!(found[found.len() - 4..], files, "{found:?}");
 }
 
 #[test]

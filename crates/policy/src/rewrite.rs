@@ -37,7 +37,6 @@ pub use counters::RewriteCounters;
 pub use parameters::{
     Before, Expected, LOSS_DEFAULT, RewriteChoice, RewriteLimits, RewriteParameters,
 };
-pub(crate) use slots::ChunkSlots;
 pub use targets::sparsest;
 pub use unit_id::UnitId;
 
@@ -63,6 +62,16 @@ pub struct StreamChunk<'a> {
     /// Where it is. Of an old duplicate all known instances, newest first: which one is referred to
     /// is the policy's choice (S2.21). Of none at all the owner has to store it.
     pub status: DuplicateStatus<&'a [UnitId]>,
+}
+
+/// A chunk that has to wait.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Candidate {
+    /// A small number that equal chunks share while they wait.
+    pub slot: u32,
+    /// Whether it may be stored again. If not, it will be kept, or share another one's copy: its
+    /// bytes are not asked for.
+    pub is_open: bool,
 }
 
 /// What becomes of a chunk in old containers.
@@ -133,8 +142,13 @@ impl StreamRewriter {
     /// Hands in the next chunk of the stream. Decisions that fall now are appended to `decided`,
     /// in any order of their tickets: only chunks that stand in old containers get one.
     ///
-    /// A chunk of which no instance is named is stored: [`Decision::Rewrite`].
-    pub fn push(&mut self, chunk: &StreamChunk<'_>, decided: &mut Vec<Decided>) {
+    /// A chunk of which no instance is named is stored: [`Decision::Rewrite`]. Returns what is to
+    /// be known of a chunk that has to wait, or had to until this call decided on it.
+    pub fn push(
+        &mut self,
+        chunk: &StreamChunk<'_>,
+        decided: &mut Vec<Decided>,
+    ) -> Option<Candidate> {
         let counters = &mut self.counters;
         counters.see(chunk);
         let at_once = match (&mut self.kind, chunk.status) {
@@ -148,22 +162,20 @@ impl StreamRewriter {
                 DuplicateStatus::Unique | DuplicateStatus::Fresh(()),
             ) => None,
             (Kind::Segments(segments), _) => {
-                segments.push(chunk, decided, counters);
-                None
+                return segments.push(chunk, decided, counters);
             }
             (Kind::Window(window), _) => {
-                window.push(chunk, decided, counters);
-                None
+                return window.push(chunk, decided, counters);
             }
             (Kind::Combined(combined), _) => {
-                combined.push(chunk, decided, counters);
-                None
+                return combined.push(chunk, decided, counters);
             }
         };
         if let Some(decision) = at_once {
             counters.note(&decision, chunk.size_bytes);
             decided.push(Decided { ticket: chunk.ticket, decision });
         }
+        None
     }
 
     /// Decides everything that waits, by the same rules (S2.30). The stream can go on afterwards.
@@ -231,14 +243,15 @@ impl Segments {
         chunk: &StreamChunk<'_>,
         decided: &mut Vec<Decided>,
         counters: &mut RewriteCounters,
-    ) {
-        self.segment.push(chunk, counters);
+    ) -> Option<Candidate> {
+        let slot = self.segment.push(chunk, counters);
         if self.segment.stream_bytes() >= self.segment_bytes {
             self.finish(decided, counters);
         } else if self.segment.candidates_bytes() > self.candidates_bytes_max {
             counters.forced += self.segment.waiting();
             self.finish(decided, counters);
         }
+        slot.map(|slot| Candidate { slot, is_open: true })
     }
 
     fn finish(&mut self, decided: &mut Vec<Decided>, counters: &mut RewriteCounters) {

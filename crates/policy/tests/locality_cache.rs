@@ -258,3 +258,43 @@ fn a_chunk_is_found_in_the_container_that_is_asked_for_and_that_is_no_use_of_it(
     let instance = |number, position| Instance { container: container(number), position };
     assert_eq!(holders, [instance(2, 2), instance(1, 7)]);
 }
+
+#[test]
+fn what_the_cache_takes_is_counted_to_the_byte() {
+    const BUCKET: usize = 12;
+    const SLOT: usize = 40;
+    // Capacities around a power of two of buckets, of 36 bytes with their share of fingerprints;
+    // chunks of a container. Two chunks need a multiple of four buckets, and the empty one.
+    let cases = [(20_000, 1), (36 * 1023, 10), (36 * 1024, 2), (36 * 1025, 10), (123_456, 100)];
+    for (capacity, chunks) in cases {
+        let mut cache = LocalityCache::new(capacity);
+        let (mut buckets, mut slots, mut arrays) = (0, 0, 0);
+        for number in 0..=u8::MAX {
+            let held = usize::from(number);
+            // At most three entries in four buckets, of which one stays empty.
+            let needed = ((held + 1) * (chunks + 1) * 4).div_ceil(3) + 1;
+            let mut table = capacity / (BUCKET + 24);
+            let is_too_full = needed > table;
+            while table / 2 >= needed.max(64) {
+                table /= 2;
+            }
+            let more_slots = if held == slots { (held / 4).max(4) } else { 0 };
+            let all_slots = (slots + more_slots) * SLOT;
+            // A table that grows takes the room of both until the entries have moved.
+            let both = buckets * BUCKET + if table > buckets { table * BUCKET } else { 0 };
+            let all_arrays = arrays + 16 + 32 * chunks;
+            let fits = !is_too_full && both + all_slots + all_arrays <= capacity;
+            let first = u64::from(number) * 1000;
+            let was_taken = cache.insert(container(number), array(first..first + chunks as u64));
+            assert_eq!(was_taken && cache.evictions() == 0, fits, "{capacity} {chunks} {number}");
+            if !fits {
+                assert!(number > 2, "{capacity} {chunks}: a test of nothing");
+                break;
+            }
+            (buckets, slots, arrays) = (table.max(buckets), slots + more_slots, all_arrays);
+            let expected = buckets * BUCKET + slots * SLOT + arrays;
+            assert_eq!(cache.bytes_used(), expected, "{capacity} {chunks} {number}");
+        }
+        assert!(cache.container_count() < 256, "{capacity} {chunks}: never full");
+    }
+}

@@ -32,8 +32,8 @@ mod forecast;
 
 use super::bounds::{Budget, ReadAllowance};
 use super::parameters::RewriteParameters;
-use super::recipe_cache::{Cost, RecipeCache};
-use super::{Decided, DuplicateStatus, RewriteCounters, StreamChunk, UnitId};
+use super::recipe_cache::{Cost, RecipeCache, SureUse};
+use super::{Candidate, Decided, DuplicateStatus, RewriteCounters, StreamChunk, UnitId};
 use forecast::{Forecast, Limit, Prices, Rest, bucket_of, first_price_of};
 
 /// An area is this part of the window. Restores divide their memory in different ways, and begin
@@ -99,13 +99,18 @@ impl Combined {
         chunk: &StreamChunk<'_>,
         decided: &mut Vec<Decided>,
         counters: &mut RewriteCounters,
-    ) {
-        match chunk.status {
-            DuplicateStatus::Old(instances) => self.cache.push(chunk, instances, counters),
-            DuplicateStatus::Unique | DuplicateStatus::Fresh(()) => {
-                self.cache.pass(chunk.size_bytes)
+    ) -> Option<Candidate> {
+        let candidate = match chunk.status {
+            DuplicateStatus::Old(instances) => {
+                let dense_bytes = self.dense_bytes();
+                let keeps = |used: SureUse| used.bytes > dense_bytes;
+                Some(self.cache.push(chunk, instances, keeps, counters))
             }
-        }
+            DuplicateStatus::Unique | DuplicateStatus::Fresh(()) => {
+                self.cache.pass(chunk.size_bytes);
+                None
+            }
+        };
         self.area_filled_bytes += u64::from(chunk.size_bytes);
         if self.area_filled_bytes >= self.area_bytes {
             self.finish(decided, counters);
@@ -115,6 +120,15 @@ impl Combined {
             let bytes_max = self.parameters.candidates_bytes_max;
             self.cache.keep_most_used(bytes_max, decided, counters);
             counters.forced += before - self.cache.candidates();
+        }
+        candidate
+    }
+
+    /// A container of which an area uses more is kept, unless reads are to be saved at any price.
+    fn dense_bytes(&self) -> u64 {
+        match self.parameters.loss_max {
+            Some(_) => self.parameters.container_bytes / DENSE_PART,
+            None => u64::MAX,
         }
     }
 
@@ -139,10 +153,7 @@ impl Combined {
         let mut visits = self.visits();
         visits.sort_unstable_by_key(|visit| (visit.price, visit.container));
         let limit = self.limit(&visits, counters);
-        let dense_bytes = match self.parameters.loss_max {
-            Some(_) => self.parameters.container_bytes / DENSE_PART,
-            None => u64::MAX,
-        };
+        let dense_bytes = self.dense_bytes();
         let needed = self.needed(visits.len(), counters);
         let mut credit = self.credit(counters);
         let mut marginal_bytes = limit.marginal_bytes + self.carried_bytes;

@@ -11,7 +11,7 @@
 
 use super::instances::{Instances, choose};
 use super::slots::{ChunkSlots, ContainerSlots};
-use super::{Decided, Decision, RewriteCounters, StreamChunk, UnitId};
+use super::{Candidate, Decided, Decision, RewriteCounters, StreamChunk, UnitId};
 use std::collections::VecDeque;
 
 /// A count above every real one: containers that are read anyway are chosen first.
@@ -35,6 +35,8 @@ struct Entry {
     container: u32,
     instances: Instances,
     state: State,
+    /// Its part of the container's `sole_bytes`.
+    sole_bytes: u32,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -56,12 +58,31 @@ struct Container {
     kept: u32,
     /// Positions of its candidates, ascending.
     candidates: VecDeque<u64>,
+    /// Of the block being filled, chunks that lie nowhere else and were not stored again.
+    pending: u32,
+    /// Bytes of the window's chunks that lay nowhere else; each counts once.
+    sole_bytes: u64,
 }
 
 impl Container {
     fn count(&self) -> u32 {
         self.kept.saturating_add(self.candidates.len() as u32)
     }
+
+    fn sure_use(&self) -> SureUse {
+        SureUse { count: self.pending, bytes: self.sole_bytes }
+    }
+}
+
+/// How much a container of which nothing was kept will be used at least when the block being
+/// filled is closed. What lies elsewhere as well may be referred to there, and candidates of
+/// earlier blocks may share a copy that was stored again meanwhile: neither is counted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct SureUse {
+    /// Chunks.
+    pub(super) count: u32,
+    /// Bytes; those of earlier blocks are in it, where nothing is stored again meanwhile.
+    pub(super) bytes: u64,
 }
 
 /// What storing chunks again takes.
@@ -103,13 +124,15 @@ impl RecipeCache {
         self.filling.stream_bytes += u64::from(size_bytes);
     }
 
-    /// A duplicate enters the block being filled.
+    /// A duplicate enters the block being filled. `keeps` says whether a container that is used so
+    /// much will keep its chunks whatever else comes.
     pub(super) fn push(
         &mut self,
         chunk: &StreamChunk<'_>,
         instances: &[UnitId],
+        keeps: impl FnOnce(SureUse) -> bool,
         counters: &mut RewriteCounters,
-    ) {
+    ) -> Candidate {
         let (slot, _) = self.chunk_slots.intern(&chunk.fingerprint);
         self.chunks.resize(self.chunk_slots.count(), Chunk::default());
         let container_slots = &mut self.container_slots;
@@ -129,6 +152,13 @@ impl RecipeCache {
             *peak = self.candidates_bytes.max(*peak);
         }
         self.candidates += 1;
+        let is_sole = instances.is_single() && !known.is_moved;
+        let sole_bytes = if is_sole && known.candidates == 1 { chunk.size_bytes } else { 0 };
+        let container = &mut self.containers[instances.first() as usize];
+        container.pending += u32::from(is_sole);
+        container.sole_bytes += u64::from(sole_bytes);
+        let is_kept = is_sole && (container.kept > 0 || keeps(container.sure_use()));
+        let is_open = !is_kept && !known.is_moved;
         self.entries.push_back(Entry {
             ticket: chunk.ticket,
             ordinal: counters.chunks,
@@ -137,9 +167,11 @@ impl RecipeCache {
             container: instances.first(),
             instances,
             state: State::Candidate,
+            sole_bytes,
         });
         self.filling.entries += 1;
         self.pass(chunk.size_bytes);
+        Candidate { slot, is_open }
     }
 
     /// Steps 1 and 2 for the block that was filled: every duplicate gets its container, and is kept
@@ -162,6 +194,8 @@ impl RecipeCache {
         let mut touched = Vec::new();
         for (number, container) in chosen.into_iter().enumerate() {
             let index = start + number;
+            let first = self.entries[index].instances.first();
+            self.containers[first as usize].pending = 0;
             self.entries[index].container = container;
             let is_moved = self.chunks[self.entries[index].chunk as usize].is_moved;
             let state = &mut self.containers[container as usize];
@@ -289,6 +323,8 @@ impl RecipeCache {
             if entry.state == State::Kept {
                 self.containers[entry.container as usize].kept -= 1;
             }
+            let first = &mut self.containers[entry.instances.first() as usize];
+            first.sole_bytes -= u64::from(entry.sole_bytes);
             let chunk = &mut self.chunks[entry.chunk as usize];
             chunk.entries -= 1;
             if chunk.entries == 0 {

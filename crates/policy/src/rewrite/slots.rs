@@ -13,7 +13,7 @@ pub(super) const NO_SLOT: u32 = u32::MAX;
 
 /// Distinct fingerprints that wait.
 #[derive(Debug, Default)]
-pub(crate) struct ChunkSlots {
+pub(super) struct ChunkSlots {
     table: SlotTable,
     fingerprints: Vec<Fingerprint>,
     free: Vec<u32>,
@@ -21,7 +21,7 @@ pub(crate) struct ChunkSlots {
 
 impl ChunkSlots {
     /// The fingerprint's slot, and whether it is a new one.
-    pub(crate) fn intern(&mut self, fingerprint: &Fingerprint) -> (u32, bool) {
+    pub(super) fn intern(&mut self, fingerprint: &Fingerprint) -> (u32, bool) {
         let hash = hash_of(fingerprint.prefix());
         let is_meant =
             |address: Address| self.fingerprints.get(address.slot as usize) == Some(fingerprint);
@@ -41,7 +41,7 @@ impl ChunkSlots {
     }
 
     /// Gives a slot back.
-    pub(crate) fn release(&mut self, slot: u32) {
+    pub(super) fn release(&mut self, slot: u32) {
         let Some(fingerprint) = self.fingerprints.get(slot as usize) else {
             return;
         };

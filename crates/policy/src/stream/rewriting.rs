@@ -10,8 +10,8 @@
 //! session that dies with undecided chunks has lost nothing, and one that ends decides everything
 //! first (S2.30).
 //!
-//! Equal candidates share their bytes, under a small number ([`ChunkSlots`]): each fingerprint is
-//! looked up once, in a table whose order nothing depends on.
+//! Equal candidates share their bytes, under the small number that the policy gives them. What will
+//! be kept whatever else comes waits without its bytes.
 //!
 //! Memory: the copies stay within their share of the limit ([`RewriteParameters`]); the policy
 //! decides early rather than exceed it. Besides some hundred bytes for each duplicate from the
@@ -21,7 +21,7 @@ use super::guard::{Guard, RewriteGuard};
 use super::ports::{Chunk, ContainerPort, Instances, Status, Units};
 use crate::duplicate_status::DuplicateStatus;
 use crate::rewrite::{
-    ChunkSlots, Decided, Decision, Expected, RewriteChoice, RewriteCounters, RewriteParameters,
+    Candidate, Decided, Decision, Expected, RewriteChoice, RewriteCounters, RewriteParameters,
     StreamChunk, StreamRewriter, UnitId,
 };
 use onefold_types::{Error, Fingerprint, Result, bug, invariant};
@@ -89,8 +89,8 @@ struct Waiting<A> {
 }
 
 /// The bytes of undecided duplicates that are equal.
-struct Candidate<T> {
-    /// `None` if there is no such duplicate.
+struct Held<T> {
+    /// `None` if none of them may be stored again.
     payload: Option<T>,
     /// Their number.
     tickets: u32,
@@ -98,22 +98,22 @@ struct Candidate<T> {
 
 /// What waits for a decision, by slots.
 struct Candidates<T> {
-    slots: ChunkSlots,
-    by_slot: Vec<Candidate<T>>,
+    by_slot: Vec<Held<T>>,
 }
 
 impl<T> Candidates<T> {
-    /// Another duplicate waits; `copy` gives the bytes if it is the only one.
-    fn wait(&mut self, fingerprint: &Fingerprint, copy: impl FnOnce() -> T) -> u32 {
-        let (slot, _) = self.slots.intern(fingerprint);
-        let lacking = (slot as usize + 1).saturating_sub(self.by_slot.len());
-        let none = || Candidate { payload: None, tickets: 0 };
+    /// Another duplicate waits; `copy` gives the bytes if no equal one has them.
+    fn wait(&mut self, candidate: Candidate, copy: impl FnOnce() -> T) {
+        let slot = candidate.slot as usize;
+        let none = || Held { payload: None, tickets: 0 };
+        let lacking = (slot + 1).saturating_sub(self.by_slot.len());
         self.by_slot.extend(std::iter::repeat_with(none).take(lacking));
-        if let Some(candidate) = self.by_slot.get_mut(slot as usize) {
-            candidate.payload.get_or_insert_with(copy);
-            candidate.tickets += 1;
+        if let Some(held) = self.by_slot.get_mut(slot) {
+            held.tickets += 1;
+            if candidate.is_open {
+                held.payload.get_or_insert_with(copy);
+            }
         }
-        slot
     }
 
     fn payload(&self, slot: u32) -> Option<&T> {
@@ -122,19 +122,16 @@ impl<T> Candidates<T> {
 
     /// Lets go of the bytes with the last of equal chunks.
     fn let_go(&mut self, slot: u32) {
-        if let Some(candidate) = self.by_slot.get_mut(slot as usize)
-            && candidate.payload.is_some()
-        {
-            candidate.tickets -= 1;
-            if candidate.tickets == 0 {
-                candidate.payload = None;
-                self.slots.release(slot);
+        if let Some(held) = self.by_slot.get_mut(slot as usize) {
+            held.tickets = held.tickets.saturating_sub(1);
+            if held.tickets == 0 {
+                held.payload = None;
             }
         }
     }
 
     fn count(&self) -> usize {
-        self.by_slot.iter().filter(|candidate| candidate.payload.is_some()).count()
+        self.by_slot.iter().filter(|held| held.tickets > 0).count()
     }
 }
 
@@ -162,7 +159,7 @@ impl<P: ToOwned + ?Sized, U: Units> Rewriting<P, U> {
             policy: StreamRewriter::new(&options.choice, options.parameters)?,
             waiting: VecDeque::new(),
             cursor: 0,
-            candidates: Candidates { slots: ChunkSlots::default(), by_slot: Vec::new() },
+            candidates: Candidates { by_slot: Vec::new() },
             decided: Vec::new(),
             units: Vec::new(),
             unit: options.unit,
@@ -214,7 +211,7 @@ impl<P: ToOwned + ?Sized, U: Units> Rewriting<P, U> {
             return Ok(());
         }
         let seen = StreamChunk { ticket, fingerprint, size_bytes, status };
-        self.policy.push(&seen, &mut self.decided);
+        let candidate = self.policy.push(&seen, &mut self.decided);
         if instances.is_some() {
             let candidate = None;
             self.waiting.push_back(Waiting {
@@ -226,10 +223,12 @@ impl<P: ToOwned + ?Sized, U: Units> Rewriting<P, U> {
             });
         }
         self.apply(Some(chunk), containers)?;
-        // Only now: most decisions fall at once, and need no copy.
+        // Only now: what is decided at once needs no copy.
         if let Some(last) = self.waiting.back_mut().filter(|last| last.ticket == ticket) {
-            let candidates = &mut self.candidates;
-            last.candidate = Some(candidates.wait(&fingerprint, || chunk.payload.to_owned()));
+            let candidate = candidate
+                .ok_or_else(|| bug!("rewriting lets a chunk wait without a slot", ticket))?;
+            last.candidate = Some(candidate.slot);
+            self.candidates.wait(candidate, || chunk.payload.to_owned());
         }
         Ok(())
     }

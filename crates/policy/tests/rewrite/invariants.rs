@@ -4,7 +4,7 @@ use crate::support::{all_choices, container, fingerprint, fixed};
 use onefold_policy::duplicate_status::DuplicateStatus;
 use onefold_policy::rewrite::UnitId;
 use onefold_policy::rewrite::{
-    Before, ContainerUse, Decided, Decision, Expected, RewriteChoice, RewriteCounters,
+    Before, Candidate, ContainerUse, Decided, Decision, Expected, RewriteChoice, RewriteCounters,
     RewriteLimits, RewriteParameters, StreamChunk, StreamRewriter, Usage,
 };
 use proptest::prelude::*;
@@ -64,6 +64,9 @@ struct Owner {
     pushed: Vec<(u64, Vec<UnitId>)>,
     open: BTreeSet<u64>,
     stored: BTreeSet<u64>,
+    /// Chunks whose bytes a session would hold, and the undecided tickets of each.
+    held: BTreeMap<u32, (bool, BTreeSet<u64>)>,
+    slots: BTreeMap<u64, u32>,
     log: Vec<Decided>,
 }
 
@@ -71,7 +74,9 @@ impl Owner {
     fn run(choice: &RewriteChoice, parameters: &RewriteParameters, steps: &[Step]) -> Self {
         let rewriter = StreamRewriter::new(choice, parameters.clone()).unwrap();
         let (open, stored) = (BTreeSet::new(), BTreeSet::new());
-        let mut owner = Self { rewriter, pushed: Vec::new(), open, stored, log: Vec::new() };
+        let (held, slots) = (BTreeMap::new(), BTreeMap::new());
+        let mut owner =
+            Self { rewriter, pushed: Vec::new(), open, stored, held, slots, log: Vec::new() };
         for step in steps {
             let mut decided = Vec::new();
             match *step {
@@ -100,13 +105,37 @@ impl Owner {
             DuplicateStatus::Old(instances.as_slice())
         };
         let chunk = StreamChunk { ticket, fingerprint: fingerprint(number), size_bytes, status };
-        self.rewriter.push(&chunk, decided);
+        let candidate = self.rewriter.push(&chunk, decided);
         self.pushed.push((number, instances));
+        if let Some(Candidate { slot, is_open }) = candidate {
+            self.slots.insert(ticket, slot);
+            let (is_held, tickets) = self.held.entry(slot).or_default();
+            *is_held |= is_open;
+            let equals = |other: &u64| self.pushed[*other as usize].0 == number;
+            assert!(tickets.iter().all(equals), "only equal chunks share a slot");
+            tickets.insert(ticket);
+        }
+    }
+
+    /// A decision, and whether the bytes were held until then.
+    fn let_go(&mut self, ticket: u64) -> bool {
+        let Some(slot) = self.slots.remove(&ticket) else {
+            return true;
+        };
+        let (is_held, tickets) = self.held.get_mut(&slot).expect("a slot that is in use");
+        let was_held = *is_held;
+        tickets.remove(&ticket);
+        if tickets.is_empty() {
+            self.held.remove(&slot);
+        }
+        was_held
     }
 
     fn check(&mut self, decided: Vec<Decided>) {
         for Decided { ticket, decision } in decided {
             assert!(self.open.remove(&ticket), "decided once, and only if it was open");
+            let was_held = self.let_go(ticket);
+            assert!(was_held || decision != Decision::Rewrite, "bytes to store");
             let (number, instances) = &self.pushed[ticket as usize];
             match decision {
                 Decision::Keep(id) => assert!(instances.contains(&id)),

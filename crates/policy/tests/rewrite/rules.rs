@@ -3,7 +3,8 @@
 use crate::support::{Stream, container, fixed, parameters};
 use onefold_policy::duplicate_status::DuplicateStatus;
 use onefold_policy::rewrite::{
-    ContainerUse, Decision, Expected, RewriteChoice, RewriteLimits, RewriteParameters, Usage,
+    ContainerUse, Decision, Expected, RewriteChoice, RewriteLimits, RewriteParameters, UnitId,
+    Usage,
 };
 use std::sync::Arc;
 
@@ -149,4 +150,50 @@ fn s2_16_a_threshold_on_the_bound_of_the_loss_does_not_lie_between() {
     let counters = *stream.counters();
     assert_eq!((counters.read_bound, counters.rewrite_bound), (0.0, 21.0));
     assert_eq!(counters.threshold, 10.5);
+}
+
+/// Whether the bytes of chunks are asked for that are pushed one after the other.
+fn asked_for(stream: &mut Stream, names: &[u64], instances: &[&[UnitId]]) -> Vec<bool> {
+    let asked = names.iter().zip(instances).map(|(name, instances)| {
+        let candidate = stream.push(*name, DuplicateStatus::Old(instances));
+        candidate.is_none_or(|candidate| candidate.is_open)
+    });
+    asked.collect()
+}
+
+#[test]
+fn what_the_window_surely_keeps_waits_without_its_bytes() {
+    let choice = RewriteChoice::Window(fixed(3));
+    let mut stream = Stream::new(&choice, parameters(100));
+    let (one, other) = ([container(1)], [container(1), container(2)]);
+    // The fourth is above the threshold; what lies elsewhere as well may be referred to there.
+    let of = [&one[..], &one, &one, &one, &other, &one];
+    let asked = asked_for(&mut stream, &[1, 2, 3, 4, 5, 6], &of);
+    assert_eq!(asked, [true, true, true, false, true, false]);
+    stream.finish();
+    assert_eq!((stream.kept(1), stream.rewritten()), (6, vec![]));
+    // What the window has referred to before is kept as well.
+    let mut stream =
+        Stream::new(&choice, RewriteParameters { window_containers: 2, ..parameters(4) });
+    assert_eq!(asked_for(&mut stream, &[1, 2, 3, 4], &[&one[..]; 4]), [true, true, true, false]);
+    assert_eq!(asked_for(&mut stream, &[5, 9], &[&one, &[container(3)]]), [false, true]);
+}
+
+#[test]
+fn what_an_area_uses_most_of_waits_without_its_bytes() {
+    let choice = RewriteChoice::Auto(RewriteLimits::loss(0.5));
+    let one = [container(1)];
+    let mut stream = Stream::new(&choice, parameters(8));
+    // More than half of the container; a chunk that comes again counts once.
+    let asked = asked_for(&mut stream, &[1, 2, 2, 3, 4, 5, 6], &[&one[..]; 7]);
+    assert_eq!(asked, [true, true, true, true, true, false, false]);
+    stream.uniques(1000);
+    stream.finish();
+    assert_eq!((stream.kept(1), stream.rewritten()), (7, vec![]));
+    // The next area begins anew; without a limit of loss anything may be stored again.
+    assert_eq!(asked_for(&mut stream, &[1], &[&one]), [true]);
+    let choice =
+        RewriteChoice::Auto(RewriteLimits { reads_max: Some(1.0), ..RewriteLimits::default() });
+    let mut stream = Stream::new(&choice, parameters(8));
+    assert!(asked_for(&mut stream, &[1, 2, 3, 4, 5, 6], &[&one[..]; 6]).iter().all(|asked| *asked));
 }

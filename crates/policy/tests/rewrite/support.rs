@@ -3,7 +3,7 @@
 use onefold_policy::duplicate_status::DuplicateStatus;
 use onefold_policy::rewrite::UnitId;
 use onefold_policy::rewrite::{
-    Decided, Decision, RewriteChoice, RewriteCounters, RewriteLimits, RewriteParameters,
+    Candidate, Decided, Decision, RewriteChoice, RewriteCounters, RewriteLimits, RewriteParameters,
     StreamChunk, StreamRewriter,
 };
 use onefold_types::Fingerprint;
@@ -85,7 +85,7 @@ impl Stream {
         Self { rewriter, decided: BTreeMap::new(), ticket: 0 }
     }
 
-    pub fn push(&mut self, number: u64, status: DuplicateStatus<&[UnitId]>) {
+    pub fn push(&mut self, number: u64, status: DuplicateStatus<&[UnitId]>) -> Option<Candidate> {
         let chunk = StreamChunk {
             ticket: self.ticket,
             fingerprint: fingerprint(number),
@@ -94,8 +94,9 @@ impl Stream {
         };
         self.ticket += 1;
         let mut decided = Vec::new();
-        self.rewriter.push(&chunk, &mut decided);
+        let candidate = self.rewriter.push(&chunk, &mut decided);
         self.note(decided);
+        candidate
     }
 
     /// The next chunk, unlike all others, lies in an old container.

@@ -30,8 +30,8 @@
 
 use crate::rewrite::bounds::Bounds;
 use crate::rewrite::parameters::RewriteParameters;
-use crate::rewrite::recipe_cache::RecipeCache;
-use crate::rewrite::{Decided, DuplicateStatus, RewriteCounters, StreamChunk};
+use crate::rewrite::recipe_cache::{RecipeCache, SureUse};
+use crate::rewrite::{Candidate, Decided, DuplicateStatus, RewriteCounters, StreamChunk};
 
 /// The look-back window of one stream.
 #[derive(Debug)]
@@ -84,19 +84,25 @@ impl LookBackWindow {
         chunk: &StreamChunk<'_>,
         decided: &mut Vec<Decided>,
         counters: &mut RewriteCounters,
-    ) {
-        match chunk.status {
-            DuplicateStatus::Old(instances) => self.cache.push(chunk, instances, counters),
-            DuplicateStatus::Unique | DuplicateStatus::Fresh(()) => {
-                self.cache.pass(chunk.size_bytes)
+    ) -> Option<Candidate> {
+        let candidate = match chunk.status {
+            DuplicateStatus::Old(instances) => {
+                // The threshold stays as it is until the block is closed.
+                let keeps = |used: SureUse| self.threshold.keeps(used.count);
+                Some(self.cache.push(chunk, instances, keeps, counters))
             }
-        }
+            DuplicateStatus::Unique | DuplicateStatus::Fresh(()) => {
+                self.cache.pass(chunk.size_bytes);
+                None
+            }
+        };
         if self.cache.filling_bytes() >= self.container_bytes {
             self.advance(decided, counters);
         }
         if self.cache.candidates_bytes() > self.candidates_bytes_max {
             self.make_room(decided, counters);
         }
+        candidate
     }
 
     pub(in crate::rewrite) fn waiting(&self) -> u64 {

@@ -45,15 +45,15 @@ pub(in crate::rewrite) struct Segment {
 }
 
 impl Segment {
-    /// Adds a chunk of the stream.
+    /// Adds a chunk of the stream; returns the slot of one that waits.
     pub(in crate::rewrite) fn push(
         &mut self,
         chunk: &StreamChunk<'_>,
         counters: &mut RewriteCounters,
-    ) {
+    ) -> Option<u32> {
         self.stream_bytes += u64::from(chunk.size_bytes);
         let DuplicateStatus::Old(instances) = chunk.status else {
-            return;
+            return None;
         };
         let (slot, is_new) = self.chunks.intern(&chunk.fingerprint);
         if is_new {
@@ -69,6 +69,7 @@ impl Segment {
             size_bytes: chunk.size_bytes,
             instances: Instances::collect(slots),
         });
+        Some(slot)
     }
 
     pub(in crate::rewrite) fn stream_bytes(&self) -> u64 {
