@@ -268,8 +268,10 @@ impl CopyForward<'_> {
     ) -> Result<HandedIn> {
         let mut open = [(); KINDS].map(|()| OpenContainer::new(Arc::clone(context)));
         if self.repacking.is_some() {
-            let cold = OpenContainer::new(Arc::clone(context));
-            open[COLD] = cold.with_frames_of(repacking::COLD_FRAME_BYTES.max(context.frame_bytes));
+            // Compressing them takes several times their length, in every thread.
+            let affordable = self.repository.memory().frame_cache_bytes / 16;
+            let cold_bytes = repacking::COLD_FRAME_BYTES.min(affordable).max(context.frame_bytes);
+            open[COLD] = OpenContainer::new(Arc::clone(context)).with_frames_of(cold_bytes);
         }
         self.job.progress.set_current("copying");
         self.job.progress.set_totals(frames.iter().map(|frame| frame.chunks.len() as u64).sum(), 0);
@@ -471,6 +473,12 @@ impl CopyForward<'_> {
             Some(repacking) => repacking.compression(),
             None => self.repository.compression()?,
         };
+        // High levels take megabytes in every thread.
+        let affordable = self.repository.memory().limit_bytes / repacking::THREAD_LIMIT_BYTES;
+        let threads = match self.repacking {
+            Some(_) => self.threads.min(affordable.max(1)),
+            None => self.threads,
+        };
         let similar = self.repacking.map(Repacking::similar);
         let teller = self.repacking.map(Repacking::teller);
         let tell = move |container: &DurableContainer| {
@@ -482,7 +490,7 @@ impl CopyForward<'_> {
             randomness: Arc::clone(&environment.randomness),
             clock: Arc::clone(&environment.clock),
             pool: Arc::new(FramePool::start(
-                self.threads,
+                threads,
                 compression,
                 fingerprinter,
                 similar.as_ref(),

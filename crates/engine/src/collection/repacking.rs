@@ -52,6 +52,8 @@ const LOOKED_AT_MAX: usize = 4;
 /// Plain bytes of a frame of what no newest snapshot needs: larger ones take less room, and what is
 /// read of them is read seldom.
 pub const COLD_FRAME_BYTES: usize = 512 * limits::KIB;
+/// For each thread that packs, so much of the memory limit.
+pub const THREAD_LIMIT_BYTES: usize = 32 * limits::MIB;
 /// Containers whose sketches are remembered.
 const CONTAINERS_MAX: usize = 1 << 18;
 
