@@ -128,6 +128,8 @@ pub struct ChunkStore {
     _leases: [Lease; 3],
     rewrite: RewriteOptions,
     dry_run: bool,
+    /// Held while a renewal stores what deltas are made of, so that nobody counts meanwhile.
+    storing_bases: Mutex<()>,
 }
 
 /// What rewriting did in a session.
@@ -207,6 +209,7 @@ impl ChunkStore {
             _leases: [cache, pending, purse.take(queues)],
             rewrite: options.rewrite,
             dry_run: options.dry_run,
+            storing_bases: Mutex::default(),
         }))
     }
 
@@ -290,6 +293,7 @@ impl ChunkStore {
         if only.is_empty() {
             return Ok(true);
         }
+        let _counted = self.storing_bases();
         let mut open = OpenContainer::new(Arc::clone(&self.context));
         for (fingerprint, chunk) in only {
             open.append_again(fingerprint, &chunk)?;
@@ -299,6 +303,10 @@ impl ChunkStore {
         self.context.log.wait()?;
         self.index(self.context.log.take_durable()?)?;
         Ok(true)
+    }
+
+    fn storing_bases(&self) -> MutexGuard<'_, ()> {
+        self.storing_bases.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The containers in which chunks were found, and what these are made of.
@@ -323,6 +331,7 @@ impl ChunkStore {
     /// Fails unless all that was handed in is stored and indexed, or known: the last question
     /// before the commit, once every stream has finished.
     pub fn expect_whole(&self) -> Result<()> {
+        let _counted = self.storing_bases();
         let totals = self.totals();
         let known = self.counters.chunks_known.load(Ordering::Relaxed);
         invariant!(

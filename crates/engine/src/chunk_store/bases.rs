@@ -264,7 +264,7 @@ impl Bases {
                         && self.is_in(container, &base, 1, &mut BTreeSet::new())?;
             }
             if !is_elsewhere {
-                match self.reader().read_base(&base, 1) {
+                match self.reader().read_base(&base, DELTA_DEPTH_MAX + 1) {
                     Ok(chunk) => only.push((fingerprint, chunk)),
                     Err(error) if error.is_unreadable() => return Ok(None),
                     Err(error) => return Err(error),

@@ -108,7 +108,7 @@ impl MadeOf {
     /// Those of all deltas in the store, live or not.
     pub fn of_all(repository: &Repository, inventory: &Inventory, job: &Job) -> Result<Self> {
         let mut all = Self::new(repository)?;
-        inventory.scan(repository, &|_| true, job, &mut |_, section| {
+        inventory.scan(repository, &is_known, job, &mut |_, section| {
             all.note(section);
             Ok(())
         })?;
@@ -131,6 +131,11 @@ impl MadeOf {
     pub fn contains(&self, chunk: &Fingerprint) -> bool {
         self.filter.contains(chunk.prefix())
     }
+}
+
+/// Whether somebody may find the deltas of a container.
+pub fn is_known(container: &InventoryItem) -> bool {
+    container.indexed || container.eligible
 }
 
 /// Marks the bases of all live deltas; says how many there are that nothing else needs, as far as
@@ -160,8 +165,7 @@ pub fn mark(
                 }
             }
             None => {
-                let all = |container: &InventoryItem| container.indexed || container.eligible;
-                inventory.scan(repository, &all, job, &mut |_, section| {
+                inventory.scan(repository, &is_known, job, &mut |_, section| {
                     for link in links_of(section) {
                         pinned += round.note(link, marks)?;
                     }

@@ -16,6 +16,7 @@ mod refusals;
 mod rounds;
 mod second_mark;
 
+use super::bases::is_known;
 use super::cleaning;
 use super::copy::Rescued;
 use super::inventory::{Inventory, InventoryItem};
@@ -313,7 +314,7 @@ impl<'a> Collector<'a> {
         };
         let repacking = Repacking::new(self.repository, level)?;
         let mut unpacked = BTreeSet::new();
-        inventory.scan(self.repository, &|_| true, self.job, &mut |ordinal, section| {
+        inventory.scan(self.repository, &is_known, self.job, &mut |ordinal, section| {
             let Some(container) = inventory.containers.get(ordinal) else { return Ok(()) };
             repacking.note_deltas(section);
             let is_condemned = selection.condemned.binary_search(&container.id).is_ok();
