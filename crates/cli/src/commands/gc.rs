@@ -244,6 +244,10 @@ fn print_plan(context: &Context, report: &CollectReport, goal: SpaceGoal) -> Res
     if !output.style().quiet {
         table.print(output)?;
     }
+    if report.repacked_containers > 0 {
+        let containers = counted(report.repacked_containers, "container");
+        output.note(&format!("{containers} would be packed anew"))?;
+    }
     let left = match goal {
         SpaceGoal::Unused(share) if (share - UNUSED_SHARE_DEFAULT).abs() < 1e-9 => " (goal: 5%)",
         _ => "",

@@ -12,8 +12,10 @@
 //! - differences that are there stay what they are.
 //!
 //! # What may be a base
-//! A whole chunk in a container that this collection does not condemn: one that it wrote, or one
-//! that was packed before. The next collection marks what deltas are made of, and no other
+//! A whole chunk in a container that this collection does not condemn: one that it writes, or one
+//! that was packed before. What it has just packed counts at once, before its container is durable:
+//! its bytes are still where it was, and if the container never becomes durable, none of the round
+//! does. The next collection marks what deltas are made of, and no other
 //! collector can decide an epoch between this one's mark and its own ([`super::collector`]). Marks
 //! say which chunks are dead as far as they know: these are passed over, to take no room for ever.
 //!
@@ -54,6 +56,10 @@ const LOOKED_AT_MAX: usize = 4;
 pub const COLD_FRAME_BYTES: usize = 512 * limits::KIB;
 /// For each thread that packs, so much of the memory limit.
 pub const THREAD_LIMIT_BYTES: usize = 32 * limits::MIB;
+/// Chunks that are remembered before their container is durable: several containers of them.
+const RECENT_MAX: usize = 1 << 13;
+/// Stands for the number of a container in addresses of those.
+const RECENT: u32 = u32::MAX;
 /// Containers whose sketches are remembered.
 const CONTAINERS_MAX: usize = 1 << 18;
 
@@ -75,9 +81,27 @@ struct State {
     table: SimilarityTable,
     /// The containers in the table, by their numbers there.
     containers: Vec<ContainerId>,
+    /// Whole chunks, each in its turn at its turn's place in a ring.
+    recent: Vec<RecentChunk>,
+    turn: u32,
     /// Those that are garbage: copying them failed.
     avoid: BTreeSet<ContainerId>,
     made_of: MadeOf,
+}
+
+/// A whole chunk that was packed a moment ago. Where it will be it cannot be read yet; its bytes
+/// are where it was.
+struct RecentChunk {
+    turn: u32,
+    fingerprint: Fingerprint,
+    sketch: Sketch,
+    container: ContainerId,
+}
+
+/// A chunk that another one is like.
+enum Candidate {
+    Stored(Location),
+    Recent(Fingerprint, ContainerId),
 }
 
 impl Repacking {
@@ -88,6 +112,8 @@ impl Repacking {
         let state = State {
             table: SimilarityTable::with_memory(lease.bytes()),
             containers: Vec::new(),
+            recent: Vec::new(),
+            turn: 0,
             avoid: BTreeSet::new(),
             made_of: MadeOf::new(repository)?,
         };
@@ -186,43 +212,97 @@ impl PackedBases {
     }
 
     /// The whole chunk that shares most features.
-    fn most_similar(&self, sketch: &Sketch) -> Option<Location> {
+    fn most_similar(&self, sketch: &Sketch) -> Option<Candidate> {
         let mut candidates = Vec::new();
-        let named: Vec<(ContainerId, u32)> = {
+        let (mut named, mut recent) = (Vec::new(), None);
+        {
             let state = self.state();
             state.table.candidates(sketch, &mut candidates);
-            let name = |(_, address): &(u32, Address)| {
-                let container = state.containers.get(address.container as usize)?;
-                (!state.avoid.contains(container)).then_some((*container, address.position))
-            };
-            candidates.iter().take(LOOKED_AT_MAX).filter_map(name).collect()
-        };
+            for (_, address) in candidates.iter().take(LOOKED_AT_MAX) {
+                if address.container == RECENT {
+                    recent = state.recent(address.position, sketch).max_by_equal(recent);
+                } else if let Some(container) = state.containers.get(address.container as usize)
+                    && !state.avoid.contains(container)
+                {
+                    named.push((*container, address.position));
+                }
+            }
+        }
         let equal = |(container, position): (ContainerId, u32)| {
             let section = self.reader.section(container).ok()??;
             let found = Sketch::from_bytes(*section.sketch_at(position)?).equal_features(sketch);
             let is_whole = section.depth_at(position) == 0;
-            (is_whole
-                && found
-                    >= std::env::var("EM").ok().and_then(|v| v.parse().ok()).unwrap_or(EQUAL_MIN))
-            .then_some((found, Location { container, section, position }))
+            let location = Location { container, section, position };
+            is_whole.then_some((found, Candidate::Stored(location)))
         };
-        let best = named.into_iter().filter_map(equal).max_by_key(|(equal, _)| *equal);
-        best.map(|(_, location)| location)
+        let stored = named.into_iter().filter_map(equal).max_by_key(|(equal, _)| *equal);
+        let best = stored.max_by_equal(recent)?;
+        (best.0 >= EQUAL_MIN).then_some(best.1)
+    }
+
+    /// A candidate as a base, with its bytes; what cannot be read is none.
+    fn base_of(&self, candidate: Candidate) -> Option<FoundBase> {
+        let (fingerprint, container, bytes) = match candidate {
+            Candidate::Stored(location) => {
+                let fingerprint = location.descriptor().fingerprint;
+                (fingerprint, location.container, self.reader.read_at(&location).ok()?)
+            }
+            Candidate::Recent(fingerprint, container) => {
+                (fingerprint, container, self.reader.read(&fingerprint).ok()?)
+            }
+        };
+        let base = Base { fingerprint, container: Some(container) };
+        Some(FoundBase { base, depth: 0, bytes: Box::new(bytes), corresponds: false })
+    }
+}
+
+/// The better of two candidates by the features that they share.
+trait MaxByEqual {
+    fn max_by_equal(self, other: Self) -> Self;
+}
+
+impl MaxByEqual for Option<(u32, Candidate)> {
+    fn max_by_equal(self, other: Self) -> Self {
+        match (self, other) {
+            (Some(one), Some(other)) => Some(if other.0 > one.0 { other } else { one }),
+            (one, other) => one.or(other),
+        }
+    }
+}
+
+impl State {
+    fn recent(&self, turn: u32, sketch: &Sketch) -> Option<(u32, Candidate)> {
+        let chunk = self.recent.get(turn as usize % RECENT_MAX)?;
+        let is_there = chunk.turn == turn && !self.avoid.contains(&chunk.container);
+        let candidate = Candidate::Recent(chunk.fingerprint, chunk.container);
+        is_there.then_some((chunk.sketch.equal_features(sketch), candidate))
     }
 }
 
 impl SimilarChunks for PackedBases {
     fn find(&self, chunk: &[u8], _: Option<&Fingerprint>, wants_base: bool) -> Similar {
         let sketch = Sketch::of(chunk);
-        let location = sketch.as_ref().filter(|_| wants_base).and_then(|it| self.most_similar(it));
-        let base = location.and_then(|location| {
-            let fingerprint = location.descriptor().fingerprint;
-            let base = Base { fingerprint, container: Some(location.container) };
-            // What cannot be read is no base.
-            let bytes = Box::new(self.reader.read_at(&location).ok()?);
-            Some(FoundBase { base, depth: 0, bytes, corresponds: false })
-        });
+        let found = sketch.as_ref().filter(|_| wants_base).and_then(|it| self.most_similar(it));
+        let base = found.and_then(|candidate| self.base_of(candidate));
         Similar { sketch: sketch.map(Sketch::to_bytes), base }
+    }
+
+    fn stays_whole(
+        &self,
+        fingerprint: &Fingerprint,
+        sketch: &[u8; SKETCH_BYTES],
+        object: [u8; 16],
+    ) {
+        let mut state = self.state();
+        let (fingerprint, sketch, turn) = (*fingerprint, Sketch::from_bytes(*sketch), state.turn);
+        let chunk = RecentChunk { turn, fingerprint, sketch, container: ContainerId(object) };
+        state.turn = turn.wrapping_add(1);
+        let place = turn as usize % RECENT_MAX;
+        match state.recent.get_mut(place) {
+            Some(before) => *before = chunk,
+            None => state.recent.push(chunk),
+        }
+        state.table.insert(&sketch, Address { container: RECENT, position: turn });
     }
 
     fn rely(&self, found: &FoundBase) -> bool {

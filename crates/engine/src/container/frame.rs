@@ -143,7 +143,9 @@ impl FrameSealer {
     ) -> Result<SealedFrame> {
         let mut made = match &mut self.deltas {
             // What holds deltas already is a copy.
-            Some(maker) if frame.deltas.is_empty() => maker.make(&frame, &mut self.payload),
+            Some(maker) if frame.deltas.is_empty() => {
+                maker.make(&frame, sealer.object(), &mut self.payload)
+            }
             _ => Made::default(),
         };
         let PlainFrame { bytes: mut plain, chunks, deltas: copied, sketches: known, .. } = frame;

@@ -59,6 +59,10 @@ pub trait SimilarChunks: Send + Sync {
     /// in its place in an earlier version.
     fn find(&self, chunk: &[u8], corresponding: Option<&Fingerprint>, wants_base: bool) -> Similar;
 
+    /// A chunk is stored whole in a frame of this object: for whoever need not wait until it can be
+    /// read there.
+    fn stays_whole(&self, _: &Fingerprint, _: &[u8; SKETCH_BYTES], _object: [u8; 16]) {}
+
     /// The session relies on a base from now on, unless it may not: `false`.
     fn rely(&self, found: &FoundBase) -> bool;
 }
@@ -87,9 +91,9 @@ impl DeltaMaker {
         Self { similar, encoder: DeltaEncoder::new(LEVEL) }
     }
 
-    /// Looks for deltas among the chunks of a frame. If there are any, `payload` is what the frame
-    /// holds then: the chunks, and the payloads of deltas in their places.
-    pub fn make(&mut self, frame: &PlainFrame, payload: &mut Vec<u8>) -> Made {
+    /// Looks for deltas among the chunks of a frame of this object. If there are any, `payload` is
+    /// what the frame holds then: the chunks, and the payloads of deltas in their places.
+    pub fn make(&mut self, frame: &PlainFrame, object: [u8; 16], payload: &mut Vec<u8>) -> Made {
         let mut made = Made::default();
         payload.clear();
         let mut corresponding = frame.corresponding.iter().peekable();
@@ -120,7 +124,10 @@ impl DeltaMaker {
                 }
             }
             // What is a delta is no base of others as long as there are better ones.
-            made.sketches.extend(sketch.map(|sketch| (number, sketch)));
+            if let Some(sketch) = sketch {
+                self.similar.stays_whole(&chunk.fingerprint, &sketch, object);
+                made.sketches.push((number, sketch));
+            }
         }
         if made.deltas.is_empty() {
             payload.clear();
