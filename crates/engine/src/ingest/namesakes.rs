@@ -7,7 +7,7 @@
 //! of the same name first, of these the one whose length is nearest. What is found is a hint for
 //! bases of differences ([`super::versions`]), never a reason to leave a file unread.
 //!
-//! Memory: [`FILES_MAX`] files of 72 bytes, under a lease; the rest of a larger tree is not looked
+//! Memory: `FILES_MAX` files of 72 bytes, under a lease; the rest of a larger tree is not looked
 //! at. Nothing is read before the first question.
 //!
 //! Concurrency: made once, then only read.
