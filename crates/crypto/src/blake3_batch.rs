@@ -10,7 +10,7 @@
 //! 2. for each *i* hash all full leaves *i* together: same counter, no increment; as soon as one
 //!    chunk has more leaves left than there are chunks that have any, which do not fill the lanes,
 //!    the rest of each chunk by itself: counters that count up;
-//!    what does not fill the lanes is filled up with leaves that were hashed already ([`fill_up`]);
+//!    what does not fill the lanes is filled up with leaves that were hashed already (`fill_up`);
 //! 3. hash each chunk's last, partial leaf block by block;
 //! 4. join neighbouring chaining values level by level, all chunks together; an odd one moves up
 //!    unchanged, which yields the specified tree; a chunk's last join carries the root flag.
