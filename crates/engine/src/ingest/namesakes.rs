@@ -7,8 +7,8 @@
 //! of the same name first, of these the one whose length is nearest. What is found is a hint for
 //! bases of differences ([`super::versions`]), never a reason to leave a file unread.
 //!
-//! Memory: `FILES_MAX` files of 72 bytes, under a lease; the rest of a larger tree is not looked
-//! at. Nothing is read before the first question.
+//! Memory: [`FILES_MAX`] files of 72 bytes, under a lease; the rest of a larger tree is not looked
+//! at. Nothing is read before there are enough bytes to be found ([`Relative::worth_bytes`]).
 //!
 //! Concurrency: made once, then only read.
 
@@ -22,9 +22,11 @@ use std::hash::{DefaultHasher, Hasher};
 /// Shorter files are found by what is in them.
 pub const NAMESAKE_MIN_BYTES: u64 = 8 << 10;
 /// Files that are noted.
-const FILES_MAX: usize = 1 << 15;
+pub const FILES_MAX: usize = 1 << 15;
+/// Files that are noted although no memory is left for any.
+const FILES_MIN: usize = 1 << 10;
 /// Entries that are looked at.
-const ENTRIES_MAX: usize = 1 << 18;
+pub const ENTRIES_MAX: usize = 1 << 18;
 /// Bytes that a file takes.
 const FILE_BYTES: usize = size_of::<Namesake>();
 
@@ -35,6 +37,24 @@ pub struct EarlierContent {
     pub content: Reference,
     /// Its length.
     pub size: u64,
+}
+
+/// A snapshot in which files are sought by their names.
+#[derive(Clone, Copy, Debug)]
+pub struct Relative {
+    /// The root of its tree.
+    pub root: Reference,
+    /// How many files it has.
+    pub files: u64,
+}
+
+impl Relative {
+    /// Bytes of files without an earlier version from which on noting its names pays: to read an
+    /// entry takes about as long as to store 256 bytes.
+    #[must_use]
+    pub fn worth_bytes(&self) -> u64 {
+        self.files.min(ENTRIES_MAX as u64) * 256
+    }
 }
 
 /// A file of an earlier snapshot.
@@ -60,7 +80,7 @@ impl Namesakes {
     pub fn of(repository: &Repository, tree: &TreeReader, root: Reference) -> Self {
         let lease = repository.purse().take(FILES_MAX * FILE_BYTES);
         let mut files = Vec::new();
-        let mut left = (ENTRIES_MAX, lease.bytes() / FILE_BYTES);
+        let mut left = (ENTRIES_MAX, (lease.bytes() / FILE_BYTES).max(FILES_MIN));
         let mut directories = vec![root];
         while let Some(directory) = directories.pop() {
             let noted = tree.leaves(directory, &mut |_, leaf| {

@@ -6,6 +6,7 @@
 //! saved if all of them are still there.
 
 use super::left_out::LeftOut;
+use super::namesakes::Relative;
 use super::rewriting::{self, ScatteredFiles};
 use super::selecting::{self, Part};
 use super::source_tree::{self, ArrangedSource, SourceTree};
@@ -92,8 +93,8 @@ struct Backup<'a> {
 struct Prepared {
     session: StoringSession,
     parent: Option<Snapshot>,
-    /// The root of the parent, or else of the host's newest snapshot: what there is to be like.
-    relative: Option<Reference>,
+    /// The parent, or else the host's newest snapshot: what there is to be like.
+    relative: Option<Relative>,
     /// Roots of the directory's own manifests that may be built upon.
     manifests: Vec<Reference>,
     heads: Vec<SessionId>,
@@ -323,11 +324,12 @@ impl Backup<'_> {
         })
     }
 
-    /// The root of the parent, or else of the host's newest snapshot.
-    fn relative(&self, list: &SnapshotList, parent: Option<&Snapshot>) -> Option<Reference> {
+    /// The parent, or else the host's newest snapshot.
+    fn relative(&self, list: &SnapshotList, parent: Option<&Snapshot>) -> Option<Relative> {
         let is_of_host = |one: &&Snapshot| one.record.host == self.options.host;
         let of_host = || list.visible().filter(is_of_host).last();
-        parent.or_else(of_host).map(|one| one.record.root)
+        let one = &parent.or_else(of_host)?.record;
+        Some(Relative { root: one.root, files: one.summary.files })
     }
 
     /// Has a part's chunks looked up among its own.
@@ -382,8 +384,8 @@ impl Backup<'_> {
     ) -> Result<Tree> {
         let streams = self.repository.memory().streams;
         let makes_deltas = ready.session.store.makes_deltas();
-        let root = ready.relative.filter(|_| makes_deltas);
-        let versions = root.map(|root| Versions::new(self.repository, &ready.index, root));
+        let relative = ready.relative.filter(|_| makes_deltas);
+        let versions = relative.map(|it| Versions::new(self.repository, &ready.index, it));
         let context = StreamContext {
             repository: self.repository,
             versions: versions.as_ref(),

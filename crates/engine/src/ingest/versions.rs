@@ -14,14 +14,14 @@
 //!
 //! Concurrency: each reading thread has its own lists; trees and index are shared.
 
-use super::namesakes::{EarlierContent, NAMESAKE_MIN_BYTES, Namesakes};
+use super::namesakes::{EarlierContent, NAMESAKE_MIN_BYTES, Namesakes, Relative};
 use super::read::Element;
 use crate::index::ChunkIndex;
 use crate::repository::Repository;
 use crate::tree::{ExtentWalk, TreeReader};
-use onefold_format::node::Reference;
 use onefold_policy::similarity::PreviousVersion;
 use onefold_types::{Fingerprint, Result};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 /// Chunks of an earlier version that are looked at.
@@ -33,8 +33,10 @@ pub struct Versions {
     index: Arc<dyn ChunkIndex>,
     /// Opened when the first version is read.
     tree: OnceLock<Option<TreeReader>>,
-    /// The tree in which files are sought that have no earlier version at their paths.
-    namesakes_root: Reference,
+    /// In which files are sought that have no earlier version at their paths.
+    relative: Relative,
+    /// Bytes of such files so far.
+    unmatched_bytes: AtomicU64,
     namesakes: OnceLock<Option<Namesakes>>,
 }
 
@@ -72,19 +74,20 @@ impl VersionedFile {
 }
 
 impl Versions {
-    /// Those of the parent snapshot, and by name those below `namesakes_root`; what is new is told
-    /// by an index.
+    /// Those of the parent snapshot, and by name those of a relative; what is new is told by an
+    /// index.
     #[must_use]
     pub fn new(
         repository: &Arc<Repository>,
         index: &Arc<dyn ChunkIndex>,
-        namesakes_root: Reference,
+        relative: Relative,
     ) -> Self {
         Self {
             repository: Arc::clone(repository),
             index: Arc::clone(index),
             tree: OnceLock::new(),
-            namesakes_root,
+            relative,
+            unmatched_bytes: AtomicU64::new(0),
             namesakes: OnceLock::new(),
         }
     }
@@ -99,7 +102,11 @@ impl Versions {
         if size < NAMESAKE_MIN_BYTES {
             return None;
         }
-        let found = || Some(Namesakes::of(&self.repository, self.tree()?, self.namesakes_root));
+        let before = self.unmatched_bytes.fetch_add(size, Ordering::Relaxed);
+        if before.saturating_add(size) < self.relative.worth_bytes() {
+            return None;
+        }
+        let found = || Some(Namesakes::of(&self.repository, self.tree()?, self.relative.root));
         self.namesakes.get_or_init(found).as_ref()?.find(name, size)
     }
 

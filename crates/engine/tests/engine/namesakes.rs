@@ -1,18 +1,17 @@
 //! Files that are not at their path in an earlier snapshot: their names give hints for bases, and
 //! never stand for their bytes.
 
-use crate::ingest::{backup_options, content_at, in_memory, options, random_bytes};
+use crate::ingest::{backup_options, content_at, entry_at, in_memory, options, random_bytes};
 use crate::rewriting::save;
 use crate::steps::check_all;
-use onefold_engine::ingest::namesakes::Namesakes;
+use onefold_engine::ingest::namesakes::{ENTRIES_MAX, FILES_MAX, Namesakes};
 use onefold_engine::ingest::{BackupOptions, BackupReport};
-use onefold_engine::session::SnapshotList;
 use onefold_engine::tree::TreeReader;
 use onefold_engine::{Repository, retention};
 use onefold_format::delta::DeltaChoice;
 use onefold_store::Store;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -35,8 +34,16 @@ fn write(path: &Path, bytes: &[u8]) {
     fs::File::options().write(true).open(path).unwrap().set_modified(old).unwrap();
 }
 
+/// A store, and two directories of which it knows nothing.
+fn with_two() -> (Arc<Repository>, tempfile::TempDir, [PathBuf; 2]) {
+    let directory = tempfile::tempdir().unwrap();
+    let two = ["one", "two"].map(|name| directory.path().join(name));
+    (repository(), directory, two)
+}
+
 fn by_place(repository: &Arc<Repository>, source: &Path) -> (BackupReport, u64) {
-    let with_deltas = BackupOptions { delta: Some(DeltaChoice::default()), ..backup_options() };
+    let delta = Some(DeltaChoice::default());
+    let with_deltas = BackupOptions { delta, threads: 1, ..backup_options() };
     let report = save(repository, source, &with_deltas);
     let found = report.deltas.chunks_by_place;
     (report, found)
@@ -44,9 +51,7 @@ fn by_place(repository: &Arc<Repository>, source: &Path) -> (BackupReport, u64) 
 
 #[test]
 fn a_file_that_was_moved_or_renamed_or_comes_from_elsewhere_finds_its_earlier_version() {
-    let repository = repository();
-    let directory = tempfile::tempdir().unwrap();
-    let (first, second) = (directory.path().join("one"), directory.path().join("two"));
+    let (repository, _directory, [first, second]) = with_two();
     let bytes = random_bytes(1, 300_000);
     write(&first.join("lib/libx-1.2.so"), &bytes);
     let (report, found) = by_place(&repository, &first);
@@ -90,9 +95,7 @@ fn a_file_that_was_moved_or_renamed_or_comes_from_elsewhere_finds_its_earlier_ve
 
 #[test]
 fn another_host_gives_no_hints_and_neither_does_who_makes_no_differences() {
-    let repository = repository();
-    let directory = tempfile::tempdir().unwrap();
-    let (first, second) = (directory.path().join("one"), directory.path().join("two"));
+    let (repository, _directory, [first, second]) = with_two();
     let bytes = random_bytes(1, 300_000);
     write(&first.join("libx.so"), &bytes);
     by_place(&repository, &first);
@@ -110,25 +113,67 @@ fn another_host_gives_no_hints_and_neither_does_who_makes_no_differences() {
 }
 
 #[test]
-fn what_does_not_fit_into_memory_gives_no_hint_and_nothing_else_happens() {
-    let repository = repository();
-    let directory = tempfile::tempdir().unwrap();
-    let (first, second) = (directory.path().join("one"), directory.path().join("two"));
-    let names = ["a.so", "b.so", "c.so", "d.so"];
-    for (seed, name) in (1..).zip(names) {
-        write(&first.join(name), &random_bytes(seed, 30_000));
-        write(&second.join(name), &changed(&random_bytes(seed, 30_000), 1));
+fn where_no_memory_is_left_some_files_are_noted_all_the_same() {
+    let (repository, _directory, [first, _]) = with_two();
+    links(&first, (0..1_023).map(|number| format!("f{number:06}")), 8_192);
+    write(&first.join("z.so"), &random_bytes(7, 8_192));
+    let taken = repository.purse().take(usize::MAX);
+    assert!(is_found(&repository, &first, "z.so"));
+    links(&first.join("."), std::iter::once("e".to_owned()), 8_192);
+    assert!(!is_found(&repository, &first, "z.so"), "one more than the least");
+    drop(taken);
+}
+
+#[test]
+fn few_bytes_are_not_worth_the_reading_of_many_names() {
+    let (repository, _directory, [first, second]) = with_two();
+    let bytes = random_bytes(1, 300_000);
+    write(&first.join("libx.so"), &bytes);
+    for number in 0..1_400 {
+        write(&first.join(format!("small/{number}")), &[1]);
     }
     by_place(&repository, &first);
-    let found = |files: usize| {
-        let tree = TreeReader::open(&repository).unwrap();
-        let root = SnapshotList::load(&repository).unwrap().snapshots[0].record.root;
-        let purse = repository.purse();
-        // Each takes at most 80 bytes and at least 60.
-        let _all_but = purse.take(purse.left_bytes() - files * 80);
-        let namesakes = Namesakes::of(&repository, &tree, root);
-        names.iter().filter(|name| namesakes.find(name.as_bytes(), 30_000).is_some()).count()
-    };
-    assert_eq!((found(0), found(1), found(3), found(10)), (0, 1, 3, 4));
-    assert_eq!(by_place(&repository, &second).0.summary.errors, 0);
+    write(&second.join("libx.so"), &changed(&bytes, 1));
+    assert_eq!(by_place(&repository, &second).1, 0, "300,000 bytes, and 1,401 files before");
+    // One thread reads them one after the other.
+    write(&second.join("more/another"), &random_bytes(2, 100_000));
+    write(&second.join("more/libx.so"), &changed(&bytes, 2));
+    let report = by_place(&repository, &second.join("more")).0;
+    assert!(report.deltas.chunks_by_place > 0, "{:?}", report.deltas);
+}
+
+/// Gives a few files of so many bytes all these names: names of one file take no room.
+fn links(directory: &Path, names: impl Iterator<Item = String>, bytes: usize) {
+    fs::create_dir_all(directory).unwrap();
+    let mut first = PathBuf::new();
+    for (number, name) in names.enumerate() {
+        // File systems allow some ten thousand names.
+        if number % 30_000 == 0 {
+            first = directory.join(&name);
+            write(&first, &random_bytes(number as u64, bytes));
+        } else {
+            fs::hard_link(&first, directory.join(name)).unwrap();
+        }
+    }
+}
+
+/// Whether a file is found by its name in what was saved of a directory.
+fn is_found(repository: &Arc<Repository>, directory: &Path, name: &str) -> bool {
+    let report = by_place(repository, directory).0;
+    let entry = entry_at(repository, report.snapshot.unwrap(), directory);
+    let tree = TreeReader::open(repository).unwrap();
+    let namesakes = Namesakes::of(repository, &tree, entry.content.unwrap());
+    namesakes.find(name.as_bytes(), 8_192).is_some()
+}
+
+#[test]
+fn a_file_behind_those_that_are_noted_or_looked_at_gives_no_hint() {
+    for (most, bytes) in [(FILES_MAX, 8_192), (ENTRIES_MAX, 1)] {
+        let (repository, _directory, [directory, _]) = with_two();
+        links(&directory, (0..most - 1).map(|number| format!("f{number:06}")), bytes);
+        write(&directory.join("z.so"), &random_bytes(7, 8_192));
+        assert!(is_found(&repository, &directory, "z.so"), "the last of {most}");
+        links(&directory.join("."), std::iter::once("e".to_owned()), bytes);
+        assert!(!is_found(&repository, &directory, "z.so"), "one behind {most}");
+    }
 }
