@@ -261,7 +261,6 @@ impl ChunkStore {
         let Some(chunks) = shared.read_set.chunks_in(&left) else {
             return Ok(false);
         };
-        shared.port.index.refresh(&self.repository)?;
         if !self.bases.leave(condemned)? {
             return Ok(false);
         }
@@ -295,13 +294,21 @@ impl ChunkStore {
         }
         let _counted = self.storing_bases();
         let mut open = OpenContainer::new(Arc::clone(&self.context));
-        for (fingerprint, chunk) in only {
-            open.append_again(fingerprint, &chunk)?;
-            self.count_appended(chunk.len());
-        }
+        let stored = self.append_bases(&only, &mut open);
+        // Whatever came of it: what was appended has to be indexed, or nothing could be committed.
         open.finish()?;
         self.context.log.wait()?;
         self.index(self.context.log.take_durable()?)?;
+        stored
+    }
+
+    /// Appends bases one by one; `false` if one cannot be read.
+    fn append_bases(&self, bases: &[Fingerprint], open: &mut OpenContainer) -> Result<bool> {
+        for fingerprint in bases {
+            let Some(chunk) = self.bases.read(*fingerprint)? else { return Ok(false) };
+            open.append_again(*fingerprint, &chunk)?;
+            self.count_appended(chunk.len());
+        }
         Ok(true)
     }
 

@@ -245,13 +245,9 @@ impl Bases {
         }
     }
 
-    /// What own deltas are made of in these containers and nowhere else as a whole, with its bytes:
-    /// a collector that packs anew may have made a difference of it. `None` if not all of it is
-    /// known or can be read.
-    pub fn only_in(
-        &self,
-        condemned: &BTreeSet<ContainerId>,
-    ) -> Result<Option<Vec<(Fingerprint, Chunk)>>> {
+    /// What own deltas are made of in these containers and nowhere else as a whole: a collection
+    /// that packs anew may have made a difference of it. `None` if not all of it is known.
+    pub fn only_in(&self, condemned: &BTreeSet<ContainerId>) -> Result<Option<Vec<Fingerprint>>> {
         let Some(chunks) = self.state().relied.chunks_in(condemned) else { return Ok(None) };
         let mut only = Vec::new();
         for fingerprint in chunks {
@@ -264,14 +260,20 @@ impl Bases {
                         && self.is_in(container, &base, 1, &mut BTreeSet::new())?;
             }
             if !is_elsewhere {
-                match self.reader().read_base(&base, DELTA_DEPTH_MAX + 1) {
-                    Ok(chunk) => only.push((fingerprint, chunk)),
-                    Err(error) if error.is_unreadable() => return Ok(None),
-                    Err(error) => return Err(error),
-                }
+                only.push(fingerprint);
             }
         }
         Ok(Some(only))
+    }
+
+    /// Reads a base, whatever it is made of itself; `None` if that cannot be done.
+    pub fn read(&self, fingerprint: Fingerprint) -> Result<Option<Chunk>> {
+        let base = Base { fingerprint, container: None };
+        match self.reader().read_base(&base, DELTA_DEPTH_MAX + 1) {
+            Ok(chunk) => Ok(Some(chunk)),
+            Err(error) if error.is_unreadable() => Ok(None),
+            Err(error) => Err(error),
+        }
     }
 
     /// Leaves containers that were condemned meanwhile (W8): what own deltas are made of must be

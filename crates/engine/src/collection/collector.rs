@@ -254,18 +254,17 @@ impl<'a> Collector<'a> {
         self.choose_unpacked(&inventory, &liveness, &marks, &mut selection)?;
         let liveness: BTreeMap<_, _> =
             liveness.into_iter().map(|container| (container.container, container)).collect();
-        let mut chosen = selection.condemned.clone();
-        chosen.sort_by_key(|id| liveness.get(id).map(|container| container.live_chunks));
+        let chosen = self.in_order(selection.condemned.clone(), &liveness);
         if self.options.mark_only {
             self.report.deleted_containers = chosen.len() as u64;
-            self.report.deleted_bytes = stored_bytes(&liveness, &chosen);
+            self.report.deleted_bytes = stored_bytes(&liveness, &selection.condemned);
             self.report.copied_bytes =
                 selection.copied_bytes_stored + selection.carried_dead_max_bytes;
         }
         let live_left_bytes = selection.copied_bytes_stored;
         let dead_left_bytes = selection.carried_dead_max_bytes;
         self.report.selection = Some(selection);
-        let (snapshots, chosen) = (live, chosen.into());
+        let snapshots = live;
         Ok(Some(Marked {
             epoch,
             older_plans,
@@ -477,7 +476,7 @@ impl<'a> Collector<'a> {
             },
             Err(error) if error.kind() == ErrorKind::NoSpace => {
                 self.put_back(marked, &taken, dead_max_bytes);
-                self.repacking.iter().for_each(|repacking| repacking.forget(&stored));
+                self.repacking.iter().for_each(Repacking::forget_packed);
                 marked.rounds.failed(&taken, stored);
                 return Ok(Round::default());
             }

@@ -19,9 +19,9 @@
 //! 5. *Read back*: the new containers, once they are durable, are read whole and every chunk in
 //!    them is verified ([`super::read_back`]); then they are indexed (protocol, G2 and G5).
 //!
-//! # Invariants
 //! What is packed anew ([`super::repacking`]) is compressed again, and may become a delta.
 //!
+//! # Invariants
 //! A delta is copied as it lies in its frame, once it was made and verified; what it is made of is
 //! live, so that stays. A chunk that could not be copied names its container in [`Rescued::kept`];
 //! nobody may delete that. What comes along dead is held by the new container like all else in it:
@@ -36,7 +36,7 @@ use crate::chunk_store::prefix_hasher::ByPrefix;
 use crate::chunks::{Chunk, ChunkReader, Location};
 use crate::container::delta::{bases_of, delta_of};
 use crate::container::frame_pool::FramePool;
-use crate::container::log::{ContainerLog, DurableContainer};
+use crate::container::log::ContainerLog;
 use crate::container::open::{ContainerContext, DeltaCounters, OpenContainer};
 use crate::index::append;
 use crate::job::Job;
@@ -280,9 +280,8 @@ impl CopyForward<'_> {
         for frame in frames {
             self.job.interrupt.check()?;
             if is_warm && frame.is_cold() {
-                // The old is made of the new, which has to be stored for that.
+                // The old is made of the new, all of which has to be packed for that.
                 copies.open[WARM].finish()?;
-                context.log.wait()?;
                 is_warm = false;
             }
             let is_carried = frame.carried && self.repacking.is_none();
@@ -480,10 +479,6 @@ impl CopyForward<'_> {
             None => self.threads,
         };
         let similar = self.repacking.map(Repacking::similar);
-        let teller = self.repacking.map(Repacking::teller);
-        let tell = move |container: &DurableContainer| {
-            teller.iter().for_each(|tell| tell(container));
-        };
         let fingerprinter = self.repository.fingerprinter();
         Ok(Arc::new(ContainerContext {
             vault: Arc::clone(self.repository.vault()),
@@ -498,7 +493,7 @@ impl CopyForward<'_> {
             log: Arc::new(ContainerLog::start(
                 self.repository.shared_store(),
                 self.repository.memory().containers_waiting_max,
-                tell,
+                |_| {},
             )?),
             target_bytes: self.repository.container_target_bytes(),
             frame_bytes: self.repository.frame_target_bytes(),

@@ -12,19 +12,21 @@
 //! - differences that are there stay what they are.
 //!
 //! # What may be a base
-//! A whole chunk in a container that this collection does not condemn: one that it writes, or one
-//! that was packed before. What it has just packed counts at once, before its container is durable:
-//! its bytes are still where it was, and if the container never becomes durable, none of the round
-//! does. The next collection marks what deltas are made of, and no other
-//! collector can decide an epoch between this one's mark and its own ([`super::collector`]). Marks
-//! say which chunks are dead as far as they know: these are passed over, to take no room for ever.
+//! A whole chunk in a container that this collection does not condemn: one that was packed before,
+//! or one that it has packed itself. What it has packed counts at once, before its container is
+//! durable: its bytes are still where it was. If copying fails, nothing of the round counts any
+//! more, and all that was packed is forgotten: a chunk of it may become a difference next time.
+//!
+//! The next collection marks what deltas are made of, and no other collector can decide an epoch
+//! between this one's mark and its own ([`super::collector`]). Marks say which chunks are dead as
+//! far as they know: these are passed over, to take no room for ever.
 //!
 //! # What may become a difference
 //! A data chunk of no newest snapshot of which nothing is made: deltas of depth 1 need their base
 //! whole. The prefixes of all bases are in a filter, those of new deltas as well; what it takes for
 //! a base by mistake stays whole. A base that a backup relies on meanwhile is whole in the
 //! condemned container until that backup is settled: it leaves the container by storing the chunk
-//! again (W8), or is rescued from there (G5), since a delta never stands for a whole chunk.
+//! again (W8), or it is rescued from there (G5), because something is made of it by then.
 //!
 //! # Concurrency
 //! Shared by the threads that seal and the one that stores; one lock, never held while the device
@@ -33,8 +35,7 @@
 use super::bases::MadeOf;
 use super::inventory::InventoryItem;
 use super::live_set::Marks;
-use crate::chunks::{ChunkReader, Location};
-use crate::container::log::DurableContainer;
+use crate::chunks::ChunkReader;
 use crate::container::similar::{FoundBase, Similar, SimilarChunks};
 use crate::index::{ChunkIndex, FingerprintIndex};
 use crate::memory::Lease;
@@ -43,24 +44,21 @@ use onefold_format::codec::Compression;
 use onefold_format::container::{Base, MetadataSection, SKETCH_BYTES};
 use onefold_policy::similarity::{Address, SimilarityTable, Sketch};
 use onefold_types::{ContainerId, Fingerprint, Result, limits};
-use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Features that a base must share: half of what a backup asks for. Here an attempt may fail.
 const EQUAL_MIN: u32 = 2;
-/// Chunks found by their features that are looked at.
-const LOOKED_AT_MAX: usize = 4;
 /// Plain bytes of a frame of what no newest snapshot needs: larger ones take less room, and what is
 /// read of them is read seldom.
 pub const COLD_FRAME_BYTES: usize = 512 * limits::KIB;
 /// For each thread that packs, so much of the memory limit.
 pub const THREAD_LIMIT_BYTES: usize = 32 * limits::MIB;
-/// Chunks that are remembered before their container is durable: several containers of them.
-const RECENT_MAX: usize = 1 << 13;
-/// Stands for the number of a container in addresses of those.
-const RECENT: u32 = u32::MAX;
-/// Containers whose sketches are remembered.
+/// What is taken to remember packed chunks although no memory is left.
+const REMEMBERED_MIN_BYTES: usize = limits::MIB / 2;
+/// Stands for the number of a container in addresses of what this collection has packed.
+const PACKED: u32 = u32::MAX;
+/// Containers packed before whose sketches are remembered.
 const CONTAINERS_MAX: usize = 1 << 18;
 
 /// A repacking collection.
@@ -79,42 +77,34 @@ struct PackedBases {
 
 struct State {
     table: SimilarityTable,
-    /// The containers in the table, by their numbers there.
+    /// The containers that were packed before, by their numbers in the table.
     containers: Vec<ContainerId>,
-    /// Whole chunks, each in its turn at its turn's place in a ring.
-    recent: Vec<RecentChunk>,
-    turn: u32,
-    /// Those that are garbage: copying them failed.
-    avoid: BTreeSet<ContainerId>,
+    /// What was packed and is whole, by its number in the table. What does not fit is forgotten,
+    /// and not what came before: that is what the newest snapshots need.
+    packed: Vec<PackedChunk>,
+    packed_max: usize,
     made_of: MadeOf,
 }
 
-/// A whole chunk that was packed a moment ago. Where it will be it cannot be read yet; its bytes
-/// are where it was.
-struct RecentChunk {
-    turn: u32,
+/// A whole chunk that this collection has packed, and the container that it went to.
+struct PackedChunk {
     fingerprint: Fingerprint,
     sketch: Sketch,
     container: ContainerId,
-}
-
-/// A chunk that another one is like.
-enum Candidate {
-    Stored(Location),
-    Recent(Fingerprint, ContainerId),
 }
 
 impl Repacking {
     /// Nothing is known yet.
     pub fn new(repository: &Arc<Repository>, level: u8) -> Result<Self> {
         let index: Arc<dyn ChunkIndex> = FingerprintIndex::shared(repository)?;
-        let lease = repository.purse().take(repository.memory().similarity_bytes);
+        // A collection has no other use for what a session's cache takes.
+        let lease = repository.purse().take(repository.memory().locality_cache_bytes);
+        let half_bytes = lease.bytes().max(REMEMBERED_MIN_BYTES) / 2;
         let state = State {
-            table: SimilarityTable::with_memory(lease.bytes()),
+            table: SimilarityTable::with_memory(half_bytes),
             containers: Vec::new(),
-            recent: Vec::new(),
-            turn: 0,
-            avoid: BTreeSet::new(),
+            packed: Vec::new(),
+            packed_max: half_bytes / size_of::<PackedChunk>(),
             made_of: MadeOf::new(repository)?,
         };
         let bases = PackedBases {
@@ -167,19 +157,22 @@ impl Repacking {
             let chunk = section.chunks.get(position as usize);
             chunk.is_some_and(|chunk| marks.contains(chunk.fingerprint.prefix()))
         };
-        let live = section.sketches.iter().filter(|(position, _)| is_live(*position));
-        self.bases.note(container, live.copied());
+        let mut state = self.bases.state();
+        if state.containers.len() >= CONTAINERS_MAX {
+            return;
+        }
+        let Ok(number) = u32::try_from(state.containers.len()) else { return };
+        state.containers.push(container);
+        for (position, sketch) in section.sketches.iter().filter(|(at, _)| is_live(*at)) {
+            let address = Address { container: number, position: *position };
+            state.table.insert(&Sketch::from_bytes(*sketch), address);
+        }
     }
 
-    /// A teller of containers that were written: what is in them is live.
-    pub fn teller(&self) -> impl Fn(&DurableContainer) + Send + 'static {
-        let bases = Arc::clone(&self.bases);
-        move |container| bases.note(container.id, container.sketches.iter().copied())
-    }
-
-    /// Containers that were written turned out to be garbage.
-    pub fn forget(&self, containers: &[ContainerId]) {
-        self.bases.state().avoid.extend(containers);
+    /// Copying has failed: what was packed lies nowhere that counts.
+    pub fn forget_packed(&self) {
+        // Addresses of before lead to what comes next, whose own sketch is looked at.
+        self.bases.state().packed.clear();
     }
 
     /// Whether a delta may be made of this chunk, so that it must stay whole.
@@ -194,96 +187,59 @@ impl PackedBases {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn note(
-        &self,
-        container: ContainerId,
-        sketches: impl Iterator<Item = (u32, [u8; SKETCH_BYTES])>,
-    ) {
-        let mut state = self.state();
-        if state.containers.len() >= CONTAINERS_MAX {
-            return;
-        }
-        let Ok(number) = u32::try_from(state.containers.len()) else { return };
-        state.containers.push(container);
-        for (position, sketch) in sketches {
-            let address = Address { container: number, position };
-            state.table.insert(&Sketch::from_bytes(sketch), address);
-        }
-    }
-
     /// The whole chunk that shares most features.
-    fn most_similar(&self, sketch: &Sketch) -> Option<Candidate> {
-        let mut candidates = Vec::new();
-        let (mut named, mut recent) = (Vec::new(), None);
+    fn most_similar(&self, sketch: &Sketch) -> Option<Base> {
+        let (mut addresses, mut found) = (Vec::new(), Vec::new());
+        let mut kept = Vec::new();
         {
             let state = self.state();
-            state.table.candidates(sketch, &mut candidates);
-            for (_, address) in candidates.iter().take(LOOKED_AT_MAX) {
-                if address.container == RECENT {
-                    recent = state.recent(address.position, sketch).max_by_equal(recent);
-                } else if let Some(container) = state.containers.get(address.container as usize)
-                    && !state.avoid.contains(container)
-                {
-                    named.push((*container, address.position));
+            state.table.candidates(sketch, &mut addresses);
+            for (_, address) in addresses {
+                if address.container == PACKED {
+                    found.extend(state.packed(address.position, sketch));
+                } else if let Some(container) = state.containers.get(address.container as usize) {
+                    kept.push((*container, address.position));
                 }
             }
         }
-        let equal = |(container, position): (ContainerId, u32)| {
-            let section = self.reader.section(container).ok()??;
-            let found = Sketch::from_bytes(*section.sketch_at(position)?).equal_features(sketch);
-            let is_whole = section.depth_at(position) == 0;
-            let location = Location { container, section, position };
-            is_whole.then_some((found, Candidate::Stored(location)))
-        };
-        let stored = named.into_iter().filter_map(equal).max_by_key(|(equal, _)| *equal);
-        let best = stored.max_by_equal(recent)?;
-        (best.0 >= EQUAL_MIN).then_some(best.1)
-    }
-
-    /// A candidate as a base, with its bytes; what cannot be read is none.
-    fn base_of(&self, candidate: Candidate) -> Option<FoundBase> {
-        let (fingerprint, container, bytes) = match candidate {
-            Candidate::Stored(location) => {
-                let fingerprint = location.descriptor().fingerprint;
-                (fingerprint, location.container, self.reader.read_at(&location).ok()?)
-            }
-            Candidate::Recent(fingerprint, container) => {
-                (fingerprint, container, self.reader.read(&fingerprint).ok()?)
-            }
-        };
-        let base = Base { fingerprint, container: Some(container) };
-        Some(FoundBase { base, depth: 0, bytes: Box::new(bytes), corresponds: false })
-    }
-}
-
-/// The better of two candidates by the features that they share.
-trait MaxByEqual {
-    fn max_by_equal(self, other: Self) -> Self;
-}
-
-impl MaxByEqual for Option<(u32, Candidate)> {
-    fn max_by_equal(self, other: Self) -> Self {
-        match (self, other) {
-            (Some(one), Some(other)) => Some(if other.0 > one.0 { other } else { one }),
-            (one, other) => one.or(other),
+        for (container, position) in kept {
+            found.extend(self.kept(container, position, sketch));
         }
+        let (equal, base) = found.into_iter().max_by_key(|(equal, _)| *equal)?;
+        (equal >= EQUAL_MIN).then_some(base)
+    }
+
+    /// A chunk of a container that was packed before, if it is whole, and how many features it
+    /// shares.
+    fn kept(&self, container: ContainerId, position: u32, sketch: &Sketch) -> Option<(u32, Base)> {
+        let section = self.reader.section(container).ok()??;
+        let equal = Sketch::from_bytes(*section.sketch_at(position)?).equal_features(sketch);
+        let fingerprint = section.chunks.get(position as usize)?.fingerprint;
+        let base = Base { fingerprint, container: Some(container) };
+        (section.depth_at(position) == 0).then_some((equal, base))
     }
 }
 
 impl State {
-    fn recent(&self, turn: u32, sketch: &Sketch) -> Option<(u32, Candidate)> {
-        let chunk = self.recent.get(turn as usize % RECENT_MAX)?;
-        let is_there = chunk.turn == turn && !self.avoid.contains(&chunk.container);
-        let candidate = Candidate::Recent(chunk.fingerprint, chunk.container);
-        is_there.then_some((chunk.sketch.equal_features(sketch), candidate))
+    /// The same of a chunk that this collection has packed.
+    fn packed(&self, number: u32, sketch: &Sketch) -> Option<(u32, Base)> {
+        let chunk = self.packed.get(number as usize)?;
+        let base = Base { fingerprint: chunk.fingerprint, container: Some(chunk.container) };
+        Some((chunk.sketch.equal_features(sketch), base))
     }
 }
 
 impl SimilarChunks for PackedBases {
     fn find(&self, chunk: &[u8], _: Option<&Fingerprint>, wants_base: bool) -> Similar {
         let sketch = Sketch::of(chunk);
-        let found = sketch.as_ref().filter(|_| wants_base).and_then(|it| self.most_similar(it));
-        let base = found.and_then(|candidate| self.base_of(candidate));
+        let base = sketch.as_ref().filter(|_| wants_base).and_then(|it| self.most_similar(it));
+        let base = base.and_then(|base| {
+            // Wherever it is whole; what was packed a moment ago is where it was. What cannot be
+            // read is no base.
+            let anywhere = Base { container: None, ..base };
+            let bytes = Box::new(self.reader.read_base(&anywhere, 1).ok()?);
+            Some(FoundBase { base, depth: 0, bytes, corresponds: false })
+        });
         Similar { sketch: sketch.map(Sketch::to_bytes), base }
     }
 
@@ -294,24 +250,18 @@ impl SimilarChunks for PackedBases {
         object: [u8; 16],
     ) {
         let mut state = self.state();
-        let (fingerprint, sketch, turn) = (*fingerprint, Sketch::from_bytes(*sketch), state.turn);
-        let chunk = RecentChunk { turn, fingerprint, sketch, container: ContainerId(object) };
-        state.turn = turn.wrapping_add(1);
-        let place = turn as usize % RECENT_MAX;
-        match state.recent.get_mut(place) {
-            Some(before) => *before = chunk,
-            None => state.recent.push(chunk),
+        let Ok(position) = u32::try_from(state.packed.len()) else { return };
+        if position as usize >= state.packed_max {
+            return;
         }
-        state.table.insert(&sketch, Address { container: RECENT, position: turn });
+        let (sketch, container) = (Sketch::from_bytes(*sketch), ContainerId(object));
+        state.packed.push(PackedChunk { fingerprint: *fingerprint, sketch, container });
+        state.table.insert(&sketch, Address { container: PACKED, position });
     }
 
     fn rely(&self, found: &FoundBase) -> bool {
-        let mut state = self.state();
-        let is_there = found.base.container.is_some_and(|id| !state.avoid.contains(&id));
-        if is_there {
-            state.made_of.insert(&found.base.fingerprint);
-            self.deltas.fetch_add(1, Ordering::Relaxed);
-        }
-        is_there
+        self.state().made_of.insert(&found.base.fingerprint);
+        self.deltas.fetch_add(1, Ordering::Relaxed);
+        true
     }
 }

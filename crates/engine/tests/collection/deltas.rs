@@ -19,14 +19,16 @@ fn deltas_of(repository: &Arc<Repository>) -> usize {
     sections.map(|id| read_section(repository, id).unwrap().deltas.len()).sum()
 }
 
-fn explore(scenario: &Scenario, few: usize) {
+/// Random schedules, some of them with lists in two parts.
+pub fn explore(scenario: &Scenario, few: usize) {
     in_parallel(runs(few), |seed| {
         let segments = random_segments(seed as u64, scenario.actors.len());
         scenario.must_hold(&segments, seed % 2 == 1);
     });
 }
 
-fn in_two_switches(scenario: &Scenario) {
+/// Every schedule in which two actors change over twice.
+pub fn in_two_switches(scenario: &Scenario) {
     let mut all = two_switches(scenario, 0, 1, 3);
     all.extend(two_switches(scenario, 1, 0, 3));
     in_parallel(all.len(), |number| scenario.must_hold(&all[number], false));

@@ -1,8 +1,8 @@
 //! What backups stored is packed anew, beside everything else: chunks become differences, and what
 //! others are made of must not.
 
-use crate::model::{Scenario, in_parallel, runs, two_switches};
-use crate::schedule::random_segments;
+use crate::deltas::{explore, in_two_switches};
+use crate::model::Scenario;
 use crate::steps::*;
 use crate::tasks::*;
 use crate::world::*;
@@ -10,7 +10,9 @@ use onefold_engine::Repository;
 use onefold_engine::collection::{CollectOptions, CollectReport, MarkAlgorithm, collect};
 use onefold_engine::container::reader::read_section;
 use onefold_format::container::MetadataSection;
-use onefold_store::{Blobs, MemoryStore};
+use onefold_store::layers::Faulty;
+use onefold_store::{Blobs, MemoryStore, Store};
+use onefold_types::ErrorKind;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
@@ -146,11 +148,29 @@ fn packing_that_is_stopped_goes_on_where_it_was() {
     }
 }
 
-fn explore(scenario: &Scenario, few: usize) {
-    in_parallel(runs(few), |seed| {
-        let segments = random_segments(seed as u64, scenario.actors.len());
-        scenario.must_hold(&segments, seed % 2 == 1);
-    });
+#[test]
+fn packing_on_a_device_that_fills_up_at_any_moment_loses_nothing() {
+    let world = World::recording();
+    world.save_whole("v", "abcdefghij", 3);
+    world.save_whole("v", "ABCDEFGHIJ", 4);
+    let mut failed = 0;
+    for room in (0..320).step_by(8) {
+        let store = world.base().clone_state();
+        let device = Faulty::full_after(store.clone(), room * 1024).hiding_room();
+        let device: Arc<dyn Store> = Arc::new(device);
+        let repository = open_on(device, 2_000_000 + room).unwrap();
+        match collect(&repository, &repacking(), &job()) {
+            Ok(report) => failed += u64::from(report.left.is_some()),
+            Err(error) => {
+                assert_eq!(error.kind(), ErrorKind::NoSpace);
+                failed += 1;
+            }
+        }
+        assert_whole(&world, &store);
+        repack(&store, 3_000_000 + room, &repacking());
+        assert_whole(&world, &store);
+    }
+    assert!(failed > 5, "{failed}");
 }
 
 #[test]
@@ -168,9 +188,7 @@ fn what_a_backup_takes_for_a_base_is_packed_anew_beside_it() {
     renewing.actors = renewing.actors.into_iter().map(Actor::renewing).collect();
     explore(&renewing, 200);
     let scenario = Scenario::new(world(), [reuses("v", "xYz"), repacks()]);
-    let mut all = two_switches(&scenario, 0, 1, 3);
-    all.extend(two_switches(&scenario, 1, 0, 3));
-    in_parallel(all.len(), |number| scenario.must_hold(&all[number], false));
+    in_two_switches(&scenario);
 }
 
 #[test]

@@ -114,3 +114,34 @@ fn one_container_more_than_sketches_are_remembered_of_gives_no_base() {
         assert_eq!(found.is_some(), is_found, "behind {others} others");
     }
 }
+
+#[test]
+fn more_chunks_than_packing_anew_remembers_stay_whole_and_nothing_is_lost() {
+    let repository = repository(CHUNK_BYTES);
+    let root = tempfile::tempdir().unwrap();
+    let file = root.path().join("file");
+    // A chunk takes 72 bytes of the table, and as much or more beside it.
+    let chunks = repository.memory().locality_cache_bytes / 2 / 72 + 1;
+    let mut bytes = random_bytes(1, chunks * CHUNK_BYTES);
+    let whole = BackupOptions {
+        delta: Some(DeltaChoice::Off),
+        rewrite: "none".parse().unwrap(),
+        ..backup_options()
+    };
+    let mut saved = Vec::new();
+    for _ in 0..2 {
+        fs::write(&file, &bytes).unwrap();
+        let report = save(&repository, root.path(), &whole);
+        saved.push((report.snapshot.unwrap(), bytes.clone()));
+        bytes.iter_mut().skip(500).step_by(CHUNK_BYTES).for_each(|byte| *byte ^= 1);
+    }
+    let options = CollectOptions { repack_level: Some(1), ..CollectOptions::default() };
+    let report = collect(&repository, &options, &Job::unattended().0).unwrap();
+    // What is packed first is remembered, and no chunk is without one that is like it.
+    let made = report.deltas_made as usize;
+    assert!(made > chunks / 4 && made < chunks * 9 / 10, "{made} of {chunks}");
+    for (snapshot, bytes) in saved {
+        assert!(content_at(&repository, snapshot, &file) == bytes);
+    }
+    assert!(check_all(&repository).is_clean());
+}

@@ -1,10 +1,11 @@
 //! How much goes into a round: what fits into memory, and what fits on the device.
 //!
 //! # Algorithm
-//! Containers come in the order of their live chunks, fewest first. As long as the device has room
-//! for all copies, memory alone bounds a round. When room is short, what is wholly dead goes first,
-//! in a round that copies nothing; then each round copies no more than fits beside the records of
-//! its epoch. A round frees more than it copies, so there is more room for the next one.
+//! Containers come in the order of their live chunks, fewest first; where they are packed anew the
+//! newest come first behind the dead, because the old is made of the new. As long as the device has
+//! room for all copies, memory alone bounds a round. When room is short, what is wholly dead goes
+//! first, in a round that copies nothing; then each round copies no more than fits beside the
+//! records of its epoch. A round frees more than it copies, so there is more room for the next one.
 //!
 //! How much fits is an estimate, and not every device tells. If copying fails for lack of room all
 //! the same, the next round is half as large, down to one container. What the failed round has
@@ -21,6 +22,8 @@ use crate::collection::inventory::Inventory;
 use crate::index::FingerprintIndex;
 use onefold_policy::collection::select::ContainerLiveness;
 use onefold_types::{ContainerId, ErrorKind, Result};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, VecDeque};
 
 /// Stored bytes, about, for each chunk copied beside the chunk itself: a metadata pack and an index
 /// run name it.
@@ -147,13 +150,26 @@ impl Collector<'_> {
         Ok(taken)
     }
 
+    /// The order in which rounds take containers.
+    pub(super) fn in_order(
+        &self,
+        mut chosen: Vec<ContainerId>,
+        liveness: &BTreeMap<ContainerId, ContainerLiveness>,
+    ) -> VecDeque<ContainerId> {
+        let live = |id: &ContainerId| liveness.get(id).map_or(0, |one| one.live_chunks);
+        match self.repacking.is_some() {
+            true => chosen.sort_unstable_by_key(|id| (live(id) > 0, Reverse(*id))),
+            false => chosen.sort_unstable_by_key(|id| (live(id), *id)),
+        }
+        chosen.into()
+    }
+
     /// Puts what a round has taken back, because it could not be copied.
     pub(super) fn put_back(&self, marked: &mut Marked, taken: &Taken, dead_max_bytes: u64) {
         let mut chosen: Vec<ContainerId> = taken.condemned.clone();
         chosen.retain(|id| marked.liveness.contains_key(id));
         chosen.extend(std::mem::take(&mut marked.chosen));
-        chosen.sort_by_key(|id| marked.liveness.get(id).map(|one| (one.live_chunks, *id)));
-        marked.chosen = chosen.into();
+        marked.chosen = self.in_order(chosen, &marked.liveness);
         marked.live_left_bytes += taken.live_bytes;
         marked.dead_left_bytes += dead_max_bytes;
     }
