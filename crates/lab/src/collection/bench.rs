@@ -132,7 +132,8 @@ impl Bench {
         (&self.objects, &self.environment)
     }
 
-    /// Marks, and stops there.
+    /// Marks, and stops there, as a process that has just opened the store: what wrote it shares no
+    /// memory with this.
     ///
     /// # Errors
     /// Those of a collection.
@@ -142,7 +143,7 @@ impl Bench {
             mark_only: true,
             ..options(algorithm, marks_bytes)
         };
-        self.collect(&options)
+        self.copy()?.collect(&options)
     }
 
     /// Collects.

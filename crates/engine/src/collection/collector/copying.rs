@@ -2,6 +2,7 @@
 //! order they are copied, and that none of them is passed over.
 
 use super::Collector;
+use crate::chunks::ChunkReader;
 use crate::collection::copy::{CopyForward, Rescued};
 use crate::collection::gathered::Gathered;
 use crate::collection::inventory::{Inventory, InventoryItem};
@@ -66,7 +67,6 @@ impl Collector<'_> {
             CopyForward { repository, inventory, condemned, proved, repacking, threads, job };
         copier.drop_held_elsewhere(&mut gathered)?;
         let nodes_for_order = self.rank(&mut gathered, &copier, snapshots)?;
-        gathered.rank_bases();
         Ok(Rescued { nodes_for_order, ..copier.run(gathered, dead_max_bytes, stored)? })
     }
 
@@ -86,7 +86,8 @@ impl Collector<'_> {
         let mut sources = BTreeSet::new();
         newest.retain(|record| sources.insert((record.host.clone(), record.paths.clone())));
         newest.truncate(self.options.ordering_snapshots_max);
-        let reader = TreeReader::open(self.repository)?;
+        // Its memory is the copies' afterwards.
+        let reader = TreeReader::new(ChunkReader::alone(self.repository)?);
         let (mut next, mut nodes) = (0, 0);
         for record in newest {
             let stretches = Stretches::of(reader.chunks(), record.placement, &|run| {
@@ -113,6 +114,7 @@ impl Collector<'_> {
                 nodes += Stretches::all().walk(&reader, placement, self.job, &mut each)?;
             }
         }
+        gathered.rank_bases();
         Ok(nodes)
     }
 }
