@@ -8,7 +8,6 @@ use crate::bounds::{BoundProfile, Goal};
 use crate::files;
 use crate::password::PasswordSource;
 use crate::size::ByteSize;
-use crate::store_path;
 use crate::text_values::{optional_count, optional_text, texts};
 use onefold_engine::look_up::LookupChoice;
 use onefold_format::codec::Compression;
@@ -17,6 +16,7 @@ use onefold_format::index_run::IndexKind;
 use onefold_policy::retention::{Count, GroupBy, KeepSpan};
 use onefold_policy::rewrite::RewriteChoice;
 use onefold_policy::tag_list::TagList;
+use onefold_remote::Location;
 use onefold_types::error::Context;
 use onefold_types::{Error, Result};
 use serde::Deserialize;
@@ -193,9 +193,15 @@ impl Profile {
 
     fn resolve_paths(&mut self, base: &Path) -> Result<()> {
         // Before it becomes a path from the root, which may hold anything.
-        self.repository.as_deref().map_or(Ok(()), store_path::refuse_remote)?;
-        let single = [&mut self.repository, &mut self.password_file];
-        let single = single.into_iter().filter_map(Option::as_mut);
+        let mut directory = None;
+        if let Some(repository) = &mut self.repository
+            && let Location::Directory(path) = Location::parse(repository)?
+        {
+            *repository = path;
+            directory = Some(repository);
+        }
+        let single = [directory, self.password_file.as_mut()];
+        let single = single.into_iter().flatten();
         let lists = self.backup.paths.iter_mut().chain(&mut self.backup.exclude_file);
         for path in single.chain(lists) {
             *path = resolve(path, base)?;

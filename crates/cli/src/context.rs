@@ -7,6 +7,7 @@ use crate::config_file::{self, Profile};
 use crate::descendants;
 use crate::known_stores::{self, KnownPath};
 use crate::machine_notes;
+use crate::opening::OpenedStore;
 use crate::options::GlobalOptions;
 use crate::output::{Listener, Output};
 use crate::password::{self, PasswordSource};
@@ -14,13 +15,14 @@ use crate::progress::{self, Display};
 use crate::reserve;
 use crate::signals;
 use crate::size::counted;
-use crate::store_path;
-use onefold_engine::environment::READERS;
+use onefold_engine::environment::{Interval, READERS};
 use onefold_engine::repository::Expectation;
 use onefold_engine::repository::uncopied::Uncopied;
+use onefold_engine::restore::request_costs::Reach;
 use onefold_engine::{Environment, Interrupt, Job, MemoryPlan, Repository};
+use onefold_remote::Location;
+use onefold_store::LocalStore;
 use onefold_store::layers::{ThrottleLimits, Throttled};
-use onefold_store::{LocalStore, Store};
 use onefold_types::error::Context as _;
 use onefold_types::{Error, ErrorKind, Result, limits};
 use rustix::fs::Access as AccessMode;
@@ -46,6 +48,11 @@ const VARIABLES: [&str; 11] = [
 
 /// More threads than any machine has use for.
 const THREADS_MAX: usize = 1024;
+/// How often a session looks for a newer epoch where each look is paid for.
+const FAR_TICK: Duration = Duration::from_secs(5);
+/// Of what is above the least memory limit, the part that is kept of what was read ahead.
+const READ_AHEAD_PART: usize = 8;
+const READ_AHEAD_MAX_BYTES: usize = 64 * limits::MIB;
 /// How long throttled work may go on after a signal.
 const STOP_MAX: Duration = Duration::from_millis(800);
 
@@ -68,6 +75,10 @@ pub struct Context {
     pub memory: MemoryPlan,
     /// How many threads to use.
     pub threads: usize,
+    /// What is kept of what a store elsewhere was asked for.
+    read_ahead_bytes: usize,
+    /// Whether the store is reached over a network.
+    is_far: bool,
     options: GlobalOptions,
     progress: progress::When,
     password: Option<PasswordSource>,
@@ -102,7 +113,11 @@ impl Context {
             Some(size) => size.in_memory()?,
             None => limits::MEMORY_LIMIT_DEFAULT_BYTES,
         };
-        let memory = MemoryPlan::new(limit_bytes)?;
+        let named = options.repository.as_deref().or(profile.repository.as_deref());
+        let is_far =
+            named.is_some_and(|name| matches!(Location::parse(name), Ok(Location::Bucket(_))));
+        let read_ahead_bytes = if is_far { read_ahead_bytes(limit_bytes) } else { 0 };
+        let memory = MemoryPlan::new(limit_bytes - read_ahead_bytes)?;
         let asked = options.threads.or(profile.threads).map(usize::from);
         let processors = || std::thread::available_parallelism().map_or(1, usize::from);
         let wanted = asked.unwrap_or_else(processors);
@@ -120,6 +135,8 @@ impl Context {
         )?;
         Ok(Self {
             memory,
+            read_ahead_bytes,
+            is_far,
             threads,
             progress: progress::When::from_environment()?,
             password,
@@ -133,7 +150,7 @@ impl Context {
     }
 
     /// Where the store is.
-    pub fn store_path(&self) -> Result<PathBuf> {
+    pub fn location(&self) -> Result<Location> {
         let path = self
             .options
             .repository
@@ -141,15 +158,19 @@ impl Context {
             .or_else(|| self.profile.repository.clone())
             .ok_or_else(|| {
                 Error::invalid(
-                    "no store is named: give -r DIR, set ONEFOLD_REPOSITORY, or write it into \
+                    "no store is named: give -r STORE, set ONEFOLD_REPOSITORY, or write it into \
                      a profile",
                 )
             })?;
         if path.as_os_str().is_empty() {
             return Err(Error::invalid("the name of the store is empty"));
         }
-        store_path::refuse_remote(&path)?;
-        Ok(path)
+        Location::parse(&path)
+    }
+
+    /// The directory that the store is in, if it is in one.
+    pub fn store_directory(&self) -> Result<Option<PathBuf>> {
+        Ok(self.location()?.directory().map(Path::to_owned))
     }
 
     /// The password for a store to be made.
@@ -168,15 +189,16 @@ impl Context {
         access: Access,
         limits: ThrottleLimits,
     ) -> Result<Arc<Repository>> {
-        let path = self.store_path()?;
-        let local = Arc::new(self.open_store(&path, access)?);
-        let mut store: Arc<dyn Store> = Arc::clone(&local) as _;
+        let location = self.location()?;
+        let reads_only = self.options.read_only;
+        let opened = OpenedStore::open(&location, access, reads_only, self.read_ahead_bytes)?;
+        let mut store = opened.port();
         if limits != ThrottleLimits::default() {
             store = Arc::new(Throttled::new(store, limits));
         }
         let profile_source = self.profile.password_source()?;
         let given = password::is_given(self.password.as_ref(), profile_source.as_ref());
-        let mut known = KnownPath::load(&path);
+        let mut known = KnownPath::load(&location);
         let repository = Repository::open_expecting(
             store,
             match given {
@@ -184,18 +206,37 @@ impl Context {
                 false => known.expectation(),
             },
             || password::current(self.password.as_ref(), profile_source.as_ref()),
-            Environment { readers: READERS.min(self.threads), ..Environment::system() },
+            self.environment(),
             self.memory,
         )?;
         known.meet(&repository, false, &self.output);
         let uncopied = Arc::clone(repository.uncopied());
         self.uncopied.lock().unwrap_or_else(PoisonError::into_inner).push(uncopied);
         if access == Access::Write {
-            // Neither keeps a command from its work: a device may be too full for a reserve.
-            let _ = local.remove_stale_temporaries();
-            let _ = reserve::fill(&local, repository.configuration().container_size_bytes);
+            opened.prepare(repository.configuration().container_size_bytes);
         }
         Ok(Arc::new(repository))
+    }
+
+    /// Small objects are read at once, and news are looked for often; each is a request elsewhere.
+    fn environment(&self) -> Environment {
+        match self.is_far {
+            true => Environment { ticker: Arc::new(Interval(FAR_TICK)), ..Environment::system() },
+            false => Environment { readers: READERS.min(self.threads), ..Environment::system() },
+        }
+    }
+
+    /// Threads of work that mostly waits for the store.
+    #[must_use]
+    pub fn reading_threads(&self) -> usize {
+        let waiting = if self.is_far { READERS } else { 0 };
+        self.threads.max(waiting).min(self.memory.threads_max())
+    }
+
+    /// How far requests reach where that need not be learnt.
+    #[must_use]
+    pub fn reach(&self) -> Option<Reach> {
+        self.is_far.then_some(Reach::FAR)
     }
 
     /// Says which decisions have one copy instead of two because the second could not be put.
@@ -223,26 +264,6 @@ impl Context {
             ));
         }
         Ok((repository, password))
-    }
-
-    fn open_store(&self, path: &Path, access: Access) -> Result<LocalStore> {
-        let refused = |why: &str| {
-            Err(Error::new(
-                ErrorKind::ReadOnly,
-                format!("the store '{}' cannot be written: {why}", path.display()),
-            ))
-        };
-        let writable = rustix::fs::access(path, AccessMode::WRITE_OK);
-        match (access, self.options.read_only, writable) {
-            (Access::Write, true, _) => refused("--read-only is given"),
-            (Access::Read, true, _) | (Access::Read, _, Err(_)) => LocalStore::open_read_only(path),
-            // Only these two speak of writing; for all others opening has the better words.
-            (Access::Write, _, Err(rustix::io::Errno::ROFS)) => {
-                refused("it is on a file system that is mounted read-only")
-            }
-            (Access::Write, _, Err(rustix::io::Errno::ACCESS)) => refused("permission denied"),
-            _ => LocalStore::open(path),
-        }
     }
 
     /// Runs `work`; while the device is full, gives back a piece of the room set aside for that day
@@ -274,14 +295,17 @@ impl Context {
         check: impl FnOnce() -> Result<()>,
         work: impl Fn(&[T]) -> Result<()>,
     ) -> Result<()> {
-        let store = LocalStore::open(self.store_path()?)?;
-        let is_short = reserve::is_short_of_names(&store, all.len() as u64)?;
+        let is_short_for = |snapshots: u64| match self.store_directory()? {
+            Some(path) => reserve::is_short_of_names(&LocalStore::open(path)?, snapshots),
+            None => Ok(false),
+        };
+        let is_short = is_short_for(all.len() as u64)?;
         if is_short {
             check()?;
         }
         for piece in all.chunks(if is_short { 1 } else { all.len().max(1) }) {
             if is_short
-                && reserve::is_short_of_names(&store, 0)?
+                && is_short_for(0)?
                 && !self.give_up_reserve(repository, reserve::User::Forgetting)?
             {
                 return Err(Error::new(
@@ -297,13 +321,16 @@ impl Context {
 
     /// Gives a piece of the room set aside back to the device; `false` if there is no more.
     pub fn give_up_reserve(&self, repository: &Repository, user: reserve::User) -> Result<bool> {
-        reserve::give_up(&LocalStore::open(self.store_path()?)?, repository, user)
+        match self.store_directory()? {
+            Some(path) => reserve::give_up(&LocalStore::open(path)?, repository, user),
+            None => Ok(false),
+        }
     }
 
     /// Whether the store was or would be opened for reading only.
     pub fn is_read_only(&self) -> Result<bool> {
-        let path = self.store_path()?;
-        Ok(self.options.read_only || rustix::fs::access(path, AccessMode::WRITE_OK).is_err())
+        let is_fixed = |path: PathBuf| rustix::fs::access(path, AccessMode::WRITE_OK).is_err();
+        Ok(self.options.read_only || self.store_directory()?.is_some_and(is_fixed))
     }
 
     /// Whether a signal asked the command to stop.
@@ -368,6 +395,12 @@ impl Context {
         )?;
         password::additional(source.as_ref()).context(|| "the new password")
     }
+}
+
+/// What is kept of what was read ahead, so that the least limit is left for all else.
+fn read_ahead_bytes(limit_bytes: usize) -> usize {
+    let spare = limit_bytes.saturating_sub(limits::MEMORY_LIMIT_MIN_BYTES);
+    (spare / READ_AHEAD_PART).min(READ_AHEAD_MAX_BYTES)
 }
 
 /// Refuses a number that would only be a mistake, before it becomes threads and memory.

@@ -23,6 +23,7 @@ use crate::output::Output;
 use crate::own_files;
 use onefold_engine::Repository;
 use onefold_engine::repository::Expectation;
+use onefold_remote::Location;
 use onefold_types::StoreId;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
@@ -69,10 +70,18 @@ pub struct KnownPath {
 }
 
 impl KnownPath {
-    /// What this machine knows of the store in a directory.
-    pub fn load(store: &Path) -> Self {
-        let path = store.canonicalize().unwrap_or_else(|_| store.to_owned());
-        let path = path.to_string_lossy().into_owned();
+    /// What this machine knows of the store at a place. A bucket is known by its name and server.
+    pub fn load(location: &Location) -> Self {
+        let path = match location {
+            Location::Directory(store) => {
+                let path = store.canonicalize().unwrap_or_else(|_| store.to_owned());
+                path.to_string_lossy().into_owned()
+            }
+            Location::Bucket(bucket) => match &bucket.endpoint {
+                Some(endpoint) => format!("{bucket} at {endpoint}"),
+                None => bucket.to_string(),
+            },
+        };
         let name = format!("{}.json", &blake3::hash(path.as_bytes()).to_hex()[..32]);
         let directory = own_files::directory(VARIABLE, "XDG_STATE_HOME", ".local/state");
         let file = directory.map(|directory| directory.join("stores").join(name));

@@ -26,6 +26,7 @@ mod files;
 mod hidden;
 mod known_stores;
 mod machine_notes;
+mod opening;
 mod options;
 mod output;
 mod own_files;

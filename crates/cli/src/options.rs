@@ -14,8 +14,9 @@ use std::path::PathBuf;
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Global options")]
 pub struct GlobalOptions {
-    /// The store: a local directory (what begins with 'sftp:' or the like is refused)
-    #[arg(short = 'r', long = "repo", value_name = "DIR", env = "ONEFOLD_REPOSITORY")]
+    /// The store: a directory, or 's3://BUCKET/PREFIX?endpoint=URL' ('sftp:' and the like are
+    /// refused)
+    #[arg(short = 'r', long = "repo", value_name = "STORE", env = "ONEFOLD_REPOSITORY")]
     #[arg(global = true)]
     pub repository: Option<PathBuf>,
     /// Read the password from this file

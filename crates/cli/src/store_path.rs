@@ -1,11 +1,10 @@
-//! Where the store lies: here and not elsewhere (R82), in relation to what is saved and restored
-//! (R52), and on what. And what the user's patterns are compared with (R85).
+//! Where a store that is a directory lies in relation to what is saved and restored (R52), and on
+//! what. And what the user's patterns are compared with (R85).
 
 use crate::output::Output;
 use onefold_engine::patterns::Patterns;
 use onefold_types::error::Context;
 use onefold_types::{Error, Result};
-use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Component, Path, PathBuf};
 
@@ -19,35 +18,6 @@ const UNMATCHED_SHOWN: usize = 8;
 pub fn is_volatile(path: &Path) -> bool {
     rustix::fs::statfs(nearest_existing(path).as_path())
         .is_ok_and(|found| VOLATILE.contains(&(found.f_type as u64)))
-}
-
-/// Refuses the name of a store on another machine: taken for a directory of that name, it would
-/// silently put the backup on the very device that it is to protect (R82).
-pub fn refuse_remote(name: &Path) -> Result<()> {
-    let bytes = name.as_os_str().as_bytes();
-    let first = bytes.split(|byte| *byte == b'/').next().unwrap_or_default();
-    let Some(length) = first.iter().position(|byte| *byte == b':') else {
-        return Ok(());
-    };
-    // `user@host:` is how other programs name a path reached by ssh.
-    let is_scheme = |byte: &u8| byte.is_ascii_alphanumeric() || b"+-._@".contains(byte);
-    let scheme = &first[..length];
-    if length < 2 || !scheme[0].is_ascii_alphanumeric() || !scheme.iter().all(is_scheme) {
-        return Ok(());
-    }
-    let scheme = String::from_utf8_lossy(scheme);
-    let shown = name.display();
-    let advice = match scheme.eq_ignore_ascii_case("file") {
-        true => "name the directory itself, as in '-r /mnt/backup'".to_owned(),
-        false => format!(
-            "mount it and name the directory. If '{shown}' is the name of a directory here, write \
-             './{shown}'"
-        ),
-    };
-    Err(Error::invalid(format!(
-        "the store '{shown}' cannot be reached: a store is a local directory, and '{scheme}:' is \
-         not understood; {advice}"
-    )))
 }
 
 /// The path itself, or the nearest directory above it that exists.
@@ -186,25 +156,6 @@ pub fn warn_of_unmatched(output: &Output, patterns: &Patterns) {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn r82_names_with_a_scheme_are_no_directories() {
-        for refused in [
-            "sftp:user@host:/x",
-            "s3:bucket",
-            "rest:https://host/",
-            "file:///mnt/x",
-            "ssh://host/x",
-            "user@host:backup",
-            "host:/backup",
-            "B2:x",
-        ] {
-            assert!(refuse_remote(Path::new(refused)).is_err(), "{refused}");
-        }
-        for path in ["./sftp:x", "/mnt/s3:x", "a/b:c", "x:y", ":x", "backup", "a b:c", "../s3:x"] {
-            assert!(refuse_remote(Path::new(path)).is_ok(), "{path}");
-        }
-    }
 
     #[test]
     fn r52_sources_and_store_must_not_overlap() {

@@ -101,7 +101,8 @@ pub struct RestoreOptions {
     pub engine: RestoreEngine,
     /// Where the item stands in its snapshot's placement, if that has one.
     pub placed: Option<PlacedItem>,
-    /// How far requests reach; `None`: as far as pays on this device, learnt while reading.
+    /// How far requests reach; `None`: as far as pays on this device, learnt while reading. Where
+    /// it is said, sections are read several at once beforehand.
     pub reach: Option<Reach>,
     /// What is not restored of what there is.
     pub without: Without,

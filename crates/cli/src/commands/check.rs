@@ -78,7 +78,7 @@ impl CheckArguments {
         };
         Ok(CheckOptions {
             read_data,
-            threads: context.threads,
+            threads: context.reading_threads(),
             record_quarantine: !self.no_quarantine && !context.is_read_only()?,
         })
     }

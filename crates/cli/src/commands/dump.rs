@@ -122,7 +122,9 @@ pub fn run(context: &Context, arguments: &DumpArguments) -> Result<Outcome> {
             running.finish();
         }
         Some(path) => {
-            store_path::refuse_inside(path, &context.store_path()?)?;
+            if let Some(store) = context.store_directory()? {
+                store_path::refuse_inside(path, &store)?;
+            }
             let written = source.write_file(path, &running.job);
             let bytes = unless_forgotten(&repository, snapshot.id, written)?;
             running.finish();

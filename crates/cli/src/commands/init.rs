@@ -3,8 +3,8 @@
 use crate::context::Context;
 use crate::exit::Outcome;
 use crate::known_stores::KnownPath;
+use crate::opening::OpenedStore;
 use crate::options::KdfArguments;
-use crate::reserve;
 use crate::size::{ByteSize, human};
 use crate::store_path;
 use clap::Args;
@@ -15,12 +15,9 @@ use onefold_engine::repository::Preset;
 use onefold_engine::{Environment, InitOptions, Repository};
 use onefold_format::codec::Compression;
 use onefold_format::delta::DeltaChoice;
-use onefold_store::LocalStore;
-use onefold_types::error::Context as _;
+use onefold_remote::Location;
 use onefold_types::{Error, Result};
 use serde_json::json;
-use std::path::Path;
-use std::sync::Arc;
 
 const AFTER_HELP: &str = "\
 The password cannot be recovered: without it an encrypted store is lost. What is chosen here
@@ -130,7 +127,7 @@ impl InitArguments {
 /// Runs the command.
 pub fn run(context: &Context, arguments: &InitArguments) -> Result<Outcome> {
     let output = &context.output;
-    let path = context.store_path()?;
+    let location = context.location()?;
     let options = arguments.options(context)?;
     if options.hash == HashKind::Sha1 {
         output.warning(
@@ -138,11 +135,10 @@ pub fn run(context: &Context, arguments: &InitArguments) -> Result<Outcome> {
              that others can add to",
         );
     }
-    if store_path::is_volatile(&path) {
+    if location.directory().is_some_and(store_path::is_volatile) {
         output.warning(&format!(
-            "'{}' is on a file system in memory: all snapshots are lost when it is unmounted or \
-             the machine restarts",
-            path.display()
+            "'{location}' is on a file system in memory: all snapshots are lost when it is \
+             unmounted or the machine restarts"
         ));
     }
     // Asked for before anything is made, so that a wrong answer leaves nothing behind.
@@ -150,38 +146,22 @@ pub fn run(context: &Context, arguments: &InitArguments) -> Result<Outcome> {
         Suite::None => None,
         Suite::Aes256Gcm => Some(context.initial_password()?),
     };
-    make_parents(&path)?;
-    let store = Arc::new(LocalStore::create(&path)?);
-    let local = Arc::clone(&store);
+    let store = OpenedStore::create(&location)?;
     let password = password.as_ref().map(|password| password.as_slice());
-    let repository =
-        Repository::create(store, &options, password, Environment::system(), context.memory)?;
-    // A device may be too full for a reserve; later commands try again.
-    let _ = reserve::fill(&local, options.container_size_bytes);
-    KnownPath::load(&path).meet(&repository, true, output);
-    report(context, &path, &repository)
+    let (environment, memory) = (Environment::system(), context.memory);
+    let repository = Repository::create(store.port(), &options, password, environment, memory)?;
+    store.prepare(options.container_size_bytes);
+    KnownPath::load(&location).meet(&repository, true, output);
+    report(context, &location, &repository)
 }
 
-fn make_parents(path: &Path) -> Result<()> {
-    match path.parent() {
-        Some(parent) if !parent.as_os_str().is_empty() => {
-            std::fs::create_dir_all(parent).context(|| format!("creating '{}'", parent.display()))
-        }
-        _ => Ok(()),
-    }
-}
-
-fn report(context: &Context, path: &Path, repository: &Repository) -> Result<Outcome> {
+fn report(context: &Context, location: &Location, repository: &Repository) -> Result<Outcome> {
     let output = &context.output;
     output.set_done("the store is made");
     let configuration = repository.configuration();
-    output.note(&format!(
-        "made store {} in '{}'",
-        repository.store_id().short(),
-        path.display()
-    ))?;
+    output.note(&format!("made store {} in '{location}'", repository.store_id().short()))?;
     output.note(&match configuration.encryption.as_str() {
-        "none" => "it is not encrypted: whoever can read the directory can read the data".into(),
+        "none" => "it is not encrypted: whoever can read it there can read the data".into(),
         suite => format!("it is encrypted ({suite}): without the password it is lost, so keep it"),
     })?;
     let wanted = configuration.container_size_bytes;
@@ -197,7 +177,7 @@ fn report(context: &Context, path: &Path, repository: &Repository) -> Result<Out
         "initialized",
         json!({
             "store_id": repository.store_id().to_string(),
-            "path": path.display().to_string(),
+            "path": location.to_string(),
             "encryption": configuration.encryption,
             "hash": configuration.hash,
             "chunker": configuration.chunker.kind,

@@ -114,7 +114,8 @@ fn check_sample(
         all if all >= 100.0 => ReadData::All,
         percent => MachineNotes::load(repository).sample(percent),
     };
-    let options = CheckOptions { read_data, threads: context.threads, record_quarantine: true };
+    let options =
+        CheckOptions { read_data, threads: context.reading_threads(), record_quarantine: true };
     let running = context.start_job("checking")?;
     let report = check::check(repository, options, &running.job)?;
     let problems = running.finish();

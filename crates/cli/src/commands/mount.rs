@@ -58,7 +58,9 @@ pub fn run(context: &Context, arguments: &MountArguments) -> Result<Outcome> {
     if clear_leftover(point)? {
         context.output.note(&format!("unmounted what was left on '{shown}'"))?;
     }
-    store_path::refuse_inside(point, &context.store_path()?)?;
+    if let Some(store) = context.store_directory()? {
+        store_path::refuse_inside(point, &store)?;
+    }
     refuse_unusable(point)?;
     let repository = context.open(Access::Read)?;
     let filter = arguments.filter.filter();

@@ -146,9 +146,9 @@ fn patterns(exact: &[String], any_case: &[String]) -> Result<Patterns> {
 /// Runs the command.
 pub fn run(context: &Context, arguments: &RestoreArguments) -> Result<Outcome> {
     let location = Location::parse(&arguments.location)?;
-    let mut options = arguments.options(context.threads)?;
-    if !arguments.plan {
-        let store = context.store_path()?;
+    let mut options = arguments.options(context.reading_threads())?;
+    options.reach = context.reach();
+    if let Some(store) = context.store_directory()?.filter(|_| !arguments.plan) {
         store_path::refuse_inside(&options.target, &store)?;
         options.spared = store_path::identity(&store);
     }

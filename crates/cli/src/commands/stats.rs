@@ -71,7 +71,7 @@ pub fn run(context: &Context, arguments: &StatsArguments) -> Result<Outcome> {
     let mut hidden = Hidden::find(&repository)?;
     if arguments.hidden {
         let options = CollectOptions {
-            threads: context.threads,
+            threads: context.reading_threads(),
             scratch: gc::scratch(),
             ..CollectOptions::default()
         };

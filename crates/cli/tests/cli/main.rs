@@ -14,6 +14,7 @@
 //! | [`profiles`] | the configuration file and the environment |
 //! | [`fixtures`] | whole stores that were written once |
 //! | [`full_devices`] | real file systems without a byte left |
+//! | [`buckets`] | a store in a bucket, by a real server where there is one |
 //! | [`places`] | where a store may be, and what is restored around it |
 //! | [`references`] | names of snapshots |
 //! | [`restoring`] | what is there already, and what is selected |
@@ -27,6 +28,7 @@
 //! | [`looking`] | ls, find, diff, dump, cat, stats |
 
 mod bounds;
+mod buckets;
 mod checking;
 mod collecting;
 mod estimating;

@@ -58,10 +58,16 @@ pub fn merge_if_due(repository: &Repository, kind: Option<IndexKind>) -> Result<
 
 /// Deletes the runs that a stopped merge left behind.
 pub fn remove_superseded(repository: &Repository, index: &FingerprintIndex) -> Result<()> {
-    for id in index.superseded() {
-        repository.store().delete(&Key::new(layout::index_run(id))?)?;
+    index.superseded().into_iter().try_for_each(|id| delete(repository, id))
+}
+
+/// Deletes a run that another one replaces. Whoever may not delete leaves it: readers pass over it,
+/// and a collector has the right.
+fn delete(repository: &Repository, id: RunId) -> Result<()> {
+    match repository.store().delete(&Key::new(layout::index_run(id))?) {
+        Err(error) if error.forbids_writing() => Ok(()),
+        other => other,
     }
-    Ok(())
 }
 
 /// How many of the runs, smallest first, are to be merged.
@@ -105,8 +111,6 @@ pub fn merge_without(
     let mut next = || scan.next(repository);
     let merged = run_writer::write_run(repository, kind, containers.clone(), replaced, &mut next)?;
     drop(scan);
-    for run in runs {
-        repository.store().delete(&Key::new(layout::index_run(run.id))?)?;
-    }
+    runs.iter().try_for_each(|run| delete(repository, run.id))?;
     Ok(merged)
 }

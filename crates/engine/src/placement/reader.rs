@@ -11,10 +11,13 @@ use super::unit::Unit;
 use crate::chunks::{ChunkReader, Location};
 use crate::container::FrameId;
 use onefold_format::node::{
-    Node, PlacementMap, PlacementPage, PlacementPart, Reference, UseOfContainer,
+    Entry, Node, PlacementMap, PlacementPage, PlacementPart, Reference, UseOfContainer,
 };
 use onefold_policy::rewrite::{ContainerUse, Usage};
 use onefold_types::{ContainerId, Error, Fingerprint, Result};
+use std::collections::HashSet;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
 
 /// Containers whose use is remembered, at most.
 pub const USES_MAX: usize = 1 << 18;
@@ -27,6 +30,9 @@ pub struct PlacedItem {
     /// The place of the item's first chunk in the snapshot.
     pub first_chunk: u64,
 }
+
+/// What a section takes, about, and what is beside it in the cache.
+const SECTION_BYTES: usize = 128 << 10;
 
 /// Says where the chunks of an item are likely to be, or nothing.
 pub struct Guide(Option<PlacementReader>);
@@ -54,6 +60,39 @@ impl Guide {
             return Ok((location, true));
         }
         Ok((nodes.locate(fingerprint)?, false))
+    }
+
+    /// Reads the metadata sections that the chunks of an item are likely to be found by, several at
+    /// once and as many as are kept; `locate` asks for them one by one. What cannot be read it
+    /// meets again.
+    pub fn read_sections(
+        &self,
+        nodes: &ChunkReader,
+        (placed, item): (PlacedItem, &Entry),
+        threads: usize,
+    ) {
+        let Some(mut placement) = self.0.clone() else { return };
+        // A snapshot's root does not say how many chunks are below it.
+        let chunks = match item.chunks.saturating_add(item.totals.chunks) {
+            0 if placed.first_chunk == 0 => placement.chunks(),
+            chunks => chunks,
+        };
+        let kept = nodes.repository().memory().section_cache_bytes / SECTION_BYTES;
+        let (mut containers, mut met) = (Vec::new(), HashSet::new());
+        placement.runs(nodes, placed.first_chunk, chunks, &mut |run| {
+            let container = run.container.filter(|id| containers.len() < kept && met.insert(*id));
+            containers.extend(container);
+        });
+        let next = AtomicUsize::new(0);
+        let read = || {
+            while let Some(container) = containers.get(next.fetch_add(1, Ordering::Relaxed)) {
+                let _ = nodes.section(*container);
+            }
+        };
+        thread::scope(|scope| {
+            (1..threads.min(containers.len())).for_each(|_| drop(scope.spawn(read)));
+            read();
+        });
     }
 
     /// The container that held the chunk at this place of the snapshot.

@@ -53,21 +53,22 @@ impl<'a> HeldBases<'a> {
         threads: usize,
     ) -> Result<Self> {
         let spots = spots(chunks, window, reads)?;
-        let by_frame = |one: &Spot, other: &Spot| {
-            (one.container, one.chunk.frame) == (other.container, other.chunk.frame)
-        };
-        let frames: Vec<&[Spot]> = spots.chunk_by(by_frame).collect();
+        // A container to a thread: what reads ahead of one must not read ahead of all.
+        let containers: Vec<&[Spot]> =
+            spots.chunk_by(|one, other| one.container == other.container).collect();
         let held = Mutex::new(Held::default());
         let next = AtomicUsize::new(0);
         let work = || -> Result<()> {
-            while let Some(frame) = frames.get(next.fetch_add(1, Ordering::Relaxed)) {
-                read_frame(chunks, frame, &held)?;
+            while let Some(container) = containers.get(next.fetch_add(1, Ordering::Relaxed)) {
+                let mut frames =
+                    container.chunk_by(|one, other| one.chunk.frame == other.chunk.frame);
+                frames.try_for_each(|frame| read_frame(chunks, frame, &held))?;
             }
             Ok(())
         };
         std::thread::scope(|scope| {
             let others: Vec<_> =
-                (1..threads.min(frames.len())).map(|_| scope.spawn(work)).collect();
+                (1..threads.min(containers.len())).map(|_| scope.spawn(work)).collect();
             let mut result = work();
             for other in others {
                 let ended = other.join().unwrap_or_else(|_| {

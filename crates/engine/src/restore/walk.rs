@@ -109,6 +109,9 @@ pub fn run(
     let shared = Shared::new(job, options.without);
     let reader = TreeReader::open(repository)?;
     let guide = Guide::new(reader.chunks(), options.placed);
+    if let Some(placed) = options.placed.filter(|_| options.reach.is_some()) {
+        guide.read_sections(reader.chunks(), (placed, root), options.threads);
+    }
     let mut restorer = Restorer {
         repository,
         options,

@@ -31,6 +31,7 @@ mod renewal;
 mod restore;
 mod rewriting;
 mod rewriting_amounts;
+mod rights;
 mod roundtrip;
 mod scattered;
 mod second_copies;

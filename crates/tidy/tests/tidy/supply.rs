@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::process::Command;
 
 /// Licences that ask for no more than a notice.
-const LICENCES: [&str; 10] = [
+const LICENCES: [&str; 11] = [
     "MIT",
     "MIT-0",
     "Apache-2.0",
@@ -19,9 +19,12 @@ const LICENCES: [&str; 10] = [
     "Unicode-3.0",
     "Unlicense",
     "CC0-1.0",
+    // Of a list of authorities, which is data.
+    "CDLA-Permissive-2.0",
 ];
 /// Packages that are there in two versions, because others have not moved on yet.
-const TWICE: [&str; 4] = ["crypto-common", "digest", "hashbrown", "syn"];
+const TWICE: [&str; 6] =
+    ["crypto-common", "digest", "getrandom", "hashbrown", "syn", "windows-sys"];
 const NOTICE: &str = "NOTICE.md";
 
 struct Package {

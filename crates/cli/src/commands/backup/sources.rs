@@ -81,8 +81,10 @@ pub fn selection(
     for file in either(&given.exclude_file, &profile.exclude_file) {
         exact.extend(files::read_lines(&file).context(|| "exclude file")?);
     }
-    let store = context.store_path()?;
-    if store_path::is_store_among(paths, &store)? {
+    let store = context.store_directory()?;
+    if let Some(store) = &store
+        && store_path::is_store_among(paths, store)?
+    {
         context.output.warning(&format!(
             "the store '{}' lies inside a source; it is left out",
             store.display()
@@ -104,7 +106,7 @@ pub fn selection(
         exclude_larger_than_bytes: size.map(|size| size.0),
         exclude_caches: given.exclude_caches || profile.exclude_caches,
         exclude_if_present,
-        store: store_path::identity(&store),
+        store: store.as_deref().and_then(store_path::identity),
         ..Selection::default()
     })
 }

@@ -36,9 +36,11 @@ pub struct CreateArguments {
 pub fn create(context: &Context, arguments: &CreateArguments) -> Result<Outcome> {
     let directory = &arguments.directory;
     let shown = directory.display().to_string();
-    let store = context.store_path()?;
-    store_path::refuse_inside(directory, &store)?;
-    refuse_store_in(directory, &store)?;
+    let store = context.store_directory()?;
+    if let Some(store) = &store {
+        store_path::refuse_inside(directory, store)?;
+    }
+    refuse_store_in(directory, store.as_deref())?;
     Patterns::build(&arguments.exclude, &[])?;
     let repository = context.open(Access::Write)?;
     let policy = SharePolicy {
@@ -63,8 +65,10 @@ pub fn create(context: &Context, arguments: &CreateArguments) -> Result<Outcome>
 }
 
 /// Refuses a directory in which the store itself lies.
-pub fn refuse_store_in(directory: &PathBuf, store: &Path) -> Result<()> {
-    if store_path::is_store_among(std::slice::from_ref(directory), store)? {
+pub fn refuse_store_in(directory: &PathBuf, store: Option<&Path>) -> Result<()> {
+    if let Some(store) = store
+        && store_path::is_store_among(std::slice::from_ref(directory), store)?
+    {
         return Err(Error::invalid(format!(
             "the store '{}' lies in '{}': its own files cannot be moved into it",
             store.display(),

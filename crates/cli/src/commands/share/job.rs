@@ -86,12 +86,12 @@ pub fn options(
 pub fn optimize(context: &Context, arguments: &OptimizeArguments) -> Result<Outcome> {
     let partitions = arguments.partitions.partitions()?;
     let share = Share::open(&arguments.directory)?;
-    refuse_store_in(&arguments.directory, &context.store_path()?)?;
+    refuse_store_in(&arguments.directory, context.store_directory()?.as_deref())?;
     let access = if arguments.dry_run { Access::Read } else { Access::Write };
     let repository = context.open(access)?;
     let mut options = options(context, &repository, arguments.dry_run, &arguments.look_up);
     options.partitions = partitions;
-    options.shares_disk = is_on_disk_of(&share, &context.store_path()?);
+    options.shares_disk = is_on_disk_of(&share, context.store_directory()?.as_deref());
     if let Some(Period(age)) = arguments.min_age {
         let now_ns = repository.environment().clock.now_ns();
         let age_ns = i64::try_from(age.as_nanos()).unwrap_or(i64::MAX);
@@ -235,7 +235,7 @@ pub fn rehydrate(context: &Context, arguments: &RehydrateArguments) -> Result<Ou
     let share = Share::open(&arguments.directory)?;
     let repository = context.open(Access::Write)?;
     let mut options = options(context, &repository, false, &LookUpArguments::default());
-    options.shares_disk = is_on_disk_of(&share, &context.store_path()?);
+    options.shares_disk = is_on_disk_of(&share, context.store_directory()?.as_deref());
     let running = context.start_job("bringing back")?;
     let mut collect = || collect(&repository, &running.job);
     let report = rehydrate::rehydrate(&repository, &share, &options, &mut collect, &running.job);
@@ -274,7 +274,8 @@ pub fn rehydrate(context: &Context, arguments: &RehydrateArguments) -> Result<Ou
 
 /// Whether a store is on the disk of a share, or may be: file systems with parts of their own have
 /// several numbers, and one size.
-pub fn is_on_disk_of(share: &Share, store: &Path) -> bool {
+pub fn is_on_disk_of(share: &Share, store: Option<&Path>) -> bool {
+    let Some(store) = store else { return false };
     match (rustix::fs::statvfs(share.below()), rustix::fs::statvfs(store)) {
         (Ok(share), Ok(store)) => {
             (share.f_blocks, share.f_frsize) == (store.f_blocks, store.f_frsize)

@@ -90,8 +90,8 @@ enum Did {
 /// What the threads of jobs share.
 struct Jobs<'a> {
     context: &'a Context,
-    /// Where the store is.
-    store: PathBuf,
+    /// The directory that the store is in, if it is in one.
+    store: Option<PathBuf>,
     repository: Arc<Repository>,
     shares: Vec<Share>,
     due: Vec<DueJob>,
@@ -163,7 +163,7 @@ fn open_shares(context: &Context, arguments: &RunArguments) -> Result<Vec<Share>
     let mut shares: Vec<Share> = Vec::new();
     for directory in &arguments.directories {
         let share = Share::open(directory)?;
-        refuse_store_in(directory, &context.store_path()?)?;
+        refuse_store_in(directory, context.store_directory()?.as_deref())?;
         if shares.iter().all(|other| other.id != share.id) {
             shares.push(share);
         }
@@ -213,7 +213,7 @@ fn prepare<'a>(
     let (did, chunks_stored_twice) = (Mutex::default(), AtomicU64::default());
     Ok(Jobs {
         context,
-        store: context.store_path()?,
+        store: context.store_directory()?,
         repository,
         shares,
         due,
@@ -264,7 +264,7 @@ impl Jobs<'_> {
         let repository = &self.repository;
         let did = match due.kind {
             JobKind::Optimize => {
-                let shares_disk = is_on_disk_of(share, &self.store);
+                let shares_disk = is_on_disk_of(share, self.store.as_deref());
                 let options = OptimizeOptions { shares_disk, ..self.optimize.clone() };
                 let report = optimize::optimize(repository, share, &options, job)?;
                 // What the last collection has left where it is it would leave again.

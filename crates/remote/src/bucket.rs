@@ -1,0 +1,548 @@
+//! A store in a bucket of an object store.
+//!
+//! An object of the store is an object of the bucket, by the same name behind the store's prefix.
+//! What the bucket has beside them is foreign: names that no key has are neither shown nor touched.
+//!
+//! # How the ports are kept
+//!
+//! | port | request |
+//! | --- | --- |
+//! | `put`, `decide` | one put that must not replace anything (`If-None-Match: *`) |
+//! | `put_pieces` | the same, or an upload in parts for what is longer than one: there the name is looked at first, so that of two that upload the same name at once the later one wins; all such names are made of random numbers |
+//! | `get`, `get_range`, `get_tail` | one get, of a range if need be |
+//! | `size` | one head; also where a range does not exist, to tell why |
+//! | `list` | pages of names below `PREFIX/` |
+//! | `settle` | nothing: what a bucket acknowledges is durable |
+//!
+//! A put whose answer was lost may have succeeded. If it is refused later because the name is
+//! taken, what is there decides: the same bytes are its own.
+//!
+//! # Invariants
+//! Nothing here replaces an object. A name is a directory only because other names begin with it:
+//! unlike in a directory it could also be an object, and nobody makes one.
+//!
+//! # Concurrency
+//! Any number of threads; each waits for its own requests. Nothing may be called from within an
+//! asynchronous task.
+
+use crate::conditional::{self, Proof};
+use crate::failure::failed;
+use crate::location::BucketLocation;
+use crate::read_ahead::PartialRanges;
+use crate::requests::{Attempts, transfer_max};
+use crate::settings::{self, Surroundings};
+use bytes::Bytes;
+use futures_util::StreamExt;
+use object_store::path::Path as ObjectPath;
+use object_store::{
+    Error as Answer, GetOptions, GetRange, GetResult, MultipartUpload, ObjectStore, ObjectStoreExt,
+    PutMode, PutOptions, PutPayload,
+};
+use onefold_store::{Blobs, Decisions, Key, Listed, OBJECT_MAX_BYTES, Store};
+use onefold_types::{Error, ErrorKind, Result};
+use std::fmt;
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::runtime::{Builder, Runtime};
+
+/// What is longer is uploaded in parts of this length.
+pub const PART_BYTES: usize = 8 << 20;
+/// Names that are asked for and handed on together.
+const NAMES_AT_ONCE: usize = 1000;
+/// How often a put is made anew after all of its repetitions.
+const PUT_ROUNDS: u32 = 3;
+/// How long it waits before that.
+const PAUSE: Duration = Duration::from_secs(1);
+/// How long anything may take, beside the transfer: longer than all repetitions.
+const OPERATION_MAX: Duration = Duration::from_secs(180);
+/// Threads that wait for the network.
+const WORKERS: usize = 2;
+
+/// A store in a bucket; see the module.
+pub struct BucketStore {
+    runtime: Runtime,
+    objects: Arc<dyn ObjectStore>,
+    prefix: ObjectPath,
+    name: String,
+    is_read_only: bool,
+}
+
+/// Appends a piece, and says whether more follow.
+type NextPiece<'a> = &'a mut dyn FnMut(&mut Vec<u8>) -> Result<bool>;
+
+/// What became of a put that must not replace anything.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Put {
+    /// It is there now.
+    Made,
+    /// The name was taken.
+    Taken,
+}
+
+impl BucketStore {
+    /// The store at a place. Nothing is asked yet; whoever writes calls [`BucketStore::prove`] or,
+    /// for a new one, [`BucketStore::claim`] first.
+    ///
+    /// # Errors
+    ///
+    /// Those of the settings.
+    pub fn connect(location: &BucketLocation, around: &Surroundings) -> Result<Self> {
+        let objects = Arc::new(settings::client(location, around)?);
+        Self::over(objects, &location.to_string(), &location.prefix)
+    }
+
+    /// The same, for reading only: nothing is written, whatever the server would allow.
+    #[must_use]
+    pub fn reading_only(self) -> Self {
+        Self { is_read_only: true, ..self }
+    }
+
+    /// Makes sure that nothing is there yet, and that a store can be.
+    ///
+    /// # Errors
+    ///
+    /// `AlreadyExists` if there is an object below the prefix, and those of [`BucketStore::prove`].
+    pub fn claim(&self) -> Result<()> {
+        let first = self.wait(0, async {
+            self.objects.list(self.whole_prefix().as_ref()).next().await.transpose()
+        });
+        match first.map_err(|answer| self.failed("listing", &answer))? {
+            Some(found) => Err(Error::new(
+                ErrorKind::AlreadyExists,
+                format!(
+                    "'{}' is not empty (there is '{}'): a store needs a place of its own",
+                    self.name, found.location
+                ),
+            )),
+            None => self.prove(Proof::First),
+        }
+    }
+
+    /// The store on any object store; for tests.
+    ///
+    /// # Errors
+    ///
+    /// There are no threads to be had.
+    pub fn over(objects: Arc<dyn ObjectStore>, name: &str, prefix: &str) -> Result<Self> {
+        let prefix = ObjectPath::parse(prefix)
+            .map_err(|error| Error::invalid(format!("the prefix '{prefix}': {error}")))?;
+        let runtime = Builder::new_multi_thread()
+            .worker_threads(WORKERS)
+            .thread_name("onefold-network")
+            .enable_all()
+            .build()
+            .map_err(|cause| Error::io("starting threads for the network", cause))?;
+        Ok(Self { runtime, objects, prefix, name: name.to_owned(), is_read_only: false })
+    }
+
+    /// What all names begin with; `None` if it is nothing.
+    fn whole_prefix(&self) -> Option<ObjectPath> {
+        Some(self.prefix.clone()).filter(|prefix| !prefix.as_ref().is_empty())
+    }
+
+    /// Sees for itself that the bucket never replaces an object.
+    ///
+    /// # Errors
+    ///
+    /// `Invalid` if it does, and those of the server.
+    pub fn prove(&self, proof: Proof) -> Result<()> {
+        conditional::prove(self, proof)
+    }
+
+    /// A put that must not replace anything, of an object beside the store's own.
+    pub(crate) fn put_at(&self, name: &str, bytes: &'static [u8]) -> Result<Put> {
+        self.put_new(&self.prefix.clone().join("tmp").join(name), Bytes::from_static(bytes))
+    }
+
+    /// Deletes an object beside the store's own.
+    pub(crate) fn delete_at(&self, name: &str) -> Result<()> {
+        self.remove(&self.prefix.clone().join("tmp").join(name))
+    }
+
+    fn path(&self, key: &Key) -> ObjectPath {
+        key.as_str().split('/').fold(self.prefix.clone(), |path, part| path.join(part))
+    }
+
+    fn failed(&self, what: &str, answer: &Answer) -> Error {
+        failed(&format!("{what} in {}", self.name), answer)
+    }
+
+    /// Waits for requests that move so many bytes, but not for ever.
+    fn wait<T>(
+        &self,
+        bytes: u64,
+        work: impl Future<Output = object_store::Result<T>>,
+    ) -> object_store::Result<T> {
+        let limit = OPERATION_MAX + transfer_max(bytes);
+        let late = || Answer::Generic {
+            store: "network",
+            source: format!("it was not done within {} seconds", limit.as_secs()).into(),
+        };
+        self.runtime.block_on(async {
+            tokio::time::timeout(limit, work).await.unwrap_or_else(|_| Err(late()))
+        })
+    }
+
+    fn refuse_writing(&self) -> Result<()> {
+        match self.is_read_only {
+            true => Err(Error::new(
+                ErrorKind::ReadOnly,
+                format!("{} was opened for reading only", self.name),
+            )),
+            false => Ok(()),
+        }
+    }
+
+    fn put_new(&self, path: &ObjectPath, bytes: Bytes) -> Result<Put> {
+        self.refuse_writing()?;
+        let attempts = Attempts::default();
+        let mut round = 1;
+        loop {
+            let mut options = PutOptions { mode: PutMode::Create, ..PutOptions::default() };
+            options.extensions.insert(attempts.clone());
+            let payload = PutPayload::from_bytes(bytes.clone());
+            let put = self.objects.put_opts(path, payload, options);
+            match self.wait(bytes.len() as u64, put) {
+                Ok(_) => return Ok(Put::Made),
+                // An earlier attempt may have made it.
+                Err(Answer::AlreadyExists { .. }) => {
+                    let is_own = (attempts.made() > 1 || round > 1) && self.holds(path, &bytes)?;
+                    return Ok(if is_own { Put::Made } else { Put::Taken });
+                }
+                Err(Answer::Generic { .. }) if round < PUT_ROUNDS && !attempts.is_refused() => {
+                    std::thread::sleep(PAUSE * round);
+                    round += 1;
+                }
+                Err(answer) => return Err(self.failed(&format!("writing '{path}'"), &answer)),
+            }
+        }
+    }
+
+    fn holds(&self, path: &ObjectPath, bytes: &Bytes) -> Result<bool> {
+        match self.whole(path) {
+            Ok(found) => Ok(found == *bytes),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Reads a whole object.
+    fn whole(&self, path: &ObjectPath) -> Result<Vec<u8>> {
+        let what = || format!("reading '{path}'");
+        let found = self.begin(path, None).map_err(|answer| self.failed(&what(), &answer))?;
+        if found.meta.size > OBJECT_MAX_BYTES as u64 {
+            return Err(too_large(path, found.meta.size));
+        }
+        let mut bytes = vec![0; found.meta.size as usize];
+        self.collect(path, found, &mut bytes)?;
+        Ok(bytes)
+    }
+
+    fn begin(&self, path: &ObjectPath, range: Option<GetRange>) -> object_store::Result<GetResult> {
+        let options = GetOptions { range, ..GetOptions::default() };
+        self.wait(0, self.objects.get_opts(path, options))
+    }
+
+    /// Fills the buffer with what arrives, which must be as long.
+    fn collect(&self, path: &ObjectPath, found: GetResult, buffer: &mut [u8]) -> Result<()> {
+        let wanted = buffer.len();
+        let mut arriving = found.into_stream();
+        let mut filled = 0;
+        let arrived = self.wait(wanted as u64, async {
+            while let Some(piece) = arriving.next().await.transpose()? {
+                if let Some(room) = buffer.get_mut(filled..filled + piece.len()) {
+                    room.copy_from_slice(&piece);
+                }
+                filled += piece.len();
+            }
+            Ok(())
+        });
+        arrived.map_err(|answer| self.failed(&format!("reading '{path}'"), &answer))?;
+        match filled == wanted {
+            true => Ok(()),
+            false => Err(Error::new(
+                ErrorKind::Unavailable,
+                format!(
+                    "reading '{path}' in {}: {filled} bytes arrived instead of {wanted}",
+                    self.name
+                ),
+            )),
+        }
+    }
+
+    fn size_at(&self, path: &ObjectPath) -> Result<u64> {
+        let head = self.wait(0, self.objects.head(path));
+        let head = head.map_err(|answer| self.failed(&format!("looking for '{path}'"), &answer))?;
+        Ok(head.size)
+    }
+
+    /// Begins to read a range that is not empty, as far as the object goes.
+    fn range(&self, path: &ObjectPath, range: Range<u64>) -> Result<GetResult> {
+        match self.begin(path, Some(GetRange::Bounded(range.clone()))) {
+            Ok(found) => Ok(found),
+            Err(answer @ Answer::Generic { .. }) => {
+                Err(self.why_no_range(path, Some(range.end), &answer))
+            }
+            Err(answer) => Err(self.failed(&format!("reading '{path}'"), &answer)),
+        }
+    }
+
+    /// Why a range could not be read: the object ends before it, or something else failed.
+    fn why_no_range(&self, path: &ObjectPath, end: Option<u64>, answer: &Answer) -> Error {
+        match self.size_at(path) {
+            Ok(size) if end.is_none_or(|end| end > size) => {
+                Error::damaged(format!("'{path}' in {} has only {size} bytes", self.name))
+            }
+            Ok(_) => self.failed(&format!("reading '{path}'"), answer),
+            Err(error) => error,
+        }
+    }
+
+    fn remove(&self, path: &ObjectPath) -> Result<()> {
+        self.refuse_writing()?;
+        match self.wait(0, self.objects.delete(path)) {
+            Ok(()) | Err(Answer::NotFound { .. }) => Ok(()),
+            Err(answer) => Err(self.failed(&format!("deleting '{path}'"), &answer)),
+        }
+    }
+
+    /// Shows the names below a directory that keys can have, page by page: nothing of the runtime
+    /// is held while `each` runs.
+    fn show(&self, prefix: &str, each: &mut dyn FnMut(Listed) -> Result<()>) -> Result<()> {
+        check_prefix(prefix)?;
+        let parts = prefix.split('/').filter(|part| !part.is_empty());
+        let below = parts.fold(self.prefix.clone(), |path, part| path.join(part));
+        let below = Some(&below).filter(|path| !path.as_ref().is_empty());
+        let mut pages = self.objects.list(below).ready_chunks(NAMES_AT_ONCE);
+        while let Some(page) = self
+            .wait(0, async { Ok(pages.next().await) })
+            .map_err(|answer| self.failed("listing", &answer))?
+        {
+            for found in page {
+                let found = found.map_err(|answer| self.failed("listing", &answer))?;
+                let Some(parts) = found.location.prefix_match(&self.prefix) else { continue };
+                let name: Vec<_> = parts.collect();
+                let name: Vec<&str> = name.iter().map(AsRef::as_ref).collect();
+                if let Ok(key) = Key::new(name.join("/")) {
+                    each(Listed { key, size_bytes: found.size })?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Uploads what begins with `first`, in parts; nothing follows without `next`.
+    fn upload(&self, path: &ObjectPath, first: Vec<u8>, next: Option<NextPiece<'_>>) -> Result<()> {
+        let what = format!("writing '{path}'");
+        match self.size_at(path) {
+            Ok(_) => return Err(taken(path)),
+            Err(error) if error.kind() == ErrorKind::NotFound => {}
+            Err(error) => return Err(error),
+        }
+        let begun = self.wait(0, self.objects.put_multipart(path));
+        let mut upload = begun.map_err(|answer| self.failed(&what, &answer))?;
+        let put = self.put_parts(upload.as_mut(), first, next, &what);
+        let put = put.and_then(|()| {
+            let completed = self.wait(0, upload.complete());
+            completed.map(drop).map_err(|answer| self.failed(&what, &answer))
+        });
+        if put.is_err() {
+            // Parts that are left behind take room until the bucket's own rules remove them.
+            let _ = self.wait(0, upload.abort());
+        }
+        put
+    }
+
+    fn put_parts(
+        &self,
+        upload: &mut dyn MultipartUpload,
+        first: Vec<u8>,
+        mut next: Option<NextPiece<'_>>,
+        what: &str,
+    ) -> Result<()> {
+        let (mut part, mut piece) = (first, Vec::new());
+        while next.is_some() || !part.is_empty() {
+            while let Some(more) = next.as_mut().filter(|_| part.len() < PART_BYTES) {
+                piece.clear();
+                if !more(&mut piece)? {
+                    next = None;
+                }
+                part.extend_from_slice(&piece);
+            }
+            // All but the last one have the same length.
+            let rest = part.split_off(part.len().min(PART_BYTES));
+            let bytes = Bytes::from(std::mem::replace(&mut part, rest));
+            let length = bytes.len() as u64;
+            let put = self.wait(length, upload.put_part(PutPayload::from_bytes(bytes)));
+            put.map_err(|answer| self.failed(what, &answer))?;
+        }
+        Ok(())
+    }
+}
+
+fn taken(path: &ObjectPath) -> Error {
+    Error::new(ErrorKind::AlreadyExists, format!("'{path}' exists already"))
+}
+
+fn too_large(path: &ObjectPath, bytes: u64) -> Error {
+    Error::new(
+        ErrorKind::LimitExceeded,
+        format!("'{path}' has {bytes} bytes; objects of at most {OBJECT_MAX_BYTES} are read whole"),
+    )
+}
+
+/// Refuses a prefix that is neither empty nor shaped like a key.
+fn check_prefix(prefix: &str) -> Result<()> {
+    if prefix.is_empty() { Ok(()) } else { Key::new(prefix).map(drop) }
+}
+
+impl fmt::Debug for BucketStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.name)
+    }
+}
+
+impl Blobs for BucketStore {
+    fn put(&self, key: &Key, bytes: &[u8]) -> Result<()> {
+        let path = self.path(key);
+        if bytes.len() > OBJECT_MAX_BYTES {
+            return Err(too_large(&path, bytes.len() as u64));
+        }
+        match self.put_new(&path, Bytes::copy_from_slice(bytes))? {
+            Put::Made => Ok(()),
+            Put::Taken => Err(taken(&path)),
+        }
+    }
+
+    fn put_pieces(
+        &self,
+        key: &Key,
+        next: &mut dyn FnMut(&mut Vec<u8>) -> Result<bool>,
+    ) -> Result<()> {
+        let (mut bytes, mut piece) = (Vec::new(), Vec::new());
+        loop {
+            piece.clear();
+            let more = next(&mut piece)?;
+            bytes.extend_from_slice(&piece);
+            if bytes.len() > PART_BYTES {
+                self.refuse_writing()?;
+                return self.upload(&self.path(key), bytes, more.then_some(next));
+            }
+            if !more {
+                return self.put(key, &bytes);
+            }
+        }
+    }
+
+    fn get(&self, key: &Key) -> Result<Vec<u8>> {
+        self.whole(&self.path(key))
+    }
+
+    fn get_range(&self, key: &Key, offset: u64, buffer: &mut [u8]) -> Result<()> {
+        let path = self.path(key);
+        let end = offset.checked_add(buffer.len() as u64);
+        let nothing = Answer::NotImplemented {
+            operation: "an empty range".to_owned(),
+            implementer: self.name.clone(),
+        };
+        let Some(end) = end.filter(|end| *end > offset) else {
+            // There is no such request: only whether the object is long enough can be told.
+            return match self.size_at(&path)? {
+                size if end.is_some_and(|end| end <= size) => Ok(()),
+                _ => Err(self.why_no_range(&path, end, &nothing)),
+            };
+        };
+        let found = self.range(&path, offset..end)?;
+        if found.range != (offset..end) {
+            return Err(Error::damaged(format!(
+                "'{path}' in {} has only {} bytes",
+                self.name, found.meta.size
+            )));
+        }
+        self.collect(&path, found, buffer)
+    }
+
+    fn get_tail(&self, key: &Key, length_bytes: usize) -> Result<(u64, Vec<u8>)> {
+        let path = self.path(key);
+        if length_bytes == 0 {
+            return Ok((self.size_at(&path)?, Vec::new()));
+        }
+        let found = match self.begin(&path, Some(GetRange::Suffix(length_bytes as u64))) {
+            Ok(found) => found,
+            // An empty object has no range.
+            Err(answer @ Answer::Generic { .. }) => {
+                return match self.size_at(&path)? {
+                    0 => Ok((0, Vec::new())),
+                    _ => Err(self.failed(&format!("reading '{path}'"), &answer)),
+                };
+            }
+            Err(answer) => return Err(self.failed(&format!("reading '{path}'"), &answer)),
+        };
+        let (size, length) = (found.meta.size, found.range.end - found.range.start);
+        if length > OBJECT_MAX_BYTES as u64 {
+            return Err(too_large(&path, size));
+        }
+        let mut bytes = vec![0; length as usize];
+        self.collect(&path, found, &mut bytes)?;
+        Ok((size, bytes))
+    }
+
+    fn size(&self, key: &Key) -> Result<u64> {
+        self.size_at(&self.path(key))
+    }
+
+    fn list(&self, prefix: &str, each: &mut dyn FnMut(Listed) -> Result<()>) -> Result<()> {
+        self.show(prefix, each)
+    }
+
+    fn list_names(&self, prefix: &str, each: &mut dyn FnMut(&str) -> Result<()>) -> Result<()> {
+        self.show(prefix, &mut |listed| each(listed.key.as_str()))
+    }
+
+    fn delete(&self, key: &Key) -> Result<()> {
+        self.remove(&self.path(key))
+    }
+}
+
+impl PartialRanges for BucketStore {
+    fn get_up_to(&self, key: &Key, offset: u64, buffer: &mut [u8]) -> Result<usize> {
+        let path = self.path(key);
+        let end = offset.saturating_add(buffer.len() as u64);
+        let found = self.range(&path, offset..end)?;
+        let length = usize::try_from(found.range.end - found.range.start).unwrap_or(usize::MAX);
+        let beyond =
+            || Error::damaged(format!("'{path}': a range of {length} bytes was not asked"));
+        let buffer = buffer.get_mut(..length).filter(|_| found.range.start == offset);
+        self.collect(&path, found, buffer.ok_or_else(beyond)?)?;
+        Ok(length)
+    }
+}
+
+impl Decisions for BucketStore {
+    fn decide(&self, key: &Key, value: &[u8]) -> Result<Vec<u8>> {
+        let path = self.path(key);
+        match self.put_new(&path, Bytes::copy_from_slice(value))? {
+            Put::Made => Ok(value.to_vec()),
+            Put::Taken => self.whole(&path),
+        }
+    }
+
+    fn decided(&self, key: &Key) -> Result<Option<Vec<u8>>> {
+        match self.whole(&self.path(key)) {
+            Ok(value) => Ok(Some(value)),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn list_decided(&self, prefix: &str, each: &mut dyn FnMut(&str) -> Result<()>) -> Result<()> {
+        self.list_names(prefix, each)
+    }
+}
+
+impl Store for BucketStore {
+    fn describe(&self) -> String {
+        self.name.clone()
+    }
+}

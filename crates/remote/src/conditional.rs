@@ -1,0 +1,84 @@
+//! Whether a bucket keeps what was put first: found out by trying, never assumed.
+//!
+//! The protocol needs names that are decided once. On an object store that is a put with
+//! `If-None-Match: *`, and not every server obeys that: some answer that all is well and replace
+//! the object, or let two of several win that put at the same moment.
+//!
+//! # Algorithm
+//! A new store makes the object `tmp/first` and makes it again, which must be refused; then
+//! [`RACERS`] threads put one other name at once, and exactly one may win. Whoever opens the store
+//! for writing later puts `tmp/first` again: one request, which must be refused. If it is not, the
+//! object was lost, or another server answers now: all is tried as on the first day.
+//!
+//! Names below `tmp` are no keys, so none of this is ever taken for the store's own.
+
+use crate::bucket::{BucketStore, Put};
+use onefold_store::Store;
+use onefold_types::{Error, Result};
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+
+/// The object that nobody may replace.
+const FIRST: &str = "first";
+const CONTENT: &[u8] = b"a put that replaces this must be refused\n";
+/// Threads that race for one name.
+pub const RACERS: usize = 8;
+
+/// How much is tried.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Proof {
+    /// All of it: the store is new.
+    First,
+    /// Whether it is still so.
+    Again,
+}
+
+/// Tries.
+pub fn prove(store: &BucketStore, proof: Proof) -> Result<()> {
+    if store.put_at(FIRST, CONTENT)? == Put::Taken && proof == Proof::Again {
+        return Ok(());
+    }
+    if store.put_at(FIRST, CONTENT)? == Put::Made {
+        return Err(refused(store, "an object was replaced by a put that must not replace any"));
+    }
+    let winners = race(store)?;
+    match winners {
+        1 => Ok(()),
+        _ => Err(refused(store, &format!("{winners} of {RACERS} won a name that only one may"))),
+    }
+}
+
+/// How many of several that put one name at once are told that it is theirs.
+fn race(store: &BucketStore) -> Result<usize> {
+    let mut number = [0; 8];
+    getrandom::fill(&mut number)
+        .map_err(|error| Error::invalid(format!("the system gives no random bytes: {error}")))?;
+    let name = format!("race-{}", hex::encode(number));
+    let (barrier, winners) = (Barrier::new(RACERS), AtomicUsize::new(0));
+    let run = || -> Result<()> {
+        barrier.wait();
+        if store.put_at(&name, CONTENT)? == Put::Made {
+            winners.fetch_add(1, Ordering::SeqCst);
+        }
+        Ok(())
+    };
+    let outcomes: Vec<_> = thread::scope(|scope| {
+        let threads: Vec<_> = (0..RACERS).map(|_| scope.spawn(run)).collect();
+        threads.into_iter().map(thread::ScopedJoinHandle::join).collect()
+    });
+    // Whoever may not delete leaves it: nobody ever looks at it.
+    let _ = store.delete_at(&name);
+    for outcome in outcomes {
+        outcome.unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+    }
+    Ok(winners.into_inner())
+}
+
+fn refused(store: &BucketStore, why: &str) -> Error {
+    Error::invalid(format!(
+        "{} cannot hold a store: {why}. Snapshots and collections are decided once, which needs a \
+         server that obeys 'If-None-Match: *'; use another server, or a directory",
+        store.describe()
+    ))
+}

@@ -1,0 +1,36 @@
+//! Stores that are reached over a network, behind the ports of `onefold-store`.
+//!
+//! | module | holds |
+//! | --- | --- |
+//! | [`location`] | where a store lives: a directory, or a bucket of an object store |
+//! | [`bucket`] | the two ports on an object store |
+//! | [`conditional`] | whether an object store refuses to replace an object, found out by trying |
+//! | [`read_ahead`] | ranges read further than was asked for, and kept |
+//! | [`settings`] | endpoint, region and credentials, from the user's own files and variables |
+//! | `gateway` | a real server, for tests; with the feature `testing` only |
+//! | `requests` | each request's time limit, and how often it was made |
+//! | `failure` | what an object store answers, as an error with advice |
+//!
+//! Rules:
+//!
+//! - Everything asynchronous stays in here: a store has a runtime of its own, and its methods
+//!   block the threads that call them.
+//! - A decision needs a store that never replaces an object. Where that is not proved by trying,
+//!   the store is refused: never is it assumed, and never is there a second mechanism.
+//! - Requests that can be repeated are repeated, with growing pauses, for about a minute. A put
+//!   whose answer was lost is not known to have failed: the object that is there is compared.
+
+pub mod bucket;
+pub mod conditional;
+mod failure;
+#[cfg(feature = "testing")]
+pub mod gateway;
+pub mod location;
+pub mod read_ahead;
+mod requests;
+pub mod settings;
+
+pub use bucket::BucketStore;
+pub use location::{BucketLocation, Location};
+pub use read_ahead::ReadAhead;
+pub use settings::Surroundings;

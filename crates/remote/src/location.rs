@@ -1,0 +1,299 @@
+//! Where a store lives, as users name it.
+//!
+//! | name | place |
+//! | --- | --- |
+//! | `DIR`, `file:///DIR` | a directory |
+//! | `s3://BUCKET/PREFIX?OPTIONS` | a bucket of an object store that speaks S3 |
+//!
+//! Options of a bucket, each at most once, joined by `&`: `endpoint` (where the server is, if it is
+//! not Amazon's), `region`, `profile` (of the shared credentials files), `path-style` (`true` or
+//! `false`; true unless said otherwise where an endpoint is given). The prefix may be empty.
+//!
+//! Rules: a name that only looks like one of another machine is refused and never taken for a
+//! directory (R82); names hold no credentials, since names are shown and remembered.
+
+use onefold_types::{Error, Result};
+use std::fmt;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use url::Url;
+
+/// Where a store lives.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Location {
+    /// A directory of this machine.
+    Directory(PathBuf),
+    /// A bucket, or what is below a prefix in it.
+    Bucket(BucketLocation),
+}
+
+/// A bucket, and how it is reached.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct BucketLocation {
+    /// The bucket.
+    pub bucket: String,
+    /// What all names in it begin with, without slashes around; may be empty.
+    pub prefix: String,
+    /// The server, if it is not the one that the ecosystem's variables and files say.
+    pub endpoint: Option<String>,
+    /// The region, likewise.
+    pub region: Option<String>,
+    /// The profile in the shared files, likewise.
+    pub profile: Option<String>,
+    /// Whether the bucket is part of a request's path and not of the server's name.
+    pub path_style: Option<bool>,
+}
+
+impl Location {
+    /// Takes a name apart.
+    ///
+    /// # Errors
+    ///
+    /// `Invalid` for what has a scheme that is not known, or is not written as the module says.
+    pub fn parse(name: &Path) -> Result<Self> {
+        let Some(scheme) = scheme_of(name) else {
+            return Ok(Self::Directory(name.to_owned()));
+        };
+        let shown = name.display().to_string();
+        match scheme.to_ascii_lowercase().as_str() {
+            "file" => directory(&shown).map(Self::Directory),
+            "s3" => BucketLocation::parse(&shown).map(Self::Bucket),
+            _ => Err(Error::invalid(format!(
+                "the store '{shown}' cannot be reached: a store is a local directory or \
+                 's3://BUCKET/PREFIX', and '{scheme}:' is not understood; mount it and name the \
+                 directory. If '{shown}' is the name of a directory here, write './{shown}'"
+            ))),
+        }
+    }
+
+    /// The directory, if it is one.
+    #[must_use]
+    pub fn directory(&self) -> Option<&Path> {
+        match self {
+            Self::Directory(path) => Some(path),
+            Self::Bucket(_) => None,
+        }
+    }
+}
+
+impl fmt::Display for Location {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Directory(path) => write!(f, "{}", path.display()),
+            Self::Bucket(bucket) => write!(f, "{bucket}"),
+        }
+    }
+}
+
+impl fmt::Display for BucketLocation {
+    /// Without options: what tells one store from another for people.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "s3://{}", self.bucket)?;
+        if self.prefix.is_empty() { Ok(()) } else { write!(f, "/{}", self.prefix) }
+    }
+}
+
+impl BucketLocation {
+    fn parse(name: &str) -> Result<Self> {
+        let refused =
+            |why: &str| Error::invalid(format!("the store '{name}' cannot be reached: {why}"));
+        if !name.get(..5).is_some_and(|start| start.eq_ignore_ascii_case("s3://")) {
+            return Err(refused(
+                "write 's3://BUCKET/PREFIX?endpoint=https://SERVER' for a bucket on a server of \
+                 your own, and 's3://BUCKET/PREFIX' for one of Amazon's",
+            ));
+        }
+        let url = Url::parse(name).map_err(|error| refused(&error.to_string()))?;
+        if !url.username().is_empty() || url.password().is_some() {
+            return Err(refused(
+                "a name is shown and remembered, so credentials do not belong into it: set \
+                 AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or name a profile of \
+                 ~/.aws/credentials",
+            ));
+        }
+        if url.port().is_some() {
+            return Err(refused("a bucket has no port: give the server as '?endpoint=URL'"));
+        }
+        let bucket = url.host_str().filter(|host| !host.is_empty());
+        let bucket = bucket.ok_or_else(|| refused("it names no bucket"))?.to_owned();
+        if url.fragment().is_some() {
+            return Err(refused("'#' means nothing in it"));
+        }
+        let prefix = url.path().trim_matches('/').to_owned();
+        if prefix.split('/').any(|part| !prefix.is_empty() && !is_prefix_part(part)) {
+            return Err(refused(
+                "a prefix is made of letters, digits and '-', '_', '.', in parts that '/' \
+                 separates",
+            ));
+        }
+        let mut location =
+            Self { bucket, prefix, endpoint: None, region: None, profile: None, path_style: None };
+        for (option, value) in url.query_pairs() {
+            location.set(&option, &value).map_err(|why| refused(&why))?;
+        }
+        Ok(location)
+    }
+
+    fn set(&mut self, option: &str, value: &str) -> Result<(), String> {
+        let text = |into: &mut Option<String>| match into.replace(value.to_owned()) {
+            Some(_) => Err(format!("'{option}' is given twice")),
+            None if value.is_empty() => Err(format!("'{option}' is empty")),
+            None => Ok(()),
+        };
+        match option {
+            "endpoint" => {
+                text(&mut self.endpoint)?;
+                check_endpoint(value)
+            }
+            "region" => text(&mut self.region),
+            "profile" => text(&mut self.profile),
+            "path-style" => {
+                let mut given = None;
+                text(&mut given)?;
+                let value = value.parse().map_err(|_| "'path-style' is 'true' or 'false'")?;
+                match self.path_style.replace(value) {
+                    Some(_) => Err("'path-style' is given twice".into()),
+                    None => Ok(()),
+                }
+            }
+            _ => Err(format!(
+                "'{option}' is not known: there are 'endpoint', 'region', 'profile' and \
+                 'path-style'"
+            )),
+        }
+    }
+}
+
+fn check_endpoint(endpoint: &str) -> Result<(), String> {
+    let is_right = Url::parse(endpoint).is_ok_and(|url| {
+        matches!(url.scheme(), "http" | "https")
+            && url.has_host()
+            && url.username().is_empty()
+            && url.password().is_none()
+    });
+    match is_right {
+        true => Ok(()),
+        false => Err(format!("'{endpoint}' is no server: write 'https://SERVER' or 'http://…'")),
+    }
+}
+
+fn is_prefix_part(part: &str) -> bool {
+    let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+    !part.is_empty() && part != "." && part != ".." && part.bytes().all(allowed)
+}
+
+fn directory(name: &str) -> Result<PathBuf> {
+    let path = name.get("file:".len()..).unwrap_or_default();
+    let path = match path.strip_prefix("//") {
+        Some(rest) => rest.strip_prefix("localhost").unwrap_or(rest),
+        None => path,
+    };
+    match path.starts_with('/') && !path.contains(['%', '?', '#']) {
+        true => Ok(PathBuf::from(path)),
+        false => Err(Error::invalid(format!(
+            "the store '{name}' cannot be reached: name the directory itself, as in '-r \
+             /mnt/backup'"
+        ))),
+    }
+}
+
+/// What stands before the colon in a name that is not one of a directory here. `user@host:` is how
+/// other programs name a path reached by ssh.
+fn scheme_of(name: &Path) -> Option<String> {
+    let bytes = name.as_os_str().as_bytes();
+    let first = bytes.split(|byte| *byte == b'/').next().unwrap_or_default();
+    let length = first.iter().position(|byte| *byte == b':')?;
+    let scheme = first.get(..length)?;
+    let allowed = |byte: &u8| byte.is_ascii_alphanumeric() || b"+-._@".contains(byte);
+    let is_scheme = length >= 2
+        && scheme.first().is_some_and(u8::is_ascii_alphanumeric)
+        && scheme.iter().all(allowed);
+    is_scheme.then(|| String::from_utf8_lossy(scheme).into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use onefold_types::ErrorKind;
+
+    fn parse(name: &str) -> Result<Location> {
+        Location::parse(Path::new(name))
+    }
+
+    fn bucket(name: &str) -> BucketLocation {
+        match parse(name).unwrap() {
+            Location::Bucket(bucket) => bucket,
+            Location::Directory(path) => panic!("{}", path.display()),
+        }
+    }
+
+    #[test]
+    fn directories_are_what_they_were() {
+        for name in [
+            "store",
+            "/mnt/backup",
+            "./s3:x",
+            "../s3:x",
+            "/mnt/s3:x",
+            "a/b:c",
+            "a b:c",
+            "./user@host:x",
+            "c:x",
+            ":x",
+            "",
+        ] {
+            assert_eq!(parse(name).unwrap(), Location::Directory(name.into()), "{name}");
+        }
+        for name in ["file:///mnt/b", "file:/mnt/b", "FILE://localhost/mnt/b"] {
+            assert_eq!(parse(name).unwrap(), Location::Directory("/mnt/b".into()), "{name}");
+        }
+    }
+
+    #[test]
+    fn a_bucket_has_a_prefix_and_options() {
+        let plain = bucket("s3://backup");
+        assert_eq!((plain.bucket.as_str(), plain.prefix.as_str()), ("backup", ""));
+        assert_eq!(plain.to_string(), "s3://backup");
+        let full = bucket(
+            "s3://backup/hosts/a_1/?endpoint=http://127.0.0.1:7070&region=eu-1&profile=p&\
+             path-style=false",
+        );
+        assert_eq!(full.to_string(), "s3://backup/hosts/a_1");
+        assert_eq!(full.endpoint.as_deref(), Some("http://127.0.0.1:7070"));
+        assert_eq!(full.region.as_deref(), Some("eu-1"));
+        assert_eq!((full.profile.as_deref(), full.path_style), (Some("p"), Some(false)));
+    }
+
+    #[test]
+    fn r82_what_cannot_be_meant_is_refused_in_a_sentence() {
+        for (name, word) in [
+            ("sftp:user@host:/x", "'sftp:' is not understood"),
+            ("ssh://host/x", "not understood"),
+            ("host:/backup", "not understood"),
+            ("B2:x", "not understood"),
+            ("s3:bucket", "?endpoint="),
+            ("user@host:/x", "not understood"),
+            ("rest:http://host/", "not understood"),
+            ("file:store", "name the directory itself"),
+            ("file://host/store", "name the directory itself"),
+            ("file:///a%20b", "name the directory itself"),
+            ("s3:https://server/bucket", "?endpoint="),
+            ("s3://", "bucket"),
+            ("s3://key:secret@backup/x", "credentials do not belong"),
+            ("s3://backup:9000/x", "?endpoint="),
+            ("s3://backup/a b", "a prefix is made of"),
+            ("s3://backup/a//b", "a prefix is made of"),
+            ("s3://backup/x#y", "'#'"),
+            ("s3://backup?endpoint=server", "is no server"),
+            ("s3://backup?endpoint=http://u:p@server", "is no server"),
+            ("s3://backup?region=a&region=b", "given twice"),
+            ("s3://backup?region=", "is empty"),
+            ("s3://backup?path-style=yes", "'true' or 'false'"),
+            ("s3://backup?secret=x", "is not known"),
+        ] {
+            let error = parse(name).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Invalid, "{name}");
+            assert!(error.to_string().contains(word), "{name}: {error}");
+        }
+    }
+}

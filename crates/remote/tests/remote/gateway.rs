@@ -1,0 +1,61 @@
+//! A real server of object stores, where it is installed: `versitygw`, started for each test.
+
+use crate::{location, with_credentials};
+use onefold_remote::conditional::Proof;
+use onefold_remote::gateway::{ACCESS, Gateway, SECRET};
+use onefold_remote::{BucketLocation, BucketStore};
+use onefold_store::{Blobs, Key, Store, conformance};
+use onefold_types::ErrorKind;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+fn start() -> Option<Gateway> {
+    Gateway::start().unwrap()
+}
+
+fn store_in(gateway: &Gateway, prefix: &str) -> BucketStore {
+    let around = with_credentials(ACCESS, SECRET);
+    BucketStore::connect(&location(gateway.port, prefix), &around).unwrap()
+}
+
+#[test]
+fn a_real_server_keeps_the_promises() {
+    let Some(gateway) = start() else { return };
+    let stores = AtomicUsize::new(0);
+    let make = || -> Box<dyn Store> {
+        let number = stores.fetch_add(1, Ordering::SeqCst);
+        let store = store_in(&gateway, &format!("stores/{number}"));
+        store.claim().unwrap();
+        store.prove(Proof::Again).unwrap();
+        Box::new(store)
+    };
+    conformance::run_flat(&make).unwrap();
+}
+
+#[test]
+fn a_place_that_is_taken_is_refused() {
+    let Some(gateway) = start() else { return };
+    let store = store_in(&gateway, "taken");
+    store.claim().unwrap();
+    store.put(&Key::new("config").unwrap(), b"x").unwrap();
+    let error = store_in(&gateway, "taken").claim().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::AlreadyExists, "{error}");
+    store_in(&gateway, "taken-too").claim().unwrap();
+}
+
+#[test]
+fn what_is_wrong_with_bucket_or_credentials_is_said() {
+    let Some(gateway) = start() else { return };
+    let wrong = |location: &BucketLocation, key: &str, secret: &str| {
+        let store = BucketStore::connect(location, &with_credentials(key, secret)).unwrap();
+        store.claim().unwrap_err()
+    };
+    let place = location(gateway.port, "x");
+    for (key, secret) in [(ACCESS, "wrong"), ("nobody", SECRET)] {
+        let error = wrong(&place, key, secret);
+        assert_eq!(error.kind(), ErrorKind::NotPermitted, "{error}");
+        assert!(error.to_string().contains("AWS_ACCESS_KEY_ID"), "{error}");
+    }
+    let error = wrong(&BucketLocation { bucket: "other".into(), ..place }, ACCESS, SECRET);
+    assert_eq!(error.kind(), ErrorKind::NoStore, "{error}");
+    assert!(error.to_string().contains("no such bucket"), "{error}");
+}
