@@ -9,10 +9,10 @@ use crate::source::generator::{Parameters, Preset};
 use onefold_types::{Result, limits};
 
 const EXPLANATION: &str = "\
-    The walk of LGC reads each snapshot's nodes again; the memory limit is 48 MiB, of which 2 MiB \
-    are for frames of nodes, so that what one snapshot read is likely gone when the next one \
+    The walk of LGC reads each snapshot's nodes again; the memory limit is 48 MiB, of which 2 \
+    MiB are for frames of nodes, so that what one snapshot read is likely gone when the next one \
     needs it. PGC+ reads every node once. At the canonical compression LGC is slower already, \
-    which it is not in the paper, and at the top it is 20 times as far behind as there: likely \
+    which it is not in the paper, and at the top it is 80 times as far behind as there: likely \
     because a PGC+ mark of billions of fingerprints is ruled by these, while here nodes rule. \
     Records are the price of ours: each snapshot, a fastcopy too, is a record of its own that \
     every collection reads, 10 ms each on this disk, whatever the algorithm; the paper's \
