@@ -260,3 +260,13 @@ fn auto_begins_as_is_best_while_nothing_is_known() {
         }
     }
 }
+
+#[test]
+fn its_report_counts_the_look_ups() {
+    let mut model = Model::new(&stored(), 500);
+    let (counters, lookup) =
+        run(&auto(DeviceCosts::MEMORY), &mut model, CACHE_SMALL_BYTES, &stored()[..50]);
+    let report = lookup.auto_report().unwrap();
+    assert_eq!((report.lookups, report.costs.device_read_ns), (50, 130));
+    assert_eq!(lookup.explain(&counters), report.to_string());
+}
