@@ -393,6 +393,21 @@ mod tests {
         assert_eq!(table.cells(), expected);
     }
 
+    #[test]
+    fn the_other_bucket_of_a_key_is_the_next_one_where_both_are_the_same() {
+        let mut same = 0;
+        for (buckets, key) in (1..6u32).flat_map(|buckets| (0..100).map(move |key| (buckets, key)))
+        {
+            let parameters = SignatureParameters { seed: 3, buckets, ordinal_bits: 8 };
+            let [first, second] = [mix(key + 3), mix(mix(key + 3))]
+                .map(|hash| ((hash % (1 << 32)) * u64::from(buckets) / (1 << 32)) as u32);
+            let other = if first == second { (first + 1) % buckets } else { second };
+            assert_eq!(parameters.probe(key).buckets, [first, other], "{key} in {buckets}");
+            same += usize::from(first == second);
+        }
+        assert!(same > 200, "{same}");
+    }
+
     /// Computed by an independent implementation of SplitMix64.
     const GOLDEN_SIGNATURES: [u64; 2] = [0x910a, 0x157a];
 
