@@ -79,6 +79,27 @@ fn runs_of_any_byte_make_mincdc_chunks_of_the_maximum() {
 }
 
 #[test]
+fn a_run_that_begins_in_a_sixteenth_of_the_search_makes_a_mincdc_chunk_of_the_maximum() {
+    let chunker = chunker(ChunkerKind::MinCdc, 8192, None);
+    // The search begins with the word before the minimum; what it is rated by are 8192 places.
+    let (search, sixteenth, word) = (4096 - 4, 8192 / 16, 4);
+    let cut = |byte: u8, begin: usize| {
+        let mut data = vec![0; 20_000];
+        data[search + begin..].fill(byte);
+        chunker.cut(&data)
+    };
+    // Words at the edge of some runs win over those within; these are not meant.
+    let wins = |byte: &u8| cut(*byte, 4000) == search + 4000 + word;
+    let winners: Vec<u8> = (1..=255).filter(wins).collect();
+    assert!(winners.len() > 5);
+    for byte in winners {
+        assert_eq!(cut(byte, sixteenth), 12_288, "{byte}");
+        let begin = sixteenth + 1;
+        assert_eq!(cut(byte, begin), search + begin + word, "{byte}: at its first place");
+    }
+}
+
+#[test]
 fn periodic_data_repeats_its_chunks() {
     for kind in ChunkerKind::ALL {
         for secret in SECRETS {

@@ -180,6 +180,7 @@ mod tests {
             (FuseParameters { segment_cells: u32::MAX, ..good }, &cells[..]),
             (FuseParameters { segment_cells: 1 << 31, ..good }, &cells[..]),
             (FuseParameters { first_cells: 0, ..good }, &cells[..]),
+            (FuseParameters { first_cells: 0, segment_cells: 4, ..good }, &cells[..8]),
             (FuseParameters { first_cells: u32::MAX, ..good }, &cells[..]),
             (FuseParameters { first_cells: good.first_cells - 1, ..good }, &cells[..]),
         ];

@@ -96,6 +96,14 @@ mod tests {
     }
 
     #[test]
+    fn sixteen_strips_are_looked_at_however_long_the_frame() {
+        // Of n equal bytes the sum is n^2, which is 256 (1 - 1/n) - 1 above that of noise.
+        for length in [LOOK_FROM_BYTES, 50_000, 50_001, 1 << 20] {
+            assert_eq!(excess(&vec![7; length]), Some(255.0 - 256.0 / 4096.0), "{length}");
+        }
+    }
+
+    #[test]
     fn short_frames_are_not_looked_at() {
         assert!(is_worth_compressing(&[]));
         assert!(is_worth_compressing(&noise(1, LOOK_FROM_BYTES - 1)));

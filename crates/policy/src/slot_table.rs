@@ -151,6 +151,7 @@ impl SlotTable {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+    use std::collections::BTreeSet;
 
     #[derive(Clone, Debug)]
     enum Step {
@@ -202,6 +203,15 @@ mod tests {
                 prop_assert_eq!(table.find(17, |_| true).is_some(), list.iter().any(|e| e.0 == 17));
             }
         }
+    }
+
+    #[test]
+    fn counters_are_spread_as_fingerprints_are() {
+        let hashes: BTreeSet<u32> = (0..65_536).map(hash_of).collect();
+        assert!(hashes.len() > 65_530, "{}", hashes.len());
+        let mut homes = [0; 256];
+        hashes.iter().for_each(|hash| homes[(hash >> 24) as usize] += 1);
+        assert!(homes.iter().all(|count| (128..512).contains(count)), "{homes:?}");
     }
 
     #[test]

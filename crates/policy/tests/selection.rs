@@ -92,6 +92,9 @@ fn references_are_never_guessed() {
     }
     let nowhere = resolve_text("latest", &filter("gamma", &[], "")).unwrap_err();
     assert_eq!(nowhere.kind(), ErrorKind::NotFound);
+    assert!(nowhere.to_string().contains("no snapshot fits"), "{nowhere}");
+    let one = resolve_text("latest~1", &filter("", &[""], "")).unwrap_err().to_string();
+    assert!(one.contains("latest~1 is asked for, but only one snapshot fits"), "{one}");
 }
 
 #[test]
@@ -101,6 +104,8 @@ fn many_matches_are_listed_in_part() {
     let reference = "aa".parse().unwrap();
     let error = resolve(&reference, &list, &SnapshotFilter::default()).unwrap_err();
     assert!(error.to_string().ends_with("and 20 more"), "{error}");
+    let ten = resolve(&reference, &list[..10], &SnapshotFilter::default()).unwrap_err();
+    assert!(!ten.to_string().contains("more"), "{ten}");
 }
 
 #[test]

@@ -505,3 +505,6 @@ impl Auto {
         AutoReport::new(self)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -250,3 +250,56 @@ impl Buckets {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn members_of(buckets: &mut Buckets, slot: u32) -> Vec<u32> {
+        let mut members = vec![77];
+        buckets.take_bucket_of(slot, &mut members);
+        members
+    }
+
+    #[test]
+    fn where_nobody_waits_nobody_is_fullest() {
+        let mut buckets = Buckets::new();
+        assert_eq!(buckets.member_of_fullest(), None);
+        buckets.insert(5, 0);
+        assert_eq!(buckets.member_of_fullest(), Some(0));
+        buckets.remove(0);
+        assert_eq!(buckets.member_of_fullest(), None);
+        assert_eq!(members_of(&mut buckets, 0), []);
+    }
+
+    #[test]
+    fn members_leave_in_the_order_they_came_whoever_left_before() {
+        for leaves in 0..3 {
+            let mut buckets = Buckets::new();
+            let counts = [3, 1, 2].map(|slot| buckets.insert(9, slot));
+            assert_eq!(counts, [1, 2, 3]);
+            assert_eq!(buckets.insert(8, 0), 1);
+            let mut left = vec![3, 1, 2];
+            buckets.remove(left.remove(leaves));
+            assert_eq!(buckets.insert(9, 7), 3);
+            left.push(7);
+            assert_eq!(members_of(&mut buckets, 7), left);
+            assert_eq!(members_of(&mut buckets, 0), [0]);
+        }
+    }
+
+    #[test]
+    fn of_buckets_that_are_equally_full_the_first_to_be_so_is_the_fullest() {
+        let mut buckets = Buckets::new();
+        for (number, slot) in [(1, 10), (2, 20), (3, 30), (2, 21), (3, 31), (1, 11)] {
+            buckets.insert(number, slot);
+        }
+        assert_eq!(buckets.member_of_fullest(), Some(20));
+        buckets.remove(20);
+        assert_eq!(buckets.member_of_fullest(), Some(30));
+        assert_eq!(members_of(&mut buckets, 31), [30, 31]);
+        assert_eq!(buckets.member_of_fullest(), Some(10));
+        assert_eq!(members_of(&mut buckets, 10), [10, 11]);
+        assert_eq!(buckets.member_of_fullest(), Some(21));
+    }
+}

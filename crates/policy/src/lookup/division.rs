@@ -150,6 +150,17 @@ mod tests {
     }
 
     #[test]
+    fn buckets_that_are_neither_full_nor_empty_stay_as_they_are() {
+        let mut division = fitted();
+        for _ in 0..JUDGED_BUCKETS {
+            division.note_located(12, 16);
+        }
+        assert_eq!(division.located, 0, "they have been judged");
+        assert!(!division.fit(COUNTS));
+        assert_eq!(division.count, 4);
+    }
+
+    #[test]
     fn the_index_is_obeyed_when_it_grows_or_shrinks() {
         let mut division = fitted();
         assert!(!division.fit(COUNTS));

@@ -191,3 +191,42 @@ impl Waiting {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn numbered(number: u32) -> Fingerprint {
+        let mut bytes = [7; 32];
+        bytes[..4].copy_from_slice(&number.to_le_bytes());
+        Fingerprint(bytes)
+    }
+
+    #[test]
+    fn each_of_many_is_found_until_it_has_its_verdict() {
+        let mut waiting = Waiting::new();
+        let (count, mut resolved) = (5000, Vec::new());
+        let slots: Vec<u32> = (0..count)
+            .map(|number| waiting.push(&numbered(number), u64::from(number), 0, number))
+            .collect();
+        assert_eq!((waiting.len(), waiting.distinct()), (5000, 5000));
+        for (number, slot) in (0..count).zip(&slots) {
+            assert_eq!(waiting.find(&numbered(number)), Some(*slot));
+        }
+        for slot in slots.iter().step_by(2) {
+            waiting.resolve(*slot, Verdict::New, &mut resolved);
+        }
+        for (number, slot) in (0..count).zip(&slots) {
+            let waits = number % 2 == 1;
+            assert_eq!(waiting.find(&numbered(number)), waits.then_some(*slot), "{number}");
+        }
+        assert_eq!((waiting.distinct(), waiting.oldest().unwrap().ticket), (2500, 1));
+    }
+
+    #[test]
+    fn the_ring_is_the_upper_half_of_an_arrival() {
+        let mut waiting = Waiting::new();
+        waiting.push(&numbered(0), 0, 3, 5);
+        assert_eq!(waiting.oldest().unwrap().arrival(), (3 << 32) + 5);
+    }
+}

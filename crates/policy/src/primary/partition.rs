@@ -269,9 +269,17 @@ mod tests {
         let all: Vec<&str> = ENDINGS.iter().flat_map(|(_, endings)| *endings).copied().collect();
         assert_eq!(all.iter().collect::<BTreeSet<_>>().len(), all.len());
         assert!(all.iter().all(|ending| ending.len() <= ENDING_BYTES_MAX));
+        for (class, endings) in ENDINGS {
+            for ending in endings {
+                assert_eq!(FileClass::of(format!("a/b.{ending}").as_bytes()), class, "{ending}");
+            }
+        }
         for (number, class) in FileClass::ALL.into_iter().enumerate() {
             assert_eq!(class as usize, number);
         }
+        let names: BTreeSet<&str> = FileClass::ALL.iter().map(|class| class.name()).collect();
+        assert_eq!(names.len(), FileClass::ALL.len());
+        assert_eq!(FileClass::DiskImages.name(), "disk images");
     }
 
     #[test]

@@ -415,3 +415,73 @@ impl Pages {
         Ok(page.and_then(|page| page.get(position)).copied())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Logs of two pages and a half, in which every fingerprint tells its address.
+    struct Logs;
+
+    const LOG_CHUNKS: u32 = PAGE_CHUNKS * 5 / 2;
+
+    fn told(partition: PartitionId, ordinal: u32) -> Fingerprint {
+        let mut bytes = [0; 32];
+        bytes[..4].copy_from_slice(&partition.to_le_bytes());
+        bytes[4..8].copy_from_slice(&ordinal.to_le_bytes());
+        Fingerprint(bytes)
+    }
+
+    impl PartitionPort for Logs {
+        fn chunks(&mut self, _: PartitionId) -> Result<u64> {
+            Ok(u64::from(LOG_CHUNKS))
+        }
+
+        fn fingerprints(
+            &mut self,
+            first: ChunkAddress,
+            limit: usize,
+            found: &mut Vec<Fingerprint>,
+        ) -> Result<()> {
+            let ordinals = (first.ordinal..LOG_CHUNKS).take(limit);
+            found.extend(ordinals.map(|ordinal| told(first.partition, ordinal)));
+            Ok(())
+        }
+
+        fn duplicate(&mut self, _: ChunkAddress, _: ChunkAddress) -> Result<()> {
+            Ok(())
+        }
+    }
+
+    /// The pages of partition and number that are read when these are asked for, one after the
+    /// other.
+    fn read(pages: f64, asked: &[(PartitionId, u32)]) -> Vec<(PartitionId, u32)> {
+        let capacity = (pages * f64::from(PAGE_CHUNKS)) as usize;
+        let mut cache = Pages { capacity, ..Pages::default() };
+        let mut reads = 0;
+        let mut is_read = |(partition, page): &(PartitionId, u32)| {
+            let before = reads;
+            let ordinal = page * PAGE_CHUNKS + 3;
+            let address = ChunkAddress { partition: *partition, ordinal };
+            let found = cache.fingerprint(&mut Logs, address, &mut reads).unwrap();
+            assert_eq!(found, (ordinal < LOG_CHUNKS).then(|| told(*partition, ordinal)));
+            assert!(reads <= before + 1);
+            reads > before
+        };
+        asked.iter().filter(|page| is_read(page)).copied().collect()
+    }
+
+    #[test]
+    fn the_pages_used_last_stay_as_far_as_they_fit() {
+        let [a, b, c] = [(7, 0), (7, 1), (8, 0)];
+        let asked = [a, b, a, b, a, c, a, c, b, c, a];
+        assert_eq!(read(2.0, &asked), [a, b, c, b, a], "c takes the place of b, b that of a");
+        assert_eq!(read(3.0, &asked), [a, b, c]);
+        // The page at hand stays however small the cache is.
+        assert_eq!(read(0.0, &[a, a, b, b, a]), [a, b, a]);
+        // The last page of a log is half a page.
+        let half = (7, 2);
+        assert_eq!(read(2.5, &[a, half, b, a, half, b]), [a, half, b]);
+        assert_eq!(read(2.0, &[(7, 3), (7, 3)]), [(7, 3)], "behind the end is nothing");
+    }
+}

@@ -2,7 +2,7 @@
 
 #![allow(clippy::disallowed_types, reason = "a simulation's index is not a policy")]
 
-use crate::support::{chunks, shuffled};
+use crate::support::{OracleStore, Owner, chunks, shuffled};
 use onefold_policy::cost_model::time_ns;
 use onefold_policy::lookup::{
     AutoParameters, DeviceCosts, FilterOrder, LazyParameters, LookupStrategy, StreamLookup,
@@ -259,4 +259,26 @@ fn auto_begins_as_is_best_while_nothing_is_known() {
             assert!(!begins_lazily(99_999, memory_ns, held_ns), "{memory_ns} ns");
         }
     }
+}
+
+#[test]
+fn its_report_counts_the_look_ups() {
+    let mut model = Model::new(&stored(), 500);
+    let (counters, lookup) =
+        run(&auto(DeviceCosts::MEMORY), &mut model, CACHE_SMALL_BYTES, &stored()[..50]);
+    let report = lookup.auto_report().unwrap();
+    assert_eq!((report.lookups, report.costs.device_read_ns), (50, 130));
+    assert_eq!(lookup.explain(&counters), report.to_string());
+}
+
+#[test]
+fn it_believes_what_it_was_told_where_the_index_does_not_time_its_accesses() {
+    let parameters = AutoParameters {
+        window_length: 64,
+        ..AutoParameters::new(DeviceCosts::SATA_SSD, BUFFER_MAX)
+    };
+    let mut owner = Owner::new(LookupStrategy::Auto(parameters));
+    owner.push_all(&mut OracleStore::with(8, &chunks(1, 2000), 500), &chunks(2, 5000));
+    let costs = owner.lookup.auto_report().unwrap().costs;
+    assert_eq!(costs, DeviceCosts::SATA_SSD);
 }

@@ -269,6 +269,67 @@ fn a_full_buffer_locates_the_fullest_bucket() {
 }
 
 #[test]
+fn a_chunk_is_held_if_any_waits_once_it_has_come() {
+    let mut store = store_of(4, &[]);
+    store.false_positives = 1 << 16;
+    let mut owner = Owner::new(lazy(2048, 2, 100));
+    let held = [1, 2, 5, 6, 3].map(|number| {
+        owner.push(&mut store, &numbered(number));
+        owner.counters().chunks_held
+    });
+    // 5 is located with 1 while 2 waits; 6 with 2, and then nobody does.
+    assert_eq!(held, [1, 2, 3, 3, 4]);
+}
+
+#[test]
+fn what_it_does_is_told_with_all_its_parameters() {
+    let told = |strategy| StreamLookup::new(&strategy).unwrap().explain(&FilterCounters::default());
+    assert_eq!(
+        told(lazy(1000, 16, 5000)),
+        "Chunks are looked up lazily: a chunk that is neither in the cache nor surely new waits \
+         until 16 of its bucket can be located together, or 5000 wait in all; rings take 1000, as \
+         was asked for. So far 0 look-ups took 0 accesses of the device."
+    );
+    let whole = LazyParameters { post_lookup: PostLookup::WholeRing, ..LazyParameters::default() };
+    let told = told(LookupStrategy::SecondLook(whole));
+    assert!(told.contains("lazily, with a second look into the cache: a chunk"), "{told}");
+    assert!(told.contains("2048, all of them looked for again after every hit, as"), "{told}");
+}
+
+/// What three chunks of one bucket cost after 1 was found and drained: 3, of a container too large
+/// for the cache, and two that the index takes to be in the container of 1, which is cached.
+fn with_wrong_hints(strategy: LookupStrategy, stream: [u64; 3]) -> FilterCounters {
+    let mut store = store_of(64, &[1]);
+    store.append(&[4, 5, 3].into_iter().chain(1000..1200).map(numbered).collect::<Vec<_>>());
+    for wrong in [67, 131] {
+        store.index.insert(numbered(wrong), store.index[&numbered(1)].clone());
+    }
+    let mut owner = Owner::with(strategy, FilterConfiguration::default(), 4000);
+    owner.push(&mut store, &numbered(1));
+    owner.drain(&mut store);
+    assert_eq!(owner.counters().containers_prefetched, 1);
+    let before = owner.counters();
+    owner.push_all(&mut store, &[4, 5].map(numbered));
+    owner.push_all(&mut store, &stream.map(numbered));
+    assert_eq!((owner.lookup.waiting(), store.located.len()), (2, 2), "4 and 5 wait on");
+    owner.counters() - before
+}
+
+#[test]
+fn nothing_is_looked_for_again_where_the_cache_has_not_changed() {
+    for (strategy, looks) in [(lazy(2048, 3, 100), 1), (second_look(2048, 3, 100), 2)] {
+        for stream in [[3, 67, 131], [67, 3, 131]] {
+            // Without a second look, 67 may have come into the cache while it waited; 131 has just
+            // been looked for. With one, 3 and 67 are looked for once. The container of 3 brought
+            // nothing into the cache, so 4 and 5 are not.
+            let counters = with_wrong_hints(strategy, stream);
+            assert_eq!((counters.post_lookups, counters.verification_reads), (looks, 1));
+            assert_eq!((counters.containers_prefetched, counters.index_misses), (0, 2));
+        }
+    }
+}
+
+#[test]
 fn a_failing_store_is_an_error() {
     let mut store = store_of(4, &[2, 6]);
     store.fails_after = 0;

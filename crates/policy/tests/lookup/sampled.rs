@@ -45,7 +45,7 @@ fn new_chunks_are_new_and_repeats_of_them_are_seen() {
     let outcomes = owner.outcomes();
     let count = |wanted| outcomes.iter().filter(|outcome| **outcome == wanted).count();
     assert_eq!((count(Outcome::New), count(Outcome::Repeated)), (1000, 1000));
-    assert_eq!(owner.counters().repeats, 1000);
+    assert_eq!((owner.counters().lookups, owner.counters().repeats), (2000, 1000));
     assert_eq!(owner.counters().device_reads(), 0);
 }
 
@@ -82,4 +82,12 @@ fn parts_can_be_drained_and_the_rest_goes_on_waiting() {
     assert_eq!((owner.lookup.waiting(), owner.oldest_waiting()), (60, Some(40)));
     owner.drain(&mut store);
     assert!(owner.outcomes().iter().all(|outcome| *outcome == Outcome::New));
+}
+
+#[test]
+fn what_it_does_is_told_with_the_length_of_a_segment() {
+    let owner = Owner::new(sampled(77));
+    let told = owner.lookup.explain(&owner.counters());
+    let expected = "by samples: only hooks are located, and any other chunk waits for 77 more";
+    assert!(told.contains(expected), "{told}");
 }

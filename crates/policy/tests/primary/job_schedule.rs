@@ -51,6 +51,12 @@ fn a_share_has_one_job_at_a_time_and_a_collection_runs_alone_and_last() {
     assert!(!schedule.is_over());
     schedule.ended(2);
     assert!(schedule.is_over());
+    let jobs = [due(Collect, 0, 1), due(Optimize, 0, 1)];
+    assert_eq!(
+        JobSchedule::new(&jobs, BUDGETS).step(&at(0, None)),
+        [Start(1)],
+        "wherever it stands"
+    );
 }
 
 #[test]
@@ -75,13 +81,16 @@ fn jobs_pause_under_pressure_and_go_on_only_after_calm() {
     let jobs = [due(Optimize, 0, 1), due(Optimize, 1, 1)];
     let mut schedule = JobSchedule::new(&jobs, Budgets { cores: 1, ..BUDGETS });
     assert_eq!(schedule.step(&at(0, cpu(0.2))), [Start(0)]);
+    assert!(!schedule.is_paused());
     assert_eq!(schedule.step(&at(1, cpu(0.21))), [Pause]);
+    assert!(schedule.is_paused());
     schedule.ended(0);
     assert_eq!(schedule.step(&at(2, cpu(0.05))), [], "one calm sample is none");
-    assert_eq!(schedule.step(&at(3, cpu(0.15))), [], "and calm is below half");
+    assert_eq!(schedule.step(&at(3, cpu(0.1))), [], "and calm is below half");
     assert_eq!(schedule.step(&at(4, cpu(0.05))), []);
     assert_eq!(schedule.step(&at(5, None)), [], "what was not sampled says nothing");
     assert_eq!(schedule.step(&at(6, cpu(0.05))), [Resume, Start(1)]);
+    assert!(!schedule.is_paused());
     for kind in [Pressure { io: 0.9, ..Pressure::default() }, cpu(0.9).unwrap()] {
         let mut schedule = JobSchedule::new(&jobs, BUDGETS);
         assert_eq!(schedule.step(&at(0, Some(kind))), [Pause], "nothing starts under pressure");
@@ -108,7 +117,11 @@ fn memory_pressure_cancels_the_largest_job_then_the_next() {
     let jobs = [due(Optimize, 0, 30), due(Optimize, 1, 30), due(Scrub, 2, 10)];
     let mut schedule = JobSchedule::new(&jobs, Budgets { cores: 3, ..BUDGETS });
     schedule.step(&at(0, None));
-    let short = Some(Pressure { memory: 0.5, ..Pressure::default() });
+    let memory = |memory| Some(Pressure { memory, ..Pressure::default() });
+    let short = memory(0.5);
+    for second in 0..5 {
+        assert_eq!(schedule.step(&at(second, memory(0.2))), [], "as much as may be");
+    }
     assert_eq!(schedule.step(&at(1, short)), [Pause]);
     assert_eq!(schedule.step(&at(2, short)), []);
     assert_eq!(schedule.step(&at(3, short)), [Cancel(1, Reason::Memory)]);

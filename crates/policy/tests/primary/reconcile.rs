@@ -261,6 +261,13 @@ fn what_has_nothing_in_common_is_not_selected_and_most_comes_first() {
     assert!(lists.duplicates == lists.oracle(&[0, 3]));
 }
 
+#[test]
+fn samples_that_others_took_count_for_as_many_as_they_stand_for() {
+    let samples = vec![(4, [4, 8, 12].into()), (7, [8, 12, 16].into())];
+    let overlap = Overlap::of(2, samples);
+    assert_eq!((overlap.samples(), overlap.common_chunks(4, 7)), (6, 2 * 4));
+}
+
 proptest! {
     #[test]
     fn reconciling_finds_exactly_the_duplicates_of_the_definition(

@@ -1,7 +1,7 @@
 //! Recipes small enough to be followed with a pencil.
 
 use crate::support::{plan, reads, recipe};
-use onefold_policy::restore_plan::{RestoreEngine, speed_factor};
+use onefold_policy::restore_plan::{PlanChunk, RestoreEngine, speed_factor};
 
 /// Three containers in turn, three times; the third time the chunks of the first.
 const IN_TURN: &str = "a1 b1 c1 a2 b2 c2 a1 b1 c1";
@@ -116,6 +116,72 @@ fn s2_8_a_look_ahead_that_is_too_short_grows_and_saves_reads() {
         letters(&engine, IN_TURN)
     };
     assert_eq!((&*reads(false), &*reads(true)), ("abcabcabc", "abcabc"));
+}
+
+#[test]
+fn a_chunk_that_the_look_ahead_reaches_in_time_stays() {
+    let reads = |look_ahead_bytes| {
+        let engine =
+            RestoreEngine::AdaptiveLookAhead { memory_bytes: 4, look_ahead_bytes, adapts: false };
+        letters(&engine, "a1 b1 c1 d1 e1 a1")
+    };
+    // The cache has two bytes. For c1, one of a1 and b1 leaves: b1 if the second a1, three places
+    // behind c1, is in sight, which the area of two and the look-ahead reach; otherwise a1.
+    assert_eq!(reads(2), "abcde");
+    assert_eq!(reads(1), "abcdea");
+}
+
+#[test]
+fn a_cache_that_lost_what_is_needed_takes_a_step_from_the_area() {
+    let reads = |adapts| {
+        let engine =
+            RestoreEngine::AdaptiveLookAhead { memory_bytes: 4, look_ahead_bytes: 16, adapts };
+        letters(&engine, &["a1 b1 c1"; 5].join(" "))
+    };
+    // The third a1 leaves the cache of two for c1. With three bytes, which leave one for the area,
+    // nothing has to any more; with two, each turn costs a read.
+    assert_eq!((&*reads(false), &*reads(true)), ("abcabc", "abca"));
+}
+
+/// How far behind the first chunk of a container a second one may stand so that the engine, which
+/// adapts, takes both from one read: what the area and the look-ahead reach. Before them, each dot
+/// is a chunk in a container of its own, and so is everything between them.
+fn reach(memory_bytes: u64, look_ahead_bytes: u64, before: &str) -> usize {
+    let engine = RestoreEngine::AdaptiveLookAhead { memory_bytes, look_ahead_bytes, adapts: true };
+    let reads = |distance: usize| {
+        let text = format!("{before} a1 {}a2", ". ".repeat(distance - 1));
+        let words = text.split_whitespace().enumerate();
+        let recipe: Vec<PlanChunk> = words
+            .map(|(number, word)| match 100 + number as u32 {
+                alone if word == "." => PlanChunk { container: alone, chunk: alone, size_bytes: 1 },
+                _ => recipe(word)[0],
+            })
+            .collect();
+        plan(&engine, &recipe, &[]).reads.iter().filter(|read| read.container == 0).count()
+    };
+    (1..100).take_while(|distance| reads(*distance) == 1).count()
+}
+
+#[test]
+fn the_look_ahead_grows_while_less_than_half_of_the_cache_is_needed() {
+    // The area and the cache have four bytes each, a step is one. From the place of a1 they see 14
+    // places, the last one 13 behind it.
+    assert_eq!(reach(8, 10, ""), 13);
+    assert_eq!(reach(8, 10, ". . ."), 13 + 3);
+    // One chunk waits in the cache until the area reaches it: less than half, a step for each byte.
+    assert_eq!(reach(8, 10, "b1 . . . . . . . . . . b2 ."), 13 + 13);
+    // Two are half of it. The place 8 is the first to see the one of them, b2, in the area: five
+    // steps from there to a1.
+    assert_eq!(reach(8, 10, "b1 . . . . . . . . . . b2 b3"), 13 + 5);
+}
+
+#[test]
+fn a_look_ahead_of_eight_times_the_memory_gives_the_area_all_but_a_step() {
+    // The look-ahead stays at 64 bytes, the area has four at first and may have seven.
+    let reaches = [0, 1, 2, 3, 4, 9].map(|before| reach(8, 64, &". ".repeat(before)));
+    assert_eq!(reaches, [67, 68, 69, 70, 70, 70]);
+    let nearly = [0, 1, 2, 3, 4, 5, 9].map(|before| reach(8, 63, &". ".repeat(before)));
+    assert_eq!(nearly, [66, 67, 68, 69, 70, 70, 70]);
 }
 
 #[test]

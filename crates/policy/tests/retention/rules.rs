@@ -100,6 +100,24 @@ fn the_hour_that_comes_twice_is_two_hours() {
 }
 
 #[test]
+fn hours_are_those_of_the_zone() {
+    // In Nepal, clocks are five hours and three quarters ahead.
+    let zone = TimeZone::posix("NPT-5:45").unwrap();
+    let dates = ["2025-01-01T09:15", "2025-01-01T10:00", "2025-01-01T10:59", "2025-01-01T11:00"];
+    let list = candidates(&dates, &zone);
+    assert_eq!(kept(&list, policy("hourly 3"), &zone), [0, 2, 3]);
+    assert_eq!(kept(&list, policy("hourly 3"), &TimeZone::UTC), [0, 1, 3], "03:30 to 05:15");
+}
+
+#[test]
+fn a_snapshot_of_this_moment_is_not_of_the_future() {
+    for (now_ns, reason) in [(5, "last snapshot"), (4, "dated in the future")] {
+        let decisions = decide(&[candidate(0, 5)], policy("last 1"), &TimeZone::UTC, now_ns);
+        assert_eq!(decisions[0].reasons, [reason]);
+    }
+}
+
+#[test]
 fn a_day_that_comes_twice_is_one_day() {
     // Clocks go back from 00:01 to 23:01 of the day before, as once in Newfoundland.
     let zone = TimeZone::posix("NST3:30NDT,M4.1.0/0:01,M10.5.0/0:01").unwrap();
@@ -173,6 +191,9 @@ fn groups_are_judged_apart() {
 
 #[test]
 fn spans_and_counts_are_understood_completely_or_refused() {
+    for text in ["0", "17", "unlimited"] {
+        assert_eq!(text.parse::<Count>().unwrap().to_string(), text);
+    }
     let full = KeepSpan { years: 1, months: 5, weeks: 0, days: 7, hours: 2 };
     assert_eq!("1y5m7d2h".parse::<KeepSpan>().unwrap(), full);
     assert_eq!("2h7d5m1y".parse::<KeepSpan>().unwrap(), full);

@@ -320,3 +320,6 @@ impl Stretch {
         Some((rates, self.mix(rates.eager_hits(way))))
     }
 }
+
+#[cfg(test)]
+mod tests;

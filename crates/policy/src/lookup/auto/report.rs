@@ -185,3 +185,115 @@ impl fmt::Display for Time {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::filter_counters::FilterCounters;
+    use crate::lookup::parameters::AutoParameters;
+
+    const EAGER: Choice = Choice::Eager(FilterOrder::CacheFirst);
+    const LAZY: Choice = Choice::Lazy { bucket_threshold: 1024 };
+
+    fn auto() -> Auto {
+        Auto::new(&AutoParameters::new(DeviceCosts::OPTANE_SSD, 4096))
+    }
+
+    fn report() -> AutoReport {
+        AutoReport { lookups: 100, trials: 5, switches: 2, ..AutoReport::new(&auto()) }
+    }
+
+    fn terms(eager_reads: f64, lazy_reads: f64, memory_added: f64) -> Option<ModelTerms> {
+        Some(ModelTerms {
+            device_accesses_eager: eager_reads,
+            device_accesses_lazy: lazy_reads,
+            post_lookups: memory_added,
+            ..ModelTerms::default()
+        })
+    }
+
+    #[test]
+    fn before_anything_is_known_it_says_so() {
+        assert_eq!(
+            report().to_string(),
+            "Chunks are looked up eagerly, first in the cache, then in the summary vector. An \
+             access of the device takes 25.0 us and one of memory 130 ns: a ratio of 192. \
+             Inequality (8) has no counts yet of both eager and lazy look-up. Nothing has been \
+             measured yet. In 100 look-ups, other ways were tried 5 times and one took over 2 \
+             times."
+        );
+    }
+
+    #[test]
+    fn what_is_known_is_told_with_the_ways_that_cost_more() {
+        let candidate = |choice, cost_ns, was_tried| Candidate { choice, cost_ns, was_tried };
+        let smaller = Choice::Lazy { bucket_threshold: 4 };
+        let candidates = vec![
+            candidate(smaller, 2_500_000.0, true),
+            candidate(EAGER, 1500.0, true),
+            candidate(LAZY, 999.0, false),
+        ];
+        let text = AutoReport { candidates, ..report() }.explain();
+        let expected = "A look-up costs 1.5 us so; the next best ways are lazy with buckets of \
+                        1024 999 ns by estimate, lazy with buckets of 4 2.5 ms.";
+        assert!(text.contains(expected), "{text}");
+    }
+
+    #[test]
+    fn times_are_told_in_the_unit_that_fits() {
+        let told = [0.0, 999.0, 1000.0, 999_900.0, 1e6, 2.5e9].map(|ns| Time(ns).to_string());
+        assert_eq!(told, ["0 ns", "999 ns", "1.0 us", "999.9 us", "1.0 ms", "2500.0 ms"]);
+    }
+
+    #[test]
+    fn each_way_has_a_name() {
+        let filter_first = Choice::Eager(FilterOrder::FilterFirst);
+        let told = [EAGER, filter_first, LAZY].map(|choice| (choice.to_string(), choice.short()));
+        let [cache, filter, lazy] = [
+            ("eagerly, first in the cache, then in the summary vector", "eager"),
+            ("eagerly, first in the summary vector, then in the cache", "eager"),
+            ("lazily, up to 1024 of a bucket with one access", "lazy with buckets of 1024"),
+        ]
+        .map(|(long, short)| (long.to_owned(), short.to_owned()));
+        assert_eq!(told, [cache, filter, lazy]);
+    }
+
+    #[test]
+    fn s0_15_inequality_8_is_told_as_it_is_to_be_read() {
+        let told = |terms, break_even_ratio| {
+            AutoReport { terms, break_even_ratio, ..report() }.explain_inequality()
+        };
+        let pays = told(terms(30.0, 10.0, 100.0), Some(7.0));
+        let expected = " As last counted, by inequality (8) lazy look-up pays from a ratio of 5 \
+                        on; with all accesses counted, from 7 on.";
+        assert_eq!(pays, expected);
+        let never = " As last counted, by inequality (8), rightly read, lazy look-up never pays; \
+                     with all accesses counted, it saves none of the device's.";
+        assert_eq!(told(terms(10.0, 30.0, 100.0), None), never);
+        assert_eq!(told(terms(10.0, 10.0, 100.0), None), never);
+        let always = told(terms(30.0, 10.0, -100.0), Some(-7.0));
+        assert!(always.contains("a ratio of 0 on; with all accesses counted, from 0 on."));
+    }
+
+    #[test]
+    fn the_terms_are_of_both_ways_and_for_each_look_up() {
+        let counted = |lookups, index_page_reads, cache_lookups| FilterCounters {
+            lookups,
+            index_page_reads,
+            cache_lookups,
+            ..FilterCounters::default()
+        };
+        let report = |eager, lazy| {
+            let auto = Auto { eager_counted: eager, lazy_counted: lazy, lookups: 7, ..auto() };
+            AutoReport::new(&auto)
+        };
+        let (eager, lazy) = (counted(100, 50, 100), counted(1000, 100, 5000));
+        let both = report(Some(eager), Some(lazy));
+        assert_eq!(both.terms, Some(ModelTerms::new(&eager, &lazy)));
+        // 0.5 accesses of the device against 0.1, and 1 of memory against 5.
+        assert!((both.break_even_ratio.unwrap() - 4.0 / 0.4).abs() < 1e-9, "{both:?}");
+        assert_eq!(report(Some(eager), None).terms, None);
+        assert_eq!((both.lookups, both.trials, both.switches), (7, 0, 0));
+        assert_eq!(both.candidates, []);
+    }
+}
