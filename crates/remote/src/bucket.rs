@@ -51,11 +51,11 @@ pub const PART_BYTES: usize = 8 << 20;
 /// Names that are asked for and handed on together.
 const NAMES_AT_ONCE: usize = 1000;
 /// How often a put is made anew after all of its repetitions.
-const PUT_ROUNDS: u32 = 3;
+const PUT_ROUNDS: u32 = 2;
 /// How long it waits before that.
 const PAUSE: Duration = Duration::from_secs(1);
 /// How long anything may take, beside the transfer: longer than all repetitions.
-const OPERATION_MAX: Duration = Duration::from_secs(180);
+const OPERATION_MAX: Duration = Duration::from_secs(120);
 /// Threads that wait for the network.
 const WORKERS: usize = 2;
 

@@ -10,7 +10,9 @@ use onefold_types::{Error, ErrorKind};
 const SHOWN_MAX_CHARS: usize = 300;
 
 /// Codes in answers, what kind of error each is, and what the user can do.
-const CODES: [(&str, ErrorKind, &str); 14] = [
+const CODES: [(&str, ErrorKind, &str); 15] = [
+    // Where Amazon's machines ask for the credentials of their role.
+    ("169.254.169.254", ErrorKind::NotPermitted, NO_CREDENTIALS),
     ("NoSuchBucket", ErrorKind::NoStore, "there is no such bucket: make it, or name another one"),
     ("InvalidAccessKeyId", ErrorKind::NotPermitted, WRONG_CREDENTIALS),
     // What versitygw says.
@@ -42,6 +44,8 @@ const CODES: [(&str, ErrorKind, &str); 14] = [
     ),
 ];
 
+const NO_CREDENTIALS: &str = "no credentials are given, and this machine has none of its own: set \
+                              AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or name a profile";
 const WRONG_CREDENTIALS: &str = "the server does not accept the credentials: see \
                                  AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, or the profile";
 const WRONG_REGION: &str = "the bucket is elsewhere: give its region, as in '?region=eu-central-1'";
@@ -117,6 +121,11 @@ mod tests {
             ("<Code>SignatureDoesNotMatch</Code>", ErrorKind::NotPermitted, "credentials"),
             ("<Code>RequestTimeTooSkewed</Code>", ErrorKind::Unavailable, "clock"),
             ("invalid peer certificate: UnknownIssuer", ErrorKind::Unavailable, "certificate"),
+            (
+                "GET http://169.254.169.254/latest",
+                ErrorKind::NotPermitted,
+                "no credentials are given",
+            ),
             ("tcp connect error", ErrorKind::Unavailable, "does not give it now"),
         ] {
             let error = failed("reading 'x'", &generic(text));

@@ -17,7 +17,7 @@
 //!   block the threads that call them.
 //! - A decision needs a store that never replaces an object. Where that is not proved by trying,
 //!   the store is refused: never is it assumed, and never is there a second mechanism.
-//! - Requests that can be repeated are repeated, with growing pauses, for about a minute. A put
+//! - Requests that can be repeated are repeated, with growing pauses, for half a minute. A put
 //!   whose answer was lost is not known to have failed: the object that is there is compared.
 
 pub mod bucket;

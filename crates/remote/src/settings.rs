@@ -24,8 +24,8 @@ use std::time::Duration;
 const REGION: &str = "us-east-1";
 const CONNECT_MAX: Duration = Duration::from_secs(10);
 /// How long, and how often, a request is repeated that finds no answer or a busy server.
-const RETRY_MAX: Duration = Duration::from_secs(60);
-const RETRIES_MAX: usize = 8;
+const RETRY_MAX: Duration = Duration::from_secs(30);
+const RETRIES_MAX: usize = 30;
 
 /// The settings of a builder, by their names there.
 type Settings = BTreeMap<String, (AmazonS3ConfigKey, String)>;
@@ -59,9 +59,10 @@ pub fn client(location: &BucketLocation, around: &Surroundings) -> Result<Amazon
         builder = builder.with_virtual_hosted_style_request(!path_style);
     }
     let backoff = BackoffConfig {
-        init_backoff: Duration::from_millis(100),
-        max_backoff: Duration::from_secs(10),
-        base: 2.0,
+        init_backoff: Duration::from_millis(200),
+        max_backoff: Duration::from_secs(5),
+        // Each pause is chosen up to so many times the last one, half of that on average.
+        base: 3.0,
     };
     let (max_retries, retry_timeout) = (RETRIES_MAX, RETRY_MAX);
     builder
