@@ -18,7 +18,7 @@
 //! # Concurrency
 //! One lock, never held while the network works. Two that miss the same range both ask for it.
 
-use onefold_engine::restore::request_costs::RequestCosts;
+use onefold_engine::restore::request_costs::{Reach, RequestCosts};
 use onefold_store::{Blobs, Decisions, Key, Listed, Store};
 use onefold_types::Result;
 use std::collections::{BTreeMap, HashMap};
@@ -47,6 +47,8 @@ pub struct ReadAhead<S> {
 #[derive(Default)]
 struct Kept {
     costs: RequestCosts,
+    /// How far requests reach, if it is not to be learnt.
+    reach: Option<Reach>,
     bytes_max: usize,
     bytes: usize,
     turn: u64,
@@ -65,7 +67,8 @@ impl Kept {
     /// Bytes behind a range that cost no more than another request.
     fn ahead_bytes(&self) -> usize {
         // Half of that is what it takes to reach over a gap.
-        let ahead = 2 * usize::try_from(self.costs.reach().gap_bytes_max).unwrap_or(0);
+        let reach = self.reach.unwrap_or_else(|| self.costs.reach());
+        let ahead = 2 * usize::try_from(reach.gap_bytes_max).unwrap_or(0);
         // Several at once are to have room.
         ahead.min(self.bytes_max / 4)
     }
@@ -133,6 +136,13 @@ impl<S: Store + PartialRanges> ReadAhead<S> {
     /// Keeps at most so many bytes.
     pub fn new(store: S, bytes_max: usize) -> Self {
         Self { store, kept: Mutex::new(Kept { bytes_max, ..Kept::default() }) }
+    }
+
+    /// The same, as if it were known how far requests are to reach.
+    #[must_use]
+    pub fn reaching(self, reach: Reach) -> Self {
+        self.kept().reach = Some(reach);
+        self
     }
 
     /// The store below.

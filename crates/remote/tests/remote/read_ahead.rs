@@ -1,5 +1,6 @@
 //! Reading ahead: what is asked for, and what is answered from what was kept.
 
+use onefold_engine::restore::request_costs::Reach;
 use onefold_remote::ReadAhead;
 use onefold_remote::read_ahead::{AHEAD_OF_MAX_BYTES, PartialRanges};
 use onefold_store::layers::{Counting, Operation};
@@ -104,70 +105,61 @@ fn requests(store: &ReadAhead<Far>, name: &Key, whole: &[u8], step: usize) -> u6
     store.inner().ranges()
 }
 
-/// Requests of different lengths, after which it is known what they cost.
-fn learn(store: &ReadAhead<Far>) {
-    store.put(&key("learnt"), &pattern(2_000_000)).unwrap();
-    for number in 1..16 {
-        store.get_range(&key("learnt"), 0, &mut vec![0; number * 60_000 % 700_000]).unwrap();
-    }
+fn far(bytes_max: usize) -> ReadAhead<Far> {
+    ReadAhead::new(Far::new(0), bytes_max).reaching(Reach::FAR)
 }
 
 #[test]
 fn conforms() {
-    conformance::run(&|| {
-        let store = ReadAhead::new(Far::new(0), 1 << 20);
-        learn(&store);
-        store.delete(&key("learnt")).unwrap();
-        Box::new(store)
-    })
-    .unwrap();
-    conformance::run(&|| {
-        let store = ReadAhead::new(Far::new(5), 1 << 20);
-        learn(&store);
-        store.delete(&key("learnt")).unwrap();
-        Box::new(store)
-    })
-    .unwrap();
+    conformance::run(&|| Box::new(far(1 << 20))).unwrap();
+    conformance::run(&|| Box::new(far(8 << 20))).unwrap();
+    conformance::run(&|| Box::new(ReadAhead::new(Far::new(0), 1 << 20))).unwrap();
 }
 
 #[test]
 fn where_asking_is_dear_neighbours_come_along_and_elsewhere_they_do_not() {
     let whole = pattern(3_000_000);
-    for (milliseconds, least, most) in [(0, 60, 100), (5, 3, 20)] {
-        let store = ReadAhead::new(Far::new(milliseconds), 8 << 20);
-        store.put(&key("a"), &whole).unwrap();
-        learn(&store);
-        let asked = requests(&store, &key("a"), &whole, 30_000);
-        assert!((least..=most).contains(&asked), "{milliseconds} ms: {asked} requests");
-        if milliseconds > 0 {
-            let again = requests(&store, &key("a"), &whole, 30_000);
-            assert!(again * 2 <= asked, "{again} requests for what is kept, {asked} before");
-        }
+    let near = ReadAhead::new(Far::new(0), 8 << 20).reaching(Reach::NEAR);
+    near.put(&key("a"), &whole).unwrap();
+    assert_eq!(requests(&near, &key("a"), &whole, 30_000), 100);
+    let far = far(8 << 20);
+    far.put(&key("a"), &whole).unwrap();
+    // A request brings what was asked for and a MiB behind it.
+    assert_eq!(requests(&far, &key("a"), &whole, 30_000), 3);
+    assert_eq!(requests(&far, &key("a"), &whole, 30_000), 0, "all is kept");
+}
+
+#[test]
+fn what_asking_costs_is_learnt() {
+    let store = ReadAhead::new(Far::new(20), 8 << 20);
+    let whole = pattern(3_000_000);
+    store.put(&key("a"), &whole).unwrap();
+    for number in 1..16 {
+        store.get_range(&key("a"), 0, &mut vec![0; number * 60_000 % 700_000]).unwrap();
     }
+    let asked = requests(&store, &key("a"), &whole, 30_000);
+    assert!(asked < 60, "{asked} requests");
 }
 
 #[test]
 fn no_more_is_kept_than_there_is_room_for_and_what_is_deleted_is_gone() {
     let whole = pattern(3_000_000);
-    let store = ReadAhead::new(Far::new(5), 1_500_000);
+    let store = far(1_500_000);
     store.put(&key("a"), &whole).unwrap();
-    learn(&store);
     requests(&store, &key("a"), &whole, 30_000);
     assert!(requests(&store, &key("a"), &whole, 30_000) > 0, "more than there is room for");
     store.delete(&key("a")).unwrap();
     let error = store.get_range(&key("a"), 0, &mut [0; 10]).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::NotFound);
     // Without room nothing is read ahead for nothing.
-    let store = ReadAhead::new(Far::new(5), 0);
+    let store = far(0);
     store.put(&key("a"), &whole).unwrap();
-    learn(&store);
     assert_eq!(requests(&store, &key("a"), &whole, 30_000), 100);
 }
 
 #[test]
 fn who_asks_for_much_gets_that_and_no_more() {
-    let store = ReadAhead::new(Far::new(5), 8 << 20);
-    learn(&store);
+    let store = far(8 << 20);
     let whole = pattern(3_000_000);
     store.put(&key("a"), &whole).unwrap();
     let step = AHEAD_OF_MAX_BYTES + 1;
