@@ -2,12 +2,9 @@
 //!
 //! | module | strategy | after |
 //! | --- | --- | --- |
-//! | [`crate::accelerated_filter`] | eager: each chunk is judged at once, in either order |
-//! FAST'08, section 4.4; S0, algorithm 1 |
-//! | `lazy` | chunks wait in buckets that are located with one access of the device | S0, algorithm
-//! 2 |
-//! | `sampled` | only hooks are located; chunks wait for one to come by | Sparse Indexing, FAST'09
-//! |
+//! | [`crate::accelerated_filter`] | eager, in either order | FAST'08, 4.4; S0, algorithm 1 |
+//! | `lazy` | chunks wait in buckets that one access locates | S0, algorithm 2 |
+//! | `sampled` | only hooks are located; chunks wait for one | Sparse Indexing, FAST'09 |
 //! | [`auto`] | eager or lazy, by inequality (8) of S0 and live counters | S0, section 4 |
 //! | none | every chunk is new: what is added tells nothing of what is there | |
 //!

@@ -6,8 +6,7 @@
 //! | --- | --- | --- |
 //! | `container_cache` | the last containers read stay in memory | LRU, the yardstick of FAST'13 |
 //! | `chunk_cache` | the last chunks used stay in memory | LRU, FAST'13, section 5 |
-//! | `forward_assembly` | an area of the recipe is filled at a time, or rolls | FAST'13, section
-//! 4.2 |
+//! | `forward_assembly` | an area of the recipe is filled, or rolls | FAST'13, section 4.2 |
 //! | `adaptive` | a rolling area with a chunk cache that looks ahead | ALACC, FAST'18 |
 //! | `optimal` | the container that is needed last leaves | Belady, 1966 |
 
