@@ -21,7 +21,8 @@
 //! What waits here is in memory only. A session that dies has told nobody of a verdict it did not
 //! yet have, so nothing of this belongs into a crash's recovery (SX.4).
 //!
-//! After an error of the port the session must give up: some chunks may have lost their place.
+//! After an error of the port the session must give up; what had no verdict waits on, and whoever
+//! drains it meets the error again, or an answer.
 
 pub mod auto;
 mod buckets;

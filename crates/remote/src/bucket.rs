@@ -42,8 +42,8 @@ use onefold_store::{Blobs, Decisions, Key, Listed, OBJECT_MAX_BYTES, Store};
 use onefold_types::{Error, ErrorKind, Result};
 use std::fmt;
 use std::ops::Range;
-use std::sync::Arc;
-use std::time::Duration;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 use tokio::runtime::{Builder, Runtime};
 
 /// What is longer is uploaded in parts of this length.
@@ -56,6 +56,11 @@ const PUT_ROUNDS: u32 = 2;
 const PAUSE: Duration = Duration::from_secs(1);
 /// How long anything may take, beside the transfer: longer than all repetitions.
 const OPERATION_MAX: Duration = Duration::from_secs(120);
+/// What took longer and failed has met a server that is gone or busy, and not a refusal.
+const TROUBLE_MIN: Duration = Duration::from_secs(5);
+/// For so long after that nothing is asked for, and then with no more patience than that, until
+/// something succeeds or so much time has gone by.
+const TROUBLE_AGE_MAX: Duration = Duration::from_secs(60);
 /// Threads that wait for the network.
 const WORKERS: usize = 2;
 
@@ -66,6 +71,8 @@ pub struct BucketStore {
     prefix: ObjectPath,
     name: String,
     is_read_only: bool,
+    /// When something failed that had been asked for again and again.
+    trouble: Mutex<Option<Instant>>,
 }
 
 /// Appends a piece, and says whether more follow.
@@ -104,8 +111,16 @@ impl BucketStore {
     ///
     /// `AlreadyExists` if there is an object below the prefix, and those of [`BucketStore::prove`].
     pub fn claim(&self) -> Result<()> {
+        // What an earlier attempt has left to prove itself is no store.
+        let own = self.prefix.clone().join("tmp");
         let first = self.wait(0, async {
-            self.objects.list(self.whole_prefix().as_ref()).next().await.transpose()
+            let mut objects = self.objects.list(self.whole_prefix().as_ref());
+            while let Some(found) = objects.next().await.transpose()? {
+                if found.location.prefix_match(&own).is_none() {
+                    return Ok(Some(found));
+                }
+            }
+            Ok(None)
         });
         match first.map_err(|answer| self.failed("listing", &answer))? {
             Some(found) => Err(Error::new(
@@ -133,7 +148,8 @@ impl BucketStore {
             .enable_all()
             .build()
             .map_err(|cause| Error::io("starting threads for the network", cause))?;
-        Ok(Self { runtime, objects, prefix, name: name.to_owned(), is_read_only: false })
+        let (name, trouble) = (name.to_owned(), Mutex::default());
+        Ok(Self { runtime, objects, prefix, name, is_read_only: false, trouble })
     }
 
     /// What all names begin with; `None` if it is nothing.
@@ -151,8 +167,8 @@ impl BucketStore {
     }
 
     /// A put that must not replace anything, of an object beside the store's own.
-    pub(crate) fn put_at(&self, name: &str, bytes: &'static [u8]) -> Result<Put> {
-        self.put_new(&self.prefix.clone().join("tmp").join(name), Bytes::from_static(bytes))
+    pub(crate) fn put_at(&self, name: &str, bytes: Vec<u8>) -> Result<Put> {
+        self.put_new(&self.prefix.clone().join("tmp").join(name), Bytes::from(bytes))
     }
 
     /// Deletes an object beside the store's own.
@@ -168,20 +184,44 @@ impl BucketStore {
         failed(&format!("{what} in {}", self.name), answer)
     }
 
-    /// Waits for requests that move so many bytes, but not for ever.
+    fn trouble(&self) -> MutexGuard<'_, Option<Instant>> {
+        self.trouble.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits for requests that move so many bytes, but not for ever. Whoever makes do without what
+    /// it asked for asks for the next thing, and must not wait for each as long as for the first.
     fn wait<T>(
         &self,
         bytes: u64,
         work: impl Future<Output = object_store::Result<T>>,
     ) -> object_store::Result<T> {
-        let limit = OPERATION_MAX + transfer_max(bytes);
+        let age = self.trouble().map(|since| since.elapsed());
+        let patience = match age {
+            Some(age) if age < TROUBLE_MIN => {
+                let source =
+                    "it did not answer a moment ago, although it was asked again and again";
+                return Err(Answer::Generic { store: "network", source: source.into() });
+            }
+            Some(age) if age < TROUBLE_AGE_MAX => TROUBLE_MIN,
+            _ => OPERATION_MAX,
+        };
+        let limit = patience + transfer_max(bytes);
         let late = || Answer::Generic {
             store: "network",
             source: format!("it was not done within {} seconds", limit.as_secs()).into(),
         };
-        self.runtime.block_on(async {
+        let began = Instant::now();
+        let done = self.runtime.block_on(async {
             tokio::time::timeout(limit, work).await.unwrap_or_else(|_| Err(late()))
-        })
+        });
+        match &done {
+            Ok(_) => *self.trouble() = None,
+            Err(Answer::Generic { .. }) if began.elapsed() >= TROUBLE_MIN => {
+                *self.trouble() = Some(Instant::now());
+            }
+            Err(_) => {}
+        }
+        done
     }
 
     fn refuse_writing(&self) -> Result<()> {
@@ -230,7 +270,9 @@ impl BucketStore {
     /// Reads a whole object.
     fn whole(&self, path: &ObjectPath) -> Result<Vec<u8>> {
         let what = || format!("reading '{path}'");
-        let found = self.begin(path, None).map_err(|answer| self.failed(&what(), &answer))?;
+        let found = self
+            .begin(path, None, &Attempts::default())
+            .map_err(|answer| self.failed(&what(), &answer))?;
         if found.meta.size > OBJECT_MAX_BYTES as u64 {
             return Err(too_large(path, found.meta.size));
         }
@@ -239,8 +281,14 @@ impl BucketStore {
         Ok(bytes)
     }
 
-    fn begin(&self, path: &ObjectPath, range: Option<GetRange>) -> object_store::Result<GetResult> {
-        let options = GetOptions { range, ..GetOptions::default() };
+    fn begin(
+        &self,
+        path: &ObjectPath,
+        range: Option<GetRange>,
+        attempts: &Attempts,
+    ) -> object_store::Result<GetResult> {
+        let mut options = GetOptions { range, ..GetOptions::default() };
+        options.extensions.insert(attempts.clone());
         self.wait(0, self.objects.get_opts(path, options))
     }
 
@@ -279,9 +327,10 @@ impl BucketStore {
 
     /// Begins to read a range that is not empty, as far as the object goes.
     fn range(&self, path: &ObjectPath, range: Range<u64>) -> Result<GetResult> {
-        match self.begin(path, Some(GetRange::Bounded(range.clone()))) {
+        let attempts = Attempts::default();
+        match self.begin(path, Some(GetRange::Bounded(range.clone())), &attempts) {
             Ok(found) => Ok(found),
-            Err(answer @ Answer::Generic { .. }) => {
+            Err(answer @ Answer::Generic { .. }) if attempts.is_about_request() => {
                 Err(self.why_no_range(path, Some(range.end), &answer))
             }
             Err(answer) => Err(self.failed(&format!("reading '{path}'"), &answer)),
@@ -468,10 +517,12 @@ impl Blobs for BucketStore {
         if length_bytes == 0 {
             return Ok((self.size_at(&path)?, Vec::new()));
         }
-        let found = match self.begin(&path, Some(GetRange::Suffix(length_bytes as u64))) {
+        let attempts = Attempts::default();
+        let suffix = GetRange::Suffix(length_bytes as u64);
+        let found = match self.begin(&path, Some(suffix), &attempts) {
             Ok(found) => found,
             // An empty object has no range.
-            Err(answer @ Answer::Generic { .. }) => {
+            Err(answer @ Answer::Generic { .. }) if attempts.is_about_request() => {
                 return match self.size_at(&path)? {
                     0 => Ok((0, Vec::new())),
                     _ => Err(self.failed(&format!("reading '{path}'"), &answer)),

@@ -21,7 +21,6 @@ use std::thread;
 
 /// The object that nobody may replace.
 const FIRST: &str = "first";
-const CONTENT: &[u8] = b"a put that replaces this must be refused\n";
 /// Threads that race for one name.
 pub const RACERS: usize = 8;
 
@@ -36,10 +35,10 @@ pub enum Proof {
 
 /// Tries.
 pub fn prove(store: &BucketStore, proof: Proof) -> Result<()> {
-    if store.put_at(FIRST, CONTENT)? == Put::Taken && proof == Proof::Again {
+    if store.put_at(FIRST, content()?)? == Put::Taken && proof == Proof::Again {
         return Ok(());
     }
-    if store.put_at(FIRST, CONTENT)? == Put::Made {
+    if store.put_at(FIRST, content()?)? == Put::Made {
         return Err(refused(store, "an object was replaced by a put that must not replace any"));
     }
     let winners = race(store)?;
@@ -49,16 +48,25 @@ pub fn prove(store: &BucketStore, proof: Proof) -> Result<()> {
     }
 }
 
-/// How many of several that put one name at once are told that it is theirs.
-fn race(store: &BucketStore) -> Result<usize> {
-    let mut number = [0; 8];
+fn random_name() -> Result<String> {
+    let mut number = [0; 16];
     getrandom::fill(&mut number)
         .map_err(|error| Error::invalid(format!("the system gives no random bytes: {error}")))?;
-    let name = format!("race-{}", hex::encode(number));
+    Ok(hex::encode(number))
+}
+
+/// What nobody else puts: whose answer was lost, and finds this, has put it.
+fn content() -> Result<Vec<u8>> {
+    Ok(format!("a put that replaces this must be refused: {}\n", random_name()?).into_bytes())
+}
+
+/// How many of several that put one name at once are told that it is theirs.
+fn race(store: &BucketStore) -> Result<usize> {
+    let name = format!("race-{}", random_name()?);
     let (barrier, winners) = (Barrier::new(RACERS), AtomicUsize::new(0));
     let run = || -> Result<()> {
         barrier.wait();
-        if store.put_at(&name, CONTENT)? == Put::Made {
+        if store.put_at(&name, content()?)? == Put::Made {
             winners.fetch_add(1, Ordering::SeqCst);
         }
         Ok(())

@@ -44,6 +44,12 @@ impl Attempts {
         self.0.made.load(Ordering::SeqCst)
     }
 
+    /// Whether it was about the request and not about the server that it failed: it was refused, or
+    /// never went out over a network.
+    pub fn is_about_request(&self) -> bool {
+        self.made() == 0 || self.is_refused()
+    }
+
     /// Whether the last answer was that the request itself is wrong: repeating it is of no use.
     pub fn is_refused(&self) -> bool {
         // 408 and 429 mean that it comes at a bad moment.

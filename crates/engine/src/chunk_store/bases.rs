@@ -40,7 +40,9 @@ use onefold_format::delta::DeltaChoice;
 use onefold_policy::similarity::{Address, SimilarityTable, Sketch};
 use onefold_types::{ContainerId, Fingerprint, Result};
 use std::collections::{BTreeSet, HashMap};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
 
 /// Features that a chunk found by its features must share: of those that share three, one in three
 /// is worth its reading (data set A, first backup).
@@ -50,6 +52,9 @@ const EQUAL_CORRESPONDING_MIN: u32 = 1;
 /// Chunks found by their features that are looked at.
 const LOOKED_AT_MAX: usize = 2;
 
+/// Finding a base may take so long. A store that takes longer is in the way, and a backup does
+/// without: each chunk would wait as long.
+const FIND_MAX: Duration = Duration::from_secs(5);
 /// Containers whose sketches are remembered in a session; some hundred bytes each.
 const CONTAINERS_MAX: usize = 1 << 15;
 
@@ -81,6 +86,8 @@ pub struct Bases {
     depth_max: Option<u8>,
     /// Opened when the first delta is met or made.
     reader: OnceLock<ChunkReader>,
+    /// Looking for a base took too long: no more are looked for.
+    is_late: AtomicBool,
     state: Mutex<State>,
     _lease: Lease,
 }
@@ -124,6 +131,7 @@ impl Bases {
             index: Arc::clone(index),
             depth_max,
             reader: OnceLock::new(),
+            is_late: AtomicBool::new(false),
             state: Mutex::new(state),
             _lease: lease,
         }
@@ -404,7 +412,8 @@ impl SimilarChunks for Bases {
     fn find(&self, chunk: &[u8], corresponding: Option<&Fingerprint>, wants_base: bool) -> Similar {
         let Some(depth_max) = self.depth_max else { return Similar::default() };
         let sketch = Sketch::of(chunk);
-        let chosen = match wants_base {
+        let began = Instant::now();
+        let chosen = match wants_base && !self.is_late.load(Ordering::Relaxed) {
             true => self.choose(sketch.as_ref(), corresponding, depth_max),
             false => None,
         };
@@ -419,6 +428,9 @@ impl SimilarChunks for Bases {
             self.state().counts.tried += 1;
             Some(FoundBase { base, depth, bytes: Box::new(bytes), corresponds })
         });
+        if began.elapsed() > FIND_MAX {
+            self.is_late.store(true, Ordering::Relaxed);
+        }
         Similar { sketch: sketch.map(Sketch::to_bytes), base: found }
     }
 

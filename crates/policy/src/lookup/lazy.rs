@@ -219,11 +219,26 @@ impl Lazy {
             members
                 .retain(|member| *member == fresh || !self.leaves_on_second_look(*member, judge));
         }
-        if !members.is_empty() {
-            self.locate_all(&members, fresh, judge)?;
+        let located = match members.is_empty() {
+            true => Ok(()),
+            false => self.locate_all(&members, fresh, judge),
+        };
+        if located.is_err() {
+            self.return_to_buckets(&members);
         }
         self.members = members;
-        Ok(())
+        located
+    }
+
+    /// Puts chunks of which no verdict was found back where they waited: whoever goes on asks
+    /// again.
+    fn return_to_buckets(&mut self, members: &[u32]) {
+        for member in members {
+            let entry = self.waiting.get(*member).filter(|entry| entry.is_waiting);
+            if let Some(fingerprint) = entry.map(|entry| entry.fingerprint) {
+                self.buckets.insert(self.division.bucket_of(&fingerprint), *member);
+            }
+        }
     }
 
     fn leaves_on_second_look(&mut self, slot: u32, judge: &mut Judge<'_>) -> bool {

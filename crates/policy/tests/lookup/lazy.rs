@@ -340,6 +340,19 @@ fn a_failing_store_is_an_error() {
     let error = lookup.push(&mut filter, &mut store, 1, &numbered(6), &mut resolved).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Io);
     assert!(resolved.is_empty());
+    // Whoever ends the stream all the same is told again, and soon.
+    let mut drain = |store: &mut OracleStore| {
+        let drained = lookup.drain_before(u64::MAX, &mut filter, store, &mut resolved);
+        drained.map(|()| std::mem::take(&mut resolved))
+    };
+    assert_eq!(drain(&mut store).unwrap_err().kind(), ErrorKind::Io);
+    store.fails_after = usize::MAX;
+    let mut judged = drain(&mut store).unwrap();
+    judged.sort_by_key(|(ticket, _)| *ticket);
+    assert_eq!(judged.len(), 2);
+    assert!(
+        judged.iter().all(|(_, verdict)| matches!(verdict, onefold_policy::Verdict::Duplicate(_)))
+    );
 }
 
 #[test]
