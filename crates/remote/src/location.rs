@@ -95,8 +95,9 @@ impl fmt::Display for BucketLocation {
 
 impl BucketLocation {
     fn parse(name: &str) -> Result<Self> {
+        let shown = without_secrets(name);
         let refused =
-            |why: &str| Error::invalid(format!("the store '{name}' cannot be reached: {why}"));
+            |why: &str| Error::invalid(format!("the store '{shown}' cannot be reached: {why}"));
         if !name.get(..5).is_some_and(|start| start.eq_ignore_ascii_case("s3://")) {
             return Err(refused(
                 "write 's3://BUCKET/PREFIX?endpoint=https://SERVER' for a bucket on a server of \
@@ -119,7 +120,10 @@ impl BucketLocation {
         if url.fragment().is_some() {
             return Err(refused("'#' means nothing in it"));
         }
-        let prefix = url.path().trim_matches('/').to_owned();
+        // As it is written: a URL's own rules would take '..' and '//' for something else.
+        let written = name.get(5..).unwrap_or_default().split(['?', '#']).next();
+        let path = written.and_then(|name| name.split_once('/')).map_or("", |(_, path)| path);
+        let prefix = path.strip_suffix('/').unwrap_or(path).to_owned();
         if prefix.split('/').any(|part| !prefix.is_empty() && !is_prefix_part(part)) {
             return Err(refused(
                 "a prefix is made of letters, digits and '-', '_', '.', in parts that '/' \
@@ -173,7 +177,19 @@ fn check_endpoint(endpoint: &str) -> Result<(), String> {
     });
     match is_right {
         true => Ok(()),
+        false if endpoint.contains('@') => {
+            Err("credentials do not belong into 'endpoint': a name is shown and remembered".into())
+        }
         false => Err(format!("'{endpoint}' is no server: write 'https://SERVER' or 'http://…'")),
+    }
+}
+
+/// A name without what may be a secret in it: what stands before '@', and all options.
+fn without_secrets(name: &str) -> String {
+    let plain = name.split('?').next().unwrap_or_default();
+    match plain.split_once("://").zip(plain.rsplit_once('@')) {
+        Some(((scheme, _), (_, rest))) => format!("{scheme}://…@{rest}"),
+        None => plain.to_owned(),
     }
 }
 
@@ -283,17 +299,22 @@ mod tests {
             ("s3://backup:9000/x", "?endpoint="),
             ("s3://backup/a b", "a prefix is made of"),
             ("s3://backup/a//b", "a prefix is made of"),
+            ("s3://backup//a", "a prefix is made of"),
+            ("s3://backup/a/../b", "a prefix is made of"),
+            ("s3://backup/./b", "a prefix is made of"),
+            ("s3://backup/a%20b", "a prefix is made of"),
             ("s3://backup/x#y", "'#'"),
             ("s3://backup?endpoint=server", "is no server"),
-            ("s3://backup?endpoint=http://u:p@server", "is no server"),
+            ("s3://backup?endpoint=http://u:secret@server", "do not belong into 'endpoint'"),
             ("s3://backup?region=a&region=b", "given twice"),
             ("s3://backup?region=", "is empty"),
             ("s3://backup?path-style=yes", "'true' or 'false'"),
-            ("s3://backup?secret=x", "is not known"),
+            ("s3://backup?key=secret", "is not known"),
         ] {
             let error = parse(name).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Invalid, "{name}");
             assert!(error.to_string().contains(word), "{name}: {error}");
+            assert!(!error.to_string().contains("secret"), "{name}: {error}");
         }
     }
 }
