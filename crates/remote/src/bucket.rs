@@ -215,11 +215,10 @@ impl BucketStore {
             tokio::time::timeout(limit, work).await.unwrap_or_else(|_| Err(late()))
         });
         match &done {
-            Ok(_) => *self.trouble() = None,
-            Err(Answer::Generic { .. }) if began.elapsed() >= TROUBLE_MIN => {
-                *self.trouble() = Some(Instant::now());
-            }
-            Err(_) => {}
+            Err(Answer::Generic { .. }) if began.elapsed() < TROUBLE_MIN => {}
+            Err(Answer::Generic { .. }) => *self.trouble() = Some(Instant::now()),
+            // Also one that refuses has answered.
+            _ => *self.trouble() = None,
         }
         done
     }
@@ -364,12 +363,16 @@ impl BucketStore {
         let below = parts.fold(self.prefix.clone(), |path, part| path.join(part));
         let below = Some(&below).filter(|path| !path.as_ref().is_empty());
         let mut pages = self.objects.list(below).ready_chunks(NAMES_AT_ONCE);
-        while let Some(page) = self
-            .wait(0, async { Ok(pages.next().await) })
-            .map_err(|answer| self.failed("listing", &answer))?
-        {
+        loop {
+            let page = self.wait(0, async {
+                let page: Option<object_store::Result<Vec<_>>> =
+                    pages.next().await.map(|page| page.into_iter().collect());
+                page.transpose()
+            });
+            let Some(page) = page.map_err(|answer| self.failed("listing", &answer))? else {
+                return Ok(());
+            };
             for found in page {
-                let found = found.map_err(|answer| self.failed("listing", &answer))?;
                 let Some(parts) = found.location.prefix_match(&self.prefix) else { continue };
                 let name: Vec<_> = parts.collect();
                 let name: Vec<&str> = name.iter().map(AsRef::as_ref).collect();
@@ -378,7 +381,6 @@ impl BucketStore {
                 }
             }
         }
-        Ok(())
     }
 
     /// Uploads what begins with `first`, in parts; nothing follows without `next`.
