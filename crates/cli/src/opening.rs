@@ -7,7 +7,7 @@
 use crate::context::Access;
 use crate::reserve;
 use onefold_remote::conditional::Proof;
-use onefold_remote::{BucketStore, Location, ReadAhead, Surroundings};
+use onefold_remote::{BucketStore, Location, Patience, ReadAhead, Surroundings};
 use onefold_store::{LocalStore, Store};
 use onefold_types::error::Context as _;
 use onefold_types::{Error, ErrorKind, Result};
@@ -41,7 +41,8 @@ impl OpenedStore {
         let path = match location {
             Location::Directory(path) => path,
             Location::Bucket(bucket) => {
-                let mut store = BucketStore::connect(bucket, &Surroundings::of_process())?;
+                let mut store =
+                    BucketStore::connect(bucket, &Surroundings::of_process(), Patience::USUAL)?;
                 if reads_only {
                     store = store.reading_only();
                 }
@@ -72,7 +73,8 @@ impl OpenedStore {
                 Ok(Self::Local(Arc::new(LocalStore::create(path)?)))
             }
             Location::Bucket(bucket) => {
-                let store = BucketStore::connect(bucket, &Surroundings::of_process())?;
+                let store =
+                    BucketStore::connect(bucket, &Surroundings::of_process(), Patience::USUAL)?;
                 store.claim()?;
                 Ok(Self::Bucket(Arc::new(ReadAhead::new(store, 0))))
             }

@@ -28,6 +28,7 @@
 use crate::conditional::{self, Proof};
 use crate::failure::failed;
 use crate::location::BucketLocation;
+use crate::patience::Patience;
 use crate::read_ahead::PartialRanges;
 use crate::requests::{Attempts, transfer_max};
 use crate::settings::{self, Surroundings};
@@ -54,13 +55,6 @@ const NAMES_AT_ONCE: usize = 1000;
 const PUT_ROUNDS: u32 = 2;
 /// How long it waits before that.
 const PAUSE: Duration = Duration::from_secs(1);
-/// How long anything may take, beside the transfer: longer than all repetitions.
-const OPERATION_MAX: Duration = Duration::from_secs(120);
-/// What took longer and failed has met a server that is gone or busy, and not a refusal.
-const TROUBLE_MIN: Duration = Duration::from_secs(5);
-/// For so long after that nothing is asked for, and then with no more patience than that, until
-/// something succeeds or so much time has gone by.
-const TROUBLE_AGE_MAX: Duration = Duration::from_secs(60);
 /// Threads that wait for the network.
 const WORKERS: usize = 2;
 
@@ -71,6 +65,7 @@ pub struct BucketStore {
     prefix: ObjectPath,
     name: String,
     is_read_only: bool,
+    patience: Patience,
     /// When something failed that had been asked for again and again.
     trouble: Mutex<Option<Instant>>,
 }
@@ -94,9 +89,14 @@ impl BucketStore {
     /// # Errors
     ///
     /// Those of the settings.
-    pub fn connect(location: &BucketLocation, around: &Surroundings) -> Result<Self> {
-        let objects = Arc::new(settings::client(location, around)?);
-        Self::over(objects, &location.to_string(), &location.prefix)
+    pub fn connect(
+        location: &BucketLocation,
+        around: &Surroundings,
+        patience: Patience,
+    ) -> Result<Self> {
+        let objects = Arc::new(settings::client(location, around, patience)?);
+        let store = Self::over(objects, &location.to_string(), &location.prefix)?;
+        Ok(Self { patience, ..store })
     }
 
     /// The same, for reading only: nothing is written, whatever the server would allow.
@@ -149,7 +149,8 @@ impl BucketStore {
             .build()
             .map_err(|cause| Error::io("starting threads for the network", cause))?;
         let (name, trouble) = (name.to_owned(), Mutex::default());
-        Ok(Self { runtime, objects, prefix, name, is_read_only: false, trouble })
+        let patience = Patience::USUAL;
+        Ok(Self { runtime, objects, prefix, name, is_read_only: false, patience, trouble })
     }
 
     /// What all names begin with; `None` if it is nothing.
@@ -197,25 +198,25 @@ impl BucketStore {
     ) -> object_store::Result<T> {
         let age = self.trouble().map(|since| since.elapsed());
         let patience = match age {
-            Some(age) if age < TROUBLE_MIN => {
+            Some(age) if age < self.patience.trouble => {
                 let source =
                     "it did not answer a moment ago, although it was asked again and again";
                 return Err(Answer::Generic { store: "network", source: source.into() });
             }
-            Some(age) if age < TROUBLE_AGE_MAX => TROUBLE_MIN,
-            _ => OPERATION_MAX,
+            Some(age) if age < self.patience.trouble_age => self.patience.trouble,
+            _ => self.patience.operation,
         };
         let limit = patience + transfer_max(bytes);
         let late = || Answer::Generic {
             store: "network",
-            source: format!("it was not done within {} seconds", limit.as_secs()).into(),
+            source: format!("it was not done within {limit:.0?}").into(),
         };
         let began = Instant::now();
         let done = self.runtime.block_on(async {
             tokio::time::timeout(limit, work).await.unwrap_or_else(|_| Err(late()))
         });
         match &done {
-            Err(Answer::Generic { .. }) if began.elapsed() < TROUBLE_MIN => {}
+            Err(Answer::Generic { .. }) if began.elapsed() < self.patience.trouble => {}
             Err(Answer::Generic { .. }) => *self.trouble() = Some(Instant::now()),
             // Also one that refuses has answered.
             _ => *self.trouble() = None,

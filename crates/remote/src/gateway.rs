@@ -19,7 +19,7 @@ pub const SECRET: &str = "onefold-secret";
 pub const BUCKET: &str = "bucket";
 
 /// Time for it to begin to listen.
-const START_MAX: Duration = Duration::from_secs(30);
+pub const START_MAX: Duration = Duration::from_secs(30);
 
 /// A server, until it is dropped.
 pub struct Gateway {
@@ -36,12 +36,21 @@ impl Gateway {
     ///
     /// It is installed and does not start.
     pub fn start() -> io::Result<Option<Self>> {
+        Self::start_program("versitygw", START_MAX)
+    }
+
+    /// The same with another program, which has so long to begin to listen.
+    ///
+    /// # Errors
+    ///
+    /// It is installed and does not start.
+    pub fn start_program(program: &str, start_max: Duration) -> io::Result<Option<Self>> {
         let place = tempfile::tempdir()?;
         fs::create_dir_all(place.path().join("data").join(BUCKET))?;
         fs::create_dir_all(place.path().join("side"))?;
         // Free a moment ago; nobody else here listens.
         let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port();
-        let started = Command::new("versitygw")
+        let started = Command::new(program)
             .args(["--port", &format!("127.0.0.1:{port}"), "--access", ACCESS, "--secret", SECRET])
             .args(["--quiet", "posix", "--sidecar"])
             .args([place.path().join("side"), place.path().join("data")])
@@ -51,14 +60,14 @@ impl Gateway {
         let process = match started {
             Ok(process) => process,
             Err(error) => {
-                eprintln!("SKIPPED: object stores: versitygw is not installed ({error})");
+                eprintln!("SKIPPED: object stores: {program} is not installed ({error})");
                 return Ok(None);
             }
         };
         let gateway = Self { process, port, place };
         let began = Instant::now();
         while TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_err() {
-            if began.elapsed() > START_MAX {
+            if began.elapsed() > start_max {
                 return Err(io::Error::new(io::ErrorKind::TimedOut, "it does not listen"));
             }
             thread::sleep(Duration::from_millis(20));

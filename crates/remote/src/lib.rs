@@ -5,6 +5,7 @@
 //! | [`location`] | where a store lives: a directory, or a bucket of an object store |
 //! | [`bucket`] | the two ports on an object store |
 //! | [`conditional`] | whether an object store refuses to replace an object, found out by trying |
+//! | [`patience`] | how long is waited for what |
 //! | [`read_ahead`] | ranges read further than was asked for, and kept |
 //! | [`settings`] | endpoint, region and credentials, from the user's own files and variables |
 //! | `gateway` | a real server, for tests; with the feature `testing` only |
@@ -26,11 +27,13 @@ mod failure;
 #[cfg(feature = "testing")]
 pub mod gateway;
 pub mod location;
+pub mod patience;
 pub mod read_ahead;
 mod requests;
 pub mod settings;
 
 pub use bucket::BucketStore;
 pub use location::{BucketLocation, Location};
+pub use patience::Patience;
 pub use read_ahead::ReadAhead;
 pub use settings::Surroundings;

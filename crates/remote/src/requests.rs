@@ -18,8 +18,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-/// How long an answer may take to begin, beside what sending takes.
-const ANSWER_MAX: Duration = Duration::from_secs(30);
 /// A line slower than this is taken for one that stands still.
 pub const SLOWEST_BYTES_PER_SECOND: u64 = 32 << 10;
 
@@ -59,17 +57,31 @@ impl Attempts {
 }
 
 /// Makes clients that observe their requests.
-#[derive(Debug, Default)]
-pub struct ObservedConnector(ReqwestConnector);
+#[derive(Debug)]
+pub struct ObservedConnector {
+    connector: ReqwestConnector,
+    answer_max: Duration,
+}
+
+impl ObservedConnector {
+    /// Whose answers begin within so long.
+    pub fn new(answer_max: Duration) -> Self {
+        Self { connector: ReqwestConnector::default(), answer_max }
+    }
+}
 
 impl HttpConnector for ObservedConnector {
     fn connect(&self, options: &ClientOptions) -> object_store::Result<HttpClient> {
-        Ok(HttpClient::new(Observed(self.0.connect(options)?)))
+        let client = self.connector.connect(options)?;
+        Ok(HttpClient::new(Observed { client, answer_max: self.answer_max }))
     }
 }
 
 #[derive(Debug)]
-struct Observed(HttpClient);
+struct Observed {
+    client: HttpClient,
+    answer_max: Duration,
+}
 
 impl Observed {
     async fn send(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
@@ -78,14 +90,13 @@ impl Observed {
             attempts.0.made.fetch_add(1, Ordering::SeqCst);
             attempts.0.status.store(0, Ordering::SeqCst);
         }
-        let limit = ANSWER_MAX + transfer_max(request.body().content_length() as u64);
-        let answer = match tokio::time::timeout(limit, self.0.execute(request)).await {
+        let limit = self.answer_max + transfer_max(request.body().content_length() as u64);
+        let answer = match tokio::time::timeout(limit, self.client.execute(request)).await {
             Ok(answer) => answer?,
             Err(_) => {
-                let seconds = limit.as_secs();
                 let late = io::Error::new(
                     io::ErrorKind::TimedOut,
-                    format!("there was no answer within {seconds} seconds"),
+                    format!("there was no answer within {limit:.0?}"),
                 );
                 return Err(HttpError::new(HttpErrorKind::Timeout, late));
             }

@@ -9,6 +9,7 @@
 //! machines have it.
 
 use crate::location::BucketLocation;
+use crate::patience::Patience;
 use crate::requests::ObservedConnector;
 use configparser::ini::Ini;
 use object_store::aws::{AmazonS3, AmazonS3Builder, AmazonS3ConfigKey};
@@ -22,10 +23,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 const REGION: &str = "us-east-1";
-const CONNECT_MAX: Duration = Duration::from_secs(10);
-/// How long, and how often, a request is repeated that finds no answer or a busy server.
-const RETRY_MAX: Duration = Duration::from_secs(30);
-const RETRIES_MAX: usize = 30;
+/// More repetitions than [`Patience::retry`] has time for.
+const RETRIES_MAX: usize = 1000;
 
 /// The settings of a builder, by their names there.
 type Settings = BTreeMap<String, (AmazonS3ConfigKey, String)>;
@@ -45,7 +44,11 @@ const PROFILE_KEYS: [(&str, AmazonS3ConfigKey); 5] = [
 ///
 /// `Invalid` for settings that contradict each other, or for a profile that is not there; those of
 /// reading the shared files.
-pub fn client(location: &BucketLocation, around: &Surroundings) -> Result<AmazonS3> {
+pub fn client(
+    location: &BucketLocation,
+    around: &Surroundings,
+    patience: Patience,
+) -> Result<AmazonS3> {
     let wrong = |error: object_store::Error| {
         Error::invalid(format!("the settings for '{location}' are wrong: {error}"))
     };
@@ -64,17 +67,17 @@ pub fn client(location: &BucketLocation, around: &Surroundings) -> Result<Amazon
         // Each pause is chosen up to so many times the last one, half of that on average.
         base: 3.0,
     };
-    let (max_retries, retry_timeout) = (RETRIES_MAX, RETRY_MAX);
+    let (max_retries, retry_timeout) = (RETRIES_MAX, patience.retry);
     builder
         .with_bucket_name(&location.bucket)
         .with_client_options(
             ClientOptions::new()
                 .with_allow_http(is_plain)
-                .with_connect_timeout(CONNECT_MAX)
+                .with_connect_timeout(patience.connect)
                 .with_timeout_disabled(),
         )
         .with_retry(RetryConfig { backoff, max_retries, retry_timeout })
-        .with_http_connector(ObservedConnector::default())
+        .with_http_connector(ObservedConnector::new(patience.answer))
         .build()
         .map_err(wrong)
 }

@@ -1,7 +1,7 @@
 //! Answers of a server by the letter: which request is made how often, and what it is taken for.
 
 use crate::{location, with_credentials};
-use onefold_remote::BucketStore;
+use onefold_remote::{BucketStore, Patience};
 use onefold_store::{Blobs, Decisions, Key};
 use onefold_types::ErrorKind;
 use std::collections::VecDeque;
@@ -9,6 +9,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::thread;
+use std::time::{Duration, Instant};
 
 /// What the server does with the next request.
 #[derive(Clone)]
@@ -19,6 +20,10 @@ enum Reply {
     Answer(&'static str, &'static [&'static str], &'static [u8]),
     /// The same, but announces more than it sends.
     Truncated(&'static [u8], usize),
+    /// Waits so long, and goes on with the next reply for the same request.
+    After(Duration),
+    /// Announces more than it sends, and sends no more for so long.
+    Stalled(&'static [u8], usize, Duration),
 }
 
 /// A server that answers as it was told, request by request, and notes what was asked.
@@ -47,7 +52,12 @@ impl Server {
     }
 
     fn store(&self) -> BucketStore {
-        BucketStore::connect(&location(self.port, "p"), &with_credentials("key", "secret")).unwrap()
+        self.store_with(Patience::USUAL)
+    }
+
+    fn store_with(&self, patience: Patience) -> BucketStore {
+        let around = with_credentials("key", "secret");
+        BucketStore::connect(&location(self.port, "p"), &around, patience).unwrap()
     }
 
     fn asked(&self) -> Vec<String> {
@@ -80,8 +90,15 @@ fn serve(stream: &TcpStream, asked: &Mutex<Vec<String>>, replies: &Mutex<VecDequ
         let mut body = vec![0; length];
         reader.read_exact(&mut body).unwrap();
         asked.lock().unwrap().push(noted);
-        match replies.lock().unwrap().pop_front().expect("one reply for each request") {
+        let next = || replies.lock().unwrap().pop_front().unwrap_or(BUSY);
+        let mut reply = next();
+        while let Reply::After(time) = reply {
+            thread::sleep(time);
+            reply = next();
+        }
+        match reply {
             Reply::HangUp => return,
+            Reply::After(_) => unreachable!(),
             Reply::Answer(status, headers, body) => {
                 let headers =
                     headers.iter().fold(String::new(), |all, one| format!("{all}{one}\r\n"));
@@ -91,12 +108,15 @@ fn serve(stream: &TcpStream, asked: &Mutex<Vec<String>>, replies: &Mutex<VecDequ
                 writer.write_all(head.as_bytes()).unwrap();
                 writer.write_all(body).unwrap();
             }
-            Reply::Truncated(body, length) => {
+            Reply::Truncated(body, length) | Reply::Stalled(body, length, _) => {
                 let head = format!(
                     "HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n{DATE}\r\n{TAG}\r\n\r\n"
                 );
                 writer.write_all(head.as_bytes()).unwrap();
                 writer.write_all(body).unwrap();
+                if let Reply::Stalled(_, _, time) = reply {
+                    thread::sleep(time);
+                }
                 return;
             }
         }
@@ -211,4 +231,67 @@ fn a_store_that_was_opened_for_reading_asks_for_nothing_else() {
     ];
     assert_eq!(kinds, [ErrorKind::ReadOnly; 3]);
     assert!(server.asked().is_empty());
+}
+
+const SHORT: Duration = Duration::from_millis(400);
+const LONG: Duration = Duration::from_secs(2);
+
+/// A patience that is soon at its end.
+fn short(change: impl FnOnce(&mut Patience)) -> Patience {
+    let mut patience = Patience { trouble: Duration::from_secs(60), ..Patience::USUAL };
+    change(&mut patience);
+    patience
+}
+
+/// ANSWER_MAX and RETRY_MAX: an answer that comes in time is taken, a later one asked for again.
+#[test]
+fn an_answer_that_is_late_is_asked_for_again_until_patience_is_at_its_end() {
+    let patience = short(|patience| (patience.answer, patience.retry) = (SHORT, LONG));
+    let server = Server::new(&[Reply::After(SHORT / 8), holding(b"one")]);
+    assert_eq!(server.store_with(patience).get(&key("a")).unwrap(), b"one");
+    assert_eq!(server.asked().len(), 1);
+    let server = Server::new(&[Reply::After(SHORT * 2), holding(b"late"), holding(b"one")]);
+    assert!(server.store_with(patience).get(&key("a")).is_ok());
+    assert!(server.asked().len() > 1, "{:?}", server.asked());
+    // It never has anything else to say than that it is busy.
+    let server = Server::new(&[]);
+    let began = Instant::now();
+    let error = server.store_with(patience).get(&key("a")).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable);
+    assert!(began.elapsed() < LONG * 5, "{:?}", began.elapsed());
+    assert!(server.asked().len() > 1);
+}
+
+/// OPERATION_MAX: a body that stops arriving.
+#[test]
+fn what_stops_arriving_is_not_waited_for_for_ever() {
+    let patience = short(|patience| patience.operation = SHORT);
+    let server = Server::new(&[Reply::Stalled(b"on", 3, LONG)]);
+    let began = Instant::now();
+    let error = server.store_with(patience).get(&key("a")).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    assert!(error.to_string().contains("not done within"), "{error}");
+    assert!(began.elapsed() < LONG, "{:?}", began.elapsed());
+}
+
+/// TROUBLE_MIN and TROUBLE_AGE_MAX.
+#[test]
+fn a_server_that_did_not_answer_is_left_alone_for_a_moment() {
+    let patience = short(|patience| {
+        (patience.retry, patience.operation) = (LONG, SHORT * 4);
+        (patience.trouble, patience.trouble_age) = (SHORT, SHORT * 3);
+    });
+    let server = Server::new(&[Reply::After(SHORT * 6), holding(b"late")]);
+    let store = server.store_with(patience);
+    store.list_names("", &mut |_| Ok(())).unwrap_err();
+    let asked = server.asked().len();
+    let error = store.get(&key("a")).unwrap_err();
+    assert!(error.to_string().contains("a moment ago"), "{error}");
+    assert_eq!(server.asked().len(), asked, "nothing is asked for");
+    thread::sleep(SHORT * 3);
+    // Now it has as much time as ever.
+    let slow = [Reply::After(SHORT * 2), holding(b"one"), Reply::After(SHORT * 2), holding(b"two")];
+    *server.replies.lock().unwrap() = slow.into();
+    assert_eq!(store.get(&key("a")).unwrap(), b"one");
+    assert_eq!(store.get(&key("a")).unwrap(), b"two", "and what succeeds ends the trouble");
 }

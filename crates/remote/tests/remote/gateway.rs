@@ -3,10 +3,12 @@
 use crate::{location, with_credentials};
 use onefold_remote::conditional::Proof;
 use onefold_remote::gateway::{ACCESS, Gateway, SECRET};
-use onefold_remote::{BucketLocation, BucketStore};
+use onefold_remote::{BucketLocation, BucketStore, Patience};
 use onefold_store::{Blobs, Key, Store, conformance};
 use onefold_types::ErrorKind;
+use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 fn start() -> Option<Gateway> {
     Gateway::start().unwrap()
@@ -14,7 +16,7 @@ fn start() -> Option<Gateway> {
 
 fn store_in(gateway: &Gateway, prefix: &str) -> BucketStore {
     let around = with_credentials(ACCESS, SECRET);
-    BucketStore::connect(&location(gateway.port, prefix), &around).unwrap()
+    BucketStore::connect(&location(gateway.port, prefix), &around, Patience::USUAL).unwrap()
 }
 
 #[test]
@@ -46,7 +48,10 @@ fn a_place_that_is_taken_is_refused() {
 fn what_is_wrong_with_bucket_or_credentials_is_said() {
     let Some(gateway) = start() else { return };
     let wrong = |location: &BucketLocation, key: &str, secret: &str| {
-        let store = BucketStore::connect(location, &with_credentials(key, secret)).unwrap();
+        let store = {
+            let around = with_credentials(key, secret);
+            BucketStore::connect(location, &around, Patience::USUAL).unwrap()
+        };
         store.claim().unwrap_err()
     };
     let place = location(gateway.port, "x");
@@ -58,4 +63,13 @@ fn what_is_wrong_with_bucket_or_credentials_is_said() {
     let error = wrong(&BucketLocation { bucket: "other".into(), ..place }, ACCESS, SECRET);
     assert_eq!(error.kind(), ErrorKind::NoStore, "{error}");
     assert!(error.to_string().contains("no such bucket"), "{error}");
+}
+
+/// START_MAX: a server that does not begin to listen, and one that is not installed.
+#[test]
+fn a_server_that_does_not_start_is_no_server() {
+    let soon = Duration::from_millis(200);
+    let late = Gateway::start_program("true", soon).err().unwrap();
+    assert_eq!(late.kind(), io::ErrorKind::TimedOut);
+    assert!(Gateway::start_program("no-such-program", soon).unwrap().is_none());
 }
