@@ -113,8 +113,9 @@ impl BucketStore {
     pub fn claim(&self) -> Result<()> {
         // What an earlier attempt has left to prove itself is no store.
         let own = self.prefix.clone().join("tmp");
+        let all = Some(&self.prefix).filter(|prefix| !prefix.as_ref().is_empty());
         let first = self.wait(0, async {
-            let mut objects = self.objects.list(self.whole_prefix().as_ref());
+            let mut objects = self.objects.list(all);
             while let Some(found) = objects.next().await.transpose()? {
                 if found.location.prefix_match(&own).is_none() {
                     return Ok(Some(found));
@@ -151,11 +152,6 @@ impl BucketStore {
         let (name, trouble) = (name.to_owned(), Mutex::default());
         let patience = Patience::USUAL;
         Ok(Self { runtime, objects, prefix, name, is_read_only: false, patience, trouble })
-    }
-
-    /// What all names begin with; `None` if it is nothing.
-    fn whole_prefix(&self) -> Option<ObjectPath> {
-        Some(self.prefix.clone()).filter(|prefix| !prefix.as_ref().is_empty())
     }
 
     /// Sees for itself that the bucket never replaces an object.
