@@ -54,7 +54,7 @@ const LOOKED_AT_MAX: usize = 2;
 
 /// Finding a base may take so long. A store that takes longer is in the way, and a backup does
 /// without: each chunk would wait as long.
-const FIND_MAX: Duration = Duration::from_secs(5);
+pub const FIND_MAX: Duration = Duration::from_secs(5);
 /// Containers whose sketches are remembered in a session; some hundred bytes each.
 const CONTAINERS_MAX: usize = 1 << 15;
 

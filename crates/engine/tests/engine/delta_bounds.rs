@@ -1,11 +1,11 @@
 //! Bounds of what is known of differences, each crossed by one through backups, checks and
 //! collections: what is beyond is stored or found otherwise, and nothing is lost.
 
-use crate::ingest::{backup_options, content_at, create, in_memory, options, random_bytes};
+use crate::ingest::{backup_options, content_at, create, in_memory, open, options, random_bytes};
 use crate::rewriting::{containers_of, save};
 use crate::steps::check_all;
 use onefold_chunking::{ChunkerKind, ChunkerParameters};
-use onefold_engine::chunk_store::bases::Bases;
+use onefold_engine::chunk_store::bases::{Bases, FIND_MAX};
 use onefold_engine::collection::{CollectOptions, SpaceGoal, collect};
 use onefold_engine::container::reader::read_section;
 use onefold_engine::container::similar::SimilarChunks;
@@ -15,11 +15,17 @@ use onefold_engine::ingest::{BackupOptions, BackupReport};
 use onefold_engine::{InitOptions, Job, Repository, retention};
 use onefold_format::container::SKETCH_BYTES;
 use onefold_format::delta::DeltaChoice;
+use onefold_format::layout;
+use onefold_store::layers::{Fault, Faulty, Operation};
+use onefold_store::{Blobs, Key};
 use onefold_types::{ContainerId, limits};
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
 
 const CHUNK_BYTES: usize = limits::KIB;
 /// Containers whose sketches a session remembers.
@@ -144,4 +150,41 @@ fn more_chunks_than_packing_anew_remembers_stay_whole_and_nothing_is_lost() {
         assert!(content_at(&repository, snapshot, &file) == bytes);
     }
     assert!(check_all(&repository).is_clean());
+}
+
+/// Differences that a backup makes if the first read of a base takes so long.
+fn deltas_beside_a_read_of(delay: Duration) -> u64 {
+    let (memory, store) = in_memory();
+    let chunker = ChunkerParameters::with_average(ChunkerKind::Fixed, CHUNK_BYTES).unwrap();
+    let made = create(&store, &InitOptions { chunker, ..options() });
+    let root = tempfile::tempdir().unwrap();
+    let file = root.path().join("file");
+    let mut bytes = random_bytes(1, 200 * CHUNK_BYTES);
+    fs::write(&file, &bytes).unwrap();
+    backed_up(&made, root.path());
+    let names = containers_of(&made).into_iter().map(layout::container);
+    let data = names.max_by_key(|name| memory.size(&Key::new(name.as_str()).unwrap()).unwrap());
+    bytes.iter_mut().skip(500).step_by(CHUNK_BYTES).for_each(|byte| *byte ^= 1);
+    fs::write(&file, &bytes).unwrap();
+    let (data, is_first) = (data.unwrap(), AtomicBool::new(true));
+    let slow = Faulty::scripted(memory, move |call| {
+        let is_base = call.operation == Operation::GetRange && call.name == data;
+        if is_base && is_first.swap(false, Ordering::SeqCst) {
+            thread::sleep(delay);
+        }
+        Fault::None
+    });
+    let report = backed_up(&open(&(Arc::new(slow) as _)), root.path());
+    let found = content_at(&made, report.snapshot.unwrap(), &file);
+    assert!(found == bytes);
+    report.deltas.chunks
+}
+
+#[test]
+fn a_base_that_takes_too_long_to_be_found_is_the_last_that_is_looked_for() {
+    let tick = Duration::from_millis(800);
+    let in_time = deltas_beside_a_read_of(FIND_MAX - tick);
+    let late = deltas_beside_a_read_of(FIND_MAX + tick / 8);
+    assert!(in_time > 150, "{in_time}");
+    assert!(late < in_time / 2, "{late} of {in_time}");
 }
