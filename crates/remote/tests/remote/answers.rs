@@ -295,3 +295,24 @@ fn a_server_that_did_not_answer_is_left_alone_for_a_moment() {
     assert_eq!(store.get(&key("a")).unwrap(), b"one");
     assert_eq!(store.get(&key("a")).unwrap(), b"two", "and what succeeds ends the trouble");
 }
+
+/// CONNECT_MAX: a server whose queue of connections is full lets nobody in.
+#[test]
+fn a_connection_that_is_not_made_is_given_up() {
+    use rustix::net::{AddressFamily, SocketType, bind, listen, socket};
+    let listener = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+    bind(&listener, &"127.0.0.1:0".parse::<std::net::SocketAddr>().unwrap()).unwrap();
+    listen(&listener, 0).unwrap();
+    let listener = TcpListener::from(listener);
+    let address = listener.local_addr().unwrap();
+    let connect = || TcpStream::connect_timeout(&address, SHORT).ok();
+    let waiting: Vec<TcpStream> = std::iter::from_fn(connect).collect();
+    let patience = short(|patience| (patience.connect, patience.retry) = (SHORT, LONG));
+    let around = with_credentials("key", "secret");
+    let store = BucketStore::connect(&location(address.port(), "p"), &around, patience).unwrap();
+    let began = Instant::now();
+    let error = store.get(&key("a")).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    assert!((SHORT..LONG * 4).contains(&began.elapsed()), "{:?}", began.elapsed());
+    drop(waiting);
+}
