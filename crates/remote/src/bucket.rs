@@ -520,8 +520,10 @@ impl Blobs for BucketStore {
         let suffix = GetRange::Suffix(length_bytes as u64);
         let found = match self.begin(&path, Some(suffix), &attempts) {
             Ok(found) => found,
-            // An empty object has no range.
-            Err(answer @ Answer::Generic { .. }) if attempts.is_about_request() => {
+            // An empty object has no range: some servers refuse it, some give the whole of nothing.
+            Err(answer @ Answer::Generic { .. })
+                if attempts.is_about_request() || attempts.is_whole() =>
+            {
                 return match self.size_at(&path)? {
                     0 => Ok((0, Vec::new())),
                     _ => Err(self.failed(&format!("reading '{path}'"), &answer)),

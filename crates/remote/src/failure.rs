@@ -10,7 +10,7 @@ use onefold_types::{Error, ErrorKind};
 const SHOWN_MAX_CHARS: usize = 300;
 
 /// Codes in answers, what kind of error each is, and what the user can do.
-const CODES: [(&str, ErrorKind, &str); 15] = [
+const CODES: [(&str, ErrorKind, &str); 16] = [
     // Where Amazon's machines ask for the credentials of their role.
     ("169.254.169.254", ErrorKind::NotPermitted, NO_CREDENTIALS),
     ("NoSuchBucket", ErrorKind::NoStore, "there is no such bucket: make it, or name another one"),
@@ -35,6 +35,13 @@ const CODES: [(&str, ErrorKind, &str); 15] = [
         ErrorKind::Unavailable,
         "the server's certificate is not one that this machine trusts for that name: give the \
          name that is in it, or add its authority to the system's certificates",
+    ),
+    // What the client says of a server, or a proxy before it, that takes no ranges.
+    (
+        "Received non-partial response",
+        ErrorKind::Invalid,
+        "whole objects are given where parts of them are asked for: a store needs a server, and a \
+         way to it, that knows ranges",
     ),
     (
         "InvalidBucketName",

@@ -48,6 +48,11 @@ impl Attempts {
         self.made() == 0 || self.is_refused()
     }
 
+    /// Whether the last answer was a whole object, also where a part was asked for.
+    pub fn is_whole(&self) -> bool {
+        self.0.status.load(Ordering::SeqCst) == 200
+    }
+
     /// Whether the last answer was that the request itself is wrong: repeating it is of no use.
     pub fn is_refused(&self) -> bool {
         // 408 and 429 mean that it comes at a bad moment.

@@ -220,6 +220,25 @@ fn a_tail_is_one_request() {
     assert_eq!(server.asked(), [format!("{GET} bytes=-3")]);
 }
 
+/// Of nothing there is no part: some servers say so, some give the whole. Where a server gives the
+/// whole of something, that is said, and not taken for a part.
+#[test]
+fn a_whole_object_is_not_taken_for_a_part() {
+    let whole = |bytes| Reply::Answer("200 OK", &[TAG, DATE], bytes);
+    let refused = Reply::Answer("416 Range Not Satisfiable", &[], b"");
+    for first in [whole(b""), refused] {
+        let server = Server::new(&[first, whole(b"")]);
+        assert_eq!(server.store().get_tail(&key("a"), 3).unwrap(), (0, Vec::new()));
+        assert_eq!(server.asked(), [format!("{GET} bytes=-3"), GET.replacen("GET", "HEAD", 1)]);
+    }
+    let server = Server::new(&[whole(b"whole"), whole(b"whole"), whole(b"whole")]);
+    let error = server.store().get_tail(&key("a"), 3).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
+    let error = server.store().get_range(&key("a"), 1, &mut [0; 3]).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
+    assert!(error.to_string().contains("ranges"), "{error}");
+}
+
 #[test]
 fn a_store_that_was_opened_for_reading_asks_for_nothing_else() {
     let server = Server::new(&[]);
