@@ -30,7 +30,7 @@ use onefold_format::codec::Compression;
 use onefold_format::configuration::{CONFIGURATION_MAX_BYTES, ChunkerSettings, Configuration};
 use onefold_format::delta::DeltaChoice;
 use onefold_format::layout;
-use onefold_store::{Key, Store};
+use onefold_store::{Asked, Key, Store, foresee};
 use onefold_types::error::Context;
 use onefold_types::{Error, ErrorKind, KeyId, Result, StoreId, limits};
 pub use options::{InitOptions, Preset};
@@ -524,12 +524,14 @@ fn unknown_choice(error: Error) -> Error {
 
 /// The copies of the configuration that can be read, the first one first; at least one.
 fn read_configurations(store: &dyn Store) -> Result<Vec<Configuration>> {
+    let keys = [layout::CONFIGURATION, layout::CONFIGURATION_COPY].map(Key::new);
+    let _both = foresee(store, keys.into_iter().flatten().map(Asked::Object).collect());
     let read = |name: &str| {
-        let key = Key::new(name)?;
-        if store.size(&key)? > CONFIGURATION_MAX_BYTES as u64 {
+        let (size, bytes) = store.get_tail(&Key::new(name)?, CONFIGURATION_MAX_BYTES)?;
+        if size > bytes.len() as u64 {
             return Err(Error::damaged(format!("'{name}' is far too long")));
         }
-        Configuration::decode(&store.get(&key)?)
+        Configuration::decode(&bytes)
     };
     let first = read(layout::CONFIGURATION);
     let second = read(layout::CONFIGURATION_COPY);

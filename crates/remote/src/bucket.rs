@@ -12,6 +12,7 @@
 //! | `get`, `get_range`, `get_tail` | one get, of a range if need be |
 //! | `size` | one head; also where a range does not exist, to tell why |
 //! | `list` | pages of names below `PREFIX/` |
+//! | `foresee` | what will be read, all at once and once ([`foreseen`]) |
 //! | `settle` | nothing: what a bucket acknowledges is durable |
 //!
 //! A put whose answer was lost may have succeeded. If it is refused later because the name is
@@ -25,6 +26,13 @@
 //! Any number of threads; each waits for its own requests. Nothing may be called from within an
 //! asynchronous task.
 
+mod foreseen;
+mod listing;
+mod upload;
+
+pub use foreseen::{FORESEEN_MAX, NAMES_FORESEEN_MAX, OBJECT_FORESEEN_MAX_BYTES};
+pub use upload::PART_BYTES;
+
 use crate::conditional::{self, Proof};
 use crate::failure::failed;
 use crate::location::BucketLocation;
@@ -33,13 +41,14 @@ use crate::read_ahead::PartialRanges;
 use crate::requests::{Attempts, transfer_max};
 use crate::settings::{self, Surroundings};
 use bytes::Bytes;
+use foreseen::Foreseen;
 use futures_util::StreamExt;
 use object_store::path::Path as ObjectPath;
 use object_store::{
-    Error as Answer, GetOptions, GetRange, GetResult, MultipartUpload, ObjectStore, ObjectStoreExt,
-    PutMode, PutOptions, PutPayload,
+    Error as Answer, GetOptions, GetRange, GetResult, ObjectStore, ObjectStoreExt, PutMode,
+    PutOptions, PutPayload,
 };
-use onefold_store::{Blobs, Decisions, Key, Listed, OBJECT_MAX_BYTES, Store};
+use onefold_store::{Asked, Blobs, Decisions, Key, Listed, OBJECT_MAX_BYTES, Store};
 use onefold_types::{Error, ErrorKind, Result};
 use std::fmt;
 use std::ops::Range;
@@ -47,14 +56,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::runtime::{Builder, Runtime};
 
-/// What is longer is uploaded in parts of this length.
-pub const PART_BYTES: usize = 8 << 20;
-/// Names that are asked for and handed on together.
-const NAMES_AT_ONCE: usize = 1000;
 /// How often a put is made anew after all of its repetitions.
 const PUT_ROUNDS: u32 = 2;
 /// How long it waits before that.
 const PAUSE: Duration = Duration::from_secs(1);
+/// Containers on their way at once: each waits for two answers.
+const PUTS_AT_ONCE: usize = 4;
 /// Threads that wait for the network.
 const WORKERS: usize = 2;
 
@@ -68,10 +75,8 @@ pub struct BucketStore {
     patience: Patience,
     /// When something failed that had been asked for again and again.
     trouble: Mutex<Option<Instant>>,
+    foreseen: Foreseen,
 }
-
-/// Appends a piece, and says whether more follow.
-type NextPiece<'a> = &'a mut dyn FnMut(&mut Vec<u8>) -> Result<bool>;
 
 /// What became of a put that must not replace anything.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -150,8 +155,17 @@ impl BucketStore {
             .build()
             .map_err(|cause| Error::io("starting threads for the network", cause))?;
         let (name, trouble) = (name.to_owned(), Mutex::default());
-        let patience = Patience::USUAL;
-        Ok(Self { runtime, objects, prefix, name, is_read_only: false, patience, trouble })
+        let (patience, foreseen) = (Patience::USUAL, Foreseen::default());
+        Ok(Self {
+            runtime,
+            objects,
+            prefix,
+            name,
+            is_read_only: false,
+            patience,
+            trouble,
+            foreseen,
+        })
     }
 
     /// Sees for itself that the bucket never replaces an object.
@@ -179,6 +193,11 @@ impl BucketStore {
 
     fn failed(&self, what: &str, answer: &Answer) -> Error {
         failed(&format!("{what} in {}", self.name), answer)
+    }
+
+    fn absent(&self, path: &ObjectPath) -> Error {
+        let answer = Answer::NotFound { path: path.to_string(), source: "there is none".into() };
+        self.failed(&format!("reading '{path}'"), &answer)
     }
 
     fn trouble(&self) -> MutexGuard<'_, Option<Instant>> {
@@ -351,82 +370,6 @@ impl BucketStore {
             Err(answer) => Err(self.failed(&format!("deleting '{path}'"), &answer)),
         }
     }
-
-    /// Shows the names below a directory that keys can have, page by page: nothing of the runtime
-    /// is held while `each` runs.
-    fn show(&self, prefix: &str, each: &mut dyn FnMut(Listed) -> Result<()>) -> Result<()> {
-        check_prefix(prefix)?;
-        let parts = prefix.split('/').filter(|part| !part.is_empty());
-        let below = parts.fold(self.prefix.clone(), |path, part| path.join(part));
-        let below = Some(&below).filter(|path| !path.as_ref().is_empty());
-        let mut pages = self.objects.list(below).ready_chunks(NAMES_AT_ONCE);
-        loop {
-            let page = self.wait(0, async {
-                let page: Option<object_store::Result<Vec<_>>> =
-                    pages.next().await.map(|page| page.into_iter().collect());
-                page.transpose()
-            });
-            let Some(page) = page.map_err(|answer| self.failed("listing", &answer))? else {
-                return Ok(());
-            };
-            for found in page {
-                let Some(parts) = found.location.prefix_match(&self.prefix) else { continue };
-                let name: Vec<_> = parts.collect();
-                let name: Vec<&str> = name.iter().map(AsRef::as_ref).collect();
-                if let Ok(key) = Key::new(name.join("/")) {
-                    each(Listed { key, size_bytes: found.size })?;
-                }
-            }
-        }
-    }
-
-    /// Uploads what begins with `first`, in parts; nothing follows without `next`.
-    fn upload(&self, path: &ObjectPath, first: Vec<u8>, next: Option<NextPiece<'_>>) -> Result<()> {
-        let what = format!("writing '{path}'");
-        match self.size_at(path) {
-            Ok(_) => return Err(taken(path)),
-            Err(error) if error.kind() == ErrorKind::NotFound => {}
-            Err(error) => return Err(error),
-        }
-        let begun = self.wait(0, self.objects.put_multipart(path));
-        let mut upload = begun.map_err(|answer| self.failed(&what, &answer))?;
-        let put = self.put_parts(upload.as_mut(), first, next, &what);
-        let put = put.and_then(|()| {
-            let completed = self.wait(0, upload.complete());
-            completed.map(drop).map_err(|answer| self.failed(&what, &answer))
-        });
-        if put.is_err() {
-            // Parts that are left behind take room until the bucket's own rules remove them.
-            let _ = self.wait(0, upload.abort());
-        }
-        put
-    }
-
-    fn put_parts(
-        &self,
-        upload: &mut dyn MultipartUpload,
-        first: Vec<u8>,
-        mut next: Option<NextPiece<'_>>,
-        what: &str,
-    ) -> Result<()> {
-        let (mut part, mut piece) = (first, Vec::new());
-        while next.is_some() || !part.is_empty() {
-            while let Some(more) = next.as_mut().filter(|_| part.len() < PART_BYTES) {
-                piece.clear();
-                if !more(&mut piece)? {
-                    next = None;
-                }
-                part.extend_from_slice(&piece);
-            }
-            // All but the last one have the same length.
-            let rest = part.split_off(part.len().min(PART_BYTES));
-            let bytes = Bytes::from(std::mem::replace(&mut part, rest));
-            let length = bytes.len() as u64;
-            let put = self.wait(length, upload.put_part(PutPayload::from_bytes(bytes)));
-            put.map_err(|answer| self.failed(what, &answer))?;
-        }
-        Ok(())
-    }
 }
 
 fn taken(path: &ObjectPath) -> Error {
@@ -440,11 +383,6 @@ fn too_large(path: &ObjectPath, bytes: u64) -> Error {
     )
 }
 
-/// Refuses a prefix that is neither empty nor shaped like a key.
-fn check_prefix(prefix: &str) -> Result<()> {
-    if prefix.is_empty() { Ok(()) } else { Key::new(prefix).map(drop) }
-}
-
 impl fmt::Debug for BucketStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.name)
@@ -453,6 +391,7 @@ impl fmt::Debug for BucketStore {
 
 impl Blobs for BucketStore {
     fn put(&self, key: &Key, bytes: &[u8]) -> Result<()> {
+        self.foreseen.forget_about(key);
         let path = self.path(key);
         if bytes.len() > OBJECT_MAX_BYTES {
             return Err(too_large(&path, bytes.len() as u64));
@@ -475,6 +414,7 @@ impl Blobs for BucketStore {
             bytes.extend_from_slice(&piece);
             if bytes.len() > PART_BYTES {
                 self.refuse_writing()?;
+                self.foreseen.forget_about(key);
                 return self.upload(&self.path(key), bytes, more.then_some(next));
             }
             if !more {
@@ -484,7 +424,11 @@ impl Blobs for BucketStore {
     }
 
     fn get(&self, key: &Key) -> Result<Vec<u8>> {
-        self.whole(&self.path(key))
+        match self.foreseen_object(key, None) {
+            Some(Some(found)) => Ok(found.bytes.into()),
+            Some(None) => Err(self.absent(&self.path(key))),
+            None => self.whole(&self.path(key)),
+        }
     }
 
     fn get_range(&self, key: &Key, offset: u64, buffer: &mut [u8]) -> Result<()> {
@@ -513,6 +457,11 @@ impl Blobs for BucketStore {
 
     fn get_tail(&self, key: &Key, length_bytes: usize) -> Result<(u64, Vec<u8>)> {
         let path = self.path(key);
+        match self.foreseen_object(key, Some(length_bytes)) {
+            Some(Some(found)) => return Ok((found.size, found.bytes.into())),
+            Some(None) => return Err(self.absent(&path)),
+            None => {}
+        }
         if length_bytes == 0 {
             return Ok((self.size_at(&path)?, Vec::new()));
         }
@@ -553,7 +502,20 @@ impl Blobs for BucketStore {
     }
 
     fn delete(&self, key: &Key) -> Result<()> {
+        self.foreseen.forget_about(key);
         self.remove(&self.path(key))
+    }
+
+    fn puts_at_once(&self) -> usize {
+        PUTS_AT_ONCE
+    }
+
+    fn foresee(&self, next: Vec<Asked>) -> u64 {
+        self.begin_foreseen(next)
+    }
+
+    fn forget_foreseen(&self, number: u64) {
+        self.foreseen.forget(number);
     }
 }
 
@@ -573,6 +535,7 @@ impl PartialRanges for BucketStore {
 
 impl Decisions for BucketStore {
     fn decide(&self, key: &Key, value: &[u8]) -> Result<Vec<u8>> {
+        self.foreseen.forget_about(key);
         let path = self.path(key);
         match self.put_new(&path, Bytes::copy_from_slice(value))? {
             Put::Made => Ok(value.to_vec()),
@@ -581,6 +544,9 @@ impl Decisions for BucketStore {
     }
 
     fn decided(&self, key: &Key) -> Result<Option<Vec<u8>>> {
+        if let Some(found) = self.foreseen_object(key, None) {
+            return Ok(found.map(|found| found.bytes.into()));
+        }
         match self.whole(&self.path(key)) {
             Ok(value) => Ok(Some(value)),
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),

@@ -8,6 +8,7 @@
 //! | module | holds |
 //! | --- | --- |
 //! | [`key`] | the names of objects |
+//! | [`foresight`] | what is about to be read, for stores that are far away |
 //! | [`local`] | a directory: the production store, with its rules for durability |
 //! | [`layers`] | wrappers: throttled; counting, faulty |
 //! | `memory` | everything in RAM, with an operation log and tampering |
@@ -35,6 +36,7 @@ use std::time::Duration;
 
 #[cfg(any(test, feature = "testing"))]
 pub mod conformance;
+pub mod foresight;
 pub mod key;
 pub mod layers;
 pub mod local;
@@ -42,6 +44,7 @@ pub mod local;
 pub mod memory;
 mod shared;
 
+pub use foresight::{Asked, Foresight, foresee};
 pub use key::Key;
 pub use local::LocalStore;
 #[cfg(any(test, feature = "testing"))]
@@ -174,6 +177,21 @@ pub trait Blobs: Send + Sync {
     /// Lets go of what is kept open of objects that others have deleted, so that their room is
     /// free. Whoever keeps a store open for long does that from time to time.
     fn let_go(&self) {}
+
+    /// How many objects are best put at once: one where each takes the device's time, more where
+    /// each mostly waits.
+    fn puts_at_once(&self) -> usize {
+        1
+    }
+
+    /// This thread will read these next. Called through [`foresee`] only, which ends it; the number
+    /// that ends it, or 0 where there is nothing to be gained.
+    fn foresee(&self, _next: Vec<Asked>) -> u64 {
+        0
+    }
+
+    /// Nothing that was foreseen under this number is given out any more.
+    fn forget_foreseen(&self, _number: u64) {}
 }
 
 /// How often whoever keeps a store open for long lets go of what is gone.

@@ -1,6 +1,6 @@
 //! The ports through pointers, so that layers wrap `Arc<dyn Store>` as they wrap a concrete store.
 
-use crate::{Blobs, Decisions, Key, Listed, Store};
+use crate::{Asked, Blobs, Decisions, Key, Listed, Store};
 use onefold_types::Result;
 use std::sync::Arc;
 
@@ -51,6 +51,18 @@ macro_rules! forward {
 
             fn let_go(&self) {
                 (**self).let_go();
+            }
+
+            fn puts_at_once(&self) -> usize {
+                (**self).puts_at_once()
+            }
+
+            fn foresee(&self, next: Vec<Asked>) -> u64 {
+                (**self).foresee(next)
+            }
+
+            fn forget_foreseen(&self, number: u64) {
+                (**self).forget_foreseen(number);
             }
         }
 

@@ -492,6 +492,7 @@ impl CopyForward<'_> {
             )?),
             log: Arc::new(ContainerLog::start(
                 self.repository.shared_store(),
+                1,
                 self.repository.memory().containers_waiting_max,
                 |_| {},
             )?),

@@ -1,6 +1,7 @@
 //! The container log: appends finished containers to the store.
 //!
-//! One thread puts containers, so that streams go on while the device works. Order (protocol, W6;
+//! Threads of its own put containers, so that streams go on while the device works: one where the
+//! device is near, several where each put waits for a far store. Order (protocol, W6;
 //! design, section 4): containers, then packs of their metadata sections, then an index run, then
 //! the commit. Nothing is indexed before its container is durable (R21), and a container counts as
 //! durable only once the store shows it at its full length and gives the metadata section and the
@@ -15,7 +16,8 @@ use onefold_format::container::{FOOTER_BYTES, SKETCH_BYTES};
 use onefold_format::layout;
 use onefold_store::{Key, Store};
 use onefold_types::{ContainerId, Error, ErrorKind, Fingerprint, Result};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::collections::BTreeSet;
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
 /// A container ready to be stored.
@@ -50,12 +52,6 @@ pub struct DurableContainer {
     pub sketches: Vec<(u32, [u8; SKETCH_BYTES])>,
 }
 
-enum Message {
-    Append(FinishedContainer),
-    /// Answer once everything before is durable.
-    Barrier(Sender<()>),
-}
-
 #[derive(Default)]
 struct State {
     durable: Vec<DurableContainer>,
@@ -63,44 +59,73 @@ struct State {
     /// another thread, are what an allocator keeps most of.
     spare: Vec<Vec<u8>>,
     failure: Option<(ErrorKind, String)>,
+    /// How many were appended.
+    appended: u64,
+    /// Which of them are under way, by their numbers.
+    under_way: BTreeSet<u64>,
+}
+
+#[derive(Default)]
+struct Shared {
+    state: Mutex<State>,
+    /// That one less is under way.
+    done: Condvar,
 }
 
 /// Appends containers in the background.
 pub struct ContainerLog {
-    messages: Mutex<Option<Sender<Message>>>,
-    state: Arc<Mutex<State>>,
-    thread: Mutex<Option<JoinHandle<()>>>,
+    inbox: Mutex<Option<Sender<(u64, FinishedContainer)>>>,
+    shared: Arc<Shared>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
 impl ContainerLog {
-    /// Starts the log of one session; so many containers may wait while one is being stored. Each
-    /// is told to `stored` once it is durable.
+    /// Starts the log of one session, which puts so many containers at once; so many more may wait
+    /// meanwhile. Each is told to `stored` once it is durable.
     pub fn start(
         store: Arc<dyn Store>,
+        at_once: usize,
         waiting_max: usize,
-        stored: impl Fn(&DurableContainer) + Send + 'static,
+        stored: impl Fn(&DurableContainer) + Send + Sync + 'static,
     ) -> Result<Self> {
-        let (messages, inbox) = bounded(waiting_max);
-        let state = Arc::new(Mutex::new(State::default()));
-        let shared = Arc::clone(&state);
-        let thread = std::thread::Builder::new()
-            .name("container-log".into())
-            .spawn(move || run(&*store, &inbox, &shared, &stored))
-            .map_err(|cause| Error::io("starting a thread", cause))?;
-        Ok(Self { messages: Mutex::new(Some(messages)), state, thread: Mutex::new(Some(thread)) })
+        let (sender, inbox) = bounded(waiting_max);
+        let shared = Arc::<Shared>::default();
+        let stored = Arc::new(stored);
+        let start = |_| {
+            let (store, inbox) = (Arc::clone(&store), inbox.clone());
+            let (shared, stored) = (Arc::clone(&shared), Arc::clone(&stored));
+            std::thread::Builder::new()
+                .name("container-log".into())
+                .spawn(move || run(&*store, &inbox, &shared, &*stored))
+                .map_err(|cause| Error::io("starting a thread", cause))
+        };
+        let threads = (0..at_once.max(1)).map(start).collect::<Result<_>>()?;
+        Ok(Self { inbox: Mutex::new(Some(sender)), shared, threads: Mutex::new(threads) })
     }
 
     /// An empty buffer, of a container that is stored if there is one.
     #[must_use]
     pub fn buffer(&self, capacity: usize) -> Vec<u8> {
-        let spare = lock(&self.state).spare.pop();
+        let spare = lock(&self.shared.state).spare.pop();
         spare.unwrap_or_else(|| Vec::with_capacity(capacity))
     }
 
-    /// Hands over a container; waits while one is being stored and as many wait as may.
+    /// Hands over a container; waits while as many are being stored as may be at once, and as many
+    /// wait as may.
     pub fn append(&self, container: FinishedContainer) -> Result<()> {
         self.check()?;
-        self.send(Message::Append(container))
+        let sender = lock(&self.inbox).clone().ok_or_else(stopped)?;
+        let number = {
+            let mut state = lock(&self.shared.state);
+            state.appended += 1;
+            let number = state.appended;
+            state.under_way.insert(number);
+            number
+        };
+        sender.send((number, container)).map_err(|_| {
+            self.shared.end(number);
+            stopped()
+        })
     }
 
     /// Waits until everything appended so far is durable, and takes it.
@@ -111,9 +136,12 @@ impl ContainerLog {
 
     /// Waits until everything appended so far is durable.
     pub fn wait(&self) -> Result<()> {
-        let (done, wait) = bounded(1);
-        self.send(Message::Barrier(done))?;
-        wait.recv().map_err(|_| stopped())?;
+        let mut state = lock(&self.shared.state);
+        let newest = state.appended;
+        while state.under_way.first().is_some_and(|oldest| *oldest <= newest) {
+            state = self.shared.done.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        drop(state);
         self.check()
     }
 
@@ -123,72 +151,87 @@ impl ContainerLog {
     pub fn stored(&self) -> Vec<ContainerId> {
         // What failed is known to the caller; a log that has stopped has nothing under way.
         let _ = self.wait();
-        lock(&self.state).durable.iter().map(|container| container.id).collect()
+        lock(&self.shared.state).durable.iter().map(|container| container.id).collect()
     }
 
     /// Takes what has become durable so far.
     pub fn take_durable(&self) -> Result<Vec<DurableContainer>> {
         self.check()?;
-        Ok(std::mem::take(&mut lock(&self.state).durable))
+        Ok(std::mem::take(&mut lock(&self.shared.state).durable))
     }
 
     /// Fails if a container could not be stored.
     pub fn check(&self) -> Result<()> {
-        match &lock(&self.state).failure {
+        match &lock(&self.shared.state).failure {
             Some((kind, message)) => Err(Error::new(*kind, message.clone())),
             None => Ok(()),
         }
-    }
-
-    fn send(&self, message: Message) -> Result<()> {
-        let sender = lock(&self.messages).clone().ok_or_else(stopped)?;
-        sender.send(message).map_err(|_| stopped())
     }
 }
 
 impl Drop for ContainerLog {
     fn drop(&mut self) {
-        lock(&self.messages).take();
-        if let Some(thread) = lock(&self.thread).take() {
-            // A panicked thread has closed its channel; nothing appended later counted as stored.
+        lock(&self.inbox).take();
+        for thread in lock(&self.threads).drain(..) {
+            // One that panicked has told nobody that its container is stored.
             let _ = thread.join();
         }
     }
 }
 
+impl Shared {
+    fn end(&self, number: u64) {
+        lock(&self.state).under_way.remove(&number);
+        self.done.notify_all();
+    }
+}
+
+/// Ends what is under way, whether or not its thread panics: nobody waits for it for ever.
+struct UnderWay<'a> {
+    shared: &'a Shared,
+    number: u64,
+    is_stored: bool,
+}
+
+impl Drop for UnderWay<'_> {
+    fn drop(&mut self) {
+        if !self.is_stored {
+            let mut state = lock(&self.shared.state);
+            let stopped = || (ErrorKind::Io, stopped().to_string());
+            state.failure.get_or_insert_with(stopped);
+        }
+        self.shared.end(self.number);
+    }
+}
+
 fn run(
     store: &dyn Store,
-    inbox: &Receiver<Message>,
-    state: &Mutex<State>,
-    tell: &dyn Fn(&DurableContainer),
+    inbox: &Receiver<(u64, FinishedContainer)>,
+    shared: &Shared,
+    tell: &(dyn Fn(&DurableContainer) + Sync),
 ) {
-    for message in inbox {
-        match message {
-            Message::Barrier(done) => {
-                let _ = done.send(());
-            }
-            Message::Append(mut container) => {
-                if lock(state).failure.is_some() {
-                    continue;
-                }
-                let stored = store_container(store, &container).map(|()| DurableContainer {
-                    id: container.id,
-                    fingerprints: container.fingerprints,
-                    frames: container.frames,
-                    sealed_section: container.sealed_section,
-                    bytes: container.bytes.len() as u64,
-                    sketches: container.sketches,
-                });
-                stored.iter().for_each(tell);
-                let mut state = lock(state);
-                match stored {
-                    Ok(durable) => state.durable.push(durable),
-                    Err(error) => state.failure = Some((error.kind(), error.to_string())),
-                }
-                container.bytes.clear();
-                state.spare.push(container.bytes);
-            }
+    for (number, mut container) in inbox {
+        let mut under_way = UnderWay { shared, number, is_stored: false };
+        if lock(&shared.state).failure.is_some() {
+            continue;
         }
+        let stored = store_container(store, &container).map(|()| DurableContainer {
+            id: container.id,
+            fingerprints: container.fingerprints,
+            frames: container.frames,
+            sealed_section: container.sealed_section,
+            bytes: container.bytes.len() as u64,
+            sketches: container.sketches,
+        });
+        stored.iter().for_each(tell);
+        let mut state = lock(&shared.state);
+        match stored {
+            Ok(durable) => state.durable.push(durable),
+            Err(error) => drop(state.failure.get_or_insert((error.kind(), error.to_string()))),
+        }
+        container.bytes.clear();
+        state.spare.push(container.bytes);
+        under_way.is_stored = true;
     }
 }
 

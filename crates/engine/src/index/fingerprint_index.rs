@@ -19,10 +19,11 @@
 
 use super::IndexMode;
 use super::run::{Answer, PieceId, Run};
-use super::run_list::{RETRIES_MAX, changing, list_runs};
+use super::run_list::{RETRIES_MAX, changing, list_runs, list_runs_since};
 use crate::memory::Lease;
 use crate::repository::Repository;
 use onefold_format::index_run::{IndexKind, is_hook};
+use onefold_store::foresee;
 use onefold_types::{ContainerId, Error, ErrorKind, Fingerprint, Result, RunId};
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -110,7 +111,9 @@ impl FingerprintIndex {
     /// The index of the process, as the store is now: opened once and shared.
     pub fn shared(repository: &Repository) -> Result<Arc<Self>> {
         let index = repository.shared(|| Ok(Self::default()))?;
-        index.refresh_if_changed(repository)?;
+        // Whoever misses something looks twice; see [`Self::catch_up`].
+        let earlier = index.opened().listed.clone();
+        index.refresh_if_changed_since(repository, earlier)?;
         Ok(index)
     }
 
@@ -139,8 +142,16 @@ impl FingerprintIndex {
 
     /// Opens the index again if there are other runs than when it was opened last; says whether.
     pub fn refresh_if_changed(&self, repository: &Repository) -> Result<bool> {
+        self.refresh_if_changed_since(repository, None)
+    }
+
+    fn refresh_if_changed_since(
+        &self,
+        repository: &Repository,
+        earlier: Option<Vec<RunId>>,
+    ) -> Result<bool> {
         let rejected = lock(&self.rejected);
-        let listed = list_runs(repository)?;
+        let listed = list_runs_since(repository, earlier)?;
         let has_changed = self.opened().listed.as_ref() != Some(&listed);
         if has_changed {
             self.open_listed(repository, &rejected, listed)?;
@@ -164,6 +175,10 @@ impl FingerprintIndex {
         let known = self.opened();
         let mut opened = Opened { generation: known.generation + 1, ..Opened::default() };
         let mut is_whole = true;
+        let is_new = |id: &&RunId| !known.runs.iter().any(|run| run.id == **id);
+        let asked = listed.iter().filter(is_new).filter(|id| !rejected.contains(id));
+        let asked = asked.filter_map(|id| Run::asked(*id).ok());
+        let _tails = foresee(repository.store(), asked.collect());
         for id in listed.iter().copied().filter(|id| !rejected.contains(id)) {
             if let Some(run) = known.runs.iter().find(|run| run.id == id) {
                 opened.runs.push(Arc::clone(run));

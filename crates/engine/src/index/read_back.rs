@@ -69,12 +69,13 @@ fn read_all(repository: &Repository, id: RunId, table: &Table, sum: EntrySum) ->
             run.unload(hooks);
             hooks = next;
         }
-        run.load(repository, hooks)?;
-        run.load(repository, PieceId::Piece(piece))?;
         let pages = table.pages_of(piece);
         for start in pages.clone().step_by(PAGES_PER_READ) {
             let end = pages.end.min(start + PAGES_PER_READ);
             run.read_pages(repository, start..end, &mut sealed)?;
+            // Pages come first in the object: a far store reads on from them.
+            run.load(repository, hooks)?;
+            run.load(repository, PieceId::Piece(piece))?;
             for (page, sealed) in (start..end).zip(sealed.chunks_mut(PAGE_STORED_BYTES)) {
                 entries.clear();
                 run.open_page(page, sealed, &mut entries)?;

@@ -20,7 +20,7 @@ use onefold_format::index_run::{
     PIECE_PART, TABLE_PART, Table, is_hook,
 };
 use onefold_format::layout;
-use onefold_store::Key;
+use onefold_store::{Asked, Key};
 use onefold_types::error::Context;
 use onefold_types::{ContainerId, Error, ErrorKind, Result, RunId, bug, invariant, limits};
 use std::ops::Range;
@@ -110,6 +110,11 @@ impl InMemory {
 }
 
 impl Run {
+    /// What opening a run reads first.
+    pub fn asked(id: RunId) -> Result<Asked> {
+        Ok(Asked::Tail(Key::new(layout::index_run(id))?, TAIL_GUESS_BYTES))
+    }
+
     /// Opens a run: footer and table, but no piece.
     pub fn open(repository: &Repository, id: RunId) -> Result<Self> {
         let what = || format!("index run {id}");

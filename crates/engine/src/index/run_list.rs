@@ -11,7 +11,13 @@ pub(super) const RETRIES_MAX: usize = 16;
 /// The names of all runs in the store, rising: lists them until two listings agree. What was merged
 /// while one of them was read, and is missing from it for that, shows in the other.
 pub fn list_runs(repository: &Repository) -> Result<Vec<RunId>> {
-    let mut last = None;
+    list_runs_since(repository, None)
+}
+
+/// The same, if an earlier listing counts as one of the two. What was added since may be missing if
+/// it was merged while this is read; what the earlier runs hold, which are open, is not.
+pub fn list_runs_since(repository: &Repository, earlier: Option<Vec<RunId>>) -> Result<Vec<RunId>> {
+    let mut last = earlier;
     for _ in 0..RETRIES_MAX {
         let listed = list_once(repository)?;
         if last.as_ref() == Some(&listed) {

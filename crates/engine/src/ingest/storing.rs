@@ -19,7 +19,9 @@ use crate::session::doubts::Doubts;
 use crate::session::outcome::read_outcome;
 use crate::session::{Commit, WriterSession, epoch, quarantine};
 use onefold_format::index_run::IndexKind;
+use onefold_format::layout;
 use onefold_format::record::{Outcome, SnapshotRecord};
+use onefold_store::{Asked, foresee};
 use onefold_types::{ContainerId, Error, Result, SessionId};
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -63,6 +65,8 @@ impl Announced {
             IndexMode::Sampled => Arc::new(FingerprintIndex::open_with(repository, mode)?),
         };
         // After the index was opened: what it covers was there before, or is missing.
+        let asked = [layout::DAMAGE, layout::DOUBTS].map(|name| Asked::Names(name.to_owned()));
+        let foreseen = foresee(repository.store(), asked.to_vec());
         let present = list::container_names(repository)?;
         if self.session.is_some() {
             let (quiet, _) = Job::unattended();
@@ -79,6 +83,7 @@ impl Announced {
         self.avoid.extend(quarantine::load_ids(repository)?);
         // After the index was opened, which raises a doubt if it had to be made anew.
         let doubts = Doubts::load(repository)?;
+        drop(foreseen);
         let has_losses = self.avoid.len() > condemned;
         let asked = Arc::clone(&index) as Arc<dyn ChunkIndex>;
         Ok(Ready { announced: self, index, asked, present, doubts, has_losses })

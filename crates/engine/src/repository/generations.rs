@@ -24,7 +24,7 @@
 
 use onefold_crypto::{Generation, Purpose, Vault};
 use onefold_format::layout;
-use onefold_store::{Key, Store};
+use onefold_store::{Asked, Key, Store, foresee};
 use onefold_types::environment::Randomness;
 use onefold_types::{Error, ErrorKind, Result};
 use std::collections::BTreeSet;
@@ -200,6 +200,8 @@ pub(super) fn check(
 
 /// Numbers of which something was decided, those of which only the copy is left included.
 fn numbers(store: &dyn Store) -> Result<BTreeSet<u32>> {
+    let directories = [layout::GENERATIONS.to_owned(), layout::copy_of(layout::GENERATIONS)];
+    let _both = foresee(store, directories.map(Asked::Names).to_vec());
     let mut numbers = BTreeSet::new();
     let mut add = |name: &str| {
         let last = layout::last_component(name);

@@ -38,7 +38,7 @@ use super::generations::{self, KeyStatus, Newest};
 use crate::environment::Environment;
 use onefold_crypto::{Generation, KDF_WORK_MAX_KIB, KdfCost, KeyRing, KeySlot};
 use onefold_format::layout;
-use onefold_store::{Key, Store};
+use onefold_store::{Asked, Key, Store, foresee};
 use onefold_types::{Error, ErrorKind, KeyId, Result, StoreId, words};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -212,6 +212,9 @@ fn read_all(store: &dyn Store) -> Result<Vec<(KeyId, Result<Vec<KeySlot>>)>> {
     loop {
         looks += 1;
         let ids = list(store)?.slots;
+        let names = ids.iter().flat_map(|id| [layout::key_slot(*id), layout::key_slot_copy(*id)]);
+        let asked = names.filter_map(|name| Key::new(name).ok()).map(Asked::Object);
+        let _all = foresee(store, asked.collect());
         let read: Vec<(KeyId, Result<Vec<KeySlot>>)> =
             ids.iter().map(|id| (*id, read_sound(store, *id))).collect();
         let is_gone = |sound: &Result<Vec<KeySlot>>| {

@@ -113,7 +113,12 @@ pub fn fence(repository: &Repository, id: SessionId) -> Result<bool> {
 /// the snapshot just saved may need ([`super::evidence`]). That it cannot be done is no failure of
 /// what was saved.
 pub fn end_abandoned(repository: &Repository) -> Result<()> {
-    if names(repository)?.is_empty() {
+    let mut is_any = false;
+    repository.store().list_names(layout::SESSIONS, &mut |_| {
+        is_any = true;
+        Ok(())
+    })?;
+    if !is_any {
         return Ok(());
     }
     for id in abandoned(repository)? {

@@ -17,7 +17,7 @@
 use crate::repository::Repository;
 use onefold_crypto::Purpose;
 use onefold_format::layout::{self, ChangeName};
-use onefold_store::Key;
+use onefold_store::{Asked, Key, foresee};
 use onefold_types::{Error, ErrorKind, MarkId, Result, SessionId};
 use std::collections::BTreeSet;
 
@@ -140,6 +140,12 @@ impl DecidedName {
             }
         }
         Ok(Decision { record, is_own: won == own })
+    }
+
+    /// Where the two copies are, for whoever knows that they will be read next.
+    pub fn asked(&self) -> Result<[Asked; 2]> {
+        let key = |name: &str| Key::new(name).map(Asked::Object);
+        Ok([key(&self.name)?, key(&self.copy_name())?])
     }
 
     /// The record that was decided; `None` if the name was never decided.
@@ -288,9 +294,17 @@ fn in_the_way(name: &str) -> Error {
     Error::new(ErrorKind::Io, message)
 }
 
+/// What [`names`] will read, for whoever knows that it will be read next.
+#[must_use]
+pub fn asked_names(directory: &str) -> [Asked; 2] {
+    [Asked::Names(directory.to_owned()), Asked::Names(layout::copy_of(directory))]
+}
+
 /// The last components of all names decided below a directory, those of which only the copy is left
 /// included.
 pub fn names(repository: &Repository, directory: &str) -> Result<BTreeSet<String>> {
+    // A name is in both for as long as it is decided, so they may be read in any order.
+    let _both = foresee(repository.store(), asked_names(directory).to_vec());
     let mut names = BTreeSet::new();
     let mut add = |name: &str| {
         names.insert(layout::last_component(name).to_owned());

@@ -22,6 +22,7 @@ use super::tombstones::Forgotten;
 use crate::repository::Repository;
 use onefold_format::layout;
 use onefold_format::record::{SnapshotKind, SnapshotRecord};
+use onefold_store::{Asked, foresee};
 use onefold_types::{ErrorKind, Result, SessionId, ShareId};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -85,11 +86,21 @@ impl SnapshotList {
 
     fn load_with(repository: &Repository, mut checkpoints: Checkpoints) -> Result<Self> {
         let mut list = Self::default();
+        // Each of these is evidence of what is listed after it, so only neighbours that are not may
+        // be asked for together.
+        let first =
+            [decided::asked_names(layout::TOMBSTONES), decided::asked_names(layout::EPOCHS)];
+        let foreseen = foresee(repository.store(), first.concat());
         let mut forgotten = Forgotten::load_with(repository, &checkpoints)?;
         list.problems.append(&mut forgotten.problems);
+        drop(foreseen);
+        let mut second = decided::asked_names(layout::CHANGES).to_vec();
+        second.push(Asked::Names(layout::MARKS.to_owned()));
+        let foreseen = foresee(repository.store(), second);
         list.changes = Changes::load_with(repository, &forgotten, &checkpoints)?;
         let mut marks = Marks::load(repository)?;
         list.problems.append(&mut marks.problems);
+        drop(foreseen);
         let names = decided::names(repository, layout::OUTCOMES)?;
         let listed: BTreeSet<SessionId> =
             names.iter().filter_map(|name| name.parse().ok()).collect();

@@ -16,7 +16,7 @@ use crate::repository::Repository;
 use onefold_crypto::Purpose;
 use onefold_format::layout;
 use onefold_format::record::{self, Note, Outcome, SnapshotRecord};
-use onefold_store::Key;
+use onefold_store::{Key, foresee};
 use onefold_types::{ContainerId, ErrorKind, Result, SessionId};
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -77,6 +77,12 @@ impl WriterSession {
     /// Whether `parent` is committed and not forgotten, so that its subtrees may be reused (W3).
     /// What cannot be told, because its tombstone cannot be read, counts as forgotten (rule D1).
     pub fn check_parent(&self, parent: SessionId) -> Result<bool> {
+        // Both are read after the epoch (W2 before W3), and neither says anything of the other.
+        let asked = [
+            DecidedName::outcome(parent).asked()?[..1].to_vec(),
+            DecidedName::tombstone(parent).asked()?.to_vec(),
+        ];
+        let _foreseen = foresee(self.repository.store(), asked.concat());
         let committed = match read_outcome(&self.repository, parent) {
             Ok(outcome) => matches!(outcome, Some(Outcome::Committed(_))),
             Err(error) if error.kind() == ErrorKind::Damaged => false,

@@ -4,7 +4,7 @@
 //! shown. Concurrency: one lock around the table, never held during a call to the store below.
 
 use super::Operation;
-use crate::{Blobs, Decisions, Key, Listed, Store};
+use crate::{Asked, Blobs, Decisions, Key, Listed, Store};
 use onefold_types::Result;
 use std::collections::BTreeMap;
 use std::ops::AddAssign;
@@ -176,6 +176,18 @@ impl<S: Store> Blobs for Counting<S> {
 
     fn let_go(&self) {
         self.store.let_go();
+    }
+
+    fn puts_at_once(&self) -> usize {
+        self.store.puts_at_once()
+    }
+
+    fn foresee(&self, next: Vec<Asked>) -> u64 {
+        self.store.foresee(next)
+    }
+
+    fn forget_foreseen(&self, number: u64) {
+        self.store.forget_foreseen(number);
     }
 }
 

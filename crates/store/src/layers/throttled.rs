@@ -6,7 +6,7 @@
 //!
 //! Concurrency: all callers share the bounds; nobody sleeps under the lock.
 
-use crate::{Blobs, Decisions, Key, Listed, Store};
+use crate::{Asked, Blobs, Decisions, Key, Listed, Store};
 use onefold_types::Result;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -165,6 +165,18 @@ impl<S: Store> Blobs for Throttled<S> {
 
     fn let_go(&self) {
         self.store.let_go();
+    }
+
+    fn puts_at_once(&self) -> usize {
+        self.store.puts_at_once()
+    }
+
+    fn foresee(&self, next: Vec<Asked>) -> u64 {
+        self.store.foresee(next)
+    }
+
+    fn forget_foreseen(&self, number: u64) {
+        self.store.forget_foreseen(number);
     }
 }
 

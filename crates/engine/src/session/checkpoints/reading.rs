@@ -7,8 +7,10 @@
 use super::Checkpoints;
 use crate::environment::open_files_max;
 use crate::repository::Repository;
+use crate::session::decided::DecidedName;
 use crate::session::outcome::read_outcome;
 use onefold_format::record::{Outcome, SnapshotRecord};
+use onefold_store::foresee;
 use onefold_types::{Error, ErrorKind, Result, SessionId};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -85,6 +87,11 @@ impl Checkpoints {
                 None => left.push(session),
             }
         }
+        // Several threads ask for several at once anyway.
+        let few = left.iter().filter(|_| left.len() < 2 * SMALL_READS_ALONE);
+        let first = |session: &SessionId| DecidedName::outcome(*session).asked().ok();
+        let asked = few.filter_map(first).map(|[first, _]| first);
+        let _foreseen = foresee(repository.store(), asked.collect());
         told.extend(read_all(repository, &left, &|session| {
             Ok(read_outcome(repository, session)?.map(Ending::from))
         }));

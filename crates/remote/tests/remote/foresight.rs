@@ -1,0 +1,274 @@
+//! What is asked for before it is wanted: given out once, never when it could mislead.
+
+use futures_util::StreamExt;
+use futures_util::stream::BoxStream;
+use object_store::memory::InMemory;
+use object_store::path::Path;
+use object_store::{
+    CopyOptions, Error as Answer, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta,
+    ObjectStore, PutMultipartOptions, PutOptions, PutPayload, PutResult, Result,
+};
+use onefold_remote::BucketStore;
+use onefold_remote::bucket::{FORESEEN_MAX, NAMES_FORESEEN_MAX, OBJECT_FORESEEN_MAX_BYTES};
+use onefold_store::{Asked, Blobs, Decisions, Key, foresee};
+use onefold_types::ErrorKind;
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::Duration;
+
+/// An object store that counts what it was asked.
+#[derive(Debug, Default)]
+struct Watched {
+    below: Arc<InMemory>,
+    asked: Arc<AtomicUsize>,
+    answered: Arc<AtomicUsize>,
+    failures: AtomicUsize,
+}
+
+impl fmt::Display for Watched {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("watched")
+    }
+}
+
+#[async_trait::async_trait]
+impl ObjectStore for Watched {
+    async fn put_opts(&self, at: &Path, what: PutPayload, how: PutOptions) -> Result<PutResult> {
+        self.below.put_opts(at, what, how).await
+    }
+
+    async fn put_multipart_opts(
+        &self,
+        at: &Path,
+        how: PutMultipartOptions,
+    ) -> Result<Box<dyn MultipartUpload>> {
+        self.below.put_multipart_opts(at, how).await
+    }
+
+    async fn get_opts(&self, at: &Path, how: GetOptions) -> Result<GetResult> {
+        self.asked.fetch_add(1, Ordering::SeqCst);
+        let fails = self.failures.load(Ordering::SeqCst) > 0;
+        let got = match fails {
+            true => {
+                self.failures.fetch_sub(1, Ordering::SeqCst);
+                Err(Answer::Generic { store: "watched", source: "broken".into() })
+            }
+            false => self.below.get_opts(at, how).await,
+        };
+        self.answered.fetch_add(1, Ordering::SeqCst);
+        got
+    }
+
+    fn delete_stream(
+        &self,
+        locations: BoxStream<'static, Result<Path>>,
+    ) -> BoxStream<'static, Result<Path>> {
+        self.below.delete_stream(locations)
+    }
+
+    fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
+        self.asked.fetch_add(1, Ordering::SeqCst);
+        let answered = Arc::clone(&self.answered);
+        let end = futures_util::stream::poll_fn(move |_| {
+            answered.fetch_add(1, Ordering::SeqCst);
+            std::task::Poll::Ready(None)
+        });
+        self.below.list(prefix).chain(end).boxed()
+    }
+
+    async fn list_with_delimiter(&self, prefix: Option<&Path>) -> Result<ListResult> {
+        self.below.list_with_delimiter(prefix).await
+    }
+
+    async fn copy_opts(&self, from: &Path, to: &Path, options: CopyOptions) -> Result<()> {
+        self.below.copy_opts(from, to, options).await
+    }
+}
+
+/// A store that is watched, and another process that writes to the same one.
+struct Two {
+    store: BucketStore,
+    other: BucketStore,
+    objects: Arc<Watched>,
+}
+
+impl Two {
+    fn new() -> Self {
+        let objects = Arc::new(Watched::default());
+        let store = BucketStore::over(Arc::clone(&objects) as _, "watched", "p").unwrap();
+        let below = Arc::clone(&objects.below);
+        let other = BucketStore::over(below, "the same", "p").unwrap();
+        Self { store, other, objects }
+    }
+
+    /// Waits until so many were asked and answered.
+    fn settle(&self, number: usize) {
+        let done = |counter: &AtomicUsize| counter.load(Ordering::SeqCst) >= number;
+        while !done(&self.objects.asked) || !done(&self.objects.answered) {
+            thread::sleep(Duration::from_millis(1));
+        }
+        // What was answered is put away a moment later.
+        thread::sleep(Duration::from_millis(20));
+    }
+
+    fn asked(&self) -> usize {
+        self.objects.asked.load(Ordering::SeqCst)
+    }
+
+    fn names(&self) -> Vec<String> {
+        let mut names = Vec::new();
+        let each = &mut |name: &str| {
+            names.push(name.to_owned());
+            Ok(())
+        };
+        self.store.list_names("a", each).unwrap();
+        names.sort();
+        names
+    }
+}
+
+fn key(text: &str) -> Key {
+    Key::new(text).unwrap()
+}
+
+fn names_of(prefix: &str) -> Asked {
+    Asked::Names(prefix.to_owned())
+}
+
+#[test]
+fn what_was_foreseen_is_given_out_once() {
+    let two = Two::new();
+    two.other.put(&key("a/1"), b"one").unwrap();
+    let _foresight = foresee(
+        &two.store,
+        vec![names_of("a"), Asked::Object(key("a/1")), Asked::Tail(key("a/1"), 2)],
+    );
+    two.settle(3);
+    two.other.put(&key("a/2"), b"two").unwrap();
+    two.other.delete(&key("a/1")).unwrap();
+    assert_eq!(two.names(), ["a/1"]);
+    assert_eq!(two.store.get_tail(&key("a/1"), 2).unwrap(), (3, b"ne".to_vec()));
+    assert_eq!(two.store.get(&key("a/1")).unwrap(), b"one");
+    assert_eq!(two.asked(), 3);
+    assert_eq!(two.names(), ["a/2"]);
+    assert_eq!(two.store.get(&key("a/1")).unwrap_err().kind(), ErrorKind::NotFound);
+    assert_eq!(two.asked(), 5);
+}
+
+#[test]
+fn what_is_absent_is_foreseen_as_well() {
+    let two = Two::new();
+    let objects = ["a/1", "a/2", "a/3"];
+    let _foresight = foresee(&two.store, objects.map(|name| Asked::Object(key(name))).to_vec());
+    two.settle(3);
+    assert_eq!(two.store.decided(&key("a/1")).unwrap(), None);
+    assert_eq!(two.store.get(&key("a/2")).unwrap_err().kind(), ErrorKind::NotFound);
+    assert_eq!(two.store.get_tail(&key("a/3"), 9).unwrap_err().kind(), ErrorKind::NotFound);
+    assert_eq!(two.asked(), 3);
+}
+
+/// Written here, seen by another thread, or after its time: it is asked for anew.
+#[test]
+fn nothing_older_than_what_it_could_depend_on_is_given_out() {
+    let two = Two::new();
+    two.other.put(&key("a/1"), b"one").unwrap();
+    let all = || vec![names_of("a"), Asked::Object(key("a/2"))];
+    let foresight = foresee(&two.store, all());
+    two.settle(2);
+    two.store.put(&key("a/2"), b"two").unwrap();
+    assert_eq!(two.names(), ["a/1", "a/2"]);
+    assert_eq!(two.store.get(&key("a/2")).unwrap(), b"two");
+    drop(foresight);
+
+    let foresight = foresee(&two.store, all());
+    two.settle(6);
+    two.store.delete(&key("a/2")).unwrap();
+    assert_eq!(two.names(), ["a/1"]);
+    assert_eq!(two.store.decided(&key("a/2")).unwrap(), None);
+    drop(foresight);
+
+    let foresight = foresee(&two.store, all());
+    two.settle(10);
+    two.store.decide(&key("a/2"), b"two").unwrap();
+    assert_eq!(two.names(), ["a/1", "a/2"]);
+    drop(foresight);
+
+    let foresight = foresee(&two.store, vec![names_of("a")]);
+    two.settle(12);
+    two.other.put(&key("a/3"), b"three").unwrap();
+    thread::scope(|scope| {
+        let seen = scope.spawn(|| two.names()).join().unwrap();
+        assert_eq!(seen, ["a/1", "a/2", "a/3"]);
+    });
+    drop(foresight);
+    assert_eq!(two.names(), ["a/1", "a/2", "a/3"]);
+}
+
+#[test]
+fn what_fails_beforehand_is_asked_for_again() {
+    let two = Two::new();
+    two.other.put(&key("a/1"), b"one").unwrap();
+    two.objects.failures.store(1, Ordering::SeqCst);
+    let _foresight = foresee(&two.store, vec![Asked::Object(key("a/1"))]);
+    two.settle(1);
+    assert_eq!(two.store.get(&key("a/1")).unwrap(), b"one");
+    assert_eq!(two.asked(), 2);
+}
+
+/// OBJECT_FORESEEN_MAX_BYTES, NAMES_FORESEEN_MAX and FORESEEN_MAX: what is within them is kept, one
+/// more is asked for anew, and right.
+#[test]
+fn no_more_is_kept_than_may_be() {
+    let two = Two::new();
+    let most = OBJECT_FORESEEN_MAX_BYTES as usize;
+    two.other.put(&key("b/fits"), &vec![1; most]).unwrap();
+    two.other.put(&key("b/longer"), &vec![2; most + 1]).unwrap();
+    let objects = ["b/fits", "b/longer"].map(|name| Asked::Object(key(name)));
+    let tails = [Asked::Tail(key("b/longer"), most), Asked::Tail(key("b/longer"), most + 1)];
+    let foresight = foresee(&two.store, tails.to_vec());
+    two.settle(1);
+    assert_eq!(
+        two.store.get_tail(&key("b/longer"), most).unwrap(),
+        (most as u64 + 1, vec![2; most])
+    );
+    assert_eq!(two.asked(), 1, "the longer tail was not asked for");
+    drop(foresight);
+    let foresight = foresee(&two.store, objects.to_vec());
+    two.settle(3);
+    assert_eq!(two.store.get(&key("b/fits")).unwrap(), vec![1; most]);
+    assert_eq!(two.asked(), 3);
+    assert_eq!(two.store.get(&key("b/longer")).unwrap(), vec![2; most + 1]);
+    assert_eq!(two.asked(), 4);
+    drop(foresight);
+
+    for number in 0..NAMES_FORESEEN_MAX {
+        two.other.put(&key(&format!("a/{number}")), b"").unwrap();
+    }
+    for (more, again) in [(false, 0), (true, 1)] {
+        if more {
+            two.other.put(&key("a/more"), b"").unwrap();
+        }
+        let before = two.asked();
+        let _foresight = foresee(&two.store, vec![names_of("a")]);
+        while two.asked() == before {
+            thread::sleep(Duration::from_millis(1));
+        }
+        assert_eq!(two.names().len(), NAMES_FORESEEN_MAX + usize::from(more));
+        assert_eq!(two.asked(), before + 1 + again);
+    }
+
+    let before = two.asked();
+    let many = (0..=FORESEEN_MAX).map(|number| Asked::Object(key(&format!("a/{number}"))));
+    let _foresight = foresee(&two.store, many.collect());
+    while two.asked() < before + FORESEEN_MAX {
+        thread::sleep(Duration::from_millis(1));
+    }
+    thread::sleep(Duration::from_millis(50));
+    assert_eq!(two.asked(), before + FORESEEN_MAX);
+    for number in 0..=FORESEEN_MAX {
+        assert_eq!(two.store.get(&key(&format!("a/{number}"))).unwrap(), b"");
+    }
+    assert_eq!(two.asked(), before + FORESEEN_MAX + 1, "each was asked for once");
+}
