@@ -14,8 +14,9 @@ use onefold_store::Key;
 use onefold_types::error::Context;
 use onefold_types::{ContainerId, Error, Result, bug, limits};
 
-/// Bytes read from the tail at first: the section of a 4 MiB container of 8 KiB chunks.
-const TAIL_GUESS_BYTES: usize = 48 * limits::KIB;
+/// Bytes read from the tail at first: the section of a 4 MiB container of 8 KiB chunks, with what
+/// like ones are found by.
+const TAIL_GUESS_BYTES: usize = 64 * limits::KIB;
 
 /// Reads the metadata section of a container from the container itself.
 ///
@@ -132,13 +133,14 @@ impl FrameReader {
             .context(|| format!("frame {number} of container {}", self.id))
     }
 
-    /// Reads frames, from a number on, with one request, and hands the plain bytes of each over to
-    /// `each`, which may give the opener memory for the next one.
+    /// Reads frames, in the order of their offsets, and whatever lies between them, with one
+    /// request, and hands the plain bytes of each over to `each`, which may give the opener memory
+    /// for the next one.
     pub fn read_each(
         &self,
         repository: &Repository,
         opener: &mut FrameOpener,
-        (first, frames): (u32, &[FrameDescriptor]),
+        (numbers, frames): (&[u32], &[FrameDescriptor]),
         mut each: impl FnMut(&mut FrameOpener, u32, Vec<u8>),
     ) -> Result<()> {
         let (offset, length) = span(frames)?;
@@ -147,13 +149,13 @@ impl FrameReader {
             sealed.resize(length, 0);
         }
         repository.store().get_range(&self.key, offset, &mut sealed[..length])?;
-        let mut rest = &sealed[..length];
-        for (number, frame) in (first..).zip(frames) {
+        for (&number, frame) in numbers.iter().zip(frames) {
             let what = || format!("frame {number} of container {}", self.id);
-            let of_frame = rest.split_off(..frame.stored_length as usize);
-            let of_frame = of_frame.ok_or_else(|| bug!("frames lie apart", number))?;
-            let (codec, length) = (frame.codec, frame.plain_length as usize);
-            let plain = opener.open_owned(of_frame, number, codec, length, &self.sealer);
+            let start = (frame.offset - offset) as usize;
+            let of_frame = sealed[..length].get(start..start + frame.stored_length as usize);
+            let of_frame = of_frame.ok_or_else(|| bug!("frames do not rise", number))?;
+            let (codec, plain_length) = (frame.codec, frame.plain_length as usize);
+            let plain = opener.open_owned(of_frame, number, codec, plain_length, &self.sealer);
             each(opener, number, plain.context(what)?);
         }
         opener.give_back(sealed);

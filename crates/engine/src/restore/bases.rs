@@ -2,24 +2,28 @@
 //!
 //! Pieces come in the order in which they are stored, and what neighbours are made of are mostly
 //! neighbours too. So the bases of as many reads as fit into a share of memory are looked up where
-//! the deltas say, sorted by container and frame, and read frame by frame; a base that is not found
-//! so is read when it is asked for, wherever it is.
+//! the deltas say, sorted by container and frame, and read in that order, neighbours with one
+//! request as far as that pays ([`Reach`]); a base that is not found so is read when it is asked
+//! for, wherever it is.
 //!
 //! Invariants: what is held was verified by name, and is whole: any delta may be made of it.
 //!
 //! Concurrency: filled by several threads, then read by all.
 
+use super::fetch::Workspace;
+use super::request_costs::Reach;
 use super::window::SortedWindow;
 use crate::chunk_store::prefix_hasher::PrefixHasher;
-use crate::chunks::ChunkReader;
+use crate::chunks::{Chunk, ChunkReader};
 use crate::container::delta::{BaseBytes, BaseSource};
-use onefold_format::container::{Base, ChunkDescriptor};
+use onefold_format::container::{Base, ChunkDescriptor, MetadataSection};
 use onefold_types::{ContainerId, Error, ErrorKind, Fingerprint, Result};
 use std::collections::HashMap;
 use std::hash::BuildHasherDefault;
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
 
 type Held = HashMap<Fingerprint, Arc<[u8]>, BuildHasherDefault<PrefixHasher>>;
 
@@ -47,12 +51,12 @@ impl BaseSource for HeldBases<'_> {
 impl<'a> HeldBases<'a> {
     /// Reads the bases of some reads of a window.
     pub fn read(
-        chunks: &'a ChunkReader,
+        (chunks, workspace): (&'a ChunkReader, &Workspace),
         window: &SortedWindow,
         reads: Range<usize>,
-        threads: usize,
+        (threads, bytes_max): (usize, usize),
     ) -> Result<Self> {
-        let spots = spots(chunks, window, reads)?;
+        let spots = spots(chunks, window, reads, bytes_max as u64)?;
         // A container to a thread: what reads ahead of one must not read ahead of all.
         let containers: Vec<&[Spot]> =
             spots.chunk_by(|one, other| one.container == other.container).collect();
@@ -60,9 +64,7 @@ impl<'a> HeldBases<'a> {
         let next = AtomicUsize::new(0);
         let work = || -> Result<()> {
             while let Some(container) = containers.get(next.fetch_add(1, Ordering::Relaxed)) {
-                let mut frames =
-                    container.chunk_by(|one, other| one.chunk.frame == other.chunk.frame);
-                frames.try_for_each(|frame| read_frame(chunks, frame, &held))?;
+                read_container((chunks, workspace), container, &held)?;
             }
             Ok(())
         };
@@ -84,7 +86,12 @@ impl<'a> HeldBases<'a> {
 }
 
 /// Whole chunks that some reads need as bases, in stored order, each once.
-fn spots(chunks: &ChunkReader, window: &SortedWindow, reads: Range<usize>) -> Result<Vec<Spot>> {
+fn spots(
+    chunks: &ChunkReader,
+    window: &SortedWindow,
+    reads: Range<usize>,
+    bytes_max: u64,
+) -> Result<Vec<Spot>> {
     let mut spots = Vec::new();
     for frames in window.reads.get(reads).unwrap_or_default() {
         let pieces = &window.pieces[window.starts[frames.start]..window.starts[frames.end]];
@@ -107,7 +114,6 @@ fn spots(chunks: &ChunkReader, window: &SortedWindow, reads: Range<usize>) -> Re
     spots.sort_unstable_by_key(place);
     spots.dedup_by_key(|spot| place(spot));
     // One container alone may need more than there is room for: the rest is read in its turn.
-    let bytes_max = chunks.repository().memory().restored_bases_bytes as u64;
     let mut bytes = 0;
     let fitting = spots.iter().take_while(|spot| {
         bytes += u64::from(spot.chunk.length);
@@ -118,19 +124,79 @@ fn spots(chunks: &ChunkReader, window: &SortedWindow, reads: Range<usize>) -> Re
     Ok(spots)
 }
 
-/// Reads bases of one frame. What cannot be read is left to whoever asks for it.
-fn read_frame(chunks: &ChunkReader, frame: &[Spot], held: &Mutex<Held>) -> Result<()> {
-    let Some(first) = frame.first() else { return Ok(()) };
-    let section = match chunks.section(first.container) {
-        Err(error) if error.is_unreadable() => None,
+/// Reads bases of one container: its frames in their order, those that lie near one another with
+/// one request. What cannot be read is left to whoever asks for it.
+fn read_container(
+    (chunks, workspace): (&ChunkReader, &Workspace),
+    spots: &[Spot],
+    held: &Mutex<Held>,
+) -> Result<()> {
+    let Some(container) = spots.first().map(|spot| spot.container) else { return Ok(()) };
+    let section = match chunks.section(container) {
+        Err(error) if error.is_unreadable() => return Ok(()),
         section => section?,
     };
     let Some(section) = section else { return Ok(()) };
-    let wanted: Vec<ChunkDescriptor> = frame.iter().map(|spot| spot.chunk).collect();
-    let read = match chunks.read_together(first.container, &section, &wanted) {
-        Ok(read) => read,
+    let reach = workspace.reach();
+    let mut left =
+        &spots.chunk_by(|one, other| one.chunk.frame == other.chunk.frame).collect::<Vec<_>>()[..];
+    while let Some((first, others)) = left.split_first() {
+        let together = together(chunks, &section, left, reach);
+        if together.len() > 1 {
+            let began = Instant::now();
+            let read = chunks.read_spanning(container, &section, &together);
+            if let Ok((frames, bytes)) = read {
+                workspace.note(bytes, began.elapsed());
+                for (of_frame, plain) in left.iter().zip(&frames) {
+                    let wanted = chunks_of(of_frame);
+                    hold(&wanted, chunks.all_verified(container, &section, &wanted, plain), held)?;
+                }
+                left = &left[together.len()..];
+                continue;
+            }
+        }
+        let wanted = chunks_of(first);
+        hold(&wanted, chunks.read_together(container, &section, &wanted), held)?;
+        left = others;
+    }
+    Ok(())
+}
+
+/// The numbers of the frames at the front that are read with one request: those of which none is
+/// kept, and which lie no farther apart than a request reaches.
+fn together(
+    chunks: &ChunkReader,
+    section: &MetadataSection,
+    frames: &[&[Spot]],
+    reach: Reach,
+) -> Vec<u32> {
+    let mut together = Vec::new();
+    let mut span: Option<(u64, u64)> = None;
+    for spot in frames.iter().filter_map(|of_frame| of_frame.first()) {
+        let number = spot.chunk.frame;
+        let Some(frame) = section.frames.get(number as usize) else { break };
+        let (offset, end) = span.unwrap_or((frame.offset, frame.offset));
+        let gap_bytes = frame.offset.checked_sub(end);
+        let is_near = gap_bytes.is_some_and(|gap| gap <= reach.gap_bytes_max);
+        let is_short = span.is_none() || frame.end() - offset <= reach.read_bytes_max;
+        if !is_near || !is_short || chunks.is_kept(spot.container, number) {
+            break;
+        }
+        together.push(number);
+        span = Some((offset, frame.end()));
+    }
+    together
+}
+
+fn chunks_of(spots: &[Spot]) -> Vec<ChunkDescriptor> {
+    spots.iter().map(|spot| spot.chunk).collect()
+}
+
+/// Holds what was read.
+fn hold(wanted: &[ChunkDescriptor], read: Result<Vec<Chunk>>, held: &Mutex<Held>) -> Result<()> {
+    let read = match read {
         Err(error) if error.is_unreadable() => return Ok(()),
-        Err(error) => return Err(error),
+        read => read?,
     };
     let copies: Vec<(Fingerprint, Arc<[u8]>)> = wanted
         .iter()

@@ -28,7 +28,7 @@ use onefold_types::{Error, ErrorKind, Result, bug, invariant};
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Where verified bytes go. An error is the end of the whole job.
 pub trait Sink: Sync {
@@ -71,8 +71,14 @@ impl Workspace {
         Self { reach, ..Self::default() }
     }
 
-    fn reach(&self) -> Reach {
+    /// How far a request is to reach just now.
+    pub(super) fn reach(&self) -> Reach {
         self.reach.unwrap_or_else(|| lock(&self.costs).reach())
+    }
+
+    /// A request was made.
+    pub(super) fn note(&self, bytes: usize, took: Duration) {
+        lock(&self.costs).note(bytes, took);
     }
 }
 
@@ -102,20 +108,24 @@ pub fn fetch<S: Sink>(
     workspace: &Workspace,
     job: &Job,
 ) -> Result<Fetched> {
-    let bases_max = chunks.repository().memory().restored_bases_bytes as u64;
+    // The more bases are held, the fewer frames are read again for others of them.
+    let purse = chunks.repository().purse();
+    let lease = purse.take(purse.left_bytes() / 2);
+    let bases_max = chunks.repository().memory().restored_bases_bytes + lease.bytes();
     let mut fetched = Fetched::default();
     let mut first = 0;
     while first < window.reads.len() {
         // As many reads as their bases fit, one at least.
         let (mut last, mut held) = (first, 0);
-        while last < window.reads.len() && (last == first || held < bases_max) {
+        while last < window.reads.len() && (last == first || held < bases_max as u64) {
             let frames = &window.reads[last];
             let pieces = &window.pieces[window.starts[frames.start]..window.starts[frames.end]];
             let deltas = pieces.iter().filter(|piece| piece.descriptor().is_delta());
             held += deltas.map(|piece| u64::from(piece.length)).sum::<u64>();
             last += 1;
         }
-        let bases = HeldBases::read(chunks, window, first..last, threads)?;
+        let bases =
+            HeldBases::read((chunks, workspace), window, first..last, (threads, bases_max))?;
         let of_part =
             fetch_reads((chunks, &bases), window, first..last, sink, threads, workspace, job)?;
         fetched.lost.extend(of_part.lost);
@@ -296,7 +306,7 @@ impl<S: Sink> Work<'_, S> {
                 .into_iter()
                 .try_for_each(|frame| self.neighbours(reader, frame..frame + 1, scratch));
         }
-        lock(&self.workspace.costs).note(sealed.len(), began.elapsed());
+        self.workspace.note(sealed.len(), began.elapsed());
         self.bytes_read.fetch_add(sealed.len() as u64, Ordering::Relaxed);
         let first = descriptors.first().map_or(0, |frame| frame.offset);
         let mut result = Ok(());

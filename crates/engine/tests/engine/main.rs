@@ -29,6 +29,7 @@ mod progress;
 mod read_back;
 mod renewal;
 mod restore;
+mod restored_bases;
 mod rewriting;
 mod rewriting_amounts;
 mod rights;

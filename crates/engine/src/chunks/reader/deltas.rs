@@ -104,7 +104,7 @@ impl ChunkReader {
     /// Some chunks out of one frame of a section, verified.
     ///
     /// Errors: `Damaged` if one of them is not what it is named by, or a base of it is lost.
-    pub(super) fn all_verified(
+    pub fn all_verified(
         &self,
         container: ContainerId,
         section: &MetadataSection,

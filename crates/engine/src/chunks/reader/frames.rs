@@ -12,7 +12,7 @@ use super::{ChunkReader, READING_LOCKS};
 use crate::chunks::{Chunk, Location, ReadFrame};
 use crate::container::reader::FrameReader;
 use onefold_format::container::{ChunkDescriptor, FrameDescriptor, MetadataSection};
-use onefold_types::{ContainerId, Result, limits};
+use onefold_types::{ContainerId, Error, Result, limits};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 
@@ -80,7 +80,8 @@ impl ChunkReader {
                 together.push(after);
             }
             let (read, is_first) = (frames.len(), frames.is_empty());
-            match self.read_beside(container, *number, &together, &mut frames) {
+            let numbers = &numbers[frames.len()..frames.len() + together.len()];
+            match self.read_beside(container, numbers, &together, &mut frames) {
                 Ok(()) => {}
                 Err(error) if is_first && together.len() == 1 => return Err(error),
                 // What could be read is enough; whoever goes on from there hears of the rest. A
@@ -103,26 +104,57 @@ impl ChunkReader {
         of_held.map(Arc::clone).or_else(|| self.caches.frame((container, number)))
     }
 
-    /// Reads frames that lie beside one another, from a number on, and keeps them.
+    /// Reads frames of rising numbers with one request, whatever lies between them, and keeps them;
+    /// they are given back as well, with the bytes that were read.
+    ///
+    /// Errors: those of the device, or `Damaged` if one of them does not open.
+    pub fn read_spanning(
+        &self,
+        container: ContainerId,
+        section: &MetadataSection,
+        numbers: &[u32],
+    ) -> Result<(Vec<Arc<ReadFrame>>, usize)> {
+        let descriptor = |number: &u32| section.frames.get(*number as usize).copied();
+        let frames: Option<Vec<FrameDescriptor>> = numbers.iter().map(descriptor).collect();
+        let frames = frames.ok_or_else(|| Error::damaged("a chunk is in no frame"))?;
+        let mut read = Vec::with_capacity(frames.len());
+        self.read_beside(container, numbers, &frames, &mut read)?;
+        let bytes = frames.last().map_or(0, FrameDescriptor::end)
+            - frames.first().map_or(0, |frame| frame.offset);
+        Ok((read, usize::try_from(bytes).unwrap_or(usize::MAX)))
+    }
+
+    /// Whether a frame is kept.
+    pub fn is_kept(&self, container: ContainerId, number: u32) -> bool {
+        self.caches.frame((container, number)).is_some()
+    }
+
+    /// Reads frames with one request, and keeps them.
     fn read_beside(
         &self,
         container: ContainerId,
-        number: u32,
+        numbers: &[u32],
         frames: &[FrameDescriptor],
         read: &mut Vec<Arc<ReadFrame>>,
     ) -> Result<()> {
         self.frames.fetch_add(frames.len() as u64, Ordering::Relaxed);
-        let stored_bytes = frames.iter().map(|frame| u64::from(frame.stored_length)).sum();
+        let (first, end) = (frames.first(), frames.last().map_or(0, FrameDescriptor::end));
+        let stored_bytes = first.map_or(0, |first| end.saturating_sub(first.offset));
         self.frame_bytes.fetch_add(stored_bytes, Ordering::Relaxed);
         let reader = FrameReader::new(&self.repository, container)?;
         self.caches.with_opener(|opener| {
-            reader.read_each(&self.repository, opener, (number, frames), |opener, number, plain| {
-                let frame = Arc::new(ReadFrame::new(plain));
-                if let Some(dropped) = self.caches.keep_frame((container, number), &frame) {
-                    opener.reuse(dropped);
-                }
-                read.push(frame);
-            })
+            reader.read_each(
+                &self.repository,
+                opener,
+                (numbers, frames),
+                |opener, number, plain| {
+                    let frame = Arc::new(ReadFrame::new(plain));
+                    if let Some(dropped) = self.caches.keep_frame((container, number), &frame) {
+                        opener.reuse(dropped);
+                    }
+                    read.push(frame);
+                },
+            )
         })
     }
 
@@ -145,7 +177,7 @@ impl ChunkReader {
         }
         let descriptor = section.frames[number as usize];
         let mut read = Vec::with_capacity(1);
-        self.read_beside(container, number, &[descriptor], &mut read)?;
+        self.read_beside(container, &[number], &[descriptor], &mut read)?;
         read.pop().ok_or_else(|| onefold_types::bug!("a frame was read and is not there", number))
     }
 }
