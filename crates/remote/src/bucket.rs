@@ -12,7 +12,7 @@
 //! | `get`, `get_range`, `get_tail` | one get, of a range if need be |
 //! | `size` | one head; also where a range does not exist, to tell why |
 //! | `list` | pages of names below `PREFIX/` |
-//! | `foresee` | what will be read, all at once and once ([`foreseen`]) |
+//! | `foresee` | what will be read, all at once and once |
 //! | `settle` | nothing: what a bucket acknowledges is durable |
 //!
 //! A put whose answer was lost may have succeeded. If it is refused later because the name is

@@ -16,6 +16,7 @@ use super::window::SortedWindow;
 use crate::chunk_store::prefix_hasher::PrefixHasher;
 use crate::chunks::{Chunk, ChunkReader};
 use crate::container::delta::{BaseBytes, BaseSource};
+use crate::memory::Lease;
 use onefold_format::container::{Base, ChunkDescriptor, MetadataSection};
 use onefold_types::{ContainerId, Error, ErrorKind, Fingerprint, Result};
 use std::collections::HashMap;
@@ -27,10 +28,16 @@ use std::time::Instant;
 
 type Held = HashMap<Fingerprint, Arc<[u8]>, BuildHasherDefault<PrefixHasher>>;
 
-/// Bases that were read, and a reader for the others.
-pub struct HeldBases<'a> {
-    chunks: &'a ChunkReader,
+/// Bases that were read.
+pub struct HeldBases {
     held: Held,
+    _lease: Lease,
+}
+
+/// Bases that were read, and a reader for the others.
+pub struct BasesAndReader<'a> {
+    held: &'a HeldBases,
+    chunks: &'a ChunkReader,
 }
 
 /// A base where it lies.
@@ -39,23 +46,52 @@ struct Spot {
     chunk: ChunkDescriptor,
 }
 
-impl BaseSource for HeldBases<'_> {
+impl BaseSource for BasesAndReader<'_> {
     fn base(&self, base: &Base, below_depth: u8) -> Result<BaseBytes> {
-        match self.held.get(&base.fingerprint) {
+        match self.held.held.get(&base.fingerprint) {
             Some(bytes) => Ok(Box::new(Arc::clone(bytes))),
             None => self.chunks.base(base, below_depth),
         }
     }
 }
 
-impl<'a> HeldBases<'a> {
-    /// Reads the bases of some reads of a window.
+impl HeldBases {
+    /// These, and a reader for the others.
+    #[must_use]
+    pub fn and<'a>(&'a self, chunks: &'a ChunkReader) -> BasesAndReader<'a> {
+        BasesAndReader { held: self, chunks }
+    }
+
+    /// Reads the bases of as many reads of a window as there is room for, from one on, one at least;
+    /// and the first read that is not among them.
     pub fn read(
-        (chunks, workspace): (&'a ChunkReader, &Workspace),
+        (chunks, workspace): (&ChunkReader, &Workspace),
+        window: &SortedWindow,
+        first: usize,
+        threads: usize,
+    ) -> Result<(Self, usize)> {
+        // The more bases are held, the fewer frames are read again for others of them.
+        let purse = chunks.repository().purse();
+        let lease = purse.take(purse.left_bytes() / 2);
+        let bytes_max = chunks.repository().memory().restored_bases_bytes + lease.bytes();
+        let (mut last, mut bytes) = (first, 0);
+        while last < window.reads.len() && (last == first || bytes < bytes_max as u64) {
+            let frames = &window.reads[last];
+            let pieces = &window.pieces[window.starts[frames.start]..window.starts[frames.end]];
+            let deltas = pieces.iter().filter(|piece| piece.descriptor().is_delta());
+            bytes += deltas.map(|piece| u64::from(piece.length)).sum::<u64>();
+            last += 1;
+        }
+        let held = Self::held((chunks, workspace), window, first..last, (threads, bytes_max))?;
+        Ok((Self { held, _lease: lease }, last))
+    }
+
+    fn held(
+        (chunks, workspace): (&ChunkReader, &Workspace),
         window: &SortedWindow,
         reads: Range<usize>,
         (threads, bytes_max): (usize, usize),
-    ) -> Result<Self> {
+    ) -> Result<Held> {
         let spots = spots(chunks, window, reads, bytes_max as u64)?;
         // A container to a thread: what reads ahead of one must not read ahead of all.
         let containers: Vec<&[Spot]> =
@@ -80,8 +116,7 @@ impl<'a> HeldBases<'a> {
             }
             result
         })?;
-        let held = held.into_inner().unwrap_or_else(PoisonError::into_inner);
-        Ok(Self { chunks, held })
+        Ok(held.into_inner().unwrap_or_else(PoisonError::into_inner))
     }
 }
 

@@ -12,6 +12,7 @@
 //! waits, beyond which only the reads that are done together go (4 MiB).
 
 use super::DumpOptions;
+use super::bases::HeldBases;
 use super::fetch::{self, Lost, Workspace};
 use super::stash::Stash;
 use super::window::{Piece, SortedWindow, Window, WindowShare};
@@ -190,27 +191,39 @@ impl Dumping<'_> {
         let sorted = window.arrange(&self.engine)?;
         let mut first = 0;
         while first < sorted.reads.len() {
-            let mut last = first;
-            let mut wanted = 0;
-            while last < sorted.reads.len() && wanted < TOGETHER_BYTES {
-                wanted += wanted_bytes(&sorted, last);
-                last += 1;
+            // What is read together is little, and what it is made of is everywhere: read for each
+            // of them, the same frames would be read again and again.
+            let (bases, end) =
+                HeldBases::read((self.reader.chunks(), &self.workspace), &sorted, first, THREADS)?;
+            while first < end {
+                let mut last = first;
+                let mut wanted = 0;
+                while last < end && wanted < TOGETHER_BYTES {
+                    wanted += wanted_bytes(&sorted, last);
+                    last += 1;
+                }
+                self.fetch(&sorted, first..last, &bases)?;
+                self.write()?;
+                first = last;
             }
-            self.fetch(&sorted, first..last)?;
-            self.write()?;
-            first = last;
         }
         self.stash.ledger.expect_settled()?;
         self.write()
     }
 
-    fn fetch(&mut self, sorted: &SortedWindow, reads: Range<usize>) -> Result<()> {
+    fn fetch(
+        &mut self,
+        sorted: &SortedWindow,
+        reads: Range<usize>,
+        bases: &HeldBases,
+    ) -> Result<()> {
         let (distinct, repeats) = without_repeats(sorted, reads);
         let mut window = distinct;
         loop {
-            let lost = fetch::fetch(
-                self.reader.chunks(),
+            let lost = fetch::fetch_reads(
+                (self.reader.chunks(), bases),
                 &window,
+                0..window.reads.len(),
                 &self.stash,
                 THREADS,
                 &self.workspace,

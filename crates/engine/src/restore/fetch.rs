@@ -15,7 +15,7 @@
 //! Concurrency: workers take containers from a shared counter; a fault of the sink or an interrupt
 //! stops all of them before their next frame. Between frames a worker holds no lock.
 
-use super::bases::HeldBases;
+use super::bases::{BasesAndReader, HeldBases};
 use super::request_costs::{Reach, RequestCosts};
 use super::window::{Piece, SortedWindow};
 use crate::chunks::ChunkReader;
@@ -84,7 +84,7 @@ impl Workspace {
 
 struct Work<'a, S> {
     chunks: &'a ChunkReader,
-    bases: &'a HeldBases<'a>,
+    bases: BasesAndReader<'a>,
     window: &'a SortedWindow,
     /// The frames of each read of a container.
     containers: &'a [Range<usize>],
@@ -108,24 +108,10 @@ pub fn fetch<S: Sink>(
     workspace: &Workspace,
     job: &Job,
 ) -> Result<Fetched> {
-    // The more bases are held, the fewer frames are read again for others of them.
-    let purse = chunks.repository().purse();
-    let lease = purse.take(purse.left_bytes() / 2);
-    let bases_max = chunks.repository().memory().restored_bases_bytes + lease.bytes();
     let mut fetched = Fetched::default();
     let mut first = 0;
     while first < window.reads.len() {
-        // As many reads as their bases fit, one at least.
-        let (mut last, mut held) = (first, 0);
-        while last < window.reads.len() && (last == first || held < bases_max as u64) {
-            let frames = &window.reads[last];
-            let pieces = &window.pieces[window.starts[frames.start]..window.starts[frames.end]];
-            let deltas = pieces.iter().filter(|piece| piece.descriptor().is_delta());
-            held += deltas.map(|piece| u64::from(piece.length)).sum::<u64>();
-            last += 1;
-        }
-        let bases =
-            HeldBases::read((chunks, workspace), window, first..last, (threads, bases_max))?;
+        let (bases, last) = HeldBases::read((chunks, workspace), window, first, threads)?;
         let of_part =
             fetch_reads((chunks, &bases), window, first..last, sink, threads, workspace, job)?;
         fetched.lost.extend(of_part.lost);
@@ -136,8 +122,8 @@ pub fn fetch<S: Sink>(
 }
 
 /// The same for some of the window's reads, whose bases were read.
-fn fetch_reads<S: Sink>(
-    (chunks, bases): (&ChunkReader, &HeldBases<'_>),
+pub fn fetch_reads<S: Sink>(
+    (chunks, bases): (&ChunkReader, &HeldBases),
     window: &SortedWindow,
     reads: Range<usize>,
     sink: &S,
@@ -149,7 +135,7 @@ fn fetch_reads<S: Sink>(
     let threads = threads.clamp(1, containers.len().max(1));
     let work = Work {
         chunks,
-        bases,
+        bases: bases.and(chunks),
         window,
         containers,
         sink,
@@ -378,7 +364,7 @@ impl<S: Sink> Work<'_, S> {
             if chunk.is_delta() {
                 let delta = self.window.deltas.get(same[0].delta as usize);
                 let delta = delta.ok_or_else(|| bug!("a piece is of no delta", same[0].delta))?;
-                if let Err(error) = deltas.open(plain, (&chunk, delta), self.bases, spread) {
+                if let Err(error) = deltas.open(plain, (&chunk, delta), &self.bases, spread) {
                     // What the device does not give may be elsewhere as well.
                     if !error.is_unreadable() {
                         return Err(error);

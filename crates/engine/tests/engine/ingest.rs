@@ -22,7 +22,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
 use std::sync::Arc;
 
-const PASSWORD: &[u8] = b"password";
+pub const PASSWORD: &[u8] = b"password";
 
 pub fn options() -> InitOptions {
     InitOptions {

@@ -1,67 +1,119 @@
 //! What a restore reads for chunks that are stored as differences.
 
-use crate::ingest::{backup_options, create, in_memory, open, options, random_bytes};
+use crate::ingest::{
+    PASSWORD, backup_options, content_at, create, in_memory, options, random_bytes,
+};
 use crate::rewriting::{restore_options, save};
 use onefold_chunking::{ChunkerKind, ChunkerParameters};
 use onefold_engine::ingest::BackupOptions;
+use onefold_engine::repository::Password;
 use onefold_engine::restore::request_costs::Reach;
 use onefold_engine::restore::{RestoreOptions, restore};
 use onefold_engine::session::SnapshotList;
-use onefold_engine::{InitOptions, Job};
+use onefold_engine::{Environment, InitOptions, Job, MemoryPlan, Repository};
 use onefold_format::delta::DeltaChoice;
 use onefold_format::node::{Entry, EntryKind};
 use onefold_store::layers::{Counting, Operation};
-use onefold_types::limits;
+use onefold_store::{MemoryStore, Store};
+use onefold_types::{SessionId, limits};
 use std::fs;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 const CHUNKS: usize = 1000;
 
-/// Reads of containers, and their bytes, by a restore of a file of which every chunk is a
-/// difference against what stood in its place before.
-fn reads_of_differences(reach: Reach) -> (u64, u64) {
-    let (memory, store) = in_memory();
-    let chunker = ChunkerParameters::with_average(ChunkerKind::Fixed, 8 * limits::KIB).unwrap();
-    let container_size_bytes = limits::CONTAINER_TARGET_BYTES;
-    let repository = create(&store, &InitOptions { chunker, container_size_bytes, ..options() });
-    let root = tempfile::tempdir().unwrap();
-    let file = root.path().join("file");
-    let mut bytes = random_bytes(1, CHUNKS * 8 * limits::KIB);
-    let delta = Some(DeltaChoice::default());
-    let rewrite = "none".parse().unwrap();
-    let saving = BackupOptions { delta, rewrite, ..backup_options() };
-    fs::write(&file, &bytes).unwrap();
-    save(&repository, root.path(), &saving);
-    bytes.iter_mut().step_by(8 * limits::KIB).for_each(|byte| *byte ^= 1);
-    fs::write(&file, &bytes).unwrap();
-    let report = save(&repository, root.path(), &saving);
-    assert_eq!(report.deltas.chunks, CHUNKS as u64);
-    drop(repository);
+const CHUNK_BYTES: usize = 8 * limits::KIB;
 
-    let counting = Arc::new(Counting::new(memory));
-    let repository = open(&(Arc::clone(&counting) as _));
-    let list = SnapshotList::load(&repository).unwrap();
-    let content = Some(list.get(report.snapshot.unwrap()).unwrap().record.root);
-    let whole = Entry { kind: EntryKind::Directory, content, ..Entry::default() };
-    let target = tempfile::tempdir().unwrap();
-    let restoring = RestoreOptions { reach: Some(reach), ..restore_options(target.path()) };
-    counting.take();
-    let restored = restore(&repository, &whole, &restoring, &Job::unattended().0).unwrap();
-    assert_eq!(restored.errors, 0);
-    let path = target.path().join(file.strip_prefix("/").unwrap());
-    assert!(fs::read(path).unwrap() == bytes);
-    let reads = counting.counts().of("containers", Operation::GetRange);
-    (reads.calls, reads.bytes)
+/// A store, and a file in it of which every chunk is a difference against one of its first version.
+struct Saved {
+    counting: Arc<Counting<MemoryStore>>,
+    repository: Arc<Repository>,
+    id: SessionId,
+    file: PathBuf,
+    bytes: Vec<u8>,
+}
+
+impl Saved {
+    fn new(container_size_bytes: usize, first: &[u8], change: impl FnOnce(&mut Vec<u8>)) -> Self {
+        let (memory, store) = in_memory();
+        let chunker = ChunkerParameters::with_average(ChunkerKind::Fixed, CHUNK_BYTES).unwrap();
+        let made = InitOptions { chunker, container_size_bytes, ..options() };
+        let repository = create(&store, &made);
+        let root = tempfile::tempdir().unwrap();
+        let file = root.path().join("file");
+        let mut bytes = random_bytes(1, CHUNKS * CHUNK_BYTES);
+        let delta = Some(DeltaChoice::default());
+        let rewrite = "none".parse().unwrap();
+        let saving = BackupOptions { delta, rewrite, ..backup_options() };
+        for version in [first, &bytes] {
+            fs::write(&file, version).unwrap();
+            save(&repository, root.path(), &saving);
+        }
+        change(&mut bytes);
+        fs::write(&file, &bytes).unwrap();
+        let report = save(&repository, root.path(), &saving);
+        assert!(report.deltas.chunks > CHUNKS as u64 * 95 / 100, "{:?}", report.deltas);
+        let counting = Arc::new(Counting::new(memory));
+        let password = || Ok(Password::new(PASSWORD.to_vec()));
+        let memory = MemoryPlan::new(limits::MEMORY_LIMIT_DEFAULT_BYTES).unwrap();
+        let store = Arc::clone(&counting) as Arc<dyn Store>;
+        let opened = Repository::open(store, password, Environment::system(), memory);
+        let repository = Arc::new(opened.unwrap());
+        Self { counting, repository, id: report.snapshot.unwrap(), file, bytes }
+    }
+
+    /// Reads of containers that `read` makes, and their bytes.
+    fn reads(&self, read: impl FnOnce(&Arc<Repository>) -> Vec<u8>) -> (u64, u64) {
+        self.counting.take();
+        assert!(read(&self.repository) == self.bytes);
+        let reads = self.counting.take().of("containers", Operation::GetRange);
+        (reads.calls, reads.bytes)
+    }
 }
 
 /// Frames of bases that lie beside one another come with one request, as far as that pays, and each
 /// comes once.
 #[test]
 fn what_differences_are_made_of_is_read_once_and_with_few_requests() {
-    let stored = (CHUNKS * 8 * limits::KIB) as u64;
-    for (reach, most) in [(Reach::NEAR, 28), (Reach::FAR, 20)] {
-        let (calls, bytes) = reads_of_differences(reach);
+    let saved = Saved::new(limits::CONTAINER_TARGET_BYTES, &[], |bytes| {
+        bytes.iter_mut().step_by(CHUNK_BYTES).for_each(|byte| *byte ^= 1);
+    });
+    let stored = (CHUNKS * CHUNK_BYTES) as u64;
+    for (reach, most) in [(Reach::NEAR, 24), (Reach::FAR, 12)] {
+        let (calls, bytes) = saved.reads(|repository| {
+            let list = SnapshotList::load(repository).unwrap();
+            let content = Some(list.get(saved.id).unwrap().record.root);
+            let whole = Entry { kind: EntryKind::Directory, content, ..Entry::default() };
+            let target = tempfile::tempdir().unwrap();
+            let restoring = RestoreOptions { reach: Some(reach), ..restore_options(target.path()) };
+            let job = Job::unattended().0;
+            let restored = restore(repository, &whole, &restoring, &job).unwrap();
+            assert_eq!(restored.errors, 0);
+            fs::read(target.path().join(saved.file.strip_prefix("/").unwrap())).unwrap()
+        });
         assert!(calls <= most, "{calls} reads");
         assert!(bytes < stored * 11 / 10, "{bytes} bytes of {stored}");
     }
+}
+
+/// A dump reads a little at a time, and what that is made of lies everywhere: it is read for all of
+/// it at once.
+#[test]
+fn what_differences_of_a_dump_are_made_of_is_read_once() {
+    let whole = random_bytes(1, CHUNKS * CHUNK_BYTES);
+    let mut torn = Vec::new();
+    for number in 0..CHUNKS {
+        let from = number * 389 % CHUNKS * CHUNK_BYTES;
+        torn.extend_from_slice(&whole[from..from + CHUNK_BYTES]);
+    }
+    let saved = Saved::new(limits::MIB / 4, &torn, |bytes| {
+        for (number, chunk) in bytes.chunks_mut(CHUNK_BYTES).enumerate() {
+            chunk[3000..5000].copy_from_slice(&random_bytes(number as u64 + 2, 2000));
+        }
+    });
+    let read = |repository: &Arc<Repository>| content_at(repository, saved.id, &saved.file);
+    let (_, bytes) = saved.reads(read);
+    // The first version whole, and two of eight kilobytes of each chunk of the second.
+    let stored = (CHUNKS * (CHUNK_BYTES + 2000)) as u64;
+    assert!(bytes < stored * 11 / 10, "{bytes} bytes of {stored}");
 }

@@ -32,16 +32,17 @@ const EXPLANATION: &str = "\
     Since chunks are stored as differences by default, a restore reads what these are made \
     of as well, and rewriting does not count that: what it brings together leaves its bases \
     where they are. So two per cent more bytes make restores of the newest version no faster \
-    on average where a device seeks, 2 % faster on flash and 6 % in memory; before \
-    differences it was 5 % on all of them. By history: real files are 5 to 6 % faster where \
-    frames are counted, and 2 to 4 % slower where containers are, which was 19 to 20 % \
-    faster before; generated files and images are between 4 % faster and 2 % slower, because \
-    there every place is torn as often as any other. What is missing is a rewriting that \
-    counts bases, not a switch: with frames counted on every device the mean where a device \
-    seeks is 0.98. The papers' policies hold every duplicate of an image until a segment or \
-    the window has passed, and copy its bytes for that: that is most of the 5 % of CPU time \
-    that they take over all histories. Devices are modelled, and charged one request after \
-    the other; the processor is this machine's, the quicker of two restores.";
+    on average where a device seeks, and 2 % faster on flash; before differences it was 5 % \
+    on all of them. By history: real files are 4 to 5 % faster where frames are counted, and \
+    3 to 4 % slower where containers are, which was 19 to 20 % faster before; generated \
+    files and images are between 2 % faster and 2 % slower, because there every place is \
+    torn as often as any other. What is missing is a rewriting that counts bases, not a \
+    switch: with frames counted on every device the mean where a device seeks is 0.99. The \
+    machine had other work: its processor's times, which are all there is in memory, differ \
+    by 10 % between runs. The papers' policies hold every duplicate of an image until a \
+    segment or the window has passed, and copy its bytes for that: that is most of the 4 to \
+    6 % of CPU time that they take over all histories. Devices are modelled, and charged one \
+    request after the other; the processor is this machine's, the quicker of two restores.";
 
 /// The experiment.
 pub const EXPERIMENT: Experiment = Experiment {
