@@ -62,8 +62,8 @@ impl HeldBases {
         BasesAndReader { held: self, chunks }
     }
 
-    /// Reads the bases of as many reads of a window as there is room for, from one on, one at least;
-    /// and the first read that is not among them.
+    /// Reads the bases of as many reads of a window as there is room for, from one on, one at
+    /// least; and the first read that is not among them.
     pub fn read(
         (chunks, workspace): (&ChunkReader, &Workspace),
         window: &SortedWindow,
