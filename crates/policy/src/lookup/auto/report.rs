@@ -1,6 +1,6 @@
 //! What the automatic choice knows and why it chose as it did, as a value and as a paragraph.
 
-use super::{Auto, WAYS, Way};
+use super::{Auto, BUCKET_THRESHOLD, WAYS, Way};
 use crate::accelerated_filter::FilterOrder;
 use crate::cost_model::{CorrectedTerms, ModelTerms};
 use crate::lookup::parameters::DeviceCosts;
@@ -56,7 +56,7 @@ impl AutoReport {
     pub(super) fn new(auto: &Auto) -> Self {
         let choice = |way| match way {
             Way::Eager => Choice::Eager(auto.mix.order(&auto.prices())),
-            Way::Lazy(bucket_threshold) => Choice::Lazy { bucket_threshold },
+            Way::Lazy => Choice::Lazy { bucket_threshold: BUCKET_THRESHOLD },
         };
         let candidates = WAYS.into_iter().enumerate().filter_map(|(ordinal, way)| {
             let was_tried = ordinal == auto.current || auto.knowledge[ordinal].correction.is_some();
