@@ -6,7 +6,7 @@
 //! way costs now. Ways that are not in use are tried now and then: a *trial* is a stretch looked up
 //! in another way, and the way that costs less stays.
 //!
-//! - The ways: eager, in the better order; lazy with a second look, with a bucket threshold so
+//! - The two ways: eager, in the better order; lazy with a second look, with a bucket threshold so
 //!   large that a full buffer decides. Rings are as long as they can be, because ranks bound the
 //!   post-lookups (S0.7) and the second look makes up for what they miss. Smaller thresholds were
 //!   ways once: with the second look they hardly ever cost less, and every further way has to be
@@ -41,12 +41,12 @@ use crate::accelerated_filter::{
     AcceleratedFilter, FilterConfiguration, FilterCounters, FilterOrder,
 };
 use crate::cost_model;
-use estimate::{Mix, Prices, Rates, Stretch, Way};
+use estimate::{BUCKET_THRESHOLD, Mix, Prices, Rates, Stretch, Way};
 use onefold_types::{Fingerprint, Result};
 
 /// The ways there are.
-const WAYS: [Way; 2] = [Way::Eager, Way::Lazy(1024)];
-/// The ways to begin with.
+const WAYS: [Way; 2] = [Way::Eager, Way::Lazy];
+/// Their ordinals.
 const EAGER: usize = 0;
 const LAZY: usize = 1;
 /// What an access of the device takes where it begins with lazy look-up, in nanoseconds. Whole
@@ -138,6 +138,10 @@ pub(super) struct Auto {
     lazy_counted: Option<FilterCounters>,
     trials: u64,
     switches: u64,
+}
+
+fn other(way: usize) -> usize {
+    if way == EAGER { LAZY } else { EAGER }
 }
 
 fn first_way(costs: &DeviceCosts) -> usize {
@@ -272,7 +276,7 @@ impl Auto {
         let counted = Some(self.stretch.counters);
         match way {
             Way::Eager => self.eager_counted = counted,
-            Way::Lazy(_) => self.lazy_counted = counted,
+            Way::Lazy => self.lazy_counted = counted,
         }
         match (self.trial.take(), self.stretch.rates(way, waiting)) {
             (None, Some((rates, mix))) => self.learn(&rates, &mix),
@@ -280,8 +284,7 @@ impl Auto {
             (Some(trial), rates) => {
                 let before = self.current;
                 let took_over = self.judge_trial(trial.way, failed, rates, judge.filter);
-                let is_cheap = way == Way::Eager || WAYS[before] == Way::Eager;
-                if took_over && is_cheap && !trial.confirms {
+                if took_over && !trial.confirms {
                     self.trial = Some(self.confirmation(before));
                 }
             }
@@ -302,7 +305,7 @@ impl Auto {
     fn begin_stretch(&mut self, settling: bool) {
         match self.way() {
             Way::Eager => self.order = self.mix.order(&self.prices()),
-            Way::Lazy(threshold) => self.lazy.set_bucket_threshold(threshold),
+            Way::Lazy => self.lazy.set_bucket_threshold(BUCKET_THRESHOLD),
         }
         self.stretch = Stretch::starting_with(self.lazy.distinct_waiting());
         self.settling = settling;
@@ -335,7 +338,7 @@ impl Auto {
         let window = self.parameters.window_length as u64;
         let to_fill = match self.way() {
             Way::Eager => 0,
-            Way::Lazy(_) => self.parameters.buffer_max as u64,
+            Way::Lazy => self.parameters.buffer_max as u64,
         };
         let suffices = self.stretch.suffices(&self.parameters.costs, waiting);
         if self.rates.is_none() {
@@ -401,7 +404,7 @@ impl Auto {
         let before = mix.cost(current, current_variable, &prices);
         let wins = mix.cost(way, variable, &prices) < before * TAKES_OVER_BELOW;
         if !wins {
-            let expected = current_rates.variable_if(current, way, &prices);
+            let expected = current_rates.variable_of_other(current, &prices);
             self.knowledge[ordinal] = Knowledge {
                 correction: Some(variable / expected.max(1.0)),
                 tried: self.lookups,
@@ -409,14 +412,7 @@ impl Auto {
             };
             return false;
         }
-        // What is known of others was relative to the rates of the way that was current.
-        for (other, knowledge) in WAYS.iter().zip(&mut self.knowledge) {
-            let then = current_rates.variable_if(current, *other, &prices);
-            let now = rates.variable_if(way, *other, &prices);
-            knowledge.correction = knowledge.correction.map(|one| one * then / now.max(1.0));
-            knowledge.pause = PAUSE_MIN;
-        }
-        let now = rates.variable_if(way, current, &prices);
+        let now = rates.variable_of_other(way, &prices);
         let correction = Some(current_variable / now.max(1.0));
         self.knowledge[self.current] =
             Knowledge { correction, tried: self.lookups, pause: PAUSE_MIN };
@@ -437,48 +433,37 @@ impl Auto {
     /// What a look-up should cost in a way; `None` before anything is known.
     fn expected(&self, ordinal: usize) -> Option<f64> {
         let (rates, prices) = (self.rates.as_ref()?, self.prices());
-        let (way, current) = (WAYS[ordinal], WAYS[self.current]);
+        let current = WAYS[self.current];
         let variable = if ordinal == self.current {
             rates.variable(current, &prices)
         } else {
-            rates.variable_if(current, way, &prices) * self.faded_correction(ordinal)
+            rates.variable_of_other(current, &prices) * self.faded_correction(ordinal)
         };
-        Some(self.mix.cost(way, variable, &prices))
+        Some(self.mix.cost(WAYS[ordinal], variable, &prices))
     }
 
-    /// Begins the trial that promises most of those that are due, may win, and can be paid for.
+    /// Begins a trial of the other way if that is due, may win, and can be paid for.
     fn choose_trial(&mut self, filter: &mut AcceleratedFilter) {
-        let (Some(rates), Some(now)) = (&self.rates, self.expected(self.current)) else {
+        let (way, prices) = (other(self.current), self.prices());
+        let (Some(rates), Some(now), Some(expected)) =
+            (&self.rates, self.expected(self.current), self.expected(way))
+        else {
             return;
         };
-        let (prices, current) = (self.prices(), WAYS[self.current]);
+        let least = rates.least_of_other(WAYS[self.current], &prices);
+        if self.mix.cost(WAYS[way], least, &prices) >= now * TAKES_OVER_BELOW {
+            return;
+        }
         let mean_ns = self.total_ns / self.total_lookups.max(1.0);
         let allowed = TRIAL_SHARE * self.total_ns + TRIAL_CREDIT_LOOKUPS * mean_ns - self.excess_ns;
         let length = TRIAL_WINDOWS * self.parameters.window_length as f64;
-        let mut best: Option<(f64, Trial)> = None;
-        for (ordinal, way) in WAYS.into_iter().enumerate() {
-            let least = self.mix.cost(way, rates.least_if(current, way, &prices), &prices);
-            if ordinal == self.current || least >= now * TAKES_OVER_BELOW {
-                continue;
-            }
-            let Some(expected) = self.expected(ordinal) else {
-                continue;
-            };
-            let burst = prices.burst(current, way, self.lazy.distinct_waiting());
-            let excess = (expected - now).max(0.0) * length + burst;
-            let promising = expected < now * TAKES_OVER_BELOW;
-            if self.is_due(ordinal, promising)
-                && (excess <= allowed || (promising && burst == 0.0))
-                && best.is_none_or(|(least, _)| expected < least)
-            {
-                let excess_max_ns = allowed.max(2.0 * excess).max(CONFIRMATION_LOOKUPS * now);
-                best = Some((expected, Trial { way: ordinal, excess_max_ns, confirms: false }));
-            }
-        }
-        if let Some((_, trial)) = best {
+        let excess = (expected - now).max(0.0) * length;
+        let promising = expected < now * TAKES_OVER_BELOW;
+        if self.is_due(way, promising) && (promising || excess <= allowed) {
+            let excess_max_ns = allowed.max(2.0 * excess).max(CONFIRMATION_LOOKUPS * now);
             filter.counters_mut().probes += 1;
             self.trials += 1;
-            self.trial = Some(trial);
+            self.trial = Some(Trial { way, excess_max_ns, confirms: false });
         }
     }
 

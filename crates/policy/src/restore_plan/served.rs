@@ -40,11 +40,6 @@ impl Served {
         (self.reads.len() as u32).saturating_sub(1)
     }
 
-    /// Reads so far.
-    pub fn reads(&self) -> usize {
-        self.reads.len()
-    }
-
     /// The plan: ordinals by read, and what must be held.
     ///
     /// Errors: a bug if not every ordinal is served, or one by a read of another container.

@@ -146,7 +146,7 @@ impl Samples {
         let hashes = hashes(stretch);
         // One after the other into a list, without asking whether there is one: what cannot be
         // foretold costs more than a few positions that are written over.
-        let mut found = [0u16; STRETCH + 1];
+        let mut found = [0u16; STRETCH];
         let mut count = 0;
         for start in (0..STRETCH).step_by(BLOCK) {
             let Some(block) = hashes.get(start..).and_then(|from| from.first_chunk()) else {

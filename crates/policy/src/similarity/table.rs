@@ -239,7 +239,10 @@ mod tests {
             for number in 0..50 {
                 table.insert(&sketch(number), address(number as u32));
             }
-            assert!(table.bytes_used() <= bytes.max(size_of::<SimilarityTable>()), "{bytes}");
+            // All but what is left of a bucket.
+            let allowed = bytes.max(size_of::<SimilarityTable>());
+            let used = table.bytes_used();
+            assert!(used <= allowed && allowed < used + 48, "{bytes}: {used}");
             let remembers = !ask(&table, &sketch(49)).is_empty();
             assert_eq!(remembers, bytes >= size_of::<SimilarityTable>() + 48, "{bytes}");
         }

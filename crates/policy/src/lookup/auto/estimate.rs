@@ -19,38 +19,18 @@ const ERROR_MAX: f64 = 0.10;
 const UNRESOLVED_MAX: f64 = 0.5;
 /// The largest factor for what is still to come.
 const SCALE_MAX: f64 = 4.0;
-/// Fingerprints that lazy look-up is taken to locate at once, if its threshold lets it.
+/// Fingerprints of a bucket that lazy look-up locates together: so many that a full buffer decides.
+pub(super) const BUCKET_THRESHOLD: usize = 1024;
+/// Fingerprints that lazy look-up is taken to locate at once before it has been tried.
 const BATCH_ASSUMED: f64 = 8.0;
-/// Accesses of memory it is taken to spend on each chunk that passes, for buffer and post-lookups,
-/// with a large threshold and a small one.
-const WAITING_ASSUMED: f64 = 2.0;
-const WAITING_ASSUMED_LEAST: f64 = 0.1;
+/// Accesses of memory it is taken to spend on each chunk that passes, for buffer and post-lookups.
+const WAITING_ASSUMED: f64 = 2.0 - 4.0 / BUCKET_THRESHOLD as f64;
 
-/// A way of looking up: eager, or lazy with a bucket threshold.
+/// A way of looking up.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Way {
     Eager,
-    Lazy(usize),
-}
-
-impl Way {
-    /// Before it has been tried: what it locates at once.
-    fn batch(self) -> f64 {
-        match self {
-            Self::Eager => 1.0,
-            Self::Lazy(threshold) => (threshold as f64).min(BATCH_ASSUMED),
-        }
-    }
-
-    /// Before it has been tried: what it spends on chunks that wait.
-    fn waiting(self) -> f64 {
-        match self {
-            Self::Eager => 0.0,
-            Self::Lazy(threshold) => {
-                (WAITING_ASSUMED * (1.0 - 2.0 / threshold as f64)).max(WAITING_ASSUMED_LEAST)
-            }
-        }
-    }
+    Lazy,
 }
 
 /// What accesses cost, in nanoseconds; a helper that is switched off costs nothing.
@@ -76,22 +56,11 @@ impl Prices {
         }
     }
 
-    /// What it costs to empty buckets that have more members than a smaller threshold allows,
-    /// beyond what it would have cost when they were full.
-    pub(super) fn burst(&self, now: Way, then: Way, waiting: usize) -> f64 {
-        match (now, then) {
-            (Way::Lazy(now), Way::Lazy(then)) if then < now => {
-                self.device * waiting as f64 * (1.0 / then as f64 - 1.0 / now as f64)
-            }
-            _ => 0.0,
-        }
-    }
-
     /// What every passing chunk costs. Eager look-up is reckoned with the cache first.
     fn base(&self, way: Way) -> f64 {
         match way {
             Way::Eager => self.cache,
-            Way::Lazy(_) => self.cache + self.summary,
+            Way::Lazy => self.cache + self.summary,
         }
     }
 }
@@ -124,47 +93,30 @@ impl Rates {
         prices.device * device + prices.memory * memory + asked
     }
 
-    /// The same for another way than the one counted: eager look-up reads every container that lazy
+    /// The same for the way that was not counted: eager look-up reads every container that lazy
     /// look-up read, asks the index before each, and asks it for every chunk it does not know.
-    pub(super) fn variable_if(&self, counted: Way, other: Way, prices: &Prices) -> f64 {
-        match (counted, other) {
-            (Way::Lazy(_), Way::Eager) => {
+    pub(super) fn variable_of_other(&self, counted: Way, prices: &Prices) -> f64 {
+        match counted {
+            Way::Lazy => {
                 let asked = (self.prefetched + self.misses).min(1.0);
                 prices.device * (asked + self.prefetched + self.verified)
                     + prices.memory * self.filled
                     + prices.summary * asked
             }
-            (Way::Eager, Way::Lazy(_)) => {
-                let pages = (1.0 - self.hits) / other.batch();
+            Way::Eager => {
+                let pages = (1.0 - self.hits) / BATCH_ASSUMED;
                 prices.device * (pages + self.prefetched + self.verified)
-                    + prices.memory * (self.filled + other.waiting())
+                    + prices.memory * (self.filled + WAITING_ASSUMED)
             }
-            (Way::Lazy(_), Way::Lazy(_)) => {
-                let pages = self.pages * counted.batch() / other.batch();
-                let waiting = self.buffered + self.post_lookups;
-                let waiting = if other.waiting() > counted.waiting() {
-                    waiting.max(other.waiting())
-                } else {
-                    waiting * other.waiting() / counted.waiting()
-                };
-                prices.device * (pages + self.prefetched + self.verified)
-                    + prices.memory * (self.filled + waiting)
-            }
-            (Way::Eager, Way::Eager) => self.variable(counted, prices),
         }
     }
 
-    /// The least it can be (S0.16): with a larger threshold, accesses of the device fall and
-    /// accesses of memory rise; and what eager look-up cannot avoid, see above.
-    pub(super) fn least_if(&self, counted: Way, other: Way, prices: &Prices) -> f64 {
-        match (counted, other) {
-            (Way::Lazy(_), Way::Eager) => self.variable_if(counted, other, prices),
-            (Way::Lazy(now), Way::Lazy(then)) if then < now => {
-                let device = self.pages + self.prefetched + self.verified;
-                prices.device * device + prices.memory * self.filled
-            }
-            (Way::Lazy(_), Way::Lazy(_)) => prices.memory * (self.buffered + self.post_lookups),
-            (Way::Eager, _) => 0.0,
+    /// The least that can be (S0.16): what eager look-up cannot avoid, see above; lazy look-up may
+    /// find in the cache all that it needs.
+    pub(super) fn least_of_other(&self, counted: Way, prices: &Prices) -> f64 {
+        match counted {
+            Way::Lazy => self.variable_of_other(counted, prices),
+            Way::Eager => 0.0,
         }
     }
 
@@ -172,7 +124,7 @@ impl Rates {
     fn eager_hits(&self, counted: Way) -> f64 {
         match counted {
             Way::Eager => self.hits,
-            Way::Lazy(_) => (1.0 - self.prefetched - self.misses).max(0.0),
+            Way::Lazy => (1.0 - self.prefetched - self.misses).max(0.0),
         }
     }
 
@@ -227,7 +179,7 @@ impl Mix {
                 passing + (self.passing * self.hits + refused) * prices.summary
             }
             // Some chunk waits nearly always, so all are held.
-            (Way::Lazy(_), _) => passing + refused * prices.summary + prices.held,
+            (Way::Lazy, _) => passing + refused * prices.summary + prices.held,
         }
     }
 }
@@ -299,7 +251,7 @@ impl Stretch {
         }
         let (entered, left) = self.entered_and_left(waiting);
         let scale = match way {
-            Way::Lazy(_) if entered > 0 => {
+            Way::Lazy if entered > 0 => {
                 (entered as f64 / left.max(1) as f64).clamp(1.0 / SCALE_MAX, SCALE_MAX)
             }
             _ => 1.0,

@@ -1,6 +1,6 @@
 //! What the automatic choice knows and why it chose as it did, as a value and as a paragraph.
 
-use super::{Auto, WAYS, Way};
+use super::{Auto, BUCKET_THRESHOLD, WAYS, Way};
 use crate::accelerated_filter::FilterOrder;
 use crate::cost_model::{CorrectedTerms, ModelTerms};
 use crate::lookup::parameters::DeviceCosts;
@@ -8,7 +8,7 @@ use std::fmt;
 
 /// A way of looking up.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Choice {
+pub(super) enum Choice {
     /// At once, in this order.
     Eager(FilterOrder),
     /// Lazily, with a second look, as long a ring as can be, and this bucket threshold.
@@ -20,7 +20,7 @@ pub enum Choice {
 
 /// What a way is taken to cost.
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub struct Candidate {
+pub(super) struct Candidate {
     /// The way.
     pub choice: Choice,
     /// Nanoseconds for each look-up.
@@ -33,11 +33,11 @@ pub struct Candidate {
 #[derive(Clone, PartialEq, Debug)]
 pub struct AutoReport {
     /// The way in use.
-    pub choice: Choice,
+    pub(super) choice: Choice,
     /// What accesses cost.
     pub costs: DeviceCosts,
     /// All ways and what they cost; empty before anything is known.
-    pub candidates: Vec<Candidate>,
+    pub(super) candidates: Vec<Candidate>,
     /// The terms of (8), over the last stretches of eager and of lazy look-up, if there were both
     /// since the stream last changed.
     pub terms: Option<ModelTerms>,
@@ -56,7 +56,7 @@ impl AutoReport {
     pub(super) fn new(auto: &Auto) -> Self {
         let choice = |way| match way {
             Way::Eager => Choice::Eager(auto.mix.order(&auto.prices())),
-            Way::Lazy(bucket_threshold) => Choice::Lazy { bucket_threshold },
+            Way::Lazy => Choice::Lazy { bucket_threshold: BUCKET_THRESHOLD },
         };
         let candidates = WAYS.into_iter().enumerate().filter_map(|(ordinal, way)| {
             let was_tried = ordinal == auto.current || auto.knowledge[ordinal].correction.is_some();

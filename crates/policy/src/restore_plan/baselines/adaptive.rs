@@ -13,8 +13,9 @@
 //! one needed last leaves first. A step is an eighth of the memory. A chunk that enters the area is
 //! taken from another ordinal of the area too. And the rule of adaptation, at its simplest: if
 //! F-chunks had to leave in a cycle, the cache takes a step from the area, and the look-ahead
-//! shrinks once the area is at its least; if F-chunks fill less than half of the cache, the
-//! look-ahead grows, and once it is eight times the memory the area takes a step from the cache.
+//! shrinks once the area is at its least, to a step, or not at all if it is shorter already; if
+//! F-chunks fill less than half of the cache, the look-ahead grows, and once it is eight times the
+//! memory the area takes a step from the cache.
 
 use super::recency::Recency;
 use crate::restore_plan::layout::{Layout, NEVER};
@@ -183,7 +184,8 @@ impl<'a> Assembly<'a> {
             if self.area_bytes >= 2 * step {
                 self.area_bytes -= step;
             } else {
-                self.look_ahead_bytes = self.look_ahead_bytes.saturating_sub(step).max(step);
+                let least = step.min(self.look_ahead_bytes);
+                self.look_ahead_bytes = self.look_ahead_bytes.saturating_sub(step).max(least);
             }
         } else if self.cache.needed_bytes < cache_bytes / 2 {
             if self.look_ahead_bytes < self.memory_bytes.saturating_mul(LOOK_AHEAD_MAX) {
@@ -300,5 +302,25 @@ impl<'a> Cache<'a> {
                 break;
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::restore_plan::ContainerSizes;
+
+    #[test]
+    fn a_look_ahead_shrinks_to_a_step_and_a_shorter_one_stays() {
+        // What is needed has left and the area is a step of ten bytes.
+        let shrunk = |look_ahead_bytes| {
+            let layout = Layout::new(&[], ContainerSizes(&[]));
+            let mut assembly = Assembly::new(&layout, 80, look_ahead_bytes);
+            assembly.area_bytes = assembly.step_bytes;
+            assembly.cache.needed_left = true;
+            assembly.adapt();
+            assembly.look_ahead_bytes
+        };
+        assert_eq!([100, 20, 15, 10, 9, 1].map(shrunk), [90, 10, 10, 10, 9, 1]);
     }
 }

@@ -2,22 +2,16 @@
 //!
 //! Belady's rule (1966), which needs to know the future; a recipe is the future. No cache of whole
 //! containers of equal size reads less. Containers differ a little in size, for which no fast rule
-//! is optimal, so the least recently used rule is tried as well, and the better of the two is
-//! taken: this engine never reads more than the container cache of the same memory.
+//! is optimal, but this one never reads more than the container cache of the same memory: where
+//! that still holds a container, all that was asked for since its last use fits into the memory
+//! beside it. What is needed before it again is among that, so by this rule it has not left either.
 
-use super::container_cache;
 use crate::restore_plan::layout::{Layout, NEVER};
 use crate::restore_plan::served::Served;
 use std::collections::BTreeSet;
 
 /// With a cache of that many bytes; one container is always held.
 pub(in crate::restore_plan) fn serve(layout: &Layout, memory_bytes: u64) -> Served {
-    let optimal = serve_by_next_use(layout, memory_bytes);
-    let recent = container_cache::serve(layout, memory_bytes);
-    if recent.reads() < optimal.reads() { recent } else { optimal }
-}
-
-fn serve_by_next_use(layout: &Layout, memory_bytes: u64) -> Served {
     let next_uses = layout.next_uses(&layout.containers, layout.container_numbers.len());
     let mut served = Served::new(layout.len());
     // Containers in memory by the ordinal that needs them next. All these ordinals differ.

@@ -84,6 +84,8 @@ fn a_gap_of_about_the_same_length_is_mapped_in_proportion() {
     // Three chunks became two, and two became three.
     assert_eq!(corresponding("abcde", &["aXYe"]), "-bd-");
     assert_eq!(corresponding("abcd", &["aXYZd"]), "-bbc-");
+    // Y is the middle of three chunks as d is of five, not the one a chunk before the end.
+    assert_eq!(corresponding("abcdefg", &["aXYZg"]), "-bdf-");
     // Lengths count, not numbers: X covers most of the long c.
     let length = |letter| match letter {
         'c' => 3000,
@@ -129,6 +131,8 @@ fn equal_chunks_do_not_lead_astray() {
     // A p that is new here lies far behind in the old version.
     assert_eq!(corresponding("abcdefghijpklmp", &["aXpcYefghij"]), "-b--d------");
     assert_eq!(corresponding("abcdefghijpklmp", &["apXcde"]), "--b---");
+    // Directly behind an anchor only the p that lies there is meant, and X has replaced the other.
+    assert_eq!(corresponding("abpcdp", &["apXcd"]), "--p--");
     // All p lie before.
     assert_eq!(corresponding("ppabcdef", &["ppabpXdef"]), "-----c---");
     // A run of equal chunks that got shorter.

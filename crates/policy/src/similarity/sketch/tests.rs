@@ -128,6 +128,21 @@ fn even_chunks_have_no_sketch() {
 }
 
 #[test]
+fn every_position_may_be_sampled() {
+    // Each byte completes the eight of a position to a hash that is sampled.
+    let randomness = SeededRandomness::new(11);
+    let mut bytes = random_bytes(11, 7);
+    while bytes.len() < 4 * STRETCH {
+        let earlier = bytes[bytes.len() - 7..].iter();
+        let earlier = earlier.fold(0u8, |hash, byte| hash.wrapping_mul(5).wrapping_add(*byte));
+        let hash = SAMPLED_MIN + randomness.below(2) as u8;
+        bytes.push(hash.wrapping_sub(earlier.wrapping_mul(5)));
+    }
+    assert!(Sketch::of(&bytes).is_some());
+    assert_eq!(Sketch::of(&bytes), sketch_by_definition(&bytes));
+}
+
+#[test]
 fn winners_are_counted_to_the_bound() {
     let samples = |hashes: &[u32]| {
         let mut samples = Samples::default();

@@ -32,71 +32,30 @@ fn a_helper_that_is_off_costs_nothing() {
 }
 
 #[test]
-fn before_a_way_was_tried_it_locates_eight_at_once_and_waits_the_more_the_larger_its_buckets() {
-    let ways =
-        [Way::Eager, Way::Lazy(1), Way::Lazy(2), Way::Lazy(4), Way::Lazy(8), Way::Lazy(1024)];
-    assert_eq!(ways.map(Way::batch), [1.0, 1.0, 2.0, 4.0, 8.0, 8.0]);
-    assert_eq!(ways.map(Way::waiting), [0.0, 0.1, 0.1, 1.0, 1.5, 2.0 - 4.0 / 1024.0]);
-}
-
-#[test]
-fn only_smaller_buckets_have_to_be_emptied_at_once() {
-    // 24 chunks are 6 accesses in buckets of four, and would have been 3 in buckets of eight.
-    assert_eq!(PRICES.burst(Way::Lazy(8), Way::Lazy(4), 24), 3000.0);
-    let pairs = [(4, 8), (4, 4)].map(|(now, then)| (Way::Lazy(now), Way::Lazy(then)));
-    let eager = [(Way::Eager, Way::Lazy(4)), (Way::Lazy(4), Way::Eager)];
-    for (now, then) in pairs.into_iter().chain(eager) {
-        assert_eq!(PRICES.burst(now, then, 24), 0.0, "{now:?}, {then:?}");
-    }
-}
-
-#[test]
 fn what_depends_on_the_stream_is_the_sum_of_its_accesses() {
     // 0.875 accesses of the device; 11 of memory.
-    assert_eq!(rates().variable(Way::Lazy(4), &PRICES), 875.0 + 110.0);
+    assert_eq!(rates().variable(Way::Lazy, &PRICES), 875.0 + 110.0);
     // One of four passing chunks is not in the cache: the summary vector is asked for it.
     assert_eq!(rates().variable(Way::Eager, &PRICES), 875.0 + 110.0 + 5.0);
 }
 
 #[test]
 fn s0_16_eager_would_ask_the_index_for_each_container_and_each_unknown_chunk() {
-    let lazy = Way::Lazy(8);
     // Asked for 0.25 + 0.375; then the containers as now, and what enters the cache.
     let expected = 625.0 + 375.0 + 80.0 + 0.625 * 20.0;
-    assert_eq!(rates().variable_if(lazy, Way::Eager, &PRICES), expected);
-    assert_eq!(rates().least_if(lazy, Way::Eager, &PRICES), expected);
+    assert_eq!(rates().variable_of_other(Way::Lazy, &PRICES), expected);
+    assert_eq!(rates().least_of_other(Way::Lazy, &PRICES), expected);
     // For no chunk more than once.
     let unknown = Rates { misses: 0.875, ..rates() };
-    assert_eq!(unknown.variable_if(lazy, Way::Eager, &PRICES), 1000.0 + 375.0 + 80.0 + 20.0);
+    assert_eq!(unknown.variable_of_other(Way::Lazy, &PRICES), 1000.0 + 375.0 + 80.0 + 20.0);
 }
 
 #[test]
 fn lazy_would_locate_what_eager_does_not_find_in_the_cache_in_batches() {
-    let expected = |pages: f64, waiting: f64| 1000.0 * (pages + 0.375) + 10.0 * (8.0 + waiting);
-    let estimate = |other| rates().variable_if(Way::Eager, other, &PRICES);
-    assert_eq!(estimate(Way::Lazy(4)), expected(0.0625, 1.0));
-    assert_eq!(estimate(Way::Lazy(1024)), expected(0.03125, 2.0 - 4.0 / 1024.0));
-    assert_eq!(estimate(Way::Eager), rates().variable(Way::Eager, &PRICES));
-    assert_eq!(rates().least_if(Way::Eager, Way::Lazy(4), &PRICES), 0.0);
-}
-
-#[test]
-fn other_buckets_would_change_the_accesses_by_their_size_and_what_waits_by_what_is_assumed() {
-    let expected = |pages: f64, waiting: f64| 1000.0 * (pages + 0.375) + 10.0 * (8.0 + waiting);
-    let estimate =
-        |rates: Rates, now, then| rates.variable_if(Way::Lazy(now), Way::Lazy(then), &PRICES);
-    assert_eq!(estimate(rates(), 4, 8), expected(0.25, 3.0));
-    let little = Rates { post_lookups: 0.25, ..rates() };
-    assert_eq!(estimate(little, 4, 8), expected(0.25, 1.5), "at least what is assumed");
-    assert_eq!(estimate(rates(), 8, 4), expected(1.0, 2.0));
-    assert_eq!(estimate(little, 8, 8), expected(0.5, 1.25), "the same way as it was counted");
-}
-
-#[test]
-fn s0_16_with_larger_buckets_accesses_of_the_device_fall_and_those_of_memory_rise() {
-    let least = |now, then| rates().least_if(Way::Lazy(now), Way::Lazy(then), &PRICES);
-    assert_eq!(least(8, 4), 875.0 + 80.0);
-    assert_eq!([least(4, 8), least(4, 4)], [30.0; 2]);
+    // Eight at once, and nearly two accesses of memory for what waits.
+    let expected = 1000.0 * (0.03125 + 0.375) + 10.0 * (8.0 + 2.0 - 4.0 / 1024.0);
+    assert_eq!(rates().variable_of_other(Way::Eager, &PRICES), expected);
+    assert_eq!(rates().least_of_other(Way::Eager, &PRICES), 0.0);
 }
 
 #[test]
@@ -127,7 +86,7 @@ fn any_chunk_costs_what_the_mix_of_passing_and_refused_ones_does() {
     let cache_first = Mix { passing: 0.875, hits: 0.75 };
     assert_eq!(cache_first.cost(Way::Eager, 100.0, &PRICES), 122.5 + 0.125 * 60.0);
     // Lazy look-up asks both for what passes, and holds every chunk.
-    assert_eq!(filter_first.cost(Way::Lazy(4), 100.0, &PRICES), 40.0 + 0.75 * 20.0 + 3.0);
+    assert_eq!(filter_first.cost(Way::Lazy, 100.0, &PRICES), 40.0 + 0.75 * 20.0 + 3.0);
 }
 
 /// A stretch of 96 passing chunks of 128, of which 24 began to wait beside 8 that had before.
@@ -167,13 +126,13 @@ fn rates_are_of_chunks_that_passed() {
 #[test]
 fn what_is_still_to_come_is_taken_to_cost_what_has_been() {
     // Of 8 and 24 chunks, as many left as entered: nothing is to be added.
-    let (even, mix) = stretch().rates(Way::Lazy(4), 8).unwrap();
+    let (even, mix) = stretch().rates(Way::Lazy, 8).unwrap();
     assert_eq!(listed(even), [0.125, 0.0625, 0.03125, 4.0, 0.25, 0.25, 2.0, 0.5]);
     assert_eq!(mix.hits, 1.0 - 0.0625 - 0.25, "what eager look-up would have found in the cache");
     // 12 left: all but what happened on arrival counts twice. 48 cannot have; 2 are too few.
     let doubled = [0.25, 0.125, 0.0625, 8.0, 0.5, 0.25, 4.0, 0.5];
-    assert_eq!(listed(stretch().rates(Way::Lazy(4), 20).unwrap().0), doubled);
-    let pages = |stretch: Stretch, waiting| stretch.rates(Way::Lazy(4), waiting).unwrap().0.pages;
+    assert_eq!(listed(stretch().rates(Way::Lazy, 20).unwrap().0), doubled);
+    let pages = |stretch: Stretch, waiting| stretch.rates(Way::Lazy, waiting).unwrap().0.pages;
     assert_eq!([pages(stretch(), 30), pages(stretch(), 32), pages(stretch(), 40)], [0.5; 3]);
     let emptied = |before| Stretch { waiting_before: before, ..stretch() };
     assert_eq!([pages(emptied(24), 0), pages(emptied(1000), 0)], [0.0625, 0.03125]);
@@ -185,7 +144,7 @@ fn what_is_still_to_come_is_taken_to_cost_what_has_been() {
 #[test]
 fn eager_would_find_nothing_in_the_cache_if_more_is_unknown_than_passed() {
     let counters = FilterCounters { index_misses: 96, ..stretch().counters };
-    let (_, mix) = Stretch { counters, ..stretch() }.rates(Way::Lazy(4), 8).unwrap();
+    let (_, mix) = Stretch { counters, ..stretch() }.rates(Way::Lazy, 8).unwrap();
     assert_eq!(mix.hits, 0.0);
 }
 
