@@ -558,25 +558,14 @@ fn context_of(
     let fingerprinter = repository.fingerprinter();
     let similar = Arc::clone(bases) as Arc<dyn SimilarChunks>;
     let similar = bases.makes_deltas().then_some(&similar);
-    let memory = repository.memory();
-    let more = repository.store().puts_at_once().saturating_sub(1);
     // Whoever seals a frame reads what is like its chunks, and waits for that where it is far.
-    let waiting = if more == 0 { 1 } else { WAITING_THREADS };
-    let threads = (waiting * options.threads).min(memory.threads_max()).max(options.threads);
+    let waits = similar.is_some() && repository.store().puts_at_once() > 1;
+    let waiting = (WAITING_THREADS * options.threads).min(repository.memory().threads_max());
+    let threads = if waits { waiting.max(options.threads) } else { options.threads };
     let pool = FramePool::start(threads, options.compression, fingerprinter, similar)?;
-    // Most of what is left is for what is kept in memory.
-    let most = repository.purse().left_bytes() / 4;
-    let wanted = more * repository.container_target_bytes();
-    let lease = repository.purse().take(wanted.min(most));
-    let at_once = 1 + lease.bytes() / repository.container_target_bytes().max(1);
     let noted = Arc::clone(bases);
-    let note = move |stored: &DurableContainer| {
-        // The memory of what is put at once is taken for as long as the log is there.
-        let _ = &lease;
-        noted.note(stored.id, &stored.sketches);
-    };
-    let store = repository.shared_store();
-    let log = ContainerLog::start(store, at_once, memory.containers_waiting_max, note)?;
+    let note = move |stored: &DurableContainer| noted.note(stored.id, &stored.sketches);
+    let log = ContainerLog::start(repository, note)?;
     Ok(ContainerContext {
         vault: Arc::clone(repository.vault()),
         randomness: Arc::clone(&environment.randomness),

@@ -19,7 +19,7 @@
 //! One lock, never held while the network works. Two that miss the same range both ask for it.
 
 use onefold_engine::restore::request_costs::{Reach, RequestCosts};
-use onefold_store::{Asked, Blobs, Decisions, Key, Listed, Store};
+use onefold_store::{Blobs, Decisions, Key, Listed, Store};
 use onefold_types::Result;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -252,21 +252,7 @@ impl<S: Store + PartialRanges> Blobs for ReadAhead<S> {
         self.store.free_bytes()
     }
 
-    fn let_go(&self) {
-        self.store.let_go();
-    }
-
-    fn puts_at_once(&self) -> usize {
-        self.store.puts_at_once()
-    }
-
-    fn foresee(&self, next: Vec<Asked>) -> u64 {
-        self.store.foresee(next)
-    }
-
-    fn forget_foreseen(&self, number: u64) {
-        self.store.forget_foreseen(number);
-    }
+    onefold_store::pass_hints_on!(this => this.store);
 }
 
 impl<S: Store + PartialRanges> Decisions for ReadAhead<S> {

@@ -1,6 +1,6 @@
 //! The ports through pointers, so that layers wrap `Arc<dyn Store>` as they wrap a concrete store.
 
-use crate::{Asked, Blobs, Decisions, Key, Listed, Store};
+use crate::{Blobs, Decisions, Key, Listed, Store};
 use onefold_types::Result;
 use std::sync::Arc;
 
@@ -49,21 +49,7 @@ macro_rules! forward {
                 (**self).free_bytes()
             }
 
-            fn let_go(&self) {
-                (**self).let_go();
-            }
-
-            fn puts_at_once(&self) -> usize {
-                (**self).puts_at_once()
-            }
-
-            fn foresee(&self, next: Vec<Asked>) -> u64 {
-                (**self).foresee(next)
-            }
-
-            fn forget_foreseen(&self, number: u64) {
-                (**self).forget_foreseen(number);
-            }
+            $crate::pass_hints_on!(this => (**this));
         }
 
         impl<T: Decisions + ?Sized> Decisions for $pointer<T> {

@@ -490,12 +490,7 @@ impl CopyForward<'_> {
                 fingerprinter,
                 similar.as_ref(),
             )?),
-            log: Arc::new(ContainerLog::start(
-                self.repository.shared_store(),
-                1,
-                self.repository.memory().containers_waiting_max,
-                |_| {},
-            )?),
+            log: Arc::new(ContainerLog::start(self.repository, |_| {})?),
             target_bytes: self.repository.container_target_bytes(),
             frame_bytes: self.repository.frame_target_bytes(),
             session: None,

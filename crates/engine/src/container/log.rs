@@ -11,12 +11,15 @@
 //! whose container was lost cannot commit (R24, R27).
 
 use super::frame_id::FrameExtent;
+use crate::memory::Lease;
+use crate::repository::Repository;
 use crossbeam_channel::{Receiver, Sender, bounded};
 use onefold_format::container::{FOOTER_BYTES, SKETCH_BYTES};
 use onefold_format::layout;
 use onefold_store::{Key, Store};
 use onefold_types::{ContainerId, Error, ErrorKind, Fingerprint, Result};
 use std::collections::BTreeSet;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
@@ -74,33 +77,56 @@ struct Shared {
 
 /// Appends containers in the background.
 pub struct ContainerLog {
-    inbox: Mutex<Option<Sender<(u64, FinishedContainer)>>>,
+    inbox: Mutex<Option<Sender<(UnderWay, FinishedContainer)>>>,
     shared: Arc<Shared>,
     threads: Mutex<Vec<JoinHandle<()>>>,
+    /// The memory of what is put beside one.
+    lease: Option<Lease>,
 }
 
 impl ContainerLog {
-    /// Starts the log of one session, which puts so many containers at once; so many more may wait
-    /// meanwhile. Each is told to `stored` once it is durable.
+    /// Starts the log of one session, which puts as many containers at once as is best for the
+    /// store, if there is memory for it. Each is told to `stored` once it is durable.
     pub fn start(
+        repository: &Repository,
+        stored: impl Fn(&DurableContainer) + Send + Sync + 'static,
+    ) -> Result<Self> {
+        let (store, memory) = (repository.shared_store(), repository.memory());
+        let more = store.puts_at_once().saturating_sub(1);
+        let container_bytes = repository.container_target_bytes().max(1);
+        let purse = repository.purse();
+        // Most of what is left is for what is kept in memory.
+        let lease = purse.take((more * container_bytes).min(purse.left_bytes() / 4));
+        let at_once = 1 + lease.bytes() / container_bytes;
+        let waiting_max = memory.containers_waiting_max;
+        let mut log = Self::start_with(store, at_once, waiting_max, stored)?;
+        log.lease = Some(lease);
+        Ok(log)
+    }
+
+    /// The same for so many at once; so many more may wait meanwhile.
+    pub fn start_with(
         store: Arc<dyn Store>,
         at_once: usize,
         waiting_max: usize,
         stored: impl Fn(&DurableContainer) + Send + Sync + 'static,
     ) -> Result<Self> {
         let (sender, inbox) = bounded(waiting_max);
-        let shared = Arc::<Shared>::default();
         let stored = Arc::new(stored);
         let start = |_| {
-            let (store, inbox) = (Arc::clone(&store), inbox.clone());
-            let (shared, stored) = (Arc::clone(&shared), Arc::clone(&stored));
+            let (store, inbox, stored) = (Arc::clone(&store), inbox.clone(), Arc::clone(&stored));
             std::thread::Builder::new()
                 .name("container-log".into())
-                .spawn(move || run(&*store, &inbox, &shared, &*stored))
+                .spawn(move || run(&*store, &inbox, &*stored))
                 .map_err(|cause| Error::io("starting a thread", cause))
         };
         let threads = (0..at_once.max(1)).map(start).collect::<Result<_>>()?;
-        Ok(Self { inbox: Mutex::new(Some(sender)), shared, threads: Mutex::new(threads) })
+        Ok(Self {
+            inbox: Mutex::new(Some(sender)),
+            shared: Arc::default(),
+            threads: Mutex::new(threads),
+            lease: None,
+        })
     }
 
     /// An empty buffer, of a container that is stored if there is one.
@@ -115,17 +141,8 @@ impl ContainerLog {
     pub fn append(&self, container: FinishedContainer) -> Result<()> {
         self.check()?;
         let sender = lock(&self.inbox).clone().ok_or_else(stopped)?;
-        let number = {
-            let mut state = lock(&self.shared.state);
-            state.appended += 1;
-            let number = state.appended;
-            state.under_way.insert(number);
-            number
-        };
-        sender.send((number, container)).map_err(|_| {
-            self.shared.end(number);
-            stopped()
-        })
+        let under_way = UnderWay::begin(&self.shared);
+        sender.send((under_way, container)).map_err(|_| stopped())
     }
 
     /// Waits until everything appended so far is durable, and takes it.
@@ -173,66 +190,81 @@ impl Drop for ContainerLog {
     fn drop(&mut self) {
         lock(&self.inbox).take();
         for thread in lock(&self.threads).drain(..) {
-            // One that panicked has told nobody that its container is stored.
+            // It ends with its inbox.
             let _ = thread.join();
         }
     }
 }
 
-impl Shared {
-    fn end(&self, number: u64) {
-        lock(&self.state).under_way.remove(&number);
-        self.done.notify_all();
+/// A container from when it is appended until it is stored, or never will be.
+struct UnderWay {
+    shared: Arc<Shared>,
+    number: u64,
+    is_settled: bool,
+}
+
+impl UnderWay {
+    fn begin(shared: &Arc<Shared>) -> Self {
+        let mut state = lock(&shared.state);
+        state.appended += 1;
+        let number = state.appended;
+        state.under_way.insert(number);
+        Self { shared: Arc::clone(shared), number, is_settled: false }
     }
 }
 
-/// Ends what is under way, whether or not its thread panics: nobody waits for it for ever.
-struct UnderWay<'a> {
-    shared: &'a Shared,
-    number: u64,
-    is_stored: bool,
-}
-
-impl Drop for UnderWay<'_> {
+impl Drop for UnderWay {
     fn drop(&mut self) {
-        if !self.is_stored {
-            let mut state = lock(&self.shared.state);
-            let stopped = || (ErrorKind::Io, stopped().to_string());
-            state.failure.get_or_insert_with(stopped);
+        let mut state = lock(&self.shared.state);
+        if !self.is_settled {
+            state.failure.get_or_insert_with(|| (ErrorKind::Io, stopped().to_string()));
         }
-        self.shared.end(self.number);
+        state.under_way.remove(&self.number);
+        self.shared.done.notify_all();
     }
 }
 
 fn run(
     store: &dyn Store,
-    inbox: &Receiver<(u64, FinishedContainer)>,
-    shared: &Shared,
+    inbox: &Receiver<(UnderWay, FinishedContainer)>,
     tell: &(dyn Fn(&DurableContainer) + Sync),
 ) {
-    for (number, mut container) in inbox {
-        let mut under_way = UnderWay { shared, number, is_stored: false };
-        if lock(&shared.state).failure.is_some() {
-            continue;
-        }
-        let stored = store_container(store, &container).map(|()| DurableContainer {
-            id: container.id,
-            fingerprints: container.fingerprints,
-            frames: container.frames,
-            sealed_section: container.sealed_section,
-            bytes: container.bytes.len() as u64,
-            sketches: container.sketches,
-        });
-        stored.iter().for_each(tell);
-        let mut state = lock(&shared.state);
-        match stored {
-            Ok(durable) => state.durable.push(durable),
-            Err(error) => drop(state.failure.get_or_insert((error.kind(), error.to_string()))),
-        }
-        container.bytes.clear();
-        state.spare.push(container.bytes);
-        under_way.is_stored = true;
+    for (under_way, container) in inbox {
+        // A panic fails the log as any error does. The thread goes on: what nobody takes out of the
+        // inbox would be under way for ever.
+        let settle = || settle(store, tell, under_way, container);
+        let _ = catch_unwind(AssertUnwindSafe(settle));
     }
+}
+
+/// Stores a container, unless one could not be stored before.
+fn settle(
+    store: &dyn Store,
+    tell: &(dyn Fn(&DurableContainer) + Sync),
+    mut under_way: UnderWay,
+    mut container: FinishedContainer,
+) {
+    let shared = Arc::clone(&under_way.shared);
+    if lock(&shared.state).failure.is_some() {
+        return;
+    }
+    let stored = store_container(store, &container).map(|()| DurableContainer {
+        id: container.id,
+        fingerprints: container.fingerprints,
+        frames: container.frames,
+        sealed_section: container.sealed_section,
+        bytes: container.bytes.len() as u64,
+        sketches: container.sketches,
+    });
+    stored.iter().for_each(tell);
+    let mut state = lock(&shared.state);
+    match stored {
+        Ok(durable) => state.durable.push(durable),
+        Err(error) => drop(state.failure.get_or_insert((error.kind(), error.to_string()))),
+    }
+    container.bytes.clear();
+    state.spare.push(container.bytes);
+    under_way.is_settled = true;
 }
 
 fn store_container(store: &dyn Store, container: &FinishedContainer) -> Result<()> {

@@ -70,16 +70,21 @@ impl HeldBases {
         first: usize,
         threads: usize,
     ) -> Result<(Self, usize)> {
-        // The more bases are held, the fewer frames are read again for others of them.
-        let purse = chunks.repository().purse();
-        let lease = purse.take(purse.left_bytes() / 2);
-        let bytes_max = chunks.repository().memory().restored_bases_bytes + lease.bytes();
-        let (mut last, mut bytes) = (first, 0);
-        while last < window.reads.len() && (last == first || bytes < bytes_max as u64) {
-            let frames = &window.reads[last];
+        let made = |frames: &Range<usize>| -> usize {
             let pieces = &window.pieces[window.starts[frames.start]..window.starts[frames.end]];
             let deltas = pieces.iter().filter(|piece| piece.descriptor().is_delta());
-            bytes += deltas.map(|piece| u64::from(piece.length)).sum::<u64>();
+            deltas.map(|piece| piece.length as usize).sum()
+        };
+        // The more bases are held, the fewer frames are read again for others of them.
+        let (planned, purse) =
+            (chunks.repository().memory().restored_bases_bytes, chunks.repository().purse());
+        let wanted = window.reads[first..].iter().map(made).sum::<usize>();
+        let more = wanted.saturating_sub(planned).min(purse.left_bytes() / 2);
+        let lease = purse.take(more);
+        let bytes_max = planned + lease.bytes();
+        let (mut last, mut bytes) = (first, 0);
+        while last < window.reads.len() && (last == first || bytes < bytes_max) {
+            bytes += made(&window.reads[last]);
             last += 1;
         }
         let held = Self::held((chunks, workspace), window, first..last, (threads, bytes_max))?;

@@ -5,6 +5,7 @@ mod check;
 mod check_index;
 mod chunk_index;
 mod collection_partitioned;
+mod container_log;
 mod delta_bounds;
 mod deltas;
 mod exhausted;

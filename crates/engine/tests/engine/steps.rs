@@ -190,7 +190,7 @@ pub fn forging(repository: &Arc<Repository>) -> Arc<ContainerContext> {
         randomness: Arc::clone(&environment.randomness),
         clock: Arc::clone(&environment.clock),
         pool: Arc::new(pool),
-        log: Arc::new(ContainerLog::start(repository.shared_store(), 1, 1, |_| {}).unwrap()),
+        log: Arc::new(ContainerLog::start_with(repository.shared_store(), 1, 1, |_| {}).unwrap()),
         target_bytes: 1 << 20,
         frame_bytes: 1 << 20,
         session: None,

@@ -21,8 +21,8 @@ use tokio::task::JoinHandle;
 pub const FORESEEN_MAX: usize = 32;
 /// A longer object, or tail, is not kept.
 pub const OBJECT_FORESEEN_MAX_BYTES: u64 = 64 << 10;
-/// A listing that shows more names is not kept.
-pub const NAMES_FORESEEN_MAX: usize = 4096;
+/// A listing that shows more names, which is more than one request, is not kept.
+pub const NAMES_FORESEEN_MAX: usize = 1000;
 
 /// What was asked for.
 enum Answered {

@@ -1,104 +1,27 @@
 //! What is asked for before it is wanted: given out once, never when it could mislead.
 
-use futures_util::StreamExt;
-use futures_util::stream::BoxStream;
-use object_store::memory::InMemory;
-use object_store::path::Path;
-use object_store::{
-    CopyOptions, Error as Answer, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta,
-    ObjectStore, PutMultipartOptions, PutOptions, PutPayload, PutResult, Result,
-};
+use crate::faulty::Faulty;
 use onefold_remote::BucketStore;
 use onefold_remote::bucket::{FORESEEN_MAX, NAMES_FORESEEN_MAX, OBJECT_FORESEEN_MAX_BYTES};
 use onefold_store::{Asked, Blobs, Decisions, Key, foresee};
 use onefold_types::ErrorKind;
-use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
-/// An object store that counts what it was asked.
-#[derive(Debug, Default)]
-struct Watched {
-    below: Arc<InMemory>,
-    asked: Arc<AtomicUsize>,
-    answered: Arc<AtomicUsize>,
-    failures: AtomicUsize,
-}
-
-impl fmt::Display for Watched {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("watched")
-    }
-}
-
-#[async_trait::async_trait]
-impl ObjectStore for Watched {
-    async fn put_opts(&self, at: &Path, what: PutPayload, how: PutOptions) -> Result<PutResult> {
-        self.below.put_opts(at, what, how).await
-    }
-
-    async fn put_multipart_opts(
-        &self,
-        at: &Path,
-        how: PutMultipartOptions,
-    ) -> Result<Box<dyn MultipartUpload>> {
-        self.below.put_multipart_opts(at, how).await
-    }
-
-    async fn get_opts(&self, at: &Path, how: GetOptions) -> Result<GetResult> {
-        self.asked.fetch_add(1, Ordering::SeqCst);
-        let fails = self.failures.load(Ordering::SeqCst) > 0;
-        let got = match fails {
-            true => {
-                self.failures.fetch_sub(1, Ordering::SeqCst);
-                Err(Answer::Generic { store: "watched", source: "broken".into() })
-            }
-            false => self.below.get_opts(at, how).await,
-        };
-        self.answered.fetch_add(1, Ordering::SeqCst);
-        got
-    }
-
-    fn delete_stream(
-        &self,
-        locations: BoxStream<'static, Result<Path>>,
-    ) -> BoxStream<'static, Result<Path>> {
-        self.below.delete_stream(locations)
-    }
-
-    fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
-        self.asked.fetch_add(1, Ordering::SeqCst);
-        let answered = Arc::clone(&self.answered);
-        let end = futures_util::stream::poll_fn(move |_| {
-            answered.fetch_add(1, Ordering::SeqCst);
-            std::task::Poll::Ready(None)
-        });
-        self.below.list(prefix).chain(end).boxed()
-    }
-
-    async fn list_with_delimiter(&self, prefix: Option<&Path>) -> Result<ListResult> {
-        self.below.list_with_delimiter(prefix).await
-    }
-
-    async fn copy_opts(&self, from: &Path, to: &Path, options: CopyOptions) -> Result<()> {
-        self.below.copy_opts(from, to, options).await
-    }
-}
-
 /// A store that is watched, and another process that writes to the same one.
 struct Two {
     store: BucketStore,
     other: BucketStore,
-    objects: Arc<Watched>,
+    objects: Arc<Faulty>,
 }
 
 impl Two {
     fn new() -> Self {
-        let objects = Arc::new(Watched::default());
+        let objects = Arc::new(Faulty::default());
         let store = BucketStore::over(Arc::clone(&objects) as _, "watched", "p").unwrap();
-        let below = Arc::clone(&objects.below);
+        let below = Arc::clone(&objects.below) as _;
         let other = BucketStore::over(below, "the same", "p").unwrap();
         Self { store, other, objects }
     }
@@ -210,7 +133,7 @@ fn nothing_older_than_what_it_could_depend_on_is_given_out() {
 fn what_fails_beforehand_is_asked_for_again() {
     let two = Two::new();
     two.other.put(&key("a/1"), b"one").unwrap();
-    two.objects.failures.store(1, Ordering::SeqCst);
+    two.objects.failing_gets.store(1, Ordering::SeqCst);
     let _foresight = foresee(&two.store, vec![Asked::Object(key("a/1"))]);
     two.settle(1);
     assert_eq!(two.store.get(&key("a/1")).unwrap(), b"one");

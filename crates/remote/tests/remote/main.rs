@@ -1,6 +1,7 @@
 //! Stores on object stores: the promises of the ports, answers that are lost, and a real server.
 
 mod answers;
+mod faulty;
 mod foresight;
 mod gateway;
 mod memory;

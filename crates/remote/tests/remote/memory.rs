@@ -1,20 +1,15 @@
 //! The ports over object stores in memory: one that keeps its promises, and some that do not.
 
-use futures_util::stream::BoxStream;
+use crate::faulty::{Fault, Faulty};
+use object_store::ObjectStore;
 use object_store::memory::InMemory;
-use object_store::path::Path;
-use object_store::{
-    CopyOptions, Error as Answer, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta,
-    ObjectStore, PutMode, PutMultipartOptions, PutOptions, PutPayload, PutResult, Result,
-};
 use onefold_remote::BucketStore;
 use onefold_remote::bucket::PART_BYTES;
 use onefold_remote::conditional::Proof;
 use onefold_store::{Blobs, Decisions, Key, OBJECT_MAX_BYTES, conformance};
 use onefold_types::ErrorKind;
-use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 
 fn over(objects: impl ObjectStore) -> BucketStore {
     BucketStore::over(Arc::new(objects), "memory", "some/prefix").unwrap()
@@ -115,93 +110,6 @@ fn one_byte_more_than_an_object_may_have_is_refused() {
         assert_eq!(read.unwrap_err().kind(), ErrorKind::LimitExceeded);
     }
     assert_eq!(store.get_tail(&key("more"), 7).unwrap(), (bytes.len() as u64, vec![0; 7]));
-}
-
-/// How an object store breaks its promises.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Fault {
-    /// Puts that must not replace anything do.
-    Replaces,
-    /// Each of two that put a name at once may win.
-    Races,
-    /// A put is done, and its answer is lost; so many times.
-    LosesAnswers(usize),
-}
-
-/// An object store in memory with a fault.
-#[derive(Debug)]
-struct Faulty {
-    below: InMemory,
-    fault: Fault,
-    puts: AtomicUsize,
-}
-
-impl Faulty {
-    fn new(fault: Fault) -> Self {
-        Self { below: InMemory::new(), fault, puts: AtomicUsize::new(0) }
-    }
-}
-
-impl fmt::Display for Faulty {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?}", self.fault)
-    }
-}
-
-#[async_trait::async_trait]
-impl ObjectStore for Faulty {
-    async fn put_opts(
-        &self,
-        location: &Path,
-        payload: PutPayload,
-        options: PutOptions,
-    ) -> Result<PutResult> {
-        let number = self.puts.fetch_add(1, Ordering::SeqCst);
-        let replaces = match self.fault {
-            Fault::Replaces => true,
-            Fault::Races => location.as_ref().contains("race-") && number.is_multiple_of(4),
-            Fault::LosesAnswers(_) => false,
-        };
-        let mode = if replaces { PutMode::Overwrite } else { options.mode.clone() };
-        let put = self.below.put_opts(location, payload, PutOptions { mode, ..options }).await;
-        match self.fault {
-            Fault::LosesAnswers(most) if number < most => {
-                Err(Answer::Generic { store: "faulty", source: "connection reset".into() })
-            }
-            _ => put,
-        }
-    }
-
-    async fn put_multipart_opts(
-        &self,
-        location: &Path,
-        options: PutMultipartOptions,
-    ) -> Result<Box<dyn MultipartUpload>> {
-        self.below.put_multipart_opts(location, options).await
-    }
-
-    async fn get_opts(&self, location: &Path, options: GetOptions) -> Result<GetResult> {
-        self.below.get_opts(location, options).await
-    }
-
-    fn delete_stream(
-        &self,
-        locations: BoxStream<'static, Result<Path>>,
-    ) -> BoxStream<'static, Result<Path>> {
-        self.below.delete_stream(locations)
-    }
-
-    fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
-        self.below.list(prefix)
-    }
-
-    async fn list_with_delimiter(&self, prefix: Option<&Path>) -> Result<ListResult> {
-        self.below.list_with_delimiter(prefix).await
-    }
-
-    async fn copy_opts(&self, from: &Path, to: &Path, options: CopyOptions) -> Result<()> {
-        self.below.copy_opts(from, to, options).await
-    }
 }
 
 #[test]

@@ -4,7 +4,7 @@
 //! shown. Concurrency: one lock around the table, never held during a call to the store below.
 
 use super::Operation;
-use crate::{Asked, Blobs, Decisions, Key, Listed, Store};
+use crate::{Blobs, Decisions, Key, Listed, Store};
 use onefold_types::Result;
 use std::collections::BTreeMap;
 use std::ops::AddAssign;
@@ -174,21 +174,7 @@ impl<S: Store> Blobs for Counting<S> {
         self.store.free_bytes()
     }
 
-    fn let_go(&self) {
-        self.store.let_go();
-    }
-
-    fn puts_at_once(&self) -> usize {
-        self.store.puts_at_once()
-    }
-
-    fn foresee(&self, next: Vec<Asked>) -> u64 {
-        self.store.foresee(next)
-    }
-
-    fn forget_foreseen(&self, number: u64) {
-        self.store.forget_foreseen(number);
-    }
+    crate::pass_hints_on!(this => this.store);
 }
 
 impl<S: Store> Decisions for Counting<S> {

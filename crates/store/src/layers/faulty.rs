@@ -7,7 +7,7 @@
 //! the room of the object back (R28).
 
 use super::Operation;
-use crate::{Asked, Blobs, Decisions, Key, Listed, Store};
+use crate::{Blobs, Decisions, Key, Listed, Store};
 use onefold_types::environment::SeededRandomness;
 use onefold_types::{Error, ErrorKind, Result};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -247,21 +247,7 @@ impl<S: Store> Blobs for Faulty<S> {
         self.listing(Operation::Settle, prefix, || self.store.settle(prefix))
     }
 
-    fn let_go(&self) {
-        self.store.let_go();
-    }
-
-    fn puts_at_once(&self) -> usize {
-        self.store.puts_at_once()
-    }
-
-    fn foresee(&self, next: Vec<Asked>) -> u64 {
-        self.store.foresee(next)
-    }
-
-    fn forget_foreseen(&self, number: u64) {
-        self.store.forget_foreseen(number);
-    }
+    crate::pass_hints_on!(this => this.store);
 
     fn free_bytes(&self) -> Result<Option<u64>> {
         match &self.room_bytes {

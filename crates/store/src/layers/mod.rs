@@ -9,6 +9,33 @@
 //! All but the last are built with the feature `testing` only. Each is generic over the store
 //! below, which may be an `Arc<dyn Store>`, and passes the conformance suite.
 
+/// The methods of [`crate::Blobs`] that move no bytes and tell the store below what its caller is
+/// about, for a store over another one: `pass_hints_on!(this => this.store);`.
+#[macro_export]
+macro_rules! pass_hints_on {
+    ($this:ident => $below:expr) => {
+        fn let_go(&self) {
+            let $this = self;
+            $below.let_go();
+        }
+
+        fn puts_at_once(&self) -> usize {
+            let $this = self;
+            $below.puts_at_once()
+        }
+
+        fn foresee(&self, next: Vec<$crate::Asked>) -> u64 {
+            let $this = self;
+            $below.foresee(next)
+        }
+
+        fn forget_foreseen(&self, number: u64) {
+            let $this = self;
+            $below.forget_foreseen(number);
+        }
+    };
+}
+
 #[cfg(any(test, feature = "testing"))]
 mod counting;
 #[cfg(any(test, feature = "testing"))]

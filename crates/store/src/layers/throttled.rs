@@ -6,7 +6,7 @@
 //!
 //! Concurrency: all callers share the bounds; nobody sleeps under the lock.
 
-use crate::{Asked, Blobs, Decisions, Key, Listed, Store};
+use crate::{Blobs, Decisions, Key, Listed, Store};
 use onefold_types::Result;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -163,21 +163,7 @@ impl<S: Store> Blobs for Throttled<S> {
         self.store.free_bytes()
     }
 
-    fn let_go(&self) {
-        self.store.let_go();
-    }
-
-    fn puts_at_once(&self) -> usize {
-        self.store.puts_at_once()
-    }
-
-    fn foresee(&self, next: Vec<Asked>) -> u64 {
-        self.store.foresee(next)
-    }
-
-    fn forget_foreseen(&self, number: u64) {
-        self.store.forget_foreseen(number);
-    }
+    crate::pass_hints_on!(this => this.store);
 }
 
 impl<S: Store> Decisions for Throttled<S> {
