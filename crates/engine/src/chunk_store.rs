@@ -53,6 +53,7 @@ pub mod read_set;
 mod shared;
 pub mod store_port;
 pub mod stream_writer;
+mod whole_chunks;
 
 pub use batch::ChunkBatch;
 pub use stream_writer::StreamWriter;

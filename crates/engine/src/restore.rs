@@ -6,6 +6,7 @@
 //! | `files` | what is to be written of each file, hard links |
 //! | `rounds` | a full window: fetch, find other instances of what was lost, finish |
 //! | `window`, `fetch` | chunks in stored order; workers that open each frame once |
+//! | `bases`, `visits` | what differences are made of, and that its frames are read once |
 //! | [`request_costs`] | what requests cost here, and how far one reaches |
 //! | `relocate` | other instances of unreadable chunks |
 //! | `ledger` | what was planned of an output against what was delivered to it |
@@ -45,6 +46,7 @@ pub mod request_costs;
 mod rounds;
 mod stash;
 mod target;
+mod visits;
 mod walk;
 mod window;
 

@@ -24,18 +24,20 @@
 //!   can leave a container that is condemned meanwhile (W8), or cannot commit.
 //! - The reader's caches belong to the session: nothing that was read before it counts.
 //!
-//! Memory: the table of sketches and the reader's caches have their leases.
+//! Memory: the table of sketches, what is known of containers ([`super::whole_chunks`]) and the
+//! reader's caches have their leases.
 //!
 //! Concurrency: shared by the streams and the threads that seal; one lock, never held while the
 //! device works.
 
 use super::read_set::ReadSet;
+use super::whole_chunks::WholeChunks;
 use crate::chunks::{Chunk, ChunkReader, Location};
 use crate::container::similar::{FoundBase, Similar, SimilarChunks};
 use crate::index::ChunkIndex;
 use crate::memory::Lease;
 use crate::repository::Repository;
-use onefold_format::container::{Base, DELTA_DEPTH_MAX, MetadataSection, SKETCH_BYTES};
+use onefold_format::container::{Base, DELTA_DEPTH_MAX, Delta, MetadataSection, SKETCH_BYTES};
 use onefold_format::delta::DeltaChoice;
 use onefold_policy::similarity::{Address, SimilarityTable, Sketch};
 use onefold_types::{ContainerId, Fingerprint, Result};
@@ -65,7 +67,13 @@ pub struct Proved {
     pub unproved: Vec<u32>,
     /// The containers that hold the bases of the others.
     pub made_of: BTreeSet<ContainerId>,
+    /// Sections that were read for that.
+    pub sections_read: u64,
 }
+
+/// Room for what some dozen containers hold, which there always is: it belongs to the fixed part of
+/// the memory limit.
+const WHOLE_BYTES_MIN: usize = 1 << 19;
 
 /// How bases were found.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -89,11 +97,15 @@ pub struct Bases {
     /// Looking for a base took too long: no more are looked for.
     is_late: AtomicBool,
     state: Mutex<State>,
-    _lease: Lease,
+    _leases: [Lease; 2],
 }
 
 struct State {
     counts: BaseCounts,
+    /// What the containers hold whose sections were read.
+    whole: WholeChunks,
+    /// Sections read to show that bases are there.
+    sections_read: u64,
     /// Not to be relied upon.
     avoid: BTreeSet<ContainerId>,
     /// What the session's own deltas are made of.
@@ -117,12 +129,15 @@ impl Bases {
             DeltaChoice::Off => (None, 0),
             DeltaChoice::Depth(depth) => (Some(depth), repository.memory().similarity_bytes),
         };
-        let lease = repository.purse().take(table_bytes);
+        let whole_bytes = repository.memory().section_cache_bytes / 4;
+        let leases = [table_bytes, whole_bytes].map(|bytes| repository.purse().take(bytes));
         let state = State {
             counts: BaseCounts::default(),
+            whole: WholeChunks::new(leases[1].bytes().max(WHOLE_BYTES_MIN)),
+            sections_read: 0,
             avoid: avoid.clone(),
             relied: ReadSet::default(),
-            table: SimilarityTable::with_memory(lease.bytes()),
+            table: SimilarityTable::with_memory(leases[0].bytes()),
             containers: Vec::new(),
             numbers: HashMap::new(),
         };
@@ -133,7 +148,7 @@ impl Bases {
             reader: OnceLock::new(),
             is_late: AtomicBool::new(false),
             state: Mutex::new(state),
-            _lease: lease,
+            _leases: leases,
         }
     }
 
@@ -158,9 +173,14 @@ impl Bases {
     }
 
     /// Shows of the deltas of a section which can be made, and out of which containers.
-    pub fn prove(&self, section: &MetadataSection) -> Result<Proved> {
+    pub fn prove(&self, container: ContainerId, section: &MetadataSection) -> Result<Proved> {
         let mut proved = Proved::default();
-        for delta in &section.deltas {
+        self.state().whole.note(container, section);
+        // Container by container, so that none is read twice for one section.
+        let mut deltas: Vec<&Delta> = section.deltas.iter().collect();
+        deltas.sort_by_key(|delta| delta.bases.first().and_then(|base| base.container));
+        let before = self.state().sections_read;
+        for delta in deltas {
             let mut made_of = BTreeSet::new();
             let mut is_made = true;
             for base in &delta.bases {
@@ -171,6 +191,8 @@ impl Bases {
                 false => proved.unproved.push(delta.chunk),
             }
         }
+        proved.unproved.sort_unstable();
+        proved.sections_read = self.state().sections_read - before;
         Ok(proved)
     }
 
@@ -202,9 +224,14 @@ impl Bases {
         below_depth: u8,
         made_of: &mut BTreeSet<ContainerId>,
     ) -> Result<bool> {
+        if self.is_whole_in(container, &base.fingerprint) {
+            made_of.insert(container);
+            return Ok(true);
+        }
         let Some(location) = self.locate_in(container, &base.fingerprint)? else {
             return Ok(false);
         };
+        self.state().whole.note(container, &location.section);
         if let Some(delta) = location.section.delta_at(location.position) {
             if delta.depth >= below_depth {
                 return Ok(false);
@@ -217,6 +244,17 @@ impl Bases {
         }
         made_of.insert(container);
         Ok(true)
+    }
+
+    /// Whether it is known without the device that a container holds a chunk, which is no delta.
+    fn is_whole_in(&self, container: ContainerId, fingerprint: &Fingerprint) -> bool {
+        let mut state = self.state();
+        if state.avoid.contains(&container) {
+            return false;
+        }
+        let is_whole = state.whole.holds(container, fingerprint) == Some(true);
+        state.sections_read += u64::from(!is_whole && !self.reader().has_section(container));
+        is_whole
     }
 
     /// Where in a container that may be used a chunk is.

@@ -76,7 +76,9 @@ impl StorePort {
         container: ContainerId,
         section: &MetadataSection,
     ) -> Result<Arc<[Fingerprint]>> {
-        let proved = self.bases.prove(section)?;
+        let started = Instant::now();
+        let proved = self.bases.prove(container, section)?;
+        self.timing.add(proved.sections_read, started);
         self.rest_on(container, proved.made_of);
         let mut unproved = proved.unproved.into_iter().peekable();
         let name = |(position, chunk): (u32, &ChunkDescriptor)| {

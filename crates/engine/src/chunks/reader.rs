@@ -337,6 +337,12 @@ impl ChunkReader {
         self.section_beside(container, None)
     }
 
+    /// Whether a section is kept, so that it need not be read.
+    #[must_use]
+    pub fn has_section(&self, container: ContainerId) -> bool {
+        self.caches.section(container).is_some()
+    }
+
     /// The same for whom it may have been found in the caches already.
     fn section_beside(
         &self,

@@ -13,7 +13,7 @@
 
 use super::DumpOptions;
 use super::bases::HeldBases;
-use super::fetch::{self, Lost, Workspace};
+use super::fetch::{Fetcher, Lost, Workspace};
 use super::stash::Stash;
 use super::window::{Piece, SortedWindow, Window, WindowShare};
 use crate::chunks::Location;
@@ -193,8 +193,7 @@ impl Dumping<'_> {
         while first < sorted.reads.len() {
             // What is read together is little, and what it is made of is everywhere: read for each
             // of them, the same frames would be read again and again.
-            let (bases, end) =
-                HeldBases::read((self.reader.chunks(), &self.workspace), &sorted, first, THREADS)?;
+            let (bases, end) = self.fetcher().read_bases(&sorted, first, &self.stash)?;
             while first < end {
                 let mut last = first;
                 let mut wanted = 0;
@@ -211,6 +210,11 @@ impl Dumping<'_> {
         self.write()
     }
 
+    fn fetcher(&self) -> Fetcher<'_> {
+        let (chunks, workspace) = (self.reader.chunks(), &self.workspace);
+        Fetcher { chunks, threads: THREADS, workspace, job: self.job }
+    }
+
     fn fetch(
         &mut self,
         sorted: &SortedWindow,
@@ -220,16 +224,7 @@ impl Dumping<'_> {
         let (distinct, repeats) = without_repeats(sorted, reads);
         let mut window = distinct;
         loop {
-            let lost = fetch::fetch_reads(
-                (self.reader.chunks(), bases),
-                &window,
-                0..window.reads.len(),
-                &self.stash,
-                THREADS,
-                &self.workspace,
-                self.job,
-            )?
-            .lost;
+            let lost = self.fetcher().fetch_with(bases, &window, &self.stash)?.lost;
             if lost.is_empty() {
                 break;
             }

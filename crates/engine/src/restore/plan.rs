@@ -2,12 +2,15 @@
 //!
 //! Source: FAST'19, section 6 (speed factor). The tree is walked and every chunk located as a
 //! restore does it; windows are then arranged, by the engine asked for and by all others with the
-//! memory of S2.32, and counted.
+//! memory of S2.32, and counted. What differences are made of counts as it is read; with other
+//! engines than the one asked for it does not.
 //!
 //! The walk has a stack of its own and holds one leaf of each directory on the way, as every walk
 //! over a snapshot does (see [`crate::find`]).
 
 use super::RestoreOptions;
+use super::bases::Part;
+use super::visits::{Visit, Visits};
 use super::window::{Window, WindowShare};
 use crate::job::Job;
 use crate::patterns::Patterns;
@@ -32,7 +35,7 @@ pub struct PlanReport {
     pub bytes: u64,
     /// Their data chunks.
     pub chunks: u64,
-    /// Containers that hold them.
+    /// Containers that hold them, and what those are made of that are stored as differences.
     pub containers: u64,
     /// Reads of containers by the engine asked for.
     pub container_reads: u64,
@@ -181,7 +184,6 @@ impl Planner<'_> {
             }
             Err(error) => return Err(error),
         };
-        self.containers.insert(location.container);
         self.window.push(&location, 0, offset, extent.length)?;
         if self.window.cost() >= self.share.chunks_max {
             self.run_window()?;
@@ -193,13 +195,25 @@ impl Planner<'_> {
         let window = std::mem::take(&mut self.window);
         window.count_reads(&mut self.report.engines)?;
         let sorted = window.arrange(&self.options.engine)?;
-        self.report.container_reads += sorted.reads.len() as u64;
-        self.report.frames += sorted.frames.len() as u64;
-        for frame in &sorted.frames {
-            self.report.bytes_read += u64::from(frame.descriptor.stored_length);
-            self.report.bytes_opened += u64::from(frame.descriptor.plain_length);
+        let mut first = 0;
+        while first < sorted.reads.len() {
+            let part = Part::next(self.reader.chunks(), &sorted, first)?;
+            first = part.reads.end;
+            for pass in Visits::of_part(&sorted, part.reads.clone(), &part.spots) {
+                self.count(&pass);
+            }
         }
         Ok(())
+    }
+
+    fn count(&mut self, pass: &Visits) {
+        self.report.container_reads += pass.reads.len() as u64;
+        self.report.frames += pass.frames.len() as u64;
+        for Visit { needed, .. } in &pass.frames {
+            self.report.bytes_read += u64::from(needed.descriptor.stored_length);
+            self.report.bytes_opened += u64::from(needed.descriptor.plain_length);
+            self.containers.insert(needed.container);
+        }
     }
 }
 

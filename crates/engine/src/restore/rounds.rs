@@ -4,7 +4,7 @@
 //! Rounds end because every lost instance of a chunk is remembered and never tried again.
 
 use super::existing::Comparison;
-use super::fetch::{self, Lost};
+use super::fetch::{Fetcher, Lost};
 use super::output::{FileSink, OutputFile};
 use super::walk::Restorer;
 use super::window::{SortedWindow, Window};
@@ -23,7 +23,8 @@ impl Restorer<'_> {
             let threads = self.options.threads;
             let chunks = self.reader.chunks();
             let before = chunks.counters().frame_bytes;
-            let fetched = fetch::fetch(chunks, &sorted, &sink, threads, &self.workspace, self.job)?;
+            let fetcher = Fetcher { chunks, threads, workspace: &self.workspace, job: self.job };
+            let fetched = fetcher.fetch(&sorted, &sink)?;
             let of_bases = chunks.counters().frame_bytes - before;
             self.report.bytes_read += fetched.bytes_read + of_bases;
             self.report.container_reads += sorted.reads.len() as u64;

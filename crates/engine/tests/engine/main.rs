@@ -27,6 +27,7 @@ mod only_hidden;
 mod partitioned_shares;
 mod placement;
 mod progress;
+mod proof_of_bases;
 mod read_back;
 mod renewal;
 mod restore;

@@ -8,7 +8,7 @@ use onefold_chunking::{ChunkerKind, ChunkerParameters};
 use onefold_engine::ingest::BackupOptions;
 use onefold_engine::repository::Password;
 use onefold_engine::restore::request_costs::Reach;
-use onefold_engine::restore::{RestoreOptions, restore};
+use onefold_engine::restore::{RestoreOptions, plan, restore};
 use onefold_engine::session::SnapshotList;
 use onefold_engine::{Environment, InitOptions, Job, MemoryPlan, Repository};
 use onefold_format::delta::DeltaChoice;
@@ -24,13 +24,15 @@ const CHUNKS: usize = 1000;
 
 const CHUNK_BYTES: usize = 8 * limits::KIB;
 
-/// A store, and a file in it of which every chunk is a difference against one of its first version.
+/// A store, and a file in it of which chunks are differences against those of earlier versions.
 struct Saved {
     counting: Arc<Counting<MemoryStore>>,
     repository: Arc<Repository>,
     id: SessionId,
     file: PathBuf,
     bytes: Vec<u8>,
+    /// Differences in the last version.
+    deltas: u64,
 }
 
 impl Saved {
@@ -52,14 +54,38 @@ impl Saved {
         change(&mut bytes);
         fs::write(&file, &bytes).unwrap();
         let report = save(&repository, root.path(), &saving);
-        assert!(report.deltas.chunks > CHUNKS as u64 * 95 / 100, "{:?}", report.deltas);
         let counting = Arc::new(Counting::new(memory));
         let password = || Ok(Password::new(PASSWORD.to_vec()));
         let memory = MemoryPlan::new(limits::MEMORY_LIMIT_DEFAULT_BYTES).unwrap();
         let store = Arc::clone(&counting) as Arc<dyn Store>;
         let opened = Repository::open(store, password, Environment::system(), memory);
         let repository = Arc::new(opened.unwrap());
-        Self { counting, repository, id: report.snapshot.unwrap(), file, bytes }
+        let (deltas, id) = (report.deltas.chunks, report.snapshot.unwrap());
+        Self { counting, repository, id, file, bytes, deltas }
+    }
+
+    /// Reads of containers that a restore into a directory makes, and their bytes. It says the same
+    /// of itself, and its plan does before.
+    fn restored(&self, reach: Reach) -> (u64, u64) {
+        let target = tempfile::tempdir().unwrap();
+        let restoring = RestoreOptions { reach: Some(reach), ..restore_options(target.path()) };
+        let (mut said, mut planned) = (0, 0);
+        let (calls, bytes) = self.reads(|repository| {
+            let list = SnapshotList::load(repository).unwrap();
+            let content = Some(list.get(self.id).unwrap().record.root);
+            let whole = Entry { kind: EntryKind::Directory, content, ..Entry::default() };
+            let job = Job::unattended().0;
+            planned = plan(repository, &whole, &restoring, &job).unwrap().bytes_read;
+            self.counting.take();
+            let restored = restore(repository, &whole, &restoring, &job).unwrap();
+            assert_eq!(restored.errors, 0);
+            said = restored.bytes_read;
+            fs::read(target.path().join(self.file.strip_prefix("/").unwrap())).unwrap()
+        });
+        assert_eq!(bytes, said);
+        // A request that reaches far reads what lies between.
+        assert!(if reach == Reach::NEAR { said == planned } else { said >= planned });
+        (calls, bytes)
     }
 
     /// Reads of containers that `read` makes, and their bytes.
@@ -78,20 +104,29 @@ fn what_differences_are_made_of_is_read_once_and_with_few_requests() {
     let saved = Saved::new(limits::CONTAINER_TARGET_BYTES, &[], |bytes| {
         bytes.iter_mut().step_by(CHUNK_BYTES).for_each(|byte| *byte ^= 1);
     });
+    assert!(saved.deltas > CHUNKS as u64 * 95 / 100, "{}", saved.deltas);
     let stored = (CHUNKS * CHUNK_BYTES) as u64;
     for (reach, most) in [(Reach::NEAR, 24), (Reach::FAR, 12)] {
-        let (calls, bytes) = saved.reads(|repository| {
-            let list = SnapshotList::load(repository).unwrap();
-            let content = Some(list.get(saved.id).unwrap().record.root);
-            let whole = Entry { kind: EntryKind::Directory, content, ..Entry::default() };
-            let target = tempfile::tempdir().unwrap();
-            let restoring = RestoreOptions { reach: Some(reach), ..restore_options(target.path()) };
-            let job = Job::unattended().0;
-            let restored = restore(repository, &whole, &restoring, &job).unwrap();
-            assert_eq!(restored.errors, 0);
-            fs::read(target.path().join(saved.file.strip_prefix("/").unwrap())).unwrap()
-        });
+        let (calls, bytes) = saved.restored(reach);
         assert!(calls <= most, "{calls} reads");
+        assert!(bytes < stored * 11 / 10, "{bytes} bytes of {stored}");
+    }
+}
+
+/// What is wanted of a frame that holds bases comes with these: of a file of which every other chunk
+/// was changed all frames are wanted for both.
+#[test]
+fn what_lies_beside_bases_is_not_read_for_itself() {
+    let saved = Saved::new(limits::MIB, &[], |bytes| {
+        let changed = bytes.chunks_mut(CHUNK_BYTES).step_by(2);
+        changed.enumerate().for_each(|(number, chunk)| {
+            chunk[3000..4000].copy_from_slice(&random_bytes(number as u64 + 2, 1000));
+        });
+    });
+    assert!(saved.deltas > CHUNKS as u64 * 45 / 100, "{}", saved.deltas);
+    let stored = (CHUNKS * CHUNK_BYTES + CHUNKS / 2 * 1000) as u64;
+    for reach in [Reach::NEAR, Reach::FAR] {
+        let (_, bytes) = saved.restored(reach);
         assert!(bytes < stored * 11 / 10, "{bytes} bytes of {stored}");
     }
 }
@@ -111,6 +146,7 @@ fn what_differences_of_a_dump_are_made_of_is_read_once() {
             chunk[3000..5000].copy_from_slice(&random_bytes(number as u64 + 2, 2000));
         }
     });
+    assert!(saved.deltas > CHUNKS as u64 * 95 / 100, "{}", saved.deltas);
     let read = |repository: &Arc<Repository>| content_at(repository, saved.id, &saved.file);
     let (_, bytes) = saved.reads(read);
     // The first version whole, and two of eight kilobytes of each chunk of the second.
