@@ -362,8 +362,8 @@ mod tests {
     fn what_a_command_prints_is_bounded_and_understood_or_refused() {
         let (place, runtime) = (tempfile::tempdir().unwrap(), runtime());
         let place = place.path();
-        let long = format!("{:<width$}", "{}", width = PRINTED_MAX_BYTES + 1);
-        let fits = format!("{:<width$}", "{}", width = PRINTED_MAX_BYTES);
+        let fits = format!("{{}}{}", " ".repeat(PRINTED_MAX_BYTES - 2));
+        let long = format!("{fits} ");
         for (printed, kind, word) in [
             ("secret!", ErrorKind::Invalid, "does not print credentials as JSON"),
             (fits.as_str(), ErrorKind::Invalid, "does not print credentials as JSON"),

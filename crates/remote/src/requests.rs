@@ -188,19 +188,37 @@ impl Observed {
                 )));
             }
         }
-        if is_cut_off(&bytes) {
-            let cut = io::Error::new(io::ErrorKind::UnexpectedEof, "a listing is cut off");
-            return Err(HttpError::new(HttpErrorKind::Interrupted, cut));
+        match state_of(&bytes) {
+            Page::Whole => {}
+            Page::CutOff => {
+                let cut = io::Error::new(io::ErrorKind::UnexpectedEof, "a listing is cut off");
+                return Err(HttpError::new(HttpErrorKind::Interrupted, cut));
+            }
+            Page::Other => return Err(refusal(format!("{NO_SERVER} (no listing is given)"))),
         }
         Ok(HttpResponse::from_parts(parts, HttpResponseBody::from(Bytes::from(bytes))))
     }
 }
 
-/// Whether a listing has begun and does not end: the end of a connection may be all that a proxy
-/// has to say about a length.
-fn is_cut_off(page: &[u8]) -> bool {
+/// What arrived as a page of a listing.
+enum Page {
+    Whole,
+    /// It has begun and does not end, or is an error after all.
+    CutOff,
+    Other,
+}
+
+/// The end of a connection may be all that a proxy has to say about a length, and to the client a
+/// page for people is a listing without names.
+fn state_of(page: &[u8]) -> Page {
+    const NAME: &[u8] = b"ListBucketResult";
     let has = |part: &[u8]| page.windows(part.len()).any(|window| window == part);
-    has(b"<ListBucketResult") && !has(b"</ListBucketResult>")
+    let ends = page.trim_ascii_end().strip_suffix(b">").is_some_and(|it| it.ends_with(NAME));
+    match has(NAME) {
+        true if ends => Page::Whole,
+        false if !has(b"<Error>") => Page::Other,
+        _ => Page::CutOff,
+    }
 }
 
 fn late(limit: Duration) -> HttpError {

@@ -17,7 +17,7 @@ use crate::failure::is_absence;
 use futures_util::StreamExt;
 use futures_util::future::join_all;
 use object_store::path::Path as ObjectPath;
-use object_store::{Error as Answer, GetOptions, GetRange, ObjectStore as _};
+use object_store::{GetOptions, ObjectStore as _};
 use onefold_format::configuration::{CONFIGURATION_MAX_BYTES, Configuration};
 use onefold_format::layout;
 use onefold_types::{Error, ErrorKind, Result};
@@ -119,13 +119,11 @@ impl BucketStore {
     }
 
     async fn begins_as_configuration(&self, path: &ObjectPath) -> object_store::Result<bool> {
-        let range = Some(GetRange::Bounded(0..CONFIGURATION_MAX_BYTES as u64));
-        let options = GetOptions { range, ..GetOptions::default() };
-        let bytes = match self.objects.get_opts(path, options).await {
+        let bytes = match self.objects.get_opts(path, GetOptions::default()).await {
             Ok(found) if found.meta.size <= CONFIGURATION_MAX_BYTES as u64 => found.bytes().await?,
+            // Nothing of it is read.
             Ok(_) => return Ok(false),
-            // An object without a byte has no range.
-            Err(answer) if is_absence(&answer) || is_empty_range(&answer) => return Ok(false),
+            Err(answer) if is_absence(&answer) => return Ok(false),
             Err(answer) => return Err(answer),
         };
         Ok(match Configuration::decode(&bytes) {
@@ -133,8 +131,4 @@ impl BucketStore {
             Err(error) => error.kind() == ErrorKind::NewerFormat,
         })
     }
-}
-
-fn is_empty_range(answer: &Answer) -> bool {
-    matches!(answer, Answer::Generic { .. }) && answer.to_string().contains("status code: 416")
 }

@@ -2,7 +2,9 @@
 
 use crate::faulty::Faulty;
 use onefold_remote::BucketStore;
-use onefold_remote::bucket::{FORESEEN_MAX, NAMES_FORESEEN_MAX, OBJECT_FORESEEN_MAX_BYTES};
+use onefold_remote::bucket::{
+    FORESEEN_MAX, LONG_FORESEEN_MAX_BYTES, NAMES_FORESEEN_MAX, OBJECT_FORESEEN_MAX_BYTES,
+};
 use onefold_store::{Asked, Blobs, Decisions, Key, foresee};
 use onefold_types::ErrorKind;
 use std::sync::Arc;
@@ -194,4 +196,24 @@ fn no_more_is_kept_than_may_be() {
         assert_eq!(two.store.get(&key(&format!("a/{number}"))).unwrap(), b"");
     }
     assert_eq!(two.asked(), before + FORESEEN_MAX + 1, "each was asked for once");
+}
+
+/// LONG_FORESEEN_MAX_BYTES: objects whose lengths are known are kept as long as they fit together.
+#[test]
+fn long_objects_are_foreseen_if_their_lengths_are_known() {
+    let two = Two::new();
+    let half = LONG_FORESEEN_MAX_BYTES / 2;
+    for (name, bytes) in [("a/1", half), ("a/2", half), ("a/3", 1)] {
+        two.other.put(&key(name), &vec![7; bytes as usize]).unwrap();
+    }
+    let long = |name: &str, bytes| Asked::Long(key(name), bytes);
+    let asked = vec![long("a/1", half), long("a/2", half), long("a/3", 1)];
+    let _foresight = foresee(&two.store, asked);
+    two.settle(2);
+    assert_eq!(two.asked(), 2, "one byte more is not asked for");
+    assert_eq!(two.store.get(&key("a/1")).unwrap().len() as u64, half);
+    assert_eq!(two.store.get(&key("a/2")).unwrap().len() as u64, half);
+    assert_eq!(two.asked(), 2);
+    assert_eq!(two.store.get(&key("a/3")).unwrap(), [7]);
+    assert_eq!(two.asked(), 3);
 }

@@ -1,6 +1,8 @@
 //! Stores on object stores: the promises of the ports, answers that are lost, and a real server.
 
 mod answers;
+mod breaking;
+mod claims;
 mod faulty;
 mod foresight;
 mod gateway;
