@@ -69,7 +69,7 @@ fn what_never_gets_better_is_said_once_and_is_not_to_be_tried_again() {
         let get = |server: &Server| server.store().get(&key("a")).unwrap_err();
         let list = |server: &Server| server.store().list_names("", &mut |_| Ok(())).unwrap_err();
         for ask in [put, get, list] {
-            let server = Server::new(&[reply.clone()]);
+            let server = Server::new(std::slice::from_ref(&reply));
             let error = ask(&server);
             assert_eq!(error.kind(), ErrorKind::Invalid, "{status}: {error}");
             assert!(error.to_string().contains(word), "{status}: {error}");
