@@ -191,7 +191,9 @@ impl Context {
     ) -> Result<Arc<Repository>> {
         let location = self.location()?;
         let reads_only = self.options.read_only;
-        let opened = OpenedStore::open(&location, access, reads_only, self.read_ahead_bytes)?;
+        let ahead_bytes = self.read_ahead_bytes;
+        let opened =
+            OpenedStore::open(&location, access, reads_only, ahead_bytes, &self.interrupt)?;
         let mut store = opened.port();
         if limits != ThrottleLimits::default() {
             store = Arc::new(Throttled::new(store, limits));

@@ -5,9 +5,11 @@
 //! before anything is written into it.
 
 use crate::context::Access;
+use crate::password;
 use crate::reserve;
+use onefold_engine::Interrupt;
 use onefold_remote::conditional::Proof;
-use onefold_remote::{BucketStore, Location, Patience, ReadAhead, Surroundings};
+use onefold_remote::{BucketLocation, BucketStore, Location, Patience, ReadAhead, Surroundings};
 use onefold_store::{LocalStore, Store};
 use onefold_types::error::Context as _;
 use onefold_types::{Error, ErrorKind, Result};
@@ -24,12 +26,14 @@ pub enum OpenedStore {
 }
 
 impl OpenedStore {
-    /// Opens one; nothing is written through it if `reads_only`.
+    /// Opens one; nothing is written through it if `reads_only`. Requests to a store elsewhere end
+    /// with `interrupt`.
     pub fn open(
         location: &Location,
         access: Access,
         reads_only: bool,
         read_ahead_bytes: usize,
+        interrupt: &Interrupt,
     ) -> Result<Self> {
         let refused = |why: &str| {
             let what = format!("the store '{location}' cannot be written: {why}");
@@ -41,8 +45,7 @@ impl OpenedStore {
         let path = match location {
             Location::Directory(path) => path,
             Location::Bucket(bucket) => {
-                let mut store =
-                    BucketStore::connect(bucket, &Surroundings::of_process(), Patience::USUAL)?;
+                let mut store = connect(bucket)?.stopped_by(interrupt.clone());
                 if reads_only {
                     store = store.reading_only();
                 }
@@ -73,8 +76,7 @@ impl OpenedStore {
                 Ok(Self::Local(Arc::new(LocalStore::create(path)?)))
             }
             Location::Bucket(bucket) => {
-                let store =
-                    BucketStore::connect(bucket, &Surroundings::of_process(), Patience::USUAL)?;
+                let store = connect(bucket)?;
                 store.claim()?;
                 Ok(Self::Bucket(Arc::new(ReadAhead::new(store, 0))))
             }
@@ -97,6 +99,13 @@ impl OpenedStore {
             let _ = reserve::fill(store, container_bytes);
         }
     }
+}
+
+/// A command that gives credentials is told the password no more than any other.
+fn connect(bucket: &BucketLocation) -> Result<BucketStore> {
+    let secret = vec![password::VARIABLE.to_owned()];
+    let around = Surroundings { secret, ..Surroundings::of_process() };
+    BucketStore::connect(bucket, &around, Patience::USUAL)
 }
 
 fn make_parents(path: &Path) -> Result<()> {

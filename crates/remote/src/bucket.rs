@@ -26,20 +26,26 @@
 //! Any number of threads; each waits for its own requests. Nothing may be called from within an
 //! asynchronous task.
 
+mod claiming;
 mod foreseen;
 mod listing;
 mod upload;
+mod waiting;
 
-pub use foreseen::{FORESEEN_MAX, NAMES_FORESEEN_MAX, OBJECT_FORESEEN_MAX_BYTES};
+pub use claiming::PREFIX_PARTS_MAX;
+pub use foreseen::{
+    FORESEEN_MAX, LONG_FORESEEN_MAX_BYTES, NAMES_FORESEEN_MAX, OBJECT_FORESEEN_MAX_BYTES,
+};
 pub use upload::PART_BYTES;
+pub use waiting::{STOP_CHECKED, STOP_MAX};
 
 use crate::conditional::{self, Proof};
-use crate::failure::failed;
+use crate::failure::{failed, is_refusal};
 use crate::location::BucketLocation;
 use crate::patience::Patience;
 use crate::read_ahead::PartialRanges;
-use crate::requests::{Attempts, transfer_max};
-use crate::settings::{self, Surroundings};
+use crate::requests::Attempts;
+use crate::settings::{self, Surroundings, Way};
 use bytes::Bytes;
 use foreseen::Foreseen;
 use futures_util::StreamExt;
@@ -48,13 +54,15 @@ use object_store::{
     Error as Answer, GetOptions, GetRange, GetResult, ObjectStore, ObjectStoreExt, PutMode,
     PutOptions, PutPayload,
 };
+use onefold_engine::Interrupt;
 use onefold_store::{Asked, Blobs, Decisions, Key, Listed, OBJECT_MAX_BYTES, Store};
 use onefold_types::{Error, ErrorKind, Result};
 use std::fmt;
 use std::ops::Range;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::sync::Arc;
+use std::time::Duration;
 use tokio::runtime::{Builder, Runtime};
+use waiting::{Effect, Waiting};
 
 /// How often a put is made anew after all of its repetitions.
 const PUT_ROUNDS: u32 = 2;
@@ -72,10 +80,9 @@ pub struct BucketStore {
     prefix: ObjectPath,
     name: String,
     is_read_only: bool,
-    patience: Patience,
-    /// When something failed that had been asked for again and again.
-    trouble: Mutex<Option<Instant>>,
+    waiting: Waiting,
     foreseen: Foreseen,
+    way: Option<Way>,
 }
 
 /// What became of a put that must not replace anything.
@@ -99,45 +106,28 @@ impl BucketStore {
         around: &Surroundings,
         patience: Patience,
     ) -> Result<Self> {
-        let objects = Arc::new(settings::client(location, around, patience)?);
-        let store = Self::over(objects, &location.to_string(), &location.prefix)?;
-        Ok(Self { patience, ..store })
+        let (client, way) = settings::client(location, around, patience)?;
+        let store = Self::over(Arc::new(client), &location.to_string(), &location.prefix)?;
+        Ok(Self { waiting: Waiting::new(patience), way: Some(way), ..store })
+    }
+
+    /// How it is reached; none for one over another object store.
+    #[must_use]
+    pub fn way(&self) -> Option<&Way> {
+        self.way.as_ref()
+    }
+
+    /// The same, which ends what it waits for once this is requested ([`STOP_MAX`]).
+    #[must_use]
+    pub fn stopped_by(mut self, interrupt: Interrupt) -> Self {
+        self.waiting.stop = interrupt;
+        self
     }
 
     /// The same, for reading only: nothing is written, whatever the server would allow.
     #[must_use]
     pub fn reading_only(self) -> Self {
         Self { is_read_only: true, ..self }
-    }
-
-    /// Makes sure that nothing is there yet, and that a store can be.
-    ///
-    /// # Errors
-    ///
-    /// `AlreadyExists` if there is an object below the prefix, and those of [`BucketStore::prove`].
-    pub fn claim(&self) -> Result<()> {
-        // What an earlier attempt has left to prove itself is no store.
-        let own = self.prefix.clone().join("tmp");
-        let all = Some(&self.prefix).filter(|prefix| !prefix.as_ref().is_empty());
-        let first = self.wait(0, async {
-            let mut objects = self.objects.list(all);
-            while let Some(found) = objects.next().await.transpose()? {
-                if found.location.prefix_match(&own).is_none() {
-                    return Ok(Some(found));
-                }
-            }
-            Ok(None)
-        });
-        match first.map_err(|answer| self.failed("listing", &answer))? {
-            Some(found) => Err(Error::new(
-                ErrorKind::AlreadyExists,
-                format!(
-                    "'{}' is not empty (there is '{}'): a store needs a place of its own",
-                    self.name, found.location
-                ),
-            )),
-            None => self.prove(Proof::First),
-        }
     }
 
     /// The store on any object store; for tests.
@@ -154,18 +144,9 @@ impl BucketStore {
             .enable_all()
             .build()
             .map_err(|cause| Error::io("starting threads for the network", cause))?;
-        let (name, trouble) = (name.to_owned(), Mutex::default());
-        let (patience, foreseen) = (Patience::USUAL, Foreseen::default());
-        Ok(Self {
-            runtime,
-            objects,
-            prefix,
-            name,
-            is_read_only: false,
-            patience,
-            trouble,
-            foreseen,
-        })
+        let (name, waiting) = (name.to_owned(), Waiting::new(Patience::USUAL));
+        let (is_read_only, foreseen, way) = (false, Foreseen::default(), None);
+        Ok(Self { runtime, objects, prefix, name, is_read_only, waiting, foreseen, way })
     }
 
     /// Sees for itself that the bucket never replaces an object.
@@ -179,12 +160,15 @@ impl BucketStore {
 
     /// A put that must not replace anything, of an object beside the store's own.
     pub(crate) fn put_at(&self, name: &str, bytes: Vec<u8>) -> Result<Put> {
-        self.put_new(&self.prefix.clone().join("tmp").join(name), Bytes::from(bytes))
+        self.put_new(
+            &self.prefix.clone().join(conditional::DIRECTORY).join(name),
+            Bytes::from(bytes),
+        )
     }
 
     /// Deletes an object beside the store's own.
     pub(crate) fn delete_at(&self, name: &str) -> Result<()> {
-        self.remove(&self.prefix.clone().join("tmp").join(name))
+        self.remove(&self.prefix.clone().join(conditional::DIRECTORY).join(name))
     }
 
     fn path(&self, key: &Key) -> ObjectPath {
@@ -198,45 +182,6 @@ impl BucketStore {
     fn absent(&self, path: &ObjectPath) -> Error {
         let answer = Answer::NotFound { path: path.to_string(), source: "there is none".into() };
         self.failed(&format!("reading '{path}'"), &answer)
-    }
-
-    fn trouble(&self) -> MutexGuard<'_, Option<Instant>> {
-        self.trouble.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Waits for requests that move so many bytes, but not for ever. Whoever makes do without what
-    /// it asked for asks for the next thing, and must not wait for each as long as for the first.
-    fn wait<T>(
-        &self,
-        bytes: u64,
-        work: impl Future<Output = object_store::Result<T>>,
-    ) -> object_store::Result<T> {
-        let age = self.trouble().map(|since| since.elapsed());
-        let patience = match age {
-            Some(age) if age < self.patience.trouble => {
-                let source =
-                    "it did not answer a moment ago, although it was asked again and again";
-                return Err(Answer::Generic { store: "network", source: source.into() });
-            }
-            Some(age) if age < self.patience.trouble_age => self.patience.trouble,
-            _ => self.patience.operation,
-        };
-        let limit = patience + transfer_max(bytes);
-        let late = || Answer::Generic {
-            store: "network",
-            source: format!("it was not done within {limit:.0?}").into(),
-        };
-        let began = Instant::now();
-        let done = self.runtime.block_on(async {
-            tokio::time::timeout(limit, work).await.unwrap_or_else(|_| Err(late()))
-        });
-        match &done {
-            Err(Answer::Generic { .. }) if began.elapsed() < self.patience.trouble => {}
-            Err(Answer::Generic { .. }) => *self.trouble() = Some(Instant::now()),
-            // Also one that refuses has answered.
-            _ => *self.trouble() = None,
-        }
-        done
     }
 
     fn refuse_writing(&self) -> Result<()> {
@@ -258,14 +203,16 @@ impl BucketStore {
             options.extensions.insert(attempts.clone());
             let payload = PutPayload::from_bytes(bytes.clone());
             let put = self.objects.put_opts(path, payload, options);
-            match self.wait(bytes.len() as u64, put) {
+            match self.wait_for(Effect::Write, bytes.len() as u64, put) {
                 Ok(_) => return Ok(Put::Made),
                 // An earlier attempt may have made it.
                 Err(Answer::AlreadyExists { .. }) => {
                     let is_own = (attempts.made() > 1 || round > 1) && self.holds(path, &bytes)?;
                     return Ok(if is_own { Put::Made } else { Put::Taken });
                 }
-                Err(Answer::Generic { .. }) if round < PUT_ROUNDS && !attempts.is_refused() => {
+                Err(answer @ Answer::Generic { .. })
+                    if round < PUT_ROUNDS && !attempts.is_refused() && !is_refusal(&answer) =>
+                {
                     std::thread::sleep(PAUSE * round);
                     round += 1;
                 }
@@ -365,7 +312,7 @@ impl BucketStore {
 
     fn remove(&self, path: &ObjectPath) -> Result<()> {
         self.refuse_writing()?;
-        match self.wait(0, self.objects.delete(path)) {
+        match self.wait_for(Effect::Write, 0, self.objects.delete(path)) {
             Ok(()) | Err(Answer::NotFound { .. }) => Ok(()),
             Err(answer) => Err(self.failed(&format!("deleting '{path}'"), &answer)),
         }

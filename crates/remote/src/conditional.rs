@@ -19,8 +19,12 @@ use std::sync::Barrier;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
+/// Where all of this is, below the store's prefix.
+pub const DIRECTORY: &str = "tmp";
 /// The object that nobody may replace.
 const FIRST: &str = "first";
+/// What names of objects begin with that several put at once.
+const RACE: &str = "race-";
 /// Threads that race for one name.
 pub const RACERS: usize = 8;
 
@@ -48,6 +52,12 @@ pub fn prove(store: &BucketStore, proof: Proof) -> Result<()> {
     }
 }
 
+/// Whether an object of this name was made here.
+pub fn is_own(name: &str) -> bool {
+    let is_number = |text: &str| text.len() == 32 && text.bytes().all(|b| b.is_ascii_hexdigit());
+    name == FIRST || name.strip_prefix(RACE).is_some_and(is_number)
+}
+
 fn random_name() -> Result<String> {
     let mut number = [0; 16];
     getrandom::fill(&mut number)
@@ -62,7 +72,7 @@ fn content() -> Result<Vec<u8>> {
 
 /// How many of several that put one name at once are told that it is theirs.
 fn race(store: &BucketStore) -> Result<usize> {
-    let name = format!("race-{}", random_name()?);
+    let name = format!("{RACE}{}", random_name()?);
     let (barrier, winners) = (Barrier::new(RACERS), AtomicUsize::new(0));
     let run = || -> Result<()> {
         barrier.wait();

@@ -1,16 +1,21 @@
 //! What an object store answers, as errors of ours: of which kind it is, and what can be done.
 //!
 //! Servers say more in their words than in their status: codes that differ between wrong
-//! credentials, a clock that is wrong and a right that is missing are looked for in the text.
+//! credentials, a clock that is wrong and a right that is missing are looked for in the text; then
+//! the status counts. What this crate has found out itself is a [`Refusal`] among the causes.
+//!
+//! Rule: `Unavailable` (try again later) is what may be better later without anybody's doing. A
+//! request that the server takes for wrong, or a server that is none, is `Invalid`.
 
 use object_store::Error as Answer;
 use onefold_types::{Error, ErrorKind};
+use std::fmt;
 
 /// Of what a server says so much is shown.
 const SHOWN_MAX_CHARS: usize = 300;
 
 /// Codes in answers, what kind of error each is, and what the user can do.
-const CODES: [(&str, ErrorKind, &str); 16] = [
+const CODES: [(&str, ErrorKind, &str); 20] = [
     // Where Amazon's machines ask for the credentials of their role.
     ("169.254.169.254", ErrorKind::NotPermitted, NO_CREDENTIALS),
     ("NoSuchBucket", ErrorKind::NoStore, "there is no such bucket: make it, or name another one"),
@@ -30,18 +35,18 @@ const CODES: [(&str, ErrorKind, &str); 16] = [
     ("QuotaExceeded", ErrorKind::NoSpace, "the server gives no more room"),
     ("StorageFull", ErrorKind::NoSpace, "the server has no more room"),
     ("507 Insufficient Storage", ErrorKind::NoSpace, "the server has no more room"),
-    (
-        "invalid peer certificate",
-        ErrorKind::Unavailable,
-        "the server's certificate is not one that this machine trusts for that name: give the \
-         name that is in it, or add its authority to the system's certificates",
-    ),
+    // What is said with the status of a wrong request, and is none.
+    ("<Code>RequestTimeout</Code>", ErrorKind::Unavailable, NOT_NOW),
+    ("<Code>BadDigest</Code>", ErrorKind::Unavailable, GARBLED),
+    ("<Code>IncompleteBody</Code>", ErrorKind::Unavailable, GARBLED),
+    ("<Code>XAmzContentSHA256Mismatch</Code>", ErrorKind::Unavailable, GARBLED),
+    ("Got invalid list response", ErrorKind::Invalid, NO_SERVER),
     // What the client says of a server, or a proxy before it, that takes no ranges.
     (
         "Received non-partial response",
         ErrorKind::Invalid,
-        "whole objects are given where parts of them are asked for: a store needs a server, and a \
-         way to it, that knows ranges",
+        "whole objects are given where parts of them are asked for: a store needs a server that \
+         speaks S3, and a way to it, that knows ranges",
     ),
     (
         "InvalidBucketName",
@@ -56,19 +61,93 @@ const NO_CREDENTIALS: &str = "no credentials are given, and this machine has non
 const WRONG_CREDENTIALS: &str = "the server does not accept the credentials: see \
                                  AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, or the profile";
 const WRONG_REGION: &str = "the bucket is elsewhere: give its region, as in '?region=eu-central-1'";
+const NOT_NOW: &str = "the server does not give it now";
+const GARBLED: &str = "it did not arrive as it was sent";
+const NOT_PERMITTED: &str = "the server does not permit it with these credentials: see \
+                             AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, or the profile, and what \
+                             they may do";
+const WRONG_REQUEST: &str = "the server takes the request for a wrong one: see the endpoint \
+                             ('https://' or 'http://'), the region and 'path-style'";
+/// What answers there.
+pub const NO_SERVER: &str = "what answers there is no server of buckets that speaks S3: see the \
+                             endpoint";
+
+/// What connections say that are never made, and what can be done.
+const CONNECTIONS: [(&str, &str); 2] = [
+    (
+        "invalid peer certificate",
+        "the server's certificate is not one that this machine trusts for that name: give the \
+         name that is in it, or add its authority to the system's certificates",
+    ),
+    ("InvalidContentType", "the server does not speak TLS there: give the endpoint as 'http://'"),
+];
+
+/// What can be done about a connection that is never made.
+pub fn of_connection(said: &str) -> Option<&'static str> {
+    let found = CONNECTIONS.iter().find(|(text, _)| said.contains(text));
+    found.map(|(_, advice)| *advice)
+}
+
+/// Something that this crate has found out itself, among the causes of an answer.
+#[derive(Debug)]
+pub struct Refusal {
+    kind: ErrorKind,
+    said: String,
+}
+
+impl Refusal {
+    /// Of a kind, with a sentence that says what to do.
+    pub fn new(kind: ErrorKind, said: impl Into<String>) -> Self {
+        Self { kind, said: said.into() }
+    }
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.said)
+    }
+}
+
+impl std::error::Error for Refusal {}
+
+impl From<Refusal> for Answer {
+    fn from(refusal: Refusal) -> Self {
+        Self::Generic { store: "network", source: Box::new(refusal) }
+    }
+}
+
+/// What this crate has found out, if that is the cause.
+fn refusal_in(answer: &Answer) -> Option<&Refusal> {
+    let mut cause = std::error::Error::source(answer);
+    while let Some(error) = cause {
+        if let Some(refusal) = error.downcast_ref() {
+            return Some(refusal);
+        }
+        cause = error.source();
+    }
+    None
+}
+
+/// Whether asking again is of no use, because this crate has found out why.
+pub fn is_refusal(answer: &Answer) -> bool {
+    refusal_in(answer).is_some()
+}
+
+/// Whether an answer says that there is no such object, in a bucket that there is.
+pub fn is_absence(answer: &Answer) -> bool {
+    matches!(answer, Answer::NotFound { .. }) && !chain(answer).contains("NoSuchBucket")
+}
 
 /// An answer as an error; `what` was tried.
 pub fn failed(what: &str, answer: &Answer) -> Error {
+    if let Some(Refusal { kind, said }) = refusal_in(answer) {
+        return Error::new(*kind, format!("{what}: {}", shown(said)));
+    }
     let said = chain(answer);
     let (kind, advice) = match CODES.iter().find(|(code, ..)| said.contains(code)) {
         Some((_, kind, advice)) => (*kind, Some(*advice)),
-        None => (kind_of(answer), None),
+        None => of_status(answer, &said),
     };
-    let advice = advice.or(match kind {
-        ErrorKind::NotPermitted => Some("the server does not permit it with these credentials"),
-        ErrorKind::Unavailable => Some("the server does not give it now"),
-        _ => None,
-    });
     let said = shown(&said);
     Error::new(
         kind,
@@ -77,6 +156,27 @@ pub fn failed(what: &str, answer: &Answer) -> Error {
             None => format!("{what}: {said}"),
         },
     )
+}
+
+/// What the status says where no code does.
+fn of_status(answer: &Answer, said: &str) -> (ErrorKind, Option<&'static str>) {
+    let kind = kind_of(answer);
+    match (kind, status_in(said)) {
+        (ErrorKind::NotPermitted, _) | (_, Some(401 | 403)) => {
+            (ErrorKind::NotPermitted, Some(NOT_PERMITTED))
+        }
+        (ErrorKind::Unavailable, Some(404 | 405)) => (ErrorKind::Invalid, Some(NO_SERVER)),
+        (ErrorKind::Unavailable, Some(408 | 409 | 425 | 429)) => (kind, Some(NOT_NOW)),
+        (ErrorKind::Unavailable, Some(400..=499)) => (ErrorKind::Invalid, Some(WRONG_REQUEST)),
+        (ErrorKind::Unavailable, _) => (kind, Some(NOT_NOW)),
+        _ => (kind, None),
+    }
+}
+
+/// The status that the client speaks of.
+fn status_in(said: &str) -> Option<u16> {
+    let (_, rest) = said.split_once("status code: ")?;
+    rest.get(..3)?.parse().ok()
 }
 
 fn kind_of(answer: &Answer) -> ErrorKind {
@@ -127,7 +227,17 @@ mod tests {
             ("<Code>NoSuchBucket</Code>", ErrorKind::NoStore, "make it"),
             ("<Code>SignatureDoesNotMatch</Code>", ErrorKind::NotPermitted, "credentials"),
             ("<Code>RequestTimeTooSkewed</Code>", ErrorKind::Unavailable, "clock"),
-            ("invalid peer certificate: UnknownIssuer", ErrorKind::Unavailable, "certificate"),
+            ("status code: 400 Bad Request: ", ErrorKind::Invalid, "'path-style'"),
+            ("status code: 405 Method Not Allowed: ", ErrorKind::Invalid, "no server of buckets"),
+            ("status code: 404 Not Found: ", ErrorKind::Invalid, "no server of buckets"),
+            ("status code: 403 Forbidden: ", ErrorKind::NotPermitted, "AWS_ACCESS_KEY_ID"),
+            ("status code: 429 Too Many Requests: ", ErrorKind::Unavailable, "not give it now"),
+            ("status code: 502 Bad Gateway: <html>", ErrorKind::Unavailable, "not give it now"),
+            (
+                "status code: 400 Bad Request: <Code>RequestTimeout</Code>",
+                ErrorKind::Unavailable,
+                "not give it now",
+            ),
             (
                 "GET http://169.254.169.254/latest",
                 ErrorKind::NotPermitted,

@@ -6,6 +6,7 @@
 //! | [`bucket`] | the two ports on an object store |
 //! | [`conditional`] | whether an object store refuses to replace an object, found out by trying |
 //! | [`patience`] | how long is waited for what |
+//! | [`credentials`] | credentials that a command prints, and where credentials come from |
 //! | [`read_ahead`] | ranges read further than was asked for, and kept |
 //! | [`settings`] | endpoint, region and credentials, from the user's own files and variables |
 //! | `gateway` | a real server, for tests; with the feature `testing` only |
@@ -23,6 +24,7 @@
 
 pub mod bucket;
 pub mod conditional;
+pub mod credentials;
 mod failure;
 #[cfg(feature = "testing")]
 pub mod gateway;
@@ -33,7 +35,8 @@ mod requests;
 pub mod settings;
 
 pub use bucket::BucketStore;
+pub use credentials::CredentialSource;
 pub use location::{BucketLocation, Location};
 pub use patience::Patience;
 pub use read_ahead::ReadAhead;
-pub use settings::Surroundings;
+pub use settings::{Surroundings, Way};

@@ -6,13 +6,24 @@
 //!
 //! The time limit grows with the length of what is sent, and covers a request until its answer
 //! begins; what takes long to arrive is bounded by [`super::bucket`].
+//!
+//! A page of a listing is read here, whole, before it counts as answered: one that breaks off is
+//! asked for again like any other request, with the same patience, by the same token. A listing of
+//! many pages so goes on where it was, in whatever order a server gives its names.
+//!
+//! What no repetition makes better is answered here, as a [`Refusal`]: that the bucket is in
+//! another region, or that what answers is no server of buckets.
 
+use crate::failure::{self, NO_SERVER, Refusal};
 use async_trait::async_trait;
+use bytes::{Bytes, BytesMut};
+use futures_util::StreamExt;
 use object_store::ClientOptions;
 use object_store::client::{
-    HttpClient, HttpConnector, HttpError, HttpErrorKind, HttpRequest, HttpResponse, HttpService,
-    ReqwestConnector,
+    HttpClient, HttpConnector, HttpError, HttpErrorKind, HttpRequest, HttpResponse,
+    HttpResponseBody, HttpService, ReqwestConnector,
 };
+use onefold_types::ErrorKind;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -20,6 +31,9 @@ use std::time::Duration;
 
 /// A line slower than this is taken for one that stands still.
 pub const SLOWEST_BYTES_PER_SECOND: u64 = 32 << 10;
+
+/// The longest page of a listing: a thousand names, however they are spelt.
+pub const PAGE_MAX_BYTES: usize = 16 << 20;
 
 /// How long the transfer of so many bytes may take.
 pub fn transfer_max(bytes: u64) -> Duration {
@@ -66,19 +80,21 @@ impl Attempts {
 pub struct ObservedConnector {
     connector: ReqwestConnector,
     answer_max: Duration,
+    region: String,
 }
 
 impl ObservedConnector {
-    /// Whose answers begin within so long.
-    pub fn new(answer_max: Duration) -> Self {
-        Self { connector: ReqwestConnector::default(), answer_max }
+    /// Whose answers begin within so long, of buckets in this region.
+    pub fn new(answer_max: Duration, region: &str) -> Self {
+        Self { connector: ReqwestConnector::default(), answer_max, region: region.to_owned() }
     }
 }
 
 impl HttpConnector for ObservedConnector {
     fn connect(&self, options: &ClientOptions) -> object_store::Result<HttpClient> {
         let client = self.connector.connect(options)?;
-        Ok(HttpClient::new(Observed { client, answer_max: self.answer_max }))
+        let (answer_max, region) = (self.answer_max, self.region.clone());
+        Ok(HttpClient::new(Observed { client, answer_max, region }))
     }
 }
 
@@ -86,6 +102,7 @@ impl HttpConnector for ObservedConnector {
 struct Observed {
     client: HttpClient,
     answer_max: Duration,
+    region: String,
 }
 
 impl Observed {
@@ -95,22 +112,136 @@ impl Observed {
             attempts.0.made.fetch_add(1, Ordering::SeqCst);
             attempts.0.status.store(0, Ordering::SeqCst);
         }
+        let query = request.uri().query().unwrap_or_default();
+        let is_listing = query.split('&').any(|pair| pair == "list-type=2");
+        // Where machines ask for the credentials of their role.
+        let is_role = request.uri().host().is_some_and(|host| host.starts_with("169.254."));
         let limit = self.answer_max + transfer_max(request.body().content_length() as u64);
         let answer = match tokio::time::timeout(limit, self.client.execute(request)).await {
-            Ok(answer) => answer?,
-            Err(_) => {
-                let late = io::Error::new(
-                    io::ErrorKind::TimedOut,
-                    format!("there was no answer within {limit:.0?}"),
-                );
-                return Err(HttpError::new(HttpErrorKind::Timeout, late));
-            }
+            Ok(answer) => answer.map_err(hopeless)?,
+            Err(_) => return Err(late(limit)),
         };
         if let Some(attempts) = &attempts {
             attempts.0.status.store(answer.status().as_u16().into(), Ordering::SeqCst);
         }
-        Ok(answer)
+        if !is_role {
+            self.refuse(&answer, is_listing)?;
+        }
+        match is_listing && answer.status().is_success() {
+            true => self.page(answer).await,
+            false => Ok(answer),
+        }
     }
+
+    /// Fails for what no repetition makes better, and of which the client would not tell enough.
+    fn refuse(&self, answer: &HttpResponse, is_listing: bool) -> Result<(), HttpError> {
+        let status = answer.status().as_u16();
+        let header = |name: &str| answer.headers().get(name).and_then(|value| value.to_str().ok());
+        let is_moved = matches!(status, 301 | 302 | 303 | 307 | 308);
+        let elsewhere = header("x-amz-bucket-region").filter(|region| *region != self.region);
+        if let Some(region) = elsewhere.filter(|_| is_moved || status == 400) {
+            return Err(refusal(format!(
+                "the bucket is in the region '{region}', and '{}' was asked for: give \
+                 '?region={region}' (HTTP {status})",
+                self.region
+            )));
+        }
+        if is_moved {
+            return Err(refusal(format!(
+                "the server sends to another place: see the bucket's region ('?region=') and the \
+                 endpoint (HTTP {status}{})",
+                header("location").map(|place| format!(", {place}")).unwrap_or_default()
+            )));
+        }
+        if status == 501 {
+            return Err(refusal(format!(
+                "the server says that it cannot do this: a store needs one that speaks S3, and \
+                 obeys 'If-None-Match: *' (HTTP {status})"
+            )));
+        }
+        let is_html = header("content-type").is_some_and(|kind| kind.starts_with("text/html"));
+        // A busy proxy may say so in words for people, and a stored object is whatever it is.
+        let is_final = matches!(status, 400..=407 | 410..=428) || (is_listing && status < 300);
+        match is_html && is_final {
+            true => Err(refusal(format!("{NO_SERVER} (HTTP {status}, a page for people)"))),
+            false => Ok(()),
+        }
+    }
+
+    /// Reads a page of a listing; of what breaks off the client asks again.
+    async fn page(&self, answer: HttpResponse) -> Result<HttpResponse, HttpError> {
+        let (parts, body) = answer.into_parts();
+        let (mut bytes, mut arriving) = (BytesMut::new(), body.bytes_stream());
+        loop {
+            let piece = match tokio::time::timeout(self.answer_max, arriving.next()).await {
+                Ok(piece) => piece,
+                Err(_) => return Err(late(self.answer_max)),
+            };
+            match piece {
+                Some(Ok(piece)) => bytes.extend_from_slice(&piece),
+                Some(Err(error)) => return Err(HttpError::new(HttpErrorKind::Interrupted, error)),
+                None => break,
+            }
+            if bytes.len() > PAGE_MAX_BYTES {
+                return Err(refusal(format!(
+                    "a page of a listing has more than {PAGE_MAX_BYTES} bytes: {NO_SERVER}"
+                )));
+            }
+        }
+        match state_of(&bytes) {
+            Page::Whole => {}
+            Page::CutOff => {
+                let cut = io::Error::new(io::ErrorKind::UnexpectedEof, "a listing is cut off");
+                return Err(HttpError::new(HttpErrorKind::Interrupted, cut));
+            }
+            Page::Other => return Err(refusal(format!("{NO_SERVER} (no listing is given)"))),
+        }
+        Ok(HttpResponse::from_parts(parts, HttpResponseBody::from(Bytes::from(bytes))))
+    }
+}
+
+/// What arrived as a page of a listing.
+enum Page {
+    Whole,
+    /// It has begun and does not end, or is an error after all.
+    CutOff,
+    Other,
+}
+
+/// The end of a connection may be all that a proxy has to say about a length, and to the client a
+/// page for people is a listing without names.
+fn state_of(page: &[u8]) -> Page {
+    const NAME: &[u8] = b"ListBucketResult";
+    let has = |part: &[u8]| page.windows(part.len()).any(|window| window == part);
+    let ends = page.trim_ascii_end().strip_suffix(b">").is_some_and(|it| it.ends_with(NAME));
+    match has(NAME) {
+        true if ends => Page::Whole,
+        false if !has(b"<Error>") => Page::Other,
+        _ => Page::CutOff,
+    }
+}
+
+fn late(limit: Duration) -> HttpError {
+    let late = format!("there was no answer within {limit:.0?}");
+    HttpError::new(HttpErrorKind::Timeout, io::Error::new(io::ErrorKind::TimedOut, late))
+}
+
+/// Of this kind errors are not asked about again.
+fn refusal(said: String) -> HttpError {
+    HttpError::new(HttpErrorKind::Decode, Refusal::new(ErrorKind::Invalid, said))
+}
+
+/// A connection that fails for a reason that stays the same is not made again.
+fn hopeless(error: HttpError) -> HttpError {
+    let mut cause: Option<&dyn std::error::Error> = Some(&error);
+    while let Some(said) = cause {
+        let text = said.to_string();
+        if let Some(advice) = failure::of_connection(&text) {
+            return refusal(format!("{advice} ({text})"));
+        }
+        cause = said.source();
+    }
+    error
 }
 
 #[async_trait]

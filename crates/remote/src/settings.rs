@@ -5,9 +5,16 @@
 //! `AWS_CONFIG_FILE`). The profile is the name's, else `AWS_PROFILE`, else `default`. A profile
 //! that is named must be there; the usual one need not.
 //!
-//! Where nothing gives credentials, the machine is asked for those of its role, as Amazon's
-//! machines have it.
+//! All credentials come from one place. Of a profile that is its keys in the first file, else its
+//! command ([`credentials`]), else its keys in the second file; else what variables say of a web
+//! identity or a container, else the machine's role.
+//!
+//! Rules: half of a pair of keys is refused, and so is a profile that has only what is not known
+//! here (single sign-on, roles to be assumed): to go on with something else would be a guess.
+//!
+//! [`credentials`]: crate::credentials
 
+use crate::credentials::{CredentialSource, ProcessCredentials};
 use crate::location::BucketLocation;
 use crate::patience::Patience;
 use crate::requests::ObservedConnector;
@@ -20,6 +27,7 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 const REGION: &str = "us-east-1";
@@ -37,27 +45,66 @@ const PROFILE_KEYS: [(&str, AmazonS3ConfigKey); 5] = [
     ("region", AmazonS3ConfigKey::Region),
     ("endpoint_url", AmazonS3ConfigKey::Endpoint),
 ];
+/// What profiles say of credentials that are not to be had here.
+const UNKNOWN_KEYS: [(&str, &str); 6] = [
+    ("sso_session", "single sign-on"),
+    ("sso_start_url", "single sign-on"),
+    ("sso_account_id", "single sign-on"),
+    ("web_identity_token_file", "a web identity"),
+    ("role_arn", "a role to be assumed"),
+    ("credential_source", "a role to be assumed"),
+];
 
-/// The client for a bucket. Nothing is asked yet.
+/// How a bucket is reached.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Way {
+    /// The server; none: Amazon's.
+    pub endpoint: Option<String>,
+    /// The region that is asked for.
+    pub region: String,
+    /// Whether the bucket is part of a request's path.
+    pub path_style: bool,
+    /// Where the credentials come from.
+    pub credentials: CredentialSource,
+}
+
+/// All that is set.
+struct Chosen {
+    settings: Settings,
+    credentials: CredentialSource,
+    process: Option<ProcessCredentials>,
+}
+
+/// The client for a bucket, and how that is reached. Nothing is asked yet.
 ///
 /// # Errors
 ///
-/// `Invalid` for settings that contradict each other, or for a profile that is not there; those of
-/// reading the shared files.
+/// `Invalid` for settings that contradict each other, for a profile that is not there, or for
+/// credentials that are not understood; those of reading the shared files.
 pub fn client(
     location: &BucketLocation,
     around: &Surroundings,
     patience: Patience,
-) -> Result<AmazonS3> {
+) -> Result<(AmazonS3, Way)> {
     let wrong = |error: object_store::Error| {
         Error::invalid(format!("the settings for '{location}' are wrong: {error}"))
     };
     let mut builder = AmazonS3Builder::new();
-    for (key, value) in settings(location, around)?.into_values() {
+    let Chosen { settings, credentials, process } = settings(location, around)?;
+    for (key, value) in settings.into_values() {
         builder = builder.with_config(key, value);
     }
-    let endpoint = builder.get_config_value(&AmazonS3ConfigKey::Endpoint);
+    if let Some(process) = process {
+        builder = builder.with_credentials(Arc::new(process));
+    }
+    let said = |key| builder.get_config_value(&key);
+    let (endpoint, region) = (said(AmazonS3ConfigKey::Endpoint), said(AmazonS3ConfigKey::Region));
     let is_plain = endpoint.as_deref().is_some_and(|endpoint| endpoint.starts_with("http://"));
+    let is_virtual = said(AmazonS3ConfigKey::VirtualHostedStyleRequest);
+    let is_virtual = is_virtual.is_some_and(|said| matches!(said.as_str(), "true" | "1" | "yes"));
+    let path_style = location.path_style.unwrap_or(!is_virtual);
+    let region = region.unwrap_or_else(|| REGION.to_owned());
+    let way = Way { endpoint, region, path_style, credentials };
     if let Some(path_style) = location.path_style {
         builder = builder.with_virtual_hosted_style_request(!path_style);
     }
@@ -68,7 +115,7 @@ pub fn client(
         base: 3.0,
     };
     let (max_retries, retry_timeout) = (RETRIES_MAX, patience.retry);
-    builder
+    let client = builder
         .with_bucket_name(&location.bucket)
         .with_client_options(
             ClientOptions::new()
@@ -77,9 +124,10 @@ pub fn client(
                 .with_timeout_disabled(),
         )
         .with_retry(RetryConfig { backoff, max_retries, retry_timeout })
-        .with_http_connector(ObservedConnector::new(patience.answer))
+        .with_http_connector(ObservedConnector::new(patience.answer, &way.region))
         .build()
-        .map_err(wrong)
+        .map_err(wrong)?;
+    Ok((client, way))
 }
 
 /// What a process finds around it.
@@ -89,6 +137,8 @@ pub struct Surroundings {
     pub variables: Vec<(String, String)>,
     /// The user's own directory.
     pub home: Option<PathBuf>,
+    /// Variables that no command is told.
+    pub secret: Vec<String>,
 }
 
 impl Surroundings {
@@ -99,7 +149,7 @@ impl Surroundings {
             Some((name.into_string().ok()?, value.into_string().ok()?))
         };
         let variables = std::env::vars_os().filter_map(text).collect();
-        Self { variables, home: std::env::home_dir() }
+        Self { variables, home: std::env::home_dir(), secret: Vec::new() }
     }
 
     fn variable(&self, name: &str) -> Option<&str> {
@@ -130,7 +180,7 @@ fn is_credential(key: AmazonS3ConfigKey) -> bool {
 }
 
 /// All that is set, from wherever it comes.
-fn settings(location: &BucketLocation, around: &Surroundings) -> Result<Settings> {
+fn settings(location: &BucketLocation, around: &Surroundings) -> Result<Chosen> {
     let mut settings = Settings::new();
     let set = |key: AmazonS3ConfigKey, value: &str, settings: &mut Settings| {
         let name = key.as_ref().to_owned();
@@ -154,21 +204,98 @@ fn settings(location: &BucketLocation, around: &Surroundings) -> Result<Settings
             set(key, value, &mut settings);
         }
     }
-    let has_credentials = settings.contains_key(AmazonS3ConfigKey::AccessKeyId.as_ref());
-    for (key, value) in profile(location, around)? {
-        if !(is_credential(key) && has_credentials) {
-            set(key, &value, &mut settings);
-        }
+    let has = |key: AmazonS3ConfigKey, settings: &Settings| settings.contains_key(key.as_ref());
+    let pair = [AmazonS3ConfigKey::AccessKeyId, AmazonS3ConfigKey::SecretAccessKey];
+    let pair = pair.map(|key| has(key, &settings));
+    refuse_half(pair, ["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"], "is set")?;
+    let profile = profile(location, around)?;
+    for (key, value) in &profile.settings {
+        set(*key, value, &mut settings);
     }
     set(AmazonS3ConfigKey::Region, REGION, &mut settings);
-    Ok(settings)
+    let mut process = None;
+    let credentials = match profile.credentials {
+        _ if pair == [true; 2] => CredentialSource::Variables,
+        Found::Keys(keys) => {
+            // A token without keys belongs to others.
+            settings.retain(|_, (key, _)| !is_credential(*key));
+            keys.iter().for_each(|(key, value)| set(*key, value, &mut settings));
+            CredentialSource::Profile(profile.name)
+        }
+        Found::Process(line) => {
+            settings.retain(|_, (key, _)| !is_credential(*key));
+            process = Some(ProcessCredentials::new(&profile.name, &line, &around.secret)?);
+            CredentialSource::Process(profile.name)
+        }
+        found => match credentials_elsewhere(&settings) {
+            Some(source) => source,
+            None => no_credentials(&profile.name, &found)?,
+        },
+    };
+    Ok(Chosen { settings, credentials, process })
+}
+
+/// Refuses one of two that mean nothing without each other.
+fn refuse_half(there: [bool; 2], names: [&str; 2], verb: &str) -> Result<()> {
+    let [id, secret] = names;
+    let (there, missing) = match there {
+        [true, false] => (id, secret),
+        [false, true] => (secret, id),
+        _ => return Ok(()),
+    };
+    Err(Error::invalid(format!(
+        "'{there}' {verb}, and '{missing}' is not: set both or none of them"
+    )))
+}
+
+/// Credentials that the client finds by itself, where variables say so.
+fn credentials_elsewhere(settings: &Settings) -> Option<CredentialSource> {
+    use AmazonS3ConfigKey as Name;
+    let has = |key: Name| settings.contains_key(key.as_ref());
+    let skips = settings.get(Name::SkipSignature.as_ref());
+    let is_container = has(Name::ContainerCredentialsRelativeUri)
+        || (has(Name::ContainerCredentialsFullUri) && has(Name::ContainerAuthorizationTokenFile));
+    if skips.is_some_and(|(_, value)| matches!(value.as_str(), "true" | "1" | "yes")) {
+        Some(CredentialSource::Unsigned)
+    } else if has(Name::WebIdentityTokenFile) && has(Name::RoleArn) {
+        Some(CredentialSource::WebIdentity)
+    } else {
+        is_container.then_some(CredentialSource::Container)
+    }
+}
+
+/// The machine's role, unless the profile means something else that is not known here.
+fn no_credentials(profile: &str, found: &Found) -> Result<CredentialSource> {
+    match found {
+        Found::Unknown(name, what) => Err(Error::invalid(format!(
+            "the profile '{profile}' has '{name}' and no keys: {what} is not supported. Give \
+             another profile with keys or a 'credential_process' (such as 'aws configure \
+             export-credentials --profile {profile}'), or set AWS_ACCESS_KEY_ID and \
+             AWS_SECRET_ACCESS_KEY"
+        ))),
+        _ => Ok(CredentialSource::Machine),
+    }
+}
+
+/// What the shared files say of a profile.
+struct Profile {
+    name: String,
+    settings: Vec<(AmazonS3ConfigKey, String)>,
+    credentials: Found,
+}
+
+/// Credentials of a profile.
+enum Found {
+    Keys(Vec<(AmazonS3ConfigKey, String)>),
+    /// A command line that prints them.
+    Process(String),
+    /// The name of what is not known here, and what that is.
+    Unknown(&'static str, &'static str),
+    Nothing,
 }
 
 /// What the shared files say of the profile.
-fn profile(
-    location: &BucketLocation,
-    around: &Surroundings,
-) -> Result<Vec<(AmazonS3ConfigKey, String)>> {
+fn profile(location: &BucketLocation, around: &Surroundings) -> Result<Profile> {
     let named = location.profile.as_deref().or_else(|| around.variable("AWS_PROFILE"));
     let name = named.unwrap_or("default");
     let credentials = around.shared_file("AWS_SHARED_CREDENTIALS_FILE", "credentials")?;
@@ -181,13 +308,39 @@ fn profile(
             "there is no profile '{name}' in ~/.aws/credentials or ~/.aws/config"
         )));
     }
-    let mut found = Vec::new();
-    for (file, section) in sections {
+    let value = |(file, section): (&Ini, &str), name: &str| {
+        file.get(section, name).filter(|value| !value.is_empty())
+    };
+    let (mut settings, mut keys) = (Vec::new(), Vec::new());
+    for section in sections {
+        let (mut of_keys, mut pair) = (Vec::new(), [false; 2]);
         for (name, key) in PROFILE_KEYS {
-            found.extend(file.get(section, name).map(|value| (key, value)));
+            let Some(value) = value(section, name) else { continue };
+            let list = if is_credential(key) { &mut of_keys } else { &mut settings };
+            list.push((key, value));
+            pair[0] |= key == AmazonS3ConfigKey::AccessKeyId;
+            pair[1] |= key == AmazonS3ConfigKey::SecretAccessKey;
         }
+        let verb = format!("stands in the profile '{name}'");
+        refuse_half(pair, ["aws_access_key_id", "aws_secret_access_key"], &verb)?;
+        keys.push(Some(of_keys).filter(|_| pair == [true; 2]));
     }
-    Ok(found)
+    let mut keys = keys.into_iter();
+    let first = keys.next().flatten();
+    let process = sections.iter().find_map(|section| value(*section, "credential_process"));
+    let unknown = || {
+        let is_said = |name: &str| sections.iter().any(|section| value(*section, name).is_some());
+        UNKNOWN_KEYS.iter().find(|(name, _)| is_said(name))
+    };
+    let credentials = match (first, process, keys.next().flatten()) {
+        (Some(keys), ..) | (None, None, Some(keys)) => Found::Keys(keys),
+        (None, Some(line), _) => Found::Process(line),
+        (None, None, None) => match unknown() {
+            Some((name, what)) => Found::Unknown(name, what),
+            None => Found::Nothing,
+        },
+    };
+    Ok(Profile { name: name.to_owned(), settings, credentials })
 }
 
 #[cfg(test)]
@@ -208,11 +361,12 @@ mod tests {
         Surroundings {
             variables: variables.iter().map(owned).collect(),
             home: Some(home.to_owned()),
+            secret: Vec::new(),
         }
     }
 
     fn values(name: &str, around: &Surroundings) -> Vec<String> {
-        let found = settings(&bucket(name), around).unwrap();
+        let found = settings(&bucket(name), around).unwrap().settings;
         let show = |(name, (_, value)): (&String, &(AmazonS3ConfigKey, String))| {
             format!("{}={value}", name.trim_start_matches("aws_"))
         };
@@ -246,7 +400,85 @@ mod tests {
             values("s3://b?region=n", &at_home(&[&own[..], &[("AWS_REGION", "v")]].concat()));
         let expected = ["access_key_id=v1", "region=n", "secret_access_key=v2", "session_token=v3"];
         assert_eq!(both, expected);
-        let error = settings(&bucket("s3://b?profile=q"), &at_home(&[])).unwrap_err();
-        assert!(error.to_string().contains("no profile 'q'"), "{error}");
+        let error = refused("s3://b?profile=q", &at_home(&[]));
+        assert!(error.contains("no profile 'q'"), "{error}");
+    }
+
+    fn refused(name: &str, around: &Surroundings) -> String {
+        let error = settings(&bucket(name), around).err().unwrap();
+        assert_eq!(error.kind(), onefold_types::ErrorKind::Invalid, "{error}");
+        error.to_string()
+    }
+
+    fn source(name: &str, around: &Surroundings) -> CredentialSource {
+        settings(&bucket(name), around).unwrap().credentials
+    }
+
+    #[test]
+    fn half_of_a_pair_of_keys_is_refused() {
+        let home = tempfile::tempdir().unwrap();
+        for (there, missing) in [
+            ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"),
+            ("AWS_SECRET_ACCESS_KEY", "AWS_ACCESS_KEY_ID"),
+        ] {
+            let half = [(there, "v"), (missing, "")];
+            let error = refused("s3://b", &around(home.path(), &half));
+            assert!(error.starts_with(&format!("'{there}' is set, and '{missing}'")), "{error}");
+        }
+        fs::create_dir(home.path().join(".aws")).unwrap();
+        for (there, missing) in [
+            ("aws_access_key_id", "aws_secret_access_key"),
+            ("aws_secret_access_key", "aws_access_key_id"),
+        ] {
+            let text = format!("[default]\n{there} = v\n");
+            fs::write(home.path().join(".aws/credentials"), text).unwrap();
+            let error = refused("s3://b", &around(home.path(), &[]));
+            assert!(error.contains(&format!("'{missing}' is not")), "{error}");
+        }
+    }
+
+    #[test]
+    fn credentials_come_from_one_place_and_what_is_not_known_is_refused() {
+        let home = tempfile::tempdir().unwrap();
+        fs::create_dir(home.path().join(".aws")).unwrap();
+        let credentials = "[keys]\naws_access_key_id=a\naws_secret_access_key=b\n\
+                           credential_process=x\n[first]\ncredential_process = x \"y z\"\n";
+        fs::write(home.path().join(".aws/credentials"), credentials).unwrap();
+        let config = "[profile first]\naws_access_key_id=a\naws_secret_access_key=b\n\
+                      [profile second]\ncredential_process = x\nsso_session = s\n\
+                      [profile third]\naws_access_key_id=a\naws_secret_access_key=b\n\
+                      [profile sso]\nsso_session = s\n[profile old-sso]\nsso_start_url = s\n\
+                      [profile role]\nrole_arn = s\nsource_profile = keys\n\
+                      [profile web]\nweb_identity_token_file = s\nrole_arn = s\n\
+                      [profile empty]\nregion = r\n";
+        fs::write(home.path().join(".aws/config"), config).unwrap();
+        let at_home = |variables: &[(&str, &str)]| around(home.path(), variables);
+        let of = |profile: &str| source(&format!("s3://b?profile={profile}"), &at_home(&[]));
+        assert_eq!(of("keys"), CredentialSource::Profile("keys".to_owned()));
+        assert_eq!(of("first"), CredentialSource::Process("first".to_owned()));
+        assert_eq!(of("second"), CredentialSource::Process("second".to_owned()));
+        assert_eq!(of("third"), CredentialSource::Profile("third".to_owned()));
+        assert_eq!(of("empty"), CredentialSource::Machine);
+        for (profile, word) in [
+            ("sso", "single sign-on is not supported"),
+            ("old-sso", "single sign-on is not supported"),
+            ("role", "a role to be assumed is not supported"),
+            ("web", "a web identity is not supported"),
+        ] {
+            for around in [at_home(&[]), at_home(&[("AWS_SESSION_TOKEN", "t")])] {
+                let error = refused(&format!("s3://b?profile={profile}"), &around);
+                assert!(error.contains(word) && error.contains("credential_process"), "{error}");
+            }
+        }
+        let keys = [("AWS_ACCESS_KEY_ID", "a"), ("AWS_SECRET_ACCESS_KEY", "b")];
+        let with = |more: &[(&str, &str)]| at_home(&[&[("AWS_PROFILE", "sso")], more].concat());
+        assert_eq!(source("s3://b", &with(&keys)), CredentialSource::Variables);
+        let web = [("AWS_WEB_IDENTITY_TOKEN_FILE", "f"), ("AWS_ROLE_ARN", "r")];
+        assert_eq!(source("s3://b", &with(&web)), CredentialSource::WebIdentity);
+        let container = [("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI", "/x")];
+        assert_eq!(source("s3://b", &with(&container)), CredentialSource::Container);
+        let unsigned = [("AWS_SKIP_SIGNATURE", "true")];
+        assert_eq!(source("s3://b", &with(&unsigned)), CredentialSource::Unsigned);
+        assert_eq!(source("s3://b", &at_home(&[])), CredentialSource::Machine);
     }
 }

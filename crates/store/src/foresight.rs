@@ -17,6 +17,9 @@
 use crate::{Key, Store};
 use std::fmt;
 
+/// A longer object is foreseen as a [`Asked::Long`] one, or not at all.
+pub const SMALL_OBJECT_MAX_BYTES: u64 = 64 << 10;
+
 /// Something that will be read.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Asked {
@@ -24,11 +27,22 @@ pub enum Asked {
     Names(String),
     /// A small object, whole or its tail.
     Object(Key),
+    /// An object of so many bytes, as a listing has shown it, whole.
+    Long(Key, u64),
     /// So many bytes at the end of an object.
     Tail(Key, usize),
 }
 
 impl Asked {
+    /// An object of a length that a listing has shown.
+    #[must_use]
+    pub fn listed(key: Key, size_bytes: u64) -> Self {
+        match size_bytes {
+            0..=SMALL_OBJECT_MAX_BYTES => Self::Object(key),
+            _ => Self::Long(key, size_bytes),
+        }
+    }
+
     /// Whether it is about this object.
     #[must_use]
     pub fn concerns(&self, key: &Key) -> bool {
@@ -37,7 +51,7 @@ impl Asked {
                 let rest = key.as_str().strip_prefix(prefix.as_str());
                 prefix.is_empty() || rest.is_some_and(|rest| rest.starts_with('/'))
             }
-            Self::Object(one) | Self::Tail(one, _) => one == key,
+            Self::Object(one) | Self::Long(one, _) | Self::Tail(one, _) => one == key,
         }
     }
 }
@@ -74,6 +88,15 @@ mod tests {
     use super::*;
 
     #[test]
+    fn what_a_listing_shows_is_small_or_long() {
+        let key = Key::new("a").unwrap();
+        let listed = |bytes| Asked::listed(key.clone(), bytes);
+        assert_eq!(listed(SMALL_OBJECT_MAX_BYTES), Asked::Object(key.clone()));
+        let longer = SMALL_OBJECT_MAX_BYTES + 1;
+        assert_eq!(listed(longer), Asked::Long(key.clone(), longer));
+    }
+
+    #[test]
     fn a_directory_concerns_what_is_below_it() {
         let key = |text: &str| Key::new(text).unwrap();
         let names = |text: &str| Asked::Names(text.to_owned());
@@ -83,5 +106,6 @@ mod tests {
         assert!(!names("a").concerns(&key("a")));
         assert!(Asked::Object(key("a/b")).concerns(&key("a/b")));
         assert!(!Asked::Tail(key("a/b"), 1).concerns(&key("a")));
+        assert!(Asked::Long(key("a/b"), 1).concerns(&key("a/b")));
     }
 }

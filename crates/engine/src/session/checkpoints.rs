@@ -34,7 +34,7 @@ use crate::repository::Repository;
 use onefold_crypto::Purpose;
 use onefold_format::layout::{self, ChangeName};
 use onefold_format::record::{self, Change, Checkpoint, KnownSession, KnownSnapshot};
-use onefold_store::Key;
+use onefold_store::{Asked, Key, foresee};
 use onefold_types::error::Context;
 use onefold_types::{CheckpointId, Error, ErrorKind, Result, SessionId, limits};
 use std::collections::{BTreeMap, BTreeSet};
@@ -186,6 +186,14 @@ impl CheckpointSet {
             Err(error) if !is_passed_over(&error) => return Err(error),
             _ => {}
         }
+        // What they replace is rare, so little is asked for in vain.
+        let asked = |(id, stored_bytes): (&CheckpointId, &u64)| {
+            let is_long = *stored_bytes > STORED_MAX_BYTES;
+            let key = Key::new(layout::checkpoint(*id)).ok().filter(|_| !is_long)?;
+            Some(Asked::listed(key, *stored_bytes))
+        };
+        let asked = listed.iter().rev().filter_map(asked).collect();
+        let _foreseen = foresee(repository.store(), asked);
         let mut set = Self::default();
         let mut named = BTreeSet::new();
         for (id, stored_bytes) in listed.into_iter().rev() {

@@ -8,10 +8,12 @@
 //! foresaw it.
 
 use super::BucketStore;
+use crate::failure::is_absence;
 use bytes::{Bytes, BytesMut};
 use futures_util::StreamExt;
 use object_store::path::Path as ObjectPath;
-use object_store::{Error as Answer, GetOptions, GetRange, ObjectMeta, ObjectStore};
+use object_store::{GetOptions, GetRange, ObjectMeta, ObjectStore};
+use onefold_store::foresight::SMALL_OBJECT_MAX_BYTES;
 use onefold_store::{Asked, Key};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::ThreadId;
@@ -19,8 +21,10 @@ use tokio::task::JoinHandle;
 
 /// Answers that are waited for or kept, for all threads together; more are not asked for.
 pub const FORESEEN_MAX: usize = 32;
-/// A longer object, or tail, is not kept.
-pub const OBJECT_FORESEEN_MAX_BYTES: u64 = 64 << 10;
+/// A longer object, or tail, is not kept, unless its length is known beforehand.
+pub const OBJECT_FORESEEN_MAX_BYTES: u64 = SMALL_OBJECT_MAX_BYTES;
+/// So much of objects whose lengths are known, for all threads together.
+pub const LONG_FORESEEN_MAX_BYTES: u64 = 3 << 20;
 /// A listing that shows more names, which is more than one request, is not kept.
 pub const NAMES_FORESEEN_MAX: usize = 1000;
 
@@ -61,6 +65,20 @@ struct State {
     entries: Vec<Entry>,
 }
 
+impl State {
+    /// Bytes of long objects that are waited for or kept.
+    fn long_bytes(&self) -> u64 {
+        self.entries.iter().map(|entry| long_bytes(&entry.asked)).sum()
+    }
+}
+
+fn long_bytes(asked: &Asked) -> u64 {
+    match asked {
+        Asked::Long(_, bytes) => *bytes,
+        Asked::Names(_) | Asked::Object(_) | Asked::Tail(..) => 0,
+    }
+}
+
 impl Foreseen {
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
@@ -89,7 +107,7 @@ impl BucketStore {
     /// Begins to ask for all of these.
     pub(super) fn begin_foreseen(&self, next: Vec<Asked>) -> u64 {
         // A server that does not answer is not asked for what nobody waits for.
-        if self.trouble().is_some() {
+        if self.is_in_trouble() {
             return 0;
         }
         let mut state = self.foreseen.state();
@@ -99,6 +117,10 @@ impl BucketStore {
         for asked in next {
             if state.entries.len() >= FORESEEN_MAX {
                 break;
+            }
+            let room_bytes = LONG_FORESEEN_MAX_BYTES.saturating_sub(state.long_bytes());
+            if long_bytes(&asked) > room_bytes {
+                continue;
             }
             // Whoever called has foreseen it already.
             if state.entries.iter().any(|entry| entry.thread == thread && entry.asked == asked) {
@@ -117,14 +139,14 @@ impl BucketStore {
     fn path_of(&self, asked: &Asked) -> ObjectPath {
         match asked {
             Asked::Names(prefix) => self.below(prefix),
-            Asked::Object(key) | Asked::Tail(key, _) => self.path(key),
+            Asked::Object(key) | Asked::Long(key, _) | Asked::Tail(key, _) => self.path(key),
         }
     }
 
     fn arrived(&self, mut entry: Entry) -> Option<Answered> {
+        let bytes = long_bytes(&entry.asked).max(OBJECT_FORESEEN_MAX_BYTES);
         let answer = &mut entry.answer;
-        let waited =
-            self.wait(OBJECT_FORESEEN_MAX_BYTES, async { Ok(answer.await.ok().flatten()) });
+        let waited = self.wait(bytes, async { Ok(answer.await.ok().flatten()) });
         waited.ok().flatten()
     }
 
@@ -145,7 +167,7 @@ impl BucketStore {
         tail_bytes: Option<usize>,
     ) -> Option<Option<Found>> {
         let entry = self.foreseen.take(|asked| match asked {
-            Asked::Object(one) => one == key,
+            Asked::Object(one) | Asked::Long(one, _) => one == key,
             Asked::Tail(one, length) => one == key && tail_bytes.is_some_and(|it| it <= *length),
             Asked::Names(_) => false,
         });
@@ -160,9 +182,10 @@ impl BucketStore {
 
 /// Asks; `None` if there is no answer that can be kept.
 async fn answer(objects: Arc<dyn ObjectStore>, path: ObjectPath, asked: Asked) -> Option<Answered> {
+    let most = long_bytes(&asked).max(OBJECT_FORESEEN_MAX_BYTES);
     let range = match asked {
         Asked::Names(_) => return names(&*objects, &path).await.map(Answered::Names),
-        Asked::Object(_) => None,
+        Asked::Object(_) | Asked::Long(..) => None,
         Asked::Tail(_, length) if length as u64 <= OBJECT_FORESEEN_MAX_BYTES => {
             Some(GetRange::Suffix(length as u64))
         }
@@ -170,11 +193,11 @@ async fn answer(objects: Arc<dyn ObjectStore>, path: ObjectPath, asked: Asked) -
     };
     let found = match objects.get_opts(&path, GetOptions { range, ..GetOptions::default() }).await {
         Ok(found) => found,
-        Err(Answer::NotFound { .. }) => return Some(Answered::Object(None)),
+        Err(answer) if is_absence(&answer) => return Some(Answered::Object(None)),
         Err(_) => return None,
     };
     let (size, length) = (found.meta.size, found.range.end.checked_sub(found.range.start)?);
-    if length > OBJECT_FORESEEN_MAX_BYTES {
+    if length > most {
         return None;
     }
     let (mut bytes, mut arriving) = (BytesMut::new(), found.into_stream());

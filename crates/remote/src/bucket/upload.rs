@@ -5,6 +5,7 @@
 //! and only names that are made of random numbers are written this way. One that fails is given up:
 //! nothing of it is visible, and the server drops its parts.
 
+use super::waiting::Effect;
 use super::{BucketStore, taken};
 use bytes::Bytes;
 use object_store::path::Path as ObjectPath;
@@ -31,16 +32,16 @@ impl BucketStore {
             Err(error) if error.kind() == ErrorKind::NotFound => {}
             Err(error) => return Err(error),
         }
-        let begun = self.wait(0, self.objects.put_multipart(path));
+        let begun = self.wait_for(Effect::Write, 0, self.objects.put_multipart(path));
         let mut upload = begun.map_err(|answer| self.failed(&what, &answer))?;
         let put = self.put_parts(upload.as_mut(), first, next, &what);
         let put = put.and_then(|()| {
-            let completed = self.wait(0, upload.complete());
+            let completed = self.wait_for(Effect::Write, 0, upload.complete());
             completed.map(drop).map_err(|answer| self.failed(&what, &answer))
         });
         if put.is_err() {
             // Parts that are left behind take room until the bucket's own rules remove them.
-            let _ = self.wait(0, upload.abort());
+            let _ = self.wait_for(Effect::Write, 0, upload.abort());
         }
         put
     }
@@ -65,7 +66,8 @@ impl BucketStore {
             let rest = part.split_off(part.len().min(PART_BYTES));
             let bytes = Bytes::from(std::mem::replace(&mut part, rest));
             let length = bytes.len() as u64;
-            let put = self.wait(length, upload.put_part(PutPayload::from_bytes(bytes)));
+            let put = upload.put_part(PutPayload::from_bytes(bytes));
+            let put = self.wait_for(Effect::Write, length, put);
             put.map_err(|answer| self.failed(what, &answer))?;
         }
         Ok(())

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 /// What the server does with the next request.
 #[derive(Clone)]
-enum Reply {
+pub enum Reply {
     /// Reads it, and hangs up.
     HangUp,
     /// Answers: a status line, headers, a body.
@@ -27,14 +27,14 @@ enum Reply {
 }
 
 /// A server that answers as it was told, request by request, and notes what was asked.
-struct Server {
-    port: u16,
+pub struct Server {
+    pub port: u16,
     asked: Arc<Mutex<Vec<String>>>,
     replies: Arc<Mutex<VecDeque<Reply>>>,
 }
 
 impl Server {
-    fn new(replies: &[Reply]) -> Self {
+    pub fn new(replies: &[Reply]) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let server = Self {
             port: listener.local_addr().unwrap().port(),
@@ -51,16 +51,16 @@ impl Server {
         server
     }
 
-    fn store(&self) -> BucketStore {
+    pub fn store(&self) -> BucketStore {
         self.store_with(Patience::USUAL)
     }
 
-    fn store_with(&self, patience: Patience) -> BucketStore {
+    pub fn store_with(&self, patience: Patience) -> BucketStore {
         let around = with_credentials("key", "secret");
         BucketStore::connect(&location(self.port, "p"), &around, patience).unwrap()
     }
 
-    fn asked(&self) -> Vec<String> {
+    pub fn asked(&self) -> Vec<String> {
         self.asked.lock().unwrap().clone()
     }
 }
@@ -127,13 +127,14 @@ const DATE: &str = "Last-Modified: Wed, 25 Nov 2026 00:00:00 GMT";
 const TAG: &str = "ETag: \"1\"";
 const MADE: Reply = Reply::Answer("200 OK", &[TAG], b"");
 const TAKEN: Reply = Reply::Answer("412 Precondition Failed", &[], b"");
-const BUSY: Reply = Reply::Answer("503 Slow Down", &[], b"<Error><Code>SlowDown</Code></Error>");
+pub const BUSY: Reply =
+    Reply::Answer("503 Slow Down", &[], b"<Error><Code>SlowDown</Code></Error>");
 
-fn holding(bytes: &'static [u8]) -> Reply {
+pub fn holding(bytes: &'static [u8]) -> Reply {
     Reply::Answer("200 OK", &[TAG, DATE], bytes)
 }
 
-fn key(text: &str) -> Key {
+pub fn key(text: &str) -> Key {
     Key::new(text).unwrap()
 }
 
@@ -256,7 +257,7 @@ const SHORT: Duration = Duration::from_millis(400);
 const LONG: Duration = Duration::from_secs(2);
 
 /// A patience that is soon at its end.
-fn short(change: impl FnOnce(&mut Patience)) -> Patience {
+pub fn short(change: impl FnOnce(&mut Patience)) -> Patience {
     let mut patience = Patience { trouble: Duration::from_secs(60), ..Patience::USUAL };
     change(&mut patience);
     patience

@@ -12,6 +12,10 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::Poll;
+use std::time::{Duration, Instant};
+
+/// Time for what is asked for together.
+const TOGETHER_MAX: Duration = Duration::from_secs(2);
 
 /// How an object store breaks its promises.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -38,11 +42,30 @@ pub struct Faulty {
     pub answered: Arc<AtomicUsize>,
     /// So many gets fail.
     pub failing_gets: AtomicUsize,
+    /// Checkpoints are given once so many of them were asked for, and how many were not in time.
+    pub together: AtomicUsize,
+    pub alone: AtomicUsize,
+    asked_together: AtomicUsize,
 }
 
 impl Faulty {
     pub fn new(fault: Fault) -> Self {
         Self { fault, ..Self::default() }
+    }
+}
+
+impl Faulty {
+    async fn wait_for_others(&self) {
+        self.asked_together.fetch_add(1, Ordering::SeqCst);
+        let began = Instant::now();
+        let together = self.together.load(Ordering::SeqCst);
+        while self.asked_together.load(Ordering::SeqCst) < together {
+            if began.elapsed() > TOGETHER_MAX {
+                self.alone.fetch_add(1, Ordering::SeqCst);
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
     }
 }
 
@@ -86,6 +109,9 @@ impl ObjectStore for Faulty {
 
     async fn get_opts(&self, location: &Path, options: GetOptions) -> Result<GetResult> {
         self.asked.fetch_add(1, Ordering::SeqCst);
+        if location.as_ref().contains("checkpoints/") {
+            self.wait_for_others().await;
+        }
         let less = |left: usize| left.checked_sub(1);
         let fails = self.failing_gets.fetch_update(Ordering::SeqCst, Ordering::SeqCst, less);
         let got = match fails {

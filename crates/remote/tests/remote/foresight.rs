@@ -1,10 +1,15 @@
 //! What is asked for before it is wanted: given out once, never when it could mislead.
 
 use crate::faulty::Faulty;
+use onefold_engine::repository::Preset;
+use onefold_engine::session::SnapshotList;
+use onefold_engine::{Environment, InitOptions, MemoryPlan, Repository};
 use onefold_remote::BucketStore;
-use onefold_remote::bucket::{FORESEEN_MAX, NAMES_FORESEEN_MAX, OBJECT_FORESEEN_MAX_BYTES};
+use onefold_remote::bucket::{
+    FORESEEN_MAX, LONG_FORESEEN_MAX_BYTES, NAMES_FORESEEN_MAX, OBJECT_FORESEEN_MAX_BYTES,
+};
 use onefold_store::{Asked, Blobs, Decisions, Key, foresee};
-use onefold_types::ErrorKind;
+use onefold_types::{ErrorKind, limits};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
@@ -194,4 +199,49 @@ fn no_more_is_kept_than_may_be() {
         assert_eq!(two.store.get(&key(&format!("a/{number}"))).unwrap(), b"");
     }
     assert_eq!(two.asked(), before + FORESEEN_MAX + 1, "each was asked for once");
+}
+
+/// LONG_FORESEEN_MAX_BYTES: objects whose lengths are known are kept as long as they fit together.
+#[test]
+fn long_objects_are_foreseen_if_their_lengths_are_known() {
+    let two = Two::new();
+    let half = LONG_FORESEEN_MAX_BYTES / 2;
+    for (name, bytes) in [("a/1", half), ("a/2", half), ("a/3", 1)] {
+        two.other.put(&key(name), &vec![7; bytes as usize]).unwrap();
+    }
+    let long = |name: &str, bytes| Asked::Long(key(name), bytes);
+    let asked = vec![long("a/1", half), long("a/2", half), long("a/3", 1)];
+    let _foresight = foresee(&two.store, asked);
+    two.settle(2);
+    assert_eq!(two.asked(), 2, "one byte more is not asked for");
+    assert_eq!(two.store.get(&key("a/1")).unwrap().len() as u64, half);
+    assert_eq!(two.store.get(&key("a/2")).unwrap().len() as u64, half);
+    assert_eq!(two.asked(), 2);
+    assert_eq!(two.store.get(&key("a/3")).unwrap(), [7]);
+    assert_eq!(two.asked(), 3);
+}
+
+/// Checkpoints that a store has, small and long ones, cost one round trip: none is given before all
+/// were asked for.
+#[test]
+fn all_checkpoints_are_asked_for_at_once() {
+    let two = Two::new();
+    let Two { store, other, objects } = two;
+    let options = InitOptions::of(Preset::default()).unwrap();
+    let memory = MemoryPlan::new(limits::MEMORY_LIMIT_DEFAULT_BYTES).unwrap();
+    let (store, password) = (Arc::new(store), Some(&b"password"[..]));
+    let repository =
+        Repository::create(store, &options, password, Environment::system(), memory).unwrap();
+    let long = OBJECT_FORESEEN_MAX_BYTES as usize + 1;
+    let lengths = [10, long, 10, 10, long, 10, 10];
+    for (number, length) in lengths.iter().enumerate() {
+        // What does not open is passed over, after it was read.
+        let name = format!("checkpoints/{number:032x}");
+        other.put(&key(&name), &vec![0; *length]).unwrap();
+    }
+    objects.together.store(lengths.len(), Ordering::SeqCst);
+    let before = objects.asked.load(Ordering::SeqCst);
+    SnapshotList::load(&repository).unwrap();
+    assert_eq!(objects.alone.load(Ordering::SeqCst), 0);
+    assert!(objects.asked.load(Ordering::SeqCst) >= before + lengths.len());
 }

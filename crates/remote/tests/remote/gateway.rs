@@ -60,6 +60,16 @@ fn what_is_wrong_with_bucket_or_credentials_is_said() {
         assert_eq!(error.kind(), ErrorKind::NotPermitted, "{error}");
         assert!(error.to_string().contains("AWS_ACCESS_KEY_ID"), "{error}");
     }
+    // Who reads is told as much as who writes.
+    let key = Key::new("config").unwrap();
+    let around = with_credentials(ACCESS, "wrong");
+    let store = BucketStore::connect(&place, &around, Patience::USUAL).unwrap();
+    let read = store.get(&key).unwrap_err();
+    let tail = store.get_tail(&key, 10).unwrap_err();
+    for error in [read, tail, store.size(&key).unwrap_err()] {
+        assert_eq!(error.kind(), ErrorKind::NotPermitted, "{error}");
+        assert!(error.to_string().contains("AWS_ACCESS_KEY_ID"), "{error}");
+    }
     let error = wrong(&BucketLocation { bucket: "other".into(), ..place }, ACCESS, SECRET);
     assert_eq!(error.kind(), ErrorKind::NoStore, "{error}");
     assert!(error.to_string().contains("no such bucket"), "{error}");

@@ -1,6 +1,8 @@
 //! Stores on object stores: the promises of the ports, answers that are lost, and a real server.
 
 mod answers;
+mod breaking;
+mod claims;
 mod faulty;
 mod foresight;
 mod gateway;
@@ -23,5 +25,5 @@ fn location(port: u16, prefix: &str) -> BucketLocation {
 fn with_credentials(key: &str, secret: &str) -> Surroundings {
     let variables = [("AWS_ACCESS_KEY_ID", key), ("AWS_SECRET_ACCESS_KEY", secret)];
     let owned = |(name, value): (&str, &str)| (name.to_owned(), value.to_owned());
-    Surroundings { variables: variables.map(owned).into(), home: None }
+    Surroundings { variables: variables.map(owned).into(), home: None, secret: Vec::new() }
 }
