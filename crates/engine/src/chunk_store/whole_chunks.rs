@@ -58,7 +58,7 @@ impl WholeChunks {
 
 fn name(fingerprint: &Fingerprint) -> u128 {
     let [first, ..] = fingerprint.0.as_chunks::<16>().0 else { return 0 };
-    u128::from_be_bytes(*first)
+    u128::from_le_bytes(*first)
 }
 
 fn taken_bytes(names: &[u128]) -> usize {
