@@ -21,8 +21,8 @@ use onefold_engine::repository::uncopied::Uncopied;
 use onefold_engine::restore::request_costs::Reach;
 use onefold_engine::{Environment, Interrupt, Job, MemoryPlan, Repository};
 use onefold_remote::Location;
-use onefold_store::LocalStore;
 use onefold_store::layers::{ThrottleLimits, Throttled};
+use onefold_store::{LocalStore, Store};
 use onefold_types::error::Context as _;
 use onefold_types::{Error, ErrorKind, Result, limits};
 use rustix::fs::Access as AccessMode;
@@ -32,11 +32,15 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 /// All environment variables the program knows.
-const VARIABLES: [&str; 11] = [
+const VARIABLES: [&str; 15] = [
     "ONEFOLD_REPOSITORY",
     password::VARIABLE,
     password::VARIABLE_FILE,
     password::VARIABLE_COMMAND,
+    "ONEFOLD_TO_REPOSITORY",
+    password::VARIABLES_TO[0],
+    password::VARIABLES_TO[1],
+    password::VARIABLES_TO[2],
     "ONEFOLD_PROFILE",
     "ONEFOLD_CONFIG",
     "ONEFOLD_MEMORY",
@@ -199,30 +203,80 @@ impl Context {
             store = Arc::new(Throttled::new(store, limits));
         }
         let profile_source = self.profile.password_source()?;
-        let given = password::is_given(self.password.as_ref(), profile_source.as_ref());
-        let mut known = KnownPath::load(&location);
-        let repository = Repository::open_expecting(
+        let repository = self.open_one(
             store,
-            match given {
-                true => Expectation::Encrypted { because: "a password is given", but_for: &[] },
-                false => known.expectation(),
-            },
+            &location,
+            password::is_given(self.password.as_ref(), profile_source.as_ref()),
             || password::current(self.password.as_ref(), profile_source.as_ref()),
-            self.environment(),
             self.memory,
         )?;
-        known.meet(&repository, false, &self.output);
-        let uncopied = Arc::clone(repository.uncopied());
-        self.uncopied.lock().unwrap_or_else(PoisonError::into_inner).push(uncopied);
         if access == Access::Write {
             opened.prepare(repository.configuration().container_size_bytes);
         }
+        Ok(repository)
+    }
+
+    /// Opens the store for reading only, and another one to write into: both together keep to the
+    /// memory limit.
+    pub fn open_two(
+        &self,
+        to: &Location,
+        to_password: Option<&PasswordSource>,
+    ) -> Result<(Arc<Repository>, Arc<Repository>)> {
+        let limit_bytes = self.memory.limit_bytes;
+        let memory = MemoryPlan::of_each_of_two(limit_bytes)?;
+        let location = self.location()?;
+        let profile_source = self.profile.password_source()?;
+        let source = self.open_one(
+            OpenedStore::open(&location, Access::Read, true, self.read_ahead_bytes)?.port(),
+            &location,
+            password::is_given(self.password.as_ref(), profile_source.as_ref()),
+            || password::current(self.password.as_ref(), profile_source.as_ref()),
+            memory,
+        )?;
+        let opened = OpenedStore::open(to, Access::Write, false, 0)?;
+        let target = self
+            .open_one(
+                opened.port(),
+                to,
+                password::is_second_given(to_password),
+                || password::second(to_password),
+                memory,
+            )
+            .context(|| format!("the store to copy to, '{to}'"))?;
+        opened.prepare(target.configuration().container_size_bytes);
+        Ok((source, target))
+    }
+
+    fn open_one(
+        &self,
+        store: Arc<dyn Store>,
+        location: &Location,
+        is_password_given: bool,
+        password: impl FnOnce() -> Result<onefold_engine::repository::Password>,
+        memory: MemoryPlan,
+    ) -> Result<Arc<Repository>> {
+        let mut known = KnownPath::load(location);
+        let expectation = match is_password_given {
+            true => Expectation::Encrypted { because: "a password is given", but_for: &[] },
+            false => known.expectation(),
+        };
+        let environment = self.environment_of(matches!(location, Location::Bucket(_)));
+        let repository =
+            Repository::open_expecting(store, expectation, password, environment, memory)?;
+        known.meet(&repository, false, &self.output);
+        let uncopied = Arc::clone(repository.uncopied());
+        self.uncopied.lock().unwrap_or_else(PoisonError::into_inner).push(uncopied);
         Ok(Arc::new(repository))
     }
 
-    /// Small objects are read at once, and news are looked for often; each is a request elsewhere.
     fn environment(&self) -> Environment {
-        match self.is_far {
+        self.environment_of(self.is_far)
+    }
+
+    /// Small objects are read at once, and news are looked for often; each is a request elsewhere.
+    fn environment_of(&self, is_far: bool) -> Environment {
+        match is_far {
             true => Environment { ticker: Arc::new(Interval(FAR_TICK)), ..Environment::system() },
             false => Environment { readers: READERS.min(self.threads), ..Environment::system() },
         }
@@ -233,6 +287,12 @@ impl Context {
     pub fn reading_threads(&self) -> usize {
         let waiting = if self.is_far { READERS } else { 0 };
         self.threads.max(waiting).min(self.memory.threads_max())
+    }
+
+    /// Threads on each side where two stores are worked with at once.
+    pub fn threads_of_two(&self) -> Result<usize> {
+        let memory = MemoryPlan::of_each_of_two(self.memory.limit_bytes)?;
+        Ok(self.threads.min(memory.threads_max()))
     }
 
     /// How far requests reach where that need not be learnt.

@@ -3,6 +3,8 @@
 //! In this order: the options, `ONEFOLD_PASSWORD`, `ONEFOLD_PASSWORD_FILE`,
 //! `ONEFOLD_PASSWORD_COMMAND`, the profile, a question at the terminal. The first that is given
 //! counts; if it fails, that is an error and the next is not tried. An empty password is refused.
+//! That of a second store comes from options and variables of its own (`ONEFOLD_TO_PASSWORD` and so
+//! on), or is asked for; never from the first one's.
 
 use crate::files;
 use crate::signals::{self, guarding_terminal};
@@ -22,6 +24,11 @@ pub const VARIABLE: &str = "ONEFOLD_PASSWORD";
 pub const VARIABLE_FILE: &str = "ONEFOLD_PASSWORD_FILE";
 /// A command that prints the password.
 pub const VARIABLE_COMMAND: &str = "ONEFOLD_PASSWORD_COMMAND";
+/// The same three for the store that `copy` copies to.
+pub const VARIABLES_TO: [&str; 3] =
+    ["ONEFOLD_TO_PASSWORD", "ONEFOLD_TO_PASSWORD_FILE", "ONEFOLD_TO_PASSWORD_COMMAND"];
+/// Those of the store that a command works with.
+const VARIABLES: [&str; 3] = [VARIABLE, VARIABLE_FILE, VARIABLE_COMMAND];
 /// What a command prints beyond this is no password.
 const PASSWORD_MAX_BYTES: usize = 64 << 10;
 
@@ -66,10 +73,27 @@ pub fn current(
     option: Option<&PasswordSource>,
     profile: Option<&PasswordSource>,
 ) -> Result<Password> {
-    match given(option, profile)? {
+    match given(option, &VARIABLES, profile)? {
         Some(password) => Ok(password),
         None => ask("Password of the store: "),
     }
+}
+
+/// The password of the store that is copied to.
+pub fn second(option: Option<&PasswordSource>) -> Result<Password> {
+    match given(option, &VARIABLES_TO, None)? {
+        Some(password) => Ok(password),
+        None => ask("Password of the store to copy to: "),
+    }
+}
+
+/// Whether that is given, not to say asked for.
+pub fn is_second_given(option: Option<&PasswordSource>) -> bool {
+    option.is_some() || VARIABLES_TO.into_iter().any(is_set)
+}
+
+fn is_set(name: &str) -> bool {
+    std::env::var_os(name).is_some_and(|value| !value.is_empty())
 }
 
 /// The password of a store to be made; asked twice at a terminal.
@@ -77,7 +101,7 @@ pub fn initial(
     option: Option<&PasswordSource>,
     profile: Option<&PasswordSource>,
 ) -> Result<Password> {
-    match given(option, profile)? {
+    match given(option, &VARIABLES, profile)? {
         Some(password) => Ok(password),
         None => ask_twice(),
     }
@@ -93,39 +117,38 @@ pub fn additional(option: Option<&PasswordSource>) -> Result<Password> {
 
 /// Whether a password is given, not to say asked for: then the store is expected to be encrypted.
 pub fn is_given(option: Option<&PasswordSource>, profile: Option<&PasswordSource>) -> bool {
-    let is_set = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty());
-    let variables = [VARIABLE, VARIABLE_FILE, VARIABLE_COMMAND];
-    option.is_some() || profile.is_some() || variables.into_iter().any(is_set)
+    option.is_some() || profile.is_some() || VARIABLES.into_iter().any(is_set)
 }
 
 fn given(
     option: Option<&PasswordSource>,
+    [itself, in_file, by_command]: &[&'static str; 3],
     profile: Option<&PasswordSource>,
 ) -> Result<Option<Password>> {
     if let Some(source) = option {
         return source.read().map(Some);
     }
-    if let Some(password) = std::env::var_os(VARIABLE) {
+    if let Some(password) = std::env::var_os(itself) {
         let password = Zeroizing::new(password.into_vec());
-        return finish(password).context(|| VARIABLE).map(Some);
+        return finish(password).context(|| itself).map(Some);
     }
     let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty());
     let is_empty = |name| std::env::var_os(name).is_some_and(|value| value.is_empty());
-    for name in [VARIABLE_FILE, VARIABLE_COMMAND] {
+    for name in [in_file, by_command] {
         if is_empty(name) {
             return Err(Error::invalid(format!("{name} is set but empty")));
         }
     }
-    if let Some(file) = variable(VARIABLE_FILE) {
+    if let Some(file) = variable(in_file) {
         let source = PasswordSource::File(PathBuf::from(file));
-        return source.read().context(|| VARIABLE_FILE).map(Some);
+        return source.read().context(|| in_file).map(Some);
     }
-    if let Some(command) = variable(VARIABLE_COMMAND) {
+    if let Some(command) = variable(by_command) {
         let command = command
             .into_string()
-            .map_err(|_| Error::invalid(format!("{VARIABLE_COMMAND} is not valid UTF-8")))?;
+            .map_err(|_| Error::invalid(format!("{by_command} is not valid UTF-8")))?;
         let source = PasswordSource::Command(command);
-        return source.read().context(|| VARIABLE_COMMAND).map(Some);
+        return source.read().context(|| by_command).map(Some);
     }
     profile.map(PasswordSource::read).transpose()
 }
@@ -145,7 +168,7 @@ fn finish(mut password: Password) -> Result<Password> {
 
 /// A command that is not told the password: what it does with its environment is its own affair.
 pub fn without_password(command: &mut Command) -> &mut Command {
-    command.env_remove(VARIABLE)
+    command.env_remove(VARIABLE).env_remove(VARIABLES_TO[0])
 }
 
 fn run(command: &str) -> Result<Password> {

@@ -13,6 +13,7 @@
 //! | [`chunk_store`] | new chunks in, verdicts out: look-up, packing, indexing |
 //! | [`ingest`] | backup: source, read, chunk, fingerprint, look up, pack, publish |
 //! | [`restore`] | the way back, to files or to a stream |
+//! | [`copy`] | snapshots of one store in another |
 //! | [`collection`] | garbage collection: mark, select, copy, settle, delete |
 //! | [`check`], [`difference`], [`find`], [`retention`], [`synthesis`], [`statistics`] | the rest |
 //! | [`primary`] | shares: files of a live directory that keep their data in the store |
@@ -41,6 +42,7 @@ pub mod chunk_store;
 pub mod chunks;
 pub mod collection;
 pub mod container;
+pub mod copy;
 pub mod device;
 pub mod difference;
 pub mod environment;

@@ -98,6 +98,17 @@ impl MemoryPlan {
         Ok(Self::divide(limit_bytes, FIXED_BYTES, 1))
     }
 
+    /// The division for each of two stores that are worked with at once: both together stay within
+    /// the limit.
+    pub fn of_each_of_two(limit_bytes: usize) -> Result<Self> {
+        Self::new(limit_bytes / 2).map_err(|_| {
+            Error::invalid(format!(
+                "two stores are worked with at once, which takes a memory limit of at least {} MiB",
+                2 * limits::MEMORY_LIMIT_MIN_BYTES / limits::MIB
+            ))
+        })
+    }
+
     /// The division for a backup of so many streams into containers of such a size: of as many as
     /// fit, at least of one.
     #[must_use]

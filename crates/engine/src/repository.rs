@@ -13,6 +13,7 @@
 //! anything in `keys`, nor a second copy that says otherwise (R73).
 
 mod generations;
+mod likeness;
 mod options;
 mod rotation;
 mod shared;

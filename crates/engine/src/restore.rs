@@ -12,7 +12,8 @@
 //! | `ledger` | what was planned of an output against what was delivered to it |
 //! | `target`, `output`, `item`, `metadata` | directories, files, other items, attributes |
 //! | `delete` | what is not in the snapshot |
-//! | `dump`, `stash` | a file to a stream, in order |
+//! | `dump` | a file to a stream |
+//! | `sequence`, `stash` | chunks in order, read in the order of a plan |
 //! | `plan` | what a restore would read |
 //!
 //! Algorithm: forward assembly over a window of chunk references (FAST'19, section 2; S2.8) whose
@@ -44,7 +45,8 @@ mod output;
 mod plan;
 pub mod request_costs;
 mod rounds;
-mod stash;
+pub(crate) mod sequence;
+pub(crate) mod stash;
 mod target;
 mod visits;
 mod walk;

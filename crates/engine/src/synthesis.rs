@@ -99,6 +99,8 @@ pub fn fastcopy(
             started_ns: options.time_ns.unwrap_or(source.started_ns),
             parent: Some(snapshot),
             summary: Summary { files_unchanged: source.summary.files, ..found(&source.summary) },
+            // It is another snapshot than the one that was copied from elsewhere.
+            original: None,
             ..source.clone()
         };
         Ok(complete(repository, &list, record, options))
@@ -142,6 +144,7 @@ pub fn synthesize(
             doubts: doubts_of(&list, elements),
             strays: 0,
             share: None,
+            original: None,
             ..newest.clone()
         };
         Ok(complete(repository, &list, record, options))

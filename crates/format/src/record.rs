@@ -11,13 +11,14 @@ use crate::layout::ChangeName;
 use crate::node::Reference;
 pub use checkpoint::{Checkpoint, KnownChange, KnownSession, KnownSnapshot};
 use onefold_types::{
-    ContainerId, DoubtId, Error, ErrorKind, Level, PlanId, Result, SessionId, ShareId, limits,
+    ContainerId, DoubtId, Error, ErrorKind, Level, PlanId, Result, SessionId, ShareId, StoreId,
+    limits,
 };
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 /// The version of every record that this module writes.
-pub const RECORD_VERSION: u32 = 3;
+pub const RECORD_VERSION: u32 = 4;
 
 /// A value that is written as text: names and fingerprints.
 mod text {
@@ -210,6 +211,21 @@ pub struct SnapshotRecord {
     /// The share whose files these are; only of manifests.
     #[serde(with = "optional_text", default, skip_serializing_if = "Option::is_none")]
     pub share: Option<ShareId>,
+    /// The snapshot of another store that this is a copy of; only of copies.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub original: Option<Original>,
+}
+
+/// A snapshot wherever it was made first: what its copies have in common.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Original {
+    /// The store.
+    #[serde(with = "text")]
+    pub store: StoreId,
+    /// Its name there.
+    #[serde(with = "text")]
+    pub snapshot: SessionId,
 }
 
 /// How a session ended, decided once (protocol, W7 and G4).
@@ -439,6 +455,7 @@ mod tests {
             doubts: vec![DoubtId([8; 16])],
             strays: 0,
             share: None,
+            original: None,
         }
     }
 
@@ -491,10 +508,10 @@ mod tests {
     fn r26_a_newer_record_is_not_damage() {
         let bytes = encode(&Outcome::Committed(Box::new(snapshot()))).unwrap();
         let text = String::from_utf8(bytes).unwrap();
-        let newer = text.replace("\"version\":3", "\"version\":4,\"surprise\":true");
+        let newer = text.replace("\"version\":4", "\"version\":5,\"surprise\":true");
         let error = decode::<Outcome>(newer.as_bytes(), "outcome").unwrap_err();
         assert_eq!(error.kind(), ErrorKind::NewerFormat);
-        let damaged = text.replace("\"version\":3", "\"version\":3,\"surprise\":true");
+        let damaged = text.replace("\"version\":4", "\"version\":4,\"surprise\":true");
         let error = decode::<Outcome>(damaged.as_bytes(), "outcome").unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Damaged);
     }

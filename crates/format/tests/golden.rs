@@ -19,8 +19,8 @@ use onefold_format::node::{
 };
 use onefold_format::record::{
     self, Change, Checkpoint, Damage, Doubt, Epoch, Fate, KnownChange, KnownSession, KnownSnapshot,
-    Mark, Note, Outcome, Plan, RECORD_VERSION, SnapshotKind, SnapshotRecord, Summary, Sweep,
-    Tombstone,
+    Mark, Note, Original, Outcome, Plan, RECORD_VERSION, SnapshotKind, SnapshotRecord, Summary,
+    Sweep, Tombstone,
 };
 use onefold_format::share::{
     FormerAddress, ShareAddress, ShareDescription, SharePlace, SharePolicy,
@@ -414,6 +414,7 @@ fn snapshot() -> SnapshotRecord {
         doubts: vec![DoubtId(id(10)), DoubtId(id(11))],
         strays: 7,
         share: None,
+        original: None,
     }
 }
 
@@ -432,6 +433,7 @@ fn every_record_is_frozen() {
         doubts: Vec::new(),
         strays: 0,
         share: None,
+        original: None,
         ..snapshot()
     };
     check_record("outcome-committed.json", &Outcome::Committed(Box::new(snapshot())));
@@ -439,6 +441,9 @@ fn every_record_is_frozen() {
     let manifest =
         SnapshotRecord { kind: SnapshotKind::Manifest, share: Some(ShareId(id(5))), ..snapshot() };
     check_record("outcome-manifest.json", &Outcome::Committed(Box::new(manifest)));
+    let original = Original { store: StoreId(id(13)), snapshot: SessionId(id(14)) };
+    let copied = SnapshotRecord { original: Some(original), ..snapshot() };
+    check_record("outcome-copied.json", &Outcome::Committed(Box::new(copied)));
     check_record("outcome-fenced.json", &Outcome::Fenced);
     let plan = Plan {
         condemned: vec![ContainerId(id(6)), ContainerId(id(7))],

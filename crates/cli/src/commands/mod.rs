@@ -5,6 +5,7 @@ pub mod backup;
 pub mod cat;
 pub mod check;
 pub mod completion;
+pub mod copy;
 pub mod copy_snapshot;
 pub mod describe;
 pub mod diff;
@@ -96,6 +97,8 @@ pub enum Command {
     Mount(mount::MountArguments),
     /// Deduplicate live directories where they are
     Share(share::ShareArguments),
+    /// Copy snapshots into another store
+    Copy(copy::CopyArguments),
     /// Make a new snapshot of the content of another, without copying data
     #[command(visible_alias = "fastcopy")]
     CopySnapshot(copy_snapshot::CopySnapshotArguments),
@@ -159,6 +162,7 @@ fn dispatch(context: &Context, command: Command) -> Result<Outcome> {
         Command::Dump(arguments) => dump::run(context, &arguments),
         Command::Mount(arguments) => mount::run(context, &arguments),
         Command::Share(arguments) => share::run(context, &arguments),
+        Command::Copy(arguments) => copy::run(context, &arguments),
         Command::CopySnapshot(arguments) => copy_snapshot::run(context, &arguments),
         Command::Synthesize(arguments) => synthesize::run(context, &arguments),
         Command::Forget(arguments) => forget::run(context, &arguments),

@@ -211,6 +211,7 @@ pub fn fields(snapshot: &Snapshot) -> Value {
         "kind": record.kind,
         "parent": record.parent.map(|id| id.to_string()),
         "program": record.program,
+        "original": record.original,
         "summary": record.summary,
     })
 }

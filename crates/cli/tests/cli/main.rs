@@ -31,6 +31,7 @@ mod bounds;
 mod buckets;
 mod checking;
 mod collecting;
+mod copying;
 mod estimating;
 mod exit_codes;
 mod first_use;

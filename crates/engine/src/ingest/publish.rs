@@ -503,6 +503,7 @@ impl Backup<'_> {
             doubts: doubts.named(),
             strays,
             share: options.share,
+            original: None,
         }
     }
 }

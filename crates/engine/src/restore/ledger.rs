@@ -51,6 +51,12 @@ impl Ledger {
         self.settle_bytes(bytes.len() as u64);
     }
 
+    /// A chunk that was planned does not come.
+    pub fn give_up(&self, piece: &Piece) {
+        self.marks.fetch_sub(mark(piece.file_offset, &piece.fingerprint), Ordering::Relaxed);
+        self.settle_bytes(u64::from(piece.length));
+    }
+
     /// Nothing is expected any more.
     ///
     /// Errors: a bug if it is not so.

@@ -11,13 +11,12 @@ use super::{Element, made_directory};
 use crate::chunk_store::StreamWriter;
 use crate::job::Job;
 use crate::session::Snapshot;
-use crate::tree::directory::{Directory, DirectoryBuilder, OwnerNames};
+use crate::tree::directory::{CollectedNames, Directory, DirectoryBuilder};
 use crate::tree::directory_cursor::{DirectoryCursor, Owners, check_depth};
 use crate::tree::{TreeReader, path};
 use onefold_format::node::{Entry, EntryKind, Node, Reference, Totals};
 use onefold_types::error::Context;
 use onefold_types::{Error, ErrorKind, Result};
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// One element somewhere in the new tree: an entry, so many names further down.
@@ -109,23 +108,6 @@ fn totals_of(reader: &TreeReader, directory: Reference) -> Result<Totals> {
     Ok(totals)
 }
 
-/// Names of the users and groups in one new directory.
-#[derive(Default)]
-struct OwnersOfNew {
-    users: BTreeMap<u32, Vec<u8>>,
-    groups: BTreeMap<u32, Vec<u8>>,
-}
-
-impl OwnerNames for OwnersOfNew {
-    fn user(&self, uid: u32) -> Option<Vec<u8>> {
-        self.users.get(&uid).cloned()
-    }
-
-    fn group(&self, gid: u32) -> Option<Vec<u8>> {
-        self.groups.get(&gid).cloned()
-    }
-}
-
 /// A directory that is being merged from several layers.
 struct Open {
     path: Vec<u8>,
@@ -135,7 +117,7 @@ struct Open {
     /// In the order of the elements: an existing directory, or one name in one that does not exist.
     sources: Vec<OpenLayer>,
     builder: DirectoryBuilder,
-    owners: OwnersOfNew,
+    owners: CollectedNames,
 }
 
 enum OpenLayer {
@@ -210,7 +192,7 @@ impl Merge<'_> {
             owner: Owner::default(),
             sources: Vec::with_capacity(layers.len()),
             builder: DirectoryBuilder::default(),
-            owners: OwnersOfNew::default(),
+            owners: CollectedNames::default(),
         };
         for layer in layers {
             if !layer.names.as_slice().is_empty() {

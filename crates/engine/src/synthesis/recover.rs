@@ -60,6 +60,7 @@ pub fn recover(
             doubts: doubts.named(),
             strays: evidence::strays(repository)?,
             share: None,
+            original: None,
         })
     })
 }

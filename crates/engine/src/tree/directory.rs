@@ -41,6 +41,25 @@ impl OwnerNames for NoNames {
     }
 }
 
+/// Names of the users and groups in one new directory, as those whom it is made from know them.
+#[derive(Default)]
+pub struct CollectedNames {
+    /// Of users, by number.
+    pub users: BTreeMap<u32, Vec<u8>>,
+    /// Of groups, by number.
+    pub groups: BTreeMap<u32, Vec<u8>>,
+}
+
+impl OwnerNames for CollectedNames {
+    fn user(&self, uid: u32) -> Option<Vec<u8>> {
+        self.users.get(&uid).cloned()
+    }
+
+    fn group(&self, gid: u32) -> Option<Vec<u8>> {
+        self.groups.get(&gid).cloned()
+    }
+}
+
 /// A finished directory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Directory {

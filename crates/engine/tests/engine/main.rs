@@ -6,6 +6,7 @@ mod check_index;
 mod chunk_index;
 mod collection_partitioned;
 mod container_log;
+mod copying;
 mod delta_bounds;
 mod deltas;
 mod exhausted;

@@ -312,6 +312,7 @@ pub fn record_of(repository: &Repository, root: Reference) -> SnapshotRecord {
         doubts: Vec::new(),
         strays: 0,
         share: None,
+        original: None,
     }
 }
 

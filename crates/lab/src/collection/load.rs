@@ -233,6 +233,7 @@ impl Client {
             doubts: Vec::new(),
             strays: 0,
             share: None,
+            original: None,
         };
         match session.commit(record)? {
             Commit::Saved(id) => {

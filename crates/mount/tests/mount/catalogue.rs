@@ -29,6 +29,7 @@ fn snapshot(id: u8, started_ns: i64, paths: &[&str]) -> Snapshot {
         doubts: Vec::new(),
         strays: 0,
         share: None,
+        original: None,
     };
     Snapshot { id: SessionId([id; 16]), record, hidden: false }
 }

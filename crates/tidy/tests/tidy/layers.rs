@@ -91,7 +91,7 @@ const ENGINE: [&[&str]; 16] = [
     &["look_up"],
     &["chunk_store", "find", "difference", "retention", "statistics"],
     &["ingest", "restore", "check"],
-    &["synthesis"],
+    &["synthesis", "copy"],
     &["collection"],
     &["primary"],
 ];

@@ -1,0 +1,210 @@
+//! `copy`: snapshots of one store in another.
+
+use crate::context::{Context, program};
+use crate::exit::Outcome;
+use crate::options::FilterArguments;
+use crate::password::PasswordSource;
+use crate::reference::Snapshots;
+use crate::size::{counted, human};
+use clap::Args;
+use onefold_engine::copy::{self, CopyOptions, Fate, Known};
+use onefold_engine::session::{Snapshot, SnapshotList};
+use onefold_engine::{Job, Repository};
+use onefold_format::codec::Compression;
+use onefold_policy::selection::SnapshotReference;
+use onefold_remote::Location;
+use onefold_types::{Result, SessionId};
+use serde_json::json;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+const AFTER_HELP: &str = "\
+Without names all snapshots that are not hidden are copied, or those that the filters select. What
+is there already is passed over, so the same command may be run again at any time. The store that is
+copied from is only read. The password of the other one comes from --to-password-file,
+--to-password-command, ONEFOLD_TO_PASSWORD, ONEFOLD_TO_PASSWORD_FILE, ONEFOLD_TO_PASSWORD_COMMAND,
+or a question at the terminal.
+
+EXAMPLES
+  onefold -r /mnt/backup copy --to /mnt/disk/backup
+  onefold -r /mnt/backup copy --to s3://bucket/backup --to-password-file key.txt latest";
+
+/// Arguments of `copy`.
+#[derive(Args, Debug)]
+#[command(after_help = AFTER_HELP)]
+pub struct CopyArguments {
+    /// Snapshots to copy
+    #[arg(value_name = "SNAPSHOT")]
+    snapshots: Vec<SnapshotReference>,
+    /// The store to copy to
+    #[arg(long, value_name = "STORE", env = "ONEFOLD_TO_REPOSITORY")]
+    to: PathBuf,
+    /// Read the password of that store from this file
+    #[arg(long, value_name = "FILE", conflicts_with = "to_password_command")]
+    to_password_file: Option<PathBuf>,
+    /// Read the password of that store from what this shell command prints
+    #[arg(long, value_name = "COMMAND")]
+    to_password_command: Option<String>,
+    /// What to compress with there [default: as that store says]
+    #[arg(long, value_name = "CODEC")]
+    compression: Option<Compression>,
+    /// Say what would be copied, write nothing
+    #[arg(short = 'n', long)]
+    dry_run: bool,
+    #[command(flatten)]
+    filter: FilterArguments,
+}
+
+/// What became of how many.
+#[derive(Default)]
+struct Sums {
+    copied: u64,
+    present: u64,
+    damaged: u64,
+    forgotten: u64,
+    bytes_read: u64,
+    chunks_new: u64,
+    bytes_stored: u64,
+}
+
+/// Runs the command.
+pub fn run(context: &Context, arguments: &CopyArguments) -> Result<Outcome> {
+    let to = Location::parse(&arguments.to)?;
+    let password = PasswordSource::from_pair(
+        arguments.to_password_file.clone(),
+        arguments.to_password_command.clone(),
+    )?;
+    let (source, target) = context.open_two(&to, password.as_ref())?;
+    copy::refuse_same(&source, &target)?;
+    let snapshots = Snapshots::load(&source, &context.output)?;
+    let filter = arguments.filter.filter();
+    let wanted: Vec<&Snapshot> = match arguments.snapshots.as_slice() {
+        [] => snapshots.selected(&filter),
+        references => references
+            .iter()
+            .map(|reference| snapshots.resolve(reference, &filter))
+            .collect::<Result<_>>()?,
+    };
+    if arguments.dry_run {
+        return tell(context, (&source, &target), &wanted);
+    }
+    let options = CopyOptions {
+        threads: context.threads_of_two()?,
+        compression: arguments.compression,
+        lookup: onefold_engine::look_up::LookupChoice::default(),
+        reach: context.reach(),
+        program: program(),
+    };
+    let ids: Vec<SessionId> = wanted.iter().map(|snapshot| snapshot.id).collect();
+    let running = context.start_job("copying")?;
+    let sums = transfer(context, (&source, &target), &ids, (&options, &running.job))?;
+    let problems = running.finish();
+    summarize(context, &sums)?;
+    match sums.damaged {
+        0 => Ok(Outcome::with_problems(problems)),
+        _ => Ok(Outcome::Partial),
+    }
+}
+
+fn transfer(
+    context: &Context,
+    stores: (&Arc<Repository>, &Arc<Repository>),
+    ids: &[SessionId],
+    (options, job): (&CopyOptions, &Job),
+) -> Result<Sums> {
+    let mut sums = Sums::default();
+    copy::copy(stores, ids, options, job, &mut |snapshot, fate| {
+        let short = snapshot.id.short();
+        let (line, name, id) = match fate {
+            Fate::Copied(id, copied) => {
+                sums.copied += 1;
+                sums.bytes_read += copied.bytes_read;
+                sums.chunks_new += copied.summary.chunks_new;
+                sums.bytes_stored += copied.summary.bytes_stored;
+                let bytes = human(copied.summary.bytes_stored);
+                let line = format!("snapshot {short} is copied as {}, {bytes} added", id.short());
+                (line, "copied", Some(id))
+            }
+            Fate::Present(id) => {
+                sums.present += 1;
+                (format!("snapshot {short} is there as {}", id.short()), "present", Some(id))
+            }
+            Fate::Damaged(items) => {
+                sums.damaged += 1;
+                let items = counted(items, "item");
+                (format!("snapshot {short} is damaged ({items}) and not copied"), "damaged", None)
+            }
+            Fate::Forgotten => {
+                sums.forgotten += 1;
+                (format!("snapshot {short} was forgotten meanwhile"), "forgotten", None)
+            }
+        };
+        context.output.note(&line)?;
+        let fields = json!({
+            "snapshot": snapshot.id.to_string(),
+            "state": name,
+            "copy": id.map(|id| id.to_string()),
+        });
+        context.output.message("snapshot", fields)
+    })?;
+    Ok(sums)
+}
+
+/// What would be copied.
+fn tell(
+    context: &Context,
+    (source, target): (&Repository, &Repository),
+    wanted: &[&Snapshot],
+) -> Result<Outcome> {
+    let known = Known::of(&SnapshotList::load(target)?, target.store_id());
+    let mut missing = 0u64;
+    for snapshot in wanted {
+        let id = known.name_of(source.store_id(), snapshot);
+        let (short, summary) = (snapshot.id.short(), &snapshot.record.summary);
+        let line = match id {
+            Some(id) => format!("snapshot {short} is there as {}", id.short()),
+            None => format!(
+                "snapshot {short} would be copied: {}, {}",
+                counted(summary.files, "file"),
+                human(summary.bytes)
+            ),
+        };
+        missing += u64::from(id.is_none());
+        context.output.note(&line)?;
+        let fields = json!({
+            "snapshot": snapshot.id.to_string(),
+            "state": if id.is_some() { "present" } else { "would-be-copied" },
+            "copy": id.map(|id| id.to_string()),
+        });
+        context.output.message("snapshot", fields)?;
+    }
+    let present = wanted.len() as u64 - missing;
+    let fields = json!({ "dry_run": true, "would_be_copied": missing, "present": present });
+    context.output.message("summary", fields)?;
+    Ok(Outcome::Complete)
+}
+
+fn summarize(context: &Context, sums: &Sums) -> Result<()> {
+    let output = &context.output;
+    output.set_done(format!("{} copied", counted(sums.copied, "snapshot")));
+    output.note(&format!(
+        "{} copied, {} there already; {} read, {} stored ({} added)",
+        counted(sums.copied, "snapshot"),
+        sums.present,
+        human(sums.bytes_read),
+        counted(sums.chunks_new, "new chunk"),
+        human(sums.bytes_stored)
+    ))?;
+    output.message(
+        "summary",
+        json!({
+            "copied": sums.copied,
+            "present": sums.present,
+            "damaged": sums.damaged,
+            "forgotten": sums.forgotten,
+            "bytes_read": sums.bytes_read,
+            "chunks_new": sums.chunks_new,
+            "bytes_stored": sums.bytes_stored,
+        }),
+    )
+}

@@ -1,0 +1,61 @@
+//! `copy`, as a user meets it: another store with another password, the same command again, and
+//! what is refused.
+
+use crate::support::Sandbox;
+
+#[test]
+fn snapshots_are_copied_into_another_store_once() {
+    let sandbox = Sandbox::with_encrypted_store();
+    sandbox.write("source/large", &(0..300_000u32).flat_map(u32::to_le_bytes).collect::<Vec<_>>());
+    let first = sandbox.backup(&["--tag", "kept"]);
+    sandbox.write("source/two.txt", b"two\n");
+    let second = sandbox.backup(&[]);
+    sandbox.write("other-password", b"battery staple\n");
+    let (to, file) = (sandbox.arg("second"), sandbox.arg("other-password"));
+    let kdf = ["--kdf-memory", "8MiB", "--kdf-passes", "1"];
+    let init = [&["-r", &to, "--password-file", &file, "init"], &kdf[..]].concat();
+    sandbox.run(&init).expect(0);
+
+    let copy = ["--json", "copy", "--to", &to, "--to-password-file", &file];
+    // The first store's password is not tried on the other one.
+    sandbox.run(&copy[..4]).expect(1);
+    let told = sandbox.run(&[&copy[..], &["--dry-run"]].concat()).expect(0);
+    assert_eq!(told.message("summary")["would_be_copied"], 2);
+    let run = sandbox.run(&copy).expect(0);
+    let states = run.messages("snapshot");
+    assert!(states.iter().all(|line| line["state"] == "copied"), "{states:?}");
+    let again = sandbox.run(&copy).expect(0).message("summary");
+    assert_eq!((&again["copied"], &again["present"]), (&0.into(), &2.into()));
+    assert_eq!((&again["bytes_read"], &again["chunks_new"]), (&0.into(), &0.into()));
+
+    let there = ["-r", &to, "--password-file", &file];
+    let list = sandbox.run(&[&there[..], &["--json", "snapshots"]].concat()).expect(0);
+    let list = list.messages("snapshot");
+    let originals: Vec<&str> =
+        list.iter().map(|line| line["original"]["snapshot"].as_str().unwrap()).collect();
+    assert_eq!(originals, [&first, &second]);
+    assert_eq!(list[0]["tags"][0], "kept");
+    let out = sandbox.arg("out");
+    sandbox.run(&[&there[..], &["restore", "latest", "--target", &out]].concat()).expect(0);
+    for name in ["one.txt", "two.txt", "large"] {
+        let source = sandbox.path("source").join(name);
+        let restored = sandbox.path("out").join(source.strip_prefix("/").unwrap());
+        assert_eq!(std::fs::read(restored).unwrap(), std::fs::read(source).unwrap(), "{name}");
+    }
+    sandbox.run(&[&there[..], &["check", "--read-data"]].concat()).expect(0);
+}
+
+#[test]
+fn what_cannot_be_copied_to_is_refused_in_a_sentence() {
+    let sandbox = Sandbox::with_source();
+    sandbox.backup(&[]);
+    let same = sandbox.run(&["copy", "--to", &sandbox.arg("store")]).expect(1);
+    assert!(same.stderr.contains("both are store"), "{}", same.stderr);
+    sandbox.run(&["copy", "--to", &sandbox.arg("nothing")]).expect(10);
+    assert!(!sandbox.path("nothing").exists());
+    let to = sandbox.arg("second");
+    sandbox.run(&["-r", &to, "init", "--encryption", "none"]).expect(0);
+    let little = sandbox.run(&["--memory", "95MiB", "copy", "--to", &to]).expect(1);
+    assert!(little.stderr.contains("at least 96 MiB"), "{}", little.stderr);
+    sandbox.run(&["--memory", "96MiB", "copy", "--to", &to]).expect(0);
+}

@@ -1,0 +1,150 @@
+//! A second copy: snapshots of one store in another (docs/decisions/0056).
+//!
+//! | module | holds |
+//! | --- | --- |
+//! | `known` | which snapshots the second store has already |
+//! | `walk` | the walk over a tree of the first store |
+//! | `steps` | what the walk hands on |
+//! | `cutting` | boundaries kept, or made anew |
+//! | `assemble` | the tree in the second store |
+//! | `transfer` | one session of the second store |
+//!
+//! # Algorithm
+//! Snapshots are copied one by one, the oldest first, each in a session of its own. The tree is
+//! walked; chunks are read from the first store as a restore reads them, in the order of a plan
+//! ([`crate::restore::sequence`]), and go into the second as a backup's do. Where both stores give
+//! equal bytes equal names, what the second one has is not read. Else bytes are named anew, and cut
+//! anew unless both cut alike. What is the same as in an earlier snapshot that was copied is taken
+//! over from its copy, whatever the names are.
+//!
+//! # Invariants
+//! - Nothing is written into the first store.
+//! - A chunk was compared with its name in the first store before it gets one in the second.
+//! - A snapshot of which something cannot be read is not saved in the second store.
+//! - A copy names its original; what is there is not copied again, and is no copy of a copy.
+//!
+//! # Concurrency
+//! In the second store a copy is a backup: whatever may run beside one may run beside it. In the
+//! first one it is a reader.
+
+mod assemble;
+mod cutting;
+mod known;
+mod steps;
+mod transfer;
+mod walk;
+
+pub use known::Known;
+
+use crate::job::Job;
+use crate::look_up::LookupChoice;
+use crate::repository::Repository;
+use crate::restore::request_costs::Reach;
+use crate::session::{Snapshot, SnapshotList, tombstones};
+use onefold_format::codec::Compression;
+use onefold_format::record::Summary;
+use onefold_types::{Error, ErrorKind, Result, SessionId};
+use std::sync::Arc;
+use transfer::Transfer;
+
+/// How to copy.
+#[derive(Clone, Debug)]
+pub struct CopyOptions {
+    /// Threads that read, and threads that compress and seal.
+    pub threads: usize,
+    /// What to compress with instead of the second store's default.
+    pub compression: Option<Compression>,
+    /// How chunks are looked up in the second store.
+    pub lookup: LookupChoice,
+    /// How far requests to the first store reach; `None`: as far as pays.
+    pub reach: Option<Reach>,
+    /// The program's name and version for the records.
+    pub program: String,
+}
+
+/// A snapshot that was copied.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Copied {
+    /// What it holds, and what storing it took.
+    pub summary: Summary,
+    /// Stored bytes of data that were read from the first store.
+    pub bytes_read: u64,
+}
+
+/// What became of a snapshot that was to be copied.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Fate {
+    /// It is in the second store now, under this name.
+    Copied(SessionId, Copied),
+    /// It was there already, under this name.
+    Present(SessionId),
+    /// So many of its files and directories cannot be read; it was not saved.
+    Damaged(u64),
+    /// It was forgotten meanwhile.
+    Forgotten,
+}
+
+/// Refuses to copy a store into itself, or into what a file copy has made of it.
+pub fn refuse_same(source: &Repository, target: &Repository) -> Result<()> {
+    match source.store_id() == target.store_id() {
+        false => Ok(()),
+        true => Err(Error::invalid(format!(
+            "both are store {}: copy snapshots into a store that was made by itself with 'init'",
+            source.store_id()
+        ))),
+    }
+}
+
+/// Copies snapshots of a store into another; tells of each what became of it.
+///
+/// Errors: `Invalid` if both are the same store, or for what is no snapshot; whatever ends a
+/// backup; `Unavailable` if the first store cannot be reached. What was copied before stays.
+pub fn copy(
+    (source, target): (&Arc<Repository>, &Arc<Repository>),
+    snapshots: &[SessionId],
+    options: &CopyOptions,
+    job: &Job,
+    each: &mut dyn FnMut(&Snapshot, Fate) -> Result<()>,
+) -> Result<()> {
+    refuse_same(source, target)?;
+    let list = SnapshotList::load(source)?;
+    let mut known = Known::of(&SnapshotList::load(target)?, target.store_id());
+    let memory = target.memory().for_streams(1, target.container_target_bytes());
+    let _fixed = target.purse().take(memory.fixed_bytes - target.memory().fixed_bytes);
+    let target = &Arc::new(target.with_memory(memory));
+    let transfer = Transfer::new((source, target), options, job);
+    for id in snapshots {
+        if list.get(*id).is_none_or(Snapshot::is_manifest) {
+            return Err(Error::invalid(format!(
+                "{id} is no snapshot, or belongs to a share, which works in its own store alone"
+            )));
+        }
+    }
+    for snapshot in list.snapshots.iter().filter(|snapshot| snapshots.contains(&snapshot.id)) {
+        job.interrupt.check()?;
+        let original = known::original_of(source.store_id(), snapshot);
+        let fate = match known.get(&original) {
+            Some(id) => Fate::Present(id),
+            None => {
+                let earlier = known.earlier(&list, source.store_id(), snapshot);
+                match transfer.copy(snapshot, original, &earlier) {
+                    Err(error)
+                        if error.is_lost() && tombstones::is_forgotten(source, snapshot.id)? =>
+                    {
+                        Fate::Forgotten
+                    }
+                    Err(error) if error.kind() == ErrorKind::Damaged => {
+                        job.observer.problem(&snapshot.id.short(), &error);
+                        Fate::Damaged(1)
+                    }
+                    fate => fate?,
+                }
+            }
+        };
+        if let Fate::Copied(id, _) = fate {
+            known.insert(original, id);
+        }
+        each(snapshot, fate)?;
+    }
+    Ok(())
+}
