@@ -227,14 +227,15 @@ impl Context {
         let memory = MemoryPlan::of_each_of_two(limit_bytes)?;
         let location = self.location()?;
         let profile_source = self.profile.password_source()?;
+        let (ahead_bytes, interrupt) = (self.read_ahead_bytes, &self.interrupt);
         let source = self.open_one(
-            OpenedStore::open(&location, Access::Read, true, self.read_ahead_bytes)?.port(),
+            OpenedStore::open(&location, Access::Read, true, ahead_bytes, interrupt)?.port(),
             &location,
             password::is_given(self.password.as_ref(), profile_source.as_ref()),
             || password::current(self.password.as_ref(), profile_source.as_ref()),
             memory,
         )?;
-        let opened = OpenedStore::open(to, Access::Write, false, 0)?;
+        let opened = OpenedStore::open(to, Access::Write, false, 0, interrupt)?;
         let target = self
             .open_one(
                 opened.port(),
@@ -268,10 +269,6 @@ impl Context {
         let uncopied = Arc::clone(repository.uncopied());
         self.uncopied.lock().unwrap_or_else(PoisonError::into_inner).push(uncopied);
         Ok(Arc::new(repository))
-    }
-
-    fn environment(&self) -> Environment {
-        self.environment_of(self.is_far)
     }
 
     /// Small objects are read at once, and news are looked for often; each is a request elsewhere.

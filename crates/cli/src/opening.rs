@@ -103,7 +103,7 @@ impl OpenedStore {
 
 /// A command that gives credentials is told the password no more than any other.
 fn connect(bucket: &BucketLocation) -> Result<BucketStore> {
-    let secret = vec![password::VARIABLE.to_owned()];
+    let secret = password::SECRETS.map(str::to_owned).into();
     let around = Surroundings { secret, ..Surroundings::of_process() };
     BucketStore::connect(bucket, &around, Patience::USUAL)
 }

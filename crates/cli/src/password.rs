@@ -29,6 +29,8 @@ pub const VARIABLES_TO: [&str; 3] =
     ["ONEFOLD_TO_PASSWORD", "ONEFOLD_TO_PASSWORD_FILE", "ONEFOLD_TO_PASSWORD_COMMAND"];
 /// Those of the store that a command works with.
 const VARIABLES: [&str; 3] = [VARIABLE, VARIABLE_FILE, VARIABLE_COMMAND];
+/// Those that hold a password: no command that is run is told them.
+pub const SECRETS: [&str; 2] = [VARIABLE, VARIABLES_TO[0]];
 /// What a command prints beyond this is no password.
 const PASSWORD_MAX_BYTES: usize = 64 << 10;
 
@@ -168,7 +170,7 @@ fn finish(mut password: Password) -> Result<Password> {
 
 /// A command that is not told the password: what it does with its environment is its own affair.
 pub fn without_password(command: &mut Command) -> &mut Command {
-    command.env_remove(VARIABLE).env_remove(VARIABLES_TO[0])
+    SECRETS.iter().fold(command, |command, name| command.env_remove(name))
 }
 
 fn run(command: &str) -> Result<Password> {

@@ -432,14 +432,12 @@ fn every_record_is_frozen() {
         placement: None,
         doubts: Vec::new(),
         strays: 0,
-        share: None,
-        original: None,
         ..snapshot()
     };
     check_record("outcome-committed.json", &Outcome::Committed(Box::new(snapshot())));
     check_record("outcome-synthetic.json", &Outcome::Committed(Box::new(bare)));
-    let manifest =
-        SnapshotRecord { kind: SnapshotKind::Manifest, share: Some(ShareId(id(5))), ..snapshot() };
+    let (kind, share) = (SnapshotKind::Manifest, Some(ShareId(id(5))));
+    let manifest = SnapshotRecord { kind, share, ..snapshot() };
     check_record("outcome-manifest.json", &Outcome::Committed(Box::new(manifest)));
     let original = Original { store: StoreId(id(13)), snapshot: SessionId(id(14)) };
     let copied = SnapshotRecord { original: Some(original), ..snapshot() };

@@ -1,9 +1,10 @@
-//! Which whole chunks containers hold, in few bytes: what shows that bases are there (protocol, W5).
+//! Which whole chunks containers hold, in few bytes: what shows that bases are there (protocol,
+//! W5).
 //!
 //! The deltas of one section are made of chunks in dozens of containers, and each section that a
-//! stream meets has some. Where memory is short, a handful of whole sections fits into it: they were
-//! read again and again, on a hard disk for two thirds of a backup's time. A chunk takes 16 bytes
-//! here instead of a hundred.
+//! stream meets has some. Where memory is short, a handful of whole sections fits into it: they
+//! were read again and again, on a hard disk for two thirds of a backup's time. A chunk takes 16
+//! bytes here instead of a hundred.
 //!
 //! Two chunks are taken for one if the first 16 bytes of their names are equal, which nobody can
 //! bring about with less than 2^64 trials. It would have to lie in the very container that a delta

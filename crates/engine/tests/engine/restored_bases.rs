@@ -113,8 +113,8 @@ fn what_differences_are_made_of_is_read_once_and_with_few_requests() {
     }
 }
 
-/// What is wanted of a frame that holds bases comes with these: of a file of which every other chunk
-/// was changed all frames are wanted for both.
+/// What is wanted of a frame that holds bases comes with these: of a file of which every other
+/// chunk was changed all frames are wanted for both.
 #[test]
 fn what_lies_beside_bases_is_not_read_for_itself() {
     let saved = Saved::new(limits::MIB, &[], |bytes| {

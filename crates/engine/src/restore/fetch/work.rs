@@ -1,8 +1,8 @@
 //! The workers of one pass: they read, open, verify and deliver frames.
 //!
 //! Algorithm: the unit of work is a container. Its needed frames that lie side by side, or so close
-//! that reading on costs less than asking again ([`super::super::request_costs`]), are read with one
-//! request; each is opened once; the fingerprints of all chunks wanted from it are computed in one
+//! that reading on costs less than asking again ([`super::super::request_costs`]), are read with
+//! one request; each is opened once; the fingerprints of all chunks wanted from it are computed in one
 //! batch, and only then are their bytes delivered.
 //! Pieces that are neighbours both in the frame and in the output are delivered as one.
 //! A frame with deltas among what is wanted is spread first: chunks and deltas, made whole out of
@@ -14,7 +14,8 @@
 //! Memory: what waits is a part of what was planned for the bases it waits for.
 //!
 //! Concurrency: workers take what waits and containers from a shared counter; a fault of the sink
-//! or an interrupt stops all of them before their next frame. Between frames a worker holds no lock.
+//! or an interrupt stops all of them before their next frame. Between frames a worker holds no
+//! lock.
 
 use super::{Fetched, Fetcher, Lost, Sink, lock};
 use crate::container::delta::DeltaOpener;
