@@ -439,8 +439,8 @@ fn every_record_is_frozen() {
     let (kind, share) = (SnapshotKind::Manifest, Some(ShareId(id(5))));
     let manifest = SnapshotRecord { kind, share, ..snapshot() };
     check_record("outcome-manifest.json", &Outcome::Committed(Box::new(manifest)));
-    let original = Original { store: StoreId(id(13)), snapshot: SessionId(id(14)) };
-    let copied = SnapshotRecord { original: Some(original), ..snapshot() };
+    let original = Some(Original { store: StoreId(id(13)), snapshot: SessionId(id(14)) });
+    let copied = SnapshotRecord { original, ..snapshot() };
     check_record("outcome-copied.json", &Outcome::Committed(Box::new(copied)));
     check_record("outcome-fenced.json", &Outcome::Fenced);
     let plan = Plan {
@@ -554,8 +554,7 @@ fn stubs_and_shares_are_frozen() {
         host: "server".into(),
         path: path.into(),
     };
-    let addresses = vec![at("/srv/files")];
-    let until_ns = 1_790_000_000_000_000_009;
+    let (addresses, until_ns) = (vec![at("/srv/files")], 1_790_000_000_000_000_009);
     let moved_from = vec![FormerAddress { address: at("/old\\xff"), until_ns }];
     let share = ShareDescription { share, store, place, addresses, moved_from, policy };
     let bytes = check("share.json", &share.encode().unwrap());

@@ -2,8 +2,8 @@
 //!
 //! Algorithm: the unit of work is a container. Its needed frames that lie side by side, or so close
 //! that reading on costs less than asking again ([`super::super::request_costs`]), are read with
-//! one request; each is opened once; the fingerprints of all chunks wanted from it are computed in one
-//! batch, and only then are their bytes delivered.
+//! one request; each is opened once; the fingerprints of all chunks wanted from it are computed in
+//! one batch, and only then are their bytes delivered.
 //! Pieces that are neighbours both in the frame and in the output are delivered as one.
 //! A frame with deltas among what is wanted is spread first: chunks and deltas, made whole out of
 //! their bases, one behind another; from there on they are chunks like others. In the first pass
