@@ -97,13 +97,13 @@ pub struct Bases {
     /// Looking for a base took too long: no more are looked for.
     is_late: AtomicBool,
     state: Mutex<State>,
-    _leases: [Lease; 2],
+    _lease: Lease,
 }
 
 struct State {
     counts: BaseCounts,
-    /// What the containers hold whose sections were read.
-    whole: WholeChunks,
+    /// What the containers hold whose sections were read, from the first delta on.
+    whole: Option<(WholeChunks, Lease)>,
     /// Sections read to show that bases are there.
     sections_read: u64,
     /// Not to be relied upon.
@@ -129,15 +129,14 @@ impl Bases {
             DeltaChoice::Off => (None, 0),
             DeltaChoice::Depth(depth) => (Some(depth), repository.memory().similarity_bytes),
         };
-        let whole_bytes = repository.memory().section_cache_bytes / 4;
-        let leases = [table_bytes, whole_bytes].map(|bytes| repository.purse().take(bytes));
+        let lease = repository.purse().take(table_bytes);
         let state = State {
             counts: BaseCounts::default(),
-            whole: WholeChunks::new(leases[1].bytes().max(WHOLE_BYTES_MIN)),
+            whole: None,
             sections_read: 0,
             avoid: avoid.clone(),
             relied: ReadSet::default(),
-            table: SimilarityTable::with_memory(leases[0].bytes()),
+            table: SimilarityTable::with_memory(lease.bytes()),
             containers: Vec::new(),
             numbers: HashMap::new(),
         };
@@ -148,7 +147,7 @@ impl Bases {
             reader: OnceLock::new(),
             is_late: AtomicBool::new(false),
             state: Mutex::new(state),
-            _leases: leases,
+            _lease: lease,
         }
     }
 
@@ -175,7 +174,10 @@ impl Bases {
     /// Shows of the deltas of a section which can be made, and out of which containers.
     pub fn prove(&self, container: ContainerId, section: &MetadataSection) -> Result<Proved> {
         let mut proved = Proved::default();
-        self.state().whole.note(container, section);
+        if section.deltas.is_empty() && self.state().whole.is_none() {
+            return Ok(proved);
+        }
+        self.note_whole(container, section);
         // Container by container, so that none is read twice for one section.
         let mut deltas: Vec<&Delta> = section.deltas.iter().collect();
         deltas.sort_by_key(|delta| delta.bases.first().and_then(|base| base.container));
@@ -231,7 +233,7 @@ impl Bases {
         let Some(location) = self.locate_in(container, &base.fingerprint)? else {
             return Ok(false);
         };
-        self.state().whole.note(container, &location.section);
+        self.note_whole(container, &location.section);
         if let Some(delta) = location.section.delta_at(location.position) {
             if delta.depth >= below_depth {
                 return Ok(false);
@@ -246,13 +248,26 @@ impl Bases {
         Ok(true)
     }
 
+    /// Remembers which whole chunks a container holds.
+    fn note_whole(&self, container: ContainerId, section: &MetadataSection) {
+        let mut state = self.state();
+        let (whole, _) = state.whole.get_or_insert_with(|| {
+            let lease =
+                self.repository.purse().take(self.repository.memory().section_cache_bytes / 4);
+            (WholeChunks::new(lease.bytes().max(WHOLE_BYTES_MIN)), lease)
+        });
+        whole.note(container, section);
+    }
+
     /// Whether it is known without the device that a container holds a chunk, which is no delta.
     fn is_whole_in(&self, container: ContainerId, fingerprint: &Fingerprint) -> bool {
         let mut state = self.state();
         if state.avoid.contains(&container) {
             return false;
         }
-        let is_whole = state.whole.holds(container, fingerprint) == Some(true);
+        let whole = state.whole.as_mut();
+        let is_whole = whole.and_then(|(whole, _)| whole.holds(container, fingerprint));
+        let is_whole = is_whole == Some(true);
         state.sections_read += u64::from(!is_whole && !self.reader().has_section(container));
         is_whole
     }
