@@ -12,7 +12,7 @@
 //! # Algorithm
 //! Snapshots are copied one by one, the oldest first, each in a session of its own. The tree is
 //! walked; chunks are read from the first store as a restore reads them, in the order of a plan
-//! ([`crate::restore::sequence`]), and go into the second as a backup's do. Where both stores give
+//! (`restore/sequence.rs`), and go into the second as a backup's do. Where both stores give
 //! equal bytes equal names, what the second one has is not read. Else bytes are named anew, and cut
 //! anew unless both cut alike. What is the same as in an earlier snapshot that was copied is taken
 //! over from its copy, whatever the names are.

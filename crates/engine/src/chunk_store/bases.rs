@@ -24,7 +24,7 @@
 //!   can leave a container that is condemned meanwhile (W8), or cannot commit.
 //! - The reader's caches belong to the session: nothing that was read before it counts.
 //!
-//! Memory: the table of sketches, what is known of containers ([`super::whole_chunks`]) and the
+//! Memory: the table of sketches, what is known of containers (`whole_chunks`) and the
 //! reader's caches have their leases.
 //!
 //! Concurrency: shared by the streams and the threads that seal; one lock, never held while the
