@@ -359,6 +359,38 @@ mod tests {
     }
 
     #[test]
+    fn a_command_that_takes_longer_than_it_may_is_ended() {
+        // Time stands still but for what is waited for.
+        let runtime = Builder::new_current_thread().enable_all().start_paused(true).build();
+        let (place, runtime) = (tempfile::tempdir().unwrap(), runtime.unwrap());
+        let waits = place.path().join("printed");
+        fs::write(&waits, "").unwrap();
+        let line = format!("tail -f \"{}\"", waits.display());
+        let credentials = ProcessCredentials::new("p", &line, &[]).unwrap();
+        let (began, ended) = runtime.block_on(async {
+            let began = tokio::time::Instant::now();
+            let answer = credentials.get_credential().await.unwrap_err();
+            let error = failed("reading", &answer);
+            assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+            assert!(error.to_string().contains("was not done within 60s"), "{error}");
+            (began, tokio::time::Instant::now())
+        });
+        assert!(ended - began >= PROCESS_MAX);
+        // Signals are obeyed when they are.
+        let name = waits.display().to_string();
+        let is_running = || {
+            let all = fs::read_dir("/proc").unwrap().filter_map(|it| it.ok());
+            let lines = all.filter_map(|it| fs::read_to_string(it.path().join("cmdline")).ok());
+            lines.filter(|line| line.starts_with("tail")).any(|line| line.contains(&name))
+        };
+        let until = Instant::now() + Duration::from_secs(10);
+        while is_running() {
+            assert!(Instant::now() < until, "it still runs");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    #[test]
     fn what_a_command_prints_is_bounded_and_understood_or_refused() {
         let (place, runtime) = (tempfile::tempdir().unwrap(), runtime());
         let place = place.path();

@@ -8,6 +8,7 @@ use super::cutting::Cutter;
 use super::walk::{Pair, Walk};
 use super::{Copied, CopyOptions, Fate};
 use crate::chunk_store::{ChunkStoreOptions, RewriteOptions, StreamWriter};
+use crate::ingest::publish::SESSIONS_MAX;
 use crate::ingest::storing::{Announced, StoringSession};
 use crate::job::Job;
 use crate::placement::PlacedItem;
@@ -23,9 +24,6 @@ use onefold_policy::restore_plan::RestoreEngine;
 use onefold_types::{Error, ErrorKind, Result, SessionId};
 use std::collections::VecDeque;
 use std::sync::Arc;
-
-/// Sessions tried before a copy that is fenced again and again gives up.
-const SESSIONS_MAX: u32 = 16;
 
 /// Copies snapshots.
 pub struct Transfer<'a> {

@@ -36,8 +36,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
-/// Sessions tried before a backup that is fenced again and again gives up.
-const SESSIONS_MAX: u32 = 16;
+/// Sessions tried before a backup, or a copy, that is fenced again and again gives up.
+pub const SESSIONS_MAX: u32 = 16;
 
 /// See [`super::backup`].
 pub fn backup(

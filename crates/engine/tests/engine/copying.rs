@@ -12,8 +12,10 @@ use onefold_format::layout;
 use onefold_format::node::{Entry, EntryKind, Reference};
 use onefold_policy::accelerated_filter::FilterOrder;
 use onefold_store::MemoryStore;
-use onefold_types::{ErrorKind, SessionId};
+use onefold_store::layers::{Fault, Faulty, Operation};
+use onefold_types::{ErrorKind, SessionId, limits};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 fn options() -> CopyOptions {
     CopyOptions {
@@ -140,23 +142,48 @@ fn copies_have_the_same_content_whatever_keys_and_chunks_either_store_has() {
     }
 }
 
+/// Stopped while the second container is stored: what has arrived is neither read nor stored again.
 #[test]
 fn what_arrived_before_a_copy_was_stopped_is_not_read_again() {
-    let (_, source, ids) = source(Suite::None);
-    let (_, target) = target_with(200, &init_options(Suite::None));
+    const FILE_BYTES: usize = 16 * limits::MIB;
+    let source = create_on(Arc::new(MemoryStore::new()), Suite::None);
+    let ids = [save(&source, &[file("large", 1, FILE_BYTES)])];
+    let (memory, _) = target_with(200, &init_options(Suite::None));
     let stopped = job();
-    let stop = stopped.interrupt.clone();
-    // As much as a whole tree arrives, and no snapshot: the record is all that is missing.
-    let fates = copied(&source, &target, &ids[..1]);
-    let Fate::Copied(copy, first) = fates[0] else { panic!("{fates:?}") };
-    assert!(first.bytes_read > 800_000);
-    onefold_engine::session::tombstones::forget(&target, copy, "test", "test").unwrap();
-    stop.request();
+    let (stop, stored) = (stopped.interrupt.clone(), AtomicU64::new(0));
+    let stopping = Faulty::scripted(memory.clone(), move |call| {
+        let is_container = call.operation == Operation::Put && call.name.starts_with("containers");
+        if is_container && stored.fetch_add(1, Ordering::Relaxed) == 1 {
+            stop.request();
+        }
+        Fault::None
+    });
+    let target = open_on(Arc::new(stopping), 201).unwrap();
     let result = copy::copy((&source, &target), &ids, &options(), &stopped, &mut |_, _| Ok(()));
     assert_eq!(result.unwrap_err().kind(), ErrorKind::Interrupted);
-    let fates = copied(&source, &target, &ids[..1]);
-    let Fate::Copied(_, again) = fates[0] else { panic!("{fates:?}") };
-    assert_eq!((again.bytes_read, again.summary.chunks_new), (0, 0));
+    let target = reopen(&memory, 202);
+    assert!(SnapshotList::load(&target).unwrap().snapshots.is_empty());
+    let fates = copied(&source, &target, &ids);
+    let Fate::Copied(copy, again) = fates[0] else { panic!("{fates:?}") };
+    let least = 2 * 400 * limits::KIB as u64;
+    assert!(again.bytes_read > 0 && again.bytes_read < FILE_BYTES as u64 - least, "{again:?}");
+    assert!(again.summary.bytes_new < FILE_BYTES as u64 - least, "{again:?}");
+    is_equal(&source, &target, ids[0], copy);
+}
+
+/// One step without data more than may wait for data (`WAITING_MAX`), before data and behind it.
+#[test]
+fn more_entries_without_data_than_wait_for_data_are_copied() {
+    const WAITING_MAX: usize = 1 << 12;
+    let (_, source) = create();
+    let name = |prefix, number| &*format!("{prefix}{number:05}").leak();
+    let empty = |prefix| (0..=WAITING_MAX).map(move |n| Item::File(name(prefix, n), Vec::new()));
+    let items: Vec<Item> = empty("a").chain([file("b", 1, 50_000)]).chain(empty("c")).collect();
+    let id = save(&source, &items);
+    let (_, target) = target_with(400, &init_options(Suite::Aes256Gcm));
+    let fates = copied(&source, &target, &[id]);
+    let Fate::Copied(copy, _) = fates[0] else { panic!("{fates:?}") };
+    is_equal(&source, &target, id, copy);
 }
 
 #[test]
