@@ -204,7 +204,7 @@ fn chain(answer: &Answer) -> String {
 }
 
 /// What a server says is not ours: one line of bounded length, with nothing that a terminal obeys.
-fn shown(said: &str) -> String {
+pub fn shown(said: &str) -> String {
     let plain = said.chars().map(|c| if c.is_control() { ' ' } else { c });
     let mut text: String = plain.take(SHOWN_MAX_CHARS).collect();
     if said.chars().count() > SHOWN_MAX_CHARS {

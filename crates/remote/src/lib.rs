@@ -2,13 +2,15 @@
 //!
 //! | module | holds |
 //! | --- | --- |
-//! | [`location`] | where a store lives: a directory, or a bucket of an object store |
+//! | [`location`] | where a store lives: a directory, a bucket of an object store, or another machine |
+//! | [`sftp`] | the two ports in a directory of another machine |
 //! | [`bucket`] | the two ports on an object store |
 //! | [`conditional`] | whether an object store refuses to replace an object, found out by trying |
 //! | [`patience`] | how long is waited for what |
 //! | [`credentials`] | credentials that a command prints, and where credentials come from |
 //! | [`read_ahead`] | ranges read further than was asked for, and kept |
 //! | [`settings`] | endpoint, region and credentials, from the user's own files and variables |
+//! | `sftp_server` | OpenSSH's SFTP server, for tests; with the feature `testing` only |
 //! | `gateway` | a real server, for tests; with the feature `testing` only |
 //! | `requests` | each request's time limit, and how often it was made |
 //! | `failure` | what an object store answers, as an error with advice |
@@ -33,10 +35,14 @@ pub mod patience;
 pub mod read_ahead;
 mod requests;
 pub mod settings;
+pub mod sftp;
+#[cfg(feature = "testing")]
+pub mod sftp_server;
 
 pub use bucket::BucketStore;
 pub use credentials::CredentialSource;
-pub use location::{BucketLocation, Location};
+pub use location::{BucketLocation, Location, SftpLocation};
 pub use patience::Patience;
 pub use read_ahead::ReadAhead;
 pub use settings::{Surroundings, Way};
+pub use sftp::SftpStore;

@@ -4,6 +4,7 @@
 //! | --- | --- |
 //! | `DIR`, `file:///DIR` | a directory |
 //! | `s3://BUCKET/PREFIX?OPTIONS` | a bucket of an object store that speaks S3 |
+//! | `sftp://[USER@]HOST[:PORT]/PATH` | a directory of another machine, reached by ssh |
 //!
 //! Options of a bucket, each at most once, joined by `&`: `endpoint` (where the server is, if it is
 //! not Amazon's), `region`, `profile` (of the shared credentials files), `path-style` (`true` or
@@ -11,6 +12,10 @@
 //!
 //! Rules: a name that only looks like one of another machine is refused and never taken for a
 //! directory (R82); names hold no credentials, since names are shown and remembered.
+
+mod sftp;
+
+pub use sftp::SftpLocation;
 
 use onefold_types::{Error, Result};
 use std::fmt;
@@ -25,6 +30,8 @@ pub enum Location {
     Directory(PathBuf),
     /// A bucket, or what is below a prefix in it.
     Bucket(BucketLocation),
+    /// A directory of another machine.
+    Sftp(SftpLocation),
 }
 
 /// A bucket, and how it is reached.
@@ -58,10 +65,11 @@ impl Location {
         match scheme.to_ascii_lowercase().as_str() {
             "file" => directory(&shown).map(Self::Directory),
             "s3" => BucketLocation::parse(&shown).map(Self::Bucket),
+            "sftp" => SftpLocation::parse(&shown).map(Self::Sftp),
             _ => Err(Error::invalid(format!(
-                "the store '{shown}' cannot be reached: a store is a local directory or \
-                 's3://BUCKET/PREFIX', and '{scheme}:' is not understood; mount it and name the \
-                 directory. If '{shown}' is the name of a directory here, write './{shown}'"
+                "the store '{shown}' cannot be reached: a store is a local directory, \
+                 's3://BUCKET/PREFIX' or 'sftp://USER@HOST/PATH', and '{scheme}:' is not \
+                 understood; mount it and name the directory. If '{shown}' is the name of a directory here, write './{shown}'"
             ))),
         }
     }
@@ -71,8 +79,14 @@ impl Location {
     pub fn directory(&self) -> Option<&Path> {
         match self {
             Self::Directory(path) => Some(path),
-            Self::Bucket(_) => None,
+            Self::Bucket(_) | Self::Sftp(_) => None,
         }
+    }
+
+    /// Whether it is reached over a network.
+    #[must_use]
+    pub fn is_far(&self) -> bool {
+        self.directory().is_none()
     }
 }
 
@@ -81,6 +95,7 @@ impl fmt::Display for Location {
         match self {
             Self::Directory(path) => write!(f, "{}", path.display()),
             Self::Bucket(bucket) => write!(f, "{bucket}"),
+            Self::Sftp(place) => write!(f, "{place}"),
         }
     }
 }
@@ -239,7 +254,7 @@ mod tests {
     fn bucket(name: &str) -> BucketLocation {
         match parse(name).unwrap() {
             Location::Bucket(bucket) => bucket,
-            Location::Directory(path) => panic!("{}", path.display()),
+            other => panic!("{other}"),
         }
     }
 
@@ -283,7 +298,21 @@ mod tests {
     #[test]
     fn r82_what_cannot_be_meant_is_refused_in_a_sentence() {
         for (name, word) in [
-            ("sftp:user@host:/x", "'sftp:' is not understood"),
+            ("sftp:user@host:/x", "write 'sftp://USER@HOST/PATH'"),
+            ("sftp://host", "names no directory"),
+            ("sftp://user:secret@host/x", "does not belong"),
+            ("sftp://-oProxyCommand=x/y", "no name of a machine"),
+            ("sftp://a$(x)/y", "no name of a machine"),
+            ("sftp://@host/y", "no name of a user"),
+            ("sftp://-lroot@host/y", "no name of a user"),
+            ("sftp:///y", "no name of a machine"),
+            ("sftp://[::1/y", "no name of a machine"),
+            ("sftp://host:0/y", "no port"),
+            ("sftp://host:65536/y", "no port"),
+            ("sftp://host:x/y", "no port"),
+            ("sftp://host/a/../b", "'..'"),
+            ("sftp://host/a?b", "'?'"),
+            ("sftp://host/a%20b", "'%'"),
             ("ssh://host/x", "not understood"),
             ("host:/backup", "not understood"),
             ("B2:x", "not understood"),

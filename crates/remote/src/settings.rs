@@ -352,7 +352,7 @@ mod tests {
     fn bucket(name: &str) -> BucketLocation {
         match Location::parse(Path::new(name)).unwrap() {
             Location::Bucket(bucket) => bucket,
-            Location::Directory(_) => unreachable!(),
+            Location::Directory(_) | Location::Sftp(_) => unreachable!(),
         }
     }
 

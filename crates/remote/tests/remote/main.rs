@@ -1,4 +1,4 @@
-//! Stores on object stores: the promises of the ports, answers that are lost, and a real server.
+//! Stores on object stores and behind SFTP servers: the promises of the ports, answers that are lost, and a real server.
 
 mod answers;
 mod breaking;
@@ -8,6 +8,7 @@ mod foresight;
 mod gateway;
 mod memory;
 mod read_ahead;
+mod sftp;
 
 use onefold_remote::{BucketLocation, Location, Surroundings};
 use std::path::Path;
@@ -17,7 +18,7 @@ fn location(port: u16, prefix: &str) -> BucketLocation {
     let name = format!("s3://bucket/{prefix}?endpoint=http://127.0.0.1:{port}");
     match Location::parse(Path::new(&name)).unwrap() {
         Location::Bucket(location) => location,
-        Location::Directory(_) => panic!("{name}"),
+        _ => panic!("{name}"),
     }
 }
 

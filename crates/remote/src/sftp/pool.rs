@@ -1,0 +1,231 @@
+//! Connections to one server: how many, which one, and what happens when one breaks.
+//!
+//! # Algorithm
+//! One connection is made when something is asked, further ones up to [`CONNECTIONS_MAX`] when
+//! something is written while all of the others are at work: a server does one thing after the
+//! other, and making durable takes long. Work whose connection broke is done again on another one,
+//! with growing pauses, for as long as [`Patience::retry`]; so it must be such that it can be.
+//!
+//! # Invariants
+//! A refusal that asking does not change (a login, a key, a name) is remembered: nothing is asked
+//! again. After trouble nothing is asked for a moment, and then with less patience.
+//!
+//! # Concurrency
+//! Any number of threads; one makes a connection at a time.
+
+use super::connection::{Connection, Done, Fault};
+use super::dial::{Dial, Process};
+use super::failure::{failed, no_connection};
+use crate::patience::Patience;
+use onefold_types::{Error, ErrorKind, Result};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Connections at once.
+pub const CONNECTIONS_MAX: usize = 4;
+const PAUSE_MIN: Duration = Duration::from_millis(200);
+const PAUSE_MAX: Duration = Duration::from_secs(5);
+/// How long a program may take to say why there is no connection.
+const WORDS_MAX: Duration = Duration::from_secs(2);
+
+/// Connections; see the module.
+pub struct Pool {
+    dial: Box<dyn Dial>,
+    name: String,
+    patience: Patience,
+    state: Mutex<State>,
+    dialing: tokio::sync::Mutex<()>,
+}
+
+struct State {
+    connections: Vec<Arc<Connection>>,
+    most: usize,
+    refused: Option<(ErrorKind, String)>,
+    trouble: Option<Instant>,
+}
+
+/// A connection that is at work.
+struct Taken(Arc<Connection>);
+
+impl Drop for Taken {
+    fn drop(&mut self) {
+        self.0.users.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+impl Pool {
+    pub fn new(dial: Box<dyn Dial>, name: &str, patience: Patience) -> Self {
+        let state =
+            State { connections: Vec::new(), most: CONNECTIONS_MAX, refused: None, trouble: None };
+        let (name, state) = (name.to_owned(), Mutex::new(state));
+        Self { dial, name, patience, state, dialing: tokio::sync::Mutex::default() }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Does work on a connection, again on another one if that breaks.
+    pub async fn run<T>(
+        &self,
+        what: &str,
+        writes: bool,
+        mut work: impl AsyncFnMut(&Arc<Connection>) -> Done<T>,
+    ) -> Result<T> {
+        let (began, mut pause) = (Instant::now(), PAUSE_MIN);
+        loop {
+            let taken = self.take(writes).await?;
+            match work(&taken.0).await {
+                Ok(value) => return Ok(value),
+                Err(fault @ Fault::Lost(_)) => {
+                    if began.elapsed() + pause >= self.patience.retry {
+                        self.state().trouble = Some(Instant::now());
+                        return Err(failed(&self.said(what), fault));
+                    }
+                }
+                Err(fault) => return Err(failed(&self.said(what), fault)),
+            }
+            drop(taken);
+            tokio::time::sleep(jitter(pause)).await;
+            pause = (2 * pause).min(PAUSE_MAX);
+        }
+    }
+
+    pub fn said(&self, what: &str) -> String {
+        format!("{what} in {}", self.name)
+    }
+
+    /// The connection with the least to do, made if need be.
+    async fn take(&self, writes: bool) -> Result<Taken> {
+        if let Some(idle) = self.idle(writes) {
+            return Ok(idle);
+        }
+        let is_first = self.state().connections.is_empty();
+        let _turn = match is_first {
+            true => self.dialing.lock().await,
+            // Whoever can work meanwhile does.
+            false => match self.dialing.try_lock() {
+                Ok(turn) => turn,
+                Err(_) => match self.idle(false) {
+                    Some(other) => return Ok(other),
+                    None => self.dialing.lock().await,
+                },
+            },
+        };
+        if let Some(idle) = self.idle(writes) {
+            return Ok(idle);
+        }
+        let made = match self.connect(!self.state().connections.is_empty()).await {
+            Ok(made) => Arc::new(made),
+            Err(error) => match self.idle(false) {
+                // The server takes no more of them.
+                Some(other) => {
+                    let mut state = self.state();
+                    state.most = state.connections.len().max(1);
+                    return Ok(other);
+                }
+                None => return Err(error),
+            },
+        };
+        made.users.fetch_add(1, Ordering::SeqCst);
+        self.state().connections.push(Arc::clone(&made));
+        Ok(Taken(made))
+    }
+
+    fn idle(&self, writes: bool) -> Option<Taken> {
+        let mut state = self.state();
+        state.connections.retain(|connection| !connection.is_lost());
+        let users = |one: &Arc<Connection>| one.users.load(Ordering::SeqCst);
+        let least = state.connections.iter().min_by_key(|one| users(one))?;
+        if writes && users(least) > 0 && state.connections.len() < state.most {
+            return None;
+        }
+        least.users.fetch_add(1, Ordering::SeqCst);
+        Some(Taken(Arc::clone(least)))
+    }
+
+    /// Connects, again and again if that can help and there is no other connection.
+    async fn connect(&self, is_another: bool) -> Result<Connection> {
+        let (refused, trouble) = {
+            let state = self.state();
+            (state.refused.clone(), state.trouble.map(|since| since.elapsed()))
+        };
+        if let Some((kind, said)) = refused {
+            return Err(Error::new(kind, said));
+        }
+        let retry_max = match trouble {
+            Some(age) if age < self.patience.trouble => {
+                let said = "it did not answer a moment ago, although it was asked again and again";
+                return Err(Error::new(ErrorKind::Unavailable, format!("{}: {said}", self.name)));
+            }
+            Some(age) if age < self.patience.trouble_age => self.patience.trouble,
+            _ => self.patience.retry,
+        };
+        let (began, mut pause) = (Instant::now(), PAUSE_MIN);
+        loop {
+            let error = match self.connect_once().await {
+                Ok(made) => {
+                    self.state().trouble = None;
+                    return Ok(made);
+                }
+                Err(error) => error,
+            };
+            if error.kind() != ErrorKind::Unavailable {
+                self.state().refused = Some((error.kind(), error.to_string()));
+                return Err(error);
+            }
+            if is_another || began.elapsed() + pause >= retry_max {
+                if !is_another {
+                    self.state().trouble = Some(Instant::now());
+                }
+                return Err(error);
+            }
+            tokio::time::sleep(jitter(pause)).await;
+            pause = (2 * pause).min(PAUSE_MAX);
+        }
+    }
+
+    async fn connect_once(&self) -> Result<Connection> {
+        let line = self.dial.dial().map_err(|cause| {
+            let what = format!("{}: starting what leads to the server", self.name);
+            // Not of a kind that says anything about a store.
+            Error::io(what, cause).with_kind(ErrorKind::Invalid)
+        })?;
+        match Connection::begin(line, self.patience).await {
+            Ok(made) => Ok(made),
+            Err((process, why)) => {
+                let said = match process {
+                    Some(process) => last_words(process).await,
+                    None => Vec::new(),
+                };
+                Err(no_connection(&self.name, &why, &said))
+            }
+        }
+    }
+
+    /// Lets go of all connections.
+    pub fn close(&self) {
+        let connections = std::mem::take(&mut self.state().connections);
+        connections.iter().for_each(|one| one.close());
+        connections.iter().for_each(|one| one.end());
+    }
+}
+
+/// What a program says that is about to end.
+async fn last_words(mut process: Process) -> Vec<String> {
+    let began = Instant::now();
+    while process.ended().is_none() && began.elapsed() < WORDS_MAX {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    // What it wrote at its end is on its way.
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    process.said()
+}
+
+/// Between half and all of a pause, so that not all come back at once.
+fn jitter(pause: Duration) -> Duration {
+    let mut number = [0; 1];
+    let _ = getrandom::fill(&mut number);
+    pause.mul_f64(0.5 + f64::from(number[0]) / 512.0)
+}
