@@ -116,7 +116,8 @@ impl Pool {
         if let Some(idle) = self.idle(writes) {
             return Ok(idle);
         }
-        let made = match self.connect(!self.state().connections.is_empty()).await {
+        let is_another = !self.state().connections.is_empty();
+        let made = match self.connect(is_another).await {
             Ok(made) => Arc::new(made),
             Err(error) => match self.idle(false) {
                 // The server takes no more of them.
