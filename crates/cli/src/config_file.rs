@@ -40,6 +40,8 @@ struct ConfigFile {
 pub struct Profile {
     /// Where the store is.
     pub repository: Option<PathBuf>,
+    /// What leads to its SFTP server.
+    pub sftp_command: Option<String>,
     password_file: Option<PathBuf>,
     password_command: Option<String>,
     /// The memory limit.

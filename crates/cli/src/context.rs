@@ -7,7 +7,7 @@ use crate::config_file::{self, Profile};
 use crate::descendants;
 use crate::known_stores::{self, KnownPath};
 use crate::machine_notes;
-use crate::opening::OpenedStore;
+use crate::opening::{Means, OpenedStore};
 use crate::options::GlobalOptions;
 use crate::output::{Listener, Output};
 use crate::password::{self, PasswordSource};
@@ -32,8 +32,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 /// All environment variables the program knows.
-const VARIABLES: [&str; 15] = [
+const VARIABLES: [&str; 16] = [
     "ONEFOLD_REPOSITORY",
+    "ONEFOLD_SFTP_COMMAND",
     password::VARIABLE,
     password::VARIABLE_FILE,
     password::VARIABLE_COMMAND,
@@ -119,7 +120,7 @@ impl Context {
         };
         let named = options.repository.as_deref().or(profile.repository.as_deref());
         let is_far =
-            named.is_some_and(|name| matches!(Location::parse(name), Ok(Location::Bucket(_))));
+            named.is_some_and(|name| Location::parse(name).is_ok_and(|place| place.is_far()));
         let read_ahead_bytes = if is_far { read_ahead_bytes(limit_bytes) } else { 0 };
         let memory = MemoryPlan::new(limit_bytes - read_ahead_bytes)?;
         let asked = options.threads.or(profile.threads).map(usize::from);
@@ -177,6 +178,17 @@ impl Context {
         Ok(self.location()?.directory().map(Path::to_owned))
     }
 
+    /// How stores elsewhere are reached.
+    #[must_use]
+    pub fn means(&self) -> Means<'_> {
+        let command = self.options.sftp_command.as_deref();
+        Means {
+            sftp_command: command.or(self.profile.sftp_command.as_deref()),
+            read_ahead_bytes: self.read_ahead_bytes,
+            interrupt: &self.interrupt,
+        }
+    }
+
     /// The password for a store to be made.
     pub fn initial_password(&self) -> Result<onefold_engine::repository::Password> {
         password::initial(self.password.as_ref(), self.profile.password_source()?.as_ref())
@@ -195,9 +207,7 @@ impl Context {
     ) -> Result<Arc<Repository>> {
         let location = self.location()?;
         let reads_only = self.options.read_only;
-        let ahead_bytes = self.read_ahead_bytes;
-        let opened =
-            OpenedStore::open(&location, access, reads_only, ahead_bytes, &self.interrupt)?;
+        let opened = OpenedStore::open(&location, access, reads_only, &self.means())?;
         let mut store = opened.port();
         if limits != ThrottleLimits::default() {
             store = Arc::new(Throttled::new(store, limits));
@@ -227,15 +237,17 @@ impl Context {
         let memory = MemoryPlan::of_each_of_two(limit_bytes)?;
         let location = self.location()?;
         let profile_source = self.profile.password_source()?;
-        let (ahead_bytes, interrupt) = (self.read_ahead_bytes, &self.interrupt);
+        let means = self.means();
+        means.refuse_one_command_for(&location, to)?;
         let source = self.open_one(
-            OpenedStore::open(&location, Access::Read, true, ahead_bytes, interrupt)?.port(),
+            OpenedStore::open(&location, Access::Read, true, &means)?.port(),
             &location,
             password::is_given(self.password.as_ref(), profile_source.as_ref()),
             || password::current(self.password.as_ref(), profile_source.as_ref()),
             memory,
         )?;
-        let opened = OpenedStore::open(to, Access::Write, false, 0, interrupt)?;
+        let means = Means { read_ahead_bytes: 0, ..means };
+        let opened = OpenedStore::open(to, Access::Write, false, &means)?;
         let target = self
             .open_one(
                 opened.port(),
@@ -262,7 +274,7 @@ impl Context {
             true => Expectation::Encrypted { because: "a password is given", but_for: &[] },
             false => known.expectation(),
         };
-        let environment = self.environment_of(matches!(location, Location::Bucket(_)));
+        let environment = self.environment_of(location.is_far());
         let repository =
             Repository::open_expecting(store, expectation, password, environment, memory)?;
         known.meet(&repository, false, &self.output);

@@ -70,7 +70,8 @@ pub struct KnownPath {
 }
 
 impl KnownPath {
-    /// What this machine knows of the store at a place. A bucket is known by its name and server.
+    /// What this machine knows of the store at a place. A bucket is known by its name and server,
+    /// a directory elsewhere by machine, user and path.
     pub fn load(location: &Location) -> Self {
         let path = match location {
             Location::Directory(store) => {
@@ -81,6 +82,7 @@ impl KnownPath {
                 Some(endpoint) => format!("{bucket} at {endpoint}"),
                 None => bucket.to_string(),
             },
+            Location::Sftp(place) => place.to_string(),
         };
         let name = format!("{}.json", &blake3::hash(path.as_bytes()).to_hex()[..32]);
         let directory = own_files::directory(VARIABLE, "XDG_STATE_HOME", ".local/state");

@@ -1,15 +1,18 @@
 //! The one place where a store is opened or made, wherever it lives.
 //!
 //! A directory has what only a device of one's own can have: temporary files of processes that are
-//! gone, and room set aside for the day when it is full. A bucket has to be seen to keep decisions
-//! before anything is written into it.
+//! gone, and room set aside for the day when it is full. A bucket, and a directory that an SFTP
+//! server reaches, have to be seen to keep decisions before anything is written into them.
 
 use crate::context::Access;
 use crate::password;
 use crate::reserve;
 use onefold_engine::Interrupt;
 use onefold_remote::conditional::Proof;
-use onefold_remote::{BucketLocation, BucketStore, Location, Patience, ReadAhead, Surroundings};
+use onefold_remote::{
+    BucketLocation, BucketStore, Location, Patience, ReadAhead, SftpLocation, SftpStore,
+    Surroundings,
+};
 use onefold_store::{LocalStore, Store};
 use onefold_types::error::Context as _;
 use onefold_types::{Error, ErrorKind, Result};
@@ -23,17 +26,52 @@ pub enum OpenedStore {
     Local(Arc<LocalStore>),
     /// In a bucket.
     Bucket(Arc<ReadAhead<BucketStore>>),
+    /// In a directory of another machine.
+    Sftp(Arc<ReadAhead<SftpStore>>),
+}
+
+/// How stores elsewhere are reached.
+#[derive(Clone, Copy)]
+pub struct Means<'a> {
+    /// What is started to talk to an SFTP server, if it is not ssh.
+    pub sftp_command: Option<&'a str>,
+    /// What is kept of what was read ahead.
+    pub read_ahead_bytes: usize,
+    /// What ends requests.
+    pub interrupt: &'a Interrupt,
+}
+
+impl Means<'_> {
+    fn sftp(&self, place: &SftpLocation) -> Result<SftpStore> {
+        let store = SftpStore::connect(place, self.sftp_command, Patience::USUAL)?;
+        Ok(store.stopped_by(self.interrupt.clone()))
+    }
+
+    /// One command leads to one server, whatever the stores are called.
+    pub fn refuse_one_command_for(&self, from: &Location, to: &Location) -> Result<()> {
+        let is_same = |a: &SftpLocation, b: &SftpLocation| {
+            (&a.user, &a.host, a.port) == (&b.user, &b.host, b.port)
+        };
+        match (from, to, self.sftp_command) {
+            (Location::Sftp(one), Location::Sftp(other), Some(_)) if !is_same(one, other) => {
+                Err(Error::invalid(
+                    "the command that leads to the SFTP server is one for both stores, which are \
+                     on two machines: leave it out, and say in ~/.ssh/config how each is reached",
+                ))
+            }
+            _ => Ok(()),
+        }
+    }
 }
 
 impl OpenedStore {
     /// Opens one; nothing is written through it if `reads_only`. Requests to a store elsewhere end
-    /// with `interrupt`.
+    /// with the interrupt of `means`.
     pub fn open(
         location: &Location,
         access: Access,
         reads_only: bool,
-        read_ahead_bytes: usize,
-        interrupt: &Interrupt,
+        means: &Means<'_>,
     ) -> Result<Self> {
         let refused = |why: &str| {
             let what = format!("the store '{location}' cannot be written: {why}");
@@ -45,14 +83,28 @@ impl OpenedStore {
         let path = match location {
             Location::Directory(path) => path,
             Location::Bucket(bucket) => {
-                let mut store = connect(bucket)?.stopped_by(interrupt.clone());
+                let mut store = connect(bucket)?.stopped_by(means.interrupt.clone());
                 if reads_only {
                     store = store.reading_only();
                 }
                 if access == Access::Write {
                     store.prove(Proof::Again)?;
                 }
-                return Ok(Self::Bucket(Arc::new(ReadAhead::new(store, read_ahead_bytes))));
+                let store = ReadAhead::new(store, means.read_ahead_bytes);
+                return Ok(Self::Bucket(Arc::new(store)));
+            }
+            Location::Sftp(place) => {
+                let mut store = means.sftp(place)?;
+                if reads_only {
+                    store = store.reading_only();
+                }
+                if access == Access::Write {
+                    // Nothing is tried in a directory that is no store.
+                    store.open()?;
+                    store.prove()?;
+                }
+                let store = ReadAhead::new(store, means.read_ahead_bytes);
+                return Ok(Self::Sftp(Arc::new(store)));
             }
         };
         let local = match (access, rustix::fs::access(path, AccessMode::WRITE_OK)) {
@@ -69,7 +121,7 @@ impl OpenedStore {
     }
 
     /// Makes the place for a new one.
-    pub fn create(location: &Location) -> Result<Self> {
+    pub fn create(location: &Location, means: &Means<'_>) -> Result<Self> {
         match location {
             Location::Directory(path) => {
                 make_parents(path)?;
@@ -80,6 +132,11 @@ impl OpenedStore {
                 store.claim()?;
                 Ok(Self::Bucket(Arc::new(ReadAhead::new(store, 0))))
             }
+            Location::Sftp(place) => {
+                let store = means.sftp(place)?;
+                store.claim()?;
+                Ok(Self::Sftp(Arc::new(ReadAhead::new(store, 0))))
+            }
         }
     }
 
@@ -88,15 +145,22 @@ impl OpenedStore {
         match self {
             Self::Local(store) => Arc::clone(store) as _,
             Self::Bucket(store) => Arc::clone(store) as _,
+            Self::Sftp(store) => Arc::clone(store) as _,
         }
     }
 
     /// Takes away what processes that are gone have left, and sets room aside. Neither keeps a
     /// command from its work: a device may be too full for a reserve.
     pub fn prepare(&self, container_bytes: usize) {
-        if let Self::Local(store) = self {
-            let _ = store.remove_stale_temporaries();
-            let _ = reserve::fill(store, container_bytes);
+        match self {
+            Self::Local(store) => {
+                let _ = store.remove_stale_temporaries();
+                let _ = reserve::fill(store, container_bytes);
+            }
+            Self::Bucket(_) => {}
+            Self::Sftp(store) => {
+                let _ = store.inner().remove_stale_temporaries();
+            }
         }
     }
 }

@@ -14,11 +14,13 @@ use std::path::PathBuf;
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Global options")]
 pub struct GlobalOptions {
-    /// The store: a directory, or 's3://BUCKET/PREFIX?endpoint=URL' ('sftp:' and the like are
-    /// refused)
+    /// The store: a directory, 's3://BUCKET/PREFIX?endpoint=URL' or 'sftp://USER@HOST/PATH'
     #[arg(short = 'r', long = "repo", value_name = "STORE", env = "ONEFOLD_REPOSITORY")]
     #[arg(global = true)]
     pub repository: Option<PathBuf>,
+    /// Reach the SFTP server of a store by this command instead of 'ssh ... -s HOST sftp'
+    #[arg(long, value_name = "COMMAND", global = true, env = "ONEFOLD_SFTP_COMMAND")]
+    pub sftp_command: Option<String>,
     /// Read the password from this file
     #[arg(long, value_name = "FILE", global = true, conflicts_with = "password_command")]
     pub password_file: Option<PathBuf>,

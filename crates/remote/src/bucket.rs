@@ -37,7 +37,6 @@ pub use foreseen::{
     FORESEEN_MAX, LONG_FORESEEN_MAX_BYTES, NAMES_FORESEEN_MAX, OBJECT_FORESEEN_MAX_BYTES,
 };
 pub use upload::PART_BYTES;
-pub use waiting::{STOP_CHECKED, STOP_MAX};
 
 use crate::conditional::{self, Proof};
 use crate::failure::{failed, is_refusal};
@@ -46,6 +45,7 @@ use crate::patience::Patience;
 use crate::read_ahead::PartialRanges;
 use crate::requests::Attempts;
 use crate::settings::{self, Surroundings, Way};
+use crate::stopping::{Effect, Stopping};
 use bytes::Bytes;
 use foreseen::Foreseen;
 use futures_util::StreamExt;
@@ -62,7 +62,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::runtime::{Builder, Runtime};
-use waiting::{Effect, Waiting};
+use waiting::Waiting;
 
 /// How often a put is made anew after all of its repetitions.
 const PUT_ROUNDS: u32 = 2;
@@ -117,10 +117,10 @@ impl BucketStore {
         self.way.as_ref()
     }
 
-    /// The same, which ends what it waits for once this is requested ([`STOP_MAX`]).
+    /// The same, which ends what it waits for once this is requested ([`crate::stopping::STOP_MAX`]).
     #[must_use]
     pub fn stopped_by(mut self, interrupt: Interrupt) -> Self {
-        self.waiting.stop = interrupt;
+        self.waiting.stopping = Stopping::by(interrupt);
         self
     }
 

@@ -12,6 +12,7 @@
 //! | [`settings`] | endpoint, region and credentials, from the user's own files and variables |
 //! | `sftp_server` | OpenSSH's SFTP server, for tests; with the feature `testing` only |
 //! | `gateway` | a real server, for tests; with the feature `testing` only |
+//! | [`stopping`] | what becomes of what is waited for when the work is to stop |
 //! | `requests` | each request's time limit, and how often it was made |
 //! | `failure` | what an object store answers, as an error with advice |
 //!
@@ -38,6 +39,7 @@ pub mod settings;
 pub mod sftp;
 #[cfg(feature = "testing")]
 pub mod sftp_server;
+pub mod stopping;
 
 pub use bucket::BucketStore;
 pub use credentials::CredentialSource;

@@ -4,7 +4,7 @@
 //! | --- | --- |
 //! | `DIR`, `file:///DIR` | a directory |
 //! | `s3://BUCKET/PREFIX?OPTIONS` | a bucket of an object store that speaks S3 |
-//! | `sftp://[USER@]HOST[:PORT]/PATH` | a directory of another machine, reached by ssh |
+//! | `sftp://[USER@]HOST[:PORT]/PATH`, `sftp:[USER@]HOST:PATH` | a directory of another machine, reached by ssh |
 //!
 //! Options of a bucket, each at most once, joined by `&`: `endpoint` (where the server is, if it is
 //! not Amazon's), `region`, `profile` (of the shared credentials files), `path-style` (`true` or
@@ -298,7 +298,11 @@ mod tests {
     #[test]
     fn r82_what_cannot_be_meant_is_refused_in_a_sentence() {
         for (name, word) in [
-            ("sftp:user@host:/x", "write 'sftp://USER@HOST/PATH'"),
+            ("sftp:host", "names no directory"),
+            ("sftp:host:", "names no directory"),
+            ("sftp:host/x", "names no directory"),
+            ("sftp:user:secret@host:/x", "does not belong"),
+            ("sftp:-oProxyCommand=x:y", "no name of a machine"),
             ("sftp://host", "names no directory"),
             ("sftp://user:secret@host/x", "does not belong"),
             ("sftp://-oProxyCommand=x/y", "no name of a machine"),

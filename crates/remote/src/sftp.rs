@@ -27,9 +27,11 @@
 //! Any number of threads; each waits for its own requests. Nothing may be called from within an
 //! asynchronous task.
 
+pub mod cleaning;
 pub mod connection;
 pub mod dial;
 mod failure;
+mod kind;
 mod listing;
 mod naming;
 mod pool;
@@ -41,10 +43,12 @@ pub use pool::CONNECTIONS_MAX;
 
 use crate::location::SftpLocation;
 use crate::patience::Patience;
+use crate::stopping::{Effect, Stopping};
 use connection::{Fault, Opened};
 use dial::{Dial, Program};
 use lru::LruCache;
 use naming::Put;
+use onefold_engine::Interrupt;
 use onefold_store::{Blobs, Decisions, Key, Listed, OBJECT_MAX_BYTES, Store};
 use onefold_types::{Error, ErrorKind, Result};
 use pool::Pool;
@@ -83,6 +87,7 @@ pub struct SftpStore {
     /// Counts deletions, so that a file opened before one is not kept after it.
     deletions: AtomicU64,
     settled: Mutex<HashSet<String>>,
+    stopping: Stopping,
     runtime: Runtime,
 }
 
@@ -119,7 +124,7 @@ impl SftpStore {
             .build()
             .map_err(|cause| Error::io("starting threads for the network", cause))?;
         Ok(Self {
-            pool: Pool::new(dial, name, patience),
+            pool: Pool::new(dial, name, root, patience),
             root: root.to_owned(),
             name: name.to_owned(),
             is_read_only: false,
@@ -128,8 +133,16 @@ impl SftpStore {
             files: Mutex::new(LruCache::new(FILES_MAX)),
             deletions: AtomicU64::new(0),
             settled: Mutex::default(),
+            stopping: Stopping::default(),
             runtime,
         })
+    }
+
+    /// The same, which ends what it waits for once this is requested ([`crate::stopping`]).
+    #[must_use]
+    pub fn stopped_by(mut self, interrupt: Interrupt) -> Self {
+        self.stopping = Stopping::by(interrupt);
+        self
     }
 
     /// The same, for reading only: nothing is written, whatever the server would allow.
@@ -145,7 +158,7 @@ impl SftpStore {
     ///
     /// `NoStore` if there is none; those of the connection.
     pub fn open(&self) -> Result<()> {
-        let there = self.wait("looking for a store", false, async |connection| {
+        let there = self.wait("looking for a store", Effect::Read, async |connection| {
             let at = |name: &str| self.at(name);
             let (config, copy) = (at("config"), at("config.copy"));
             let both = futures_util::future::join(
@@ -205,10 +218,12 @@ impl SftpStore {
     fn wait<T>(
         &self,
         what: &str,
-        writes: bool,
+        effect: Effect,
         work: impl AsyncFnMut(&Arc<connection::Connection>) -> connection::Done<T>,
     ) -> Result<T> {
-        self.runtime.block_on(self.pool.run(what, writes, work))
+        let work = self.pool.run(what, effect, work);
+        let done = self.runtime.block_on(self.stopping.unless_stopped(effect, work));
+        done.unwrap_or_else(|| Err(Error::new(ErrorKind::Interrupted, "interrupted")))
     }
 
     /// Where a name of the store is.
@@ -349,7 +364,7 @@ impl Blobs for SftpStore {
     }
 
     fn free_bytes(&self) -> Result<Option<u64>> {
-        self.wait("asking for room", false, async |connection| {
+        self.wait("asking for room", Effect::Read, async |connection| {
             if !connection.can.room {
                 return Ok(None);
             }

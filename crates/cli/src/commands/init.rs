@@ -146,7 +146,7 @@ pub fn run(context: &Context, arguments: &InitArguments) -> Result<Outcome> {
         Suite::None => None,
         Suite::Aes256Gcm => Some(context.initial_password()?),
     };
-    let store = OpenedStore::create(&location)?;
+    let store = OpenedStore::create(&location, &context.means())?;
     let password = password.as_ref().map(|password| password.as_slice());
     let (environment, memory) = (Environment::system(), context.memory);
     let repository = Repository::create(store.port(), &options, password, environment, memory)?;

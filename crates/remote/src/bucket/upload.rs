@@ -5,8 +5,8 @@
 //! and only names that are made of random numbers are written this way. One that fails is given up:
 //! nothing of it is visible, and the server drops its parts.
 
-use super::waiting::Effect;
 use super::{BucketStore, taken};
+use crate::stopping::Effect;
 use bytes::Bytes;
 use object_store::path::Path as ObjectPath;
 use object_store::{MultipartUpload, ObjectStoreExt as _, PutPayload};

@@ -6,9 +6,7 @@
 //! patience: whoever makes do without what it asked for asks for the next thing, and must not wait
 //! for each as long as for the first.
 //!
-//! Once the work is to stop, what was being read or listed is given up at once. What was being
-//! written may end, and whoever stops in order may still ask for things, all of that until
-//! [`STOP_MAX`] after the stop.
+//! Once the work is to stop, it is given up as `stopping.rs` says.
 //!
 //! # Invariants
 //! What is given up fails as `Interrupted` and is asked for by nobody again. A put that was given
@@ -19,72 +17,28 @@ use super::BucketStore;
 use crate::failure::Refusal;
 use crate::patience::Patience;
 use crate::requests::transfer_max;
+use crate::stopping::{Effect, Stopping};
 use object_store::Error as Answer;
-use onefold_engine::Interrupt;
 use onefold_types::ErrorKind;
-use std::pin::pin;
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
-use std::time::{Duration, Instant};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 use tokio::time::timeout;
-
-/// How long after a stop anything may still take.
-pub const STOP_MAX: Duration = Duration::from_secs(5);
-/// How often is looked whether the work is to stop, while something is waited for.
-pub const STOP_CHECKED: Duration = Duration::from_millis(100);
-
-/// What a request does.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Effect {
-    /// Nothing: nobody misses it.
-    Read,
-    /// It changes the store.
-    Write,
-}
 
 /// What is known about waiting.
 pub(super) struct Waiting {
     patience: Patience,
-    pub(super) stop: Interrupt,
-    /// When it was seen that the work is to stop.
-    stopped: OnceLock<Instant>,
+    pub(super) stopping: Stopping,
     /// When something failed that had been asked for again and again.
     trouble: Mutex<Option<Instant>>,
 }
 
 impl Waiting {
     pub(super) fn new(patience: Patience) -> Self {
-        let (stop, stopped) = (Interrupt::default(), OnceLock::new());
-        Self { patience, stop, stopped, trouble: Mutex::default() }
+        Self { patience, stopping: Stopping::default(), trouble: Mutex::default() }
     }
 
     fn trouble(&self) -> MutexGuard<'_, Option<Instant>> {
         self.trouble.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Since when the work is to stop.
-    fn stopped(&self) -> Option<Instant> {
-        self.stop.is_requested().then(|| *self.stopped.get_or_init(Instant::now))
-    }
-
-    /// Waits for a request, unless the work is to stop.
-    async fn unless_stopped<T>(
-        &self,
-        effect: Effect,
-        work: impl Future<Output = object_store::Result<T>>,
-    ) -> object_store::Result<T> {
-        let is_read = effect == Effect::Read && self.stopped().is_none();
-        let mut work = pin!(work);
-        loop {
-            if let Ok(done) = timeout(STOP_CHECKED, work.as_mut()).await {
-                return done;
-            }
-            match self.stopped() {
-                Some(since) if is_read || since.elapsed() >= STOP_MAX => {
-                    return Err(Refusal::new(ErrorKind::Interrupted, "interrupted").into());
-                }
-                _ => {}
-            }
-        }
     }
 }
 
@@ -128,12 +82,14 @@ impl BucketStore {
             source: format!("it was not done within {limit:.0?}").into(),
         };
         let began = Instant::now();
-        let work = waiting.unless_stopped(effect, work);
-        let done = self
-            .runtime
-            .block_on(async { timeout(limit, work).await.unwrap_or_else(|_| Err(late())) });
+        let work = waiting.stopping.unless_stopped(effect, work);
+        let interrupted = || Refusal::new(ErrorKind::Interrupted, "interrupted").into();
+        let done = self.runtime.block_on(async {
+            let done = timeout(limit, work).await;
+            done.map_or_else(|_| Err(late()), |done| done.unwrap_or_else(|| Err(interrupted())))
+        });
         match &done {
-            Err(Answer::Generic { .. }) if waiting.stopped.get().is_some() => {}
+            Err(Answer::Generic { .. }) if waiting.stopping.was_seen() => {}
             Err(Answer::Generic { .. }) if began.elapsed() < patience.trouble => {}
             Err(Answer::Generic { .. }) => *waiting.trouble() = Some(Instant::now()),
             // Also one that refuses has answered.

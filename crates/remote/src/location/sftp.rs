@@ -1,9 +1,12 @@
-//! A directory of another machine: `sftp://[USER@]HOST[:PORT]/PATH`.
+//! A directory of another machine: `sftp://[USER@]HOST[:PORT]/PATH`, or `sftp:[USER@]HOST:PATH`.
 //!
 //! | path | directory |
 //! | --- | --- |
 //! | `/srv/backup`, `//srv/backup` | from the root |
 //! | `/./backup`, `/~/backup` | from where the login begins |
+//!
+//! In the second form, which other programs use, a path without a slash in front begins where the
+//! login does, and there is no port. Shown is always the first.
 //!
 //! Rules: host and user are made of letters that neither ssh nor a shell takes for something else,
 //! and begin with none that makes them an option. Nothing is decoded.
@@ -48,16 +51,21 @@ impl SftpLocation {
         let shown = without_secrets(name);
         let refused =
             |why: &str| Error::invalid(format!("the store '{shown}' cannot be reached: {why}"));
-        if !name.get(..7).is_some_and(|start| start.eq_ignore_ascii_case("sftp://")) {
-            return Err(refused(
-                "write 'sftp://USER@HOST/PATH', or 'sftp://USER@HOST/./PATH' for a path from \
-                 where the login begins",
-            ));
+        let rest = name.get("sftp:".len()..).unwrap_or_default();
+        let in_url = rest.strip_prefix("//").map(|rest| rest.split_once('/'));
+        let (authority, path) = match in_url {
+            Some(parts) => parts.map(|(authority, path)| (authority, path.to_owned())),
+            None => split_path(rest),
         }
-        let rest = name.get(7..).unwrap_or_default();
-        let (authority, path) = rest
-            .split_once('/')
-            .ok_or_else(|| refused("it names no directory: write 'sftp://HOST/PATH'"))?;
+        .ok_or_else(|| {
+            refused(
+                "it names no directory: write 'sftp://USER@HOST/PATH', or \
+                 'sftp://USER@HOST/./PATH' for a path from where the login begins",
+            )
+        })?;
+        if in_url.is_none() && authority.contains(':') && !authority.contains('[') {
+            return Err(refused("write 'sftp://USER@HOST:PORT/PATH' where there is a port"));
+        }
         let (user, address) = match authority.rsplit_once('@') {
             Some((user, address)) => (Some(user), address),
             None => (None, authority),
@@ -76,9 +84,18 @@ impl SftpLocation {
         }
         let port = port.map(str::parse::<u16>).transpose().ok().filter(|it| *it != Some(0));
         let port = port.ok_or_else(|| refused("what stands behind ':' is no port"))?;
-        let path = directory(path).map_err(|why| refused(&why))?;
+        let path = directory(&path).map_err(|why| refused(&why))?;
         Ok(Self { user: user.map(str::to_owned), host: host.to_owned(), port, path })
     }
+}
+
+/// What stands before the colon in front of a path, and the path as a URL has it.
+fn split_path(rest: &str) -> Option<(&str, String)> {
+    let bracket = rest.find("]:").map(|at| at + 1);
+    let (authority, path) = rest.split_at_checked(bracket.or_else(|| rest.find(':'))?)?;
+    let path = path.strip_prefix(':').filter(|path| !path.is_empty())?;
+    let is_relative = !path.starts_with(['/', '~']);
+    Some((authority, if is_relative { format!("./{path}") } else { path.to_owned() }))
 }
 
 /// Host and port; brackets are around what has colons of its own.
@@ -143,6 +160,11 @@ mod tests {
             ("sftp://host/~/b/c", "b/c", "sftp://host/./b/c"),
             ("sftp://host/.", ".", "sftp://host/./."),
             ("sftp://host/-x/a b", "/-x/a b", "sftp://host/-x/a b"),
+            ("sftp:host:/srv/b", "/srv/b", "sftp://host/srv/b"),
+            ("sftp:me@host:b/c", "b/c", "sftp://me@host/./b/c"),
+            ("sftp:host:~/b", "b", "sftp://host/./b"),
+            ("sftp:me@[::1]:/b", "/b", "sftp://me@[::1]/b"),
+            ("sftp:host:b:c", "b:c", "sftp://host/./b:c"),
         ] {
             let place = SftpLocation::parse(name).unwrap();
             assert_eq!(place.path, path, "{name}");

@@ -92,6 +92,27 @@ pub struct Connection {
     pub(super) users: AtomicUsize,
 }
 
+/// Bytes that are on their way, until this is dropped, which may be before there is an answer.
+struct Sending<'a> {
+    counter: &'a AtomicU64,
+    bytes: u64,
+    /// With what was on its way before.
+    all: u64,
+}
+
+impl<'a> Sending<'a> {
+    fn begin(counter: &'a AtomicU64, bytes: u64) -> Self {
+        let before = counter.fetch_add(bytes, Ordering::SeqCst);
+        Self { counter, bytes, all: before + bytes }
+    }
+}
+
+impl Drop for Sending<'_> {
+    fn drop(&mut self) {
+        self.counter.fetch_sub(self.bytes, Ordering::SeqCst);
+    }
+}
+
 /// The stream; says when nobody reads or writes it any more.
 struct Watched {
     stream: tokio::net::UnixStream,
@@ -250,19 +271,17 @@ impl Connection {
             return Err(lost("the connection broke".into()));
         }
         let bytes = bytes as u64;
-        let before = self.sending_bytes.fetch_add(bytes, Ordering::SeqCst);
-        let limit = self.answer_max + transfer_max(before + bytes) + more;
+        let sending = Sending::begin(&self.sending_bytes, bytes);
+        let limit = self.answer_max + transfer_max(sending.all) + more;
         let mut gone = self.gone.clone();
         let answer = tokio::select! {
             biased;
             answer = request => Some(answer),
             _ = gone.wait_for(|gone| *gone) => None,
             () = tokio::time::sleep(limit) => {
-                self.sending_bytes.fetch_sub(bytes, Ordering::SeqCst);
                 return Err(lost(format!("there was no answer within {limit:.0?}")));
             }
         };
-        self.sending_bytes.fetch_sub(bytes, Ordering::SeqCst);
         match answer {
             Some(Ok(value)) => Ok(value),
             Some(Err(Answer::Status(status))) => {

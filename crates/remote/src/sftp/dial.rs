@@ -86,18 +86,21 @@ impl Drop for Process {
 pub struct Program(Vec<String>);
 
 impl Program {
-    /// What leads to a place. `command` is started instead of ssh: words that blanks separate.
+    /// What leads to a place. `command` is started instead of ssh: words, as a shell takes
+    /// them apart, without anything else that a shell does.
     ///
     /// # Errors
     ///
-    /// `Invalid` for a command without words.
+    /// `Invalid` for a command without words, or with a quote that is not closed.
     pub fn to(place: &SftpLocation, command: Option<&str>, connect_max: Duration) -> Result<Self> {
         if let Some(command) = command {
-            let words: Vec<String> = command.split_whitespace().map(str::to_owned).collect();
-            return match words.is_empty() {
-                true => Err(Error::invalid("the command that leads to an SFTP server is empty")),
-                false => Ok(Self(words)),
-            };
+            let words = shlex::split(command).filter(|words| !words.is_empty());
+            return words.map(Self).ok_or_else(|| {
+                Error::invalid(format!(
+                    "the command that leads to the SFTP server, '{command}', is none: a quote is \
+                     not closed, or there is nothing in it"
+                ))
+            });
         }
         let mut words: Vec<String> = [
             "ssh",
@@ -198,10 +201,12 @@ mod tests {
 
     #[test]
     fn another_command_is_taken_as_it_is() {
-        assert_eq!(words("sftp://h/x", Some(" a  -b $(c) ")), ["a", "-b", "$(c)"]);
+        assert_eq!(words("sftp://h/x", Some(" a  -b '$(c) d' ")), ["a", "-b", "$(c) d"]);
         let Location::Sftp(place) = Location::parse(Path::new("sftp://h/x")).unwrap() else {
             panic!()
         };
-        assert!(Program::to(&place, Some("  "), Duration::from_secs(1)).is_err());
+        for wrong in ["  ", "a 'b"] {
+            assert!(Program::to(&place, Some(wrong), Duration::from_secs(1)).is_err());
+        }
     }
 }

@@ -11,6 +11,8 @@
 
 use super::SftpStore;
 use super::connection::{Connection, Done, Fault};
+use super::kind::Kind;
+use crate::stopping::Effect;
 use onefold_store::Key;
 use onefold_store::key::{COMPONENTS_MAX, RESERVED};
 use onefold_types::{Error, ErrorKind, Result};
@@ -75,7 +77,7 @@ impl SftpStore {
     /// The entries of a directory of the store.
     pub(super) fn names_in(&self, name: &str) -> Result<Option<Vec<Entry>>> {
         let path = self.at(name);
-        self.wait(&format!("listing '{name}'"), false, async |connection| {
+        self.wait(&format!("listing '{name}'"), Effect::Read, async |connection| {
             entries(connection, &path).await
         })
     }
@@ -91,19 +93,20 @@ impl SftpStore {
         let mut waiting = vec![prefix.to_owned()];
         while !waiting.is_empty() {
             let now = waiting.split_off(waiting.len().saturating_sub(DIRECTORIES_AT_ONCE));
-            let listed = self.wait(&format!("listing '{prefix}'"), false, async |connection| {
-                let reading = now.iter().map(async |name| {
-                    match entries(connection, &self.at(name)).await {
-                        // Something is there that cannot be listed, which is no absence.
-                        Err(Fault::Refused(code, said)) => Err(Fault::Other(Error::new(
-                            ErrorKind::Io,
-                            format!("'{name}' cannot be listed: {code} ({said})"),
-                        ))),
-                        listed => listed,
-                    }
-                });
-                futures_util::future::try_join_all(reading).await
-            })?;
+            let listed =
+                self.wait(&format!("listing '{prefix}'"), Effect::Read, async |connection| {
+                    let reading = now.iter().map(async |name| {
+                        match entries(connection, &self.at(name)).await {
+                            // Something is there that cannot be listed, which is no absence.
+                            Err(Fault::Refused(code, said)) => Err(Fault::Other(Error::new(
+                                ErrorKind::Io,
+                                format!("'{name}' cannot be listed: {code} ({said})"),
+                            ))),
+                            listed => listed,
+                        }
+                    });
+                    futures_util::future::try_join_all(reading).await
+                })?;
             for (directory, found) in now.iter().zip(listed) {
                 for entry in found.unwrap_or_default() {
                     self.show(directory, entry, with_sizes, &mut waiting, each)?;
@@ -128,21 +131,22 @@ impl SftpStore {
         if is_own {
             return Ok(());
         }
-        let attributes = match entry.attributes.permissions {
-            Some(_) => entry.attributes,
-            None => {
+        let attributes = match Kind::of(&entry.attributes) {
+            Kind::File | Kind::Directory | Kind::Link | Kind::Other => entry.attributes,
+            Kind::Unknown => {
                 let path = self.at(&name);
                 let what = format!("looking at '{name}'");
-                self.wait(&what, false, async |connection| connection.look_at(&path).await)?
+                self.wait(&what, Effect::Read, async |connection| connection.look_at(&path).await)?
             }
         };
-        if attributes.is_dir() {
+        let kind = Kind::of(&attributes);
+        if kind == Kind::Directory {
             if name.split('/').count() < COMPONENTS_MAX {
                 waiting.push(name);
             }
             return Ok(());
         }
-        if !attributes.is_regular() {
+        if matches!(kind, Kind::Link | Kind::Other) {
             let said = format!(
                 "listing '{directory}' in {}: its entry '{}' is a symbolic link or no file; remove \
                  it, and put what belongs there in its place",

@@ -3,9 +3,9 @@
 //! # Algorithm
 //! What is put is written in parts of at most [`PART_BYTES`] where it comes in pieces. A part whose
 //! connection broke is written again from its beginning: what was made durable before stays. Then a
-//! hard link gives the file its name, or where the server offers none a rename, which the proof
-//! (`proof.rs`) has seen to refuse names that are taken. Last, the directories on the way to the
-//! name are made durable, which also makes those durable that were made here.
+//! hard link gives the file its name, which the proof (`proof.rs`) has seen to refuse names that are
+//! taken. Last, the directories on the way to the name are made durable, which also makes those
+//! durable that were made here.
 //!
 //! # Invariants
 //! A refusal is looked into: SFTP has one code for most of them. If the name is there, it was taken;
@@ -13,8 +13,10 @@
 
 use super::SftpStore;
 use super::connection::{Connection, Done, Fault};
+use super::kind::Kind;
 use super::settling::parents;
 use super::{TEMPORARY_DIRECTORY, too_large};
+use crate::stopping::Effect;
 use onefold_store::{Key, OBJECT_MAX_BYTES};
 use onefold_types::{Error, ErrorKind, Result};
 use russh_sftp::protocol::{FileAttributes, OpenFlags};
@@ -100,7 +102,7 @@ impl SftpStore {
         let named = written.and_then(|()| self.name(temporary, key));
         if !matches!(&named, Err(error) if error.kind() == ErrorKind::Unavailable) {
             // What cannot be removed is removed by a later cleaning.
-            let _ = self.wait("removing a temporary file", false, async |connection| {
+            let _ = self.wait("removing a temporary file", Effect::Write, async |connection| {
                 let path = self.at(temporary);
                 connection.ask(connection.session.remove(path)).await.map(drop)
             });
@@ -109,7 +111,7 @@ impl SftpStore {
             Ok(Put::Made) => {
                 let what = format!("making '{key}' durable");
                 let (directory, _) = key.as_str().rsplit_once('/').unwrap_or(("", ""));
-                self.wait(&what, true, async |connection| {
+                self.wait(&what, Effect::Write, async |connection| {
                     self.sync_all(connection, &parents(directory)).await
                 })?;
                 Ok(Put::Made)
@@ -123,7 +125,7 @@ impl SftpStore {
     pub(super) fn write_part(&self, temporary: &str, offset: u64, bytes: &[u8]) -> Result<()> {
         let path = self.at(temporary);
         let end = offset + bytes.len() as u64;
-        self.wait(&format!("writing '{temporary}'"), true, async |connection| {
+        self.wait(&format!("writing '{temporary}'"), Effect::Write, async |connection| {
             // Again if the connection broke, so not exclusively: the name is nobody else's.
             let create = if offset == 0 { OpenFlags::CREATE } else { OpenFlags::empty() };
             let flags = OpenFlags::WRITE | create;
@@ -158,7 +160,7 @@ impl SftpStore {
     pub(super) fn name(&self, temporary: &str, key: &Key) -> Result<Put> {
         let target = self.at(key.as_str());
         let mut is_unknown = false;
-        self.wait(&format!("naming '{key}'"), true, async |connection| {
+        self.wait(&format!("naming '{key}'"), Effect::Write, async |connection| {
             // From the second time on.
             let was_asked = std::mem::replace(&mut is_unknown, true);
             for _ in 0..NAMING_ATTEMPTS {
@@ -191,11 +193,12 @@ impl SftpStore {
         temporary: &str,
         target: &str,
     ) -> Done<()> {
-        let (session, from) = (&connection.session, self.at(temporary));
-        match connection.can.link {
-            true => connection.ask(session.hardlink(from, target)).await.map(drop),
-            false => connection.ask(session.rename(from, target)).await.map(drop),
+        if !connection.can.link {
+            let said = "the server offers no hard links";
+            return Err(Fault::Other(self.unfit(said)));
         }
+        let link = connection.session.hardlink(self.at(temporary), target);
+        connection.ask(link).await.map(drop)
     }
 
     pub(super) async fn make_directory(
@@ -207,10 +210,11 @@ impl SftpStore {
         let made = connection.ask(connection.session.mkdir(&path, directory_attributes())).await;
         let Err(fault @ Fault::Refused(..)) = made else { return made.map(drop) };
         match connection.look_at(&path).await {
-            Ok(found) if found.is_dir() => Ok(()),
+            Ok(found) if Kind::is_directory(&found) => Ok(()),
             Ok(_) => {
                 Err(Fault::Other(Error::invalid(format!("'{name}' is an object, not a directory"))))
             }
+            Err(lost @ Fault::Lost(_)) => Err(lost),
             Err(_) => Err(fault),
         }
     }
@@ -224,8 +228,8 @@ impl SftpStore {
     ) -> Done<bool> {
         let ours = match connection.open(&self.at(temporary), OpenFlags::READ).await {
             Ok(ours) => ours,
-            // A rename takes the old name away.
-            Err(fault) if fault.is_absence() => return Ok(!connection.can.link),
+            // Removed by somebody's cleaning, which takes it for one that was given up.
+            Err(fault) if fault.is_absence() => return Ok(false),
             Err(fault) => return Err(fault),
         };
         let theirs = connection.open(target, OpenFlags::READ).await?;

@@ -4,11 +4,13 @@
 //! One connection is made when something is asked, further ones up to [`CONNECTIONS_MAX`] when
 //! something is written while all of the others are at work: a server does one thing after the
 //! other, and making durable takes long. Work whose connection broke is done again on another one,
-//! with growing pauses, for as long as [`Patience::retry`]; so it must be such that it can be.
+//! with growing pauses; so it must be such that it can be. That ends [`Patience::retry`] after the
+//! first break: what takes long has a second try however long the first one went well.
 //!
 //! # Invariants
 //! A refusal that asking does not change (a login, a key, a name) is remembered: nothing is asked
-//! again. After trouble nothing is asked for a moment, and then with less patience.
+//! again. After trouble nothing is asked for a moment, and then with less patience: a server that
+//! greets and stands still is asked a trifle first, and has [`Patience::trouble`] for it.
 //!
 //! # Concurrency
 //! Any number of threads; one makes a connection at a time.
@@ -17,6 +19,7 @@ use super::connection::{Connection, Done, Fault};
 use super::dial::{Dial, Process};
 use super::failure::{failed, no_connection};
 use crate::patience::Patience;
+use crate::stopping::Effect;
 use onefold_types::{Error, ErrorKind, Result};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -33,6 +36,7 @@ const WORDS_MAX: Duration = Duration::from_secs(2);
 pub struct Pool {
     dial: Box<dyn Dial>,
     name: String,
+    root: String,
     patience: Patience,
     state: Mutex<State>,
     dialing: tokio::sync::Mutex<()>,
@@ -55,11 +59,12 @@ impl Drop for Taken {
 }
 
 impl Pool {
-    pub fn new(dial: Box<dyn Dial>, name: &str, patience: Patience) -> Self {
+    /// `root` is where the store is, `name` what users call that.
+    pub fn new(dial: Box<dyn Dial>, name: &str, root: &str, patience: Patience) -> Self {
         let state =
             State { connections: Vec::new(), most: CONNECTIONS_MAX, refused: None, trouble: None };
-        let (name, state) = (name.to_owned(), Mutex::new(state));
-        Self { dial, name, patience, state, dialing: tokio::sync::Mutex::default() }
+        let (name, root, state) = (name.to_owned(), root.to_owned(), Mutex::new(state));
+        Self { dial, name, root, patience, state, dialing: tokio::sync::Mutex::default() }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -70,16 +75,17 @@ impl Pool {
     pub async fn run<T>(
         &self,
         what: &str,
-        writes: bool,
+        effect: Effect,
         mut work: impl AsyncFnMut(&Arc<Connection>) -> Done<T>,
     ) -> Result<T> {
-        let (began, mut pause) = (Instant::now(), PAUSE_MIN);
+        let (mut first_break, mut pause) = (None, PAUSE_MIN);
         loop {
-            let taken = self.take(writes).await?;
+            let taken = self.take(effect == Effect::Write).await?;
             match work(&taken.0).await {
                 Ok(value) => return Ok(value),
                 Err(fault @ Fault::Lost(_)) => {
-                    if began.elapsed() + pause >= self.patience.retry {
+                    let since = first_break.get_or_insert_with(Instant::now);
+                    if since.elapsed() + pause >= self.patience.retry {
                         self.state().trouble = Some(Instant::now());
                         return Err(failed(&self.said(what), fault));
                     }
@@ -194,13 +200,29 @@ impl Pool {
             Error::io(what, cause).with_kind(ErrorKind::Invalid)
         })?;
         match Connection::begin(line, self.patience).await {
-            Ok(made) => Ok(made),
+            Ok(made) => self.tried(made).await,
             Err((process, why)) => {
                 let said = match process {
                     Some(process) => last_words(process).await,
                     None => Vec::new(),
                 };
                 Err(no_connection(&self.name, &why, &said))
+            }
+        }
+    }
+
+    /// After trouble a greeting is not enough: the server has to answer about the store's place.
+    async fn tried(&self, made: Connection) -> Result<Connection> {
+        if self.state().trouble.is_none() {
+            return Ok(made);
+        }
+        let looked = tokio::time::timeout(self.patience.trouble, made.look_at(&self.root)).await;
+        match looked {
+            Ok(Ok(_) | Err(Fault::Refused(..))) => Ok(made),
+            Ok(Err(Fault::Lost(_) | Fault::Other(_))) | Err(_) => {
+                made.lose();
+                let said = "it greets, and then does not answer";
+                Err(Error::new(ErrorKind::Unavailable, format!("{}: {said}", self.name)))
             }
         }
     }

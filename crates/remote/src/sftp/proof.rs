@@ -5,15 +5,15 @@
 //! refused, and the first stay what it was; then [`RACERS`] threads name one file each alike,
 //! and exactly one may win. Whoever opens the store for writing later names the second as the first
 //! again: one request, which must be refused. Where they are missing (the store was made in a
-//! local directory) all is tried. A rename is raced [`ROUNDS_OF_RENAMES`] times: servers that look
-//! first and rename then are caught by chance only.
+//! local directory) all is tried. Races show only what goes wrong often; what the proof rests on is
+//! that a hard link is one call of the system, and no request that a server puts together itself.
 //!
 //! Names below `tmp` are no keys, so none of this is ever taken for the store's own.
 
 use super::connection::Fault;
 use super::naming::{directory_attributes, temporary_name};
 use super::{SftpStore, TEMPORARY_DIRECTORY};
-use futures_util::TryFutureExt;
+use crate::stopping::Effect;
 use onefold_types::{Error, Result};
 use russh_sftp::protocol::OpenFlags;
 use std::sync::Barrier;
@@ -22,8 +22,6 @@ use std::thread;
 
 /// Threads that race for one name.
 pub const RACERS: usize = 8;
-/// How often renames are raced.
-const ROUNDS_OF_RENAMES: usize = 8;
 const FIRST: &str = "tmp/first";
 const SECOND: &str = "tmp/second";
 /// Bytes of a file of the proof.
@@ -32,7 +30,7 @@ const CONTENT_BYTES: usize = 64;
 impl SftpStore {
     /// Makes the directory of a new store, and those above it.
     pub(super) fn make_root(&self) -> Result<()> {
-        self.wait("making the directory", true, async |connection| {
+        self.wait("making the directory", Effect::Write, async |connection| {
             if !connection.is_absent(&self.root).await? {
                 return Ok(());
             }
@@ -55,7 +53,7 @@ impl SftpStore {
             Some((above, _)) => above,
             None => ".",
         };
-        self.wait("making the directory durable", true, async |connection| {
+        self.wait("making the directory durable", Effect::Write, async |connection| {
             if connection.can.sync
                 && let Ok(open) = connection.open(above, OpenFlags::READ).await
             {
@@ -67,14 +65,16 @@ impl SftpStore {
 
     /// Whether it is still so.
     pub(super) fn prove_again(&self) -> Result<()> {
-        let is_refused = self.wait("trying a name that is taken", true, async |connection| {
-            match self.take_name(connection, SECOND, &self.at(FIRST)).await {
+        let is_refused =
+            self.wait("trying a name that is taken", Effect::Write, async |connection| match self
+                .take_name(connection, SECOND, &self.at(FIRST))
+                .await
+            {
                 Ok(()) => Ok(Some(false)),
                 Err(fault) if fault.is_absence() => Ok(None),
                 Err(Fault::Refused(..)) => Ok(Some(true)),
                 Err(fault) => Err(fault),
-            }
-        })?;
+            })?;
         match is_refused {
             Some(true) => Ok(()),
             Some(false) => Err(self.unfit("a name that was taken was given to another file")),
@@ -86,23 +86,18 @@ impl SftpStore {
     pub(super) fn prove_first(&self) -> Result<()> {
         let content = self.make_for_proof(FIRST)?;
         self.make_for_proof(SECOND)?;
-        let (is_made, links) = self.try_name(SECOND, FIRST)?;
-        if is_made || self.content_of(FIRST)? != content {
+        if self.try_name(SECOND, FIRST)? || self.content_of(FIRST)? != content {
             return Err(self.unfit("a name that was taken was given to another file"));
         }
-        for _ in 0..if links { 1 } else { ROUNDS_OF_RENAMES } {
-            match self.race()? {
-                1 => {}
-                winners => {
-                    let said = format!("{winners} of {RACERS} won a name that only one may");
-                    return Err(self.unfit(&said));
-                }
+        match self.race()? {
+            1 => Ok(()),
+            winners => {
+                Err(self.unfit(&format!("{winners} of {RACERS} won a name that only one may")))
             }
         }
-        Ok(())
     }
 
-    fn unfit(&self, why: &str) -> Error {
+    pub(super) fn unfit(&self, why: &str) -> Error {
         Error::invalid(format!(
             "{} cannot hold a store: {why}. Snapshots and collections are decided once, which needs \
              a server that gives a name only once: OpenSSH's does (hardlink@openssh.com), on a file \
@@ -114,7 +109,7 @@ impl SftpStore {
     /// A file of the proof, and what is in it now.
     fn make_for_proof(&self, name: &str) -> Result<Vec<u8>> {
         let temporary = self.write_for_proof()?;
-        let (is_made, _) = self.try_name(&temporary, name)?;
+        let is_made = self.try_name(&temporary, name)?;
         self.discard(&temporary);
         let content = self.content_of(name)?;
         match content.is_empty() && is_made {
@@ -131,24 +126,18 @@ impl SftpStore {
         Ok(temporary)
     }
 
-    /// Whether a file got a name below `tmp`, and whether that was by a link. A refusal without
-    /// anything of that name is an error.
-    fn try_name(&self, temporary: &str, name: &str) -> Result<(bool, bool)> {
+    /// Whether a file got a name below `tmp`. A refusal without anything of that name is an error.
+    fn try_name(&self, temporary: &str, name: &str) -> Result<bool> {
         let target = self.at(name);
         let mut was_asked = false;
-        self.wait("trying to give a name", true, async |connection| {
+        self.wait("trying to give a name", Effect::Write, async |connection| {
             let again = std::mem::replace(&mut was_asked, true);
-            let links = connection.can.link;
             match self.take_name(connection, temporary, &target).await {
-                Ok(()) => Ok((true, links)),
+                Ok(()) => Ok(true),
                 Err(fault @ Fault::Refused(..)) => match connection.is_absent(&target).await? {
                     true => Err(fault),
-                    false if again => {
-                        self.is_same(connection, temporary, &target)
-                            .map_ok(|own| (own, links))
-                            .await
-                    }
-                    false => Ok((false, links)),
+                    false if again => self.is_same(connection, temporary, &target).await,
+                    false => Ok(false),
                 },
                 Err(fault) => Err(fault),
             }
@@ -157,7 +146,7 @@ impl SftpStore {
 
     fn content_of(&self, name: &str) -> Result<Vec<u8>> {
         let path = self.at(name);
-        self.wait(&format!("reading '{name}'"), false, async |connection| {
+        self.wait(&format!("reading '{name}'"), Effect::Read, async |connection| {
             let file = connection.open(&path, OpenFlags::READ).await?;
             let mut content = vec![0; CONTENT_BYTES];
             let read = file.read(0, &mut content).await?;
@@ -166,9 +155,9 @@ impl SftpStore {
         })
     }
 
-    fn discard(&self, name: &str) {
+    pub(super) fn discard(&self, name: &str) {
         let path = self.at(name);
-        let _ = self.wait("removing a file", false, async |connection| {
+        let _ = self.wait("removing a file", Effect::Write, async |connection| {
             connection.ask(connection.session.remove(&path)).await.map(drop)
         });
     }
@@ -185,7 +174,7 @@ impl SftpStore {
             let temporary = written?;
             let named = self.try_name(&temporary, &name);
             self.discard(&temporary);
-            if named?.0 {
+            if named? {
                 winners.fetch_add(1, Ordering::SeqCst);
             }
             Ok(())

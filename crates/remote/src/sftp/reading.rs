@@ -6,8 +6,10 @@
 //! about existence; none is kept that was deleted here.
 
 use super::connection::{Connection, Done, Fault, Opened};
+use super::kind::Kind;
 use super::{OpenObject, SftpStore, lock, too_large};
 use crate::read_ahead::PartialRanges;
+use crate::stopping::Effect;
 use onefold_store::{Key, OBJECT_MAX_BYTES};
 use onefold_types::{Error, ErrorKind, Result};
 use russh_sftp::protocol::{FileAttributes, OpenFlags};
@@ -31,7 +33,8 @@ enum Found {
 
 /// What is known of a file that is one.
 fn size_of_file(name: &str, found: &FileAttributes) -> Done<Option<u64>> {
-    if found.is_symlink() {
+    let kind = Kind::of(found);
+    if kind == Kind::Link {
         return Err(Fault::Other(Error::new(
             ErrorKind::Io,
             format!(
@@ -42,7 +45,7 @@ fn size_of_file(name: &str, found: &FileAttributes) -> Done<Option<u64>> {
     }
     match found.size {
         // Servers that say nothing of kinds are believed to show files.
-        Some(size) if found.permissions.is_none() || found.is_regular() => Ok(Some(size)),
+        Some(size) if matches!(kind, Kind::File | Kind::Unknown) => Ok(Some(size)),
         _ => Ok(None),
     }
 }
@@ -74,7 +77,7 @@ async fn fill(name: &str, file: &Opened, offset: u64, buffer: &mut [u8]) -> Done
 impl SftpStore {
     pub(super) fn whole(&self, key: &Key) -> Result<Whole> {
         let path = self.at(key.as_str());
-        self.wait(&format!("reading '{key}'"), false, async |connection| {
+        self.wait(&format!("reading '{key}'"), Effect::Read, async |connection| {
             let object = match open(connection, key.as_str(), &path).await? {
                 Found::Object(object) => object,
                 Found::Absent => return Ok(Whole::Absent),
@@ -111,7 +114,7 @@ impl SftpStore {
         offset: u64,
         buffer: &mut [u8],
     ) -> Result<(usize, u64)> {
-        self.wait(&format!("reading '{key}'"), false, async |connection| {
+        self.wait(&format!("reading '{key}'"), Effect::Read, async |connection| {
             let kept = lock(&self.files).get(key).cloned();
             let object = match kept.filter(|kept| !kept.file.connection.is_lost()) {
                 Some(kept) => kept,
@@ -126,7 +129,7 @@ impl SftpStore {
     }
 
     pub(super) fn tail(&self, key: &Key, length_bytes: usize) -> Result<(u64, Vec<u8>)> {
-        self.wait(&format!("reading '{key}'"), false, async |connection| {
+        self.wait(&format!("reading '{key}'"), Effect::Read, async |connection| {
             let object = self.open_kept(connection, key).await?;
             let length = object.size_bytes.min(length_bytes as u64);
             if length > OBJECT_MAX_BYTES as u64 {
@@ -140,7 +143,7 @@ impl SftpStore {
 
     pub(super) fn size_of(&self, key: &Key) -> Result<u64> {
         let path = self.at(key.as_str());
-        self.wait(&format!("looking at '{key}'"), false, async |connection| {
+        self.wait(&format!("looking at '{key}'"), Effect::Read, async |connection| {
             let found = connection.look_at(&path).await?;
             let size = size_of_file(key.as_str(), &found)?;
             size.ok_or_else(|| Fault::Other(self.absent(key)))
@@ -150,7 +153,7 @@ impl SftpStore {
     pub(super) fn remove(&self, key: &Key) -> Result<()> {
         self.refuse_writing()?;
         let path = self.at(key.as_str());
-        let removed = self.wait(&format!("deleting '{key}'"), false, async |connection| {
+        let removed = self.wait(&format!("deleting '{key}'"), Effect::Write, async |connection| {
             let session = &connection.session;
             let removing = connection.ask(session.remove(&path));
             let removed = match key.as_str().rsplit_once('/') {
@@ -167,7 +170,8 @@ impl SftpStore {
                 Err(fault) if fault.is_absence() => Ok(()),
                 // No object has that name, but a directory.
                 Err(fault @ Fault::Refused(..)) => match connection.look_at(&path).await {
-                    Ok(found) if found.is_dir() => Ok(()),
+                    Ok(found) if Kind::is_directory(&found) => Ok(()),
+                    Err(lost @ Fault::Lost(_)) => Err(lost),
                     _ => Err(fault),
                 },
                 Err(fault) => Err(fault),

@@ -9,8 +9,10 @@
 //! refuses every further write and decision. A decision among the settled ones has a durable entry.
 
 use super::connection::{Connection, Done, Fault};
+use super::kind::Kind;
 use super::listing::{check_prefix, entries};
 use super::{SftpStore, lock};
+use crate::stopping::Effect;
 use futures_util::{StreamExt, TryStreamExt, stream};
 use onefold_store::Key;
 use onefold_store::key::COMPONENTS_MAX;
@@ -85,23 +87,24 @@ impl SftpStore {
     /// Makes everything below a directory durable, and those above it.
     pub(super) fn settle_below(&self, prefix: &str) -> Result<()> {
         check_prefix(prefix)?;
-        let settled = self.wait(&format!("making '{prefix}' durable"), true, async |connection| {
-            if !connection.can.sync {
-                return Ok(());
-            }
-            let mut level = vec![prefix.to_owned()];
-            let mut all = parents(prefix);
-            while !level.is_empty() {
-                let below = stream::iter(&level)
-                    .map(|name| self.directories_in(connection, name))
-                    .buffer_unordered(AT_ONCE)
-                    .try_collect::<Vec<_>>()
-                    .await?;
-                level = below.into_iter().flatten().collect();
-                all.extend(level.iter().cloned());
-            }
-            self.sync_all(connection, &all).await
-        });
+        let settled =
+            self.wait(&format!("making '{prefix}' durable"), Effect::Write, async |connection| {
+                if !connection.can.sync {
+                    return Ok(());
+                }
+                let mut level = vec![prefix.to_owned()];
+                let mut all = parents(prefix);
+                while !level.is_empty() {
+                    let below = stream::iter(&level)
+                        .map(|name| self.directories_in(connection, name))
+                        .buffer_unordered(AT_ONCE)
+                        .try_collect::<Vec<_>>()
+                        .await?;
+                    level = below.into_iter().flatten().collect();
+                    all.extend(level.iter().cloned());
+                }
+                self.sync_all(connection, &all).await
+            });
         settled.map_err(|error| match error.kind() {
             // No caller may take it for an absence.
             ErrorKind::NotFound => error.with_kind(ErrorKind::Io),
@@ -114,7 +117,7 @@ impl SftpStore {
             return Ok(Vec::new());
         }
         let found = entries(connection, &self.at(name)).await?.unwrap_or_default();
-        let directories = found.into_iter().filter(|entry| entry.attributes.is_dir());
+        let directories = found.into_iter().filter(|entry| Kind::is_directory(&entry.attributes));
         let names = directories.map(|entry| match name {
             "" => entry.name,
             name => format!("{name}/{}", entry.name),
@@ -129,15 +132,16 @@ impl SftpStore {
         }
         let (directory, _) = key.as_str().rsplit_once('/').unwrap_or(("", ""));
         let path = self.at(directory);
-        let names = self.wait(&format!("making '{key}' durable"), false, async |connection| {
-            if !connection.can.sync {
-                return Ok(Vec::new());
-            }
-            // Read before, so that all of these are settled.
-            let found = entries(connection, &path).await?.unwrap_or_default();
-            self.sync_all(connection, &parents(directory)).await?;
-            Ok(found)
-        })?;
+        let names =
+            self.wait(&format!("making '{key}' durable"), Effect::Read, async |connection| {
+                if !connection.can.sync {
+                    return Ok(Vec::new());
+                }
+                // Read before, so that all of these are settled.
+                let found = entries(connection, &path).await?.unwrap_or_default();
+                self.sync_all(connection, &parents(directory)).await?;
+                Ok(found)
+            })?;
         if self.sync_failed.load(Ordering::SeqCst) {
             let said = "an earlier sync of the store failed; check its device and start again";
             return Err(Error::new(ErrorKind::Io, format!("{}: {said}", self.name)));

@@ -4,7 +4,7 @@
 use crate::answers::{BUSY, Reply, Server, key, short};
 use onefold_engine::Interrupt;
 use onefold_remote::Patience;
-use onefold_remote::bucket::STOP_MAX;
+use onefold_remote::stopping::STOP_MAX;
 use onefold_store::{Asked, Blobs, Decisions, foresee};
 use onefold_types::ErrorKind;
 use std::thread;

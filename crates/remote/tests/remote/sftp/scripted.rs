@@ -32,15 +32,17 @@ pub enum Act {
     Endless,
 }
 
+type Nodes = BTreeMap<String, Option<Arc<Mutex<Vec<u8>>>>>;
 type Script = Box<dyn FnMut(&Packet) -> Act + Send>;
 
 /// The server's state, which all connections share.
 pub struct Server {
     /// Files with their bytes, and directories.
-    pub nodes: Mutex<BTreeMap<String, Option<Arc<Mutex<Vec<u8>>>>>>,
+    pub nodes: Mutex<Nodes>,
     pub script: Mutex<Script>,
+    /// Whether it offers hard links.
     pub links: bool,
-    /// A rename replaces what has the name.
+    /// A link replaces what has the name.
     pub replaces: bool,
     pub asked: Mutex<Vec<String>>,
 }
@@ -129,6 +131,14 @@ fn parent(path: &str) -> &str {
     path.rsplit_once('/').map_or("", |(parent, _)| parent)
 }
 
+/// As OpenSSH answers: one code for what is absent and for what is below a file.
+fn is_directory(nodes: &Nodes, path: &str) -> Result<(), StatusCode> {
+    match nodes.get(path) {
+        Some(None) => Ok(()),
+        _ => Err(StatusCode::NoSuchFile),
+    }
+}
+
 impl Session<'_> {
     fn answer(&mut self, packet: Packet) -> Packet {
         let id = packet.get_request_id();
@@ -205,7 +215,7 @@ impl Session<'_> {
                 if nodes.contains_key(&made.path) {
                     return Err(StatusCode::Failure);
                 }
-                nodes.get(parent(&made.path)).ok_or(StatusCode::NoSuchFile)?;
+                is_directory(&nodes, parent(&made.path))?;
                 nodes.insert(made.path, None);
                 Ok(done)
             }
@@ -249,19 +259,10 @@ impl Session<'_> {
                     false => Ok(Packet::Name(Name { id, files: page })),
                 }
             }
-            Packet::Rename(rename) => {
-                if nodes.contains_key(&rename.newpath) && !self.server.replaces {
-                    return Err(StatusCode::Failure);
-                }
-                nodes.get(parent(&rename.newpath)).ok_or(StatusCode::NoSuchFile)?;
-                let node = nodes.remove(&rename.oldpath).ok_or(StatusCode::NoSuchFile)?;
-                nodes.insert(rename.newpath, node);
-                Ok(done)
-            }
             Packet::Extended(extended) if extended.request == "hardlink@openssh.com" => {
                 let (old, new) = two_texts(&extended.data);
                 let node = nodes.get(&old).cloned().ok_or(StatusCode::NoSuchFile)?;
-                nodes.get(parent(&new)).ok_or(StatusCode::NoSuchFile)?;
+                is_directory(&nodes, parent(&new))?;
                 if nodes.contains_key(&new) && !self.server.replaces {
                     return Err(StatusCode::Failure);
                 }
