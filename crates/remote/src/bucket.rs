@@ -33,13 +33,11 @@ mod upload;
 mod waiting;
 
 pub use claiming::PREFIX_PARTS_MAX;
-pub use foreseen::{
-    FORESEEN_MAX, LONG_FORESEEN_MAX_BYTES, NAMES_FORESEEN_MAX, OBJECT_FORESEEN_MAX_BYTES,
-};
 pub use upload::PART_BYTES;
 
 use crate::conditional::{self, Proof};
 use crate::failure::{failed, is_refusal};
+use crate::foreseen::Foreseen;
 use crate::location::BucketLocation;
 use crate::patience::Patience;
 use crate::read_ahead::PartialRanges;
@@ -47,12 +45,11 @@ use crate::requests::Attempts;
 use crate::settings::{self, Surroundings, Way};
 use crate::stopping::{Effect, Stopping};
 use bytes::Bytes;
-use foreseen::Foreseen;
 use futures_util::StreamExt;
 use object_store::path::Path as ObjectPath;
 use object_store::{
-    Error as Answer, GetOptions, GetRange, GetResult, ObjectStore, ObjectStoreExt, PutMode,
-    PutOptions, PutPayload,
+    Error as Answer, GetOptions, GetRange, GetResult, ObjectMeta, ObjectStore, ObjectStoreExt,
+    PutMode, PutOptions, PutPayload,
 };
 use onefold_engine::Interrupt;
 use onefold_store::{Asked, Blobs, Decisions, Key, Listed, OBJECT_MAX_BYTES, Store};
@@ -81,7 +78,7 @@ pub struct BucketStore {
     name: String,
     is_read_only: bool,
     waiting: Waiting,
-    foreseen: Foreseen,
+    foreseen: Foreseen<ObjectMeta>,
     way: Option<Way>,
 }
 

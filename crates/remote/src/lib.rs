@@ -8,6 +8,7 @@
 //! | [`conditional`] | whether an object store refuses to replace an object, found out by trying |
 //! | [`patience`] | how long is waited for what |
 //! | [`credentials`] | credentials that a command prints, and where credentials come from |
+//! | [`foreseen`] | what will be read, asked for beforehand |
 //! | [`read_ahead`] | ranges read further than was asked for, and kept |
 //! | [`settings`] | endpoint, region and credentials, from the user's own files and variables |
 //! | `sftp_server` | OpenSSH's SFTP server, for tests; with the feature `testing` only |
@@ -29,6 +30,7 @@ pub mod bucket;
 pub mod conditional;
 pub mod credentials;
 mod failure;
+pub mod foreseen;
 #[cfg(feature = "testing")]
 pub mod gateway;
 pub mod location;

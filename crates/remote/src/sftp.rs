@@ -12,6 +12,7 @@
 //! | `get_range` | the same with files kept open, the last used longest |
 //! | `list` | several directories at once (`listing`); the names of one are held in memory together |
 //! | `delete` | remove the name, and the directory if it is deep and empty |
+//! | `foresee` | what will be read, all at once and once (`foreseen`) |
 //! | `settle` | directories are opened as files and made durable (`settling`) |
 //!
 //! # What durable means
@@ -31,6 +32,7 @@ pub mod cleaning;
 pub mod connection;
 pub mod dial;
 mod failure;
+mod foreseen;
 mod kind;
 mod listing;
 mod naming;
@@ -41,6 +43,7 @@ mod settling;
 
 pub use pool::CONNECTIONS_MAX;
 
+use crate::foreseen::Foreseen;
 use crate::location::SftpLocation;
 use crate::patience::Patience;
 use crate::stopping::{Effect, Stopping};
@@ -49,7 +52,7 @@ use dial::{Dial, Program};
 use lru::LruCache;
 use naming::Put;
 use onefold_engine::Interrupt;
-use onefold_store::{Blobs, Decisions, Key, Listed, OBJECT_MAX_BYTES, Store};
+use onefold_store::{Asked, Blobs, Decisions, Key, Listed, OBJECT_MAX_BYTES, Store};
 use onefold_types::{Error, ErrorKind, Result};
 use pool::Pool;
 use reading::Whole;
@@ -88,6 +91,7 @@ pub struct SftpStore {
     deletions: AtomicU64,
     settled: Mutex<HashSet<String>>,
     stopping: Stopping,
+    foreseen: Foreseen<foreseen::Listed>,
     runtime: Runtime,
 }
 
@@ -134,6 +138,7 @@ impl SftpStore {
             deletions: AtomicU64::new(0),
             settled: Mutex::default(),
             stopping: Stopping::default(),
+            foreseen: Foreseen::default(),
             runtime,
         })
     }
@@ -228,11 +233,7 @@ impl SftpStore {
 
     /// Where a name of the store is.
     fn at(&self, name: &str) -> String {
-        match (name, self.root.as_str()) {
-            ("", root) => root.to_owned(),
-            (name, ".") => name.to_owned(),
-            (name, root) => format!("{root}/{name}"),
-        }
+        at(&self.root, name)
     }
 
     fn refuse_writing(&self) -> Result<()> {
@@ -267,6 +268,7 @@ impl SftpStore {
 
 impl Drop for SftpStore {
     fn drop(&mut self) {
+        self.foreseen.clear();
         lock(&self.files).clear();
         self.pool.close();
     }
@@ -275,6 +277,15 @@ impl Drop for SftpStore {
 impl fmt::Debug for SftpStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.name)
+    }
+}
+
+/// Where a name of the store is whose directory is this.
+fn at(root: &str, name: &str) -> String {
+    match (name, root) {
+        ("", root) => root.to_owned(),
+        (name, ".") => name.to_owned(),
+        (name, root) => format!("{root}/{name}"),
     }
 }
 
@@ -290,6 +301,7 @@ fn taken(key: &Key) -> Error {
 
 impl Blobs for SftpStore {
     fn put(&self, key: &Key, bytes: &[u8]) -> Result<()> {
+        self.foreseen.forget_about(key);
         match self.put_new(key, bytes)? {
             Put::Made => Ok(()),
             Put::Taken => Err(taken(key)),
@@ -301,6 +313,7 @@ impl Blobs for SftpStore {
         key: &Key,
         next: &mut dyn FnMut(&mut Vec<u8>) -> Result<bool>,
     ) -> Result<()> {
+        self.foreseen.forget_about(key);
         match self.put_in_parts(key, next)? {
             Put::Made => Ok(()),
             Put::Taken => Err(taken(key)),
@@ -308,6 +321,9 @@ impl Blobs for SftpStore {
     }
 
     fn get(&self, key: &Key) -> Result<Vec<u8>> {
+        if let Some(found) = self.foreseen_object(key, None) {
+            return found.map(|found| found.bytes.into()).ok_or_else(|| self.absent(key));
+        }
         match self.whole(key)? {
             Whole::Bytes(bytes) => Ok(bytes),
             Whole::Absent | Whole::Foreign => Err(self.absent(key)),
@@ -329,7 +345,11 @@ impl Blobs for SftpStore {
     }
 
     fn get_tail(&self, key: &Key, length_bytes: usize) -> Result<(u64, Vec<u8>)> {
-        self.tail(key, length_bytes)
+        match self.foreseen_object(key, Some(length_bytes)) {
+            Some(Some(found)) => Ok((found.size, found.bytes.into())),
+            Some(None) => Err(self.absent(key)),
+            None => self.tail(key, length_bytes),
+        }
     }
 
     fn size(&self, key: &Key) -> Result<u64> {
@@ -356,6 +376,7 @@ impl Blobs for SftpStore {
     }
 
     fn delete(&self, key: &Key) -> Result<()> {
+        self.foreseen.forget_about(key);
         self.remove(key)
     }
 
@@ -384,11 +405,20 @@ impl Blobs for SftpStore {
     fn puts_at_once(&self) -> usize {
         CONNECTIONS_MAX
     }
+
+    fn foresee(&self, next: Vec<Asked>) -> u64 {
+        self.begin_foreseen(next)
+    }
+
+    fn forget_foreseen(&self, number: u64) {
+        self.foreseen.forget(number);
+    }
 }
 
 impl Decisions for SftpStore {
     fn decide(&self, key: &Key, value: &[u8]) -> Result<Vec<u8>> {
         self.refuse_writing()?;
+        self.foreseen.forget_about(key);
         if let Some(winner) = self.decided(key)? {
             return Ok(winner);
         }
@@ -402,7 +432,12 @@ impl Decisions for SftpStore {
     }
 
     fn decided(&self, key: &Key) -> Result<Option<Vec<u8>>> {
-        match self.whole(key)? {
+        let found = match self.foreseen_object(key, None) {
+            Some(Some(found)) => Whole::Bytes(found.bytes.into()),
+            Some(None) => Whole::Absent,
+            None => self.whole(key)?,
+        };
+        match found {
             Whole::Bytes(value) => {
                 self.settle_decision(key)?;
                 Ok(Some(value))

@@ -35,7 +35,7 @@ pub(super) fn check_prefix(prefix: &str) -> Result<()> {
     if prefix.is_empty() { Ok(()) } else { Key::new(prefix).map(drop) }
 }
 
-fn below(directory: &str, name: &str) -> String {
+pub(super) fn below(directory: &str, name: &str) -> String {
     if directory.is_empty() { name.to_owned() } else { format!("{directory}/{name}") }
 }
 
@@ -90,6 +90,9 @@ impl SftpStore {
         each: &mut dyn FnMut(Key, Option<u64>) -> Result<()>,
     ) -> Result<()> {
         check_prefix(prefix)?;
+        if let Some(names) = self.foreseen_names(prefix) {
+            return names.into_iter().try_for_each(|(key, size)| each(key, Some(size)));
+        }
         let mut waiting = vec![prefix.to_owned()];
         while !waiting.is_empty() {
             let now = waiting.split_off(waiting.len().saturating_sub(DIRECTORIES_AT_ONCE));

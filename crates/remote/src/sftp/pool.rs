@@ -140,6 +140,12 @@ impl Pool {
         Ok(Taken(made))
     }
 
+    /// A connection that there is.
+    pub fn any(&self) -> Option<Arc<Connection>> {
+        let state = self.state();
+        state.connections.iter().find(|connection| !connection.is_lost()).cloned()
+    }
+
     fn idle(&self, writes: bool) -> Option<Taken> {
         let mut state = self.state();
         state.connections.retain(|connection| !connection.is_lost());

@@ -25,7 +25,7 @@ pub enum Whole {
     Foreign,
 }
 
-enum Found {
+pub(super) enum Found {
     Object(OpenObject),
     Absent,
     Foreign,
@@ -50,7 +50,7 @@ fn size_of_file(name: &str, found: &FileAttributes) -> Done<Option<u64>> {
     }
 }
 
-async fn open(connection: &Arc<Connection>, name: &str, path: &str) -> Done<Found> {
+pub(super) async fn open(connection: &Arc<Connection>, name: &str, path: &str) -> Done<Found> {
     let opening = connection.open(path, OpenFlags::READ);
     let (looked, opened) = futures_util::future::join(connection.look_at(path), opening).await;
     let found = match looked {
@@ -66,7 +66,7 @@ async fn open(connection: &Arc<Connection>, name: &str, path: &str) -> Done<Foun
     }
 }
 
-async fn fill(name: &str, file: &Opened, offset: u64, buffer: &mut [u8]) -> Done<()> {
+pub(super) async fn fill(name: &str, file: &Opened, offset: u64, buffer: &mut [u8]) -> Done<()> {
     let wanted = buffer.len();
     match file.read(offset, buffer).await? {
         read if read == wanted => Ok(()),

@@ -5,7 +5,7 @@ use onefold_engine::repository::Preset;
 use onefold_engine::session::SnapshotList;
 use onefold_engine::{Environment, InitOptions, MemoryPlan, Repository};
 use onefold_remote::BucketStore;
-use onefold_remote::bucket::{
+use onefold_remote::foreseen::{
     FORESEEN_MAX, LONG_FORESEEN_MAX_BYTES, NAMES_FORESEEN_MAX, OBJECT_FORESEEN_MAX_BYTES,
 };
 use onefold_store::{Asked, Blobs, Decisions, Key, foresee};
