@@ -14,7 +14,8 @@
 use super::dial::{Line, Process};
 use crate::patience::Patience;
 use crate::requests::transfer_max;
-use futures_util::{StreamExt, TryStreamExt, stream};
+use futures_util::future::try_join_all;
+use futures_util::{TryStreamExt, stream};
 use onefold_types::Error;
 use russh_sftp::client::error::Error as Answer;
 use russh_sftp::client::rawsession::SftpResult;
@@ -341,12 +342,11 @@ impl Opened {
     /// Fills the buffer from an offset on; how far that went, which is less only at the end.
     pub async fn read(&self, offset: u64, buffer: &mut [u8]) -> Done<usize> {
         let length = buffer.len();
-        let pieces = buffer.chunks_mut(REQUEST_BYTES).enumerate();
-        let filled = stream::iter(pieces)
-            .map(|(number, piece)| self.read_piece(offset, number * REQUEST_BYTES, piece))
-            .buffered(REQUESTS_MAX)
-            .try_collect::<Vec<usize>>()
-            .await?;
+        let mut pieces = Vec::new();
+        for (number, piece) in buffer.chunks_mut(REQUEST_BYTES).enumerate() {
+            pieces.push(self.read_piece(offset, number * REQUEST_BYTES, piece));
+        }
+        let filled = try_join_all(pieces).await?;
         // Up to the first piece that was not filled.
         let mut read = 0;
         for count in filled {

@@ -1,7 +1,7 @@
 //! What will be read, asked for beforehand (`crate::foreseen`): on a connection that there is, and
 //! without trying again.
 
-use super::connection::Connection;
+use super::connection::{Connection, Done};
 use super::kind::Kind;
 use super::listing::{Entry as Name, below, entries};
 use super::reading::{self, Found as Looked};
@@ -93,6 +93,10 @@ async fn answer(
     Some(Answered::Object(Some(Found { size, bytes: bytes.into() })))
 }
 
+async fn whole_directory(connection: &Arc<Connection>, path: String) -> Done<Option<Vec<Name>>> {
+    entries(connection, &path).await
+}
+
 /// All names below a directory; `None` if one of them needs a second look.
 async fn names(connection: &Arc<Connection>, root: &str, prefix: String) -> Option<Vec<Listed>> {
     let (mut found, mut level) = (Vec::new(), vec![prefix]);
@@ -100,7 +104,10 @@ async fn names(connection: &Arc<Connection>, root: &str, prefix: String) -> Opti
         if level.len() + found.len() > NAMES_FORESEEN_MAX {
             return None;
         }
-        let reading = level.iter().map(async |name| entries(connection, &at(root, name)).await);
+        let mut reading = Vec::new();
+        for name in &level {
+            reading.push(whole_directory(connection, at(root, name)));
+        }
         let listed = try_join_all(reading).await.ok()?;
         let mut next = Vec::new();
         for (directory, names) in level.iter().zip(listed) {
