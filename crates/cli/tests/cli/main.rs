@@ -15,6 +15,7 @@
 //! | [`fixtures`] | whole stores that were written once |
 //! | [`full_devices`] | real file systems without a byte left |
 //! | [`buckets`] | a store in a bucket, by a real server where there is one |
+//! | [`machines`] | a store on another machine, by a real server where there is one |
 //! | [`places`] | where a store may be, and what is restored around it |
 //! | [`references`] | names of snapshots |
 //! | [`restoring`] | what is there already, and what is selected |
@@ -44,6 +45,7 @@ mod json;
 mod keys;
 mod looking;
 mod losses;
+mod machines;
 mod mounted;
 mod mounting;
 mod newer;

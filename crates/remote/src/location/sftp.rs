@@ -63,9 +63,6 @@ impl SftpLocation {
                  'sftp://USER@HOST/./PATH' for a path from where the login begins",
             )
         })?;
-        if in_url.is_none() && authority.contains(':') && !authority.contains('[') {
-            return Err(refused("write 'sftp://USER@HOST:PORT/PATH' where there is a port"));
-        }
         let (user, address) = match authority.rsplit_once('@') {
             Some((user, address)) => (Some(user), address),
             None => (None, authority),
@@ -91,8 +88,11 @@ impl SftpLocation {
 
 /// What stands before the colon in front of a path, and the path as a URL has it.
 fn split_path(rest: &str) -> Option<(&str, String)> {
-    let bracket = rest.find("]:").map(|at| at + 1);
-    let (authority, path) = rest.split_at_checked(bracket.or_else(|| rest.find(':'))?)?;
+    let before_path = rest.split('/').next().unwrap_or_default();
+    let host = before_path.rfind('@').map_or(0, |at| at + 1);
+    let address = before_path.get(host..)?;
+    let colon = address.find("]:").map(|at| at + 1).or_else(|| address.find(':'))?;
+    let (authority, path) = rest.split_at_checked(host + colon)?;
     let path = path.strip_prefix(':').filter(|path| !path.is_empty())?;
     let is_relative = !path.starts_with(['/', '~']);
     Some((authority, if is_relative { format!("./{path}") } else { path.to_owned() }))

@@ -221,9 +221,10 @@ impl Session<'_> {
             }
             Packet::RmDir(removed) => {
                 let is_used = nodes.keys().any(|path| parent(path) == removed.path);
-                if is_used || nodes.remove(&removed.path).is_none() {
+                if is_used || !matches!(nodes.get(&removed.path), Some(None)) {
                     return Err(StatusCode::Failure);
                 }
+                nodes.remove(&removed.path);
                 Ok(done)
             }
             Packet::Remove(removed) => match nodes.get(&removed.filename) {
