@@ -202,8 +202,11 @@ fn check_endpoint(endpoint: &str) -> Result<(), String> {
 /// A name without what may be a secret in it: what stands before '@', and all options.
 fn without_secrets(name: &str) -> String {
     let plain = name.split('?').next().unwrap_or_default();
-    match plain.split_once("://").zip(plain.rsplit_once('@')) {
-        Some(((scheme, _), (_, rest))) => format!("{scheme}://…@{rest}"),
+    match plain.split_once(':').zip(plain.rsplit_once('@')) {
+        Some(((scheme, after), (_, rest))) => {
+            let slashes = if after.starts_with("//") { "//" } else { "" };
+            format!("{scheme}:{slashes}…@{rest}")
+        }
         None => plain.to_owned(),
     }
 }

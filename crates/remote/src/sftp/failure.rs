@@ -34,6 +34,21 @@ const SAID: [(&str, ErrorKind, &str); 9] = [
     ("not found", ErrorKind::Invalid, "the command that leads to the server is wrong"),
 ];
 
+/// What ssh says when no server is there; who has met none yet is not to wait for it.
+const NOBODY: [&str; 5] = [
+    "Connection refused",
+    "No route to host",
+    "Network is unreachable",
+    "timed out",
+    "No such host",
+];
+
+/// Whether it is said that nobody is there, and not that somebody is busy.
+pub fn is_nobody(error: &Error) -> bool {
+    let said = error.to_string();
+    NOBODY.iter().any(|text| said.contains(text))
+}
+
 /// No connection came about; `said` are the last lines that the program said.
 pub fn no_connection(name: &str, why: &str, said: &[String]) -> Error {
     let last = said.last().map_or(why, String::as_str);
@@ -44,9 +59,12 @@ pub fn no_connection(name: &str, why: &str, said: &[String]) -> Error {
             ErrorKind::Unavailable,
             "what answers does not speak SFTP: a login there may print a text, or end at once",
         ),
-        None => (ErrorKind::Unavailable, "the server cannot be reached now"),
+        None => (
+            ErrorKind::Unavailable,
+            "the server cannot be reached now: see that it is on, and try 'ssh' by hand",
+        ),
     };
-    Error::new(kind, format!("{name}: {advice} ({})", shown(last)))
+    Error::new(kind, format!("reaching {name}: {advice} ({})", shown(last)))
 }
 
 /// A request failed; `what` was tried.

@@ -194,7 +194,7 @@ impl SftpStore {
         target: &str,
     ) -> Done<()> {
         if !connection.can.link {
-            let said = "the server offers no hard links";
+            let said = "the server offers no hard links, as none does that lets nobody write";
             return Err(Fault::Other(self.unfit(said)));
         }
         let link = connection.session.hardlink(self.at(temporary), target);

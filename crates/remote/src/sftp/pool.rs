@@ -9,7 +9,8 @@
 //!
 //! # Invariants
 //! A refusal that asking does not change (a login, a key, a name) is remembered: nothing is asked
-//! again. After trouble nothing is asked for a moment, and then with less patience: a server that
+//! again. Where no server is, that is said at once, unless it was there before.
+//! After trouble nothing is asked for a moment, and then with less patience: a server that
 //! greets and stands still is asked a trifle first, and has [`Patience::trouble`] for it.
 //!
 //! # Concurrency
@@ -17,7 +18,7 @@
 
 use super::connection::{Connection, Done, Fault};
 use super::dial::{Dial, Process};
-use super::failure::{failed, no_connection};
+use super::failure::{failed, is_nobody, no_connection};
 use crate::patience::Patience;
 use crate::stopping::Effect;
 use onefold_types::{Error, ErrorKind, Result};
@@ -46,7 +47,10 @@ struct State {
     connections: Vec<Arc<Connection>>,
     most: usize,
     refused: Option<(ErrorKind, String)>,
-    trouble: Option<Instant>,
+    /// When something was asked for in vain, and what was said then.
+    trouble: Option<(Instant, String)>,
+    /// Whether there was ever a connection.
+    was_reached: bool,
 }
 
 /// A connection that is at work.
@@ -61,8 +65,13 @@ impl Drop for Taken {
 impl Pool {
     /// `root` is where the store is, `name` what users call that.
     pub fn new(dial: Box<dyn Dial>, name: &str, root: &str, patience: Patience) -> Self {
-        let state =
-            State { connections: Vec::new(), most: CONNECTIONS_MAX, refused: None, trouble: None };
+        let state = State {
+            connections: Vec::new(),
+            most: CONNECTIONS_MAX,
+            refused: None,
+            trouble: None,
+            was_reached: false,
+        };
         let (name, root, state) = (name.to_owned(), root.to_owned(), Mutex::new(state));
         Self { dial, name, root, patience, state, dialing: tokio::sync::Mutex::default() }
     }
@@ -86,8 +95,9 @@ impl Pool {
                 Err(fault @ Fault::Lost(_)) => {
                     let since = first_break.get_or_insert_with(Instant::now);
                     if since.elapsed() + pause >= self.patience.retry {
-                        self.state().trouble = Some(Instant::now());
-                        return Err(failed(&self.said(what), fault));
+                        let error = failed(&self.said(what), fault);
+                        self.state().trouble = Some((Instant::now(), error.to_string()));
+                        return Err(error);
                     }
                 }
                 Err(fault) => return Err(failed(&self.said(what), fault)),
@@ -162,35 +172,43 @@ impl Pool {
     async fn connect(&self, is_another: bool) -> Result<Connection> {
         let (refused, trouble) = {
             let state = self.state();
-            (state.refused.clone(), state.trouble.map(|since| since.elapsed()))
+            (state.refused.clone(), state.trouble.clone())
         };
         if let Some((kind, said)) = refused {
             return Err(Error::new(kind, said));
         }
         let retry_max = match trouble {
-            Some(age) if age < self.patience.trouble => {
-                let said = "it did not answer a moment ago, although it was asked again and again";
-                return Err(Error::new(ErrorKind::Unavailable, format!("{}: {said}", self.name)));
+            // It is as it was a moment ago.
+            Some((since, said)) if since.elapsed() < self.patience.trouble => {
+                return Err(Error::new(ErrorKind::Unavailable, said));
             }
-            Some(age) if age < self.patience.trouble_age => self.patience.trouble,
+            Some((since, _)) if since.elapsed() < self.patience.trouble_age => {
+                self.patience.trouble
+            }
             _ => self.patience.retry,
         };
         let (began, mut pause) = (Instant::now(), PAUSE_MIN);
         loop {
             let error = match self.connect_once().await {
                 Ok(made) => {
-                    self.state().trouble = None;
+                    let mut state = self.state();
+                    (state.trouble, state.was_reached) = (None, true);
                     return Ok(made);
                 }
                 Err(error) => error,
             };
             if error.kind() != ErrorKind::Unavailable {
-                self.state().refused = Some((error.kind(), error.to_string()));
+                // A further connection may be refused for reasons of its own.
+                if !is_another {
+                    self.state().refused = Some((error.kind(), error.to_string()));
+                }
                 return Err(error);
             }
-            if is_another || began.elapsed() + pause >= retry_max {
+            let is_first = !self.state().was_reached;
+            let is_hopeless = is_another || (is_first && is_nobody(&error));
+            if is_hopeless || began.elapsed() + pause >= retry_max {
                 if !is_another {
-                    self.state().trouble = Some(Instant::now());
+                    self.state().trouble = Some((Instant::now(), error.to_string()));
                 }
                 return Err(error);
             }
@@ -201,7 +219,7 @@ impl Pool {
 
     async fn connect_once(&self) -> Result<Connection> {
         let line = self.dial.dial().map_err(|cause| {
-            let what = format!("{}: starting what leads to the server", self.name);
+            let what = format!("reaching {}: starting what leads to the server", self.name);
             // Not of a kind that says anything about a store.
             Error::io(what, cause).with_kind(ErrorKind::Invalid)
         })?;
