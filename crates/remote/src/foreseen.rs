@@ -165,10 +165,15 @@ impl<N> Foreseen<N> {
 
     /// An object that was foreseen, all of it or at least so many of its last bytes.
     pub(crate) fn take_object(&self, key: &Key, tail_bytes: Option<usize>) -> Option<Entry<N>> {
-        self.take(|asked| match asked {
-            Asked::Object(one) | Asked::Long(one, _) => one == key,
+        let is_tail = |asked: &Asked| match asked {
             Asked::Tail(one, length) => one == key && tail_bytes.is_some_and(|it| it <= *length),
-            Asked::Names(_) => false,
-        })
+            Asked::Names(_) | Asked::Object(_) | Asked::Long(..) => false,
+        };
+        let is_whole = |asked: &Asked| match asked {
+            Asked::Object(one) | Asked::Long(one, _) => one == key,
+            Asked::Names(_) | Asked::Tail(..) => false,
+        };
+        // A whole object may be wanted later.
+        self.take(is_tail).or_else(|| self.take(is_whole))
     }
 }

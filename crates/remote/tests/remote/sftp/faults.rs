@@ -12,17 +12,17 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-fn over(server: &Arc<Server>) -> SftpStore {
+pub fn over(server: &Arc<Server>) -> SftpStore {
     let dial = Box::new(Dialer(Arc::clone(server)));
     SftpStore::over(dial, "sftp://memory/s", "/s", patience()).unwrap()
 }
 
-fn is_link(packet: &Packet) -> bool {
+pub fn is_link(packet: &Packet) -> bool {
     matches!(packet, Packet::Extended(extended) if extended.request.starts_with("hardlink"))
 }
 
 /// Does this with the first so many packets of a kind.
-fn first(
+pub fn first(
     many: usize,
     act: Act,
     is_one: impl Fn(&Packet) -> bool + Send + 'static,

@@ -4,6 +4,7 @@
 mod faults;
 mod real;
 mod scripted;
+mod waiting;
 
 use onefold_remote::Patience;
 use onefold_store::Key;

@@ -2,6 +2,7 @@
 
 use super::key;
 use onefold_remote::sftp::CONNECTIONS_MAX;
+use onefold_remote::sftp::cleaning::AGE_MAX;
 use onefold_remote::{Location, Patience, SftpStore, sftp_server};
 use onefold_store::{Blobs, Decisions, LocalStore, Store, conformance};
 use onefold_types::ErrorKind;
@@ -80,6 +81,35 @@ fn it_is_the_store_that_a_local_directory_is() {
     // A local cleaner leaves what is being written by SFTP alone.
     fs::write(root.path().join("near/tmp/sftp-00000000000000000000000000000000"), b"x").unwrap();
     assert_eq!(near.remove_stale_temporaries().unwrap(), 0);
+}
+
+/// AGE_MAX: what is older was left by somebody who is gone.
+#[test]
+fn what_was_left_behind_is_removed_when_it_is_old() {
+    let Some(server) = sftp_server::find() else { return };
+    let root = tempfile::tempdir().unwrap();
+    let store = at(server, &root.path().join("s"));
+    store.claim().unwrap();
+    let number = "0123456789abcdef0123456789abcdef";
+    let second = Duration::from_secs(1);
+    for (name, age) in [
+        (format!("sftp-{number}"), AGE_MAX + 60 * second),
+        (format!("race-{number}"), AGE_MAX + 60 * second),
+        (format!("sftp-{}", number.replace('0', "1")), AGE_MAX - 60 * second),
+        ("sftp-notes".to_owned(), 2 * AGE_MAX),
+        ("first".to_owned(), 2 * AGE_MAX),
+    ] {
+        let path = root.path().join("s/tmp").join(name);
+        let file = fs::File::options().append(true).create(true).open(path).unwrap();
+        file.set_modified(SystemTime::now() - age).unwrap();
+    }
+    assert_eq!(store.remove_stale_temporaries().unwrap(), 2);
+    let left = fs::read_dir(root.path().join("s/tmp")).unwrap();
+    let mut left: Vec<_> = left.map(|entry| entry.unwrap().file_name()).collect();
+    left.sort();
+    let young = format!("sftp-{}", number.replace('0', "1"));
+    assert_eq!(left, ["first", "second", young.as_str(), "sftp-notes"]);
+    assert_eq!(store.remove_stale_temporaries().unwrap(), 0);
 }
 
 #[test]

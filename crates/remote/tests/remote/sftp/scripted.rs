@@ -1,5 +1,7 @@
 //! An SFTP server in memory, which loses answers, falls silent or lies when it is told to.
 
+#![expect(clippy::big_endian_bytes, reason = "SFTP's own order")]
+
 use bytes::Bytes;
 use onefold_remote::sftp::dial::{Dial, Line};
 use russh_sftp::protocol::{
