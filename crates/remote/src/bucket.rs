@@ -114,7 +114,8 @@ impl BucketStore {
         self.way.as_ref()
     }
 
-    /// The same, which ends what it waits for once this is requested ([`crate::stopping::STOP_MAX`]).
+    /// The same, which ends what it waits for once this is requested
+    /// ([`crate::stopping::STOP_MAX`]).
     #[must_use]
     pub fn stopped_by(mut self, interrupt: Interrupt) -> Self {
         self.waiting.stopping = Stopping::by(interrupt);

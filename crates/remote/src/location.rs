@@ -69,7 +69,8 @@ impl Location {
             _ => Err(Error::invalid(format!(
                 "the store '{shown}' cannot be reached: a store is a local directory, \
                  's3://BUCKET/PREFIX' or 'sftp://USER@HOST/PATH', and '{scheme}:' is not \
-                 understood; mount it and name the directory. If '{shown}' is the name of a directory here, write './{shown}'"
+                 understood; mount it and name the directory. If '{shown}' is the name of a \
+                 directory here, write './{shown}'"
             ))),
         }
     }

@@ -21,8 +21,8 @@
 //!
 //! # Invariants
 //! Nothing is renamed over a name in use. A link that was asked for and not answered may have been
-//! made: what has the name then is compared with the file. Symbolic links are refused where they are
-//! seen: as the last part of a name, and in listings.
+//! made: what has the name then is compared with the file. Symbolic links are refused where they
+//! are seen: as the last part of a name, and in listings.
 //!
 //! # Concurrency
 //! Any number of threads; each waits for its own requests. Nothing may be called from within an
@@ -90,6 +90,8 @@ pub struct SftpStore {
     /// Counts deletions, so that a file opened before one is not kept after it.
     deletions: AtomicU64,
     settled: Mutex<HashSet<String>>,
+    /// Directories that were asked for.
+    directories: Mutex<HashSet<String>>,
     stopping: Stopping,
     foreseen: Foreseen<foreseen::Listed>,
     runtime: Runtime,
@@ -137,6 +139,7 @@ impl SftpStore {
             files: Mutex::new(LruCache::new(FILES_MAX)),
             deletions: AtomicU64::new(0),
             settled: Mutex::default(),
+            directories: Mutex::default(),
             stopping: Stopping::default(),
             foreseen: Foreseen::default(),
             runtime,

@@ -9,7 +9,7 @@ fn r82_a_store_elsewhere_is_refused_and_no_directory_made_of_its_name() {
     let sandbox = Sandbox::empty();
     sandbox.write("far.toml", b"[profile.far]\nrepository='s3:bucket'");
     let before = names(&sandbox);
-    for name in ["sftp:user@host", "s3:bucket/x", "rest:https://h/x", "file://h/x", "u@h:x"] {
+    for name in ["sftp:host", "s3:bucket/x", "rest:https://h/x", "file://h/x", "u@h:x"] {
         for arguments in [["-r", name, "init"], ["-r", name, "snapshots"]] {
             let run = sandbox.run(&arguments).expect(1);
             assert!(run.stderr.contains("cannot be reached"), "{}", run.stderr);

@@ -2,8 +2,9 @@
 //!
 //! # Invariants
 //! Nobody can see from here whether a writer lives, so age decides: what was last written more than
-//! [`AGE_MAX`] ago, by the clock that also dates a file that is written now, is nobody's. Should its
-//! writer be at work nevertheless, its link fails, and nothing is put: an error, never half a file.
+//! [`AGE_MAX`] ago, by the clock that also dates a file that is written now, is nobody's. Should
+//! its writer be at work nevertheless, its link fails, and nothing is put: an error, never half a
+//! file.
 
 use super::connection::Fault;
 use super::kind::Kind;

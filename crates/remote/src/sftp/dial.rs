@@ -5,8 +5,8 @@
 //!   behind options that take them or behind `--`; the path is told to the server alone.
 //! - ssh asks for nothing (`BatchMode`): who has no key that works is told so. Whatever else the
 //!   user's configuration says holds; only forwardings are left out, which nobody asked for.
-//! - It is in a process group of its own: an interruption at the terminal is for this program, which
-//!   has things to bring to an end. It is given none of this program's own variables.
+//! - It is in a process group of its own: an interruption at the terminal is for this program,
+//!   which has things to bring to an end. It is given none of this program's own variables.
 //! - What it says on standard error is kept, the last lines of it, for the message of an error.
 
 use crate::location::SftpLocation;

@@ -3,19 +3,23 @@
 //! # Algorithm
 //! What is put is written in parts of at most [`PART_BYTES`] where it comes in pieces. A part whose
 //! connection broke is written again from its beginning: what was made durable before stays. Then a
-//! hard link gives the file its name, which the proof (`proof.rs`) has seen to refuse names that are
-//! taken. Last, the directories on the way to the name are made durable, which also makes those
+//! hard link gives the file its name, which the proof (`proof.rs`) has seen to refuse names that
+//! are taken. Last, the directories on the way to the name are made durable, which also makes those
 //! durable that were made here.
 //!
+//! Each step waits for an answer, so what need not wait for another goes with it: the directory of
+//! the name is asked for when the file is opened, whatever comes of it, and the temporary name is
+//! removed when directories are opened.
+//!
 //! # Invariants
-//! A refusal is looked into: SFTP has one code for most of them. If the name is there, it was taken;
-//! after a request without an answer perhaps by this very file, which is compared then.
+//! A refusal is looked into: SFTP has one code for most of them. If the name is there, it was
+//! taken; after a request without an answer perhaps by this very file, which is compared then.
 
 use super::SftpStore;
 use super::connection::{Connection, Done, Fault};
 use super::kind::Kind;
 use super::settling::parents;
-use super::{TEMPORARY_DIRECTORY, too_large};
+use super::{TEMPORARY_DIRECTORY, lock, too_large};
 use crate::stopping::Effect;
 use onefold_store::{Key, OBJECT_MAX_BYTES};
 use onefold_types::{Error, ErrorKind, Result};
@@ -24,6 +28,8 @@ use std::sync::Arc;
 
 /// Bytes of pieces that are held, and written together.
 pub const PART_BYTES: usize = 8 << 20;
+/// Names of directories that were asked for and are kept.
+const DIRECTORIES_MAX: usize = 1 << 12;
 /// How often a directory may vanish while a file in it is named.
 const NAMING_ATTEMPTS: usize = 16;
 /// What is compared at once.
@@ -59,7 +65,8 @@ impl SftpStore {
             return Err(too_large(key, bytes.len() as u64));
         }
         let temporary = temporary_name()?;
-        let written = self.write_part(&temporary, 0, bytes);
+        let (directory, _) = key.as_str().rsplit_once('/').unwrap_or_default();
+        let written = self.write_beside(&temporary, 0, bytes, directory);
         self.name_or_remove(written, &temporary, key, bytes.len() as u64)
     }
 
@@ -100,36 +107,54 @@ impl SftpStore {
         bytes: u64,
     ) -> Result<Put> {
         let named = written.and_then(|()| self.name(temporary, key));
-        if !matches!(&named, Err(error) if error.kind() == ErrorKind::Unavailable) {
-            // What cannot be removed is removed by a later cleaning.
-            let _ = self.wait("removing a temporary file", Effect::Write, async |connection| {
-                let path = self.at(temporary);
-                connection.ask(connection.session.remove(path)).await.map(drop)
-            });
-        }
+        // What is not removed is removed by a later cleaning.
         match named {
             Ok(Put::Made) => {
                 let what = format!("making '{key}' durable");
-                let (directory, _) = key.as_str().rsplit_once('/').unwrap_or(("", ""));
+                let (directory, _) = key.as_str().rsplit_once('/').unwrap_or_default();
+                let (directories, path) = (parents(directory), self.at(temporary));
                 self.wait(&what, Effect::Write, async |connection| {
-                    self.sync_all(connection, &parents(directory)).await
+                    let removing = connection.ask(connection.session.remove(&path));
+                    let syncing = self.sync_all(connection, &directories);
+                    futures_util::future::join(removing, syncing).await.1
                 })?;
                 Ok(Put::Made)
             }
-            Ok(Put::Taken) => Ok(Put::Taken),
-            Err(error) => Err(self.explained(error, bytes)),
+            Ok(Put::Taken) => {
+                self.discard(temporary);
+                Ok(Put::Taken)
+            }
+            Err(error) => {
+                if error.kind() != ErrorKind::Unavailable {
+                    self.discard(temporary);
+                }
+                Err(self.explained(error, bytes))
+            }
         }
     }
 
     /// Writes a part of a file that becomes as long as the part reaches, and makes it durable.
     pub(super) fn write_part(&self, temporary: &str, offset: u64, bytes: &[u8]) -> Result<()> {
+        self.write_beside(temporary, offset, bytes, "")
+    }
+
+    /// The same, and asks for a directory that will be needed then.
+    fn write_beside(
+        &self,
+        temporary: &str,
+        offset: u64,
+        bytes: &[u8],
+        directory: &str,
+    ) -> Result<()> {
         let path = self.at(temporary);
         let end = offset + bytes.len() as u64;
         self.wait(&format!("writing '{temporary}'"), Effect::Write, async |connection| {
             // Again if the connection broke, so not exclusively: the name is nobody else's.
             let create = if offset == 0 { OpenFlags::CREATE } else { OpenFlags::empty() };
             let flags = OpenFlags::WRITE | create;
-            let file = match connection.open(&path, flags).await {
+            let opening = connection.open(&path, flags);
+            let beside = self.ask_for_directory(connection, directory);
+            let file = match futures_util::future::join(opening, beside).await.0 {
                 Err(fault) if fault.is_absence() && offset == 0 => {
                     self.make_directory(connection, TEMPORARY_DIRECTORY).await?;
                     connection.open(&path, flags).await?
@@ -156,6 +181,20 @@ impl SftpStore {
         })
     }
 
+    /// Asks for a directory once; whoever needs it sees what came of that.
+    async fn ask_for_directory(&self, connection: &Arc<Connection>, directory: &str) {
+        if directory.is_empty() || lock(&self.directories).contains(directory) {
+            return;
+        }
+        let making = connection.session.mkdir(self.at(directory), directory_attributes());
+        let _ = connection.ask(making).await;
+        let mut directories = lock(&self.directories);
+        if directories.len() >= DIRECTORIES_MAX {
+            directories.clear();
+        }
+        directories.insert(directory.to_owned());
+    }
+
     /// Gives a file its name, if nothing has it.
     pub(super) fn name(&self, temporary: &str, key: &Key) -> Result<Put> {
         let target = self.at(key.as_str());
@@ -169,16 +208,23 @@ impl SftpStore {
                     Err(fault @ Fault::Refused(..)) => fault,
                     Err(fault) => return Err(fault),
                 };
-                if !connection.is_absent(&target).await? {
+                let ours = self.at(temporary);
+                let looking = futures_util::future::join(
+                    connection.is_absent(&target),
+                    connection.is_absent(&ours),
+                );
+                let (is_free, is_gone) = looking.await;
+                if !is_free? {
                     let is_own = was_asked && self.is_same(connection, temporary, &target).await?;
                     return Ok(if is_own { Put::Made } else { Put::Taken });
                 }
-                if !fault.is_absence() || connection.is_absent(&self.at(temporary)).await? {
+                if !fault.is_absence() || is_gone? {
                     return Err(fault);
                 }
-                let (directory, _) = key.as_str().rsplit_once('/').unwrap_or(("", ""));
-                for parent in parents(directory) {
-                    self.make_directory(connection, &parent).await?;
+                let (directory, _) = key.as_str().rsplit_once('/').unwrap_or_default();
+                // One after the other: each needs the one above.
+                for parent in parents(directory).iter().filter(|name| !name.is_empty()) {
+                    self.make_directory(connection, parent).await?;
                 }
             }
             let said = format!("the directory of '{key}' vanishes again and again");

@@ -99,9 +99,9 @@ impl SftpStore {
 
     pub(super) fn unfit(&self, why: &str) -> Error {
         Error::invalid(format!(
-            "{} cannot hold a store: {why}. Snapshots and collections are decided once, which needs \
-             a server that gives a name only once: OpenSSH's does (hardlink@openssh.com), on a file \
-             system with hard links; use another one, or a local directory",
+            "{} cannot hold a store: {why}. Snapshots and collections are decided once, which \
+             needs a server that gives a name only once: OpenSSH's does (hardlink@openssh.com), on \
+             a file system with hard links; use another one, or a local directory",
             self.name
         ))
     }

@@ -1,4 +1,5 @@
-//! Stores on object stores and behind SFTP servers: the promises of the ports, answers that are lost, and a real server.
+//! Stores on object stores and behind SFTP servers: the promises of the ports, answers that are
+//! lost, and real servers.
 
 mod answers;
 mod breaking;

@@ -156,9 +156,6 @@ impl Session<'_> {
     }
 
     fn try_answer(&mut self, packet: Packet) -> Result<Packet, StatusCode> {
-        let id = packet.get_request_id();
-        let mut nodes = self.server.nodes.lock().unwrap();
-        let done = Packet::error(id, StatusCode::Ok);
         match packet {
             Packet::Init(_) => {
                 let mut version = Version::new();
@@ -169,6 +166,22 @@ impl Session<'_> {
                 }
                 Ok(Packet::Version(version))
             }
+            Packet::Open(_)
+            | Packet::Close(_)
+            | Packet::Read(_)
+            | Packet::Write(_)
+            | Packet::Fstat(_) => self.of_file(packet),
+            Packet::OpenDir(_) | Packet::ReadDir(_) => self.of_listing(packet),
+            _ => self.of_name(packet),
+        }
+    }
+
+    /// What is about an open file.
+    fn of_file(&mut self, packet: Packet) -> Result<Packet, StatusCode> {
+        let id = packet.get_request_id();
+        let mut nodes = self.server.nodes.lock().unwrap();
+        let done = Packet::error(id, StatusCode::Ok);
+        match packet {
             Packet::Open(open) => {
                 if !nodes.contains_key(&open.filename) {
                     if !open.pflags.contains(OpenFlags::CREATE)
@@ -209,6 +222,50 @@ impl Session<'_> {
                 let file = self.files.get(&stat.handle).ok_or(StatusCode::Failure)?;
                 Ok(Packet::Attrs(Attrs { id, attrs: attributes(&Some(Arc::clone(file))) }))
             }
+            _ => Err(StatusCode::OpUnsupported),
+        }
+    }
+
+    /// What is about the names of a directory.
+    fn of_listing(&mut self, packet: Packet) -> Result<Packet, StatusCode> {
+        let id = packet.get_request_id();
+        let nodes = self.server.nodes.lock().unwrap();
+        match packet {
+            Packet::OpenDir(open) => {
+                match nodes.get(&open.path) {
+                    Some(None) => {}
+                    _ => return Err(StatusCode::NoSuchFile),
+                }
+                let inside =
+                    nodes.iter().filter(|(path, _)| !path.is_empty() && parent(path) == open.path);
+                let files = inside.map(|(path, node)| {
+                    let name = path.rsplit('/').next().unwrap_or_default();
+                    File::new(name, attributes(node))
+                });
+                let files = files.collect();
+                drop(nodes);
+                let handle = self.handle();
+                self.listings.insert(handle.clone(), files);
+                Ok(Packet::Handle(Handle { id, handle }))
+            }
+            Packet::ReadDir(read) => {
+                let left = self.listings.get_mut(&read.handle).ok_or(StatusCode::Failure)?;
+                let page = left.split_off(left.len().saturating_sub(7));
+                match page.is_empty() {
+                    true => Err(StatusCode::Eof),
+                    false => Ok(Packet::Name(Name { id, files: page })),
+                }
+            }
+            _ => Err(StatusCode::OpUnsupported),
+        }
+    }
+
+    /// What is about one name, or two.
+    fn of_name(&self, packet: Packet) -> Result<Packet, StatusCode> {
+        let id = packet.get_request_id();
+        let mut nodes = self.server.nodes.lock().unwrap();
+        let done = Packet::error(id, StatusCode::Ok);
+        match packet {
             Packet::Lstat(stat) => {
                 let node = nodes.get(&stat.path).ok_or(StatusCode::NoSuchFile)?;
                 Ok(Packet::Attrs(Attrs { id, attrs: attributes(node) }))
@@ -237,31 +294,6 @@ impl Session<'_> {
                 Some(None) => Err(StatusCode::Failure),
                 None => Err(StatusCode::NoSuchFile),
             },
-            Packet::OpenDir(open) => {
-                match nodes.get(&open.path) {
-                    Some(None) => {}
-                    _ => return Err(StatusCode::NoSuchFile),
-                }
-                let inside =
-                    nodes.iter().filter(|(path, _)| !path.is_empty() && parent(path) == open.path);
-                let files = inside.map(|(path, node)| {
-                    let name = path.rsplit('/').next().unwrap_or_default();
-                    File::new(name, attributes(node))
-                });
-                let files = files.collect();
-                drop(nodes);
-                let handle = self.handle();
-                self.listings.insert(handle.clone(), files);
-                Ok(Packet::Handle(Handle { id, handle }))
-            }
-            Packet::ReadDir(read) => {
-                let left = self.listings.get_mut(&read.handle).ok_or(StatusCode::Failure)?;
-                let page = left.split_off(left.len().saturating_sub(7));
-                match page.is_empty() {
-                    true => Err(StatusCode::Eof),
-                    false => Ok(Packet::Name(Name { id, files: page })),
-                }
-            }
             Packet::Extended(extended) if extended.request == "hardlink@openssh.com" => {
                 let (old, new) = two_texts(&extended.data);
                 let node = nodes.get(&old).cloned().ok_or(StatusCode::NoSuchFile)?;
