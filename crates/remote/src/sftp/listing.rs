@@ -41,10 +41,13 @@ pub(super) fn below(directory: &str, name: &str) -> String {
 
 /// Reads a whole directory; `None` if nothing has its name.
 pub(super) async fn entries(connection: &Arc<Connection>, path: &str) -> Done<Option<Vec<Entry>>> {
-    let open = match connection.open_directory(path).await {
+    // Looked at as well, since one code stands for an absence and for a file.
+    let opening = connection.open_directory(path);
+    let (opened, is_absent) = futures_util::future::join(opening, connection.is_absent(path)).await;
+    let open = match opened {
         Ok(open) => open,
         Err(fault) if fault.is_absence() => {
-            return match connection.is_absent(path).await? {
+            return match is_absent? {
                 true => Ok(None),
                 false => Err(Fault::Other(Error::new(
                     ErrorKind::Io,
