@@ -235,7 +235,9 @@ impl Context {
             || password::current(self.password.as_ref(), profile_source.as_ref()),
             memory,
         )?;
-        let opened = OpenedStore::open(to, Access::Write, false, 0, interrupt)?;
+        let target_named = || format!("the store to copy to, '{to}'");
+        let opened = OpenedStore::open(to, Access::Write, false, 0, interrupt)
+            .context(|| format!("{}; 'onefold init' makes stores", target_named()))?;
         let target = self
             .open_one(
                 opened.port(),
@@ -244,7 +246,7 @@ impl Context {
                 || password::second(to_password),
                 memory,
             )
-            .context(|| format!("the store to copy to, '{to}'"))?;
+            .context(target_named)?;
         opened.prepare(target.configuration().container_size_bytes);
         Ok((source, target))
     }

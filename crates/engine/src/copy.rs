@@ -65,7 +65,7 @@ pub struct CopyOptions {
 /// A snapshot that was copied.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Copied {
-    /// What it holds, and what storing it took.
+    /// What it holds, and what storing it took; if it was not saved the latter alone.
     pub summary: Summary,
     /// Stored bytes of data that were read from the first store.
     pub bytes_read: u64,
@@ -78,8 +78,9 @@ pub enum Fate {
     Copied(SessionId, Copied),
     /// It was there already, under this name.
     Present(SessionId),
-    /// So many of its files and directories cannot be read; it was not saved.
-    Damaged(u64),
+    /// So many of its files and directories cannot be read; it was not saved. What was read of it,
+    /// and stored in vain, all the same.
+    Damaged(u64, Copied),
     /// It was forgotten meanwhile.
     Forgotten,
 }
@@ -135,7 +136,7 @@ pub fn copy(
                     }
                     Err(error) if error.kind() == ErrorKind::Damaged => {
                         job.observer.problem(&snapshot.id.short(), &error);
-                        Fate::Damaged(1)
+                        Fate::Damaged(1, Copied::default())
                     }
                     fate => fate?,
                 }

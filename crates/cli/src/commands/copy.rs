@@ -7,7 +7,7 @@ use crate::password::PasswordSource;
 use crate::reference::Snapshots;
 use crate::size::{counted, human};
 use clap::Args;
-use onefold_engine::copy::{self, CopyOptions, Fate, Known};
+use onefold_engine::copy::{self, Copied, CopyOptions, Fate, Known};
 use onefold_engine::session::{Snapshot, SnapshotList};
 use onefold_engine::{Job, Repository};
 use onefold_format::codec::Compression;
@@ -21,7 +21,7 @@ use std::sync::Arc;
 const AFTER_HELP: &str = "\
 Without names all snapshots that are not hidden are copied, or those that the filters select. What
 is there already is passed over, so the same command may be run again at any time. The store that is
-copied from is only read. The password of the other one comes from --to-password-file,
+copied from is only read. Copies are not held, whatever holds the snapshots. The password of the other one comes from --to-password-file,
 --to-password-command, ONEFOLD_TO_PASSWORD, ONEFOLD_TO_PASSWORD_FILE, ONEFOLD_TO_PASSWORD_COMMAND,
 or a question at the terminal.
 
@@ -65,6 +65,14 @@ struct Sums {
     bytes_read: u64,
     chunks_new: u64,
     bytes_stored: u64,
+}
+
+impl Sums {
+    fn add(&mut self, copied: &Copied) {
+        self.bytes_read += copied.bytes_read;
+        self.chunks_new += copied.summary.chunks_new;
+        self.bytes_stored += copied.summary.bytes_stored;
+    }
 }
 
 /// Runs the command.
@@ -118,9 +126,7 @@ fn transfer(
         let (line, name, id) = match fate {
             Fate::Copied(id, copied) => {
                 sums.copied += 1;
-                sums.bytes_read += copied.bytes_read;
-                sums.chunks_new += copied.summary.chunks_new;
-                sums.bytes_stored += copied.summary.bytes_stored;
+                sums.add(&copied);
                 let bytes = human(copied.summary.bytes_stored);
                 let line = format!("snapshot {short} is copied as {}, {bytes} added", id.short());
                 (line, "copied", Some(id))
@@ -129,8 +135,9 @@ fn transfer(
                 sums.present += 1;
                 (format!("snapshot {short} is there as {}", id.short()), "present", Some(id))
             }
-            Fate::Damaged(items) => {
+            Fate::Damaged(items, copied) => {
                 sums.damaged += 1;
+                sums.add(&copied);
                 let items = counted(items, "item");
                 (format!("snapshot {short} is damaged ({items}) and not copied"), "damaged", None)
             }
@@ -187,8 +194,12 @@ fn tell(
 fn summarize(context: &Context, sums: &Sums) -> Result<()> {
     let output = &context.output;
     output.set_done(format!("{} copied", counted(sums.copied, "snapshot")));
+    let not_copied = match sums.damaged {
+        0 => String::new(),
+        damaged => format!(", {damaged} damaged and not copied"),
+    };
     output.note(&format!(
-        "{} copied, {} there already; {} read, {} stored ({} added)",
+        "{} copied, {} there already{not_copied}; {} read, {} stored ({} added)",
         counted(sums.copied, "snapshot"),
         sums.present,
         human(sums.bytes_read),
