@@ -40,7 +40,7 @@ use crate::job::Job;
 use crate::look_up::LookupChoice;
 use crate::repository::Repository;
 use crate::restore::request_costs::Reach;
-use crate::session::{Snapshot, SnapshotList, tombstones};
+use crate::session::{Snapshot, SnapshotList, quarantine, tombstones};
 use onefold_format::codec::Compression;
 use onefold_format::record::Summary;
 use onefold_types::{Error, ErrorKind, Result, SessionId};
@@ -94,6 +94,12 @@ pub fn refuse_same(source: &Repository, target: &Repository) -> Result<()> {
             source.store_id()
         ))),
     }
+}
+
+/// Containers of the second store that are known to be damaged or lost: copies that are there
+/// already may be without what lay in them.
+pub fn damaged_containers(target: &Repository) -> Result<u64> {
+    Ok(quarantine::load_ids(target)?.len() as u64)
 }
 
 /// Copies snapshots of a store into another; tells of each what became of it.

@@ -21,9 +21,12 @@ use std::sync::Arc;
 const AFTER_HELP: &str = "\
 Without names all snapshots that are not hidden are copied, or those that the filters select. What
 is there already is passed over, so the same command may be run again at any time. The store that is
-copied from is only read. Copies are not held, whatever holds the snapshots. The password of the other one comes from --to-password-file,
---to-password-command, ONEFOLD_TO_PASSWORD, ONEFOLD_TO_PASSWORD_FILE, ONEFOLD_TO_PASSWORD_COMMAND,
-or a question at the terminal.
+copied from is only read. What is held there is not held as a copy. Two stores take a memory limit
+of at least 96 MiB.
+
+The password of the other one comes from --to-password-file, --to-password-command,
+ONEFOLD_TO_PASSWORD, ONEFOLD_TO_PASSWORD_FILE, ONEFOLD_TO_PASSWORD_COMMAND, or a question at the
+terminal.
 
 EXAMPLES
   onefold -r /mnt/backup copy --to /mnt/disk/backup
@@ -108,7 +111,16 @@ pub fn run(context: &Context, arguments: &CopyArguments) -> Result<Outcome> {
     let sums = transfer(context, (&source, &target), &ids, (&options, &running.job))?;
     let problems = running.finish();
     summarize(context, &sums)?;
-    match sums.damaged {
+    let damaged = if sums.present > 0 { copy::damaged_containers(&target)? } else { 0 };
+    if damaged > 0 {
+        context.output.warning(&format!(
+            "{} of the store to copy to are damaged or lost, and what is there already was not \
+             looked at: check that store, and forget copies that are not whole with 'forget \
+             --final', to copy them again",
+            counted(damaged, "container")
+        ));
+    }
+    match sums.damaged + damaged {
         0 => Ok(Outcome::with_problems(problems)),
         _ => Ok(Outcome::Partial),
     }
@@ -198,8 +210,12 @@ fn summarize(context: &Context, sums: &Sums) -> Result<()> {
         0 => String::new(),
         damaged => format!(", {damaged} damaged and not copied"),
     };
+    let forgotten = match sums.forgotten {
+        0 => String::new(),
+        forgotten => format!(", {forgotten} forgotten meanwhile"),
+    };
     output.note(&format!(
-        "{} copied, {} there already{not_copied}; {} read, {} stored ({} added)",
+        "{} copied, {} there already{not_copied}{forgotten}; {} read, {} stored ({} added)",
         counted(sums.copied, "snapshot"),
         sums.present,
         human(sums.bytes_read),
