@@ -1,5 +1,6 @@
 //! `copy`: snapshots of one store in another.
 
+use crate::config_file::CopyTarget;
 use crate::context::{Context, program};
 use crate::exit::Outcome;
 use crate::options::FilterArguments;
@@ -13,7 +14,7 @@ use onefold_engine::{Job, Repository};
 use onefold_format::codec::Compression;
 use onefold_policy::selection::SnapshotReference;
 use onefold_remote::Location;
-use onefold_types::{Result, SessionId};
+use onefold_types::{Error, ErrorKind, Result, SessionId};
 use serde_json::json;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -30,7 +31,8 @@ terminal.
 
 EXAMPLES
   onefold -r /mnt/backup copy --to /mnt/disk/backup
-  onefold -r /mnt/backup copy --to s3://bucket/backup --to-password-file key.txt latest";
+  onefold -r /mnt/backup copy --to s3://bucket/backup --to-password-file key.txt latest
+  onefold copy                  # into each store that the profile names";
 
 /// Arguments of `copy`.
 #[derive(Args, Debug)]
@@ -39,9 +41,9 @@ pub struct CopyArguments {
     /// Snapshots to copy
     #[arg(value_name = "SNAPSHOT")]
     snapshots: Vec<SnapshotReference>,
-    /// The store to copy to
+    /// The store to copy to [default: those of the profile]
     #[arg(long, value_name = "STORE", env = "ONEFOLD_TO_REPOSITORY")]
-    to: PathBuf,
+    to: Option<PathBuf>,
     /// Read the password of that store from this file
     #[arg(long, value_name = "FILE", conflicts_with = "to_password_command")]
     to_password_file: Option<PathBuf>,
@@ -80,12 +82,57 @@ impl Sums {
 
 /// Runs the command.
 pub fn run(context: &Context, arguments: &CopyArguments) -> Result<Outcome> {
-    let to = Location::parse(&arguments.to)?;
-    let password = PasswordSource::from_pair(
+    let given = PasswordSource::from_pair(
         arguments.to_password_file.clone(),
         arguments.to_password_command.clone(),
     )?;
-    let (source, target) = context.open_two(&to, password.as_ref())?;
+    let targets = context.profile.copy.as_slice();
+    match (&arguments.to, targets) {
+        (Some(to), _) => copy_to(context, arguments, &Location::parse(to)?, given.as_ref()),
+        (None, []) => Err(Error::invalid(
+            "no store to copy to: give --to, set ONEFOLD_TO_REPOSITORY, or name some as \
+             [[profile.NAME.copy]]",
+        )),
+        (None, _) if given.is_some() && targets.len() > 1 => Err(Error::invalid(
+            "the profile has several stores to copy to, and one password was given: use --to",
+        )),
+        (None, _) => copy_to_all(context, arguments, targets, given.as_ref()),
+    }
+}
+
+/// Copies into one store after another; one that cannot be copied to keeps the others waiting for
+/// nothing. The first error is that of the command.
+fn copy_to_all(
+    context: &Context,
+    arguments: &CopyArguments,
+    targets: &[CopyTarget],
+    given: Option<&PasswordSource>,
+) -> Result<Outcome> {
+    let mut outcome = Outcome::Complete;
+    let mut failed = None;
+    for target in targets {
+        let to = Location::parse(&target.to)?;
+        let own = target.password_source()?;
+        context.output.note(&format!("to '{to}':"))?;
+        match copy_to(context, arguments, &to, given.or(own.as_ref())) {
+            Ok(Outcome::Complete) => {}
+            Ok(other) => outcome = other,
+            Err(error) if error.kind() == ErrorKind::Interrupted => return Err(error),
+            Err(error) if failed.is_none() => failed = Some(error.context(to.to_string())),
+            Err(error) => context.output.problem(&to.to_string(), &error),
+        }
+    }
+    failed.map_or(Ok(outcome), Err)
+}
+
+/// Copies into one store.
+fn copy_to(
+    context: &Context,
+    arguments: &CopyArguments,
+    to: &Location,
+    password: Option<&PasswordSource>,
+) -> Result<Outcome> {
+    let (source, target) = context.open_two(to, password)?;
     copy::refuse_same(&source, &target)?;
     let snapshots = Snapshots::load(&source, &context.output)?;
     let filter = arguments.filter.filter();

@@ -47,6 +47,38 @@ fn snapshots_are_copied_into_another_store_once() {
     sandbox.run(&[&there[..], &["check", "--read-data"]].concat()).expect(0);
 }
 
+/// What one store refuses keeps the others waiting for nothing.
+#[test]
+fn a_profile_names_the_stores_to_copy_to() {
+    let sandbox = Sandbox::with_source();
+    sandbox.backup(&[]);
+    let nowhere = sandbox.run(&["copy"]).expect(1);
+    assert!(nowhere.stderr.contains("[[profile.NAME.copy]]"), "{}", nowhere.stderr);
+    sandbox.write("second-password", b"battery staple\n");
+    let kdf = ["--kdf-memory", "8MiB", "--kdf-passes", "1"];
+    let second = ["-r", &sandbox.arg("second"), "--password-file", &sandbox.arg("second-password")];
+    sandbox.run(&[&second[..], &["init"], &kdf[..]].concat()).expect(0);
+    let third = ["-r", &sandbox.arg("third")];
+    sandbox.run(&[&third[..], &["init", "--encryption", "none"]].concat()).expect(0);
+    let targets = "[[profile.default.copy]]\nto = 'second'\npassword-file = 'second-password'\n\
+                   [[profile.default.copy]]\nto = 'missing'\n\
+                   [[profile.default.copy]]\nto = 'third'\n";
+    sandbox.write("config.toml", targets.as_bytes());
+    let copy = ["--config", &sandbox.arg("config.toml"), "copy"];
+    let run = sandbox.run(&copy).expect(10);
+    assert!(run.stderr.contains("missing"), "{}", run.stderr);
+    for store in [&second[..], &third[..]] {
+        let list = sandbox.run(&[store, &["--json", "snapshots"]].concat()).expect(0);
+        assert_eq!(list.messages("snapshot").len(), 1, "{store:?}");
+    }
+    // A store that is named by hand is the only one.
+    let one = sandbox.run(&[&copy[..], &["--to", &sandbox.arg("third")]].concat()).expect(0);
+    assert!(one.stdout.contains("1 there already"), "{}", one.stdout);
+    let given = ["--to-password-file", &sandbox.arg("second-password")];
+    let which = sandbox.run(&[&copy[..], &given[..]].concat()).expect(1);
+    assert!(which.stderr.contains("use --to"), "{}", which.stderr);
+}
+
 /// A copy that may be without what was lost is not passed over in silence.
 #[test]
 fn copies_in_a_store_that_has_lost_something_are_not_all_well() {
