@@ -63,6 +63,26 @@ pub struct Profile {
     /// Settings of `maintain`.
     #[serde(default)]
     pub maintain: BoundProfile,
+    /// The stores that `copy` copies to.
+    #[serde(default)]
+    pub copy: Vec<CopyTarget>,
+}
+
+/// A store that is copied to.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct CopyTarget {
+    /// Where it is.
+    pub to: PathBuf,
+    password_file: Option<PathBuf>,
+    password_command: Option<String>,
+}
+
+impl CopyTarget {
+    /// Where its password comes from.
+    pub fn password_source(&self) -> Result<Option<PasswordSource>> {
+        PasswordSource::from_pair(self.password_file.clone(), self.password_command.clone())
+    }
 }
 
 /// Settings of `gc`: bounds as in `maintain`, and a goal.
@@ -194,16 +214,16 @@ impl Profile {
     }
 
     fn resolve_paths(&mut self, base: &Path) -> Result<()> {
-        // Before it becomes a path from the root, which may hold anything.
-        let mut directory = None;
-        if let Some(repository) = &mut self.repository
-            && let Location::Directory(path) = Location::parse(repository)?
-        {
-            *repository = path;
-            directory = Some(repository);
+        let copies = self.copy.iter_mut();
+        let (targets, passwords): (Vec<_>, Vec<_>) =
+            copies.map(|copy| (&mut copy.to, &mut copy.password_file)).unzip();
+        for store in self.repository.iter_mut().chain(targets) {
+            // Before it becomes a path from the root, which may hold anything.
+            if let Location::Directory(path) = Location::parse(store)? {
+                *store = resolve(&path, base)?;
+            }
         }
-        let single = [directory, self.password_file.as_mut()];
-        let single = single.into_iter().flatten();
+        let single = self.password_file.iter_mut().chain(passwords.into_iter().flatten());
         let lists = self.backup.paths.iter_mut().chain(&mut self.backup.exclude_file);
         for path in single.chain(lists) {
             *path = resolve(path, base)?;
@@ -277,6 +297,9 @@ pub(crate) fn parse(text: &str, base: &Path) -> Result<BTreeMap<String, Profile>
         let what = || format!("profile '{name}'");
         profile.resolve_paths(base).context(what)?;
         profile.password_source().context(what)?;
+        for copy in &profile.copy {
+            copy.password_source().context(what)?;
+        }
     }
     Ok(file.profile)
 }

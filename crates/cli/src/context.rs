@@ -246,8 +246,10 @@ impl Context {
             || password::current(self.password.as_ref(), profile_source.as_ref()),
             memory,
         )?;
+        let target_named = || format!("the store to copy to, '{to}'");
         let means = Means { read_ahead_bytes: 0, ..means };
-        let opened = OpenedStore::open(to, Access::Write, false, &means)?;
+        let opened = OpenedStore::open(to, Access::Write, false, &means)
+            .context(|| format!("{}; 'onefold init' makes stores", target_named()))?;
         let target = self
             .open_one(
                 opened.port(),
@@ -256,7 +258,7 @@ impl Context {
                 || password::second(to_password),
                 memory,
             )
-            .context(|| format!("the store to copy to, '{to}'"))?;
+            .context(target_named)?;
         opened.prepare(target.configuration().container_size_bytes);
         Ok((source, target))
     }

@@ -71,6 +71,7 @@ fn main() -> ExitCode {
         verbose: cli.global.verbose > 0,
         colour: !cli.global.no_color && !no_color_wanted(),
     }));
+    signals::end_until_caught(&output);
     let result = run(cli, &output).and_then(|outcome| match output.flush() {
         // A bad answer is not made better by nobody hearing it.
         Err(error) if outcome != Outcome::Failed => Err(error),

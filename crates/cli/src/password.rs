@@ -77,7 +77,7 @@ pub fn current(
 ) -> Result<Password> {
     match given(option, &VARIABLES, profile)? {
         Some(password) => Ok(password),
-        None => ask("Password of the store: "),
+        None => ask("Password of the store: ", &VARIABLES, "--"),
     }
 }
 
@@ -85,7 +85,7 @@ pub fn current(
 pub fn second(option: Option<&PasswordSource>) -> Result<Password> {
     match given(option, &VARIABLES_TO, None)? {
         Some(password) => Ok(password),
-        None => ask("Password of the store to copy to: "),
+        None => ask("Password of the store to copy to: ", &VARIABLES_TO, "--to-"),
     }
 }
 
@@ -205,11 +205,17 @@ fn run(command: &str) -> Result<Password> {
     finish(password)
 }
 
-fn ask(question: &str) -> Result<Password> {
+/// Asks at the terminal. Where there is none it is said by which variables and which options, which
+/// begin alike, the password may be given.
+fn ask(
+    question: &str,
+    [itself, in_file, by_command]: &[&str; 3],
+    options: &str,
+) -> Result<Password> {
     if !std::io::stdin().is_terminal() {
         return Err(Error::invalid(format!(
-            "no password: set {VARIABLE_FILE}, {VARIABLE_COMMAND} or {VARIABLE}, or give \
-             --password-file or --password-command (there is no terminal to ask at)"
+            "no password: set {in_file}, {by_command} or {itself}, or give {options}password-file \
+             or {options}password-command (there is no terminal to ask at)"
         )));
     }
     let answer = guarding_terminal(|| rpassword::prompt_password(question)).map_err(|cause| {
@@ -223,8 +229,8 @@ fn ask(question: &str) -> Result<Password> {
 }
 
 fn ask_twice() -> Result<Password> {
-    let first = ask("New password: ")?;
-    let second = ask("The same again: ")?;
+    let first = ask("New password: ", &VARIABLES, "--")?;
+    let second = ask("The same again: ", &VARIABLES, "--")?;
     if *first != *second {
         return Err(Error::invalid("the two passwords differ"));
     }

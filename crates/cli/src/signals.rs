@@ -6,13 +6,14 @@
 //! Concurrency: handlers run on a thread of their own, never inside a signal handler.
 
 use crate::exit::INTERRUPTED;
+use crate::output::Output;
 use onefold_types::{Error, ErrorKind, Result};
 use rustix::termios::{OptionalActions, Termios, tcgetattr, tcsetattr};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use std::fs::File;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, Once, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, Once, OnceLock, PoisonError};
 
 static IS_CAUGHT: AtomicBool = AtomicBool::new(false);
 
@@ -48,6 +49,15 @@ pub fn guarding_terminal<T>(work: impl FnOnce() -> T) -> T {
 }
 
 static IS_WATCHED: Once = Once::new();
+/// Where it is said that the program was interrupted.
+static OUTPUT: OnceLock<Arc<Output>> = OnceLock::new();
+
+/// Ends the program as one that was interrupted, with a message and the code for that, whenever a
+/// signal comes before there is work that could be stopped at a safe point.
+pub fn end_until_caught(output: &Arc<Output>) {
+    let _ = OUTPUT.set(Arc::clone(output));
+    IS_WATCHED.call_once(watch);
+}
 
 fn lock() -> MutexGuard<'static, Option<(File, Termios)>> {
     ASKING.lock().unwrap_or_else(PoisonError::into_inner)
@@ -80,7 +90,10 @@ fn watch() {
 pub fn end() -> ! {
     static ENDING: Mutex<()> = Mutex::new(());
     let _first = ENDING.lock().unwrap_or_else(PoisonError::into_inner);
-    eprintln!("error: interrupted");
+    match OUTPUT.get() {
+        Some(output) => output.error(&Error::new(ErrorKind::Interrupted, "interrupted")),
+        None => eprintln!("error: interrupted"),
+    }
     std::process::exit(i32::from(INTERRUPTED));
 }
 

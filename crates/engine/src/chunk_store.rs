@@ -181,6 +181,7 @@ impl ChunkStore {
                 index,
                 avoid,
                 timing: DeviceTiming::default(),
+                proof_reads: 0,
                 frames: HashMap::new(),
                 bases: Arc::clone(&bases),
                 made_of: HashMap::new(),

@@ -40,7 +40,7 @@ use crate::job::Job;
 use crate::look_up::LookupChoice;
 use crate::repository::Repository;
 use crate::restore::request_costs::Reach;
-use crate::session::{Snapshot, SnapshotList, tombstones};
+use crate::session::{Snapshot, SnapshotList, quarantine, tombstones};
 use onefold_format::codec::Compression;
 use onefold_format::record::Summary;
 use onefold_types::{Error, ErrorKind, Result, SessionId};
@@ -65,7 +65,7 @@ pub struct CopyOptions {
 /// A snapshot that was copied.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Copied {
-    /// What it holds, and what storing it took.
+    /// What it holds, and what storing it took; if it was not saved the latter alone.
     pub summary: Summary,
     /// Stored bytes of data that were read from the first store.
     pub bytes_read: u64,
@@ -78,8 +78,9 @@ pub enum Fate {
     Copied(SessionId, Copied),
     /// It was there already, under this name.
     Present(SessionId),
-    /// So many of its files and directories cannot be read; it was not saved.
-    Damaged(u64),
+    /// So many of its files and directories cannot be read; it was not saved. What was read of it,
+    /// and stored in vain, all the same.
+    Damaged(u64, Copied),
     /// It was forgotten meanwhile.
     Forgotten,
 }
@@ -93,6 +94,12 @@ pub fn refuse_same(source: &Repository, target: &Repository) -> Result<()> {
             source.store_id()
         ))),
     }
+}
+
+/// Containers of the second store that are known to be damaged or lost: copies that are there
+/// already may be without what lay in them.
+pub fn damaged_containers(target: &Repository) -> Result<u64> {
+    Ok(quarantine::load_ids(target)?.len() as u64)
 }
 
 /// Copies snapshots of a store into another; tells of each what became of it.
@@ -135,7 +142,7 @@ pub fn copy(
                     }
                     Err(error) if error.kind() == ErrorKind::Damaged => {
                         job.observer.problem(&snapshot.id.short(), &error);
-                        Fate::Damaged(1)
+                        Fate::Damaged(1, Copied::default())
                     }
                     fate => fate?,
                 }

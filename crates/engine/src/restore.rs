@@ -39,6 +39,7 @@ mod existing;
 mod fetch;
 mod files;
 mod item;
+mod kept;
 mod ledger;
 mod metadata;
 mod output;

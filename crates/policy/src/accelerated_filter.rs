@@ -309,7 +309,10 @@ impl AcceleratedFilter {
             self.counters.false_prefix_matches += 1;
             return Ok(None);
         }
-        let Some(section) = port.container_fingerprints(container)? else {
+        let proofs = port.proof_reads();
+        let section = port.container_fingerprints(container)?;
+        self.counters.proof_reads += port.proof_reads() - proofs;
+        let Some(section) = section else {
             self.counters.verification_reads += 1;
             self.counters.stale_index_hits += 1;
             return Ok(None);

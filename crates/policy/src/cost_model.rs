@@ -142,7 +142,7 @@ impl ModelTerms {
 /// The corrected model: all accesses that look-ups took, of whichever strategy.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub struct CorrectedTerms {
-    /// Accesses of the device: for the index, prefetches, and checks of hints.
+    /// Accesses of the device: for the index, prefetches, checks of hints, and bases.
     pub device_accesses: f64,
     /// Accesses of memory: [`FilterCounters::memory_accesses`].
     pub memory_accesses: f64,

@@ -85,6 +85,9 @@ counters! {
     /// Containers asked for their fingerprints only to check a hint: the cache was off or too
     /// small, or the hint failed.
     verification_reads,
+    /// Accesses of the device that showed, of containers asked for their fingerprints, that what
+    /// their differences are made of is there.
+    proof_reads,
     /// Hints that named a container which is gone or may not be used.
     stale_index_hits,
     /// Hints that named a container which does not hold the chunk (false signatures in S4).
@@ -110,11 +113,11 @@ impl FilterCounters {
         self.index_page_reads.saturating_add(self.containers_prefetched)
     }
 
-    /// All device reads, with those that only check a hint: the paper's index stores whole
-    /// fingerprints and needs none of them.
+    /// All device reads, with those that only check a hint (the paper's index stores whole
+    /// fingerprints and needs none of them) and those that differences ask for.
     #[must_use]
     pub fn device_reads(&self) -> u64 {
-        self.disk_reads().saturating_add(self.verification_reads)
+        self.disk_reads().saturating_add(self.verification_reads).saturating_add(self.proof_reads)
     }
 
     /// Accesses of memory that miss the processor's caches: one for each question to the summary

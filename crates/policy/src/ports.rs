@@ -74,6 +74,13 @@ pub trait IndexPort {
     /// It changes as the index grows.
     fn bucket_counts(&self) -> BucketCounts;
 
+    /// Accesses of the device so far, beside those of containers' own sections, that
+    /// [`Self::container_fingerprints`] took to show that what sections list can be made: what
+    /// differences are made of lies elsewhere.
+    fn proof_reads(&self) -> u64 {
+        0
+    }
+
     /// What an access of the device has taken so far, on average, in nanoseconds; `None` as long as
     /// too few were seen, and where nobody looks at a clock.
     fn device_read_ns(&self) -> Option<u64> {

@@ -1,5 +1,6 @@
 //! `copy`: snapshots of one store in another.
 
+use crate::config_file::CopyTarget;
 use crate::context::{Context, program};
 use crate::exit::Outcome;
 use crate::options::FilterArguments;
@@ -7,13 +8,13 @@ use crate::password::PasswordSource;
 use crate::reference::Snapshots;
 use crate::size::{counted, human};
 use clap::Args;
-use onefold_engine::copy::{self, CopyOptions, Fate, Known};
+use onefold_engine::copy::{self, Copied, CopyOptions, Fate, Known};
 use onefold_engine::session::{Snapshot, SnapshotList};
 use onefold_engine::{Job, Repository};
 use onefold_format::codec::Compression;
 use onefold_policy::selection::SnapshotReference;
 use onefold_remote::Location;
-use onefold_types::{Result, SessionId};
+use onefold_types::{Error, ErrorKind, Result, SessionId};
 use serde_json::json;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -21,13 +22,17 @@ use std::sync::Arc;
 const AFTER_HELP: &str = "\
 Without names all snapshots that are not hidden are copied, or those that the filters select. What
 is there already is passed over, so the same command may be run again at any time. The store that is
-copied from is only read. The password of the other one comes from --to-password-file,
---to-password-command, ONEFOLD_TO_PASSWORD, ONEFOLD_TO_PASSWORD_FILE, ONEFOLD_TO_PASSWORD_COMMAND,
-or a question at the terminal.
+copied from is only read. What is held there is not held as a copy. Two stores take a memory limit
+of at least 96 MiB.
+
+The password of the other one comes from --to-password-file, --to-password-command,
+ONEFOLD_TO_PASSWORD, ONEFOLD_TO_PASSWORD_FILE, ONEFOLD_TO_PASSWORD_COMMAND, or a question at the
+terminal.
 
 EXAMPLES
   onefold -r /mnt/backup copy --to /mnt/disk/backup
-  onefold -r /mnt/backup copy --to s3://bucket/backup --to-password-file key.txt latest";
+  onefold -r /mnt/backup copy --to s3://bucket/backup --to-password-file key.txt latest
+  onefold copy                  # into each store that the profile names";
 
 /// Arguments of `copy`.
 #[derive(Args, Debug)]
@@ -36,9 +41,9 @@ pub struct CopyArguments {
     /// Snapshots to copy
     #[arg(value_name = "SNAPSHOT")]
     snapshots: Vec<SnapshotReference>,
-    /// The store to copy to
+    /// The store to copy to [default: those of the profile]
     #[arg(long, value_name = "STORE", env = "ONEFOLD_TO_REPOSITORY")]
-    to: PathBuf,
+    to: Option<PathBuf>,
     /// Read the password of that store from this file
     #[arg(long, value_name = "FILE", conflicts_with = "to_password_command")]
     to_password_file: Option<PathBuf>,
@@ -67,14 +72,67 @@ struct Sums {
     bytes_stored: u64,
 }
 
+impl Sums {
+    fn add(&mut self, copied: &Copied) {
+        self.bytes_read += copied.bytes_read;
+        self.chunks_new += copied.summary.chunks_new;
+        self.bytes_stored += copied.summary.bytes_stored;
+    }
+}
+
 /// Runs the command.
 pub fn run(context: &Context, arguments: &CopyArguments) -> Result<Outcome> {
-    let to = Location::parse(&arguments.to)?;
-    let password = PasswordSource::from_pair(
+    let given = PasswordSource::from_pair(
         arguments.to_password_file.clone(),
         arguments.to_password_command.clone(),
     )?;
-    let (source, target) = context.open_two(&to, password.as_ref())?;
+    let targets = context.profile.copy.as_slice();
+    match (&arguments.to, targets) {
+        (Some(to), _) => copy_to(context, arguments, &Location::parse(to)?, given.as_ref()),
+        (None, []) => Err(Error::invalid(
+            "no store to copy to: give --to, set ONEFOLD_TO_REPOSITORY, or name some as \
+             [[profile.NAME.copy]]",
+        )),
+        (None, _) if given.is_some() && targets.len() > 1 => Err(Error::invalid(
+            "the profile has several stores to copy to, and one password was given: use --to",
+        )),
+        (None, _) => copy_to_all(context, arguments, targets, given.as_ref()),
+    }
+}
+
+/// Copies into one store after another; one that cannot be copied to keeps the others waiting for
+/// nothing. The first error is that of the command.
+fn copy_to_all(
+    context: &Context,
+    arguments: &CopyArguments,
+    targets: &[CopyTarget],
+    given: Option<&PasswordSource>,
+) -> Result<Outcome> {
+    let mut outcome = Outcome::Complete;
+    let mut failed = None;
+    for target in targets {
+        let to = Location::parse(&target.to)?;
+        let own = target.password_source()?;
+        context.output.note(&format!("to '{to}':"))?;
+        match copy_to(context, arguments, &to, given.or(own.as_ref())) {
+            Ok(Outcome::Complete) => {}
+            Ok(other) => outcome = other,
+            Err(error) if error.kind() == ErrorKind::Interrupted => return Err(error),
+            Err(error) if failed.is_none() => failed = Some(error.context(to.to_string())),
+            Err(error) => context.output.problem(&to.to_string(), &error),
+        }
+    }
+    failed.map_or(Ok(outcome), Err)
+}
+
+/// Copies into one store.
+fn copy_to(
+    context: &Context,
+    arguments: &CopyArguments,
+    to: &Location,
+    password: Option<&PasswordSource>,
+) -> Result<Outcome> {
+    let (source, target) = context.open_two(to, password)?;
     copy::refuse_same(&source, &target)?;
     let snapshots = Snapshots::load(&source, &context.output)?;
     let filter = arguments.filter.filter();
@@ -100,7 +158,16 @@ pub fn run(context: &Context, arguments: &CopyArguments) -> Result<Outcome> {
     let sums = transfer(context, (&source, &target), &ids, (&options, &running.job))?;
     let problems = running.finish();
     summarize(context, &sums)?;
-    match sums.damaged {
+    let damaged = if sums.present > 0 { copy::damaged_containers(&target)? } else { 0 };
+    if damaged > 0 {
+        context.output.warning(&format!(
+            "{} of the store to copy to are damaged or lost, and what is there already was not \
+             looked at: check that store, and forget copies that are not whole with 'forget \
+             --final', to copy them again",
+            counted(damaged, "container")
+        ));
+    }
+    match sums.damaged + damaged {
         0 => Ok(Outcome::with_problems(problems)),
         _ => Ok(Outcome::Partial),
     }
@@ -118,9 +185,7 @@ fn transfer(
         let (line, name, id) = match fate {
             Fate::Copied(id, copied) => {
                 sums.copied += 1;
-                sums.bytes_read += copied.bytes_read;
-                sums.chunks_new += copied.summary.chunks_new;
-                sums.bytes_stored += copied.summary.bytes_stored;
+                sums.add(&copied);
                 let bytes = human(copied.summary.bytes_stored);
                 let line = format!("snapshot {short} is copied as {}, {bytes} added", id.short());
                 (line, "copied", Some(id))
@@ -129,8 +194,9 @@ fn transfer(
                 sums.present += 1;
                 (format!("snapshot {short} is there as {}", id.short()), "present", Some(id))
             }
-            Fate::Damaged(items) => {
+            Fate::Damaged(items, copied) => {
                 sums.damaged += 1;
+                sums.add(&copied);
                 let items = counted(items, "item");
                 (format!("snapshot {short} is damaged ({items}) and not copied"), "damaged", None)
             }
@@ -187,8 +253,16 @@ fn tell(
 fn summarize(context: &Context, sums: &Sums) -> Result<()> {
     let output = &context.output;
     output.set_done(format!("{} copied", counted(sums.copied, "snapshot")));
+    let not_copied = match sums.damaged {
+        0 => String::new(),
+        damaged => format!(", {damaged} damaged and not copied"),
+    };
+    let forgotten = match sums.forgotten {
+        0 => String::new(),
+        forgotten => format!(", {forgotten} forgotten meanwhile"),
+    };
     output.note(&format!(
-        "{} copied, {} there already; {} read, {} stored ({} added)",
+        "{} copied, {} there already{not_copied}{forgotten}; {} read, {} stored ({} added)",
         counted(sums.copied, "snapshot"),
         sums.present,
         human(sums.bytes_read),

@@ -72,6 +72,7 @@ pub fn fields(report: &BackupReport) -> serde_json::Value {
         "index_page_reads": counters.index_page_reads,
         "containers_prefetched": counters.containers_prefetched,
         "verification_reads": counters.verification_reads,
+        "proof_reads": counters.proof_reads,
         "stale_index_hits": counters.stale_index_hits,
         "false_prefix_matches": counters.false_prefix_matches,
         "buckets_resolved": counters.buckets_resolved,

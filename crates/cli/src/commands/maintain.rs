@@ -19,8 +19,8 @@ use serde_json::json;
 
 const AFTER_HELP: &str = "\
 A collection is due if snapshots were forgotten for good since the last one, if that has left more
-unused than it would now, if one was stopped, or if a backup was. Start it from as many machines as
-you like.
+unused than it would now, if one was stopped, or if a backup or a copy was and has left something.
+Start it from as many machines as you like.
 
 EXAMPLES
   onefold maintain
@@ -99,6 +99,10 @@ pub fn reason(due: Due) -> String {
         }
         Due::Abandoned { sessions } => {
             format!("{} stopped without an end", counted(sessions, "backup"))
+        }
+        Due::Left { containers } => {
+            let containers = counted(containers, "container");
+            format!("{containers} of what was stopped belong to no snapshot")
         }
     }
 }

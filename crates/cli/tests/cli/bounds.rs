@@ -44,14 +44,21 @@ fn r88_what_has_no_bound_or_no_sense_is_refused() {
     sandbox.run(&["check", "--read-data"]).expect(0);
 }
 
-/// Waits until the program has a handler for SIGTERM: before, it simply dies of it. (SIGINT may be
-/// ignored, as a shell has it for what it starts in the background, and then stays so.)
+/// Waits until signals would stop a job at a safe point: before, they end the program at once.
+/// (SIGINT may be ignored, as a shell has it for what it starts in the background, and then stays
+/// so.)
 pub fn until_it_hears(child: &Child) {
+    until_there_is("signals", child);
+}
+
+/// Waits until the program has a thread of that name.
+pub fn until_there_is(thread: &str, child: &Child) {
     let begun = Instant::now();
+    let tasks = format!("/proc/{}/task", child.id());
     while begun.elapsed() < Duration::from_secs(60) {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap();
-        let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).unwrap();
-        if u64::from_str_radix(caught.trim(), 16).unwrap() & (1 << 14) != 0 {
+        let all = std::fs::read_dir(&tasks).unwrap().map(|task| task.unwrap().path());
+        let names = all.filter_map(|task| std::fs::read_to_string(task.join("comm")).ok());
+        if names.into_iter().any(|name| name.trim() == thread) {
             return;
         }
         std::thread::sleep(Duration::from_millis(5));

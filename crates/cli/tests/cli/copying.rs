@@ -18,7 +18,9 @@ fn snapshots_are_copied_into_another_store_once() {
 
     let copy = ["--json", "copy", "--to", &to, "--to-password-file", &file];
     // The first store's password is not tried on the other one.
-    sandbox.run(&copy[..4]).expect(1);
+    let untold = sandbox.run(&copy[..4]).expect(1);
+    assert!(untold.stderr.contains("ONEFOLD_TO_PASSWORD_FILE"), "{}", untold.stderr);
+    assert!(untold.stderr.contains("--to-password-file"), "{}", untold.stderr);
     let told = sandbox.run(&[&copy[..], &["--dry-run"]].concat()).expect(0);
     assert_eq!(told.message("summary")["would_be_copied"], 2);
     let run = sandbox.run(&copy).expect(0);
@@ -45,13 +47,73 @@ fn snapshots_are_copied_into_another_store_once() {
     sandbox.run(&[&there[..], &["check", "--read-data"]].concat()).expect(0);
 }
 
+/// What one store refuses keeps the others waiting for nothing.
+#[test]
+fn a_profile_names_the_stores_to_copy_to() {
+    let sandbox = Sandbox::with_source();
+    sandbox.backup(&[]);
+    let nowhere = sandbox.run(&["copy"]).expect(1);
+    assert!(nowhere.stderr.contains("[[profile.NAME.copy]]"), "{}", nowhere.stderr);
+    sandbox.write("second-password", b"battery staple\n");
+    let kdf = ["--kdf-memory", "8MiB", "--kdf-passes", "1"];
+    let second = ["-r", &sandbox.arg("second"), "--password-file", &sandbox.arg("second-password")];
+    sandbox.run(&[&second[..], &["init"], &kdf[..]].concat()).expect(0);
+    let third = ["-r", &sandbox.arg("third")];
+    sandbox.run(&[&third[..], &["init", "--encryption", "none"]].concat()).expect(0);
+    let targets = "[[profile.default.copy]]\nto = 'second'\npassword-file = 'second-password'\n\
+                   [[profile.default.copy]]\nto = 'missing'\n\
+                   [[profile.default.copy]]\nto = 'third'\n";
+    sandbox.write("config.toml", targets.as_bytes());
+    let copy = ["--config", &sandbox.arg("config.toml"), "copy"];
+    let run = sandbox.run(&copy).expect(10);
+    assert!(run.stderr.contains("missing"), "{}", run.stderr);
+    for store in [&second[..], &third[..]] {
+        let list = sandbox.run(&[store, &["--json", "snapshots"]].concat()).expect(0);
+        assert_eq!(list.messages("snapshot").len(), 1, "{store:?}");
+    }
+    // A store that is named by hand is the only one.
+    let one = sandbox.run(&[&copy[..], &["--to", &sandbox.arg("third")]].concat()).expect(0);
+    assert!(one.stdout.contains("1 there already"), "{}", one.stdout);
+    let given = ["--to-password-file", &sandbox.arg("second-password")];
+    let which = sandbox.run(&[&copy[..], &given[..]].concat()).expect(1);
+    assert!(which.stderr.contains("use --to"), "{}", which.stderr);
+}
+
+/// A copy that may be without what was lost is not passed over in silence.
+#[test]
+fn copies_in_a_store_that_has_lost_something_are_not_all_well() {
+    let sandbox = Sandbox::with_source();
+    sandbox.backup(&[]);
+    let to = sandbox.arg("second");
+    sandbox.run(&["-r", &to, "init", "--encryption", "none"]).expect(0);
+    let copy = ["--json", "copy", "--to", &to];
+    sandbox.run(&copy).expect(0);
+    let directories = std::fs::read_dir(sandbox.path("second/containers")).unwrap();
+    let mut containers =
+        directories.flat_map(|directory| std::fs::read_dir(directory.unwrap().path()).unwrap());
+    std::fs::remove_file(containers.next().unwrap().unwrap().path()).unwrap();
+    sandbox.run(&["-r", &to, "check"]).expect(1);
+    let run = sandbox.run(&copy).expect(3);
+    assert_eq!(run.message("summary")["present"], 1);
+    assert!(run.stderr.contains("forget --final"), "{}", run.stderr);
+    // What the warning says helps.
+    let there = ["-r", &to];
+    sandbox.run(&[&there[..], &["forget", "--final", "latest"]].concat()).expect(0);
+    assert_eq!(sandbox.run(&copy).expect(0).message("summary")["copied"], 1);
+    sandbox.run(&[&there[..], &["gc", "--wait", "0s"]].concat()).expect(0);
+    sandbox.run(&[&there[..], &["check", "--read-data"]].concat()).expect(0);
+    assert_eq!(sandbox.run(&copy).expect(0).message("summary")["present"], 1);
+}
+
 #[test]
 fn what_cannot_be_copied_to_is_refused_in_a_sentence() {
     let sandbox = Sandbox::with_source();
     sandbox.backup(&[]);
     let same = sandbox.run(&["copy", "--to", &sandbox.arg("store")]).expect(1);
     assert!(same.stderr.contains("both are store"), "{}", same.stderr);
-    sandbox.run(&["copy", "--to", &sandbox.arg("nothing")]).expect(10);
+    let nothing = sandbox.run(&["copy", "--to", &sandbox.arg("nothing")]).expect(10);
+    assert!(nothing.stderr.contains("the store to copy to"), "{}", nothing.stderr);
+    assert!(nothing.stderr.contains("onefold init"), "{}", nothing.stderr);
     assert!(!sandbox.path("nothing").exists());
     let to = sandbox.arg("second");
     sandbox.run(&["-r", &to, "init", "--encryption", "none"]).expect(0);

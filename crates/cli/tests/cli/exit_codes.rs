@@ -1,6 +1,8 @@
 //! Every documented exit code.
 
+use crate::bounds::{send, until_there_is};
 use crate::support::Sandbox;
+use serde_json::Value;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
@@ -165,6 +167,28 @@ fn an_interruption_is_130_and_saves_nothing() {
     drop(stdin);
     assert_eq!(status.code(), Some(130));
     assert!(sandbox.ids(&[]).is_empty());
+}
+
+/// While a password is waited for there is nothing yet that could be stopped at a safe point.
+#[test]
+fn a_signal_before_the_store_is_open_is_130_too() {
+    let sandbox = Sandbox::with_encrypted_store();
+    for signal in ["-TERM", "-HUP"] {
+        let waits = ["--password-command", "exec 2>&-; sleep 5; echo x"];
+        let told = [&["--json"], &waits[..], &["check"]].concat();
+        let mut command = sandbox.command(&told);
+        for name in ["ONEFOLD_PASSWORD", "ONEFOLD_PASSWORD_FILE", "ONEFOLD_PASSWORD_COMMAND"] {
+            command.env_remove(name);
+        }
+        let child = command.stderr(Stdio::piped()).spawn().unwrap();
+        until_there_is("terminal", &child);
+        std::thread::sleep(Duration::from_millis(100));
+        send(signal, &child);
+        let ended = child.wait_with_output().unwrap();
+        assert_eq!(ended.status.code(), Some(130), "{signal}");
+        let told: Value = serde_json::from_slice(&ended.stderr).unwrap();
+        assert_eq!((&told["message_type"], &told["code"]), (&"exit_error".into(), &130.into()));
+    }
 }
 
 #[test]

@@ -142,6 +142,7 @@ fn every_field_that_is_printed_is_documented() {
     for arguments in [
         vec!["-r", "another", "init", "--encryption", "none"],
         vec!["backup", &source],
+        vec!["copy", "--to", "another"],
         vec!["-v", "backup", &source, "--force", "--lookup", "none"],
         vec!["snapshots"],
         vec!["ls", "-l", "latest"],

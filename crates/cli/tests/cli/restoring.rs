@@ -84,3 +84,17 @@ fn r85_what_a_listing_shows_can_be_restored() {
     }
     sandbox.run(&["restore", &format!("latest:{here}/elsewhere"), "--target", "out"]).expect(1);
 }
+
+#[test]
+fn a_plan_counts_the_files_that_the_restore_restores() {
+    let sandbox = Sandbox::with_source();
+    sandbox.write("source/empty", b"");
+    let (one, other) = (sandbox.path("source/one.txt"), sandbox.path("source/other-name"));
+    std::fs::hard_link(one, other).unwrap();
+    sandbox.backup(&[]);
+    let restore = ["--json", "restore", "latest", "--target", &sandbox.arg("out")];
+    let planned = sandbox.run(&[&restore[..], &["--plan"]].concat()).expect(0).message("summary");
+    let restored = sandbox.run(&restore).expect(0).message("summary");
+    assert_eq!(planned["files"], restored["files"]);
+    assert_eq!(planned["files"], 5);
+}

@@ -67,8 +67,8 @@ pub struct Proved {
     pub unproved: Vec<u32>,
     /// The containers that hold the bases of the others.
     pub made_of: BTreeSet<ContainerId>,
-    /// Sections that were read for that.
-    pub sections_read: u64,
+    /// Accesses of the device for that: sections of other containers, and pages of the index.
+    pub reads: u64,
 }
 
 /// Room for what some dozen containers hold, which there always is: it belongs to the fixed part of
@@ -104,8 +104,8 @@ struct State {
     counts: BaseCounts,
     /// What the containers hold whose sections were read, from the first delta on.
     whole: Option<(WholeChunks, Lease)>,
-    /// Sections read to show that bases are there.
-    sections_read: u64,
+    /// Accesses of the device to show that bases are there.
+    reads: u64,
     /// Not to be relied upon.
     avoid: BTreeSet<ContainerId>,
     /// What the session's own deltas are made of.
@@ -133,7 +133,7 @@ impl Bases {
         let state = State {
             counts: BaseCounts::default(),
             whole: None,
-            sections_read: 0,
+            reads: 0,
             avoid: avoid.clone(),
             relied: ReadSet::default(),
             table: SimilarityTable::with_memory(lease.bytes()),
@@ -181,7 +181,7 @@ impl Bases {
         // Container by container, so that none is read twice for one section.
         let mut deltas: Vec<&Delta> = section.deltas.iter().collect();
         deltas.sort_by_key(|delta| delta.bases.first().and_then(|base| base.container));
-        let before = self.state().sections_read;
+        let before = self.state().reads;
         for delta in deltas {
             let mut made_of = BTreeSet::new();
             let mut is_made = true;
@@ -194,7 +194,7 @@ impl Bases {
             }
         }
         proved.unproved.sort_unstable();
-        proved.sections_read = self.state().sections_read - before;
+        proved.reads = self.state().reads - before;
         Ok(proved)
     }
 
@@ -211,7 +211,9 @@ impl Bases {
             return Ok(true);
         }
         let mut pages = 0;
-        for container in self.index.locate(&self.repository, &base.fingerprint, &mut pages)? {
+        let located = self.index.locate(&self.repository, &base.fingerprint, &mut pages)?;
+        self.state().reads += pages;
+        for container in located {
             if self.is_in(container, base, below_depth, made_of)? {
                 return Ok(true);
             }
@@ -268,7 +270,7 @@ impl Bases {
         let whole = state.whole.as_mut();
         let is_whole = whole.and_then(|(whole, _)| whole.holds(container, fingerprint));
         let is_whole = is_whole == Some(true);
-        state.sections_read += u64::from(!is_whole && !self.reader().has_section(container));
+        state.reads += u64::from(!is_whole && !self.reader().has_section(container));
         is_whole
     }
 

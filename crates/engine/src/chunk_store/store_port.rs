@@ -35,6 +35,8 @@ pub struct StorePort {
     pub frames: HashMap<ContainerId, Box<[FrameExtent]>>,
     /// Shows which deltas can be made.
     pub bases: Arc<Bases>,
+    /// Accesses that showed which deltas can be made.
+    pub proof_reads: u64,
     /// Of the containers read that hold deltas: the containers that these are made of.
     pub made_of: HashMap<ContainerId, Box<[ContainerId]>>,
 }
@@ -78,7 +80,8 @@ impl StorePort {
     ) -> Result<Arc<[Fingerprint]>> {
         let started = Instant::now();
         let proved = self.bases.prove(container, section)?;
-        self.timing.add(proved.sections_read, started);
+        self.timing.add(proved.reads, started);
+        self.proof_reads += proved.reads;
         self.rest_on(container, proved.made_of);
         let mut unproved = proved.unproved.into_iter().peekable();
         let name = |(position, chunk): (u32, &ChunkDescriptor)| {
@@ -192,6 +195,10 @@ impl IndexPort for StorePort {
 
     fn bucket_counts(&self) -> BucketCounts {
         self.index.bucket_counts()
+    }
+
+    fn proof_reads(&self) -> u64 {
+        self.proof_reads
     }
 
     fn device_read_ns(&self) -> Option<u64> {

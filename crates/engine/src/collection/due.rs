@@ -6,6 +6,7 @@ use crate::index::FingerprintIndex;
 use crate::repository::Repository;
 use crate::session::announced;
 use crate::session::epoch::{self, Newest};
+use crate::session::quarantine;
 use crate::session::tombstones::Forgotten;
 use onefold_format::record::Plan;
 use onefold_policy::collection::select::{UNUSED_SHARE_DEFAULT, excess_bytes};
@@ -42,6 +43,11 @@ pub enum Due {
         /// How many.
         sessions: u64,
     },
+    /// What was stopped, or failed, has left containers that no snapshot knows.
+    Left {
+        /// How many.
+        containers: u64,
+    },
 }
 
 /// Looks whether a collection is due.
@@ -72,7 +78,29 @@ pub fn due(repository: &Repository) -> Result<Option<Due>> {
         return Ok(Some(Due::Unused { unused_bytes, stored_bytes }));
     }
     let sessions = announced::abandoned(repository)?.len() as u64;
-    Ok((sessions > 0).then_some(Due::Abandoned { sessions }))
+    if sessions > 0 {
+        return Ok(Some(Due::Abandoned { sessions }));
+    }
+    let containers = left(repository)?;
+    Ok((containers > 0).then_some(Due::Left { containers }))
+}
+
+/// How many containers no run of the index covers, although no session is under way that could
+/// still write it. Damaged ones stay where they are, also in a collection.
+fn left(repository: &Repository) -> Result<u64> {
+    // In this order whoever stored something and is not under way any more has written its run.
+    let present = list::container_names(repository)?;
+    if !announced::undecided(repository)?.is_empty() {
+        return Ok(0);
+    }
+    let index = FingerprintIndex::shared(repository)?;
+    let left = list::difference(&present, &index.covered());
+    // What damaged runs covered is not left by anybody.
+    if left.is_empty() || !index.problems().is_empty() {
+        return Ok(0);
+    }
+    let damaged = quarantine::load_ids(repository)?;
+    Ok(left.iter().filter(|id| !damaged.contains(id)).count() as u64)
 }
 
 /// Whether so many chunks are stored twice that a collection with the default goal would free some

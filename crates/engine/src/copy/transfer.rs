@@ -7,7 +7,7 @@ use super::assemble::Assembler;
 use super::cutting::Cutter;
 use super::walk::{Pair, Walk};
 use super::{Copied, CopyOptions, Fate};
-use crate::chunk_store::{ChunkStoreOptions, RewriteOptions, StreamWriter};
+use crate::chunk_store::{ChunkStoreOptions, RewriteOptions, StoredTotals, StreamWriter};
 use crate::ingest::publish::SESSIONS_MAX;
 use crate::ingest::storing::{Announced, StoringSession};
 use crate::job::Job;
@@ -85,10 +85,14 @@ impl<'a> Transfer<'a> {
             let tree = match built {
                 Ok((tree, _)) if tree.damaged == 0 => tree,
                 other => {
+                    let stored = stored(&session.storing.store.totals());
                     session.storing.abandon();
                     match other {
                         _ if was_fenced => continue,
-                        Ok((tree, _)) => return Ok(Fate::Damaged(tree.damaged)),
+                        Ok((tree, _)) => {
+                            let copied = Copied { summary: stored, bytes_read: tree.bytes_read };
+                            return Ok(Fate::Damaged(tree.damaged, copied));
+                        }
                         Err(error) => return Err(error),
                     }
                 }
@@ -204,18 +208,14 @@ impl<'a> Transfer<'a> {
         tree: &Tree,
     ) -> Result<Option<Fate>> {
         let Session { storing, pair, heads, new_names, doubts, strays, .. } = session;
-        let (found, totals) = (&snapshot.record.summary, storing.store.totals());
+        let found = &snapshot.record.summary;
         let summary = Summary {
             files: found.files,
             directories: found.directories,
             others: found.others,
             bytes: found.bytes,
             errors: found.errors,
-            chunks: totals.chunks,
-            chunks_new: totals.chunks_new,
-            bytes_new: totals.bytes_new,
-            bytes_stored: totals.bytes_stored,
-            ..Summary::default()
+            ..stored(&storing.store.totals())
         };
         let record = || SnapshotRecord {
             version: RECORD_VERSION,
@@ -242,5 +242,16 @@ impl<'a> Transfer<'a> {
             }
             Some(Commit::Fenced) | None => Ok(None),
         }
+    }
+}
+
+/// What storing took, of whatever was stored.
+fn stored(totals: &StoredTotals) -> Summary {
+    Summary {
+        chunks: totals.chunks,
+        chunks_new: totals.chunks_new,
+        bytes_new: totals.bytes_new,
+        bytes_stored: totals.bytes_stored,
+        ..Summary::default()
     }
 }

@@ -5,7 +5,8 @@
 //! lies beside these at once; deltas in them wait as payloads. The second makes these whole, and
 //! reads all other containers ([`work`]).
 //!
-//! A dump asks for the bases alone, and fetches what it needs in its order then.
+//! A dump asks for the bases alone, keeps what lies beside them, and fetches what it needs in its
+//! order then ([`super::kept`]).
 //!
 //! Invariants: a piece is either delivered or handed back as lost, with the reason, exactly once,
 //! unless nobody wants it any more; they are counted. Nothing waits for bases when a part ends.
@@ -13,8 +14,9 @@
 mod work;
 
 use super::bases::{HeldBases, Part};
+use super::kept::Kept;
 use super::request_costs::{Reach, RequestCosts};
-use super::visits::Visits;
+use super::visits::{self, Visits};
 use super::window::{Piece, SortedWindow};
 use crate::chunks::ChunkReader;
 use crate::job::Job;
@@ -22,7 +24,7 @@ use onefold_types::{ErrorKind, Result, invariant};
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use work::{Scratch, Work};
+use work::{Scratch, Waiting, Work};
 
 /// Where verified bytes go. An error is the end of the whole job.
 pub trait Sink: Sync {
@@ -113,7 +115,7 @@ impl Fetcher<'_> {
     ) -> Result<()> {
         let planned = pieces_of(window, part.reads.clone());
         let [first, second] = Visits::of_part(window, part.reads.clone(), &part.spots);
-        let work = Work::first_pass(self, (window, &first), &part.spots, sink);
+        let work = Work::first_pass(self, (window, &first), (&part.spots, None), sink);
         work.run()?;
         let (held, waiting) = work.end_of_first_pass(fetched);
         let bases = part.holding(held);
@@ -131,32 +133,47 @@ impl Fetcher<'_> {
     }
 
     /// Reads the bases of as many reads of a window as there is room for, from one on, one at
-    /// least; and the first read that is not among them.
-    pub fn read_bases<S: Sink>(
+    /// least, and keeps what these reads want of the frames around them.
+    pub fn prepare<S: Sink>(
         self,
         window: &SortedWindow,
         first: usize,
         sink: &S,
-    ) -> Result<(HeldBases, usize)> {
+    ) -> Result<Prepared> {
         let part = Part::next(self.chunks, window, first)?;
-        let (last, visits) = (part.reads.end, Visits::of_bases(&part.spots));
-        let work = Work::first_pass(self, (window, &visits), &part.spots, sink);
+        let reads = part.reads.clone();
+        let repository = self.chunks.repository();
+        let (visits, kept) = Kept::plan(repository, (window, reads.clone()), &part.spots);
+        let work = Work::first_pass(self, (window, &visits), (&part.spots, Some(&kept)), sink);
         work.run()?;
-        let (held, _) = work.end_of_first_pass(&mut Fetched::default());
-        Ok((part.holding(held), last))
+        let mut fetched = Fetched::default();
+        let (held, _) = work.end_of_first_pass(&mut fetched);
+        let (bases, bytes_read) = (part.holding(held), fetched.bytes_read);
+        Ok(Prepared { reads, bases, kept, bytes_read })
     }
 
-    /// Fetches all pieces of a window whose bases were read.
-    pub fn fetch_with<S: Sink>(
+    /// Fetches all pieces of a window, some of those whose bases were read.
+    pub fn fetch_prepared<S: Sink>(
         self,
-        bases: &HeldBases,
+        prepared: &Prepared,
         window: &SortedWindow,
         sink: &S,
     ) -> Result<Fetched> {
-        let reads = 0..window.reads.len();
-        let planned = pieces_of(window, reads.clone());
-        let [_, visits] = Visits::of_part(window, reads, &[]);
-        let work = Work::second_pass(self, (window, &visits), (bases, Vec::new()), sink);
+        let planned = pieces_of(window, 0..window.reads.len());
+        let (mut waiting, mut visits) = (Vec::new(), Visits::default());
+        for frames in &window.reads {
+            let mut left = frames.clone().collect::<Vec<_>>();
+            left.retain(|&frame| {
+                let kept = Waiting::of(&prepared.kept, window, frame);
+                let is_left = kept.is_none();
+                waiting.extend(kept);
+                is_left
+            });
+            if !left.is_empty() {
+                visits.add(visits::of_pieces(window, left), &[], 0..0);
+            }
+        }
+        let work = Work::second_pass(self, (window, &visits), (&prepared.bases, waiting), sink);
         work.run()?;
         let mut fetched = Fetched::default();
         work.end(&mut fetched);
@@ -169,6 +186,16 @@ impl Fetcher<'_> {
         );
         Ok(fetched)
     }
+}
+
+/// What some reads of a window are made of, and what was kept of them.
+pub struct Prepared {
+    /// The reads.
+    pub reads: Range<usize>,
+    /// Stored bytes read for that.
+    pub bytes_read: u64,
+    bases: HeldBases,
+    kept: Kept,
 }
 
 fn pieces_of(window: &SortedWindow, reads: Range<usize>) -> usize {

@@ -133,7 +133,7 @@ impl Planner<'_> {
                 self.descend(&mut stack, &entry, (here, included, place_end))?;
                 continue;
             }
-            if entry.kind == EntryKind::File && !is_out && entry.content.is_some() {
+            if entry.kind == EntryKind::File && !is_out {
                 self.file(&entry)?;
             }
             // What is passed over has its places as well.

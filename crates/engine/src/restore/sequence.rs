@@ -4,9 +4,10 @@
 //! Algorithm: whoever reads asks for chunks at rising offsets of an output that is written from its
 //! beginning to its end. When a window of them is full it is run: a restore engine plans which
 //! containers are read when ([`onefold_policy::restore_plan`]); the reads are done in its order, a
-//! few at a time by several threads, with what deltas are made of read before; what they give waits
-//! in the stash until its turn. A chunk that cannot be read is looked for in other containers; one
-//! that can be read nowhere waits there as well, with the reason.
+//! few at a time by several threads, with what deltas are made of, and what lies beside that
+//! ([`super::kept`]), read before; what they give waits in the stash until its turn. A chunk that
+//! cannot be read is looked for in other containers; one that can be read nowhere waits there as
+//! well, with the reason.
 //!
 //! Invariants: nothing is given that was not verified; after a run nothing that was asked for is
 //! left to come.
@@ -14,8 +15,7 @@
 //! Memory: half of a restore's window for what was asked for, and the engine's for what waits,
 //! beyond which only the reads that are done together go (4 MiB).
 
-use super::bases::HeldBases;
-use super::fetch::{Fetcher, Lost, Workspace};
+use super::fetch::{Fetcher, Lost, Prepared, Workspace};
 use super::request_costs::Reach;
 use super::stash::Stash;
 use super::window::{Piece, SortedWindow, Window, WindowShare};
@@ -145,7 +145,9 @@ impl<'a> Sequence<'a> {
         while first < sorted.reads.len() {
             // What is read together is little, and what it is made of is everywhere: read for each
             // of them, the same frames would be read again and again.
-            let (bases, end) = self.fetcher().read_bases(&sorted, first, &self.stash)?;
+            let prepared = self.fetcher().prepare(&sorted, first, &self.stash)?;
+            self.bytes_read += prepared.bytes_read;
+            let end = prepared.reads.end;
             while first < end {
                 let mut last = first;
                 let mut wanted = 0;
@@ -153,7 +155,7 @@ impl<'a> Sequence<'a> {
                     wanted += wanted_bytes(&sorted, last);
                     last += 1;
                 }
-                self.fetch(&sorted, first..last, &bases)?;
+                self.fetch(&sorted, first..last, &prepared)?;
                 ready(&self.stash)?;
                 first = last;
             }
@@ -171,12 +173,12 @@ impl<'a> Sequence<'a> {
         &mut self,
         sorted: &SortedWindow,
         reads: Range<usize>,
-        bases: &HeldBases,
+        prepared: &Prepared,
     ) -> Result<()> {
         let (distinct, repeats) = without_repeats(sorted, reads);
         let mut window = distinct;
         loop {
-            let fetched = self.fetcher().fetch_with(bases, &window, &self.stash)?;
+            let fetched = self.fetcher().fetch_prepared(prepared, &window, &self.stash)?;
             self.bytes_read += fetched.bytes_read;
             if fetched.lost.is_empty() {
                 break;

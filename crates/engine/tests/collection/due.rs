@@ -134,6 +134,31 @@ fn r68_what_was_left_alone_beside_a_backup_is_due() {
     assert_ends(&saved, 704);
 }
 
+/// What ended without a snapshot, and said so, has stored containers all the same.
+#[test]
+fn r68_what_a_failed_backup_has_left_is_due() {
+    let mut saved = Saved::new(Suite::None);
+    saved.save(&[("a", 1, 60_000)]);
+    assert_eq!(due(&saved.repository).unwrap(), None);
+    let other = reopen(&saved.memory, 11);
+    let session = WriterSession::begin(&other).unwrap();
+    let before = containers(&other);
+    let store = chunk_store(&other, &session);
+    let mut stream = store.stream().unwrap();
+    put_directory(&other, &mut stream, &[file("b", 2, 400_000)]);
+    stream.finish().unwrap();
+    drop(store);
+    let left = (containers(&other).len() - before.len()) as u64;
+    assert!(left > 0);
+    // As long as it is under way it may still need them.
+    assert_eq!(due(&reopen(&saved.memory, 12)).unwrap(), None);
+    session.abandon();
+    let seen = due(&reopen(&saved.memory, 13)).unwrap();
+    assert_eq!(seen, Some(Due::Left { containers: left }));
+    assert_ends(&saved, 707);
+    assert_eq!(containers(&saved.repository), before);
+}
+
 #[test]
 fn r68_nothing_is_due_after_a_complete_collection() {
     // The snapshot that is forgotten shares everything with another one.

@@ -17,6 +17,7 @@ mod deltas;
 mod device;
 mod due;
 mod faults_of_the_store;
+mod file_copies;
 mod full;
 mod gated;
 mod hard_ends;

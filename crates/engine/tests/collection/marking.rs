@@ -4,13 +4,13 @@ use crate::basics::Saved;
 use crate::steps::*;
 use crate::world::*;
 use onefold_crypto::Suite;
-use onefold_engine::Repository;
 use onefold_engine::collection::enumeration::logical;
 use onefold_engine::collection::{CollectOptions, MarkAlgorithm, collect};
 use onefold_engine::container::reader;
 use onefold_engine::session::{SnapshotList, WriterSession};
 use onefold_engine::synthesis::{SynthesisOptions, fastcopy};
 use onefold_engine::tree::TreeReader;
+use onefold_engine::{Repository, retention};
 use onefold_types::Fingerprint;
 use onefold_types::environment::SeededRandomness;
 use std::collections::BTreeSet;
@@ -110,4 +110,45 @@ fn all_algorithms_keep_the_same() {
         }
     }
     assert!(two_rounds > 12, "{two_rounds} collections were short of memory");
+}
+
+/// Stores a tree as a session does that knows of no container, and commits it.
+fn save_anew(repository: &Arc<Repository>, items: &[Item]) {
+    let store = chunk_store_avoiding(repository, containers(repository));
+    let mut stream = store.stream().unwrap();
+    let root = put_directory(repository, &mut stream, items);
+    stream.finish().unwrap();
+    store.finish().unwrap();
+    save_root(repository, root.reference);
+}
+
+#[test]
+fn s3_18_containers_are_read_for_levels_that_they_hold_and_nodes_once() {
+    let (memory, repository) = create();
+    let items = [file("a", 1, 60_000)];
+    // Two snapshots of equal nodes that lie in a container each, and one, forgotten, of which only
+    // the root is in a container of its own, at a level that nothing live has.
+    save(&repository, &items);
+    save_anew(&repository, &items);
+    let deeper = save(&repository, &[directory("d", items)]);
+    retention::forget_final(&repository, &[deeper], "me").unwrap();
+    let roots = SnapshotList::load(&repository).unwrap();
+    let top = roots.snapshots.iter().map(|snapshot| snapshot.record.root.level).max().unwrap();
+    let live = live_chunks(&repository);
+    let (mut of_nodes, mut of_live_levels, mut nodes) = (0, 0, BTreeSet::new());
+    for id in containers(&repository) {
+        let section = reader::read_section(&repository, id).unwrap();
+        let held: Vec<_> = section.chunks.iter().filter(|chunk| chunk.level.is_node()).collect();
+        of_nodes += u64::from(!held.is_empty());
+        of_live_levels += u64::from(held.iter().any(|chunk| chunk.level <= top));
+        let names = held.iter().map(|chunk| chunk.fingerprint);
+        nodes.extend(names.filter(|name| live.contains(name)));
+    }
+    assert_eq!((of_nodes, of_live_levels), (3, 2));
+    for algorithm in [MarkAlgorithm::Physical, MarkAlgorithm::PhysicalPlus] {
+        let repository = reopen(&memory.clone_state(), 4000);
+        let options = CollectOptions { algorithm, ..collect_options() };
+        let walked = collect(&repository, &options, &job()).unwrap().mark.enumeration;
+        assert_eq!((walked.sections, walked.nodes), (of_live_levels, nodes.len() as u64));
+    }
 }

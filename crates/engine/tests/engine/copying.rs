@@ -198,7 +198,7 @@ fn what_is_damaged_in_the_first_store_is_told_and_not_copied() {
     let fresh = reopen(&first, 9);
     let fates = copied(&fresh, &target, &ids);
     assert!(matches!(fates[0], Fate::Copied(..)), "{fates:?}");
-    assert!(matches!(fates[1], Fate::Damaged(1)), "{fates:?}");
+    assert!(matches!(fates[1], Fate::Damaged(1, _)), "{fates:?}");
     let list = SnapshotList::load(&target).unwrap();
     assert_eq!(list.snapshots.len(), 1);
     assert!(check_all(&target).is_clean());

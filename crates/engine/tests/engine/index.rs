@@ -1,11 +1,12 @@
 //! The index against a naive one: look-ups, merging, rebuilding.
 
 use crate::ingest::{create, in_memory, open, options, paths, random_bytes, save, settle_times};
+use crate::steps::names;
 use onefold_engine::index::{ChunkIndex as _, FingerprintIndex, merge, rebuild, run_writer};
 use onefold_engine::{Job, Repository};
 use onefold_format::index_run::{Entry, IndexKind, PAGE_ENTRIES};
 use onefold_format::layout;
-use onefold_store::{Blobs, Key, Store};
+use onefold_store::{Blobs, Key, MemoryStore, Store};
 use onefold_types::environment::SeededRandomness;
 use onefold_types::{ContainerId, Fingerprint, RunId};
 use std::collections::{BTreeMap, BTreeSet};
@@ -265,6 +266,30 @@ fn r12_a_deleted_index_is_rebuilt_from_the_containers() {
     // The next backup finds everything again.
     let again = save(&open(&store), paths(source.path()));
     assert_eq!(again.summary.chunks_new, 0);
+}
+
+#[test]
+fn s1_14_a_session_replays_the_containers_that_no_run_covers() {
+    let source = tempfile::tempdir().unwrap();
+    for number in 0..30u64 {
+        std::fs::write(source.path().join(format!("{number}")), random_bytes(number, 40_000))
+            .unwrap();
+    }
+    settle_times(source.path());
+    let memory = MemoryStore::recording();
+    let store: Arc<dyn Store> = Arc::new(memory.clone());
+    let saved = save(&create(&store, &options()), paths(source.path()));
+    let holds = |count: usize, top| !names(&memory.state_after(count), top).is_empty();
+    let packed = (0..).find(|count| holds(*count, layout::METADATA)).unwrap();
+    assert!(packed < memory.operations() && !holds(packed, layout::INDEX));
+    // A crash before the only run was written: with a pack of the containers, and without.
+    for count in [packed - 1, packed] {
+        let crashed: Arc<dyn Store> = Arc::new(memory.state_after(count));
+        let stored = names(&*crashed, layout::CONTAINERS);
+        let again = save(&open(&crashed), paths(source.path()));
+        assert_eq!((again.summary.chunks, again.summary.chunks_new), (saved.summary.chunks, 0));
+        assert_eq!(names(&*crashed, layout::CONTAINERS), stored, "after {count}");
+    }
 }
 
 #[test]

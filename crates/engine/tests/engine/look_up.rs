@@ -4,6 +4,7 @@ use crate::ingest::{
     assert_tree_equal, backup_options, create, in_memory, make_tree, memory, open, options, paths,
     random_bytes, stream,
 };
+use crate::steps::names;
 use onefold_crypto::Suite;
 use onefold_engine::chunk_store::{ChunkBatch, ChunkStore, ChunkStoreOptions};
 use onefold_engine::index::FingerprintIndex;
@@ -12,6 +13,7 @@ use onefold_engine::look_up::LookupChoice;
 use onefold_engine::{InitOptions, Job, Repository};
 use onefold_format::codec::Compression;
 use onefold_format::index_run::IndexKind;
+use onefold_format::layout;
 use onefold_policy::accelerated_filter::FilterConfiguration;
 use onefold_policy::lookup::{LazyParameters, LookupStrategy};
 use onefold_types::limits;
@@ -72,6 +74,24 @@ fn every_exact_strategy_stores_the_same_chunks_on_every_kind_of_index() {
             assert_eq!(*expected.get_or_insert(stored), stored, "{kind} {choice}");
         }
     }
+}
+
+#[test]
+fn s1_21_what_is_saved_again_takes_one_look_up_and_one_section_for_each_container() {
+    let (_, store) = in_memory();
+    create(&store, &InitOptions { suite: Suite::None, ..options() });
+    let bytes = random_bytes(21, 6 * limits::MIB);
+    let choice: LookupChoice = "eager".parse().unwrap();
+    let save = || save_with(&open(&store), stream("file", &bytes), choice, None);
+    save();
+    let containers = names(&*store, layout::CONTAINERS).len() as u64;
+    assert!(containers > 4, "{containers}");
+    let counters = save().lookup.counters;
+    assert_eq!((counters.index_lookups, counters.containers_prefetched), (containers, containers));
+    // Nodes that differ are surely new; all else is in the cache by then.
+    let elsewhere = containers + counters.summary_negatives;
+    assert_eq!(counters.cache_hits, counters.lookups - elsewhere);
+    assert!(counters.summary_negatives <= 2 && counters.lookups > 20 * elsewhere, "{counters:?}");
 }
 
 #[test]

@@ -60,7 +60,12 @@ fn sections_of_bases_are_not_read_again_for_every_container_of_differences() {
     let again = BackupOptions { parent: ParentChoice::None, ..saving };
     let report = save(&Arc::new(opened), root.path(), &again);
     assert_eq!(report.summary.chunks_new, 0);
+    let counters = &report.lookup.counters;
+    assert_eq!(report.lookup.timing.accesses, counters.device_reads());
     let reads = counting.take().of("containers", Operation::GetTail).calls;
+    // Nearly all are of the look-ups, and counted there: the model of their cost rests on it.
+    let counted = counters.containers_prefetched + counters.proof_reads;
+    assert!(counted <= reads && counted + 4 >= reads, "{counted} of {reads} were counted");
     assert!(reads >= bases, "{reads} sections were read of {containers}");
     assert!(reads <= 2 * containers, "{reads} sections were read of {containers}");
 }

@@ -129,6 +129,9 @@ fn what_lies_beside_bases_is_not_read_for_itself() {
         let (_, bytes) = saved.restored(reach);
         assert!(bytes < stored * 11 / 10, "{bytes} bytes of {stored}");
     }
+    // A dump gives things in their order, and keeps what it meets until then.
+    let (_, bytes) = saved.reads(|it| content_at(it, saved.id, &saved.file));
+    assert!(bytes < stored * 11 / 10, "{bytes} bytes of {stored}");
 }
 
 /// A dump reads a little at a time, and what that is made of lies everywhere: it is read for all of

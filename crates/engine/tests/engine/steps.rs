@@ -165,19 +165,24 @@ fn chunk_store_of(
     session: Option<SessionId>,
     delta: DeltaChoice,
 ) -> Arc<ChunkStore> {
-    let options = ChunkStoreOptions {
+    let options = ChunkStoreOptions { delta, session, ..chunk_store_options(repository) };
+    let index = FingerprintIndex::open(repository).unwrap();
+    ChunkStore::open(repository, std::sync::Arc::new(index), avoid, options).unwrap()
+}
+
+/// A chunk store without surprises: every look-up at once, nothing stored again.
+pub fn chunk_store_options(repository: &Repository) -> ChunkStoreOptions {
+    ChunkStoreOptions {
         compression: repository.compression().unwrap(),
         threads: 1,
         filter: Default::default(),
         lookup: LookupStrategy::Eager(FilterOrder::CacheFirst),
         index_kind: None,
         rewrite: onefold_engine::chunk_store::RewriteOptions::none(),
-        delta,
+        delta: DeltaChoice::Off,
         dry_run: false,
-        session,
-    };
-    let index = FingerprintIndex::open(repository).unwrap();
-    ChunkStore::open(repository, std::sync::Arc::new(index), avoid, options).unwrap()
+        session: None,
+    }
 }
 
 /// What containers are made with that hold what they are told to.

@@ -71,6 +71,8 @@ fn s1_16_two_streams_share_no_container_and_each_stands_in_its_order() {
         let section = read_section(&repository, container).unwrap();
         let data = section.chunks.iter().filter(|chunk| !chunk.level.is_node());
         let names: Vec<Fingerprint> = data.map(|chunk| chunk.fingerprint).collect();
+        let is_of_one_kind = [0, section.chunks.len()].contains(&names.len());
+        assert!(is_of_one_kind, "{container} has data and nodes");
         for (number, places) in streams.iter().enumerate() {
             let of: Vec<usize> =
                 names.iter().filter_map(|name| places.get(name)).copied().collect();

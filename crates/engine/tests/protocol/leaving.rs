@@ -4,9 +4,12 @@
 use crate::steps::*;
 use onefold_crypto::Suite;
 use onefold_engine::Repository;
-use onefold_engine::chunk_store::ChunkStore;
+use onefold_engine::chunk_store::{ChunkStore, ChunkStoreOptions, RewriteOptions};
 use onefold_engine::container::reader;
+use onefold_engine::index::FingerprintIndex;
 use onefold_format::layout;
+use onefold_policy::accelerated_filter::FilterOrder;
+use onefold_policy::lookup::{LazyParameters, LookupStrategy};
 use onefold_store::layers::{Fault, Faulty, Operation};
 use onefold_store::{MemoryStore, Store};
 use onefold_types::{ContainerId, ErrorKind, Fingerprint};
@@ -246,5 +249,61 @@ fn w8_a_device_that_fails_meanwhile_leaves_all_as_it_was() {
     assert_eq!(error.kind(), ErrorKind::Io);
     fails.store(false, Ordering::Relaxed);
     assert!(!leaves(&session, &[condemned]), "it is nowhere else");
+    assert!(has(&repository, &session, 1));
+}
+
+/// A session that looks chunks up late, or stores old duplicates again, late as well.
+fn waiting(repository: &Arc<Repository>, lookup: &str, rewrite: &str) -> Arc<ChunkStore> {
+    let options = ChunkStoreOptions {
+        lookup: match lookup {
+            "lazy" => LookupStrategy::Lazy(LazyParameters::default()),
+            _ => LookupStrategy::Eager(FilterOrder::CacheFirst),
+        },
+        rewrite: RewriteOptions { choice: rewrite.parse().unwrap(), ..RewriteOptions::default() },
+        ..chunk_store_options(repository)
+    };
+    let index = FingerprintIndex::open(repository).unwrap();
+    ChunkStore::open(repository, Arc::new(index), BTreeSet::new(), options).unwrap()
+}
+
+#[test]
+fn sx_4_what_waits_for_a_verdict_is_stored_anew_if_its_container_is_condemned_meanwhile() {
+    for is_condemned in [false, true] {
+        let (memory, repository) = store();
+        let old = put_anew(&repository, &[1, 2]);
+        let session = waiting(&repository, "lazy", "none");
+        let mut stream = session.stream().unwrap();
+        let (fingerprint, bytes) = chunk(&repository, 1);
+        put_chunk(&mut stream, fingerprint, &bytes);
+        // It waits, so nothing is relied upon.
+        if is_condemned {
+            assert!(leaves(&session, &[old]));
+        }
+        stream.finish().unwrap();
+        session.finish().unwrap();
+        if is_condemned {
+            memory.remove(&key(layout::container(old)));
+        }
+        assert_eq!(session.totals().chunks_new, u64::from(is_condemned));
+        assert!(has(&repository, &session, 1));
+        // The verdict came late, and counts as any other.
+        assert_eq!(leaves(&session, &[old]), is_condemned);
+    }
+}
+
+#[test]
+fn sx_4_a_duplicate_that_is_undecided_keeps_a_session_where_it_is() {
+    let (_, repository) = store();
+    let old = put_anew(&repository, &[1, 2]);
+    let session = waiting(&repository, "eager", "window,loss=20");
+    let mut stream = session.stream().unwrap();
+    let (fingerprint, bytes) = chunk(&repository, 1);
+    put_chunk(&mut stream, fingerprint, &bytes);
+    assert!(!leaves(&session, &[old]), "it may be decided that it stays where it is");
+    // The same once it is elsewhere as well.
+    put_anew(&repository, &[1]);
+    assert!(leaves(&session, &[old]));
+    stream.finish().unwrap();
+    session.finish().unwrap();
     assert!(has(&repository, &session, 1));
 }

@@ -103,6 +103,34 @@ fn s0_12_times_are_made_of_their_parts() {
 }
 
 #[test]
+fn s0_10_to_s0_14_the_times_of_both_ways_by_hand() {
+    let terms = ModelTerms {
+        duplicates: 20.0,
+        cache_hits_eager: 17.0,
+        first_hits_lazy: 6.0,
+        second_hits_lazy: 9.0,
+        post_lookups: 50.0,
+        device_accesses_eager: 3.0,
+        device_accesses_lazy: 1.0,
+    };
+    let costs = DeviceCosts::new(1000, 10);
+    // (2) and (3): the filter, 17 accesses of memory and three of the device.
+    assert_eq!(terms.eager_time_ns(&costs, 7.0), 7.0 + 170.0 + 3000.0);
+    // (4) and (5): the same filter, 6 and 9 and 50 accesses of memory and one of the device.
+    assert_eq!(terms.lazy_time_ns(&costs, 7.0), 7.0 + 650.0 + 1000.0);
+    // (7) of twenty duplicates.
+    assert_eq!(terms.cache_rate_lazy(), 6.0 / 20.0 + 9.0 / 20.0);
+    // (1), (6) and (8): 48 accesses of memory for two of the device.
+    assert_eq!(terms.right_side(), Some(24.0));
+    for (ratio, lazy_wins) in [(23, false), (24, false), (25, true)] {
+        let costs = DeviceCosts::new(ratio * 10, 10);
+        let is_shorter = terms.lazy_time_ns(&costs, 7.0) < terms.eager_time_ns(&costs, 7.0);
+        assert_eq!((terms.lazy_wins(&costs), is_shorter), (lazy_wins, lazy_wins), "{ratio}");
+        assert_eq!(terms.lazy_wins_as_printed(&costs), lazy_wins, "{ratio}");
+    }
+}
+
+#[test]
 fn s0_15_as_printed_the_inequality_praises_lazy_where_it_reads_more() {
     let terms = ModelTerms {
         duplicates: 1000.0,
@@ -183,11 +211,14 @@ fn the_corrected_model_counts_every_access_once() {
 proptest! {
     #[test]
     fn s0_10_to_s0_15_inequality_6_is_what_the_times_say(
-        counts in prop::array::uniform7(0..1_000_000_u32),
-        device_read_ns in 1..20_000_000_u64,
+        in_memory in prop::array::uniform5(0..1_000_000_u32),
+        of_device in prop::array::uniform2(0..1000_u32),
+        device_read_ns in 1..1_000_000_u64,
         memory_access_ns in 1..1000_u64,
     ) {
-        let [duplicates, hits, first, second, post, eager, lazy] = counts.map(f64::from);
+        // So many of each that neither kind of access decides alone.
+        let [duplicates, hits, first, second, post] = in_memory.map(f64::from);
+        let [eager, lazy] = of_device.map(f64::from);
         let terms = ModelTerms {
             duplicates,
             cache_hits_eager: hits,

@@ -152,7 +152,7 @@ fn s0_6_members_of_a_ring_that_the_cache_knows_count_for_its_length() {
 
 /// A container of ten, of which 0 and 9 are looked up with `between` new chunks in between; then
 /// 64, which takes 0 to the device.
-fn reached(between: u64, known_between: bool) -> (Option<Outcome>, u64) {
+fn reached(ring: usize, between: u64, known_between: bool) -> (Option<Outcome>, u64) {
     let mut numbers: Vec<u64> = (0..10).collect();
     numbers.push(64);
     let mut store = store_of(64, &numbers[..10]);
@@ -160,7 +160,7 @@ fn reached(between: u64, known_between: bool) -> (Option<Outcome>, u64) {
     if known_between {
         store.false_positives = 1 << 16;
     }
-    let mut owner = Owner::new(lazy(2048, 2, 1000));
+    let mut owner = Owner::new(lazy(ring, 2, 1000));
     owner.push(&mut store, &numbered(0));
     for new in 0..between {
         // In buckets of their own: from 16 on.
@@ -172,18 +172,25 @@ fn reached(between: u64, known_between: bool) -> (Option<Outcome>, u64) {
 }
 
 #[test]
+fn s0_6_chunks_that_the_filter_refuses_do_not_fill_a_ring() {
+    // 0 and 9 fill a ring of two if the eight in between are surely new, and one of ten if not.
+    assert!(reached(2, 8, false).0.is_some() && reached(1, 8, false).0.is_none());
+    assert!(reached(10, 8, true).0.is_some() && reached(9, 8, true).0.is_none());
+}
+
+#[test]
 fn s0_7_chunks_that_the_filter_refuses_consume_ranks() {
     // Chunk 9 is nine places behind chunk 0 in the container, and so it is in the stream.
-    assert!(matches!(reached(8, false).0, Some(Outcome::Stored(_))));
+    assert!(matches!(reached(2048, 8, false).0, Some(Outcome::Stored(_))));
     // With one more in between, the container's ranks end before it. Were ranks not to advance on
     // refused chunks, it would be looked for, and found.
-    assert_eq!(reached(9, false).0, None);
-    assert_eq!(reached(30, false).0, None);
+    assert_eq!(reached(2048, 9, false).0, None);
+    assert_eq!(reached(2048, 30, false).0, None);
     // The same whether those in between wait or were refused.
-    assert!(matches!(reached(8, true).0, Some(Outcome::Stored(_))));
-    assert_eq!(reached(9, true).0, None);
+    assert!(matches!(reached(2048, 8, true).0, Some(Outcome::Stored(_))));
+    assert_eq!(reached(2048, 9, true).0, None);
     // Only what can be reached is looked for.
-    assert_eq!((reached(8, false).1, reached(9, false).1), (1, 0));
+    assert_eq!((reached(2048, 8, false).1, reached(2048, 9, false).1), (1, 0));
 }
 
 #[test]
@@ -279,21 +286,6 @@ fn a_chunk_is_held_if_any_waits_once_it_has_come() {
     });
     // 5 is located with 1 while 2 waits; 6 with 2, and then nobody does.
     assert_eq!(held, [1, 2, 3, 3, 4]);
-}
-
-#[test]
-fn what_it_does_is_told_with_all_its_parameters() {
-    let told = |strategy| StreamLookup::new(&strategy).unwrap().explain(&FilterCounters::default());
-    assert_eq!(
-        told(lazy(1000, 16, 5000)),
-        "Chunks are looked up lazily: a chunk that is neither in the cache nor surely new waits \
-         until 16 of its bucket can be located together, or 5000 wait in all; rings take 1000, as \
-         was asked for. So far 0 look-ups took 0 accesses of the device."
-    );
-    let whole = LazyParameters { post_lookup: PostLookup::WholeRing, ..LazyParameters::default() };
-    let told = told(LookupStrategy::SecondLook(whole));
-    assert!(told.contains("lazily, with a second look into the cache: a chunk"), "{told}");
-    assert!(told.contains("2048, all of them looked for again after every hit, as"), "{told}");
 }
 
 /// What three chunks of one bucket cost after 1 was found and drained: 3, of a container too large

@@ -1,7 +1,9 @@
-//! Impossible parameters are refused, and the message says what is possible.
+//! Impossible parameters are refused, and the message says what is possible; those in use are told.
 
+use onefold_policy::FilterCounters;
 use onefold_policy::lookup::{
-    AutoParameters, DeviceCosts, LazyParameters, LookupStrategy, SampledParameters, StreamLookup,
+    AutoParameters, DeviceCosts, LazyParameters, LookupStrategy, PostLookup, SampledParameters,
+    StreamLookup,
 };
 use onefold_types::ErrorKind;
 
@@ -86,4 +88,19 @@ fn s0_24_ratios_of_the_papers_devices() {
     for (costs, ratio) in ratios {
         assert!((costs.ratio() - ratio).abs() < 0.01, "{costs:?}: {}", costs.ratio());
     }
+}
+
+#[test]
+fn what_it_does_is_told_with_all_its_parameters() {
+    let told = |strategy| StreamLookup::new(&strategy).unwrap().explain(&FilterCounters::default());
+    assert_eq!(
+        told(lazy(1000, 16, 5000)),
+        "Chunks are looked up lazily: a chunk that is neither in the cache nor surely new waits \
+         until 16 of its bucket can be located together, or 5000 wait in all; rings take 1000, as \
+         was asked for. So far 0 look-ups took 0 accesses of the device."
+    );
+    let whole = LazyParameters { post_lookup: PostLookup::WholeRing, ..LazyParameters::default() };
+    let told = told(LookupStrategy::SecondLook(whole));
+    assert!(told.contains("lazily, with a second look into the cache: a chunk"), "{told}");
+    assert!(told.contains("2048, all of them looked for again after every hit, as"), "{told}");
 }

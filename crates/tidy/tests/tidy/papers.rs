@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// The items of the checklist: numbers 1 to the given one, for each paper and across them.
 const ITEMS: [(&str, usize); 6] =
     [("S0.", 33), ("S1.", 43), ("S2.", 39), ("S3.", 47), ("S4.", 31), ("SX.", 7)];
-/// The catalogue of root causes of data loss: R1 to R56.
+/// The catalogue of root causes of data loss goes from R1 to this number.
 const ROOT_CAUSES: usize = 95;
 const STATUSES: [&str; 3] = ["works", "differs", "not yet"];
 

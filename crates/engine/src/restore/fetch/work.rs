@@ -23,6 +23,7 @@ use crate::container::frame::FrameOpener;
 use crate::container::reader::FrameReader;
 use crate::container::verify;
 use crate::restore::bases::{self, BasesAndReader, Held, HeldBases};
+use crate::restore::kept::Kept;
 use crate::restore::visits::{Spot, Visit, Visits};
 use crate::restore::window::{Piece, SortedWindow};
 use onefold_format::container::FrameDescriptor;
@@ -36,14 +37,30 @@ use std::time::Instant;
 pub(super) struct Waiting {
     frame: usize,
     /// Their payloads, one behind another.
-    payloads: Vec<u8>,
+    payloads: Arc<Vec<u8>>,
     /// Their pieces' indices in the window, and where the payloads are.
     pieces: Vec<(usize, Piece)>,
+}
+
+impl Waiting {
+    /// All pieces of a frame, if it was kept.
+    pub(super) fn of(kept: &Kept, window: &SortedWindow, frame: usize) -> Option<Self> {
+        let needed = window.frames[frame];
+        let kept = kept.take((needed.container, needed.number))?;
+        let pieces = (window.starts[frame]..window.starts[frame + 1]).map(|at| {
+            let piece = window.pieces[at];
+            Some((at, Piece { chunk_offset: kept.moved(piece.chunk_offset)?, ..piece }))
+        });
+        let pieces = pieces.collect::<Option<Vec<_>>>()?;
+        Some(Self { frame, payloads: kept.payloads, pieces })
+    }
 }
 
 /// What the first pass finds for the second.
 struct Found<'a> {
     spots: &'a [Spot],
+    /// Keeps what lies beside bases.
+    kept: Option<&'a Kept>,
     held: Mutex<Held>,
     waiting: Mutex<Vec<Waiting>>,
 }
@@ -101,10 +118,10 @@ impl<'a, S: Sink> Work<'a, S> {
     pub(super) fn first_pass(
         fetcher: Fetcher<'a>,
         (window, visits): (&'a SortedWindow, &'a Visits),
-        spots: &'a [Spot],
+        (spots, kept): (&'a [Spot], Option<&'a Kept>),
         sink: &'a S,
     ) -> Self {
-        let found = Found { spots, held: Mutex::default(), waiting: Mutex::default() };
+        let found = Found { spots, kept, held: Mutex::default(), waiting: Mutex::default() };
         let bases = bases::and(None, fetcher.chunks);
         Self::new(fetcher, (window, visits), bases, (Some(found), Vec::new()), sink)
     }
@@ -317,6 +334,9 @@ impl<'a, S: Sink> Work<'a, S> {
         };
         if let Some(found) = &self.found {
             bases::hold(self.fetcher.chunks, &found.spots[spots.clone()], plain, &found.held);
+            if let Some(kept) = found.kept {
+                kept.note((needed.container, needed.number), plain);
+            }
         }
         let Some(frame) = *frame else { return Ok(()) };
         let range = self.pieces_of(frame);
@@ -327,11 +347,12 @@ impl<'a, S: Sink> Work<'a, S> {
             self.verify(frame, plain, wanted, good);
             return self.deliver(plain, good);
         }
-        let mut waiting = Waiting { frame, payloads: Vec::new(), pieces: Vec::new() };
-        let later = self.found.as_ref().map(|_| &mut waiting);
+        let (mut payloads, mut pieces) = (Vec::new(), Vec::new());
+        let later = self.found.as_ref().map(|_| (&mut payloads, &mut pieces));
         self.spread((wanted, plain), deltas, (spread, moved), later)?;
-        if let Some(found) = self.found.as_ref().filter(|_| !waiting.pieces.is_empty()) {
-            lock(&found.waiting).push(waiting);
+        if let Some(found) = self.found.as_ref().filter(|_| !pieces.is_empty()) {
+            let payloads = Arc::new(payloads);
+            lock(&found.waiting).push(Waiting { frame, payloads, pieces });
         }
         self.verify(frame, spread, moved, good);
         self.deliver(spread, good)
@@ -353,7 +374,7 @@ impl<'a, S: Sink> Work<'a, S> {
         (wanted, plain): (&[(usize, Piece)], &[u8]),
         deltas: &mut DeltaOpener,
         (spread, moved): (&mut Vec<u8>, &mut Vec<(usize, Piece)>),
-        mut later: Option<&mut Waiting>,
+        mut later: Option<(&mut Vec<u8>, &mut Vec<(usize, Piece)>)>,
     ) -> Result<()> {
         spread.clear();
         moved.clear();
@@ -364,11 +385,11 @@ impl<'a, S: Sink> Work<'a, S> {
             let mut offset = spread.len() as u32;
             if !chunk.is_delta() {
                 spread.extend_from_slice(payload());
-            } else if let Some(waiting) = &mut later {
-                offset = waiting.payloads.len() as u32;
-                waiting.payloads.extend_from_slice(payload());
+            } else if let Some((payloads, pieces)) = &mut later {
+                offset = payloads.len() as u32;
+                payloads.extend_from_slice(payload());
                 let there = |&(at, it): &(usize, Piece)| (at, Piece { chunk_offset: offset, ..it });
-                waiting.pieces.extend(same.iter().map(there));
+                pieces.extend(same.iter().map(there));
                 continue;
             } else {
                 let delta = self.window.deltas.get(piece.delta as usize);

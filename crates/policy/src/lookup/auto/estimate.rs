@@ -262,7 +262,7 @@ impl Stretch {
         let rates = Rates {
             pages: later(counters.index_page_reads),
             prefetched: later(counters.containers_prefetched),
-            verified: later(counters.verification_reads),
+            verified: later(counters.verification_reads + counters.proof_reads),
             filled: later(counters.fingerprints_prefetched),
             misses: later(counters.index_misses),
             buffered: at_once(entered),
