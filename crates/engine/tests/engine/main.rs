@@ -11,6 +11,7 @@ mod delta_bounds;
 mod deltas;
 mod exhausted;
 mod faults;
+mod fenced;
 mod giving_up;
 mod hard_ends;
 mod hard_ends_of_restores;
