@@ -205,6 +205,15 @@ impl Context {
         access: Access,
         limits: ThrottleLimits,
     ) -> Result<Arc<Repository>> {
+        self.open_reached(access, limits).map(|(repository, _)| repository)
+    }
+
+    /// The same, and how it is reached.
+    pub fn open_reached(
+        &self,
+        access: Access,
+        limits: ThrottleLimits,
+    ) -> Result<(Arc<Repository>, OpenedStore)> {
         let location = self.location()?;
         let reads_only = self.options.read_only;
         let opened = OpenedStore::open(&location, access, reads_only, &self.means())?;
@@ -223,7 +232,13 @@ impl Context {
         if access == Access::Write {
             opened.prepare(repository.configuration().container_size_bytes);
         }
-        Ok(repository)
+        Ok((repository, opened))
+    }
+
+    /// Whether it was said that nothing is to be written.
+    #[must_use]
+    pub fn reads_only(&self) -> bool {
+        self.options.read_only
     }
 
     /// Opens the store for reading only, and another one to write into: both together keep to the

@@ -26,6 +26,7 @@
 //! Any number of threads; each waits for its own requests. Nothing may be called from within an
 //! asynchronous task.
 
+pub mod capabilities;
 mod claiming;
 mod foreseen;
 mod listing;

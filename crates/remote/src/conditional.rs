@@ -70,9 +70,14 @@ fn content() -> Result<Vec<u8>> {
     Ok(format!("a put that replaces this must be refused: {}\n", random_name()?).into_bytes())
 }
 
+/// Name and bytes of an object that something is tried with.
+pub(crate) fn trial() -> Result<(String, Vec<u8>)> {
+    Ok((format!("{RACE}{}", random_name()?), content()?))
+}
+
 /// How many of several that put one name at once are told that it is theirs.
 fn race(store: &BucketStore) -> Result<usize> {
-    let name = format!("{RACE}{}", random_name()?);
+    let (name, _) = trial()?;
     let (barrier, winners) = (Barrier::new(RACERS), AtomicUsize::new(0));
     let run = || -> Result<()> {
         barrier.wait();

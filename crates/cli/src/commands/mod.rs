@@ -14,6 +14,7 @@ pub mod find;
 pub mod forget;
 pub mod gc;
 pub mod hold;
+pub mod info;
 pub mod init;
 pub mod key;
 mod look_up;
@@ -125,6 +126,8 @@ pub enum Command {
     Maintain(maintain::MaintainArguments),
     /// Verify the store
     Check(check::CheckArguments),
+    /// Show how the store is made, and what the place where it is can do
+    Info,
     /// Show sizes and ratios
     Stats(stats::StatsArguments),
     /// Manage passwords
@@ -175,6 +178,7 @@ fn dispatch(context: &Context, command: Command) -> Result<Outcome> {
         Command::Gc(arguments) => gc::run(context, &arguments),
         Command::Maintain(arguments) => maintain::run(context, &arguments),
         Command::Check(arguments) => check::run(context, &arguments),
+        Command::Info => info::run(context),
         Command::Stats(arguments) => stats::run(context, &arguments),
         Command::Key(arguments) => key::run(context, &arguments),
         Command::Cat(arguments) => cat::run(context, &arguments),

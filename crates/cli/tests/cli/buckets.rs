@@ -54,6 +54,15 @@ fn a_store_in_a_bucket_does_what_one_in_a_directory_does() {
     assert_eq!(fs::read(sandbox.path("again/source/small")).unwrap(), b"two");
     run(&["--read-only", "backup", "source"]).expect(11);
     run(&["--read-only", "snapshots"]).expect(0);
+    let told = run(&["--json", "info"]).expect(0).message("info");
+    let place = &told["place"];
+    assert_eq!((&told["kind"], &place["credentials"]), (&"bucket".into(), &"variables".into()));
+    for trial in ["conditional_put", "ranged_reads", "lists_at_once", "deletes"] {
+        assert_eq!(place[trial], "yes", "{trial}: {told}");
+    }
+    let untried = run(&["--json", "--read-only", "info"]).expect(0).message("info");
+    assert!(untried["place"]["deletes"].is_null(), "{untried}");
+    run(&["check"]).expect(0);
 }
 
 /// Bytes of all objects of the store.

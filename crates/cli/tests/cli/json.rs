@@ -143,6 +143,7 @@ fn every_field_that_is_printed_is_documented() {
         vec!["-r", "another", "init", "--encryption", "none"],
         vec!["backup", &source],
         vec!["copy", "--to", "another"],
+        vec!["info"],
         vec!["-v", "backup", &source, "--force", "--lookup", "none"],
         vec!["snapshots"],
         vec!["ls", "-l", "latest"],

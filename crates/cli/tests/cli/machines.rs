@@ -64,6 +64,8 @@ fn a_store_on_another_machine_does_what_one_in_a_directory_does() {
     assert_eq!(fs::read(sandbox.path("again/source/small")).unwrap(), b"two");
     run(&["--read-only", "backup", "source"]).expect(11);
     run(&["--read-only", "snapshots"]).expect(0);
+    let told = run(&["--json", "info"]).expect(0).message("info");
+    assert_eq!((&told["kind"], &told["place"]["hard_links"]), (&"sftp".into(), &"yes".into()));
     // It is the directory's own store, and whoever is there works with it.
     let mut near = sandbox.command(&["check", "--read-data"]);
     near.env("ONEFOLD_REPOSITORY", sandbox.path("far/store"));

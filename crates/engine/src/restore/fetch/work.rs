@@ -33,6 +33,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
+/// Bytes one behind another, and where pieces are in them, with their indices in the window.
+type Placed<'a> = (&'a mut Vec<u8>, &'a mut Vec<(usize, Piece)>);
+
 /// Deltas of a frame that wait for their bases.
 pub(super) struct Waiting {
     frame: usize,
@@ -373,8 +376,8 @@ impl<'a, S: Sink> Work<'a, S> {
         &self,
         (wanted, plain): (&[(usize, Piece)], &[u8]),
         deltas: &mut DeltaOpener,
-        (spread, moved): (&mut Vec<u8>, &mut Vec<(usize, Piece)>),
-        mut later: Option<(&mut Vec<u8>, &mut Vec<(usize, Piece)>)>,
+        (spread, moved): Placed<'_>,
+        mut later: Option<Placed<'_>>,
     ) -> Result<()> {
         spread.clear();
         moved.clear();
