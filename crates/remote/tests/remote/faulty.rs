@@ -5,8 +5,9 @@ use futures_util::stream::BoxStream;
 use object_store::memory::InMemory;
 use object_store::path::Path;
 use object_store::{
-    CopyOptions, Error as Answer, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta,
-    ObjectStore, PutMode, PutMultipartOptions, PutOptions, PutPayload, PutResult, Result,
+    CopyOptions, Error as Answer, GetOptions, GetRange, GetResult, ListResult, MultipartUpload,
+    ObjectMeta, ObjectStore, PutMode, PutMultipartOptions, PutOptions, PutPayload, PutResult,
+    Result,
 };
 use std::fmt;
 use std::sync::Arc;
@@ -29,6 +30,12 @@ pub enum Fault {
     Races,
     /// A put is done, and its answer is lost; so many times.
     LosesAnswers(usize),
+    /// What was put is not listed.
+    ListsNothing,
+    /// What is deleted stays.
+    KeepsAll,
+    /// A part of an object begins with its first byte, wherever it should.
+    GivesBeginnings,
 }
 
 /// An object store in memory with a fault, that counts what it is asked.
@@ -87,7 +94,7 @@ impl ObjectStore for Faulty {
         let replaces = match self.fault {
             Fault::Replaces => true,
             Fault::Races => location.as_ref().contains("race-") && number.is_multiple_of(4),
-            Fault::None | Fault::LosesAnswers(_) => false,
+            _ => false,
         };
         let mode = if replaces { PutMode::Overwrite } else { options.mode.clone() };
         let put = self.below.put_opts(location, payload, PutOptions { mode, ..options }).await;
@@ -112,6 +119,13 @@ impl ObjectStore for Faulty {
         if location.as_ref().contains("checkpoints/") {
             self.wait_for_others().await;
         }
+        let range = match (self.fault, options.range) {
+            (Fault::GivesBeginnings, Some(GetRange::Bounded(range))) => {
+                Some(GetRange::Bounded(0..range.end - range.start))
+            }
+            (_, range) => range,
+        };
+        let options = GetOptions { range, ..options };
         let less = |left: usize| left.checked_sub(1);
         let fails = self.failing_gets.fetch_update(Ordering::SeqCst, Ordering::SeqCst, less);
         let got = match fails {
@@ -126,7 +140,10 @@ impl ObjectStore for Faulty {
         &self,
         locations: BoxStream<'static, Result<Path>>,
     ) -> BoxStream<'static, Result<Path>> {
-        self.below.delete_stream(locations)
+        match self.fault {
+            Fault::KeepsAll => locations,
+            _ => self.below.delete_stream(locations),
+        }
     }
 
     fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
@@ -136,7 +153,10 @@ impl ObjectStore for Faulty {
             answered.fetch_add(1, Ordering::SeqCst);
             Poll::Ready(None)
         });
-        self.below.list(prefix).chain(end).boxed()
+        match self.fault {
+            Fault::ListsNothing => end.boxed(),
+            _ => self.below.list(prefix).chain(end).boxed(),
+        }
     }
 
     async fn list_with_delimiter(&self, prefix: Option<&Path>) -> Result<ListResult> {

@@ -124,6 +124,40 @@ fn a_store_that_replaces_objects_or_lets_two_win_is_refused() {
     }
 }
 
+/// Each promise that is broken is found, and no other.
+#[test]
+fn what_a_bucket_can_do_is_tried() {
+    let all = [
+        (Fault::None, ""),
+        (Fault::Replaces, "conditional put"),
+        (Fault::GivesBeginnings, "ranged reads"),
+        (Fault::ListsNothing, "lists at once"),
+        (Fault::KeepsAll, "deletes"),
+    ];
+    for (fault, broken) in all {
+        let objects = Arc::new(Faulty::new(fault));
+        let store = BucketStore::over(Arc::clone(&objects) as _, "memory", "below").unwrap();
+        let found = store.capabilities();
+        let trials = [
+            ("conditional put", found.conditional_put),
+            ("ranged reads", found.ranged_reads),
+            ("lists at once", found.lists_at_once),
+            ("deletes", found.deletes),
+        ];
+        let failed = trials.iter().filter(|(_, trial)| trial.is_err()).map(|(name, _)| *name);
+        let failed: Vec<&str> = failed.collect();
+        assert_eq!(failed.join(", "), broken, "{fault:?}: {trials:?}");
+        // Nothing that could be taken for the store's own, and no more than is needed later.
+        let mut seen = 0;
+        store.list("", &mut |_| Ok(seen += 1)).unwrap();
+        assert_eq!(seen, 0);
+    }
+    // Who may not write knows nothing.
+    let objects = Arc::new(Faulty::new(Fault::None));
+    let store = BucketStore::over(objects as _, "memory", "").unwrap().reading_only();
+    assert_eq!(store.capabilities().deletes.unwrap_err().kind(), ErrorKind::ReadOnly);
+}
+
 #[test]
 fn a_store_that_was_proved_is_asked_once() {
     let objects = Arc::new(Faulty::new(Fault::LosesAnswers(0)));
