@@ -149,7 +149,12 @@ fn what_a_bucket_can_do_is_tried() {
         assert_eq!(failed.join(", "), broken, "{fault:?}: {trials:?}");
         // Nothing that could be taken for the store's own, and no more than is needed later.
         let mut seen = 0;
-        store.list("", &mut |_| Ok(seen += 1)).unwrap();
+        store
+            .list("", &mut |_| {
+                seen += 1;
+                Ok(())
+            })
+            .unwrap();
         assert_eq!(seen, 0);
     }
     // Who may not write knows nothing.
