@@ -101,10 +101,7 @@ pub fn reason(due: Due) -> String {
             format!("{} stopped without an end", counted(sessions, "backup"))
         }
         Due::Left { containers } => {
-            format!(
-                "{} of what was stopped belong to no snapshot",
-                counted(containers, "container")
-            )
+            format!("{} of what was stopped belong to no snapshot", counted(containers, "container"))
         }
     }
 }
