@@ -5,7 +5,7 @@ use crate::steps::*;
 use crate::world::*;
 use onefold_crypto::Suite;
 use onefold_engine::collection::enumeration::logical;
-use onefold_engine::collection::{CollectOptions, MarkAlgorithm, collect};
+use onefold_engine::collection::{CollectOptions, MarkAlgorithm, SpaceGoal, collect};
 use onefold_engine::container::reader;
 use onefold_engine::session::{SnapshotList, WriterSession};
 use onefold_engine::synthesis::{SynthesisOptions, fastcopy};
@@ -151,4 +151,48 @@ fn s3_18_containers_are_read_for_levels_that_they_hold_and_nodes_once() {
         let walked = collect(&repository, &options, &job()).unwrap().mark.enumeration;
         assert_eq!((walked.sections, walked.nodes), (of_live_levels, nodes.len() as u64));
     }
+}
+
+#[test]
+fn s3_10_of_equal_containers_the_newest_stays_however_it_is_marked() {
+    let (memory, repository) = create();
+    let items = [file("a", 1, 60_000)];
+    save(&repository, &items);
+    let old = containers(&repository);
+    save_anew(&repository, &items);
+    let all = containers(&repository);
+    let new: BTreeSet<_> = all.difference(&old).copied().collect();
+    assert_eq!((old.len(), new.len()), (2, 2));
+    for algorithm in [
+        MarkAlgorithm::Exact,
+        MarkAlgorithm::Logical,
+        MarkAlgorithm::Physical,
+        MarkAlgorithm::PhysicalPlus,
+    ] {
+        let repository = reopen(&memory.clone_state(), 4100);
+        let goal = SpaceGoal::DeadOnly;
+        let options = CollectOptions { algorithm, goal, ..collect_options() };
+        let report = collect(&repository, &options, &job()).unwrap();
+        assert_eq!((report.deleted_containers, report.copied_chunks), (2, 0), "{algorithm:?}");
+        assert_eq!(containers(&repository), new, "{algorithm:?}");
+    }
+}
+
+#[test]
+fn s3_13_what_one_run_takes_for_live_another_does_not() {
+    let mut saved = Saved::new(Suite::None);
+    let dead = saved.save(&[("dead", 1, 6_000_000)]);
+    saved.save(&[("live", 2, 18_000_000)]);
+    saved.forget(&[dead]);
+    let live = live_chunks(&saved.repository);
+    let options = CollectOptions { algorithm: MarkAlgorithm::Logical, ..collect_options() };
+    let left_by = |seed| -> BTreeSet<Fingerprint> {
+        let repository = reopen(&saved.memory.clone_state(), seed);
+        let report = collect(&repository, &options, &job()).unwrap();
+        assert_eq!(report.mark.rounds, 1);
+        stored_chunks(&repository).difference(&live).copied().collect()
+    };
+    let (one, other) = (left_by(4200), left_by(4201));
+    assert!(one.len() > 4 && other.len() > 4, "{} and {}", one.len(), other.len());
+    assert!(one.intersection(&other).count() < 3, "the same are taken for live in both");
 }

@@ -3,10 +3,11 @@
 use crate::ingest::{content_at, in_memory, open, random_bytes, stream};
 use crate::rewriting::{containers_of, copies_since, rewriting, save, save_with, unkeyed};
 use crate::steps::check_all;
-use onefold_engine::InitOptions;
 use onefold_engine::ingest::{BackupOptions, ParentChoice};
 use onefold_engine::retention::forget_final;
 use onefold_engine::session::SnapshotList;
+use onefold_engine::statistics::statistics;
+use onefold_engine::{InitOptions, Job};
 use onefold_store::Store;
 use onefold_types::environment::SeededRandomness;
 use onefold_types::{SessionId, limits};
@@ -199,4 +200,22 @@ fn s2_4_only_what_is_in_the_open_container_costs_no_read() {
     assert!(small.len() < container_bytes);
     let report = save_with(&open(&store()), stream("small", &small), &rewriting("capping,level=1"));
     assert_eq!(report.summary.chunks_rewritten, 0);
+}
+
+#[test]
+fn s2_1_what_is_stored_again_counts_as_stored() {
+    let container_bytes = unkeyed().container_size_bytes;
+    let torn = torn_stream(32 * container_bytes, container_bytes, 3);
+    let stored = |choice| {
+        let repository = open(&store());
+        let report = save_with(&repository, stream("torn", &torn), &rewriting(choice));
+        let (job, _) = Job::unattended();
+        (report.summary, statistics(&repository, &job).unwrap())
+    };
+    let (_, without) = stored("none");
+    let (summary, with) = stored("capping,level=2");
+    assert!(summary.bytes_rewritten > 0);
+    assert_eq!([without.bytes_logical, with.bytes_logical], [torn.len() as u64; 2]);
+    assert_eq!(with.chunks_data, without.chunks_data + summary.chunks_rewritten);
+    assert_eq!(with.bytes_data, without.bytes_data + summary.bytes_rewritten);
 }

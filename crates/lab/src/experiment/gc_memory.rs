@@ -11,13 +11,13 @@ use onefold_types::{Result, limits};
 
 const EXPLANATION: &str = "\
     Filters take 8 bits for a chunk here and not 6, two of them. In two rounds LGC keeps to the \
-    byte for each chunk that it was given, as the filter of candidates is freed before the next \
-    is made; PGC needs the nodes' table beside. PGC+'s figure holds that table, or the duplicate \
+    byte for each chunk that it was given, as the filter of candidates is freed before the next is \
+    made; PGC needs the nodes' table beside. PGC+'s figure holds that table, or the duplicate \
     counters and the Dead filter, as well. In two rounds filters attend to candidates only and \
-    leave the rest behind, 40 to 42 % of what is dead in the largest store: memory is saved at \
-    the price of another collection. In the smallest store it was 13 and 97 %, as the candidates \
-    happened to fall (likely). What a filter takes for live although it is dead stays until the \
-    next run, whose filters err elsewhere.";
+    leave the rest behind, 40 % of what is dead in the largest store: memory is saved at the price \
+    of another collection. In the smallest store it was 13 %, as the candidates happened to fall \
+    (likely). What a filter takes for live although it is dead stays until the next run, whose \
+    filters err elsewhere.";
 
 /// The experiment.
 pub const EXPERIMENT: Experiment = Experiment {

@@ -103,6 +103,38 @@ fn s2_18_chunks_wait_up_to_the_very_limit_and_what_is_forced_is_counted() {
 }
 
 #[test]
+fn s2_18_equal_chunks_take_the_room_of_one() {
+    for choice in [
+        RewriteChoice::Capping { level: Some(0) },
+        RewriteChoice::Flexible(fixed(99)),
+        RewriteChoice::Window(fixed(99)),
+        RewriteChoice::Auto(RewriteLimits::loss(0.1)),
+    ] {
+        let sizes = RewriteParameters { candidates_bytes_max: 2, ..parameters(100) };
+        let mut stream = Stream::new(&choice, sizes);
+        let instances = [container(1)];
+        for _ in 0..20 {
+            stream.push(1 << 40, DuplicateStatus::Old(&instances));
+        }
+        stream.old(2);
+        let counters = *stream.counters();
+        assert_eq!((stream.decided.len(), counters.forced), (0, 0), "{choice}");
+        assert_eq!((stream.rewriter.waiting(), counters.candidates_bytes_peak), (21, 2));
+    }
+}
+
+#[test]
+fn s2_25_what_was_used_within_eight_containers_counts_as_one_place() {
+    for (between_bytes, spans) in [((32 << 20) - 1, 1), (32 << 20, 2)] {
+        let mut used = ContainerUse::new();
+        used.refer_run(container(1), 1);
+        used.refer_run(container(2), between_bytes);
+        used.refer_run(container(1), 1);
+        assert_eq!(used.get(&container(1)).unwrap().spans, spans);
+    }
+}
+
+#[test]
 fn s2_9_a_container_is_sparse_below_one_half_and_unknown_without_its_payload() {
     for (referred_bytes, payload_bytes, is_sparse) in [
         (0, 0, None),

@@ -1,5 +1,6 @@
 //! What a user may write, and what is refused.
 
+use onefold_policy::restore_plan::RestoreEngine;
 use onefold_policy::rewrite::{RewriteChoice, RewriteLimits, RewriteParameters, StreamRewriter};
 
 #[test]
@@ -47,6 +48,20 @@ fn what_makes_no_sense_is_refused_with_a_reason() {
         let error = text.parse::<RewriteChoice>().unwrap_err().to_string();
         assert!(error.contains(reason), "{text}: {error}");
     }
+}
+
+#[test]
+fn s2_32_what_is_not_said_is_the_papers_equal_memory() {
+    let defaults = RewriteParameters::default();
+    assert_eq!(defaults.container_bytes, 4 << 20);
+    assert_eq!((defaults.segment_containers, defaults.window_containers), (5, 8));
+    assert_eq!(defaults.candidates_bytes_max, 5 * (4 << 20));
+    let alacc = RestoreEngine::AdaptiveLookAhead {
+        memory_bytes: 32 << 20,
+        look_ahead_bytes: 32 << 20,
+        adapts: false,
+    };
+    assert_eq!("adaptive,fixed".parse::<RestoreEngine>().unwrap(), alacc);
 }
 
 #[test]

@@ -3,8 +3,8 @@
 use crate::support::{Stream, all_choices, container, fixed, parameters};
 use onefold_policy::duplicate_status::DuplicateStatus;
 use onefold_policy::rewrite::{
-    Before, ContainerUse, Decision, Expected, RewriteChoice, RewriteLimits, RewriteParameters,
-    Usage,
+    Before, ContainerUse, Decision, Expected, RewriteChoice, RewriteCounters, RewriteLimits,
+    RewriteParameters, Usage,
 };
 use std::sync::Arc;
 
@@ -95,6 +95,34 @@ fn s2_11_a_version_may_spend_by_the_one_before_or_an_eighth_of_what_all_have_lef
             assert!((most * 3 / 4..=most).contains(&rewritten), "{choice}: {rewritten}");
         }
     }
+}
+
+/// What becomes of a segment that uses so many containers, the first once, the second twice.
+fn used_more_and_more(choice: &RewriteChoice, containers: u64) -> RewriteCounters {
+    let expected = Some(Expected { chunks: 500, unique_chunks: 100_000 });
+    let mut stream = Stream::new(choice, RewriteParameters { expected, ..parameters(100) });
+    (1..=containers).for_each(|number| stream.olds(number, number));
+    stream.uniques(500 - containers * (containers + 1) / 2);
+    stream.finish();
+    *stream.counters()
+}
+
+#[test]
+fn s2_15_and_s2_16_without_a_limit_twenty_containers_of_a_segment_are_left_alone() {
+    for make in [RewriteChoice::Flexible, RewriteChoice::Window] {
+        let unlimited = make(RewriteLimits::default());
+        // Of thirty containers the twentieth, from the most used on, is used eleven times.
+        let beyond = used_more_and_more(&unlimited, 30);
+        assert_eq!((beyond.read_bound, beyond.rewrite_bound), (11.0, 31.0), "{unlimited}");
+        assert!(beyond.rewritten > 100, "{unlimited}: {beyond:?}");
+        let within = used_more_and_more(&unlimited, 20);
+        assert_eq!((within.read_bound, within.threshold, within.rewritten), (0.0, 0.0, 0));
+    }
+    // Who asks for both limits gets the middle between the bounds, as published.
+    let limits = RewriteLimits { reads_max: Some(20.0), ..RewriteLimits::loss(0.02) };
+    let published = used_more_and_more(&RewriteChoice::Flexible(limits), 20);
+    assert_eq!((published.read_bound, published.rewrite_bound), (0.0, 21.0));
+    assert_eq!((published.threshold, published.rewritten), (10.5, 55));
 }
 
 #[test]

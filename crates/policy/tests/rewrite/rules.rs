@@ -33,6 +33,22 @@ fn s2_22_a_container_is_kept_if_it_is_used_more_often_than_the_threshold() {
 }
 
 #[test]
+fn s2_30_what_waits_at_the_end_is_decided_by_the_same_rules() {
+    for choice in [
+        RewriteChoice::Capping { level: Some(1) },
+        RewriteChoice::Flexible(fixed(3)),
+        RewriteChoice::Window(fixed(2)),
+    ] {
+        let mut stream = Stream::new(&choice, small_window());
+        stream.olds(1, 2);
+        stream.olds(2, 3);
+        assert!(stream.rewriter.waiting() > 0, "{choice}");
+        stream.finish();
+        assert_eq!((stream.rewritten(), stream.kept(2)), (vec![0, 1], 3), "{choice}");
+    }
+}
+
+#[test]
 fn s2_20_a_duplicate_is_kept_if_the_window_has_kept_chunks_of_its_container() {
     let mut stream = Stream::new(&RewriteChoice::Window(fixed(2)), small_window());
     // Three in two blocks: more than the threshold, so they are kept.
@@ -88,6 +104,57 @@ fn s2_26_a_repeated_chunk_counts_where_it_is_first() {
         stream.uniques(13);
     });
     assert_eq!(again, once);
+}
+
+#[test]
+fn s2_26_closeness_is_the_mean_distance_from_the_chunk_that_would_be_read_for() {
+    let mut stream = Stream::new(
+        &RewriteChoice::Window(RewriteLimits::loss(0.1)),
+        RewriteParameters { window_containers: 4, ..parameters(10) },
+    );
+    // Ten and thirty chunks behind the first one of container 1, one behind that of container 2.
+    for (number, uniques) in [(1, 9), (1, 19), (1, 0), (2, 0), (2, 7)] {
+        stream.old(number);
+        stream.uniques(uniques);
+    }
+    assert_eq!(stream.counters().cycles, 1);
+    assert_eq!(stream.counters().closeness, f64::from(10 + 30 + 1) / 3.0 / 40.0);
+}
+
+#[test]
+fn s2_24_a_cycle_is_as_many_moves_as_the_window_has_containers() {
+    let mut stream = Stream::new(
+        &RewriteChoice::Window(RewriteLimits::loss(0.1)),
+        RewriteParameters { window_containers: 4, ..parameters(10) },
+    );
+    let cycles: Vec<u64> = (0..15)
+        .map(|_| {
+            stream.uniques(10);
+            stream.counters().cycles
+        })
+        .collect();
+    // The first threshold comes just before the first move, which is one of the next cycle.
+    assert_eq!(cycles, [0, 0, 0, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3, 4]);
+}
+
+#[test]
+fn s2_9_har_spends_what_may_be_lost_on_the_least_used_containers() {
+    let usage = |referred_bytes| Usage { referred_bytes, payload_bytes: 100, spans: 1 };
+    let used = [(1, 40), (2, 30), (3, 10), (4, 20)];
+    let history: ContainerUse =
+        used.iter().map(|(number, bytes)| (container(*number), usage(*bytes))).collect();
+    let parameters = RewriteParameters {
+        expected: Some(Expected { chunks: 200, unique_chunks: 30 }),
+        history: Some(Arc::new(history)),
+        ..parameters(100)
+    };
+    // Thirty chunks may be stored again: all of the two that were used least.
+    let choice = RewriteChoice::History(RewriteLimits::loss(0.5));
+    let mut stream = Stream::new(&choice, parameters);
+    for (number, bytes) in used {
+        stream.olds(number, bytes);
+    }
+    assert_eq!(used.map(|(number, _)| stream.kept(number)), [40, 30, 0, 0]);
 }
 
 #[test]

@@ -1,8 +1,8 @@
 //! What placements cost and spare: openings of the index, and how plans count by them.
 
 use super::{make_mixed, new_store, record_of, save_tree};
-use crate::ingest::{create, open, random_bytes};
-use crate::rewriting::{restore_options, rewriting, save, unkeyed};
+use crate::ingest::{create, open, random_bytes, stream};
+use crate::rewriting::{restore_options, rewriting, save, save_with, unkeyed};
 use crate::steps::put_with;
 use onefold_engine::ingest::{BackupOptions, ParentChoice};
 use onefold_engine::patterns::Patterns;
@@ -243,4 +243,18 @@ fn frames_that_lie_close_are_read_with_one_request_where_that_pays() {
     // What is learnt restores the same; memory does not seek.
     let (learnt, _) = cost(None);
     assert!(learnt <= apart && learnt >= together, "{learnt}");
+}
+
+#[test]
+fn s2_2_a_container_used_again_a_window_later_is_read_again() {
+    let first = random_bytes(1, 256 << 10);
+    for (between_bytes, again) in [(31 << 20, 0), (34 << 20, 1)] {
+        let bytes = [&first[..], &random_bytes(2, between_bytes), &first].concat();
+        let store = new_store();
+        save_with(&open(&store), stream("first", &first), &rewriting("none"));
+        let report = save_with(&open(&store), stream("torn", &bytes), &rewriting("none"));
+        let summary = report.summary;
+        assert!(summary.containers > 20, "{summary:?}");
+        assert_eq!(summary.container_reads, summary.containers + again, "{between_bytes}");
+    }
 }
