@@ -15,6 +15,15 @@ use onefold_store::layers::ThrottleLimits;
 use onefold_types::{ErrorKind, Result};
 use serde_json::{Value, json};
 
+/// More in the help.
+pub const AFTER_HELP: &str = "\
+Of a bucket it tries what that can do, with about thirty requests beside the store's objects; with
+--read-only it does not.
+
+EXAMPLES
+  onefold -r /mnt/backup info
+  onefold -r s3://bucket/backup --json info";
+
 /// What is known of the place: a line each, and the same for programs.
 #[derive(Default)]
 struct Place {

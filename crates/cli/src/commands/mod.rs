@@ -127,6 +127,7 @@ pub enum Command {
     /// Verify the store
     Check(check::CheckArguments),
     /// Show how the store is made, and what the place where it is can do
+    #[command(after_help = info::AFTER_HELP)]
     Info,
     /// Show sizes and ratios
     Stats(stats::StatsArguments),
