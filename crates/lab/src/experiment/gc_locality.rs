@@ -14,18 +14,19 @@ use onefold_types::{Result, limits};
 
 const EXPLANATION: &str = "\
     The newest snapshots of the three lineages stay in 50 to 59 containers, collection after \
-    collection. Copied as they lie they spread over more and more, 92 to 100 at the end, nearly as \
-    many as in the store that is never collected (105), likely because chunks of all lineages and \
-    ages stay mixed. So the order saves 23 to 24 % of a hard disk's time, 24 to 25 % of an object \
-    store's, 9 to 12 % of an SSD's, and 60 to 62 % of the container reads of a stream. Of the \
-    bytes opened 13 % more than needed are left, instead of 21 to 24 %, and 54 to 80 % without \
-    collections: most of that is due to collecting as such. The first collection, which copies the \
-    same bytes either way, takes 6 % more of a hard disk's time for it, likely because frames are \
-    read in another order than they lie in and the newest trees are walked; later ones copy less, \
-    up to 31 % in one, so that all together take 1 to 8 % less. How much is due to the order and \
-    how much to keeping apart what only older snapshots need was not measured. The backups do not \
-    rewrite here; with rewriting the difference is likely smaller. At the default goal of 5 % each \
-    collection copies 61 to 78 MB of 176, so that the order has much to work on.";
+    collection. Copied as they lie they spread over more and more, 92 to 100 at the end, nearly \
+    as many as in the store that is never collected (105), likely because chunks of all \
+    lineages and ages stay mixed. So the order saves 23 to 25 % of a hard disk's time, 24 to 25 \
+    % of an object store's, 9 to 12 % of an SSD's, and 60 to 62 % of the container reads of a \
+    stream. Of the bytes opened 13 % more than needed are left, instead of 21 to 24 %, and 54 \
+    to 80 % without collections: most of that is due to collecting as such. The first \
+    collection, which copies the same bytes either way, takes 6 to 7 % more of a hard disk's \
+    time for it, likely because frames are read in another order than they lie in and the \
+    newest trees are walked; later ones copy less, up to 31 % in one, so that all together take \
+    1 to 8 % less. How much is due to the order and how much to keeping apart what only older \
+    snapshots need was not measured. The backups do not rewrite here; with rewriting the \
+    difference is likely smaller. At the default goal of 5 % each collection copies 61 to 78 MB \
+    of 176, so that the order has much to work on.";
 
 /// The experiment.
 pub const EXPERIMENT: Experiment = Experiment {
