@@ -252,6 +252,9 @@ impl Bases {
 
     /// Remembers which whole chunks a container holds.
     fn note_whole(&self, container: ContainerId, section: &MetadataSection) {
+        // Its caches first: they keep what bases are read from, and without room for one section
+        // every base would cost a read.
+        self.reader();
         let mut state = self.state();
         let (whole, _) = state.whole.get_or_insert_with(|| {
             let lease =
