@@ -26,24 +26,23 @@ const EXPLANATION: &str = "\
     Two cores were shared with other work, so that times say little; figures are medians of \
     three stores, which take turns. The files are in the page cache; every file is read, since \
     each generation is another directory; the newest has 5,161 of them. Look-ups: the image \
-    misses the bound in its newest three generations, 1.03, 1.22 and 1.30 %, since accesses \
-    that show that bases of differences are there count among those of look-ups (without them \
-    0.94 % in an earlier run); the files keep it by 0.07 points. Each generation finds its \
-    duplicates in more containers than the one before, and each of these is one read. Of the \
-    files most requests are for bases: what containers hold takes memory first, and the \
-    sections that bases are found by get what is left, so that they are read again and again, \
-    up to 75 requests a MB (13 before; a backup by hand makes a fifth of them with 4 GiB of \
-    memory). Speed factors fall as fragments add up, and rewriting slows that down but does not \
-    end it (see product-throughput); what differences are made of counts as it is read, which \
-    is why the newest generation of the files has 1.6 where earlier runs said 3.4. A \
+    misses the bound in its newest two generations, 1.16 and 1.31 %, since accesses that show \
+    that bases of differences are there count among those of look-ups (without them 0.94 % in an \
+    earlier run); the files keep it by 0.07 points. Each generation finds its duplicates in more \
+    containers than the one before, and each of these is one read. Of the files most requests \
+    are for bases, up to 13 a MB. In a run before this one it were up to 75: the names of what \
+    containers hold took memory first, so that the sections by which bases are found were read \
+    again and again. Speed factors fall as fragments add up, and rewriting slows that down but \
+    does not end it (see product-throughput); what differences are made of counts as it is read, \
+    which is why the newest generation of the files has 1.6 where earlier runs said 3.4. A \
     collection, which copies in the order of the newest snapshots, raises them by 1.5 to 1.9 \
-    times of the files and up to 1.6 times of the image, there most for the newest; the clock \
+    times of the files and up to 1.8 times of the image, there most for the newest; the clock \
     shows that for all generations but one. Marking takes a fifteenth of copying, or less. The \
-    collector's account of what is live agrees with a new store of the same generations within \
-    4 %. It stops at the default goal, 5 % unused, and writes 0.56 and 0.70 bytes for each that \
-    it frees: of the image, a sixth of which is new each day, more live chunks stand beside \
-    dead ones. The index is counted with all of its pieces loaded and with its tables. The \
-    physical ratio is plain bytes over everything in the store, index and records included.";
+    collector's account of what is live agrees with a new store of the same generations within 4 \
+    %. It stops at the default goal, 5 % unused, and writes 0.57 and 0.71 bytes for each that it \
+    frees: of the image, a sixth of which is new each day, more live chunks stand beside dead \
+    ones. The index is counted with all of its pieces loaded and with its tables. The physical \
+    ratio is plain bytes over everything in the store, index and records included.";
 
 /// The experiment.
 pub const EXPERIMENT: Experiment = Experiment {
