@@ -17,14 +17,14 @@ const EXPLANATION: &str = "\
     must write in order reads less. So the order of the engines hardly depends on the device, \
     only the distances do. For files the next best takes at worst 1.04 times as long where few \
     files change (aged), 1.22 times where all do (scattered); caches of containers or chunks \
-    take 1.26 to 3.12 times as long. For streams optimal-chunks is the best everywhere, ALACC \
-    (adaptive) at most 3 % behind; rolling assembly takes 1.04 to 1.10 times as long, caches \
-    1.30 to 2.81. Engines have a quarter of the memory limit here, as a dump has; with 48 MiB \
-    more than half of the requests are not for frames (likely for sections and the index). The \
-    last table is about the length of requests: fitted to the device (decision record 0021) the \
-    default takes 0.67 to 0.72 times as long on the two classes that seek with 256 MiB, 0.89 to \
-    0.97 times with 48 MiB, and on the others nothing changes. The models charge each request as \
-    if it stood alone; a disk is faster where one follows the other.";
+    take 1.25 to 3.21 times as long. For streams optimal-chunks is the best everywhere, within 1 \
+    %, ALACC (adaptive) at most 3 % behind; rolling assembly takes 1.04 to 1.11 times as long, \
+    caches 1.30 to 2.94. Engines have a quarter of the memory limit here, as a dump has; with 48 \
+    MiB more than half of the requests are not for frames (likely for sections and the index). \
+    The last table is about the length of requests: fitted to the device (decision record 0021) \
+    the default takes 0.67 to 0.72 times as long on the two classes that seek with 256 MiB, 0.89 \
+    to 0.97 times with 48 MiB, and on the others nothing changes. The models charge each request \
+    as if it stood alone; a disk is faster where one follows the other.";
 
 /// The experiment.
 pub const EXPERIMENT: Experiment = Experiment {
