@@ -32,15 +32,16 @@ const EXPLANATION: &str = "\
     Since chunks are stored as differences by default, a restore reads what these are made of as \
     well, and rewriting does not count that: what it brings together leaves its bases where they \
     are. So two per cent more bytes make restores of the newest version 1 % faster on average \
-    where a device seeks, and 4 % on flash; before differences it was 5 % on all of them. By \
-    history: real files are 5 % faster where a device seeks and 2 % on flash, which was 19 to 20 \
-    % before; generated files and images are as fast as without, within 1 %, but on flash, where \
-    images are 4 to 9 % faster and files 2 %. Images are read as a stream, and what lies beside \
-    bases is kept until its turn: while it was read again, they took 14 and 19 % more bytes and \
-    up to 18 % more time. What is missing is a rewriting that counts bases. Others used the \
+    where a device seeks, and 3 % on flash, of which the processor's part differs from run to \
+    run (4 % in the one before); before differences it was 5 % on all of them. By history: real \
+    files are 5 % faster where a device seeks and 6 % on flash, which was 19 to 20 % before; \
+    generated files and images are as fast as without, within 1 % where a device seeks, and up \
+    to 4 % faster on flash. Images are read as a stream, and what lies beside bases is kept \
+    until its turn: while it was read again, they took 14 and 23 % more bytes and up to 9 % more \
+    time where a device seeks. What is missing is a rewriting that counts bases. Others used the \
     machine, so that its times, which are all there is in memory, say little here; what \
-    rewriting takes of the processor was measured by itself: less than 3 %, whichever policy \
-    (decision 0048). Devices are modelled, and charged one request after the other; the \
+    rewriting takes of the processor was measured by itself as well: less than 3 %, whichever \
+    policy (decision 0048). Devices are modelled, and charged one request after the other; the \
     processor is this machine's, the quicker of two restores.";
 
 /// The experiment.
