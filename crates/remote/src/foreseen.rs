@@ -158,13 +158,35 @@ impl<N> Foreseen<N> {
         Some(state.entries.swap_remove(at))
     }
 
-    /// The names below a directory, if they were foreseen.
-    pub(crate) fn take_names(&self, prefix: &str) -> Option<Entry<N>> {
-        self.take(|asked| matches!(asked, Asked::Names(one) if one == prefix))
+    /// The names below a directory, if they were foreseen; `arrive` waits for them.
+    pub(crate) fn names(
+        &self,
+        prefix: &str,
+        arrive: impl FnOnce(Entry<N>) -> Option<Answered<N>>,
+    ) -> Option<Vec<N>> {
+        let entry = self.take(|asked| matches!(asked, Asked::Names(one) if one == prefix))?;
+        match arrive(entry)? {
+            Answered::Names(names) => Some(names),
+            Answered::Object(_) => None,
+        }
+    }
+
+    /// An object whose last bytes were foreseen, all of it or at least so many; within, `None`:
+    /// there is none. `arrive` waits for it.
+    pub(crate) fn object(
+        &self,
+        key: &Key,
+        tail_bytes: Option<usize>,
+        arrive: impl FnOnce(Entry<N>) -> Option<Answered<N>>,
+    ) -> Option<Option<Found>> {
+        match arrive(self.take_object(key, tail_bytes)?)? {
+            Answered::Object(found) => Some(found.map(|found| found.last(tail_bytes))),
+            Answered::Names(_) => None,
+        }
     }
 
     /// An object that was foreseen, all of it or at least so many of its last bytes.
-    pub(crate) fn take_object(&self, key: &Key, tail_bytes: Option<usize>) -> Option<Entry<N>> {
+    fn take_object(&self, key: &Key, tail_bytes: Option<usize>) -> Option<Entry<N>> {
         let is_tail = |asked: &Asked| match asked {
             Asked::Tail(one, length) => one == key && tail_bytes.is_some_and(|it| it <= *length),
             Asked::Names(_) | Asked::Object(_) | Asked::Long(..) => false,

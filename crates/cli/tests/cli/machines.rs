@@ -6,6 +6,8 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::Command;
+use std::thread;
+use std::time::{Duration, Instant};
 
 /// A sandbox, a server, and the name of a store on it.
 fn with_server() -> Option<(Sandbox, Sshd, String)> {
@@ -149,4 +151,62 @@ fn another_command_leads_to_the_server() {
     let to = "sftp://elsewhere/x";
     let both = sandbox.run(&["-r", &store, "--sftp-command", &by, "copy", "--to", to]).expect(1);
     assert!(both.stderr.contains("two machines"), "{}", both.stderr);
+}
+
+/// A script in the place of ssh.
+fn script(sandbox: &Sandbox, name: &str, lines: &str) -> String {
+    sandbox.write(name, format!("#!/bin/sh\n{lines}\n").as_bytes());
+    let path = sandbox.path(name);
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    format!("'{}'", path.display())
+}
+
+/// A program that leads to the server may end by itself, and is ended if it does not, half a second
+/// after nobody talks to it any more.
+#[test]
+fn what_leads_to_a_server_is_waited_for_a_moment_and_no_longer() {
+    let Some(server) = sftp_server::find() else { return };
+    let sandbox = Sandbox::empty();
+    let store = format!("sftp://anywhere{}", sandbox.arg("far"));
+    let with = |by: &str| ["-r", &store, "--sftp-command", by].map(str::to_owned);
+    let run = |by: &str, arguments: &[&str]| {
+        let words = with(by);
+        let all: Vec<&str> = words.iter().map(String::as_str).chain(arguments.to_vec()).collect();
+        let began = Instant::now();
+        (sandbox.run(&all), began.elapsed())
+    };
+    let (ended, pid) = (sandbox.arg("ended"), sandbox.arg("pid"));
+    let slow = script(&sandbox, "slow", &format!("{server}\nsleep 0.2\necho > '{ended}'"));
+    run(&slow, &INIT).0.expect(0);
+    assert!(sandbox.path("ended").exists(), "it was not left to end by itself");
+    let stays = format!("echo $$ > '{pid}'\n{server}\nexec sleep 600");
+    let (done, took) = run(&script(&sandbox, "stays", &stays), &["snapshots"]);
+    done.expect(0);
+    assert!(took < Duration::from_secs(60), "{took:?}");
+    let pid = fs::read_to_string(sandbox.path("pid")).unwrap();
+    assert!(!PathBuf::from("/proc").join(pid.trim()).exists(), "it is still there");
+}
+
+/// Where there is no connection the program is heard for two seconds: it may say why. What it says
+/// later is not waited for, nor its end.
+#[test]
+fn the_last_words_of_what_leads_nowhere_are_heard_and_not_waited_for_for_ever() {
+    let sandbox = Sandbox::empty();
+    let leads = |name: &str, then: &str| script(&sandbox, name, &format!("exec <&- >&-\n{then}"));
+    let all = [
+        (leads("soon", "sleep 1\necho my own reason >&2"), true),
+        (leads("late", "sleep 4\necho my own reason >&2"), false),
+        (leads("stays", "echo my own reason >&2\nexec sleep 600"), true),
+    ];
+    thread::scope(|scope| {
+        for (by, is_heard) in &all {
+            scope.spawn(|| {
+                let began = Instant::now();
+                let place = ["-r", "sftp://anywhere/x", "--sftp-command", by, "snapshots"];
+                let run = sandbox.run(&place).expect(13);
+                assert_eq!(run.stderr.contains("my own reason"), *is_heard, "{}", run.stderr);
+                assert!(began.elapsed() < Duration::from_secs(90), "{:?}", began.elapsed());
+            });
+        }
+    });
 }

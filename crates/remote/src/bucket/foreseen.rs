@@ -39,23 +39,16 @@ impl BucketStore {
 
     /// The names below a directory, if they were foreseen.
     pub(super) fn foreseen_names(&self, prefix: &str) -> Option<Vec<ObjectMeta>> {
-        match self.arrived(self.foreseen.take_names(prefix)?)? {
-            Answered::Names(names) => Some(names),
-            Answered::Object(_) => None,
-        }
+        self.foreseen.names(prefix, |entry| self.arrived(entry))
     }
 
-    /// An object whose last bytes were foreseen, all of it or at least so many; within, `None`:
-    /// there is none.
+    /// The end of an object, if it was foreseen ([`crate::foreseen::Foreseen::object`]).
     pub(super) fn foreseen_object(
         &self,
         key: &Key,
         tail_bytes: Option<usize>,
     ) -> Option<Option<Found>> {
-        match self.arrived(self.foreseen.take_object(key, tail_bytes)?)? {
-            Answered::Object(found) => Some(found.map(|found| found.last(tail_bytes))),
-            Answered::Names(_) => None,
-        }
+        self.foreseen.object(key, tail_bytes, |entry| self.arrived(entry))
     }
 }
 
