@@ -47,13 +47,13 @@ use store_port::{DeviceTiming, StorePort};
 pub mod bases;
 mod batch;
 mod counters;
+mod known_containers;
 pub mod prefix_hasher;
 pub mod presence;
 pub mod read_set;
 mod shared;
 pub mod store_port;
 pub mod stream_writer;
-mod whole_chunks;
 
 pub use batch::ChunkBatch;
 pub use stream_writer::StreamWriter;
@@ -566,7 +566,7 @@ fn context_of(
     let threads = if waits { waiting.max(options.threads) } else { options.threads };
     let pool = FramePool::start(threads, options.compression, fingerprinter, similar)?;
     let noted = Arc::clone(bases);
-    let note = move |stored: &DurableContainer| noted.note(stored.id, &stored.sketches);
+    let note = move |stored: &DurableContainer| noted.note_sketches(stored.id, &stored.sketches);
     let log = ContainerLog::start(repository, note)?;
     Ok(ContainerContext {
         vault: Arc::clone(repository.vault()),

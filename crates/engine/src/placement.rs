@@ -21,10 +21,12 @@ pub mod earlier;
 pub mod overview;
 pub mod reader;
 pub mod recorder;
+pub mod resting;
 pub mod unit;
 
 pub use earlier::EarlierPlacement;
 pub use overview::Overview;
 pub use reader::{Guide, PlacedItem, PlacementReader, Run};
 pub use recorder::{PlacementRecorder, RecordedPlacement};
+pub use resting::Resting;
 pub use unit::Unit;

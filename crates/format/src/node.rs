@@ -10,7 +10,8 @@
 //! | 4 | [`Transform`]: content that is a reversible function of other content | any |
 //! | 5 | [`PlacementPage`]: where chunks of a tree lay when it was written (advisory) | none |
 //! | 6 | [`PlacementMap`]: the pages of a tree's placement | pages, uses |
-//! | 7 | [`ContainerUses`]: how much of each container a tree uses (advisory) | none |
+//! | 7 | [`ContainerUses`] as they were first: without bases. Read, not written | none |
+//! | 8 | [`ContainerUses`]: how much of each container a tree uses (advisory) | none |
 //!
 //! Nodes name chunks by fingerprint only, so equal content has equal trees; where a chunk lies is
 //! the index's business. A node's level is one more than its highest child's.
@@ -26,7 +27,8 @@ pub use directory::{
 };
 
 pub use placement::{
-    ContainerUses, PlacementMap, PlacementPage, PlacementPart, PlacementRun, UseOfContainer,
+    BaseFrame, ContainerUses, PlacementMap, PlacementPage, PlacementPart, PlacementRun,
+    UseOfContainer,
 };
 
 const VERSION: u8 = 2;
@@ -36,7 +38,8 @@ const KIND_DIRECTORY_MAP: u8 = 3;
 const KIND_TRANSFORM: u8 = 4;
 const KIND_PLACEMENT_PAGE: u8 = 5;
 const KIND_PLACEMENT_MAP: u8 = 6;
-const KIND_CONTAINER_USES: u8 = 7;
+const KIND_CONTAINER_USES_ONLY: u8 = 7;
+const KIND_CONTAINER_USES: u8 = 8;
 
 /// A chunk and its height: enough to fetch it and to know how to read it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
@@ -155,8 +158,9 @@ impl Node {
             (VERSION, KIND_PLACEMENT_MAP) => {
                 Self::PlacementMap(placement::decode_map(&mut reader)?)
             }
-            (VERSION, KIND_CONTAINER_USES) => {
-                Self::ContainerUses(placement::decode_uses(&mut reader)?)
+            (VERSION, kind @ (KIND_CONTAINER_USES_ONLY | KIND_CONTAINER_USES)) => {
+                let with_bases = kind == KIND_CONTAINER_USES;
+                Self::ContainerUses(placement::decode_uses(&mut reader, with_bases)?)
             }
             _ => {
                 return Err(Error::new(

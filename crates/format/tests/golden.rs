@@ -13,9 +13,9 @@ use onefold_format::container::{
 use onefold_format::index_run::{self, Piece, Table};
 use onefold_format::layout::ChangeName;
 use onefold_format::node::{
-    ContainerUses, DirectoryLeaf, DirectoryMap, DirectoryPart, Entry, EntryKind, Extent, FileMap,
-    Node, PlacementMap, PlacementPage, PlacementPart, PlacementRun, Reference, Time, Totals,
-    Transform, UseOfContainer,
+    BaseFrame, ContainerUses, DirectoryLeaf, DirectoryMap, DirectoryPart, Entry, EntryKind, Extent,
+    FileMap, Node, PlacementMap, PlacementPage, PlacementPart, PlacementRun, Reference, Time,
+    Totals, Transform, UseOfContainer,
 };
 use onefold_format::record::{
     self, Change, Checkpoint, Damage, Doubt, Epoch, Fate, KnownChange, KnownSession, KnownSnapshot,
@@ -357,9 +357,13 @@ fn every_kind_of_node_is_frozen() {
         referred_bytes,
         payload_bytes,
         spans,
+        rests_on: Vec::new(),
     };
     let container_uses =
         ContainerUses { containers: vec![used(1, 40_000, 1 << 22, 1), used(2, 1 << 21, 0, 300)] };
+    let base = |byte, frame, bytes| BaseFrame { container: ContainerId(id(byte)), frame, bytes };
+    let mut resting = container_uses.clone();
+    resting.containers[0].rests_on = vec![base(2, 2, 8000), base(3, 511, 1 << 30)];
     let nodes = [
         ("node-file-map.bin", Node::FileMap(file_map)),
         ("node-directory-leaf.bin", Node::DirectoryLeaf(leaf)),
@@ -367,12 +371,15 @@ fn every_kind_of_node_is_frozen() {
         ("node-transform.bin", Node::Transform(transform)),
         ("node-placement-page.bin", Node::PlacementPage(placement_page)),
         ("node-placement-map.bin", Node::PlacementMap(placement_map)),
-        ("node-container-uses.bin", Node::ContainerUses(container_uses)),
+        ("node-container-uses-and-bases.bin", Node::ContainerUses(resting)),
     ];
     for (name, node) in nodes {
         let bytes = check(name, &node.encode());
         assert_eq!(Node::decode(&bytes).unwrap(), node, "{name}");
     }
+    // Written before there were bases.
+    let first = frozen("node-container-uses.bin");
+    assert_eq!(Node::decode(&first).unwrap(), Node::ContainerUses(container_uses));
 }
 
 fn snapshot() -> SnapshotRecord {

@@ -142,7 +142,7 @@ impl SessionPort<u64, ContainerId> for Session {
     fn found(&mut self, chunk: &Chunk<'_, u64>, instance: &Instance) -> Status<ContainerId> {
         let mut others = self.store.holders(chunk.fingerprint);
         others.retain(|other| *other != instance.container);
-        DuplicateStatus::Old(Instances { first: instance.container, others })
+        DuplicateStatus::Old(Instances::new(instance.container, others))
     }
 }
 
@@ -209,7 +209,7 @@ fn rewrite(choice: &str, targets: Option<u64>) -> RewriteOptions<ByContainer> {
     for number in 0..OLD / 8 {
         // Every other container was used well.
         let referred_bytes = if number % 2 == 0 { 8000 } else { 1000 };
-        let usage = Usage { referred_bytes, payload_bytes: 8000, spans: 1 };
+        let usage = Usage { referred_bytes, payload_bytes: 8000, spans: 1, ..Usage::default() };
         history.insert(UnitId::of_container(container(number)), usage);
     }
     let history = Some(Arc::new(history));

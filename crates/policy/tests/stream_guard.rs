@@ -113,9 +113,7 @@ impl SessionPort<One, u8> for Session {
 
     fn known(&mut self, chunk: &Chunk<'_, One>) -> Option<Status<u8>> {
         Some(match chunk.payload.seen.split_first() {
-            Some((first, others)) => {
-                DuplicateStatus::Old(Instances { first: *first, others: others.to_vec() })
-            }
+            Some((first, others)) => DuplicateStatus::Old(Instances::new(*first, others.to_vec())),
             None => DuplicateStatus::Unique,
         })
     }
@@ -176,7 +174,7 @@ fn one(name: u8, seen: &[u8], elsewhere: &[u8]) -> One {
 
 fn options(choice: &str, targets: Option<&[u8]>) -> RewriteOptions<ByNumber> {
     let used = |number, referred_bytes| {
-        (unit(number), Usage { referred_bytes, payload_bytes: 8000, spans: 1 })
+        (unit(number), Usage { referred_bytes, payload_bytes: 8000, spans: 1, ..Usage::default() })
     };
     let history: ContainerUse =
         [used(WELL, 8000), used(SPARSE[0], 1000), used(SPARSE[1], 1000)].into_iter().collect();
@@ -350,7 +348,7 @@ fn a_port_that_stores_nothing_again_says_so_and_knows_no_other_copies() {
     let name = Fingerprint([1; 32]);
     let error = StoresOnce.store_again(&name, &one(1, &[], &[])).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Bug);
-    let known = Instances { first: 1, others: vec![] };
+    let known = Instances::new(1, vec![]);
     assert_eq!(StoresOnce.others(&name, &known).unwrap(), [0u8; 0]);
     assert!(Ones(vec![]).is_empty());
     assert!(!Ones(vec![(one(1, &[], &[]), name)]).is_empty());

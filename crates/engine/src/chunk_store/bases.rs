@@ -24,18 +24,20 @@
 //!   can leave a container that is condemned meanwhile (W8), or cannot commit.
 //! - The reader's caches belong to the session: nothing that was read before it counts.
 //!
-//! Memory: the table of sketches, what is known of containers (`whole_chunks`) and the
+//! Memory: the table of sketches, what is known of containers (`known_containers`) and the
 //! reader's caches have their leases.
 //!
 //! Concurrency: shared by the streams and the threads that seal; one lock, never held while the
 //! device works.
 
+use super::known_containers::KnownContainers;
 use super::read_set::ReadSet;
-use super::whole_chunks::WholeChunks;
 use crate::chunks::{Chunk, ChunkReader, Location};
+use crate::container::FrameId;
 use crate::container::similar::{FoundBase, Similar, SimilarChunks};
 use crate::index::ChunkIndex;
 use crate::memory::Lease;
+use crate::placement::Resting;
 use crate::repository::Repository;
 use onefold_format::container::{Base, DELTA_DEPTH_MAX, Delta, MetadataSection, SKETCH_BYTES};
 use onefold_format::delta::DeltaChoice;
@@ -73,7 +75,7 @@ pub struct Proved {
 
 /// Room for what some dozen containers hold, which there always is: it belongs to the fixed part of
 /// the memory limit.
-const WHOLE_BYTES_MIN: usize = 1 << 19;
+const KNOWN_BYTES_MIN: usize = 1 << 19;
 
 /// How bases were found.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -103,7 +105,9 @@ pub struct Bases {
 struct State {
     counts: BaseCounts,
     /// What the containers hold whose sections were read, from the first delta on.
-    whole: Option<(WholeChunks, Lease)>,
+    known: Option<(KnownContainers, Lease)>,
+    /// What the frames rest on in which the session has stored deltas.
+    made: Resting,
     /// Accesses of the device to show that bases are there.
     reads: u64,
     /// Not to be relied upon.
@@ -132,7 +136,8 @@ impl Bases {
         let lease = repository.purse().take(table_bytes);
         let state = State {
             counts: BaseCounts::default(),
-            whole: None,
+            known: None,
+            made: Resting::default(),
             reads: 0,
             avoid: avoid.clone(),
             relied: ReadSet::default(),
@@ -174,28 +179,58 @@ impl Bases {
     /// Shows of the deltas of a section which can be made, and out of which containers.
     pub fn prove(&self, container: ContainerId, section: &MetadataSection) -> Result<Proved> {
         let mut proved = Proved::default();
-        if section.deltas.is_empty() && self.state().whole.is_none() {
+        if section.deltas.is_empty() && self.state().known.is_none() {
             return Ok(proved);
         }
-        self.note_whole(container, section);
+        self.note(container, section);
         // Container by container, so that none is read twice for one section.
         let mut deltas: Vec<&Delta> = section.deltas.iter().collect();
         deltas.sort_by_key(|delta| delta.bases.first().and_then(|base| base.container));
         let before = self.state().reads;
+        let mut rest_on = Vec::new();
         for delta in deltas {
             let mut made_of = BTreeSet::new();
-            let mut is_made = true;
+            let mut frame = None;
             for base in &delta.bases {
-                is_made = is_made && self.is_there(base, delta.depth, &mut made_of)?;
+                frame = self.find_there(base, delta.depth, &mut made_of)?;
+                if frame.is_none() {
+                    break;
+                }
             }
-            match is_made {
-                true => proved.made_of.append(&mut made_of),
-                false => proved.unproved.push(delta.chunk),
+            match frame {
+                Some(frame) => {
+                    rest_on.push((delta.chunk, frame));
+                    proved.made_of.append(&mut made_of);
+                }
+                None => proved.unproved.push(delta.chunk),
             }
         }
+        rest_on.sort_unstable_by_key(|(chunk, _)| *chunk);
         proved.unproved.sort_unstable();
-        proved.reads = self.state().reads - before;
+        let mut state = self.state();
+        if let Some((known, _)) = &mut state.known {
+            known.note_deltas(container, rest_on);
+        }
+        proved.reads = state.reads - before;
         Ok(proved)
+    }
+
+    /// The frame of what a chunk of a container is a difference against; `None` if it is whole, or
+    /// nothing is remembered of it.
+    pub fn rests_on(&self, container: ContainerId, position: u32) -> Option<FrameId> {
+        self.state().known.as_mut()?.0.rests_on(container, position)
+    }
+
+    /// Plain bytes of a frame; 0 if they are not remembered.
+    pub fn plain_bytes(&self, frame: &FrameId) -> u64 {
+        let mut state = self.state();
+        let known = state.known.as_mut().and_then(|(known, _)| known.plain_bytes(frame));
+        known.map_or(0, u64::from)
+    }
+
+    /// What the frames rest on in which the session has stored deltas.
+    pub fn made(&self) -> Resting {
+        self.state().made.clone()
     }
 
     /// Whether a base is in a container that may be used, with all that it is made of itself.
@@ -205,20 +240,30 @@ impl Bases {
         below_depth: u8,
         made_of: &mut BTreeSet<ContainerId>,
     ) -> Result<bool> {
+        Ok(self.find_there(base, below_depth, made_of)?.is_some())
+    }
+
+    /// The frame of a base in a container that may be used, if all that it is made of is there.
+    fn find_there(
+        &self,
+        base: &Base,
+        below_depth: u8,
+        made_of: &mut BTreeSet<ContainerId>,
+    ) -> Result<Option<FrameId>> {
         if let Some(container) = base.container
-            && self.is_in(container, base, below_depth, made_of)?
+            && let Some(frame) = self.find_in(container, base, below_depth, made_of)?
         {
-            return Ok(true);
+            return Ok(Some(frame));
         }
         let mut pages = 0;
         let located = self.index.locate(&self.repository, &base.fingerprint, &mut pages)?;
         self.state().reads += pages;
         for container in located {
-            if self.is_in(container, base, below_depth, made_of)? {
-                return Ok(true);
+            if let Some(frame) = self.find_in(container, base, below_depth, made_of)? {
+                return Ok(Some(frame));
             }
         }
-        Ok(false)
+        Ok(None)
     }
 
     fn is_in(
@@ -228,53 +273,63 @@ impl Bases {
         below_depth: u8,
         made_of: &mut BTreeSet<ContainerId>,
     ) -> Result<bool> {
-        if self.is_whole_in(container, &base.fingerprint) {
+        Ok(self.find_in(container, base, below_depth, made_of)?.is_some())
+    }
+
+    fn find_in(
+        &self,
+        container: ContainerId,
+        base: &Base,
+        below_depth: u8,
+        made_of: &mut BTreeSet<ContainerId>,
+    ) -> Result<Option<FrameId>> {
+        if let Some(frame) = self.find_whole_in(container, &base.fingerprint) {
             made_of.insert(container);
-            return Ok(true);
+            return Ok(Some(frame));
         }
         let Some(location) = self.locate_in(container, &base.fingerprint)? else {
-            return Ok(false);
+            return Ok(None);
         };
-        self.note_whole(container, &location.section);
+        self.note(container, &location.section);
         if let Some(delta) = location.section.delta_at(location.position) {
             if delta.depth >= below_depth {
-                return Ok(false);
+                return Ok(None);
             }
             for deeper in &delta.bases {
                 if !self.is_there(deeper, delta.depth, made_of)? {
-                    return Ok(false);
+                    return Ok(None);
                 }
             }
         }
         made_of.insert(container);
-        Ok(true)
+        Ok(Some(frame_of(&location)))
     }
 
-    /// Remembers which whole chunks a container holds.
-    fn note_whole(&self, container: ContainerId, section: &MetadataSection) {
+    /// Remembers what a container holds.
+    fn note(&self, container: ContainerId, section: &MetadataSection) {
         // Its caches first: they keep what bases are read from, and without room for one section
         // every base would cost a read.
         self.reader();
         let mut state = self.state();
-        let (whole, _) = state.whole.get_or_insert_with(|| {
+        let (known, _) = state.known.get_or_insert_with(|| {
             let lease =
                 self.repository.purse().take(self.repository.memory().section_cache_bytes / 4);
-            (WholeChunks::new(lease.bytes().max(WHOLE_BYTES_MIN)), lease)
+            (KnownContainers::new(lease.bytes().max(KNOWN_BYTES_MIN)), lease)
         });
-        whole.note(container, section);
+        known.note(container, section);
     }
 
-    /// Whether it is known without the device that a container holds a chunk, which is no delta.
-    fn is_whole_in(&self, container: ContainerId, fingerprint: &Fingerprint) -> bool {
+    /// The frame in which a container is known, without the device, to hold a chunk that is no
+    /// delta.
+    fn find_whole_in(&self, container: ContainerId, fingerprint: &Fingerprint) -> Option<FrameId> {
         let mut state = self.state();
         if state.avoid.contains(&container) {
-            return false;
+            return None;
         }
-        let whole = state.whole.as_mut();
-        let is_whole = whole.and_then(|(whole, _)| whole.holds(container, fingerprint));
-        let is_whole = is_whole == Some(true);
-        state.reads += u64::from(!is_whole && !self.reader().has_section(container));
-        is_whole
+        let known = state.known.as_mut();
+        let frame = known.and_then(|(known, _)| known.frame_of(container, fingerprint)).flatten();
+        state.reads += u64::from(frame.is_none() && !self.reader().has_section(container));
+        frame
     }
 
     /// Where in a container that may be used a chunk is.
@@ -294,7 +349,7 @@ impl Bases {
     }
 
     /// Remembers what chunks of a container that may be used are found by.
-    pub fn note(&self, container: ContainerId, sketches: &[(u32, [u8; SKETCH_BYTES])]) {
+    pub fn note_sketches(&self, container: ContainerId, sketches: &[(u32, [u8; SKETCH_BYTES])]) {
         if self.depth_max.is_none() || sketches.is_empty() {
             return;
         }
@@ -466,6 +521,12 @@ impl Bases {
     }
 }
 
+/// The frame that a chunk is in.
+fn frame_of(location: &Location) -> FrameId {
+    let frame = u16::try_from(location.descriptor().frame).unwrap_or(u16::MAX);
+    FrameId { container: location.container, frame }
+}
+
 impl SimilarChunks for Bases {
     fn find(&self, chunk: &[u8], corresponding: Option<&Fingerprint>, wants_base: bool) -> Similar {
         let Some(depth_max) = self.depth_max else { return Similar::default() };
@@ -484,7 +545,8 @@ impl SimilarChunks for Bases {
                 || self.is_in(container, &base, depth + 1, &mut BTreeSet::new()).unwrap_or(false);
             let bytes = is_sound.then(|| self.reader().read_at(&location).ok()).flatten()?;
             self.state().counts.tried += 1;
-            Some(FoundBase { base, depth, bytes: Box::new(bytes), corresponds })
+            let frame = Some(frame_of(&location));
+            Some(FoundBase { base, depth, frame, bytes: Box::new(bytes), corresponds })
         });
         if began.elapsed() > FIND_MAX {
             self.is_late.store(true, Ordering::Relaxed);
@@ -492,7 +554,7 @@ impl SimilarChunks for Bases {
         Similar { sketch: sketch.map(Sketch::to_bytes), base: found }
     }
 
-    fn rely(&self, found: &FoundBase) -> bool {
+    fn rely(&self, found: &FoundBase, (of, chunk_bytes): (FrameId, usize)) -> bool {
         let base = &found.base;
         let Some(container) = base.container else { return false };
         let mut made_of = BTreeSet::from([container]);
@@ -506,6 +568,9 @@ impl SimilarChunks for Bases {
             return false;
         }
         made_of.iter().for_each(|id| state.relied.note(*id, &base.fingerprint));
+        if let Some(frame) = found.frame {
+            state.made.add(of, frame, chunk_bytes as u64);
+        }
         match found.corresponds {
             true => state.counts.by_place += 1,
             false => state.counts.by_features += 1,

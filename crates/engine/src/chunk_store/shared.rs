@@ -147,7 +147,7 @@ impl SessionPort<[u8], FrameId> for Shared {
         let again = self.stored_again.as_ref();
         let may_again = again.is_some_and(|again| !again.contains(chunk.fingerprint.prefix()));
         Some(match place {
-            Some(first) if may_again => DuplicateStatus::Old(Instances { first, others: vec![] }),
+            Some(first) if may_again => DuplicateStatus::Old(Instances::new(first, vec![])),
             place => DuplicateStatus::Fresh(place),
         })
     }
@@ -168,7 +168,7 @@ impl SessionPort<[u8], FrameId> for Shared {
         self.read_set.note(instance.container, fingerprint);
         let first = self.port.frame_of(instance);
         let Some(stored_again) = &self.stored_again else {
-            return DuplicateStatus::Old(Instances { first, others: Vec::new() });
+            return DuplicateStatus::Old(Instances::new(first, Vec::new()));
         };
         self.holders.clear();
         self.filter.holders(fingerprint, &mut self.holders);
@@ -180,7 +180,11 @@ impl SessionPort<[u8], FrameId> for Shared {
             return DuplicateStatus::Fresh(newest.max(Some(first)));
         }
         self.holders.retain(|other| other.container != instance.container);
-        let others = self.holders.iter().map(|one| self.port.frame_of(one)).collect();
-        DuplicateStatus::Old(Instances { first, others })
+        let others: Vec<FrameId> = self.holders.iter().map(|one| self.port.frame_of(one)).collect();
+        let rests_on = match others.is_empty() {
+            true => self.port.bases.rests_on(instance.container, instance.position),
+            false => None,
+        };
+        DuplicateStatus::Old(Instances { first, others, rests_on })
     }
 }

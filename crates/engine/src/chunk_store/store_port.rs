@@ -57,7 +57,11 @@ impl StorePort {
     pub fn payload_bytes(&self, frame: &FrameId) -> u64 {
         let frames = self.frames.get(&frame.container);
         let extent = frames.and_then(|frames| frames.get(usize::from(frame.frame)));
-        extent.map_or(0, |extent| u64::from(extent.plain_bytes))
+        match extent {
+            Some(extent) => u64::from(extent.plain_bytes),
+            // Read for its bases only.
+            None => self.bases.plain_bytes(frame),
+        }
     }
 
     /// Those of some containers, or of all, whose deltas are made of what lies in others of these;
@@ -179,7 +183,7 @@ impl IndexPort for StorePort {
         match section {
             Ok(section) => {
                 self.note_frames(container, frames_of(&section));
-                self.bases.note(container, &section.sketches);
+                self.bases.note_sketches(container, &section.sketches);
                 self.listed(container, &section).map(Some)
             }
             // Gone, damaged, or not to be read just now: its chunks are stored again (R20), which

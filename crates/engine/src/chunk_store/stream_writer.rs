@@ -164,7 +164,8 @@ impl StreamWriter {
         store.note_end(chunks);
         self.data.finish()?;
         let recorded = match self.placement.take() {
-            Some(placement) => {
+            Some(mut placement) => {
+                placement.rest_on_all(&self.store.bases.made());
                 let payloads = self.data.take_payloads();
                 let store = Arc::clone(&self.store);
                 let payload = |frame: &FrameId| {
@@ -282,6 +283,12 @@ impl ContainerPort<[u8], FrameId> for Placing<'_> {
         self.forget_before(ticket);
         if let Some(placement) = self.placement {
             placement.place(ticket, frame);
+        }
+    }
+
+    fn rest_on(&mut self, of: FrameId, base: FrameId, size_bytes: u32) {
+        if let Some(placement) = self.placement {
+            placement.rest_on(of, base, u64::from(size_bytes));
         }
     }
 }

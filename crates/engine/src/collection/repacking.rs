@@ -36,6 +36,7 @@ use super::bases::MadeOf;
 use super::inventory::InventoryItem;
 use super::live_set::Marks;
 use crate::chunks::ChunkReader;
+use crate::container::FrameId;
 use crate::container::similar::{FoundBase, Similar, SimilarChunks};
 use crate::index::{ChunkIndex, FingerprintIndex};
 use crate::memory::Lease;
@@ -238,7 +239,7 @@ impl SimilarChunks for PackedBases {
             // read is no base.
             let anywhere = Base { container: None, ..base };
             let bytes = Box::new(self.reader.read_base(&anywhere, 1).ok()?);
-            Some(FoundBase { base, depth: 0, bytes, corresponds: false })
+            Some(FoundBase { base, depth: 0, frame: None, bytes, corresponds: false })
         });
         Similar { sketch: sketch.map(Sketch::to_bytes), base }
     }
@@ -259,7 +260,7 @@ impl SimilarChunks for PackedBases {
         state.table.insert(&sketch, Address { container: PACKED, position });
     }
 
-    fn rely(&self, found: &FoundBase) -> bool {
+    fn rely(&self, found: &FoundBase, _: (FrameId, usize)) -> bool {
         self.state().made_of.insert(&found.base.fingerprint);
         self.deltas.fetch_add(1, Ordering::Relaxed);
         true

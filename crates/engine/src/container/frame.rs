@@ -14,6 +14,7 @@
 //! Buffers come back ([`PlainFrame`]) and are cleared nowhere: what is in them is written before it
 //! is read, and a length counts what was written.
 
+use super::FrameId;
 use super::similar::{DeltaMaker, Made, SimilarChunks};
 use super::verify;
 use onefold_crypto::{Fingerprinter, ObjectSealer, TAG_BYTES};
@@ -22,7 +23,7 @@ use onefold_format::container::{ChunkDescriptor, Delta, SKETCH_BYTES};
 use onefold_format::delta::DeltaDecoder;
 use onefold_policy::selective_compression::is_worth_compressing;
 use onefold_types::error::Context;
-use onefold_types::{Error, Fingerprint, Level, Result, limits};
+use onefold_types::{ContainerId, Error, Fingerprint, Level, Result, limits};
 use std::sync::Arc;
 
 /// A chunk in a frame that is being filled.
@@ -144,7 +145,11 @@ impl FrameSealer {
         let mut made = match &mut self.deltas {
             // What holds deltas already is a copy.
             Some(maker) if frame.deltas.is_empty() => {
-                maker.make(&frame, sealer.object(), &mut self.payload)
+                let of = FrameId {
+                    container: ContainerId(sealer.object()),
+                    frame: u16::try_from(number).unwrap_or(u16::MAX),
+                };
+                maker.make(&frame, of, &mut self.payload)
             }
             _ => Made::default(),
         };

@@ -16,6 +16,7 @@
 //!
 //! Concurrency: a [`DeltaMaker`] belongs to one thread; what knows the bases is shared.
 
+use super::FrameId;
 use super::delta::BaseBytes;
 use super::frame::PlainFrame;
 use onefold_format::container::{Base, Delta, SKETCH_BYTES};
@@ -36,6 +37,8 @@ const LEVEL: i32 = 1;
 pub struct FoundBase {
     /// Its name, and where it is.
     pub base: Base,
+    /// The frame that it was found in, if that is known.
+    pub frame: Option<FrameId>,
     /// How many instances behind one another are needed to make it.
     pub depth: u8,
     /// Its bytes, verified.
@@ -63,8 +66,9 @@ pub trait SimilarChunks: Send + Sync {
     /// read there.
     fn stays_whole(&self, _: &Fingerprint, _: &[u8; SKETCH_BYTES], _object: [u8; 16]) {}
 
-    /// The session relies on a base from now on, unless it may not: `false`.
-    fn rely(&self, found: &FoundBase) -> bool;
+    /// The session relies on a base from now on, for a chunk of so many bytes in this frame, unless
+    /// it may not: `false`.
+    fn rely(&self, found: &FoundBase, of: (FrameId, usize)) -> bool;
 }
 
 /// The deltas of a frame.
@@ -91,9 +95,9 @@ impl DeltaMaker {
         Self { similar, encoder: DeltaEncoder::new(LEVEL) }
     }
 
-    /// Looks for deltas among the chunks of a frame of this object. If there are any, `payload` is
-    /// what the frame holds then: the chunks, and the payloads of deltas in their places.
-    pub fn make(&mut self, frame: &PlainFrame, object: [u8; 16], payload: &mut Vec<u8>) -> Made {
+    /// Looks for deltas among the chunks of a frame, which will be `of`. If there are any, `payload`
+    /// is what the frame holds then: the chunks, and the payloads of deltas in their places.
+    pub fn make(&mut self, frame: &PlainFrame, of: FrameId, payload: &mut Vec<u8>) -> Made {
         let mut made = Made::default();
         payload.clear();
         let mut corresponding = frame.corresponding.iter().peekable();
@@ -116,7 +120,7 @@ impl DeltaMaker {
             if let Some(found) = base {
                 payload.extend_from_slice(frame.bytes.get(copied..start).unwrap_or_default());
                 copied = start;
-                if let Some(delta) = self.keep(number, bytes, &found, payload) {
+                if let Some(delta) = self.keep((number, of), bytes, &found, payload) {
                     copied = end;
                     made.deltas.push(delta);
                     made.bases.push(found.bytes);
@@ -125,7 +129,7 @@ impl DeltaMaker {
             }
             // What is a delta is no base of others as long as there are better ones.
             if let Some(sketch) = sketch {
-                self.similar.stays_whole(&chunk.fingerprint, &sketch, object);
+                self.similar.stays_whole(&chunk.fingerprint, &sketch, of.container.0);
                 made.sketches.push((number, sketch));
             }
         }
@@ -140,7 +144,7 @@ impl DeltaMaker {
     /// Appends a delta's payload, if it is worth it.
     fn keep(
         &mut self,
-        chunk: u32,
+        (chunk, of): (u32, FrameId),
         bytes: &[u8],
         found: &FoundBase,
         payload: &mut Vec<u8>,
@@ -152,7 +156,7 @@ impl DeltaMaker {
         let taken_bytes = payload_bytes + RECORD_BYTES;
         let is_worth_it =
             taken_bytes <= bytes.len() / 8 || taken_bytes < self.encoder.alone_bytes(bytes) / 2;
-        if is_worth_it && self.similar.rely(found) {
+        if is_worth_it && self.similar.rely(found, (of, bytes.len())) {
             let (depth, bases) = (found.depth + 1, vec![found.base]);
             return Some(Delta { chunk, depth, bases, payload_length: payload_bytes as u32 });
         }

@@ -8,8 +8,9 @@
 //! Files that have not changed are not read, so nothing of them could ever be stored again, and a
 //! frame of which only they need a little would be read by every restore for ever. Where the parent
 //! kept most of its files unread, frames to be emptied are therefore chosen beforehand
-//! ([`onefold_policy::rewrite::sparsest`]), and files that have something there are read again
-//! ([`ScatteredFiles`]). An idea of this project.
+//! ([`onefold_policy::rewrite::sparsest`]), and files that have something there, or in a frame with
+//! differences against something there, are read again ([`ScatteredFiles`]). An idea of this
+//! project.
 
 use super::BackupOptions;
 use crate::chunk_store::RewriteOptions;
@@ -34,7 +35,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 const WHOLE_WORTH: f64 = 1000.0;
 /// Of a snapshot at most this part is read again in one backup, or so many bytes of a small one.
 const READ_AGAIN_PART: u64 = 4;
-const READ_AGAIN_MIN: u64 = 64 << 20;
+const READ_AGAIN_MIN: u64 = 16 << 20;
 
 /// The placement of a snapshot; one that cannot be read only costs time.
 pub fn placement_of(
@@ -149,6 +150,8 @@ struct Scattered {
     placement: PlacementReader,
     targets: Arc<BTreeSet<UnitId>>,
     unit: Unit,
+    /// Frames that rest on something in the targets.
+    resting: BTreeSet<FrameId>,
     /// Bytes that may still be read again.
     bytes_left: u64,
 }
@@ -165,8 +168,16 @@ impl ScatteredFiles {
             let targets = rewrite.guard.as_ref()?.targets.clone()?;
             let targets = Some(targets).filter(|targets| !targets.is_empty())?;
             let bytes_left = (parent?.record.summary.bytes / READ_AGAIN_PART).max(READ_AGAIN_MIN);
-            let placement = earlier?.reader();
-            Some(Mutex::new(Scattered { placement, targets, unit: rewrite.unit, bytes_left }))
+            let (placement, unit) = (earlier?.reader(), rewrite.unit);
+            let mut resting = BTreeSet::new();
+            let rests = &mut |of, base, _| {
+                if targets.contains(&unit.id_of(base)) {
+                    resting.insert(of);
+                }
+            };
+            // What cannot be read says nothing.
+            let _ = earlier?.resting(rests);
+            Some(Mutex::new(Scattered { placement, targets, unit, resting, bytes_left }))
         };
         Self(of())
     }
@@ -188,11 +199,12 @@ impl Scattered {
         if file.chunks == 0 || file.size > self.bytes_left {
             return false;
         }
-        let Self { placement, targets, unit, .. } = self;
+        let Self { placement, targets, unit, resting, .. } = self;
         let mut is_in_target = false;
         placement.runs(reader.chunks(), place, file.chunks, &mut |run| {
             is_in_target |= run.container.is_some_and(|container| {
-                targets.contains(&unit.id_of(FrameId { container, frame: run.frame }))
+                let frame = FrameId { container, frame: run.frame };
+                targets.contains(&unit.id_of(frame)) || resting.contains(&frame)
             });
         });
         if is_in_target {

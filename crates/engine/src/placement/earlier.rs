@@ -6,6 +6,7 @@
 use super::reader::{PlacementReader, Run};
 use super::unit::Unit;
 use crate::chunks::ChunkReader;
+use crate::container::FrameId;
 use crate::repository::Repository;
 use onefold_format::node::Reference;
 use onefold_policy::rewrite::ContainerUse;
@@ -50,6 +51,17 @@ impl EarlierPlacement {
         };
         self.frame_uses = Some(frames);
         Ok(wanted)
+    }
+
+    /// Calls `each` with every two frames of which the first rests on the second, and the bytes of
+    /// the differences.
+    pub fn resting(&self, each: &mut dyn FnMut(FrameId, FrameId, u64)) -> Result<()> {
+        self.placement.each_use(&self.nodes, &mut |one| {
+            let of = FrameId { container: one.container, frame: one.frame };
+            for base in &one.rests_on {
+                each(of, FrameId { container: base.container, frame: base.frame }, base.bytes);
+            }
+        })
     }
 
     /// The placement for somebody who has a reader of nodes already.

@@ -225,18 +225,28 @@ impl PlacementReader {
         units: [Unit; N],
     ) -> Result<[ContainerUse; N]> {
         let mut all = units.map(|_| ContainerUse::new());
+        self.each_use(nodes, &mut |one| {
+            for (uses, unit) in all.iter_mut().zip(units) {
+                add_use(uses, unit, one);
+            }
+        })?;
+        Ok(all)
+    }
+
+    /// Calls `each` with what was recorded of every frame.
+    pub fn each_use(
+        &self,
+        nodes: &ChunkReader,
+        each: &mut dyn FnMut(&UseOfContainer),
+    ) -> Result<()> {
         for reference in &self.map.uses {
             let bytes = nodes.read_advice(&reference.fingerprint)?;
             let Node::ContainerUses(node) = Node::decode(&bytes)? else {
                 return Err(Error::damaged("part of a snapshot's placement is of another kind"));
             };
-            for one in &node.containers {
-                for (uses, unit) in all.iter_mut().zip(units) {
-                    add_use(uses, unit, one);
-                }
-            }
+            node.containers.iter().for_each(&mut *each);
         }
-        Ok(all)
+        Ok(())
     }
 
     fn load(&mut self, nodes: &ChunkReader, number: usize) -> Result<()> {
@@ -269,4 +279,11 @@ fn add_use(uses: &mut ContainerUse, unit: Unit, one: &UseOfContainer) {
         spans: known.spans.max(one.spans),
     };
     uses.insert(name, usage);
+    for base in &one.rests_on {
+        let base_unit = unit.id_of(FrameId { container: base.container, frame: base.frame });
+        let has_room = uses.len() < USES_MAX || uses.get(&base_unit).is_some();
+        if base_unit != name && has_room {
+            uses.rest_on(base_unit, base.bytes);
+        }
+    }
 }

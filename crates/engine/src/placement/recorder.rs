@@ -5,6 +5,11 @@
 //! queue, by its ticket; it leaves the front once its container is known *and* its file is part of
 //! the tree. Stretches of the parent's placement (files kept unread) stand in between.
 //!
+//! What chunks are differences against is read with them, so it is recorded which frames rest on
+//! which others ([`super::resting`]): of what there was before when a chunk is placed, of what the
+//! session has made when it ends. Of frames of files kept unread the parent's placement says it, for
+//! as long as one such file is left in a frame.
+//!
 //! Memory: the queue holds what is undecided or of unfinished files, up to a million chunks; a
 //! file that is longer is taken to be readable. If it then is not, the placement ends there. Pages
 //! are written as they fill; of each frame and container a record is kept, some 150 bytes together,
@@ -12,15 +17,16 @@
 
 use super::earlier::EarlierPlacement;
 use super::reader::{Run, USES_MAX};
+use super::resting::{BASES_MAX, Resting};
 use super::unit::Unit;
 use crate::container::FrameId;
 use onefold_format::node::{
-    ContainerUses, Node, PlacementMap, PlacementPage, PlacementPart, PlacementRun, Reference,
-    UseOfContainer,
+    BaseFrame, ContainerUses, Node, PlacementMap, PlacementPage, PlacementPart, PlacementRun,
+    Reference, UseOfContainer,
 };
-use onefold_policy::rewrite::{ContainerUse, UnitId};
+use onefold_policy::rewrite::{ContainerUse, UnitId, Usage};
 use onefold_types::{ContainerId, Level, Result, limits};
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::ops::Range;
 
 /// Chunks that may wait.
@@ -34,13 +40,17 @@ const PAGE_CUT_ONE_IN: u32 = 512;
 const USES_MIN: usize = 256;
 const USES_IN_NODE_MAX: usize = 2048;
 const USES_CUT_ONE_IN: u32 = 256;
+/// Frames that the frames of a node rest on: with so many it ends.
+const BASES_IN_NODE_MAX: usize = 1 << 13;
 
 /// Pages of a placement: a larger tree has none from there on, and its index is asked.
 const PARTS_MAX: usize = 20_000;
 
 // No node can exceed what a reader takes: so many items, of at most so many bytes each.
 const _: () = assert!(PAGE_RUNS_MAX * (16 + 28) + 20 <= limits::NODE_MAX_BYTES);
-const _: () = assert!(USES_IN_NODE_MAX * 44 + 20 <= limits::NODE_MAX_BYTES);
+const _: () = assert!(
+    USES_IN_NODE_MAX * 47 + (BASES_IN_NODE_MAX + BASES_MAX) * 34 + 20 <= limits::NODE_MAX_BYTES
+);
 const _: () =
     assert!(PARTS_MAX * 45 + (USES_MAX / USES_MIN + 1) * 35 + 20 <= limits::NODE_MAX_BYTES);
 
@@ -100,6 +110,9 @@ pub struct PlacementRecorder {
     uses: ContainerUse,
     frame_uses: ContainerUse,
     frames: HashMap<UnitId, FrameId>,
+    resting: Resting,
+    /// Frames that files kept unread refer to.
+    kept_frames: BTreeSet<UnitId>,
     /// Whether something is missing from here on.
     ended: bool,
 }
@@ -121,6 +134,8 @@ impl PlacementRecorder {
             uses: ContainerUse::new(),
             frame_uses: ContainerUse::new(),
             frames: HashMap::new(),
+            resting: Resting::default(),
+            kept_frames: BTreeSet::new(),
             ended: false,
         }
     }
@@ -137,6 +152,19 @@ impl PlacementRecorder {
             && slot.state == State::Undecided
         {
             slot.state = state;
+        }
+    }
+
+    /// Chunks of so many bytes in a frame are differences against chunks in another one. Those of a
+    /// file that then turns out to be unreadable are not taken back.
+    pub fn rest_on(&mut self, of: FrameId, base: FrameId, bytes: u64) {
+        self.resting.add(of, base, bytes);
+    }
+
+    /// The differences that the session has made.
+    pub fn rest_on_all(&mut self, made: &Resting) {
+        for (of, bases) in made.iter() {
+            bases.iter().for_each(|(base, bytes)| self.resting.add(*of, *base, *bytes));
         }
     }
 
@@ -226,6 +254,7 @@ impl PlacementRecorder {
             return Ok(RecordedPlacement::default());
         }
         let mut recorded = RecordedPlacement::default();
+        self.note_bases();
         // Of frames that only kept files refer to, the parent's placement knows.
         let before = self.parent.as_mut().and_then(|parent| parent.uses(Unit::Frame).ok());
         let payload_of = |name: &UnitId, frame: &FrameId| match payload_bytes(frame) {
@@ -243,17 +272,13 @@ impl PlacementRecorder {
                     referred_bytes: usage.referred_bytes,
                     payload_bytes: payload_of(&name, frame),
                     spans: usage.spans,
+                    rests_on: bases_of(self.resting.of(frame)),
                 })
             })
             .collect();
         let mut rest = all.as_slice();
         while !rest.is_empty() {
-            let cuts = |one: &UseOfContainer| {
-                is_cut(FrameId { container: one.container, frame: one.frame }, USES_CUT_ONE_IN)
-            };
-            let most = rest.len().min(USES_IN_NODE_MAX);
-            let cut = rest[..most].iter().skip(USES_MIN).position(cuts);
-            let (containers, after) = rest.split_at(cut.map_or(most, |at| at + USES_MIN + 1));
+            let (containers, after) = rest.split_at(uses_in_node(rest));
             rest = after;
             let node = Node::ContainerUses(ContainerUses { containers: containers.to_vec() });
             let fingerprint = put(Level(1), &node)?;
@@ -282,6 +307,9 @@ impl PlacementRecorder {
         };
         let mut result = Ok(());
         parent.runs(place, chunks, &mut |run| {
+            if let Some(container) = run.container.filter(|_| self.kept_frames.len() < USES_MAX) {
+                self.kept_frames.insert(Unit::Frame.id_of(FrameId { container, frame: run.frame }));
+            }
             if result.is_ok() {
                 result = self.append(run, put);
             }
@@ -350,11 +378,43 @@ impl PlacementRecorder {
         if known || self.uses.len() < USES_MAX {
             self.uses.refer_run(container, bytes);
         }
-        let name = Unit::Frame.id_of(frame);
-        let known = self.frame_uses.get(&name).is_some();
-        if known || self.frame_uses.len() < USES_MAX {
+        if let Some(name) = self.used_frame(frame) {
             self.frame_uses.refer_run(name, bytes);
-            self.frames.entry(name).or_insert(frame);
+        }
+    }
+
+    /// The name of a frame whose use is recorded, unless there are too many.
+    fn used_frame(&mut self, frame: FrameId) -> Option<UnitId> {
+        let name = Unit::Frame.id_of(frame);
+        let is_recorded = self.frames.contains_key(&name) || self.frames.len() < USES_MAX;
+        is_recorded.then(|| self.frames.entry(name).or_insert(frame));
+        is_recorded.then_some(name)
+    }
+
+    /// Frames that files kept unread refer to rest on what they did in the parent, though it may be
+    /// other files whose chunks do. Bases get a record of their own, though nothing may refer to
+    /// them.
+    fn note_bases(&mut self) {
+        let Self { parent, resting, kept_frames, .. } = self;
+        if let Some(parent) = parent.as_ref().filter(|_| !kept_frames.is_empty()) {
+            let inherit = &mut |of: FrameId, base: FrameId, bytes: u64| {
+                if kept_frames.contains(&Unit::Frame.id_of(of)) {
+                    resting.add_known(of, base, bytes);
+                }
+            };
+            // What cannot be read is advice that is not given.
+            let _ = parent.resting(inherit);
+        }
+        let is_used = |of: &FrameId| self.frames.contains_key(&Unit::Frame.id_of(*of));
+        let used = self.resting.iter().filter(|(of, _)| is_used(of));
+        let bases: Vec<FrameId> =
+            used.flat_map(|(_, bases)| bases.iter().map(|(base, _)| *base)).collect();
+        for base in bases {
+            if let Some(name) = self.used_frame(base)
+                && self.frame_uses.get(&name).is_none()
+            {
+                self.frame_uses.insert(name, Usage::default());
+            }
         }
     }
 
@@ -371,6 +431,32 @@ impl PlacementRecorder {
         self.ended |= self.map.parts.len() >= PARTS_MAX;
         Ok(())
     }
+}
+
+/// The frames that one rests on, as they are stored: in an order.
+fn bases_of(resting: &[(FrameId, u64)]) -> Vec<BaseFrame> {
+    let base = |&(FrameId { container, frame }, bytes): &(FrameId, u64)| BaseFrame {
+        container,
+        frame,
+        bytes,
+    };
+    let mut bases: Vec<BaseFrame> = resting.iter().map(base).collect();
+    bases.sort_unstable_by_key(|base| (base.container, base.frame));
+    bases
+}
+
+/// How many of these a node of uses holds, one at least.
+fn uses_in_node(rest: &[UseOfContainer]) -> usize {
+    let mut bases = 0;
+    for (number, one) in rest.iter().enumerate() {
+        bases += one.rests_on.len();
+        let frame = FrameId { container: one.container, frame: one.frame };
+        let is_cut = number >= USES_MIN && is_cut(frame, USES_CUT_ONE_IN);
+        if is_cut || bases >= BASES_IN_NODE_MAX || number + 1 >= USES_IN_NODE_MAX {
+            return number + 1;
+        }
+    }
+    rest.len()
 }
 
 /// Whether a frame ends a node, one in so many: its container's name is random at its end.

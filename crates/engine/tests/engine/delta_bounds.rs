@@ -113,9 +113,9 @@ fn one_container_more_than_sketches_are_remembered_of_gives_no_base() {
         for number in 0..others as u32 {
             let mut id = [7; 16];
             id[..4].copy_from_slice(&number.to_le_bytes());
-            bases.note(ContainerId(id), &[(0, [number as u8; SKETCH_BYTES])]);
+            bases.note_sketches(ContainerId(id), &[(0, [number as u8; SKETCH_BYTES])]);
         }
-        bases.note(known, &section.sketches);
+        bases.note_sketches(known, &section.sketches);
         let found = bases.find(&bytes, None, true).base;
         assert_eq!(found.is_some(), is_found, "behind {others} others");
     }

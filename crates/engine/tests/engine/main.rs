@@ -36,6 +36,7 @@ mod restore;
 mod restored_bases;
 mod rewriting;
 mod rewriting_amounts;
+mod rewriting_bases;
 mod rights;
 mod roundtrip;
 mod scattered;

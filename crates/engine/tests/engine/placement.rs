@@ -32,7 +32,7 @@ fn record_of(repository: &Arc<Repository>, id: SessionId) -> SnapshotRecord {
 }
 
 /// A placement with a reader of its own.
-struct Placement {
+pub struct Placement {
     nodes: TreeReader,
     reader: PlacementReader,
 }
@@ -56,12 +56,12 @@ impl Placement {
         self.reader.runs(self.nodes.chunks(), place, chunks, each);
     }
 
-    fn uses(&mut self, unit: Unit) -> Result<ContainerUse> {
+    pub fn uses(&mut self, unit: Unit) -> Result<ContainerUse> {
         self.reader.uses(self.nodes.chunks(), unit)
     }
 }
 
-fn reader_of(repository: &Arc<Repository>, id: SessionId) -> Placement {
+pub fn reader_of(repository: &Arc<Repository>, id: SessionId) -> Placement {
     let placement = record_of(repository, id).placement.expect("a placement was recorded");
     Placement::open(repository, placement).unwrap()
 }
@@ -155,14 +155,55 @@ fn assert_places(repository: &Arc<Repository>, id: SessionId) -> (u64, u64) {
         assert!(is_there, "chunk {number}, of {path}, is not in frame {frame} of {container}");
         known += 1;
     }
-    assert_uses(repository, id, &frames);
+    let needed = walked.chunks.iter().map(|(_, fingerprint, _)| *fingerprint).collect();
+    assert_uses(repository, id, &frames, &needed);
     (known, unknown)
 }
 
-/// The recorded use names the frames of the runs and knows what is in them.
-fn assert_uses(repository: &Arc<Repository>, id: SessionId, expected: &BTreeSet<FrameId>) {
+/// The frames that differences in some frames are made of: of those among these chunks, and of all.
+fn bases_in(
+    repository: &Arc<Repository>,
+    frames: &BTreeSet<FrameId>,
+    needed: &BTreeSet<Fingerprint>,
+) -> [BTreeSet<FrameId>; 2] {
+    let [mut of_needed, mut of_all] = [BTreeSet::new(), BTreeSet::new()];
+    for place in frames {
+        let section = read_section(repository, place.container).unwrap();
+        for delta in &section.deltas {
+            let chunk = &section.chunks[delta.chunk as usize];
+            if chunk.frame != u32::from(place.frame) {
+                continue;
+            }
+            let base = delta.bases[0];
+            let container = base.container.unwrap();
+            let holder = read_section(repository, container).unwrap();
+            let found = holder.chunks.iter().find(|one| one.fingerprint == base.fingerprint);
+            let base = FrameId { container, frame: found.unwrap().frame as u16 };
+            of_all.insert(base);
+            if needed.contains(&chunk.fingerprint) {
+                of_needed.insert(base);
+            }
+        }
+    }
+    [of_needed, of_all]
+}
+
+/// The recorded use names the frames of the runs and knows what is in them, and the frames of what
+/// these are made of.
+fn assert_uses(
+    repository: &Arc<Repository>,
+    id: SessionId,
+    expected: &BTreeSet<FrameId>,
+    needed: &BTreeSet<Fingerprint>,
+) {
     let uses = reader_of(repository, id).uses(Unit::Frame).unwrap();
-    assert_eq!(uses.len(), expected.len());
+    let [of_needed, of_all] = bases_in(repository, expected, needed);
+    for base in &of_needed {
+        assert!(uses.get(&Unit::Frame.id_of(*base)).is_some(), "{base:?} is read for bases");
+    }
+    let known: BTreeSet<UnitId> =
+        expected.union(&of_all).map(|frame| Unit::Frame.id_of(*frame)).collect();
+    assert!(uses.iter().all(|(name, _)| known.contains(&name)), "a frame that nothing needs");
     for place in expected {
         let usage = uses.get(&Unit::Frame.id_of(*place)).expect("a frame of the runs");
         let section = read_section(repository, place.container).unwrap();
@@ -174,7 +215,12 @@ fn assert_uses(repository: &Arc<Repository>, id: SessionId, expected: &BTreeSet<
     let containers: BTreeSet<UnitId> =
         expected.iter().map(|one| UnitId::of_container(one.container)).collect();
     let by_container = reader_of(repository, id).uses(Unit::Container).unwrap();
-    assert_eq!(by_container.iter().map(|(id, _)| id).collect::<BTreeSet<_>>(), containers);
+    let recorded: BTreeSet<UnitId> = by_container.iter().map(|(id, _)| id).collect();
+    let of_bases = |frames: &BTreeSet<FrameId>| -> BTreeSet<UnitId> {
+        frames.iter().map(|one| UnitId::of_container(one.container)).collect()
+    };
+    assert!(recorded.is_superset(&(&containers | &of_bases(&of_needed))));
+    assert!(recorded.is_subset(&(&containers | &of_bases(&of_all))));
     let summary = record_of(repository, id).summary;
     let overview = Overview::of(&summary).unwrap();
     assert_eq!(overview.containers, containers.len() as u64);

@@ -8,6 +8,7 @@ use onefold_engine::retention::forget_final;
 use onefold_engine::session::SnapshotList;
 use onefold_engine::statistics::statistics;
 use onefold_engine::{InitOptions, Job};
+use onefold_format::delta::DeltaChoice;
 use onefold_store::Store;
 use onefold_types::environment::SeededRandomness;
 use onefold_types::{SessionId, limits};
@@ -146,7 +147,8 @@ fn stored_again(choice: &str, forgets: bool) -> u64 {
     let mut again = 0;
     for _ in 0..10 {
         let repository = open(&store);
-        let report = save(&repository, remains.path(), &forced(choice));
+        let options = BackupOptions { delta: Some(DeltaChoice::Off), ..forced(choice) };
+        let report = save(&repository, remains.path(), &options);
         again += report.summary.chunks_rewritten;
         snapshots.extend(report.snapshot);
         if forgets && snapshots.len() > 2 {

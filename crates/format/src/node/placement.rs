@@ -6,8 +6,10 @@
 //!        the list plus one; 0: not known), varint frame, varint chunks, varint bytes
 //! map:   varint parts; for each: reference of the page, varint chunks
 //!        varint uses; for each: reference of the node
-//! uses:  varint frames; for each: id of the container, varint frame, varint bytes referred to,
-//!        varint plain bytes in it (0: not known), varint spans
+//! uses:  varint containers of bases, their ids; varint frames; for each: id of the container,
+//!        varint frame, varint bytes referred to, varint plain bytes in it (0: not known), varint
+//!        spans; varint frames that it rests on; for each: varint container (its place in the
+//!        list), varint frame, varint bytes
 //! ```
 //!
 //! Runs follow the order in which a walk of the tree meets data chunks: entries by name, the chunks
@@ -18,6 +20,7 @@
 use super::{Reference, decode_reference, encode_reference};
 use crate::wire::{Reader, Writer};
 use onefold_types::{ContainerId, Result};
+use std::collections::BTreeMap;
 
 /// Chunks that follow each other in the tree and lie in one frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -60,7 +63,7 @@ pub struct PlacementMap {
 }
 
 /// How a tree uses one frame.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct UseOfContainer {
     /// The container.
     pub container: ContainerId,
@@ -70,8 +73,21 @@ pub struct UseOfContainer {
     pub referred_bytes: u64,
     /// Plain bytes of all its chunks; 0: not known.
     pub payload_bytes: u64,
-    /// Separate places of the tree where it is used.
+    /// Separate places of the tree where it is used; 0 if it is not, but others rest on it.
     pub spans: u32,
+    /// The frames that it rests on: chunks in it are differences against chunks in these.
+    pub rests_on: Vec<BaseFrame>,
+}
+
+/// A frame that another one rests on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct BaseFrame {
+    /// The container.
+    pub container: ContainerId,
+    /// The frame's number in it.
+    pub frame: u16,
+    /// Plain bytes of the differences.
+    pub bytes: u64,
 }
 
 /// How a tree uses some of its frames.
@@ -140,6 +156,16 @@ pub(super) fn decode_map(reader: &mut Reader<'_>) -> Result<PlacementMap> {
 }
 
 pub(super) fn encode_uses(uses: &ContainerUses, writer: &mut Writer) {
+    let mut ordinals = BTreeMap::new();
+    let mut containers = Vec::new();
+    for base in uses.containers.iter().flat_map(|one| &one.rests_on) {
+        ordinals.entry(base.container).or_insert_with(|| {
+            containers.push(base.container);
+            containers.len() as u64 - 1
+        });
+    }
+    writer.varint(containers.len() as u64);
+    containers.iter().for_each(|id| writer.raw(&id.0));
     writer.varint(uses.containers.len() as u64);
     for one in &uses.containers {
         writer.raw(&one.container.0);
@@ -147,11 +173,20 @@ pub(super) fn encode_uses(uses: &ContainerUses, writer: &mut Writer) {
         writer.varint(one.referred_bytes);
         writer.varint(one.payload_bytes);
         writer.varint(u64::from(one.spans));
+        writer.varint(one.rests_on.len() as u64);
+        for base in &one.rests_on {
+            writer.varint(ordinals.get(&base.container).copied().unwrap_or_default());
+            writer.varint(u64::from(base.frame));
+            writer.varint(base.bytes);
+        }
     }
 }
 
-pub(super) fn decode_uses(reader: &mut Reader<'_>) -> Result<ContainerUses> {
-    let count = reader.count(20)?;
+/// Reads uses; those that were written first say nothing of bases.
+pub(super) fn decode_uses(reader: &mut Reader<'_>, with_bases: bool) -> Result<ContainerUses> {
+    let bases = if with_bases { reader.count(16)? } else { 0 };
+    let bases = (0..bases).map(|_| reader.id().map(ContainerId)).collect::<Result<Vec<_>>>()?;
+    let count = reader.count(20 + usize::from(with_bases))?;
     let containers = (0..count)
         .map(|_| {
             Ok(UseOfContainer {
@@ -160,8 +195,20 @@ pub(super) fn decode_uses(reader: &mut Reader<'_>) -> Result<ContainerUses> {
                 referred_bytes: reader.varint()?,
                 payload_bytes: reader.varint()?,
                 spans: reader.varint_u32()?,
+                rests_on: if with_bases { decode_bases(reader, &bases)? } else { Vec::new() },
             })
         })
         .collect::<Result<Vec<_>>>()?;
     Ok(ContainerUses { containers })
+}
+
+fn decode_bases(reader: &mut Reader<'_>, containers: &[ContainerId]) -> Result<Vec<BaseFrame>> {
+    let count = reader.count(3)?;
+    let base = |_| {
+        let ordinal = reader.varint_u32()?;
+        let container = containers.get(ordinal as usize).copied();
+        let container = container.ok_or_else(|| reader.damaged("a base lies in no container"))?;
+        Ok(BaseFrame { container, frame: decode_frame(reader)?, bytes: reader.varint()? })
+    };
+    (0..count).map(base).collect()
 }

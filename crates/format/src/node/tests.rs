@@ -96,6 +96,11 @@ fn nodes() -> Vec<Node> {
                 referred_bytes: 1 << 20,
                 payload_bytes: 0,
                 spans: 3,
+                rests_on: vec![BaseFrame {
+                    container: ContainerId([9; 16]),
+                    frame: 300,
+                    bytes: 1 << 40,
+                }],
             }],
         }),
     ]

@@ -263,7 +263,7 @@ impl SessionPort<u32, u32> for Ingest<'_> {
             Some((&newest, _)) if self.is_fresh(newest) => DuplicateStatus::Fresh(Some(newest)),
             Some((&first, others)) => {
                 let others = if self.knows_newest_only { &[] } else { others };
-                DuplicateStatus::Old(Instances { first, others: others.to_vec() })
+                DuplicateStatus::Old(Instances::new(first, others.to_vec()))
             }
         })
     }

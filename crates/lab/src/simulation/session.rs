@@ -168,7 +168,7 @@ impl<I: Index> SessionPort<(), ()> for Judging<'_, I> {
         let Session { known, current, .. } = &mut *self.session;
         current.false_duplicates += u64::from(!known.contains(&chunk.fingerprint.prefix()));
         current.found += 1;
-        DuplicateStatus::Old(Instances { first: (), others: Vec::new() })
+        DuplicateStatus::Old(Instances::new((), Vec::new()))
     }
 }
 

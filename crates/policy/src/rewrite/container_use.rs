@@ -18,7 +18,8 @@ pub const SPAN_BYTES: u64 = 32 << 20;
 /// How a version used one container.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Usage {
-    /// Bytes of the container's chunks that the version refers to; each chunk counts once.
+    /// Bytes of the version's chunks that need the container: those in it, each once, and those
+    /// that are differences against what is in it.
     pub referred_bytes: u64,
     /// Plain bytes of all the container's chunks; 0 if not known.
     pub payload_bytes: u64,
@@ -72,6 +73,14 @@ impl ContainerUse {
     /// again.
     pub fn refer_run(&mut self, container: UnitId, bytes: u64) {
         self.use_next(container, bytes, true);
+    }
+
+    /// Chunks of so many bytes, which lie elsewhere, are differences against what lies in this
+    /// container.
+    pub fn rest_on(&mut self, container: UnitId, bytes: u64) {
+        let usage = &mut self.containers.entry(container).or_default().usage;
+        usage.referred_bytes = usage.referred_bytes.saturating_add(bytes);
+        usage.spans = usage.spans.max(1);
     }
 
     fn use_next(&mut self, container: UnitId, bytes: u64, is_first: bool) {

@@ -5,7 +5,7 @@
 //! history does. A container that is not emptied wholly is read as before, so the loss is best
 //! spent on whole containers: the sparsest first, each with everything that the previous version
 //! needed of it, until what may be stored again is used up. Who reads the stream then has to read
-//! all files that have something there.
+//! all files that have something there, or something that is a difference against something there.
 
 use super::UnitId;
 use super::container_use::{ContainerUse, Usage};

@@ -2,7 +2,9 @@
 //! lives on, beside those of the policy, which knows one version and the one before.
 //!
 //! - What the previous version used well is not the policy's concern: it is read anyway, for files
-//!   that are kept unread among others, so that storing it again would gain nothing.
+//!   that are kept unread among others, so that storing it again would gain nothing. A difference
+//!   that lies there is, if its base's unit was used little: whole, it would need that no more. For
+//!   the policy it then lies where its base does.
 //! - Before a chunk is stored again the index is asked for a copy that lies well, which is referred
 //!   to instead.
 //! - No more chunks are stored a third time than the stream had new ones.
@@ -38,6 +40,17 @@ pub(super) struct Guard<A> {
     last_kept: Option<(A, bool)>,
 }
 
+/// Whose concern a duplicate is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Concern<A> {
+    /// Nobody's: this instance is kept.
+    Kept(A),
+    /// The policy's.
+    Instances,
+    /// The policy's, because of what it is a difference against: for this unit.
+    Base(UnitId),
+}
+
 impl<A: Copy + Ord> Guard<A> {
     pub(super) fn new(rules: RewriteGuard, choice: &RewriteChoice) -> Self {
         let limits = choice.limits();
@@ -55,23 +68,36 @@ impl<A: Copy + Ord> Guard<A> {
         self.rules.targets.is_some()
     }
 
-    /// An instance in a unit that the previous version used well, or that is not to be emptied.
-    pub(super) fn kept<U>(&mut self, old: &Instances<A>, unit: &U) -> Option<A>
+    /// Keeps an instance in a unit that the previous version used well, or that is not to be
+    /// emptied; unless it is a difference against something in a unit of which that is not true.
+    pub(super) fn concern<U>(&mut self, old: &Instances<A>, unit: &U) -> Concern<A>
     where
         U: Units<Address = A>,
     {
         if !self.keeps_by_history {
-            return None;
+            return Concern::Instances;
         }
         if !old.others.is_empty() {
-            return old.iter().find(|address| self.stays(unit.unit_of(*address)));
+            let kept = old.iter().find(|address| self.stays(unit.unit_of(*address)));
+            return kept.map_or(Concern::Instances, Concern::Kept);
         }
         let is_kept = match self.last_kept {
             Some((last, is_kept)) if last == old.first => is_kept,
             _ => self.stays(unit.unit_of(old.first)),
         };
         self.last_kept = Some((old.first, is_kept));
-        is_kept.then_some(old.first)
+        match self.left_base(old, unit) {
+            _ if !is_kept => Concern::Instances,
+            Some(base) => Concern::Base(base),
+            None => Concern::Kept(old.first),
+        }
+    }
+
+    /// The unit that a duplicate's only known instance needs for its base, if the previous version
+    /// used little of it.
+    fn left_base<U: Units<Address = A>>(&self, old: &Instances<A>, unit: &U) -> Option<UnitId> {
+        let base = old.rests_on.filter(|_| old.others.is_empty()).map(|base| unit.unit_of(base));
+        base.filter(|base| self.is_left(*base))
     }
 
     /// A copy that makes it needless to store a chunk again, which was stored again before: of the
@@ -90,7 +116,9 @@ impl<A: Copy + Ord> Guard<A> {
         if seen.others.is_empty() && others.is_empty() {
             return Ok(None);
         }
-        let newest_first = || others.iter().copied().chain(seen.iter());
+        // What needs a unit for its base alone is no copy that makes another one needless.
+        let needs_base = self.left_base(seen, unit).is_some();
+        let newest_first = || others.iter().copied().chain(seen.iter().filter(|_| !needs_base));
         let stays = newest_first().find(|one| self.stays(unit.unit_of(*one)));
         let is_good = |one: &A| !self.is_left(unit.unit_of(*one));
         let good = stays.or_else(|| others.iter().copied().find(is_good));

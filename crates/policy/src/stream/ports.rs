@@ -27,9 +27,18 @@ pub struct Instances<A> {
     pub first: A,
     /// Elsewhere; rarely anywhere, so mostly no allocation.
     pub others: Vec<A>,
+    /// Where the base lies that `first` is a difference against. `None`: it is whole, or that is
+    /// not known, as it never is where there are others.
+    pub rests_on: Option<A>,
 }
 
 impl<A: Copy> Instances<A> {
+    /// Whole chunks at these addresses.
+    #[must_use]
+    pub fn new(first: A, others: Vec<A>) -> Self {
+        Self { first, others, rests_on: None }
+    }
+
     /// All of them.
     pub fn iter(&self) -> impl Iterator<Item = A> + Clone + '_ {
         std::iter::once(self.first).chain(self.others.iter().copied())
@@ -85,4 +94,8 @@ pub trait ContainerPort<P: ?Sized, A> {
 
     /// Takes note of where a chunk of the stream lies, told once for each.
     fn place(&mut self, ticket: u64, address: Option<A>);
+
+    /// Takes note that a chunk of so many bytes is kept that is a difference against what lies at
+    /// `base`: whoever restores the stream reads that as well.
+    fn rest_on(&mut self, _of: A, _base: A, _size_bytes: u32) {}
 }

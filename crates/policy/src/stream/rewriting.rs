@@ -17,7 +17,7 @@
 //! decides early rather than exceed it. Besides some hundred bytes for each duplicate from the
 //! oldest undecided one on.
 
-use super::guard::{Guard, RewriteGuard};
+use super::guard::{Concern, Guard, RewriteGuard};
 use super::ports::{Chunk, ContainerPort, Instances, Status, Units};
 use crate::duplicate_status::DuplicateStatus;
 use crate::rewrite::{
@@ -191,12 +191,12 @@ impl<P: ToOwned + ?Sized, U: Units> Rewriting<P, U> {
                 DuplicateStatus::Fresh(())
             }
             DuplicateStatus::Old(old) if self.choice == RewriteChoice::None => {
-                containers.place(ticket, Some(old.first));
+                place_kept((ticket, size_bytes), old.first, &old, containers);
                 return Ok(());
             }
             DuplicateStatus::Old(mut old) => match self.kept(&mut old) {
                 Some(address) => {
-                    containers.place(ticket, Some(address));
+                    place_kept((ticket, size_bytes), address, &old, containers);
                     DuplicateStatus::Fresh(())
                 }
                 None => {
@@ -270,12 +270,13 @@ impl<P: ToOwned + ?Sized, U: Units> Rewriting<P, U> {
             old.others.sort_unstable_by_key(|address| Reverse(unit.unit_of(*address)));
             old.first = old.others.remove(0);
         }
-        let kept = guard.as_mut().and_then(|guard| guard.kept(old, unit));
-        if kept.is_none() {
-            units.clear();
-            units.extend(old.iter().map(|address| unit.unit_of(address)));
+        units.clear();
+        match guard.as_mut().map_or(Concern::Instances, |guard| guard.concern(old, unit)) {
+            Concern::Kept(address) => return Some(address),
+            Concern::Instances => units.extend(old.iter().map(|address| unit.unit_of(address))),
+            Concern::Base(base) => units.push(base),
         }
-        kept
+        None
     }
 
     /// Carries out what the policy has decided. `current` is the newest chunk, whose bytes have not
@@ -298,8 +299,12 @@ impl<P: ToOwned + ?Sized, U: Units> Rewriting<P, U> {
             let current = current.filter(|now| now.ticket == ticket);
             let address = match decision {
                 Decision::Keep(unit) => {
-                    let kept = instances.iter().find(|one| self.unit.unit_of(*one) == unit);
+                    let kept = self.instance_in(unit, &instances);
                     invariant!(kept.is_some(), "a chunk is kept where it is not", unit, instances);
+                    let rests_on = instances.rests_on.filter(|_| kept == Some(instances.first));
+                    if let Some(base) = rests_on {
+                        containers.rest_on(instances.first, base, size_bytes);
+                    }
                     kept
                 }
                 // What is decided at once is told no address: whoever restores it looks it up.
@@ -339,6 +344,12 @@ impl<P: ToOwned + ?Sized, U: Units> Rewriting<P, U> {
         Ok(())
     }
 
+    /// The instance that the policy keeps by naming a unit: its own, or that of its base.
+    fn instance_in(&self, unit: UnitId, of: &Instances<U::Address>) -> Option<U::Address> {
+        let is_meant = |one: &U::Address| self.unit.unit_of(*one) == unit;
+        of.iter().find(is_meant).or_else(|| of.rests_on.filter(is_meant).map(|_| of.first))
+    }
+
     /// Takes a duplicate out that is decided.
     fn leave(&mut self, ticket: u64) -> Result<Waiting<U::Address>> {
         let is_next = self.waiting.get(self.cursor).is_some_and(|one| one.ticket == ticket);
@@ -361,6 +372,19 @@ impl<P: ToOwned + ?Sized, U: Units> Rewriting<P, U> {
             self.waiting.pop_back();
         }
         left.ok_or_else(|| no_longer_waits(ticket))
+    }
+}
+
+/// Says where a chunk is that is kept, and what it is a difference against there.
+fn place_kept<P: ToOwned + ?Sized, A: Copy + PartialEq>(
+    (ticket, size_bytes): (u64, u32),
+    address: A,
+    of: &Instances<A>,
+    containers: &mut impl ContainerPort<P, A>,
+) {
+    containers.place(ticket, Some(address));
+    if let Some(base) = of.rests_on.filter(|_| address == of.first) {
+        containers.rest_on(address, base, size_bytes);
     }
 }
 
