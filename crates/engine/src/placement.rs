@@ -12,6 +12,7 @@
 //! | [`reader`] | finds the runs of any stretch of a snapshot |
 //! | [`earlier`] | the snapshot before, as a backup uses it |
 //! | [`overview`] | what a placement says about a restore |
+//! | [`resting`] | which frames hold differences against chunks of which others |
 //! | [`mod@unit`] | frames or containers: what a restore reads as a whole |
 //!
 //! A file that is kept unread takes over its runs from the parent's placement; the tree's chunk

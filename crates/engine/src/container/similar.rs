@@ -95,8 +95,8 @@ impl DeltaMaker {
         Self { similar, encoder: DeltaEncoder::new(LEVEL) }
     }
 
-    /// Looks for deltas among the chunks of a frame, which will be `of`. If there are any, `payload`
-    /// is what the frame holds then: the chunks, and the payloads of deltas in their places.
+    /// Looks for deltas among the chunks of a frame, which will be `of`. If there are any,
+    /// `payload` is what it holds then: the chunks, and the payloads of deltas in their places.
     pub fn make(&mut self, frame: &PlainFrame, of: FrameId, payload: &mut Vec<u8>) -> Made {
         let mut made = Made::default();
         payload.clear();

@@ -7,8 +7,8 @@
 //!
 //! What chunks are differences against is read with them, so it is recorded which frames rest on
 //! which others ([`super::resting`]): of what there was before when a chunk is placed, of what the
-//! session has made when it ends. Of frames of files kept unread the parent's placement says it, for
-//! as long as one such file is left in a frame.
+//! session has made when it ends. Of files kept unread the parent's placement says it, for as long
+//! as one such file is left in a frame.
 //!
 //! Memory: the queue holds what is undecided or of unfinished files, up to a million chunks; a
 //! file that is longer is taken to be readable. If it then is not, the placement ends there. Pages
