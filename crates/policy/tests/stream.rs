@@ -209,7 +209,7 @@ fn rewrite(choice: &str, targets: Option<u64>) -> RewriteOptions<ByContainer> {
     for number in 0..OLD / 8 {
         // Every other container was used well.
         let referred_bytes = if number % 2 == 0 { 8000 } else { 1000 };
-        let usage = Usage { referred_bytes, payload_bytes: 8000, spans: 1, ..Usage::default() };
+        let usage = Usage { referred_bytes, payload_bytes: 8000, spans: 1 };
         history.insert(UnitId::of_container(container(number)), usage);
     }
     let history = Some(Arc::new(history));

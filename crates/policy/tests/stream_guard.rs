@@ -174,7 +174,7 @@ fn one(name: u8, seen: &[u8], elsewhere: &[u8]) -> One {
 
 fn options(choice: &str, targets: Option<&[u8]>) -> RewriteOptions<ByNumber> {
     let used = |number, referred_bytes| {
-        (unit(number), Usage { referred_bytes, payload_bytes: 8000, spans: 1, ..Usage::default() })
+        (unit(number), Usage { referred_bytes, payload_bytes: 8000, spans: 1 })
     };
     let history: ContainerUse =
         [used(WELL, 8000), used(SPARSE[0], 1000), used(SPARSE[1], 1000)].into_iter().collect();
