@@ -29,6 +29,8 @@ struct One {
     name: u8,
     seen: Vec<u8>,
     elsewhere: Vec<u8>,
+    /// Where its base lies, if the first that is met is a difference.
+    rests_on: Option<u8>,
 }
 
 struct Ones(Vec<(One, Fingerprint)>);
@@ -113,7 +115,10 @@ impl SessionPort<One, u8> for Session {
 
     fn known(&mut self, chunk: &Chunk<'_, One>) -> Option<Status<u8>> {
         Some(match chunk.payload.seen.split_first() {
-            Some((first, others)) => DuplicateStatus::Old(Instances::new(*first, others.to_vec())),
+            Some((first, others)) => DuplicateStatus::Old(Instances {
+                rests_on: chunk.payload.rests_on,
+                ..Instances::new(*first, others.to_vec())
+            }),
             None => DuplicateStatus::Unique,
         })
     }
@@ -136,6 +141,7 @@ struct Containers {
     elsewhere: BTreeMap<Fingerprint, Vec<u8>>,
     again: Vec<u8>,
     places: BTreeMap<u64, Option<u8>>,
+    resting: Vec<(u8, u8, u32)>,
 }
 
 impl ContainerPort<One, u8> for Containers {
@@ -155,6 +161,10 @@ impl ContainerPort<One, u8> for Containers {
     fn place(&mut self, ticket: u64, address: Option<u8>) {
         assert!(self.places.insert(ticket, address).is_none(), "chunk {ticket} lies twice");
     }
+
+    fn rest_on(&mut self, of: u8, base: u8, size_bytes: u32) {
+        self.resting.push((of, base, size_bytes));
+    }
 }
 
 /// Neither is carried out by a stream that rewrites nothing.
@@ -169,7 +179,7 @@ impl ContainerPort<One, u8> for StoresOnce {
 }
 
 fn one(name: u8, seen: &[u8], elsewhere: &[u8]) -> One {
-    One { name, seen: seen.to_vec(), elsewhere: elsewhere.to_vec() }
+    One { name, seen: seen.to_vec(), elsewhere: elsewhere.to_vec(), rests_on: None }
 }
 
 fn options(choice: &str, targets: Option<&[u8]>) -> RewriteOptions<ByNumber> {
@@ -199,6 +209,7 @@ struct Outcome {
     places: BTreeMap<u64, Option<u8>>,
     again: Vec<u8>,
     rewritten: u64,
+    resting: Vec<(u8, u8, u32)>,
 }
 
 fn run(options: RewriteOptions<ByNumber>, ones: &[One]) -> Outcome {
@@ -217,7 +228,8 @@ fn run(options: RewriteOptions<ByNumber>, ones: &[One]) -> Outcome {
     let at_once = containers.places.clone();
     stream.finish(&mut containers).unwrap();
     let rewritten = stream.rewrite_counters().rewritten;
-    Outcome { at_once, places: containers.places, again: containers.again, rewritten }
+    let Containers { places, again, resting, .. } = containers;
+    Outcome { at_once, places, again, rewritten, resting }
 }
 
 /// What look-up meets, what the index knows besides, what is to be emptied, and where it ends.
@@ -302,6 +314,42 @@ fn what_the_previous_version_used_well_is_kept_at_once() {
     // What is to be emptied is stored again, whatever the policy would make of it.
     expected.extend([(2, Some(OWN)), (3, Some(OWN))]);
     assert_eq!(kept("auto,loss=50", Some(&[sparse])), expected);
+}
+
+#[test]
+fn a_difference_is_stored_whole_where_little_is_needed_beside_its_base() {
+    let [sparse, sparse_too] = SPARSE;
+    let resting = |name, lies, base, elsewhere: &[u8]| One {
+        rests_on: Some(base),
+        ..one(name, &[lies], elsewhere)
+    };
+    let ones = [
+        // New ones, which give the policy something to spend.
+        one(100, &[], &[]),
+        one(101, &[], &[]),
+        // Its base is to go, and it would be read for it alone; unless another copy stays.
+        resting(1, WELL, sparse, &[]),
+        resting(2, WELL, sparse, &[WELL - 1]),
+        // Its base is read anyway, or nobody knows.
+        resting(3, WELL, WELL, &[]),
+        resting(4, WELL, 30, &[]),
+        // It is to go itself, whatever it rests on.
+        resting(5, sparse_too, WELL, &[]),
+    ];
+    for (choice, targets) in
+        [("history,loss=80", None), ("auto,loss=80", Some(&[sparse, sparse_too][..]))]
+    {
+        let outcome = run(options(choice, targets), &ones);
+        let places: Vec<Option<u8>> = (2..7).map(|place| outcome.places[&place]).collect();
+        assert_eq!(places, [OWN, WELL - 1, WELL, WELL, OWN].map(Some), "{choice}");
+        assert_eq!(outcome.again, [1, 5], "{choice}");
+        // Whoever restores the stream reads what is kept and what it rests on.
+        assert_eq!(outcome.resting, [(WELL, WELL, 1000), (WELL, 30, 1000)], "{choice}");
+    }
+    // Without room to spend it stays what it is.
+    let outcome = run(options("history,loss=0.01", None), &ones);
+    assert_eq!((outcome.places[&2], outcome.again.len()), (Some(WELL), 0));
+    assert!(outcome.resting.contains(&(WELL, sparse, 1000)));
 }
 
 #[test]
