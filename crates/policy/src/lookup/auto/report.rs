@@ -1,6 +1,6 @@
 //! What the automatic choice knows and why it chose as it did, as a value and as a paragraph.
 
-use super::{Auto, BUCKET_THRESHOLD, WAYS, Way};
+use super::{Auto, BUCKET_THRESHOLD, Way};
 use crate::accelerated_filter::FilterOrder;
 use crate::cost_model::{CorrectedTerms, ModelTerms};
 use crate::lookup::parameters::DeviceCosts;
@@ -54,13 +54,20 @@ pub struct AutoReport {
 
 impl AutoReport {
     pub(super) fn new(auto: &Auto) -> Self {
+        let (prices, waiting) = (auto.prices(), auto.lazy.distinct_waiting());
+        let known = auto.known.after(&auto.stretch, auto.way, waiting, 1.0);
         let choice = |way| match way {
-            Way::Eager => Choice::Eager(auto.mix.order(&auto.prices())),
+            Way::Eager => Choice::Eager(known.mix().order(&prices)),
             Way::Lazy => Choice::Lazy { bucket_threshold: BUCKET_THRESHOLD },
         };
-        let candidates = WAYS.into_iter().enumerate().filter_map(|(ordinal, way)| {
-            let was_tried = ordinal == auto.current || auto.knowledge[ordinal].correction.is_some();
-            Some(Candidate { choice: choice(way), cost_ns: auto.expected(ordinal)?, was_tried })
+        let candidates = [Way::Eager, Way::Lazy].into_iter().filter(|_| !known.is_nothing());
+        let candidates = candidates.map(|way| {
+            let counted = match way {
+                Way::Eager => &auto.eager_counted,
+                Way::Lazy => &auto.lazy_counted,
+            };
+            let was_tried = way == auto.way || counted.is_some();
+            Candidate { choice: choice(way), cost_ns: known.cost(way, &prices), was_tried }
         });
         let counted = auto.eager_counted.as_ref().zip(auto.lazy_counted.as_ref());
         let scaled = |counters| {
@@ -73,7 +80,7 @@ impl AutoReport {
             }
         };
         Self {
-            choice: choice(WAYS[auto.current]),
+            choice: choice(auto.way),
             costs: auto.parameters.costs,
             candidates: candidates.collect(),
             terms: counted.map(|(eager, lazy)| ModelTerms::new(eager, lazy)),
