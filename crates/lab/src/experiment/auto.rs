@@ -14,9 +14,13 @@ use onefold_policy::lookup::LookupStrategy;
 use onefold_types::Result;
 
 const EXPLANATION: &str = "\
-    `auto` knows nothing beforehand and pays for learning: it tries other ways on stretches of \
-    the stream. Where it costs *less* than the best fixed choice, the stream changes (first \
-    generation, later ones), and no fixed choice is the best for all of it. Inequality (8) as \
+    `auto` knows nothing beforehand. It reckons what both ways cost from what the same stretch of \
+    the stream demanded, whichever way it was looked up, and from what each way has made of such \
+    demands: above all how often eager look-up reads a container again, which lazy look-up reads \
+    once. While it compared one stretch in one way with the next in the other it cost up to 1.32 \
+    times the best fixed choice, because costs differ more between stretches than between ways. \
+    Where it costs *less* than the best fixed choice, the stream changes (first generation, later \
+    ones), and no fixed choice is the best for all of it. Inequality (8) as \
     printed names the wrong winner wherever lazy look-up needs more device accesses than eager: \
     its right side is then negative, so that it holds on every device (short rings, large \
     thresholds, sharp filters). Without the division it is still wrong where prefetches and the \

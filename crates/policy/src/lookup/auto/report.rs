@@ -44,11 +44,11 @@ pub struct AutoReport {
     /// The ratio of costs from which on lazy look-up pays by the corrected model; as above, and
     /// `None` if it takes no fewer accesses of the device.
     pub break_even_ratio: Option<f64>,
-    /// Look-ups, stretches spent on trials, and changes of the way.
+    /// Look-ups.
     pub lookups: u64,
-    /// Stretches in which another way was tried.
+    /// Changes of the way that were made to find out what the other one costs.
     pub trials: u64,
-    /// How often another way took over.
+    /// All changes of the way.
     pub switches: u64,
 }
 
@@ -124,8 +124,8 @@ impl AutoReport {
             }
         }
         text += &format!(
-            " In {} look-ups, other ways were tried {} times and one took over {} times.",
-            self.lookups, self.trials, self.switches
+            " In {} look-ups the way was changed {} times, {} of them to try the other.",
+            self.lookups, self.switches, self.trials
         );
         text
     }
@@ -207,7 +207,7 @@ mod tests {
     }
 
     fn report() -> AutoReport {
-        AutoReport { lookups: 100, trials: 5, switches: 2, ..AutoReport::new(&auto()) }
+        AutoReport { lookups: 100, trials: 2, switches: 5, ..AutoReport::new(&auto()) }
     }
 
     fn terms(eager_reads: f64, lazy_reads: f64, memory_added: f64) -> Option<ModelTerms> {
@@ -226,8 +226,8 @@ mod tests {
             "Chunks are looked up eagerly, first in the cache, then in the summary vector. An \
              access of the device takes 25.0 us and one of memory 130 ns: a ratio of 192. \
              Inequality (8) has no counts yet of both eager and lazy look-up. Nothing has been \
-             measured yet. In 100 look-ups, other ways were tried 5 times and one took over 2 \
-             times."
+             measured yet. In 100 look-ups the way was changed 5 times, 2 of them to try the \
+             other."
         );
     }
 

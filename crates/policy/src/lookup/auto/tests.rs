@@ -95,6 +95,15 @@ fn it_begins_lazily_where_an_access_takes_a_tenth_of_a_millisecond() {
 }
 
 #[test]
+fn rings_are_as_long_as_by_default_and_a_full_buffer_decides() {
+    let told = auto().lazy.describe();
+    assert!(
+        told.contains("until 1024 of its bucket") && told.contains("rings take 2048"),
+        "{told}"
+    );
+}
+
+#[test]
 fn costs_are_looked_at_often_and_ways_compared_once_in_a_window() {
     let mut auto = auto();
     assert_eq!((auto.next_check, auto.next_comparison), (WINDOW / 64, WINDOW));
