@@ -20,7 +20,8 @@
 //!   cent of what has been spent since the last change. A try is a change like any other.
 //!
 //! Invariants: the verdicts are exact, whatever is chosen when; the choice depends on nothing but
-//! the stream, what the port answers, and the costs. Under eager look-up nothing waits.
+//! the stream, what the port answers, and the costs. Under eager look-up nothing waits, and the names
+//! of the containers read take no more memory than what could wait otherwise.
 
 mod estimate;
 mod report;

@@ -125,14 +125,47 @@ fn a_stretch_is_as_long_as_the_buffer_and_ends_only_if_it_says_something() {
     assert_eq!((ended.eager_counted, ended.lazy_counted), (Some(counted(length, 1)), None));
     let parameters = AutoParameters { buffer_max: 64, ..auto().parameters };
     assert_eq!(Auto { parameters, ..auto() }.stretch_length(), WINDOW, "no shorter than a window");
-    // Of lazy look-up, if as many chunks wait as have left, or fewer. It costs next to nothing.
-    let waits = |left: u64| {
-        let counters = FilterCounters { fingerprints_buffered: 10, ..counted(length, 1) };
-        let auto = in_way(Way::Lazy, Stretch { counters, ..Stretch::starting_with(left as usize) });
-        let known = auto.known.after(&auto.stretch, Way::Lazy, 0, 1.0);
-        (auto.stretch.is_representative(10), known.is_nothing())
-    };
-    assert_eq!([waits(4), waits(5)], [(false, false), (true, false)]);
+}
+
+/// After a check of so many look-ups of lazy look-up, so many of which began to wait and wait.
+fn checked_while_all_wait(lookups: u64, waiting: u16) -> (Way, u64) {
+    let mut auto = Auto { way: Way::Lazy, ..auto() };
+    with_device(None, |judge| {
+        for number in 0..waiting {
+            let mut bytes = [0; 32];
+            bytes[..2].copy_from_slice(&number.to_le_bytes());
+            auto.push(judge, number.into(), &Fingerprint(bytes)).unwrap();
+        }
+        auto.stretch.counters.lookups = lookups;
+        auto.check(judge).unwrap();
+    });
+    (auto.way, auto.lookups)
+}
+
+#[test]
+fn a_stretch_of_which_all_chunks_still_wait_is_judged_late_and_does_not_end() {
+    let length = BUFFER_MAX as u64;
+    // Ten would cost eager look-up little, a thousand much, if the index has to be asked for each.
+    assert_eq!(checked_while_all_wait(length - 1, 10), (Way::Lazy, 0));
+    assert_eq!(checked_while_all_wait(length, 10), (Way::Eager, length));
+    assert_eq!(checked_while_all_wait(length, 1000), (Way::Lazy, 0));
+}
+
+#[test]
+fn what_an_older_stretch_counted_weighs_half() {
+    let stretches = [1, 100].map(|pages| Stretch {
+        counters: FilterCounters { index_misses: pages, ..counted(BUFFER_MAX as u64, pages) },
+        ..Stretch::default()
+    });
+    let mut auto = auto();
+    let mut known = Known::default();
+    for stretch in stretches {
+        known = known.after(&stretch, Way::Eager, 0, 0.5);
+        auto.stretch = stretch;
+        assert_eq!(checked(&mut auto).0, Way::Eager);
+    }
+    let cost = |known: &Known| known.cost(Way::Eager, &auto.prices());
+    assert_eq!(cost(&auto.known), cost(&known));
 }
 
 #[test]
@@ -164,18 +197,21 @@ fn containers_that_eager_look_up_reads_again_and_again_speak_for_lazy_look_up() 
 
 #[test]
 fn a_container_that_eager_look_up_reads_again_is_needed_once() {
-    let read = |names: &[u8]| {
-        let (mut filter, mut port) = (filter(), Holder);
-        let mut auto = auto();
-        for (ticket, name) in (0..).zip(names) {
-            let mut resolved = Vec::new();
-            let mut judge = Judge { filter: &mut filter, port: &mut port, resolved: &mut resolved };
-            auto.push(&mut judge, ticket, &Fingerprint([*name; 32])).unwrap();
-            filter.forget_container(ContainerId([*name; 16]));
-        }
-        (auto.stretch.counters.containers_prefetched, auto.stretch.read.len())
-    };
-    assert_eq!(read(&[1, 2, 1, 1]), (4, 2));
+    let (mut filter, mut port, mut resolved) = (filter(), Holder, Vec::new());
+    let mut auto = auto();
+    for (ticket, name) in (0..).zip([1, 2, 1, 1]) {
+        let mut judge = Judge { filter: &mut filter, port: &mut port, resolved: &mut resolved };
+        auto.push(&mut judge, ticket, &Fingerprint([name; 32])).unwrap();
+        filter.forget_container(ContainerId([name; 16]));
+    }
+    let Stretch { counters, read, .. } = &auto.stretch;
+    assert_eq!((counters.containers_prefetched, read.len()), (4, 2));
+    // One that is in the cache is not needed from the device.
+    let mut judge = Judge { filter: &mut filter, port: &mut port, resolved: &mut resolved };
+    auto.push(&mut judge, 4, &Fingerprint([3; 32])).unwrap();
+    auto.begin_stretch();
+    auto.push(&mut judge, 5, &Fingerprint([3; 32])).unwrap();
+    assert_eq!((auto.stretch.counters.cache_hits, auto.stretch.read.len()), (1, 0));
 }
 
 /// An index with a container for each chunk, which holds nothing else.
@@ -276,7 +312,9 @@ fn s0_15_another_device_is_believed_at_once() {
         let mut auto = Auto { known, spent_ns: 1.0, ..in_way(Way::Eager, stretch(lookups, 0)) };
         auto.next_comparison = WINDOW;
         with_device(ns, |judge| auto.check(judge)).unwrap();
-        (auto.parameters.costs.device_read_ns, auto.way)
+        let believed_ns = auto.parameters.costs.device_read_ns;
+        assert_eq!(auto.spent_ns == 1.0, believed_ns == 1000, "spent on another device");
+        (believed_ns, auto.way)
     };
     let nothing = Known::default();
     for about in [None, Some(667), Some(1000), Some(1500)] {
