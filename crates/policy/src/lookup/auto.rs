@@ -14,14 +14,14 @@
 //!   tenth of a millisecond it is lazy look-up, which hardly ever takes more of them: a short
 //!   stream ends before anything is learnt of it.
 //! - The other way has to be cheaper by three per cent, and by more than the chance of a few
-//!   accesses of the device: on a hard disk one of them costs what holding ten thousand chunks does.
+//!   accesses of the device: on a hard disk one costs what holding ten thousand chunks does.
 //! - What is known of the way not in use is a guess, or old. If it is dearer by the estimate, but
 //!   could be cheaper at its best (S0.16), it is tried as soon as what that should cost is two per
 //!   cent of what has been spent since the last change. A try is a change like any other.
 //!
 //! Invariants: the verdicts are exact, whatever is chosen when; the choice depends on nothing but
-//! the stream, what the port answers, and the costs. Under eager look-up nothing waits, and the names
-//! of the containers read take no more memory than what could wait otherwise.
+//! the stream, what the port answers, and the costs. Under eager look-up nothing waits, and the
+//! names of the containers read take no more memory than what could wait otherwise.
 
 mod estimate;
 mod report;
