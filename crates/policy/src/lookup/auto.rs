@@ -3,7 +3,7 @@
 //! Algorithm: inequality (8) of S0 says which of two ways of looking up costs less, given what each
 //! of them counted over the *same* stream. Nobody has looked a stretch up in both ways, and costs
 //! differ more between stretches than between ways; so what is compared is what one stretch costs
-//! in the way in which it was looked up and what it would have cost in the other ([`estimate`]).
+//! in the way in which it was looked up and what it would have cost in the other (`estimate`).
 //! That takes what the stream demands, which either way counts, and a few ratios that a way has
 //! shown while it was in use. Ways are compared once in a window; the cheaper one is used.
 //!
@@ -55,10 +55,10 @@ const CHANGE_FACTOR: f64 = 1.5;
 /// What is to become of the way that is not in use.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Other {
-    IsCheaper,
+    Cheaper,
     /// It may be, and to find out can be paid for.
-    IsTried,
-    IsDearer,
+    Tried,
+    Dearer,
 }
 
 /// The look-ups of one stream, however they cost least.
@@ -197,7 +197,7 @@ impl Auto {
         let known = self.known.after(&self.stretch, self.way, waiting, weight);
         let spent_ns = self.spent_ns + self.stretch.time_ns(&self.parameters.costs);
         let verdict = self.other_way(&known, spent_ns);
-        if verdict == Other::IsDearer && !ends {
+        if verdict == Other::Dearer && !ends {
             self.order = known.mix().order(&self.prices());
             return Ok(());
         }
@@ -206,11 +206,11 @@ impl Auto {
             Way::Lazy => self.lazy_counted = Some(self.stretch.counters),
         }
         (self.known, self.spent_ns) = (known, spent_ns);
-        if verdict == Other::IsDearer {
+        if verdict == Other::Dearer {
             self.begin_stretch();
             return Ok(());
         }
-        let tries = u64::from(verdict == Other::IsTried);
+        let tries = u64::from(verdict == Other::Tried);
         self.trials += tries;
         judge.filter.counters_mut().probes += tries;
         self.change_to(self.way.other(), judge)
@@ -236,14 +236,14 @@ impl Auto {
         let below_ns = now_ns * TAKES_OVER_BELOW - known.error(&prices);
         let other_ns = known.cost(other, &prices);
         if other_ns < below_ns {
-            return Other::IsCheaper;
+            return Other::Cheaper;
         }
         let excess_ns = (other_ns - now_ns) * self.stretch_length() as f64;
         let may_win = known.least(other, &prices) < below_ns;
         if may_win && excess_ns <= TRY_SHARE * spent_ns {
-            return Other::IsTried;
+            return Other::Tried;
         }
-        Other::IsDearer
+        Other::Dearer
     }
 
     /// From now on in this way; eager look-up begins with nothing waiting.

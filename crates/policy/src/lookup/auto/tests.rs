@@ -284,13 +284,13 @@ fn a_way_that_may_win_is_tried_when_that_costs_two_per_cent() {
     };
     // It was seen to read each container six times, and might read it once.
     let dear = reading(5000, 60, 10);
-    assert_eq!(other(0.999, &dear), (Other::IsDearer, true));
-    assert_eq!(other(1.001, &dear), (Other::IsTried, true));
+    assert_eq!(other(0.999, &dear), (Other::Dearer, true));
+    assert_eq!(other(1.001, &dear), (Other::Tried, true));
     // What cannot win is not tried: lazy look-up holds chunks, which costs more than all else.
     let costs = COSTS.holding(1000);
     let auto = Auto { parameters: AutoParameters { costs, ..auto().parameters }, ..auto() };
     let known = Known::default().after(&dear, Way::Eager, 0, 1.0);
-    assert_eq!(auto.other_way(&known, 1e18), Other::IsDearer);
+    assert_eq!(auto.other_way(&known, 1e18), Other::Dearer);
 }
 
 #[test]
