@@ -102,7 +102,7 @@ counters! {
     forced_resolves,
     /// Changes of strategy or of its parameters.
     strategy_switches,
-    /// Stretches of the stream spent on trying another strategy.
+    /// Those of them that were made to find out what the other strategy costs.
     probes,
 }
 

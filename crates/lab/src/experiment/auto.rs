@@ -14,9 +14,13 @@ use onefold_policy::lookup::LookupStrategy;
 use onefold_types::Result;
 
 const EXPLANATION: &str = "\
-    `auto` knows nothing beforehand and pays for learning: it tries other ways on stretches of \
-    the stream. Where it costs *less* than the best fixed choice, the stream changes (first \
-    generation, later ones), and no fixed choice is the best for all of it. Inequality (8) as \
+    `auto` knows nothing beforehand. It reckons what both ways cost from what the same stretch of \
+    the stream demanded, whichever way it was looked up, and from what each way has made of such \
+    demands: above all how often eager look-up reads a container again, which lazy look-up reads \
+    once. While it compared one stretch in one way with the next in the other it cost up to 1.32 \
+    times the best fixed choice, because costs differ more between stretches than between ways. \
+    Where it costs *less* than the best fixed choice, the stream changes (first generation, later \
+    ones), and no fixed choice is the best for all of it. Inequality (8) as \
     printed names the wrong winner wherever lazy look-up needs more device accesses than eager: \
     its right side is then negative, so that it holds on every device (short rings, large \
     thresholds, sharp filters). Without the division it is still wrong where prefetches and the \
@@ -31,7 +35,7 @@ pub const EXPERIMENT: Experiment = Experiment {
                 choice, which nobody knows beforehand.",
         items: "S0.15, S0.32, issue 3",
         tolerance: "At most 1.05 times the best fixed choice (tiny form, in which learning weighs \
-                    more: 1.35).",
+                    more: 1.15).",
         explanation: EXPLANATION,
     },
     run,
@@ -125,7 +129,7 @@ fn ratio(one: &Raced, place: usize, device: &Device) -> f64 {
 }
 
 fn ratios(setting: &Setting, report: &mut Report, raced: &[Raced]) {
-    let bound = if setting.tiny { 1.35 } else { 1.05 };
+    let bound = if setting.tiny { 1.15 } else { 1.05 };
     let mut columns = vec!["device".to_owned()];
     columns.extend(raced.iter().map(|one| one.workload.clone()));
     let caption = "Time of auto over that of the best fixed choice";

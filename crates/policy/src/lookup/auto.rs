@@ -1,31 +1,27 @@
-//! Look-up that chooses by itself between eager and lazy, and how lazy.
+//! Look-up that chooses by itself between eager and lazy.
 //!
 //! Algorithm: inequality (8) of S0 says which of two ways of looking up costs less, given what each
-//! of them counted. Here the counters are live. The stream is cut into *stretches*, each of which
-//! is looked up in one way; its cost by the corrected model ([`crate::cost_model`]) is what that
-//! way costs now. Ways that are not in use are tried now and then: a *trial* is a stretch looked up
-//! in another way, and the way that costs less stays.
+//! of them counted over the *same* stream. Nobody has looked a stretch up in both ways, and costs
+//! differ more between stretches than between ways; so what is compared is what one stretch costs
+//! in the way in which it was looked up and what it would have cost in the other (`estimate`).
+//! That takes what the stream demands, which either way counts, and a few ratios that a way has
+//! shown while it was in use. Ways are compared once in a window; the cheaper one is used.
 //!
-//! - The two ways: eager, in the better order; lazy with a second look, with a bucket threshold so
-//!   large that a full buffer decides. Rings are as long as they can be, because ranks bound the
-//!   post-lookups (S0.7) and the second look makes up for what they miss. Smaller thresholds were
-//!   ways once: with the second look they hardly ever cost less, and every further way has to be
-//!   learnt about.
+//! - The two ways: eager, in the better order; lazy with a second look, rings as long as they are
+//!   by default, and a bucket threshold so large that a full buffer decides. Other rings and
+//!   thresholds were ways once: they bring less than it takes to learn about them.
 //! - The start is eager look-up, which lets nothing wait; where an access of the device takes a
 //!   tenth of a millisecond it is lazy look-up, which hardly ever takes more of them: a short
 //!   stream ends before anything is learnt of it.
-//! - Streams change between old data and new. Chunks the summary vector refuses cost the same
-//!   whenever they come, so what is compared is the cost of chunks that pass, at the same mix.
-//! - What a way costs at least follows from the counters of another (S0.16): eager takes an access
-//!   for each container prefetched, one more to find it, and one for each false positive; lazy
-//!   takes two accesses of memory for each chunk. Ways that cannot win are not tried.
-//! - Trials may cost, in excess of what the stream would have cost without, two per cent of all
-//!   that it has cost. A way that lost is tried again after twice the time. If the cost of the
-//!   current way changes by much, all are due again.
+//! - The other way has to be cheaper by three per cent, and by more than the chance of a few
+//!   accesses of the device: on a hard disk one costs what holding ten thousand chunks does.
+//! - What is known of the way not in use is a guess, or old. If it is dearer by the estimate, but
+//!   could be cheaper at its best (S0.16), it is tried as soon as what that should cost is two per
+//!   cent of what has been spent since the last change. A try is a change like any other.
 //!
 //! Invariants: the verdicts are exact, whatever is chosen when; the choice depends on nothing but
-//! the stream, what the port answers, and the costs. Chunks that wait when a trial of eager look-up
-//! begins go on waiting, and equal ones join them; they are resolved when eager look-up stays.
+//! the stream, what the port answers, and the costs. Under eager look-up nothing waits, and the
+//! names of the containers read take no more memory than what could wait otherwise.
 
 mod estimate;
 mod report;
@@ -34,77 +30,35 @@ pub use report::AutoReport;
 
 use super::Judge;
 use super::lazy::Lazy;
-use super::parameters::{
-    AutoParameters, COST_RANGE_NS, DeviceCosts, LazyParameters, RING_LENGTH_RANGE,
-};
-use crate::accelerated_filter::{
-    AcceleratedFilter, FilterConfiguration, FilterCounters, FilterOrder,
-};
-use crate::cost_model;
-use estimate::{BUCKET_THRESHOLD, Mix, Prices, Rates, Stretch, Way};
+use super::parameters::{AutoParameters, COST_RANGE_NS, DeviceCosts, LazyParameters};
+use crate::accelerated_filter::{FilterConfiguration, FilterCounters, FilterOrder, Verdict};
+use estimate::{Known, Prices, Stretch, Way};
 use onefold_types::{Fingerprint, Result};
 
-/// The ways there are.
-const WAYS: [Way; 2] = [Way::Eager, Way::Lazy];
-/// Their ordinals.
-const EAGER: usize = 0;
-const LAZY: usize = 1;
+/// Fingerprints of a bucket that lazy look-up locates together: so many that a full buffer decides.
+const BUCKET_THRESHOLD: usize = 1024;
 /// What an access of the device takes where it begins with lazy look-up, in nanoseconds. Whole
 /// backups of a few windows are quicker for it by a tenth on hard disks and no slower on flash of
 /// 141 microseconds (the laboratory's `lookup-clock`).
 const LAZY_FROM_NS: u64 = 100_000;
-/// What trials may cost in excess, of all costs.
-const TRIAL_SHARE: f64 = 0.02;
-/// What a stretch's cost still counts after the next one.
-const REMEMBERED: f64 = 0.99;
-/// Look-ups whose cost trials may take beyond their share, so that they can begin.
-const TRIAL_CREDIT_LOOKUPS: f64 = 2048.0;
-/// Look-ups whose cost it may take in excess to confirm that a way has rightly lost.
-const CONFIRMATION_LOOKUPS: f64 = 256.0;
-/// Windows a trial is expected to last.
-const TRIAL_WINDOWS: f64 = 4.0;
 /// A way takes over if it costs less than this part of what the current one does.
 const TAKES_OVER_BELOW: f64 = 0.97;
-/// Windows after which a way is tried again: if it promises to win, and if it lost, at first and
-/// at last.
-const PAUSE_IF_PROMISING: u64 = 2;
-const PAUSE_MIN: u64 = 8;
-const PAUSE_MAX: u64 = 1024;
-/// Windows in a stretch at most, unless the buffer has to fill first.
-const STRETCH_WINDOWS_MAX: u64 = 4;
-/// How often in a window a stretch is looked at, and how often one that may be costly.
-const CHECKS_PER_WINDOW: u64 = 8;
-const CHECKS_IF_COSTLY: u64 = 64;
-/// The weight of the newest stretch in what the current way costs.
-const NEWEST_WEIGHT: f64 = 0.25;
-/// A change of the cost by this factor makes all that is known void.
+/// What a try of the other way may cost in excess, of all costs since the last change.
+const TRY_SHARE: f64 = 0.02;
+/// What counts of a stretch still weigh after the next one.
+const OLDER_WEIGHT: f64 = 0.5;
+/// How often in a window it is asked what accesses take.
+const CHECKS_PER_WINDOW: u64 = 64;
+/// A change of the cost of an access by this factor counts.
 const CHANGE_FACTOR: f64 = 1.5;
-/// A trial that showed worse may have met an unusual part of the stream.
-const CORRECTION_MAX: f64 = 4.0;
-/// What a trial that had to be broken off is taken to have shown: so many times the cost.
-const FAILED_FACTOR: f64 = 2.0;
 
-/// What is known of a way that is not in use.
-#[derive(Clone, Copy, Debug)]
-struct Knowledge {
-    /// How wrong the estimate from the current way's rates was in a trial: what the variable part
-    /// of the cost was, for each nanosecond expected. `None` before a trial.
-    correction: Option<f64>,
-    /// The look-ups that had been made then, and the windows to wait before another trial.
-    tried: u64,
-    pause: u64,
-}
-
-const UNKNOWN: Knowledge = Knowledge { correction: None, tried: 0, pause: PAUSE_MIN };
-
-/// A way on trial.
-#[derive(Clone, Copy, Debug)]
-struct Trial {
-    way: usize,
-    /// What it may still cost in excess, in nanoseconds.
-    excess_max_ns: f64,
-    /// Whether it confirms that another way was right to take over.
-    confirms: bool,
+/// What is to become of the way that is not in use.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Other {
+    Cheaper,
+    /// It may be, and to find out can be paid for.
+    Tried,
+    Dearer,
 }
 
 /// The look-ups of one stream, however they cost least.
@@ -113,26 +67,16 @@ pub(super) struct Auto {
     parameters: AutoParameters,
     configuration: FilterConfiguration,
     lazy: Lazy,
-    /// The way in use, as an ordinal in [`WAYS`], and the one on trial.
-    current: usize,
-    trial: Option<Trial>,
+    way: Way,
     order: FilterOrder,
     stretch: Stretch,
     next_check: u64,
-    /// Whether the buffer is still filling or emptying after a change; the chunks that had begun to
-    /// wait at the last check, and that waited.
-    settling: bool,
-    last_check: (u64, usize),
-    /// What happens in the current way; `None` before anything is known.
-    rates: Option<Rates>,
-    mix: Mix,
-    knowledge: [Knowledge; WAYS.len()],
-    /// Of all stretches that have ended.
+    next_comparison: u64,
+    known: Known,
+    /// Look-ups before the stretch.
     lookups: u64,
-    /// The same, and costs, the older the less.
-    total_lookups: f64,
-    total_ns: f64,
-    excess_ns: f64,
+    /// What look-ups have cost since the way was changed, before the stretch.
+    spent_ns: f64,
     /// The newest stretch of eager look-up, and of lazy.
     eager_counted: Option<FilterCounters>,
     lazy_counted: Option<FilterCounters>,
@@ -140,19 +84,14 @@ pub(super) struct Auto {
     switches: u64,
 }
 
-fn other(way: usize) -> usize {
-    if way == EAGER { LAZY } else { EAGER }
-}
-
-fn first_way(costs: &DeviceCosts) -> usize {
-    if costs.device_read_ns >= LAZY_FROM_NS { LAZY } else { EAGER }
+fn first_way(costs: &DeviceCosts) -> Way {
+    if costs.device_read_ns >= LAZY_FROM_NS { Way::Lazy } else { Way::Eager }
 }
 
 impl Auto {
     pub(super) fn new(parameters: &AutoParameters) -> Self {
         let lazy = LazyParameters {
-            ring_length: *RING_LENGTH_RANGE.end(),
-            bucket_threshold: 1,
+            bucket_threshold: BUCKET_THRESHOLD,
             buffer_max: parameters.buffer_max,
             ..LazyParameters::default()
         };
@@ -160,26 +99,20 @@ impl Auto {
             parameters: *parameters,
             configuration: FilterConfiguration::default(),
             lazy: Lazy::new(&lazy, true),
-            current: first_way(&parameters.costs),
-            trial: None,
+            way: first_way(&parameters.costs),
             order: FilterOrder::CacheFirst,
             stretch: Stretch::default(),
             next_check: 0,
-            settling: false,
-            last_check: (0, 0),
-            rates: None,
-            mix: Mix { passing: 1.0, hits: 1.0 },
-            knowledge: [UNKNOWN; WAYS.len()],
+            next_comparison: 0,
+            known: Known::default(),
             lookups: 0,
-            total_lookups: 0.0,
-            total_ns: 0.0,
-            excess_ns: 0.0,
+            spent_ns: 0.0,
             eager_counted: None,
             lazy_counted: None,
             trials: 0,
             switches: 0,
         };
-        auto.begin_stretch(auto.way() != Way::Eager);
+        auto.begin_stretch();
         auto
     }
 
@@ -194,11 +127,18 @@ impl Auto {
         fingerprint: &Fingerprint,
     ) -> Result<()> {
         let before = *judge.filter.counters();
-        if self.way() != Way::Eager {
-            self.lazy.push(judge, ticket, fingerprint)?;
-        } else if self.lazy.waiting() == 0 || !self.lazy.join(judge, ticket, fingerprint) {
-            let verdict = judge.filter.judge_in_order(self.order, judge.port, fingerprint)?;
-            judge.resolved.push((ticket, verdict));
+        match self.way {
+            Way::Lazy => self.lazy.push(judge, ticket, fingerprint)?,
+            Way::Eager => {
+                let verdict = judge.filter.judge_in_order(self.order, judge.port, fingerprint)?;
+                judge.resolved.push((ticket, verdict));
+                let read = judge.filter.counters().containers_prefetched;
+                if let Verdict::Duplicate(instance) = verdict
+                    && read > before.containers_prefetched
+                {
+                    self.stretch.read.insert(instance.container);
+                }
+            }
         }
         judge.filter.counters_mut().chunks_held += u64::from(self.lazy.waiting() > 0);
         self.stretch.counters.add_difference(judge.filter.counters(), &before);
@@ -215,47 +155,69 @@ impl Auto {
         Ok(())
     }
 
-    /// The way in which chunks are looked up at the moment.
-    fn way(&self) -> Way {
-        WAYS[self.trial.map_or(self.current, |trial| trial.way)]
-    }
-
     fn prices(&self) -> Prices {
         Prices::new(&self.parameters.costs, self.configuration)
     }
 
-    /// Several times in a window: whether the stretch has said enough.
+    fn window(&self) -> u64 {
+        self.parameters.window_length as u64
+    }
+
+    /// Look-ups in a stretch: as many as may wait.
+    fn stretch_length(&self) -> u64 {
+        self.window().max(self.parameters.buffer_max as u64)
+    }
+
+    /// Many times in a window: whether accesses take what they should; once: whether the way is
+    /// still the right one.
     fn check(&mut self, judge: &mut Judge<'_>) -> Result<()> {
         self.configuration = judge.filter.configuration();
-        self.next_check = self.stretch.counters.lookups + self.check_interval();
+        let lookups = self.stretch.counters.lookups;
+        self.next_check = lookups + self.window() / CHECKS_PER_WINDOW;
+        let is_other_device = self.believes_other_costs(judge);
+        if is_other_device && self.known.is_nothing() {
+            return self.change_to(first_way(&self.parameters.costs), judge);
+        }
+        if lookups < self.next_comparison && !is_other_device {
+            return Ok(());
+        }
+        self.next_comparison = lookups + self.window();
+        self.compare(judge)
+    }
+
+    fn compare(&mut self, judge: &mut Judge<'_>) -> Result<()> {
         let waiting = self.lazy.distinct_waiting();
-        let excess = self.excess();
-        let failed = self.trial.is_some_and(|trial| {
-            excess - self.stretch.error_ns(&self.parameters.costs) > trial.excess_max_ns
-        });
-        let ends = if self.settling { self.has_settled(waiting) } else { self.is_enough(waiting) };
-        if !failed && !ends {
+        let is_long = self.stretch.counters.lookups >= self.stretch_length();
+        let is_representative = self.stretch.is_representative(waiting);
+        if !is_representative && !is_long {
             return Ok(());
         }
-        self.lookups += self.stretch.counters.lookups;
-        self.total_ns = self.total_ns * REMEMBERED + self.stretch.time_ns(&self.parameters.costs);
-        self.total_lookups = self.total_lookups * REMEMBERED + self.stretch.counters.lookups as f64;
-        self.excess_ns *= REMEMBERED;
-        if let Some(trial) = &mut self.trial {
-            trial.excess_max_ns -= excess.max(0.0);
-            self.excess_ns += excess.max(0.0);
-        }
-        let is_other_device = self.take_costs(judge);
-        if self.settling && !failed || is_other_device {
-            self.begin_stretch(is_other_device && self.way() != Way::Eager);
+        let ends = is_representative && is_long;
+        let weight = if ends { OLDER_WEIGHT } else { 1.0 };
+        let known = self.known.after(&self.stretch, self.way, waiting, weight);
+        let spent_ns = self.spent_ns + self.stretch.time_ns(&self.parameters.costs);
+        let verdict = self.other_way(&known, spent_ns);
+        if verdict == Other::Dearer && !ends {
+            self.order = known.mix().order(&self.prices());
             return Ok(());
         }
-        self.end_stretch(failed, waiting, judge)
+        match self.way {
+            Way::Eager => self.eager_counted = Some(self.stretch.counters),
+            Way::Lazy => self.lazy_counted = Some(self.stretch.counters),
+        }
+        (self.known, self.spent_ns) = (known, spent_ns);
+        if verdict == Other::Dearer {
+            self.begin_stretch();
+            return Ok(());
+        }
+        let tries = u64::from(verdict == Other::Tried);
+        self.trials += tries;
+        judge.filter.counters_mut().probes += tries;
+        self.change_to(self.way.other(), judge)
     }
 
     /// Believes what accesses take rather than what it was told; whether that is another device.
-    /// Then all that is known of costs is void.
-    fn take_costs(&mut self, judge: &Judge<'_>) -> bool {
+    fn believes_other_costs(&mut self, judge: &Judge<'_>) -> bool {
         let believed = self.parameters.costs.device_read_ns;
         let seen = judge.port.device_read_ns().unwrap_or(believed);
         let ratio = seen as f64 / believed as f64;
@@ -264,226 +226,47 @@ impl Auto {
         }
         let (least, most) = COST_RANGE_NS.into_inner();
         self.parameters.costs.device_read_ns = seen.clamp(least, most);
-        self.knowledge = [UNKNOWN; WAYS.len()];
-        (self.trial, self.rates) = (None, None);
-        self.current = first_way(&self.parameters.costs);
-        (self.total_lookups, self.total_ns, self.excess_ns) = (0.0, 0.0, 0.0);
+        self.spent_ns = 0.0;
         true
     }
 
-    fn end_stretch(&mut self, failed: bool, waiting: usize, judge: &mut Judge<'_>) -> Result<()> {
-        let way = self.way();
-        let counted = Some(self.stretch.counters);
-        match way {
-            Way::Eager => self.eager_counted = counted,
-            Way::Lazy => self.lazy_counted = counted,
+    fn other_way(&self, known: &Known, spent_ns: f64) -> Other {
+        let (prices, other) = (self.prices(), self.way.other());
+        let now_ns = known.cost(self.way, &prices);
+        let below_ns = now_ns * TAKES_OVER_BELOW - known.error(&prices);
+        let other_ns = known.cost(other, &prices);
+        if other_ns < below_ns {
+            return Other::Cheaper;
         }
-        match (self.trial.take(), self.stretch.rates(way, waiting)) {
-            (None, Some((rates, mix))) => self.learn(&rates, &mix),
-            (None, None) => self.mix.passing += NEWEST_WEIGHT * (0.0 - self.mix.passing),
-            (Some(trial), rates) => {
-                let before = self.current;
-                let took_over = self.judge_trial(trial.way, failed, rates, judge.filter);
-                if took_over && !trial.confirms {
-                    self.trial = Some(self.confirmation(before));
-                }
-            }
+        let excess_ns = (other_ns - now_ns) * self.stretch_length() as f64;
+        let may_win = known.least(other, &prices) < below_ns;
+        if may_win && excess_ns <= TRY_SHARE * spent_ns {
+            return Other::Tried;
         }
-        if self.trial.is_none() {
-            self.choose_trial(judge.filter);
-        }
-        if self.trial.is_none() && WAYS[self.current] == Way::Eager && self.lazy.waiting() > 0 {
-            let before = *judge.filter.counters();
+        Other::Dearer
+    }
+
+    /// From now on in this way; eager look-up begins with nothing waiting.
+    fn change_to(&mut self, way: Way, judge: &mut Judge<'_>) -> Result<()> {
+        if way == Way::Eager {
             self.lazy.drain_before(u64::MAX, judge)?;
-            let spent = *judge.filter.counters() - before;
-            self.total_ns += cost_model::time_ns(&spent, &self.parameters.costs);
         }
-        self.begin_stretch(self.way() != way && self.way() != Way::Eager);
+        if way != self.way {
+            self.switches += 1;
+            judge.filter.counters_mut().strategy_switches += 1;
+        }
+        self.way = way;
+        self.spent_ns = 0.0;
+        self.begin_stretch();
         Ok(())
     }
 
-    fn begin_stretch(&mut self, settling: bool) {
-        match self.way() {
-            Way::Eager => self.order = self.mix.order(&self.prices()),
-            Way::Lazy => self.lazy.set_bucket_threshold(BUCKET_THRESHOLD),
-        }
+    fn begin_stretch(&mut self) {
+        self.order = self.known.mix().order(&self.prices());
+        self.lookups += self.stretch.counters.lookups;
         self.stretch = Stretch::starting_with(self.lazy.distinct_waiting());
-        self.settling = settling;
-        self.last_check = (0, self.lazy.distinct_waiting());
-        self.next_check = self.check_interval();
-    }
-
-    fn check_interval(&self) -> u64 {
-        let costly = self.rates.is_none() || self.trial.is_some();
-        let checks = if costly { CHECKS_IF_COSTLY } else { CHECKS_PER_WINDOW };
-        self.parameters.window_length as u64 / checks
-    }
-
-    /// Whether about as many chunks leave the buffer as enter it.
-    fn has_settled(&mut self, waiting: usize) -> bool {
-        let between = self.parameters.window_length as u64 / CHECKS_PER_WINDOW;
-        if !self.stretch.counters.lookups.is_multiple_of(between) {
-            return false;
-        }
-        let entered = self.stretch.counters.fingerprints_buffered;
-        let last = std::mem::replace(&mut self.last_check, (entered, waiting));
-        let grown = waiting.abs_diff(last.1) as u64;
-        let most = self.parameters.buffer_max as u64;
-        grown <= entered.saturating_sub(last.0) / 2 || self.stretch.counters.lookups > most
-    }
-
-    /// Whether the stretch says what its way costs, or will not say it.
-    fn is_enough(&self, waiting: usize) -> bool {
-        let lookups = self.stretch.counters.lookups;
-        let window = self.parameters.window_length as u64;
-        let to_fill = match self.way() {
-            Way::Eager => 0,
-            Way::Lazy => self.parameters.buffer_max as u64,
-        };
-        let suffices = self.stretch.suffices(&self.parameters.costs, waiting);
-        if self.rates.is_none() {
-            return suffices || lookups >= window;
-        }
-        (suffices && lookups >= window) || lookups >= STRETCH_WINDOWS_MAX * window + to_fill
-    }
-
-    /// What the stretch has cost beyond what it would have in the current way.
-    fn excess(&self) -> f64 {
-        let Some(rates) = &self.rates else {
-            return 0.0;
-        };
-        let (way, prices) = (WAYS[self.current], self.prices());
-        let mix = self.stretch.mix(self.mix.hits);
-        let expected = mix.cost(way, rates.variable(way, &prices), &prices);
-        let lookups = self.stretch.counters.lookups as f64;
-        self.stretch.time_ns(&self.parameters.costs) - expected * lookups
-    }
-
-    /// A stretch of the current way has ended.
-    fn learn(&mut self, newer: &Rates, mix: &Mix) {
-        let Some(rates) = &mut self.rates else {
-            self.rates = Some(*newer);
-            self.mix = *mix;
-            return;
-        };
-        let approach = |old: f64, new: f64| old + NEWEST_WEIGHT * (new - old);
-        self.mix.passing = approach(self.mix.passing, mix.passing);
-        self.mix.hits = approach(self.mix.hits, mix.hits);
-        let (way, prices) =
-            (WAYS[self.current], Prices::new(&self.parameters.costs, self.configuration));
-        let [then, now] =
-            [&*rates, newer].map(|rates| self.mix.cost(way, rates.variable(way, &prices), &prices));
-        if now > then * CHANGE_FACTOR || now * CHANGE_FACTOR < then {
-            *rates = *newer;
-            self.knowledge = [UNKNOWN; WAYS.len()];
-            (self.eager_counted, self.lazy_counted) = (None, None);
-        } else {
-            rates.approach(newer, NEWEST_WEIGHT);
-        }
-    }
-
-    /// A trial has ended: whether its way takes over.
-    fn judge_trial(
-        &mut self,
-        ordinal: usize,
-        failed: bool,
-        measured: Option<(Rates, Mix)>,
-        filter: &mut AcceleratedFilter,
-    ) -> bool {
-        let (Some(current_rates), Some((rates, _))) = (self.rates, measured) else {
-            self.knowledge[ordinal].tried = self.lookups;
-            return false;
-        };
-        let (prices, mix) = (self.prices(), self.mix);
-        let (way, current) = (WAYS[ordinal], WAYS[self.current]);
-        let current_variable = current_rates.variable(current, &prices);
-        let mut variable = rates.variable(way, &prices);
-        if failed {
-            variable = variable.max(FAILED_FACTOR * current_variable);
-        }
-        let before = mix.cost(current, current_variable, &prices);
-        let wins = mix.cost(way, variable, &prices) < before * TAKES_OVER_BELOW;
-        if !wins {
-            let expected = current_rates.variable_of_other(current, &prices);
-            self.knowledge[ordinal] = Knowledge {
-                correction: Some(variable / expected.max(1.0)),
-                tried: self.lookups,
-                pause: (self.knowledge[ordinal].pause * 2).min(PAUSE_MAX),
-            };
-            return false;
-        }
-        let now = rates.variable_of_other(way, &prices);
-        let correction = Some(current_variable / now.max(1.0));
-        self.knowledge[self.current] =
-            Knowledge { correction, tried: self.lookups, pause: PAUSE_MIN };
-        self.current = ordinal;
-        self.rates = Some(rates);
-        filter.counters_mut().strategy_switches += 1;
-        self.switches += 1;
-        true
-    }
-
-    /// The way that has just lost is tried again at once: it may have lost only because the stream
-    /// has become cheaper since it was measured.
-    fn confirmation(&self, way: usize) -> Trial {
-        let mean_ns = self.total_ns / self.total_lookups.max(1.0);
-        Trial { way, excess_max_ns: CONFIRMATION_LOOKUPS * mean_ns, confirms: true }
-    }
-
-    /// What a look-up should cost in a way; `None` before anything is known.
-    fn expected(&self, ordinal: usize) -> Option<f64> {
-        let (rates, prices) = (self.rates.as_ref()?, self.prices());
-        let current = WAYS[self.current];
-        let variable = if ordinal == self.current {
-            rates.variable(current, &prices)
-        } else {
-            rates.variable_of_other(current, &prices) * self.faded_correction(ordinal)
-        };
-        Some(self.mix.cost(WAYS[ordinal], variable, &prices))
-    }
-
-    /// Begins a trial of the other way if that is due, may win, and can be paid for.
-    fn choose_trial(&mut self, filter: &mut AcceleratedFilter) {
-        let (way, prices) = (other(self.current), self.prices());
-        let (Some(rates), Some(now), Some(expected)) =
-            (&self.rates, self.expected(self.current), self.expected(way))
-        else {
-            return;
-        };
-        let least = rates.least_of_other(WAYS[self.current], &prices);
-        if self.mix.cost(WAYS[way], least, &prices) >= now * TAKES_OVER_BELOW {
-            return;
-        }
-        let mean_ns = self.total_ns / self.total_lookups.max(1.0);
-        let allowed = TRIAL_SHARE * self.total_ns + TRIAL_CREDIT_LOOKUPS * mean_ns - self.excess_ns;
-        let length = TRIAL_WINDOWS * self.parameters.window_length as f64;
-        let excess = (expected - now).max(0.0) * length;
-        let promising = expected < now * TAKES_OVER_BELOW;
-        if self.is_due(way, promising) && (promising || excess <= allowed) {
-            let excess_max_ns = allowed.max(2.0 * excess).max(CONFIRMATION_LOOKUPS * now);
-            filter.counters_mut().probes += 1;
-            self.trials += 1;
-            self.trial = Some(Trial { way, excess_max_ns, confirms: false });
-        }
-    }
-
-    /// What a trial showed is worth less the longer ago it was: it fades to its root in a pause.
-    fn faded_correction(&self, ordinal: usize) -> f64 {
-        let Knowledge { correction, tried, pause } = self.knowledge[ordinal];
-        let pauses =
-            (self.lookups - tried) as f64 / (pause * self.parameters.window_length as u64) as f64;
-        correction.unwrap_or(1.0).min(CORRECTION_MAX).powf(0.5_f64.powf(pauses))
-    }
-
-    fn is_due(&self, ordinal: usize, promising: bool) -> bool {
-        let Knowledge { correction, tried, pause } = self.knowledge[ordinal];
-        let windows = match (correction, promising) {
-            (None, _) => 0,
-            (Some(_), true) => PAUSE_IF_PROMISING,
-            (Some(_), false) => pause,
-        };
-        let window = self.parameters.window_length as u64;
-        self.lookups >= tried.saturating_add(windows.saturating_mul(window))
+        self.next_check = self.window() / CHECKS_PER_WINDOW;
+        self.next_comparison = self.window();
     }
 
     pub(super) fn report(&self) -> AutoReport {

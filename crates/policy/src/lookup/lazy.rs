@@ -107,26 +107,6 @@ impl Lazy {
         self.waiting.distinct()
     }
 
-    /// Lets a chunk wait together with one like it; `false` if none waits.
-    pub(super) fn join(
-        &mut self,
-        judge: &mut Judge<'_>,
-        ticket: u64,
-        fingerprint: &Fingerprint,
-    ) -> bool {
-        let Some(slot) = self.waiting.find(fingerprint) else {
-            return false;
-        };
-        judge.filter.counters_mut().lookups += 1;
-        judge.filter.counters_mut().repeats += 1;
-        self.waiting.join(slot, ticket);
-        true
-    }
-
-    pub(super) fn set_bucket_threshold(&mut self, bucket_threshold: usize) {
-        self.parameters.bucket_threshold = bucket_threshold;
-    }
-
     pub(super) fn describe(&self) -> String {
         let LazyParameters { ring_length, bucket_threshold, buffer_max, post_lookup } =
             self.parameters;

@@ -1,6 +1,6 @@
 //! What the automatic choice knows and why it chose as it did, as a value and as a paragraph.
 
-use super::{Auto, BUCKET_THRESHOLD, WAYS, Way};
+use super::{Auto, BUCKET_THRESHOLD, Way};
 use crate::accelerated_filter::FilterOrder;
 use crate::cost_model::{CorrectedTerms, ModelTerms};
 use crate::lookup::parameters::DeviceCosts;
@@ -44,23 +44,30 @@ pub struct AutoReport {
     /// The ratio of costs from which on lazy look-up pays by the corrected model; as above, and
     /// `None` if it takes no fewer accesses of the device.
     pub break_even_ratio: Option<f64>,
-    /// Look-ups, stretches spent on trials, and changes of the way.
+    /// Look-ups.
     pub lookups: u64,
-    /// Stretches in which another way was tried.
+    /// Changes of the way that were made to find out what the other one costs.
     pub trials: u64,
-    /// How often another way took over.
+    /// All changes of the way.
     pub switches: u64,
 }
 
 impl AutoReport {
     pub(super) fn new(auto: &Auto) -> Self {
+        let (prices, waiting) = (auto.prices(), auto.lazy.distinct_waiting());
+        let known = auto.known.after(&auto.stretch, auto.way, waiting, 1.0);
         let choice = |way| match way {
-            Way::Eager => Choice::Eager(auto.mix.order(&auto.prices())),
+            Way::Eager => Choice::Eager(known.mix().order(&prices)),
             Way::Lazy => Choice::Lazy { bucket_threshold: BUCKET_THRESHOLD },
         };
-        let candidates = WAYS.into_iter().enumerate().filter_map(|(ordinal, way)| {
-            let was_tried = ordinal == auto.current || auto.knowledge[ordinal].correction.is_some();
-            Some(Candidate { choice: choice(way), cost_ns: auto.expected(ordinal)?, was_tried })
+        let candidates = [Way::Eager, Way::Lazy].into_iter().filter(|_| !known.is_nothing());
+        let candidates = candidates.map(|way| {
+            let counted = match way {
+                Way::Eager => &auto.eager_counted,
+                Way::Lazy => &auto.lazy_counted,
+            };
+            let was_tried = way == auto.way || counted.is_some();
+            Candidate { choice: choice(way), cost_ns: known.cost(way, &prices), was_tried }
         });
         let counted = auto.eager_counted.as_ref().zip(auto.lazy_counted.as_ref());
         let scaled = |counters| {
@@ -73,7 +80,7 @@ impl AutoReport {
             }
         };
         Self {
-            choice: choice(WAYS[auto.current]),
+            choice: choice(auto.way),
             costs: auto.parameters.costs,
             candidates: candidates.collect(),
             terms: counted.map(|(eager, lazy)| ModelTerms::new(eager, lazy)),
@@ -117,8 +124,8 @@ impl AutoReport {
             }
         }
         text += &format!(
-            " In {} look-ups, other ways were tried {} times and one took over {} times.",
-            self.lookups, self.trials, self.switches
+            " In {} look-ups the way was changed {} times, {} of them to try the other.",
+            self.lookups, self.switches, self.trials
         );
         text
     }
@@ -200,7 +207,7 @@ mod tests {
     }
 
     fn report() -> AutoReport {
-        AutoReport { lookups: 100, trials: 5, switches: 2, ..AutoReport::new(&auto()) }
+        AutoReport { lookups: 100, trials: 2, switches: 5, ..AutoReport::new(&auto()) }
     }
 
     fn terms(eager_reads: f64, lazy_reads: f64, memory_added: f64) -> Option<ModelTerms> {
@@ -219,8 +226,8 @@ mod tests {
             "Chunks are looked up eagerly, first in the cache, then in the summary vector. An \
              access of the device takes 25.0 us and one of memory 130 ns: a ratio of 192. \
              Inequality (8) has no counts yet of both eager and lazy look-up. Nothing has been \
-             measured yet. In 100 look-ups, other ways were tried 5 times and one took over 2 \
-             times."
+             measured yet. In 100 look-ups the way was changed 5 times, 2 of them to try the \
+             other."
         );
     }
 

@@ -5,19 +5,40 @@ use super::*;
 /// Every access at a price of its own.
 const PRICES: Prices =
     Prices { device: 1000.0, memory: 10.0, summary: 20.0, cache: 40.0, held: 3.0 };
-const COSTS: DeviceCosts = DeviceCosts::new(1000, 10);
 
-fn rates() -> Rates {
-    Rates {
-        pages: 0.5,
-        prefetched: 0.25,
-        verified: 0.125,
-        filled: 8.0,
-        misses: 0.375,
-        buffered: 1.0,
-        post_lookups: 2.0,
-        hits: 0.75,
+fn is_near(a: f64, b: f64) -> bool {
+    (a - b).abs() <= 1e-9 * b.abs()
+}
+
+/// 96 passing chunks of 128; 8 containers read, and 10 chunks that the index did not know.
+fn counters() -> FilterCounters {
+    FilterCounters {
+        lookups: 128,
+        summary_negatives: 32,
+        index_page_reads: 18,
+        index_misses: 10,
+        containers_prefetched: 8,
+        verification_reads: 2,
+        proof_reads: 1,
+        fingerprints_prefetched: 400,
+        ..FilterCounters::default()
     }
+}
+
+/// The same looked up eagerly: four containers, twice each.
+fn eager() -> Stretch {
+    let read = (0..4).map(|number| ContainerId([number; 16])).collect();
+    Stretch { counters: counters(), read, ..Stretch::default() }
+}
+
+/// The same looked up lazily: of 24 chunks that began to wait beside 8 others, so many wait.
+fn lazy() -> Stretch {
+    let counters = FilterCounters { fingerprints_buffered: 24, post_lookups: 192, ..counters() };
+    Stretch { counters, ..Stretch::starting_with(8) }
+}
+
+fn known(stretch: &Stretch, way: Way, waiting: usize) -> Known {
+    Known::default().after(stretch, way, waiting, 1.0)
 }
 
 #[test]
@@ -32,40 +53,132 @@ fn a_helper_that_is_off_costs_nothing() {
 }
 
 #[test]
-fn what_depends_on_the_stream_is_the_sum_of_its_accesses() {
-    // 0.875 accesses of the device; 11 of memory.
-    assert_eq!(rates().variable(Way::Lazy, &PRICES), 875.0 + 110.0);
-    // One of four passing chunks is not in the cache: the summary vector is asked for it.
-    assert_eq!(rates().variable(Way::Eager, &PRICES), 875.0 + 110.0 + 5.0);
+fn eager_look_up_costs_what_it_counted() {
+    let known = known(&eager(), Way::Eager, 0);
+    // Containers are read 9 / 5 times, as if one had been read once beside those four.
+    assert_eq!((known.readings(), known.pages_per_question(Way::Eager)), (1.8, 1.0));
+    let (read, asked) = (7.2 / 96.0, 17.2 / 96.0);
+    let variable = 1000.0 * (asked + read + 3.0 / 96.0) + 10.0 * 360.0 / 96.0 + 20.0 * asked;
+    let mix = Mix { passing: 0.75, hits: 1.0 - asked };
+    assert!(is_near(known.cost(Way::Eager, &PRICES), mix.cost(Way::Eager, variable, &PRICES)));
+    let Mix { passing, hits } = known.mix();
+    assert!(passing == 0.75 && is_near(hits, 1.0 - asked));
 }
 
 #[test]
-fn s0_16_eager_would_ask_the_index_for_each_container_and_each_unknown_chunk() {
-    // Asked for 0.25 + 0.375; then the containers as now, and what enters the cache.
-    let expected = 625.0 + 375.0 + 80.0 + 0.625 * 20.0;
-    assert_eq!(rates().variable_of_other(Way::Lazy, &PRICES), expected);
-    assert_eq!(rates().least_of_other(Way::Lazy, &PRICES), expected);
-    // For no chunk more than once.
-    let unknown = Rates { misses: 0.875, ..rates() };
-    assert_eq!(unknown.variable_of_other(Way::Lazy, &PRICES), 1000.0 + 375.0 + 80.0 + 20.0);
+fn s0_16_lazy_look_up_would_read_each_container_once_and_ask_for_many_chunks_at_once() {
+    let known = known(&eager(), Way::Eager, 0);
+    // 14 questions, eight at a time; four containers with half of the fingerprints.
+    assert_eq!(known.pages_per_question(Way::Lazy), 0.125);
+    let device = (14.0 * 0.125 + 4.0 + 3.0) / 96.0;
+    let variable = 1000.0 * device + 10.0 * (200.0 / 96.0 + 2.0);
+    let expected = known.mix().cost(Way::Lazy, variable, &PRICES);
+    assert!(is_near(known.cost(Way::Lazy, &PRICES), expected));
+    // At best one access locates all, and nothing has to wait.
+    let least = known.mix().cost(Way::Lazy, 1000.0 * 7.0 / 96.0 + 2000.0 / 96.0, &PRICES);
+    assert!(is_near(known.least(Way::Lazy, &PRICES), least));
 }
 
 #[test]
-fn lazy_would_locate_what_eager_does_not_find_in_the_cache_in_batches() {
-    // Eight at once, and nearly two accesses of memory for what waits.
-    let expected = 1000.0 * (0.03125 + 0.375) + 10.0 * (8.0 + 2.0 - 4.0 / 1024.0);
-    assert_eq!(rates().variable_of_other(Way::Eager, &PRICES), expected);
-    assert_eq!(rates().least_of_other(Way::Eager, &PRICES), 0.0);
+fn lazy_look_up_costs_what_it_counted() {
+    let known = known(&lazy(), Way::Lazy, 8);
+    // Eight containers and ten unknown chunks with 18 accesses; one access for eight was assumed.
+    assert_eq!(known.pages_per_question(Way::Lazy), 19.0 / 26.0);
+    assert_eq!(known.waited_per_passing(), (24.0 + 192.0 + 2.0) / 97.0);
+    let device = (18.0 * 19.0 / 26.0 + 8.0 + 3.0) / 96.0;
+    let variable = 1000.0 * device + 10.0 * (400.0 / 96.0 + 218.0 / 97.0);
+    let expected = known.mix().cost(Way::Lazy, variable, &PRICES);
+    assert!(is_near(known.cost(Way::Lazy, &PRICES), expected));
 }
 
 #[test]
-fn rates_approach_newer_ones_by_a_part_of_the_way() {
-    let mut old = Rates::default();
-    old.approach(&rates(), 0.5);
-    old.approach(&rates(), 0.5);
-    let Rates { pages, prefetched, verified, filled, misses, buffered, post_lookups, hits } = old;
-    assert_eq!([pages, prefetched, verified, filled], [0.375, 0.1875, 0.09375, 6.0]);
-    assert_eq!([misses, buffered, post_lookups, hits], [0.28125, 0.75, 1.5, 0.5625]);
+fn s0_16_eager_look_up_cannot_avoid_to_ask_for_what_lazy_look_up_read() {
+    let lazily = known(&lazy(), Way::Lazy, 8);
+    let asked = 18.0 / 96.0;
+    let variable = 1000.0 * (asked + 11.0 / 96.0) + 10.0 * 400.0 / 96.0 + 20.0 * asked;
+    let expected = lazily.mix().cost(Way::Eager, variable, &PRICES);
+    assert!(is_near(lazily.cost(Way::Eager, &PRICES), expected));
+    // It read containers more than once, and would again; not so at its best.
+    let both = known(&eager(), Way::Eager, 0).after(&lazy(), Way::Lazy, 8, 0.0);
+    assert_eq!(both.readings(), 1.8);
+    assert!(both.cost(Way::Eager, &PRICES) > 1.4 * expected);
+    assert!(is_near(both.least(Way::Eager, &PRICES), expected));
+}
+
+#[test]
+fn no_chunk_is_asked_for_more_than_once() {
+    let counters = FilterCounters { index_misses: 90, ..counters() };
+    let known = known(&Stretch { counters, ..lazy() }, Way::Lazy, 8);
+    let variable = 1000.0 * (1.0 + 11.0 / 96.0) + 10.0 * 400.0 / 96.0 + 20.0;
+    let mix = Mix { passing: 0.75, hits: 0.0 };
+    assert!(is_near(known.cost(Way::Eager, &PRICES), mix.cost(Way::Eager, variable, &PRICES)));
+}
+
+#[test]
+fn what_is_still_to_come_is_taken_to_cost_what_has_been() {
+    let demand = |waiting| known(&lazy(), Way::Lazy, waiting).demand;
+    // As many left as entered: nothing is to be added. Half as many: all that is read counts twice.
+    let Demand { lookups, passing, needed, filled, verified, misses } = demand(20);
+    assert_eq!([lookups, passing, needed, filled, verified], [128.0, 96.0, 16.0, 800.0, 6.0]);
+    assert_eq!((misses, demand(8).needed, demand(0).needed), (20.0, 8.0, 6.0));
+    let lazily = known(&lazy(), Way::Lazy, 20).lazy;
+    assert_eq!([lazily.questions, lazily.pages, lazily.passing], [36.0, 36.0, 96.0]);
+    assert_eq!(lazily.waited, 24.0 + 384.0);
+    // Fewer say nothing: what waits may all have to be asked for.
+    let Demand { needed, misses, .. } = demand(21);
+    assert_eq!((needed, misses), (8.0, 31.0));
+    assert!(lazy().is_representative(20) && !lazy().is_representative(21));
+}
+
+#[test]
+fn where_nothing_waits_nothing_is_to_come() {
+    let none = Stretch { counters: counters(), ..Stretch::default() };
+    assert!(none.is_representative(0));
+    assert_eq!(known(&none, Way::Lazy, 0).demand.needed, 8.0);
+}
+
+#[test]
+fn older_counts_weigh_less_and_those_of_a_way_only_age_while_it_is_in_use() {
+    let first = known(&eager(), Way::Eager, 0);
+    let Known { demand, eager: eagerly, lazy: lazily } = first.after(&lazy(), Way::Lazy, 8, 0.5);
+    let Demand { lookups, passing, needed, filled, verified, misses } = demand;
+    assert_eq!([lookups, passing, needed, filled], [192.0, 144.0, 10.0, 500.0]);
+    assert_eq!((verified, misses), (4.5, 15.0));
+    let Eager { needed, prefetched, questions, pages } = eagerly;
+    assert_eq!([needed, prefetched, questions, pages], [4.0, 8.0, 18.0, 18.0]);
+    assert_eq!(lazily.questions, 18.0);
+    let Known { eager: eagerly, lazy: lazily, .. } =
+        known(&lazy(), Way::Lazy, 8).after(&eager(), Way::Eager, 0, 0.5);
+    assert_eq!((eagerly.prefetched, lazily.questions, lazily.waited), (8.0, 18.0, 216.0));
+    let twice = first.after(&eager(), Way::Eager, 0, 0.5).eager;
+    let Eager { needed, prefetched, questions, pages } = twice;
+    assert_eq!([needed, prefetched, questions, pages], [6.0, 12.0, 27.0, 27.0]);
+}
+
+#[test]
+fn the_error_is_that_of_a_number_of_accesses() {
+    // Four containers, ten chunks, and one access that may come.
+    let known = known(&eager(), Way::Eager, 0);
+    assert!(is_near(known.error(&PRICES), 1000.0 * 15.0_f64.sqrt() / 128.0));
+    assert_eq!(Known::default().error(&PRICES), 1000.0);
+}
+
+#[test]
+fn nothing_is_known_before_a_chunk_has_passed() {
+    let counters =
+        FilterCounters { lookups: 64, summary_negatives: 64, ..FilterCounters::default() };
+    let refused = known(&Stretch { counters, ..Stretch::default() }, Way::Eager, 0);
+    assert!(Known::default().is_nothing() && refused.is_nothing());
+    assert!(!known(&eager(), Way::Eager, 0).is_nothing());
+    assert_eq!((Known::default().mix().passing, refused.mix().passing), (1.0, 0.0));
+    // A refused chunk costs a question, and holding if others wait.
+    assert_eq!(refused.cost(Way::Eager, &PRICES), 20.0);
+    assert_eq!(refused.cost(Way::Lazy, &PRICES), 23.0);
+}
+
+#[test]
+fn each_way_is_the_other_of_the_other() {
+    assert_eq!([Way::Eager.other(), Way::Lazy.other()], [Way::Lazy, Way::Eager]);
 }
 
 #[test]
@@ -87,94 +200,4 @@ fn any_chunk_costs_what_the_mix_of_passing_and_refused_ones_does() {
     assert_eq!(cache_first.cost(Way::Eager, 100.0, &PRICES), 122.5 + 0.125 * 60.0);
     // Lazy look-up asks both for what passes, and holds every chunk.
     assert_eq!(filter_first.cost(Way::Lazy, 100.0, &PRICES), 40.0 + 0.75 * 20.0 + 3.0);
-}
-
-/// A stretch of 96 passing chunks of 128, of which 24 began to wait beside 8 that had before.
-fn stretch() -> Stretch {
-    let counters = FilterCounters {
-        lookups: 128,
-        summary_negatives: 32,
-        cache_hits: 48,
-        fingerprints_buffered: 24,
-        index_page_reads: 12,
-        containers_prefetched: 6,
-        verification_reads: 2,
-        proof_reads: 1,
-        fingerprints_prefetched: 384,
-        index_misses: 24,
-        post_lookups: 192,
-        ..FilterCounters::default()
-    };
-    Stretch { counters, ..Stretch::starting_with(8) }
-}
-
-fn listed(rates: Rates) -> [f64; 8] {
-    let Rates { pages, prefetched, verified, filled, misses, buffered, post_lookups, hits } = rates;
-    [pages, prefetched, verified, filled, misses, buffered, post_lookups, hits]
-}
-
-#[test]
-fn rates_are_of_chunks_that_passed() {
-    let (eager, mix) = stretch().rates(Way::Eager, 20).unwrap();
-    assert_eq!(listed(eager), [0.125, 0.0625, 0.03125, 4.0, 0.25, 0.25, 2.0, 0.5]);
-    assert_eq!((mix.passing, mix.hits), (0.75, 0.5));
-    let none = FilterCounters { lookups: 32, summary_negatives: 32, ..FilterCounters::default() };
-    let none = Stretch { counters: none, ..stretch() };
-    assert!(none.rates(Way::Eager, 0).is_none());
-    assert_eq!(Stretch::default().mix(0.5).passing, 0.0);
-}
-
-#[test]
-fn what_is_still_to_come_is_taken_to_cost_what_has_been() {
-    // Of 8 and 24 chunks, as many left as entered: nothing is to be added.
-    let (even, mix) = stretch().rates(Way::Lazy, 8).unwrap();
-    assert_eq!(listed(even), [0.125, 0.0625, 0.03125, 4.0, 0.25, 0.25, 2.0, 0.5]);
-    assert_eq!(mix.hits, 1.0 - 0.0625 - 0.25, "what eager look-up would have found in the cache");
-    // 12 left: all but what happened on arrival counts twice. 48 cannot have; 2 are too few.
-    let doubled = [0.25, 0.125, 0.0625, 8.0, 0.5, 0.25, 4.0, 0.5];
-    assert_eq!(listed(stretch().rates(Way::Lazy, 20).unwrap().0), doubled);
-    let pages = |stretch: Stretch, waiting| stretch.rates(Way::Lazy, waiting).unwrap().0.pages;
-    assert_eq!([pages(stretch(), 30), pages(stretch(), 32), pages(stretch(), 40)], [0.5; 3]);
-    let emptied = |before| Stretch { waiting_before: before, ..stretch() };
-    assert_eq!([pages(emptied(24), 0), pages(emptied(1000), 0)], [0.0625, 0.03125]);
-    // Nothing that entered is to come.
-    let none = FilterCounters { fingerprints_buffered: 0, ..stretch().counters };
-    assert_eq!(pages(Stretch { counters: none, ..stretch() }, 0), 0.125);
-}
-
-#[test]
-fn eager_would_find_nothing_in_the_cache_if_more_is_unknown_than_passed() {
-    let counters = FilterCounters { index_misses: 96, ..stretch().counters };
-    let (_, mix) = Stretch { counters, ..stretch() }.rates(Way::Lazy, 8).unwrap();
-    assert_eq!(mix.hits, 0.0);
-}
-
-#[test]
-fn the_error_is_the_root_of_the_accesses() {
-    let counters = |index_page_reads, fingerprints_prefetched| FilterCounters {
-        index_page_reads,
-        fingerprints_prefetched,
-        ..FilterCounters::default()
-    };
-    let error = |counters| Stretch { counters, ..Stretch::default() }.error_ns(&COSTS);
-    assert_eq!(error(counters(16, 800)), (16_000.0 + 8000.0) / 4.0);
-    assert_eq!(error(counters(0, 0)), 1000.0, "an access that may come");
-}
-
-#[test]
-fn a_stretch_suffices_if_its_error_is_small_and_little_is_to_come() {
-    let suffices = |counters, before, waiting| {
-        Stretch { counters, ..Stretch::starting_with(before) }.suffices(&COSTS, waiting)
-    };
-    let read = |index_page_reads| FilterCounters { index_page_reads, ..Default::default() };
-    // Nothing but accesses of the device: a hundred of them have an error of a tenth.
-    assert!(suffices(read(100), 0, 0) && !suffices(read(99), 0, 0));
-    // 60 left for 100 accesses; 30 that entered beyond these would take 50 more, 31 are too much.
-    let entered = |entered| FilterCounters { fingerprints_buffered: entered, ..read(100) };
-    let left_60 = |all: u64| suffices(entered(all), 0, (all - 60) as usize);
-    assert!(left_60(89) && !left_60(92));
-    // None has left: each may take an access, at a thousand to the ten for its place.
-    assert!(suffices(entered(50), 0, 50) && !suffices(entered(51), 0, 51));
-    // Others left in their place.
-    assert!(suffices(entered(51), 51, 51));
 }
