@@ -123,13 +123,17 @@ pub fn heal(
             _ => Err(Error::invalid("healing has one stream")),
         });
         let was_fenced = session.was_fenced(&healed);
-        let bytes_stored = session.store.totals().bytes_stored;
+        let totals = session.store.totals();
         session.abandon();
         // What was stored is found by its index runs, whose names must survive as well.
         own.store().settle(layout::INDEX)?;
         match healed {
             Err(_) if was_fenced => {}
-            healed => return healed.map(|(healing, _)| Healing { bytes_stored, ..healing }),
+            healed => {
+                let (chunks, bytes) = (totals.chunks_new, totals.bytes_new);
+                let bytes_stored = totals.bytes_stored;
+                return healed.map(|(it, _)| Healing { chunks, bytes, bytes_stored, ..it });
+            }
         }
     }
     Err(Error::new(ErrorKind::Fenced, "collectors fenced this session too often; try again later"))
@@ -192,9 +196,7 @@ fn heal_all(
         let beside = nearest.first().and_then(|(_, id)| copies.get(*id));
         healer.snapshot(snapshot, beside, false)?;
     }
-    let totals = store.totals();
-    let (chunks, bytes) = (totals.chunks_new, totals.bytes_new);
-    Ok(Healing { chunks, bytes, ..healer.healing })
+    Ok(healer.healing)
 }
 
 impl Healer<'_> {
