@@ -155,7 +155,7 @@ fn what_nothing_can_be_healed_from_is_refused_in_a_sentence() {
     let little = ["--memory", "95MiB", "check", "--heal-from", &to];
     let little = sandbox.run(&little).expect(1);
     assert!(little.stderr.contains("at least 96 MiB"), "{}", little.stderr);
-    let fixed = sandbox.run(&["--read-only", "check", "--heal-from", &to]).expect(1);
+    let fixed = sandbox.run(&["--read-only", "check", "--heal-from", &to]).expect(11);
     assert!(fixed.stderr.contains("--read-only"), "{}", fixed.stderr);
     sandbox.run(&["check", "--heal-from", &to, "--no-quarantine"]).expect(2);
     sandbox.run(&["check", "--to-password-file", "x"]).expect(2);

@@ -324,7 +324,7 @@ fn chunks_whose_base_is_lost_come_back_whole() {
                 goal: SpaceGoal::Everything,
                 ..CollectOptions::default()
             };
-            let collected = |own| collect(&open(&shared(own)), &all, &Job::unattended().0);
+            let collected = |own: &MemoryStore| collect(&open(&shared(own)), &all, &Job::unattended().0);
             let before = collected(&own.clone_state());
             assert_eq!(before.is_err(), is_gone, "{mark:?}: {before:?}");
             let (healing, problems) = heal(&own, &other);
