@@ -47,6 +47,7 @@ use crate::repository::Repository;
 use crate::restore::request_costs::Reach;
 use crate::session::{Snapshot, SnapshotList};
 use crate::tree::{TreeReader, path};
+use onefold_format::delta::DeltaChoice;
 use onefold_format::layout;
 use onefold_format::node::{Node, Reference};
 use onefold_policy::accelerated_filter::{FilterConfiguration, FilterOrder};
@@ -126,15 +127,14 @@ pub fn heal(
         let totals = session.store.totals();
         session.abandon();
         // What was stored is found by its index runs, whose names must survive as well.
-        own.store().settle(layout::INDEX)?;
-        match healed {
-            Err(_) if was_fenced => {}
-            healed => {
-                let (chunks, bytes) = (totals.chunks_new, totals.bytes_new);
-                let bytes_stored = totals.bytes_stored;
-                return healed.map(|(it, _)| Healing { chunks, bytes, bytes_stored, ..it });
-            }
-        }
+        let settled = own.store().settle(layout::INDEX);
+        let (healing, _) = match healed {
+            Err(_) if was_fenced => continue,
+            healed => healed?,
+        };
+        settled?;
+        let (chunks, bytes) = (totals.chunks_new, totals.bytes_new);
+        return Ok(Healing { chunks, bytes, bytes_stored: totals.bytes_stored, ..healing });
     }
     Err(Error::new(ErrorKind::Fenced, "collectors fenced this session too often; try again later"))
 }
@@ -151,7 +151,7 @@ fn begin(own: &Arc<Repository>, options: &HealOptions, job: &Job) -> Result<Stor
         lookup: lookup.strategy(own, &ready.present, None)?.strategy,
         index_kind: None,
         rewrite: RewriteOptions::none(),
-        delta: onefold_format::delta::DeltaChoice::Off,
+        delta: DeltaChoice::Off,
         dry_run: false,
         session: ready.id(),
     };

@@ -11,9 +11,9 @@ use onefold_engine::collection::{CollectOptions, MarkAlgorithm, SpaceGoal, colle
 use onefold_engine::container::reader::read_section;
 use onefold_engine::copy::{self, CopyOptions, Fate};
 use onefold_engine::heal::{self, HealOptions, Healing};
+use onefold_engine::ingest::BackupOptions;
 use onefold_engine::look_up::LookupChoice;
 use onefold_engine::session::SnapshotList;
-use onefold_engine::ingest::BackupOptions;
 use onefold_engine::{InitOptions, Job, MemoryPlan, Repository, retention};
 use onefold_format::container::MetadataSection;
 use onefold_format::delta::DeltaChoice;
@@ -49,7 +49,8 @@ impl Tree {
             (at("a/two"), random_bytes(2, 90_000)),
             (at("z"), b"small".to_vec()),
         ];
-        let many = (0..1500).map(|it| (at(&format!("many/f{it:04}")), format!("{it}").into_bytes()));
+        let many =
+            (0..1500).map(|it| (at(&format!("many/f{it:04}")), format!("{it}").into_bytes()));
         files.extend(many);
         Self { directory, versions: vec![files] }
     }
@@ -324,7 +325,8 @@ fn chunks_whose_base_is_lost_come_back_whole() {
                 goal: SpaceGoal::Everything,
                 ..CollectOptions::default()
             };
-            let collected = |own: &MemoryStore| collect(&open(&shared(own)), &all, &Job::unattended().0);
+            let collected =
+                |own: &MemoryStore| collect(&open(&shared(own)), &all, &Job::unattended().0);
             let before = collected(&own.clone_state());
             assert_eq!(before.is_err(), is_gone, "{mark:?}: {before:?}");
             let (healing, problems) = heal(&own, &other);
@@ -384,7 +386,8 @@ fn a_snapshot_without_a_copy_is_healed_out_of_the_copy_of_another_as_far_as_that
     let (own, other) = stores.again();
     let copies = open(&shared(&other));
     let list = SnapshotList::load(&copies).unwrap();
-    let of_second = list.snapshots.iter().find(|it| it.record.original.unwrap().snapshot == stores.ids[1]);
+    let of_second =
+        list.snapshots.iter().find(|it| it.record.original.unwrap().snapshot == stores.ids[1]);
     retention::forget_final(&copies, &[of_second.unwrap().id], "test").unwrap();
     remove_all(&own, |section| !is_of_nodes(section));
     assert!(!checked(&own).is_clean());

@@ -24,8 +24,7 @@ use std::sync::Arc;
 pub fn run(context: &Context, arguments: &CheckArguments, from: &Path) -> Result<Outcome> {
     let location = Location::parse(from)?;
     let password = password(context, arguments, from)?;
-    let (own, other) =
-        context.open_two(&location, password.as_ref(), OtherStore::HealFrom)?;
+    let (own, other) = context.open_two(&location, password.as_ref(), OtherStore::HealFrom)?;
     copy::refuse_same(&own, &other)?;
     let options = CheckOptions {
         threads: context.threads_of_two()?,
