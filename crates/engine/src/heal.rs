@@ -94,8 +94,6 @@ struct Healer<'a> {
     store: &'a ChunkStore,
     writer: &'a mut StreamWriter,
     presence: Presence,
-    /// Whether the copy's tree should be just that of the snapshot.
-    is_exact: bool,
     options: &'a HealOptions,
     job: &'a Job,
     healing: Healing,
@@ -176,7 +174,6 @@ fn heal_all(
         store,
         writer,
         presence: Presence::new(own.memory().restore_window_chunks),
-        is_exact: false,
         options,
         job,
         healing: Healing::default(),
@@ -187,33 +184,24 @@ fn heal_all(
     let (copied, others): (Vec<_>, Vec<_>) =
         list.snapshots.iter().partition(|snapshot| name_of(snapshot).is_some());
     for snapshot in copied {
-        healer.snapshot(snapshot, name_of(snapshot).and_then(|id| copies.get(id)), true)?;
+        healer.snapshot(snapshot, name_of(snapshot).and_then(|id| copies.get(id)))?;
     }
     // What they have in common with others is there by now.
     for snapshot in others {
-        // Of the same host and paths: most of it will be the same, and each chunk is compared.
-        let nearest = known.earlier(&list, own.store_id(), snapshot);
-        let beside = nearest.first().and_then(|(_, id)| copies.get(*id));
-        healer.snapshot(snapshot, beside, false)?;
+        healer.snapshot(snapshot, None)?;
     }
     Ok(healer.healing)
 }
 
 impl Healer<'_> {
-    fn snapshot(
-        &mut self,
-        snapshot: &Snapshot,
-        beside: Option<&Snapshot>,
-        is_exact: bool,
-    ) -> Result<()> {
+    fn snapshot(&mut self, snapshot: &Snapshot, beside: Option<&Snapshot>) -> Result<()> {
         let root = snapshot.record.root;
         self.job.progress.add(1, 0);
         if self.is_whole(root)? {
             return Ok(());
         }
         self.healing.snapshots += 1;
-        self.healing.without_copy.extend((!is_exact).then_some(snapshot.id));
-        self.is_exact = is_exact;
+        self.healing.without_copy.extend(beside.is_none().then_some(snapshot.id));
         self.directory(root, beside.map(|copy| copy.record.root))
     }
 
@@ -245,7 +233,7 @@ impl Healer<'_> {
             true => self.healing.healed += 1,
             false => self.healing.left += 1,
         }
-        if let Some(reason) = reason.filter(|_| !is_healed && self.is_exact) {
+        if let Some(reason) = reason.filter(|_| !is_healed) {
             self.job.observer.problem(&path::display(at), reason);
         }
     }

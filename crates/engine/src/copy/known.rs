@@ -38,7 +38,7 @@ impl Known {
 
     /// Snapshots of the same host and paths that are here as well, with their names here: the ones
     /// before, from the nearest on, then the ones after.
-    pub(crate) fn earlier<'l>(
+    pub(super) fn earlier<'l>(
         &self,
         list: &'l SnapshotList,
         store: StoreId,

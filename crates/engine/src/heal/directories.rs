@@ -109,7 +109,6 @@ impl Healer<'_> {
     fn leave(&mut self, open: Open) -> Result<bool> {
         let Open { path, reference, copy, is_lost, mut is_whole, mut reason, .. } = open;
         if is_lost {
-            let copy = copy.filter(|_| self.is_exact);
             let built = match copy {
                 Some((copy, _)) => self.rebuild_directory(&path, Top { own: reference, copy })?,
                 None => Err(None),
@@ -119,7 +118,7 @@ impl Healer<'_> {
                 (is_whole, reason) = (false, reason.or(why));
             }
             self.settle(&path, is_built, reason.as_ref());
-        } else if let Some(reason) = reason.filter(|_| !is_whole && self.is_exact) {
+        } else if let Some(reason) = reason.filter(|_| !is_whole) {
             self.job.observer.problem(&path::display(&path), &reason);
         }
         if is_whole {
