@@ -180,7 +180,7 @@ fn remove_all(memory: &MemoryStore, wanted: impl Fn(&MetadataSection) -> bool) -
 }
 
 /// What is done to a store, and what that costs.
-fn damages() -> [(&'static str, fn(&MemoryStore) -> Lost); 6] {
+fn damages() -> [(&'static str, fn(&MemoryStore) -> Lost); 7] {
     [
         ("a byte", |memory| {
             let (id, chunks) = largest_of_data(memory);
@@ -200,6 +200,13 @@ fn damages() -> [(&'static str, fn(&MemoryStore) -> Lost); 6] {
             };
             assert!(memory.corrupt(&name(id), destroy));
             Lost::Just(chunks)
+        }),
+        ("the headers of nodes, which can all be read still", |memory| {
+            let of_nodes = sections(memory).into_iter().filter(|(_, section)| is_of_nodes(section));
+            Lost::AtMost(of_nodes.fold(0, |sum, (id, section)| {
+                assert!(memory.corrupt(&name(id), |bytes| bytes[0] ^= 1));
+                sum + section.chunks.len() as u64
+            }))
         }),
         ("one container of nodes", |memory| {
             let of_nodes = sections(memory).into_iter().find(|(_, section)| is_of_nodes(section));
@@ -241,7 +248,7 @@ fn what_is_lost_comes_back_whatever_was_damaged_and_whatever_keys_there_are() {
             let (healing, problems) = heal(&own, &other);
             assert_eq!(other.operations(), before, "{at}: the other store was written");
             assert_eq!((healing.left, problems.as_slice()), (0, &[][..]), "{at}: {healing:?}");
-            assert!(healing.healed > 0 && healing.snapshots > 0, "{at}: {healing:?}");
+            assert!(healing.chunks > 0 && healing.snapshots > 0, "{at}: {healing:?}");
             assert_eq!(healing.without_copy, [], "{at}");
             match lost {
                 Lost::Just(lost) => assert_eq!(healing.chunks, lost, "{at}: {healing:?}"),
@@ -336,6 +343,11 @@ fn chunks_whose_base_is_lost_come_back_whole() {
             let (healing, problems) = heal(&own, &other);
             assert_eq!((healing.left, problems.len()), (0, 0), "{healing:?} {problems:?}");
             assert!(healing.chunks > in_it / 2, "{healing:?} {in_it}");
+            let new = containers_of(&open(&shared(&own)));
+            for id in new.iter().filter(|id| sections.iter().all(|(known, _)| known != *id)) {
+                let section = read_section(&open(&shared(&own)), *id).unwrap();
+                assert!(section.deltas.is_empty(), "a commit would have to rely on their bases");
+            }
             let report = checked(&own);
             assert!(report.is_clean(), "{report:?}");
             let restores = |from: usize| {
@@ -397,6 +409,8 @@ fn a_snapshot_without_a_copy_is_healed_as_far_as_it_shares_chunks_with_others() 
     assert!(!checked(&own).is_clean());
     let (healing, problems) = heal(&own, &other);
     assert_eq!((healing.snapshots, healing.without_copy.as_slice()), (2, &stores.ids[1..]));
+    // Each content once, whatever snapshots have it.
+    assert_eq!(healing.healed as usize, stores.tree.versions[0].len());
     // What was changed in the second: the large file and a small one.
     assert_eq!((healing.left, problems.len()), (2, 0), "{healing:?} {problems:?}");
     let report = checked(&own);
@@ -495,4 +509,68 @@ fn a_store_is_not_healed_from_itself() {
     let both = (&open(&store), &open(&shared(&own)));
     let error = heal::heal(both, &HEAL, &Job::unattended().0).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Invalid);
+}
+
+/// Directories can be read, and the map of a large file in them cannot.
+#[test]
+fn a_file_whose_map_is_lost_is_built_anew() {
+    for (case, of_own, of_other) in cases() {
+        let tree = tempfile::tempdir().unwrap();
+        let large = tree.path().join("large");
+        fs::write(&large, random_bytes(3, 1_500_000)).unwrap();
+        let (own, store) = in_memory();
+        let repository = create(&store, &of_own);
+        let first = save(&repository, tree.path(), &backup_options()).snapshot.unwrap();
+        let of_maps = sections(&own).into_iter().filter(|(_, section)| is_of_nodes(section));
+        let of_maps: Vec<ContainerId> = of_maps.map(|(id, _)| id).collect();
+        fs::write(tree.path().join("small"), b"small").unwrap();
+        let second = save(&repository, tree.path(), &backup_options()).snapshot.unwrap();
+        let (other, copies) = in_memory();
+        copy_all(&repository, &create(&copies, &of_other), &[second]);
+        retention::forget_final(&repository, &[first], "test").unwrap();
+        of_maps.iter().for_each(|id| assert!(own.remove(&name(*id))));
+        let found = checked(&own);
+        assert_eq!(found.damaged_paths.len(), 1, "{case}: {found:?}");
+        let (healing, problems) = heal(&own, &other);
+        assert_eq!((healing.healed, healing.left), (1, 0), "{case}: {healing:?} {problems:?}");
+        assert!(healing.chunks < 10, "{case}: nodes and nothing else: {healing:?}");
+        assert!(checked(&own).is_clean(), "{case}");
+        assert!(content_at(&open(&shared(&own)), second, &large) == fs::read(&large).unwrap());
+    }
+}
+
+/// Of a store in which nothing but bases is lost: a collection would let go what brings them back.
+#[test]
+fn a_collection_stops_for_a_lost_base_until_nothing_needs_it() {
+    let tree = tempfile::tempdir().unwrap();
+    let at = tree.path().join("file");
+    let (own, store) = in_memory();
+    let repository = create(&store, &options());
+    let deltas = BackupOptions {
+        delta: Some(DeltaChoice::Depth(1)),
+        rewrite: "none".parse().unwrap(),
+        ..backup_options()
+    };
+    let mut bytes = random_bytes(4, 400_000);
+    fs::write(&at, &bytes).unwrap();
+    let first = save(&repository, tree.path(), &deltas).snapshot.unwrap();
+    let bases = containers_of(&repository);
+    // Every chunk is another one, and much like what it was.
+    bytes.iter_mut().step_by(1_500).for_each(|byte| *byte ^= 1);
+    fs::write(&at, &bytes).unwrap();
+    let second = save(&repository, tree.path(), &deltas);
+    assert!(second.deltas.chunks > 10, "{:?}", second.deltas);
+    let id = second.snapshot.unwrap();
+    let (other, copies) = in_memory();
+    copy_all(&repository, &create(&copies, &options()), &[id]);
+    retention::forget_final(&repository, &[first], "test").unwrap();
+    bases.iter().for_each(|id| assert!(own.remove(&name(*id))));
+    assert!(!checked(&own).is_clean());
+    let all = CollectOptions::default();
+    let collected = |own| collect(&open(&shared(own)), &all, &Job::unattended().0);
+    assert_eq!(collected(&own).unwrap_err().kind(), ErrorKind::Damaged);
+    assert_eq!(heal(&own, &other).0.left, 0);
+    collected(&own).unwrap();
+    assert!(checked(&own).is_clean());
+    assert!(content_at(&open(&shared(&own)), id, &at) == bytes);
 }
