@@ -179,8 +179,10 @@ fn remove_all(memory: &MemoryStore, wanted: impl Fn(&MetadataSection) -> bool) -
     }))
 }
 
+type Damage = (&'static str, fn(&MemoryStore) -> Lost);
+
 /// What is done to a store, and what that costs.
-fn damages() -> [(&'static str, fn(&MemoryStore) -> Lost); 7] {
+fn damages() -> [Damage; 7] {
     [
         ("a byte", |memory| {
             let (id, chunks) = largest_of_data(memory);
