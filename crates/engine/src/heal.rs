@@ -9,9 +9,9 @@
 //! | `rebuilding` | files and directories whose own nodes are lost, built anew |
 //!
 //! # Algorithm
-//! Every snapshot is looked through as rule W5 says: a chunk counts only in a container that exists,
-//! is not in quarantine and not condemned. Where something is missing the tree is walked beside the
-//! tree of its copy. A file whose map can be read says which bytes are missing and what they are
+//! Every snapshot is looked through as rule W5 says: a chunk counts only in a container that is
+//! there, not in quarantine and not condemned. Where something is missing the tree is walked beside
+//! that of its copy. A file whose map can be read says which bytes are missing and what they are
 //! called: these are read out of the copy, whatever chunks they are there, and out of the damaged
 //! container itself where that still gives them. Only where a map or a directory is lost is the
 //! whole of it built anew out of the copy, as a backup or a copy into this store would build it.
