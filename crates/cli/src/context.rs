@@ -70,6 +70,41 @@ pub enum Access {
     Write,
 }
 
+/// What another store is opened for, beside the one that a command is about.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum OtherStore {
+    /// Snapshots are copied into it; the own one is only read.
+    CopyTo,
+    /// What the own one has lost is read from it.
+    HealFrom,
+}
+
+impl OtherStore {
+    /// What is done with the own store, and what with the other one.
+    fn accesses(self) -> (Access, Access) {
+        match self {
+            Self::CopyTo => (Access::Read, Access::Write),
+            Self::HealFrom => (Access::Write, Access::Read),
+        }
+    }
+
+    /// What it is called in messages.
+    fn name(self) -> &'static str {
+        match self {
+            Self::CopyTo => "the store to copy to",
+            Self::HealFrom => "the store to heal from",
+        }
+    }
+
+    /// What to do if it is none.
+    fn remedy(self) -> &'static str {
+        match self {
+            Self::CopyTo => "; 'onefold init' makes stores",
+            Self::HealFrom => "",
+        }
+    }
+}
+
 /// What every command starts from.
 pub struct Context {
     /// Where to talk to.
@@ -241,41 +276,53 @@ impl Context {
         self.options.read_only
     }
 
-    /// Opens the store for reading only, and another one to write into: both together keep to the
-    /// memory limit.
+    /// Opens the store, and another one beside it: both together keep to the memory limit.
     pub fn open_two(
         &self,
-        to: &Location,
-        to_password: Option<&PasswordSource>,
+        other: &Location,
+        other_password: Option<&PasswordSource>,
+        role: OtherStore,
     ) -> Result<(Arc<Repository>, Arc<Repository>)> {
         let limit_bytes = self.memory.limit_bytes;
         let memory = MemoryPlan::of_each_of_two(limit_bytes)?;
         let location = self.location()?;
         let profile_source = self.profile.password_source()?;
-        let means = self.means();
-        means.refuse_one_command_for(&location, to)?;
-        let source = self.open_one(
-            OpenedStore::open(&location, Access::Read, true, &means)?.port(),
+        let (means, plain) = (self.means(), Means { read_ahead_bytes: 0, ..self.means() });
+        means.refuse_one_command_for(&location, other)?;
+        // What is read further than asked serves whoever reads a store in order.
+        let (own_access, other_access) = role.accesses();
+        let (own_means, other_means) = match role {
+            OtherStore::CopyTo => (&means, &plain),
+            OtherStore::HealFrom => (&plain, &means),
+        };
+        let reads_only = |access| access == Access::Read || self.options.read_only;
+        let own_opened =
+            OpenedStore::open(&location, own_access, reads_only(own_access), own_means)?;
+        let own = self.open_one(
+            own_opened.port(),
             &location,
             password::is_given(self.password.as_ref(), profile_source.as_ref()),
             || password::current(self.password.as_ref(), profile_source.as_ref()),
             memory,
         )?;
-        let target_named = || format!("the store to copy to, '{to}'");
-        let means = Means { read_ahead_bytes: 0, ..means };
-        let opened = OpenedStore::open(to, Access::Write, false, &means)
-            .context(|| format!("{}; 'onefold init' makes stores", target_named()))?;
-        let target = self
+        let named = || format!("{}, '{other}'", role.name());
+        let other_opened =
+            OpenedStore::open(other, other_access, other_access == Access::Read, other_means)
+                .context(|| format!("{}{}", named(), role.remedy()))?;
+        let second = self
             .open_one(
-                opened.port(),
-                to,
-                password::is_second_given(to_password),
-                || password::second(to_password),
+                other_opened.port(),
+                other,
+                password::is_second_given(other_password),
+                || password::second(other_password, role.name()),
                 memory,
             )
-            .context(target_named)?;
-        opened.prepare(target.configuration().container_size_bytes);
-        Ok((source, target))
+            .context(named)?;
+        match role {
+            OtherStore::CopyTo => other_opened.prepare(second.configuration().container_size_bytes),
+            OtherStore::HealFrom => own_opened.prepare(own.configuration().container_size_bytes),
+        }
+        Ok((own, second))
     }
 
     fn open_one(

@@ -81,11 +81,11 @@ pub fn current(
     }
 }
 
-/// The password of the store that is copied to.
-pub fn second(option: Option<&PasswordSource>) -> Result<Password> {
+/// The password of the store that is copied to or healed from, whatever it is called.
+pub fn second(option: Option<&PasswordSource>, name: &str) -> Result<Password> {
     match given(option, &VARIABLES_TO, None)? {
         Some(password) => Ok(password),
-        None => ask("Password of the store to copy to: ", &VARIABLES_TO, "--to-"),
+        None => ask(&format!("Password of {name}: "), &VARIABLES_TO, "--to-"),
     }
 }
 

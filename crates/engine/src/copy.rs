@@ -27,12 +27,12 @@
 //! In the second store a copy is a backup: whatever may run beside one may run beside it. In the
 //! first one it is a reader.
 
-mod assemble;
-mod cutting;
+pub(crate) mod assemble;
+pub(crate) mod cutting;
 mod known;
 mod steps;
 mod transfer;
-mod walk;
+pub(crate) mod walk;
 
 pub use known::Known;
 

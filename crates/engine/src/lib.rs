@@ -14,6 +14,7 @@
 //! | [`ingest`] | backup: source, read, chunk, fingerprint, look up, pack, publish |
 //! | [`restore`] | the way back, to files or to a stream |
 //! | [`copy`] | snapshots of one store in another |
+//! | [`heal`] | what a store has lost, out of another one with copies |
 //! | [`collection`] | garbage collection: mark, select, copy, settle, delete |
 //! | [`check`], [`difference`], [`find`], [`retention`], [`synthesis`], [`statistics`] | the rest |
 //! | [`primary`] | shares: files of a live directory that keep their data in the store |
@@ -47,6 +48,7 @@ pub mod device;
 pub mod difference;
 pub mod environment;
 pub mod find;
+pub mod heal;
 pub mod index;
 pub mod ingest;
 pub mod job;

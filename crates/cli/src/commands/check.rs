@@ -1,5 +1,7 @@
 //! `check`: is everything there, and is it what was written?
 
+mod heal;
+
 use crate::context::{Access, Context};
 use crate::exit::Outcome;
 use crate::machine_notes::MachineNotes;
@@ -10,6 +12,7 @@ use onefold_engine::check::{self, CheckOptions, CheckReport, ReadData};
 use onefold_format::index_run::IndexKind;
 use onefold_types::{Error, Result};
 use serde_json::json;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 const AFTER_HELP: &str = "\
@@ -17,9 +20,19 @@ Without --read-data the structure is checked: that every chunk of every snapshot
 container that exists. Damage that is found is noted in the store, so that the next backup stores
 the damaged chunks again from the source; --no-quarantine only looks.
 
+With --heal-from, what was found missing or damaged is stored again from another store, into which
+snapshots were copied before with 'onefold copy'. Only what has the very name that was lost is
+taken; what is not there, or damaged there as well, is named as without it. Damage of data is found
+by reading it: add --read-data, unless an earlier check has found it. The other store is only read.
+Its password comes from --to-password-file, --to-password-command, ONEFOLD_TO_PASSWORD,
+ONEFOLD_TO_PASSWORD_FILE, ONEFOLD_TO_PASSWORD_COMMAND, the profile if that copies to it, or a
+question at the terminal. Two stores take a memory limit of at least 96 MiB.
+
 EXAMPLES
   onefold check
-  onefold check --read-data-part 1/7     (a seventh each day: all in a week)";
+  onefold check --read-data-part 1/7     (a seventh each day: all in a week)
+  onefold check --read-data --heal-from /mnt/disk/backup
+  onefold check --heal-from s3://bucket/backup --to-password-file key.txt";
 
 /// Arguments of `check`.
 #[derive(Args, Debug)]
@@ -37,7 +50,7 @@ pub struct CheckArguments {
     #[arg(long, value_name = "N/M", value_parser = parse_part)]
     read_data_part: Option<(u32, u32)>,
     /// Do not note damage in the store
-    #[arg(long)]
+    #[arg(long, conflicts_with = "heal_from")]
     no_quarantine: bool,
     /// Build the index anew from the containers first
     #[arg(long)]
@@ -45,6 +58,16 @@ pub struct CheckArguments {
     /// The kind of the new index: bloom, fuse or signature [default: that of the old one]
     #[arg(long, value_name = "KIND", requires = "repair_index")]
     index: Option<IndexKind>,
+    /// Store what is missing or damaged again, out of the copies in this store
+    #[arg(long, value_name = "STORE")]
+    heal_from: Option<PathBuf>,
+    /// Read the password of that store from this file
+    #[arg(long, value_name = "FILE", conflicts_with = "to_password_command")]
+    #[arg(requires = "heal_from")]
+    to_password_file: Option<PathBuf>,
+    /// Read the password of that store from what this shell command prints
+    #[arg(long, value_name = "COMMAND", requires = "heal_from")]
+    to_password_command: Option<String>,
 }
 
 fn parse_sample(text: &str) -> Result<f64> {
@@ -86,6 +109,9 @@ impl CheckArguments {
 
 /// Runs the command.
 pub fn run(context: &Context, arguments: &CheckArguments) -> Result<Outcome> {
+    if let Some(from) = &arguments.heal_from {
+        return heal::run(context, arguments, from);
+    }
     let access = match arguments.repair_index {
         true => Access::Write,
         false => Access::Read,
@@ -95,13 +121,27 @@ pub fn run(context: &Context, arguments: &CheckArguments) -> Result<Outcome> {
     if arguments.repair_index {
         repair_index(context, &repository, arguments.index)?;
     }
+    let (report, problems) = look(context, &repository, options)?;
+    tell(context, &report, problems)
+}
+
+/// Checks; with the report come problems that were told meanwhile.
+fn look(
+    context: &Context,
+    repository: &Arc<Repository>,
+    options: CheckOptions,
+) -> Result<(CheckReport, u64)> {
     let running = context.start_job("checking")?;
-    let report = check::check(&repository, options, &running.job)?;
+    let report = check::check(repository, options, &running.job)?;
     let problems = running.finish();
-    MachineNotes::remember_sample(&repository, &report);
-    print_verdicts(context, &report)?;
-    print_problems(context, &report)?;
-    summarize(context, &report)?;
+    MachineNotes::remember_sample(repository, &report);
+    Ok((report, problems))
+}
+
+fn tell(context: &Context, report: &CheckReport, problems: u64) -> Result<Outcome> {
+    print_verdicts(context, report)?;
+    print_problems(context, report)?;
+    summarize(context, report)?;
     match report.is_clean() && problems == 0 {
         true => Ok(Outcome::Complete),
         false => Ok(Outcome::Failed),

@@ -1,7 +1,7 @@
 //! `copy`: snapshots of one store in another.
 
 use crate::config_file::CopyTarget;
-use crate::context::{Context, program};
+use crate::context::{Context, OtherStore, program};
 use crate::exit::Outcome;
 use crate::options::FilterArguments;
 use crate::password::PasswordSource;
@@ -132,7 +132,7 @@ fn copy_to(
     to: &Location,
     password: Option<&PasswordSource>,
 ) -> Result<Outcome> {
-    let (source, target) = context.open_two(to, password)?;
+    let (source, target) = context.open_two(to, password, OtherStore::CopyTo)?;
     copy::refuse_same(&source, &target)?;
     let snapshots = Snapshots::load(&source, &context.output)?;
     let filter = arguments.filter.filter();

@@ -39,6 +39,7 @@ mod first_use;
 mod fixtures;
 mod forgetting;
 mod full_devices;
+mod healing;
 mod holding;
 mod hostile;
 mod json;

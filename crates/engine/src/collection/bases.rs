@@ -14,6 +14,10 @@
 //! Which chunks are bases at all is asked about single chunks as well ([`MadeOf`]): only these must
 //! not be left to an instance that is deeper.
 //!
+//! A base that only missing containers have is a loss, which stops the collection, unless every
+//! live chunk that is made of it has another instance that needs none of what is missing: one that
+//! was stored again since, by a backup or by healing.
+//!
 //! # Invariants
 //! A delta that is dead pins nothing: what finds it later must show its bases before it counts as
 //! there ([`crate::chunk_store::bases`]).
@@ -26,11 +30,15 @@ use crate::repository::Repository;
 use onefold_format::container::{DELTA_DEPTH_MAX, MetadataSection};
 use onefold_policy::collection::live_filter::LiveFilter;
 use onefold_types::{Fingerprint, Result, limits};
+use std::collections::BTreeSet;
 
 /// Questions about deltas that are put at once.
 const ASKED_MAX: usize = 1 << 16;
 /// The least that the filter of bases takes.
 const MADE_OF_MIN_BYTES: usize = 64 * limits::KIB;
+
+/// Live deltas without their bases that are remembered; beyond that each counts as a loss.
+const ROOTLESS_MAX: usize = 1 << 16;
 
 /// A delta and one of its bases, by their prefixes.
 #[derive(Clone, Copy, Debug)]
@@ -153,7 +161,7 @@ pub fn mark(
         None => (DELTA_DEPTH_MAX, None),
     };
     let mut pinned = 0;
-    let mut round = Round { asked: Vec::new(), depth: 0, deepest: 0 };
+    let mut round = Round::default();
     let mut depth = deepest;
     while depth > 0 {
         round.depth = depth;
@@ -177,15 +185,46 @@ pub fn mark(
         }
         pinned += round.ask(marks)?;
     }
+    if !round.rootless.is_empty() {
+        forgive_others(repository, inventory, &mut round.rootless, marks, job)?;
+        marks.lost_references += round.rootless.len() as u64;
+    }
     Ok(pinned)
 }
 
+/// Takes out those of the chunks that have an instance which needs nothing that is missing.
+fn forgive_others(
+    repository: &Repository,
+    inventory: &Inventory,
+    rootless: &mut BTreeSet<u64>,
+    marks: &Marks,
+    job: &Job,
+) -> Result<()> {
+    let is_holder = |container: &InventoryItem| container.indexed && container.sound;
+    inventory.scan(repository, &is_holder, job, &mut |_, section| {
+        for (position, chunk) in (0..).zip(&section.chunks) {
+            let prefix = chunk.fingerprint.prefix();
+            let bases = section.delta_at(position).into_iter().flat_map(|delta| &delta.bases);
+            if rootless.contains(&prefix)
+                && bases.into_iter().all(|base| !marks.is_lost(base.fingerprint.prefix()))
+            {
+                rootless.remove(&prefix);
+            }
+        }
+        Ok(())
+    })?;
+    Ok(())
+}
+
 /// The deltas of one depth.
+#[derive(Default)]
 struct Round {
     asked: Vec<Link>,
     depth: u8,
     /// The deepest that was met.
     deepest: u8,
+    /// Live ones of any depth, an instance of which lacks a base.
+    rootless: BTreeSet<u64>,
 }
 
 impl Round {
@@ -212,7 +251,10 @@ impl Round {
         pinned.sort_unstable();
         pinned.dedup();
         for link in self.asked.drain(..) {
-            marks.insert(link.base)?;
+            match marks.is_lost(link.base) && self.rootless.len() < ROOTLESS_MAX {
+                true => _ = self.rootless.insert(link.delta),
+                false => marks.insert(link.base)?,
+            }
         }
         Ok(pinned.len() as u64)
     }

@@ -415,7 +415,13 @@ impl<'a> Collector<'a> {
             job: self.job,
             report: MarkReport::default(),
         };
-        let made = marker.run(self.options.algorithm, &roots_of(live.values()));
+        let algorithm = self.options.algorithm;
+        let mut made = marker.run(algorithm, &roots_of(live.values()));
+        if made.as_ref().is_err_and(Error::is_lost)
+            && let Some(roots) = self.roots_without_lost_advice(live)?
+        {
+            made = marker.run(algorithm, &roots);
+        }
         self.report.mark = marker.report;
         let (marks, liveness) = made.map_err(|error| match error.is_lost() {
             true => self.naming_snapshots(error, live),

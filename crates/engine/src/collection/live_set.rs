@@ -165,10 +165,16 @@ impl Marks {
     ///
     /// Errors: those of scratch files, if there are any.
     pub fn insert(&mut self, prefix: u64) -> Result<()> {
-        if !self.lost.is_empty() && self.lost.binary_search(&prefix).is_ok() {
+        if self.is_lost(prefix) {
             self.lost_references += 1;
         }
         self.set.insert(prefix)
+    }
+
+    /// Whether only missing containers are known to have the chunk.
+    #[must_use]
+    pub fn is_lost(&self, prefix: u64) -> bool {
+        !self.lost.is_empty() && self.lost.binary_search(&prefix).is_ok()
     }
 
     /// How many chunks can be prepared for.

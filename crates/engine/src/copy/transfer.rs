@@ -192,7 +192,7 @@ impl<'a> Transfer<'a> {
             damaged: 0,
             job: self.job,
         };
-        walk.run(root, pair)?;
+        walk.run(b"/", root, pair)?;
         let bytes_read = walk.sequence.bytes_read;
         let damaged = walk.damaged + walk.assembler.damaged;
         let root = walk.assembler.finish()?.reference;

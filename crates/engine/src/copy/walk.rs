@@ -70,11 +70,11 @@ pub struct Walk<'a> {
 }
 
 impl Walk<'_> {
-    /// Walks all below a root.
-    pub fn run(&mut self, root: Reference, pair: Option<Pair>) -> Result<()> {
+    /// Walks all below a root, which stands at this path.
+    pub fn run(&mut self, top: &[u8], root: Reference, pair: Option<Pair>) -> Result<()> {
         let cursor = DirectoryCursor::open(self.source, root)?;
         let pair = pair.and_then(|pair| self.finders(pair));
-        let mut stack = vec![Open { path: b"/".to_vec(), cursor, pair }];
+        let mut stack = vec![Open { path: top.to_vec(), cursor, pair }];
         while let Some(open) = stack.last_mut() {
             self.job.interrupt.check()?;
             let next = match open.cursor.next(self.source) {

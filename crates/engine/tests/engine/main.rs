@@ -15,6 +15,7 @@ mod fenced;
 mod giving_up;
 mod hard_ends;
 mod hard_ends_of_restores;
+mod healing;
 mod index;
 mod index_buckets;
 mod index_cost;

@@ -111,7 +111,12 @@ impl Collector<'_> {
             };
             nodes += stretches.walk(&reader, record.root, self.job, &mut each)?;
             if let Some(placement) = record.placement {
-                nodes += Stretches::all().walk(&reader, placement, self.job, &mut each)?;
+                match Stretches::all().walk(&reader, placement, self.job, &mut each) {
+                    Ok(more) => nodes += more,
+                    // It is advice, and the mark has done without it as well.
+                    Err(error) if error.is_lost() => {}
+                    Err(error) => return Err(error),
+                }
             }
         }
         gathered.rank_bases();

@@ -2,10 +2,13 @@
 //! records, and snapshots that are damaged.
 
 use super::{Collector, roots_of};
+use crate::chunks::ChunkReader;
 use crate::collection::enumeration;
 use crate::collection::inventory::Inventory;
+use crate::collection::needed::Stretches;
 use crate::session::evidence;
 use crate::tree::TreeReader;
+use onefold_format::node::Reference;
 use onefold_format::record::SnapshotRecord;
 use onefold_types::{Error, Result, SessionId};
 use std::collections::BTreeMap;
@@ -27,6 +30,26 @@ impl Collector<'_> {
                  store; if they are of no use, run 'onefold gc --allow-empty'",
             ))),
         }
+    }
+
+    /// What snapshots need without those records of where chunks lay that cannot be read: they are
+    /// advice, and nothing is lost with them. `None` if all of them can.
+    pub(super) fn roots_without_lost_advice(
+        &self,
+        live: &BTreeMap<SessionId, SnapshotRecord>,
+    ) -> Result<Option<Vec<Reference>>> {
+        let reader = TreeReader::new(ChunkReader::alone(self.repository)?);
+        let (mut roots, mut is_any_lost) = (Vec::new(), false);
+        for record in live.values() {
+            roots.push(record.root);
+            let Some(placement) = record.placement else { continue };
+            match Stretches::all().walk(&reader, placement, self.job, &mut |_| {}) {
+                Ok(_) => roots.push(placement),
+                Err(error) if error.is_lost() => is_any_lost = true,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(is_any_lost.then_some(roots))
     }
 
     /// Says which snapshots are touched by damage.
