@@ -17,6 +17,7 @@ use onefold_format::node::{Entry, EntryKind};
 use onefold_store::layers::{Fault, Faulty};
 use onefold_store::{MemoryStore, Store};
 use onefold_types::{Error, ErrorKind, SessionId};
+use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
@@ -463,39 +464,31 @@ fn files_that_change_while_they_are_read_are_reported() {
     assert_eq!(entry.changed, onefold_format::node::Time::default());
 }
 
-/// Ends when the process has a thread of the first name, and fails if it has one of the second.
-struct UntilThread([&'static str; 2]);
-
-impl std::io::Read for UntilThread {
-    fn read(&mut self, _: &mut [u8]) -> std::io::Result<usize> {
-        for _ in 0..2000 {
-            let tasks = fs::read_dir("/proc/self/task")?;
-            let name_of = |task: fs::DirEntry| fs::read_to_string(task.path().join("comm")).ok();
-            let names: Vec<String> = tasks.flatten().filter_map(name_of).collect();
-            let [expected, unexpected] =
-                self.0.map(|wanted| names.iter().any(|name| name.trim_end() == wanted));
-            if unexpected {
-                return Err(std::io::Error::other(format!("{names:?}")));
-            }
-            if expected {
-                return Ok(0);
-            }
-            std::thread::sleep(std::time::Duration::from_millis(5));
-        }
-        Err(std::io::ErrorKind::TimedOut.into())
-    }
+/// The names of all threads of this process that begin like this, but for the number behind.
+fn threads_named(beginning: &str) -> BTreeSet<usize> {
+    let tasks = fs::read_dir("/proc/self/task").unwrap();
+    // A thread may end meanwhile.
+    let names = tasks.flatten().filter_map(|task| fs::read_to_string(task.path().join("comm")).ok());
+    names.filter_map(|name| name.trim_end().strip_prefix(beginning)?.parse().ok()).collect()
 }
 
 #[test]
 fn s0_1_what_is_read_is_cut_and_named_on_as_many_threads_as_are_asked_for() {
     let (_, store) = in_memory();
     let repository = create(&store, &options());
-    // No other test has so many: the last of seven readers is there while one of them reads.
-    let source = Source::Stream {
-        name: b"threads".to_vec(),
-        reader: Box::new(UntilThread(["read-6", "read-7"])),
-        finish: Box::new(|| Ok(())),
-    };
-    let options = BackupOptions { threads: 7, ..backup_options() };
-    backup(&repository, source, &options, &Job::unattended().0).unwrap();
+    let source = tempfile::tempdir().unwrap();
+    fs::write(source.path().join("a"), random_bytes(1, 24 << 20)).unwrap();
+    let mut seen = BTreeSet::new();
+    std::thread::scope(|scope| {
+        let options = BackupOptions { threads: 23, ..backup_options() };
+        let run = || backup(&repository, paths(source.path()), &options, &Job::unattended().0);
+        let running = scope.spawn(run);
+        while !running.is_finished() {
+            seen.extend(threads_named("read-"));
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+        running.join().unwrap().unwrap();
+    });
+    // No other test has so many.
+    assert_eq!(seen, (0..23).collect(), "readers by their numbers");
 }
