@@ -478,11 +478,11 @@ fn s0_1_what_is_read_is_cut_and_named_on_as_many_threads_as_are_asked_for() {
     let repository = create(&store, &options());
     let source = tempfile::tempdir().unwrap();
     fs::write(source.path().join("a"), random_bytes(1, 24 << 20)).unwrap();
+    let options = BackupOptions { threads: 23, ..backup_options() };
     let mut seen = BTreeSet::new();
     std::thread::scope(|scope| {
-        let options = BackupOptions { threads: 23, ..backup_options() };
-        let run = || backup(&repository, paths(source.path()), &options, &Job::unattended().0);
-        let running = scope.spawn(run);
+        let running = scope
+            .spawn(|| backup(&repository, paths(source.path()), &options, &Job::unattended().0));
         while !running.is_finished() {
             seen.extend(threads_named("read-"));
             std::thread::sleep(std::time::Duration::from_millis(1));
