@@ -468,7 +468,8 @@ fn files_that_change_while_they_are_read_are_reported() {
 fn threads_named(beginning: &str) -> BTreeSet<usize> {
     let tasks = fs::read_dir("/proc/self/task").unwrap();
     // A thread may end meanwhile.
-    let names = tasks.flatten().filter_map(|task| fs::read_to_string(task.path().join("comm")).ok());
+    let names =
+        tasks.flatten().filter_map(|task| fs::read_to_string(task.path().join("comm")).ok());
     names.filter_map(|name| name.trim_end().strip_prefix(beginning)?.parse().ok()).collect()
 }
 

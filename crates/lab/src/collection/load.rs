@@ -367,8 +367,8 @@ fn file(
 mod tests {
     use super::*;
     use crate::source::generator::Preset;
-    use onefold_format::layout;
     use onefold_engine::session::SnapshotList;
+    use onefold_format::layout;
     use onefold_store::{Blobs, Listed};
     use onefold_types::{ContainerId, limits};
 

@@ -477,9 +477,8 @@ mod tests {
 
     #[test]
     fn s0_23_the_papers_seconds_are_those_of_table_4() {
-        let sums = TABLE_4.map(|(name, eager, lazy)| {
-            (name, eager.iter().sum::<f64>(), lazy.iter().sum::<f64>())
-        });
+        let sums = TABLE_4
+            .map(|(name, eager, lazy)| (name, eager.iter().sum::<f64>(), lazy.iter().sum::<f64>()));
         let published =
             [("HDD", 179.49, 90.18), ("Optane SSD", 18.25, 22.77), ("PM", 15.54, 23.12)];
         for ((name, eager, lazy), (device, eager_published, lazy_published)) in

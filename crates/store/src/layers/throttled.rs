@@ -1,9 +1,9 @@
 //! Leaves the device and the processor to others: a bound on bytes a second, and on the share of
 //! the time that the caller works (FAST'17, section 3.5: throttling of collection).
 //!
-//! Bytes are paid for as they pass; who is early sleeps. What was not used is lost but for a moment:
-//! an hour without a byte is no right to an hour's bytes at once. A share of the processor is kept
-//! free by sleeping, at every call, in proportion to the time since the last one ended.
+//! Bytes are paid for as they pass; who is early sleeps. An hour without a byte is no right to an
+//! hour's bytes at once: a second of it counts. A share of the processor is kept free by sleeping,
+//! at every call, in proportion to the time since the last one ended.
 //!
 //! Concurrency: all callers share the bounds; nobody sleeps under the lock.
 
