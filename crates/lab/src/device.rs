@@ -188,6 +188,9 @@ mod tests {
         assert!((ratio("PM") - 6.15).abs() < 0.01);
         assert!((ratio("SATA SSD") - 1084.62).abs() < 0.01);
         assert!((ratio("DRAM") - 1.0).abs() < 1e-9);
+        // S0.17, in nanoseconds, and the remote store that Table 1 has not.
+        let latencies: Vec<u64> = Device::modelled().iter().map(|device| device.read_ns).collect();
+        assert_eq!(latencies, [11_494_000, 1_000_000, 141_000, 25_000, 800, 130]);
     }
 
     #[test]

@@ -60,7 +60,13 @@ fn sx_6_every_policy_of_rewriting_and_every_engine_of_restores_can_be_chosen() {
     ];
     for engine in engines {
         let target = format!("--target={}", sandbox.arg(engine));
-        sandbox.run(&["restore", "latest", &target, "--engine", engine]).expect(0);
+        let arguments = ["--json", "restore", "latest", &target, "--engine", engine];
+        let planned = sandbox.run(&[&arguments[..], &["--plan"]].concat()).expect(0);
+        let planned = planned.message("summary");
+        let used = planned["engine"].as_str().unwrap().split(',').next().unwrap();
+        assert_eq!(used, engine, "{planned}");
+        let restored = sandbox.run(&arguments).expect(0).message("summary");
+        assert_eq!(restored["container_reads"], planned["container_reads"], "{engine}");
         let found = sandbox.path(engine).join(sandbox.path("source").strip_prefix("/").unwrap());
         assert!(fs::read(found.join("a")).unwrap() == random_bytes(1, 3_000_000), "{engine}");
     }

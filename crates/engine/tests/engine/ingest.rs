@@ -17,6 +17,7 @@ use onefold_format::node::{Entry, EntryKind};
 use onefold_store::layers::{Fault, Faulty};
 use onefold_store::{MemoryStore, Store};
 use onefold_types::{Error, ErrorKind, SessionId};
+use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
@@ -461,4 +462,40 @@ fn files_that_change_while_they_are_read_are_reported() {
     let entry = entry_at(&repository, id, &path);
     assert_eq!(content_at(&repository, id, &path).len() as u64, entry.size);
     assert_eq!(entry.changed, onefold_format::node::Time::default());
+}
+
+/// The names of all threads of this process that begin like this, but for the number behind.
+fn threads_named(beginning: &str) -> BTreeSet<usize> {
+    let tasks = fs::read_dir("/proc/self/task").unwrap();
+    // A thread may end meanwhile.
+    let names =
+        tasks.flatten().filter_map(|task| fs::read_to_string(task.path().join("comm")).ok());
+    names.filter_map(|name| name.trim_end().strip_prefix(beginning)?.parse().ok()).collect()
+}
+
+#[test]
+fn s0_1_what_is_read_is_cut_and_named_on_as_many_threads_as_are_asked_for() {
+    let (_, store) = in_memory();
+    let repository = create(&store, &options());
+    let source = tempfile::tempdir().unwrap();
+    // So many that readers have to be waited for: who has nothing to do and sees the end leaves.
+    for number in 0..400 {
+        let bytes = random_bytes(number, 64 << 10);
+        fs::write(source.path().join(number.to_string()), bytes).unwrap();
+    }
+    let options = BackupOptions { threads: 23, ..backup_options() };
+    let mut seen = BTreeSet::new();
+    std::thread::scope(|scope| {
+        let running = scope
+            .spawn(|| backup(&repository, paths(source.path()), &options, &Job::unattended().0));
+        while !running.is_finished() {
+            seen.extend(threads_named("read-"));
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+        running.join().unwrap().unwrap();
+    });
+    // They are shared by the streams that there may be. No other test has so many.
+    let expected = 23_usize.div_ceil(repository.memory().streams);
+    assert!(expected > 4);
+    assert_eq!(seen, (0..expected).collect(), "readers by their numbers");
 }

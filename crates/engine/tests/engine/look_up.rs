@@ -4,22 +4,26 @@ use crate::ingest::{
     assert_tree_equal, backup_options, create, in_memory, make_tree, memory, open, options, paths,
     random_bytes, stream,
 };
+use crate::rewriting::containers_of;
 use crate::steps::names;
 use onefold_crypto::Suite;
 use onefold_engine::chunk_store::{ChunkBatch, ChunkStore, ChunkStoreOptions};
 use onefold_engine::index::FingerprintIndex;
 use onefold_engine::ingest::{BackupOptions, BackupReport, ParentChoice, Source, backup};
 use onefold_engine::look_up::LookupChoice;
-use onefold_engine::{InitOptions, Job, Repository};
+use onefold_engine::{InitOptions, Job, Repository, device};
 use onefold_format::codec::Compression;
 use onefold_format::index_run::IndexKind;
 use onefold_format::layout;
 use onefold_policy::accelerated_filter::FilterConfiguration;
 use onefold_policy::lookup::{LazyParameters, LookupStrategy};
-use onefold_types::limits;
+use onefold_store::layers::{ThrottleLimits, Throttled};
+use onefold_store::{Key, Store};
+use onefold_types::{ContainerId, limits};
 use std::collections::BTreeSet;
 use std::fs;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 const EXACT: [&str; 7] = [
     "auto",
@@ -168,4 +172,38 @@ fn chunks_that_wait_stay_within_their_share_of_memory() {
     let totals = store.finish().unwrap();
     assert_eq!(totals.chunks_new, totals.chunks);
     assert_eq!(totals.bytes_new, handed_in as u64);
+}
+
+#[test]
+fn s0_30_the_costs_of_look_ups_are_measured_on_the_store() {
+    let (bare, fast) = in_memory();
+    let repository = create(&fast, &options());
+    save_with(&repository, stream("a", &random_bytes(30, 600_000)), "eager".parse().unwrap(), None);
+    let containers: Vec<ContainerId> = containers_of(&repository).into_iter().collect();
+    assert!(containers.len() > 3);
+    let empty = device::measure(&repository, &[]).unwrap();
+    assert!(empty.is_assumed);
+    assert_eq!((empty.costs.device_read_ns, empty.costs.held_chunk_ns), (141_000, 800));
+    // Four kibibytes of this store take eight milliseconds, once the time has been used up that
+    // opening it took.
+    let limits = ThrottleLimits { bytes_per_second: Some(512 << 10), work_share: None };
+    let slow: Arc<dyn Store> = Arc::new(Throttled::new(bare, limits));
+    let behind = open(&slow);
+    let key = Key::new(layout::container(containers[0])).unwrap();
+    let mut took = Duration::ZERO;
+    while took < Duration::from_millis(100) {
+        let started = Instant::now();
+        slow.get(&key).unwrap();
+        took = started.elapsed();
+    }
+    let [fast, slow] = [&repository, &behind].map(|repository| {
+        let measured = device::measure(repository, &containers).unwrap();
+        assert!(!measured.is_assumed);
+        measured.costs
+    });
+    assert!(slow.device_read_ns > 4_000_000 && slow.device_read_ns < 100_000_000, "{slow:?}");
+    assert!(fast.device_read_ns < 4_000_000, "{fast:?}");
+    // The ratio is the one measured, and memory is as fast beside either.
+    assert!((1..10_000).contains(&slow.memory_access_ns), "{slow:?}");
+    assert!(slow.ratio() > 10.0 * fast.ratio(), "{slow:?} {fast:?}");
 }

@@ -1,4 +1,5 @@
 use super::*;
+use onefold_types::environment::{Randomness, SeededRandomness};
 use proptest::prelude::*;
 
 pub(crate) fn example() -> MetadataSection {
@@ -205,4 +206,53 @@ fn the_chunks_of_a_frame_are_no_longer_than_a_frame_and_made_of_something() {
     assert_eq!(error.kind(), ErrorKind::Damaged, "{error}");
     assert!(of(&all, 1).is_ok());
     assert!(of(&all, 0).is_err(), "a delta of nothing");
+}
+
+/// Bytes a chunk of a section as it is stored: 16 frames of 32 chunks of 8 KiB, of random names.
+fn descriptor_bytes(with_sketches: bool) -> f64 {
+    const CHUNKS: u32 = 512;
+    let randomness = SeededRandomness::new(18);
+    let mut section = MetadataSection { session: Some(SessionId([8; 16])), ..Default::default() };
+    for frame in 0..CHUNKS / 32 {
+        section.frames.push(FrameDescriptor {
+            offset: 32 + u64::from(frame) * 131_000,
+            stored_length: 131_000,
+            plain_length: 0,
+            codec: Codec::Zstd,
+        });
+        for _ in 0..32 {
+            let mut fingerprint = Fingerprint([0; 32]);
+            randomness.fill(&mut fingerprint.0);
+            let length = 6000 + (randomness.next_u64() % 4384) as u32;
+            let descriptor = section.frames.last_mut().unwrap();
+            let offset = descriptor.plain_length;
+            descriptor.plain_length += length;
+            let (level, payload_length) = (Level(0), length);
+            section.chunks.push(ChunkDescriptor {
+                fingerprint,
+                length,
+                level,
+                frame,
+                offset,
+                payload_length,
+            });
+        }
+    }
+    if with_sketches {
+        section.sketches = (0..CHUNKS).map(|chunk| (chunk, [0; SKETCH_BYTES])).collect();
+        section.sketches.iter_mut().for_each(|(_, sketch)| randomness.fill(sketch));
+    }
+    let coded = code_metadata(&section.encode()).unwrap();
+    assert_eq!(decode_metadata(&coded).unwrap(), section);
+    coded.len() as f64 / f64::from(CHUNKS)
+}
+
+#[test]
+fn s1_18_a_descriptor_takes_34_bytes_and_25_more_with_a_sketch() {
+    let (plain, with_sketch) = (descriptor_bytes(false), descriptor_bytes(true));
+    assert!((33.9..34.5).contains(&plain), "{plain}");
+    assert!((58.0..59.6).contains(&with_sketch), "{with_sketch}");
+    // A container of 4 MiB whose chunks of 8 KiB were halved: S1's 64 KB are not reached.
+    assert_eq!(limits::CONTAINER_TARGET_BYTES, 4 << 20);
+    assert!(with_sketch * 1024.0 < 64_000.0);
 }

@@ -362,3 +362,66 @@ fn file(
     let bytes = map.length();
     Ok(Content { reference: map.finish(stream)?, bytes })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::source::generator::Preset;
+    use onefold_engine::session::SnapshotList;
+    use onefold_format::layout;
+    use onefold_store::{Blobs, Listed};
+    use onefold_types::{ContainerId, limits};
+
+    const GENERATIONS: usize = 3;
+
+    /// So many lineages, and the bytes of all containers after each generation.
+    fn loaded(streams: u32) -> (Bench, Load, Vec<u64>) {
+        let bench = Bench::new(limits::MEMORY_LIMIT_MIN_BYTES).unwrap();
+        let parameters =
+            Parameters { streams, deletion: None, ..Parameters::preset(Preset::Aged, 400) };
+        let mut load = Load::new(parameters, 4).unwrap();
+        let sizes = (0..GENERATIONS).map(|_| {
+            load.generation(&bench).unwrap();
+            let mut bytes = 0;
+            for last in 0..=u8::MAX {
+                let place = layout::container_directory(ContainerId([last; 16]));
+                let mut add = |listed: Listed| {
+                    bytes += listed.size_bytes;
+                    Ok(())
+                };
+                bench.parts().0.list(&place, &mut add).unwrap();
+            }
+            bytes
+        });
+        let sizes = sizes.collect();
+        (bench, load, sizes)
+    }
+
+    #[test]
+    fn s3_33_lineages_take_turns_generation_by_generation() {
+        let (bench, load, _) = loaded(3);
+        let list = SnapshotList::load(&bench.repository).unwrap();
+        let told = |(id, bytes): &(SessionId, u64)| {
+            let record = &list.get(*id).unwrap().record;
+            assert_eq!(record.summary.bytes, *bytes);
+            format!("{} {}", record.host, record.description)
+        };
+        let turns: Vec<String> = load.snapshots.iter().map(told).collect();
+        let expected: Vec<String> = (0..GENERATIONS)
+            .flat_map(|generation| (0..3).map(move |one| (one, generation)))
+            .map(|(lineage, generation)| format!("lineage-{lineage} generation {generation}"))
+            .collect();
+        assert_eq!(turns, expected);
+    }
+
+    #[test]
+    fn s3_33_lineages_share_nothing_and_generations_most() {
+        let (alone, together) = (loaded(1).2, loaded(3).2);
+        for (alone, together) in alone.iter().zip(&together) {
+            let times = *together as f64 / *alone as f64;
+            assert!((2.8..3.2).contains(&times), "{times} times what one lineage takes");
+        }
+        let [first, .., last] = together[..] else { panic!("{together:?}") };
+        assert!(last > first && last < 2 * first, "three generations: {together:?}");
+    }
+}

@@ -470,3 +470,30 @@ fn counters(report: &mut Report, one: &Compared) {
     }
     report.table(table);
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn s0_23_the_papers_seconds_are_those_of_table_4() {
+        let sums = TABLE_4
+            .map(|(name, eager, lazy)| (name, eager.iter().sum::<f64>(), lazy.iter().sum::<f64>()));
+        let published =
+            [("HDD", 179.49, 90.18), ("Optane SSD", 18.25, 22.77), ("PM", 15.54, 23.12)];
+        for ((name, eager, lazy), (device, eager_published, lazy_published)) in
+            sums.into_iter().zip(published)
+        {
+            assert_eq!(name, device);
+            // The paper adds up seconds that it rounds.
+            assert!((eager - eager_published).abs() < 0.011, "{name}: {eager}");
+            assert!((lazy - lazy_published).abs() < 0.011, "{name}: {lazy}");
+        }
+        let ratio = |name: &str| {
+            let devices = Device::modelled();
+            papers_ratio(devices.iter().find(|device| device.name == name).unwrap())
+        };
+        assert!((ratio("HDD").unwrap() - 0.502).abs() < 0.001);
+        assert_eq!(ratio("SATA SSD"), None);
+    }
+}

@@ -57,7 +57,7 @@ const THRESHOLD: usize = 16;
 const ALL_BITS: [f64; 3] = [0.7, 4.0, 8.0];
 const THRESHOLDS: [usize; 6] = [1, 4, 16, 64, 256, 512];
 /// S0.21, and 1, which is lazy look-up without post-lookups (S0.16).
-const RINGS: [usize; 11] = [1, 2, 4, 8, 16, 32, 64, 256, 512, 1024, 2048];
+pub(super) const RINGS: [usize; 11] = [1, 2, 4, 8, 16, 32, 64, 256, 512, 1024, 2048];
 const TINY_RINGS: [usize; 5] = [1, 4, 8, 32, 256];
 /// Buckets, in eighths of the index's blocks.
 const EIGHTHS: [u32; 4] = [1, 4, 8, 64];

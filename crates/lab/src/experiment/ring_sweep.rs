@@ -34,7 +34,7 @@ pub const EXPERIMENT: Experiment = Experiment {
 };
 
 /// S0.21; one is added, which is lazy look-up without post-lookups (S0.16).
-const RINGS: [usize; 11] = [1, 2, 4, 8, 16, 32, 64, 256, 512, 1024, 2048];
+pub(super) const RINGS: [usize; 11] = [1, 2, 4, 8, 16, 32, 64, 256, 512, 1024, 2048];
 /// Table 5: device, best ring, seconds.
 const TABLE_5: [(&str, u64, f64); 3] =
     [("HDD", 512, 68.82), ("Optane SSD", 64, 19.22), ("PM", 32, 18.44)];
@@ -126,4 +126,20 @@ fn shape(setting: &Setting, report: &mut Report, sweep: &Sweep) -> Result<()> {
         format!("{:.4} times at most", most / least),
     );
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::published_lookup;
+    use super::*;
+
+    #[test]
+    fn s0_21_every_ring_of_the_paper_is_swept() {
+        let papers = [2, 4, 8, 16, 32, 64, 512, 1024, 2048];
+        for rings in [RINGS, published_lookup::RINGS] {
+            assert!(papers.iter().all(|ring| rings.contains(ring)), "{rings:?}");
+        }
+        // Rings are swept up to the fingerprints of a container.
+        assert_eq!(Workload::IMAGES.1, 2048);
+    }
 }

@@ -154,8 +154,14 @@ fn chunks_are_held_for_order_within_a_bound() {
             if let Some(held_max) = held_max {
                 assert!(total.held_max <= held_max as u64 + 1, "{}", total.held_max);
             }
+            // S0.33: who waits holds back all behind it, so more are held than wait.
+            let [verdict, in_order] = total.delays_chunks();
+            assert!(0.0 < verdict && verdict < in_order, "{verdict} {in_order}");
+            assert!(in_order <= total.held_max as f64, "{in_order} {}", total.held_max);
         }
     }
+    let eager = setup(LookupStrategy::Eager(FilterOrder::CacheFirst));
+    assert_eq!(eager.run(&trace).unwrap().total().delays_chunks(), [0.0, 0.0]);
 }
 
 #[test]
@@ -224,15 +230,23 @@ fn a_sampled_index_misses_little_and_lies_never() {
 #[test]
 fn every_kind_of_index_gives_the_same_verdicts() {
     let trace = aged(1500, 8);
-    let mut stored = BTreeSet::new();
+    let (mut stored, mut memory, mut found) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
     for kind in [IndexKind::Bloom, IndexKind::Fuse, IndexKind::Signature] {
         let index = IndexSetup { kind, ..IndexSetup::default() };
         let setup = Setup { index, ..setup(LookupStrategy::Eager(FilterOrder::CacheFirst)) };
         let outcome = setup.run(&trace).unwrap();
-        assert_eq!(outcome.total().missed, 0, "{kind:?}");
+        let total = outcome.total();
+        let counters = total.counters;
+        assert_eq!(total.missed, 0, "{kind:?}");
         stored.insert(outcome.generations.iter().map(|one| one.chunks_new).collect::<Vec<_>>());
+        memory.insert(outcome.generations.last().unwrap().index_memory_bytes);
+        found.insert((counters.cache_hits, counters.index_hits, counters.containers_prefetched));
+        // Signatures of two bytes are false now and then, prefixes of eight never here.
+        let is_false = counters.false_prefix_matches > 0;
+        assert_eq!(is_false, kind == IndexKind::Signature, "{kind:?}: {counters:?}");
     }
-    assert_eq!(stored.len(), 1);
+    assert_eq!((stored.len(), found.len()), (1, 1), "{found:?}");
+    assert_eq!(memory.len(), 3, "three kinds: {memory:?}");
 }
 
 #[test]

@@ -7,8 +7,9 @@ use onefold_lab::experiment::{Experiment, Setting};
 use std::path::PathBuf;
 
 /// Runs the tiny form of an experiment. All its statements hold, but those that begin like this.
+/// Returns the report.
 #[track_caller]
-fn assert_holds(name: &str, missed: &[&str]) {
+fn assert_holds(name: &str, missed: &[&str]) -> String {
     let program = Some(PathBuf::from(env!("CARGO_BIN_EXE_onefold-lab")));
     let setting = Setting { tiny: true, program, ..Setting::default() };
     let [experiment] = Experiment::named(name).unwrap()[..] else { panic!("{name}: not one") };
@@ -27,6 +28,7 @@ fn assert_holds(name: &str, missed: &[&str]) {
         let mut stated = report.checks().iter().map(|check| check.what.as_str());
         assert!(stated.any(|what| what.starts_with(beginning)), "{name} states no '{beginning}'");
     }
+    markdown
 }
 
 /// What is said of ways of looking up is said of the product as it is before all others.
@@ -84,7 +86,22 @@ fn the_tiny_form_of_product_report_holds() {
 
 #[test]
 fn the_tiny_form_of_ring_sweep_holds() {
-    assert_holds("ring-sweep", &[]);
+    let markdown = assert_holds("ring-sweep", &[]);
+    // S0.26, S0.31: each stage on each device, the device's among them, and the total is their sum.
+    let header = "| device | ring | filter s | pre-lookup s | device s | post-lookup s | upkeep s \
+                  | total s |";
+    let table = markdown.split("\n\n").find(|part| part.starts_with(header)).unwrap();
+    let mut of_hdd = Vec::new();
+    for row in table.lines().skip(2) {
+        let cells: Vec<&str> = row.trim_matches('|').split('|').map(str::trim).collect();
+        let seconds = |place: usize| cells[place].replace(',', "").parse::<f64>().unwrap();
+        let stages: f64 = (2..7).map(seconds).sum();
+        assert!((stages - seconds(7)).abs() < 0.0004, "{row}");
+        if cells[0] == "HDD" {
+            of_hdd.push((seconds(4), seconds(7)));
+        }
+    }
+    assert!(of_hdd.len() > 10 && of_hdd.iter().all(|(device, all)| device < all), "{of_hdd:?}");
 }
 
 #[test]

@@ -475,14 +475,15 @@ mod tests {
 
     #[test]
     fn random_keys_have_positions_of_their_own_for_few_bits() {
-        for (count, bits) in [(1, 0), (2, 1), (7, 3), (100, 0), (5_000, 2), (300_000, 2)] {
+        for (count, bits) in [(1, 0), (2, 1), (7, 3), (100, 0), (5_000, 2), (300_000, 0)] {
             let keys = random_keys(count as u64, count);
             let hash = build(&keys, bits);
             assert_perfect(&keys, &hash);
             if count >= 300_000 {
                 let total_bits = hash.bytes_used() * 8 + hash.positions();
                 let per_key = total_bits as f64 / count as f64;
-                assert!(per_key < 2.8, "{per_key} bits a key");
+                // S3.22 has 2.8. Ten million keys in sixteen partitions take as much.
+                assert!((2.4..2.51).contains(&per_key), "{per_key} bits a key");
             }
         }
     }

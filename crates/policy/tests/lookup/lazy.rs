@@ -411,6 +411,13 @@ fn s0_28_larger_thresholds_and_longer_rings_take_fewer_accesses() {
     let pages: Vec<u64> = by_ring.iter().map(|one| one.index_page_reads).collect();
     assert!(pages.is_sorted_by(|a, b| a >= b) && pages[0] > pages[3], "{pages:?}");
     assert!(by_ring.is_sorted_by(|a, b| a.summary_lookups == b.summary_lookups), "S0.26");
+    // S0.16: the longer the ring, the more leave before the device is asked for them. A ring of one
+    // has nobody to look for: what is found then is what a bucket's own members bring in.
+    let alone = run(lazy(1, 4, 1 << 14));
+    assert!(alone.post_lookups < alone.fingerprints_batched, "{alone:?}");
+    let asked = [&alone].into_iter().chain(&by_ring).map(|one| one.fingerprints_batched);
+    let asked: Vec<u64> = asked.collect();
+    assert!(asked.is_sorted_by(|a, b| a > b), "{asked:?}");
 }
 
 #[test]

@@ -1,8 +1,9 @@
 //! Leaves the device and the processor to others: a bound on bytes a second, and on the share of
 //! the time that the caller works (FAST'17, section 3.5: throttling of collection).
 //!
-//! Bytes are paid for as they pass; who is early sleeps. A share of the processor is kept free by
-//! sleeping, at every call, in proportion to the time since the last one ended.
+//! Bytes are paid for as they pass; who is early sleeps. An hour without a byte is no right to an
+//! hour's bytes at once: a second of it counts. A share of the processor is kept free by sleeping,
+//! at every call, in proportion to the time since the last one ended.
 //!
 //! Concurrency: all callers share the bounds; nobody sleeps under the lock.
 
@@ -11,10 +12,12 @@ use onefold_types::Result;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// The longest sleep at once.
+/// The longest sleep at once: who can be stopped wants to look whether he was.
 const SLEEP_MAX: Duration = Duration::from_millis(500);
 /// The least sleep worth the switch to another process; less is carried over.
 const SLEEP_MIN: Duration = Duration::from_millis(2);
+/// How long a time without bytes counts for those that follow it.
+const CREDIT_MAX: Duration = Duration::from_secs(1);
 
 /// What a caller may use.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
@@ -25,11 +28,41 @@ pub struct ThrottleLimits {
     pub work_share: Option<f64>,
 }
 
+/// What was paid for, by a clock that is told.
 struct State {
-    started: Instant,
-    paid_bytes: u64,
+    /// When all bytes that were paid for may have passed.
+    due: Instant,
     last: Instant,
     owed: Duration,
+}
+
+impl State {
+    fn new(now: Instant) -> Self {
+        Self { due: now, last: now, owed: Duration::ZERO }
+    }
+
+    /// How long whoever pays for so many bytes now is to sleep, at most [`SLEEP_MAX`]; `None` if it
+    /// is so little that it is carried over.
+    fn pause(&mut self, limits: &ThrottleLimits, bytes: usize, now: Instant) -> Option<Duration> {
+        if let Some(rate) = limits.bytes_per_second {
+            let takes = Duration::try_from_secs_f64(bytes as f64 / rate.max(1) as f64);
+            let from = self.due.max(now.checked_sub(CREDIT_MAX).unwrap_or(now));
+            self.due = from.checked_add(takes.unwrap_or(Duration::MAX)).unwrap_or(from);
+        }
+        if let Some(share) = limits.work_share {
+            let share = share.clamp(0.01, 1.0);
+            let worked = now.saturating_duration_since(self.last);
+            self.owed += worked.mul_f64((1.0 - share) / share);
+        }
+        self.last = now;
+        let early = self.due.saturating_duration_since(now);
+        let pause = early.max(self.owed).min(SLEEP_MAX);
+        if pause < SLEEP_MIN {
+            return None;
+        }
+        self.owed = self.owed.saturating_sub(pause);
+        Some(pause)
+    }
 }
 
 /// Keeps whoever pays within limits.
@@ -42,9 +75,7 @@ impl Pace {
     /// Keeps within `limits`, from now on.
     #[must_use]
     pub fn new(limits: ThrottleLimits) -> Self {
-        let now = Instant::now();
-        let state = State { started: now, paid_bytes: 0, last: now, owed: Duration::ZERO };
-        Self { limits, state: Mutex::new(state) }
+        Self { limits, state: Mutex::new(State::new(Instant::now())) }
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, State> {
@@ -57,25 +88,8 @@ impl Pace {
         if self.limits == ThrottleLimits::default() {
             return false;
         }
-        let pause = {
-            let mut state = self.lock();
-            state.paid_bytes = state.paid_bytes.saturating_add(bytes as u64);
-            let due = self.limits.bytes_per_second.map_or(Duration::ZERO, |rate| {
-                Duration::from_secs_f64(state.paid_bytes as f64 / rate.max(1) as f64)
-            });
-            let early = due.saturating_sub(state.started.elapsed());
-            if let Some(share) = self.limits.work_share {
-                let share = share.clamp(0.01, 1.0);
-                let worked = state.last.elapsed();
-                state.owed += worked.mul_f64((1.0 - share) / share);
-            }
-            state.last = Instant::now();
-            let pause = early.max(state.owed).min(SLEEP_MAX);
-            if pause < SLEEP_MIN {
-                return false;
-            }
-            state.owed = state.owed.saturating_sub(pause);
-            pause
+        let Some(pause) = self.lock().pause(&self.limits, bytes, Instant::now()) else {
+            return false;
         };
         std::thread::sleep(pause);
         self.lock().last = Instant::now();
@@ -95,8 +109,13 @@ impl<S: Store> Throttled<S> {
         Self { store, pace: Pace::new(limits) }
     }
 
+    /// Pays and waits until all is paid for, however long that is: an object may be large, and
+    /// nobody may come after it.
     fn pay(&self, bytes: usize) {
-        self.pace.pay(bytes);
+        let mut rest = bytes;
+        while self.pace.pay(rest) {
+            rest = 0;
+        }
     }
 }
 
@@ -201,22 +220,75 @@ mod tests {
         conformance::run(&|| Box::new(Throttled::new(MemoryStore::new(), limits))).unwrap();
     }
 
+    /// Sleeps of a store whose calls each work for so long and then pay for so many bytes: how long
+    /// in all, and how long at once.
+    fn slept(limits: ThrottleLimits, calls: &[(Duration, usize)]) -> (Duration, Duration) {
+        let mut now = Instant::now();
+        let mut state = State::new(now);
+        let (mut all, mut longest) = (Duration::ZERO, Duration::ZERO);
+        for (worked, bytes) in calls {
+            now += *worked;
+            let mut rest = *bytes;
+            while let Some(pause) = state.pause(&limits, rest, now) {
+                now += pause;
+                state.last = now;
+                (all, longest, rest) = (all + pause, longest.max(pause), 0);
+            }
+        }
+        (all, longest)
+    }
+
+    fn milliseconds(count: u64) -> Duration {
+        Duration::from_millis(count)
+    }
+
+    /// So many, but for what is not worth a sleep and is carried over.
+    fn assert_milliseconds(slept: Duration, expected: u64) {
+        let least = milliseconds(expected).saturating_sub(SLEEP_MIN);
+        assert!(slept >= least && slept <= milliseconds(expected), "{slept:?} not {expected} ms");
+    }
+
     #[test]
     fn bytes_take_the_time_that_their_rate_says() {
         let limits = ThrottleLimits { bytes_per_second: Some(1_000_000), work_share: None };
-        let store = Throttled::new(MemoryStore::new(), limits);
-        let started = Instant::now();
-        (0..10).for_each(|number| store.put(&key(number), &[0; 10_000]).unwrap());
-        assert!(started.elapsed() >= Duration::from_millis(95), "{:?}", started.elapsed());
+        let all = |calls: &[(Duration, usize)]| slept(limits, calls).0;
+        // A second in all, in many calls or in a few, of which 0.4 are spent otherwise or none.
+        assert_milliseconds(all(&[(Duration::ZERO, 1000); 1000]), 1000);
+        assert_milliseconds(all(&[(Duration::from_micros(400), 1000); 1000]), 600);
+        assert_milliseconds(all(&[(Duration::ZERO, 250_000); 4]), 1000);
+        // A large object is waited for to its end, half a second at once.
+        let large = slept(limits, &[(Duration::ZERO, 4_000_000)]);
+        assert_eq!(large, (milliseconds(4000), SLEEP_MAX));
+        // Who takes longer anyway does not sleep, and an hour's rest counts for one second.
+        assert_eq!(all(&[(milliseconds(2), 1000); 100]), Duration::ZERO);
+        let rested = [(Duration::from_secs(3600), 1_000_000), (Duration::ZERO, 9_000_000)];
+        assert_milliseconds(all(&rested), 9000);
     }
 
     #[test]
     fn a_tenth_of_the_time_means_that_nine_tenths_are_slept() {
-        let limits = ThrottleLimits { bytes_per_second: None, work_share: Some(0.1) };
+        let share = |work_share| ThrottleLimits { bytes_per_second: None, work_share };
+        let calls = [(milliseconds(5), 1_000_000); 20];
+        for (work_share, expected) in
+            [(Some(0.1), 900), (Some(0.25), 300), (Some(0.5), 100), (Some(1.0), 0), (None, 0)]
+        {
+            assert_milliseconds(slept(share(work_share), &calls).0, expected);
+        }
+        // Too little for a sleep is not forgotten.
+        assert_milliseconds(slept(share(Some(0.5)), &[(Duration::from_micros(300), 0); 100]).0, 30);
+        // Of both bounds the narrower holds, and not one after the other.
+        for (rate, expected) in [(100_000_000, 100), (10_000_000, 1900)] {
+            let both = ThrottleLimits { bytes_per_second: Some(rate), work_share: Some(0.5) };
+            assert_milliseconds(slept(both, &calls).0, expected);
+        }
+    }
+
+    #[test]
+    fn the_store_sleeps_before_it_goes_on() {
+        let limits = ThrottleLimits { bytes_per_second: Some(1_000_000), work_share: None };
         let store = Throttled::new(MemoryStore::new(), limits);
         let started = Instant::now();
-        while started.elapsed() < Duration::from_millis(5) {}
-        store.put(&key(0), &[1]).unwrap();
-        assert!(started.elapsed() >= Duration::from_millis(45), "{:?}", started.elapsed());
+        store.put(&key(0), &[0; 600_000]).unwrap();
+        assert!(started.elapsed() >= milliseconds(598), "{:?}", started.elapsed());
     }
 }

@@ -256,5 +256,18 @@ fn s2_2_a_container_used_again_a_window_later_is_read_again() {
         let summary = report.summary;
         assert!(summary.containers > 20, "{summary:?}");
         assert_eq!(summary.container_reads, summary.containers + again, "{between_bytes}");
+        // What a plan counts is what a restore then does.
+        let repository = open(&store);
+        let record = record_of(&repository, report.snapshot.unwrap());
+        let plan = planned(&repository, &record, [&[], &[]]);
+        let by_rolling = plan.engines.iter().find(|(one, _)| one.to_string().ends_with("rolling"));
+        assert_eq!(by_rolling.unwrap().1, summary.container_reads, "as counted while it ran");
+        let target = tempfile::tempdir().unwrap();
+        let options = RestoreOptions { placed: placed(&record), ..restore_options(target.path()) };
+        let done = restore(&repository, &top(record.root), &options, &Job::unattended().0).unwrap();
+        assert_eq!(plan.container_reads, done.container_reads);
+        assert_eq!((plan.containers, plan.bytes), (summary.containers, summary.bytes));
+        let restored_mb = done.bytes as f64 / f64::from(1 << 20);
+        assert_eq!(plan.speed_factor(), restored_mb / done.container_reads as f64);
     }
 }
