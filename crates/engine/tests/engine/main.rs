@@ -33,6 +33,7 @@ mod progress;
 mod proof_of_bases;
 mod read_back;
 mod renewal;
+mod repacked_bases;
 mod restore;
 mod restored_bases;
 mod rewriting;
