@@ -3,25 +3,36 @@
 use crate::ingest::{PASSWORD, backup_options, create, in_memory, options, random_bytes};
 use crate::rewriting::{containers_of, save};
 use onefold_chunking::{ChunkerKind, ChunkerParameters};
+use onefold_engine::chunk_store::bases::Bases;
+use onefold_engine::container::reader::read_section;
+use onefold_engine::index::{ChunkIndex, FingerprintIndex};
 use onefold_engine::ingest::{BackupOptions, ParentChoice};
 use onefold_engine::repository::Password;
 use onefold_engine::{Environment, InitOptions, MemoryPlan, Repository};
 use onefold_format::delta::DeltaChoice;
-use onefold_store::Store;
 use onefold_store::layers::{Counting, Operation};
+use onefold_store::{MemoryStore, Store};
 use onefold_types::limits;
+use std::collections::BTreeSet;
 use std::fs;
 use std::sync::Arc;
 
 const CHUNKS: usize = 12_000;
 const CHUNK_BYTES: usize = limits::KIB;
 
-/// A file whose every chunk is a difference, each container's against chunks of nearly all
-/// containers of the version before: with the least memory, of whose sections not half can be kept,
-/// a backup reads each of them a few times and not for every container anew.
-#[test]
-fn sections_of_bases_are_not_read_again_for_every_container_of_differences() {
-    let (memory, store) = in_memory();
+/// A store of a file whose every chunk is a difference, each container's against chunks of nearly
+/// all containers of the version before.
+struct Torn {
+    objects: MemoryStore,
+    root: tempfile::TempDir,
+    saving: BackupOptions,
+    /// Containers that hold bases, and all.
+    bases: u64,
+    containers: u64,
+}
+
+fn torn() -> Torn {
+    let (objects, store) = in_memory();
     let chunker = ChunkerParameters::with_average(ChunkerKind::Fixed, CHUNK_BYTES).unwrap();
     let container_size_bytes = limits::MIB / 4;
     let repository = create(&store, &InitOptions { chunker, container_size_bytes, ..options() });
@@ -50,15 +61,31 @@ fn sections_of_bases_are_not_read_again_for_every_container_of_differences() {
     assert!(report.deltas.chunks > CHUNKS as u64 * 95 / 100, "{:?}", report.deltas);
     let containers = containers_of(&repository).len() as u64;
     assert!(bases > 40 && containers - bases > 2, "{bases} of {containers}");
+    Torn { objects, root, saving, bases, containers }
+}
 
-    let counting = Arc::new(Counting::new(memory));
+/// A store whose operations are counted from now on.
+fn counted(
+    objects: MemoryStore,
+    memory: MemoryPlan,
+) -> (Arc<Counting<MemoryStore>>, Arc<Repository>) {
+    let counting = Arc::new(Counting::new(objects));
     let password = || Ok(Password::new(PASSWORD.to_vec()));
-    let least = MemoryPlan::new(limits::MEMORY_LIMIT_MIN_BYTES).unwrap();
     let store = Arc::clone(&counting) as Arc<dyn Store>;
-    let opened = Repository::open(store, password, Environment::system(), least).unwrap();
+    let opened = Repository::open(store, password, Environment::system(), memory).unwrap();
     counting.take();
+    (counting, Arc::new(opened))
+}
+
+/// With the least memory, of whose sections not half can be kept, a backup reads each of them a few
+/// times and not for every container anew.
+#[test]
+fn sections_of_bases_are_not_read_again_for_every_container_of_differences() {
+    let Torn { objects, root, saving, bases, containers } = torn();
+    let least = MemoryPlan::new(limits::MEMORY_LIMIT_MIN_BYTES).unwrap();
+    let (counting, opened) = counted(objects, least);
     let again = BackupOptions { parent: ParentChoice::None, ..saving };
-    let report = save(&Arc::new(opened), root.path(), &again);
+    let report = save(&opened, root.path(), &again);
     assert_eq!(report.summary.chunks_new, 0);
     let counters = &report.lookup.counters;
     assert_eq!(report.lookup.timing.accesses, counters.device_reads());
@@ -68,4 +95,36 @@ fn sections_of_bases_are_not_read_again_for_every_container_of_differences() {
     assert!(counted <= reads && counted + 4 >= reads, "{counted} of {reads} were counted");
     assert!(reads >= bases, "{reads} sections were read of {containers}");
     assert!(reads <= 2 * containers, "{reads} sections were read of {containers}");
+}
+
+/// What is left of the memory goes to the sections that bases are found by, and to the names of what
+/// containers hold only then: otherwise the same sections are read for every base.
+#[test]
+fn sections_of_bases_come_before_the_names_of_what_containers_hold() {
+    let Torn { objects, bases: holders, .. } = torn();
+    let memory = MemoryPlan::new(256 * limits::MIB).unwrap();
+    let memory = MemoryPlan { section_cache_bytes: 16 * limits::MIB, ..memory };
+    let (counting, repository) = counted(objects, memory);
+    let index: Arc<dyn ChunkIndex> = Arc::new(FingerprintIndex::open(&repository).unwrap());
+    let bases = Bases::new(&repository, &index, &BTreeSet::new(), DeltaChoice::default());
+    let purse = repository.purse();
+    // As much as the sections would like, and the names as well.
+    let taken = purse.take(purse.left_bytes() - memory.section_cache_bytes / 4);
+    let sections: Vec<_> = containers_of(&repository)
+        .into_iter()
+        .map(|id| (id, read_section(&repository, id).unwrap()))
+        .collect();
+    let (id, of_deltas) = sections.iter().find(|(_, section)| section.deltas.len() > 100).unwrap();
+    bases.prove(*id, of_deltas).unwrap();
+    let whole = sections.iter().filter(|(_, section)| !section.sketches.is_empty());
+    let chunks: Vec<_> = whole.map(|(_, section)| section.chunks[0].fingerprint).collect();
+    assert!(chunks.len() as u64 >= holders / 2, "{}", chunks.len());
+    let reads = || {
+        counting.take();
+        chunks.iter().for_each(|chunk| assert!(bases.read(*chunk).unwrap().is_some()));
+        counting.take().of("containers", Operation::GetTail).calls
+    };
+    reads();
+    assert_eq!(reads(), 0, "sections that were read a moment ago");
+    drop(taken);
 }
