@@ -97,8 +97,8 @@ fn sections_of_bases_are_not_read_again_for_every_container_of_differences() {
     assert!(reads <= 2 * containers, "{reads} sections were read of {containers}");
 }
 
-/// What is left of the memory goes to the sections that bases are found by, and to the names of what
-/// containers hold only then: otherwise the same sections are read for every base.
+/// What is left of the memory goes to the sections that bases are found by, and only then to the
+/// names of what containers hold: otherwise the same sections are read for every base.
 #[test]
 fn sections_of_bases_come_before_the_names_of_what_containers_hold() {
     let Torn { objects, bases: holders, .. } = torn();
