@@ -106,8 +106,8 @@ struct State {
     counts: BaseCounts,
     /// What the containers hold whose sections were read, from the first delta on.
     known: Option<(KnownContainers, Lease)>,
-    /// What the frames rest on in which the session has stored deltas.
-    made: Resting,
+    /// What the frames rest on in which the session has stored or found deltas, from the first on.
+    resting: Option<Resting>,
     /// Accesses of the device to show that bases are there.
     reads: u64,
     /// Not to be relied upon.
@@ -118,6 +118,13 @@ struct State {
     /// The containers in the table, by their numbers there.
     containers: Vec<ContainerId>,
     numbers: HashMap<ContainerId, u32>,
+}
+
+impl State {
+    /// Bases are read by then: the caches for that have their memory already.
+    fn resting(&mut self, repository: &Repository) -> &mut Resting {
+        self.resting.get_or_insert_with(|| Resting::within(repository))
+    }
 }
 
 impl Bases {
@@ -137,7 +144,7 @@ impl Bases {
         let state = State {
             counts: BaseCounts::default(),
             known: None,
-            made: Resting::default(),
+            resting: None,
             reads: 0,
             avoid: avoid.clone(),
             relied: ReadSet::default(),
@@ -228,9 +235,16 @@ impl Bases {
         known.map_or(0, u64::from)
     }
 
-    /// What the frames rest on in which the session has stored deltas.
-    pub fn made(&self) -> Resting {
-        self.state().made.clone()
+    /// A chunk of so many bytes was found that is a difference against what lies in another frame.
+    pub fn rest_on(&self, of: FrameId, base: FrameId, bytes: u64) {
+        self.state().resting(&self.repository).add(of, base, bytes);
+    }
+
+    /// What the frames rest on in which the session has stored or found deltas; nothing from then
+    /// on.
+    pub fn take_resting(&self) -> Resting {
+        let taken = self.state().resting.take();
+        taken.unwrap_or_else(|| Resting::within(&self.repository))
     }
 
     /// Whether a base is in a container that may be used, with all that it is made of itself.
@@ -569,7 +583,7 @@ impl SimilarChunks for Bases {
         }
         made_of.iter().for_each(|id| state.relied.note(*id, &base.fingerprint));
         if let Some(frame) = found.frame {
-            state.made.add(of, frame, chunk_bytes as u64);
+            state.resting(&self.repository).add(of, frame, chunk_bytes as u64);
         }
         match found.corresponds {
             true => state.counts.by_place += 1,

@@ -165,7 +165,7 @@ impl StreamWriter {
         self.data.finish()?;
         let recorded = match self.placement.take() {
             Some(mut placement) => {
-                placement.rest_on_all(&self.store.bases.made());
+                placement.rest_on(self.store.bases.take_resting());
                 let payloads = self.data.take_payloads();
                 let store = Arc::clone(&self.store);
                 let payload = |frame: &FrameId| {
@@ -287,8 +287,6 @@ impl ContainerPort<[u8], FrameId> for Placing<'_> {
     }
 
     fn rest_on(&mut self, of: FrameId, base: FrameId, size_bytes: u32) {
-        if let Some(placement) = self.placement {
-            placement.rest_on(of, base, u64::from(size_bytes));
-        }
+        self.store.bases.rest_on(of, base, u64::from(size_bytes));
     }
 }

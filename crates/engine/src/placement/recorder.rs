@@ -6,9 +6,8 @@
 //! the tree. Stretches of the parent's placement (files kept unread) stand in between.
 //!
 //! What chunks are differences against is read with them, so it is recorded which frames rest on
-//! which others ([`super::resting`]): of what there was before when a chunk is placed, of what the
-//! session has made when it ends. Of files kept unread the parent's placement says it, for as long
-//! as one such file is left in a frame.
+//! which others ([`super::resting`]): the session knows it of what it has stored and found. Of files
+//! kept unread the parent's placement says it, for as long as one such file is left in a frame.
 //!
 //! Memory: the queue holds what is undecided or of unfinished files, up to a million chunks; a
 //! file that is longer is taken to be readable. If it then is not, the placement ends there. Pages
@@ -155,17 +154,10 @@ impl PlacementRecorder {
         }
     }
 
-    /// Chunks of so many bytes in a frame are differences against chunks in another one. Those of a
-    /// file that then turns out to be unreadable are not taken back.
-    pub fn rest_on(&mut self, of: FrameId, base: FrameId, bytes: u64) {
-        self.resting.add(of, base, bytes);
-    }
-
-    /// The differences that the session has made.
-    pub fn rest_on_all(&mut self, made: &Resting) {
-        for (of, bases) in made.iter() {
-            bases.iter().for_each(|(base, bytes)| self.resting.add(*of, *base, *bytes));
-        }
+    /// What the frames rest on in which the session has stored or found differences; those of a file
+    /// that then turned out to be unreadable among them.
+    pub fn rest_on(&mut self, resting: Resting) {
+        self.resting = resting;
     }
 
     /// All chunks below the ticket that were not dropped are part of the tree.
