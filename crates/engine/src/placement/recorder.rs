@@ -6,8 +6,8 @@
 //! the tree. Stretches of the parent's placement (files kept unread) stand in between.
 //!
 //! What chunks are differences against is read with them, so it is recorded which frames rest on
-//! which others ([`super::resting`]): the session knows it of what it has stored and found. Of files
-//! kept unread the parent's placement says it, for as long as one such file is left in a frame.
+//! which others ([`super::resting`]): the session knows it of what it has stored and found. Of
+//! files kept unread the parent's placement says it, for as long as one is left in a frame.
 //!
 //! Memory: the queue holds what is undecided or of unfinished files, up to a million chunks; a
 //! file that is longer is taken to be readable. If it then is not, the placement ends there. Pages
@@ -154,8 +154,8 @@ impl PlacementRecorder {
         }
     }
 
-    /// What the frames rest on in which the session has stored or found differences; those of a file
-    /// that then turned out to be unreadable among them.
+    /// What the frames rest on in which the session has stored or found differences; those of a
+    /// file that then turned out to be unreadable among them.
     pub fn rest_on(&mut self, resting: Resting) {
         self.resting = resting;
     }
