@@ -90,7 +90,12 @@ impl Configuration {
         struct VersionOnly {
             format_version: u64,
         }
-        let damaged = |error| Error::damaged(format!("the configuration is not readable: {error}"));
+        let damaged = |error| {
+            Error::damaged(format!(
+                "the configuration is not readable: put 'config' back from a copy of the store \
+                 ({error})"
+            ))
+        };
         // A damaged name looks the same, and then the other copy counts.
         let unreadable = |error: serde_json::Error| match error.to_string() {
             unknown if unknown.contains("unknown field") => Error::damaged(format!(

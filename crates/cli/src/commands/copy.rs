@@ -144,7 +144,7 @@ fn copy_to(
             .collect::<Result<_>>()?,
     };
     if arguments.dry_run {
-        return tell(context, (&source, &target), &wanted);
+        return tell(context, (&source, &target), to, &wanted);
     }
     let options = CopyOptions {
         threads: context.threads_of_two()?,
@@ -155,9 +155,9 @@ fn copy_to(
     };
     let ids: Vec<SessionId> = wanted.iter().map(|snapshot| snapshot.id).collect();
     let running = context.start_job("copying")?;
-    let sums = transfer(context, (&source, &target), &ids, (&options, &running.job))?;
+    let sums = transfer(context, (&source, &target, to), &ids, (&options, &running.job))?;
     let problems = running.finish();
-    summarize(context, &sums)?;
+    summarize(context, to, &sums)?;
     let damaged = if sums.present > 0 { copy::damaged_containers(&target)? } else { 0 };
     if damaged > 0 {
         context.output.warning(&format!(
@@ -175,12 +175,12 @@ fn copy_to(
 
 fn transfer(
     context: &Context,
-    stores: (&Arc<Repository>, &Arc<Repository>),
+    (source, target, to): (&Arc<Repository>, &Arc<Repository>, &Location),
     ids: &[SessionId],
     (options, job): (&CopyOptions, &Job),
 ) -> Result<Sums> {
     let mut sums = Sums::default();
-    copy::copy(stores, ids, options, job, &mut |snapshot, fate| {
+    copy::copy((source, target), ids, options, job, &mut |snapshot, fate| {
         let short = snapshot.id.short();
         let (line, name, id) = match fate {
             Fate::Copied(id, copied) => {
@@ -210,6 +210,7 @@ fn transfer(
             "snapshot": snapshot.id.to_string(),
             "state": name,
             "copy": id.map(|id| id.to_string()),
+            "to": to.to_string(),
         });
         context.output.message("snapshot", fields)
     })?;
@@ -220,6 +221,7 @@ fn transfer(
 fn tell(
     context: &Context,
     (source, target): (&Repository, &Repository),
+    to: &Location,
     wanted: &[&Snapshot],
 ) -> Result<Outcome> {
     let known = Known::of(&SnapshotList::load(target)?, target.store_id());
@@ -241,16 +243,22 @@ fn tell(
             "snapshot": snapshot.id.to_string(),
             "state": if id.is_some() { "present" } else { "would-be-copied" },
             "copy": id.map(|id| id.to_string()),
+            "to": to.to_string(),
         });
         context.output.message("snapshot", fields)?;
     }
     let present = wanted.len() as u64 - missing;
-    let fields = json!({ "dry_run": true, "would_be_copied": missing, "present": present });
+    let fields = json!({
+        "dry_run": true,
+        "would_be_copied": missing,
+        "present": present,
+        "to": to.to_string(),
+    });
     context.output.message("summary", fields)?;
     Ok(Outcome::Complete)
 }
 
-fn summarize(context: &Context, sums: &Sums) -> Result<()> {
+fn summarize(context: &Context, to: &Location, sums: &Sums) -> Result<()> {
     let output = &context.output;
     output.set_done(format!("{} copied", counted(sums.copied, "snapshot")));
     let not_copied = match sums.damaged {
@@ -279,6 +287,7 @@ fn summarize(context: &Context, sums: &Sums) -> Result<()> {
             "bytes_read": sums.bytes_read,
             "chunks_new": sums.chunks_new,
             "bytes_stored": sums.bytes_stored,
+            "to": to.to_string(),
         }),
     )
 }

@@ -322,7 +322,10 @@ fn cannot_open(store: &dyn Store, refused: usize, mut problems: Vec<(KeyId, Erro
     }
     if refused == 0 && problems.is_empty() {
         let description = store.describe();
-        return Error::damaged(format!("{description}: all key slots are missing"));
+        return Error::damaged(format!(
+            "{description}: all key slots are missing, and without one nobody can open the store: \
+             put its directory 'keys' back from a copy of the store"
+        ));
     }
     let (left_behind, problems): (Vec<Error>, Vec<Error>) = problems
         .into_iter()
