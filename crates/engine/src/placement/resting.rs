@@ -5,8 +5,8 @@
 //! counts what is read for bases. What a frame is made of never changes, so the record of one
 //! version holds for the next.
 //!
-//! Memory: as many pairs of frames as a part of the limit holds, and of one frame at most
-//! [`BASES_MAX`]. Pairs beyond that are not recorded: rewriting then knows less.
+//! Memory: [`PAIRS_MIN`] pairs of frames, some 4 MB, or as many as a part of the limit holds; and of
+//! one frame at most [`BASES_MAX`]. Pairs beyond that are not recorded: rewriting then knows less.
 
 use crate::container::FrameId;
 use crate::memory::Lease;
@@ -15,8 +15,9 @@ use std::collections::HashMap;
 
 /// What a pair takes, about.
 const PAIR_BYTES: usize = 64;
-/// Pairs for which there always is room: in the fixed part of the memory limit.
-const PAIRS_MIN: usize = 1 << 10;
+/// Pairs for which there always is room: in the fixed part of the memory limit. More are rarely
+/// had, because whoever comes first takes what is left, and this comes last.
+const PAIRS_MIN: usize = 1 << 16;
 /// Frames that one frame rests on, at most.
 pub const BASES_MAX: usize = 256;
 
