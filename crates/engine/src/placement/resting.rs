@@ -5,7 +5,7 @@
 //! counts what is read for bases. What a frame is made of never changes, so the record of one
 //! version holds for the next.
 //!
-//! Memory: [`PAIRS_MIN`] pairs of frames, some 4 MB, or as many as a part of the limit holds; and of
+//! Memory: [`PAIRS_MIN`] pairs of frames, some 4 MB, or as many as a part of the limit holds; of
 //! one frame at most [`BASES_MAX`]. Pairs beyond that are not recorded: rewriting then knows less.
 
 use crate::container::FrameId;
