@@ -43,19 +43,10 @@ const NOBODY: [&str; 5] = [
     "No such host",
 ];
 
-/// A program answers that is no server of SFTP.
-const OTHERWISE: &str =
-    "what answers does not speak SFTP: a login there may print a text, or end at once";
-
 /// Whether it is said that nobody is there, and not that somebody is busy.
 pub fn is_nobody(error: &Error) -> bool {
     let said = error.to_string();
     NOBODY.iter().any(|text| said.contains(text))
-}
-
-/// Whether something answered, and not in SFTP.
-pub fn speaks_otherwise(error: &Error) -> bool {
-    error.to_string().contains(OTHERWISE)
 }
 
 /// No connection came about; `said` are the last lines that the program said.
@@ -64,9 +55,10 @@ pub fn no_connection(name: &str, why: &str, said: &[String]) -> Error {
     let known = SAID.iter().find(|(text, ..)| said.iter().any(|line| line.contains(text)));
     let (kind, advice) = match known {
         Some((_, kind, advice)) => (*kind, *advice),
-        None if said.is_empty() && why.contains("does not speak SFTP") => {
-            (ErrorKind::Unavailable, OTHERWISE)
-        }
+        None if said.is_empty() && why.contains("does not speak SFTP") => (
+            ErrorKind::Unavailable,
+            "what answers does not speak SFTP: a login there may print a text, or end at once",
+        ),
         None => (
             ErrorKind::Unavailable,
             "the server cannot be reached now: see that it is on, and try 'ssh' by hand",

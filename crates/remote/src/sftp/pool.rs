@@ -18,7 +18,7 @@
 
 use super::connection::{Connection, Done, Fault};
 use super::dial::{Dial, Process};
-use super::failure::{failed, is_nobody, no_connection, speaks_otherwise};
+use super::failure::{failed, is_nobody, no_connection};
 use crate::patience::Patience;
 use crate::stopping::Effect;
 use onefold_types::{Error, ErrorKind, Result};
@@ -188,7 +188,6 @@ impl Pool {
             _ => self.patience.retry,
         };
         let (began, mut pause) = (Instant::now(), PAUSE_MIN);
-        let mut was_otherwise = false;
         loop {
             let error = match self.connect_once().await {
                 Ok(made) => {
@@ -198,13 +197,6 @@ impl Pool {
                 }
                 Err(error) => error,
             };
-            // Twice, and never a word of SFTP: that is no server that is busy now.
-            let is_otherwise = !self.state().was_reached && speaks_otherwise(&error);
-            let error = match is_otherwise && was_otherwise {
-                true => error.with_kind(ErrorKind::Invalid),
-                false => error,
-            };
-            was_otherwise = is_otherwise;
             if error.kind() != ErrorKind::Unavailable {
                 // A further connection may be refused for reasons of its own.
                 if !is_another {
