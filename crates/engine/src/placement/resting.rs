@@ -17,7 +17,7 @@ use std::collections::HashMap;
 const PAIR_BYTES: usize = 64;
 /// Pairs for which there always is room: in the fixed part of the memory limit. More are rarely
 /// had, because whoever comes first takes what is left, and this comes last.
-const PAIRS_MIN: usize = 1 << 16;
+pub const PAIRS_MIN: usize = 1 << 16;
 /// Frames that one frame rests on, at most.
 pub const BASES_MAX: usize = 256;
 
