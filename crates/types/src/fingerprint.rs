@@ -19,6 +19,14 @@ impl Fingerprint {
     /// The all-zero value. No hash yields it in practice; file maps use it to mark a hole.
     pub const ZERO: Fingerprint = Fingerprint([0; FINGERPRINT_BYTES]);
 
+    /// The first 128 bits: enough to tell names apart in memory. Nobody brings two equal ones about
+    /// with less than 2^64 trials.
+    #[must_use]
+    pub fn half(&self) -> u128 {
+        let [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, ..] = self.0;
+        u128::from_le_bytes([a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p])
+    }
+
     /// The first eight bytes as a big-endian number, so that numeric order equals byte order.
     ///
     /// Index runs are sorted by this prefix and summary vectors take their hash bits from it.

@@ -7,7 +7,7 @@
 //! by what is stored, however the directories refer to each other, and it can be interrupted.
 
 use super::resolver::FoundNode;
-use super::trees::{State, Trees, key_of};
+use super::trees::{State, Trees};
 use super::{CheckReport, DamagedPath, LINES_MAX};
 use crate::tree::path;
 use onefold_format::node::{Entry, EntryKind, Node, Reference};
@@ -42,7 +42,7 @@ struct Level {
 
 impl Level {
     fn new(path: Vec<u8>, directory: Reference) -> Self {
-        let key = key_of(&directory.fingerprint);
+        let key = directory.fingerprint.half();
         Self { path, steps: vec![Step::Node(directory)], key, damaged: 0 }
     }
 
@@ -173,7 +173,7 @@ fn count(trees: &mut Trees<'_>, root: Reference) -> Result<u64> {
             Some(Found::Here(_)) => level.damaged = level.damaged.saturating_add(1),
             Some(Found::Entry(_, problem, below)) => {
                 let mut here = u64::from(problem.is_some());
-                let known = below.and_then(|below| known.get(&key_of(&below.fingerprint)));
+                let known = below.and_then(|below| known.get(&below.fingerprint.half()));
                 here = here.saturating_add(known.copied().unwrap_or(0));
                 let next = below.filter(|_| known.is_none());
                 let is_too_deep = next.is_some() && stack.len() > limits::DEPTH_MAX;

@@ -10,7 +10,7 @@
 
 use super::LostRoot;
 use super::resolver::FoundNode;
-use super::trees::{Trees, key_of};
+use super::trees::Trees;
 use crate::container::reader;
 use crate::repository::Repository;
 use crate::session::outcome::read_outcome;
@@ -59,7 +59,7 @@ pub fn find(
     let known = known_roots(repository, snapshots)?;
     let Search { mut tops, named, .. } = search;
     tops.retain(|(top, _)| {
-        !named.contains(&key_of(&top.fingerprint)) && !known.contains(&top.fingerprint)
+        !named.contains(&top.fingerprint.half()) && !known.contains(&top.fingerprint)
     });
     tops.sort_by_key(|(top, totals)| (std::cmp::Reverse(totals.bytes), *top));
     if tops.len() > ROOTS_MAX {
@@ -84,7 +84,7 @@ struct Search {
 impl Search {
     /// Notes a node and what it names; `false` if there is no room left.
     fn take(&mut self, trees: &mut Trees<'_>, reference: Reference) -> Result<bool> {
-        if !self.met.insert(key_of(&reference.fingerprint)) {
+        if !self.met.insert(reference.fingerprint.half()) {
             return Ok(true);
         }
         let FoundNode::Node(node, _) = trees.resolver.node(reference)? else {
@@ -95,7 +95,7 @@ impl Search {
         };
         node.references(&mut |child| {
             if child.level.is_node() {
-                self.named.insert(key_of(&child.fingerprint));
+                self.named.insert(child.fingerprint.half());
             }
         });
         self.tops.push((reference, totals));

@@ -10,7 +10,7 @@ use super::LINES_MAX;
 use super::resolver::{Found, FoundNode, Resolver, lost};
 use crate::job::Job;
 use onefold_format::node::{Entry, EntryKind, Node, Reference, Totals};
-use onefold_types::{ContainerId, Error, ErrorKind, Fingerprint, Level, Result, bug};
+use onefold_types::{ContainerId, Error, ErrorKind, Level, Result, bug};
 use std::collections::{BTreeSet, HashMap};
 
 /// Reasons kept for broken nodes; beyond that a common sentence stands in.
@@ -129,7 +129,7 @@ impl<'a> Trees<'a> {
 
     /// What is wrong with a node itself, if the walk has met something.
     pub fn reason(&self, node: Reference) -> Option<&str> {
-        let reason = self.reasons.get(&key_of(&node.fingerprint));
+        let reason = self.reasons.get(&node.fingerprint.half());
         reason.map(String::as_str)
     }
 
@@ -161,7 +161,7 @@ impl<'a> Trees<'a> {
 
     /// Walks a subtree.
     fn facts(&mut self, top: Child) -> Result<Facts> {
-        if let Some(facts) = self.known.get(&key_of(&top.reference.fingerprint)) {
+        if let Some(facts) = self.known.get(&top.reference.fingerprint.half()) {
             return Ok(*facts);
         }
         let mut stack = vec![self.open(top)?];
@@ -179,7 +179,7 @@ impl<'a> Trees<'a> {
                         }
                         self.set_reason(node, is_file.then_some(problem));
                     }
-                } else if let Some(facts) = self.known.get(&key_of(&child.reference.fingerprint)) {
+                } else if let Some(facts) = self.known.get(&child.reference.fingerprint.half()) {
                     let facts = *facts;
                     self.absorb(frame, child, facts);
                 } else {
@@ -193,7 +193,7 @@ impl<'a> Trees<'a> {
                 return Err(bug!("a walk ends twice"));
             };
             if self.known.len() < self.known_max {
-                let key = key_of(&child.reference.fingerprint);
+                let key = child.reference.fingerprint.half();
                 self.known.insert(key, facts);
             }
             match stack.last_mut() {
@@ -225,7 +225,7 @@ impl<'a> Trees<'a> {
         if let Some(reason) = reason
             && self.reasons.len() < REASONS_MAX
         {
-            let key = key_of(&node.fingerprint);
+            let key = node.fingerprint.half();
             self.reasons.entry(key).or_insert(reason);
         }
     }
@@ -319,13 +319,6 @@ impl<'a> Trees<'a> {
             );
         }
     }
-}
-
-/// 128 bits of a name, by which a node is remembered.
-pub fn key_of(fingerprint: &Fingerprint) -> u128 {
-    let mut bytes = [0; 16];
-    bytes.copy_from_slice(&fingerprint.0[..16]);
-    u128::from_le_bytes(bytes)
 }
 
 /// What an entry says about its content; an error if that is impossible.

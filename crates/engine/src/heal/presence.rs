@@ -11,7 +11,7 @@ use crate::chunk_store::ChunkStore;
 use crate::job::Job;
 use crate::tree::TreeReader;
 use onefold_format::node::Reference;
-use onefold_types::{Fingerprint, Level, Result};
+use onefold_types::{Level, Result};
 use std::collections::HashMap;
 
 /// What is known of nodes.
@@ -38,7 +38,7 @@ impl Presence {
     }
 
     fn note(&mut self, reference: Reference, is_whole: bool) {
-        let key = key_of(&reference.fingerprint);
+        let key = reference.fingerprint.half();
         if self.known.len() < self.known_max || self.known.contains_key(&key) {
             self.known.insert(key, is_whole);
         }
@@ -85,7 +85,7 @@ impl Presence {
         if reference.level == Level::DATA {
             return store.is_present(&reference.fingerprint);
         }
-        if let Some(is_whole) = self.known.get(&key_of(&reference.fingerprint)) {
+        if let Some(is_whole) = self.known.get(&reference.fingerprint.half()) {
             return Ok(*is_whole);
         }
         let node = match store.is_present(&reference.fingerprint)? {
@@ -109,10 +109,4 @@ impl Presence {
             Err(error) => Err(error),
         }
     }
-}
-
-fn key_of(fingerprint: &Fingerprint) -> u128 {
-    let mut bytes = [0; 16];
-    bytes.copy_from_slice(&fingerprint.0[..16]);
-    u128::from_le_bytes(bytes)
 }
