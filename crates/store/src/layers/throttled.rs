@@ -261,8 +261,11 @@ mod tests {
         assert_eq!(large, (milliseconds(4000), SLEEP_MAX));
         // Who takes longer anyway does not sleep, and an hour's rest counts for one second.
         assert_eq!(all(&[(milliseconds(2), 1000); 100]), Duration::ZERO);
-        let rested = [(Duration::from_secs(3600), 1_000_000), (Duration::ZERO, 9_000_000)];
-        assert_milliseconds(all(&rested), 9000);
+        for rest in [Duration::from_secs(3600), CREDIT_MAX + milliseconds(1), CREDIT_MAX] {
+            assert_milliseconds(all(&[(rest, 1_000_000), (Duration::ZERO, 9_000_000)]), 9000);
+        }
+        let less = [(CREDIT_MAX - milliseconds(1), 1_000_000), (Duration::ZERO, 9_000_000)];
+        assert_milliseconds(all(&less), 9001);
     }
 
     #[test]
@@ -289,6 +292,11 @@ mod tests {
         let store = Throttled::new(MemoryStore::new(), limits);
         let started = Instant::now();
         store.put(&key(0), &[0; 600_000]).unwrap();
+        assert!(started.elapsed() >= milliseconds(598), "{:?}", started.elapsed());
+        // Longer at rest than counts.
+        std::thread::sleep(CREDIT_MAX + milliseconds(600));
+        let started = Instant::now();
+        store.put(&key(1), &[0; 1_600_000]).unwrap();
         assert!(started.elapsed() >= milliseconds(598), "{:?}", started.elapsed());
     }
 }
