@@ -164,14 +164,15 @@ impl StreamWriter {
         store.note_end(chunks);
         self.data.finish()?;
         let recorded = match self.placement.take() {
-            Some(mut placement) => {
-                placement.rest_on(self.store.bases.take_resting());
+            Some(placement) => {
+                let resting = self.store.bases.take_resting();
                 let payloads = self.data.take_payloads();
                 let store = Arc::clone(&self.store);
                 let payload = |frame: &FrameId| {
                     payloads.get(frame).copied().unwrap_or_else(|| store.payload_bytes(frame))
                 };
-                placement.finish(&payload, &mut |level, node| self.put_advice(level, node))?
+                placement
+                    .finish(resting, &payload, &mut |level, node| self.put_advice(level, node))?
             }
             None => RecordedPlacement::default(),
         };

@@ -40,7 +40,7 @@ const USES_MIN: usize = 256;
 const USES_IN_NODE_MAX: usize = 2048;
 const USES_CUT_ONE_IN: u32 = 256;
 /// Frames that the frames of a node rest on: with so many it ends.
-const BASES_IN_NODE_MAX: usize = 1 << 13;
+pub const BASES_IN_NODE_MAX: usize = 1 << 13;
 
 /// Pages of a placement: a larger tree has none from there on, and its index is asked.
 const PARTS_MAX: usize = 20_000;
@@ -109,7 +109,6 @@ pub struct PlacementRecorder {
     uses: ContainerUse,
     frame_uses: ContainerUse,
     frames: HashMap<UnitId, FrameId>,
-    resting: Resting,
     /// Frames that files kept unread refer to.
     kept_frames: BTreeSet<UnitId>,
     /// Whether something is missing from here on.
@@ -133,7 +132,6 @@ impl PlacementRecorder {
             uses: ContainerUse::new(),
             frame_uses: ContainerUse::new(),
             frames: HashMap::new(),
-            resting: Resting::default(),
             kept_frames: BTreeSet::new(),
             ended: false,
         }
@@ -152,12 +150,6 @@ impl PlacementRecorder {
         {
             slot.state = state;
         }
-    }
-
-    /// What the frames rest on in which the session has stored or found differences; those of a
-    /// file that then turned out to be unreadable among them.
-    pub fn rest_on(&mut self, resting: Resting) {
-        self.resting = resting;
     }
 
     /// All chunks below the ticket that were not dropped are part of the tree.
@@ -224,10 +216,13 @@ impl PlacementRecorder {
         }
     }
 
-    /// Stores the rest. What is still undecided has no known container. `payload_bytes` says what a
-    /// frame holds, where that is known.
+    /// Stores the rest. What is still undecided has no known container. `resting` is what the
+    /// frames rest on in which the session has stored or found differences, also those of files
+    /// that turned out to be unreadable; `payload_bytes` says what a frame holds, where that is
+    /// known.
     pub fn finish(
         mut self,
+        mut resting: Resting,
         payload_bytes: &dyn Fn(&FrameId) -> u64,
         put: &mut PutNode<'_>,
     ) -> Result<RecordedPlacement> {
@@ -246,7 +241,7 @@ impl PlacementRecorder {
             return Ok(RecordedPlacement::default());
         }
         let mut recorded = RecordedPlacement::default();
-        self.note_bases();
+        self.note_bases(&mut resting);
         // Of frames that only kept files refer to, the parent's placement knows.
         let before = self.parent.as_mut().and_then(|parent| parent.uses(Unit::Frame).ok());
         let payload_of = |name: &UnitId, frame: &FrameId| match payload_bytes(frame) {
@@ -264,7 +259,7 @@ impl PlacementRecorder {
                     referred_bytes: usage.referred_bytes,
                     payload_bytes: payload_of(&name, frame),
                     spans: usage.spans,
-                    rests_on: bases_of(self.resting.of(frame)),
+                    rests_on: bases_of(resting.of(frame)),
                 })
             })
             .collect();
@@ -386,8 +381,8 @@ impl PlacementRecorder {
     /// Frames that files kept unread refer to rest on what they did in the parent, though it may be
     /// other files whose chunks do. Bases get a record of their own, though nothing may refer to
     /// them.
-    fn note_bases(&mut self) {
-        let Self { parent, resting, kept_frames, .. } = self;
+    fn note_bases(&mut self, resting: &mut Resting) {
+        let Self { parent, kept_frames, .. } = self;
         if let Some(parent) = parent.as_ref().filter(|_| !kept_frames.is_empty()) {
             let inherit = &mut |of: FrameId, base: FrameId, bytes: u64| {
                 if kept_frames.contains(&Unit::Frame.id_of(of)) {
@@ -398,7 +393,7 @@ impl PlacementRecorder {
             let _ = parent.resting(inherit);
         }
         let is_used = |of: &FrameId| self.frames.contains_key(&Unit::Frame.id_of(*of));
-        let used = self.resting.iter().filter(|(of, _)| is_used(of));
+        let used = resting.iter().filter(|(of, _)| is_used(of));
         let bases: Vec<FrameId> =
             used.flat_map(|(_, bases)| bases.iter().map(|(base, _)| *base)).collect();
         for base in bases {
@@ -489,7 +484,7 @@ mod tests {
         }
         recorder.confirm(runs);
         recorder.advance(&mut taken(&mut nodes)).unwrap();
-        recorder.finish(&|_| u64::MAX, &mut taken(&mut nodes)).unwrap();
+        recorder.finish(Resting::default(), &|_| u64::MAX, &mut taken(&mut nodes)).unwrap();
         let Some(Node::PlacementMap(map)) = nodes.last() else { panic!("{nodes:?}") };
         assert_eq!(map.parts.len(), PARTS_MAX);
     }
