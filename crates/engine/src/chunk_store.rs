@@ -43,6 +43,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use store_port::{DeviceTiming, StorePort};
+use unproved::Unproved;
 
 pub mod bases;
 mod batch;
@@ -54,6 +55,7 @@ pub mod read_set;
 mod shared;
 pub mod store_port;
 pub mod stream_writer;
+pub mod unproved;
 
 pub use batch::ChunkBatch;
 pub use stream_writer::StreamWriter;
@@ -182,6 +184,8 @@ impl ChunkStore {
                 avoid,
                 timing: DeviceTiming::default(),
                 proof_reads: 0,
+                sections_kept: 0,
+                unproved: Unproved::default(),
                 frames: HashMap::new(),
                 bases: Arc::clone(&bases),
                 made_of: HashMap::new(),

@@ -309,9 +309,10 @@ impl AcceleratedFilter {
             self.counters.false_prefix_matches += 1;
             return Ok(None);
         }
-        let proofs = port.proof_reads();
+        let (proofs, kept) = (port.proof_reads(), port.sections_kept());
         let section = port.container_fingerprints(container)?;
         self.counters.proof_reads += port.proof_reads() - proofs;
+        self.counters.sections_kept += port.sections_kept() - kept;
         let Some(section) = section else {
             self.counters.verification_reads += 1;
             self.counters.stale_index_hits += 1;

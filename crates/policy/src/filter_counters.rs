@@ -78,7 +78,7 @@ counters! {
     index_misses,
     /// Accesses of the device for the index: one for each request, however many pages it reads.
     index_page_reads,
-    /// Containers whose metadata section was read and entered the cache.
+    /// Containers whose metadata section entered the cache.
     containers_prefetched,
     /// Fingerprints of those containers.
     fingerprints_prefetched,
@@ -88,6 +88,9 @@ counters! {
     /// Accesses of the device that showed, of containers asked for their fingerprints, that what
     /// their differences are made of is there.
     proof_reads,
+    /// Containers asked for their fingerprints whose section the session had read and kept: no
+    /// access of the device.
+    sections_kept,
     /// Hints that named a container which is gone or may not be used.
     stale_index_hits,
     /// Hints that named a container which does not hold the chunk (false signatures in S4).
@@ -114,10 +117,12 @@ impl FilterCounters {
     }
 
     /// All device reads, with those that only check a hint (the paper's index stores whole
-    /// fingerprints and needs none of them) and those that differences ask for.
+    /// fingerprints and needs none of them) and those that differences ask for; a section that was
+    /// at hand is none.
     #[must_use]
     pub fn device_reads(&self) -> u64 {
-        self.disk_reads().saturating_add(self.verification_reads).saturating_add(self.proof_reads)
+        let sections_and_pages = self.disk_reads().saturating_add(self.verification_reads);
+        sections_and_pages.saturating_sub(self.sections_kept).saturating_add(self.proof_reads)
     }
 
     /// Accesses of memory that miss the processor's caches: one for each question to the summary

@@ -49,7 +49,7 @@ pub trait IndexPort {
     ) -> Result<()>;
 
     /// The fingerprints of a container's metadata section in stream order, read from the container
-    /// itself.
+    /// itself in this session.
     ///
     /// `Ok(None)` if the container does not exist (any more), may not be used (condemned, damaged)
     /// or its metadata section cannot be read.
@@ -78,6 +78,12 @@ pub trait IndexPort {
     /// [`Self::container_fingerprints`] took to show that what sections list can be made: what
     /// differences are made of lies elsewhere.
     fn proof_reads(&self) -> u64 {
+        0
+    }
+
+    /// Sections so far that [`Self::container_fingerprints`] did not read, because the session had
+    /// read and kept them.
+    fn sections_kept(&self) -> u64 {
         0
     }
 

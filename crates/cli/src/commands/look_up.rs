@@ -73,6 +73,7 @@ pub fn fields(report: &BackupReport) -> serde_json::Value {
         "containers_prefetched": counters.containers_prefetched,
         "verification_reads": counters.verification_reads,
         "proof_reads": counters.proof_reads,
+        "sections_kept": counters.sections_kept,
         "stale_index_hits": counters.stale_index_hits,
         "false_prefix_matches": counters.false_prefix_matches,
         "buckets_resolved": counters.buckets_resolved,

@@ -245,7 +245,7 @@ pub fn check_packs(
             if differs {
                 report.problems.push(format!(
                     "{name}: its copy of the metadata of container {container} is not the \
-                     container's"
+                     container's; 'onefold gc' removes it"
                 ));
             }
         }

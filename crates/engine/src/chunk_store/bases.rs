@@ -222,6 +222,11 @@ impl Bases {
         Ok(proved)
     }
 
+    /// A container's section, if the session has read it for bases and has it still.
+    pub fn kept_section(&self, container: ContainerId) -> Option<Arc<MetadataSection>> {
+        self.reader.get()?.kept_section(container)
+    }
+
     /// The frame of what a chunk of a container is a difference against; `None` if it is whole, or
     /// nothing is remembered of it.
     pub fn rests_on(&self, container: ContainerId, position: u32) -> Option<FrameId> {
@@ -342,7 +347,8 @@ impl Bases {
         }
         let known = state.known.as_mut();
         let frame = known.and_then(|(known, _)| known.frame_of(container, fingerprint)).flatten();
-        state.reads += u64::from(frame.is_none() && !self.reader().has_section(container));
+        state.reads +=
+            u64::from(frame.is_none() && self.reader().kept_section(container).is_none());
         frame
     }
 

@@ -6,6 +6,7 @@
 //! costs now, caches of the system included.
 
 use super::bases::Bases;
+use super::unproved::Unproved;
 use crate::container::frame_id::{FrameExtent, FrameId, frames_of};
 use crate::container::reader;
 use crate::device::PROBES_MAX;
@@ -37,6 +38,10 @@ pub struct StorePort {
     pub bases: Arc<Bases>,
     /// Accesses that showed which deltas can be made.
     pub proof_reads: u64,
+    /// Sections that were asked for and at hand.
+    pub sections_kept: u64,
+    /// Deltas of containers read that cannot be made.
+    pub unproved: Unproved,
     /// Of the containers read that hold deltas: the containers that these are made of.
     pub made_of: HashMap<ContainerId, Box<[ContainerId]>>,
 }
@@ -75,6 +80,18 @@ impl StorePort {
         Some(self.made_of.iter().filter(|(_, made)| is_made(made)).map(|(id, _)| *id).collect())
     }
 
+    /// A container's section: the one that is kept for bases, or else it is read.
+    fn section(&mut self, container: ContainerId) -> Result<Arc<MetadataSection>> {
+        if let Some(kept) = self.bases.kept_section(container) {
+            self.sections_kept += 1;
+            return Ok(kept);
+        }
+        let started = Instant::now();
+        let section = reader::read_section(&self.repository, container);
+        self.timing.add(1, started);
+        section.map(Arc::new)
+    }
+
     /// What a section lists that counts as there: of deltas those that can be made. In the place of
     /// the others stands the name of no chunk.
     fn listed(
@@ -87,6 +104,9 @@ impl StorePort {
         self.timing.add(proved.reads, started);
         self.proof_reads += proved.reads;
         self.rest_on(container, proved.made_of);
+        let chunk_at = |position: &u32| section.chunks.get(*position as usize);
+        let chunks = proved.unproved.iter().filter_map(chunk_at);
+        self.unproved.note(container, chunks.map(|chunk| chunk.fingerprint));
         let mut unproved = proved.unproved.into_iter().peekable();
         let name = |(position, chunk): (u32, &ChunkDescriptor)| {
             let is_there = unproved.next_if_eq(&position).is_none();
@@ -164,9 +184,15 @@ impl IndexPort for StorePort {
         found: &mut Vec<Vec<ContainerId>>,
         reads: &mut u64,
     ) -> Result<()> {
-        let (started, before) = (Instant::now(), *reads);
+        let (started, before, already) = (Instant::now(), *reads, found.len());
         self.index.locate_newest(&self.repository, fingerprints, found, reads)?;
         self.timing.add(reads.saturating_sub(before), started);
+        if !self.unproved.is_empty() {
+            let appended = found.iter_mut().skip(already);
+            for (fingerprint, containers) in fingerprints.iter().zip(appended) {
+                containers.retain(|container| !self.unproved.holds(*container, fingerprint));
+            }
+        }
         Ok(())
     }
 
@@ -177,10 +203,7 @@ impl IndexPort for StorePort {
         if self.avoid.contains(&container) {
             return Ok(None);
         }
-        let started = Instant::now();
-        let section = reader::read_section(&self.repository, container);
-        self.timing.add(1, started);
-        match section {
+        match self.section(container) {
             Ok(section) => {
                 self.note_frames(container, frames_of(&section));
                 self.bases.note_sketches(container, &section.sketches);
@@ -203,6 +226,10 @@ impl IndexPort for StorePort {
 
     fn proof_reads(&self) -> u64 {
         self.proof_reads
+    }
+
+    fn sections_kept(&self) -> u64 {
+        self.sections_kept
     }
 
     fn device_read_ns(&self) -> Option<u64> {

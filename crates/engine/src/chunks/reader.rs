@@ -337,10 +337,10 @@ impl ChunkReader {
         self.section_beside(container, None)
     }
 
-    /// Whether a section is kept, so that it need not be read.
+    /// A section that is kept, so that it need not be read.
     #[must_use]
-    pub fn has_section(&self, container: ContainerId) -> bool {
-        self.caches.section(container).is_some()
+    pub fn kept_section(&self, container: ContainerId) -> Option<Arc<MetadataSection>> {
+        self.caches.section(container)
     }
 
     /// The same for whom it may have been found in the caches already.

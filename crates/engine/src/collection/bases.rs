@@ -37,8 +37,8 @@ const ASKED_MAX: usize = 1 << 16;
 /// The least that the filter of bases takes.
 const MADE_OF_MIN_BYTES: usize = 64 * limits::KIB;
 
-/// Live deltas without their bases that are remembered; beyond that each counts as a loss.
-const ROOTLESS_MAX: usize = 1 << 16;
+/// Live deltas without their bases for which other instances are looked for at once.
+const ROOTLESS_AT_ONCE: usize = 1 << 16;
 
 /// A delta and one of its bases, by their prefixes.
 #[derive(Clone, Copy, Debug)]
@@ -161,7 +161,13 @@ pub fn mark(
         None => (DELTA_DEPTH_MAX, None),
     };
     let mut pinned = 0;
-    let mut round = Round::default();
+    let mut round = Round {
+        asked: Vec::new(),
+        depth: 0,
+        deepest: 0,
+        rootless: BTreeSet::new(),
+        others: &|rootless, marks| forgive_others(repository, inventory, rootless, marks, job),
+    };
     let mut depth = deepest;
     while depth > 0 {
         round.depth = depth;
@@ -185,10 +191,7 @@ pub fn mark(
         }
         pinned += round.ask(marks)?;
     }
-    if !round.rootless.is_empty() {
-        forgive_others(repository, inventory, &mut round.rootless, marks, job)?;
-        marks.lost_references += round.rootless.len() as u64;
-    }
+    round.settle(marks)?;
     Ok(pinned)
 }
 
@@ -216,18 +219,21 @@ fn forgive_others(
     Ok(())
 }
 
+/// Takes out those of some deltas that have another instance.
+type Others<'a> = &'a dyn Fn(&mut BTreeSet<u64>, &Marks) -> Result<()>;
+
 /// The deltas of one depth.
-#[derive(Default)]
-struct Round {
+struct Round<'a> {
     asked: Vec<Link>,
     depth: u8,
     /// The deepest that was met.
     deepest: u8,
     /// Live ones of any depth, an instance of which lacks a base.
     rootless: BTreeSet<u64>,
+    others: Others<'a>,
 }
 
-impl Round {
+impl Round<'_> {
     fn note(&mut self, link: Link, marks: &mut Marks) -> Result<u64> {
         self.deepest = self.deepest.max(link.depth);
         if link.depth != self.depth {
@@ -251,11 +257,24 @@ impl Round {
         pinned.sort_unstable();
         pinned.dedup();
         for link in self.asked.drain(..) {
-            match marks.is_lost(link.base) && self.rootless.len() < ROOTLESS_MAX {
+            match marks.is_lost(link.base) {
                 true => _ = self.rootless.insert(link.delta),
                 false => marks.insert(link.base)?,
             }
         }
+        if self.rootless.len() >= ROOTLESS_AT_ONCE {
+            self.settle(marks)?;
+        }
         Ok(pinned.len() as u64)
+    }
+
+    /// Counts as lost what no other instance makes up for.
+    fn settle(&mut self, marks: &mut Marks) -> Result<()> {
+        if !self.rootless.is_empty() {
+            (self.others)(&mut self.rootless, marks)?;
+            marks.lost_references += self.rootless.len() as u64;
+            self.rootless.clear();
+        }
+        Ok(())
     }
 }

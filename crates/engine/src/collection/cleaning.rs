@@ -6,6 +6,7 @@
 //!
 //! Every step may be repeated, by any number of collectors at once.
 
+use crate::container::reader;
 use crate::index::{FingerprintIndex, append, merge};
 use crate::job::Job;
 use crate::repository::Repository;
@@ -70,7 +71,7 @@ pub fn purge_index(repository: &Repository, gone: &[ContainerId], job: &Job) -> 
 
 /// Rewrites packs of which much is of containers that are gone, and puts small ones together.
 /// Returns how many packs were replaced. One that cannot be read now stays: what is wrong with it
-/// costs speed only. One that reads and is not what was written goes.
+/// costs speed only. What reads and is not what was written goes, a whole pack or a record of it.
 pub fn rewrite_packs(repository: &Repository, present: &[ContainerId], job: &Job) -> Result<u64> {
     job.progress.set_current("metadata packs");
     let mut small = 0;
@@ -112,15 +113,17 @@ pub fn rewrite_packs(repository: &Repository, present: &[ContainerId], job: &Job
             Err(_) => continue,
         };
         let live = |id: &ContainerId| present.binary_search(id).is_ok();
-        let kept: Vec<_> = records.iter().filter(|(id, _)| live(id)).collect();
+        let sound = sound_records(repository, &records)?;
+        let is_damaged = sound.len() < records.len();
+        let kept: Vec<_> = sound.into_iter().filter(|(id, _)| live(id)).collect();
         let is_small = size_bytes < PACK_SMALL_BYTES && small > PACKS_SMALL_MAX;
         // Rewriting a pack for a few dead records would cost more than they do.
-        if kept.len() * 4 > records.len() * 3 && !is_small {
+        if kept.len() * 4 > records.len() * 3 && !is_small && !is_damaged {
             continue;
         }
         count += 1;
         for (id, section) in kept {
-            metadata_pack::append(&mut out, *id, section);
+            metadata_pack::append(&mut out, id, section);
             out_bytes += section.len();
         }
         replaced.push(key);
@@ -134,6 +137,22 @@ pub fn rewrite_packs(repository: &Repository, present: &[ContainerId], job: &Job
         _ => flush(&mut out, &mut replaced)?,
     }
     Ok(count)
+}
+
+/// Those of a pack's records that are what was written.
+fn sound_records<'a>(
+    repository: &Repository,
+    records: &[(ContainerId, &'a [u8])],
+) -> Result<Vec<(ContainerId, &'a [u8])>> {
+    let mut sound = Vec::new();
+    for (id, section) in records {
+        match reader::open_section(repository, *id, &mut section.to_vec()) {
+            Ok(_) => sound.push((*id, *section)),
+            Err(error) if error.kind() == ErrorKind::Damaged => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(sound)
 }
 
 /// Removes the quarantine of containers that are gone.

@@ -34,6 +34,7 @@ mod proof_of_bases;
 mod read_back;
 mod renewal;
 mod repacked_bases;
+mod resting_bounds;
 mod restore;
 mod restored_bases;
 mod rewriting;

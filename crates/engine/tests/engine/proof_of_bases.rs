@@ -1,6 +1,8 @@
 //! What it costs to show that the bases of differences are there (protocol, W5).
 
-use crate::ingest::{PASSWORD, backup_options, create, in_memory, options, random_bytes};
+use crate::ingest::{
+    PASSWORD, backup_options, content_at, create, in_memory, options, random_bytes,
+};
 use crate::rewriting::{containers_of, save};
 use onefold_chunking::{ChunkerKind, ChunkerParameters};
 use onefold_engine::chunk_store::bases::Bases;
@@ -10,8 +12,10 @@ use onefold_engine::ingest::{BackupOptions, ParentChoice};
 use onefold_engine::repository::Password;
 use onefold_engine::{Environment, InitOptions, MemoryPlan, Repository};
 use onefold_format::delta::DeltaChoice;
+use onefold_format::layout;
+use onefold_policy::FilterCounters;
 use onefold_store::layers::{Counting, Operation};
-use onefold_store::{MemoryStore, Store};
+use onefold_store::{Key, MemoryStore, Store};
 use onefold_types::limits;
 use std::collections::BTreeSet;
 use std::fs;
@@ -25,6 +29,8 @@ const CHUNK_BYTES: usize = limits::KIB;
 struct Torn {
     objects: MemoryStore,
     root: tempfile::TempDir,
+    /// What the differences are made of.
+    before: Vec<u8>,
     saving: BackupOptions,
     /// Containers that hold bases, and all.
     bases: u64,
@@ -61,7 +67,7 @@ fn torn() -> Torn {
     assert!(report.deltas.chunks > CHUNKS as u64 * 95 / 100, "{:?}", report.deltas);
     let containers = containers_of(&repository).len() as u64;
     assert!(bases > 40 && containers - bases > 2, "{bases} of {containers}");
-    Torn { objects, root, saving, bases, containers }
+    Torn { objects, root, before: torn, saving, bases, containers }
 }
 
 /// A store whose operations are counted from now on.
@@ -77,11 +83,16 @@ fn counted(
     (counting, Arc::new(opened))
 }
 
+fn reopened(objects: &MemoryStore) -> Arc<Repository> {
+    let memory = MemoryPlan::new(limits::MEMORY_LIMIT_MIN_BYTES).unwrap();
+    counted(objects.clone(), memory).1
+}
+
 /// With the least memory, of whose sections not half can be kept, a backup reads each of them a few
 /// times and not for every container anew.
 #[test]
 fn sections_of_bases_are_not_read_again_for_every_container_of_differences() {
-    let Torn { objects, root, saving, bases, containers } = torn();
+    let Torn { objects, root, saving, bases, containers, .. } = torn();
     let least = MemoryPlan::new(limits::MEMORY_LIMIT_MIN_BYTES).unwrap();
     let (counting, opened) = counted(objects, least);
     let again = BackupOptions { parent: ParentChoice::None, ..saving };
@@ -91,10 +102,55 @@ fn sections_of_bases_are_not_read_again_for_every_container_of_differences() {
     assert_eq!(report.lookup.timing.accesses, counters.device_reads());
     let reads = counting.take().of("containers", Operation::GetTail).calls;
     // Nearly all are of the look-ups, and counted there: the model of their cost rests on it.
-    let counted = counters.containers_prefetched + counters.proof_reads;
-    assert!(counted <= reads && counted + 4 >= reads, "{counted} of {reads} were counted");
+    assert_sections_counted(counters, reads);
     assert!(reads >= bases, "{reads} sections were read of {containers}");
     assert!(reads <= 2 * containers, "{reads} sections were read of {containers}");
+}
+
+fn assert_sections_counted(counters: &FilterCounters, reads: u64) {
+    let asked_for = counters.containers_prefetched + counters.proof_reads;
+    let counted = asked_for - counters.sections_kept;
+    assert!(counted <= reads && counted + 4 >= reads, "{counted} of {reads} were counted");
+}
+
+/// A look-up that finds chunks where bases were shown to be has their sections at hand.
+#[test]
+fn sections_read_for_bases_are_not_read_again_for_look_ups() {
+    let Torn { objects, root, before, saving, bases, containers } = torn();
+    fs::write(root.path().join("file, before"), before).unwrap();
+    let (counting, opened) = counted(objects, MemoryPlan::new(256 * limits::MIB).unwrap());
+    let again = BackupOptions { parent: ParentChoice::None, ..saving };
+    let report = save(&opened, root.path(), &again);
+    // Nodes of the tree.
+    assert!(report.summary.chunks_new < 10, "{:?}", report.summary);
+    let counters = &report.lookup.counters;
+    assert_eq!(report.lookup.timing.accesses, counters.device_reads());
+    assert!(counters.sections_kept >= bases * 9 / 10, "{} of {bases}", counters.sections_kept);
+    let reads = counting.take().of("containers", Operation::GetTail).calls;
+    assert_sections_counted(counters, reads);
+    assert!(reads <= containers + 4, "{reads} sections were read of {containers}");
+}
+
+/// Where bases are lost, their differences are stored again, and not every one of them costs
+/// another reading of the section that it is listed in and the proof of all that is listed there.
+#[test]
+fn differences_whose_bases_are_lost_are_looked_for_in_their_containers_once() {
+    let Torn { objects, root, saving, containers, .. } = torn();
+    let lost = containers_of(&reopened(&objects)).into_iter().find(|id| {
+        read_section(&reopened(&objects), *id).is_ok_and(|section| section.deltas.is_empty())
+    });
+    let lost = layout::container(lost.unwrap());
+    assert!(objects.remove(&Key::new(lost).unwrap()));
+    let (counting, opened) = counted(objects, MemoryPlan::new(256 * limits::MIB).unwrap());
+    let again = BackupOptions { parent: ParentChoice::None, ..saving };
+    let report = save(&opened, root.path(), &again);
+    let stored = report.summary.chunks_new;
+    assert!((100..CHUNKS as u64 / 10).contains(&stored), "{:?}", report.summary);
+    let reads = counting.take().of("containers", Operation::GetTail).calls;
+    assert!(reads <= 2 * containers, "{reads} sections were read of {containers}, {stored} lost");
+    let file = root.path().join("file");
+    let id = report.snapshot.unwrap();
+    assert!(content_at(&opened, id, &file) == fs::read(&file).unwrap());
 }
 
 /// What is left of the memory goes to the sections that bases are found by, and only then to the

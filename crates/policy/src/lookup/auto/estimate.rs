@@ -211,12 +211,13 @@ impl Known {
         let pages = later(counters.index_page_reads);
         let sum = |old: f64, new: f64| old * weight + new;
         let old = self.demand;
+        let beside = counters.verification_reads + counters.proof_reads;
         let demand = Demand {
             lookups: sum(old.lookups, counters.lookups as f64),
             passing: sum(old.passing, passing),
             needed: sum(old.needed, needed),
             filled: sum(old.filled, later(counters.fingerprints_prefetched) * part),
-            verified: sum(old.verified, later(counters.verification_reads + counters.proof_reads)),
+            verified: sum(old.verified, later(beside.saturating_sub(counters.sections_kept))),
             misses: sum(old.misses, misses),
         };
         let (mut eager, mut lazy) = (self.eager, self.lazy);
