@@ -8,15 +8,15 @@
 //! Files that have not changed are not read, so nothing of them could ever be stored again, and a
 //! frame of which only they need a little would be read by every restore for ever. Where the parent
 //! kept most of its files unread, frames to be emptied are therefore chosen beforehand
-//! ([`onefold_policy::rewrite::sparsest`]), and files that have something there, or in a frame with
-//! differences against something there, are read again ([`ScatteredFiles`]). An idea of this
-//! project.
+//! ([`onefold_policy::rewrite::sparsest`]), and files of which enough lies there, or is differences
+//! against something there, are read again ([`ScatteredFiles`]). An idea of this project.
 
 use super::BackupOptions;
 use crate::chunk_store::RewriteOptions;
 use crate::container::FrameId;
 use crate::index::FingerprintIndex;
 use crate::look_up::LookupChoice;
+use crate::placement::resting::RestingPart;
 use crate::placement::{EarlierPlacement, PlacementReader, Unit};
 use crate::repository::Repository;
 use crate::session::{Snapshot, SnapshotList};
@@ -27,7 +27,7 @@ use onefold_policy::rewrite::{
     Before, Expected, LOSS_DEFAULT, RewriteChoice, RewriteParameters, UnitId, sparsest,
 };
 use onefold_policy::stream::RewriteGuard;
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// A restore into files reads each container once, so a container that is not needed at all any
@@ -36,6 +36,9 @@ const WHOLE_WORTH: f64 = 1000.0;
 /// Of a snapshot at most this part is read again in one backup, or so many bytes of a small one.
 const READ_AGAIN_PART: u64 = 4;
 const READ_AGAIN_MIN: u64 = 16 << 20;
+/// A file is read again if it is no larger than so many times what of it is to be stored again, as
+/// far as frames tell.
+const READ_AGAIN_FOR_EACH: u64 = 64;
 
 /// The placement of a snapshot; one that cannot be read only costs time.
 pub fn placement_of(
@@ -151,7 +154,7 @@ struct Scattered {
     targets: Arc<BTreeSet<UnitId>>,
     unit: Unit,
     /// Frames that rest on something in the targets.
-    resting: BTreeSet<FrameId>,
+    resting: HashMap<FrameId, RestingPart>,
     /// Bytes that may still be read again.
     bytes_left: u64,
 }
@@ -169,14 +172,9 @@ impl ScatteredFiles {
             let targets = Some(targets).filter(|targets| !targets.is_empty())?;
             let bytes_left = (parent?.record.summary.bytes / READ_AGAIN_PART).max(READ_AGAIN_MIN);
             let (placement, unit) = (earlier?.reader(), rewrite.unit);
-            let mut resting = BTreeSet::new();
-            let rests = &mut |of, base, _| {
-                if targets.contains(&unit.id_of(base)) {
-                    resting.insert(of);
-                }
-            };
+            let is_target = |base| targets.contains(&unit.id_of(base));
             // What cannot be read says nothing.
-            let _ = earlier?.resting(rests);
+            let resting = earlier?.resting_on(&is_target).unwrap_or_default();
             Some(Mutex::new(Scattered { placement, targets, unit, resting, bytes_left }))
         };
         Self(of())
@@ -200,16 +198,21 @@ impl Scattered {
             return false;
         }
         let Self { placement, targets, unit, resting, .. } = self;
-        let mut is_in_target = false;
+        let mut again_bytes = 0u64;
         placement.runs(reader.chunks(), place, file.chunks, &mut |run| {
-            is_in_target |= run.container.is_some_and(|container| {
-                let frame = FrameId { container, frame: run.frame };
-                targets.contains(&unit.id_of(frame)) || resting.contains(&frame)
-            });
+            let Some(container) = run.container else { return };
+            let frame = FrameId { container, frame: run.frame };
+            let bytes = match resting.get(&frame) {
+                _ if targets.contains(&unit.id_of(frame)) => run.bytes,
+                Some(part) => part.of(run.bytes),
+                None => 0,
+            };
+            again_bytes = again_bytes.saturating_add(bytes);
         });
-        if is_in_target {
+        let is_worth = file.size <= again_bytes.saturating_mul(READ_AGAIN_FOR_EACH);
+        if is_worth {
             self.bytes_left -= file.size;
         }
-        is_in_target
+        is_worth
     }
 }
