@@ -184,6 +184,7 @@ impl ChunkStore {
                 avoid,
                 timing: DeviceTiming::default(),
                 proof_reads: 0,
+                unusable: BTreeSet::new(),
                 sections_kept: 0,
                 unproved: Unproved::default(),
                 frames: HashMap::new(),

@@ -88,8 +88,8 @@ counters! {
     /// Accesses of the device that showed, of containers asked for their fingerprints, that what
     /// their differences are made of is there.
     proof_reads,
-    /// Containers asked for their fingerprints whose section the session had read and kept: no
-    /// access of the device.
+    /// Containers asked for their fingerprints without an access of the device: the session had
+    /// read and kept their section, or knew that they may not be used.
     sections_kept,
     /// Hints that named a container which is gone or may not be used.
     stale_index_hits,

@@ -82,7 +82,7 @@ pub trait IndexPort {
     }
 
     /// Sections so far that [`Self::container_fingerprints`] did not read, because the session had
-    /// read and kept them.
+    /// read and kept them, or knew that they may not be used.
     fn sections_kept(&self) -> u64 {
         0
     }

@@ -194,21 +194,18 @@ impl Bases {
         let mut deltas: Vec<&Delta> = section.deltas.iter().collect();
         deltas.sort_by_key(|delta| delta.bases.first().and_then(|base| base.container));
         let before = self.state().reads;
-        let mut rest_on = Vec::new();
+        let (mut rest_on, mut elsewhere) = (Vec::new(), Vec::new());
         for delta in deltas {
-            let mut made_of = BTreeSet::new();
-            let mut frame = None;
-            for base in &delta.bases {
-                frame = self.find_there(base, delta.depth, &mut made_of)?;
-                if frame.is_none() {
-                    break;
-                }
+            match self.prove_one(delta, &HashMap::new(), &mut proved.made_of)? {
+                Some(frame) => rest_on.push((delta.chunk, frame)),
+                None => elsewhere.push(delta),
             }
-            match frame {
-                Some(frame) => {
-                    rest_on.push((delta.chunk, frame));
-                    proved.made_of.append(&mut made_of);
-                }
+        }
+        // What is not where it was is asked for all at once: it is seldom lost alone.
+        let located = self.locate_bases(&elsewhere)?;
+        for delta in elsewhere {
+            match self.prove_one(delta, &located, &mut proved.made_of)? {
+                Some(frame) => rest_on.push((delta.chunk, frame)),
                 None => proved.unproved.push(delta.chunk),
             }
         }
@@ -225,6 +222,48 @@ impl Bases {
     /// A container's section, if the session has read it for bases and has it still.
     pub fn kept_section(&self, container: ContainerId) -> Option<Arc<MetadataSection>> {
         self.reader.get()?.kept_section(container)
+    }
+
+    /// The frame of a delta's base, if the delta can be made of what is where it says, or where it
+    /// was located.
+    fn prove_one(
+        &self,
+        delta: &Delta,
+        located: &HashMap<Fingerprint, Vec<ContainerId>>,
+        all_made_of: &mut BTreeSet<ContainerId>,
+    ) -> Result<Option<FrameId>> {
+        let mut made_of = BTreeSet::new();
+        let mut found = None;
+        for base in &delta.bases {
+            let others = located.get(&base.fingerprint).into_iter().flatten();
+            found = None;
+            for container in base.container.iter().chain(others) {
+                found = self.find_in(*container, base, delta.depth, &mut made_of)?;
+                if found.is_some() {
+                    break;
+                }
+            }
+            if found.is_none() {
+                return Ok(None);
+            }
+        }
+        all_made_of.append(&mut made_of);
+        Ok(found)
+    }
+
+    /// Where the index knows the bases of some deltas.
+    fn locate_bases(&self, deltas: &[&Delta]) -> Result<HashMap<Fingerprint, Vec<ContainerId>>> {
+        let mut bases: Vec<Fingerprint> =
+            deltas.iter().flat_map(|delta| &delta.bases).map(|base| base.fingerprint).collect();
+        if bases.is_empty() {
+            return Ok(HashMap::new());
+        }
+        bases.sort_unstable();
+        bases.dedup();
+        let (mut found, mut pages) = (Vec::with_capacity(bases.len()), 0);
+        self.index.locate_many(&self.repository, &bases, &mut found, &mut pages)?;
+        self.state().reads += pages;
+        Ok(bases.into_iter().zip(found).collect())
     }
 
     /// The frame of what a chunk of a container is a difference against; `None` if it is whole, or
@@ -347,8 +386,7 @@ impl Bases {
         }
         let known = state.known.as_mut();
         let frame = known.and_then(|(known, _)| known.frame_of(container, fingerprint)).flatten();
-        state.reads +=
-            u64::from(frame.is_none() && self.reader().kept_section(container).is_none());
+        state.reads += u64::from(frame.is_none() && self.reader().reads_section(container));
         frame
     }
 

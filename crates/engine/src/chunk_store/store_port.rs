@@ -38,7 +38,9 @@ pub struct StorePort {
     pub bases: Arc<Bases>,
     /// Accesses that showed which deltas can be made.
     pub proof_reads: u64,
-    /// Sections that were asked for and at hand.
+    /// Containers that were asked for and turned out to be gone or damaged.
+    pub unusable: BTreeSet<ContainerId>,
+    /// Sections that were asked for and at hand, or not to be read.
     pub sections_kept: u64,
     /// Deltas of containers read that cannot be made.
     pub unproved: Unproved,
@@ -200,7 +202,8 @@ impl IndexPort for StorePort {
         &mut self,
         container: ContainerId,
     ) -> Result<Option<Arc<[Fingerprint]>>> {
-        if self.avoid.contains(&container) {
+        if self.avoid.contains(&container) || self.unusable.contains(&container) {
+            self.sections_kept += 1;
             return Ok(None);
         }
         match self.section(container) {
@@ -211,7 +214,12 @@ impl IndexPort for StorePort {
             }
             // Gone, damaged, or not to be read just now: its chunks are stored again (R20), which
             // is always safe.
-            Err(error) if error.is_unreadable() => Ok(None),
+            Err(error) if error.is_unreadable() => {
+                if error.is_lost() && self.unusable.len() < CONTAINERS_MAX {
+                    self.unusable.insert(container);
+                }
+                Ok(None)
+            }
             Err(error) => Err(error),
         }
     }

@@ -343,6 +343,13 @@ impl ChunkReader {
         self.caches.section(container)
     }
 
+    /// Whether the device would be asked for a section: it is not kept, nor known to be unusable.
+    #[must_use]
+    pub fn reads_section(&self, container: ContainerId) -> bool {
+        !self.is_passed_over(|passed_over| passed_over.holds(container))
+            && self.kept_section(container).is_none()
+    }
+
     /// The same for whom it may have been found in the caches already.
     fn section_beside(
         &self,

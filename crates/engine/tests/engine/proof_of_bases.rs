@@ -148,6 +148,10 @@ fn differences_whose_bases_are_lost_are_looked_for_in_their_containers_once() {
     assert!((100..CHUNKS as u64 / 10).contains(&stored), "{:?}", report.summary);
     let reads = counting.take().of("containers", Operation::GetTail).calls;
     assert!(reads <= 2 * containers, "{reads} sections were read of {containers}, {stored} lost");
+    // Where the bases are otherwise is asked for all of a section at once.
+    let counters = &report.lookup.counters;
+    assert!(counters.proof_reads <= 2 * containers, "{counters:?}");
+    assert_eq!(report.lookup.timing.accesses, counters.device_reads());
     let file = root.path().join("file");
     let id = report.snapshot.unwrap();
     assert!(content_at(&opened, id, &file) == fs::read(&file).unwrap());
