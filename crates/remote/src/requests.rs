@@ -15,6 +15,7 @@
 //! another region, or that what answers is no server of buckets.
 
 use crate::failure::{self, NO_SERVER, Refusal};
+use crate::service::Service;
 use async_trait::async_trait;
 use bytes::{Bytes, BytesMut};
 use futures_util::StreamExt;
@@ -80,21 +81,32 @@ impl Attempts {
 pub struct ObservedConnector {
     connector: ReqwestConnector,
     answer_max: Duration,
-    region: String,
+    server: Server,
+}
+
+/// Where requests go that are about objects; others are about credentials.
+#[derive(Clone, Debug)]
+pub struct Server {
+    /// What it speaks.
+    pub service: Service,
+    /// What its name ends with.
+    pub host: String,
+    /// The region that is asked for, where there are any.
+    pub region: Option<String>,
 }
 
 impl ObservedConnector {
-    /// Whose answers begin within so long, of buckets in this region.
-    pub fn new(answer_max: Duration, region: &str) -> Self {
-        Self { connector: ReqwestConnector::default(), answer_max, region: region.to_owned() }
+    /// Whose answers begin within so long.
+    pub fn new(answer_max: Duration, server: Server) -> Self {
+        Self { connector: ReqwestConnector::default(), answer_max, server }
     }
 }
 
 impl HttpConnector for ObservedConnector {
     fn connect(&self, options: &ClientOptions) -> object_store::Result<HttpClient> {
         let client = self.connector.connect(options)?;
-        let (answer_max, region) = (self.answer_max, self.region.clone());
-        Ok(HttpClient::new(Observed { client, answer_max, region }))
+        let (answer_max, server) = (self.answer_max, self.server.clone());
+        Ok(HttpClient::new(Observed { client, answer_max, server }))
     }
 }
 
@@ -102,7 +114,7 @@ impl HttpConnector for ObservedConnector {
 struct Observed {
     client: HttpClient,
     answer_max: Duration,
-    region: String,
+    server: Server,
 }
 
 impl Observed {
@@ -113,9 +125,9 @@ impl Observed {
             attempts.0.status.store(0, Ordering::SeqCst);
         }
         let query = request.uri().query().unwrap_or_default();
-        let is_listing = query.split('&').any(|pair| pair == "list-type=2");
-        // Where machines ask for the credentials of their role.
-        let is_role = request.uri().host().is_some_and(|host| host.starts_with("169.254."));
+        let is_listing = query.split('&').any(|pair| matches!(pair, "list-type=2" | "comp=list"));
+        let host = request.uri().host();
+        let is_about_objects = host.is_some_and(|host| host.ends_with(&self.server.host));
         let limit = self.answer_max + transfer_max(request.body().content_length() as u64);
         let answer = match tokio::time::timeout(limit, self.client.execute(request)).await {
             Ok(answer) => answer.map_err(hopeless)?,
@@ -124,7 +136,7 @@ impl Observed {
         if let Some(attempts) = &attempts {
             attempts.0.status.store(answer.status().as_u16().into(), Ordering::SeqCst);
         }
-        if !is_role {
+        if is_about_objects {
             self.refuse(&answer, is_listing)?;
         }
         match is_listing && answer.status().is_success() {
@@ -138,32 +150,41 @@ impl Observed {
         let status = answer.status().as_u16();
         let header = |name: &str| answer.headers().get(name).and_then(|value| value.to_str().ok());
         let is_moved = matches!(status, 301 | 302 | 303 | 307 | 308);
-        let elsewhere = header("x-amz-bucket-region").filter(|region| *region != self.region);
-        if let Some(region) = elsewhere.filter(|_| is_moved || status == 400) {
+        let Server { service, region: asked, .. } = &self.server;
+        let elsewhere = header("x-amz-bucket-region").zip(asked.as_deref());
+        let elsewhere = elsewhere.filter(|(region, asked)| region != asked);
+        if let Some((region, asked)) = elsewhere.filter(|_| is_moved || status == 400) {
             return Err(refusal(format!(
-                "the bucket is in the region '{region}', and '{}' was asked for: give \
-                 '?region={region}' (HTTP {status})",
-                self.region
+                "the bucket is in the region '{region}', and '{asked}' was asked for: give \
+                 '?region={region}' (HTTP {status})"
             )));
         }
         if is_moved {
+            let region = asked.as_ref().map(|_| "the bucket's region ('?region=') and ");
+            // Behind '?' may be a secret.
+            let place = header("location").and_then(|place| place.split('?').next());
             return Err(refusal(format!(
-                "the server sends to another place: see the bucket's region ('?region=') and the \
-                 endpoint (HTTP {status}{})",
-                header("location").map(|place| format!(", {place}")).unwrap_or_default()
+                "the server sends to another place: see {}the endpoint (HTTP {status}{})",
+                region.unwrap_or_default(),
+                place.map(|place| format!(", {place}")).unwrap_or_default()
             )));
         }
         if status == 501 {
             return Err(refusal(format!(
-                "the server says that it cannot do this: a store needs one that speaks S3, and \
-                 obeys 'If-None-Match: *' (HTTP {status})"
+                "the server says that it cannot do this: a store needs one that speaks {}, and \
+                 obeys {} (HTTP {status})",
+                service.language(),
+                service.condition()
             )));
+        }
+        if matches!(status, 409 | 412) {
+            refuse_conflict(header("x-ms-error-code"))?;
         }
         let is_html = header("content-type").is_some_and(|kind| kind.starts_with("text/html"));
         // A busy proxy may say so in words for people, and a stored object is whatever it is.
         let is_final = matches!(status, 400..=407 | 410..=428) || (is_listing && status < 300);
         match is_html && is_final {
-            true => Err(refusal(format!("{NO_SERVER} (HTTP {status}, a page for people)"))),
+            true => Err(self.no_server(&format!("HTTP {status}, a page for people"))),
             false => Ok(()),
         }
     }
@@ -183,21 +204,37 @@ impl Observed {
                 None => break,
             }
             if bytes.len() > PAGE_MAX_BYTES {
-                return Err(refusal(format!(
-                    "a page of a listing has more than {PAGE_MAX_BYTES} bytes: {NO_SERVER}"
-                )));
+                let why = format!("a page of a listing has more than {PAGE_MAX_BYTES} bytes");
+                return Err(self.no_server(&why));
             }
         }
-        match state_of(&bytes) {
+        match state_of(&bytes, self.server.service.page()) {
             Page::Whole => {}
             Page::CutOff => {
                 let cut = io::Error::new(io::ErrorKind::UnexpectedEof, "a listing is cut off");
                 return Err(HttpError::new(HttpErrorKind::Interrupted, cut));
             }
-            Page::Other => return Err(refusal(format!("{NO_SERVER} (no listing is given)"))),
+            Page::Other => return Err(self.no_server("no listing is given")),
         }
         Ok(HttpResponse::from_parts(parts, HttpResponseBody::from(Bytes::from(bytes))))
     }
+
+    fn no_server(&self, why: &str) -> HttpError {
+        refusal(format!("{} ({why})", failure::advised(self.server.service, NO_SERVER)))
+    }
+}
+
+/// To the client all these mean that the name is taken; Azure says of each what it means.
+fn refuse_conflict(code: Option<&str>) -> Result<(), HttpError> {
+    let (kind, why) = match code {
+        None | Some("BlobAlreadyExists" | "ConditionNotMet" | "TargetConditionNotMet") => {
+            return Ok(());
+        }
+        Some("ContainerBeingDeleted") => (ErrorKind::NoStore, "the container is being deleted"),
+        Some(_) => (ErrorKind::Invalid, "the server does not allow it, whoever asks"),
+    };
+    let said = format!("{why} ({})", code.unwrap_or_default());
+    Err(HttpError::new(HttpErrorKind::Decode, Refusal::new(kind, said)))
 }
 
 /// What arrived as a page of a listing.
@@ -210,11 +247,10 @@ enum Page {
 
 /// The end of a connection may be all that a proxy has to say about a length, and to the client a
 /// page for people is a listing without names.
-fn state_of(page: &[u8]) -> Page {
-    const NAME: &[u8] = b"ListBucketResult";
+fn state_of(page: &[u8], name: &[u8]) -> Page {
     let has = |part: &[u8]| page.windows(part.len()).any(|window| window == part);
-    let ends = page.trim_ascii_end().strip_suffix(b">").is_some_and(|it| it.ends_with(NAME));
-    match has(NAME) {
+    let ends = page.trim_ascii_end().strip_suffix(b">").is_some_and(|it| it.ends_with(name));
+    match has(name) {
         true if ends => Page::Whole,
         false if !has(b"<Error>") => Page::Other,
         _ => Page::CutOff,
