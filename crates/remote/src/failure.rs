@@ -63,9 +63,12 @@ const CODES: [(&str, ErrorKind, &str); 30] = [
 ];
 
 /// What servers say of a bucket that is not there, with the status of an object that is not.
-const NO_BUCKET: [&str; 2] = ["NoSuchBucket", "ContainerNotFound"];
+const NO_BUCKET: [&str; 2] = ["NoSuchBucket", NO_CONTAINER];
+/// What Azure says.
+pub const NO_CONTAINER: &str = "ContainerNotFound";
 
-const MISSING: &str = "there is no such bucket: make it, or name another one";
+/// What can be done about a bucket that is not there.
+pub const MISSING: &str = "there is no such bucket: make it, or name another one";
 const NO_NAME: &str = "that is no name of a bucket: most servers want 3 to 63 lower-case letters, \
                        digits and hyphens";
 const CLOCK: &str = "this machine's clock and the server's differ too much: set them right";
@@ -269,6 +272,53 @@ mod tests {
             assert_eq!(error.kind(), kind, "{text}");
             let said = error.to_string();
             assert!(said.starts_with("reading 'x': ") && said.contains(word), "{said}");
+        }
+    }
+
+    /// What users are told is theirs: no variable of another service is in it.
+    #[test]
+    fn answers_of_google_and_azure_have_kinds_and_advice() {
+        const FILE: &str = "GOOGLE_APPLICATION_CREDENTIALS";
+        const KEY: &str = "AZURE_STORAGE_ACCOUNT_KEY";
+        for (service, text, kind, word) in [
+            (
+                Service::Google,
+                "GET http://metadata.google.internal/x",
+                ErrorKind::NotPermitted,
+                FILE,
+            ),
+            (Service::Google, "{\"error\":\"invalid_grant\"}", ErrorKind::NotPermitted, FILE),
+            (Service::Google, "status code: 403 Forbidden: ", ErrorKind::NotPermitted, FILE),
+            (Service::Google, "status code: 405 No: ", ErrorKind::Invalid, "Google Cloud"),
+            (
+                Service::Google,
+                "Unable to extract metadata from headers: ETag Header missing from response",
+                ErrorKind::Invalid,
+                "Google Cloud",
+            ),
+            (Service::Azure, "GET http://169.254.169.254/x", ErrorKind::NotPermitted, KEY),
+            (
+                Service::Azure,
+                "<Code>AuthenticationFailed</Code>",
+                ErrorKind::NotPermitted,
+                "does not accept",
+            ),
+            (
+                Service::Azure,
+                "<Code>AuthenticationFailed</Code> Request date header too old",
+                ErrorKind::Unavailable,
+                "clock",
+            ),
+            (Service::Azure, "AADSTS7000215: Invalid", ErrorKind::NotPermitted, KEY),
+            (Service::Azure, "<Code>ContainerNotFound</Code>", ErrorKind::NoStore, "make it"),
+            (Service::Azure, "<Code>InvalidResourceName</Code>", ErrorKind::Invalid, "no name"),
+            (Service::Azure, "status code: 400 Bad: ", ErrorKind::Invalid, "the account"),
+        ] {
+            let error = failed(service, "reading 'x'", &generic(text));
+            assert_eq!(error.kind(), kind, "{text}");
+            let said = error.to_string();
+            assert!(said.contains(word) && !said.contains("AWS_"), "{said}");
+            assert!(!said.contains(['{', '}']) || text.contains('{'), "{said}");
         }
     }
 

@@ -113,12 +113,16 @@ pub const AZURITE_ACCOUNT: &str = "devstoreaccount1";
 /// Its key, which everybody knows.
 pub const AZURITE_KEY: &str = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZ\
                                FPTOtr/KBHBeksoGMGw==";
-/// What that key has signed: everything may be done with this, until the end of the century.
-pub const AZURITE_SAS: &str = "sv=2019-12-12&ss=b&srt=sco&sp=rwdlac&se=2099-01-01T00%3A00%3A00Z&\
-                               sig=YKAtmJudHaH98kax9IHOYkiCF9veHhGg4TBHNwluLXo%3D";
+/// What that key has signed: a container may be made with this, until the end of the century.
+const ACCOUNT_SAS: &str = "sv=2019-12-12&ss=b&srt=sco&sp=rwdlac&se=2099-01-01T00%3A00%3A00Z&\
+                           sig=YKAtmJudHaH98kax9IHOYkiCF9veHhGg4TBHNwluLXo%3D";
+/// The same: everything may be done in the container with this. Azurite takes no batch of deletes
+/// with the one above.
+pub const CONTAINER_SAS: &str = "sv=2019-12-12&sr=c&sp=racwdl&se=2099-01-01T00%3A00%3A00Z&\
+                                 sig=ReZpTCNpFyDzEcGn9RIFvNOV%2F3jN2GFK3wP5JGClnGI%3D";
 /// The same, but for reading and listing only.
-pub const AZURITE_READING_SAS: &str = "sv=2019-12-12&ss=b&srt=sco&sp=rl&se=2099-01-01T00%3A00%3A00Z\
-                                       &sig=7Rw2roonwPIqsjG7r6moymYMTkdTaqWfwL7AbpSMvgk%3D";
+pub const READING_SAS: &str = "sv=2019-12-12&sr=c&sp=rl&se=2099-01-01T00%3A00%3A00Z&\
+                                 sig=e3j0dE0iJfhD02C0aYQGtzX2m9gZ8OHGwi1BcwaLNms%3D";
 
 /// A server that speaks what Azure does, until it is dropped.
 pub struct Azurite {
@@ -140,7 +144,7 @@ impl Azurite {
         if azurite.running.is_none() {
             return Ok(None);
         }
-        let path = format!("/{AZURITE_ACCOUNT}/{BUCKET}?restype=container&{AZURITE_SAS}");
+        let path = format!("/{AZURITE_ACCOUNT}/{BUCKET}?restype=container&{ACCOUNT_SAS}");
         let request = format!(
             "PUT {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nx-ms-version: 2023-11-03\r\n\
              Content-Length: 0\r\nConnection: close\r\n\r\n"
@@ -155,8 +159,12 @@ impl Azurite {
         }
     }
 
-    /// Ends it; what it holds stays.
+    /// Ends it as a user does; what it holds stays, which it would not if it were killed.
     pub fn stop(&mut self) {
+        if let Some(Running(process)) = &mut self.running {
+            let _ = Command::new("kill").arg(process.id().to_string()).status();
+            let _ = process.wait();
+        }
         self.running = None;
     }
 

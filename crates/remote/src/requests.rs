@@ -126,7 +126,7 @@ impl Observed {
         }
         let query = request.uri().query().unwrap_or_default();
         let is_listing = query.split('&').any(|pair| matches!(pair, "list-type=2" | "comp=list"));
-        let host = request.uri().host();
+        let host = request.uri().host().map(str::to_ascii_lowercase);
         let is_about_objects = host.is_some_and(|host| host.ends_with(&self.server.host));
         let limit = self.answer_max + transfer_max(request.body().content_length() as u64);
         let answer = match tokio::time::timeout(limit, self.client.execute(request)).await {
@@ -177,8 +177,8 @@ impl Observed {
                 service.condition()
             )));
         }
-        if matches!(status, 409 | 412) {
-            refuse_conflict(header("x-ms-error-code"))?;
+        if matches!(status, 404 | 409 | 412) {
+            refuse_other_meaning(status, header("x-ms-error-code"))?;
         }
         let is_html = header("content-type").is_some_and(|kind| kind.starts_with("text/html"));
         // A busy proxy may say so in words for people, and a stored object is whatever it is.
@@ -224,16 +224,19 @@ impl Observed {
     }
 }
 
-/// To the client all these mean that the name is taken; Azure says of each what it means.
-fn refuse_conflict(code: Option<&str>) -> Result<(), HttpError> {
-    let (kind, why) = match code {
-        None | Some("BlobAlreadyExists" | "ConditionNotMet" | "TargetConditionNotMet") => {
+/// To the client a 404 means that there is no such object, and both others that there is one. Azure
+/// says in a header what they mean, also where an answer has no body.
+fn refuse_other_meaning(status: u16, code: Option<&str>) -> Result<(), HttpError> {
+    let Some(code) = code else { return Ok(()) };
+    let (kind, why) = match (status, code) {
+        (404, failure::NO_CONTAINER) => (ErrorKind::NoStore, failure::MISSING),
+        (404, _) | (_, "BlobAlreadyExists" | "ConditionNotMet" | "TargetConditionNotMet") => {
             return Ok(());
         }
-        Some("ContainerBeingDeleted") => (ErrorKind::NoStore, "the container is being deleted"),
-        Some(_) => (ErrorKind::Invalid, "the server does not allow it, whoever asks"),
+        (_, "ContainerBeingDeleted") => (ErrorKind::NoStore, "the container is being deleted"),
+        _ => (ErrorKind::Invalid, "the server does not allow it, whoever asks"),
     };
-    let said = format!("{why} ({})", code.unwrap_or_default());
+    let said = format!("{why} ({code}, HTTP {status})");
     Err(HttpError::new(HttpErrorKind::Decode, Refusal::new(kind, said)))
 }
 

@@ -153,7 +153,7 @@ fn no_account(location: &BucketLocation, around: &Surroundings) -> Error {
         "; AZURE_STORAGE_CONNECTION_STRING is not understood, what is in it has names of its own"
     });
     let why = format!(
-        "whose container it is is not said: give '?account=NAME', or set {}{}",
+        "the account is not said: give '?account=NAME', or set {}{}",
         ACCOUNT[0],
         connection.unwrap_or_default()
     );

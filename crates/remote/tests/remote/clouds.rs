@@ -4,7 +4,7 @@
 use crate::answers::{BUSY, Reply, Server, holding, key, short};
 use onefold_remote::bucket::PART_BYTES;
 use onefold_remote::conditional::Proof;
-use onefold_remote::gateway::{AZURITE_KEY, AZURITE_READING_SAS, AZURITE_SAS, Azurite, FakeGoogle};
+use onefold_remote::gateway::{AZURITE_KEY, Azurite, CONTAINER_SAS, FakeGoogle, READING_SAS};
 use onefold_remote::google_server::{GoogleServer, TOKEN};
 use onefold_remote::{BucketStore, Location, Patience, Surroundings};
 use onefold_store::{Asked, Blobs, Decisions, Store, conformance, foresee};
@@ -100,7 +100,7 @@ fn a_server_that_speaks_as_google_does_keeps_the_promises() {
 fn azurite_keeps_the_promises() {
     let Some(server) = Azurite::start().unwrap() else { return };
     keeps_the_promises(&|prefix| server.store(prefix), KEY);
-    holds_a_store(&|prefix| server.store(prefix), ("AZURE_STORAGE_SAS_TOKEN", AZURITE_SAS));
+    holds_a_store(&|prefix| server.store(prefix), ("AZURE_STORAGE_SAS_TOKEN", CONTAINER_SAS));
 }
 
 /// It replaces what must not be replaced, or its answers are not those of Google.
@@ -123,7 +123,7 @@ fn what_is_wrong_with_a_container_or_its_key_is_said() {
         wrong.get_tail(&key("a"), 9).unwrap_err(),
         wrong.put(&key("a"), b"a").unwrap_err(),
         wrong.delete(&key("a")).unwrap_err(),
-        store(&name, ("AZURE_STORAGE_SAS_TOKEN", AZURITE_READING_SAS)).claim().unwrap_err(),
+        store(&name, ("AZURE_STORAGE_SAS_TOKEN", READING_SAS)).claim().unwrap_err(),
     ];
     for error in errors {
         assert_eq!(error.kind(), ErrorKind::NotPermitted, "{error}");
@@ -132,8 +132,20 @@ fn what_is_wrong_with_a_container_or_its_key_is_said() {
         assert!(!said.contains("sig=") && !said.contains("d3Jvbmc"), "{said}");
     }
     let missing = store(&name.replace("//bucket/", "//missing/"), KEY);
-    for error in [missing.claim().unwrap_err(), missing.get(&key("a")).unwrap_err()] {
+    // Also where it is only asked how long an object is, which is answered without words.
+    let foresight = foresee(&missing, vec![Asked::Tail(key("b"), 9)]);
+    let errors = [
+        missing.claim().unwrap_err(),
+        missing.get(&key("a")).unwrap_err(),
+        missing.get_tail(&key("a"), 9).unwrap_err(),
+        missing.get_tail(&key("b"), 9).unwrap_err(),
+        missing.size(&key("a")).unwrap_err(),
+        missing.decide(&key("a"), b"one").unwrap_err(),
+    ];
+    drop(foresight);
+    for error in errors {
         assert_eq!(error.kind(), ErrorKind::NoStore, "{error}");
+        assert!(error.to_string().contains("no such bucket"), "{error}");
     }
 }
 
