@@ -79,8 +79,8 @@ impl Location {
             _ => Err(Error::invalid(format!(
                 "the store '{shown}' cannot be reached: a store is a local directory, \
                  's3://BUCKET/PREFIX', 'gs://BUCKET/PREFIX', 'az://CONTAINER/PREFIX' or \
-                 'sftp://USER@HOST/PATH', and '{scheme}:' is not understood; mount it and name the directory. If '{shown}' is the name of a \
-                 directory here, write './{shown}'"
+                 'sftp://USER@HOST/PATH', and '{scheme}:' is not understood; mount it and name the \
+                 directory. If '{shown}' is the name of a directory here, write './{shown}'"
             ))),
         }
     }
@@ -374,6 +374,22 @@ mod tests {
             ("s3://backup?path-style=yes", "'true' or 'false'"),
             ("s3://backup?key=secret", "is not known"),
             ("s3://backup?account=a", "is not known"),
+        ] {
+            refused(name, word);
+        }
+    }
+
+    /// An error, and no secret in it.
+    fn refused(name: &str, word: &str) {
+        let error = parse(name).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Invalid, "{name}");
+        assert!(error.to_string().contains(word), "{name}: {error}");
+        assert!(!error.to_string().contains("secret"), "{name}: {error}");
+    }
+
+    #[test]
+    fn what_other_programs_write_for_google_and_azure_is_refused_in_a_sentence() {
+        for (name, word) in [
             ("gs:backup", "write 'gs://BUCKET/PREFIX'"),
             ("gs:backup:/a", "write 'gs://BUCKET/PREFIX'"),
             ("gs:/backup/a", "write 'gs://BUCKET/PREFIX'"),
@@ -394,10 +410,7 @@ mod tests {
             ("abfss://backup@mine.dfs.core.windows.net/a", "'az://CONTAINER/PREFIX'"),
             ("gcs://backup/a", "'gs://BUCKET/PREFIX'"),
         ] {
-            let error = parse(name).unwrap_err();
-            assert_eq!(error.kind(), ErrorKind::Invalid, "{name}");
-            assert!(error.to_string().contains(word), "{name}: {error}");
-            assert!(!error.to_string().contains("secret"), "{name}: {error}");
+            refused(name, word);
         }
     }
 }

@@ -1,9 +1,9 @@
 //! Google Cloud Storage: its variables and files.
 //!
-//! The endpoint is the name's, else `STORAGE_EMULATOR_HOST`, to which nothing is signed. Credentials
-//! are those of `GOOGLE_APPLICATION_CREDENTIALS`, else `GOOGLE_ACCESS_TOKEN`, else what `gcloud auth
-//! application-default login` has left, else those of the machine. `GOOGLE_SKIP_SIGNATURE` does
-//! without.
+//! The endpoint is the name's, else `STORAGE_EMULATOR_HOST`, to which nothing is signed.
+//! Credentials are those of `GOOGLE_APPLICATION_CREDENTIALS`, else `GOOGLE_ACCESS_TOKEN`, else what
+//! `gcloud auth application-default login` has left, else those of the machine.
+//! `GOOGLE_SKIP_SIGNATURE` does without.
 //!
 //! A file is read here before the client reads it, for words that tell what is wrong with it and
 //! nothing of what is in it.
