@@ -72,7 +72,8 @@ pub const MISSING: &str = "there is no such bucket: make it, or name another one
 const NO_NAME: &str = "that is no name of a bucket: most servers want 3 to 63 lower-case letters, \
                        digits and hyphens";
 const CLOCK: &str = "this machine's clock and the server's differ too much: set them right";
-const NO_CREDENTIALS: &str =
+/// What can be done where nobody gives any.
+pub const NO_CREDENTIALS: &str =
     "no credentials are given, and this machine has none of its own: {how allowed}";
 const WRONG_CREDENTIALS: &str = "the server does not accept the credentials: see {credentials}";
 const WRONG_REGION: &str = "the bucket is elsewhere: give its region, as in '?region=eu-central-1'";

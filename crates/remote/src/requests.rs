@@ -12,7 +12,8 @@
 //! many pages so goes on where it was, in whatever order a server gives its names.
 //!
 //! What no repetition makes better is answered here, as a [`Refusal`]: that the bucket is in
-//! another region, or that what answers is no server of buckets.
+//! another region, that what answers is no server of buckets, or that the machine has no
+//! credentials of its own: where it has some, it can be asked for them.
 
 use crate::failure::{self, NO_SERVER, Refusal};
 use crate::service::Service;
@@ -35,6 +36,9 @@ pub const SLOWEST_BYTES_PER_SECOND: u64 = 32 << 10;
 
 /// The longest page of a listing: a thousand names, however they are spelt.
 pub const PAGE_MAX_BYTES: usize = 16 << 20;
+
+/// So often the machine is asked for its credentials in vain, and then not again and again.
+pub const ROLE_TRIES: u32 = 3;
 
 /// How long the transfer of so many bytes may take.
 pub fn transfer_max(bytes: u64) -> Duration {
@@ -106,7 +110,8 @@ impl HttpConnector for ObservedConnector {
     fn connect(&self, options: &ClientOptions) -> object_store::Result<HttpClient> {
         let client = self.connector.connect(options)?;
         let (answer_max, server) = (self.answer_max, self.server.clone());
-        Ok(HttpClient::new(Observed { client, answer_max, server }))
+        let role_tries = AtomicU32::default();
+        Ok(HttpClient::new(Observed { client, answer_max, server, role_tries }))
     }
 }
 
@@ -115,6 +120,7 @@ struct Observed {
     client: HttpClient,
     answer_max: Duration,
     server: Server,
+    role_tries: AtomicU32,
 }
 
 impl Observed {
@@ -128,8 +134,11 @@ impl Observed {
         let is_listing = query.split('&').any(|pair| matches!(pair, "list-type=2" | "comp=list"));
         let host = request.uri().host().map(str::to_ascii_lowercase);
         let is_about_objects = host.is_some_and(|host| host.ends_with(&self.server.host));
+        // Only this machine is asked for anything else in the open.
+        let is_for_role = !is_about_objects && request.uri().scheme_str() == Some("http");
         let limit = self.answer_max + transfer_max(request.body().content_length() as u64);
         let answer = match tokio::time::timeout(limit, self.client.execute(request)).await {
+            Ok(Err(error)) if is_for_role => return Err(self.no_role(error)),
             Ok(answer) => answer.map_err(hopeless)?,
             Err(_) => return Err(late(limit)),
         };
@@ -217,6 +226,17 @@ impl Observed {
             Page::Other => return Err(self.no_server("no listing is given")),
         }
         Ok(HttpResponse::from_parts(parts, HttpResponseBody::from(Bytes::from(bytes))))
+    }
+
+    fn no_role(&self, error: HttpError) -> HttpError {
+        match self.role_tries.fetch_add(1, Ordering::SeqCst) + 1 < ROLE_TRIES {
+            true => error,
+            false => {
+                let advice = failure::advised(self.server.service, failure::NO_CREDENTIALS);
+                let refusal = Refusal::new(ErrorKind::NotPermitted, format!("{advice} ({error})"));
+                HttpError::new(HttpErrorKind::Decode, refusal)
+            }
+        }
     }
 
     fn no_server(&self, why: &str) -> HttpError {

@@ -9,9 +9,10 @@ use onefold_remote::google_server::{GoogleServer, TOKEN};
 use onefold_remote::{BucketStore, Location, Patience, Surroundings};
 use onefold_store::{Asked, Blobs, Decisions, Store, conformance, foresee};
 use onefold_types::ErrorKind;
+use std::net::TcpListener;
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const KEY: (&str, &str) = ("AZURE_STORAGE_ACCOUNT_KEY", AZURITE_KEY);
 const ALLOWED: (&str, &str) = ("GOOGLE_ACCESS_TOKEN", TOKEN);
@@ -186,6 +187,20 @@ fn a_server_that_is_gone_is_waited_for_and_found_again() {
         true => azure.stop(),
         false => azure.start_again().unwrap(),
     });
+}
+
+/// ROLE_TRIES: nobody listens where the machine's own credentials would be.
+#[test]
+fn a_machine_without_credentials_is_soon_told_from_one_that_has_some() {
+    let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let identity = ("IDENTITY_ENDPOINT", &*format!("http://{closed}/token"));
+    let name = "az://bucket/p?account=a&endpoint=http://localhost:1";
+    let (store, began) = (store(name, identity), Instant::now());
+    let _foresight = foresee(&store, vec![Asked::Object(key("a"))]);
+    let error = store.get(&key("a")).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::NotPermitted, "{error}");
+    assert!(error.to_string().contains("AZURE_STORAGE_ACCOUNT_KEY"), "{error}");
+    assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
 }
 
 /// The same as of S3 (`answers.rs`), by each service's own words.
