@@ -70,18 +70,21 @@ pub struct KnownPath {
 }
 
 impl KnownPath {
-    /// What this machine knows of the store at a place. A bucket is known by its name and server,
-    /// a directory elsewhere by machine, user and path.
+    /// What this machine knows of the store at a place. A bucket is known by its name, server and
+    /// account, a directory elsewhere by machine, user and path.
     pub fn load(location: &Location) -> Self {
         let path = match location {
             Location::Directory(store) => {
                 let path = store.canonicalize().unwrap_or_else(|_| store.to_owned());
                 path.to_string_lossy().into_owned()
             }
-            Location::Bucket(bucket) => match &bucket.endpoint {
-                Some(endpoint) => format!("{bucket} at {endpoint}"),
-                None => bucket.to_string(),
-            },
+            Location::Bucket(bucket) => {
+                let said = [(" at ", &bucket.endpoint), (" of ", &bucket.account)];
+                said.iter().fold(bucket.to_string(), |name, (word, value)| match value {
+                    Some(value) => format!("{name}{word}{value}"),
+                    None => name,
+                })
+            }
             Location::Sftp(place) => place.to_string(),
         };
         let name = format!("{}.json", &blake3::hash(path.as_bytes()).to_hex()[..32]);

@@ -14,7 +14,8 @@ use std::path::PathBuf;
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Global options")]
 pub struct GlobalOptions {
-    /// The store: a directory, 's3://BUCKET/PREFIX?endpoint=URL' or 'sftp://USER@HOST/PATH'
+    /// The store: a directory, 's3://BUCKET/PREFIX?endpoint=URL', 'gs://BUCKET/PREFIX',
+    /// 'az://CONTAINER/PREFIX?account=NAME' or 'sftp://USER@HOST/PATH'
     #[arg(short = 'r', long = "repo", value_name = "STORE", env = "ONEFOLD_REPOSITORY")]
     #[arg(global = true)]
     pub repository: Option<PathBuf>,

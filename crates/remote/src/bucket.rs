@@ -7,9 +7,9 @@
 //!
 //! | port | request |
 //! | --- | --- |
-//! | `put`, `decide` | one put that must not replace anything (`If-None-Match: *`) |
+//! | `put`, `decide` | one put that must not replace anything (`If-None-Match: *`; Google's `x-goog-if-generation-match: 0`) |
 //! | `put_pieces` | the same, or an upload in parts for what is longer than one: there the name is looked at first, so that of two that upload the same name at once the later one wins; all such names are made of random numbers |
-//! | `get`, `get_range`, `get_tail` | one get, of a range if need be |
+//! | `get`, `get_range`, `get_tail` | one get, of a range if need be; Azure is asked first how long an object is whose tail is wanted |
 //! | `size` | one head; also where a range does not exist, to tell why |
 //! | `list` | pages of names below `PREFIX/` |
 //! | `foresee` | what will be read, all at once and once |
@@ -43,6 +43,7 @@ use crate::location::BucketLocation;
 use crate::patience::Patience;
 use crate::read_ahead::PartialRanges;
 use crate::requests::Attempts;
+use crate::service::Service;
 use crate::settings::{self, Surroundings, Way};
 use crate::stopping::{Effect, Stopping};
 use bytes::Bytes;
@@ -77,6 +78,7 @@ pub struct BucketStore {
     objects: Arc<dyn ObjectStore>,
     prefix: ObjectPath,
     name: String,
+    service: Service,
     is_read_only: bool,
     waiting: Waiting,
     foreseen: Foreseen<ObjectMeta>,
@@ -104,9 +106,10 @@ impl BucketStore {
         around: &Surroundings,
         patience: Patience,
     ) -> Result<Self> {
-        let (client, way) = settings::client(location, around, patience)?;
-        let store = Self::over(Arc::new(client), &location.to_string(), &location.prefix)?;
-        Ok(Self { waiting: Waiting::new(patience), way: Some(way), ..store })
+        let (objects, way) = settings::client(location, around, patience)?;
+        let store = Self::over(objects, &location.to_string(), &location.prefix)?;
+        let (waiting, service) = (Waiting::new(patience), location.service);
+        Ok(Self { waiting, service, way: Some(way), ..store })
     }
 
     /// How it is reached; none for one over another object store.
@@ -145,7 +148,13 @@ impl BucketStore {
             .map_err(|cause| Error::io("starting threads for the network", cause))?;
         let (name, waiting) = (name.to_owned(), Waiting::new(Patience::USUAL));
         let (is_read_only, foreseen, way) = (false, Foreseen::default(), None);
-        Ok(Self { runtime, objects, prefix, name, is_read_only, waiting, foreseen, way })
+        let service = Service::default();
+        Ok(Self { runtime, objects, prefix, name, service, is_read_only, waiting, foreseen, way })
+    }
+
+    /// Whose bucket it is.
+    pub(crate) fn service(&self) -> Service {
+        self.service
     }
 
     /// Sees for itself that the bucket never replaces an object.
@@ -175,7 +184,7 @@ impl BucketStore {
     }
 
     fn failed(&self, what: &str, answer: &Answer) -> Error {
-        failed(&format!("{what} in {}", self.name), answer)
+        failed(self.service, &format!("{what} in {}", self.name), answer)
     }
 
     fn absent(&self, path: &ObjectPath) -> Error {
@@ -250,7 +259,7 @@ impl BucketStore {
     ) -> object_store::Result<GetResult> {
         let mut options = GetOptions { range, ..GetOptions::default() };
         options.extensions.insert(attempts.clone());
-        self.wait(0, self.objects.get_opts(path, options))
+        self.wait(0, get(&*self.objects, path, options))
     }
 
     /// Fills the buffer with what arrives, which must be as long.
@@ -315,6 +324,26 @@ impl BucketStore {
             Ok(()) | Err(Answer::NotFound { .. }) => Ok(()),
             Err(answer) => Err(self.failed(&format!("deleting '{path}'"), &answer)),
         }
+    }
+}
+
+/// Begins to read. Azure gives no tails: it is told where they begin.
+async fn get(
+    objects: &dyn ObjectStore,
+    path: &ObjectPath,
+    options: GetOptions,
+) -> object_store::Result<GetResult> {
+    let tail = match options.range {
+        Some(GetRange::Suffix(length)) => Some((length, options.clone())),
+        _ => None,
+    };
+    match (objects.get_opts(path, options).await, tail) {
+        (Err(Answer::NotSupported { .. }), Some((length, options))) => {
+            let size = objects.head(path).await?.size;
+            let range = Some(GetRange::Bounded(size.saturating_sub(length)..size));
+            objects.get_opts(path, GetOptions { range, ..options }).await
+        }
+        (got, _) => got,
     }
 }
 

@@ -1,8 +1,9 @@
 //! Whether a bucket keeps what was put first: found out by trying, never assumed.
 //!
 //! The protocol needs names that are decided once. On an object store that is a put with
-//! `If-None-Match: *`, and not every server obeys that: some answer that all is well and replace
-//! the object, or let two of several win that put at the same moment.
+//! `If-None-Match: *`, or what its service has for that, and not every server obeys that: some
+//! answer that all is well and replace the object, or let two of several win that put at the same
+//! moment.
 //!
 //! # Algorithm
 //! A new store makes the object `tmp/first` and makes it again, which must be refused; then
@@ -101,7 +102,8 @@ fn race(store: &BucketStore) -> Result<usize> {
 fn refused(store: &BucketStore, why: &str) -> Error {
     Error::invalid(format!(
         "{} cannot hold a store: {why}. Snapshots and collections are decided once, which needs a \
-         server that obeys 'If-None-Match: *'; use another server, or a directory",
-        store.describe()
+         server that obeys {}; use another server, or a directory",
+        store.describe(),
+        store.service().condition()
     ))
 }

@@ -31,6 +31,7 @@ use object_store::aws::AwsCredential;
 use onefold_types::ErrorKind;
 use serde::Deserialize;
 use std::fmt;
+use std::path::PathBuf;
 use std::process::Stdio;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -52,14 +53,16 @@ const SHOWN_MAX_CHARS: usize = 200;
 /// Where credentials come from; never what they are.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum CredentialSource {
-    /// `AWS_ACCESS_KEY_ID` and `AWS_SECRET_ACCESS_KEY`.
-    Variables,
+    /// These variables.
+    Variables(&'static str),
+    /// The file of an account.
+    File(PathBuf),
     /// Keys of this profile of the shared files.
     Profile(String),
     /// The command of this profile.
     Process(String),
-    /// A token in a file, for a role: `AWS_WEB_IDENTITY_TOKEN_FILE` and `AWS_ROLE_ARN`.
-    WebIdentity,
+    /// A token in a file, for a role: as these variables say.
+    WebIdentity(&'static str),
     /// The role of a container, as its variables say.
     Container,
     /// The role of the machine, which is asked for it.
@@ -73,10 +76,11 @@ impl CredentialSource {
     #[must_use]
     pub fn name(&self) -> &'static str {
         match self {
-            Self::Variables => "variables",
+            Self::Variables(_) => "variables",
+            Self::File(_) => "file",
             Self::Profile(_) => "profile",
             Self::Process(_) => "process",
-            Self::WebIdentity => "web-identity",
+            Self::WebIdentity(_) => "web-identity",
             Self::Container => "container",
             Self::Machine => "machine",
             Self::Unsigned => "none",
@@ -87,10 +91,10 @@ impl CredentialSource {
 impl fmt::Display for CredentialSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Variables => f.write_str("AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"),
+            Self::Variables(names) | Self::WebIdentity(names) => f.write_str(names),
+            Self::File(path) => write!(f, "the file '{}'", path.display()),
             Self::Profile(name) => write!(f, "keys of the profile '{name}'"),
             Self::Process(name) => write!(f, "credential_process of the profile '{name}'"),
-            Self::WebIdentity => f.write_str("AWS_WEB_IDENTITY_TOKEN_FILE and AWS_ROLE_ARN"),
             Self::Container => f.write_str("the role of this container"),
             Self::Machine => f.write_str("the role of this machine"),
             Self::Unsigned => f.write_str("none: requests are not signed"),
@@ -271,6 +275,7 @@ impl CredentialProvider for ProcessCredentials {
 mod tests {
     use super::*;
     use crate::failure::failed;
+    use crate::service::Service;
     use std::fs;
     use std::path::Path;
     use tokio::runtime::{Builder, Runtime};
@@ -313,7 +318,7 @@ mod tests {
 
     fn refusal(runtime: &Runtime, credentials: &ProcessCredentials) -> onefold_types::Error {
         let answer = runtime.block_on(credentials.get_credential()).unwrap_err();
-        failed("reading", &answer)
+        failed(Service::S3, "reading", &answer)
     }
 
     #[test]
@@ -370,7 +375,7 @@ mod tests {
         let (began, ended) = runtime.block_on(async {
             let began = tokio::time::Instant::now();
             let answer = credentials.get_credential().await.unwrap_err();
-            let error = failed("reading", &answer);
+            let error = failed(Service::S3, "reading", &answer);
             assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
             assert!(error.to_string().contains("was not done within 60s"), "{error}");
             (began, tokio::time::Instant::now())

@@ -7,6 +7,7 @@
 //! Rule: `Unavailable` (try again later) is what may be better later without anybody's doing. A
 //! request that the server takes for wrong, or a server that is none, is `Invalid`.
 
+use crate::service::Service;
 use object_store::Error as Answer;
 use onefold_types::{Error, ErrorKind};
 use std::fmt;
@@ -14,22 +15,28 @@ use std::fmt;
 /// Of what a server says so much is shown.
 const SHOWN_MAX_CHARS: usize = 300;
 
-/// Codes in answers, what kind of error each is, and what the user can do.
-const CODES: [(&str, ErrorKind, &str); 20] = [
-    // Where Amazon's machines ask for the credentials of their role.
+/// Codes in answers, what kind of error each is, and what the user can do: `{...}` is what the
+/// service calls it.
+const CODES: [(&str, ErrorKind, &str); 30] = [
+    // Where machines ask for the credentials of their role.
     ("169.254.169.254", ErrorKind::NotPermitted, NO_CREDENTIALS),
-    ("NoSuchBucket", ErrorKind::NoStore, "there is no such bucket: make it, or name another one"),
+    ("metadata.google.internal", ErrorKind::NotPermitted, NO_CREDENTIALS),
+    (NO_BUCKET[0], ErrorKind::NoStore, MISSING),
+    (NO_BUCKET[1], ErrorKind::NoStore, MISSING),
     ("InvalidAccessKeyId", ErrorKind::NotPermitted, WRONG_CREDENTIALS),
     // What versitygw says.
     ("XAdminUserNotFound", ErrorKind::NotPermitted, WRONG_CREDENTIALS),
     ("SignatureDoesNotMatch", ErrorKind::NotPermitted, WRONG_CREDENTIALS),
     ("InvalidToken", ErrorKind::NotPermitted, WRONG_CREDENTIALS),
     ("ExpiredToken", ErrorKind::NotPermitted, "the credentials have expired: get new ones"),
-    (
-        "RequestTimeTooSkewed",
-        ErrorKind::Unavailable,
-        "this machine's clock and the server's differ too much: set them right",
-    ),
+    ("RequestTimeTooSkewed", ErrorKind::Unavailable, CLOCK),
+    // What Azure says of that, with a code that means all that may be wrong with a key.
+    ("Request date header too old", ErrorKind::Unavailable, CLOCK),
+    ("<Code>AuthenticationFailed</Code>", ErrorKind::NotPermitted, WRONG_CREDENTIALS),
+    // What is said where tokens are given out: by Google, by Google and Microsoft, by Microsoft.
+    ("invalid_grant", ErrorKind::NotPermitted, WRONG_CREDENTIALS),
+    ("invalid_client", ErrorKind::NotPermitted, WRONG_CREDENTIALS),
+    ("AADSTS", ErrorKind::NotPermitted, WRONG_CREDENTIALS),
     ("PermanentRedirect", ErrorKind::Invalid, WRONG_REGION),
     ("AuthorizationHeaderMalformed", ErrorKind::Invalid, WRONG_REGION),
     ("QuotaExceeded", ErrorKind::NoSpace, "the server gives no more room"),
@@ -46,31 +53,38 @@ const CODES: [(&str, ErrorKind, &str); 20] = [
         "Received non-partial response",
         ErrorKind::Invalid,
         "whole objects are given where parts of them are asked for: a store needs a server that \
-         speaks S3, and a way to it, that knows ranges",
+         speaks {language}, and a way to it, that knows ranges",
     ),
-    (
-        "InvalidBucketName",
-        ErrorKind::Invalid,
-        "that is no name of a bucket: most servers want 3 to 63 lower-case letters, digits and \
-         hyphens",
-    ),
+    // What it says of an answer to a put, or to a get.
+    ("Unable to extract metadata from headers", ErrorKind::Invalid, NO_SERVER),
+    ("Header missing from response", ErrorKind::Invalid, NO_SERVER),
+    ("InvalidBucketName", ErrorKind::Invalid, NO_NAME),
+    ("<Code>InvalidResourceName</Code>", ErrorKind::Invalid, NO_NAME),
 ];
 
-const NO_CREDENTIALS: &str = "no credentials are given, and this machine has none of its own: set \
-                              AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or name a profile";
-const WRONG_CREDENTIALS: &str = "the server does not accept the credentials: see \
-                                 AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, or the profile";
+/// What servers say of a bucket that is not there, with the status of an object that is not.
+const NO_BUCKET: [&str; 2] = ["NoSuchBucket", NO_CONTAINER];
+/// What Azure says.
+pub const NO_CONTAINER: &str = "ContainerNotFound";
+
+/// What can be done about a bucket that is not there.
+pub const MISSING: &str = "there is no such bucket: make it, or name another one";
+const NO_NAME: &str = "that is no name of a bucket: most servers want 3 to 63 lower-case letters, \
+                       digits and hyphens";
+const CLOCK: &str = "this machine's clock and the server's differ too much: set them right";
+/// What can be done where nobody gives any.
+pub const NO_CREDENTIALS: &str =
+    "no credentials are given, and this machine has none of its own: {how allowed}";
+const WRONG_CREDENTIALS: &str = "the server does not accept the credentials: see {credentials}";
 const WRONG_REGION: &str = "the bucket is elsewhere: give its region, as in '?region=eu-central-1'";
 const NOT_NOW: &str = "the server does not give it now";
 const GARBLED: &str = "it did not arrive as it was sent";
 const NOT_PERMITTED: &str = "the server does not permit it with these credentials: see \
-                             AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, or the profile, and what \
-                             they may do";
-const WRONG_REQUEST: &str = "the server takes the request for a wrong one: see the endpoint \
-                             ('https://' or 'http://'), the region and 'path-style'";
+                             {credentials}, and what they may do";
+const WRONG_REQUEST: &str = "the server takes the request for a wrong one: see {settings}";
 /// What answers there.
-pub const NO_SERVER: &str = "what answers there is no server of buckets that speaks S3: see the \
-                             endpoint";
+pub const NO_SERVER: &str = "what answers there is no server of buckets that speaks {language}: \
+                             see the endpoint";
 
 /// What connections say that are never made, and what can be done.
 const CONNECTIONS: [(&str, &str); 2] = [
@@ -135,11 +149,21 @@ pub fn is_refusal(answer: &Answer) -> bool {
 
 /// Whether an answer says that there is no such object, in a bucket that there is.
 pub fn is_absence(answer: &Answer) -> bool {
-    matches!(answer, Answer::NotFound { .. }) && !chain(answer).contains("NoSuchBucket")
+    let is_said = |said: &str| NO_BUCKET.iter().any(|code| said.contains(code));
+    matches!(answer, Answer::NotFound { .. }) && !is_said(&chain(answer))
 }
 
-/// An answer as an error; `what` was tried.
-pub fn failed(what: &str, answer: &Answer) -> Error {
+/// An advice in the words of a service.
+pub fn advised(service: Service, advice: &str) -> String {
+    advice
+        .replace("{how allowed}", service.how_allowed())
+        .replace("{credentials}", service.credentials())
+        .replace("{settings}", service.settings())
+        .replace("{language}", service.language())
+}
+
+/// An answer of a service as an error; `what` was tried.
+pub fn failed(service: Service, what: &str, answer: &Answer) -> Error {
     if let Some(Refusal { kind, said }) = refusal_in(answer) {
         return Error::new(*kind, format!("{what}: {}", shown(said)));
     }
@@ -152,7 +176,7 @@ pub fn failed(what: &str, answer: &Answer) -> Error {
     Error::new(
         kind,
         match advice {
-            Some(advice) => format!("{what}: {advice} ({said})"),
+            Some(advice) => format!("{what}: {} ({said})", advised(service, advice)),
             None => format!("{what}: {said}"),
         },
     )
@@ -245,17 +269,64 @@ mod tests {
             ),
             ("tcp connect error", ErrorKind::Unavailable, "does not give it now"),
         ] {
-            let error = failed("reading 'x'", &generic(text));
+            let error = failed(Service::S3, "reading 'x'", &generic(text));
             assert_eq!(error.kind(), kind, "{text}");
             let said = error.to_string();
             assert!(said.starts_with("reading 'x': ") && said.contains(word), "{said}");
         }
     }
 
+    /// What users are told is theirs: no variable of another service is in it.
+    #[test]
+    fn answers_of_google_and_azure_have_kinds_and_advice() {
+        const FILE: &str = "GOOGLE_APPLICATION_CREDENTIALS";
+        const KEY: &str = "AZURE_STORAGE_ACCOUNT_KEY";
+        for (service, text, kind, word) in [
+            (
+                Service::Google,
+                "GET http://metadata.google.internal/x",
+                ErrorKind::NotPermitted,
+                FILE,
+            ),
+            (Service::Google, "{\"error\":\"invalid_grant\"}", ErrorKind::NotPermitted, FILE),
+            (Service::Google, "status code: 403 Forbidden: ", ErrorKind::NotPermitted, FILE),
+            (Service::Google, "status code: 405 No: ", ErrorKind::Invalid, "Google Cloud"),
+            (
+                Service::Google,
+                "Unable to extract metadata from headers: ETag Header missing from response",
+                ErrorKind::Invalid,
+                "Google Cloud",
+            ),
+            (Service::Azure, "GET http://169.254.169.254/x", ErrorKind::NotPermitted, KEY),
+            (
+                Service::Azure,
+                "<Code>AuthenticationFailed</Code>",
+                ErrorKind::NotPermitted,
+                "does not accept",
+            ),
+            (
+                Service::Azure,
+                "<Code>AuthenticationFailed</Code> Request date header too old",
+                ErrorKind::Unavailable,
+                "clock",
+            ),
+            (Service::Azure, "AADSTS7000215: Invalid", ErrorKind::NotPermitted, KEY),
+            (Service::Azure, "<Code>ContainerNotFound</Code>", ErrorKind::NoStore, "make it"),
+            (Service::Azure, "<Code>InvalidResourceName</Code>", ErrorKind::Invalid, "no name"),
+            (Service::Azure, "status code: 400 Bad: ", ErrorKind::Invalid, "the account"),
+        ] {
+            let error = failed(service, "reading 'x'", &generic(text));
+            assert_eq!(error.kind(), kind, "{text}");
+            let said = error.to_string();
+            assert!(said.contains(word) && !said.contains("AWS_"), "{said}");
+            assert!(!said.contains(['{', '}']) || text.contains('{'), "{said}");
+        }
+    }
+
     #[test]
     fn what_a_server_says_is_one_short_line() {
         let said = format!("a\u{1b}[2Jb\r\n{}", "x".repeat(2000));
-        let error = failed("reading", &generic(&said)).to_string();
+        let error = failed(Service::S3, "reading", &generic(&said)).to_string();
         assert!(!error.contains(char::is_control), "{error}");
         assert!(error.chars().count() < 400, "{error}");
     }

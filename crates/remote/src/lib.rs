@@ -10,9 +10,11 @@
 //! | [`credentials`] | credentials that a command prints, and where credentials come from |
 //! | [`foreseen`] | what will be read, asked for beforehand |
 //! | [`read_ahead`] | ranges read further than was asked for, and kept |
-//! | [`settings`] | endpoint, region and credentials, from the user's own files and variables |
+//! | [`service`] | whose buckets hold stores, and what differs between them in words |
+//! | [`settings`] | endpoint, region, account and credentials, from the user's own files and variables |
 //! | `sftp_server` | OpenSSH's SFTP server, for tests; with the feature `testing` only |
-//! | `gateway` | a real server, for tests; with the feature `testing` only |
+//! | `gateway` | real servers, for tests; with the feature `testing` only |
+//! | `google_server` | one that speaks what Google does, for tests; with the feature `testing` only |
 //! | [`stopping`] | what becomes of what is waited for when the work is to stop |
 //! | `requests` | each request's time limit, and how often it was made |
 //! | `failure` | what an object store answers, as an error with advice |
@@ -33,10 +35,13 @@ mod failure;
 pub mod foreseen;
 #[cfg(feature = "testing")]
 pub mod gateway;
+#[cfg(feature = "testing")]
+pub mod google_server;
 pub mod location;
 pub mod patience;
 pub mod read_ahead;
 mod requests;
+pub mod service;
 pub mod settings;
 pub mod sftp;
 #[cfg(feature = "testing")]
@@ -48,5 +53,6 @@ pub use credentials::CredentialSource;
 pub use location::{BucketLocation, Location, SftpLocation};
 pub use patience::Patience;
 pub use read_ahead::ReadAhead;
+pub use service::Service;
 pub use settings::{Surroundings, Way};
 pub use sftp::SftpStore;

@@ -4,11 +4,14 @@
 //! | --- | --- |
 //! | `DIR`, `file:///DIR` | a directory |
 //! | `s3://BUCKET/PREFIX?OPTIONS` | a bucket of an object store that speaks S3 |
+//! | `gs://BUCKET/PREFIX?OPTIONS` | a bucket of Google Cloud Storage |
+//! | `az://CONTAINER/PREFIX?OPTIONS` | a container of Azure Blob Storage |
 //! | `sftp://[USER@]HOST[:PORT]/PATH`, `sftp:[USER@]HOST:PATH` | a directory of another machine, reached by ssh |
 //!
 //! Options of a bucket, each at most once, joined by `&`: `endpoint` (where the server is, if it is
-//! not Amazon's), `region`, `profile` (of the shared credentials files), `path-style` (`true` or
-//! `false`; true unless said otherwise where an endpoint is given). The prefix may be empty.
+//! not the service's own); for S3 `region`, `profile` (of the shared credentials files),
+//! `path-style` (`true` or `false`; true unless said otherwise where an endpoint is given); for
+//! Azure `account` (whose container it is). The prefix may be empty.
 //!
 //! Rules: a name that only looks like one of another machine is refused and never taken for a
 //! directory (R82); names hold no credentials, since names are shown and remembered.
@@ -17,6 +20,7 @@ mod sftp;
 
 pub use sftp::SftpLocation;
 
+use crate::service::Service;
 use onefold_types::{Error, Result};
 use std::fmt;
 use std::os::unix::ffi::OsStrExt;
@@ -35,9 +39,11 @@ pub enum Location {
 }
 
 /// A bucket, and how it is reached.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct BucketLocation {
-    /// The bucket.
+    /// Whose it is.
+    pub service: Service,
+    /// The bucket; a container of Azure.
     pub bucket: String,
     /// What all names in it begin with, without slashes around; may be empty.
     pub prefix: String,
@@ -49,6 +55,8 @@ pub struct BucketLocation {
     pub profile: Option<String>,
     /// Whether the bucket is part of a request's path and not of the server's name.
     pub path_style: Option<bool>,
+    /// Whose container it is, if it is not the account that the ecosystem's variables say.
+    pub account: Option<String>,
 }
 
 impl Location {
@@ -64,13 +72,15 @@ impl Location {
         let shown = name.display().to_string();
         match scheme.to_ascii_lowercase().as_str() {
             "file" => directory(&shown).map(Self::Directory),
-            "s3" => BucketLocation::parse(&shown).map(Self::Bucket),
+            "s3" => BucketLocation::parse(Service::S3, &shown).map(Self::Bucket),
+            "gs" => BucketLocation::parse(Service::Google, &shown).map(Self::Bucket),
+            "az" => BucketLocation::parse(Service::Azure, &shown).map(Self::Bucket),
             "sftp" => SftpLocation::parse(&shown).map(Self::Sftp),
             _ => Err(Error::invalid(format!(
                 "the store '{shown}' cannot be reached: a store is a local directory, \
-                 's3://BUCKET/PREFIX' or 'sftp://USER@HOST/PATH', and '{scheme}:' is not \
-                 understood; mount it and name the directory. If '{shown}' is the name of a \
-                 directory here, write './{shown}'"
+                 's3://BUCKET/PREFIX', 'gs://BUCKET/PREFIX', 'az://CONTAINER/PREFIX' or \
+                 'sftp://USER@HOST/PATH', and '{scheme}:' is not understood; mount it and name the \
+                 directory. If '{shown}' is the name of a directory here, write './{shown}'"
             ))),
         }
     }
@@ -104,29 +114,27 @@ impl fmt::Display for Location {
 impl fmt::Display for BucketLocation {
     /// Without options: what tells one store from another for people.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "s3://{}", self.bucket)?;
+        write!(f, "{}://{}", self.service.scheme(), self.bucket)?;
         if self.prefix.is_empty() { Ok(()) } else { write!(f, "/{}", self.prefix) }
     }
 }
 
 impl BucketLocation {
-    fn parse(name: &str) -> Result<Self> {
+    fn parse(service: Service, name: &str) -> Result<Self> {
         let shown = without_secrets(name);
         let refused =
             |why: &str| Error::invalid(format!("the store '{shown}' cannot be reached: {why}"));
-        if !name.get(..5).is_some_and(|start| start.eq_ignore_ascii_case("s3://")) {
-            return Err(refused(
-                "write 's3://BUCKET/PREFIX?endpoint=https://SERVER' for a bucket on a server of \
-                 your own, and 's3://BUCKET/PREFIX' for one of Amazon's",
-            ));
+        // All of their names have two letters.
+        if name.get(2..5) != Some("://") {
+            return Err(refused(service.how_named()));
         }
         let url = Url::parse(name).map_err(|error| refused(&error.to_string()))?;
         if !url.username().is_empty() || url.password().is_some() {
-            return Err(refused(
-                "a name is shown and remembered, so credentials do not belong into it: set \
-                 AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or name a profile of \
-                 ~/.aws/credentials",
-            ));
+            return Err(refused(&format!(
+                "{}; a name is shown and remembered, so credentials do not belong into it: {}",
+                service.how_named(),
+                service.how_allowed()
+            )));
         }
         if url.port().is_some() {
             return Err(refused("a bucket has no port: give the server as '?endpoint=URL'"));
@@ -146,8 +154,7 @@ impl BucketLocation {
                  separates",
             ));
         }
-        let mut location =
-            Self { bucket, prefix, endpoint: None, region: None, profile: None, path_style: None };
+        let mut location = Self { service, bucket, prefix, ..Self::default() };
         for (option, value) in url.query_pairs() {
             location.set(&option, &value).map_err(|why| refused(&why))?;
         }
@@ -160,14 +167,22 @@ impl BucketLocation {
             None if value.is_empty() => Err(format!("'{option}' is empty")),
             None => Ok(()),
         };
+        let known = self.service.options();
         match option {
+            _ if !known.contains(&option) => {
+                Err(format!("'{option}' is not known: there is '{}'", known.join("', '")))
+            }
             "endpoint" => {
                 text(&mut self.endpoint)?;
                 check_endpoint(value)
             }
             "region" => text(&mut self.region),
             "profile" => text(&mut self.profile),
-            "path-style" => {
+            "account" => {
+                text(&mut self.account)?;
+                check_account(value)
+            }
+            _ => {
                 let mut given = None;
                 text(&mut given)?;
                 let value = value.parse().map_err(|_| "'path-style' is 'true' or 'false'")?;
@@ -176,15 +191,20 @@ impl BucketLocation {
                     None => Ok(()),
                 }
             }
-            _ => Err(format!(
-                "'{option}' is not known: there are 'endpoint', 'region', 'profile' and \
-                 'path-style'"
-            )),
         }
     }
 }
 
-fn check_endpoint(endpoint: &str) -> Result<(), String> {
+/// An account is a part of its server's name.
+pub(crate) fn check_account(account: &str) -> Result<(), String> {
+    let allowed = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
+    match !account.is_empty() && account.bytes().all(allowed) {
+        true => Ok(()),
+        false => Err(format!("'{account}' is no account: it has letters and digits only")),
+    }
+}
+
+pub(crate) fn check_endpoint(endpoint: &str) -> Result<(), String> {
     let is_right = Url::parse(endpoint).is_ok_and(|url| {
         matches!(url.scheme(), "http" | "https")
             && url.has_host()
@@ -297,6 +317,12 @@ mod tests {
         assert_eq!(full.endpoint.as_deref(), Some("http://127.0.0.1:7070"));
         assert_eq!(full.region.as_deref(), Some("eu-1"));
         assert_eq!((full.profile.as_deref(), full.path_style), (Some("p"), Some(false)));
+        let google = bucket("gs://my_backup/a?endpoint=http://[::1]:4443");
+        assert_eq!((google.service, google.bucket.as_str()), (Service::Google, "my_backup"));
+        assert_eq!(google.to_string(), "gs://my_backup/a");
+        let azure = bucket("AZ://backup?account=mine1");
+        assert_eq!((azure.service, azure.account.as_deref()), (Service::Azure, Some("mine1")));
+        assert_eq!(azure.to_string(), "az://backup");
     }
 
     #[test]
@@ -347,11 +373,44 @@ mod tests {
             ("s3://backup?region=", "is empty"),
             ("s3://backup?path-style=yes", "'true' or 'false'"),
             ("s3://backup?key=secret", "is not known"),
+            ("s3://backup?account=a", "is not known"),
         ] {
-            let error = parse(name).unwrap_err();
-            assert_eq!(error.kind(), ErrorKind::Invalid, "{name}");
-            assert!(error.to_string().contains(word), "{name}: {error}");
-            assert!(!error.to_string().contains("secret"), "{name}: {error}");
+            refused(name, word);
+        }
+    }
+
+    /// An error, and no secret in it.
+    fn refused(name: &str, word: &str) {
+        let error = parse(name).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Invalid, "{name}");
+        assert!(error.to_string().contains(word), "{name}: {error}");
+        assert!(!error.to_string().contains("secret"), "{name}: {error}");
+    }
+
+    #[test]
+    fn what_other_programs_write_for_google_and_azure_is_refused_in_a_sentence() {
+        for (name, word) in [
+            ("gs:backup", "write 'gs://BUCKET/PREFIX'"),
+            ("gs:backup:/a", "write 'gs://BUCKET/PREFIX'"),
+            ("gs:/backup/a", "write 'gs://BUCKET/PREFIX'"),
+            ("gs://key:secret@backup", "GOOGLE_APPLICATION_CREDENTIALS"),
+            ("gs://backup?region=x", "there is 'endpoint'"),
+            ("gs://backup/a%20b", "a prefix is made of"),
+            ("gs://backup:4443/a", "?endpoint="),
+            ("gs://", "bucket"),
+            ("az:backup:/a", "?account=ACCOUNT"),
+            ("az://backup@mine.blob.core.windows.net/a", "?account=ACCOUNT"),
+            ("az://backup:secret@mine/a", "?account=ACCOUNT"),
+            ("az://backup?account=", "is empty"),
+            ("az://backup?account=a&account=b", "given twice"),
+            ("az://backup?account=a.example/", "is no account"),
+            ("az://backup?sas=secret", "there is 'endpoint', 'account'"),
+            ("az://backup?endpoint=mine", "is no server"),
+            ("azure:backup:/a", "not understood"),
+            ("abfss://backup@mine.dfs.core.windows.net/a", "'az://CONTAINER/PREFIX'"),
+            ("gcs://backup/a", "'gs://BUCKET/PREFIX'"),
+        ] {
+            refused(name, word);
         }
     }
 }

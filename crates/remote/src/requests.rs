@@ -12,9 +12,11 @@
 //! many pages so goes on where it was, in whatever order a server gives its names.
 //!
 //! What no repetition makes better is answered here, as a [`Refusal`]: that the bucket is in
-//! another region, or that what answers is no server of buckets.
+//! another region, that what answers is no server of buckets, or that the machine has no
+//! credentials of its own: where it has some, it can be asked for them.
 
 use crate::failure::{self, NO_SERVER, Refusal};
+use crate::service::Service;
 use async_trait::async_trait;
 use bytes::{Bytes, BytesMut};
 use futures_util::StreamExt;
@@ -34,6 +36,9 @@ pub const SLOWEST_BYTES_PER_SECOND: u64 = 32 << 10;
 
 /// The longest page of a listing: a thousand names, however they are spelt.
 pub const PAGE_MAX_BYTES: usize = 16 << 20;
+
+/// So often the machine is asked for its credentials in vain, and then not again and again.
+pub const ROLE_TRIES: u32 = 3;
 
 /// How long the transfer of so many bytes may take.
 pub fn transfer_max(bytes: u64) -> Duration {
@@ -80,21 +85,33 @@ impl Attempts {
 pub struct ObservedConnector {
     connector: ReqwestConnector,
     answer_max: Duration,
-    region: String,
+    server: Server,
+}
+
+/// Where requests go that are about objects; others are about credentials.
+#[derive(Clone, Debug)]
+pub struct Server {
+    /// What it speaks.
+    pub service: Service,
+    /// What its name ends with.
+    pub host: String,
+    /// The region that is asked for, where there are any.
+    pub region: Option<String>,
 }
 
 impl ObservedConnector {
-    /// Whose answers begin within so long, of buckets in this region.
-    pub fn new(answer_max: Duration, region: &str) -> Self {
-        Self { connector: ReqwestConnector::default(), answer_max, region: region.to_owned() }
+    /// Whose answers begin within so long.
+    pub fn new(answer_max: Duration, server: Server) -> Self {
+        Self { connector: ReqwestConnector::default(), answer_max, server }
     }
 }
 
 impl HttpConnector for ObservedConnector {
     fn connect(&self, options: &ClientOptions) -> object_store::Result<HttpClient> {
         let client = self.connector.connect(options)?;
-        let (answer_max, region) = (self.answer_max, self.region.clone());
-        Ok(HttpClient::new(Observed { client, answer_max, region }))
+        let (answer_max, server) = (self.answer_max, self.server.clone());
+        let role_tries = AtomicU32::default();
+        Ok(HttpClient::new(Observed { client, answer_max, server, role_tries }))
     }
 }
 
@@ -102,7 +119,8 @@ impl HttpConnector for ObservedConnector {
 struct Observed {
     client: HttpClient,
     answer_max: Duration,
-    region: String,
+    server: Server,
+    role_tries: AtomicU32,
 }
 
 impl Observed {
@@ -113,18 +131,21 @@ impl Observed {
             attempts.0.status.store(0, Ordering::SeqCst);
         }
         let query = request.uri().query().unwrap_or_default();
-        let is_listing = query.split('&').any(|pair| pair == "list-type=2");
-        // Where machines ask for the credentials of their role.
-        let is_role = request.uri().host().is_some_and(|host| host.starts_with("169.254."));
+        let is_listing = query.split('&').any(|pair| matches!(pair, "list-type=2" | "comp=list"));
+        let host = request.uri().host().map(str::to_ascii_lowercase);
+        let is_about_objects = host.is_some_and(|host| host.ends_with(&self.server.host));
+        // Only this machine is asked for anything else in the open.
+        let is_for_role = !is_about_objects && request.uri().scheme_str() == Some("http");
         let limit = self.answer_max + transfer_max(request.body().content_length() as u64);
         let answer = match tokio::time::timeout(limit, self.client.execute(request)).await {
+            Ok(Err(error)) if is_for_role => return Err(self.no_role(error)),
             Ok(answer) => answer.map_err(hopeless)?,
             Err(_) => return Err(late(limit)),
         };
         if let Some(attempts) = &attempts {
             attempts.0.status.store(answer.status().as_u16().into(), Ordering::SeqCst);
         }
-        if !is_role {
+        if is_about_objects {
             self.refuse(&answer, is_listing)?;
         }
         match is_listing && answer.status().is_success() {
@@ -138,32 +159,41 @@ impl Observed {
         let status = answer.status().as_u16();
         let header = |name: &str| answer.headers().get(name).and_then(|value| value.to_str().ok());
         let is_moved = matches!(status, 301 | 302 | 303 | 307 | 308);
-        let elsewhere = header("x-amz-bucket-region").filter(|region| *region != self.region);
-        if let Some(region) = elsewhere.filter(|_| is_moved || status == 400) {
+        let Server { service, region: asked, .. } = &self.server;
+        let elsewhere = header("x-amz-bucket-region").zip(asked.as_deref());
+        let elsewhere = elsewhere.filter(|(region, asked)| region != asked);
+        if let Some((region, asked)) = elsewhere.filter(|_| is_moved || status == 400) {
             return Err(refusal(format!(
-                "the bucket is in the region '{region}', and '{}' was asked for: give \
-                 '?region={region}' (HTTP {status})",
-                self.region
+                "the bucket is in the region '{region}', and '{asked}' was asked for: give \
+                 '?region={region}' (HTTP {status})"
             )));
         }
         if is_moved {
+            let region = asked.as_ref().map(|_| "the bucket's region ('?region=') and ");
+            // Behind '?' may be a secret.
+            let place = header("location").and_then(|place| place.split('?').next());
             return Err(refusal(format!(
-                "the server sends to another place: see the bucket's region ('?region=') and the \
-                 endpoint (HTTP {status}{})",
-                header("location").map(|place| format!(", {place}")).unwrap_or_default()
+                "the server sends to another place: see {}the endpoint (HTTP {status}{})",
+                region.unwrap_or_default(),
+                place.map(|place| format!(", {place}")).unwrap_or_default()
             )));
         }
         if status == 501 {
             return Err(refusal(format!(
-                "the server says that it cannot do this: a store needs one that speaks S3, and \
-                 obeys 'If-None-Match: *' (HTTP {status})"
+                "the server says that it cannot do this: a store needs one that speaks {}, and \
+                 obeys {} (HTTP {status})",
+                service.language(),
+                service.condition()
             )));
+        }
+        if matches!(status, 404 | 409 | 412) {
+            refuse_other_meaning(status, header("x-ms-error-code"))?;
         }
         let is_html = header("content-type").is_some_and(|kind| kind.starts_with("text/html"));
         // A busy proxy may say so in words for people, and a stored object is whatever it is.
         let is_final = matches!(status, 400..=407 | 410..=428) || (is_listing && status < 300);
         match is_html && is_final {
-            true => Err(refusal(format!("{NO_SERVER} (HTTP {status}, a page for people)"))),
+            true => Err(self.no_server(&format!("HTTP {status}, a page for people"))),
             false => Ok(()),
         }
     }
@@ -183,21 +213,51 @@ impl Observed {
                 None => break,
             }
             if bytes.len() > PAGE_MAX_BYTES {
-                return Err(refusal(format!(
-                    "a page of a listing has more than {PAGE_MAX_BYTES} bytes: {NO_SERVER}"
-                )));
+                let why = format!("a page of a listing has more than {PAGE_MAX_BYTES} bytes");
+                return Err(self.no_server(&why));
             }
         }
-        match state_of(&bytes) {
+        match state_of(&bytes, self.server.service.page()) {
             Page::Whole => {}
             Page::CutOff => {
                 let cut = io::Error::new(io::ErrorKind::UnexpectedEof, "a listing is cut off");
                 return Err(HttpError::new(HttpErrorKind::Interrupted, cut));
             }
-            Page::Other => return Err(refusal(format!("{NO_SERVER} (no listing is given)"))),
+            Page::Other => return Err(self.no_server("no listing is given")),
         }
         Ok(HttpResponse::from_parts(parts, HttpResponseBody::from(Bytes::from(bytes))))
     }
+
+    fn no_role(&self, error: HttpError) -> HttpError {
+        match self.role_tries.fetch_add(1, Ordering::SeqCst) + 1 < ROLE_TRIES {
+            true => error,
+            false => {
+                let advice = failure::advised(self.server.service, failure::NO_CREDENTIALS);
+                let refusal = Refusal::new(ErrorKind::NotPermitted, format!("{advice} ({error})"));
+                HttpError::new(HttpErrorKind::Decode, refusal)
+            }
+        }
+    }
+
+    fn no_server(&self, why: &str) -> HttpError {
+        refusal(format!("{} ({why})", failure::advised(self.server.service, NO_SERVER)))
+    }
+}
+
+/// To the client a 404 means that there is no such object, and both others that there is one. Azure
+/// says in a header what they mean, also where an answer has no body.
+fn refuse_other_meaning(status: u16, code: Option<&str>) -> Result<(), HttpError> {
+    let Some(code) = code else { return Ok(()) };
+    let (kind, why) = match (status, code) {
+        (404, failure::NO_CONTAINER) => (ErrorKind::NoStore, failure::MISSING),
+        (404, _) | (_, "BlobAlreadyExists" | "ConditionNotMet" | "TargetConditionNotMet") => {
+            return Ok(());
+        }
+        (_, "ContainerBeingDeleted") => (ErrorKind::NoStore, "the container is being deleted"),
+        _ => (ErrorKind::Invalid, "the server does not allow it, whoever asks"),
+    };
+    let said = format!("{why} ({code}, HTTP {status})");
+    Err(HttpError::new(HttpErrorKind::Decode, Refusal::new(kind, said)))
 }
 
 /// What arrived as a page of a listing.
@@ -210,11 +270,10 @@ enum Page {
 
 /// The end of a connection may be all that a proxy has to say about a length, and to the client a
 /// page for people is a listing without names.
-fn state_of(page: &[u8]) -> Page {
-    const NAME: &[u8] = b"ListBucketResult";
+fn state_of(page: &[u8], name: &[u8]) -> Page {
     let has = |part: &[u8]| page.windows(part.len()).any(|window| window == part);
-    let ends = page.trim_ascii_end().strip_suffix(b">").is_some_and(|it| it.ends_with(NAME));
-    match has(NAME) {
+    let ends = page.trim_ascii_end().strip_suffix(b">").is_some_and(|it| it.ends_with(name));
+    match has(name) {
         true if ends => Page::Whole,
         false if !has(b"<Error>") => Page::Other,
         _ => Page::CutOff,

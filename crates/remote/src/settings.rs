@@ -1,7 +1,8 @@
 //! How a bucket is reached: endpoint, region and credentials.
 //!
-//! Each comes from the store's name, else from the variables `AWS_*`, else from a profile of the
-//! shared files: `~/.aws/credentials` (or `AWS_SHARED_CREDENTIALS_FILE`) and `~/.aws/config` (or
+//! The modules below know Google's and Azure's variables; what follows is about S3. Each comes from
+//! the store's name, else from the variables `AWS_*`, else from a profile of the shared files:
+//! `~/.aws/credentials` (or `AWS_SHARED_CREDENTIALS_FILE`) and `~/.aws/config` (or
 //! `AWS_CONFIG_FILE`). The profile is the name's, else `AWS_PROFILE`, else `default`. A profile
 //! that is named must be there; the usual one need not.
 //!
@@ -12,15 +13,22 @@
 //! Rules: half of a pair of keys is refused, and so is a profile that has only what is not known
 //! here (single sign-on, roles to be assumed): to go on with something else would be a guess.
 //!
+//! What proves by itself who one is (a token, a signed link) is sent over `http://` to this machine
+//! only, whatever the service.
+//!
 //! [`credentials`]: crate::credentials
+
+mod azure;
+mod google;
 
 use crate::credentials::{CredentialSource, ProcessCredentials};
 use crate::location::BucketLocation;
 use crate::patience::Patience;
-use crate::requests::ObservedConnector;
+use crate::requests::{ObservedConnector, Server};
+use crate::service::Service;
 use configparser::ini::Ini;
-use object_store::aws::{AmazonS3, AmazonS3Builder, AmazonS3ConfigKey};
-use object_store::{BackoffConfig, ClientOptions, RetryConfig};
+use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey};
+use object_store::{BackoffConfig, ClientOptions, ObjectStore, RetryConfig};
 use onefold_types::error::Context;
 use onefold_types::{Error, Result};
 use std::collections::BTreeMap;
@@ -29,6 +37,7 @@ use std::fs;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
+use url::{Host, Url};
 
 const REGION: &str = "us-east-1";
 /// More repetitions than [`Patience::retry`] has time for.
@@ -58,12 +67,16 @@ const UNKNOWN_KEYS: [(&str, &str); 6] = [
 /// How a bucket is reached.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Way {
-    /// The server; none: Amazon's.
+    /// Whose it is.
+    pub service: Service,
+    /// The server; none: the service's own.
     pub endpoint: Option<String>,
-    /// The region that is asked for.
-    pub region: String,
-    /// Whether the bucket is part of a request's path.
-    pub path_style: bool,
+    /// The region that is asked for, where there are any.
+    pub region: Option<String>,
+    /// Whether the bucket is part of a request's path, where that can be chosen.
+    pub path_style: Option<bool>,
+    /// Whose container it is, where that matters.
+    pub account: Option<String>,
     /// Where the credentials come from.
     pub credentials: CredentialSource,
 }
@@ -85,10 +98,74 @@ pub fn client(
     location: &BucketLocation,
     around: &Surroundings,
     patience: Patience,
-) -> Result<(AmazonS3, Way)> {
-    let wrong = |error: object_store::Error| {
-        Error::invalid(format!("the settings for '{location}' are wrong: {error}"))
+) -> Result<(Arc<dyn ObjectStore>, Way)> {
+    match location.service {
+        Service::S3 => amazon(location, around, patience),
+        Service::Google => google::client(location, around, patience),
+        Service::Azure => azure::client(location, around, patience),
+    }
+}
+
+/// What is the same for each client: how it connects, repeats and observes.
+struct Usual {
+    options: ClientOptions,
+    retry: RetryConfig,
+    connector: ObservedConnector,
+}
+
+impl Usual {
+    fn new(way: &Way, own_host: &str, patience: Patience) -> Self {
+        let endpoint = way.endpoint.as_deref().and_then(|endpoint| Url::parse(endpoint).ok());
+        let host = endpoint.as_ref().and_then(Url::host_str).unwrap_or(own_host).to_owned();
+        let (service, region) = (way.service, way.region.clone());
+        let backoff = BackoffConfig {
+            init_backoff: Duration::from_millis(200),
+            max_backoff: Duration::from_secs(5),
+            // Each pause is chosen up to so many times the last one, half of that on average.
+            base: 3.0,
+        };
+        Self {
+            options: ClientOptions::new()
+                .with_allow_http(endpoint.is_some_and(|endpoint| endpoint.scheme() == "http"))
+                .with_connect_timeout(patience.connect)
+                .with_timeout_disabled(),
+            retry: RetryConfig { backoff, max_retries: RETRIES_MAX, retry_timeout: patience.retry },
+            connector: ObservedConnector::new(patience.answer, Server { service, host, region }),
+        }
+    }
+}
+
+/// Refuses to send what everybody who sees it could use, where everybody may see it.
+fn refuse_in_the_open(way: &Way) -> Result<()> {
+    let endpoint = way.endpoint.as_deref().and_then(|endpoint| Url::parse(endpoint).ok());
+    let Some(endpoint) = endpoint.filter(|endpoint| endpoint.scheme() == "http") else {
+        return Ok(());
     };
+    let is_here = match endpoint.host() {
+        Some(Host::Domain(name)) => name == "localhost",
+        Some(Host::Ipv4(address)) => address.is_loopback(),
+        Some(Host::Ipv6(address)) => address.is_loopback(),
+        None => false,
+    };
+    match is_here || way.credentials == CredentialSource::Unsigned {
+        true => Ok(()),
+        false => Err(Error::invalid(format!(
+            "the credentials ({}) would go to '{endpoint}' unencrypted, for anybody on the way to \
+             use: give the endpoint as 'https://'",
+            way.credentials
+        ))),
+    }
+}
+
+fn wrong(location: &BucketLocation, why: &impl std::fmt::Display) -> Error {
+    Error::invalid(format!("the settings for '{location}' are wrong: {why}"))
+}
+
+fn amazon(
+    location: &BucketLocation,
+    around: &Surroundings,
+    patience: Patience,
+) -> Result<(Arc<dyn ObjectStore>, Way)> {
     let mut builder = AmazonS3Builder::new();
     let Chosen { settings, credentials, process } = settings(location, around)?;
     for (key, value) in settings.into_values() {
@@ -99,41 +176,40 @@ pub fn client(
     }
     let said = |key| builder.get_config_value(&key);
     let (endpoint, region) = (said(AmazonS3ConfigKey::Endpoint), said(AmazonS3ConfigKey::Region));
-    let is_plain = endpoint.as_deref().is_some_and(|endpoint| endpoint.starts_with("http://"));
     let is_virtual = said(AmazonS3ConfigKey::VirtualHostedStyleRequest);
-    let is_virtual = is_virtual.is_some_and(|said| matches!(said.as_str(), "true" | "1" | "yes"));
+    let is_virtual = is_virtual.is_some_and(|said| is_true(&said));
     let path_style = location.path_style.unwrap_or(!is_virtual);
-    let region = region.unwrap_or_else(|| REGION.to_owned());
-    let way = Way { endpoint, region, path_style, credentials };
+    let way = Way {
+        service: Service::S3,
+        endpoint,
+        region: Some(region.unwrap_or_else(|| REGION.to_owned())),
+        path_style: Some(path_style),
+        account: None,
+        credentials,
+    };
     if let Some(path_style) = location.path_style {
         builder = builder.with_virtual_hosted_style_request(!path_style);
     }
-    let backoff = BackoffConfig {
-        init_backoff: Duration::from_millis(200),
-        max_backoff: Duration::from_secs(5),
-        // Each pause is chosen up to so many times the last one, half of that on average.
-        base: 3.0,
-    };
-    let (max_retries, retry_timeout) = (RETRIES_MAX, patience.retry);
+    let Usual { options, retry, connector } = Usual::new(&way, "amazonaws.com", patience);
     let client = builder
         .with_bucket_name(&location.bucket)
-        .with_client_options(
-            ClientOptions::new()
-                .with_allow_http(is_plain)
-                .with_connect_timeout(patience.connect)
-                .with_timeout_disabled(),
-        )
-        .with_retry(RetryConfig { backoff, max_retries, retry_timeout })
-        .with_http_connector(ObservedConnector::new(patience.answer, &way.region))
+        .with_client_options(options)
+        .with_retry(retry)
+        .with_http_connector(connector)
         .build()
-        .map_err(wrong)?;
-    Ok((client, way))
+        .map_err(|error| wrong(location, &error))?;
+    Ok((Arc::new(client), way))
+}
+
+/// Whether a variable switches something on.
+fn is_true(value: &str) -> bool {
+    matches!(value, "true" | "1" | "yes")
 }
 
 /// What a process finds around it.
 #[derive(Clone, Debug, Default)]
 pub struct Surroundings {
-    /// The variables of its environment; only those named `AWS_*` are looked at.
+    /// The variables of its environment; only those of the services are looked at.
     pub variables: Vec<(String, String)>,
     /// The user's own directory.
     pub home: Option<PathBuf>,
@@ -215,7 +291,9 @@ fn settings(location: &BucketLocation, around: &Surroundings) -> Result<Chosen> 
     set(AmazonS3ConfigKey::Region, REGION, &mut settings);
     let mut process = None;
     let credentials = match profile.credentials {
-        _ if pair == [true; 2] => CredentialSource::Variables,
+        _ if pair == [true; 2] => {
+            CredentialSource::Variables("AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY")
+        }
         Found::Keys(keys) => {
             // A token without keys belongs to others.
             settings.retain(|_, (key, _)| !is_credential(*key));
@@ -255,10 +333,10 @@ fn credentials_elsewhere(settings: &Settings) -> Option<CredentialSource> {
     let skips = settings.get(Name::SkipSignature.as_ref());
     let is_container = has(Name::ContainerCredentialsRelativeUri)
         || (has(Name::ContainerCredentialsFullUri) && has(Name::ContainerAuthorizationTokenFile));
-    if skips.is_some_and(|(_, value)| matches!(value.as_str(), "true" | "1" | "yes")) {
+    if skips.is_some_and(|(_, value)| is_true(value)) {
         Some(CredentialSource::Unsigned)
     } else if has(Name::WebIdentityTokenFile) && has(Name::RoleArn) {
-        Some(CredentialSource::WebIdentity)
+        Some(CredentialSource::WebIdentity("AWS_WEB_IDENTITY_TOKEN_FILE and AWS_ROLE_ARN"))
     } else {
         is_container.then_some(CredentialSource::Container)
     }
@@ -344,19 +422,19 @@ fn profile(location: &BucketLocation, around: &Surroundings) -> Result<Profile> 
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use crate::Location;
     use std::path::Path;
 
-    fn bucket(name: &str) -> BucketLocation {
+    pub fn bucket(name: &str) -> BucketLocation {
         match Location::parse(Path::new(name)).unwrap() {
             Location::Bucket(bucket) => bucket,
             Location::Directory(_) | Location::Sftp(_) => unreachable!(),
         }
     }
 
-    fn around(home: &Path, variables: &[(&str, &str)]) -> Surroundings {
+    pub fn around(home: &Path, variables: &[(&str, &str)]) -> Surroundings {
         let owned = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
         Surroundings {
             variables: variables.iter().map(owned).collect(),
@@ -472,9 +550,9 @@ mod tests {
         }
         let keys = [("AWS_ACCESS_KEY_ID", "a"), ("AWS_SECRET_ACCESS_KEY", "b")];
         let with = |more: &[(&str, &str)]| at_home(&[&[("AWS_PROFILE", "sso")], more].concat());
-        assert_eq!(source("s3://b", &with(&keys)), CredentialSource::Variables);
+        assert_eq!(source("s3://b", &with(&keys)).name(), "variables");
         let web = [("AWS_WEB_IDENTITY_TOKEN_FILE", "f"), ("AWS_ROLE_ARN", "r")];
-        assert_eq!(source("s3://b", &with(&web)), CredentialSource::WebIdentity);
+        assert_eq!(source("s3://b", &with(&web)).name(), "web-identity");
         let container = [("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI", "/x")];
         assert_eq!(source("s3://b", &with(&container)), CredentialSource::Container);
         let unsigned = [("AWS_SKIP_SIGNATURE", "true")];

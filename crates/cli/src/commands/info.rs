@@ -129,11 +129,19 @@ fn is_unknown(kind: ErrorKind) -> bool {
 fn of_bucket(store: &BucketStore, tries: bool) -> Place {
     let mut place = Place { kind: "bucket", ..Place::default() };
     if let Some(way) = store.way() {
-        place.say("server", "endpoint", way.endpoint.as_deref().unwrap_or("Amazon"));
-        place.say("region", "region", &way.region);
-        let style = if way.path_style { "in the path" } else { "in the server's name" };
-        place.lines.push(("bucket is", style.to_owned()));
-        place.fields.insert("path_style".to_owned(), way.path_style.into());
+        place.fields.insert("service".to_owned(), way.service.name().into());
+        place.say("server", "endpoint", way.endpoint.as_deref().unwrap_or(way.service.owner()));
+        if let Some(account) = &way.account {
+            place.say("account", "account", account);
+        }
+        if let Some(region) = &way.region {
+            place.say("region", "region", region);
+        }
+        if let Some(path_style) = way.path_style {
+            let style = if path_style { "in the path" } else { "in the server's name" };
+            place.lines.push(("bucket is", style.to_owned()));
+            place.fields.insert("path_style".to_owned(), path_style.into());
+        }
         place.lines.push(("credentials", way.credentials.to_string()));
         place.fields.insert("credentials".to_owned(), way.credentials.name().into());
         if let CredentialSource::Profile(name) | CredentialSource::Process(name) = &way.credentials

@@ -1,34 +1,77 @@
-//! A store in a bucket, from `init` to `gc`: what a directory does, a bucket does.
+//! A store in a bucket, from `init` to `gc`: what a directory does, a bucket does, whoever's it is.
 
 use crate::support::{Run, Sandbox};
-use onefold_remote::gateway::{ACCESS, Gateway, SECRET};
+use onefold_remote::gateway::{ACCESS, AZURITE_ACCOUNT, AZURITE_KEY, Azurite, Gateway, SECRET};
+use onefold_remote::google_server::{GoogleServer, TOKEN};
 use std::fs;
 
-/// A sandbox, a server, and the name of a store on it.
-fn with_server() -> Option<(Sandbox, Gateway, String)> {
-    let gateway = Gateway::start().unwrap()?;
-    let store = gateway.store("hosts/one");
-    Some((Sandbox::empty(), gateway, store))
+/// A store in a bucket, and what the program finds around it.
+struct Bucket {
+    sandbox: Sandbox,
+    store: String,
+    variables: Vec<(&'static str, String)>,
 }
 
-fn run(sandbox: &Sandbox, store: &str, arguments: &[&str]) -> Run {
-    run_with(sandbox, store, SECRET, arguments)
-}
+impl Bucket {
+    fn new(store: String, variables: &[(&'static str, &str)]) -> Self {
+        let owned = |(name, value): &(&'static str, &str)| (*name, (*value).to_owned());
+        Self { sandbox: Sandbox::empty(), store, variables: variables.iter().map(owned).collect() }
+    }
 
-fn run_with(sandbox: &Sandbox, store: &str, secret: &str, arguments: &[&str]) -> Run {
-    let mut command = sandbox.command(arguments);
-    command.env("ONEFOLD_REPOSITORY", store);
-    command.env("AWS_ACCESS_KEY_ID", ACCESS).env("AWS_SECRET_ACCESS_KEY", secret);
-    sandbox.run_command(command)
+    fn on(gateway: &Gateway) -> Self {
+        let keys = [("AWS_ACCESS_KEY_ID", ACCESS), ("AWS_SECRET_ACCESS_KEY", SECRET)];
+        Self::new(gateway.store("hosts/one"), &keys)
+    }
+
+    fn run(&self, arguments: &[&str]) -> Run {
+        self.run_on(&self.store, arguments)
+    }
+
+    fn run_on(&self, store: &str, arguments: &[&str]) -> Run {
+        let mut command = self.sandbox.command(arguments);
+        command.env("ONEFOLD_REPOSITORY", store);
+        command.envs(self.variables.iter().map(|(name, value)| (name, value)));
+        self.sandbox.run_command(command)
+    }
+
+    /// Bytes of all objects of the store.
+    fn size(&self) -> u64 {
+        let told = self.run(&["--json", "stats"]).expect(0).message("statistics");
+        told["bytes_stored"].as_u64().unwrap()
+    }
 }
 
 #[test]
 fn a_store_in_a_bucket_does_what_one_in_a_directory_does() {
-    let Some((sandbox, gateway, store)) = with_server() else { return };
-    let run = |arguments: &[&str]| run(&sandbox, &store, arguments);
+    let Some(gateway) = Gateway::start().unwrap() else { return };
+    let place = does_what_a_directory_does(&Bucket::on(&gateway));
+    assert_eq!((&place["service"], &place["path_style"]), (&"s3".into(), &true.into()));
+}
+
+#[test]
+fn a_store_of_google_does_what_one_in_a_directory_does() {
+    let server = GoogleServer::start().unwrap();
+    let bucket = Bucket::new(server.store("hosts/one"), &[("GOOGLE_ACCESS_TOKEN", TOKEN)]);
+    let place = does_what_a_directory_does(&bucket);
+    assert_eq!((&place["service"], &place["region"]), (&"google".into(), &().into()));
+    assert!(!server.objects().is_empty());
+}
+
+#[test]
+fn a_store_of_azure_does_what_one_in_a_directory_does() {
+    let Some(server) = Azurite::start().unwrap() else { return };
+    let key = [("AZURE_STORAGE_ACCOUNT_KEY", AZURITE_KEY)];
+    let place = does_what_a_directory_does(&Bucket::new(server.store("hosts/one"), &key));
+    assert_eq!((&place["service"], &place["account"]), (&"azure".into(), &AZURITE_ACCOUNT.into()));
+}
+
+/// What `info` says of the place in the end.
+fn does_what_a_directory_does(bucket: &Bucket) -> serde_json::Value {
+    let (sandbox, run) = (&bucket.sandbox, |arguments: &[&str]| bucket.run(arguments));
     assert!(run(&["snapshots"]).expect(10).stderr.contains("onefold init"));
     let made = run(&["init", "--kdf-memory", "8MiB", "--kdf-passes", "1"]).expect(0);
-    assert!(made.stdout.contains("s3://bucket/hosts/one"), "{}", made.stdout);
+    let (shown, _) = bucket.store.split_once('?').unwrap();
+    assert!(made.stdout.contains(shown), "{}", made.stdout);
     run(&["init"]).expect(1);
     let bytes: Vec<u8> = (0..3_000_000_u32).map(|at| (at ^ (at >> 7) ^ (at >> 13)) as u8).collect();
     sandbox.write("source/large", &bytes);
@@ -46,9 +89,9 @@ fn a_store_in_a_bucket_does_what_one_in_a_directory_does() {
     run(&["hold", "latest"]).expect(0);
     run(&["release", "latest"]).expect(0);
     run(&["forget", "--keep-last", "1", "--final"]).expect(0);
-    let before = size(&gateway);
+    let before = bucket.size();
     run(&["gc", "--wait", "0s"]).expect(0);
-    assert!(size(&gateway) < before, "nothing was freed");
+    assert!(bucket.size() < before, "nothing was freed");
     run(&["check", "--read-data"]).expect(0);
     run(&["restore", "latest", "--target", "again"]).expect(0);
     assert_eq!(fs::read(sandbox.path("again/source/small")).unwrap(), b"two");
@@ -63,37 +106,54 @@ fn a_store_in_a_bucket_does_what_one_in_a_directory_does() {
     let untried = run(&["--json", "--read-only", "info"]).expect(0).message("info");
     assert!(untried["place"]["deletes"].is_null(), "{untried}");
     run(&["check"]).expect(0);
-}
-
-/// Bytes of all objects of the store.
-fn size(gateway: &Gateway) -> u64 {
-    fn below(directory: &std::path::Path) -> u64 {
-        let entries = fs::read_dir(directory).unwrap().map(Result::unwrap);
-        entries
-            .map(|entry| match entry.file_type().unwrap().is_dir() {
-                true => below(&entry.path()),
-                false => entry.metadata().unwrap().len(),
-            })
-            .sum()
-    }
-    below(&gateway.directory("hosts/one"))
+    place.clone()
 }
 
 #[test]
 fn wrong_credentials_and_a_server_that_is_gone_are_said_and_have_their_codes() {
-    let Some((sandbox, gateway, store)) = with_server() else { return };
-    let wrong = run_with(&sandbox, &store, "wrong", &["init"]).expect(11);
+    let Some(gateway) = Gateway::start().unwrap() else { return };
+    let mut bucket = Bucket::on(&gateway);
+    bucket.variables[1].1 = "wrong".to_owned();
+    let wrong = bucket.run(&["init"]).expect(11);
     assert!(wrong.stderr.contains("AWS_ACCESS_KEY_ID"), "{}", wrong.stderr);
-    let elsewhere = store.replace("s3://bucket/", "s3://missing/");
-    let missing = run(&sandbox, &elsewhere, &["init"]).expect(10);
+    bucket.variables[1].1 = SECRET.to_owned();
+    let elsewhere = bucket.store.replace("s3://bucket/", "s3://missing/");
+    let missing = bucket.run_on(&elsewhere, &["init"]).expect(10);
     assert!(missing.stderr.contains("no such bucket"), "{}", missing.stderr);
     // A profile names a bucket as it is.
-    let text = format!("[profile.far]\nrepository = '{store}'\n");
-    sandbox.write("far.toml", text.as_bytes());
-    let mut command = sandbox.command(&["--config", "far.toml", "--profile", "far", "snapshots"]);
+    let text = format!("[profile.far]\nrepository = '{}'\n", bucket.store);
+    bucket.sandbox.write("far.toml", text.as_bytes());
+    let arguments = ["--config", "far.toml", "--profile", "far", "snapshots"];
+    let mut command = bucket.sandbox.command(&arguments);
     command.env_remove("ONEFOLD_REPOSITORY");
-    command.env("AWS_ACCESS_KEY_ID", ACCESS).env("AWS_SECRET_ACCESS_KEY", SECRET);
-    let none = sandbox.run_command(command).expect(10);
+    command.envs(bucket.variables.iter().map(|(name, value)| (name, value)));
+    let none = bucket.sandbox.run_command(command).expect(10);
     assert!(none.stderr.contains("s3://bucket/hosts/one"), "{}", none.stderr);
     drop(gateway);
+}
+
+#[test]
+fn what_google_and_azure_refuse_has_the_same_codes_and_shows_no_secret() {
+    let google = GoogleServer::start().unwrap();
+    let azure = Azurite::start().unwrap();
+    let google = Bucket::new(google.store("one"), &[("GOOGLE_ACCESS_TOKEN", TOKEN)]);
+    let key = [("AZURE_STORAGE_ACCOUNT_KEY", AZURITE_KEY)];
+    let azure = azure.as_ref().map(|server| Bucket::new(server.store("one"), &key));
+    for mut bucket in [Some(google), azure].into_iter().flatten() {
+        let variable = bucket.variables[0].0;
+        let elsewhere = bucket.store.replace("://bucket/", "://missing/");
+        let missing = bucket.run_on(&elsewhere, &["init"]).expect(10);
+        assert!(missing.stderr.contains("no such bucket"), "{}", missing.stderr);
+        let option = format!("{}&sas=secret", bucket.store);
+        let wrong = bucket.run_on(&option, &["init"]).expect(1);
+        assert!(wrong.stderr.contains("'sas' is not known"), "{}", wrong.stderr);
+        bucket.variables[0].1 = "d3Jvbmc=".to_owned();
+        let refused = bucket.run(&["init"]).expect(11);
+        assert!(refused.stderr.contains(variable), "{}", refused.stderr);
+        for said in [missing, wrong, refused] {
+            for secret in ["d3Jvbmc", TOKEN, AZURITE_KEY, "secret"] {
+                assert!(!said.stderr.contains(secret), "{}", said.stderr);
+            }
+        }
+    }
 }

@@ -1,6 +1,6 @@
 //! What will be read, asked for beforehand (`crate::foreseen`): one request for each.
 
-use super::BucketStore;
+use super::{BucketStore, get};
 use crate::failure::is_absence;
 use crate::foreseen::{
     Answered, Entry, Found, NAMES_FORESEEN_MAX, OBJECT_FORESEEN_MAX_BYTES, bytes_max,
@@ -67,7 +67,8 @@ async fn answer(
         }
         Asked::Tail(..) => return None,
     };
-    let found = match objects.get_opts(&path, GetOptions { range, ..GetOptions::default() }).await {
+    let options = GetOptions { range, ..GetOptions::default() };
+    let found = match get(&*objects, &path, options).await {
         Ok(found) => found,
         Err(answer) if is_absence(&answer) => return Some(Answered::Object(None)),
         Err(_) => return None,

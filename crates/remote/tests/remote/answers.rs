@@ -82,6 +82,9 @@ fn serve(stream: &TcpStream, asked: &Mutex<Vec<String>>, replies: &Mutex<VecDequ
             match header.split_once(": ") {
                 Some(("content-length", value)) => length = value.parse().unwrap(),
                 Some(("if-none-match", value)) => noted = format!("{noted} unless {value}"),
+                Some(("x-goog-if-generation-match", value)) => {
+                    noted = format!("{noted} if-generation {value}");
+                }
                 Some(("range", value)) => noted = format!("{noted} {value}"),
                 Some(_) => {}
                 None => break,

@@ -4,6 +4,7 @@
 mod answers;
 mod breaking;
 mod claims;
+mod clouds;
 mod faulty;
 mod foresight;
 mod gateway;
