@@ -30,6 +30,10 @@
 //! Concurrency: shared by the streams and the threads that seal; one lock, never held while the
 //! device works.
 
+mod proof;
+
+pub use proof::Proved;
+
 use super::known_containers::KnownContainers;
 use super::read_set::ReadSet;
 use crate::chunks::{Chunk, ChunkReader, Location};
@@ -39,7 +43,7 @@ use crate::index::ChunkIndex;
 use crate::memory::Lease;
 use crate::placement::Resting;
 use crate::repository::Repository;
-use onefold_format::container::{Base, DELTA_DEPTH_MAX, Delta, MetadataSection, SKETCH_BYTES};
+use onefold_format::container::{Base, DELTA_DEPTH_MAX, MetadataSection, SKETCH_BYTES};
 use onefold_format::delta::DeltaChoice;
 use onefold_policy::similarity::{Address, SimilarityTable, Sketch};
 use onefold_types::{ContainerId, Fingerprint, Result};
@@ -61,17 +65,6 @@ const LOOKED_AT_MAX: usize = 2;
 pub const FIND_MAX: Duration = Duration::from_secs(5);
 /// Containers whose sketches are remembered in a session; some hundred bytes each.
 const CONTAINERS_MAX: usize = 1 << 15;
-
-/// Which deltas of a section count as there.
-#[derive(Debug, Default)]
-pub struct Proved {
-    /// Positions of those that do not.
-    pub unproved: Vec<u32>,
-    /// The containers that hold the bases of the others.
-    pub made_of: BTreeSet<ContainerId>,
-    /// Accesses of the device for that: sections of other containers, and pages of the index.
-    pub reads: u64,
-}
 
 /// Room for what some dozen containers hold, which there always is: it belongs to the fixed part of
 /// the memory limit.
@@ -183,87 +176,9 @@ impl Bases {
         self.reader.get_or_init(|| ChunkReader::of_session(&self.repository, &self.index))
     }
 
-    /// Shows of the deltas of a section which can be made, and out of which containers.
-    pub fn prove(&self, container: ContainerId, section: &MetadataSection) -> Result<Proved> {
-        let mut proved = Proved::default();
-        if section.deltas.is_empty() && self.state().known.is_none() {
-            return Ok(proved);
-        }
-        self.note(container, section);
-        // Container by container, so that none is read twice for one section.
-        let mut deltas: Vec<&Delta> = section.deltas.iter().collect();
-        deltas.sort_by_key(|delta| delta.bases.first().and_then(|base| base.container));
-        let before = self.state().reads;
-        let (mut rest_on, mut elsewhere) = (Vec::new(), Vec::new());
-        for delta in deltas {
-            match self.prove_one(delta, &HashMap::new(), &mut proved.made_of)? {
-                Some(frame) => rest_on.push((delta.chunk, frame)),
-                None => elsewhere.push(delta),
-            }
-        }
-        // What is not where it was is asked for all at once: it is seldom lost alone.
-        let located = self.locate_bases(&elsewhere)?;
-        for delta in elsewhere {
-            match self.prove_one(delta, &located, &mut proved.made_of)? {
-                Some(frame) => rest_on.push((delta.chunk, frame)),
-                None => proved.unproved.push(delta.chunk),
-            }
-        }
-        rest_on.sort_unstable_by_key(|(chunk, _)| *chunk);
-        proved.unproved.sort_unstable();
-        let mut state = self.state();
-        if let Some((known, _)) = &mut state.known {
-            known.note_deltas(container, rest_on);
-        }
-        proved.reads = state.reads - before;
-        Ok(proved)
-    }
-
     /// A container's section, if the session has read it for bases and has it still.
     pub fn kept_section(&self, container: ContainerId) -> Option<Arc<MetadataSection>> {
         self.reader.get()?.kept_section(container)
-    }
-
-    /// The frame of a delta's base, if the delta can be made of what is where it says, or where it
-    /// was located.
-    fn prove_one(
-        &self,
-        delta: &Delta,
-        located: &HashMap<Fingerprint, Vec<ContainerId>>,
-        all_made_of: &mut BTreeSet<ContainerId>,
-    ) -> Result<Option<FrameId>> {
-        let mut made_of = BTreeSet::new();
-        let mut found = None;
-        for base in &delta.bases {
-            let others = located.get(&base.fingerprint).into_iter().flatten();
-            found = None;
-            for container in base.container.iter().chain(others) {
-                found = self.find_in(*container, base, delta.depth, &mut made_of)?;
-                if found.is_some() {
-                    break;
-                }
-            }
-            if found.is_none() {
-                return Ok(None);
-            }
-        }
-        all_made_of.append(&mut made_of);
-        Ok(found)
-    }
-
-    /// Where the index knows the bases of some deltas.
-    fn locate_bases(&self, deltas: &[&Delta]) -> Result<HashMap<Fingerprint, Vec<ContainerId>>> {
-        let mut bases: Vec<Fingerprint> =
-            deltas.iter().flat_map(|delta| &delta.bases).map(|base| base.fingerprint).collect();
-        if bases.is_empty() {
-            return Ok(HashMap::new());
-        }
-        bases.sort_unstable();
-        bases.dedup();
-        let (mut found, mut pages) = (Vec::with_capacity(bases.len()), 0);
-        self.index.locate_many(&self.repository, &bases, &mut found, &mut pages)?;
-        self.state().reads += pages;
-        Ok(bases.into_iter().zip(found).collect())
     }
 
     /// The frame of what a chunk of a container is a difference against; `None` if it is whole, or
