@@ -282,6 +282,8 @@ impl ChunkStore {
         // An error, too, leaves all as it was, because whoever renews the session asks again later.
         if !matches!(are_elsewhere, Ok(true)) {
             before.iter().for_each(|id| _ = shared.port.avoid.remove(id));
+            // What could not be made without these can be made again.
+            shared.port.unproved = Unproved::default();
             self.bases.return_to(&before);
             // What was found elsewhere meanwhile is relied upon beside it.
             shared.read_set.extend(relied);
