@@ -33,7 +33,7 @@ impl Drop for Running {
 }
 
 /// Free a moment ago; nobody else here listens.
-fn free_port() -> io::Result<u16> {
+pub(crate) fn free_port() -> io::Result<u16> {
     Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port())
 }
 
@@ -48,6 +48,12 @@ fn run(command: &mut Command, port: u16, start_max: Duration) -> io::Result<Opti
             return Ok(None);
         }
     };
+    wait_for(port, start_max)?;
+    Ok(Some(running))
+}
+
+/// Waits until somebody listens.
+pub(crate) fn wait_for(port: u16, start_max: Duration) -> io::Result<()> {
     let began = Instant::now();
     while TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_err() {
         if began.elapsed() > start_max {
@@ -55,7 +61,7 @@ fn run(command: &mut Command, port: u16, start_max: Duration) -> io::Result<Opti
         }
         thread::sleep(Duration::from_millis(20));
     }
-    Ok(Some(running))
+    Ok(())
 }
 
 /// A server that speaks S3, until it is dropped.

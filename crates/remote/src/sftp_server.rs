@@ -3,15 +3,12 @@
 //!
 //! Whoever cannot find them says "SKIPPED" on standard error.
 
-use crate::gateway::START_MAX;
+use crate::gateway::{START_MAX, free_port, wait_for};
 use std::fs;
 use std::io;
-use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::thread;
-use std::time::{Duration, Instant};
 
 /// Where systems keep sftp-server.
 const PLACES: [&str; 4] = [
@@ -60,8 +57,7 @@ impl Sshd {
             let arguments = ["-q", "-t", "ed25519", "-N", "", "-f", &at(name)];
             Command::new("ssh-keygen").args(arguments).status()?;
         }
-        // Free a moment ago; nobody else here listens.
-        let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port();
+        let port = free_port()?;
         let text = format!(
             "Port {port}\nListenAddress 127.0.0.1\nHostKey {}\nPidFile none\nStrictModes no\n\
              AuthorizedKeysFile {}\nPasswordAuthentication no\nPermitRootLogin yes\nUsePAM no\n\
@@ -81,13 +77,7 @@ impl Sshd {
         let sshd = Self { process, port, place };
         sshd.trust("host.pub")?;
         sshd.use_key("key")?;
-        let began = Instant::now();
-        while TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_err() {
-            if began.elapsed() > START_MAX {
-                return Err(io::Error::new(io::ErrorKind::TimedOut, "it does not listen"));
-            }
-            thread::sleep(Duration::from_millis(20));
-        }
+        wait_for(port, START_MAX)?;
         Ok(Some(sshd))
     }
 

@@ -38,7 +38,7 @@ const ASKED_MAX: usize = 1 << 16;
 const MADE_OF_MIN_BYTES: usize = 64 * limits::KIB;
 
 /// Live deltas without their bases for which other instances are looked for at once.
-const ROOTLESS_AT_ONCE: usize = 1 << 16;
+pub const ROOTLESS_AT_ONCE: usize = 1 << 16;
 
 /// A delta and one of its bases, by their prefixes.
 #[derive(Clone, Copy, Debug)]

@@ -70,6 +70,7 @@ impl Bases {
         let mut found = None;
         for base in &delta.bases {
             let others = located.get(&base.fingerprint).into_iter().flatten();
+            let others = others.filter(|container| Some(**container) != base.container);
             found = None;
             for container in base.container.iter().chain(others) {
                 found = self.find_in(*container, base, delta.depth, &mut made_of)?;
