@@ -13,7 +13,7 @@ const ROUNDS: u64 = 10_000;
 #[test]
 fn r81_no_bytes_make_reading_a_key_slot_panic() {
     let randomness = SeededRandomness::new(1);
-    let cost = KdfCost { memory_kib: 64, passes: 1, lanes: 1 };
+    let cost = KdfCost { memory_kib: 8, passes: 1, lanes: 1 };
     let key = MasterKey::from_bytes([1; 32]);
     let ring = KeyRing::new(key).rotated(2, 5, &randomness).unwrap();
     let slot = KeySlot::create(&ring, b"secret", StoreId([2; 16]), cost, &randomness).unwrap();

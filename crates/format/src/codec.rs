@@ -10,6 +10,7 @@
 //! cost more than the bytes are worth.
 
 use onefold_types::{Error, ErrorKind, Result};
+use std::cell::RefCell;
 use std::fmt;
 use std::str::FromStr;
 use zstd::zstd_safe::{CParameter, Strategy};
@@ -247,6 +248,23 @@ impl Decompressor {
             Err(Error::damaged("a compressed frame does not decode to the length it should have"))
         }
     }
+}
+
+/// The `plain_length` bytes that `coded` stands for: for what is read one at a time. Each thread
+/// sets its decompressor up once, which takes longer than decoding a short section does.
+pub fn decompress_alone(codec: Codec, coded: &[u8], plain_length: usize) -> Result<Vec<u8>> {
+    thread_local! {
+        static KEPT: RefCell<Option<Decompressor>> = const { RefCell::new(None) };
+    }
+    KEPT.with_borrow_mut(|kept| {
+        let decompressor = match kept {
+            Some(decompressor) => decompressor,
+            None => kept.insert(Decompressor::new()?),
+        };
+        let mut plain = Vec::new();
+        decompressor.decompress(codec, coded, plain_length, &mut plain)?;
+        Ok(plain)
+    })
 }
 
 #[cfg(test)]

@@ -467,10 +467,8 @@ pub fn decode_metadata(coded: &[u8]) -> Result<MetadataSection> {
     if length > limits::METADATA_SECTION_MAX_BYTES {
         return Err(reader.damaged("it is longer than any that onefold writes"));
     }
-    let mut plain = Vec::new();
     let coded = reader.raw(reader.remaining())?;
-    crate::codec::Decompressor::new()?.decompress(codec, coded, length, &mut plain)?;
-    MetadataSection::decode(&plain)
+    MetadataSection::decode(&crate::codec::decompress_alone(codec, coded, length)?)
 }
 
 fn column(writer: &mut Writer, tag: u8, fill: impl FnOnce(&mut Writer)) {

@@ -14,8 +14,10 @@ use onefold_types::{
     ContainerId, DoubtId, Error, ErrorKind, Level, PlanId, Result, SessionId, ShareId, StoreId,
     limits,
 };
-use serde::de::DeserializeOwned;
-use serde::{Deserialize, Serialize};
+use serde::de::{DeserializeOwned, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize};
+use std::borrow::Cow;
+use std::fmt;
 
 /// The version of every record that this module writes.
 pub const RECORD_VERSION: u32 = 4;
@@ -414,19 +416,65 @@ fn newer_version(bytes: &[u8]) -> Option<u64> {
         version: Option<u64>,
         snapshot: Option<Inner>,
     }
-    #[derive(Deserialize)]
-    #[serde(untagged)]
-    enum Inner {
-        Record { version: u64 },
-        Other(serde::de::IgnoredAny),
-    }
     let head: Head = serde_json::from_slice(bytes).ok()?;
-    let inner = match head.snapshot {
-        Some(Inner::Record { version }) => Some(version),
-        Some(Inner::Other(_)) | None => None,
-    };
-    let versions = [inner, head.version].into_iter().flatten();
+    let versions = [head.snapshot.and_then(|inner| inner.0), head.version].into_iter().flatten();
     versions.max().filter(|&version| version > u64::from(RECORD_VERSION))
+}
+
+/// The version of a record in another, if what stands there is one. Every record is looked at
+/// before it is decoded, so nothing is kept of its other fields.
+struct Inner(Option<u64>);
+
+impl<'de> Deserialize<'de> for Inner {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> std::result::Result<Self, D::Error> {
+        deserializer.deserialize_any(InnerVisitor)
+    }
+}
+
+struct InnerVisitor;
+
+impl<'de> Visitor<'de> for InnerVisitor {
+    type Value = Inner;
+
+    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("anything")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> std::result::Result<Inner, A::Error> {
+        let mut version = None;
+        while let Some(key) = map.next_key::<Cow<'de, str>>()? {
+            if key == "version" {
+                version = map.next_value::<serde_json::Value>()?.as_u64();
+            } else {
+                map.next_value::<IgnoredAny>()?;
+            }
+        }
+        Ok(Inner(version))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, seq: A) -> std::result::Result<Inner, A::Error> {
+        IgnoredAny.visit_seq(seq).map(|_| Inner(None))
+    }
+
+    fn visit_str<E>(self, _: &str) -> std::result::Result<Inner, E> {
+        Ok(Inner(None))
+    }
+
+    fn visit_bool<E>(self, _: bool) -> std::result::Result<Inner, E> {
+        Ok(Inner(None))
+    }
+
+    fn visit_u64<E>(self, _: u64) -> std::result::Result<Inner, E> {
+        Ok(Inner(None))
+    }
+
+    fn visit_i64<E>(self, _: i64) -> std::result::Result<Inner, E> {
+        Ok(Inner(None))
+    }
+
+    fn visit_f64<E>(self, _: f64) -> std::result::Result<Inner, E> {
+        Ok(Inner(None))
+    }
 }
 
 #[cfg(test)]
@@ -514,5 +562,19 @@ mod tests {
         let damaged = text.replace("\"version\":4", "\"version\":4,\"surprise\":true");
         let error = decode::<Outcome>(damaged.as_bytes(), "outcome").unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Damaged);
+    }
+
+    #[test]
+    fn r26_a_newer_record_may_hold_anything() {
+        let anything =
+            ["null", "true", "7", "-7", "0.5", "\"a\\\"b\"", "[1, [2]]", "{}", "{\"version\": []}"];
+        for inner in anything {
+            let record = |version: u32| format!("{{\"snapshot\":{inner},\"version\":{version}}}");
+            assert!(is_newer(record(RECORD_VERSION + 1).as_bytes()), "{inner}");
+            assert!(!is_newer(record(RECORD_VERSION).as_bytes()), "{inner}");
+        }
+        let inner = |version: u32| format!("{{\"snapshot\":{{\"a\":[],\"version\":{version}}}}}");
+        assert!(is_newer(inner(RECORD_VERSION + 1).as_bytes()));
+        assert!(!is_newer(inner(RECORD_VERSION).as_bytes()));
     }
 }

@@ -83,6 +83,12 @@ impl MemoryStore {
         Self(Arc::new(Mutex::new(State { objects: BTreeMap::new(), log })))
     }
 
+    /// All objects, decisions among them: two stores with the same are the same.
+    #[must_use]
+    pub fn objects(&self) -> BTreeMap<Key, Arc<Vec<u8>>> {
+        self.lock().objects.clone()
+    }
+
     /// An independent copy of the present state, log included.
     #[must_use]
     pub fn clone_state(&self) -> MemoryStore {

@@ -36,7 +36,7 @@ fn world_with_past() -> World {
 }
 
 fn explore(scenario: &Scenario, few: usize) {
-    in_parallel(few, |seed| {
+    in_parallel(runs(few), |seed| {
         let segments = random_segments(seed as u64, scenario.actors.len());
         let loss = (seed % 3 == 2).then_some(Loss::Some(seed as u64));
         let mode = Mode { splits_lists: seed % 2 == 1, loss, ..Mode::default() };
@@ -64,7 +64,7 @@ fn a_collection_with_an_older_plan_than_the_checkpoint() {
     // before the second mark; by then a checkpoint has left its record out.
     let tasks =
         [backs_up("x", "x"), reuses("x", "x"), forgets("x"), collects(), checkpoints_times(2)];
-    explore(&Scenario::new(world_with_past(), tasks), 1200);
+    explore(&Scenario::new(world_with_past(), tasks), 600);
 }
 
 #[test]

@@ -5,7 +5,7 @@
 //! name.
 
 use crate::canaries::is_loss;
-use crate::model::{Scenario, in_parallel, runs, two_switches};
+use crate::model::{Scenario, in_parallel, runs, stride, two_switches};
 use crate::schedule::random_segments;
 use crate::steps::*;
 use crate::tasks::*;
@@ -27,10 +27,10 @@ pub fn explore(scenario: &Scenario, few: usize) {
     });
 }
 
-/// Every schedule in which two actors change over twice.
+/// Schedules in which two actors change over twice.
 pub fn in_two_switches(scenario: &Scenario) {
-    let mut all = two_switches(scenario, 0, 1, 3);
-    all.extend(two_switches(scenario, 1, 0, 3));
+    let mut all = two_switches(scenario, 0, 1, stride(11));
+    all.extend(two_switches(scenario, 1, 0, stride(11)));
     in_parallel(all.len(), |number| scenario.must_hold(&all[number], false));
 }
 

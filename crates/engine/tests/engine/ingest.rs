@@ -27,7 +27,7 @@ pub const PASSWORD: &[u8] = b"password";
 
 pub fn options() -> InitOptions {
     InitOptions {
-        kdf_cost: KdfCost { memory_kib: 64, passes: 1, lanes: 1 },
+        kdf_cost: KdfCost { memory_kib: 8, passes: 1, lanes: 1 },
         container_size_bytes: 128 * 1024,
         ..InitOptions::standard().unwrap().with_chunks_of(8 << 10).unwrap()
     }

@@ -100,7 +100,7 @@ pub fn memory_plan() -> MemoryPlan {
 pub fn init_options(suite: Suite) -> InitOptions {
     InitOptions {
         suite,
-        kdf_cost: KdfCost { memory_kib: 64, passes: 1, lanes: 1 },
+        kdf_cost: KdfCost { memory_kib: 8, passes: 1, lanes: 1 },
         compression: Compression::Zstd(1),
         container_size_bytes: 512 * limits::KIB,
         ..InitOptions::standard().unwrap().with_chunks_of(CHUNK_BYTES).unwrap()

@@ -9,7 +9,7 @@ use onefold_store::{Blobs, Key, MemoryStore};
 use onefold_types::{ErrorKind, KeyId, Result};
 use std::sync::Arc;
 
-pub const CHEAP: KdfCost = KdfCost { memory_kib: 64, passes: 1, lanes: 1 };
+pub const CHEAP: KdfCost = KdfCost { memory_kib: 8, passes: 1, lanes: 1 };
 pub const OTHER: &[u8] = b"another password";
 
 pub fn open_with(memory: &MemoryStore, password: &[u8], seed: u64) -> Result<Repository> {

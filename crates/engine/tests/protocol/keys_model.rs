@@ -8,7 +8,8 @@
 //!
 //! Where keys are rotated, somebody opens the store and seals a record in every state, with each
 //! password that opens it. Whoever opens it in any state after that must be able to open these
-//! records: nothing that somebody could have written is lost with a key.
+//! records: nothing that somebody could have written is lost with a key. All this is told by what
+//! is in the store, so of states that leave the same one is looked at ([`Judge`]).
 
 use crate::keys::{CHEAP, OTHER, open_with, with_two_keys};
 use crate::steps::*;
@@ -18,7 +19,7 @@ use onefold_engine::repository::Password;
 use onefold_store::{Blobs, Decisions, Key, Listed, MemoryStore, Store};
 use onefold_types::{Error, ErrorKind, KeyId, Result};
 use std::collections::hash_map::DefaultHasher;
-use std::collections::{BTreeSet, HashSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::hash::{Hash, Hasher};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
@@ -258,6 +259,40 @@ fn decided_generations(store: &MemoryStore) -> usize {
 /// Records that somebody could have sealed.
 type Sealed = Vec<Vec<u8>>;
 
+type Objects = BTreeMap<Key, Arc<Vec<u8>>>;
+
+/// What is known of stores that were looked at.
+#[derive(Default)]
+struct Judge {
+    opening: HashMap<Objects, Vec<&'static [u8]>>,
+    finished: HashSet<Objects>,
+    sealed: HashMap<(Objects, Sealed), Sealed>,
+}
+
+impl Judge {
+    /// What must hold in every state: somebody can open the store.
+    fn verify(&mut self, left: &Left, order: &[usize]) {
+        let objects = left.store.objects();
+        let passwords = || passwords_that_open(&left.store);
+        let opening = self.opening.entry(objects.clone()).or_insert_with(passwords);
+        assert!(
+            !opening.is_empty(),
+            "no key is left after {order:?}:\n{}",
+            left.histories.join("--\n")
+        );
+        if order.len().is_multiple_of(3) && self.finished.insert(objects) {
+            opening.iter().for_each(|password| finish(left, password));
+        }
+    }
+
+    /// What can be sealed in a state, if `earlier` was before.
+    fn sealed(&mut self, left: &Left, earlier: &Sealed, order: &[usize]) -> Sealed {
+        let before = (left.store.objects(), earlier.clone());
+        let seal = || seal_and_open(left, earlier, order);
+        self.sealed.entry(before).or_insert_with(seal).clone()
+    }
+}
+
 /// Opens what was sealed in earlier states with every password, and seals a record with each.
 fn seal_and_open(left: &Left, earlier: &Sealed, order: &[usize]) -> Sealed {
     let (purpose, name) = (Purpose::Outcome, [7; 16]);
@@ -285,19 +320,6 @@ fn seal_and_open(left: &Left, earlier: &Sealed, order: &[usize]) -> Sealed {
     sealed.sort_unstable();
     sealed.dedup();
     sealed
-}
-
-/// What must hold in every state: somebody can open the store.
-fn verify(left: &Left, order: &[usize]) {
-    let opening = passwords_that_open(&left.store);
-    assert!(
-        !opening.is_empty(),
-        "no key is left after {order:?}:\n{}",
-        left.histories.join("--\n")
-    );
-    if order.len().is_multiple_of(3) {
-        opening.iter().for_each(|password| finish(left, password));
-    }
 }
 
 /// Whoever can open the store can finish every removal that was stopped, after adding a password if
@@ -346,6 +368,7 @@ fn explore_with(
     switches_max: usize,
 ) -> BTreeSet<Vec<bool>> {
     let (mut seen, mut ends) = (HashSet::<u64>::new(), BTreeSet::new());
+    let mut judge = Judge::default();
     let is_sealed = actors.iter().any(|actor| actor.rotates);
     let mut orders = vec![(Vec::new(), Sealed::new())];
     while let Some((order, sealed)) = orders.pop() {
@@ -360,9 +383,9 @@ fn explore_with(
         if !seen.insert(hasher.finish()) {
             continue;
         }
-        verify(&left, &order);
+        judge.verify(&left, &order);
         let sealed = match is_sealed {
-            true => seal_and_open(&left, &sealed, &order),
+            true => judge.sealed(&left, &sealed, &order),
             false => Sealed::new(),
         };
         for (actor, ended) in left.ended.iter().enumerate() {

@@ -38,7 +38,7 @@ pub fn repository_of_containers(
     let options = InitOptions {
         suite: Suite::None,
         container_size_bytes,
-        kdf_cost: KdfCost { memory_kib: 64, passes: 1, lanes: 1 },
+        kdf_cost: KdfCost { memory_kib: 8, passes: 1, lanes: 1 },
         ..InitOptions::standard().unwrap().with_chunks_of(8 << 10).unwrap()
     };
     let memory = MemoryPlan::new(memory_bytes).unwrap();
