@@ -5,7 +5,7 @@
 
 use crate::canaries::{dead_chunk, is_caught_by, scenario_of};
 use crate::device::Loss;
-use crate::model::{Scenario, in_parallel, two_switches, world};
+use crate::model::{Scenario, in_parallel, runs, two_switches, world};
 use crate::schedule::{Segment, random_segments};
 use crate::steps::{key, reopen};
 use crate::tasks::*;
