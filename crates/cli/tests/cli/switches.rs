@@ -45,7 +45,7 @@ fn sx_6_the_four_configurations_of_look_ups_can_be_chosen() {
 #[test]
 fn sx_6_every_policy_of_rewriting_and_every_engine_of_restores_can_be_chosen() {
     let sandbox = with_backups();
-    for policy in ["none", "capping", "flexible", "window", "history", "auto"] {
+    for policy in ["none", "capping", "flexible", "window", "history", "auto,loss=2"] {
         let told = saved(&sandbox, &["--rewrite", policy])["rewriting"].clone();
         assert!(told["policy"].as_str().unwrap_or("none").starts_with(policy), "{told}");
     }

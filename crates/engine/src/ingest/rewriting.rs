@@ -58,11 +58,11 @@ pub fn options(
     (costs, index): (Option<DeviceCosts>, &FingerprintIndex),
 ) -> (RewriteOptions, Option<EarlierPlacement>) {
     let choice = options.rewrite;
-    // Where nothing is looked up there are no duplicates, and no history matters.
-    if choice == RewriteChoice::None || options.lookup == LookupChoice::None {
-        return (RewriteOptions::none(), None);
-    }
     let unit = Unit::for_rewriting(&choice, costs.map_or(0, |costs| costs.device_read_ns));
+    // Where nothing is looked up there are no duplicates, and no history matters.
+    let Some(unit) = unit.filter(|_| options.lookup != LookupChoice::None) else {
+        return (RewriteOptions::none(), None);
+    };
     let previous = parent.or_else(|| previous_version(list, &options.host, names));
     let mut earlier = placement_of(repository, previous);
     let history = earlier.as_mut().and_then(|earlier| earlier.uses(unit).ok());

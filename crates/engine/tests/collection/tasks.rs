@@ -8,7 +8,6 @@ use onefold_engine::look_up::LookupChoice;
 use onefold_engine::session::{SnapshotList, tombstones};
 use onefold_engine::synthesis::{Element, SynthesisOptions, fastcopy, synthesize};
 use onefold_engine::{Repository, check, retention};
-use onefold_policy::rewrite::RewriteChoice;
 use onefold_types::{ErrorKind, Result, SessionId};
 use std::sync::Arc;
 
@@ -101,13 +100,13 @@ pub fn restores() -> Task {
     })
 }
 
-/// Backs the files up as users do by default, each as a source of its own: the look-up and
-/// rewriting choose for themselves, in two streams.
+/// Backs the files up as users do by default on a device that seeks, each as a source of its own:
+/// the look-up and rewriting choose for themselves, in two streams.
 pub fn backs_up_by_default(name: &'static str, files: &'static str) -> Task {
     Arc::new(move |world, repository| {
         let options = BackupOptions {
             lookup: LookupChoice::Auto,
-            rewrite: RewriteChoice::default(),
+            rewrite: "auto,loss=2".parse()?,
             streams: 2,
             threads: 2,
             ..described(&world.describe(files), ParentChoice::Newest)

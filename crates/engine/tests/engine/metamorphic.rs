@@ -35,7 +35,7 @@ const COMPRESSIONS: [&str; 4] = ["none", "lz4", "zstd,1", "zstd,9"];
 const LOOKUPS: [&str; 6] =
     ["auto", "eager", "eager,filter-first", "lazy", "lazy,ring=4,bucket=2", "sampled"];
 const REWRITINGS: [&str; 7] = [
-    "auto",
+    "auto,loss=2",
     "none",
     "capping,level=2",
     "flexible,loss=7",

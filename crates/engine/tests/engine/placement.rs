@@ -229,7 +229,7 @@ fn assert_uses(
 }
 
 fn save_tree(store: &Arc<dyn Store>, path: &Path) -> (BackupReport, SessionId) {
-    let report = save(&open(store), path, &rewriting("auto"));
+    let report = save(&open(store), path, &rewriting("auto,loss=2"));
     let id = report.snapshot.unwrap();
     (report, id)
 }
@@ -413,7 +413,7 @@ fn several_sources_and_one_that_cannot_be_read_have_right_places() {
     let paths = [unreadable, at("d0"), at("d1"), at("d3")];
     let (job, problems) = Job::unattended();
     for _ in 0..2 {
-        let options = rewriting("auto");
+        let options = rewriting("auto,loss=2");
         let report = backup(&open(&store), sources(&paths), &options, &job).unwrap();
         assert_eq!(report.summary.errors, 1);
         assert_eq!(assert_places(&open(&store), report.snapshot.unwrap()).1, 0);
@@ -454,7 +454,7 @@ fn files_that_vanish_while_others_are_read_leave_those_in_place() {
     let observer = Arc::clone(&remover) as Arc<dyn Observer>;
     let job = Job { interrupt: Interrupt::default(), progress: Arc::default(), observer };
     let source = sources(&[source.path().to_path_buf()]);
-    let report = backup(&open(&store), source, &rewriting("auto"), &job).unwrap();
+    let report = backup(&open(&store), source, &rewriting("auto,loss=2"), &job).unwrap();
     let problems = remover.problems.lock().unwrap().len();
     assert_eq!((problems, report.summary.errors), (0, 0), "{:?}", report.summary);
     assert!(report.summary.files >= 10 && report.left_out.gone > 0, "{:?}", report.left_out);
@@ -468,12 +468,12 @@ fn several_sources_in_the_order_of_the_tree_are_recorded_in_any_order_of_naming(
     let at = |name: &str| source.path().join(name);
     let store = new_store();
     let paths = [at("d0"), at("d1/below"), at("d3")];
-    let report = save_with(&open(&store), sources(&paths), &rewriting("auto"));
+    let report = save_with(&open(&store), sources(&paths), &rewriting("auto,loss=2"));
     let id = report.snapshot.unwrap();
     // Shorter places are walked first: "d3" before "d1/below", which is not the tree's order.
     assert_eq!(record_of(&open(&store), id).placement, None);
     for paths in [[at("d0"), at("d1"), at("d3")], [at("d0"), at("d1"), at("d2")]] {
-        let report = save_with(&open(&store), sources(&paths), &rewriting("auto"));
+        let report = save_with(&open(&store), sources(&paths), &rewriting("auto,loss=2"));
         let (known, unknown) = assert_places(&open(&store), report.snapshot.unwrap());
         assert!(known > 300, "{known}");
         assert_eq!(unknown, 0);
@@ -495,7 +495,7 @@ fn files_without_permission_in_the_middle_of_a_batch_leave_the_others_in_place()
     let store = new_store();
     let (job, _) = Job::unattended();
     let paths = [source.path().to_path_buf()];
-    let report = backup(&open(&store), sources(&paths), &rewriting("auto"), &job).unwrap();
+    let report = backup(&open(&store), sources(&paths), &rewriting("auto,loss=2"), &job).unwrap();
     assert_eq!(report.summary.errors, 3);
     assert_eq!(assert_places(&open(&store), report.snapshot.unwrap()).1, 0);
 }

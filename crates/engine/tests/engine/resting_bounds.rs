@@ -133,7 +133,7 @@ fn a_frame_that_rests_on_more_frames_than_are_recorded_is_read_all_the_same() {
     }
     saved.assert_restores();
     // What is recorded is counted, what is not is kept.
-    saved.save("auto", ParentChoice::None);
+    saved.save("auto,loss=2", ParentChoice::None);
     saved.assert_restores();
 }
 

@@ -9,6 +9,8 @@ use onefold_engine::session::SnapshotList;
 use onefold_engine::statistics::statistics;
 use onefold_engine::{InitOptions, Job};
 use onefold_format::delta::DeltaChoice;
+use onefold_policy::lookup::DeviceCosts;
+use onefold_policy::rewrite::RewriteChoice;
 use onefold_store::Store;
 use onefold_types::environment::SeededRandomness;
 use onefold_types::{SessionId, limits};
@@ -78,7 +80,7 @@ fn forced(choice: &str) -> BackupOptions {
 #[test]
 fn r91_of_data_that_does_not_change_nothing_is_stored_again_for_ever() {
     let choices =
-        ["auto", "auto,loss=30", "history,loss=30", "capping,level=2", "flexible,loss=20"];
+        ["auto,loss=2", "auto,loss=30", "history,loss=30", "capping,level=2", "flexible,loss=20"];
     let more = ["window,loss=20", "window,reads=2", "auto,reads=2", "flexible,reads=2,loss=50"];
     let mut stored = 0;
     for choice in choices.into_iter().chain(more) {
@@ -123,9 +125,8 @@ fn change_a_tenth(remains: &mut Remains) {
 
 #[test]
 fn r92_a_second_version_that_reads_well_stores_nothing_again() {
-    let choices =
-        ["auto", "history", "capping", "flexible", "window", "capping,level=20", "window,reads=20"];
-    for choice in choices {
+    let limits = ["auto,loss=2", "capping,level=20", "window,reads=20"];
+    for choice in ["history", "capping", "flexible", "window"].into_iter().chain(limits) {
         // Containers of many frames, as they are by default.
         let store = store_of(limits::CONTAINER_TARGET_BYTES);
         let mut remains = Remains::new(16, 2 << 20, 0);
@@ -220,4 +221,23 @@ fn s2_1_what_is_stored_again_counts_as_stored() {
     assert_eq!([without.bytes_logical, with.bytes_logical], [torn.len() as u64; 2]);
     assert_eq!(with.chunks_data, without.chunks_data + summary.chunks_rewritten);
     assert_eq!(with.bytes_data, without.bytes_data + summary.bytes_rewritten);
+}
+
+#[test]
+fn by_default_something_is_stored_again_where_reads_take_long_only() {
+    for (costs, rewrites) in [(DeviceCosts::SATA_SSD, false), (DeviceCosts::HARD_DISK, true)] {
+        let store = store();
+        let mut remains = Remains::new(64, 128 << 10, 16 << 10);
+        let mut again = 0;
+        for _ in 0..6 {
+            let rewrite = RewriteChoice::default();
+            let options =
+                BackupOptions { rewrite, device_costs: Some(costs), ..forced("auto,loss=2") };
+            let report = save(&open(&store), remains.path(), &options);
+            assert_eq!(report.rewrite.choice, rewrites.then_some(rewrite));
+            again += report.summary.chunks_rewritten;
+            remains.change();
+        }
+        assert_eq!(again > 0, rewrites, "{costs:?}: {again}");
+    }
 }

@@ -15,7 +15,8 @@ use serde_json::json;
 pub struct RewriteArguments {
     /// Store duplicates again where restores would otherwise have to collect them: none, capping,
     /// flexible, window, history or auto, with limits as in auto,loss=5 (per cent of the
-    /// deduplication ratio) or window,reads=20 (old containers for each 20 MiB) [default: auto]
+    /// deduplication ratio) or window,reads=20 (old containers for each 20 MiB) [default: auto,
+    /// which without a limit is nothing in stores where reads are quick]
     #[arg(long, value_name = "HOW")]
     rewrite: Option<RewriteChoice>,
 }

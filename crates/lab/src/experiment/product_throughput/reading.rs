@@ -41,9 +41,10 @@ const FLAT_MAX: f64 = 1.1;
 /// What may be stored again for each byte that is new, at the default loss of the ratio.
 const AGAIN_MAX: f64 = LOSS_DEFAULT / (1.0 - LOSS_DEFAULT);
 
-/// How a store came about: name, rewriting, and whether it is believed to be on a hard disk.
+/// How a store came about: name, rewriting, and whether it is believed to be on a hard disk. Where
+/// reads are quick the default rewrites only if a loss is named.
 const KINDS: [(&str, &str, bool); 3] =
-    [("none", "none", false), ("auto", "auto", false), ("auto, hard disk", "auto", true)];
+    [("none", "none", false), ("auto", "auto,loss=2", false), ("auto, hard disk", "auto", true)];
 const NONE: usize = 0;
 const HERE: usize = 1;
 const DISK: usize = 2;
