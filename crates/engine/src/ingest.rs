@@ -58,6 +58,7 @@ pub mod publish;
 pub mod read;
 pub mod renewal;
 pub mod rewriting;
+pub mod scattered;
 pub mod selecting;
 pub mod source_tree;
 pub mod storing;

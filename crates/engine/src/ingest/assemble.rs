@@ -85,6 +85,18 @@ pub struct Cursor {
     message: Option<OpenMessage>,
 }
 
+/// An element of a job's results.
+enum Next {
+    /// A chunk of the stream.
+    Chunk(Extent),
+    /// So many chunks of a file that is kept.
+    Kept(u64),
+    /// So many zeros.
+    Hole(u64),
+    /// The end of a file.
+    End(Result<FileEnd>),
+}
+
 struct OpenMessage {
     message: Message,
     element: usize,
@@ -150,6 +162,7 @@ impl Assembler<'_> {
                 self.count_file(&entry, 0);
                 Ok(Some(entry))
             }
+            Item::Again(entry, place) => self.again(entry, place).map(Some),
             Item::Stored(entry) => {
                 // No file of the parent's placement stands for it.
                 self.stream.keep(self.taken, None, entry.chunks);
@@ -175,6 +188,31 @@ impl Assembler<'_> {
             Item::Read { path, entry, known } => self.read(&path, entry, known),
             Item::Enter(_) | Item::Leave | Item::SourceDone(_) | Item::Failed(_) => Ok(None),
         }
+    }
+
+    /// A file that is kept, but for chunks that are read again. They come in its order.
+    fn again(&mut self, entry: Entry, place: u64) -> Result<Entry> {
+        let mut chunks = 0;
+        loop {
+            match self.next_element()? {
+                Next::Chunk(extent) => {
+                    chunks += 1;
+                    self.summary.bytes_read += extent.length;
+                }
+                Next::Kept(more) => {
+                    self.stream.keep(self.taken, Some(place.saturating_add(chunks)), more);
+                    chunks = chunks.saturating_add(more);
+                }
+                Next::Hole(_) => {}
+                Next::End(end) => break end.map(drop)?,
+            }
+        }
+        self.stream.confirm(self.taken)?;
+        let rest = entry.chunks.saturating_sub(chunks);
+        self.stream.keep(self.taken, Some(place.saturating_add(chunks)), rest);
+        self.summary.files_unchanged += 1;
+        self.count_file(&entry, 0);
+        Ok(entry)
     }
 
     fn read(&mut self, path: &[u8], entry: Entry, known: bool) -> Result<Option<Entry>> {
@@ -224,6 +262,21 @@ impl Assembler<'_> {
     /// leaves the file out.
     fn contents(&mut self, file: &mut FileMapBuilder) -> Result<Result<FileEnd>> {
         loop {
+            let extent = match self.next_element()? {
+                Next::Chunk(extent) => extent,
+                Next::Hole(length) => Extent::hole(length),
+                Next::Kept(chunks) => return Err(bug!("a file that is read keeps chunks", chunks)),
+                Next::End(end) => return Ok(end),
+            };
+            file.push(extent, self.stream)?;
+            // A large file takes minutes, and shows that it goes on.
+            self.job.progress.add(0, extent.length);
+        }
+    }
+
+    /// The next element of the current job. A chunk is taken.
+    fn next_element(&mut self) -> Result<Next> {
+        loop {
             let open = match &mut self.cursor.message {
                 Some(open) => open,
                 None => self.next_message()?,
@@ -233,27 +286,22 @@ impl Assembler<'_> {
                 continue;
             };
             open.element += 1;
-            match element {
+            return Ok(match element {
                 Element::Data { length, .. } => {
+                    let length = *length as u64;
                     let fingerprint = open.message.fingerprints[open.chunk];
                     open.chunk += 1;
-                    let taken = open.first_ticket + open.chunk as u64;
-                    let length = *length as u64;
-                    self.taken = taken;
-                    file.push(Extent { fingerprint, length }, self.stream)?;
-                    // A large file takes minutes, and shows that it goes on.
-                    self.job.progress.add(0, length);
+                    self.taken = open.first_ticket + open.chunk as u64;
+                    Next::Chunk(Extent { fingerprint, length })
                 }
-                Element::Hole { length } => {
-                    let length = *length;
-                    file.push(Extent::hole(length), self.stream)?;
-                    self.job.progress.add(0, length);
-                }
+                Element::Again { .. } => return Err(bug!("a chunk that nobody has compared")),
+                Element::Kept { chunks } => Next::Kept(*chunks),
+                Element::Hole { length } => Next::Hole(*length),
                 Element::End(end) => {
                     let taken = Err(Error::new(ErrorKind::Source, "its end was met twice"));
-                    return Ok(std::mem::replace(&mut **end, taken));
+                    Next::End(std::mem::replace(&mut **end, taken))
                 }
-            }
+            });
         }
     }
 

@@ -7,7 +7,8 @@
 
 use super::left_out::LeftOut;
 use super::namesakes::Relative;
-use super::rewriting::{self, ScatteredFiles};
+use super::rewriting;
+use super::scattered::ScatteredFiles;
 use super::selecting::{self, Part};
 use super::source_tree::{self, ArrangedSource, SourceTree};
 use super::storing::{Announced, Ready, StoringSession};
@@ -15,6 +16,7 @@ use super::stream::{self, PathsContext, StreamContext, StreamOutcome};
 use super::stubs::StubData;
 use super::top::{nest, place};
 use super::versions::Versions;
+use super::walk::Keeping;
 use super::{BackupOptions, BackupReport, DeltaReport, ParentChoice, Selection, Source};
 use crate::chunk_store::presence::tree_present;
 use crate::chunk_store::{ChunkStore, ChunkStoreOptions, StreamWriter};
@@ -169,9 +171,12 @@ impl Backup<'_> {
                     (number < sources.len()).then_some(number)
                 };
                 let keep = |reader: &TreeReader, entry: &Entry, place: u64| {
-                    !ready.scattered.is_worth_reading(reader, entry, place)
-                        && (!ready.distrust_parent
-                            || all_present(&ready.session.store, reader, entry))
+                    let is_there =
+                        !ready.distrust_parent || all_present(&ready.session.store, reader, entry);
+                    match is_there {
+                        true => Keeping::But(ready.scattered.stretches(reader, entry, place)),
+                        false => Keeping::No,
+                    }
                 };
                 let paths = PathsContext {
                     sources: &sources,

@@ -11,6 +11,7 @@
 
 use super::attributes::{self, AttributeSource};
 use super::namesakes::EarlierContent;
+use super::scattered::Stretch;
 use super::versions::{VersionedFile, Versions};
 use crate::job::Job;
 use crate::repository::Repository;
@@ -18,7 +19,7 @@ use crate::stub::{self, StubFile};
 use crate::tree::TreeReader;
 use crossbeam_channel::{Receiver, Sender};
 use onefold_chunking::{Piece, Segmenter};
-use onefold_format::node::Entry;
+use onefold_format::node::{Entry, Extent};
 use onefold_types::error::Context;
 use onefold_types::{Error, ErrorKind, Fingerprint, Result, limits};
 use rustix::fs::{Mode, OFlags, SeekFrom};
@@ -28,6 +29,7 @@ use std::fs::File;
 use std::io::Read;
 use std::ops::Range;
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
 /// Bytes of a message after which it is sent: as many chunks as fill the hash's lanes, and as few
@@ -46,6 +48,20 @@ pub enum Element {
         start: usize,
         /// Its length.
         length: usize,
+    },
+    /// The same, of a file that is kept, if it is the chunk of this name; no message has any.
+    Again {
+        /// Where it begins in the buffer.
+        start: usize,
+        /// Its length.
+        length: usize,
+        /// What it should be.
+        fingerprint: Fingerprint,
+    },
+    /// Chunks of a file that is kept, which stay where they are.
+    Kept {
+        /// How many.
+        chunks: u64,
     },
     /// Zeros.
     Hole {
@@ -89,6 +105,15 @@ pub struct FileTask {
     pub entry: Entry,
     /// What the parent snapshot has under its path.
     pub earlier: Option<EarlierContent>,
+    /// What is read of a file that is kept; nothing if all of it is read.
+    pub again: Vec<Stretch>,
+}
+
+impl FileTask {
+    fn open(&self) -> std::result::Result<File, Errno> {
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        rustix::fs::openat(&*self.directory, &self.name, flags, Mode::empty()).map(File::from)
+    }
 }
 
 /// What a job reads.
@@ -144,10 +169,32 @@ impl Message {
     #[must_use]
     pub fn ranges(&self) -> Vec<Range<usize>> {
         let of_data = |element: &Element| match element {
-            Element::Data { start, length } => Some(*start..*start + *length),
-            Element::Hole { .. } | Element::End(_) => None,
+            Element::Data { start, length } | Element::Again { start, length, .. } => {
+                Some(*start..*start + *length)
+            }
+            Element::Kept { .. } | Element::Hole { .. } | Element::End(_) => None,
         };
         self.elements.iter().filter_map(of_data).collect()
+    }
+
+    /// Chunks of files that are kept are taken if they are what they should be.
+    fn take_again(&mut self) {
+        let Self { elements, fingerprints, .. } = self;
+        let mut found = std::mem::take(fingerprints).into_iter();
+        for element in elements {
+            match element {
+                Element::Data { .. } => fingerprints.extend(found.next()),
+                Element::Again { start, length, fingerprint } => {
+                    let is_same = found.next().as_ref() == Some(fingerprint);
+                    fingerprints.extend(is_same.then_some(*fingerprint));
+                    *element = match is_same {
+                        true => Element::Data { start: *start, length: *length },
+                        false => Element::Kept { chunks: 1 },
+                    };
+                }
+                Element::Kept { .. } | Element::Hole { .. } | Element::End(_) => {}
+            }
+        }
     }
 
     fn empty(spare: &Receiver<Vec<u8>>) -> Self {
@@ -262,6 +309,9 @@ struct FileReader<'a> {
 
 impl FileReader<'_> {
     fn file(&mut self, task: FileTask) -> Result<()> {
+        if !task.again.is_empty() {
+            return self.again(&task);
+        }
         let earlier = self.versions.and_then(|versions| {
             let by_name = || versions.namesake(task.name.as_bytes(), task.entry.size);
             task.earlier.or_else(by_name)
@@ -285,11 +335,51 @@ impl FileReader<'_> {
         Ok(())
     }
 
+    /// Reads what is to be read again of a file that is kept. What cannot be read stays.
+    fn again(&mut self, task: &FileTask) -> Result<()> {
+        let file = task.open().ok();
+        for stretch in &task.again {
+            self.message.elements.push(Element::Kept { chunks: stretch.kept });
+            let mut offset = stretch.offset;
+            for extent in &stretch.chunks {
+                self.job.interrupt.check()?;
+                self.chunk_again(file.as_ref(), offset, extent);
+                offset += extent.length;
+                if self.filled >= MESSAGE_BYTES {
+                    self.send()?;
+                }
+            }
+        }
+        let end = FileEnd { entry: None, changed_while_read: false, is_gone: false };
+        self.message.elements.push(Element::End(Box::new(Ok(end))));
+        Ok(())
+    }
+
+    fn chunk_again(&mut self, file: Option<&File>, offset: u64, extent: &Extent) {
+        let length = usize::try_from(extent.length).unwrap_or(usize::MAX);
+        if length > limits::CHUNK_SIZE_MAX_BYTES {
+            return self.message.elements.push(Element::Kept { chunks: 1 });
+        }
+        let start = self.filled;
+        let end = start + length;
+        if self.message.buffer.len() < end {
+            self.message.buffer.resize(end, 0);
+        }
+        let buffer = &mut self.message.buffer[start..end];
+        let is_read = file.is_some_and(|file| file.read_exact_at(buffer, offset).is_ok());
+        self.message.elements.push(match is_read {
+            true => Element::Again { start, length, fingerprint: extent.fingerprint },
+            false => Element::Kept { chunks: 1 },
+        });
+        if is_read {
+            self.filled = end;
+            self.unchunked = end;
+        }
+    }
+
     fn read_file(&mut self, task: FileTask) -> Result<FileEnd> {
-        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        let opened = rustix::fs::openat(&*task.directory, &task.name, flags, Mode::empty());
-        let mut file = match opened {
-            Ok(opened) => File::from(opened),
+        let mut file = match task.open() {
+            Ok(opened) => opened,
             Err(Errno::NOENT) => {
                 return Ok(FileEnd { entry: None, changed_while_read: false, is_gone: true });
             }
@@ -441,15 +531,16 @@ impl FileReader<'_> {
         let ranges = message.ranges();
         let chunks: Vec<&[u8]> = ranges.into_iter().map(|range| &message.buffer[range]).collect();
         self.repository.fingerprinter().data_batch(&chunks, &mut fingerprints);
+        message.fingerprints = fingerprints;
+        message.take_again();
         if let Some(versions) = self.versions {
-            let Message { elements, corresponding, .. } = &mut message;
+            let Message { elements, fingerprints, corresponding, .. } = &mut message;
             for file in &mut self.versioned {
-                versions.find(file, elements, &fingerprints, corresponding);
+                versions.find(file, elements, fingerprints, corresponding);
             }
             let files = std::mem::take(&mut self.versioned).into_iter();
             self.versioned = files.filter_map(VersionedFile::continued).collect();
         }
-        message.fingerprints = fingerprints;
         let stopped = |_| Error::new(ErrorKind::Interrupted, "the backup has stopped");
         self.results.send(message).map_err(stopped)
     }

@@ -8,37 +8,27 @@
 //! Files that have not changed are not read, so nothing of them could ever be stored again, and a
 //! frame of which only they need a little would be read by every restore for ever. Where the parent
 //! kept most of its files unread, frames to be emptied are therefore chosen beforehand
-//! ([`onefold_policy::rewrite::sparsest`]), and files of which enough lies there, or is differences
-//! against something there, are read again ([`ScatteredFiles`]). An idea of this project.
+//! ([`onefold_policy::rewrite::sparsest`]), and what of such files lies there, or may be differences
+//! against something there, is read again ([`super::scattered`]). An idea of this project.
 
 use super::BackupOptions;
 use crate::chunk_store::RewriteOptions;
-use crate::container::FrameId;
 use crate::index::FingerprintIndex;
 use crate::look_up::LookupChoice;
-use crate::placement::resting::RestingPart;
-use crate::placement::{EarlierPlacement, PlacementReader, Unit};
+use crate::placement::{EarlierPlacement, Unit};
 use crate::repository::Repository;
 use crate::session::{Snapshot, SnapshotList};
-use crate::tree::TreeReader;
-use onefold_format::node::Entry;
 use onefold_policy::lookup::DeviceCosts;
 use onefold_policy::rewrite::{
     Before, Expected, LOSS_DEFAULT, RewriteChoice, RewriteParameters, UnitId, sparsest,
 };
 use onefold_policy::stream::RewriteGuard;
-use std::collections::{BTreeSet, HashMap};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::collections::BTreeSet;
+use std::sync::Arc;
 
 /// A restore into files reads each container once, so a container that is not needed at all any
 /// more is worth many that are needed in one place less.
 const WHOLE_WORTH: f64 = 1000.0;
-/// Of a snapshot at most this part is read again in one backup, or so many bytes of a small one.
-const READ_AGAIN_PART: u64 = 4;
-const READ_AGAIN_MIN: u64 = 16 << 20;
-/// A file is read again if it is no larger than so many times what of it is to be stored again, as
-/// far as frames tell.
-const READ_AGAIN_FOR_EACH: u64 = 64;
 
 /// The placement of a snapshot; one that cannot be read only costs time.
 pub fn placement_of(
@@ -144,75 +134,4 @@ fn targets(
     let loss = choice.limits().loss_max.unwrap_or(LOSS_DEFAULT);
     let allowed_bytes = (stored.unique_bytes as f64 * loss / (1.0 - loss)) as u64;
     Some(sparsest(history, allowed_bytes.saturating_sub(stored.rewritten_bytes)))
-}
-
-/// Files of the parent that have something in frames or containers that are to be emptied.
-pub struct ScatteredFiles(Option<Mutex<Scattered>>);
-
-struct Scattered {
-    placement: PlacementReader,
-    targets: Arc<BTreeSet<UnitId>>,
-    unit: Unit,
-    /// Frames that rest on something in the targets.
-    resting: HashMap<FrameId, RestingPart>,
-    /// Bytes that may still be read again.
-    bytes_left: u64,
-}
-
-impl ScatteredFiles {
-    /// The files of a parent, whose placement is `earlier`.
-    #[must_use]
-    pub fn new(
-        parent: Option<&Snapshot>,
-        earlier: Option<&EarlierPlacement>,
-        rewrite: &RewriteOptions,
-    ) -> Self {
-        let of = || {
-            let targets = rewrite.guard.as_ref()?.targets.clone()?;
-            let targets = Some(targets).filter(|targets| !targets.is_empty())?;
-            let bytes_left = (parent?.record.summary.bytes / READ_AGAIN_PART).max(READ_AGAIN_MIN);
-            let (placement, unit) = (earlier?.reader(), rewrite.unit);
-            let is_target = |base| targets.contains(&unit.id_of(base));
-            // What cannot be read says nothing.
-            let resting = earlier?.resting_on(&is_target).unwrap_or_default();
-            Some(Mutex::new(Scattered { placement, targets, unit, resting, bytes_left }))
-        };
-        Self(of())
-    }
-
-    /// Whether an unchanged file should be read again. The placement is read through the reader of
-    /// the walk.
-    #[must_use]
-    pub fn is_worth_reading(&self, reader: &TreeReader, file: &Entry, place: u64) -> bool {
-        let Some(scattered) = &self.0 else {
-            return false;
-        };
-        let mut scattered = scattered.lock().unwrap_or_else(PoisonError::into_inner);
-        scattered.is_worth_reading(reader, file, place)
-    }
-}
-
-impl Scattered {
-    fn is_worth_reading(&mut self, reader: &TreeReader, file: &Entry, place: u64) -> bool {
-        if file.chunks == 0 || file.size > self.bytes_left {
-            return false;
-        }
-        let Self { placement, targets, unit, resting, .. } = self;
-        let mut again_bytes = 0u64;
-        placement.runs(reader.chunks(), place, file.chunks, &mut |run| {
-            let Some(container) = run.container else { return };
-            let frame = FrameId { container, frame: run.frame };
-            let bytes = match resting.get(&frame) {
-                _ if targets.contains(&unit.id_of(frame)) => run.bytes,
-                Some(part) => part.of(run.bytes),
-                None => 0,
-            };
-            again_bytes = again_bytes.saturating_add(bytes);
-        });
-        let is_worth = file.size <= again_bytes.saturating_mul(READ_AGAIN_FOR_EACH);
-        if is_worth {
-            self.bytes_left -= file.size;
-        }
-        is_worth
-    }
 }

@@ -11,7 +11,7 @@ use super::read::{self, ReadJob, Work};
 use super::source_tree::ArrangedSource;
 use super::stubs::StubData;
 use super::versions::Versions;
-use super::walk::{self, BUNDLES_MAX, Item, Walk, WalkContext};
+use super::walk::{self, BUNDLES_MAX, Item, Keeping, Walk, WalkContext};
 use crate::chunk_store::StreamWriter;
 use crate::job::Job;
 use crate::repository::Repository;
@@ -51,8 +51,8 @@ pub struct PathsContext<'a> {
     pub selection: &'a Selection,
     /// The root of the parent snapshot.
     pub parent_root: Option<Reference>,
-    /// Whether a file of the parent may be kept unread.
-    pub keep: &'a (dyn Fn(&TreeReader, &Entry, u64) -> bool + Sync),
+    /// Whether a file of the parent may be kept.
+    pub keep: &'a (dyn Fn(&TreeReader, &Entry, u64) -> Keeping + Sync),
     /// What is known of the data of stubs.
     pub stubs: &'a StubData<'a>,
 }

@@ -129,7 +129,9 @@ impl Versions {
                 names.next().map_or((Fingerprint::ZERO, 0), |name| (*name, *length as u64))
             }
             Element::Hole { length } => (Fingerprint::ZERO, *length),
-            Element::End(_) => (Fingerprint::ZERO, 0),
+            Element::Again { .. } | Element::Kept { .. } | Element::End(_) => {
+                (Fingerprint::ZERO, 0)
+            }
         };
         let chunks: Vec<(Fingerprint, u64)> = of_file.iter().map(chunk).collect();
         // Whoever begins in the middle has lost his place: a file of several messages is read

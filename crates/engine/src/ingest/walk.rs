@@ -12,8 +12,8 @@
 use super::Selection;
 use super::attributes::{self, AttributeSource};
 use super::left_out::{CACHE_TAG, LeftOut, is_cache, is_gone, is_store};
-use super::namesakes::EarlierContent;
-use super::read::{BATCHED_FILE_BYTES, FileTask, MESSAGE_BYTES, Message, ReadJob, Work};
+use super::read::{Message, ReadJob};
+use super::scattered::Stretch;
 use super::source_tree::{ArrangedSource, absolute_form, is_about_source};
 use super::stubs::{Reading, StubData, by_handle, refuse_covered};
 use crate::environment::open_files_max;
@@ -21,13 +21,13 @@ use crate::job::Job;
 use crate::repository::Repository;
 use crate::stub;
 use crate::tree::{TreeReader, path};
-use crossbeam_channel::{Receiver, Sender, bounded};
+use crossbeam_channel::{Receiver, Sender};
 use onefold_format::node::{Entry, EntryKind, Reference};
 use onefold_types::error::Context;
 use onefold_types::{Error, ErrorKind, Result, limits};
 use rustix::fs::{AtFlags, Dir, Mode, OFlags};
 use std::collections::HashSet;
-use std::ffi::{CString, OsStr};
+use std::ffi::OsStr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -35,8 +35,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 mod parent;
+mod reading;
 
 use parent::{Known, ParentDirectory};
+use reading::Batch;
 
 /// Items that may wait in the queue.
 const ITEMS_MAX: usize = 4096;
@@ -46,8 +48,6 @@ const BUNDLE_ITEMS: usize = 64;
 pub const BUNDLES_MAX: usize = ITEMS_MAX / BUNDLE_ITEMS;
 /// Items after which an open batch is closed.
 const BATCH_ITEMS_MAX: usize = ITEMS_MAX / 4;
-/// Files in a batch: each holds its directory open.
-const BATCH_FILES_MAX: usize = 128;
 /// The part of the files that the process may have open, one in so many, that is for directories
 /// in batches.
 const BATCHES_SHARE: usize = 4;
@@ -71,6 +71,8 @@ pub enum Item {
     },
     /// A file that is the parent's, and the place of its first chunk in the parent's tree.
     Keep(Entry, u64),
+    /// The same, but for chunks that come from the current job.
+    Again(Entry, u64),
     /// A stub, whose data is in the store.
     Stored(Entry),
     /// A further name of a file met before.
@@ -88,6 +90,14 @@ pub enum Item {
     SourceDone(usize),
     /// The walk cannot go on.
     Failed(Error),
+}
+
+/// Whether a file that looks unchanged is the parent's.
+pub enum Keeping {
+    /// All of it is read: something of the parent's is not there.
+    No,
+    /// It is, but for stretches that are read to be stored again.
+    But(Vec<Stretch>),
 }
 
 /// What the walk needs.
@@ -108,7 +118,7 @@ pub struct WalkContext<'a> {
     pub errors: &'a AtomicU64,
     /// Whether a file of the parent may be kept: tells if all its chunks can be relied upon.
     /// The place of its first chunk in the parent's tree comes with it.
-    pub keep: &'a (dyn Fn(&TreeReader, &Entry, u64) -> bool + Sync),
+    pub keep: &'a (dyn Fn(&TreeReader, &Entry, u64) -> Keeping + Sync),
     /// What is known of the data of stubs.
     pub stubs: &'a StubData<'a>,
 }
@@ -121,6 +131,8 @@ pub struct Walk<'a> {
     batch: Option<Batch>,
     batch_directories_max: usize,
     linked: HashSet<(u64, u64)>,
+    /// Files of several names of which something is read again.
+    linked_again: HashSet<(u64, u64)>,
     device: u64,
     left_out: LeftOut,
     /// How many directories above are left out, and are looked through for stubs all the same.
@@ -128,14 +140,6 @@ pub struct Walk<'a> {
     /// Of a source with a relative path: how long its path in the tree is, and the absolute path it
     /// stands for. Patterns may be meant for either.
     absolute: Option<(usize, Vec<u8>)>,
-}
-
-struct Batch {
-    tasks: Vec<FileTask>,
-    directories: usize,
-    bytes: u64,
-    items: usize,
-    results: Sender<Message>,
 }
 
 impl<'a> Walk<'a> {
@@ -154,6 +158,7 @@ impl<'a> Walk<'a> {
             batch: None,
             batch_directories_max,
             linked: HashSet::new(),
+            linked_again: HashSet::new(),
             device: 0,
             left_out,
             left_out_above: 0,
@@ -396,13 +401,13 @@ impl<'a> Walk<'a> {
         }
         if let Some((known, place)) = &known
             && attributes::is_same_state(known, &entry)
-            && self.may_keep(known, *place)
+            && let Keeping::But(again) = self.may_keep(known, *place)
         {
             entry.content = known.content;
             entry.xattrs.clone_from(&known.xattrs);
             entry.sparse = known.sparse;
             entry.chunks = known.chunks;
-            return self.send(Item::Keep(entry, *place));
+            return self.keep((directory, name), entry, *place, again);
         }
         if reading == Reading::Plain && self.is_put_off(directory, name, &entry) {
             self.left_out.put_off += 1;
@@ -446,79 +451,6 @@ impl<'a> Walk<'a> {
         attributes::xattrs(AttributeSource::Path(&by_handle(directory, name)))
     }
 
-    fn read(
-        &mut self,
-        directory: &Arc<OwnedFd>,
-        name: &OsStr,
-        tree_path: &[u8],
-        entry: Entry,
-        known: Option<&Known>,
-    ) -> Result<()> {
-        let name = CString::new(name.as_bytes())
-            .map_err(|_| Error::new(ErrorKind::Source, "its name holds a zero byte"))?;
-        let size = entry.size;
-        let earlier = known.and_then(|(known, _)| {
-            let is_file = known.kind == EntryKind::File;
-            let content = known.content.filter(|_| is_file)?;
-            Some(EarlierContent { content, size: known.size })
-        });
-        let own = entry.clone();
-        let task = FileTask { directory: Arc::clone(directory), name, entry: own, earlier };
-        let item = Item::Read { path: tree_path.to_vec(), entry, known: known.is_some() };
-        if size > BATCHED_FILE_BYTES {
-            self.close_batch()?;
-            let results = self.open_job()?;
-            self.send(item)?;
-            return self.submit(ReadJob { work: Work::Files(vec![task]), results });
-        }
-        if self.batch.is_none() {
-            let results = self.open_job()?;
-            self.batch =
-                Some(Batch { tasks: Vec::new(), directories: 0, bytes: 0, items: 0, results });
-        }
-        // Before its item, which may be the one that closes the batch.
-        if let Some(batch) = &mut self.batch {
-            let last = batch.tasks.last();
-            let is_same = last.is_some_and(|last| Arc::ptr_eq(&last.directory, directory));
-            batch.directories += usize::from(!is_same);
-            batch.tasks.push(task);
-            batch.bytes += size;
-        }
-        self.send(item)?;
-        if let Some(batch) = &self.batch
-            && (batch.tasks.len() >= BATCH_FILES_MAX
-                || batch.directories >= self.batch_directories_max
-                || batch.bytes >= MESSAGE_BYTES as u64)
-        {
-            self.close_batch()?;
-        }
-        Ok(())
-    }
-
-    /// Waits for a permit and announces a new job's results.
-    fn open_job(&mut self) -> Result<Sender<Message>> {
-        self.flush()?;
-        self.context.permits.recv().map_err(|_| stopped())?;
-        let (results, receiver) = bounded(1);
-        self.send(Item::Job(receiver))?;
-        Ok(results)
-    }
-
-    fn close_batch(&mut self) -> Result<()> {
-        match self.batch.take() {
-            Some(batch) => {
-                let work = Work::Files(batch.tasks);
-                self.submit(ReadJob { work, results: batch.results })
-            }
-            None => Ok(()),
-        }
-    }
-
-    fn submit(&mut self, job: ReadJob) -> Result<()> {
-        self.flush()?;
-        self.context.jobs.send(job).map_err(|_| stopped())
-    }
-
     pub(super) fn send(&mut self, item: Item) -> Result<()> {
         self.bundle.push(item);
         if self.bundle.len() >= BUNDLE_ITEMS {
@@ -533,7 +465,7 @@ impl<'a> Walk<'a> {
         Ok(())
     }
 
-    fn flush(&mut self) -> Result<()> {
+    pub(super) fn flush(&mut self) -> Result<()> {
         if self.bundle.is_empty() {
             return Ok(());
         }

@@ -4,7 +4,6 @@
 //! recording takes over the runs of files kept unread, until the last. The uses are read once.
 
 use super::reader::{PlacementReader, Run};
-use super::resting::RestingPart;
 use super::unit::Unit;
 use crate::chunks::ChunkReader;
 use crate::container::FrameId;
@@ -12,7 +11,7 @@ use crate::repository::Repository;
 use onefold_format::node::Reference;
 use onefold_policy::rewrite::ContainerUse;
 use onefold_types::Result;
-use std::collections::HashMap;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// An earlier snapshot's placement, with what reads it.
@@ -66,25 +65,15 @@ impl EarlierPlacement {
         })
     }
 
-    /// The frames that rest on such ones as `is_base` names, with the part of each that does.
-    pub fn resting_on(
-        &self,
-        is_base: &dyn Fn(FrameId) -> bool,
-    ) -> Result<HashMap<FrameId, RestingPart>> {
-        let mut parts = HashMap::new();
-        self.placement.each_use(&self.nodes, &mut |one| {
-            let on = one
-                .rests_on
-                .iter()
-                .filter(|base| is_base(FrameId { container: base.container, frame: base.frame }));
-            let bytes = on.fold(0u64, |sum, base| sum.saturating_add(base.bytes));
-            if bytes > 0 {
-                let of = FrameId { container: one.container, frame: one.frame };
-                let of_bytes = one.payload_bytes.max(one.referred_bytes);
-                parts.insert(of, RestingPart::new(bytes, of_bytes));
+    /// The frames that rest on such ones as `is_base` names.
+    pub fn resting_on(&self, is_base: &dyn Fn(FrameId) -> bool) -> Result<BTreeSet<FrameId>> {
+        let mut resting = BTreeSet::new();
+        self.resting(&mut |of, base, _| {
+            if is_base(base) {
+                resting.insert(of);
             }
         })?;
-        Ok(parts)
+        Ok(resting)
     }
 
     /// The placement for somebody who has a reader of nodes already.

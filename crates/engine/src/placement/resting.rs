@@ -21,27 +21,6 @@ pub const PAIRS_MIN: usize = 1 << 16;
 /// Frames that one frame rests on, at most.
 pub const BASES_MAX: usize = 256;
 
-/// How much of a frame is differences against chunks in certain others.
-#[derive(Clone, Copy, Debug)]
-pub struct RestingPart {
-    bytes: u64,
-    of_bytes: u64,
-}
-
-impl RestingPart {
-    /// So many of a frame's bytes.
-    #[must_use]
-    pub fn new(bytes: u64, of_bytes: u64) -> Self {
-        Self { bytes, of_bytes: of_bytes.max(bytes).max(1) }
-    }
-
-    /// How much of so many bytes of the frame it is, if differences lie evenly in it.
-    #[must_use]
-    pub fn of(&self, bytes: u64) -> u64 {
-        (u128::from(bytes) * u128::from(self.bytes) / u128::from(self.of_bytes)) as u64
-    }
-}
-
 /// Pairs of frames, with the bytes of the chunks in the first that are differences against chunks
 /// in the second.
 #[derive(Default)]

@@ -120,7 +120,7 @@ impl Walked {
 
 /// Compares a snapshot's placement with the containers, chunk by chunk; returns how many chunks
 /// have a known place and how many have none.
-fn assert_places(repository: &Arc<Repository>, id: SessionId) -> (u64, u64) {
+pub fn assert_places(repository: &Arc<Repository>, id: SessionId) -> (u64, u64) {
     let walked = Walked::of(repository, record_of(repository, id).root);
     let mut reader = reader_of(repository, id);
     let total = walked.chunks.len() as u64;

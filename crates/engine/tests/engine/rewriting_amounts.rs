@@ -234,7 +234,7 @@ fn by_default_something_is_stored_again_where_reads_take_long_only() {
             let options =
                 BackupOptions { rewrite, device_costs: Some(costs), ..forced("auto,loss=2") };
             let report = save(&open(&store), remains.path(), &options);
-            assert_eq!(report.rewrite.choice, rewrites.then_some(rewrite));
+            assert_eq!(report.rewrite.choice == Some(rewrite), rewrites, "{:?}", report.rewrite);
             again += report.summary.chunks_rewritten;
             remains.change();
         }

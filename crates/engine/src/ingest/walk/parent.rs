@@ -1,6 +1,6 @@
 //! What the parent snapshot has where the walk is. What cannot be read of it only costs time.
 
-use super::Walk;
+use super::{Keeping, Walk};
 use crate::tree::tree_reader::DirectoryCursor;
 use onefold_format::node::{Entry, EntryKind, Reference};
 
@@ -26,7 +26,10 @@ impl Walk<'_> {
         self.parent.as_mut()?.find(parent.as_mut()?, name).ok().flatten()
     }
 
-    pub(super) fn may_keep(&mut self, known: &Entry, place: u64) -> bool {
-        self.parent.as_mut().is_some_and(|reader| (self.context.keep)(reader, known, place))
+    pub(super) fn may_keep(&mut self, known: &Entry, place: u64) -> Keeping {
+        match &self.parent {
+            Some(reader) => (self.context.keep)(reader, known, place),
+            None => Keeping::No,
+        }
     }
 }
