@@ -344,7 +344,7 @@ impl FileReader<'_> {
             for extent in &stretch.chunks {
                 self.job.interrupt.check()?;
                 self.chunk_again(file.as_ref(), offset, extent);
-                offset += extent.length;
+                offset = offset.saturating_add(extent.length);
                 if self.filled >= MESSAGE_BYTES {
                     self.send()?;
                 }

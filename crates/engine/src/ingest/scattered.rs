@@ -96,8 +96,8 @@ impl Scattered {
         let mut chosen: VecDeque<Range<u64>> = VecDeque::new();
         let (mut number, mut chunks_left) = (0, CHUNKS_AGAIN_MAX as u64);
         placement.runs(reader.chunks(), place, chunks, &mut |run| {
-            let start = number;
-            number += run.chunks;
+            let start: u64 = number;
+            number = number.saturating_add(run.chunks);
             let Some(container) = run.container else { return };
             let frame = FrameId { container, frame: run.frame };
             let is_worth = targets.contains(&unit.id_of(frame)) || resting.contains(&frame);
@@ -138,7 +138,7 @@ fn stretches(
                 Some(last) if end == (number, offset) => last.chunks.push(extent),
                 _ => found.push(Stretch { kept, offset, chunks: vec![extent] }),
             }
-            end = (number + 1, offset + extent.length);
+            end = (number + 1, offset.saturating_add(extent.length));
         }
         number += 1;
         if number >= range.end {
