@@ -8,8 +8,9 @@
 //! Files that have not changed are not read, so nothing of them could ever be stored again, and a
 //! frame of which only they need a little would be read by every restore for ever. Where the parent
 //! kept most of its files unread, frames to be emptied are therefore chosen beforehand
-//! ([`onefold_policy::rewrite::sparsest`]), and what of such files lies there, or may be differences
-//! against something there, is read again ([`super::scattered`]). An idea of this project.
+//! ([`onefold_policy::rewrite::sparsest`]), and what of such files lies there, or may be
+//! differences against something there, is read again ([`super::scattered`]). An idea of this
+//! project.
 
 use super::BackupOptions;
 use crate::chunk_store::RewriteOptions;
