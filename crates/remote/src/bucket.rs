@@ -67,6 +67,10 @@ use waiting::Waiting;
 const PUT_ROUNDS: u32 = 2;
 /// How long it waits before that.
 const PAUSE: Duration = Duration::from_secs(1);
+/// How often a decision is asked for that is made already and cannot be read.
+const DECIDE_ROUNDS: u32 = 8;
+/// How long it waits in between, longer each time: three seconds in all.
+const DECIDE_PAUSE: Duration = Duration::from_millis(100);
 /// Containers on their way at once: each waits for two answers.
 const PUTS_AT_ONCE: usize = 4;
 /// Threads that wait for the network.
@@ -512,9 +516,20 @@ impl Decisions for BucketStore {
     fn decide(&self, key: &Key, value: &[u8]) -> Result<Vec<u8>> {
         self.foreseen.forget_about(key);
         let path = self.path(key);
-        match self.put_new(&path, Bytes::copy_from_slice(value))? {
-            Put::Made => Ok(value.to_vec()),
-            Put::Taken => self.whole(&path),
+        let mut round = 1;
+        loop {
+            if self.put_new(&path, Bytes::copy_from_slice(value))? == Put::Made {
+                return Ok(value.to_vec());
+            }
+            match self.whole(&path) {
+                // Who loses may be told so before the winner can be read, and before that one has
+                // failed: the name is tried again, which only one can win.
+                Err(error) if error.kind() == ErrorKind::NotFound && round < DECIDE_ROUNDS => {
+                    std::thread::sleep(DECIDE_PAUSE * round);
+                    round += 1;
+                }
+                found => return found,
+            }
         }
     }
 

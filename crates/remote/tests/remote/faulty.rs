@@ -30,6 +30,8 @@ pub enum Fault {
     Races,
     /// A put is done, and its answer is lost; so many times.
     LosesAnswers(usize),
+    /// So many puts are told that the name is taken, which it is not, or not yet.
+    TakesBeforehand(usize),
     /// What was put is not listed.
     ListsNothing,
     /// What is deleted stays.
@@ -96,6 +98,10 @@ impl ObjectStore for Faulty {
             Fault::Races => location.as_ref().contains("race-") && number.is_multiple_of(4),
             _ => false,
         };
+        if matches!(self.fault, Fault::TakesBeforehand(most) if number < most) {
+            let path = location.to_string();
+            return Err(Answer::AlreadyExists { path, source: "another one comes".into() });
+        }
         let mode = if replaces { PutMode::Overwrite } else { options.mode.clone() };
         let put = self.below.put_opts(location, payload, PutOptions { mode, ..options }).await;
         match self.fault {

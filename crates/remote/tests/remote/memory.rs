@@ -184,6 +184,16 @@ fn a_put_whose_answer_was_lost_is_its_own_and_no_others() {
 }
 
 #[test]
+fn a_decision_is_asked_for_again_while_its_winner_cannot_be_read() {
+    let store = over(Faulty::new(Fault::TakesBeforehand(7)));
+    assert_eq!(store.decide(&key("d"), b"one").unwrap(), b"one");
+    assert_eq!(store.decide(&key("d"), b"two").unwrap(), b"one");
+    // Not for ever.
+    let store = over(Faulty::new(Fault::TakesBeforehand(8)));
+    assert_eq!(store.decide(&key("d"), b"one").unwrap_err().kind(), ErrorKind::NotFound);
+}
+
+#[test]
 fn a_put_that_never_gets_an_answer_fails_in_the_end() {
     let store = over(Faulty::new(Fault::LosesAnswers(99)));
     let error = store.put(&key("a"), b"one").unwrap_err();

@@ -243,7 +243,9 @@ fn what_is_wrong_with_the_program_is_said_and_not_tried_for_ever() {
             path: "/x".into(),
         };
         let command = script.display().to_string();
-        let store = SftpStore::connect(&place, Some(&command), super::patience()).unwrap();
+        // On a busy machine a script may take its time to begin.
+        let patience = Patience { answer: Duration::from_secs(5), ..super::patience() };
+        let store = SftpStore::connect(&place, Some(&command), patience).unwrap();
         let error = store.open().unwrap_err();
         let again = store.open().unwrap_err();
         assert_eq!(error.kind(), again.kind(), "{again}");
