@@ -203,12 +203,13 @@ impl Assembler<'_> {
                     self.stream.keep(self.taken, Some(place.saturating_add(chunks)), more);
                     chunks = chunks.saturating_add(more);
                 }
-                Next::Hole(_) => {}
+                Next::Hole(length) => return Err(bug!("a hole is read again", length)),
                 Next::End(end) => break end.map(drop)?,
             }
         }
         self.stream.confirm(self.taken)?;
-        let rest = entry.chunks.saturating_sub(chunks);
+        invariant!(chunks <= entry.chunks, "more of a file is kept than it has", chunks);
+        let rest = entry.chunks - chunks;
         self.stream.keep(self.taken, Some(place.saturating_add(chunks)), rest);
         self.summary.files_unchanged += 1;
         self.count_file(&entry, 0);

@@ -9,6 +9,7 @@
 //! Memory: 48 bytes for each chunk of a file that waits to be read, of which no more than
 //! [`CHUNKS_AGAIN_MAX`] are read in one backup.
 
+use super::walk::LINKS_MAX;
 use crate::chunk_store::RewriteOptions;
 use crate::container::FrameId;
 use crate::placement::{EarlierPlacement, PlacementReader, Unit};
@@ -17,7 +18,7 @@ use crate::tree::{ExtentWalk, TreeReader};
 use onefold_format::node::{Entry, Extent};
 use onefold_policy::rewrite::UnitId;
 use onefold_types::Result;
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeSet, HashSet, VecDeque};
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -49,6 +50,8 @@ struct Scattered {
     resting: BTreeSet<FrameId>,
     /// Bytes that may still be read again.
     bytes_left: u64,
+    /// Files of several names of which something is read under one.
+    linked: HashSet<(u64, u64)>,
 }
 
 impl ScatteredFiles {
@@ -67,7 +70,8 @@ impl ScatteredFiles {
             let is_target = |base| targets.contains(&unit.id_of(base));
             // What cannot be read says nothing.
             let resting = earlier?.resting_on(&is_target).unwrap_or_default();
-            Some(Mutex::new(Scattered { placement, targets, unit, resting, bytes_left }))
+            let linked = HashSet::new();
+            Some(Mutex::new(Scattered { placement, targets, unit, resting, bytes_left, linked }))
         };
         Self(of())
     }
@@ -79,20 +83,37 @@ impl ScatteredFiles {
         let Some(scattered) = &self.0 else {
             return Vec::new();
         };
-        let chosen = scattered.lock().unwrap_or_else(PoisonError::into_inner).choose(
-            reader,
-            file.chunks,
-            place,
-        );
+        let mut scattered = scattered.lock().unwrap_or_else(PoisonError::into_inner);
+        let chosen = scattered.choose_once(reader, file, place);
+        drop(scattered);
         // What cannot be read stays where it is.
         stretches(reader, file, chosen).unwrap_or_default()
     }
 }
 
 impl Scattered {
+    /// The same under one of the names of a file; of those that nobody can remember nothing.
+    fn choose_once(
+        &mut self,
+        reader: &TreeReader,
+        file: &Entry,
+        place: u64,
+    ) -> VecDeque<Range<u64>> {
+        let identity = (file.device, file.inode);
+        let is_linked = file.links > 1;
+        if is_linked && (self.linked.contains(&identity) || self.linked.len() >= LINKS_MAX) {
+            return VecDeque::new();
+        }
+        let chosen = self.choose(reader, file.chunks, place);
+        if is_linked && !chosen.is_empty() {
+            self.linked.insert(identity);
+        }
+        chosen
+    }
+
     /// Which chunks of a file are worth reading, by their numbers in it.
     fn choose(&mut self, reader: &TreeReader, chunks: u64, place: u64) -> VecDeque<Range<u64>> {
-        let Self { placement, targets, unit, resting, bytes_left } = self;
+        let Self { placement, targets, unit, resting, bytes_left, .. } = self;
         let mut chosen: VecDeque<Range<u64>> = VecDeque::new();
         let (mut number, mut chunks_left) = (0, CHUNKS_AGAIN_MAX as u64);
         placement.runs(reader.chunks(), place, chunks, &mut |run| {

@@ -38,6 +38,7 @@ mod parent;
 mod reading;
 
 use parent::{Known, ParentDirectory};
+pub use reading::BATCH_FILES_MAX;
 use reading::Batch;
 
 /// Items that may wait in the queue.
@@ -52,7 +53,7 @@ const BATCH_ITEMS_MAX: usize = ITEMS_MAX / 4;
 /// in batches.
 const BATCHES_SHARE: usize = 4;
 /// Hard links remembered; beyond, a linked file is read again (and found stored).
-const LINKS_MAX: usize = 1 << 20;
+pub(super) const LINKS_MAX: usize = 1 << 20;
 
 /// What is to be done with the next entry.
 pub enum Item {
@@ -131,8 +132,6 @@ pub struct Walk<'a> {
     batch: Option<Batch>,
     batch_directories_max: usize,
     linked: HashSet<(u64, u64)>,
-    /// Files of several names of which something is read again.
-    linked_again: HashSet<(u64, u64)>,
     device: u64,
     left_out: LeftOut,
     /// How many directories above are left out, and are looked through for stubs all the same.
@@ -158,7 +157,6 @@ impl<'a> Walk<'a> {
             batch: None,
             batch_directories_max,
             linked: HashSet::new(),
-            linked_again: HashSet::new(),
             device: 0,
             left_out,
             left_out_above: 0,

@@ -8,6 +8,7 @@ use crate::steps::check_all;
 use onefold_chunking::{ChunkerKind, ChunkerParameters, HOLE_BLOCK_BYTES};
 use onefold_engine::ingest::read::{Element, FileTask, Message, ReadJob, Work};
 use onefold_engine::ingest::scattered::{CHUNKS_AGAIN_MAX, Stretch};
+use onefold_engine::ingest::walk::BATCH_FILES_MAX;
 use onefold_engine::ingest::{BackupReport, backup};
 use onefold_engine::restore::{self, Overwrite, PlanReport, RestoreOptions, Without};
 use onefold_engine::session::SnapshotList;
@@ -216,4 +217,42 @@ fn chunks_that_are_not_what_they_were_or_cannot_be_read_stay_where_they_are() {
     assert_eq!(found(task("file")), all);
     let none = ["kept 3", "kept 1", "kept 1", "kept 7", "kept 1", "kept 0", "kept 1", "end true"];
     assert_eq!(found(task("gone")), none);
+}
+
+/// One file more than a batch holds, each with another name, and all of them left behind in frames
+/// of which little else is needed.
+#[test]
+fn one_file_more_than_are_read_together_is_read_again_once_for_all_its_names() {
+    const KEPT: usize = BATCH_FILES_MAX + 1;
+    const KEPT_BYTES: usize = 300;
+    let (_, store) = in_memory();
+    crate::ingest::create(&store, &unkeyed());
+    let source = tempfile::tempdir().unwrap();
+    let kept = |number: usize| source.path().join(format!("{number:03}-kept"));
+    let mut reports = Vec::new();
+    for version in 0..5u64 {
+        for number in (0..KEPT).filter(|_| version < 2) {
+            let seed = version * 1000 + number as u64;
+            let junk = source.path().join(format!("{number:03}-other"));
+            fs::write(junk, random_bytes(10_000 + seed, 8_000)).unwrap();
+            if version == 0 {
+                fs::write(kept(number), random_bytes(number as u64, KEPT_BYTES)).unwrap();
+                let name = source.path().join(format!("{number:03}-link"));
+                fs::hard_link(kept(number), name).unwrap();
+            }
+        }
+        fs::write(source.path().join("small"), random_bytes(90_000 + version, 300)).unwrap();
+        crate::ingest::settle_times(source.path());
+        reports.push(save(&store, source.path(), "auto,loss=30"));
+    }
+    let again: Vec<u64> = reports.iter().map(|report| report.summary.chunks_rewritten).collect();
+    assert_eq!(again, [0, 0, 0, KEPT as u64, 0]);
+    let read: Vec<u64> = reports[2..].iter().map(|one| one.summary.bytes_read - 300).collect();
+    assert_eq!(read, [0, (KEPT * KEPT_BYTES) as u64, 0]);
+    let repository = open(&store);
+    let id = reports[4].snapshot.unwrap();
+    for number in 0..KEPT {
+        assert!(content_at(&repository, id, &kept(number)) == fs::read(kept(number)).unwrap());
+    }
+    assert!(check_all(&repository).is_clean());
 }

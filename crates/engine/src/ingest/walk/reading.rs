@@ -1,7 +1,7 @@
 //! Hands files out to be read, small ones in batches.
 
 use super::parent::Known;
-use super::{Item, LINKS_MAX, Walk, stopped};
+use super::{Item, Walk, stopped};
 use crate::ingest::namesakes::EarlierContent;
 use crate::ingest::read::{BATCHED_FILE_BYTES, FileTask, MESSAGE_BYTES, Message, ReadJob, Work};
 use crate::ingest::scattered::Stretch;
@@ -14,7 +14,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 
 /// Files in a batch: each holds its directory open.
-const BATCH_FILES_MAX: usize = 128;
+pub const BATCH_FILES_MAX: usize = 128;
 
 /// Small files that are read together.
 pub(super) struct Batch {
@@ -57,11 +57,7 @@ impl Walk<'_> {
         place: u64,
         again: Vec<Stretch>,
     ) -> Result<()> {
-        let identity = (entry.device, entry.inode);
-        // Once, whatever names it has; of those that nobody can remember nothing.
-        let is_once = entry.links <= 1
-            || self.linked_again.len() < LINKS_MAX && self.linked_again.insert(identity);
-        let (true, Ok(name)) = (is_once && !again.is_empty(), CString::new(name.as_bytes())) else {
+        let (false, Ok(name)) = (again.is_empty(), CString::new(name.as_bytes())) else {
             return self.send(Item::Keep(entry, place));
         };
         let chunks = again.iter().flat_map(|stretch| &stretch.chunks);
