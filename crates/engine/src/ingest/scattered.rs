@@ -9,7 +9,6 @@
 //! Memory: 48 bytes for each chunk of a file that waits to be read, of which no more than
 //! [`CHUNKS_AGAIN_MAX`] are read in one backup.
 
-use super::walk::LINKS_MAX;
 use crate::chunk_store::RewriteOptions;
 use crate::container::FrameId;
 use crate::placement::{EarlierPlacement, PlacementReader, Unit};
@@ -25,6 +24,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// Of a snapshot at most this part is read again in one backup, or so many bytes of a small one.
 const READ_AGAIN_PART: u64 = 4;
 const READ_AGAIN_MIN: u64 = 16 << 20;
+/// Files of several names that are remembered by a backup: beyond, one is read under each of them,
+/// and found stored, and none is read to be stored again.
+pub const LINKS_MAX: usize = 1 << 20;
 /// Chunks of a file that are read again in one backup.
 pub const CHUNKS_AGAIN_MAX: usize = 1 << 13;
 

@@ -13,7 +13,7 @@ use super::Selection;
 use super::attributes::{self, AttributeSource};
 use super::left_out::{CACHE_TAG, LeftOut, is_cache, is_gone, is_store};
 use super::read::{Message, ReadJob};
-use super::scattered::Stretch;
+use super::scattered::{LINKS_MAX, Stretch};
 use super::source_tree::{ArrangedSource, absolute_form, is_about_source};
 use super::stubs::{Reading, StubData, by_handle, refuse_covered};
 use crate::environment::open_files_max;
@@ -52,8 +52,6 @@ const BATCH_ITEMS_MAX: usize = ITEMS_MAX / 4;
 /// The part of the files that the process may have open, one in so many, that is for directories
 /// in batches.
 const BATCHES_SHARE: usize = 4;
-/// Hard links remembered; beyond, a linked file is read again (and found stored).
-pub(super) const LINKS_MAX: usize = 1 << 20;
 
 /// What is to be done with the next entry.
 pub enum Item {
