@@ -127,7 +127,7 @@ impl FrameSealer {
             compressor: Compressor::new(compression)?,
             is_selective: matches!(compression, Compression::SelectiveZstd(_)),
             opener: FrameOpener::new()?,
-            deltas: similar.map(DeltaMaker::new),
+            deltas: similar.map(|similar| DeltaMaker::new(similar, compression)),
             decoder: DeltaDecoder::default(),
             payload: Vec::new(),
             whole: Vec::new(),

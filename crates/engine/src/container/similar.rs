@@ -19,6 +19,7 @@
 use super::FrameId;
 use super::delta::BaseBytes;
 use super::frame::PlainFrame;
+use onefold_format::codec::Compression;
 use onefold_format::container::{Base, Delta, SKETCH_BYTES};
 use onefold_format::delta::DeltaEncoder;
 use onefold_types::Fingerprint;
@@ -29,9 +30,21 @@ const RECORD_BYTES: usize = 40;
 /// Shorter chunks are never stored as differences: there is nothing to be gained.
 const CHUNK_MIN_BYTES: usize = 8 * RECORD_BYTES;
 
-/// The level of zstd that deltas are made at, and chunks compared at: higher ones find hardly more
-/// in some kilobytes, and take other tables to be filled for each chunk.
-const LEVEL: i32 = 1;
+/// The highest level of zstd that deltas are made at, and chunks compared at.
+const LEVEL_MAX: i32 = 9;
+/// The highest level of frames whose deltas are made at level 1: for what 2 and 3 spare, they take
+/// too much more time (docs/decisions/0063-levels-of-differences.md).
+const QUICK_LEVEL_MAX: i32 = 2;
+
+/// The level that deltas are made at, in frames that are compressed so.
+fn level_with(compression: Compression) -> i32 {
+    match compression {
+        Compression::Zstd(level) | Compression::SelectiveZstd(level) if level > QUICK_LEVEL_MAX => {
+            level.min(LEVEL_MAX)
+        }
+        _ => 1,
+    }
+}
 
 /// A chunk of the store that another one may be made of.
 pub struct FoundBase {
@@ -89,10 +102,10 @@ pub struct DeltaMaker {
 }
 
 impl DeltaMaker {
-    /// A maker that asks this for bases.
+    /// A maker that asks this for bases, for frames that are compressed so.
     #[must_use]
-    pub fn new(similar: Arc<dyn SimilarChunks>) -> Self {
-        Self { similar, encoder: DeltaEncoder::new(LEVEL) }
+    pub fn new(similar: Arc<dyn SimilarChunks>, compression: Compression) -> Self {
+        Self { similar, encoder: DeltaEncoder::new(level_with(compression)) }
     }
 
     /// Looks for deltas among the chunks of a frame, which will be `of`. If there are any,
@@ -162,5 +175,62 @@ impl DeltaMaker {
         }
         payload.truncate(before);
         None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::frame::FrameChunk;
+    use super::*;
+    use onefold_types::environment::{Randomness, SeededRandomness};
+    use onefold_types::{ContainerId, Level};
+
+    struct OneBase(Vec<u8>);
+
+    impl SimilarChunks for OneBase {
+        fn find(&self, _: &[u8], _: Option<&Fingerprint>, _: bool) -> Similar {
+            let base = Base { fingerprint: Fingerprint([1; 32]), container: None };
+            let bytes = Box::new(self.0.clone());
+            let base = FoundBase { base, frame: None, depth: 0, bytes, corresponds: false };
+            Similar { sketch: None, base: Some(base) }
+        }
+
+        fn rely(&self, _: &FoundBase, _: (FrameId, usize)) -> bool {
+            true
+        }
+    }
+
+    /// Words out of a few hundred.
+    fn words(seed: u64, count: usize) -> Vec<u8> {
+        let mut numbers = vec![0; count];
+        SeededRandomness::new(seed).fill(&mut numbers);
+        let word = |number: &u8| format!("{:x} ", u64::from(*number).wrapping_pow(5)).into_bytes();
+        numbers.iter().flat_map(word).collect()
+    }
+
+    fn payload_bytes(base: &[u8], chunk: &[u8], compression: Compression) -> u32 {
+        let (fingerprint, length) = (Fingerprint([2; 32]), chunk.len() as u32);
+        let chunks = vec![FrameChunk { fingerprint, length, level: Level(0) }];
+        let frame = PlainFrame { bytes: chunk.to_vec(), chunks, ..PlainFrame::default() };
+        let of = FrameId { container: ContainerId([0; 16]), frame: 0 };
+        let mut maker = DeltaMaker::new(Arc::new(OneBase(base.to_vec())), compression);
+        let made = maker.make(&frame, of, &mut Vec::new());
+        made.deltas.first().expect("a delta").payload_length
+    }
+
+    #[test]
+    fn differences_are_made_at_the_level_of_their_frames() {
+        let base = words(1, 4000);
+        let half = base.len() / 2;
+        let chunk = [&base[half..], &words(2, 500), &base[..half]].concat();
+        let at = |compression| payload_bytes(&base, &chunk, compression);
+        let quick = at(Compression::Zstd(1));
+        for compression in [Compression::Zstd(2), Compression::Zstd(-7), Compression::Lz4] {
+            assert_eq!(at(compression), quick, "{compression}");
+        }
+        let best = at(Compression::Zstd(9));
+        assert!(best < quick - quick / 20, "{best} at level 9, {quick} at level 1");
+        assert_eq!(at(Compression::SelectiveZstd(9)), best);
+        assert_eq!(at(Compression::Zstd(22)), best);
     }
 }
