@@ -2,10 +2,12 @@
 //!
 //! # Algorithm
 //! For each data chunk a base is asked for ([`SimilarChunks`] knows what there is; stream-informed
-//! delta compression, Shilane et al., FAST'12, section 3). A delta is kept
+//! delta compression, Shilane et al., FAST'12, section 3). A delta is made quickly, and kept
 //! - at once if it takes an eighth of the chunk, what names its base included: hardly any chunk is
-//!   worth a comparison then;
-//! - otherwise only below half of what the chunk takes compressed alone.
+//!   worth a comparison then, and hardly any such delta becomes shorter at a higher level;
+//! - otherwise only below half of what the chunk takes compressed alone. Where frames are compressed
+//!   at a higher level and the delta is below [`HOPEFUL_PERCENT`] of that, it is made again at that
+//!   level, and compared then (docs/decisions/0063-levels-of-differences.md).
 //!
 //! Payloads and whole chunks stand in the frame in stream order, and are compressed and sealed
 //! together: deltas are a few hundred bytes each.
@@ -30,19 +32,21 @@ const RECORD_BYTES: usize = 40;
 /// Shorter chunks are never stored as differences: there is nothing to be gained.
 const CHUNK_MIN_BYTES: usize = 8 * RECORD_BYTES;
 
-/// The highest level of zstd that deltas are made at, and chunks compared at.
+/// The level of zstd that all deltas are made at first, and chunks compared at.
+const LEVEL: i32 = 1;
+/// The highest level that some are made at again.
 const LEVEL_MAX: i32 = 9;
-/// The highest level of frames whose deltas are made at level 1: for what 2 and 3 spare, they take
-/// too much more time (docs/decisions/0063-levels-of-differences.md).
-const QUICK_LEVEL_MAX: i32 = 2;
+/// Of what a chunk takes alone: longer deltas are not made again.
+const HOPEFUL_PERCENT: usize = 65;
 
-/// The level that deltas are made at, in frames that are compressed so.
-fn level_with(compression: Compression) -> i32 {
+/// The level that deltas are made at again in frames that are compressed so. For what a second
+/// attempt at levels 2 and 3 spares, it takes too much time.
+fn level_again(compression: Compression) -> Option<i32> {
     match compression {
-        Compression::Zstd(level) | Compression::SelectiveZstd(level) if level > QUICK_LEVEL_MAX => {
-            level.min(LEVEL_MAX)
+        Compression::Zstd(level) | Compression::SelectiveZstd(level) if level > 3 => {
+            Some(level.min(LEVEL_MAX))
         }
-        _ => 1,
+        _ => None,
     }
 }
 
@@ -99,13 +103,15 @@ pub struct Made {
 pub struct DeltaMaker {
     similar: Arc<dyn SimilarChunks>,
     encoder: DeltaEncoder,
+    again: Option<DeltaEncoder>,
 }
 
 impl DeltaMaker {
     /// A maker that asks this for bases, for frames that are compressed so.
     #[must_use]
     pub fn new(similar: Arc<dyn SimilarChunks>, compression: Compression) -> Self {
-        Self { similar, encoder: DeltaEncoder::new(level_with(compression)) }
+        let again = level_again(compression).map(DeltaEncoder::new);
+        Self { similar, encoder: DeltaEncoder::new(LEVEL), again }
     }
 
     /// Looks for deltas among the chunks of a frame, which will be `of`. If there are any,
@@ -165,10 +171,20 @@ impl DeltaMaker {
         let before = payload.len();
         let base: &[u8] = (*found.bytes).as_ref();
         payload.extend_from_slice(self.encoder.encode(&[base], bytes, bytes.len() / 2)?);
+        let quick_bytes = payload.len() - before;
+        let mut is_worth_it = quick_bytes + RECORD_BYTES <= bytes.len() / 8;
+        if !is_worth_it {
+            let alone_bytes = self.encoder.alone_bytes(bytes);
+            if let Some(again) = &mut self.again
+                && quick_bytes * 100 < alone_bytes * HOPEFUL_PERCENT
+                && let Some(shorter) = again.encode(&[base], bytes, quick_bytes)
+            {
+                payload.truncate(before);
+                payload.extend_from_slice(shorter);
+            }
+            is_worth_it = payload.len() - before + RECORD_BYTES < alone_bytes / 2;
+        }
         let payload_bytes = payload.len() - before;
-        let taken_bytes = payload_bytes + RECORD_BYTES;
-        let is_worth_it =
-            taken_bytes <= bytes.len() / 8 || taken_bytes < self.encoder.alone_bytes(bytes) / 2;
         if is_worth_it && self.similar.rely(found, (of, bytes.len())) {
             let (depth, bases) = (found.depth + 1, vec![found.base]);
             return Some(Delta { chunk, depth, bases, payload_length: payload_bytes as u32 });
@@ -200,12 +216,15 @@ mod tests {
         }
     }
 
-    /// Words out of a few hundred.
-    fn words(seed: u64, count: usize) -> Vec<u8> {
-        let mut numbers = vec![0; count];
-        SeededRandomness::new(seed).fill(&mut numbers);
-        let word = |number: &u8| format!("{:x} ", u64::from(*number).wrapping_pow(5)).into_bytes();
-        numbers.iter().flat_map(word).collect()
+    fn noise(seed: u64, count: usize) -> Vec<u8> {
+        let mut noise = vec![0; count];
+        SeededRandomness::new(seed).fill(&mut noise);
+        noise
+    }
+
+    /// What a higher level makes less of.
+    fn numbers(count: usize) -> Vec<u8> {
+        noise(9, count).iter().flat_map(|number| format!("{number:03} ").into_bytes()).collect()
     }
 
     fn payload_bytes(base: &[u8], chunk: &[u8], compression: Compression) -> u32 {
@@ -219,18 +238,23 @@ mod tests {
     }
 
     #[test]
-    fn differences_are_made_at_the_level_of_their_frames() {
-        let base = words(1, 4000);
-        let half = base.len() / 2;
-        let chunk = [&base[half..], &words(2, 500), &base[..half]].concat();
-        let at = |compression| payload_bytes(&base, &chunk, compression);
-        let quick = at(Compression::Zstd(1));
-        for compression in [Compression::Zstd(2), Compression::Zstd(-7), Compression::Lz4] {
-            assert_eq!(at(compression), quick, "{compression}");
+    fn differences_that_are_not_short_are_made_again_at_the_level_of_their_frames() {
+        let base = noise(1, 30_000);
+        let chunk = [&base[15_000..], &numbers(6000)].concat();
+        let quick = payload_bytes(&base, &chunk, Compression::Zstd(1));
+        assert!(quick as usize > chunk.len() / 8, "{quick} of {}", chunk.len());
+        for compression in [Compression::Zstd(3), Compression::Zstd(-7), Compression::Lz4] {
+            assert_eq!(payload_bytes(&base, &chunk, compression), quick, "{compression}");
         }
-        let best = at(Compression::Zstd(9));
-        assert!(best < quick - quick / 20, "{best} at level 9, {quick} at level 1");
-        assert_eq!(at(Compression::SelectiveZstd(9)), best);
-        assert_eq!(at(Compression::Zstd(22)), best);
+        let best = payload_bytes(&base, &chunk, Compression::Zstd(9));
+        assert!(best < quick, "{best} at level 9, {quick} at level 1");
+        for compression in [Compression::SelectiveZstd(9), Compression::Zstd(22)] {
+            assert_eq!(payload_bytes(&base, &chunk, compression), best, "{compression}");
+        }
+        // Hardly anything new: one attempt is enough.
+        let near = [&base[15_000..], &numbers(500)].concat();
+        let quick = payload_bytes(&base, &near, Compression::Zstd(1));
+        assert!((quick as usize) < near.len() / 8 - RECORD_BYTES);
+        assert_eq!(payload_bytes(&base, &near, Compression::Zstd(9)), quick);
     }
 }
