@@ -527,24 +527,60 @@ impl SimilarChunks for Bases {
         Similar { sketch: sketch.map(Sketch::to_bytes), base: found }
     }
 
-    fn rely(&self, found: &FoundBase, (of, chunk_bytes): (FrameId, usize)) -> bool {
-        let base = &found.base;
-        let Some(container) = base.container else { return false };
-        let mut made_of = BTreeSet::from([container]);
-        // Deeper ones rest on others, which are relied upon as well.
-        let is_there = match self.depth_max {
-            Some(1) => true,
-            _ => self.is_in(container, base, u8::MAX, &mut made_of).unwrap_or(false),
+    fn beside(&self, found: &FoundBase) -> Vec<FoundBase> {
+        let Some(container) = found.base.container.filter(|_| found.depth == 0) else {
+            return Vec::new();
         };
+        let Ok(Some(location)) = self.locate_in(container, &found.base.fingerprint) else {
+            return Vec::new();
+        };
+        let (section, position) = (&location.section, location.position);
+        let frame = location.descriptor().frame;
+        let beside = [position.checked_sub(1), position.checked_add(1)].into_iter().flatten();
+        let is_beside = |position: &u32| {
+            let chunk = section.chunks.get(*position as usize);
+            chunk.is_some_and(|chunk| {
+                chunk.frame == frame && !chunk.is_delta() && !chunk.level.is_node()
+            })
+        };
+        let read = |position: u32| {
+            let section = Arc::clone(section);
+            let location = Location { container, section, position };
+            let fingerprint = location.descriptor().fingerprint;
+            let base = Base { fingerprint, container: Some(container) };
+            let bytes = Box::new(self.reader().read_at(&location).ok()?);
+            let (frame, corresponds) = (found.frame, found.corresponds);
+            Some(FoundBase { base, frame, depth: 0, bytes, corresponds })
+        };
+        beside.filter(is_beside).filter_map(read).collect()
+    }
+
+    fn rely(&self, found: &[FoundBase], (of, chunk_bytes): (FrameId, usize)) -> bool {
+        let Some(first) = found.first() else { return false };
+        let mut made_of = BTreeSet::new();
+        for base in found.iter().map(|found| &found.base) {
+            let Some(container) = base.container else { return false };
+            made_of.insert(container);
+            // Deeper ones rest on others, which are relied upon as well.
+            let is_there = match self.depth_max {
+                Some(1) => true,
+                _ => self.is_in(container, base, u8::MAX, &mut made_of).unwrap_or(false),
+            };
+            if !is_there {
+                return false;
+            }
+        }
         let mut state = self.state();
-        if !is_there || made_of.iter().any(|id| state.avoid.contains(id)) {
+        if made_of.iter().any(|id| state.avoid.contains(id)) {
             return false;
         }
-        made_of.iter().for_each(|id| state.relied.note(*id, &base.fingerprint));
-        if let Some(frame) = found.frame {
+        for base in found.iter().map(|found| &found.base) {
+            made_of.iter().for_each(|id| state.relied.note(*id, &base.fingerprint));
+        }
+        if let Some(frame) = first.frame {
             state.resting(&self.repository).add(of, frame, chunk_bytes as u64);
         }
-        match found.corresponds {
+        match first.corresponds {
             true => state.counts.by_place += 1,
             false => state.counts.by_features += 1,
         }

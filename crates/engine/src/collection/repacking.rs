@@ -260,8 +260,9 @@ impl SimilarChunks for PackedBases {
         state.table.insert(&sketch, Address { container: PACKED, position });
     }
 
-    fn rely(&self, found: &FoundBase, _: (FrameId, usize)) -> bool {
-        self.state().made_of.insert(&found.base.fingerprint);
+    fn rely(&self, found: &[FoundBase], _: (FrameId, usize)) -> bool {
+        let mut state = self.state();
+        found.iter().for_each(|found| _ = state.made_of.insert(&found.base.fingerprint));
         self.deltas.fetch_add(1, Ordering::Relaxed);
         true
     }

@@ -177,10 +177,10 @@ impl FrameSealer {
                 let Self { decoder, whole, .. } = self;
                 let of_delta = laid_out.iter().filter(|chunk| chunk.is_delta());
                 let mut of_delta = of_delta.zip(&made.bases);
-                of_delta.try_for_each(|(chunk, base)| {
+                of_delta.try_for_each(|(chunk, bases)| {
                     whole.clear();
                     let payload = verify::cut(again, chunk).unwrap_or_default();
-                    let bases = [(**base).as_ref()];
+                    let bases: Vec<&[u8]> = bases.iter().map(|base| (**base).as_ref()).collect();
                     decoder.decode(&bases, payload, chunk.length as usize, whole)?;
                     match fingerprinter.data(whole) == chunk.fingerprint {
                         true => Ok(()),

@@ -7,7 +7,8 @@
 //!   worth a comparison then, and hardly any such delta becomes shorter at a higher level;
 //! - otherwise only below half of what the chunk takes compressed alone. Where frames are compressed
 //!   at a higher level and the delta is below [`HOPEFUL_PERCENT`] of that, it is made again at that
-//!   level, and compared then (docs/decisions/0063-levels-of-differences.md).
+//!   level, also of the chunks beside its base, and compared then
+//!   (docs/decisions/0063-levels-of-differences.md).
 //!
 //! Payloads and whole chunks stand in the frame in stream order, and are compressed and sealed
 //! together: deltas are a few hundred bytes each.
@@ -83,9 +84,14 @@ pub trait SimilarChunks: Send + Sync {
     /// read there.
     fn stays_whole(&self, _: &Fingerprint, _: &[u8; SKETCH_BYTES], _object: [u8; 16]) {}
 
-    /// The session relies on a base from now on, for a chunk of so many bytes in this frame, unless
-    /// it may not: `false`.
-    fn rely(&self, found: &FoundBase, of: (FrameId, usize)) -> bool;
+    /// The whole chunks before and behind a base in its frame: whoever reads the one has read them.
+    fn beside(&self, _: &FoundBase) -> Vec<FoundBase> {
+        Vec::new()
+    }
+
+    /// The session relies on these from now on, for a chunk of so many bytes in this frame, unless
+    /// it may not: `false`. The first is the one that was found, the others lie beside it.
+    fn rely(&self, found: &[FoundBase], of: (FrameId, usize)) -> bool;
 }
 
 /// The deltas of a frame.
@@ -94,7 +100,7 @@ pub struct Made {
     /// How each is made; numbers count the chunks of the frame.
     pub deltas: Vec<Delta>,
     /// The bases of each.
-    pub bases: Vec<BaseBytes>,
+    pub bases: Vec<Vec<BaseBytes>>,
     /// What was kept of chunks to find others by.
     pub sketches: Vec<(u32, [u8; SKETCH_BYTES])>,
 }
@@ -139,10 +145,10 @@ impl DeltaMaker {
             if let Some(found) = base {
                 payload.extend_from_slice(frame.bytes.get(copied..start).unwrap_or_default());
                 copied = start;
-                if let Some(delta) = self.keep((number, of), bytes, &found, payload) {
+                if let Some((delta, bases)) = self.keep((number, of), bytes, found, payload) {
                     copied = end;
                     made.deltas.push(delta);
-                    made.bases.push(found.bytes);
+                    made.bases.push(bases.into_iter().map(|base| base.bytes).collect());
                     continue;
                 }
             }
@@ -165,33 +171,62 @@ impl DeltaMaker {
         &mut self,
         (chunk, of): (u32, FrameId),
         bytes: &[u8],
-        found: &FoundBase,
+        found: FoundBase,
         payload: &mut Vec<u8>,
-    ) -> Option<Delta> {
+    ) -> Option<(Delta, Vec<FoundBase>)> {
         let before = payload.len();
-        let base: &[u8] = (*found.bytes).as_ref();
-        payload.extend_from_slice(self.encoder.encode(&[base], bytes, bytes.len() / 2)?);
+        let mut bases = vec![found];
+        payload.extend_from_slice(self.encoder.encode(&plain(&bases), bytes, bytes.len() / 2)?);
         let quick_bytes = payload.len() - before;
         let mut is_worth_it = quick_bytes + RECORD_BYTES <= bytes.len() / 8;
         if !is_worth_it {
             let alone_bytes = self.encoder.alone_bytes(bytes);
-            if let Some(again) = &mut self.again
-                && quick_bytes * 100 < alone_bytes * HOPEFUL_PERCENT
-                && let Some(shorter) = again.encode(&[base], bytes, quick_bytes)
-            {
-                payload.truncate(before);
-                payload.extend_from_slice(shorter);
+            if quick_bytes * 100 < alone_bytes * HOPEFUL_PERCENT {
+                self.make_again(bytes, &mut bases, (payload, before));
             }
-            is_worth_it = payload.len() - before + RECORD_BYTES < alone_bytes / 2;
+            let taken_bytes = payload.len() - before + bases.len() * RECORD_BYTES;
+            is_worth_it = taken_bytes < alone_bytes / 2;
         }
-        let payload_bytes = payload.len() - before;
-        if is_worth_it && self.similar.rely(found, (of, bytes.len())) {
-            let (depth, bases) = (found.depth + 1, vec![found.base]);
-            return Some(Delta { chunk, depth, bases, payload_length: payload_bytes as u32 });
+        let payload_length = (payload.len() - before) as u32;
+        if is_worth_it && self.similar.rely(&bases, (of, bytes.len())) {
+            let depth = 1 + bases.iter().map(|base| base.depth).max().unwrap_or(0);
+            let names = bases.iter().map(|base| base.base).collect();
+            return Some((Delta { chunk, depth, bases: names, payload_length }, bases));
         }
         payload.truncate(before);
         None
     }
+
+    /// Makes a delta again, where that is wanted: at a higher level, then with each chunk beside its
+    /// base as well. What takes less room stays in the place of the payload, with its bases.
+    fn make_again(
+        &mut self,
+        bytes: &[u8],
+        bases: &mut Vec<FoundBase>,
+        (payload, before): (&mut Vec<u8>, usize),
+    ) {
+        let (Some(again), Some(found)) = (&mut self.again, bases.first()) else { return };
+        let mut beside = self.similar.beside(found).into_iter();
+        let mut record_bytes = 0;
+        loop {
+            let below_bytes = (payload.len() - before).saturating_sub(record_bytes);
+            if let Some(made) = again.encode(&plain(bases), bytes, below_bytes) {
+                payload.truncate(before);
+                payload.extend_from_slice(made);
+            } else if record_bytes > 0 {
+                bases.pop();
+            }
+            let Some(next) = beside.next() else { return };
+            bases.push(next);
+            // It has to earn what names it.
+            record_bytes = RECORD_BYTES;
+        }
+    }
+}
+
+/// The bytes of some bases.
+fn plain(bases: &[FoundBase]) -> Vec<&[u8]> {
+    bases.iter().map(|base| (*base.bytes).as_ref()).collect()
 }
 
 #[cfg(test)]
@@ -201,17 +236,25 @@ mod tests {
     use onefold_types::environment::{Randomness, SeededRandomness};
     use onefold_types::{ContainerId, Level};
 
-    struct OneBase(Vec<u8>);
+    /// A base, and what lies beside it.
+    struct OneBase(Vec<u8>, Vec<Vec<u8>>);
+
+    fn base(name: u8, bytes: &[u8]) -> FoundBase {
+        let base = Base { fingerprint: Fingerprint([name; 32]), container: None };
+        let bytes = Box::new(bytes.to_vec());
+        FoundBase { base, frame: None, depth: 0, bytes, corresponds: false }
+    }
 
     impl SimilarChunks for OneBase {
         fn find(&self, _: &[u8], _: Option<&Fingerprint>, _: bool) -> Similar {
-            let base = Base { fingerprint: Fingerprint([1; 32]), container: None };
-            let bytes = Box::new(self.0.clone());
-            let base = FoundBase { base, frame: None, depth: 0, bytes, corresponds: false };
-            Similar { sketch: None, base: Some(base) }
+            Similar { sketch: None, base: Some(base(1, &self.0)) }
         }
 
-        fn rely(&self, _: &FoundBase, _: (FrameId, usize)) -> bool {
+        fn beside(&self, _: &FoundBase) -> Vec<FoundBase> {
+            (10..).zip(&self.1).map(|(name, bytes)| base(name, bytes)).collect()
+        }
+
+        fn rely(&self, _: &[FoundBase], _: (FrameId, usize)) -> bool {
             true
         }
     }
@@ -227,14 +270,19 @@ mod tests {
         noise(9, count).iter().flat_map(|number| format!("{number:03} ").into_bytes()).collect()
     }
 
-    fn payload_bytes(base: &[u8], chunk: &[u8], compression: Compression) -> u32 {
+    fn delta(bases: OneBase, chunk: &[u8], compression: Compression) -> Delta {
         let (fingerprint, length) = (Fingerprint([2; 32]), chunk.len() as u32);
         let chunks = vec![FrameChunk { fingerprint, length, level: Level(0) }];
         let frame = PlainFrame { bytes: chunk.to_vec(), chunks, ..PlainFrame::default() };
         let of = FrameId { container: ContainerId([0; 16]), frame: 0 };
-        let mut maker = DeltaMaker::new(Arc::new(OneBase(base.to_vec())), compression);
-        let made = maker.make(&frame, of, &mut Vec::new());
-        made.deltas.first().expect("a delta").payload_length
+        let mut maker = DeltaMaker::new(Arc::new(bases), compression);
+        let mut made = maker.make(&frame, of, &mut Vec::new());
+        assert_eq!(made.deltas[0].bases.len(), made.bases[0].len());
+        made.deltas.remove(0)
+    }
+
+    fn payload_bytes(base: &[u8], chunk: &[u8], compression: Compression) -> u32 {
+        delta(OneBase(base.to_vec(), Vec::new()), chunk, compression).payload_length
     }
 
     #[test]
@@ -256,5 +304,28 @@ mod tests {
         let quick = payload_bytes(&base, &near, Compression::Zstd(1));
         assert!((quick as usize) < near.len() / 8 - RECORD_BYTES);
         assert_eq!(payload_bytes(&base, &near, Compression::Zstd(9)), quick);
+    }
+
+    #[test]
+    fn what_lies_beside_a_base_is_used_where_it_earns_its_record() {
+        let [before, base, behind] = [2, 1, 3].map(|seed| noise(seed, 30_000));
+        let chunk = [&before[20_000..], &base[..20_000]].concat();
+        let made = |beside: &[&Vec<u8>], compression| {
+            let beside = beside.iter().map(|bytes| bytes.to_vec()).collect();
+            let delta = delta(OneBase(base.clone(), beside), &chunk, compression);
+            (delta.bases.iter().map(|base| base.fingerprint.0[0]).collect(), delta.payload_length)
+        };
+        let high = Compression::Zstd(9);
+        let (names, alone): (Vec<u8>, u32) = made(&[], high);
+        assert!(names == [1] && alone >= 10_000, "{names:?} {alone}");
+        for (beside, expected) in
+            [(vec![&before, &behind], vec![1, 10]), (vec![&behind, &before], vec![1, 11])]
+        {
+            let (names, with): (Vec<u8>, u32) = made(&beside, high);
+            assert_eq!(names, expected);
+            assert!(with < 200, "{with}");
+        }
+        assert_eq!(made(&[&behind], high), (vec![1], alone));
+        assert_eq!(made(&[&before], Compression::Zstd(3)).0, [1]);
     }
 }

@@ -4,6 +4,7 @@
 use crate::ingest::{backup_options, content_at, in_memory, open, options, random_bytes, stream};
 use crate::rewriting::{Versions, containers_of, restore_options, save, save_with};
 use crate::steps::{check_all, check_with, forging};
+use onefold_chunking::{ChunkerKind, ChunkerParameters};
 use onefold_engine::check::ReadData;
 use onefold_engine::chunks::ChunkReader;
 use onefold_engine::collection::{CollectOptions, MarkAlgorithm, SpaceGoal, collect};
@@ -11,10 +12,12 @@ use onefold_engine::container::open::OpenContainer;
 use onefold_engine::container::reader::read_section;
 use onefold_engine::index::append;
 use onefold_engine::ingest::{BackupOptions, BackupReport, ParentChoice};
+use onefold_engine::repository::InitOptions;
 use onefold_engine::restore::restore;
 use onefold_engine::session::SnapshotList;
 use onefold_engine::tree::{FileReader, TreeReader};
 use onefold_engine::{Job, Repository, retention, statistics};
+use onefold_format::codec::Compression;
 use onefold_format::container::{
     Base, ChunkDescriptor, DELTA_DEPTH_MAX, Delta, FrameDescriptor, MetadataSection,
 };
@@ -164,6 +167,43 @@ fn a_file_that_was_renamed_and_a_stream_are_like_what_they_were() {
     assert!(read == changed);
     history.save_next(DeltaChoice::default());
     assert!(check_all(&history.repository).is_clean());
+}
+
+#[test]
+fn a_chunk_across_two_others_is_made_of_both_where_frames_are_compressed_at_high_levels() {
+    let first = random_bytes(1, 50 << 13);
+    // What stands before moves all chunks by a third of one.
+    let second = [&random_bytes(2, 2700)[..], &first].concat();
+    for (level, bases) in [(2, 1), (9, 2)] {
+        let (_, store) = in_memory();
+        let chunker = ChunkerParameters::with_average(ChunkerKind::Fixed, 8 << 10).unwrap();
+        let repository = crate::ingest::create(&store, &InitOptions { chunker, ..options() });
+        let compression = Some(Compression::Zstd(level));
+        let options = BackupOptions { compression, ..with_deltas(DeltaChoice::default()) };
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("file");
+        let save_version = |bytes: &[u8]| {
+            fs::write(&path, bytes).unwrap();
+            crate::ingest::settle_times(directory.path());
+            save(&repository, directory.path(), &options)
+        };
+        let [old, new] = [&first, &second].map(|bytes| save_version(bytes));
+        let found = &new.deltas;
+        assert!(found.chunks > 40, "{found:?}");
+        assert_eq!(found.payload_bytes < found.bytes / 10, bases == 2, "level {level}: {found:?}");
+        let named = || {
+            let containers = containers_of(&repository).into_iter();
+            let sections = containers.map(|id| read_section(&repository, id).unwrap());
+            let deltas = sections.flat_map(|section| section.deltas);
+            deltas.map(|delta| delta.bases.len()).collect::<Vec<_>>()
+        };
+        assert_eq!(named().into_iter().max(), Some(bases));
+        retention::forget_final(&repository, &[old.snapshot.unwrap()], "test").unwrap();
+        collect_all(&repository, MarkAlgorithm::Auto);
+        assert_eq!(named().into_iter().max(), Some(bases), "copied as they are");
+        assert!(content_at(&repository, new.snapshot.unwrap(), &path) == second);
+        assert!(check_all(&repository).is_clean());
+    }
 }
 
 #[test]
