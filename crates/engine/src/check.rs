@@ -170,6 +170,8 @@ pub struct CheckReport {
     pub problems: Vec<String>,
     /// How many more such problems there are.
     pub problems_more: u64,
+    /// How many of them are about metadata packs, which the next collection mends.
+    pub pack_problems: u64,
     /// Trees that no record refers to, looked for if records are lost, the largest first.
     pub roots: Vec<LostRoot>,
     /// What is untidy but harmless, and will be mended by itself.
@@ -183,6 +185,15 @@ impl CheckReport {
         self.damaged_containers.is_empty()
             && self.damaged_paths.is_empty()
             && self.problems.is_empty()
+    }
+
+    /// Whether all that is wrong is what the next collection mends.
+    #[must_use]
+    pub fn needs_collection_only(&self) -> bool {
+        self.damaged_containers.is_empty()
+            && self.damaged_paths.is_empty()
+            && self.pack_problems > 0
+            && self.problems.len() as u64 + self.problems_more == self.pack_problems
     }
 
     /// Keeps so many problems as a report lists, and counts the others.

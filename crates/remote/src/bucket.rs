@@ -524,7 +524,17 @@ impl Decisions for BucketStore {
             match self.whole(&path) {
                 // Who loses may be told so before the winner can be read, and before that one has
                 // failed: the name is tried again, which only one can win.
-                Err(error) if error.kind() == ErrorKind::NotFound && round < DECIDE_ROUNDS => {
+                Err(error) if error.kind() == ErrorKind::NotFound => {
+                    if round == DECIDE_ROUNDS {
+                        return Err(Error::new(
+                            ErrorKind::Unavailable,
+                            format!(
+                                "'{path}' in {} is said to be taken and cannot be found; try \
+                                 again",
+                                self.name
+                            ),
+                        ));
+                    }
                     std::thread::sleep(DECIDE_PAUSE * round);
                     round += 1;
                 }

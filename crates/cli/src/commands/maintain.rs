@@ -11,11 +11,13 @@ use crate::hidden::Hidden;
 use crate::machine_notes::MachineNotes;
 use crate::size::{counted, human};
 use clap::Args;
+use onefold_engine::Repository;
 use onefold_engine::check::{self, CheckOptions, ReadData};
 use onefold_engine::collection::{self, Due};
 use onefold_engine::index::merge;
 use onefold_types::Result;
 use serde_json::json;
+use std::sync::Arc;
 
 const AFTER_HELP: &str = "\
 A collection is due if snapshots were forgotten for good since the last one, if that has left more
@@ -54,12 +56,7 @@ pub fn run(context: &Context, arguments: &MaintainArguments) -> Result<Outcome> 
     match due.map(reason).or_else(|| repacks.then(|| "to pack anew".to_owned())) {
         None => output.note("collection: not due")?,
         Some(reason) => {
-            output.note(&format!("collection: {reason}"))?;
-            let options = gc::options(context, &bounds);
-            let report = gc::collect(context, &repository, Access::Write, &options)?;
-            gc::summarize(context, &report, false)?;
-            output.message("collection", gc::fields(&report, false))?;
-            outcome = gc::outcome_of(&report);
+            outcome = collect(context, &repository, &bounds, &reason)?;
         }
     }
     let hidden = Hidden::find(&repository)?;
@@ -69,17 +66,45 @@ pub fn run(context: &Context, arguments: &MaintainArguments) -> Result<Outcome> 
         0 => "index: not due".to_owned(),
         runs => format!("index: merged {}", counted(runs as u64, "run")),
     })?;
-    let is_sound = check_sample(context, arguments, &repository)?;
+    let found = check_sample(context, arguments, &repository)?;
+    let needs_collection = found == Found::DamagedCopies;
+    if needs_collection {
+        outcome = collect(context, &repository, &bounds, "to mend copies of metadata")?;
+    }
+    let is_sound = found != Found::Damage;
     output.message(
         "summary",
         json!({
-            "collected": due.is_some() || repacks,
+            "collected": due.is_some() || repacks || needs_collection,
             "index_runs_merged": merged,
             "check_clean": is_sound,
             "hidden": hidden.fields(),
         }),
     )?;
     Ok(if is_sound { outcome } else { Outcome::Failed })
+}
+
+/// What a check has found.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Found {
+    Nothing,
+    /// What a collection mends, and nothing else.
+    DamagedCopies,
+    Damage,
+}
+
+fn collect(
+    context: &Context,
+    repository: &Arc<Repository>,
+    bounds: &BoundArguments,
+    reason: &str,
+) -> Result<Outcome> {
+    context.output.note(&format!("collection: {reason}"))?;
+    let options = gc::options(context, bounds);
+    let report = gc::collect(context, repository, Access::Write, &options)?;
+    gc::summarize(context, &report, false)?;
+    context.output.message("collection", gc::fields(&report, false))?;
+    Ok(gc::outcome_of(&report))
 }
 
 /// Why a collection is due.
@@ -110,8 +135,8 @@ pub fn reason(due: Due) -> String {
 fn check_sample(
     context: &Context,
     arguments: &MaintainArguments,
-    repository: &std::sync::Arc<onefold_engine::Repository>,
-) -> Result<bool> {
+    repository: &Arc<Repository>,
+) -> Result<Found> {
     let sample = arguments.check_sample.or(context.profile.maintain.check_sample);
     let read_data = match sample.map_or(SAMPLE_DEFAULT_PERCENT, |sample| sample.0) {
         none if none <= 0.0 => ReadData::None,
@@ -124,12 +149,18 @@ fn check_sample(
     let report = check::check(repository, options, &running.job)?;
     let problems = running.finish();
     MachineNotes::remember_sample(repository, &report);
-    let is_sound = report.is_clean() && problems == 0;
     let containers = counted(report.containers, "container");
     let looked_at = format!("{containers}, {} of them read whole", report.containers_read);
-    match is_sound {
-        true => context.output.note(&format!("check: {looked_at}, no problems found"))?,
-        false => context.output.warning("check: the store is damaged; run 'onefold check'"),
-    }
-    Ok(is_sound)
+    let (found, says) = match problems {
+        0 if report.is_clean() => (Found::Nothing, "no problems found"),
+        0 if report.needs_collection_only() => {
+            (Found::DamagedCopies, "copies of metadata are damaged")
+        }
+        _ => {
+            context.output.warning("check: the store is damaged; run 'onefold check'");
+            return Ok(Found::Damage);
+        }
+    };
+    context.output.note(&format!("check: {looked_at}, {says}"))?;
+    Ok(found)
 }

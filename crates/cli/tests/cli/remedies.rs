@@ -56,6 +56,29 @@ fn assert_well(sandbox: &Sandbox) {
 }
 
 #[test]
+fn r66_maintenance_mends_packs_that_are_damaged() {
+    let emptied: fn(&mut Vec<u8>) = Vec::clear;
+    let cut: fn(&mut Vec<u8>) = |bytes| bytes.truncate(bytes.len() - 1);
+    let flipped: fn(&mut Vec<u8>) = |bytes| {
+        let middle = bytes.len() / 2;
+        bytes[middle] ^= 1;
+    };
+    for damage in [emptied, cut, flipped] {
+        let (sandbox, _) = three_snapshots();
+        let mut packs = fs::read_dir(sandbox.path("store/metadata")).unwrap();
+        let pack = packs.next().unwrap().unwrap().path();
+        let mut bytes = fs::read(&pack).unwrap();
+        damage(&mut bytes);
+        fs::write(&pack, bytes).unwrap();
+        sandbox.run(&["check"]).expect(1);
+        let said = sandbox.run(&["maintain"]).expect(0).stdout;
+        assert!(said.contains("copies of metadata"), "{said}");
+        sandbox.run(&["check"]).expect(0);
+        assert_well(&sandbox);
+    }
+}
+
+#[test]
 fn r59_a_backup_after_all_records_were_lost_does_not_hide_the_loss() {
     let (sandbox, _) = three_snapshots();
     sandbox.run(&["forget", "latest", "--final"]).expect(0);

@@ -31,16 +31,16 @@ use std::time::Duration;
 
 const EXPLANATION: &str = "\
     With differences the size of chunks hardly matters where edits are small; without, smaller \
-    ones are the only help. Chunks of 64 KiB are found by features less often than smaller \
-    ones, because more edits fall into each. What is found by features alone is as much as by \
-    place here, where every file is like one other. Restores of the newest version of these \
-    read 0.37 to 0.98 times as much as without differences, since each frame is read once, for \
-    what lies in it and for what it is the base of; of real files 1.31 to 1.55 times as much, \
-    1.35 with 32 KiB, because bases lie in frames that nothing else is needed of. Without \
-    versions sketches are what is paid for: 6 % more CPU time in this run of half a second, 9, \
-    12 and 21 in earlier ones, the last two more than allowed. Differences against differences \
-    save next to nothing, of renamed files they take up to 1.9 times the room, and they cost \
-    restores of all but one stream and chunks of 64 KiB of real files.";
+    ones are the only help. Chunks of 64 KiB are found by features less often than smaller ones, \
+    because more edits fall into each. What is found by features alone is as much as by place \
+    here, where every file is like one other. Restores of the newest version of these read 0.34 to \
+    0.98 times as much as without differences, since each frame is read once, for what lies in it \
+    and for what it is the base of; of real files 1.24 to 1.40 times as much, 1.28 with 32 KiB, \
+    because bases lie in frames that nothing else is needed of. Without versions sketches are what \
+    is paid for: 9 % more CPU time in this run of half a second, 6, 12 and 21 in earlier ones, the \
+    last two more than allowed. Differences against differences save next to nothing, of renamed \
+    files they take up to 1.9 times the room, and they cost restores of all but one stream and \
+    chunks of 64 KiB of real files.";
 
 /// The experiment.
 pub const EXPERIMENT: Experiment = Experiment {

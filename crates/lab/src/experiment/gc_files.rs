@@ -9,15 +9,15 @@ use crate::source::generator::{Parameters, Preset};
 use onefold_types::{Result, limits};
 
 const EXPLANATION: &str = "\
-    Ours keeps no node for a file of one chunk: some hundreds of such files are one node, a \
-    leaf of a directory, and LGC walks hardly more nodes than PGC+; with a million of them it \
-    takes 0.74 times as long. A file of several chunks has a node, as in the paper. In a fresh \
-    tree those lie in the order of the walk, and a request brings hundreds of them. Where files \
-    came at many times and the tree leads from container to container, LGC reads nine nodes \
-    with a request, PGC+ 80; that is likely the paper's case. The modelled disk has no cache, \
-    the memory limit is 64 MiB; marks get as much as they need. The paper has 900 million \
-    files, of which the tree is far beyond any cache; here the ratio grows with the number of \
-    files, likely until frames and sections are beyond the caches too.";
+    Ours keeps no node for a file of one chunk: some hundreds of such files are one node, a leaf \
+    of a directory, and LGC walks hardly more nodes than PGC+; with a million of them it takes \
+    0.73 times as long. A file of several chunks has a node, as in the paper. In a fresh tree \
+    those lie in the order of the walk, and a request brings hundreds of them. Where files came at \
+    many times and the tree leads from container to container, LGC reads nine nodes with a \
+    request, PGC+ 80; that is likely the paper's case. The modelled disk has no cache, the memory \
+    limit is 64 MiB; marks get as much as they need. The paper has 900 million files, of which the \
+    tree is far beyond any cache; here the ratio grows with the number of files, likely until \
+    frames and sections are beyond the caches too.";
 
 /// The experiment.
 pub const EXPERIMENT: Experiment = Experiment {

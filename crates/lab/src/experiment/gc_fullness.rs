@@ -9,14 +9,14 @@ use crate::source::generator::{Parameters, Preset};
 use onefold_types::{Result, limits};
 
 const EXPLANATION: &str = "\
-    Two rounds are nearly two marks for LGC and PGC: 1.66 to 1.95 times one. PGC+ costs a scan \
-    of the index and a perfect hash more than PGC in one round, and saves the filter phase, \
-    which scans the index as well; together they come to 1 %. LGC grows faster than the store, \
-    because its walk through all snapshots is beyond the small cache of nodes: four times as \
-    many nodes take 25 times as many reads of containers; see gc-compression. It was 9 times in \
-    a report of 21 November; the least memory leaves that cache less now, likely because others \
-    take their part first. In the emptiest store, where the nodes fit into the cache (likely), \
-    it takes as long as PGC+.";
+    Two rounds are nearly two marks for LGC and PGC: 1.65 to 1.95 times one. PGC+ costs a scan of \
+    the index and a perfect hash more than PGC in one round, and saves the filter phase, which \
+    scans the index as well; together they come to 1 %. LGC grows faster than the store, because \
+    its walk through all snapshots is beyond the small cache of nodes: four times as many nodes \
+    take 25 times as many reads of containers; see gc-compression. It was 9 times in a report of \
+    21 November; the least memory leaves that cache less now, likely because others take their \
+    part first. In the emptiest store, where the nodes fit into the cache (likely), it takes as \
+    long as PGC+.";
 
 /// The experiment.
 pub const EXPERIMENT: Experiment = Experiment {

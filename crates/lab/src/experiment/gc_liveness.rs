@@ -14,15 +14,15 @@ use onefold_policy::collection::select::Selection;
 use onefold_types::{Result, SessionId, limits};
 
 const EXPLANATION: &str = "\
-    Hardly any container is dead, whatever changes: what a generation adds stays in use until \
-    it is changed or deleted in turn, and that happens piece by piece (likely). 74 to 100 % of \
-    what is dead lies in containers that are half or mostly live. Which generations are kept \
-    matters more than what changes: 28 to 36 % of the containers are at the ends if the last \
-    quarter is kept, 71 to 78 % if every other one is, and those are nearly all live. Real \
-    files, twelve monthly releases of the same software, are the paper's case: 54 to 81 % of \
-    their containers are at the ends, though with half of the versions gone or more most of \
-    what is dead lies in containers that are dead or mostly dead. Bimodality is a property of \
-    the load and of the policy, not of the store; the selection does not rest on it.";
+    Hardly any container is dead, whatever changes: what a generation adds stays in use until it \
+    is changed or deleted in turn, and that happens piece by piece (likely). 74 to 100 % of what \
+    is dead lies in containers that are half or mostly live. Which generations are kept matters \
+    more than what changes: 28 to 36 % of the containers are at the ends if the last quarter is \
+    kept, 71 to 78 % if every other one is, and those are nearly all live. Real files, twelve \
+    monthly releases of the same software, are the paper's case: 56 to 81 % of their containers \
+    are at the ends, though with half of the versions gone or more most of what is dead lies in \
+    containers that are dead or mostly dead. Bimodality is a property of the load and of the \
+    policy, not of the store; the selection does not rest on it.";
 
 /// The experiment.
 pub const EXPERIMENT: Experiment = Experiment {

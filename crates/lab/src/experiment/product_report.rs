@@ -25,22 +25,21 @@ use onefold_types::{Result, limits};
 const EXPLANATION: &str = "\
     Two cores were shared with much other work, so that times say next to nothing; figures are \
     medians of three stores, which take turns. The files are in the page cache; every file is \
-    read, since each generation is another directory; the newest has 5,161 of them. Look-ups \
-    keep the bound, 0.88 and 0.89 % in the newest generations, with the accesses that show that \
-    bases of differences are there. In the run before this one the image missed it with 1.31 %: \
-    a section that had been read for that was read again when a look-up found chunks in its \
-    container. Each generation finds its duplicates in more containers than the one before, and \
-    each of these is one read. Of the files most requests are for bases, up to 13 a MB. Speed \
-    factors fall as fragments add up, and rewriting slows that down but does not end it (see \
-    product-throughput); what differences are made of counts as it is read. A collection, which \
-    copies in the order of the newest snapshots, raises them by 1.3 to 1.9 times of the files \
-    and 1.1 to 1.9 times of the image, there most for the newest; the clock shows that for the \
-    files only. Marking takes a tenth of copying, or less. The collector's account of what is \
-    live agrees with a new store of the same generations within 4 %. It stops at the default \
-    goal, 5 % unused, and writes 0.57 and 0.71 bytes for each that it frees: of the image, a \
-    sixth of which is new each day, more live chunks stand beside dead ones. The index is \
-    counted with all of its pieces loaded and with its tables. The physical ratio is plain bytes \
-    over everything in the store, index and records included.";
+    read, since each generation is another directory; the newest has 5,161 of them. Look-ups keep \
+    the bound, 0.90 and 0.84 % at most, with the accesses that show that bases of differences are \
+    there. The image missed it with 1.31 % before: a section that had been read for that was read \
+    again when a look-up found chunks in its container. Each generation finds its duplicates in \
+    more containers than the one before, and each of these is one read. Of the files most requests \
+    are for bases, up to 13 a MB. Speed factors fall as fragments add up, and rewriting slows that \
+    down but does not end it (see product-throughput); what differences are made of counts as it \
+    is read. A collection, which copies in the order of the newest snapshots, raises them by 1.3 \
+    to 1.9 times of the files and 1.1 to 1.9 times of the image, there most for the newest; the \
+    clock shows that for the files only. Marking takes a tenth of copying, or less. The \
+    collector's account of what is live agrees with a new store of the same generations within 4 \
+    %. It stops at the default goal, 5 % unused, and writes 0.57 and 0.76 bytes for each that it \
+    frees: of the image, a sixth of which is new each day, more live chunks stand beside dead \
+    ones. The index is counted with all of its pieces loaded and with its tables. The physical \
+    ratio is plain bytes over everything in the store, index and records included.";
 
 /// The experiment.
 pub const EXPERIMENT: Experiment = Experiment {

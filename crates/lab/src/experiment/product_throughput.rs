@@ -23,31 +23,31 @@ use crate::report::{Claim, Report};
 use onefold_types::Result;
 
 const EXPLANATION: &str = "\
-    Rounds take turns, the spread is shown, and runs before this one gave the same shape. \
-    Written and read MB/s are this machine's, whose disk moves 1.5 GB/s; of the paper's only the \
-    shape compares. The first generation is slower for the paper's reason, but 2.0 times with \
-    one stream and 2.8 times with four (paper 1.03 and 1.56): each new chunk is compressed, \
-    sealed, opened again and compared, which takes three times the processor of reading, cutting \
-    and fingerprinting. A later generation of one stream is bound by the one thread that reads, \
-    cuts and fingerprints it: three quarters busy, 1.1 processors in use. Four streams have four \
-    such threads, use 1.9 processors and are 1.4 times as fast, so that the bottleneck is the \
-    processor (S1.43). What is not told by the product: cutting was timed alone on the same \
-    bytes, and \"the rest of the CPU\" is what remains of the process, with copies and the \
-    kernel in it. Without the vector every run of the index is asked, two to six here: so the \
-    vector spares a third to three quarters of the reads of later generations as well, and the \
-    cache alone leaves as many reads of a new chunk as there are runs. Reads do not settle as \
-    the paper's do after three generations: changes here are short, eight chunks on average, and \
-    hit any place of a stream, so that every generation adds places to go to. In the paper's ten \
-    generations one stream falls from 160 to 69 MB/s on the modelled hard disk and four, each a \
-    quarter as long with a quarter of the memory, from 157 to 47 to 49, because what differences \
-    are made of is read as well: before these were the default one stream stayed above 100. This \
-    machine keeps 62 to 68 % (paper 66 %). After fifty the model keeps a fifth and a tenth. What \
-    rewriting may take, 2 % of what is new or less than a thousandth of a stream a day, cannot \
-    mend what three in a hundred tear, and does not count bases: it saves 3 and 6 % of the \
-    frames, of four streams 5 % of the containers, and of one none. Four backups at once spend \
-    2.12 % where 2.04 are allowed: several have merged the same runs, so that the indexes list \
-    each chunk two to three times for a while; a run before this one kept to the loss. The model \
-    charges each request as if it stood alone.";
+    Rounds take turns, the spread is shown, and runs before this one gave the same shape. Written \
+    and read MB/s are this machine's, whose disk moves 1.5 GB/s; of the paper's only the shape \
+    compares. The first generation is slower for the paper's reason, but 2.3 times with one stream \
+    and 3.2 times with four (paper 1.03 and 1.56): each new chunk is compressed, sealed, opened \
+    again and compared, which takes three times the processor of reading, cutting and \
+    fingerprinting. A later generation of one stream is bound by the one thread that reads, cuts \
+    and fingerprints it: two thirds busy, 1.2 processors in use. Four streams have four such \
+    threads, use 1.9 processors and are 1.5 times as fast, so that the bottleneck is the processor \
+    (S1.43). What is not told by the product: cutting was timed alone on the same bytes, and \"the \
+    rest of the CPU\" is what remains of the process, with copies and the kernel in it. Without \
+    the vector every run of the index is asked, two to six here: so the vector spares a third to \
+    five sixths of the reads of later generations as well, and the cache alone leaves as many \
+    reads of a new chunk as there are runs. Reads do not settle as the paper's do after three \
+    generations: changes here are short, eight chunks on average, and hit any place of a stream, \
+    so that every generation adds places to go to. In the paper's ten generations one stream falls \
+    from 159 to 68 MB/s on the modelled hard disk and four, each a quarter as long with a quarter \
+    of the memory, from 157 to 48 to 50, because what differences are made of is read as well: \
+    before these were the default one stream stayed above 100. This machine keeps 83 % of one \
+    stream's and 68 to 72 % of four's (paper 66 %). After fifty the model keeps a fifth and a \
+    tenth. What rewriting may take, 2 % of what is new or less than a thousandth of a stream a \
+    day, cannot mend what three in a hundred tear, and does not count bases: it saves 4 and 5 % of \
+    the frames, of four streams 5 % of the containers, and of one next to none. Four backups at \
+    once may spend more than the loss: in an earlier run 2.12 % where 2.04 are allowed, since \
+    several had merged the same runs, so that the indexes listed each chunk two to three times for \
+    a while. The model charges each request as if it stood alone.";
 
 /// The experiment.
 pub const EXPERIMENT: Experiment = Experiment {

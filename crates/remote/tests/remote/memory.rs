@@ -190,7 +190,8 @@ fn a_decision_is_asked_for_again_while_its_winner_cannot_be_read() {
     assert_eq!(store.decide(&key("d"), b"two").unwrap(), b"one");
     // Not for ever.
     let store = over(Faulty::new(Fault::TakesBeforehand(8)));
-    assert_eq!(store.decide(&key("d"), b"one").unwrap_err().kind(), ErrorKind::NotFound);
+    let error = store.decide(&key("d"), b"one").unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "not 'there is none': {error}");
 }
 
 #[test]
