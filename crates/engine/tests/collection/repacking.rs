@@ -107,6 +107,21 @@ fn the_old_becomes_differences_against_the_new_once() {
 }
 
 #[test]
+fn what_the_newest_snapshots_of_several_machines_need_stays_whole_though_it_is_alike() {
+    let world = World::new();
+    world.save_whole("v", "xyz", 2);
+    world.save_whole("w", "XYZ", 3);
+    let report = repack(world.base(), 2_000_000, &repacking());
+    assert!(report.repacked_containers > 0 && report.deltas_made == 0, "{report:?}");
+    // Once one of them has another newest snapshot, what is old there is made of the other's.
+    world.save_whole("w", "k", 4);
+    let higher = CollectOptions { repack_level: Some(4), ..repacking() };
+    let report = repack(world.base(), 2_000_001, &higher);
+    assert!(report.deltas_made >= 3, "{report:?}");
+    assert_whole(&world, world.base());
+}
+
+#[test]
 fn every_way_to_mark_packs_what_is_live_and_nothing_else() {
     for algorithm in [
         MarkAlgorithm::Exact,

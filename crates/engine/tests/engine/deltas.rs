@@ -3,7 +3,9 @@
 
 use crate::ingest::{backup_options, content_at, in_memory, open, options, random_bytes, stream};
 use crate::rewriting::{Versions, containers_of, restore_options, save, save_with};
-use crate::steps::{check_all, check_with, forging};
+use crate::steps::{
+    CHUNK_BYTES, Item, check_all, check_with, forging, put_directory, put_with, save_root,
+};
 use onefold_chunking::{ChunkerKind, ChunkerParameters};
 use onefold_engine::check::ReadData;
 use onefold_engine::chunks::ChunkReader;
@@ -399,6 +401,52 @@ fn a_payload_that_makes_another_chunk_is_damage_and_names_it() {
     let [(_, problem)] = &report.damaged_containers[..] else { panic!("{report:?}") };
     assert!(problem.contains("does not have its fingerprint"), "{problem}");
     assert_eq!(report.chunks_verified, 1, "the base is what it is named by");
+}
+
+#[test]
+fn what_another_is_made_of_is_copied_though_a_deeper_instance_stays() {
+    for mark in [MarkAlgorithm::Exact, MarkAlgorithm::Physical, MarkAlgorithm::Partitioned] {
+        let (_, store) = in_memory();
+        let repository = crate::ingest::create(&store, &options());
+        let first = random_bytes(5, CHUNK_BYTES);
+        let changed = |places: &[usize]| {
+            let mut bytes = first.clone();
+            places.iter().for_each(|place| bytes[*place] ^= 1);
+            bytes
+        };
+        let (second, third) = (changed(&[100]), changed(&[100, 900]));
+        let name = |bytes: &[u8]| repository.fingerprinter().data(bytes);
+        let descriptor = |bytes: &[u8], payload: &[u8]| ChunkDescriptor {
+            fingerprint: name(bytes),
+            ..named(0, bytes.len() as u32, payload.len() as u32)
+        };
+        let whole = |bytes: &[u8]| (descriptor(bytes, bytes), None, bytes.to_vec());
+        let of = |base: &[u8], bytes: &[u8]| {
+            let mut encoder = onefold_format::delta::DeltaEncoder::new(1);
+            let payload = encoder.encode(&[base], bytes, usize::MAX).unwrap().to_vec();
+            let bases = vec![Base { fingerprint: name(base), container: None }];
+            let payload_length = payload.len() as u32;
+            let delta = Delta { chunk: 0, depth: 1, bases, payload_length };
+            (descriptor(bytes, &payload), Some(delta), payload)
+        };
+        // The second is whole beside what is dead, and what the third is made of. Where it stays it
+        // is itself made of another, too deep to make the third of.
+        let old = forge(&repository, &[whole(&second), whole(&random_bytes(6, 50_000))]);
+        forge(&repository, &[of(&second, &third)]);
+        forge(&repository, &[whole(&first), of(&first, &second)]);
+        let files = [&first, &second, &third];
+        let names = ["first", "second", "third"];
+        let items: Vec<_> =
+            names.into_iter().zip(files).map(|(name, it)| Item::File(name, it.clone())).collect();
+        let root = put_with(&repository, |stream| put_directory(&repository, stream, &items));
+        save_root(&repository, root.reference);
+        collect_all(&repository, mark);
+        assert!(!containers_of(&repository).contains(&old), "{mark:?}");
+        let reader = ChunkReader::open(&open(&store)).unwrap();
+        for bytes in files {
+            assert!(*reader.read(&name(bytes)).unwrap() == *bytes, "{mark:?}");
+        }
+    }
 }
 
 #[test]
