@@ -83,7 +83,7 @@ fn data_is_read_with_one_request_a_container() {
 
 #[test]
 fn parts_cover_everything_once() {
-    let (_, repository) = create();
+    let (memory, repository) = create();
     for seed in 0..12 {
         save(&repository, &[file("f", seed, 300_000)]);
     }
@@ -94,6 +94,20 @@ fn parts_cover_everything_once() {
         .collect();
     assert_eq!(reads.iter().sum::<u64>(), all);
     assert!(reads.iter().all(|&read| read < all), "{reads:?}");
+    // Where data is wrong one of the parts finds it, and no other.
+    let places = containers(&repository).into_iter().map(|id| key(layout::container(id)));
+    let of_data = places.filter(|place| memory.size(place).unwrap() > 200_000);
+    for place in of_data.step_by(3) {
+        let spoiled = memory.clone_state();
+        spoiled.corrupt(&place, |bytes| bytes[100_000] ^= 1);
+        let repository = reopen(&spoiled, 3);
+        let finds = |part: &u32| {
+            let read_data = ReadData::Part { part: *part, of };
+            let options = CheckOptions { read_data, threads: 1, record_quarantine: false };
+            !check::check(&repository, options, &job()).unwrap().is_clean()
+        };
+        assert_eq!((1..=of).filter(finds).count(), 1, "{place:?}");
+    }
     let sampled = check_with(&repository, ReadData::Sample(100.0));
     assert_eq!(sampled.containers_read, all);
     let sampled = check_with(&repository, ReadData::Sample(50.0));

@@ -122,6 +122,23 @@ fn s2_26_closeness_is_the_mean_distance_from_the_chunk_that_would_be_read_for() 
 }
 
 #[test]
+fn s2_26_what_was_stored_again_is_not_read_for_in_the_old_container() {
+    let mut stream = Stream::new(
+        &RewriteChoice::Window(fixed(9)),
+        RewriteParameters { window_containers: 4, ..parameters(10) },
+    );
+    // With the first block go two chunks of the fourth, in which the cycle then ends; in the sixth
+    // are two that may still stay where they are.
+    for (number, uniques) in [(1, 29), (1, 4), (1, 14), (2, 2), (2, 16)] {
+        stream.old(number);
+        stream.uniques(uniques);
+    }
+    let counters = stream.counters();
+    assert_eq!((counters.cycles, counters.rewritten), (1, 3));
+    assert_eq!(counters.closeness, 3.0 / 40.0);
+}
+
+#[test]
 fn s2_24_a_cycle_is_as_many_moves_as_the_window_has_containers() {
     let mut stream = Stream::new(
         &RewriteChoice::Window(RewriteLimits::loss(0.1)),
