@@ -3,7 +3,7 @@
 //! Safe to run from several machines at once: each step is, and what another has done is not due
 //! any more.
 
-use crate::bounds::{BoundArguments, Sample};
+use crate::bounds::{BoundArguments, Bounds, Sample};
 use crate::commands::gc;
 use crate::context::{Access, Context};
 use crate::exit::Outcome;
@@ -96,7 +96,7 @@ enum Found {
 fn collect(
     context: &Context,
     repository: &Arc<Repository>,
-    bounds: &BoundArguments,
+    bounds: &Bounds,
     reason: &str,
 ) -> Result<Outcome> {
     context.output.note(&format!("collection: {reason}"))?;
