@@ -196,6 +196,11 @@ impl CheckReport {
             && self.problems.len() as u64 + self.problems_more == self.pack_problems
     }
 
+    fn pack_problem(&mut self, problem: String) {
+        self.pack_problems += 1;
+        self.problems.push(problem);
+    }
+
     /// Keeps so many problems as a report lists, and counts the others.
     fn limit_problems(&mut self) {
         self.problems_more += self.problems.len().saturating_sub(LINES_MAX) as u64;

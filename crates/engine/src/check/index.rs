@@ -216,8 +216,7 @@ pub fn check_packs(
         let records = match metadata_pack::read(&bytes) {
             Ok(records) => records,
             Err(error) if error.kind() == ErrorKind::Damaged => {
-                report.pack_problems += 1;
-                report.problems.push(format!(
+                report.pack_problem(format!(
                     "{name}: {error}; it is a copy of what the containers hold: 'onefold gc' \
                      removes it"
                 ));
@@ -244,8 +243,7 @@ pub fn check_packs(
                 },
             };
             if differs {
-                report.pack_problems += 1;
-                report.problems.push(format!(
+                report.pack_problem(format!(
                     "{name}: its copy of the metadata of container {container} is not the \
                      container's; 'onefold gc' removes it"
                 ));

@@ -5,9 +5,9 @@
 //! delta compression, Shilane et al., FAST'12, section 3). A delta is made quickly, and kept
 //! - at once if it takes an eighth of the chunk, what names its base included: hardly any chunk is
 //!   worth a comparison then, and hardly any such delta becomes shorter at a higher level;
-//! - otherwise only below half of what the chunk takes compressed alone. Where frames are compressed
-//!   at a higher level and the delta is below [`HOPEFUL_PERCENT`] of that, it is made again at that
-//!   level, also of the chunks beside its base, and compared then
+//! - otherwise only below half of what the chunk takes compressed alone. Where frames are
+//!   compressed at a higher level and the delta is below [`HOPEFUL_PERCENT`] of that, it is made
+//!   again at that level, also of the chunks beside its base, and compared then
 //!   (docs/decisions/0063-levels-of-differences.md).
 //!
 //! Payloads and whole chunks stand in the frame in stream order, and are compressed and sealed
@@ -197,8 +197,8 @@ impl DeltaMaker {
         None
     }
 
-    /// Makes a delta again, where that is wanted: at a higher level, then with each chunk beside its
-    /// base as well. What takes less room stays in the place of the payload, with its bases.
+    /// Makes a delta again, where that is wanted: at a higher level, then with each chunk beside
+    /// its base as well. What takes less room stays in the place of the payload, with its bases.
     fn make_again(
         &mut self,
         bytes: &[u8],

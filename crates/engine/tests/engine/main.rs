@@ -2,6 +2,7 @@
 
 mod bounds;
 mod check;
+mod check_chunks;
 mod check_index;
 mod chunk_index;
 mod collection_partitioned;
