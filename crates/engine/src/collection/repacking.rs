@@ -262,7 +262,7 @@ impl SimilarChunks for PackedBases {
 
     fn rely(&self, found: &[FoundBase], _: (FrameId, usize)) -> bool {
         let mut state = self.state();
-        found.iter().for_each(|found| _ = state.made_of.insert(&found.base.fingerprint));
+        found.iter().for_each(|found| state.made_of.insert(&found.base.fingerprint));
         self.deltas.fetch_add(1, Ordering::Relaxed);
         true
     }
