@@ -21,7 +21,7 @@
 
 use super::FrameId;
 use super::delta::BaseBytes;
-use super::frame::PlainFrame;
+use super::frame::{FrameChunk, PlainFrame};
 use onefold_format::codec::Compression;
 use onefold_format::container::{Base, Delta, SKETCH_BYTES};
 use onefold_format::delta::DeltaEncoder;
@@ -145,7 +145,9 @@ impl DeltaMaker {
             if let Some(found) = base {
                 payload.extend_from_slice(frame.bytes.get(copied..start).unwrap_or_default());
                 copied = start;
-                if let Some((delta, bases)) = self.keep((number, of), bytes, found, payload) {
+                if let Some((delta, bases)) =
+                    self.keep((number, of), (chunk, bytes), found, payload)
+                {
                     copied = end;
                     made.deltas.push(delta);
                     made.bases.push(bases.into_iter().map(|base| base.bytes).collect());
@@ -169,8 +171,8 @@ impl DeltaMaker {
     /// Appends a delta's payload, if it is worth it.
     fn keep(
         &mut self,
-        (chunk, of): (u32, FrameId),
-        bytes: &[u8],
+        (number, of): (u32, FrameId),
+        (chunk, bytes): (&FrameChunk, &[u8]),
         found: FoundBase,
         payload: &mut Vec<u8>,
     ) -> Option<(Delta, Vec<FoundBase>)> {
@@ -182,7 +184,7 @@ impl DeltaMaker {
         if !is_worth_it {
             let alone_bytes = self.encoder.alone_bytes(bytes);
             if quick_bytes * 100 < alone_bytes * HOPEFUL_PERCENT {
-                self.make_again(bytes, &mut bases, (payload, before));
+                self.make_again((chunk, bytes), &mut bases, (payload, before));
             }
             let taken_bytes = payload.len() - before + bases.len() * RECORD_BYTES;
             is_worth_it = taken_bytes < alone_bytes / 2;
@@ -191,7 +193,7 @@ impl DeltaMaker {
         if is_worth_it && self.similar.rely(&bases, (of, bytes.len())) {
             let depth = 1 + bases.iter().map(|base| base.depth).max().unwrap_or(0);
             let names = bases.iter().map(|base| base.base).collect();
-            return Some((Delta { chunk, depth, bases: names, payload_length }, bases));
+            return Some((Delta { chunk: number, depth, bases: names, payload_length }, bases));
         }
         payload.truncate(before);
         None
@@ -201,12 +203,14 @@ impl DeltaMaker {
     /// its base as well. What takes less room stays in the place of the payload, with its bases.
     fn make_again(
         &mut self,
-        bytes: &[u8],
+        (chunk, bytes): (&FrameChunk, &[u8]),
         bases: &mut Vec<FoundBase>,
         (payload, before): (&mut Vec<u8>, usize),
     ) {
         let (Some(again), Some(found)) = (&mut self.again, bases.first()) else { return };
-        let mut beside = self.similar.beside(found).into_iter();
+        // What is stored again although it is there may lie beside its base: no part of itself.
+        let is_other = |beside: &FoundBase| beside.base.fingerprint != chunk.fingerprint;
+        let mut beside = self.similar.beside(found).into_iter().filter(is_other);
         let mut record_bytes = 0;
         loop {
             let below_bytes = (payload.len() - before).saturating_sub(record_bytes);
@@ -231,13 +235,15 @@ fn plain(bases: &[FoundBase]) -> Vec<&[u8]> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::frame::FrameChunk;
     use super::*;
     use onefold_types::environment::{Randomness, SeededRandomness};
     use onefold_types::{ContainerId, Level};
 
+    /// What the chunk is named by that is stored.
+    const CHUNK: u8 = 2;
+
     /// A base, and what lies beside it.
-    struct OneBase(Vec<u8>, Vec<Vec<u8>>);
+    struct OneBase(Vec<u8>, Vec<(u8, Vec<u8>)>);
 
     fn base(name: u8, bytes: &[u8]) -> FoundBase {
         let base = Base { fingerprint: Fingerprint([name; 32]), container: None };
@@ -251,7 +257,7 @@ mod tests {
         }
 
         fn beside(&self, _: &FoundBase) -> Vec<FoundBase> {
-            (10..).zip(&self.1).map(|(name, bytes)| base(name, bytes)).collect()
+            self.1.iter().map(|(name, bytes)| base(*name, bytes)).collect()
         }
 
         fn rely(&self, _: &[FoundBase], _: (FrameId, usize)) -> bool {
@@ -271,7 +277,7 @@ mod tests {
     }
 
     fn delta(bases: OneBase, chunk: &[u8], compression: Compression) -> Delta {
-        let (fingerprint, length) = (Fingerprint([2; 32]), chunk.len() as u32);
+        let (fingerprint, length) = (Fingerprint([CHUNK; 32]), chunk.len() as u32);
         let chunks = vec![FrameChunk { fingerprint, length, level: Level(0) }];
         let frame = PlainFrame { bytes: chunk.to_vec(), chunks, ..PlainFrame::default() };
         let of = FrameId { container: ContainerId([0; 16]), frame: 0 };
@@ -310,22 +316,23 @@ mod tests {
     fn what_lies_beside_a_base_is_used_where_it_earns_its_record() {
         let [before, base, behind] = [2, 1, 3].map(|seed| noise(seed, 30_000));
         let chunk = [&before[20_000..], &base[..20_000]].concat();
-        let made = |beside: &[&Vec<u8>], compression| {
-            let beside = beside.iter().map(|bytes| bytes.to_vec()).collect();
+        let made = |beside: &[(u8, &[u8])], compression| {
+            let beside = beside.iter().map(|(name, bytes)| (*name, bytes.to_vec())).collect();
             let delta = delta(OneBase(base.clone(), beside), &chunk, compression);
             (delta.bases.iter().map(|base| base.fingerprint.0[0]).collect(), delta.payload_length)
         };
         let high = Compression::Zstd(9);
         let (names, alone): (Vec<u8>, u32) = made(&[], high);
         assert!(names == [1] && alone >= 10_000, "{names:?} {alone}");
-        for (beside, expected) in
-            [(vec![&before, &behind], vec![1, 10]), (vec![&behind, &before], vec![1, 11])]
-        {
+        let (before, behind) = ((10, &before[..]), (11, &behind[..]));
+        for beside in [[before, behind], [behind, before]] {
             let (names, with): (Vec<u8>, u32) = made(&beside, high);
-            assert_eq!(names, expected);
+            assert_eq!(names, [1, 10]);
             assert!(with < 200, "{with}");
         }
-        assert_eq!(made(&[&behind], high), (vec![1], alone));
-        assert_eq!(made(&[&before], Compression::Zstd(3)).0, [1]);
+        assert_eq!(made(&[behind], high), (vec![1], alone));
+        assert_eq!(made(&[before], Compression::Zstd(3)).0, [1]);
+        // It is there already, and is stored again: it is no part of itself.
+        assert_eq!(made(&[(CHUNK, &chunk)], high), (vec![1], alone));
     }
 }
