@@ -6,7 +6,7 @@
 //! - at once if it takes an eighth of the chunk, what names its base included: hardly any chunk is
 //!   worth a comparison then, and hardly any such delta becomes shorter at a higher level;
 //! - otherwise only below half of what the chunk takes compressed alone. Where frames are
-//!   compressed at a higher level and the delta is below [`HOPEFUL_PERCENT`] of that, it is made
+//!   compressed at a higher level and the delta is below `HOPEFUL_PERCENT` of that, it is made
 //!   again at that level, also of the chunks beside its base, and compared then
 //!   (docs/decisions/0063-levels-of-differences.md).
 //!
