@@ -38,7 +38,7 @@ use super::known_containers::KnownContainers;
 use super::read_set::ReadSet;
 use crate::chunks::{Chunk, ChunkReader, Location};
 use crate::container::FrameId;
-use crate::container::similar::{FoundBase, Similar, SimilarChunks};
+use crate::container::similar::{FoundBase, ROOM_MIN_BYTES, Similar, SimilarChunks};
 use crate::index::ChunkIndex;
 use crate::memory::Lease;
 use crate::placement::Resting;
@@ -525,6 +525,10 @@ impl SimilarChunks for Bases {
             self.is_late.store(true, Ordering::Relaxed);
         }
         Similar { sketch: sketch.map(Sketch::to_bytes), base: found }
+    }
+
+    fn has_room(&self) -> bool {
+        self.repository.memory().limit_bytes >= ROOM_MIN_BYTES
     }
 
     fn beside(&self, found: &FoundBase) -> Vec<FoundBase> {

@@ -37,7 +37,7 @@ use super::inventory::InventoryItem;
 use super::live_set::Marks;
 use crate::chunks::ChunkReader;
 use crate::container::FrameId;
-use crate::container::similar::{FoundBase, Similar, SimilarChunks};
+use crate::container::similar::{FoundBase, ROOM_MIN_BYTES, Similar, SimilarChunks};
 use crate::index::{ChunkIndex, FingerprintIndex};
 use crate::memory::Lease;
 use crate::repository::Repository;
@@ -258,6 +258,10 @@ impl SimilarChunks for PackedBases {
         let (sketch, container) = (Sketch::from_bytes(*sketch), ContainerId(object));
         state.packed.push(PackedChunk { fingerprint: *fingerprint, sketch, container });
         state.table.insert(&sketch, Address { container: PACKED, position });
+    }
+
+    fn has_room(&self) -> bool {
+        self.reader.repository().memory().limit_bytes >= ROOM_MIN_BYTES
     }
 
     fn rely(&self, found: &[FoundBase], _: (FrameId, usize)) -> bool {

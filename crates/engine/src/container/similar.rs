@@ -25,7 +25,7 @@ use super::frame::{FrameChunk, PlainFrame};
 use onefold_format::codec::Compression;
 use onefold_format::container::{Base, Delta, SKETCH_BYTES};
 use onefold_format::delta::DeltaEncoder;
-use onefold_types::Fingerprint;
+use onefold_types::{Fingerprint, limits};
 use std::sync::Arc;
 
 /// Bytes of a section that a delta takes beside its payload, about.
@@ -39,6 +39,9 @@ const LEVEL: i32 = 1;
 const LEVEL_MAX: i32 = 9;
 /// Of what a chunk takes alone: longer deltas are not made again.
 const HOPEFUL_PERCENT: usize = 65;
+
+/// With less memory than this, in all, no thread has room for another level's tables, some 5 MiB.
+pub const ROOM_MIN_BYTES: usize = 96 * limits::MIB;
 
 /// The level that deltas are made at again in frames that are compressed so. For what a second
 /// attempt at levels 2 and 3 spares, it takes too much time.
@@ -83,6 +86,11 @@ pub trait SimilarChunks: Send + Sync {
     /// A chunk is stored whole in a frame of this object: for whoever need not wait until it can be
     /// read there.
     fn stays_whole(&self, _: &Fingerprint, _: &[u8; SKETCH_BYTES], _object: [u8; 16]) {}
+
+    /// Whether each thread may take some MB more than others need, to make deltas again.
+    fn has_room(&self) -> bool {
+        true
+    }
 
     /// The whole chunks before and behind a base in its frame: whoever reads the one has read them.
     fn beside(&self, _: &FoundBase) -> Vec<FoundBase> {
@@ -207,7 +215,8 @@ impl DeltaMaker {
         bases: &mut Vec<FoundBase>,
         (payload, before): (&mut Vec<u8>, usize),
     ) {
-        let (Some(again), Some(found)) = (&mut self.again, bases.first()) else { return };
+        let again = self.again.as_mut().filter(|_| self.similar.has_room());
+        let (Some(again), Some(found)) = (again, bases.first()) else { return };
         // What is stored again although it is there may lie beside its base: no part of itself.
         let is_other = |beside: &FoundBase| beside.base.fingerprint != chunk.fingerprint;
         let mut beside = self.similar.beside(found).into_iter().filter(is_other);
@@ -245,6 +254,23 @@ mod tests {
     /// A base, and what lies beside it.
     struct OneBase(Vec<u8>, Vec<(u8, Vec<u8>)>);
 
+    /// The same where there is no memory to spare.
+    struct Cramped(OneBase);
+
+    impl SimilarChunks for Cramped {
+        fn find(&self, chunk: &[u8], hint: Option<&Fingerprint>, wants_base: bool) -> Similar {
+            self.0.find(chunk, hint, wants_base)
+        }
+
+        fn has_room(&self) -> bool {
+            false
+        }
+
+        fn rely(&self, _: &[FoundBase], _: (FrameId, usize)) -> bool {
+            true
+        }
+    }
+
     fn base(name: u8, bytes: &[u8]) -> FoundBase {
         let base = Base { fingerprint: Fingerprint([name; 32]), container: None };
         let bytes = Box::new(bytes.to_vec());
@@ -276,7 +302,7 @@ mod tests {
         noise(9, count).iter().flat_map(|number| format!("{number:03} ").into_bytes()).collect()
     }
 
-    fn delta(bases: OneBase, chunk: &[u8], compression: Compression) -> Delta {
+    fn delta(bases: impl SimilarChunks + 'static, chunk: &[u8], compression: Compression) -> Delta {
         let (fingerprint, length) = (Fingerprint([CHUNK; 32]), chunk.len() as u32);
         let chunks = vec![FrameChunk { fingerprint, length, level: Level(0) }];
         let frame = PlainFrame { bytes: chunk.to_vec(), chunks, ..PlainFrame::default() };
@@ -305,6 +331,8 @@ mod tests {
         for compression in [Compression::SelectiveZstd(9), Compression::Zstd(22)] {
             assert_eq!(payload_bytes(&base, &chunk, compression), best, "{compression}");
         }
+        let cramped = Cramped(OneBase(base.clone(), Vec::new()));
+        assert_eq!(delta(cramped, &chunk, Compression::Zstd(9)).payload_length, quick);
         // Hardly anything new: one attempt is enough.
         let near = [&base[15_000..], &numbers(500)].concat();
         let quick = payload_bytes(&base, &near, Compression::Zstd(1));

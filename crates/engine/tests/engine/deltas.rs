@@ -1,7 +1,9 @@
 //! Chunks that are stored as differences against others: found, read, checked, collected, and lost
 //! with what they are made of and with nothing else.
 
-use crate::ingest::{backup_options, content_at, in_memory, open, options, random_bytes, stream};
+use crate::ingest::{
+    PASSWORD, backup_options, content_at, in_memory, open, options, random_bytes, stream,
+};
 use crate::rewriting::{Versions, containers_of, restore_options, save, save_with};
 use crate::steps::{
     CHUNK_BYTES, Item, check_all, check_with, forging, put_directory, put_with, save_root,
@@ -12,13 +14,14 @@ use onefold_engine::chunks::ChunkReader;
 use onefold_engine::collection::{CollectOptions, MarkAlgorithm, SpaceGoal, collect};
 use onefold_engine::container::open::OpenContainer;
 use onefold_engine::container::reader::read_section;
+use onefold_engine::container::similar::ROOM_MIN_BYTES;
 use onefold_engine::index::append;
 use onefold_engine::ingest::{BackupOptions, BackupReport, ParentChoice};
 use onefold_engine::repository::InitOptions;
 use onefold_engine::restore::restore;
 use onefold_engine::session::SnapshotList;
 use onefold_engine::tree::{FileReader, TreeReader};
-use onefold_engine::{Job, Repository, retention, statistics};
+use onefold_engine::{Environment, Job, MemoryPlan, Repository, retention, statistics};
 use onefold_format::codec::Compression;
 use onefold_format::container::{
     Base, ChunkDescriptor, DELTA_DEPTH_MAX, Delta, FrameDescriptor, MetadataSection,
@@ -176,10 +179,16 @@ fn a_chunk_across_two_others_is_made_of_both_where_frames_are_compressed_at_high
     let first = random_bytes(1, 50 << 13);
     // What stands before moves all chunks by a third of one.
     let second = [&random_bytes(2, 2700)[..], &first].concat();
-    for (level, bases) in [(2, 1), (9, 2)] {
+    let room = ROOM_MIN_BYTES;
+    for (level, memory_bytes, bases) in [(2, room, 1), (9, room, 2), (9, room - 1, 1)] {
         let (_, store) = in_memory();
         let chunker = ChunkerParameters::with_average(ChunkerKind::Fixed, 8 << 10).unwrap();
-        let repository = crate::ingest::create(&store, &InitOptions { chunker, ..options() });
+        let init = InitOptions { chunker, ..options() };
+        let memory = MemoryPlan::new(memory_bytes).unwrap();
+        let environment = Environment::system();
+        let repository =
+            Repository::create(store, &init, Some(PASSWORD), environment, memory).map(Arc::new);
+        let repository = repository.unwrap();
         let compression = Some(Compression::Zstd(level));
         let options = BackupOptions { compression, ..with_deltas(DeltaChoice::default()) };
         let directory = tempfile::tempdir().unwrap();
