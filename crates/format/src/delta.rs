@@ -71,10 +71,6 @@ impl fmt::Display for DeltaChoice {
     }
 }
 
-/// What is compressed at levels above 1, bases included, is no longer: with longer chunks each
-/// thread's tables would take several MB.
-pub const HIGH_LEVEL_BYTES_MAX: usize = 256 * limits::KIB;
-
 /// Makes payloads; keeps its working memory.
 pub struct DeltaEncoder {
     context: CCtx<'static>,
@@ -84,8 +80,7 @@ pub struct DeltaEncoder {
 }
 
 impl DeltaEncoder {
-    /// An encoder at a level of zstd; what is longer than [`HIGH_LEVEL_BYTES_MAX`] is made at
-    /// level 1.
+    /// An encoder at a level of zstd.
     #[must_use]
     pub fn new(level: i32) -> Self {
         let [dictionary, scratch] = [const { Vec::new() }; 2];
@@ -99,11 +94,10 @@ impl DeltaEncoder {
         if self.scratch.len() < bound {
             self.scratch.resize(bound, 0);
         }
-        let level = self.level_for(self.dictionary.len() - 1 + chunk.len());
-        let Self { context, dictionary, scratch, .. } = self;
+        let Self { context, level, dictionary, scratch } = self;
         // What cannot be coded is stored as it is; nothing is lost by it.
         let written =
-            context.compress_using_dict(scratch.as_mut_slice(), chunk, dictionary, level).ok()?;
+            context.compress_using_dict(scratch.as_mut_slice(), chunk, dictionary, *level).ok()?;
         (written < below_bytes.min(chunk.len())).then(|| &scratch[..written])
     }
 
@@ -113,13 +107,8 @@ impl DeltaEncoder {
         if self.scratch.len() < bound {
             self.scratch.resize(bound, 0);
         }
-        let level = self.level_for(chunk.len());
-        let written = self.context.compress(self.scratch.as_mut_slice(), chunk, level);
+        let written = self.context.compress(self.scratch.as_mut_slice(), chunk, self.level);
         written.map_or(chunk.len(), |written| written.min(chunk.len()))
-    }
-
-    fn level_for(&self, bytes: usize) -> i32 {
-        if bytes > HIGH_LEVEL_BYTES_MAX { self.level.min(1) } else { self.level }
     }
 }
 
@@ -229,26 +218,6 @@ mod tests {
         let mut base = noise(1, 8000);
         base[..4].copy_from_slice(&0xEC30_A437_u32.to_le_bytes());
         assert!(round_trip(&[&base], &base).unwrap() < 100);
-    }
-
-    #[test]
-    fn what_is_longer_than_high_levels_may_have_is_made_at_level_1() {
-        let words = |seed, bytes: usize| -> Vec<u8> {
-            let numbers = noise(seed, bytes / 4);
-            numbers.iter().flat_map(|number| format!("{number:03} ").into_bytes()).collect()
-        };
-        let chunk = words(2, 40_000);
-        let base = words(1, HIGH_LEVEL_BYTES_MAX - chunk.len() + 4);
-        let made = |level, base: &[u8]| {
-            DeltaEncoder::new(level).encode(&[base], &chunk, usize::MAX).map(<[u8]>::len)
-        };
-        let longest = &base[..HIGH_LEVEL_BYTES_MAX - chunk.len()];
-        assert!(made(9, longest) < made(1, longest));
-        let longer = &base[..longest.len() + 1];
-        assert_eq!(made(9, longer), made(1, longer));
-        let alone = |level, bytes| DeltaEncoder::new(level).alone_bytes(&words(3, bytes));
-        assert!(alone(9, HIGH_LEVEL_BYTES_MAX) < alone(1, HIGH_LEVEL_BYTES_MAX));
-        assert_eq!(alone(9, HIGH_LEVEL_BYTES_MAX + 4), alone(1, HIGH_LEVEL_BYTES_MAX + 4));
     }
 
     #[test]

@@ -69,7 +69,9 @@ pub fn run(context: &Context, arguments: &MaintainArguments) -> Result<Outcome> 
     let found = check_sample(context, arguments, &repository)?;
     let needs_collection = found == Found::DamagedCopies;
     if needs_collection {
-        outcome = collect(context, &repository, &bounds, "to mend copies of metadata")?;
+        let mended = collect(context, &repository, &bounds, "to mend copies of metadata")?;
+        // What the first collection left undone is still to be told.
+        outcome = if outcome == Outcome::Complete { mended } else { outcome };
     }
     let is_sound = found != Found::Damage;
     output.message(

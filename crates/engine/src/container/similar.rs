@@ -36,7 +36,10 @@ const CHUNK_MIN_BYTES: usize = 8 * RECORD_BYTES;
 /// The level of zstd that all deltas are made at first, and chunks compared at.
 const LEVEL: i32 = 1;
 /// The highest level that some are made at again.
-const LEVEL_MAX: i32 = 9;
+pub const AGAIN_LEVEL_MAX: i32 = 9;
+/// Bases and chunk of those, together: with longer ones each thread's tables would take several MB
+/// more.
+pub const AGAIN_BYTES_MAX: usize = 256 * limits::KIB;
 /// Of what a chunk takes alone: longer deltas are not made again.
 const HOPEFUL_PERCENT: usize = 65;
 
@@ -48,7 +51,7 @@ pub const ROOM_MIN_BYTES: usize = 96 * limits::MIB;
 fn level_again(compression: Compression) -> Option<i32> {
     match compression {
         Compression::Zstd(level) | Compression::SelectiveZstd(level) if level > 3 => {
-            Some(level.min(LEVEL_MAX))
+            Some(level.min(AGAIN_LEVEL_MAX))
         }
         _ => None,
     }
@@ -217,24 +220,37 @@ impl DeltaMaker {
     ) {
         let again = self.again.as_mut().filter(|_| self.similar.has_room());
         let (Some(again), Some(found)) = (again, bases.first()) else { return };
+        let beside = match fits(bases, bytes) {
+            true => self.similar.beside(found),
+            false => return,
+        };
         // What is stored again although it is there may lie beside its base: no part of itself.
-        let is_other = |beside: &FoundBase| beside.base.fingerprint != chunk.fingerprint;
-        let mut beside = self.similar.beside(found).into_iter().filter(is_other);
-        let mut record_bytes = 0;
-        loop {
+        let others = beside.into_iter().filter(|one| one.base.fingerprint != chunk.fingerprint);
+        for next in std::iter::once(None).chain(others.map(Some)) {
+            // What lies beside has to earn what names it.
+            let record_bytes = if next.is_some() { RECORD_BYTES } else { 0 };
+            let known = bases.len();
+            bases.extend(next);
             let below_bytes = (payload.len() - before).saturating_sub(record_bytes);
-            if let Some(made) = again.encode(&plain(bases), bytes, below_bytes) {
-                payload.truncate(before);
-                payload.extend_from_slice(made);
-            } else if record_bytes > 0 {
-                bases.pop();
+            let made = match fits(bases, bytes) {
+                true => again.encode(&plain(bases), bytes, below_bytes),
+                false => None,
+            };
+            match made {
+                Some(made) => {
+                    payload.truncate(before);
+                    payload.extend_from_slice(made);
+                }
+                None => bases.truncate(known),
             }
-            let Some(next) = beside.next() else { return };
-            bases.push(next);
-            // It has to earn what names it.
-            record_bytes = RECORD_BYTES;
         }
     }
+}
+
+/// Whether a delta of these is made again.
+fn fits(bases: &[FoundBase], chunk: &[u8]) -> bool {
+    let bases_bytes: usize = plain(bases).iter().map(|base| base.len()).sum();
+    bases_bytes + chunk.len() <= AGAIN_BYTES_MAX
 }
 
 /// The bytes of some bases.
@@ -362,5 +378,23 @@ mod tests {
         assert_eq!(made(&[before], Compression::Zstd(3)).0, [1]);
         // It is there already, and is stored again: it is no part of itself.
         assert_eq!(made(&[(CHUNK, &chunk)], high), (vec![1], alone));
+    }
+
+    #[test]
+    fn what_is_longer_than_again_bytes_max_is_made_once() {
+        // What is furthest behind in a base is found at all levels.
+        let longer = noise(1, AGAIN_BYTES_MAX - 39_000 + 1);
+        let chunk = [&longer[longer.len() - 15_000..], &numbers(6000)].concat();
+        assert_eq!(chunk.len(), 39_000);
+        let at = |base: &[u8], level| payload_bytes(base, &chunk, Compression::Zstd(level));
+        assert!(at(&longer[1..], 9) < at(&longer[1..], 1));
+        assert_eq!(at(&longer, 9), at(&longer, 1));
+        // What lies beside counts as well.
+        let [base, before] = [noise(1, 30_000), noise(2, AGAIN_BYTES_MAX - 60_000 + 1)];
+        let chunk = [&before[before.len() - 10_000..], &base[..20_000]].concat();
+        for (before, bases) in [(&before[1..], 2), (&before[..], 1)] {
+            let beside = OneBase(base.clone(), vec![(10, before.to_vec())]);
+            assert_eq!(delta(beside, &chunk, Compression::Zstd(9)).bases.len(), bases);
+        }
     }
 }

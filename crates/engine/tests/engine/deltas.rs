@@ -14,7 +14,7 @@ use onefold_engine::chunks::ChunkReader;
 use onefold_engine::collection::{CollectOptions, MarkAlgorithm, SpaceGoal, collect};
 use onefold_engine::container::open::OpenContainer;
 use onefold_engine::container::reader::read_section;
-use onefold_engine::container::similar::ROOM_MIN_BYTES;
+use onefold_engine::container::similar::{AGAIN_BYTES_MAX, AGAIN_LEVEL_MAX, ROOM_MIN_BYTES};
 use onefold_engine::index::append;
 use onefold_engine::ingest::{BackupOptions, BackupReport, ParentChoice};
 use onefold_engine::repository::InitOptions;
@@ -215,6 +215,51 @@ fn a_chunk_across_two_others_is_made_of_both_where_frames_are_compressed_at_high
         assert!(content_at(&repository, new.snapshot.unwrap(), &path) == second);
         assert!(check_all(&repository).is_clean());
     }
+}
+
+/// The payloads of the differences between two versions whose chunks have this length: half of
+/// each is new, and shorter at high levels.
+fn payload_bytes(chunk_bytes: usize, level: i32) -> u64 {
+    let (_, store) = in_memory();
+    let chunker = ChunkerParameters::with_average(ChunkerKind::Fixed, chunk_bytes).unwrap();
+    let memory = MemoryPlan::new(ROOM_MIN_BYTES).unwrap();
+    let init = InitOptions { chunker, ..options() };
+    let environment = Environment::system();
+    let repository =
+        Repository::create(store, &init, Some(PASSWORD), environment, memory).map(Arc::new);
+    let compression = Some(Compression::Zstd(level));
+    let options = BackupOptions { compression, ..with_deltas(DeltaChoice::default()) };
+    let first = random_bytes(1, 4 * chunk_bytes);
+    let mut second = first.clone();
+    for (seed, chunk) in (2..).zip(second.chunks_exact_mut(chunk_bytes)) {
+        let numbers = random_bytes(seed, chunk_bytes / 8).into_iter();
+        let numbers: Vec<u8> = numbers.flat_map(|it| format!("{it:03} ").into_bytes()).collect();
+        chunk[..numbers.len()].copy_from_slice(&numbers);
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let saved = [first, second].map(|bytes| {
+        fs::write(directory.path().join("file"), &bytes).unwrap();
+        crate::ingest::settle_times(directory.path());
+        save(repository.as_ref().unwrap(), directory.path(), &options).deltas
+    });
+    // One of the four may happen to share no feature with what it was.
+    assert!(saved[1].chunks >= 3, "{saved:?}");
+    saved[1].payload_bytes
+}
+
+#[test]
+fn differences_are_made_again_up_to_a_level_and_a_length_and_no_further() {
+    let longest = AGAIN_BYTES_MAX / 2;
+    let quick = payload_bytes(longest, 1);
+    let best = payload_bytes(longest, AGAIN_LEVEL_MAX);
+    assert!(best < quick, "{best} at the highest level, {quick} at the lowest");
+    assert!(payload_bytes(longest, AGAIN_LEVEL_MAX - 3) > best, "a level makes no difference");
+    for above in [AGAIN_LEVEL_MAX + 1, 22] {
+        assert_eq!(payload_bytes(longest, above), best, "level {above}");
+    }
+    // Base and chunk are longer than the bound.
+    let longer = longest + 1;
+    assert_eq!(payload_bytes(longer, AGAIN_LEVEL_MAX), payload_bytes(longer, 1));
 }
 
 #[test]
