@@ -21,6 +21,7 @@ use onefold_engine::repository::uncopied::Uncopied;
 use onefold_engine::restore::request_costs::Reach;
 use onefold_engine::{Environment, Interrupt, Job, MemoryPlan, Repository};
 use onefold_remote::Location;
+use onefold_remote::settings::onefold;
 use onefold_store::layers::{ThrottleLimits, Throttled};
 use onefold_store::{LocalStore, Store};
 use onefold_types::error::Context as _;
@@ -32,9 +33,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 /// All environment variables the program knows.
-const VARIABLES: [&str; 16] = [
+const VARIABLES: [&str; 20] = [
     "ONEFOLD_REPOSITORY",
     "ONEFOLD_SFTP_COMMAND",
+    onefold::TOKEN,
+    onefold::TOKEN_FILE,
+    onefold::SECOND[0],
+    onefold::SECOND[1],
     password::VARIABLE,
     password::VARIABLE_FILE,
     password::VARIABLE_COMMAND,
@@ -221,6 +226,7 @@ impl Context {
             sftp_command: command.or(self.profile.sftp_command.as_deref()),
             read_ahead_bytes: self.read_ahead_bytes,
             interrupt: &self.interrupt,
+            is_second: false,
         }
     }
 
@@ -292,12 +298,13 @@ impl Context {
         // What is read further than asked serves whoever reads a store in order.
         let (own_access, other_access) = role.accesses();
         let (own_means, other_means) = match role {
-            OtherStore::CopyTo => (&means, &plain),
-            OtherStore::HealFrom => (&plain, &means),
+            OtherStore::CopyTo => (means, plain),
+            OtherStore::HealFrom => (plain, means),
         };
+        let other_means = Means { is_second: true, ..other_means };
         let reads_only = |access| access == Access::Read || self.options.read_only;
         let own_opened =
-            OpenedStore::open(&location, own_access, reads_only(own_access), own_means)?;
+            OpenedStore::open(&location, own_access, reads_only(own_access), &own_means)?;
         let own = self.open_one(
             own_opened.port(),
             &location,
@@ -307,7 +314,7 @@ impl Context {
         )?;
         let named = || format!("{}, '{other}'", role.name());
         let other_opened =
-            OpenedStore::open(other, other_access, other_access == Access::Read, other_means)
+            OpenedStore::open(other, other_access, other_access == Access::Read, &other_means)
                 .context(|| format!("{}{}", named(), role.remedy()))?;
         let second = self
             .open_one(

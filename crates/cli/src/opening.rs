@@ -39,6 +39,8 @@ pub struct Means<'a> {
     pub read_ahead_bytes: usize,
     /// What ends requests.
     pub interrupt: &'a Interrupt,
+    /// Whether it is the second store of a command, with a token of its own.
+    pub is_second: bool,
 }
 
 impl Means<'_> {
@@ -83,7 +85,7 @@ impl OpenedStore {
         let path = match location {
             Location::Directory(path) => path,
             Location::Bucket(bucket) => {
-                let mut store = connect(bucket)?.stopped_by(means.interrupt.clone());
+                let mut store = connect(bucket, means)?.stopped_by(means.interrupt.clone());
                 if reads_only {
                     store = store.reading_only();
                 }
@@ -128,7 +130,7 @@ impl OpenedStore {
                 Ok(Self::Local(Arc::new(LocalStore::create(path)?)))
             }
             Location::Bucket(bucket) => {
-                let store = connect(bucket)?;
+                let store = connect(bucket, means)?;
                 store.claim()?;
                 Ok(Self::Bucket(Arc::new(ReadAhead::new(store, 0))))
             }
@@ -166,9 +168,10 @@ impl OpenedStore {
 }
 
 /// A command that gives credentials is told the password no more than any other.
-fn connect(bucket: &BucketLocation) -> Result<BucketStore> {
+fn connect(bucket: &BucketLocation, means: &Means<'_>) -> Result<BucketStore> {
     let secret = password::SECRETS.map(str::to_owned).into();
     let around = Surroundings { secret, ..Surroundings::of_process() };
+    let around = if means.is_second { around.of_second() } else { around };
     BucketStore::connect(bucket, &around, Patience::USUAL)
 }
 

@@ -9,6 +9,7 @@
 use crate::files;
 use crate::signals::{self, guarding_terminal};
 use onefold_engine::repository::Password;
+use onefold_remote::settings::onefold;
 use onefold_types::error::Context;
 use onefold_types::{Error, ErrorKind, Result};
 use std::ffi::OsStr;
@@ -29,8 +30,8 @@ pub const VARIABLES_TO: [&str; 3] =
     ["ONEFOLD_TO_PASSWORD", "ONEFOLD_TO_PASSWORD_FILE", "ONEFOLD_TO_PASSWORD_COMMAND"];
 /// Those of the store that a command works with.
 const VARIABLES: [&str; 3] = [VARIABLE, VARIABLE_FILE, VARIABLE_COMMAND];
-/// Those that hold a password: no command that is run is told them.
-pub const SECRETS: [&str; 2] = [VARIABLE, VARIABLES_TO[0]];
+/// Those that hold a password or a token: no command that is run is told them.
+pub const SECRETS: [&str; 4] = [VARIABLE, VARIABLES_TO[0], onefold::TOKEN, onefold::SECOND[0]];
 /// What a command prints beyond this is no password.
 const PASSWORD_MAX_BYTES: usize = 64 << 10;
 

@@ -263,6 +263,12 @@ impl CollectReport {
     pub fn freed_bytes(&self) -> u64 {
         self.deleted_bytes.saturating_sub(self.copied_bytes)
     }
+
+    /// Bytes that it grew by instead: what is packed anew or resealed may be longer than it was.
+    #[must_use]
+    pub fn grown_bytes(&self) -> u64 {
+        self.copied_bytes.saturating_sub(self.deleted_bytes)
+    }
 }
 
 /// What snapshots need first: their trees, and what says where their chunks lay.

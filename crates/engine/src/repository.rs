@@ -99,6 +99,7 @@ pub struct Repository {
     purse: Arc<Purse>,
     shared: Arc<Shared>,
     uncopied: Arc<Uncopied>,
+    frame_bytes: Option<usize>,
 }
 
 impl Repository {
@@ -231,6 +232,7 @@ impl Repository {
             memory,
             shared: Arc::default(),
             uncopied: Arc::default(),
+            frame_bytes: None,
         })
     }
 
@@ -314,6 +316,9 @@ impl Repository {
     /// that others are made of, pays for the whole frame.
     #[must_use]
     pub fn frame_target_bytes(&self) -> usize {
+        if let Some(bytes) = self.frame_bytes {
+            return bytes;
+        }
         match self.configuration().chunker.size_avg_bytes {
             large @ LARGE_CHUNKS_BYTES.. => large.min(limits::FRAME_PLAIN_TARGET_BYTES),
             MEDIUM_CHUNKS_BYTES.. => limits::FRAME_PLAIN_TARGET_BYTES / 2,
@@ -326,6 +331,14 @@ impl Repository {
     #[must_use]
     pub fn container_target_bytes(&self) -> usize {
         self.configuration.container_size_bytes.min(self.memory.container_bytes_max)
+    }
+
+    /// The same store, for a process that closes its frames after so many plain bytes, whatever its
+    /// chunks are; no more than the longest usual frame has. For experiments.
+    #[must_use]
+    pub fn with_frames_of(&self, bytes: usize) -> Self {
+        let frame_bytes = Some(bytes.min(limits::FRAME_PLAIN_TARGET_BYTES));
+        Self { frame_bytes, ..self.clone() }
     }
 
     /// The same store with another division of the same memory limit.

@@ -34,6 +34,7 @@ mod published_lookup;
 mod ratio_curves;
 mod reconciliation;
 mod regression_chunking;
+mod requests;
 mod restore_devices;
 mod rewrite_grid;
 mod rewriting_devices;
@@ -85,7 +86,7 @@ pub struct Experiment {
 
 impl Experiment {
     /// Every experiment.
-    pub const ALL: [Self; 40] = [
+    pub const ALL: [Self; 41] = [
         lookup_devices::EXPERIMENT,
         published_lookup::EXPERIMENT,
         lookup_clock::EXPERIMENT,
@@ -126,6 +127,7 @@ impl Experiment {
         primary_references::EXPERIMENT,
         selective_compression::EXPERIMENT,
         deltas::EXPERIMENT,
+        requests::EXPERIMENT,
     ];
 
     /// Those about files in use.
@@ -181,6 +183,8 @@ impl Experiment {
             "experiments/primary-partitions"
         } else if is_named(&deltas::EXPERIMENT) {
             "experiments/space"
+        } else if is_named(&requests::EXPERIMENT) {
+            "experiments/remote"
         } else {
             "experiments/lookup"
         }

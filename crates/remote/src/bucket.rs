@@ -26,6 +26,7 @@
 //! Any number of threads; each waits for its own requests. Nothing may be called from within an
 //! asynchronous task.
 
+pub mod about;
 pub mod capabilities;
 mod claiming;
 mod foreseen;
@@ -37,7 +38,7 @@ pub use claiming::PREFIX_PARTS_MAX;
 pub use upload::PART_BYTES;
 
 use crate::conditional::{self, Proof};
-use crate::failure::{failed, is_refusal};
+use crate::failure::{failed, is_refusal, is_same_object};
 use crate::foreseen::Foreseen;
 use crate::location::BucketLocation;
 use crate::patience::Patience;
@@ -161,13 +162,17 @@ impl BucketStore {
         self.service
     }
 
-    /// Sees for itself that the bucket never replaces an object.
+    /// Sees for itself that the bucket never replaces an object; of Onefold's own server, that it
+    /// is one and that its client may put something ([`about`]).
     ///
     /// # Errors
     ///
     /// `Invalid` if it does, and those of the server.
     pub fn prove(&self, proof: Proof) -> Result<()> {
-        conditional::prove(self, proof)
+        match self.about()? {
+            Some(about) => self.refuse_unless_appending(&about),
+            None => conditional::prove(self, proof),
+        }
     }
 
     /// A put that must not replace anything, of an object beside the store's own.
@@ -218,8 +223,9 @@ impl BucketStore {
             match self.wait_for(Effect::Write, bytes.len() as u64, put) {
                 Ok(_) => return Ok(Put::Made),
                 // An earlier attempt may have made it.
-                Err(Answer::AlreadyExists { .. }) => {
-                    let is_own = (attempts.made() > 1 || round > 1) && self.holds(path, &bytes)?;
+                Err(answer @ Answer::AlreadyExists { .. }) => {
+                    let is_own = (attempts.made() > 1 || round > 1)
+                        && (is_same_object(&answer) || self.holds(path, &bytes)?);
                     return Ok(if is_own { Put::Made } else { Put::Taken });
                 }
                 Err(answer @ Answer::Generic { .. })
@@ -483,6 +489,10 @@ impl Blobs for BucketStore {
     fn delete(&self, key: &Key) -> Result<()> {
         self.foreseen.forget_about(key);
         self.remove(&self.path(key))
+    }
+
+    fn free_bytes(&self) -> Result<Option<u64>> {
+        Ok(self.about()?.and_then(|about| about.free_bytes))
     }
 
     fn puts_at_once(&self) -> usize {

@@ -17,7 +17,7 @@ const SHOWN_MAX_CHARS: usize = 300;
 
 /// Codes in answers, what kind of error each is, and what the user can do: `{...}` is what the
 /// service calls it.
-const CODES: [(&str, ErrorKind, &str); 30] = [
+const CODES: [(&str, ErrorKind, &str); 31] = [
     // Where machines ask for the credentials of their role.
     ("169.254.169.254", ErrorKind::NotPermitted, NO_CREDENTIALS),
     ("metadata.google.internal", ErrorKind::NotPermitted, NO_CREDENTIALS),
@@ -44,6 +44,8 @@ const CODES: [(&str, ErrorKind, &str); 30] = [
     ("507 Insufficient Storage", ErrorKind::NoSpace, "the server has no more room"),
     // What is said with the status of a wrong request, and is none.
     ("<Code>RequestTimeout</Code>", ErrorKind::Unavailable, NOT_NOW),
+    // The server was started anew: what was begun has to be begun again.
+    ("<Code>NoSuchUpload</Code>", ErrorKind::Unavailable, NOT_NOW),
     ("<Code>BadDigest</Code>", ErrorKind::Unavailable, GARBLED),
     ("<Code>IncompleteBody</Code>", ErrorKind::Unavailable, GARBLED),
     ("<Code>XAmzContentSHA256Mismatch</Code>", ErrorKind::Unavailable, GARBLED),
@@ -156,6 +158,7 @@ pub fn is_absence(answer: &Answer) -> bool {
 /// An advice in the words of a service.
 pub fn advised(service: Service, advice: &str) -> String {
     advice
+        .replace(MISSING, service.missing())
         .replace("{how allowed}", service.how_allowed())
         .replace("{credentials}", service.credentials())
         .replace("{settings}", service.settings())
@@ -172,7 +175,7 @@ pub fn failed(service: Service, what: &str, answer: &Answer) -> Error {
         Some((_, kind, advice)) => (*kind, Some(*advice)),
         None => of_status(answer, &said),
     };
-    let said = shown(&said);
+    let said = shown(message_in(service, &said).unwrap_or(&said));
     Error::new(
         kind,
         match advice {
@@ -180,6 +183,17 @@ pub fn failed(service: Service, what: &str, answer: &Answer) -> Error {
             None => format!("{what}: {said}"),
         },
     )
+}
+
+/// Of what our own server says, the sentence.
+fn message_in(service: Service, said: &str) -> Option<&str> {
+    let (_, message) = said.split_once("<Message>").filter(|_| service == Service::Onefold)?;
+    message.split_once("</Message>").map(|(message, _)| message)
+}
+
+/// Whether a name is said to be taken by the very object that was put.
+pub fn is_same_object(answer: &Answer) -> bool {
+    chain(answer).contains("<Code>SameObject</Code>")
 }
 
 /// What the status says where no code does.

@@ -6,16 +6,20 @@
 //! | `s3://BUCKET/PREFIX?OPTIONS` | a bucket of an object store that speaks S3 |
 //! | `gs://BUCKET/PREFIX?OPTIONS` | a bucket of Google Cloud Storage |
 //! | `az://CONTAINER/PREFIX?OPTIONS` | a container of Azure Blob Storage |
+//! | `https://HOST[:PORT]/STORE?OPTIONS` | a store that Onefold's own server serves |
 //! | `sftp://[USER@]HOST[:PORT]/PATH`, `sftp:[USER@]HOST:PATH` | a directory of another machine, reached by ssh |
 //!
 //! Options of a bucket, each at most once, joined by `&`: `endpoint` (where the server is, if it is
 //! not the service's own); for S3 `region`, `profile` (of the shared credentials files),
 //! `path-style` (`true` or `false`; true unless said otherwise where an endpoint is given); for
-//! Azure `account` (whose container it is). The prefix may be empty.
+//! Azure `account` (whose container it is). The prefix may be empty. Of a server the option is
+//! `certificate`: the file with the one certificate that is trusted, for a server that has made its
+//! own.
 //!
 //! Rules: a name that only looks like one of another machine is refused and never taken for a
 //! directory (R82); names hold no credentials, since names are shown and remembered.
 
+mod server;
 mod sftp;
 
 pub use sftp::SftpLocation;
@@ -32,7 +36,7 @@ use url::Url;
 pub enum Location {
     /// A directory of this machine.
     Directory(PathBuf),
-    /// A bucket, or what is below a prefix in it.
+    /// A bucket, or what is below a prefix in it; a store that is served is one too.
     Bucket(BucketLocation),
     /// A directory of another machine.
     Sftp(SftpLocation),
@@ -57,6 +61,8 @@ pub struct BucketLocation {
     pub path_style: Option<bool>,
     /// Whose container it is, if it is not the account that the ecosystem's variables say.
     pub account: Option<String>,
+    /// The file with the one certificate that is trusted, if that is not for the system to say.
+    pub certificate: Option<PathBuf>,
 }
 
 impl Location {
@@ -75,11 +81,12 @@ impl Location {
             "s3" => BucketLocation::parse(Service::S3, &shown).map(Self::Bucket),
             "gs" => BucketLocation::parse(Service::Google, &shown).map(Self::Bucket),
             "az" => BucketLocation::parse(Service::Azure, &shown).map(Self::Bucket),
+            "https" | "http" => server::parse(&shown).map(Self::Bucket),
             "sftp" => SftpLocation::parse(&shown).map(Self::Sftp),
             _ => Err(Error::invalid(format!(
                 "the store '{shown}' cannot be reached: a store is a local directory, \
-                 's3://BUCKET/PREFIX', 'gs://BUCKET/PREFIX', 'az://CONTAINER/PREFIX' or \
-                 'sftp://USER@HOST/PATH', and '{scheme}:' is not understood; mount it and name the \
+                 's3://BUCKET/PREFIX', 'gs://BUCKET/PREFIX', 'az://CONTAINER/PREFIX', \
+                 'https://HOST:PORT/STORE' or 'sftp://USER@HOST/PATH', and '{scheme}:' is not understood; mount it and name the \
                  directory. If '{shown}' is the name of a directory here, write './{shown}'"
             ))),
         }
@@ -114,6 +121,9 @@ impl fmt::Display for Location {
 impl fmt::Display for BucketLocation {
     /// Without options: what tells one store from another for people.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let (Service::Onefold, Some(server)) = (self.service, &self.endpoint) {
+            return write!(f, "{server}/{}", self.bucket);
+        }
         write!(f, "{}://{}", self.service.scheme(), self.bucket)?;
         if self.prefix.is_empty() { Ok(()) } else { write!(f, "/{}", self.prefix) }
     }

@@ -1,5 +1,7 @@
 //! Whose buckets hold stores: what the services call things, and what users set for them.
 
+use crate::failure;
+
 /// Who speaks what to a bucket.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub enum Service {
@@ -10,6 +12,8 @@ pub enum Service {
     Google,
     /// Azure Blob Storage.
     Azure,
+    /// Onefold's own server.
+    Onefold,
 }
 
 impl Service {
@@ -20,6 +24,7 @@ impl Service {
             Self::S3 => "s3",
             Self::Google => "gs",
             Self::Azure => "az",
+            Self::Onefold => "https",
         }
     }
 
@@ -30,6 +35,7 @@ impl Service {
             Self::S3 => "s3",
             Self::Google => "google",
             Self::Azure => "azure",
+            Self::Onefold => "onefold",
         }
     }
 
@@ -40,6 +46,7 @@ impl Service {
             Self::S3 => "Amazon",
             Self::Google => "Google",
             Self::Azure => "Microsoft",
+            Self::Onefold => "the user",
         }
     }
 
@@ -52,6 +59,7 @@ impl Service {
             }
             Self::Google => "write 'gs://BUCKET/PREFIX'",
             Self::Azure => "write 'az://CONTAINER/PREFIX?account=ACCOUNT'",
+            Self::Onefold => "write 'https://HOST:PORT/STORE'",
         }
     }
 
@@ -61,6 +69,7 @@ impl Service {
             Self::S3 => &["endpoint", "region", "profile", "path-style"],
             Self::Google => &["endpoint"],
             Self::Azure => &["endpoint", "account"],
+            Self::Onefold => &["certificate"],
         }
     }
 
@@ -79,6 +88,10 @@ impl Service {
                 "set AZURE_STORAGE_ACCOUNT_KEY or AZURE_STORAGE_SAS_TOKEN, or AZURE_CLIENT_ID, \
                  AZURE_TENANT_ID and AZURE_CLIENT_SECRET"
             }
+            Self::Onefold => {
+                "set ONEFOLD_TOKEN to the client's token, or ONEFOLD_TOKEN_FILE to a file with it; \
+                 for the second store of a command ONEFOLD_TO_TOKEN or ONEFOLD_TO_TOKEN_FILE"
+            }
         }
     }
 
@@ -91,6 +104,7 @@ impl Service {
                 "AZURE_STORAGE_ACCOUNT_KEY, AZURE_STORAGE_SAS_TOKEN, or AZURE_CLIENT_SECRET, and \
                  the account"
             }
+            Self::Onefold => "ONEFOLD_TOKEN, or ONEFOLD_TOKEN_FILE",
         }
     }
 
@@ -100,6 +114,18 @@ impl Service {
             Self::S3 => "the endpoint ('https://' or 'http://'), the region and 'path-style'",
             Self::Google => "the endpoint ('https://' or 'http://')",
             Self::Azure => "the endpoint ('https://' or 'http://') and the account",
+            Self::Onefold => "the server's name and port, and 'certificate'",
+        }
+    }
+
+    /// What can be done about a bucket that is not there.
+    pub(crate) fn missing(self) -> &'static str {
+        match self {
+            Self::S3 | Self::Google | Self::Azure => failure::MISSING,
+            Self::Onefold => {
+                "the server serves no store of that name to this client: see the end of the \
+                 store's name, and what the client may"
+            }
         }
     }
 
@@ -109,13 +135,14 @@ impl Service {
             Self::S3 => "S3",
             Self::Google => "Google Cloud Storage's XML",
             Self::Azure => "Azure Blob Storage's REST",
+            Self::Onefold => "what Onefold's own server does",
         }
     }
 
     /// What a put says that must not replace anything.
     pub(crate) fn condition(self) -> &'static str {
         match self {
-            Self::S3 | Self::Azure => "'If-None-Match: *'",
+            Self::S3 | Self::Azure | Self::Onefold => "'If-None-Match: *'",
             Self::Google => "'x-goog-if-generation-match: 0'",
         }
     }
@@ -123,7 +150,7 @@ impl Service {
     /// What a page of a listing is called in itself.
     pub(crate) fn page(self) -> &'static [u8] {
         match self {
-            Self::S3 | Self::Google => b"ListBucketResult",
+            Self::S3 | Self::Google | Self::Onefold => b"ListBucketResult",
             Self::Azure => b"EnumerationResults",
         }
     }

@@ -1,6 +1,6 @@
 //! How a bucket is reached: endpoint, region and credentials.
 //!
-//! The modules below know Google's and Azure's variables; what follows is about S3. Each comes from
+//! The modules below know Google's, Azure's and our own variables; what follows is about S3. Each comes from
 //! the store's name, else from the variables `AWS_*`, else from a profile of the shared files:
 //! `~/.aws/credentials` (or `AWS_SHARED_CREDENTIALS_FILE`) and `~/.aws/config` (or
 //! `AWS_CONFIG_FILE`). The profile is the name's, else `AWS_PROFILE`, else `default`. A profile
@@ -20,6 +20,7 @@
 
 mod azure;
 mod google;
+pub mod onefold;
 
 use crate::credentials::{CredentialSource, ProcessCredentials};
 use crate::location::BucketLocation;
@@ -103,6 +104,7 @@ pub fn client(
         Service::S3 => amazon(location, around, patience),
         Service::Google => google::client(location, around, patience),
         Service::Azure => azure::client(location, around, patience),
+        Service::Onefold => onefold::client(location, around, patience),
     }
 }
 

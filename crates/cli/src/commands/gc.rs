@@ -303,12 +303,15 @@ pub fn summarize(context: &Context, report: &CollectReport, mark_only: bool) -> 
     } else if report.deleted_containers == 0 {
         return output.note("nothing to collect");
     }
+    let outcome = match report.grown_bytes() {
+        0 => format!("{} freed", human(report.freed_bytes())),
+        grown => format!("{} more than before", human(grown)),
+    };
     output.note(&format!(
-        "deleted {} ({}), copied {} of them: {} freed",
+        "deleted {} ({}), copied {} of them: {outcome}",
         counted(report.deleted_containers, "container"),
         human(report.deleted_bytes),
         human(report.copied_bytes),
-        human(report.freed_bytes()),
     ))?;
     if report.repacked_containers > 0 {
         output.note(&format!(
@@ -373,6 +376,7 @@ pub fn fields(report: &CollectReport, looks_only: bool) -> serde_json::Value {
         "deltas_made": report.deltas_made,
         "copied_bytes": report.copied_bytes,
         "freed_bytes": report.freed_bytes(),
+        "grown_bytes": report.grown_bytes(),
         "epochs": report.epochs,
         "taken_over": report.taken_over,
         "fenced_sessions": report.fenced,

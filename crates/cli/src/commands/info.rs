@@ -9,6 +9,7 @@ use crate::opening::OpenedStore;
 use crate::size::human;
 use crate::time;
 use onefold_engine::Repository;
+use onefold_remote::bucket::about::About;
 use onefold_remote::bucket::capabilities::{Capabilities, Trial};
 use onefold_remote::{BucketStore, CredentialSource, SftpStore};
 use onefold_store::layers::ThrottleLimits;
@@ -149,6 +150,14 @@ fn of_bucket(store: &BucketStore, tries: bool) -> Place {
             place.fields.insert("profile".to_owned(), name.as_str().into());
         }
     }
+    match store.about() {
+        Ok(None) => {}
+        Ok(Some(about)) => return of_server(about, place),
+        Err(error) => {
+            place.say("client", "about", &format!("unknown: {error}"));
+            return place;
+        }
+    }
     if tries {
         let Capabilities { conditional_put, ranged_reads, lists_at_once, deletes } =
             store.capabilities();
@@ -157,6 +166,21 @@ fn of_bucket(store: &BucketStore, tries: bool) -> Place {
         place.tell("lists at once", "lists_at_once", &lists_at_once, false);
         place.tell("deletes", "deletes", &deletes, false);
     }
+    place
+}
+
+/// Onefold's own server says what its client may.
+fn of_server(about: About, mut place: Place) -> Place {
+    place.kind = "server";
+    place.say("client", "client", &about.client);
+    place.lines.push(("rights", about.rights.join(", ")));
+    place.fields.insert("rights".to_owned(), about.rights.into());
+    if let Some(bytes) = about.free_bytes {
+        place.lines.push(("room", human(bytes)));
+        place.fields.insert("free_bytes".to_owned(), bytes.into());
+    }
+    // A bucket's ways are none of a server's.
+    place.lines.retain(|(name, _)| *name != "bucket is");
     place
 }
 

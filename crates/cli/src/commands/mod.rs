@@ -4,6 +4,7 @@
 pub mod backup;
 pub mod cat;
 pub mod check;
+pub mod client;
 pub mod completion;
 pub mod copy;
 pub mod copy_snapshot;
@@ -24,6 +25,7 @@ pub mod mount;
 pub mod recover;
 pub mod restore;
 pub mod saying;
+pub mod serve;
 mod share;
 pub mod snapshots;
 pub mod stats;
@@ -135,6 +137,10 @@ pub enum Command {
     Key(key::KeyArguments),
     /// Show an object of the store
     Cat(cat::CatArguments),
+    /// Serve stores in directories to other machines
+    Serve(serve::ServeArguments),
+    /// Say who may do what at a server
+    Client(client::ClientArguments),
     /// Print a completion script for a shell
     Completion(completion::CompletionArguments),
     /// Print the version
@@ -183,6 +189,8 @@ fn dispatch(context: &Context, command: Command) -> Result<Outcome> {
         Command::Stats(arguments) => stats::run(context, &arguments),
         Command::Key(arguments) => key::run(context, &arguments),
         Command::Cat(arguments) => cat::run(context, &arguments),
+        Command::Serve(arguments) => serve::run(context, &arguments),
+        Command::Client(arguments) => client::run(context, &arguments),
         Command::Completion(arguments) => completion::run(&arguments, &context.output),
         Command::Version => version::run(&context.output),
     }

@@ -2,7 +2,7 @@
 //!
 //! One history at a time is backed up version by version into a store in memory, with chunks of
 //! several sizes, levels of compression, and with differences or without; frames follow from the
-//! chunks, as in the product. What it gives is bytes of containers, and what is left of them once
+//! chunks, as in the product, and with the product's chunks shorter and longer ones are tried. What it gives is bytes of containers, and what is left of them once
 //! the older half of the versions is forgotten and collected; what it takes is CPU time of the
 //! backups, and CPU time, bytes and containers of a restore of the newest version.
 
@@ -68,19 +68,22 @@ const ROUNDS: usize = 2;
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Way {
     chunk_kib: usize,
+    /// None: as the product has them with such chunks.
+    frame_kib: Option<usize>,
     level: i32,
     delta: DeltaChoice,
 }
 
 /// What the product does, which comes first, and the same without differences.
 const SHIPPED: [Way; 2] = [
-    Way { chunk_kib: 32, level: 2, delta: DeltaChoice::Depth(1) },
-    Way { chunk_kib: 32, level: 2, delta: DeltaChoice::Off },
+    Way { chunk_kib: 32, frame_kib: None, level: 2, delta: DeltaChoice::Depth(1) },
+    Way { chunk_kib: 32, frame_kib: None, level: 2, delta: DeltaChoice::Off },
 ];
 
 /// What a history takes and gives.
 struct Outcome {
     way: Way,
+    frame_bytes: usize,
     stored_bytes: u64,
     left_bytes: u64,
     backup_seconds: f64,
@@ -103,13 +106,17 @@ fn ways(setting: &Setting) -> Vec<Way> {
     let mut ways = SHIPPED.to_vec();
     for delta in [DeltaChoice::Off, DeltaChoice::Depth(1), DeltaChoice::Depth(2)] {
         for (chunk_kib, level) in sizes.iter().flat_map(|size| levels.iter().map(|l| (*size, *l))) {
-            let way = Way { chunk_kib, level, delta };
+            let way = Way { chunk_kib, frame_kib: None, level, delta };
             // Deeper ones at the level of the product only.
             let is_wanted = delta != DeltaChoice::Depth(2) || level == SHIPPED[0].level;
             if is_wanted && !ways.contains(&way) {
                 ways.push(way);
             }
         }
+    }
+    let frames: &[usize] = if setting.tiny { &[256] } else { &[32, 64, 256] };
+    for (way, kib) in SHIPPED.iter().flat_map(|way| frames.iter().map(move |kib| (way, *kib))) {
+        ways.push(Way { frame_kib: Some(kib), ..*way });
     }
     ways
 }
@@ -164,6 +171,11 @@ fn measure(way: Way, history: &History) -> Result<Outcome> {
     };
     let store: Arc<dyn Store> = Arc::new(objects.clone());
     let repository = Repository::create(store, &options, None, environment.clone(), memory)?;
+    let repository = match way.frame_kib {
+        Some(kib) => repository.with_frames_of(kib * limits::KIB),
+        None => repository,
+    };
+    let frame_bytes = repository.frame_target_bytes();
     let repository = Arc::new(repository);
     let (mut snapshots, mut backup_seconds) = (Vec::new(), 0.0);
     let mut deltas = DeltaReport::default();
@@ -188,7 +200,7 @@ fn measure(way: Way, history: &History) -> Result<Outcome> {
     let quickest = rounds.into_iter().min_by(|a, b| a.cpu_seconds.total_cmp(&b.cpu_seconds));
     let left_bytes = without_the_older_half(&repository, &objects, &snapshots)?;
     let restoring = quickest.unwrap_or_default();
-    Ok(Outcome { way, stored_bytes, left_bytes, backup_seconds, deltas, restoring })
+    Ok(Outcome { way, frame_bytes, stored_bytes, left_bytes, backup_seconds, deltas, restoring })
 }
 
 /// What is left of the containers once the older half of the snapshots is forgotten.
@@ -263,6 +275,7 @@ fn checks(setting: &Setting, report: &mut Report, name: &str, outcomes: &[Outcom
 fn table(name: &str, outcomes: &[Outcome]) -> Table {
     let columns = [
         "chunks, KiB",
+        "frames, KiB",
         "level",
         "differences",
         "stored, MB",
@@ -283,6 +296,7 @@ fn table(name: &str, outcomes: &[Outcome]) -> Table {
         let Outcome { way, deltas, restoring, .. } = one;
         table.row([
             Cell::count(way.chunk_kib as u64),
+            Cell::count((one.frame_bytes / limits::KIB) as u64),
             Cell::text(way.level.to_string()),
             Cell::text(way.delta.to_string()),
             Cell::real(one.stored_bytes as f64 / 1e6, 1),

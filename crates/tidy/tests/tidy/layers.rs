@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use std::process::Command;
 
 /// Every crate and its layer. A new crate is given one here.
-const LAYERS: [(&str, u8); 14] = [
+const LAYERS: [(&str, u8); 15] = [
     ("onefold-types", 0),
     ("onefold-crypto", 1),
     ("onefold-chunking", 1),
@@ -18,6 +18,7 @@ const LAYERS: [(&str, u8); 14] = [
     ("onefold-engine", 2),
     ("onefold-mount", 3),
     ("onefold-remote", 3),
+    ("onefold-server", 3),
     ("onefold-lease", 1),
     ("onefold-cli", 4),
     ("onefold-benchmark", 4),

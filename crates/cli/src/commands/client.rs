@@ -1,0 +1,118 @@
+//! `client`: who may do what at a server.
+
+use crate::context::Context;
+use crate::exit::Outcome;
+use crate::size::{ByteSize, human};
+use crate::table::Table;
+use clap::{Args, Subcommand};
+use onefold_server::{Clients, Right};
+use onefold_types::{Error, ErrorKind, Result};
+use serde_json::json;
+use std::path::{Path, PathBuf};
+
+const AFTER_HELP: &str = "\
+A client has a token, which is shown once, and rights:
+  read     read everything: restore, mount, check
+  append   save: put what is not there yet, and read what is no container
+  collect  delete: gc and maintain, with 'read' and 'append'
+  metrics  see the server's counters at /metrics
+Who has 'append' alone can save with 'backup --lookup none --force', and can read no data of any
+snapshot, nor delete any. A server that runs takes notice of changes within a second.
+
+EXAMPLES
+  onefold client add laptop --clients clients.toml --rights read,append --quota 500GB
+  onefold client add keeper --clients clients.toml --rights read,append,collect
+  onefold client list --clients clients.toml
+  onefold client remove laptop --clients clients.toml";
+
+/// Arguments of `client`.
+#[derive(Args, Debug)]
+#[command(after_help = AFTER_HELP)]
+pub struct ClientArguments {
+    #[command(subcommand)]
+    action: ClientAction,
+    /// The file of clients
+    #[arg(long, value_name = "FILE", global = true)]
+    clients: Option<PathBuf>,
+}
+
+#[derive(Subcommand, Debug)]
+#[command(disable_help_subcommand = true)]
+enum ClientAction {
+    /// Add a client, and print its token
+    Add {
+        /// Its name
+        #[arg(value_name = "NAME")]
+        name: String,
+        /// What it may do
+        #[arg(long, value_name = "RIGHT", value_delimiter = ',', required = true)]
+        rights: Vec<Right>,
+        /// In which stores (if none is named: in all)
+        #[arg(long, value_name = "NAME")]
+        store: Vec<String>,
+        /// How much it may put in all
+        #[arg(long, value_name = "SIZE")]
+        quota: Option<ByteSize>,
+    },
+    /// List the clients
+    List,
+    /// Take a client's rights away
+    Remove {
+        /// Its name
+        #[arg(value_name = "NAME")]
+        name: String,
+    },
+}
+
+/// Runs the command.
+pub fn run(context: &Context, arguments: &ClientArguments) -> Result<Outcome> {
+    let path = arguments.clients.as_deref();
+    let path = path.ok_or_else(|| Error::invalid("name the file of clients: --clients FILE"))?;
+    match &arguments.action {
+        ClientAction::Add { name, rights, store, quota } => {
+            let mut rights = rights.clone();
+            rights.sort_unstable();
+            rights.dedup();
+            let stores = Some(store.clone()).filter(|stores| !stores.is_empty());
+            let token = Clients::change(path, |clients| {
+                clients.add(name, rights, stores, quota.map(|it| it.0))
+            })?;
+            context.output.row(&token)?;
+            context.output.message("client_added", json!({ "client": name, "token": token }))?;
+        }
+        ClientAction::List => list(context, path)?,
+        ClientAction::Remove { name } => {
+            Clients::change(path, |clients| match clients.remove(name) {
+                true => Ok(()),
+                false => {
+                    let what = format!("there is no client '{name}' in '{}'", path.display());
+                    Err(Error::new(ErrorKind::NotFound, what))
+                }
+            })?;
+            context.output.row(&format!("removed {name}"))?;
+            context.output.message("client_removed", json!({ "client": name }))?;
+        }
+    }
+    Ok(Outcome::Complete)
+}
+
+fn list(context: &Context, path: &Path) -> Result<()> {
+    let clients = Clients::read(path)?;
+    let mut table = Table::new(&["client", "rights", "stores", "quota"]);
+    for (name, client) in clients.iter() {
+        let rights: Vec<_> = client.rights.iter().map(|right| right.name()).collect();
+        let stores = client.stores.as_ref().map_or("all".to_owned(), |it| it.join(","));
+        let quota = client.quota_bytes.map_or("-".to_owned(), human);
+        table.row(vec![name.to_owned(), rights.join(","), stores, quota]);
+        context.output.message(
+            "client",
+            json!({
+                "client": name,
+                "rights": rights,
+                "stores": client.stores,
+                "quota_bytes": client.quota_bytes,
+            }),
+        )?;
+    }
+    table.print(&context.output)
+}

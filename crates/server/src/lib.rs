@@ -1,0 +1,55 @@
+//! A server for stores that are directories of its machine: blobs and decisions over HTTPS.
+//!
+//! | module | holds |
+//! | --- | --- |
+//! | [`clients`] | who may do what: names, tokens, rights, quotas |
+//! | `usage` | how much each client has put |
+//! | [`served`] | one store as others see it: what is visible is durable, what is deleted is kept a while |
+//! | `requests` | what a request wants, and whether its client may |
+//! | `objects` | requests about one object |
+//! | `listing` | pages of names |
+//! | `uploads` | objects that arrive in parts |
+//! | `answers` | errors as answers |
+//! | `metrics` | what is counted, for Prometheus |
+//! | `certificate` | the server's own certificate |
+//! | [`running`] | a server from its start to its end |
+//!
+//! # The protocol
+//! The part of S3 that `onefold-remote` asks of a bucket, with a token instead of signatures
+//! (`Authorization: Bearer TOKEN`). A bucket is a store, by its name.
+//!
+//! | request | right | answer |
+//! | --- | --- | --- |
+//! | `PUT /STORE/KEY`, `If-None-Match: *` | append | 200, or 412 if the name is taken; there is no other put |
+//! | `POST /STORE/KEY?uploads`, `PUT ?partNumber=N&uploadId=U`, `POST ?uploadId=U`, `DELETE ?uploadId=U` | append | an object in parts that follow each other |
+//! | `GET`, `HEAD /STORE/KEY`, with `Range` | read; of what is no container, append as well | 200, 206, 404, 416 |
+//! | `GET /STORE?list-type=2&prefix=DIRECTORY/` | read or append | a page of names in their order |
+//! | `DELETE /STORE/KEY` | collect | 204, also if there is none |
+//! | `GET /STORE/tmp/about` | any | what the client may, and how much room there is, as JSON |
+//! | `GET /metrics` | metrics | text for Prometheus |
+//!
+//! # Invariants
+//! - Nothing that was put is ever replaced, whoever asks.
+//! - What a client sees is durable: an object that is still being put is waited for where it is
+//!   asked for by name, and is in no listing; a deletion is durable before it is answered.
+//! - No request holds more memory than its share of the limit; bodies that are longer pass through
+//!   in pieces.
+//!
+//! # Concurrency
+//! Requests are asynchronous; whatever touches the disk runs on threads for that. Nothing here is
+//! called from within the engine.
+
+mod answers;
+mod certificate;
+pub mod clients;
+mod listing;
+mod metrics;
+mod objects;
+mod requests;
+pub mod running;
+pub mod served;
+mod uploads;
+mod usage;
+
+pub use clients::{Client, Clients, Right};
+pub use running::{Identity, Options, Running};

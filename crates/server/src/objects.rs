@@ -1,0 +1,351 @@
+//! Requests about one object.
+//!
+//! # Algorithm
+//! A body of up to [`WHOLE_MAX_BYTES`] is held whole, with its share of the server's room for
+//! bodies, and written at once; a longer one passes through in pieces, as the parts of an upload
+//! do. An object is sent in pieces of [`PIECE_BYTES`], each read when the one before it has left.
+//!
+//! A name that is taken is told with whether the same bytes are there: a client whose answer was
+//! lost need not read them, which it may not be allowed to.
+//!
+//! # Invariants
+//! A body that does not arrive whole leaves nothing. A put says `If-None-Match: *`: whoever means
+//! to replace something is told that nothing is.
+
+use crate::answers::Failure;
+use crate::requests::{Asking, IDLE_MAX, on_thread};
+use crate::uploads::Pieces;
+use axum::body::{Body, BodyDataStream};
+use axum::http::{HeaderMap, Method, Request, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use bytes::{Bytes, BytesMut};
+use futures_util::{StreamExt as _, stream};
+use onefold_store::{Blobs as _, Key, OBJECT_MAX_BYTES};
+use onefold_types::ErrorKind;
+use serde_json::json;
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::sync::OwnedSemaphorePermit;
+
+/// Bodies up to this length are held whole.
+pub const WHOLE_MAX_BYTES: u64 = 8 << 20;
+/// What is read, and held, of an object that is sent.
+const PIECE_BYTES: usize = 256 << 10;
+/// A line slower than this is taken for one that stands still, as clients do.
+const SLOWEST_BYTES_PER_SECOND: u64 = 32 << 10;
+/// Bodies that pass through at once: each holds a thread.
+pub const WRITERS_MAX: usize = 32;
+/// How long what is refused is taken in.
+const DRAIN_MAX: Duration = Duration::from_secs(10);
+/// The unit of room for bodies.
+pub const ROOM_UNIT_BYTES: u64 = 1024;
+
+/// Objects never change, so all of them can have the same.
+pub const ETAG: &str = "\"0\"";
+/// When they were changed; nobody asks.
+pub const MODIFIED: &str = "1970-01-01T00:00:00.000Z";
+const MODIFIED_IN_HEADERS: &str = "Thu, 01 Jan 1970 00:00:00 GMT";
+
+/// Puts an object whose name is free.
+pub async fn put(asking: Asking, key: Key, request: Request<Body>) -> Result<Response, Failure> {
+    let (parts, body) = request.into_parts();
+    let admitted = admitted(&asking, &parts.headers);
+    let (length, taken) = match admitted {
+        Ok(admitted) => admitted,
+        Err(failure) => {
+            drain(body).await;
+            return Err(failure);
+        }
+    };
+    if length <= WHOLE_MAX_BYTES {
+        let (bytes, room) = whole(&asking, body, length).await?;
+        let served = Arc::clone(&asking.served);
+        // What is put counts, whether or not somebody still waits for the answer.
+        on_thread(move || {
+            let _room = room;
+            let put = served.put(&key, |store| store.put(&key, &bytes));
+            match put {
+                Ok(()) => taken.keep(),
+                Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+                    return Err(Failure::taken(served.holds(&key, &bytes)));
+                }
+                Err(error) => return Err(error.into()),
+            }
+            Ok(())
+        })
+        .await?;
+    } else {
+        through(&asking, key, body, length, taken).await?;
+    }
+    asking.shared.metrics.received(&asking.name, length);
+    Ok(([(header::ETAG, ETAG)], StatusCode::OK).into_response())
+}
+
+/// How long the body is of a put that may be, and the room for it.
+fn admitted(asking: &Asking, headers: &HeaderMap) -> Result<(u64, Taken), Failure> {
+    if headers.get(header::IF_NONE_MATCH).is_none_or(|value| value != "*") {
+        let said = "objects are never replaced: a put says 'If-None-Match: *'";
+        return Err(Failure::request(said));
+    }
+    let length = length_of(headers)?;
+    if length > OBJECT_MAX_BYTES as u64 {
+        let said = format!("an object has at most {OBJECT_MAX_BYTES} bytes");
+        return Err(Failure::new(StatusCode::BAD_REQUEST, "EntityTooLarge", said));
+    }
+    Ok((length, Taken::new(asking, length)?))
+}
+
+/// Takes in what a client sends that was refused already, so that it hears why.
+pub async fn drain(body: Body) {
+    let reading = async {
+        let (mut body, mut left) = (body.into_data_stream(), WHOLE_MAX_BYTES);
+        while let Some(Ok(piece)) = body.next().await {
+            left = left.saturating_sub(piece.len() as u64);
+            if left == 0 {
+                return;
+            }
+        }
+    };
+    let _ = tokio::time::timeout(DRAIN_MAX, reading).await;
+}
+
+/// Room that is given back unless what it was for is there.
+pub struct Taken {
+    asking: Option<Asking>,
+    bytes: u64,
+}
+
+impl Taken {
+    pub fn new(asking: &Asking, bytes: u64) -> Result<Self, Failure> {
+        asking.served.take_room(bytes)?;
+        let used = asking.shared.usage.take(&asking.name, bytes, asking.client.quota_bytes);
+        if used.is_err() {
+            asking.served.give_back(bytes);
+        }
+        used.map(|()| Self { asking: Some(asking.clone()), bytes })
+    }
+
+    /// It is there.
+    pub fn keep(mut self) {
+        self.asking = None;
+    }
+}
+
+impl Drop for Taken {
+    fn drop(&mut self) {
+        if let Some(asking) = &self.asking {
+            asking.served.give_back(self.bytes);
+            asking.shared.usage.give_back(&asking.name, self.bytes);
+        }
+    }
+}
+
+/// How long a body says it is.
+pub fn length_of(headers: &HeaderMap) -> Result<u64, Failure> {
+    let said = headers.get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok());
+    said.and_then(|length| length.parse().ok()).ok_or_else(|| {
+        let said = "a body says how long it is";
+        Failure::new(StatusCode::LENGTH_REQUIRED, "MissingContentLength", said)
+    })
+}
+
+/// Holds a body of known length, once there is room for it.
+pub async fn whole(
+    asking: &Asking,
+    body: Body,
+    length: u64,
+) -> Result<(Bytes, OwnedSemaphorePermit), Failure> {
+    let units = u32::try_from(length.div_ceil(ROOM_UNIT_BYTES)).unwrap_or(u32::MAX);
+    let room = Arc::clone(&asking.shared.room).acquire_many_owned(units);
+    let room = tokio::time::timeout(IDLE_MAX, room).await.ok().and_then(Result::ok);
+    let room = room.ok_or_else(|| Failure::busy("there is no room for the body now"))?;
+    let mut bytes = BytesMut::with_capacity(length as usize);
+    let mut arriving = Arriving::new(body, length);
+    while let Some(piece) = arriving.next().await? {
+        bytes.extend_from_slice(&piece);
+    }
+    Ok((bytes.freeze(), room))
+}
+
+/// A body of known length, which has to arrive in time.
+struct Arriving {
+    body: BodyDataStream,
+    left: u64,
+    last: Instant,
+}
+
+impl Arriving {
+    fn new(body: Body, length: u64) -> Self {
+        let time = IDLE_MAX + Duration::from_secs(length / SLOWEST_BYTES_PER_SECOND);
+        Self { body: body.into_data_stream(), left: length, last: Instant::now() + time }
+    }
+
+    /// The next piece; none once all is there.
+    async fn next(&mut self) -> Result<Option<Bytes>, Failure> {
+        let time = IDLE_MAX.min(self.last.saturating_duration_since(Instant::now()));
+        match tokio::time::timeout(time, self.body.next()).await {
+            Ok(Some(Ok(piece))) => {
+                let left = self.left.checked_sub(piece.len() as u64);
+                self.left =
+                    left.ok_or_else(|| Failure::request("a body is longer than it says"))?;
+                Ok(Some(piece))
+            }
+            Ok(Some(Err(error))) => {
+                Err(Failure::incomplete(format!("the body breaks off: {error}")))
+            }
+            Ok(None) if self.left > 0 => {
+                Err(Failure::incomplete(format!("{} bytes are missing", self.left)))
+            }
+            Ok(None) => Ok(None),
+            Err(_) => Err(Failure::incomplete("the body stands still, or comes too slowly")),
+        }
+    }
+}
+
+/// Writes a body as it arrives.
+async fn through(
+    asking: &Asking,
+    key: Key,
+    body: Body,
+    length: u64,
+    taken: Taken,
+) -> Result<(), Failure> {
+    let _writer = asking
+        .shared
+        .writers
+        .try_acquire()
+        .map_err(|_| Failure::busy(format!("{WRITERS_MAX} long objects are being written")))?;
+    let mut pieces = Pieces::begin(Arc::clone(&asking.served), key);
+    let mut arriving = Arriving::new(body, length);
+    let mut taken = Some(taken);
+    while let Some(bytes) = arriving.next().await? {
+        pieces.add(bytes, taken.take(), None).await?;
+    }
+    pieces.end().await
+}
+
+/// Sends an object, or the part of it that is asked for.
+pub async fn read(
+    asking: Asking,
+    key: Key,
+    method: Method,
+    headers: &HeaderMap,
+) -> Result<Response, Failure> {
+    let (served, name) = (Arc::clone(&asking.served), key.clone());
+    let size = on_thread(move || Ok(served.size(&name)?)).await?;
+    let said = headers.get(header::RANGE).and_then(|value| value.to_str().ok());
+    let part = said.map(|said| range_of(said, size)).transpose()?;
+    let range = part.clone().unwrap_or(0..size);
+    let response = Response::builder()
+        .header(header::CONTENT_TYPE, "application/octet-stream")
+        .header(header::CONTENT_LENGTH, range.end - range.start)
+        .header(header::ACCEPT_RANGES, "bytes")
+        .header(header::ETAG, ETAG)
+        .header(header::LAST_MODIFIED, MODIFIED_IN_HEADERS);
+    let response = match &part {
+        None => response,
+        Some(part) => response
+            .status(StatusCode::PARTIAL_CONTENT)
+            .header(header::CONTENT_RANGE, format!("bytes {}-{}/{size}", part.start, part.end - 1)),
+    };
+    let body = match method {
+        Method::HEAD => Body::empty(),
+        _ => {
+            asking.shared.metrics.sent(&asking.name, range.end - range.start);
+            sent(&asking, key, range)
+        }
+    };
+    response.body(body).map_err(|error| Failure::request(error.to_string()))
+}
+
+/// The bytes of a range, each piece read when the one before it has left: whoever reads slowly holds
+/// no thread. One that cannot be read ends the connection, which the client notices by the length.
+fn sent(asking: &Asking, key: Key, range: Range<u64>) -> Body {
+    let from = (Arc::clone(&asking.served), key, range);
+    Body::from_stream(stream::unfold(from, |(served, key, range)| async move {
+        if range.is_empty() {
+            return None;
+        }
+        let end = range.end.min(range.start + PIECE_BYTES as u64);
+        let (store, name, start) = (Arc::clone(&served), key.clone(), range.start);
+        let piece = on_thread(move || {
+            let mut piece = vec![0; (end - start) as usize];
+            store.store.get_range(&name, start, &mut piece)?;
+            Ok(Bytes::from(piece))
+        });
+        let piece = piece.await.map_err(|failure| failure.to_string());
+        let rest = if piece.is_ok() { end..range.end } else { range.end..range.end };
+        Some((piece, (served, key, rest)))
+    }))
+}
+
+/// The part of an object of this size that `Range` asks for.
+fn range_of(said: &str, size: u64) -> Result<Range<u64>, Failure> {
+    let wrong = || Failure::request(format!("the range '{said}' cannot be understood"));
+    let (first, last) =
+        said.strip_prefix("bytes=").and_then(|range| range.split_once('-')).ok_or_else(wrong)?;
+    let number = |text: &str| text.parse::<u64>().map_err(|_| wrong());
+    let range = match (first, last) {
+        ("", length) => size.saturating_sub(number(length)?)..size,
+        (first, "") => number(first)?..size,
+        (first, last) => number(first)?..number(last)?.saturating_add(1).min(size),
+    };
+    match range.is_empty() {
+        false => Ok(range),
+        true => Err(Failure::new(
+            StatusCode::RANGE_NOT_SATISFIABLE,
+            "InvalidRange",
+            format!("the object has {size} bytes"),
+        )),
+    }
+}
+
+/// What the client may, and how much room there is.
+pub async fn about(asking: Asking) -> Result<Response, Failure> {
+    let text = on_thread(move || {
+        let used = asking.shared.usage.all().get(&asking.name).copied().unwrap_or(0);
+        let free = asking.served.free_bytes()?;
+        let left = asking.client.quota_bytes.map(|quota| quota.saturating_sub(used));
+        let said = json!({
+            "client": asking.name,
+            "rights": asking.client.rights,
+            "free_bytes": left.into_iter().chain(free).min(),
+        });
+        Ok(said.to_string())
+    });
+    let text = text.await?;
+    let headers = [
+        (header::CONTENT_TYPE, "application/json".to_owned()),
+        (header::CONTENT_LENGTH, text.len().to_string()),
+        (header::ETAG, ETAG.to_owned()),
+        (header::LAST_MODIFIED, MODIFIED_IN_HEADERS.to_owned()),
+    ];
+    Ok((headers, text).into_response())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_are_of_the_object_or_refused() {
+        for (said, range) in [
+            ("bytes=0-0", 0..1),
+            ("bytes=3-", 3..10),
+            ("bytes=3-99", 3..10),
+            ("bytes=-4", 6..10),
+            ("bytes=-99", 0..10),
+            ("bytes=9-18446744073709551615", 9..10),
+        ] {
+            assert_eq!(range_of(said, 10).unwrap(), range, "{said}");
+        }
+        for said in ["bytes=10-", "bytes=-0", "bytes=5-4"] {
+            let status = range_of(said, 10).unwrap_err().status;
+            assert_eq!(status, StatusCode::RANGE_NOT_SATISFIABLE, "{said}");
+        }
+        for said in ["", "bytes", "bytes=", "bytes=a-b", "bytes=-", "lines=1-2", "bytes=1-2,4-5"] {
+            assert_eq!(range_of(said, 10).unwrap_err().status, StatusCode::BAD_REQUEST, "{said}");
+        }
+    }
+}
