@@ -60,23 +60,29 @@ pub async fn put(asking: Asking, key: Key, request: Request<Body>) -> Result<Res
     };
     if length <= WHOLE_MAX_BYTES {
         let (bytes, room) = whole(&asking, body, length).await?;
-        let served = Arc::clone(&asking.served);
+        let putter = asking.clone();
         // What is put counts, whether or not somebody still waits for the answer.
         on_thread(move || {
             let _room = room;
-            let put = served.put(&key, |store| store.put(&key, &bytes));
-            match put {
+            let served = &putter.served;
+            match served.put(&key, |store| store.put(&key, &bytes)) {
                 Ok(()) => taken.keep(),
                 Err(error) if error.kind() == ErrorKind::AlreadyExists => {
-                    return Err(Failure::taken(served.holds(&key, &bytes)));
+                    let is_same = served.holds(&key, &bytes);
+                    if is_same {
+                        putter.note_own(&key);
+                    }
+                    return Err(Failure::taken(is_same));
                 }
                 Err(error) => return Err(error.into()),
             }
+            putter.note_own(&key);
             Ok(())
         })
         .await?;
     } else {
-        through(&asking, key, body, length, taken).await?;
+        through(&asking, key.clone(), body, length, taken).await?;
+        asking.note_own(&key);
     }
     asking.shared.metrics.received(&asking.name, length);
     Ok(([(header::ETAG, ETAG)], StatusCode::OK).into_response())

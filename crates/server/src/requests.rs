@@ -10,9 +10,11 @@ use crate::{listing, objects, uploads};
 use axum::body::Body;
 use axum::http::{HeaderMap, Method, Request, StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use lru::LruCache;
 use onefold_format::layout;
 use onefold_store::Key;
 use std::collections::BTreeMap;
+use std::num::NonZeroUsize;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -33,6 +35,8 @@ const COLLECTORS: [&str; 5] =
     [layout::TOMBSTONES, layout::PLANS, layout::EPOCHS, layout::SWEEPS, layout::FINISHED];
 /// Requests of one client that are under way at once; clients have some thirty.
 pub const CLIENT_REQUESTS_MAX: usize = 128;
+/// Containers of which it is known who put them: the newest ones.
+pub const OWN_MAX: NonZeroUsize = NonZeroUsize::new(1 << 16).expect("not zero");
 /// Listings that are made at once: each walks through a directory.
 pub const LISTINGS_MAX: usize = 4;
 
@@ -49,11 +53,18 @@ pub struct Shared {
     pub writers: Semaphore,
     /// Listings that may be made at once.
     pub listings: Semaphore,
+    /// What clients have put lately, by client, store and key.
+    pub own: Mutex<LruCache<(String, String, Key), ()>>,
     /// Requests that each client may have under way.
     pub under_way: Mutex<BTreeMap<String, Arc<Semaphore>>>,
 }
 
 impl Shared {
+    /// Room for what clients have put lately.
+    pub fn no_own() -> Mutex<LruCache<(String, String, Key), ()>> {
+        Mutex::new(LruCache::new(OWN_MAX))
+    }
+
     fn one_more_of(&self, client: &str) -> Result<OwnedSemaphorePermit, Failure> {
         let mut all = self.under_way.lock().unwrap_or_else(PoisonError::into_inner);
         let own = all.entry(client.to_owned());
@@ -165,7 +176,7 @@ async fn on_object(
     let upload = query.get("uploadId");
     match (method, upload) {
         (&Method::GET | &Method::HEAD, None) => {
-            asking.may_read(&key)?;
+            asking.may_read(&key, request.headers())?;
             objects::read(asking, key, request.method().clone(), request.headers()).await
         }
         (&Method::PUT, None) => match asking.may_put(&key) {
@@ -235,13 +246,30 @@ impl Asking {
         }
     }
 
-    /// Who may only append reads what a backup needs that looks nothing up: no container, in which
-    /// all data is and all names of files below what was saved.
-    fn may_read(&self, key: &Key) -> Result<(), Failure> {
-        match self.client.has(Right::Append) && key.top() != CONTAINERS {
+    /// Who may only append reads what a backup needs that looks nothing up: no container but the
+    /// ends of those it has put itself, for in containers is all data, and all names below what was
+    /// saved.
+    fn may_read(&self, key: &Key, headers: &HeaderMap) -> Result<(), Failure> {
+        let range = headers.get(header::RANGE).and_then(|range| range.to_str().ok());
+        let is_end = range.is_some_and(|range| range.starts_with("bytes=-"));
+        let is_open = key.top() != CONTAINERS || (is_end && self.has_put(key));
+        match self.client.has(Right::Append) && is_open {
             true => Ok(()),
             false => self.may(Right::Read),
         }
+    }
+
+    /// Notes that the client has the bytes of an object: it put them.
+    pub fn note_own(&self, key: &Key) {
+        if key.top() == CONTAINERS {
+            let mut own = self.shared.own.lock().unwrap_or_else(PoisonError::into_inner);
+            own.put((self.name.clone(), self.served.name.clone(), key.clone()), ());
+        }
+    }
+
+    fn has_put(&self, key: &Key) -> bool {
+        let mut own = self.shared.own.lock().unwrap_or_else(PoisonError::into_inner);
+        own.get(&(self.name.clone(), self.served.name.clone(), key.clone())).is_some()
     }
 }
 

@@ -147,6 +147,7 @@ impl Running {
             room: Arc::new(Semaphore::new(units as usize)),
             writers: Semaphore::new(WRITERS_MAX),
             listings: Semaphore::new(LISTINGS_MAX),
+            own: Shared::no_own(),
             under_way: Mutex::default(),
         });
         let listening = || format!("listening on {}", options.address);

@@ -213,16 +213,22 @@ impl Served {
 
     /// Deletes an object, durably, and keeps it elsewhere if that was asked for.
     pub(crate) fn delete(&self, key: &Key) -> Result<()> {
-        self.unlink(key)?;
+        let was_there = self.unlink(key)?;
         // Also if it was gone: whoever removed it may not have come so far.
-        self.store.settle(key.as_str().rsplit_once('/').map_or("", |(above, _)| above))
+        let above = key.as_str().rsplit_once('/').map_or("", |(above, _)| above);
+        match self.store.settle(above) {
+            // An object stands where the directory would be: nothing ever was below it.
+            Err(error) if !was_there && error.kind() == ErrorKind::Invalid => Ok(()),
+            settled => settled,
+        }
     }
 
-    fn unlink(&self, key: &Key) -> Result<()> {
+    /// Whether it was there.
+    fn unlink(&self, key: &Key) -> Result<bool> {
         let _alone = self.deleting.lock().unwrap_or_else(PoisonError::into_inner);
         let size = match self.store.size(key) {
             Ok(size) => size,
-            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(false),
             Err(error) => return Err(error),
         };
         if let Some(kept) = &self.kept {
@@ -233,7 +239,7 @@ impl Served {
         if self.kept.is_none() {
             self.give_back(size);
         }
-        Ok(())
+        Ok(true)
     }
 
     /// Lets go of files that are open and were deleted by others.

@@ -6,7 +6,7 @@ use onefold_store::{Blobs, Key, Store, conformance};
 use onefold_types::ErrorKind;
 use std::fs;
 use std::io::{BufRead as _, BufReader};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -18,7 +18,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 pub struct Server {
     process: Child,
     pub address: String,
-    certificate: Option<String>,
+    certificate: Option<PathBuf>,
 }
 
 impl Drop for Server {
@@ -41,7 +41,9 @@ impl Server {
         let line = lines.next().expect("it does not start").unwrap();
         let told: serde_json::Value = serde_json::from_str(&line).unwrap();
         let address = told["address"].as_str().unwrap().to_owned();
-        let certificate = told["certificate"].as_str().map(str::to_owned);
+        // Whoever connects need not stand where the server does.
+        let directory = command.get_current_dir().unwrap().to_owned();
+        let certificate = told["certificate"].as_str().map(|name| directory.join(name));
         Self { process, address, certificate }
     }
 
@@ -55,6 +57,7 @@ impl Server {
     pub fn store(&self, name: &str) -> String {
         match &self.certificate {
             Some(certificate) => {
+                let certificate = certificate.display();
                 format!("https://{}/{name}?certificate={certificate}", self.address)
             }
             None => format!("http://{}/{name}", self.address),
@@ -319,7 +322,7 @@ fn a_certificate_that_clients_do_not_trust_is_said() {
 }
 
 /// All files below a directory.
-fn containers(directory: &Path) -> std::collections::BTreeMap<std::path::PathBuf, Vec<u8>> {
+fn containers(directory: &Path) -> std::collections::BTreeMap<PathBuf, Vec<u8>> {
     let shards = fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
     let files = shards.flat_map(|shard| fs::read_dir(shard).unwrap());
     let files = files.map(|entry| entry.unwrap().path());

@@ -235,7 +235,8 @@ fn there_are_no_more_uploads_at_once_than_a_server_holds() {
         let complete = format!("POST /store/run-{number}?uploadId={id}");
         assert_eq!(asking.ask(&complete, "", b"").status, 200);
     }
-    assert_eq!(asking.files().len(), 16);
+    let named = asking.files().into_iter().filter(|name| name.starts_with("run-"));
+    assert_eq!(named.count(), 16);
     assert_eq!(begin(64).status, 200);
 }
 
