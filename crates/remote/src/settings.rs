@@ -1,7 +1,8 @@
 //! How a bucket is reached: endpoint, region and credentials.
 //!
-//! The modules below know Google's, Azure's and our own variables; what follows is about S3. Each comes from
-//! the store's name, else from the variables `AWS_*`, else from a profile of the shared files:
+//! The modules below know Google's, Azure's and our own variables; what follows is about S3. Each
+//! comes from the store's name, else from the variables `AWS_*`, else from a profile of the shared
+//! files:
 //! `~/.aws/credentials` (or `AWS_SHARED_CREDENTIALS_FILE`) and `~/.aws/config` (or
 //! `AWS_CONFIG_FILE`). The profile is the name's, else `AWS_PROFILE`, else `default`. A profile
 //! that is named must be there; the usual one need not.

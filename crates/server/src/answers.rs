@@ -6,6 +6,13 @@ use axum::response::{IntoResponse, Response};
 use onefold_types::{Error, ErrorKind};
 use std::fmt;
 
+/// Objects never change, so all of them can have the same.
+pub const ETAG: &str = "\"0\"";
+/// When they were changed; nobody asks.
+pub const MODIFIED: &str = "1970-01-01T00:00:00.000Z";
+/// The same as headers have it.
+pub const MODIFIED_IN_HEADERS: &str = "Thu, 01 Jan 1970 00:00:00 GMT";
+
 /// A request that fails.
 #[derive(Clone, Debug)]
 pub struct Failure {

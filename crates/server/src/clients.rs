@@ -10,9 +10,9 @@
 //!
 //! A token is 32 random bytes, so a plain hash of it tells nothing: there is nothing to guess.
 //!
-//! Invariants: a file is understood whole or not at all; it is replaced in one step, by one at a time,
-//! and stays its owner's, so that a server that reads it again sees all of it or all of what was
-//! before.
+//! Invariants: a file is understood whole or not at all; it is replaced in one step, by one at a
+//! time, and stays its owner's, so that a server that reads it again sees all of it or all of what
+//! was before.
 
 use onefold_types::error::Context as _;
 use onefold_types::{Error, ErrorKind, Result};

@@ -5,10 +5,13 @@
 //! | [`clients`] | who may do what: names, tokens, rights, quotas |
 //! | `usage` | how much each client has put |
 //! | [`served`] | one store as others see it: what is visible is durable, what is deleted is kept a while |
-//! | `requests` | what a request wants, and whether its client may |
+//! | `taken` | room that an object takes |
+//! | `asking` | who asks, for what, and whether he may |
+//! | `requests` | what a request wants, and where that is done |
 //! | `objects` | requests about one object |
+//! | `bodies`, `pieces` | what arrives, in time; what is written while it arrives |
+//! | `uploads`, `open_uploads` | requests about objects that arrive in parts, and these |
 //! | `listing` | pages of names |
-//! | `uploads` | objects that arrive in parts |
 //! | `answers` | errors as answers |
 //! | `metrics` | what is counted, for Prometheus |
 //! | `certificate` | the server's own certificate |
@@ -40,14 +43,19 @@
 //! called from within the engine.
 
 mod answers;
+mod asking;
+mod bodies;
 mod certificate;
 pub mod clients;
 mod listing;
 mod metrics;
 mod objects;
+mod open_uploads;
+mod pieces;
 mod requests;
 pub mod running;
 pub mod served;
+mod taken;
 mod uploads;
 mod usage;
 

@@ -3,12 +3,12 @@
 //! # Algorithm
 //! A page is made of a listing of the directory: of the names behind the last page's, the first
 //! [`PAGE_MAX_NAMES`], or as many as [`PAGE_MAX_BYTES`] hold. The pages of a large store are long,
-//! since each is a listing anew; no more names are held than a page has. A page says behind which name
-//! the next one begins, which need not be one of its own: names that are on their way are left out.
+//! since each is a listing anew; no more names are held than a page has. A page says behind which
+//! name the next one begins, which need not be one of its own: names that are on their way are left
+//! out.
 
-use crate::answers::{Failure, xml};
-use crate::objects::{ETAG, MODIFIED};
-use crate::requests::Query;
+use crate::answers::{ETAG, Failure, MODIFIED, xml};
+use crate::asking::Query;
 use crate::served::Served;
 use axum::response::Response;
 use onefold_store::{Key, Listed};

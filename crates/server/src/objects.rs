@@ -12,40 +12,26 @@
 //! A body that does not arrive whole leaves nothing. A put says `If-None-Match: *`: whoever means
 //! to replace something is told that nothing is.
 
-use crate::answers::Failure;
-use crate::requests::{Asking, IDLE_MAX, on_thread};
-use crate::uploads::Pieces;
-use axum::body::{Body, BodyDataStream};
+use crate::answers::{ETAG, Failure, MODIFIED_IN_HEADERS};
+use crate::asking::{Asking, on_thread};
+use crate::bodies::{Arriving, WHOLE_MAX_BYTES, drain, length_of, whole};
+use crate::pieces::Pieces;
+use crate::taken::Taken;
+use axum::body::Body;
 use axum::http::{HeaderMap, Method, Request, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use bytes::{Bytes, BytesMut};
-use futures_util::{StreamExt as _, stream};
+use bytes::Bytes;
+use futures_util::stream;
 use onefold_store::{Blobs as _, Key, OBJECT_MAX_BYTES};
 use onefold_types::ErrorKind;
 use serde_json::json;
 use std::ops::Range;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
-use tokio::sync::OwnedSemaphorePermit;
 
-/// Bodies up to this length are held whole.
-pub const WHOLE_MAX_BYTES: u64 = 8 << 20;
 /// What is read, and held, of an object that is sent.
 const PIECE_BYTES: usize = 256 << 10;
-/// A line slower than this is taken for one that stands still, as clients do.
-const SLOWEST_BYTES_PER_SECOND: u64 = 32 << 10;
 /// Bodies that pass through at once: each holds a thread.
 pub const WRITERS_MAX: usize = 32;
-/// How long what is refused is taken in.
-const DRAIN_MAX: Duration = Duration::from_secs(10);
-/// The unit of room for bodies.
-pub const ROOM_UNIT_BYTES: u64 = 1024;
-
-/// Objects never change, so all of them can have the same.
-pub const ETAG: &str = "\"0\"";
-/// When they were changed; nobody asks.
-pub const MODIFIED: &str = "1970-01-01T00:00:00.000Z";
-const MODIFIED_IN_HEADERS: &str = "Thu, 01 Jan 1970 00:00:00 GMT";
 
 /// Puts an object whose name is free.
 pub async fn put(asking: Asking, key: Key, request: Request<Body>) -> Result<Response, Failure> {
@@ -99,114 +85,7 @@ fn admitted(asking: &Asking, headers: &HeaderMap) -> Result<(u64, Taken), Failur
         let said = format!("an object has at most {OBJECT_MAX_BYTES} bytes");
         return Err(Failure::new(StatusCode::BAD_REQUEST, "EntityTooLarge", said));
     }
-    Ok((length, Taken::new(asking, length)?))
-}
-
-/// Takes in what a client sends that was refused already, so that it hears why.
-pub async fn drain(body: Body) {
-    let reading = async {
-        let (mut body, mut left) = (body.into_data_stream(), WHOLE_MAX_BYTES);
-        while let Some(Ok(piece)) = body.next().await {
-            left = left.saturating_sub(piece.len() as u64);
-            if left == 0 {
-                return;
-            }
-        }
-    };
-    let _ = tokio::time::timeout(DRAIN_MAX, reading).await;
-}
-
-/// Room that is given back unless what it was for is there.
-pub struct Taken {
-    asking: Option<Asking>,
-    bytes: u64,
-}
-
-impl Taken {
-    pub fn new(asking: &Asking, bytes: u64) -> Result<Self, Failure> {
-        asking.served.take_room(bytes)?;
-        let used = asking.shared.usage.take(&asking.name, bytes, asking.client.quota_bytes);
-        if used.is_err() {
-            asking.served.give_back(bytes);
-        }
-        used.map(|()| Self { asking: Some(asking.clone()), bytes })
-    }
-
-    /// It is there.
-    pub fn keep(mut self) {
-        self.asking = None;
-    }
-}
-
-impl Drop for Taken {
-    fn drop(&mut self) {
-        if let Some(asking) = &self.asking {
-            asking.served.give_back(self.bytes);
-            asking.shared.usage.give_back(&asking.name, self.bytes);
-        }
-    }
-}
-
-/// How long a body says it is.
-pub fn length_of(headers: &HeaderMap) -> Result<u64, Failure> {
-    let said = headers.get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok());
-    said.and_then(|length| length.parse().ok()).ok_or_else(|| {
-        let said = "a body says how long it is";
-        Failure::new(StatusCode::LENGTH_REQUIRED, "MissingContentLength", said)
-    })
-}
-
-/// Holds a body of known length, once there is room for it.
-pub async fn whole(
-    asking: &Asking,
-    body: Body,
-    length: u64,
-) -> Result<(Bytes, OwnedSemaphorePermit), Failure> {
-    let units = u32::try_from(length.div_ceil(ROOM_UNIT_BYTES)).unwrap_or(u32::MAX);
-    let room = Arc::clone(&asking.shared.room).acquire_many_owned(units);
-    let room = tokio::time::timeout(IDLE_MAX, room).await.ok().and_then(Result::ok);
-    let room = room.ok_or_else(|| Failure::busy("there is no room for the body now"))?;
-    let mut bytes = BytesMut::with_capacity(length as usize);
-    let mut arriving = Arriving::new(body, length);
-    while let Some(piece) = arriving.next().await? {
-        bytes.extend_from_slice(&piece);
-    }
-    Ok((bytes.freeze(), room))
-}
-
-/// A body of known length, which has to arrive in time.
-struct Arriving {
-    body: BodyDataStream,
-    left: u64,
-    last: Instant,
-}
-
-impl Arriving {
-    fn new(body: Body, length: u64) -> Self {
-        let time = IDLE_MAX + Duration::from_secs(length / SLOWEST_BYTES_PER_SECOND);
-        Self { body: body.into_data_stream(), left: length, last: Instant::now() + time }
-    }
-
-    /// The next piece; none once all is there.
-    async fn next(&mut self) -> Result<Option<Bytes>, Failure> {
-        let time = IDLE_MAX.min(self.last.saturating_duration_since(Instant::now()));
-        match tokio::time::timeout(time, self.body.next()).await {
-            Ok(Some(Ok(piece))) => {
-                let left = self.left.checked_sub(piece.len() as u64);
-                self.left =
-                    left.ok_or_else(|| Failure::request("a body is longer than it says"))?;
-                Ok(Some(piece))
-            }
-            Ok(Some(Err(error))) => {
-                Err(Failure::incomplete(format!("the body breaks off: {error}")))
-            }
-            Ok(None) if self.left > 0 => {
-                Err(Failure::incomplete(format!("{} bytes are missing", self.left)))
-            }
-            Ok(None) => Ok(None),
-            Err(_) => Err(Failure::incomplete("the body stands still, or comes too slowly")),
-        }
-    }
+    Ok((length, asking.take(length)?))
 }
 
 /// Writes a body as it arrives.
@@ -265,8 +144,9 @@ pub async fn read(
     response.body(body).map_err(|error| Failure::request(error.to_string()))
 }
 
-/// The bytes of a range, each piece read when the one before it has left: whoever reads slowly holds
-/// no thread. One that cannot be read ends the connection, which the client notices by the length.
+/// The bytes of a range, each piece read when the one before it has left: whoever reads slowly
+/// holds no thread. One that cannot be read ends the connection, which the client notices by the
+/// length.
 fn sent(asking: &Asking, key: Key, range: Range<u64>) -> Body {
     let from = (Arc::clone(&asking.served), key, range);
     Body::from_stream(stream::unfold(from, |(served, key, range)| async move {

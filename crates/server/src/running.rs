@@ -12,12 +12,14 @@
 //! To end, no more connections are taken, and requests that are on their way have
 //! [`Options::end_max`]; what they have not written by then leaves nothing behind.
 
+use crate::asking::{LISTINGS_MAX, Shared};
+use crate::bodies::{ROOM_UNIT_BYTES, WHOLE_MAX_BYTES};
 use crate::certificate;
 use crate::clients::Clients;
-use crate::objects::{ROOM_UNIT_BYTES, WHOLE_MAX_BYTES, WRITERS_MAX};
-use crate::requests::{LISTINGS_MAX, Shared, answer};
+use crate::objects::WRITERS_MAX;
+use crate::open_uploads::Uploads;
+use crate::requests::answer;
 use crate::served::{Rules, Served};
-use crate::uploads::Uploads;
 use crate::usage::Usage;
 use axum::body::Body;
 use axum::http::Request;
@@ -141,7 +143,7 @@ impl Running {
         let shared = Arc::new(Shared {
             stores,
             clients: RwLock::new(Arc::clone(&clients.clients)),
-            usage: Usage::read(used.into())?,
+            usage: Arc::new(Usage::read(used.into())?),
             uploads: Uploads::default(),
             metrics: crate::metrics::Metrics::default(),
             room: Arc::new(Semaphore::new(units as usize)),

@@ -4,8 +4,9 @@
 //! Counted in memory and written once a second if anything changed, and at the end: a server that
 //! is killed has forgotten the last second.
 //!
-//! An object counts 4 KiB at least. Bytes are those that were put, whether or not they were deleted since: what a client put may
-//! serve others by now, and what a collection copies is put by the collector.
+//! An object counts 4 KiB at least. Bytes are those that were put, whether or not they were deleted
+//! since: what a client put may serve others by now, and what a collection copies is put by the
+//! collector.
 
 use crate::answers::Failure;
 use crate::clients::{FILE_MAX_BYTES, replace_file};

@@ -2,9 +2,10 @@
 //!
 //! One history at a time is backed up version by version into a store in memory, with chunks of
 //! several sizes, levels of compression, and with differences or without; frames follow from the
-//! chunks, as in the product, and with the product's chunks shorter and longer ones are tried. What it gives is bytes of containers, and what is left of them once
-//! the older half of the versions is forgotten and collected; what it takes is CPU time of the
-//! backups, and CPU time, bytes and containers of a restore of the newest version.
+//! chunks, as in the product, and with the product's chunks shorter and longer ones are tried. What
+//! it gives is bytes of containers, and what is left of them once the older half of the versions is
+//! forgotten and collected; what it takes is CPU time of the backups, and CPU time, bytes and
+//! containers of a restore of the newest version.
 
 use super::{Experiment, Setting};
 use crate::collection::bench::cpu_seconds;

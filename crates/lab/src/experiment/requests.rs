@@ -1,12 +1,12 @@
 //! What an object store is asked for a backup, a restore, a check and a collection: requests, bytes
 //! and money.
 //!
-//! Whole operations of the product on a store in memory are counted, for versions of two lengths and
-//! containers of several. What grows with the length is a slope, what does not a constant; a third
-//! length, longer than both, says whether that line tells the truth. From the lines follow requests
-//! and prices of a terabyte, a petabyte and an exabyte. What grows slower than lengths (merges of
-//! index runs, longer listings) is in the constant of the lengths that were counted: of the largest
-//! stores the figures are a floor.
+//! Whole operations of the product on a store in memory are counted, for versions of two lengths
+//! and containers of several. What grows with the length is a slope, what does not a constant; a
+//! third length, longer than both, says whether that line tells the truth. From the lines follow
+//! requests and prices of a terabyte, a petabyte and an exabyte. What grows slower than lengths
+//! (merges of index runs, longer listings) is in the constant of the lengths that were counted: of
+//! the largest stores the figures are a floor.
 
 use super::{Experiment, Setting};
 use crate::collection::restores::{CLASSES, Output, restore};
@@ -48,8 +48,9 @@ pub const EXPERIMENT: Experiment = Experiment {
     run,
 };
 
-/// Prices in dollars, as Amazon lists them for S3 Standard in us-east-1 (2025, aws.amazon.com/s3/pricing):
-/// a thousand puts, posts and lists; a thousand gets; a gigabyte for a month.
+/// Prices in dollars, as Amazon lists them for S3 Standard in us-east-1 (2025,
+/// aws.amazon.com/s3/pricing): a thousand puts, posts and lists; a thousand gets; a gigabyte for a
+/// month.
 const PUT_THOUSAND: f64 = 0.005;
 const GET_THOUSAND: f64 = 0.0004;
 const MONTH_GB: f64 = 0.023;

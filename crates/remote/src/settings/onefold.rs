@@ -2,8 +2,8 @@
 //!
 //! The token is that of `ONEFOLD_TOKEN`, else the first line of the file that `ONEFOLD_TOKEN_FILE`
 //! names. A certificate in the store's name is the only one that is trusted; without it the system
-//! says whom to trust. The second store of a command has variables of its own, so that no token is sent
-//! to another server than its own.
+//! says whom to trust. The second store of a command has variables of its own, so that no token is
+//! sent to another server than its own.
 //!
 //! What is spoken is S3 without signatures: the token is in each request instead.
 

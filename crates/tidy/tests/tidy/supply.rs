@@ -23,8 +23,17 @@ const LICENCES: [&str; 11] = [
     "CDLA-Permissive-2.0",
 ];
 /// Packages that are there in two versions, because others have not moved on yet.
-const TWICE: [&str; 6] =
-    ["crypto-common", "digest", "getrandom", "hashbrown", "syn", "windows-sys"];
+const TWICE: [&str; 9] = [
+    "bit-vec",
+    "crypto-common",
+    "digest",
+    "getrandom",
+    "hashbrown",
+    "syn",
+    "synstructure",
+    "untrusted",
+    "windows-sys",
+];
 const NOTICE: &str = "NOTICE.md";
 
 struct Package {

@@ -1,0 +1,155 @@
+//! Who asks, for what, and whether he may.
+
+use crate::answers::Failure;
+use crate::clients::{Client, Clients, Right};
+use crate::metrics::Metrics;
+use crate::open_uploads::{Upload, Uploads};
+use crate::served::Served;
+use crate::taken::Taken;
+use crate::usage::Usage;
+use axum::http::{HeaderMap, StatusCode, header};
+use lru::LruCache;
+use onefold_format::layout;
+use onefold_store::Key;
+use std::collections::BTreeMap;
+use std::num::NonZeroUsize;
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+/// What only a collector decides: what is condemned, and what is gone for good.
+const COLLECTORS: [&str; 5] =
+    [layout::TOMBSTONES, layout::PLANS, layout::EPOCHS, layout::SWEEPS, layout::FINISHED];
+/// Requests of one client that are under way at once; clients have some thirty.
+pub const CLIENT_REQUESTS_MAX: usize = 128;
+/// Containers of which it is known who put them: the newest ones.
+pub const OWN_MAX: NonZeroUsize = NonZeroUsize::new(1 << 16).expect("not zero");
+/// Listings that are made at once: each walks through a directory.
+pub const LISTINGS_MAX: usize = 4;
+/// Where snapshots' data is.
+const CONTAINERS: &str = layout::CONTAINERS;
+
+/// What is behind `?`, decoded.
+pub type Query = BTreeMap<String, String>;
+
+/// What all requests share.
+pub struct Shared {
+    pub stores: BTreeMap<String, Arc<Served>>,
+    pub clients: RwLock<Arc<Clients>>,
+    pub usage: Arc<Usage>,
+    pub uploads: Uploads,
+    pub metrics: Metrics,
+    /// KiB of bodies that may be held whole.
+    pub room: Arc<Semaphore>,
+    /// Bodies that may pass through at once.
+    pub writers: Semaphore,
+    /// Listings that may be made at once.
+    pub listings: Semaphore,
+    /// What clients have put lately, by client, store and key.
+    pub own: Mutex<LruCache<(String, String, Key), ()>>,
+    /// Requests that each client may have under way.
+    pub under_way: Mutex<BTreeMap<String, Arc<Semaphore>>>,
+}
+
+impl Shared {
+    /// Room for what clients have put lately.
+    pub fn no_own() -> Mutex<LruCache<(String, String, Key), ()>> {
+        Mutex::new(LruCache::new(OWN_MAX))
+    }
+
+    /// Counts a request of a client, until what is returned is dropped.
+    pub fn one_more_of(&self, client: &str) -> Result<OwnedSemaphorePermit, Failure> {
+        let mut all = self.under_way.lock().unwrap_or_else(PoisonError::into_inner);
+        let own = all.entry(client.to_owned());
+        let own = own.or_insert_with(|| Arc::new(Semaphore::new(CLIENT_REQUESTS_MAX)));
+        let said = format!("{CLIENT_REQUESTS_MAX} requests of '{client}' are under way");
+        Arc::clone(own).try_acquire_owned().map_err(|_| Failure::busy(said))
+    }
+}
+
+/// Who asks, for what store.
+#[derive(Clone)]
+pub struct Asking {
+    pub shared: Arc<Shared>,
+    pub served: Arc<Served>,
+    pub name: String,
+    pub client: Client,
+}
+
+/// Runs on a thread for what touches the disk.
+pub async fn on_thread<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, Failure> + Send + 'static,
+) -> Result<T, Failure> {
+    tokio::task::spawn_blocking(work).await.unwrap_or_else(|_| {
+        let said = "the server failed at it";
+        Err(Failure::new(StatusCode::INTERNAL_SERVER_ERROR, "InternalError", said))
+    })
+}
+
+/// Refuses a client what it has no right to.
+pub fn may(name: &str, client: &Client, right: Right) -> Result<(), Failure> {
+    match client.has(right) {
+        true => Ok(()),
+        false => Err(Failure::denied(format!("the client '{name}' has no right '{right}'"))),
+    }
+}
+
+impl Asking {
+    /// Takes room for an object.
+    pub fn take(&self, bytes: u64) -> Result<Taken, Failure> {
+        let quota = self.client.quota_bytes;
+        Taken::new(&self.served, &self.shared.usage, &self.name, quota, bytes)
+    }
+
+    /// An upload of this client.
+    pub fn upload(&self, key: &Key, id: &str) -> Result<Arc<Upload>, Failure> {
+        self.shared.uploads.find(&self.name, &self.served.name, key, id)
+    }
+
+    /// Refuses what the client has no right to.
+    pub fn may(&self, right: Right) -> Result<(), Failure> {
+        may(&self.name, &self.client, right)
+    }
+
+    /// Who may only append decides nothing that makes others delete.
+    pub fn may_put(&self, key: &Key) -> Result<(), Failure> {
+        self.may(Right::Append)?;
+        match key.as_str().split('/').any(|part| COLLECTORS.contains(&part)) {
+            true => self.may(Right::Collect),
+            false => Ok(()),
+        }
+    }
+
+    /// Who may do anything else may see which names there are.
+    pub fn may_list(&self) -> Result<(), Failure> {
+        match self.client.has(Right::Append) || self.client.has(Right::Collect) {
+            true => Ok(()),
+            false => self.may(Right::Read),
+        }
+    }
+
+    /// Who may only append reads what a backup needs that looks nothing up: no container but the
+    /// ends of those it has put itself, for in containers is all data, and all names below what was
+    /// saved.
+    pub fn may_read(&self, key: &Key, headers: &HeaderMap) -> Result<(), Failure> {
+        let range = headers.get(header::RANGE).and_then(|range| range.to_str().ok());
+        let is_end = range.is_some_and(|range| range.starts_with("bytes=-"));
+        let is_open = key.top() != CONTAINERS || (is_end && self.has_put(key));
+        match self.client.has(Right::Append) && is_open {
+            true => Ok(()),
+            false => self.may(Right::Read),
+        }
+    }
+
+    /// Notes that the client has the bytes of an object: it put them.
+    pub fn note_own(&self, key: &Key) {
+        if key.top() == CONTAINERS {
+            let mut own = self.shared.own.lock().unwrap_or_else(PoisonError::into_inner);
+            own.put((self.name.clone(), self.served.name.clone(), key.clone()), ());
+        }
+    }
+
+    fn has_put(&self, key: &Key) -> bool {
+        let mut own = self.shared.own.lock().unwrap_or_else(PoisonError::into_inner);
+        own.get(&(self.name.clone(), self.served.name.clone(), key.clone())).is_some()
+    }
+}

@@ -1,0 +1,104 @@
+//! Bodies of requests: how long they are, and that they arrive in time.
+//!
+//! # Invariants
+//! A body that is held has its share of the server's room for bodies. One that stands still, or
+//! comes more slowly than clients allow a line to be, is given up, so that nobody holds room or a
+//! thread for ever.
+
+use crate::answers::Failure;
+use crate::asking::Asking;
+use axum::body::{Body, BodyDataStream};
+use axum::http::{HeaderMap, StatusCode, header};
+use bytes::{Bytes, BytesMut};
+use futures_util::StreamExt as _;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::sync::OwnedSemaphorePermit;
+
+/// Bodies up to this length are held whole.
+pub const WHOLE_MAX_BYTES: u64 = 8 << 20;
+/// A body that stands still for so long is given up.
+pub const IDLE_MAX: Duration = Duration::from_secs(60);
+/// A line slower than this is taken for one that stands still, as clients do.
+const SLOWEST_BYTES_PER_SECOND: u64 = 32 << 10;
+/// How long what is refused is taken in.
+const DRAIN_MAX: Duration = Duration::from_secs(10);
+/// The unit of room for bodies.
+pub const ROOM_UNIT_BYTES: u64 = 1024;
+
+/// How long a body says it is.
+pub fn length_of(headers: &HeaderMap) -> Result<u64, Failure> {
+    let said = headers.get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok());
+    said.and_then(|length| length.parse().ok()).ok_or_else(|| {
+        let said = "a body says how long it is";
+        Failure::new(StatusCode::LENGTH_REQUIRED, "MissingContentLength", said)
+    })
+}
+
+/// Holds a body of known length, once there is room for it.
+pub async fn whole(
+    asking: &Asking,
+    body: Body,
+    length: u64,
+) -> Result<(Bytes, OwnedSemaphorePermit), Failure> {
+    let units = u32::try_from(length.div_ceil(ROOM_UNIT_BYTES)).unwrap_or(u32::MAX);
+    let room = Arc::clone(&asking.shared.room).acquire_many_owned(units);
+    let room = tokio::time::timeout(IDLE_MAX, room).await.ok().and_then(Result::ok);
+    let room = room.ok_or_else(|| Failure::busy("there is no room for the body now"))?;
+    let mut bytes = BytesMut::with_capacity(length as usize);
+    let mut arriving = Arriving::new(body, length);
+    while let Some(piece) = arriving.next().await? {
+        bytes.extend_from_slice(&piece);
+    }
+    Ok((bytes.freeze(), room))
+}
+
+/// A body of known length, which has to arrive in time.
+pub struct Arriving {
+    body: BodyDataStream,
+    left: u64,
+    last: Instant,
+}
+
+impl Arriving {
+    /// One of this length.
+    pub fn new(body: Body, length: u64) -> Self {
+        let time = IDLE_MAX + Duration::from_secs(length / SLOWEST_BYTES_PER_SECOND);
+        Self { body: body.into_data_stream(), left: length, last: Instant::now() + time }
+    }
+
+    /// The next piece; none once all is there.
+    pub async fn next(&mut self) -> Result<Option<Bytes>, Failure> {
+        let time = IDLE_MAX.min(self.last.saturating_duration_since(Instant::now()));
+        match tokio::time::timeout(time, self.body.next()).await {
+            Ok(Some(Ok(piece))) => {
+                let left = self.left.checked_sub(piece.len() as u64);
+                self.left =
+                    left.ok_or_else(|| Failure::request("a body is longer than it says"))?;
+                Ok(Some(piece))
+            }
+            Ok(Some(Err(error))) => {
+                Err(Failure::incomplete(format!("the body breaks off: {error}")))
+            }
+            Ok(None) if self.left > 0 => {
+                Err(Failure::incomplete(format!("{} bytes are missing", self.left)))
+            }
+            Ok(None) => Ok(None),
+            Err(_) => Err(Failure::incomplete("the body stands still, or comes too slowly")),
+        }
+    }
+}
+
+/// Takes in what a client sends that was refused already, so that it hears why.
+pub async fn drain(body: Body) {
+    let reading = async {
+        let (mut body, mut left) = (body.into_data_stream(), WHOLE_MAX_BYTES);
+        while let Some(Ok(piece)) = body.next().await {
+            left = left.saturating_sub(piece.len() as u64);
+            if left == 0 {
+                return;
+            }
+        }
+    };
+    let _ = tokio::time::timeout(DRAIN_MAX, reading).await;
+}

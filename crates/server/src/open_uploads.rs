@@ -1,0 +1,109 @@
+//! Uploads that are open, and those that were completed a moment ago.
+//!
+//! # Invariants
+//! At most [`UPLOADS_MAX`] are open, [`CLIENT_UPLOADS_MAX`] of one client. Whose upload it is
+//! stands in it: nobody adds to another client's.
+
+use crate::answers::Failure;
+use crate::pieces::{PAUSE_MAX, Pieces};
+use axum::http::StatusCode;
+use onefold_store::Key;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+
+/// Uploads that are open at once.
+pub const UPLOADS_MAX: usize = 64;
+/// The same of one client.
+pub const CLIENT_UPLOADS_MAX: usize = 16;
+
+/// All that are open.
+#[derive(Default)]
+pub struct Uploads(Mutex<HashMap<String, Arc<Upload>>>);
+
+/// One of them.
+pub struct Upload {
+    pub client: String,
+    pub store: String,
+    pub key: Key,
+    pub arriving: tokio::sync::Mutex<Arriving>,
+}
+
+/// What has arrived of it.
+pub struct Arriving {
+    pub state: State,
+    pub parts: u32,
+    /// Of the last part.
+    pub hash: Option<blake3::Hash>,
+    pub changed: Instant,
+}
+
+/// Whether more may come.
+pub enum State {
+    Open(Pieces),
+    Over(Result<(), Failure>),
+}
+
+impl Uploads {
+    /// Adds one, if there may be one more.
+    pub fn add(&self, id: String, upload: Upload) -> Result<(), Failure> {
+        let mut open = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let of_client = open.values().filter(|it| it.client == upload.client && it.is_open());
+        if of_client.count() >= CLIENT_UPLOADS_MAX {
+            let said = format!("'{}' has {CLIENT_UPLOADS_MAX} uploads open", upload.client);
+            return Err(Failure::busy(said));
+        }
+        if open.values().filter(|upload| upload.is_open()).count() >= UPLOADS_MAX {
+            return Err(Failure::busy(format!("{UPLOADS_MAX} uploads are open")));
+        }
+        open.insert(id, Arc::new(upload));
+        Ok(())
+    }
+
+    /// Forgets those that were over long ago.
+    pub fn sweep(&self) {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        all.retain(|_, upload| upload.is_of_use());
+    }
+
+    /// Ends those that are open.
+    pub fn clear(&self) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    }
+
+    /// That of a client, by its number.
+    pub fn find(
+        &self,
+        client: &str,
+        store: &str,
+        key: &Key,
+        id: &str,
+    ) -> Result<Arc<Upload>, Failure> {
+        let open = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let whose = (client, store, key);
+        let found = open.get(id).filter(|it| (&*it.client, &*it.store, &it.key) == whose);
+        found.cloned().ok_or_else(|| {
+            Failure::new(StatusCode::NOT_FOUND, "NoSuchUpload", "there is no such upload")
+        })
+    }
+
+    /// Forgets one.
+    pub fn remove(&self, id: &str) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(id);
+    }
+}
+
+impl Upload {
+    /// One that is locked is in use.
+    fn is_open(&self) -> bool {
+        self.arriving.try_lock().map_or(true, |arriving| match &arriving.state {
+            State::Open(pieces) => !pieces.is_over(),
+            State::Over(_) => false,
+        })
+    }
+
+    fn is_of_use(&self) -> bool {
+        let is_young = |arriving: &Arriving| arriving.changed.elapsed() < PAUSE_MAX;
+        self.is_open() || self.arriving.try_lock().map_or(true, |arriving| is_young(&arriving))
+    }
+}
