@@ -509,8 +509,11 @@ mod tests {
         let back = place.path().join("store/containers/3f");
         fs::create_dir_all(&back).unwrap();
         fs::copy(&kept, back.join("x")).unwrap();
+        let copied = fs::metadata(back.join("x")).unwrap().ino();
         assert_eq!(served.size(&key("containers/3f/x")).unwrap(), 5);
         served.delete(&key("containers/3f/x")).unwrap();
+        // It is the second one's time that counts.
+        assert_eq!(fs::metadata(&kept).unwrap().ino(), copied);
         assert_eq!(served.remove_expired(now + 2 * period).unwrap(), 1);
         assert!(!kept.exists());
     }
