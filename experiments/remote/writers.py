@@ -63,7 +63,8 @@ class Place:
         self.variables["ONEFOLD_REPOSITORY"] = f"https://127.0.0.1:{port}/store?certificate={certificate}"
         for _ in range(500):
             with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port)):
-                return
+                if certificate.exists():
+                    return
             time.sleep(0.02)
         raise SystemExit("the server does not listen")
 

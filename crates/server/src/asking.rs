@@ -134,9 +134,14 @@ impl Asking {
         let range = headers.get(header::RANGE).and_then(|range| range.to_str().ok());
         let is_end = range.is_some_and(|range| range.starts_with("bytes=-"));
         let is_open = key.top() != CONTAINERS || (is_end && self.has_put(key));
-        match self.client.has(Right::Append) && is_open {
-            true => Ok(()),
-            false => self.may(Right::Read),
+        match (self.client.has(Right::Append), is_open, self.client.has(Right::Read)) {
+            (true, true, _) | (_, _, true) => Ok(()),
+            (true, false, false) => Err(Failure::denied(format!(
+                "the client '{}' has no right 'read', and without it saves with 'backup --lookup \
+                 none --force' only",
+                self.name
+            ))),
+            (false, ..) => self.may(Right::Read),
         }
     }
 

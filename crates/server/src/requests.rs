@@ -53,7 +53,7 @@ async fn route(
     request: Request<Body>,
 ) -> Result<Response, Failure> {
     let path = request.uri().path().trim_start_matches('/').to_owned();
-    if path == "metrics" {
+    if path == "metrics" && request.method() == Method::GET {
         may(name, client, Right::Metrics)?;
         return counters(shared).await;
     }

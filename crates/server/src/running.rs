@@ -152,12 +152,13 @@ impl Running {
             own: Shared::no_own(),
             under_way: Mutex::default(),
         });
-        let listening = || format!("listening on {}", options.address);
-        let listener = TcpListener::bind(options.address).context(listening)?;
-        let address = listener.local_addr().context(listening)?;
         let runtime = Runtime::new().context(|| "starting threads for requests".to_owned())?;
         let (pair, own_certificate) = pair(options)?;
         let tls = pair.map(|pair| runtime.block_on(tls(&pair))).transpose()?;
+        // Whoever finds that somebody listens finds the certificate as well.
+        let listening = || format!("listening on {}", options.address);
+        let listener = TcpListener::bind(options.address).context(listening)?;
+        let address = listener.local_addr().context(listening)?;
         let handle = Handle::new();
         let (sender, ended) = oneshot::channel();
         let serving = serve(listener, tls, Arc::clone(&shared), handle.clone());

@@ -160,7 +160,7 @@ impl Served {
         match self.room.used_bytes.fetch_update(Ordering::SeqCst, Ordering::SeqCst, fits) {
             Ok(_) => Ok(()),
             Err(used) => Err(Failure::quota(&format!(
-                "the store '{}' holds {used} bytes and may hold {quota}",
+                "the store '{}' holds {used} bytes and may hold {quota}: {bytes} more are too much",
                 self.name
             ))),
         }

@@ -60,7 +60,8 @@ impl Usage {
         let after = used.saturating_add(bytes);
         if let Some(quota) = quota.filter(|quota| after > *quota) {
             return Err(Failure::quota(&format!(
-                "the client '{client}' has put {used} bytes and may put {quota}"
+                "the client '{client}' has put {used} bytes and may put {quota}: {bytes} more are \
+                 too much; whoever runs the server can give it more"
             )));
         }
         // What files can hold are signed numbers.
