@@ -281,6 +281,11 @@ fn the_tiny_form_of_deltas_holds() {
 }
 
 #[test]
+fn the_tiny_form_of_requests_holds() {
+    assert_holds("requests", &[]);
+}
+
+#[test]
 fn every_experiment_is_tested() {
     let source = include_str!("tiny.rs");
     for experiment in Experiment::ALL {
