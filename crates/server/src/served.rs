@@ -2,7 +2,7 @@
 //!
 //! # Algorithm
 //! The local store shows an object before it is durable. Clients take what they see for durable, so
-//! what is being put is noted here ([`OnTheWay`]): whoever asks for it by name waits until that has
+//! what is being put is noted here: whoever asks for it by name waits until that has
 //! ended, and a listing leaves out what is still on its way when the listing ends. A name that was
 //! taken before is never on its way, so nobody hides an object by putting it again. What is visible
 //! although its put has failed stays on its way until the server starts anew, which settles all
