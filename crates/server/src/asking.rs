@@ -2,6 +2,9 @@
 
 use crate::answers::Failure;
 use crate::clients::{Client, Clients, Right};
+use crate::limits::{
+    BODIES_MIN_BYTES, CLIENT_REQUESTS_MAX, LISTINGS_MAX, OWN_MAX, Patience, WRITERS_MAX,
+};
 use crate::metrics::Metrics;
 use crate::open_uploads::{Upload, Uploads};
 use crate::served::Served;
@@ -12,19 +15,14 @@ use lru::LruCache;
 use onefold_format::layout;
 use onefold_store::Key;
 use std::collections::BTreeMap;
-use std::num::NonZeroUsize;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// What only a collector decides: what is condemned, and what is gone for good.
 const COLLECTORS: [&str; 5] =
     [layout::TOMBSTONES, layout::PLANS, layout::EPOCHS, layout::SWEEPS, layout::FINISHED];
-/// Requests of one client that are under way at once; clients have some thirty.
-pub const CLIENT_REQUESTS_MAX: usize = 128;
-/// Containers of which it is known who put them: the newest ones.
-pub const OWN_MAX: NonZeroUsize = NonZeroUsize::new(1 << 16).expect("not zero");
-/// Listings that are made at once: each walks through a directory.
-pub const LISTINGS_MAX: usize = 4;
+/// The unit of room for bodies.
+pub const ROOM_UNIT_BYTES: u64 = 1024;
 /// Where snapshots' data is.
 const CONTAINERS: &str = layout::CONTAINERS;
 
@@ -38,10 +36,11 @@ pub struct Shared {
     pub usage: Arc<Usage>,
     pub uploads: Uploads,
     pub metrics: Metrics,
+    pub patience: Patience,
     /// KiB of bodies that may be held whole.
     pub room: Arc<Semaphore>,
     /// Bodies that may pass through at once.
-    pub writers: Semaphore,
+    pub writers: Arc<Semaphore>,
     /// Listings that may be made at once.
     pub listings: Semaphore,
     /// What clients have put lately, by client, store and key.
@@ -51,9 +50,28 @@ pub struct Shared {
 }
 
 impl Shared {
-    /// Room for what clients have put lately.
-    pub fn no_own() -> Mutex<LruCache<(String, String, Key), ()>> {
-        Mutex::new(LruCache::new(OWN_MAX))
+    /// What is shared where nobody has asked yet; so much of bodies is held at once.
+    pub fn new(
+        stores: BTreeMap<String, Arc<Served>>,
+        clients: Arc<Clients>,
+        usage: Usage,
+        bodies_bytes: u64,
+        patience: Patience,
+    ) -> Self {
+        let units = bodies_bytes.max(BODIES_MIN_BYTES) / ROOM_UNIT_BYTES;
+        Self {
+            stores,
+            clients: RwLock::new(clients),
+            usage: Arc::new(usage),
+            uploads: Uploads::default(),
+            metrics: Metrics::default(),
+            patience,
+            room: Arc::new(Semaphore::new(units as usize)),
+            writers: Arc::new(Semaphore::new(WRITERS_MAX)),
+            listings: Semaphore::new(LISTINGS_MAX),
+            own: Mutex::new(LruCache::new(OWN_MAX)),
+            under_way: Mutex::default(),
+        }
     }
 
     /// Counts a request of a client, until what is returned is dropped.

@@ -6,7 +6,8 @@
 //! thread for ever.
 
 use crate::answers::Failure;
-use crate::asking::Asking;
+use crate::asking::{Asking, ROOM_UNIT_BYTES};
+use crate::limits::Patience;
 use axum::body::{Body, BodyDataStream};
 use axum::http::{HeaderMap, StatusCode, header};
 use bytes::{Bytes, BytesMut};
@@ -15,16 +16,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::OwnedSemaphorePermit;
 
-/// Bodies up to this length are held whole.
-pub const WHOLE_MAX_BYTES: u64 = 8 << 20;
-/// A body that stands still for so long is given up.
-pub const IDLE_MAX: Duration = Duration::from_secs(60);
 /// A line slower than this is taken for one that stands still, as clients do.
 const SLOWEST_BYTES_PER_SECOND: u64 = 32 << 10;
-/// How long what is refused is taken in.
-const DRAIN_MAX: Duration = Duration::from_secs(10);
-/// The unit of room for bodies.
-pub const ROOM_UNIT_BYTES: u64 = 1024;
 
 /// How long a body says it is.
 pub fn length_of(headers: &HeaderMap) -> Result<u64, Failure> {
@@ -43,10 +36,11 @@ pub async fn whole(
 ) -> Result<(Bytes, OwnedSemaphorePermit), Failure> {
     let units = u32::try_from(length.div_ceil(ROOM_UNIT_BYTES)).unwrap_or(u32::MAX);
     let room = Arc::clone(&asking.shared.room).acquire_many_owned(units);
-    let room = tokio::time::timeout(IDLE_MAX, room).await.ok().and_then(Result::ok);
+    let room =
+        tokio::time::timeout(asking.shared.patience.idle, room).await.ok().and_then(Result::ok);
     let room = room.ok_or_else(|| Failure::busy("there is no room for the body now"))?;
     let mut bytes = BytesMut::with_capacity(length as usize);
-    let mut arriving = Arriving::new(body, length);
+    let mut arriving = Arriving::new(body, length, asking.shared.patience.idle);
     while let Some(piece) = arriving.next().await? {
         bytes.extend_from_slice(&piece);
     }
@@ -57,19 +51,21 @@ pub async fn whole(
 pub struct Arriving {
     body: BodyDataStream,
     left: u64,
+    idle: Duration,
     last: Instant,
 }
 
 impl Arriving {
     /// One of this length.
-    pub fn new(body: Body, length: u64) -> Self {
-        let time = IDLE_MAX + Duration::from_secs(length / SLOWEST_BYTES_PER_SECOND);
-        Self { body: body.into_data_stream(), left: length, last: Instant::now() + time }
+    pub fn new(body: Body, length: u64, idle: Duration) -> Self {
+        let time = idle + Duration::from_secs(length / SLOWEST_BYTES_PER_SECOND);
+        let (body, last) = (body.into_data_stream(), Instant::now() + time);
+        Self { body, left: length, idle, last }
     }
 
     /// The next piece; none once all is there.
     pub async fn next(&mut self) -> Result<Option<Bytes>, Failure> {
-        let time = IDLE_MAX.min(self.last.saturating_duration_since(Instant::now()));
+        let time = self.idle.min(self.last.saturating_duration_since(Instant::now()));
         match tokio::time::timeout(time, self.body.next()).await {
             Ok(Some(Ok(piece))) => {
                 let left = self.left.checked_sub(piece.len() as u64);
@@ -89,16 +85,10 @@ impl Arriving {
     }
 }
 
-/// Takes in what a client sends that was refused already, so that it hears why.
-pub async fn drain(body: Body) {
-    let reading = async {
-        let (mut body, mut left) = (body.into_data_stream(), WHOLE_MAX_BYTES);
-        while let Some(Ok(piece)) = body.next().await {
-            left = left.saturating_sub(piece.len() as u64);
-            if left == 0 {
-                return;
-            }
-        }
-    };
-    let _ = tokio::time::timeout(DRAIN_MAX, reading).await;
+/// Takes in what a client sends that was refused already, so that it hears why: one that is cut
+/// off while it sends does not.
+pub async fn drain(body: Body, patience: Patience) {
+    let mut body = body.into_data_stream();
+    let reading = async { while let Some(Ok(_)) = body.next().await {} };
+    let _ = tokio::time::timeout(patience.drain, reading).await;
 }

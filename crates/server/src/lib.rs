@@ -15,6 +15,7 @@
 //! | `answers` | errors as answers |
 //! | `metrics` | what is counted, for Prometheus |
 //! | `certificate` | the server's own certificate |
+//! | [`limits`] | what it takes at most, and how long it waits |
 //! | [`running`] | a server from its start to its end |
 //!
 //! # The protocol
@@ -47,6 +48,7 @@ mod asking;
 mod bodies;
 mod certificate;
 pub mod clients;
+pub mod limits;
 mod listing;
 mod metrics;
 mod objects;
@@ -60,4 +62,5 @@ mod uploads;
 mod usage;
 
 pub use clients::{Client, Clients, Right};
+pub use limits::Patience;
 pub use running::{Identity, Options, Running};

@@ -91,11 +91,12 @@ mod tests {
     use crate::served::Rules;
     use onefold_store::Blobs as _;
     use onefold_store::key::COMPONENT_MAX_BYTES;
+    use std::time::Duration;
 
     #[test]
     fn pages_have_every_name_once_and_in_order() {
         let place = tempfile::tempdir().unwrap();
-        let served = Served::open(place.path(), Rules::default()).unwrap();
+        let served = Served::open(place.path(), Rules::default(), Duration::ZERO).unwrap();
         let mut put: Vec<_> = (0..10).map(|n| format!("a/{}/{n}", n % 3)).collect();
         for name in &put {
             served.store.put(&Key::new(name.as_str()).unwrap(), b"x").unwrap();
@@ -124,7 +125,7 @@ mod tests {
     #[test]
     fn a_page_of_the_longest_names_is_one_that_clients_read() {
         let place = tempfile::tempdir().unwrap();
-        let served = Served::open(place.path(), Rules::default()).unwrap();
+        let served = Served::open(place.path(), Rules::default(), Duration::ZERO).unwrap();
         let long = "n".repeat(COMPONENT_MAX_BYTES);
         let one = Key::new(format!("{long}/{long}/{long}/{long}")).unwrap();
         let count = PAGE_MAX_BYTES / (one.as_str().len() + AROUND_BYTES) + 1;
@@ -144,7 +145,7 @@ mod tests {
     #[test]
     fn a_page_without_names_leads_to_the_next_one() {
         let place = tempfile::tempdir().unwrap();
-        let served = Served::open(place.path(), Rules::default()).unwrap();
+        let served = Served::open(place.path(), Rules::default(), Duration::ZERO).unwrap();
         let [first, second] = ["a", "b"].map(|name| Key::new(name).unwrap());
         served.store.put(&second, b"x").unwrap();
         let put = |store: &onefold_store::LocalStore| {

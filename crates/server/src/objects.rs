@@ -14,7 +14,8 @@
 
 use crate::answers::{ETAG, Failure, MODIFIED_IN_HEADERS};
 use crate::asking::{Asking, on_thread};
-use crate::bodies::{Arriving, WHOLE_MAX_BYTES, drain, length_of, whole};
+use crate::bodies::{Arriving, drain, length_of, whole};
+use crate::limits::{WHOLE_MAX_BYTES, WRITERS_MAX};
 use crate::pieces::Pieces;
 use crate::taken::Taken;
 use axum::body::Body;
@@ -27,24 +28,23 @@ use onefold_types::ErrorKind;
 use serde_json::json;
 use std::ops::Range;
 use std::sync::Arc;
+use tokio::sync::OwnedSemaphorePermit;
 
 /// What is read, and held, of an object that is sent.
 const PIECE_BYTES: usize = 256 << 10;
-/// Bodies that pass through at once: each holds a thread.
-pub const WRITERS_MAX: usize = 32;
 
 /// Puts an object whose name is free.
 pub async fn put(asking: Asking, key: Key, request: Request<Body>) -> Result<Response, Failure> {
     let (parts, body) = request.into_parts();
     let admitted = admitted(&asking, &parts.headers);
-    let (length, taken) = match admitted {
+    let Admitted { length, taken, writer } = match admitted {
         Ok(admitted) => admitted,
         Err(failure) => {
-            drain(body).await;
+            drain(body, asking.shared.patience).await;
             return Err(failure);
         }
     };
-    if length <= WHOLE_MAX_BYTES {
+    if writer.is_none() {
         let (bytes, room) = whole(&asking, body, length).await?;
         let putter = asking.clone();
         // What is put counts, whether or not somebody still waits for the answer.
@@ -74,8 +74,15 @@ pub async fn put(asking: Asking, key: Key, request: Request<Body>) -> Result<Res
     Ok(([(header::ETAG, ETAG)], StatusCode::OK).into_response())
 }
 
-/// How long the body is of a put that may be, and the room for it.
-fn admitted(asking: &Asking, headers: &HeaderMap) -> Result<(u64, Taken), Failure> {
+/// A put that may be.
+struct Admitted {
+    length: u64,
+    taken: Taken,
+    /// The place of a body that passes through; one that is held whole has none.
+    writer: Option<OwnedSemaphorePermit>,
+}
+
+fn admitted(asking: &Asking, headers: &HeaderMap) -> Result<Admitted, Failure> {
     if headers.get(header::IF_NONE_MATCH).is_none_or(|value| value != "*") {
         let said = "objects are never replaced: a put says 'If-None-Match: *'";
         return Err(Failure::request(said));
@@ -85,7 +92,14 @@ fn admitted(asking: &Asking, headers: &HeaderMap) -> Result<(u64, Taken), Failur
         let said = format!("an object has at most {OBJECT_MAX_BYTES} bytes");
         return Err(Failure::new(StatusCode::BAD_REQUEST, "EntityTooLarge", said));
     }
-    Ok((length, asking.take(length)?))
+    let writer =
+        match length > WHOLE_MAX_BYTES {
+            false => None,
+            true => Some(Arc::clone(&asking.shared.writers).try_acquire_owned().map_err(|_| {
+                Failure::busy(format!("{WRITERS_MAX} long objects are being written"))
+            })?),
+        };
+    Ok(Admitted { length, taken: asking.take(length)?, writer })
 }
 
 /// Writes a body as it arrives.
@@ -96,13 +110,9 @@ async fn through(
     length: u64,
     taken: Taken,
 ) -> Result<(), Failure> {
-    let _writer = asking
-        .shared
-        .writers
-        .try_acquire()
-        .map_err(|_| Failure::busy(format!("{WRITERS_MAX} long objects are being written")))?;
-    let mut pieces = Pieces::begin(Arc::clone(&asking.served), key);
-    let mut arriving = Arriving::new(body, length);
+    let patience = asking.shared.patience;
+    let mut pieces = Pieces::begin(Arc::clone(&asking.served), key, patience.pause);
+    let mut arriving = Arriving::new(body, length, patience.idle);
     let mut taken = Some(taken);
     while let Some(bytes) = arriving.next().await? {
         pieces.add(bytes, taken.take(), None).await?;

@@ -5,17 +5,13 @@
 //! stands in it: nobody adds to another client's.
 
 use crate::answers::Failure;
-use crate::pieces::{PAUSE_MAX, Pieces};
+use crate::limits::{CLIENT_UPLOADS_MAX, UPLOADS_MAX};
+use crate::pieces::Pieces;
 use axum::http::StatusCode;
 use onefold_store::Key;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Instant;
-
-/// Uploads that are open at once.
-pub const UPLOADS_MAX: usize = 64;
-/// The same of one client.
-pub const CLIENT_UPLOADS_MAX: usize = 16;
+use std::time::{Duration, Instant};
 
 /// All that are open.
 #[derive(Default)]
@@ -61,9 +57,9 @@ impl Uploads {
     }
 
     /// Forgets those that were over long ago.
-    pub fn sweep(&self) {
+    pub fn sweep(&self, pause: Duration) {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        all.retain(|_, upload| upload.is_of_use());
+        all.retain(|_, upload| upload.is_of_use(pause));
     }
 
     /// Ends those that are open.
@@ -102,8 +98,8 @@ impl Upload {
         })
     }
 
-    fn is_of_use(&self) -> bool {
-        let is_young = |arriving: &Arriving| arriving.changed.elapsed() < PAUSE_MAX;
+    fn is_of_use(&self, pause: Duration) -> bool {
+        let is_young = |arriving: &Arriving| arriving.changed.elapsed() < pause;
         self.is_open() || self.arriving.try_lock().map_or(true, |arriving| is_young(&arriving))
     }
 }

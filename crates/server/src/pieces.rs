@@ -3,7 +3,7 @@
 //! # Algorithm
 //! A thread writes to a file without a name; pieces reach it through a channel that holds a few.
 //! Only a piece that says so ends the object: a sender that goes away, and one that says nothing
-//! for [`PAUSE_MAX`], leave nothing.
+//! for too long, leave nothing.
 
 use crate::answers::Failure;
 use crate::served::Served;
@@ -16,10 +16,8 @@ use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use tokio::task::JoinHandle;
 
-/// How long an upload waits for its next part.
-pub const PAUSE_MAX: Duration = Duration::from_secs(600);
 /// Pieces between the network and the disk.
-const PIECES_MAX: usize = 2;
+const PIECES_WAITING: usize = 2;
 
 enum Piece {
     Bytes { bytes: Bytes, taken: Option<Taken>, room: Option<OwnedSemaphorePermit> },
@@ -33,14 +31,14 @@ pub struct Pieces {
 }
 
 impl Pieces {
-    /// Begins to write.
-    pub fn begin(served: Arc<Served>, key: Key) -> Self {
-        let (sender, mut receiver) = mpsc::channel(PIECES_MAX);
+    /// Begins to write; for each piece it waits so long.
+    pub fn begin(served: Arc<Served>, key: Key, pause: Duration) -> Self {
+        let (sender, mut receiver) = mpsc::channel(PIECES_WAITING);
         let runtime = tokio::runtime::Handle::current();
         let written = tokio::task::spawn_blocking(move || {
             let mut all_taken = Vec::new();
             let mut next = |into: &mut Vec<u8>| {
-                let next = async { tokio::time::timeout(PAUSE_MAX, receiver.recv()).await };
+                let next = async { tokio::time::timeout(pause, receiver.recv()).await };
                 match runtime.block_on(next) {
                     Ok(Some(Piece::Bytes { bytes, taken, room: _room })) => {
                         into.extend_from_slice(&bytes);

@@ -2,7 +2,7 @@
 
 use crate::answers::Failure;
 use crate::asking::{Asking, Query, Shared, may, on_thread};
-use crate::bodies::{IDLE_MAX, drain};
+use crate::bodies::drain;
 use crate::clients::{Client, Clients, Right};
 use crate::metrics::Kind;
 use crate::{listing, objects, uploads};
@@ -76,7 +76,8 @@ async fn route(
         (&Method::GET, "") if query.get("list-type").is_some_and(|kind| kind == "2") => {
             asking.may_list()?;
             let turn = shared.listings.acquire();
-            let turn = tokio::time::timeout(IDLE_MAX, turn).await.ok().and_then(Result::ok);
+            let turn =
+                tokio::time::timeout(shared.patience.idle, turn).await.ok().and_then(Result::ok);
             let _turn = turn.ok_or_else(|| Failure::busy("too many listings are being made"))?;
             on_thread(move || listing::page(&asking.served, &query)).await
         }
@@ -105,7 +106,7 @@ async fn on_object(
         (&Method::PUT, None) => match asking.may_put(&key) {
             Ok(()) => objects::put(asking, key, request).await,
             Err(failure) => {
-                drain(request.into_body()).await;
+                drain(request.into_body(), asking.shared.patience).await;
                 Err(failure)
             }
         },
@@ -152,4 +153,84 @@ async fn counters(shared: &Arc<Shared>) -> Result<Response, Failure> {
     });
     let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
     Ok(([(header::CONTENT_TYPE, kind)], text.await?).into_response())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::limits::{LISTINGS_MAX, OWN_MAX, Patience};
+    use crate::served::{Rules, Served};
+    use crate::usage::Usage;
+    use onefold_store::Blobs as _;
+    use std::collections::BTreeMap;
+    use std::time::Duration;
+
+    /// A store with one container, and a client with these rights; its token.
+    fn serving(rights: Vec<Right>) -> (tempfile::TempDir, Arc<Shared>, String) {
+        let place = tempfile::tempdir().unwrap();
+        let directory = place.path().join("store");
+        std::fs::create_dir(&directory).unwrap();
+        let served = Served::open(&directory, Rules::default(), Duration::ZERO).unwrap();
+        served.store.put(&container(0), b"bytes").unwrap();
+        let mut clients = Clients::default();
+        let token = clients.add("a", rights, None, None).unwrap();
+        let patience = Patience { idle: Duration::from_millis(200), ..Patience::USUAL };
+        let stores = BTreeMap::from([("store".to_owned(), Arc::new(served))]);
+        let usage = Usage::read(place.path().join("used")).unwrap();
+        let shared = Shared::new(stores, Arc::new(clients), usage, 0, patience);
+        (place, Arc::new(shared), token)
+    }
+
+    fn container(number: usize) -> Key {
+        Key::new(format!("containers/00/{number}")).unwrap()
+    }
+
+    async fn get(shared: &Arc<Shared>, token: &str, path: &str, range: &str) -> StatusCode {
+        let request = Request::builder()
+            .uri(path)
+            .header(header::AUTHORIZATION, format!("Bearer {token}"))
+            .header(header::RANGE, range)
+            .body(Body::empty())
+            .unwrap();
+        answer(Arc::clone(shared), request).await.status()
+    }
+
+    #[tokio::test]
+    async fn no_more_listings_are_made_at_once_than_may_be() {
+        let (_place, shared, token) = serving(vec![Right::Read]);
+        let list = || get(&shared, &token, "/store?list-type=2", "");
+        let most = u32::try_from(LISTINGS_MAX).unwrap();
+        let others = shared.listings.acquire_many(most - 1).await.unwrap();
+        assert_eq!(list().await, StatusCode::OK);
+        let last = shared.listings.acquire().await.unwrap();
+        assert_eq!(list().await, StatusCode::SERVICE_UNAVAILABLE);
+        drop((others, last));
+        assert_eq!(list().await, StatusCode::OK);
+    }
+
+    #[tokio::test]
+    async fn who_may_append_reads_the_ends_of_its_newest_containers_and_no_others() {
+        let (_place, shared, token) = serving(vec![Right::Append]);
+        let end = || get(&shared, &token, "/store/containers/00/0", "bytes=-2");
+        assert_eq!(end().await, StatusCode::FORBIDDEN);
+        let clients = shared.clients.read().unwrap().clone();
+        let (name, client) = clients.by_token(&token).unwrap();
+        let asking = Asking {
+            shared: Arc::clone(&shared),
+            served: Arc::clone(&shared.stores["store"]),
+            name: name.to_owned(),
+            client: client.clone(),
+        };
+        // The oldest one that is known still.
+        (0..OWN_MAX.get()).for_each(|number| asking.note_own(&container(number)));
+        assert_eq!(shared.own.lock().unwrap().len(), OWN_MAX.get());
+        let first = shared.own.lock().unwrap().peek_lru().unwrap().0.2.clone();
+        assert_eq!(first, container(0));
+        assert_eq!(end().await, StatusCode::PARTIAL_CONTENT);
+        let whole = get(&shared, &token, "/store/containers/00/0", "bytes=0-1").await;
+        assert_eq!(whole, StatusCode::FORBIDDEN);
+        // It was asked for just now; once all of the others are newer, one more puts it out.
+        (1..=OWN_MAX.get()).for_each(|number| asking.note_own(&container(number)));
+        assert_eq!(end().await, StatusCode::FORBIDDEN);
+    }
 }

@@ -10,14 +10,12 @@
 //! says nothing ends after half a minute.
 //!
 //! To end, no more connections are taken, and requests that are on their way have
-//! [`Options::end_max`]; what they have not written by then leaves nothing behind.
+//! [`Patience::end`]; what they have not written by then leaves nothing behind.
 
-use crate::asking::{LISTINGS_MAX, Shared};
-use crate::bodies::{ROOM_UNIT_BYTES, WHOLE_MAX_BYTES};
+use crate::asking::Shared;
 use crate::certificate;
 use crate::clients::Clients;
-use crate::objects::WRITERS_MAX;
-use crate::open_uploads::Uploads;
+use crate::limits::{CONNECTIONS_MAX, Patience};
 use crate::requests::answer;
 use crate::served::{Rules, Served};
 use crate::usage::Usage;
@@ -35,7 +33,7 @@ use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant, SystemTime};
 use tokio::runtime::Runtime;
@@ -46,14 +44,8 @@ use tower::service_fn;
 const TURN: Duration = Duration::from_secs(1);
 /// How long it goes on at the most once it is over.
 const NOTICED: Duration = Duration::from_millis(50);
-/// Connections at once.
-pub const CONNECTIONS_MAX: usize = 1024;
 /// How often it is looked for what was kept for long enough.
 const EXPIRY_TURN: Duration = Duration::from_secs(600);
-/// Time for a handshake, and for the head of a request.
-const HEAD_MAX: Duration = Duration::from_secs(30);
-/// Room for bodies without which the longest that is held whole would never be.
-pub const BODIES_MIN_BYTES: u64 = 4 * WHOLE_MAX_BYTES;
 
 /// By what clients know the server.
 #[derive(Clone, Debug)]
@@ -86,8 +78,8 @@ pub struct Options {
     pub rules: Rules,
     /// How much of bodies is held at once.
     pub bodies_bytes: u64,
-    /// How long requests have that are on their way at the end.
-    pub end_max: Duration,
+    /// How long it waits for what.
+    pub patience: Patience,
 }
 
 /// A server.
@@ -98,7 +90,6 @@ pub struct Running {
     handle: Handle<SocketAddr>,
     ended: oneshot::Receiver<io::Result<()>>,
     shared: Arc<Shared>,
-    end_max: Duration,
     /// Where it listens.
     pub address: SocketAddr,
     /// The certificate that clients are to trust, if it is one of its own.
@@ -127,7 +118,7 @@ impl Running {
         }
         let mut stores = BTreeMap::new();
         for directory in &options.directories {
-            let served = Served::open(directory, options.rules)?;
+            let served = Served::open(directory, options.rules, options.patience.durable)?;
             let name = served.name.clone();
             if stores.insert(name.clone(), Arc::new(served)).is_some() {
                 return Err(Error::invalid(format!(
@@ -139,19 +130,9 @@ impl Running {
         let clients = Watched::read(&options.clients)?;
         let mut used = options.clients.clone().into_os_string();
         used.push(".used");
-        let units = options.bodies_bytes.max(BODIES_MIN_BYTES) / ROOM_UNIT_BYTES;
-        let shared = Arc::new(Shared {
-            stores,
-            clients: RwLock::new(Arc::clone(&clients.clients)),
-            usage: Arc::new(Usage::read(used.into())?),
-            uploads: Uploads::default(),
-            metrics: crate::metrics::Metrics::default(),
-            room: Arc::new(Semaphore::new(units as usize)),
-            writers: Semaphore::new(WRITERS_MAX),
-            listings: Semaphore::new(LISTINGS_MAX),
-            own: Shared::no_own(),
-            under_way: Mutex::default(),
-        });
+        let patience = options.patience;
+        let (known, usage) = (Arc::clone(&clients.clients), Usage::read(used.into())?);
+        let shared = Arc::new(Shared::new(stores, known, usage, options.bodies_bytes, patience));
         let runtime = Runtime::new().context(|| "starting threads for requests".to_owned())?;
         let (pair, own_certificate) = pair(options)?;
         let tls = pair.map(|pair| runtime.block_on(tls(&pair))).transpose()?;
@@ -171,7 +152,7 @@ impl Running {
             .name("onefold-beside".to_owned())
             .spawn(move || beside_requests(&beside, clients, &*report, &stopped))
             .context(|| "starting a thread".to_owned())?;
-        let (runtime, beside, end_max) = (Some(runtime), Some(beside), options.end_max);
+        let (runtime, beside) = (Some(runtime), Some(beside));
         Ok(Self {
             runtime,
             beside,
@@ -179,7 +160,6 @@ impl Running {
             handle,
             ended,
             shared,
-            end_max,
             address,
             own_certificate,
             stores: names,
@@ -201,8 +181,9 @@ impl Running {
     ///
     /// What was counted could not be written.
     pub fn end(mut self) -> Result<()> {
-        let last = Instant::now() + self.end_max;
-        self.handle.graceful_shutdown(Some(self.end_max));
+        let end = self.shared.patience.end;
+        let last = Instant::now() + end;
+        self.handle.graceful_shutdown(Some(end));
         while self.has_ended().is_none() && Instant::now() < last {
             thread::sleep(Duration::from_millis(10));
         }
@@ -264,6 +245,7 @@ async fn serve(
     shared: Arc<Shared>,
     handle: Handle<SocketAddr>,
 ) -> io::Result<()> {
+    let head = shared.patience.head;
     let connections = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     // One service for each connection, which holds its place.
     let make = service_fn(move |_: SocketAddr| {
@@ -283,15 +265,14 @@ async fn serve(
     match tls {
         None => {
             let mut server = axum_server::from_tcp(listener)?.handle(handle);
-            server.http_builder().http1().header_read_timeout(HEAD_MAX);
-            server.http1_only().first_request_timeout(HEAD_MAX).serve(make).await
+            server.http_builder().http1().header_read_timeout(head);
+            server.http1_only().first_request_timeout(head).serve(make).await
         }
         Some(config) => {
             let server = axum_server::from_tcp_rustls(listener, config)?;
-            let mut server =
-                server.map(|acceptor| acceptor.handshake_timeout(HEAD_MAX)).handle(handle);
-            server.http_builder().http1().header_read_timeout(HEAD_MAX);
-            server.http1_only().first_request_timeout(HEAD_MAX).serve(make).await
+            let mut server = server.map(|acceptor| acceptor.handshake_timeout(head)).handle(handle);
+            server.http_builder().http1().header_read_timeout(head);
+            server.http1_only().first_request_timeout(head).serve(make).await
         }
     }
 }
@@ -316,7 +297,7 @@ fn beside_requests(
             report(&error.to_string());
         }
         shared.stores.values().for_each(|served| served.let_go());
-        shared.uploads.sweep();
+        shared.uploads.sweep(shared.patience.pause);
         match clients.read_again() {
             Ok(true) => {
                 let mut known = shared.clients.write().unwrap_or_else(PoisonError::into_inner);

@@ -2,9 +2,9 @@
 //!
 //! # Algorithm
 //! The local store shows an object before it is durable. Clients take what they see for durable, so
-//! what is being put is noted here: whoever asks for it by name waits until that has
-//! ended, and a listing leaves out what is still on its way when the listing ends. A name that was
-//! taken before is never on its way, so nobody hides an object by putting it again. What is visible
+//! what is being put is noted here: whoever asks for it by name waits until that has ended, and a
+//! listing leaves out what is still on its way when the listing ends. A name that was taken before
+//! is never on its way, so nobody hides an object by putting it again. What is visible
 //! although its put has failed stays on its way until the server starts anew, which settles all
 //! that is visible once.
 //!
@@ -31,8 +31,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
-/// How long somebody waits for an object that is visible and not yet durable.
-const DURABLE_MAX: Duration = Duration::from_secs(20);
 /// What an object takes of a quota at least: names and inodes are not free.
 pub const CHARGED_MIN_BYTES: u64 = 4096;
 
@@ -75,12 +73,12 @@ pub struct Rules {
 
 impl Served {
     /// Opens the store in a directory, or takes an empty one for a store to be. What was visible
-    /// is durable afterwards.
+    /// is durable afterwards. So long somebody waits for an object until that is durable.
     ///
     /// # Errors
     ///
     /// `NoStore` for a directory that holds something else, and those of the device.
-    pub fn open(directory: &Path, rules: Rules) -> Result<Self> {
+    pub fn open(directory: &Path, rules: Rules, durable: Duration) -> Result<Self> {
         let shown = directory.display();
         let real = directory.canonicalize().context(|| format!("opening '{shown}'"))?;
         let name = real.file_name().and_then(|name| name.to_str());
@@ -118,7 +116,7 @@ impl Served {
             }
             room.used_bytes.store(used, Ordering::SeqCst);
         }
-        let (name, on_the_way) = (name.to_owned(), OnTheWay::default());
+        let (name, on_the_way) = (name.to_owned(), OnTheWay { durable, ..OnTheWay::default() });
         let (deleting, _locked) = (Mutex::default(), locked);
         Ok(Self { name, store, directory: real, on_the_way, kept, room, deleting, _locked })
     }
@@ -129,10 +127,7 @@ impl Served {
             let what = format!("'{key}' was deleted, and names are not used again");
             return Err(Error::new(ErrorKind::NotPermitted, what));
         }
-        let is_first = self.on_the_way.begin(key);
-        // Looked at after it was noted: what is there now was there before, or is another's.
-        if is_first && self.store.size(key).is_ok() {
-            self.on_the_way.end(key);
+        if !self.on_the_way.begin(key, || self.store.size(key).is_ok()) {
             return Err(Error::new(ErrorKind::AlreadyExists, format!("'{key}' exists already")));
         }
         let outcome = put(&self.store);
@@ -354,17 +349,21 @@ impl Kept {
 /// What is being put, and by how many.
 #[derive(Default)]
 struct OnTheWay {
+    durable: Duration,
     keys: Mutex<HashMap<Key, u32>>,
     ended: Condvar,
 }
 
 impl OnTheWay {
-    /// Whether nobody else is putting it.
-    fn begin(&self, key: &Key) -> bool {
+    /// Notes it, unless it is there and nobody else is putting it. That is looked at under the
+    /// lock, so that no listing misses what is there.
+    fn begin(&self, key: &Key, is_there: impl FnOnce() -> bool) -> bool {
         let mut keys = self.keys.lock().unwrap_or_else(PoisonError::into_inner);
-        let count = keys.entry(key.clone()).or_default();
-        *count += 1;
-        *count == 1
+        if !keys.contains_key(key) && is_there() {
+            return false;
+        }
+        *keys.entry(key.clone()).or_default() += 1;
+        true
     }
 
     /// It is durable, whoever else still tries to put it.
@@ -386,7 +385,7 @@ impl OnTheWay {
     }
 
     fn wait_for(&self, key: &Key) -> Result<()> {
-        let last = Instant::now() + DURABLE_MAX;
+        let last = Instant::now() + self.durable;
         let mut keys = self.keys.lock().unwrap_or_else(PoisonError::into_inner);
         while keys.contains_key(key) {
             let left = last.saturating_duration_since(Instant::now());
@@ -414,6 +413,8 @@ mod tests {
     use std::sync::Arc;
     use std::thread;
 
+    const DURABLE: Duration = Duration::from_secs(5);
+
     fn key(name: &str) -> Key {
         Key::new(name).unwrap()
     }
@@ -422,7 +423,7 @@ mod tests {
         let place = tempfile::tempdir().unwrap();
         let directory = place.path().join("store");
         fs::create_dir(&directory).unwrap();
-        let served = Served::open(&directory, rules).unwrap();
+        let served = Served::open(&directory, rules, DURABLE).unwrap();
         (place, served)
     }
 
@@ -431,7 +432,7 @@ mod tests {
         let (_place, served) = served(Rules::default());
         let served = Arc::new(served);
         served.store.put(&key("a/b"), b"bytes").unwrap();
-        assert!(served.on_the_way.begin(&key("a/b")));
+        assert!(served.on_the_way.begin(&key("a/b"), || false));
         assert!(served.list("", None, 9).unwrap().0.is_empty());
         let (reader, began) = (Arc::clone(&served), Instant::now());
         let reader = thread::spawn(move || {
@@ -446,8 +447,22 @@ mod tests {
         assert!(waited >= pause, "{waited:?}");
         assert_eq!(served.list("", None, 9).unwrap().0.len(), 1);
         // What is not there is not waited for.
-        served.on_the_way.begin(&key("a/c"));
+        served.on_the_way.begin(&key("a/c"), || false);
         assert_eq!(served.size(&key("a/c")).unwrap_err().kind(), ErrorKind::NotFound);
+    }
+
+    #[test]
+    fn what_does_not_become_durable_is_not_waited_for_for_ever() {
+        let place = tempfile::tempdir().unwrap();
+        let durable = Duration::from_millis(200);
+        let served = Served::open(place.path(), Rules::default(), durable).unwrap();
+        served.store.put(&key("a"), b"x").unwrap();
+        served.on_the_way.begin(&key("a"), || false);
+        let began = Instant::now();
+        assert_eq!(served.size(&key("a")).unwrap_err().kind(), ErrorKind::Unavailable);
+        assert!(began.elapsed() >= durable);
+        served.on_the_way.end(&key("a"));
+        assert_eq!(served.size(&key("a")).unwrap(), 1);
     }
 
     #[test]
@@ -466,7 +481,7 @@ mod tests {
         assert_eq!(served.size(&key("a")).unwrap(), 5);
         assert!(served.holds(&key("a"), b"bytes") && !served.holds(&key("a"), b"other"));
         // The first of two has come through; the second one does not know that yet.
-        served.on_the_way.begin(&key("b"));
+        served.on_the_way.begin(&key("b"), || false);
         served.put(&key("b"), |store| store.put(&key("b"), b"bytes")).unwrap();
         assert_eq!(served.list("", None, 9).unwrap().0.len(), 2);
     }
@@ -485,7 +500,7 @@ mod tests {
     #[test]
     fn one_server_has_a_directory() {
         let (place, served) = served(Rules::default());
-        let again = || Served::open(&place.path().join("store"), Rules::default());
+        let again = || Served::open(&place.path().join("store"), Rules::default(), DURABLE);
         assert_eq!(again().err().unwrap().kind(), ErrorKind::Unavailable);
         drop(served);
         again().unwrap();
@@ -534,7 +549,7 @@ mod tests {
         let period = Some(Duration::from_secs(100));
         let rules = Rules { keep_deleted: period, quota_bytes };
         let directory = place.path().join("store");
-        let served = Served::open(&directory, rules).unwrap();
+        let served = Served::open(&directory, rules, DURABLE).unwrap();
         for name in ["a", "b"] {
             served.take_room(1).unwrap();
             served.put(&key(name), |store| store.put(&key(name), b"x")).unwrap();
@@ -543,7 +558,7 @@ mod tests {
         assert_eq!(served.free_bytes().unwrap(), Some(8 * CHARGED_MIN_BYTES));
         drop(served);
         fs::write(directory.join("config"), b"x").unwrap();
-        let served = Served::open(&directory, rules).unwrap();
+        let served = Served::open(&directory, rules, DURABLE).unwrap();
         assert_eq!(served.free_bytes().unwrap(), Some(7 * CHARGED_MIN_BYTES));
         served.remove_expired(SystemTime::now() + Duration::from_secs(200)).unwrap();
         assert_eq!(served.free_bytes().unwrap(), Some(8 * CHARGED_MIN_BYTES));
@@ -553,7 +568,7 @@ mod tests {
     fn a_directory_that_holds_something_else_is_not_served() {
         let place = tempfile::tempdir().unwrap();
         fs::write(place.path().join("file"), b"x").unwrap();
-        let error = Served::open(place.path(), Rules::default()).err().unwrap();
+        let error = Served::open(place.path(), Rules::default(), DURABLE).err().unwrap();
         assert!(matches!(error.kind(), ErrorKind::NoStore | ErrorKind::Invalid), "{error}");
     }
 }

@@ -7,7 +7,8 @@
 
 use crate::answers::{ETAG, Failure, xml};
 use crate::asking::Asking;
-use crate::bodies::{WHOLE_MAX_BYTES, length_of, whole};
+use crate::bodies::{drain, length_of, whole};
+use crate::limits::PART_MAX_BYTES;
 use crate::open_uploads::{Arriving, State, Upload};
 use crate::pieces::{Pieces, ended};
 use axum::body::Body;
@@ -17,15 +18,14 @@ use onefold_store::Key;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// The longest part.
-pub const PART_MAX_BYTES: u64 = WHOLE_MAX_BYTES;
-
 /// Begins an upload.
 pub async fn begin(asking: Asking, key: Key) -> Result<Response, Failure> {
     let mut random = [0; 16];
     getrandom::fill(&mut random).map_err(|error| Failure::busy(error.to_string()))?;
     let id = hex::encode(random);
-    let state = State::Open(Pieces::begin(Arc::clone(&asking.served), key.clone()));
+    let state =
+        Pieces::begin(Arc::clone(&asking.served), key.clone(), asking.shared.patience.pause);
+    let state = State::Open(state);
     let arriving = Arriving { state, parts: 0, hash: None, changed: Instant::now() };
     let upload = Upload {
         client: asking.name.clone(),
@@ -52,6 +52,7 @@ pub async fn part(
     let upload = asking.upload(key, id)?;
     let length = length_of(request.headers())?;
     if length > PART_MAX_BYTES {
+        drain(request.into_body(), asking.shared.patience).await;
         let said = format!("a part has at most {PART_MAX_BYTES} bytes");
         return Err(Failure::new(StatusCode::BAD_REQUEST, "EntityTooLarge", said));
     }

@@ -6,7 +6,7 @@ use crate::exit::Outcome;
 use crate::size::ByteSize;
 use clap::Args;
 use onefold_server::served::Rules;
-use onefold_server::{Identity, Options, Running};
+use onefold_server::{Identity, Options, Patience, Running};
 use onefold_types::{Error, ErrorKind, Result};
 use serde_json::json;
 use std::net::SocketAddr;
@@ -32,8 +32,6 @@ EXAMPLES
 
 /// How long somebody waits at the most until a signal is noticed.
 const NOTICED: Duration = Duration::from_millis(50);
-/// How long requests have that are on their way at the end.
-const END_MAX: Duration = Duration::from_secs(10);
 /// The part of the memory limit that bodies of requests may take.
 const BODIES_PART: u64 = 2;
 
@@ -100,7 +98,7 @@ pub fn run(context: &Context, arguments: &ServeArguments) -> Result<Outcome> {
             quota_bytes: arguments.quota.map(|it| it.0),
         },
         bodies_bytes: context.memory.limit_bytes as u64 / BODIES_PART,
-        end_max: END_MAX,
+        patience: Patience::USUAL,
     };
     let running = context.start_job("serving")?;
     let interrupt = running.job.interrupt.clone();

@@ -7,20 +7,20 @@ use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, TcpStream};
 use std::time::Duration;
 
-struct Asking {
-    sandbox: Sandbox,
+pub struct Asking {
+    pub sandbox: Sandbox,
     server: Server,
-    token: String,
+    pub token: String,
 }
 
-struct Answer {
-    status: u16,
-    head: String,
-    body: String,
+pub struct Answer {
+    pub status: u16,
+    pub head: String,
+    pub body: String,
 }
 
 impl Asking {
-    fn new() -> Self {
+    pub fn new() -> Self {
         let sandbox = Sandbox::empty();
         fs::create_dir(sandbox.path("store")).unwrap();
         let token = client(&sandbox, "all", "read,append,collect,metrics", &[]);
@@ -28,18 +28,18 @@ impl Asking {
         Self { sandbox, server, token }
     }
 
-    fn open(&self) -> TcpStream {
+    pub fn open(&self) -> TcpStream {
         let stream = TcpStream::connect(&self.server.address).unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
         stream
     }
 
-    fn ask(&self, request: &str, headers: &str, body: &[u8]) -> Answer {
+    pub fn ask(&self, request: &str, headers: &str, body: &[u8]) -> Answer {
         let headers = format!("{headers}Content-Length: {}\r\n", body.len());
         self.ask_as(&self.token, request, &headers, body)
     }
 
-    fn ask_as(&self, token: &str, request: &str, headers: &str, body: &[u8]) -> Answer {
+    pub fn ask_as(&self, token: &str, request: &str, headers: &str, body: &[u8]) -> Answer {
         self.send(token, request, headers, body, false)
     }
 
@@ -70,7 +70,7 @@ impl Asking {
         Answer { status: status.unwrap_or(0), head: head.to_owned(), body: body.to_owned() }
     }
 
-    fn files(&self) -> Vec<String> {
+    pub fn files(&self) -> Vec<String> {
         let mut files = Vec::new();
         let mut below = vec![self.sandbox.path("store")];
         while let Some(directory) = below.pop() {
@@ -86,7 +86,7 @@ impl Asking {
     }
 }
 
-const CREATE: &str = "If-None-Match: *\r\n";
+pub const CREATE: &str = "If-None-Match: *\r\n";
 
 #[test]
 fn nothing_is_put_but_what_is_new_and_whole() {
@@ -205,39 +205,6 @@ fn parts_follow_each_other_and_belong_to_who_began() {
     assert_eq!(asking.ask(&format!("POST /store/gone?uploadId={id}"), "", b"").status, 404);
     std::thread::sleep(Duration::from_millis(300));
     assert_eq!(asking.files(), ["run"]);
-}
-
-/// One more than there may be is told to wait, and those before it go on.
-#[test]
-fn there_are_no_more_uploads_at_once_than_a_server_holds() {
-    let asking = Asking::new();
-    let tokens: Vec<_> = (0..5)
-        .map(|number| client(&asking.sandbox, &format!("client-{number}"), "append", &[]))
-        .collect();
-    std::thread::sleep(Duration::from_secs(2));
-    let begin_as = |token: &str, number: usize| {
-        let request = format!("POST /store/run-{number}?uploads");
-        asking.ask_as(token, &request, "Content-Length: 0\r\n", b"")
-    };
-    let begin = |number: usize| begin_as(&asking.token, number);
-    let begun: Vec<_> = (0..16).map(begin).collect();
-    assert!(begun.iter().all(|answer| answer.status == 200));
-    // One client has no more; all together have no more.
-    assert_eq!(begin(16).status, 503);
-    for number in 16..64 {
-        assert_eq!(begin_as(&tokens[number / 16], number).status, 200);
-    }
-    assert_eq!(begin_as(&tokens[4], 64).status, 503);
-    for (number, answer) in begun.iter().enumerate() {
-        let id = answer.body.split("<UploadId>").nth(1).unwrap().split('<').next().unwrap();
-        let part = format!("PUT /store/run-{number}?partNumber=1&uploadId={id}");
-        assert_eq!(asking.ask(&part, "", b"x").status, 200);
-        let complete = format!("POST /store/run-{number}?uploadId={id}");
-        assert_eq!(asking.ask(&complete, "", b"").status, 200);
-    }
-    let named = asking.files().into_iter().filter(|name| name.starts_with("run-"));
-    assert_eq!(named.count(), 16);
-    assert_eq!(begin(64).status, 200);
 }
 
 #[test]

@@ -224,7 +224,8 @@ fn without_the_older_half(
     container_bytes(objects)
 }
 
-fn container_bytes(objects: &MemoryStore) -> Result<u64> {
+/// Bytes of all containers.
+pub(super) fn container_bytes(objects: &MemoryStore) -> Result<u64> {
     let mut bytes = 0;
     objects.list(layout::CONTAINERS, &mut |listed| {
         bytes += listed.size_bytes;

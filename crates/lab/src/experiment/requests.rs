@@ -8,6 +8,7 @@
 //! (merges of index runs, longer listings) is in the constant of the lengths that were counted: of
 //! the largest stores the figures are a floor.
 
+use super::deltas::container_bytes;
 use super::{Experiment, Setting};
 use crate::collection::restores::{CLASSES, Output, restore};
 use crate::report::{Cell, Claim, Report, Table};
@@ -22,10 +23,9 @@ use onefold_engine::job::Job;
 use onefold_engine::memory::MemoryPlan;
 use onefold_engine::repository::{InitOptions, Repository};
 use onefold_engine::retention;
-use onefold_format::layout;
 use onefold_policy::collection::select::SpaceGoal;
 use onefold_store::layers::{Counting, Counts, Operation};
-use onefold_store::{Blobs as _, MemoryStore, Store};
+use onefold_store::{MemoryStore, Store};
 use onefold_types::{Error, Result, limits};
 use std::sync::Arc;
 use std::time::Duration;
@@ -248,15 +248,6 @@ fn count(files: usize, container_mib: usize) -> Result<Counted> {
     let mut all = [Asked::default(); OPERATIONS.len()];
     all.iter_mut().zip(asked).for_each(|(into, asked)| *into = asked);
     Ok(Counted { bytes, stored_bytes, asked: all })
-}
-
-fn container_bytes(objects: &MemoryStore) -> Result<u64> {
-    let mut bytes = 0;
-    objects.list(layout::CONTAINERS, &mut |listed| {
-        bytes += listed.size_bytes;
-        Ok(())
-    })?;
-    Ok(bytes)
 }
 
 /// Requests and prices of a terabyte with containers of a length.

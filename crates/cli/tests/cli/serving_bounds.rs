@@ -1,0 +1,156 @@
+//! What our own server takes at most, crossed by one through the real binary.
+
+use crate::serving::client;
+use crate::serving_requests::{Answer, Asking, CREATE};
+use onefold_server::limits::{
+    CLIENT_REQUESTS_MAX, CLIENT_UPLOADS_MAX, CONNECTIONS_MAX, PART_MAX_BYTES, UPLOADS_MAX,
+    WHOLE_MAX_BYTES, WRITERS_MAX,
+};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use std::io::{Read as _, Write as _};
+use std::net::{Shutdown, TcpStream};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Time for a server to take notice of something.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A put whose body does not come; it is under way, for the server waits for the body.
+fn stalled(asking: &Asking, name: &str, length: u64) -> TcpStream {
+    let mut stream = asking.open();
+    let head = format!(
+        "PUT /store/{name} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nAuthorization: Bearer {}\r\n\
+         Expect: 100-continue\r\n{CREATE}Content-Length: {length}\r\n\r\n",
+        asking.token
+    );
+    stream.write_all(head.as_bytes()).unwrap();
+    let mut told = *b"HTTP/1.1 100 Continue\r\n\r\n";
+    stream.read_exact(&mut told).unwrap();
+    assert_eq!(told, *b"HTTP/1.1 100 Continue\r\n\r\n");
+    stream
+}
+
+/// Asks until the answer is this one.
+fn until(status: u16, mut ask: impl FnMut() -> Answer) -> Answer {
+    let began = Instant::now();
+    loop {
+        let answer = ask();
+        if answer.status == status {
+            return answer;
+        }
+        assert!(began.elapsed() < PATIENCE, "{status} does not come: {}", answer.head);
+        thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn a_client_has_no_more_requests_under_way_than_it_may() {
+    let asking = Asking::new();
+    let other = client(&asking.sandbox, "other", "read", &[]);
+    let get = || asking.ask("GET /store/none", "", b"");
+    let mut waiting: Vec<_> = (1..CLIENT_REQUESTS_MAX)
+        .map(|number| stalled(&asking, &format!("object-{number}"), 1))
+        .collect();
+    // The last one that may be is this one, again and again.
+    assert_eq!(get().status, 404);
+    waiting.push(stalled(&asking, "object-0", 1));
+    let refused = get();
+    assert_eq!(refused.status, 503, "{}", refused.head);
+    assert!(refused.body.contains("requests of 'all'"), "{}", refused.body);
+    until(404, || asking.ask_as(&other, "GET /store/none", "", b""));
+    // Those before it go on.
+    for mut stream in waiting {
+        stream.write_all(b"x").unwrap();
+        let mut text = String::new();
+        stream.read_to_string(&mut text).unwrap();
+        assert!(text.starts_with("HTTP/1.1 200"), "{text}");
+    }
+    until(404, get);
+    assert_eq!(asking.files().len(), CLIENT_REQUESTS_MAX);
+}
+
+#[test]
+fn no_more_long_bodies_pass_through_at_once_than_may() {
+    let asking = Asking::new();
+    let length = WHOLE_MAX_BYTES + 1;
+    let long = vec![3; length as usize];
+    let mut waiting: Vec<_> = (0..WRITERS_MAX)
+        .map(|number| stalled(&asking, &format!("object-{number}"), length))
+        .collect();
+    let refused = asking.ask("PUT /store/long", CREATE, &long);
+    assert_eq!(refused.status, 503, "{}", refused.head);
+    assert!(refused.body.contains("long objects"), "{}", refused.body);
+    // What is held whole is none of them, and the place of one that gives up is free.
+    assert_eq!(
+        asking.ask("PUT /store/short", CREATE, &vec![2; WHOLE_MAX_BYTES as usize]).status,
+        200
+    );
+    let last = waiting.pop().unwrap();
+    last.shutdown(Shutdown::Both).unwrap();
+    until(200, || asking.ask("PUT /store/long", CREATE, &long));
+}
+
+/// One client has no more, all together have no more, and those that are open go on.
+#[test]
+fn there_are_no_more_uploads_at_once_than_a_server_holds() {
+    let asking = Asking::new();
+    let clients = UPLOADS_MAX / CLIENT_UPLOADS_MAX + 1;
+    let tokens: Vec<_> = (0..clients)
+        .map(|number| client(&asking.sandbox, &format!("client-{number}"), "append", &[]))
+        .collect();
+    let begin = |token: &str, number: usize| {
+        let request = format!("POST /store/run-{number}?uploads");
+        asking.ask_as(token, &request, "Content-Length: 0\r\n", b"")
+    };
+    let begun: Vec<_> =
+        (0..CLIENT_UPLOADS_MAX).map(|number| until(200, || begin(&tokens[0], number))).collect();
+    assert_eq!(begin(&tokens[0], CLIENT_UPLOADS_MAX).status, 503);
+    for number in CLIENT_UPLOADS_MAX..UPLOADS_MAX {
+        until(200, || begin(&tokens[number / CLIENT_UPLOADS_MAX], number));
+    }
+    assert_eq!(begin(&tokens[clients - 1], UPLOADS_MAX).status, 503);
+    let longest = vec![1; PART_MAX_BYTES as usize];
+    for (number, answer) in begun.iter().enumerate() {
+        let id = answer.body.split("<UploadId>").nth(1).unwrap().split('<').next().unwrap();
+        let part = format!("PUT /store/run-{number}?partNumber=1&uploadId={id}");
+        let put = |body: &[u8]| {
+            let length = format!("Content-Length: {}\r\n", body.len());
+            asking.ask_as(&tokens[0], &part, &length, body).status
+        };
+        if number == 0 {
+            assert_eq!(put(&[&longest[..], b"x"].concat()), 400);
+            assert_eq!(put(&longest), 200);
+        } else {
+            assert_eq!(put(b"x"), 200);
+        }
+        let complete = format!("POST /store/run-{number}?uploadId={id}");
+        assert_eq!(asking.ask_as(&tokens[0], &complete, "Content-Length: 0\r\n", b"").status, 200);
+    }
+    let named = asking.files().into_iter().filter(|name| name.starts_with("run-"));
+    assert_eq!(named.count(), CLIENT_UPLOADS_MAX);
+    assert_eq!(begin(&tokens[clients - 1], UPLOADS_MAX).status, 200);
+}
+
+#[test]
+fn no_more_connections_are_taken_than_may_be() {
+    let limit = getrlimit(Resource::Nofile);
+    let needed = CONNECTIONS_MAX as u64 + 200;
+    if limit.current.is_some_and(|current| current < needed) {
+        let raised = Rlimit { current: limit.maximum, ..limit };
+        if limit.maximum.is_some_and(|most| most < needed)
+            || setrlimit(Resource::Nofile, raised).is_err()
+        {
+            eprintln!("SKIPPED: connections: this process may not open {needed} files");
+            return;
+        }
+    }
+    let asking = Asking::new();
+    let get = || asking.ask("GET /store/none", "", b"");
+    let mut waiting: Vec<_> = (1..CONNECTIONS_MAX).map(|_| asking.open()).collect();
+    until(404, get);
+    waiting.push(asking.open());
+    // It is closed without an answer.
+    until(0, get);
+    waiting.pop();
+    until(404, get);
+}

@@ -1,0 +1,57 @@
+//! What a server takes at most, and how long it waits.
+//!
+//! Invariants: what clients do cannot make a server hold more than these numbers say. Each of them
+//! is crossed by one in a test.
+
+use std::num::NonZeroUsize;
+use std::time::Duration;
+
+/// Connections at once.
+pub const CONNECTIONS_MAX: usize = 1024;
+/// Requests of one client that are under way at once; clients have some thirty.
+pub const CLIENT_REQUESTS_MAX: usize = 128;
+/// Listings that are made at once: each walks through a directory.
+pub const LISTINGS_MAX: usize = 4;
+/// Containers of which it is known who put them: the newest ones.
+pub const OWN_MAX: NonZeroUsize = NonZeroUsize::new(1 << 16).expect("not zero");
+/// Bodies up to this length are held whole.
+pub const WHOLE_MAX_BYTES: u64 = 8 << 20;
+/// Longer bodies, which pass through, at once: each holds a thread.
+pub const WRITERS_MAX: usize = 32;
+/// Uploads in parts that are open at once: each holds a thread.
+pub const UPLOADS_MAX: usize = 64;
+/// The same of one client.
+pub const CLIENT_UPLOADS_MAX: usize = 16;
+/// The longest part.
+pub const PART_MAX_BYTES: u64 = WHOLE_MAX_BYTES;
+/// Room for bodies without which the longest that is held whole would never be.
+pub const BODIES_MIN_BYTES: u64 = 4 * WHOLE_MAX_BYTES;
+
+/// How long is waited for what.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Patience {
+    /// For a handshake, and for the head of a request.
+    pub head: Duration,
+    /// For the next piece of a body, or for room to hold one.
+    pub idle: Duration,
+    /// For the rest of a body that was refused already.
+    pub drain: Duration,
+    /// For the next part of an upload.
+    pub pause: Duration,
+    /// For an object that is visible and not yet durable.
+    pub durable: Duration,
+    /// For requests that are on their way at the end.
+    pub end: Duration,
+}
+
+impl Patience {
+    /// That of the program.
+    pub const USUAL: Self = Self {
+        head: Duration::from_secs(30),
+        idle: Duration::from_secs(60),
+        drain: Duration::from_secs(10),
+        pause: Duration::from_secs(600),
+        durable: Duration::from_secs(20),
+        end: Duration::from_secs(10),
+    };
+}
