@@ -3,6 +3,7 @@
 //! A setting comes from the command line, else from the environment, else from the profile, else
 //! from the default.
 
+pub use crate::access::{Access, OtherStore};
 use crate::config_file::{self, Profile};
 use crate::descendants;
 use crate::known_stores::{self, KnownPath};
@@ -15,6 +16,7 @@ use crate::progress::{self, Display};
 use crate::reserve;
 use crate::signals;
 use crate::size::counted;
+use onefold_database::Database;
 use onefold_engine::environment::{Interval, READERS};
 use onefold_engine::repository::Expectation;
 use onefold_engine::repository::uncopied::Uncopied;
@@ -66,50 +68,6 @@ const READ_AHEAD_MAX_BYTES: usize = 64 * limits::MIB;
 /// How long throttled work may go on after a signal.
 const STOP_MAX: Duration = Duration::from_millis(800);
 
-/// What a command does with the store.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Access {
-    /// It only reads: a store that cannot be written will do.
-    Read,
-    /// It writes.
-    Write,
-}
-
-/// What another store is opened for, beside the one that a command is about.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum OtherStore {
-    /// Snapshots are copied into it; the own one is only read.
-    CopyTo,
-    /// What the own one has lost is read from it.
-    HealFrom,
-}
-
-impl OtherStore {
-    /// What is done with the own store, and what with the other one.
-    fn accesses(self) -> (Access, Access) {
-        match self {
-            Self::CopyTo => (Access::Read, Access::Write),
-            Self::HealFrom => (Access::Write, Access::Read),
-        }
-    }
-
-    /// What it is called in messages.
-    fn name(self) -> &'static str {
-        match self {
-            Self::CopyTo => "the store to copy to",
-            Self::HealFrom => "the store to heal from",
-        }
-    }
-
-    /// What to do if it is none.
-    fn remedy(self) -> &'static str {
-        match self {
-            Self::CopyTo => "; 'onefold init' makes stores",
-            Self::HealFrom => "",
-        }
-    }
-}
-
 /// What every command starts from.
 pub struct Context {
     /// Where to talk to.
@@ -131,6 +89,8 @@ pub struct Context {
     may_sleep: Arc<AtomicBool>,
     /// What is to be told of the stores that were opened.
     uncopied: Mutex<Vec<Arc<Uncopied>>>,
+    /// What was asked beside them.
+    databases: Mutex<Vec<Arc<Database>>>,
 }
 
 /// A job under way: its handles, and the display that ends with it.
@@ -188,6 +148,7 @@ impl Context {
             interrupt: Interrupt::default(),
             may_sleep: Arc::default(),
             uncopied: Mutex::default(),
+            databases: Mutex::default(),
             output,
             profile,
             options,
@@ -273,7 +234,7 @@ impl Context {
         if access == Access::Write {
             opened.prepare(repository.configuration().container_size_bytes);
         }
-        Ok((repository, opened))
+        Ok((self.beside_its_database(repository, &opened), opened))
     }
 
     /// Whether it was said that nothing is to be written.
@@ -329,7 +290,31 @@ impl Context {
             OtherStore::CopyTo => other_opened.prepare(second.configuration().container_size_bytes),
             OtherStore::HealFrom => own_opened.prepare(own.configuration().container_size_bytes),
         }
-        Ok((own, second))
+        let own = self.beside_its_database(own, &own_opened);
+        Ok((own, self.beside_its_database(second, &other_opened)))
+    }
+
+    /// A store with the index that its machines have in common, if there is one.
+    fn beside_its_database(
+        &self,
+        repository: Arc<Repository>,
+        opened: &OpenedStore,
+    ) -> Arc<Repository> {
+        let Some(database) = opened.database() else { return repository };
+        let mut databases = self.databases.lock().unwrap_or_else(PoisonError::into_inner);
+        databases.push(Arc::clone(database));
+        Arc::new(repository.with_common_index(Arc::clone(database) as _))
+    }
+
+    /// Says what databases could not be asked that need not be.
+    pub fn tell_trouble(&self) {
+        let databases = self.databases.lock().unwrap_or_else(PoisonError::into_inner);
+        for trouble in databases.iter().filter_map(|database| database.trouble()) {
+            self.output.warning(&format!(
+                "{trouble}; what others store at the same time was not seen, and may be stored \
+                 twice"
+            ));
+        }
     }
 
     fn open_one(

@@ -15,6 +15,7 @@
 //! Only this crate knows terminals, environment variables and names of options; the engine is
 //! handed values.
 
+mod access;
 mod bounds;
 mod commands;
 mod config_file;

@@ -2,18 +2,20 @@
 //!
 //! A directory has what only a device of one's own can have: temporary files of processes that are
 //! gone, and room set aside for the day when it is full. A bucket, and a directory that an SFTP
-//! server reaches, have to be seen to keep decisions before anything is written into them.
+//! server reaches, have to be seen to keep decisions before anything is written into them; but for
+//! a bucket beside which a database decides. Whoever only reads a store does not ask that.
 
 use crate::context::Access;
 use crate::password;
 use crate::reserve;
+use onefold_database::{Database, DatabaseLocation, Settings};
 use onefold_engine::Interrupt;
 use onefold_remote::conditional::Proof;
 use onefold_remote::{
     BucketLocation, BucketStore, Location, Patience, ReadAhead, SftpLocation, SftpStore,
     Surroundings,
 };
-use onefold_store::{LocalStore, Store};
+use onefold_store::{Arbitrated, LocalStore, Store};
 use onefold_types::error::Context as _;
 use onefold_types::{Error, ErrorKind, Result};
 use rustix::fs::Access as AccessMode;
@@ -24,8 +26,8 @@ use std::sync::Arc;
 pub enum OpenedStore {
     /// In a directory.
     Local(Arc<LocalStore>),
-    /// In a bucket.
-    Bucket(Arc<ReadAhead<BucketStore>>),
+    /// In a bucket, and what decides in its place.
+    Bucket(Arc<ReadAhead<BucketStore>>, Option<Arc<Database>>),
     /// In a directory of another machine.
     Sftp(Arc<ReadAhead<SftpStore>>),
 }
@@ -89,11 +91,18 @@ impl OpenedStore {
                 if reads_only {
                     store = store.reading_only();
                 }
-                if access == Access::Write {
-                    store.prove(Proof::Again)?;
+                let mut database = None;
+                match (&bucket.database, access) {
+                    (Some(_), Access::Read) => store = store.deciding_nothing(),
+                    (Some(name), Access::Write) => {
+                        database = Some(Arc::new(connect_database(name, means)?));
+                        store = store.deciding_nothing();
+                    }
+                    (None, Access::Read) => {}
+                    (None, Access::Write) => store.prove(Proof::Again)?,
                 }
                 let store = ReadAhead::new(store, means.read_ahead_bytes);
-                return Ok(Self::Bucket(Arc::new(store)));
+                return Ok(Self::Bucket(Arc::new(store), database));
             }
             Location::Sftp(place) => {
                 let mut store = means.sftp(place)?;
@@ -130,9 +139,17 @@ impl OpenedStore {
                 Ok(Self::Local(Arc::new(LocalStore::create(path)?)))
             }
             Location::Bucket(bucket) => {
-                let store = connect(bucket, means)?;
-                store.claim()?;
-                Ok(Self::Bucket(Arc::new(ReadAhead::new(store, 0))))
+                let mut store = connect(bucket, means)?;
+                let mut database = None;
+                match &bucket.database {
+                    None => store.claim()?,
+                    Some(name) => {
+                        database = Some(Arc::new(connect_database(name, means)?));
+                        store.claim_place()?;
+                        store = store.deciding_nothing();
+                    }
+                }
+                Ok(Self::Bucket(Arc::new(ReadAhead::new(store, 0)), database))
             }
             Location::Sftp(place) => {
                 let store = means.sftp(place)?;
@@ -146,8 +163,20 @@ impl OpenedStore {
     pub fn port(&self) -> Arc<dyn Store> {
         match self {
             Self::Local(store) => Arc::clone(store) as _,
-            Self::Bucket(store) => Arc::clone(store) as _,
+            Self::Bucket(store, None) => Arc::clone(store) as _,
+            Self::Bucket(store, Some(database)) => {
+                let database = Arc::clone(database) as _;
+                Arc::new(Arbitrated::new(Arc::clone(store), database))
+            }
             Self::Sftp(store) => Arc::clone(store) as _,
+        }
+    }
+
+    /// The database beside it, if it is asked.
+    pub fn database(&self) -> Option<&Arc<Database>> {
+        match self {
+            Self::Bucket(_, database) => database.as_ref(),
+            Self::Local(_) | Self::Sftp(_) => None,
         }
     }
 
@@ -159,7 +188,7 @@ impl OpenedStore {
                 let _ = store.remove_stale_temporaries();
                 let _ = reserve::fill(store, container_bytes);
             }
-            Self::Bucket(_) => {}
+            Self::Bucket(..) => {}
             Self::Sftp(store) => {
                 let _ = store.inner().remove_stale_temporaries();
             }
@@ -173,6 +202,15 @@ fn connect(bucket: &BucketLocation, means: &Means<'_>) -> Result<BucketStore> {
     let around = Surroundings { secret, ..Surroundings::of_process() };
     let around = if means.is_second { around.of_second() } else { around };
     BucketStore::connect(bucket, &around, Patience::USUAL)
+}
+
+/// A database, by its name; nothing is asked yet.
+pub fn connect_database(name: &str, means: &Means<'_>) -> Result<Database> {
+    let location = DatabaseLocation::parse(name)?;
+    let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
+    let home = std::env::home_dir();
+    let settings = Settings::find(&location, &variable, home.as_deref())?;
+    Ok(Database::new(&location, settings)?.stopped_by(means.interrupt.clone()))
 }
 
 fn make_parents(path: &Path) -> Result<()> {

@@ -171,7 +171,7 @@ impl ChunkStore {
             _ => options.delta,
         };
         let bases = Arc::new(Bases::new(repository, &index, &avoid, delta));
-        let context = context_of(repository, &options, &bases)?;
+        let context = context_of(repository, &options, &bases, &index)?;
         let (purse, memory) = (repository.purse(), repository.memory());
         let cache = purse.take(memory.locality_cache_bytes);
         let pending = purse.take(memory.pending_bytes());
@@ -562,6 +562,7 @@ fn context_of(
     repository: &Arc<Repository>,
     options: &ChunkStoreOptions,
     bases: &Arc<Bases>,
+    index: &Arc<dyn ChunkIndex>,
 ) -> Result<ContainerContext> {
     let environment = repository.environment();
     let fingerprinter = repository.fingerprinter();
@@ -572,8 +573,11 @@ fn context_of(
     let waiting = (WAITING_THREADS * options.threads).min(repository.memory().threads_max());
     let threads = if waits { waiting.max(options.threads) } else { options.threads };
     let pool = FramePool::start(threads, options.compression, fingerprinter, similar)?;
-    let noted = Arc::clone(bases);
-    let note = move |stored: &DurableContainer| noted.note_sketches(stored.id, &stored.sketches);
+    let (noted, told) = (Arc::clone(bases), Arc::clone(index));
+    let note = move |stored: &DurableContainer| {
+        noted.note_sketches(stored.id, &stored.sketches);
+        told.note_durable(stored.id, &stored.fingerprints);
+    };
     let log = ContainerLog::start(repository, note)?;
     Ok(ContainerContext {
         vault: Arc::clone(repository.vault()),

@@ -3,6 +3,7 @@
 //! | module | holds |
 //! | --- | --- |
 //! | [`chunk_index`] | the index as the rest of the engine sees it: a port |
+//! | [`joint`] | the runs, and what machines have in common beside them ([`crate::common_index`]), as one |
 //! | [`append`] | durable containers into the index |
 //! | [`run`] | one immutable sorted run: opening, what it knows, reading its pages |
 //! | [`run_list`] | the names of the runs in a store |
@@ -24,6 +25,7 @@ pub mod append;
 pub mod chunk_index;
 pub mod current;
 pub mod fingerprint_index;
+pub mod joint;
 pub mod locate;
 pub mod merge;
 pub mod partition;
@@ -37,6 +39,7 @@ pub mod scan;
 
 pub use chunk_index::{ChunkIndex, PrefixScan};
 pub use fingerprint_index::FingerprintIndex;
+pub use joint::JointIndex;
 pub use partition::PartitionIndex;
 
 /// What of the index answers questions.

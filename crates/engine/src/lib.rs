@@ -42,6 +42,7 @@ pub mod check;
 pub mod chunk_store;
 pub mod chunks;
 pub mod collection;
+pub mod common_index;
 pub mod container;
 pub mod copy;
 pub mod device;

@@ -12,6 +12,7 @@
 //! without encryption only if nothing speaks against it: neither the caller ([`Expectation`]), nor
 //! anything in `keys`, nor a second copy that says otherwise (R73).
 
+mod deciding;
 mod generations;
 mod likeness;
 mod options;
@@ -19,7 +20,9 @@ mod rotation;
 mod shared;
 mod slots;
 pub mod uncopied;
+mod variants;
 
+use crate::common_index::CommonIndex;
 use crate::environment::Environment;
 use crate::memory::{MemoryPlan, Purse};
 use generations::KeyStatus;
@@ -100,6 +103,7 @@ pub struct Repository {
     shared: Arc<Shared>,
     uncopied: Arc<Uncopied>,
     frame_bytes: Option<usize>,
+    common_index: Option<Arc<dyn CommonIndex>>,
 }
 
 impl Repository {
@@ -125,7 +129,10 @@ impl Repository {
             Suite::Aes256Gcm => Some(KeyRing::new(MasterKey::generate(&*environment.randomness))),
         };
         let master_key = ring.as_ref().map(KeyRing::master_key);
-        let configuration = configuration_of(options, store_id, &environment, master_key)?;
+        let decisions = deciding::named(store.decided_by());
+        let configuration =
+            configuration_of(options, (store_id, decisions), &environment, master_key)?;
+        store.open_as(store_id, true)?;
         let mut current_key = None;
         if let Some(ring) = &ring {
             let password =
@@ -169,6 +176,7 @@ impl Repository {
         let encrypted = copies.iter().position(|copy| copy.encryption != NO_ENCRYPTION);
         let Some(encrypted) = encrypted else {
             let configuration = copies.swap_remove(0);
+            deciding::open(&*store, &configuration)?;
             refuse_if_encrypted(&*store, configuration.store_id.parse()?, expectation)?;
             return Self::assemble(store, configuration, None, None, environment, memory);
         };
@@ -180,6 +188,7 @@ impl Repository {
             ));
         }
         let store_id = copies[encrypted].store_id.parse()?;
+        deciding::open(&*store, &copies[encrypted])?;
         let limit_bytes = memory.limit_bytes;
         let (ring, id) = slots::unlock(&*store, &password()?, store_id, limit_bytes, &environment)?;
         let key = ring.master_key();
@@ -190,6 +199,8 @@ impl Repository {
                  'config' from a copy of the store",
             )
         })?;
+        // The one that was read before may have been another copy.
+        deciding::expect(&*store, &configuration)?;
         Self::assemble(store, configuration, Some(ring), Some(id), environment, memory)
     }
 
@@ -233,6 +244,7 @@ impl Repository {
             shared: Arc::default(),
             uncopied: Arc::default(),
             frame_bytes: None,
+            common_index: None,
         })
     }
 
@@ -331,20 +343,6 @@ impl Repository {
     #[must_use]
     pub fn container_target_bytes(&self) -> usize {
         self.configuration.container_size_bytes.min(self.memory.container_bytes_max)
-    }
-
-    /// The same store, for a process that closes its frames after so many plain bytes, whatever its
-    /// chunks are; no more than the longest usual frame has. For experiments.
-    #[must_use]
-    pub fn with_frames_of(&self, bytes: usize) -> Self {
-        let frame_bytes = Some(bytes.min(limits::FRAME_PLAIN_TARGET_BYTES));
-        Self { frame_bytes, ..self.clone() }
-    }
-
-    /// The same store with another division of the same memory limit.
-    #[must_use]
-    pub fn with_memory(&self, memory: MemoryPlan) -> Self {
-        Self { memory, ..self.clone() }
     }
 
     /// All key slots, those that cannot be read last.
@@ -453,7 +451,7 @@ fn delta_of(configuration: &Configuration) -> Result<DeltaChoice> {
 
 fn configuration_of(
     options: &InitOptions,
-    store_id: StoreId,
+    (store_id, decisions): (StoreId, &str),
     environment: &Environment,
     master_key: Option<&MasterKey>,
 ) -> Result<Configuration> {
@@ -480,6 +478,7 @@ fn configuration_of(
             other => other.to_string(),
         },
         container_size_bytes: options.container_size_bytes,
+        decisions: decisions.to_owned(),
         authenticity: String::new(),
     };
     if let Some(key) = master_key {

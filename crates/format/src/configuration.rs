@@ -13,8 +13,9 @@
 //!   "compression": "zstd,2", "container_size_bytes": 4194304, "authenticity": "..." }
 //! ```
 //!
-//! `delta` stands behind `compression` in stores that say something about deltas. Fields that are
-//! not known are damage, or of a newer build.
+//! `delta` stands behind `compression` in stores that say something about deltas, and `decisions`
+//! behind `container_size_bytes` in stores that do not decide by themselves. Fields that are not
+//! known are damage, or of a newer build.
 
 use onefold_types::{Error, ErrorKind, Result, limits};
 use serde::{Deserialize, Serialize};
@@ -68,6 +69,9 @@ pub struct Configuration {
     pub delta: String,
     /// Stored bytes after which a container is closed.
     pub container_size_bytes: usize,
+    /// Who decides its names: "database", or empty and not written in stores that do so themselves.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub decisions: String,
     /// A keyed hash over the other fields, or empty.
     pub authenticity: String,
 }
@@ -145,8 +149,11 @@ impl Configuration {
             ("compression", self.compression.clone()),
             ("delta", self.delta.clone()),
             ("container_size_bytes", self.container_size_bytes.to_string()),
+            ("decisions", self.decisions.clone()),
         ];
-        let is_there = |(name, value): &(&str, String)| *name != "delta" || !value.is_empty();
+        let is_there = |(name, value): &(&str, String)| {
+            !matches!(*name, "delta" | "decisions") || !value.is_empty()
+        };
         let lines = lines.into_iter().filter(is_there);
         let lines: String = lines.map(|(name, value)| format!("{name}={value}\n")).collect();
         [AUTHENTICATED_HEADING, &lines].concat().into_bytes()
@@ -162,6 +169,7 @@ impl Configuration {
             ("chunker.kind", &self.chunker.kind),
             ("compression", &self.compression),
             ("delta", &self.delta),
+            ("decisions", &self.decisions),
             ("authenticity", &self.authenticity),
         ];
         for (name, text) in texts {
@@ -195,6 +203,7 @@ mod tests {
             compression: "zstd,3".into(),
             delta: "depth=2".into(),
             container_size_bytes: limits::CONTAINER_TARGET_BYTES,
+            decisions: "database".into(),
             authenticity: "ff".into(),
         }
     }
@@ -220,7 +229,7 @@ mod tests {
              encryption=none\nhash=blake3\nchunker.kind=mincdc\nchunker.size_min_bytes=4096\n\
              chunker.size_avg_bytes=8192\nchunker.size_max_bytes=12288\n\
              chunker.regression_depth=0\nchunker.tar_aware=true\ncompression=zstd,3\n\
-             delta=depth=2\ncontainer_size_bytes=4194304\n",
+             delta=depth=2\ncontainer_size_bytes=4194304\ndecisions=database\n",
             crate::FORMAT_VERSION,
             "00".repeat(16)
         );
@@ -233,13 +242,16 @@ mod tests {
     }
 
     #[test]
-    fn what_takes_the_usual_choice_of_deltas_is_written_and_authenticated_as_ever() {
-        let usual = Configuration { delta: String::new(), ..configuration() };
-        let bytes = usual.encode().unwrap();
-        let named = |bytes: &[u8]| String::from_utf8_lossy(bytes).contains("delta");
-        assert!(!named(&bytes) && !named(&usual.authenticated_bytes()));
-        assert_eq!(Configuration::decode(&bytes).unwrap(), usual);
-        assert_ne!(usual.authenticated_bytes(), configuration().authenticated_bytes());
+    fn what_takes_the_usual_choices_is_written_and_authenticated_as_ever() {
+        let no_delta = Configuration { delta: String::new(), ..configuration() };
+        let no_decisions = Configuration { decisions: String::new(), ..configuration() };
+        for (usual, name) in [(no_delta, "delta"), (no_decisions, "decisions")] {
+            let bytes = usual.encode().unwrap();
+            let named = |bytes: &[u8]| String::from_utf8_lossy(bytes).contains(name);
+            assert!(!named(&bytes) && !named(&usual.authenticated_bytes()));
+            assert_eq!(Configuration::decode(&bytes).unwrap(), usual);
+            assert_ne!(usual.authenticated_bytes(), configuration().authenticated_bytes());
+        }
     }
 
     #[test]

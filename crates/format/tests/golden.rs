@@ -517,13 +517,17 @@ fn the_configuration_is_frozen() {
         compression: "zstd,2".into(),
         delta: String::new(),
         container_size_bytes: 4 << 20,
+        decisions: String::new(),
         authenticity: "ab".repeat(32),
     };
     let bytes = check("configuration.json", &configuration.encode().unwrap());
     assert_eq!(Configuration::decode(&bytes).unwrap(), configuration);
-    let configuration = Configuration { delta: "off".into(), ..configuration };
-    let bytes = check("configuration-delta.json", &configuration.encode().unwrap());
-    assert_eq!(Configuration::decode(&bytes).unwrap(), configuration);
+    let delta = Configuration { delta: "off".into(), ..configuration.clone() };
+    let decisions = Configuration { decisions: "database".into(), ..configuration };
+    for (name, configuration) in [("delta", delta), ("decisions", decisions)] {
+        let bytes = check(&format!("configuration-{name}.json"), &configuration.encode().unwrap());
+        assert_eq!(Configuration::decode(&bytes).unwrap(), configuration);
+    }
 }
 
 #[test]

@@ -240,6 +240,8 @@ impl<S: Store> Store for Latency<S> {
     fn describe(&self) -> String {
         format!("{}, on a modelled device", self.store.describe())
     }
+
+    onefold_store::pass_identity_on!(this => this.store);
 }
 
 #[cfg(test)]

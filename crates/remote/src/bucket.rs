@@ -29,6 +29,7 @@
 pub mod about;
 pub mod capabilities;
 mod claiming;
+mod deciding;
 mod foreseen;
 mod listing;
 mod upload;
@@ -55,7 +56,7 @@ use object_store::{
     PutMode, PutOptions, PutPayload,
 };
 use onefold_engine::Interrupt;
-use onefold_store::{Asked, Blobs, Decisions, Key, Listed, OBJECT_MAX_BYTES, Store};
+use onefold_store::{Asked, Blobs, DecidedBy, Key, Listed, OBJECT_MAX_BYTES, Store};
 use onefold_types::{Error, ErrorKind, Result};
 use std::fmt;
 use std::ops::Range;
@@ -68,10 +69,6 @@ use waiting::Waiting;
 const PUT_ROUNDS: u32 = 2;
 /// How long it waits before that.
 const PAUSE: Duration = Duration::from_secs(1);
-/// How often a decision is asked for that is made already and cannot be read.
-const DECIDE_ROUNDS: u32 = 8;
-/// How long it waits in between, longer each time: three seconds in all.
-const DECIDE_PAUSE: Duration = Duration::from_millis(100);
 /// Containers on their way at once: each waits for two answers.
 const PUTS_AT_ONCE: usize = 4;
 /// Threads that wait for the network.
@@ -85,6 +82,7 @@ pub struct BucketStore {
     name: String,
     service: Service,
     is_read_only: bool,
+    decided_by: DecidedBy,
     waiting: Waiting,
     foreseen: Foreseen<ObjectMeta>,
     way: Option<Way>,
@@ -137,6 +135,12 @@ impl BucketStore {
         Self { is_read_only: true, ..self }
     }
 
+    /// The same, whose names somebody else decides, or nobody: it does not decide any.
+    #[must_use]
+    pub fn deciding_nothing(self) -> Self {
+        Self { decided_by: DecidedBy::Nobody, ..self }
+    }
+
     /// The store on any object store; for tests.
     ///
     /// # Errors
@@ -154,7 +158,19 @@ impl BucketStore {
         let (name, waiting) = (name.to_owned(), Waiting::new(Patience::USUAL));
         let (is_read_only, foreseen, way) = (false, Foreseen::default(), None);
         let service = Service::default();
-        Ok(Self { runtime, objects, prefix, name, service, is_read_only, waiting, foreseen, way })
+        let decided_by = DecidedBy::Itself;
+        Ok(Self {
+            runtime,
+            objects,
+            prefix,
+            name,
+            service,
+            is_read_only,
+            decided_by,
+            waiting,
+            foreseen,
+            way,
+        })
     }
 
     /// Whose bucket it is.
@@ -522,55 +538,12 @@ impl PartialRanges for BucketStore {
     }
 }
 
-impl Decisions for BucketStore {
-    fn decide(&self, key: &Key, value: &[u8]) -> Result<Vec<u8>> {
-        self.foreseen.forget_about(key);
-        let path = self.path(key);
-        let mut round = 1;
-        loop {
-            if self.put_new(&path, Bytes::copy_from_slice(value))? == Put::Made {
-                return Ok(value.to_vec());
-            }
-            match self.whole(&path) {
-                // Who loses may be told so before the winner can be read, and before that one has
-                // failed: the name is tried again, which only one can win.
-                Err(error) if error.kind() == ErrorKind::NotFound => {
-                    if round == DECIDE_ROUNDS {
-                        return Err(Error::new(
-                            ErrorKind::Unavailable,
-                            format!(
-                                "'{path}' in {} is said to be taken and cannot be found; try \
-                                 again",
-                                self.name
-                            ),
-                        ));
-                    }
-                    std::thread::sleep(DECIDE_PAUSE * round);
-                    round += 1;
-                }
-                found => return found,
-            }
-        }
-    }
-
-    fn decided(&self, key: &Key) -> Result<Option<Vec<u8>>> {
-        if let Some(found) = self.foreseen_object(key, None) {
-            return Ok(found.map(|found| found.bytes.into()));
-        }
-        match self.whole(&self.path(key)) {
-            Ok(value) => Ok(Some(value)),
-            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(error),
-        }
-    }
-
-    fn list_decided(&self, prefix: &str, each: &mut dyn FnMut(&str) -> Result<()>) -> Result<()> {
-        self.list_names(prefix, each)
-    }
-}
-
 impl Store for BucketStore {
     fn describe(&self) -> String {
         self.name.clone()
+    }
+
+    fn decided_by(&self) -> DecidedBy {
+        self.decided_by
     }
 }

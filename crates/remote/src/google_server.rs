@@ -30,6 +30,7 @@ pub struct GoogleServer {
 struct State {
     held: Mutex<Held>,
     is_gone: AtomicBool,
+    replaces: AtomicBool,
 }
 
 #[derive(Default)]
@@ -74,6 +75,12 @@ impl GoogleServer {
         Ok(server)
     }
 
+    /// From now on it answers that all is well where an object must not be replaced, and replaces
+    /// it, as some servers do.
+    pub fn replace_objects(&self) {
+        self.state.replaces.store(true, Ordering::Relaxed);
+    }
+
     /// A store in its bucket, as users name it.
     #[must_use]
     pub fn store(&self, prefix: &str) -> String {
@@ -101,7 +108,7 @@ fn serve(stream: &TcpStream, state: &State) {
             return;
         }
         let mut held = state.held.lock().unwrap_or_else(PoisonError::into_inner);
-        let answer = held.answer(&request);
+        let answer = held.answer(&request, state.replaces.load(Ordering::Relaxed));
         drop(held);
         let length = answer.body.len();
         let head = format!(
@@ -181,7 +188,7 @@ impl Answer {
 }
 
 impl Held {
-    fn answer(&mut self, request: &Request) -> Answer {
+    fn answer(&mut self, request: &Request, replaces: bool) -> Answer {
         let is_allowed = request.headers.get("authorization");
         if is_allowed.is_none_or(|said| *said != format!("Bearer {TOKEN}")) {
             return Answer::error("401 Unauthorized", "AuthenticationRequired");
@@ -198,7 +205,8 @@ impl Held {
             },
             ("PUT", None) => {
                 let is_new = request.headers.get("x-goog-if-generation-match");
-                if is_new.is_some_and(|only| only == "0") && self.objects.contains_key(name) {
+                let must_be_new = is_new.is_some_and(|only| only == "0") && !replaces;
+                if must_be_new && self.objects.contains_key(name) {
                     return Answer::error("412 Precondition Failed", "PreconditionFailed");
                 }
                 self.objects.insert(name.clone(), request.body.clone());

@@ -12,9 +12,10 @@
 //! Options of a bucket, each at most once, joined by `&`: `endpoint` (where the server is, if it is
 //! not the service's own); for S3 `region`, `profile` (of the shared credentials files),
 //! `path-style` (`true` or `false`; true unless said otherwise where an endpoint is given); for
-//! Azure `account` (whose container it is). The prefix may be empty. Of a server the option is
-//! `certificate`: the file with the one certificate that is trusted, for a server that has made its
-//! own.
+//! Azure `account` (whose container it is); for all of them `database` (what decides in the place
+//! of a bucket that replaces objects, and knows what others have stored just now; its name is not
+//! looked into here). The prefix may be empty. Of a server the option is `certificate`: the file
+//! with the one certificate that is trusted, for a server that has made its own.
 //!
 //! Rules: a name that only looks like one of another machine is refused and never taken for a
 //! directory (R82); names hold no credentials, since names are shown and remembered.
@@ -61,6 +62,8 @@ pub struct BucketLocation {
     pub path_style: Option<bool>,
     /// Whose container it is, if it is not the account that the ecosystem's variables say.
     pub account: Option<String>,
+    /// The database beside it, if there is one.
+    pub database: Option<String>,
     /// The file with the one certificate that is trusted, if that is not for the system to say.
     pub certificate: Option<PathBuf>,
 }
@@ -188,6 +191,7 @@ impl BucketLocation {
             }
             "region" => text(&mut self.region),
             "profile" => text(&mut self.profile),
+            "database" => text(&mut self.database),
             "account" => {
                 text(&mut self.account)?;
                 check_account(value)

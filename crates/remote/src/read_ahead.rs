@@ -273,4 +273,6 @@ impl<S: Store + PartialRanges> Store for ReadAhead<S> {
     fn describe(&self) -> String {
         self.store.describe()
     }
+
+    onefold_store::pass_identity_on!(this => this.store);
 }

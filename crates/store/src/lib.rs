@@ -8,6 +8,7 @@
 //! | module | holds |
 //! | --- | --- |
 //! | [`key`] | the names of objects |
+//! | [`arbiter`] | decisions by somebody else, for stores that replace objects |
 //! | [`foresight`] | what is about to be read, for stores that are far away |
 //! | [`local`] | a directory: the production store, with its rules for durability |
 //! | [`layers`] | wrappers: throttled; counting, faulty |
@@ -30,10 +31,11 @@
 //! Concurrency: every method may be called from any number of threads at once. No lock is held
 //! while a caller's closure runs, so `each` may call the store again.
 
-use onefold_types::Result;
 use onefold_types::limits::CONTAINER_TARGET_MAX_BYTES;
+use onefold_types::{Result, StoreId};
 use std::time::Duration;
 
+pub mod arbiter;
 #[cfg(any(test, feature = "testing"))]
 pub mod conformance;
 pub mod foresight;
@@ -44,6 +46,7 @@ pub mod local;
 pub mod memory;
 mod shared;
 
+pub use arbiter::{Arbiter, Arbitrated, DecidedBy};
 pub use foresight::{Asked, Foresight, foresee};
 pub use key::Key;
 pub use local::LocalStore;
@@ -228,4 +231,19 @@ pub trait Decisions: Send + Sync {
 pub trait Store: Blobs + Decisions {
     /// The store in words, for messages.
     fn describe(&self) -> String;
+
+    /// Who decides its names, as this process reaches it.
+    fn decided_by(&self) -> DecidedBy {
+        DecidedBy::Itself
+    }
+
+    /// The store's own name, said before anything is decided in it: it is being made (`is_new`), or
+    /// was opened.
+    ///
+    /// # Errors
+    ///
+    /// Those of an [`Arbiter`].
+    fn open_as(&self, _id: StoreId, _is_new: bool) -> Result<()> {
+        Ok(())
+    }
 }

@@ -72,6 +72,8 @@ macro_rules! forward {
             fn describe(&self) -> String {
                 (**self).describe()
             }
+
+            $crate::pass_identity_on!(this => (**this));
         }
     };
 }

@@ -4,7 +4,8 @@
 #   fifty-generations.sh ONEFOLD TREE WORK [GENERATIONS]
 #
 # Needs root (caches are dropped), GNU time, python3, and whichever of restic, rustic and borg is to
-# be compared. Writes WORK/restores.txt (generation, tool, wall, user and system seconds; the newest
+# be compared. Files are restored into memory (tmpfs): ext4 does not use the inodes of deleted files again for
+# a minute or five and searches for others, which after some restores takes longer than the restore. Writes WORK/restores.txt (generation, tool, wall, user and system seconds; the newest
 # as the store ages), WORK/curve.txt (the same; generations out of the final stores), WORK/plans.txt
 # (generation, store, MB, plan as JSON) and WORK/sizes.txt.
 set -euo pipefail
@@ -14,7 +15,9 @@ here=$(dirname "$(realpath "$0")")
 export ONEFOLD_PASSWORD=x RESTIC_PASSWORD=x RUSTIC_PASSWORD=x BORG_PASSPHRASE=x
 export ONEFOLD_CACHE_DIR=$work/cache BORG_RELOCATED_REPO_ACCESS_IS_OK=yes
 rm -rf "$work"
-mkdir -p "$work"
+mkdir -p "$work/out"
+mount -t tmpfs -o size=75% tmpfs "$work/out"
+trap 'umount "$work/out"' EXIT
 cp -a "$tree" "$work/tree"
 declare -A ways=([none]=none [default]=auto [loss-8]=auto,loss=8)
 peers=()
@@ -45,8 +48,7 @@ save() {
 timed() {
     local generation=$1 name=$2
     shift 2
-    rm -rf "$work/out"
-    mkdir -p "$work/out"
+    find "$work/out" -mindepth 1 -delete
     sync
     echo 3 >/proc/sys/vm/drop_caches
     (cd "$work/out" && /usr/bin/time -f "%e %U %S" -o "$work/time" "$@" >/dev/null 2>&1)

@@ -40,9 +40,11 @@ pub fn run(context: &Context) -> Result<Outcome> {
     let location = context.location()?;
     let (repository, opened) = context.open_reached(Access::Read, ThrottleLimits::default())?;
     let tries = !context.reads_only();
+    // Where a database decides, the bucket need not be able to.
+    let decides = repository.configuration().decisions.is_empty();
     let place = match &opened {
         OpenedStore::Local(_) => Place { kind: "directory", ..Place::default() },
-        OpenedStore::Bucket(store) => of_bucket(store.inner(), tries),
+        OpenedStore::Bucket(store, _) => of_bucket(store.inner(), decides, tries),
         OpenedStore::Sftp(store) => of_sftp(store.inner(), tries),
     };
     let output = &context.output;
@@ -61,6 +63,9 @@ pub fn run(context: &Context) -> Result<Outcome> {
         ("differences", delta.clone()),
         ("containers", human(configuration.container_size_bytes as u64)),
     ];
+    if !decides {
+        lines.push(("decisions", "by a database beside the store".to_owned()));
+    }
     lines.extend(place.lines);
     for (name, value) in lines {
         output.row(&format!("{name:<18} {value}"))?;
@@ -82,6 +87,7 @@ pub fn run(context: &Context) -> Result<Outcome> {
             "compression": configuration.compression,
             "delta": delta,
             "container_size_bytes": configuration.container_size_bytes,
+            "decisions": if decides { "store" } else { "database" },
             "place": place.fields,
         }),
     )?;
@@ -127,7 +133,7 @@ fn is_unknown(kind: ErrorKind) -> bool {
     )
 }
 
-fn of_bucket(store: &BucketStore, tries: bool) -> Place {
+fn of_bucket(store: &BucketStore, decides: bool, tries: bool) -> Place {
     let mut place = Place { kind: "bucket", ..Place::default() };
     if let Some(way) = store.way() {
         place.fields.insert("service".to_owned(), way.service.name().into());
@@ -161,7 +167,7 @@ fn of_bucket(store: &BucketStore, tries: bool) -> Place {
     if tries {
         let Capabilities { conditional_put, ranged_reads, lists_at_once, deletes } =
             store.capabilities();
-        place.tell("what is first stays", "conditional_put", &conditional_put, true);
+        place.tell("what is first stays", "conditional_put", &conditional_put, decides);
         place.tell("ranges", "ranged_reads", &ranged_reads, true);
         place.tell("lists at once", "lists_at_once", &lists_at_once, false);
         place.tell("deletes", "deletes", &deletes, false);

@@ -8,6 +8,7 @@ pub mod client;
 pub mod completion;
 pub mod copy;
 pub mod copy_snapshot;
+pub mod database;
 pub mod describe;
 pub mod diff;
 pub mod dump;
@@ -141,6 +142,8 @@ pub enum Command {
     Serve(serve::ServeArguments),
     /// Say who may do what at a server
     Client(client::ClientArguments),
+    /// Look after the database beside a store
+    Database(database::DatabaseArguments),
     /// Print a completion script for a shell
     Completion(completion::CompletionArguments),
     /// Print the version
@@ -151,6 +154,7 @@ pub enum Command {
 pub fn run(context: &Context, command: Command) -> Result<Outcome> {
     let result = dispatch(context, command);
     context.tell_uncopied();
+    context.tell_trouble();
     match result {
         // Whatever broke off while the command was stopping, the signal is why it ended.
         Err(error) if context.is_interrupted() && error.kind() != ErrorKind::Interrupted => {
@@ -191,6 +195,7 @@ fn dispatch(context: &Context, command: Command) -> Result<Outcome> {
         Command::Cat(arguments) => cat::run(context, &arguments),
         Command::Serve(arguments) => serve::run(context, &arguments),
         Command::Client(arguments) => client::run(context, &arguments),
+        Command::Database(arguments) => database::run(context, &arguments),
         Command::Completion(arguments) => completion::run(&arguments, &context.output),
         Command::Version => version::run(&context.output),
     }

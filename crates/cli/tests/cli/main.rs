@@ -34,6 +34,7 @@ mod buckets;
 mod checking;
 mod collecting;
 mod copying;
+mod databases;
 mod estimating;
 mod exit_codes;
 mod first_use;

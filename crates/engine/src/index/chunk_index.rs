@@ -1,7 +1,8 @@
 //! The index as the rest of the engine sees it: a port, whatever stands behind it.
 //!
 //! The runs of the store ([`FingerprintIndex`]) are its first implementation; the chunks of one
-//! partition ([`super::PartitionIndex`]) are another. All of it is a hint:
+//! partition ([`super::PartitionIndex`]) are another, and so are the runs beside what machines have
+//! in common ([`super::JointIndex`]). All of it is a hint:
 //! a container that is named may lack the chunk, and one that holds it may be missing until the
 //! index has caught up.
 //!
@@ -89,6 +90,9 @@ pub trait ChunkIndex: Send + Sync {
 
     /// Takes notice of what was added and merged since; says whether anything was.
     fn refresh(&self, repository: &Repository) -> Result<bool>;
+
+    /// Tells others of a container that the own session has just made durable, if there is a way.
+    fn note_durable(&self, _container: ContainerId, _fingerprints: &[Fingerprint]) {}
 
     /// Takes notice of containers that its own session has added to the store's index.
     fn note_added(&self, repository: &Repository, _added: &[DurableContainer]) -> Result<()> {

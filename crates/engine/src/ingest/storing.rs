@@ -11,7 +11,7 @@
 use super::renewal;
 use crate::chunk_store::{ChunkStore, ChunkStoreOptions, StreamWriter};
 use crate::container::list;
-use crate::index::{ChunkIndex, FingerprintIndex, IndexMode, merge, rebuild};
+use crate::index::{ChunkIndex, FingerprintIndex, IndexMode, JointIndex, merge, rebuild};
 use crate::job::Job;
 use crate::placement::{PlacementRecorder, RecordedPlacement};
 use crate::repository::Repository;
@@ -85,7 +85,15 @@ impl Announced {
         let doubts = Doubts::load(repository)?;
         drop(foreseen);
         let has_losses = self.avoid.len() > condemned;
-        let asked = Arc::clone(&index) as Arc<dyn ChunkIndex>;
+        let present: Arc<[ContainerId]> = present.into();
+        let asked = match repository.common_index() {
+            Some(common) if mode == IndexMode::Exact => {
+                let (runs, common) = (Arc::clone(&index), Arc::clone(common));
+                Arc::new(JointIndex::new(repository, runs, common, Arc::clone(&present)))
+                    as Arc<dyn ChunkIndex>
+            }
+            _ => Arc::clone(&index) as Arc<dyn ChunkIndex>,
+        };
         Ok(Ready { announced: self, index, asked, present, doubts, has_losses })
     }
 }
@@ -98,7 +106,7 @@ pub struct Ready {
     /// Where chunks are looked up: that index, or what of it the session wants to know.
     pub asked: Arc<dyn ChunkIndex>,
     /// All containers in the store.
-    pub present: Vec<ContainerId>,
+    pub present: Arc<[ContainerId]>,
     /// Known before the first chunk was looked up.
     pub doubts: Doubts,
     /// Whether containers are gone or damaged; they are avoided.

@@ -30,9 +30,19 @@ impl BucketStore {
     ///
     /// # Errors
     ///
-    /// `AlreadyExists` if there is an object below the prefix, or a store above it; `LimitExceeded`
-    /// for more than [`PREFIX_PARTS_MAX`] parts; and those of [`BucketStore::prove`].
+    /// Those of [`BucketStore::claim_place`] and of [`BucketStore::prove`].
     pub fn claim(&self) -> Result<()> {
+        self.claim_place()?;
+        self.prove(Proof::First)
+    }
+
+    /// Makes sure that nothing is there yet.
+    ///
+    /// # Errors
+    ///
+    /// `AlreadyExists` if there is an object below the prefix, or a store above it; `LimitExceeded`
+    /// for more than [`PREFIX_PARTS_MAX`] parts.
+    pub fn claim_place(&self) -> Result<()> {
         let parts = self.prefix.parts().count();
         if parts > PREFIX_PARTS_MAX {
             return Err(Error::new(
@@ -63,7 +73,7 @@ impl BucketStore {
                 ),
             ));
         }
-        self.prove(Proof::First)
+        Ok(())
     }
 
     /// Something that is below the prefix already.

@@ -202,6 +202,8 @@ impl<S: Store> Store for Counting<S> {
     fn describe(&self) -> String {
         format!("{}, counting", self.store.describe())
     }
+
+    crate::pass_identity_on!(this => this.store);
 }
 
 #[cfg(test)]

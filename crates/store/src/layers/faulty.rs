@@ -284,6 +284,8 @@ impl<S: Store> Store for Faulty<S> {
     fn describe(&self) -> String {
         format!("{}, faulty", self.store.describe())
     }
+
+    crate::pass_identity_on!(this => this.store);
 }
 
 #[cfg(test)]

@@ -36,6 +36,29 @@ macro_rules! pass_hints_on {
     };
 }
 
+/// The methods of [`crate::Store`] but for its name, for a store over another one, as
+/// [`pass_hints_on`].
+///
+/// [`pass_hints_on`]: crate::pass_hints_on
+#[macro_export]
+macro_rules! pass_identity_on {
+    ($this:ident => $below:expr) => {
+        fn decided_by(&self) -> $crate::DecidedBy {
+            let $this = self;
+            $below.decided_by()
+        }
+
+        fn open_as(
+            &self,
+            id: ::onefold_types::StoreId,
+            is_new: bool,
+        ) -> ::onefold_types::Result<()> {
+            let $this = self;
+            $below.open_as(id, is_new)
+        }
+    };
+}
+
 #[cfg(any(test, feature = "testing"))]
 mod counting;
 #[cfg(any(test, feature = "testing"))]

@@ -203,6 +203,8 @@ impl<S: Store> Store for Throttled<S> {
     fn describe(&self) -> String {
         self.store.describe()
     }
+
+    crate::pass_identity_on!(this => this.store);
 }
 
 #[cfg(test)]

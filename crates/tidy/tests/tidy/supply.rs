@@ -23,15 +23,22 @@ const LICENCES: [&str; 11] = [
     "CDLA-Permissive-2.0",
 ];
 /// Packages that are there in two versions, because others have not moved on yet.
-const TWICE: [&str; 9] = [
+const TWICE: [&str; 16] = [
+    "base64",
     "bit-vec",
+    "const-oid",
     "crypto-common",
     "digest",
     "getrandom",
     "hashbrown",
+    "r-efi",
+    "rand",
+    "rand_core",
+    "rand_pcg",
     "syn",
     "synstructure",
     "untrusted",
+    "wasi",
     "windows-sys",
 ];
 const NOTICE: &str = "NOTICE.md";

@@ -1,0 +1,212 @@
+//! What is asked of a database, whichever it is.
+//!
+//! | kept | as | how |
+//! | --- | --- | --- |
+//! | which stores there are | a row for each, with its [`Generation`] | once for all time, but for the generation |
+//! | decisions | a row for each name | once for all time |
+//! | the index in common | rows of prefix and container, in buckets | added in any order, any number of times |
+//! | news | a row for each container that was stored lately | added; gone after [`NEWS_AGE_MAX`] |
+//!
+//! Entries of a generation are never deleted one by one: an index that has grown old is filled anew
+//! as the next generation, and the old one goes as a whole.
+
+use onefold_engine::common_index::NewContainer;
+use onefold_types::{ContainerId, Error, ErrorKind, Result, StoreId};
+use std::fmt;
+use std::future::Future;
+use std::time::Duration;
+use tokio::runtime::{Builder, Runtime};
+use tokio::time::timeout;
+
+/// For a connection.
+pub const CONNECT_MAX: Duration = Duration::from_secs(10);
+/// For an answer.
+pub const ANSWER_MAX: Duration = Duration::from_secs(15);
+/// How long what was stored is told as news: longer than most sessions take.
+pub const NEWS_AGE_MAX: Duration = Duration::from_secs(24 * 3600);
+/// Containers told at once to whoever asks first.
+pub const NEWS_MAX: usize = 2048;
+/// Threads that wait for the network.
+const WORKERS: usize = 2;
+
+/// A generation of the index in common.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Generation {
+    /// Its number, from 1 on.
+    pub number: i32,
+    /// Of a prefix, the leading bits that say which bucket an entry is in: buckets have a few
+    /// hundred entries.
+    pub bucket_bits: u8,
+}
+
+/// Bits of the first generation of a store: for a million chunks; with more, buckets grow until it
+/// is filled anew.
+pub const BUCKET_BITS_FIRST: u8 = 12;
+/// The least and the most that there may be.
+pub const BUCKET_BITS: std::ops::RangeInclusive<u8> = 8..=31;
+/// Entries that a bucket should have.
+const BUCKET_ENTRIES: u64 = 256;
+
+impl Generation {
+    /// The first one.
+    pub const FIRST: Self = Self { number: 1, bucket_bits: BUCKET_BITS_FIRST };
+
+    /// The one after this, for so many chunks, and as many more.
+    #[must_use]
+    pub fn next_for(self, chunks: u64) -> Self {
+        let buckets = (chunks.saturating_mul(2) / BUCKET_ENTRIES).max(1);
+        let bits = u64::BITS - (buckets - 1).leading_zeros();
+        let bits = u8::try_from(bits).unwrap_or(u8::MAX);
+        let bucket_bits = bits.clamp(*BUCKET_BITS.start(), *BUCKET_BITS.end());
+        Self { number: self.number.saturating_add(1), bucket_bits }
+    }
+
+    /// Which bucket a prefix is in.
+    #[must_use]
+    pub fn bucket(self, prefix: u64) -> i32 {
+        i32::try_from(prefix >> (u64::BITS - u32::from(self.bucket_bits))).unwrap_or(i32::MAX)
+    }
+}
+
+/// How far somebody has read the news.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Cursor(pub Option<i64>);
+
+/// A database; see the module. Every method may be called by several threads at once, and blocks.
+pub trait Engine: Send + Sync {
+    /// Makes the tables if there are none, and a row for the store; `false` if that is there.
+    fn register(&self, store: StoreId) -> Result<bool>;
+
+    /// The generation of a store's index; `None` for a store that is not known.
+    fn generation(&self, store: StoreId) -> Result<Option<Generation>>;
+
+    /// Goes over to another generation; `false` if somebody else has.
+    fn switch(&self, store: StoreId, from: Generation, to: Generation) -> Result<bool>;
+
+    /// Deletes all entries of a generation.
+    fn drop_generation(&self, store: StoreId, generation: Generation) -> Result<()>;
+
+    /// Decides a name unless that has been done, and says what it is decided to be. After an error
+    /// the name may be decided.
+    fn decide(&self, store: StoreId, name: &str, value: &[u8]) -> Result<Vec<u8>>;
+
+    /// Adds entries, which rise.
+    fn insert(
+        &self,
+        store: StoreId,
+        generation: Generation,
+        entries: &[(u64, ContainerId)],
+    ) -> Result<()>;
+
+    /// All entries with one of some prefixes, in any order.
+    fn locate(
+        &self,
+        store: StoreId,
+        generation: Generation,
+        prefixes: &[u64],
+    ) -> Result<Vec<(u64, ContainerId)>>;
+
+    /// Tells all others of a container.
+    fn announce(&self, store: StoreId, container: ContainerId, prefixes: &[u64]) -> Result<()>;
+
+    /// What was announced since, and how far that goes.
+    fn news(&self, store: StoreId, since: Cursor) -> Result<(Vec<NewContainer>, Cursor)>;
+}
+
+/// The threads of a database, and the time that everything may take.
+pub(crate) struct Waiting {
+    runtime: Runtime,
+    name: String,
+}
+
+impl Waiting {
+    pub(crate) fn new(name: String) -> Result<Self> {
+        let runtime = Builder::new_multi_thread()
+            .worker_threads(WORKERS)
+            .thread_name("onefold-database")
+            .enable_all()
+            .build()
+            .map_err(|cause| Error::io("starting threads for the database", cause))?;
+        Ok(Self { runtime, name })
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Waits for an answer.
+    pub(crate) fn wait<T, E: fmt::Display>(
+        &self,
+        what: &str,
+        at_most: Duration,
+        answer: impl Future<Output = Result<T, E>>,
+    ) -> Result<T> {
+        let failed = |why: &dyn fmt::Display| {
+            Error::new(ErrorKind::Unavailable, format!("{what} in {}: {why}", self.name))
+        };
+        match self.runtime.block_on(async { timeout(at_most, answer).await }) {
+            Ok(Ok(answer)) => Ok(answer),
+            Ok(Err(why)) => Err(failed(&why)),
+            Err(_) => Err(failed(&format!("no answer in {} s", at_most.as_secs()))),
+        }
+    }
+
+    /// Starts what goes on by itself.
+    pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        self.runtime.spawn(task);
+    }
+}
+
+/// A prefix as databases keep numbers, which have a sign there.
+pub(crate) fn signed(prefix: u64) -> i64 {
+    prefix.cast_signed()
+}
+
+/// The same, the other way.
+pub(crate) fn unsigned(number: i64) -> u64 {
+    number.cast_unsigned()
+}
+
+/// Prefixes in a row.
+pub(crate) fn packed(prefixes: &[u64]) -> Vec<u8> {
+    prefixes.iter().flat_map(|prefix| prefix.to_le_bytes()).collect()
+}
+
+/// A container with its prefixes; `None` for what nobody has written so.
+pub(crate) fn unpacked(container: &[u8], prefixes: &[u8]) -> Option<NewContainer> {
+    let (prefixes, rest) = prefixes.as_chunks::<8>();
+    let prefixes = prefixes.iter().map(|bytes| u64::from_le_bytes(*bytes)).collect();
+    rest.is_empty().then_some((container_of(container)?, prefixes))
+}
+
+pub(crate) fn container_of(bytes: &[u8]) -> Option<ContainerId> {
+    bytes.try_into().ok().map(ContainerId)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn buckets_grow_with_the_chunks_and_keep_within_their_bounds() {
+        let of = |chunks| Generation::FIRST.next_for(chunks).bucket_bits;
+        assert_eq!([0, 1, 256 << 7, (256 << 7) + 128].map(of), [8, 8, 8, 9]);
+        assert_eq!([1 << 30, u64::MAX].map(of), [23, 31]);
+        let generation = Generation { number: 1, bucket_bits: 31 };
+        assert_eq!(generation.bucket(u64::MAX), i32::MAX);
+        assert_eq!(Generation::FIRST.bucket(0x800f_ffff_0000_0000), 0x800);
+        assert_eq!(Generation { number: i32::MAX, bucket_bits: 8 }.next_for(1).number, i32::MAX);
+    }
+
+    #[test]
+    fn prefixes_survive_the_sign_and_the_row() {
+        for prefix in [0, 1, u64::MAX, 1 << 63, (1 << 63) - 1] {
+            assert_eq!(unsigned(signed(prefix)), prefix);
+        }
+        let container = ContainerId([7; 16]);
+        let row = packed(&[1, u64::MAX]);
+        assert_eq!(unpacked(&container.0, &row), Some((container, vec![1, u64::MAX])));
+        assert_eq!(unpacked(&container.0, &row[1..]), None);
+        assert_eq!(unpacked(&container.0[1..], &row), None);
+    }
+}

@@ -1,0 +1,71 @@
+//! The index in common, made anew out of the store's own.
+//!
+//! For a database that is new, was lost, or remembers many containers that collections have
+//! deleted. A new generation is filled beside the old one, gone over to at once, and the old one
+//! deleted as a whole. Several processes may fill at once; each fills all of it, and one wins.
+//! What sessions add meanwhile is known to the generation that they began with only: until the next
+//! filling it is found in the runs, as everything the database does not know.
+//!
+//! Interrupted, it leaves entries that nobody looks at; the next filling takes the same number and
+//! goes on where nobody can tell from the beginning.
+
+use crate::database::Database;
+use crate::engine::Generation;
+use onefold_engine::index::{ChunkIndex as _, FingerprintIndex};
+use onefold_engine::{Job, Repository};
+use onefold_types::{ContainerId, Error, ErrorKind, Result};
+
+/// Entries that are added at once.
+const ENTRIES_AT_ONCE: usize = 16_384;
+
+/// What a filling did.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Filled {
+    /// Entries that the database has now.
+    pub entries: u64,
+    /// What it is called there.
+    pub generation: Generation,
+}
+
+/// Fills a database with all that the index of an open store knows.
+///
+/// # Errors
+///
+/// Those of the store and of the database; `Unavailable` if somebody else filled it meanwhile.
+pub fn fill(repository: &Repository, database: &Database, job: &Job) -> Result<Filled> {
+    let store = repository.store_id();
+    let index = FingerprintIndex::open(repository)?;
+    let engine = database.engine();
+    let earlier = engine.generation(store)?;
+    let earlier = earlier.ok_or_else(|| Error::invalid("the database does not know the store"))?;
+    let next = earlier.next_for(index.chunks());
+    let containers = index.covered();
+    job.progress.set_totals(index.entries(), 0);
+    // What an earlier attempt has left may name containers that are gone.
+    engine.drop_generation(store, next)?;
+    let mut scan = index.scan(repository, &containers, 0)?;
+    let (mut ordinals, mut waiting): (Vec<u32>, Vec<(u64, ContainerId)>) = Default::default();
+    let mut entries = 0;
+    loop {
+        ordinals.clear();
+        let prefix = scan.next_group(repository, None, &mut ordinals)?;
+        if waiting.len() >= ENTRIES_AT_ONCE || prefix.is_none() {
+            job.interrupt.check()?;
+            engine.insert(store, next, &waiting)?;
+            job.progress.add(waiting.len() as u64, 0);
+            entries += waiting.len() as u64;
+            waiting.clear();
+        }
+        let Some(prefix) = prefix else { break };
+        let named = ordinals.iter().filter_map(|ordinal| containers.get(*ordinal as usize));
+        waiting.extend(named.map(|container| (prefix, *container)));
+    }
+    if !engine.switch(store, earlier, next)? {
+        return Err(Error::new(
+            ErrorKind::Unavailable,
+            "somebody else has filled the index meanwhile; theirs counts",
+        ));
+    }
+    engine.drop_generation(store, earlier)?;
+    Ok(Filled { entries, generation: next })
+}

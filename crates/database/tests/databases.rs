@@ -1,0 +1,265 @@
+//! Real databases: what they decide is decided once, and what they know is a hint.
+
+use onefold_database::database::Database;
+use onefold_database::engine::{Cursor, Generation, NEWS_MAX};
+use onefold_database::server::{CassandraServer, PASSWORD, PostgresServer};
+use onefold_database::{DatabaseLocation, Settings};
+use onefold_engine::common_index::CommonIndex;
+use onefold_store::arbiter::INLINE_MAX_BYTES;
+use onefold_store::{Arbiter, Arbitrated, Decisions, Key, MemoryStore, Store, conformance};
+use onefold_types::{ContainerId, ErrorKind, StoreId};
+use std::collections::BTreeSet;
+use std::sync::{Arc, Barrier, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+fn connect_as(url: &str, password: &str) -> Database {
+    let location = DatabaseLocation::parse(url).unwrap();
+    let variable = |name: &str| (name == "PGPASSWORD").then(|| password.to_owned());
+    let settings = Settings::find(&location, &variable, None).unwrap();
+    Database::new(&location, settings).unwrap()
+}
+
+fn connect(url: &str) -> Database {
+    connect_as(url, PASSWORD)
+}
+
+fn key(text: &str) -> Key {
+    Key::new(text).unwrap()
+}
+
+fn store_id(number: u8) -> StoreId {
+    StoreId([number; 16])
+}
+
+/// What every database does, whichever it is.
+fn does_what_is_asked(url: &str) {
+    unknown_stores_are_refused(url);
+    with_it_a_store_is_one(url);
+    one_of_eight_machines_wins(url);
+    the_index_is_kept_by_generation(url);
+    what_is_new_is_told_to_all(url);
+}
+
+fn unknown_stores_are_refused(url: &str) {
+    let database = connect(url);
+    let unknown = database.open(store_id(1), false).unwrap_err();
+    assert_eq!(unknown.kind(), ErrorKind::Invalid);
+    assert!(unknown.to_string().contains("database register"), "{unknown}");
+    assert!(database.register(store_id(1)).unwrap());
+    assert!(!database.register(store_id(1)).unwrap());
+    database.open(store_id(1), false).unwrap();
+    let twice = connect(url).open(store_id(1), true).unwrap_err();
+    assert_eq!(twice.kind(), ErrorKind::AlreadyExists, "{twice}");
+}
+
+fn with_it_a_store_is_one(url: &str) {
+    let number = Mutex::new(10_u8);
+    let database = Arc::new(connect(url));
+    conformance::run(&|| {
+        let mut number = number.lock().unwrap();
+        *number += 1;
+        let database = match *number {
+            11 => Arc::clone(&database),
+            _ => Arc::new(connect(url)),
+        };
+        let store = Arbitrated::new(MemoryStore::new(), database as _);
+        store.open_as(store_id(*number), true).unwrap();
+        Box::new(store)
+    })
+    .unwrap();
+}
+
+/// Each machine has a connection of its own, and half of them break off in between.
+fn one_of_eight_machines_wins(url: &str) {
+    let id = store_id(2);
+    connect(url).register(id).unwrap();
+    let machines: Vec<Database> = (0..8).map(|_| connect(url)).collect();
+    machines.iter().for_each(|machine| machine.open(id, false).unwrap());
+    for (round, length) in [1, 1000, INLINE_MAX_BYTES + 1].into_iter().cycle().take(30).enumerate()
+    {
+        let name = key(&format!("outcomes/{round}"));
+        let (barrier, told) = (Barrier::new(machines.len()), Mutex::new(BTreeSet::new()));
+        thread::scope(|scope| {
+            for (number, machine) in machines.iter().enumerate() {
+                let (barrier, told, name) = (&barrier, &told, &name);
+                scope.spawn(move || {
+                    let own = vec![number as u8; length];
+                    barrier.wait();
+                    told.lock().unwrap().insert(machine.decide(id, name, &own).unwrap());
+                });
+            }
+        });
+        let told = told.into_inner().unwrap();
+        assert_eq!(told.len(), 1, "round {round}: {} won", told.len());
+        assert_eq!(
+            connect_once(url, id).decide(id, &name, b"late").unwrap(),
+            *told.first().unwrap()
+        );
+    }
+    // The same name in another store is another name.
+    connect(url).register(store_id(3)).unwrap();
+    let other = connect_once(url, store_id(3));
+    assert_eq!(other.decide(store_id(3), &key("outcomes/0"), b"own").unwrap(), b"own");
+}
+
+fn connect_once(url: &str, id: StoreId) -> Database {
+    let database = connect(url);
+    database.open(id, false).unwrap();
+    database
+}
+
+fn the_index_is_kept_by_generation(url: &str) {
+    let id = store_id(4);
+    connect(url).register(id).unwrap();
+    let database = connect_once(url, id);
+    let engine = database.engine();
+    let first = engine.generation(id).unwrap().unwrap();
+    assert_eq!(first, Generation::FIRST);
+    // More than fit into one request, in one bucket and in many; some prefixes twice.
+    let container = |number: u64| ContainerId((u128::from(number) + 1).to_le_bytes());
+    let spread = |number: u64| number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let mut entries: Vec<_> = (0..6000).map(|number| (number, container(number % 7))).collect();
+    entries.extend((0..6000).map(|number| (spread(number), container(number % 5))));
+    entries.extend((0..50).map(|number| (spread(number), container(6))));
+    entries.push((u64::MAX, container(0)));
+    entries.sort_unstable();
+    entries.dedup();
+    engine.insert(id, first, &entries).unwrap();
+    engine.insert(id, first, &entries[..100]).unwrap();
+    let prefixes: Vec<u64> = {
+        let known: BTreeSet<u64> = entries.iter().map(|(prefix, _)| *prefix).collect();
+        known.into_iter().chain((1 << 40)..(1 << 40) + 500).collect()
+    };
+    let mut found = engine.locate(id, first, &prefixes).unwrap();
+    found.sort_unstable();
+    assert!(found == entries, "{} entries of {}", found.len(), entries.len());
+    let mut named = vec![vec![container(99)]];
+    database.locate(&[spread(1), 1 << 41, spread(1)], &mut named).unwrap();
+    named[1].sort_unstable();
+    assert_eq!(named[0], [container(99)]);
+    assert_eq!(named[1], [container(1), container(6)]);
+    assert_eq!((named[2].len(), named[3].len()), (0, 2));
+
+    let next = first.next_for(1000);
+    engine.insert(id, next, &[(5, container(1))]).unwrap();
+    assert!(engine.switch(id, first, next).unwrap());
+    assert!(!engine.switch(id, first, first.next_for(1)).unwrap() || next == first.next_for(1));
+    engine.drop_generation(id, first).unwrap();
+    assert!(engine.locate(id, first, &prefixes).unwrap().is_empty());
+    assert_eq!(engine.generation(id).unwrap(), Some(next));
+    // Whoever had it open learns of it with the news.
+    database.news().unwrap();
+    let mut named = Vec::new();
+    database.locate(&[5, spread(1)], &mut named).unwrap();
+    assert_eq!(named, [vec![container(1)], vec![]]);
+}
+
+fn what_is_new_is_told_to_all(url: &str) {
+    let id = store_id(5);
+    connect(url).register(id).unwrap();
+    let (teller, hearer) = (connect_once(url, id), connect_once(url, id));
+    let container = |number: u32| ContainerId((u128::from(number) + 1).to_le_bytes());
+    assert!(hearer.news().unwrap().is_empty());
+    teller.add(container(1), &[7, u64::MAX, 7]).unwrap();
+    let told = hearer.news().unwrap();
+    assert_eq!(told, [(container(1), vec![7, u64::MAX, 7])]);
+    let mut named = Vec::new();
+    hearer.locate(&[7, 8], &mut named).unwrap();
+    assert_eq!(named, [vec![container(1)], vec![]]);
+    // Whoever comes later hears of it as well, and of no more than so many.
+    assert_eq!(connect_once(url, id).news().unwrap().len(), 1);
+    for number in 2..=NEWS_MAX as u32 + 1 {
+        teller.engine().announce(id, container(number), &[1]).unwrap();
+    }
+    let (news, cursor) = teller.engine().news(id, Cursor(None)).unwrap();
+    let distinct: BTreeSet<_> = news.iter().map(|(container, _)| *container).collect();
+    assert_eq!((news.len(), distinct.len()), (NEWS_MAX, NEWS_MAX));
+    assert!(cursor.0.is_some());
+    assert!(hearer.trouble().is_none());
+}
+
+#[test]
+fn postgresql_does_what_is_asked() {
+    let Some(server) = PostgresServer::start() else { return };
+    does_what_is_asked(&server.url());
+    let wrong = connect_as(&server.url(), "another one").open(store_id(1), false).unwrap_err();
+    assert!(wrong.to_string().contains("password authentication failed"), "{wrong}");
+    assert!(!wrong.to_string().contains("another one"), "{wrong}");
+}
+
+/// Killed with whatever is under way, again and again: nobody is ever told two things.
+#[test]
+fn what_postgresql_answered_is_there_after_it_was_killed() {
+    let Some(mut server) = PostgresServer::start() else { return };
+    let (url, id) = (server.url(), store_id(6));
+    connect(&url).register(id).unwrap();
+    let told: Mutex<Vec<(usize, Vec<u8>)>> = Mutex::default();
+    let until = Instant::now() + Duration::from_secs(8);
+    thread::scope(|scope| {
+        for writer in 0..4_u8 {
+            let (told, url) = (&told, &url);
+            scope.spawn(move || {
+                let database = connect_once(url, id);
+                for name in 0.. {
+                    if Instant::now() > until {
+                        return;
+                    }
+                    let value = database.decide(id, &key(&format!("a/{name}")), &[writer; 9]);
+                    told.lock().unwrap().push((name, value.unwrap()));
+                }
+            });
+        }
+        for _ in 0..2 {
+            thread::sleep(Duration::from_secs(2));
+            server.kill_and_start();
+        }
+    });
+    let told = told.into_inner().unwrap();
+    let database = connect_once(&url, id);
+    let names: BTreeSet<usize> = told.iter().map(|(name, _)| *name).collect();
+    assert!(names.len() > 100, "{} were decided", names.len());
+    for (name, value) in &told {
+        let decided = database.decide(id, &key(&format!("a/{name}")), b"late").unwrap();
+        assert_eq!(decided, *value, "name {name}");
+    }
+}
+
+/// What is not there is told within the time that is said, and is no reason to fail where it is
+/// not needed.
+#[test]
+fn a_database_that_is_gone_is_told() {
+    let Some(mut server) = PostgresServer::start() else { return };
+    let id = store_id(7);
+    connect(&server.url()).register(id).unwrap();
+    let database = connect_once(&server.url(), id);
+    server.kill();
+    let error = database.add(ContainerId([1; 16]), &[1]).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable);
+    assert!(database.trouble().is_some_and(|trouble| trouble.contains("postgres://")));
+    let error = connect(&server.url()).open(id, false).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable);
+    assert!(error.to_string().contains("Connection refused"), "{error}");
+}
+
+#[test]
+fn cassandra_does_what_is_asked() {
+    let Some(server) = CassandraServer::start(1) else { return };
+    let missing = connect(&server.url()).open(store_id(1), false).unwrap_err();
+    assert!(missing.to_string().contains("CREATE KEYSPACE"), "{missing}");
+    server.make_keyspace(1);
+    does_what_is_asked(&server.url());
+}
+
+/// A decision that was put into the store is read from there, whatever became of the database.
+#[test]
+fn a_store_is_read_without_its_database() {
+    let Some(mut server) = PostgresServer::start() else { return };
+    let (memory, id) = (MemoryStore::new(), store_id(8));
+    let store = Arbitrated::new(memory.clone(), Arc::new(connect(&server.url())) as _);
+    store.open_as(id, true).unwrap();
+    store.decide(&key("outcomes/a"), b"first").unwrap();
+    server.kill();
+    assert_eq!(memory.decided(&key("outcomes/a")).unwrap().as_deref(), Some(&b"first"[..]));
+    assert_eq!(store.decide(&key("outcomes/a"), b"second").unwrap(), b"first");
+}

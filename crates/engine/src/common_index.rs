@@ -1,0 +1,42 @@
+//! An index that the machines of a store have in common: a port.
+//!
+//! Index runs tell others of a session's chunks when the session writes a run, hours later perhaps.
+//! Whoever saves the same data meanwhile stores it a second time. A [`CommonIndex`], a database
+//! say, is told of each container as soon as that is durable, and tells all others; it is asked in
+//! the place of the runs where their pages are far away.
+//!
+//! # Invariants
+//! It is a hint on top of a hint: all that it knows is in containers and in runs as well, a hit
+//! counts only once the container's own metadata section was read in this session (W5), and where
+//! it knows nothing, or is gone, the runs answer. So nothing is lost with it, and nothing waits for
+//! it. It tells of durable containers only.
+
+use onefold_types::{ContainerId, Result};
+
+/// A container that somebody stored, and the prefixes of what it holds.
+pub type NewContainer = (ContainerId, Vec<u64>);
+
+/// An index that machines have in common.
+pub trait CommonIndex: Send + Sync {
+    /// Tells all of a container that is durable.
+    ///
+    /// # Errors
+    ///
+    /// Those of reaching it: nobody is told then.
+    fn add(&self, container: ContainerId, prefixes: &[u64]) -> Result<()>;
+
+    /// Appends for each prefix all containers that may hold it, in no order.
+    ///
+    /// # Errors
+    ///
+    /// Those of reaching it.
+    fn locate(&self, prefixes: &[u64], found: &mut Vec<Vec<ContainerId>>) -> Result<()>;
+
+    /// Containers that were added since this was asked last, own ones included; one that was added
+    /// meanwhile may be missing or come twice.
+    ///
+    /// # Errors
+    ///
+    /// Those of reaching it.
+    fn news(&self) -> Result<Vec<NewContainer>>;
+}

@@ -1,0 +1,289 @@
+//! The index of a session whose store has a common index beside its own: both, as one.
+//!
+//! # Algorithm
+//! - What others have stored since the session began is asked for once a second at most, when a
+//!   chunk is looked up, and kept in memory: the *fresh* chunks, within a bound. A chunk may be
+//!   there if the summary vectors of the runs say so or it is fresh.
+//! - A chunk is looked for among the fresh ones, then in the common index, many at once; the pages
+//!   of the runs are read for what neither names.
+//! - Of what the common index names only containers count that were in the store when the session
+//!   began, or are fresh: it may remember many that collections have deleted since.
+//!
+//! A common index that fails is left alone for a while ([`PAUSE_NS`]); until then the runs answer.
+//!
+//! Concurrency: as all indexes. One lock around what is fresh, never held while somebody is asked,
+//! and one thread at a time asks for news; the others go on with what is known.
+
+use super::chunk_index::{ChunkIndex, PrefixScan};
+use super::fingerprint_index::FingerprintIndex;
+use crate::common_index::CommonIndex;
+use crate::container::log::DurableContainer;
+use crate::memory::Lease;
+use crate::repository::Repository;
+use onefold_policy::BucketCounts;
+use onefold_types::{ContainerId, Fingerprint, Result};
+use std::collections::{BTreeSet, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// How often others are asked what is new.
+const NEWS_PERIOD_NS: i64 = 1_000_000_000;
+/// How long a common index is left alone that has failed.
+const PAUSE_NS: i64 = 10_000_000_000;
+/// What a fresh chunk takes: a map's entry, at the worst that a map is filled.
+const FRESH_CHUNK_BYTES: usize = 64;
+/// Memory for fresh chunks: a hundred thousand, of three gigabytes.
+const FRESH_BYTES: usize = 8 << 20;
+
+/// Both indexes of a store; see the module.
+pub struct JointIndex {
+    runs: Arc<FingerprintIndex>,
+    common: Arc<dyn CommonIndex>,
+    /// All containers of the store when the session began, rising.
+    present: Arc<[ContainerId]>,
+    fresh: Mutex<Fresh>,
+    fresh_max: usize,
+    _lease: Lease,
+}
+
+/// What others have stored since.
+#[derive(Default)]
+struct Fresh {
+    chunks: HashMap<u64, ContainerId>,
+    containers: BTreeSet<ContainerId>,
+    /// The generation of the runs whose containers are not fresh any more.
+    generation: u64,
+    asked_ns: Option<i64>,
+    is_asking: bool,
+    failed_ns: Option<i64>,
+}
+
+impl Fresh {
+    /// Whether the common index may be asked.
+    fn may_ask(&self, now_ns: i64) -> bool {
+        self.failed_ns.is_none_or(|failed| now_ns.saturating_sub(failed) >= PAUSE_NS)
+    }
+
+    fn is_due(&self, now_ns: i64) -> bool {
+        let is_old =
+            self.asked_ns.is_none_or(|asked| now_ns.saturating_sub(asked) >= NEWS_PERIOD_NS);
+        is_old && !self.is_asking && self.may_ask(now_ns)
+    }
+
+    /// Forgets what the runs know by now.
+    fn forget_covered(&mut self, covered: &[ContainerId]) {
+        let is_covered = |id: &ContainerId| covered.binary_search(id).is_ok();
+        self.containers.retain(|id| !is_covered(id));
+        self.chunks.retain(|_, id| !is_covered(id));
+    }
+}
+
+impl JointIndex {
+    /// The runs, and what its machines have in common, of a store that has these containers.
+    #[must_use]
+    pub fn new(
+        repository: &Repository,
+        runs: Arc<FingerprintIndex>,
+        common: Arc<dyn CommonIndex>,
+        present: Arc<[ContainerId]>,
+    ) -> Self {
+        let lease = repository.purse().take(FRESH_BYTES);
+        let fresh_max = lease.bytes() / FRESH_CHUNK_BYTES;
+        Self { runs, common, present, fresh: Mutex::default(), fresh_max, _lease: lease }
+    }
+
+    fn fresh(&self) -> MutexGuard<'_, Fresh> {
+        self.fresh.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Asks what others have stored, if that was long ago.
+    fn catch_news(&self, repository: &Repository) {
+        let now_ns = repository.environment().clock.now_ns();
+        {
+            let mut fresh = self.fresh();
+            if !fresh.is_due(now_ns) {
+                return;
+            }
+            fresh.is_asking = true;
+        }
+        let news = self.common.news();
+        let generation = self.runs.generation();
+        let covered = (self.fresh().generation != generation).then(|| self.runs.covered());
+        let mut fresh = self.fresh();
+        fresh.is_asking = false;
+        fresh.asked_ns = Some(now_ns);
+        if let Some(covered) = covered {
+            fresh.forget_covered(&covered);
+            fresh.generation = generation;
+        }
+        match news {
+            Ok(news) => {
+                for (container, prefixes) in news {
+                    if fresh.chunks.len() + prefixes.len() > self.fresh_max {
+                        break;
+                    }
+                    fresh.containers.insert(container);
+                    fresh.chunks.extend(prefixes.into_iter().map(|prefix| (prefix, container)));
+                }
+            }
+            Err(_) => fresh.failed_ns = Some(now_ns),
+        }
+    }
+
+    /// What the common index names for these, as far as it counts; nothing where it fails.
+    fn ask_common(&self, repository: &Repository, prefixes: &[u64]) -> Vec<Vec<ContainerId>> {
+        let now_ns = repository.environment().clock.now_ns();
+        let mut found = Vec::with_capacity(prefixes.len());
+        let may_ask = self.fresh().may_ask(now_ns);
+        if may_ask && self.common.locate(prefixes, &mut found).is_err() {
+            found.clear();
+            self.fresh().failed_ns = Some(now_ns);
+        }
+        found.resize_with(prefixes.len(), Vec::new);
+        let fresh = self.fresh();
+        let counts = |id: &ContainerId| {
+            self.present.binary_search(id).is_ok() || fresh.containers.contains(id)
+        };
+        for containers in &mut found {
+            containers.retain(counts);
+            // The newest first, as the runs give them.
+            containers.sort_unstable_by(|a, b| b.cmp(a));
+        }
+        found
+    }
+}
+
+fn set(
+    found: &mut [Vec<ContainerId>],
+    start: usize,
+    asked: &[usize],
+    answers: Vec<Vec<ContainerId>>,
+) {
+    for (number, answer) in asked.iter().zip(answers) {
+        if let Some(place) = found.get_mut(start + number) {
+            *place = answer;
+        }
+    }
+}
+
+impl ChunkIndex for JointIndex {
+    /// All that the runs name, and what is fresh.
+    fn locate_many(
+        &self,
+        repository: &Repository,
+        fingerprints: &[Fingerprint],
+        found: &mut Vec<Vec<ContainerId>>,
+        reads: &mut u64,
+    ) -> Result<()> {
+        self.catch_news(repository);
+        let start = found.len();
+        self.runs.locate_many(repository, fingerprints, found, reads)?;
+        let fresh = self.fresh();
+        for (fingerprint, containers) in fingerprints.iter().zip(found.iter_mut().skip(start)) {
+            if let Some(container) = fresh.chunks.get(&fingerprint.prefix())
+                && !containers.contains(container)
+            {
+                containers.insert(0, *container);
+            }
+        }
+        Ok(())
+    }
+
+    /// What is fresh first, then what the common index names, then the runs.
+    fn locate_newest(
+        &self,
+        repository: &Repository,
+        fingerprints: &[Fingerprint],
+        found: &mut Vec<Vec<ContainerId>>,
+        reads: &mut u64,
+    ) -> Result<()> {
+        self.catch_news(repository);
+        let start = found.len();
+        {
+            let fresh = self.fresh();
+            let of = |one: &Fingerprint| fresh.chunks.get(&one.prefix()).copied();
+            found.extend(fingerprints.iter().map(|one| of(one).into_iter().collect::<Vec<_>>()));
+        }
+        let unknown = |found: &[Vec<ContainerId>]| -> Vec<usize> {
+            let appended = found.iter().skip(start).enumerate();
+            appended.filter(|(_, one)| one.is_empty()).map(|(number, _)| number).collect()
+        };
+        let of = |asked: &[usize]| -> Vec<Fingerprint> {
+            asked.iter().filter_map(|number| fingerprints.get(*number)).copied().collect()
+        };
+        let asked = unknown(found);
+        if !asked.is_empty() {
+            let prefixes: Vec<u64> = of(&asked).iter().map(Fingerprint::prefix).collect();
+            set(found, start, &asked, self.ask_common(repository, &prefixes));
+        }
+        let left = unknown(found);
+        if !left.is_empty() {
+            let mut of_runs = Vec::with_capacity(left.len());
+            self.runs.locate_newest(repository, &of(&left), &mut of_runs, reads)?;
+            set(found, start, &left, of_runs);
+        }
+        Ok(())
+    }
+
+    fn locate_where_readable(
+        &self,
+        repository: &Repository,
+        fingerprint: &Fingerprint,
+    ) -> Result<Vec<ContainerId>> {
+        ChunkIndex::locate_where_readable(&*self.runs, repository, fingerprint)
+    }
+
+    fn may_hold(&self, repository: &Repository, fingerprint: &Fingerprint) -> Result<bool> {
+        self.catch_news(repository);
+        if self.fresh().chunks.contains_key(&fingerprint.prefix()) {
+            return Ok(true);
+        }
+        self.runs.may_hold(repository, fingerprint)
+    }
+
+    fn bucket_counts(&self) -> BucketCounts {
+        ChunkIndex::bucket_counts(&*self.runs)
+    }
+
+    fn covered(&self) -> Vec<ContainerId> {
+        ChunkIndex::covered(&*self.runs)
+    }
+
+    fn entries(&self) -> u64 {
+        ChunkIndex::entries(&*self.runs)
+    }
+
+    fn chunks(&self) -> u64 {
+        ChunkIndex::chunks(&*self.runs)
+    }
+
+    fn scan(
+        &self,
+        repository: &Repository,
+        containers: &[ContainerId],
+        from: u64,
+    ) -> Result<Box<dyn PrefixScan>> {
+        self.runs.scan(repository, containers, from)
+    }
+
+    fn generation(&self) -> u64 {
+        self.runs.generation()
+    }
+
+    fn refresh(&self, repository: &Repository) -> Result<bool> {
+        ChunkIndex::refresh(&*self.runs, repository)
+    }
+
+    fn note_durable(&self, container: ContainerId, fingerprints: &[Fingerprint]) {
+        let prefixes: Vec<u64> = fingerprints.iter().map(Fingerprint::prefix).collect();
+        // Others store the same again then, which costs room only; who reaches it tells of that.
+        let _ = self.common.add(container, &prefixes);
+    }
+
+    fn note_added(&self, repository: &Repository, added: &[DurableContainer]) -> Result<()> {
+        self.runs.note_added(repository, added)
+    }
+
+    fn catch_up(&self, repository: &Repository, missed_in: u64) -> Result<bool> {
+        ChunkIndex::catch_up(&*self.runs, repository, missed_in)
+    }
+}

@@ -1,0 +1,291 @@
+//! Decisions by somebody else: for stores that replace objects, an arbiter says who was first.
+//!
+//! Not every object store can be made to keep what was put first, and then nothing in it can be
+//! decided. An [`Arbiter`] can: a database, say. It settles who wins and is asked for nothing else.
+//! What won is put into the store under the decided name, so that the store stays complete by
+//! itself: it is read, copied and restored from without the arbiter.
+//!
+//! # Algorithm
+//! `decide(name, value)`:
+//!
+//! 1. If the store has an object of that name, its bytes are the decision.
+//! 2. The arbiter is given the value, or where that is longer than [`INLINE_MAX_BYTES`] the name of
+//!    an object below `proposals/` that holds it, and says which one won.
+//! 3. What won is put under the name. Whoever else learns of it puts the same bytes, so it does not
+//!    matter who does, how often, or whether the store replaces objects.
+//! 4. An own proposal is deleted, since what won is where it belongs.
+//!
+//! `decided(name)` reads the store alone. A value that has won and was not put yet was given to
+//! nobody: whoever finds nothing may take the name for undecided, as if it had asked earlier.
+//!
+//! # Invariants
+//! - Only what the arbiter named is ever put under a decided name.
+//! - A store has one mechanism for all time ([`DecidedBy`]): its configuration says which.
+//! - An arbiter that has lost everything costs nothing that was returned to anybody. Values that
+//!   were on their way then would be decided anew, so nobody may be at work while it is replaced.
+//!
+//! Concurrency: as all stores. Two that decide one name are told the same.
+
+use crate::{Blobs, Decisions, Key, Listed, Store};
+use onefold_types::{Error, ErrorKind, Result, StoreId};
+use std::sync::{Arc, OnceLock};
+
+/// Longer values are given to an arbiter by the name of an object.
+pub const INLINE_MAX_BYTES: usize = 64 << 10;
+/// Where values are that are too long to be given to an arbiter.
+pub const PROPOSALS: &str = "proposals";
+/// What a value given to an arbiter begins with: the value follows.
+const INLINE: u8 = 0;
+/// What it begins with otherwise: the name of an object follows.
+const PROPOSED: u8 = 1;
+
+/// Who decides the names of a store.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum DecidedBy {
+    /// The store, which never replaces an object.
+    #[default]
+    Itself,
+    /// A database beside it.
+    Database,
+    /// Nobody: it was opened for reading only.
+    Nobody,
+}
+
+/// Says who was first.
+pub trait Arbiter: Send + Sync {
+    /// The store that it decides for; said once, before it is asked. `is_new`: it has not been
+    /// heard of.
+    ///
+    /// # Errors
+    ///
+    /// `Invalid` if it does not know a store that is not new; those of reaching it.
+    fn open(&self, store: StoreId, is_new: bool) -> Result<()>;
+
+    /// The one value that won under a name of that store, for all time: `value` if nobody was
+    /// earlier. At most [`INLINE_MAX_BYTES`] and a byte. It is durable before this returns.
+    ///
+    /// # Errors
+    ///
+    /// Those of reaching it: the name may be decided then, and asking again is safe.
+    fn decide(&self, store: StoreId, name: &Key, value: &[u8]) -> Result<Vec<u8>>;
+
+    /// It in words, for messages.
+    fn describe(&self) -> String;
+}
+
+/// A store whose names are decided by an arbiter; see the module.
+pub struct Arbitrated<S> {
+    store: S,
+    arbiter: Arc<dyn Arbiter>,
+    opened_as: OnceLock<StoreId>,
+}
+
+impl<S: Store> Arbitrated<S> {
+    /// A store that may replace objects, and who decides for it.
+    pub fn new(store: S, arbiter: Arc<dyn Arbiter>) -> Self {
+        Self { store, arbiter, opened_as: OnceLock::new() }
+    }
+
+    /// The store below.
+    pub fn inner(&self) -> &S {
+        &self.store
+    }
+
+    fn store_id(&self) -> Result<StoreId> {
+        let unknown = || Error::invalid("something is decided in a store that was not opened");
+        self.opened_as.get().copied().ok_or_else(unknown)
+    }
+
+    /// Puts what won, which others may be putting.
+    fn put_won(&self, key: &Key, won: &[u8]) -> Result<()> {
+        match self.store.put(key, won) {
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+            put => return put,
+        }
+        match self.store.decided(key)? {
+            Some(there) if there == won => Ok(()),
+            Some(_) => Err(Error::damaged(format!(
+                "'{key}' in {} says something else than what {} decided: another process decides \
+                 without it, or it was put back from an older copy; stop all processes that \
+                 write to the store, and run 'onefold check'",
+                self.store.describe(),
+                self.arbiter.describe()
+            ))),
+            None => Err(Error::new(
+                ErrorKind::Unavailable,
+                format!(
+                    "'{key}' in {} is said to be taken and cannot be found; try again",
+                    self.store.describe()
+                ),
+            )),
+        }
+    }
+
+    /// What the arbiter is given for a value, and the object that was put for that.
+    fn proposal(&self, value: &[u8]) -> Result<(Vec<u8>, Option<Key>)> {
+        if value.len() <= INLINE_MAX_BYTES {
+            return Ok(([&[INLINE], value].concat(), None));
+        }
+        let mut number = [0; 16];
+        getrandom::fill(&mut number).map_err(|error| {
+            Error::invalid(format!("the system gives no random bytes: {error}"))
+        })?;
+        let key = Key::new(format!("{PROPOSALS}/{:032x}", u128::from_le_bytes(number)))?;
+        self.store.put(&key, value)?;
+        Ok(([&[PROPOSED], key.as_str().as_bytes()].concat(), Some(key)))
+    }
+
+    /// The value that the arbiter's answer means. Whoever proposed it has deleted it only after it
+    /// was put where it belongs.
+    fn meant(&self, key: &Key, won: &[u8]) -> Result<Vec<u8>> {
+        let strange = || {
+            Error::damaged(format!(
+                "{} gave an answer about '{key}' that means nothing",
+                self.arbiter.describe()
+            ))
+        };
+        match won.split_first() {
+            Some((&INLINE, value)) => Ok(value.to_vec()),
+            Some((&PROPOSED, name)) => {
+                let name = std::str::from_utf8(name).map_err(|_| strange())?;
+                let proposal = Key::new(name).map_err(|_| strange())?;
+                if proposal.top() != PROPOSALS {
+                    return Err(strange());
+                }
+                match self.store.get(&proposal) {
+                    Err(error) if error.kind() == ErrorKind::NotFound => {
+                        self.store.decided(key)?.ok_or(error)
+                    }
+                    got => got,
+                }
+            }
+            _ => Err(strange()),
+        }
+    }
+}
+
+impl<S: Store> Decisions for Arbitrated<S> {
+    fn decide(&self, key: &Key, value: &[u8]) -> Result<Vec<u8>> {
+        if let Some(there) = self.store.decided(key)? {
+            return Ok(there);
+        }
+        let store_id = self.store_id()?;
+        let (given, own) = self.proposal(value)?;
+        let decided = self.arbiter.decide(store_id, key, &given).and_then(|won| {
+            let won = self.meant(key, &won)?;
+            self.put_won(key, &won)?;
+            Ok(won)
+        });
+        if let (Ok(_), Some(own)) = (&decided, own) {
+            // Who cannot delete leaves some bytes behind.
+            let _ = self.store.delete(&own);
+        }
+        decided
+    }
+
+    fn decided(&self, key: &Key) -> Result<Option<Vec<u8>>> {
+        self.store.decided(key)
+    }
+
+    fn list_decided(&self, prefix: &str, each: &mut dyn FnMut(&str) -> Result<()>) -> Result<()> {
+        self.store.list_decided(prefix, each)
+    }
+}
+
+impl<S: Store> Store for Arbitrated<S> {
+    fn describe(&self) -> String {
+        self.store.describe()
+    }
+
+    fn decided_by(&self) -> DecidedBy {
+        DecidedBy::Database
+    }
+
+    fn open_as(&self, id: StoreId, is_new: bool) -> Result<()> {
+        self.arbiter.open(id, is_new)?;
+        match *self.opened_as.get_or_init(|| id) == id {
+            true => Ok(()),
+            false => Err(Error::invalid("one store was opened as two")),
+        }
+    }
+}
+
+impl<S: Store> Blobs for Arbitrated<S> {
+    fn put(&self, key: &Key, bytes: &[u8]) -> Result<()> {
+        self.store.put(key, bytes)
+    }
+
+    fn put_pieces(
+        &self,
+        key: &Key,
+        next: &mut dyn FnMut(&mut Vec<u8>) -> Result<bool>,
+    ) -> Result<()> {
+        self.store.put_pieces(key, next)
+    }
+
+    fn get(&self, key: &Key) -> Result<Vec<u8>> {
+        self.store.get(key)
+    }
+
+    fn get_range(&self, key: &Key, offset: u64, buffer: &mut [u8]) -> Result<()> {
+        self.store.get_range(key, offset, buffer)
+    }
+
+    fn get_tail(&self, key: &Key, length_bytes: usize) -> Result<(u64, Vec<u8>)> {
+        self.store.get_tail(key, length_bytes)
+    }
+
+    fn size(&self, key: &Key) -> Result<u64> {
+        self.store.size(key)
+    }
+
+    fn list(&self, prefix: &str, each: &mut dyn FnMut(Listed) -> Result<()>) -> Result<()> {
+        self.store.list(prefix, each)
+    }
+
+    fn list_names(&self, prefix: &str, each: &mut dyn FnMut(&str) -> Result<()>) -> Result<()> {
+        self.store.list_names(prefix, each)
+    }
+
+    fn delete(&self, key: &Key) -> Result<()> {
+        self.store.delete(key)
+    }
+
+    fn settle(&self, prefix: &str) -> Result<()> {
+        self.store.settle(prefix)
+    }
+
+    fn free_bytes(&self) -> Result<Option<u64>> {
+        self.store.free_bytes()
+    }
+
+    crate::pass_hints_on!(this => this.store);
+}
+
+/// Decisions in memory, for tests.
+#[cfg(any(test, feature = "testing"))]
+#[derive(Default)]
+pub struct MemoryArbiter {
+    decided: std::sync::Mutex<std::collections::BTreeMap<(StoreId, Key), Vec<u8>>>,
+    known: std::sync::Mutex<std::collections::BTreeSet<StoreId>>,
+}
+
+#[cfg(any(test, feature = "testing"))]
+impl Arbiter for MemoryArbiter {
+    fn open(&self, store: StoreId, is_new: bool) -> Result<()> {
+        let mut known = self.known.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        match is_new && known.insert(store) || known.contains(&store) {
+            true => Ok(()),
+            false => Err(Error::invalid("the arbiter does not know this store")),
+        }
+    }
+
+    fn decide(&self, store: StoreId, name: &Key, value: &[u8]) -> Result<Vec<u8>> {
+        let mut decided = self.decided.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        Ok(decided.entry((store, name.clone())).or_insert_with(|| value.to_vec()).clone())
+    }
+
+    fn describe(&self) -> String {
+        "the arbiter in memory".into()
+    }
+}
