@@ -5,7 +5,7 @@
 #   sh examples/engines/cassandra.sh DIRECTORY stop
 #   sh examples/engines/cassandra.sh DIRECTORY kill N    end node N with 'kill -9'; 'start N' brings it back
 #
-# Keeps its rows below DIRECTORY, and the processes' numbers in DIRECTORY/pids. Needs Java 17 (or 11), and Maven to get
+# Keeps its rows below DIRECTORY, and the processes' numbers in DIRECTORY/pids. Needs Java 17, and Maven to get
 # Cassandra, or CASSANDRA_LIB, a directory with its jars. Three nodes need the addresses 127.0.0.2 and 127.0.0.3,
 # which Linux has. It is for trying: one machine, 1 GB of memory a node, and nobody is asked for a password.
 set -eu
@@ -29,9 +29,9 @@ end() {
 }
 
 configure() {
-    # Who has been in the cluster may ask any node that is; who is new must ask one that knows the cluster.
+    # Who has been in the cluster may ask any node that is; who is new must ask the first.
     seeds=127.0.0.1
-    [ ! -e "$directory/node$1/data/system" ] || seeds=$(each | sed 's/^/127.0.0./' | paste -sd, -)
+    [ ! -e "$directory/node$1/joined" ] || seeds=$(each | sed 's/^/127.0.0./' | paste -sd, -)
     mkdir -p "$directory/node$1"
     # 'batch': what is acknowledged is on the disk.
     cat >"$directory/node$1/cassandra.yaml" <<END
@@ -103,7 +103,7 @@ start() {
         -Dlogback.configurationFile="$directory/logback.xml" \
         -Dcassandra.config="file://$home/cassandra.yaml" -Dcassandra.storagedir="$home" \
         -Dcassandra.jmx.local.port="719$node" -Dcassandra-foreground=yes \
-        -Dcassandra.skip_wait_for_gossip_to_settle=0 -Dcassandra.ring_delay_ms=1000 \
+        -Dcassandra.skip_wait_for_gossip_to_settle=0 -Dcassandra.ring_delay_ms=5000 \
         -cp "$lib/*" org.apache.cassandra.service.CassandraDaemon >"$home/log" 2>&1 </dev/null &
     { sed "/^$node /d" "$directory/pids"; echo "$node $!"; } >"$directory/pids.new"
     mv "$directory/pids.new" "$directory/pids"
@@ -111,6 +111,7 @@ start() {
         kill -0 $! 2>/dev/null || { tail "$home/log" >&2; echo "node $node has ended" >&2; exit 1; }
         sleep 0.2
     done
+    touch "$home/joined"
 }
 
 # A write to two of three fails until the nodes have seen each other.
@@ -126,7 +127,7 @@ meet() {
 }
 
 case ${2:-} in
-stop) for node in $(each); do end TERM "$node"; done; exit ;;
+stop) for node in $(each); do end TERM "$node" & done; wait; exit ;;
 kill) end KILL "${3:?the number of a node}"; exit ;;
 start) nodes=${3:?the number of a node} ;;
 3) nodes='1 2 3' ;;
@@ -145,7 +146,7 @@ esac
   </dependency></dependencies>
 </project>
 END
-    mvn -q -f "$directory/pom.xml" dependency:copy-dependencies -DincludeScope=runtime \
+    mvn -B -q -f "$directory/pom.xml" dependency:copy-dependencies -DincludeScope=runtime \
         -DoutputDirectory="$lib.new"
     mv "$lib.new" "$lib"
 }

@@ -34,7 +34,7 @@ if [ ! -e data ]; then
     echo trying-only | "$@" tee password >/dev/null
     "$@" initdb --pgdata new --username onefold --auth scram-sha-256 --pwfile password \
         --encoding UTF8 --no-locale >/dev/null
-    echo 'CREATE DATABASE onefold' | "$@" postgres --single -D new postgres >/dev/null
+    echo 'CREATE DATABASE onefold' | "$@" postgres --single -D new -c log_checkpoints=off postgres >/dev/null
     rm password
     mv new data
 fi
@@ -62,7 +62,8 @@ in another terminal:
     psql '$address'
 END
 if [ -e "$directory/certificate" ]; then
-    echo "    psql '$address?sslmode=verify-full&sslrootcert=$directory/certificate'"
+    echo "or, to be sure which server answers:"
+    echo "    export PGSSLMODE=verify-full PGSSLROOTCERT='$directory/certificate'"
     set -- "$@" postgres -c ssl=on -c "ssl_cert_file=$PWD/certificate" -c "ssl_key_file=$PWD/key"
 else
     set -- "$@" postgres

@@ -1,11 +1,13 @@
 //! Onefold measured against its peers, on the same data, in the same run.
 //!
 //! `peers` measures, `kernels` measures the engine alone, `index` its index at any size,
-//! `install-peers` brings the peers to this machine. `soak` measures nothing: it looks for
-//! failures of the whole program under everything at once (docs/TESTING.md). The method and the
-//! meaning of the figures of the first are in `experiments/peers/README.md`.
+//! `databases` what may be beside it, `install-peers` brings the peers to this machine. `soak`
+//! measures nothing: it looks for failures of the whole program under everything at once
+//! (docs/TESTING.md). The method and the meaning of the figures of the first are in
+//! `experiments/peers/README.md`.
 
 mod compare;
+mod databases;
 mod dataset;
 mod index;
 mod install;
@@ -54,6 +56,8 @@ enum Commands {
         #[arg(long, value_name = "DIR")]
         data: Option<PathBuf>,
     },
+    /// Measures how many entries a second a database beside a store takes and gives
+    Databases(databases::DatabasesArgs),
     /// Measures the fingerprint index: memory, look-ups, opening a large store
     Index(index::IndexArgs),
     /// Runs thousands of commands at once on stores that it disturbs, and compares what is restored
@@ -117,6 +121,10 @@ fn main() -> ExitCode {
             })
             .map_err(io::Error::other),
         Commands::Index(args) => index::run(&args).map(|table| {
+            print!("{table}");
+            true
+        }),
+        Commands::Databases(args) => databases::run(&args).map(|table| {
             print!("{table}");
             true
         }),

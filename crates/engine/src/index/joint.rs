@@ -111,13 +111,19 @@ impl JointIndex {
         let mut fresh = self.fresh();
         fresh.is_asking = false;
         fresh.asked_ns = Some(now_ns);
-        if let Some(covered) = covered {
-            fresh.forget_covered(&covered);
+        if let Some(covered) = &covered {
+            fresh.forget_covered(covered);
             fresh.generation = generation;
         }
+        let is_covered = |id: &ContainerId| {
+            covered.as_ref().is_some_and(|covered| covered.binary_search(id).is_ok())
+        };
         match news {
             Ok(news) => {
                 for (container, prefixes) in news {
+                    if is_covered(&container) {
+                        continue;
+                    }
                     if fresh.chunks.len() + prefixes.len() > self.fresh_max {
                         break;
                     }

@@ -23,6 +23,7 @@ mod index_cost;
 mod index_damage;
 mod ingest;
 mod jobs;
+mod joint_index;
 mod look_up;
 mod lost;
 mod metamorphic;

@@ -1,0 +1,261 @@
+//! What machines have in common beside the runs of a store: it tells sessions of what others store
+//! just now, and whatever it says or fails to say nothing rests on it.
+
+use crate::steps::{backup_options, environment, file, job, memory_plan, open_in, save};
+use onefold_crypto::Suite;
+use onefold_engine::common_index::{CommonIndex, NewContainer};
+use onefold_engine::index::{ChunkIndex as _, FingerprintIndex, JointIndex};
+use onefold_engine::ingest::backup;
+use onefold_engine::{Environment, Repository};
+use onefold_store::layers::{Counting, Operation};
+use onefold_store::{MemoryStore, Store};
+use onefold_types::environment::ManualClock;
+use onefold_types::{ContainerId, Error, ErrorKind, Fingerprint, Result};
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+const SECOND_NS: i64 = 1_000_000_000;
+
+/// A common index in memory, which counts what it is asked and may be gone.
+#[derive(Default)]
+struct Common {
+    entries: Mutex<BTreeMap<u64, Vec<ContainerId>>>,
+    news: Mutex<Vec<NewContainer>>,
+    told: Mutex<Vec<NewContainer>>,
+    asked_for_news: AtomicU64,
+    located: AtomicU64,
+    is_gone: AtomicBool,
+}
+
+impl Common {
+    fn answer<T>(&self, answer: T) -> Result<T> {
+        match self.is_gone.load(Ordering::Relaxed) {
+            true => Err(Error::new(ErrorKind::Unavailable, "it is gone")),
+            false => Ok(answer),
+        }
+    }
+
+    fn asked(&self) -> (u64, u64) {
+        (self.asked_for_news.load(Ordering::Relaxed), self.located.load(Ordering::Relaxed))
+    }
+}
+
+impl CommonIndex for Common {
+    fn add(&self, container: ContainerId, prefixes: &[u64]) -> Result<()> {
+        self.told.lock().unwrap().push((container, prefixes.to_vec()));
+        self.answer(())
+    }
+
+    fn locate(&self, prefixes: &[u64], found: &mut Vec<Vec<ContainerId>>) -> Result<()> {
+        self.located.fetch_add(1, Ordering::Relaxed);
+        let entries = self.entries.lock().unwrap();
+        found
+            .extend(prefixes.iter().map(|prefix| entries.get(prefix).cloned().unwrap_or_default()));
+        self.answer(())
+    }
+
+    fn news(&self) -> Result<Vec<NewContainer>> {
+        self.asked_for_news.fetch_add(1, Ordering::Relaxed);
+        self.answer(std::mem::take(&mut *self.news.lock().unwrap()))
+    }
+}
+
+/// A store with one snapshot, whose clock is told, and an index over both.
+struct Beside {
+    repository: Arc<Repository>,
+    store: Arc<Counting<MemoryStore>>,
+    clock: Arc<ManualClock>,
+    now_ns: i64,
+    common: Arc<Common>,
+    index: JointIndex,
+    runs: Arc<FingerprintIndex>,
+}
+
+fn beside() -> Beside {
+    let store = Arc::new(Counting::new(MemoryStore::new()));
+    let shared: Arc<dyn Store> = store.clone();
+    let made = crate::steps::create_on(Arc::clone(&shared), Suite::Aes256Gcm);
+    save(&made, &[file("a", 1, 300_000)]);
+    let now_ns = 1_800_000_000 * SECOND_NS;
+    let clock = Arc::new(ManualClock::new(now_ns));
+    let environment = Environment { clock: clock.clone(), ..environment(2) };
+    let repository = open_in(shared, environment, memory_plan()).unwrap();
+    let runs = FingerprintIndex::shared(&repository).unwrap();
+    let common = Arc::new(Common::default());
+    let present: Arc<[ContainerId]> = runs.covered().into();
+    let index = JointIndex::new(&repository, Arc::clone(&runs), common.clone(), present);
+    Beside { repository, store, clock, now_ns, common, index, runs }
+}
+
+impl Beside {
+    fn pass(&mut self, ns: i64) {
+        self.now_ns += ns;
+        self.clock.set(self.now_ns);
+    }
+
+    fn newest(&self, fingerprint: Fingerprint) -> Vec<ContainerId> {
+        let mut found = Vec::new();
+        self.index.locate_newest(&self.repository, &[fingerprint], &mut found, &mut 0).unwrap();
+        assert_eq!(found.len(), 1);
+        found.pop().unwrap()
+    }
+
+    fn may_hold(&self, fingerprint: Fingerprint) -> bool {
+        self.index.may_hold(&self.repository, &fingerprint).unwrap()
+    }
+
+    /// A chunk that the runs know.
+    fn known(&self) -> (Fingerprint, ContainerId) {
+        let container = self.runs.covered()[0];
+        let section =
+            onefold_engine::container::reader::read_section(&self.repository, container).unwrap();
+        (section.chunks[0].fingerprint, container)
+    }
+}
+
+fn chunk(number: u64) -> Fingerprint {
+    let mut bytes = [0xa5; 32];
+    bytes[..8].copy_from_slice(&number.to_le_bytes());
+    Fingerprint(bytes)
+}
+
+fn container(number: u128) -> ContainerId {
+    ContainerId(number.to_le_bytes())
+}
+
+#[test]
+fn news_are_asked_for_once_a_second_and_found_without_asking_again() {
+    let mut beside = beside();
+    let (new, stored_in) = (chunk(1), container(1));
+    assert!(!beside.may_hold(new));
+    assert_eq!(beside.common.asked(), (1, 0));
+    beside.common.news.lock().unwrap().push((stored_in, vec![new.prefix()]));
+    beside.pass(SECOND_NS - 1);
+    assert!(!beside.may_hold(new));
+    beside.pass(1);
+    assert!(beside.may_hold(new) && !beside.may_hold(chunk(2)));
+    assert_eq!(beside.newest(new), [stored_in]);
+    assert_eq!(beside.index.locate(&beside.repository, &new, &mut 0).unwrap(), [stored_in]);
+    // The common index was asked for news twice, and for no chunk.
+    assert_eq!(beside.common.asked(), (2, 0));
+}
+
+#[test]
+fn chunks_are_looked_up_in_the_common_index_and_pages_read_for_the_rest_only() {
+    let beside = beside();
+    let (known, stored_in) = beside.known();
+    beside.common.entries.lock().unwrap().insert(known.prefix(), vec![stored_in]);
+    beside.store.take();
+    assert_eq!(beside.newest(known), [stored_in]);
+    assert_eq!(beside.store.counts().total(Operation::GetRange).calls, 0, "the runs were asked");
+    beside.common.entries.lock().unwrap().clear();
+    assert_eq!(beside.newest(known), [stored_in]);
+    assert!(beside.store.counts().total(Operation::GetRange).calls > 0);
+    // It is asked for the newest only: who wants all instances asks the runs.
+    let asked = beside.common.asked();
+    assert_eq!(beside.index.locate(&beside.repository, &known, &mut 0).unwrap(), [stored_in]);
+    assert_eq!(beside.common.asked(), asked);
+}
+
+/// A database remembers containers that collections have deleted; looking into each would cost a
+/// request.
+#[test]
+fn containers_that_are_not_there_do_not_count() {
+    let mut beside = beside();
+    let (known, stored_in) = beside.known();
+    let (gone, fresh) = (container(7), container(8));
+    let named = vec![gone, stored_in, fresh];
+    beside.common.entries.lock().unwrap().insert(known.prefix(), named);
+    assert_eq!(beside.newest(known), [stored_in]);
+    beside.common.news.lock().unwrap().push((fresh, vec![9]));
+    beside.pass(SECOND_NS);
+    let mut newest_first = [stored_in, fresh];
+    newest_first.sort_unstable_by(|one, other| other.cmp(one));
+    assert_eq!(beside.newest(known), newest_first);
+    beside.common.entries.lock().unwrap().insert(chunk(3).prefix(), vec![gone]);
+    assert!(beside.newest(chunk(3)).is_empty());
+}
+
+#[test]
+fn one_that_fails_is_left_alone_for_a_while_and_the_runs_answer() {
+    let mut beside = beside();
+    let (known, stored_in) = beside.known();
+    beside.common.is_gone.store(true, Ordering::Relaxed);
+    beside.common.entries.lock().unwrap().insert(known.prefix(), vec![container(7)]);
+    assert_eq!(beside.newest(known), [stored_in]);
+    let asked = beside.common.asked();
+    beside.pass(9 * SECOND_NS);
+    assert_eq!(beside.newest(known), [stored_in]);
+    assert_eq!(beside.common.asked(), asked);
+    beside.common.is_gone.store(false, Ordering::Relaxed);
+    beside.pass(SECOND_NS);
+    assert!(beside.may_hold(known));
+    assert_eq!(beside.common.asked().0, asked.0 + 1);
+}
+
+/// What others store is kept in eight megabytes: 131,072 chunks of 64 bytes each, and not one more.
+#[test]
+fn no_more_is_kept_of_what_others_store_than_there_is_memory_for() {
+    let mut beside = beside();
+    let many = |from: u64, count: u64| (from..from + count).map(|n| chunk(n).prefix()).collect();
+    let kept = 131_072 - 1000;
+    let news = [(container(1), many(0, kept)), (container(2), many(1 << 20, 1000))];
+    beside.common.news.lock().unwrap().extend(news);
+    beside.pass(SECOND_NS);
+    assert!(beside.may_hold(chunk(kept - 1)) && beside.may_hold(chunk((1 << 20) + 999)));
+    beside.common.news.lock().unwrap().push((container(3), many(1 << 30, 1)));
+    beside.pass(SECOND_NS);
+    assert!(!beside.may_hold(chunk(1 << 30)));
+}
+
+#[test]
+fn what_the_runs_know_takes_no_room() {
+    let mut beside = beside();
+    let (_, covered) = beside.known();
+    let many = (0..131_072).map(|n| chunk(n).prefix()).collect();
+    beside.common.news.lock().unwrap().extend([(covered, many), (container(2), vec![77])]);
+    beside.pass(SECOND_NS);
+    assert!(!beside.may_hold(chunk(5)) || beside.newest(chunk(5)).is_empty());
+    assert_eq!(beside.common.asked().0, 1);
+    // One that is fresh now is no more once a run knows it.
+    let source = [file("b", 2, 200_000)];
+    save(&beside.repository, &source);
+    let new: Vec<ContainerId> = {
+        let before = beside.runs.covered();
+        beside.index.refresh(&beside.repository).unwrap();
+        let after = beside.runs.covered();
+        after.into_iter().filter(|id| !before.contains(id)).collect()
+    };
+    assert!(!new.is_empty());
+    beside.common.news.lock().unwrap().push((new[0], (0..131_072).collect()));
+    beside.common.news.lock().unwrap().push((container(4), vec![chunk(9).prefix()]));
+    beside.pass(SECOND_NS);
+    assert!(beside.may_hold(chunk(9)));
+    assert_eq!(beside.newest(chunk(9)), [container(4)]);
+}
+
+/// Two sessions store the same at the same time: the second finds what the first has told of,
+/// although no run knows it.
+#[test]
+fn a_session_tells_of_each_container_and_believes_no_section_that_it_has_not_read() {
+    let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
+    let made = crate::steps::create_on(Arc::clone(&store), Suite::Aes256Gcm);
+    let common = Arc::new(Common::default());
+    let repository = Arc::new(made.with_common_index(common.clone()));
+    let bytes = crate::steps::random_bytes(5, 2_000_000);
+    let source = || crate::ingest::stream("stream", &bytes);
+    // Lies: a chunk that nobody has stored is said to be in a container that is not there.
+    common.news.lock().unwrap().push((container(1), (0..1000).collect()));
+    backup(&repository, source(), &backup_options(), &job()).unwrap();
+    let told = common.told.lock().unwrap().clone();
+    let chunks: usize = told.iter().map(|(_, prefixes)| prefixes.len()).sum();
+    let all = FingerprintIndex::open(&repository).unwrap();
+    let ids: Vec<ContainerId> = {
+        let mut ids: Vec<_> = told.iter().map(|(id, _)| *id).collect();
+        ids.sort_unstable();
+        ids
+    };
+    assert_eq!(ids, all.covered());
+    assert_eq!(chunks as u64, all.entries());
+}
