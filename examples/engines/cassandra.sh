@@ -2,6 +2,7 @@
 # Apache Cassandra on this machine, as one node or as three that keep three copies.
 #
 #   sh examples/engines/cassandra.sh DIRECTORY [1|3]     start it, or start it again
+#   sh examples/engines/cassandra.sh DIRECTORY get       get its jars, into CASSANDRA_LIB or DIRECTORY/lib
 #   sh examples/engines/cassandra.sh DIRECTORY stop
 #   sh examples/engines/cassandra.sh DIRECTORY kill N    end node N with 'kill -9'; 'start N' brings it back
 #
@@ -132,6 +133,7 @@ kill) end KILL "${3:?the number of a node}"; exit ;;
 start) nodes=${3:?the number of a node} ;;
 3) nodes='1 2 3' ;;
 1) nodes=1 ;;
+get) ;;
 '') nodes=$(each) ;;
 *) echo "one node, or three" >&2; exit 2 ;;
 esac
@@ -150,6 +152,7 @@ END
         -DoutputDirectory="$lib.new"
     mv "$lib.new" "$lib"
 }
+[ "${2:-}" != get ] || exit 0
 for node in ${nodes:-1}; do start "$node"; done
 meet
 echo "Cassandra answers, and asks nobody for a password, at:"

@@ -4,7 +4,7 @@
 Each of several machines backs up some versions of a data set, one after the other and beginning with another one
 than its neighbours, all machines at the same time; a collector collects again and again meanwhile. The same backups, one after the other and by nobody
 else disturbed, say what a single writer stores. Where the store is: a directory, a versitygw (`--s3`), or our own
-server (`--served`), where writers have no right to delete.
+server (`--served`), where writers have no right to delete. With `--database URL` there is a database beside the bucket.
 
     python3 experiments/remote/writers.py --data experiments/data/a --onefold target/release/onefold --served
 
@@ -42,6 +42,9 @@ class Place:
             self.variables |= {"AWS_ACCESS_KEY_ID": ACCESS, "AWS_SECRET_ACCESS_KEY": SECRET}
             endpoint = f"http://127.0.0.1:{self.server.port}"
             self.variables["ONEFOLD_REPOSITORY"] = f"s3://{BUCKET}/store?endpoint={endpoint}"
+            if options.database:
+                self.variables["ONEFOLD_REPOSITORY"] += f"&database={options.database}"
+                self.variables["PGPASSWORD"] = os.environ.get("PGPASSWORD", "")
             self.stored_in = directory / "data"
         else:
             self.serve(directory)
@@ -178,6 +181,7 @@ def main():
     parser.add_argument("--turns", type=int, default=2)
     parser.add_argument("--work", type=pathlib.Path, default=None)
     parser.add_argument("--s3", action="store_true")
+    parser.add_argument("--database", help="beside the bucket")
     parser.add_argument("--served", action="store_true")
     options = parser.parse_args()
     options.onefold, options.data = options.onefold.resolve(), options.data.resolve()
@@ -187,6 +191,7 @@ def main():
         place = pathlib.Path(place)
         one = alone(kind, options, place / "alone", machines)
         all_at_once = together(kind, options, place / "together", machines)
+    kind += f" beside {options.database.split(':')[0]}" if options.database else ""
     print(f"{kind}: {options.machines} machines, {options.turns} backups each\n")
     print("| | seconds | stored, MB | after collections, MB | collections meanwhile |\n|---|---|---|---|---|")
     print(f"| one after the other | {one[0]:.1f} | {one[1] / 1e6:.1f} | {one[2] / 1e6:.1f} | 0 |")

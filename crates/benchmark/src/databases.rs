@@ -9,7 +9,7 @@ use clap::Args;
 use onefold_crypto::OsRandomness;
 use onefold_database::engine::{Engine, Generation};
 use onefold_database::{Database, DatabaseLocation, Settings};
-use onefold_types::environment::{Randomness as _, SeededRandomness};
+use onefold_types::environment::SeededRandomness;
 use onefold_types::{ContainerId, Error, Result, StoreId};
 use std::fmt::Write as _;
 use std::sync::atomic::{AtomicU64, Ordering};

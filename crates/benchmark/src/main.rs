@@ -124,10 +124,12 @@ fn main() -> ExitCode {
             print!("{table}");
             true
         }),
-        Commands::Databases(args) => databases::run(&args).map(|table| {
-            print!("{table}");
-            true
-        }),
+        Commands::Databases(args) => databases::run(&args)
+            .map(|table| {
+                print!("{table}");
+                true
+            })
+            .map_err(io::Error::other),
         Commands::Soak(args) => soak::run(&args),
         Commands::InstallPeers { prefix } => {
             let outcomes = install::install_peers(&prefix);

@@ -34,18 +34,18 @@ const WORKERS: usize = 2;
 pub struct Generation {
     /// Its number, from 1 on.
     pub number: i32,
-    /// Of a prefix, the leading bits that say which bucket an entry is in: buckets have a few
-    /// hundred entries.
+    /// Of a prefix, the leading bits that say which bucket an entry is in. Buckets are large, since
+    /// each that is asked for is a request, and what is asked for is spread over all of them.
     pub bucket_bits: u8,
 }
 
-/// Bits of the first generation of a store: for a million chunks; with more, buckets grow until it
-/// is filled anew.
-pub const BUCKET_BITS_FIRST: u8 = 12;
+/// Bits of the first generation of a store: for sixteen million chunks; with more, buckets grow
+/// until it is filled anew.
+pub const BUCKET_BITS_FIRST: u8 = 8;
 /// The least and the most that there may be.
-pub const BUCKET_BITS: std::ops::RangeInclusive<u8> = 8..=31;
+pub const BUCKET_BITS: std::ops::RangeInclusive<u8> = 6..=31;
 /// Entries that a bucket should have.
-const BUCKET_ENTRIES: u64 = 256;
+const BUCKET_ENTRIES: u64 = 1 << 16;
 
 impl Generation {
     /// The first one.
@@ -190,12 +190,12 @@ mod tests {
     #[test]
     fn buckets_grow_with_the_chunks_and_keep_within_their_bounds() {
         let of = |chunks| Generation::FIRST.next_for(chunks).bucket_bits;
-        assert_eq!([0, 1, 256 << 7, (256 << 7) + 128].map(of), [8, 8, 8, 9]);
-        assert_eq!([1 << 30, u64::MAX].map(of), [23, 31]);
+        assert_eq!([0, 1, 1 << 21, (1 << 21) + (1 << 15)].map(of), [6, 6, 6, 7]);
+        assert_eq!([1 << 30, u64::MAX].map(of), [15, 31]);
         let generation = Generation { number: 1, bucket_bits: 31 };
         assert_eq!(generation.bucket(u64::MAX), i32::MAX);
-        assert_eq!(Generation::FIRST.bucket(0x800f_ffff_0000_0000), 0x800);
-        assert_eq!(Generation { number: i32::MAX, bucket_bits: 8 }.next_for(1).number, i32::MAX);
+        assert_eq!(Generation::FIRST.bucket(0x80ff_ffff_0000_0000), 0x80);
+        assert_eq!(Generation { number: i32::MAX, bucket_bits: 6 }.next_for(1).number, i32::MAX);
     }
 
     #[test]

@@ -7,6 +7,7 @@
 use std::net::TcpListener;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
@@ -105,7 +106,11 @@ impl PostgresServer {
 /// One node of Cassandra, or three that keep three copies, which end with this.
 pub struct CassandraServer {
     directory: TempDir,
+    _alone: MutexGuard<'static, ()>,
 }
+
+/// Held by the one that runs.
+static ALONE: Mutex<()> = Mutex::new(());
 
 /// The keyspace that tests use.
 const KEYSPACE: &str = "onefold";
@@ -122,7 +127,8 @@ impl CassandraServer {
             eprintln!("SKIPPED: Cassandra is not installed (CASSANDRA_LIB names no jars)");
             return None;
         }
-        let server = Self { directory: tempfile::tempdir().expect("a directory") };
+        let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+        let server = Self { directory: tempfile::tempdir().expect("a directory"), _alone };
         server.tell(&[&nodes.to_string()]);
         Some(server)
     }

@@ -337,6 +337,12 @@ impl ChunkStore {
         found
     }
 
+    /// Has the store's own index know whatever the session rests on, before it commits.
+    pub fn cover_found(&self) -> Result<()> {
+        let index = Arc::clone(&self.lock().port.index);
+        index.cover(&self.repository, &self.found_in())
+    }
+
     /// Indexes what is left, once all streams have finished; then everything is durable (W6).
     pub fn finish(&self) -> Result<StoredTotals> {
         let durable = self.context.log.settle()?;

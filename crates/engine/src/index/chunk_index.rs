@@ -15,6 +15,7 @@ use crate::container::log::DurableContainer;
 use crate::repository::Repository;
 use onefold_policy::BucketCounts;
 use onefold_types::{ContainerId, Fingerprint, Result, bug};
+use std::collections::BTreeSet;
 
 /// From fingerprints to the containers that may hold them.
 pub trait ChunkIndex: Send + Sync {
@@ -93,6 +94,12 @@ pub trait ChunkIndex: Send + Sync {
 
     /// Tells others of a container that the own session has just made durable, if there is a way.
     fn note_durable(&self, _container: ContainerId, _fingerprints: &[Fingerprint]) {}
+
+    /// Sees to it that the store's own index knows the containers in which a session found chunks,
+    /// before it commits what rests on them.
+    fn cover(&self, _repository: &Repository, _found: &BTreeSet<ContainerId>) -> Result<()> {
+        Ok(())
+    }
 
     /// Takes notice of containers that its own session has added to the store's index.
     fn note_added(&self, repository: &Repository, _added: &[DurableContainer]) -> Result<()> {

@@ -9,6 +9,11 @@
 //! - Of what the common index names only containers count that were in the store when the session
 //!   began, or are fresh: it may remember many that collections have deleted since.
 //!
+//! # Invariants
+//! Nothing is committed that rests on containers which only the common index knows: their sessions
+//! may never write a run, and whoever reads later need not ask anybody. Those that chunks were
+//! found in are indexed before the commit, whoever stored them ([`ChunkIndex::cover`]).
+//!
 //! A common index that fails is left alone for a while ([`PAUSE_NS`]); until then the runs answer.
 //!
 //! Concurrency: as all indexes. One lock around what is fresh, never held while somebody is asked,
@@ -16,12 +21,14 @@
 
 use super::chunk_index::{ChunkIndex, PrefixScan};
 use super::fingerprint_index::FingerprintIndex;
+use super::run_writer;
 use crate::common_index::CommonIndex;
 use crate::container::log::DurableContainer;
+use crate::container::reader;
 use crate::memory::Lease;
 use crate::repository::Repository;
 use onefold_policy::BucketCounts;
-use onefold_types::{ContainerId, Fingerprint, Result};
+use onefold_types::{ContainerId, ErrorKind, Fingerprint, Result};
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -33,6 +40,9 @@ const PAUSE_NS: i64 = 10_000_000_000;
 const FRESH_CHUNK_BYTES: usize = 64;
 /// Memory for fresh chunks: a hundred thousand, of three gigabytes.
 const FRESH_BYTES: usize = 8 << 20;
+
+/// Entries of one run that is written for containers of others: bounds its memory.
+const COVERED_AT_ONCE: usize = 1 << 18;
 
 /// Both indexes of a store; see the module.
 pub struct JointIndex {
@@ -89,6 +99,13 @@ impl JointIndex {
         let lease = repository.purse().take(FRESH_BYTES);
         let fresh_max = lease.bytes() / FRESH_CHUNK_BYTES;
         Self { runs, common, present, fresh: Mutex::default(), fresh_max, _lease: lease }
+    }
+
+    /// Those that no run knows.
+    fn uncovered(&self, found: &BTreeSet<ContainerId>) -> Vec<ContainerId> {
+        let covered = self.runs.covered();
+        let is_unknown = |id: &&ContainerId| covered.binary_search(id).is_err();
+        found.iter().filter(is_unknown).copied().collect()
     }
 
     fn fresh(&self) -> MutexGuard<'_, Fresh> {
@@ -283,6 +300,33 @@ impl ChunkIndex for JointIndex {
         let prefixes: Vec<u64> = fingerprints.iter().map(Fingerprint::prefix).collect();
         // Others store the same again then, which costs room only; who reaches it tells of that.
         let _ = self.common.add(container, &prefixes);
+    }
+
+    fn cover(&self, repository: &Repository, found: &BTreeSet<ContainerId>) -> Result<()> {
+        if self.uncovered(found).is_empty() {
+            return Ok(());
+        }
+        self.runs.refresh_if_changed(repository)?;
+        let (mut containers, mut entries, kind) = (Vec::new(), 0, self.runs.kind());
+        for id in self.uncovered(found) {
+            let section = match reader::read_section(repository, id) {
+                Ok(section) => section,
+                // A collection took it: the commit finds out what that means.
+                Err(error) if error.kind() == ErrorKind::NotFound => continue,
+                Err(error) => return Err(error),
+            };
+            entries += section.chunks.len();
+            let prefixes = section.chunks.iter().map(|chunk| chunk.fingerprint.prefix());
+            containers.push((id, prefixes.collect()));
+            if entries >= COVERED_AT_ONCE {
+                entries = 0;
+                run_writer::write_run_of(repository, Some(kind), std::mem::take(&mut containers))?;
+            }
+        }
+        if !containers.is_empty() {
+            run_writer::write_run_of(repository, Some(kind), containers)?;
+        }
+        self.runs.refresh_if_changed(repository).map(drop)
     }
 
     fn note_added(&self, repository: &Repository, added: &[DurableContainer]) -> Result<()> {

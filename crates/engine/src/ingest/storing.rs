@@ -198,6 +198,7 @@ impl StoringSession {
             return Ok(None);
         };
         let session = session.into_inner().unwrap_or_else(PoisonError::into_inner);
+        self.store.cover_found()?;
         session.commit_relying_on(record(), &self.store.found_in()).map(Some)
     }
 }

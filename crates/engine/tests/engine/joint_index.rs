@@ -1,17 +1,20 @@
 //! What machines have in common beside the runs of a store: it tells sessions of what others store
 //! just now, and whatever it says or fails to say nothing rests on it.
 
+use crate::ingest::content_at;
 use crate::steps::{backup_options, environment, file, job, memory_plan, open_in, save};
 use onefold_crypto::Suite;
 use onefold_engine::common_index::{CommonIndex, NewContainer};
 use onefold_engine::index::{ChunkIndex as _, FingerprintIndex, JointIndex};
-use onefold_engine::ingest::backup;
+use onefold_engine::ingest::{Source, backup};
 use onefold_engine::{Environment, Repository};
-use onefold_store::layers::{Counting, Operation};
+use onefold_store::layers::{Call, Counting, Fault, Faulty, Operation};
 use onefold_store::{MemoryStore, Store};
 use onefold_types::environment::ManualClock;
 use onefold_types::{ContainerId, Error, ErrorKind, Fingerprint, Result};
 use std::collections::BTreeMap;
+use std::io::{self, Read};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -258,4 +261,92 @@ fn a_session_tells_of_each_container_and_believes_no_section_that_it_has_not_rea
     };
     assert_eq!(ids, all.covered());
     assert_eq!(chunks as u64, all.entries());
+}
+
+/// A stream whose second part is another session's, which crashes before it writes a run.
+struct Interrupted<F> {
+    parts: [Vec<u8>; 2],
+    position: usize,
+    between: Option<F>,
+}
+
+impl<F: FnOnce() + Send> Read for Interrupted<F> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let first = self.parts[0].len();
+        if self.position == first
+            && let Some(between) = self.between.take()
+        {
+            between();
+        }
+        let part = if self.position < first { 0 } else { 1 };
+        let rest = &self.parts[part][self.position - part * first..];
+        let count = rest.len().min(buffer.len());
+        buffer[..count].copy_from_slice(&rest[..count]);
+        self.position += count;
+        Ok(count)
+    }
+}
+
+/// What was found through the common index alone is in a run once something rests on it: whoever
+/// only reads asks no database, and may write no run.
+#[test]
+fn what_a_snapshot_rests_on_is_in_a_run_whoever_stored_it() {
+    let memory = MemoryStore::new();
+    let store: Arc<dyn Store> = Arc::new(memory.clone());
+    let made = crate::steps::create_on(Arc::clone(&store), Suite::Aes256Gcm);
+    let common = Arc::new(Common::default());
+    drop(made);
+    let clock = Arc::new(ManualClock::new(1_800_000_000 * SECOND_NS));
+    let environment_of_own = Environment { clock: clock.clone(), ..environment(2) };
+    let own = open_in(store, environment_of_own, memory_plan()).unwrap();
+    let own = Arc::new(own.with_common_index(common.clone()));
+    let shared = crate::steps::random_bytes(5, 3_000_000);
+    // The other session's run cannot be put; one of what the first has stored can.
+    let has_stored = AtomicBool::new(false);
+    let refuses = move |call: &Call<'_>| {
+        let is_put = call.operation == Operation::Put;
+        if is_put && call.name.starts_with("containers/") {
+            has_stored.store(true, Ordering::SeqCst);
+        }
+        let is_run = is_put && call.name.starts_with("index/");
+        let is_own = is_run && has_stored.load(Ordering::SeqCst);
+        if is_own { Fault::Before(ErrorKind::Io) } else { Fault::None }
+    };
+    let failing: Arc<dyn Store> = Arc::new(Faulty::scripted(memory.clone(), refuses));
+    let other = open_in(failing, environment(7), memory_plan()).unwrap();
+    let other = Arc::new(other.with_common_index(common.clone()));
+    let (bytes, told) = (shared.clone(), common.clone());
+    let between = move || {
+        let source = crate::ingest::stream("theirs", &bytes);
+        assert!(backup(&other, source, &backup_options(), &job()).is_err());
+        let news = told.told.lock().unwrap().clone();
+        assert!(!news.is_empty());
+        let mut entries = told.entries.lock().unwrap();
+        for (container, prefixes) in &news {
+            prefixes.iter().for_each(|prefix| entries.entry(*prefix).or_default().push(*container));
+        }
+        *told.news.lock().unwrap() = news;
+        clock.set(1_800_000_002 * SECOND_NS);
+    };
+    let first = crate::steps::random_bytes(6, 1_000_000);
+    let parts = [first, shared];
+    let expected = parts.concat();
+    let reader = Interrupted { parts, position: 0, between: Some(between) };
+    let source = Source::Stream {
+        name: b"ours".to_vec(),
+        reader: Box::new(reader),
+        finish: Box::new(|| Ok(())),
+    };
+    let saved = backup(&own, source, &backup_options(), &job()).unwrap();
+    let new = saved.summary.bytes_new;
+    assert!(new < 2_000_000, "{new} bytes were stored, also what others had");
+    // Nobody may write, and nobody is asked.
+    let refuses_all = |call: &Call<'_>| match call.operation.is_write() {
+        true => Fault::Before(ErrorKind::ReadOnly),
+        false => Fault::None,
+    };
+    let reading: Arc<dyn Store> = Arc::new(Faulty::scripted(memory.clone(), refuses_all));
+    let reader = open_in(reading, environment(8), memory_plan()).unwrap();
+    let content = content_at(&reader, saved.snapshot.unwrap(), Path::new("ours"));
+    assert!(content == expected, "the stream reads back otherwise than it was saved");
 }
