@@ -2,10 +2,9 @@
 //!
 //! What becomes of each chunk of a stream is decided by [`onefold_policy::stream`]; here is what
 //! the streams share: the index with its helpers, the chunks being stored (S1.24), what the session
-//! relies on. New chunks go to the stream's own open container. When the chunks that wait for the
-//! index reach their share of memory, and at the end, what is durable is indexed: metadata pack,
-//! then run. An interrupted session thus leaves indexed containers behind, and the next one finds
-//! its chunks.
+//! relies on. New chunks go to the stream's own open container. When those that wait for the index
+//! reach their share of memory, and at the end, what is durable is indexed: metadata pack, then
+//! run. An interrupted session thus leaves indexed containers, and the next one finds its chunks.
 //!
 //! Invariants:
 //! - a hit counts only if the container may be used (not condemned, not damaged) and its metadata
