@@ -182,35 +182,46 @@ fn a_database_that_was_lost_is_replaced_by_another_one() {
     assert_eq!(machine.run(&["--json", "snapshots"]).expect(0).messages("snapshot").len(), 1);
 }
 
-/// A session that has told of its chunks and not ended: another machine finds them.
+/// Both sessions have begun before anything of the other one is there: only the database tells.
 #[test]
 fn what_another_machine_is_storing_is_not_stored_again() {
     let Some(server) = PostgresServer::start() else { return };
     let bucket = replacing();
-    let machine = Machine::new(&bucket, &server.url());
-    machine.init();
-    // Nothing is in any run before the first session ends, which waits for its input.
+    let (one, other) = (Machine::new(&bucket, &server.url()), Machine::new(&bucket, &server.url()));
+    one.init();
+    let there = |name: &str| bucket.objects().iter().filter(|(at, _)| at.contains(name)).count();
+    let wait_for = |name: &str, count: usize| {
+        let until = std::time::Instant::now() + std::time::Duration::from_secs(60);
+        while there(name) < count {
+            assert!(std::time::Instant::now() < until, "no {name} arrives");
+            std::thread::sleep(std::time::Duration::from_millis(50));
+        }
+    };
+    let begin = |machine: &Machine<'_>| {
+        let mut command = machine.command(&["--json", "backup", "--stdin"]);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.spawn().unwrap()
+    };
     let bytes = noise(7, 24 << 20);
-    let mut command = machine.command(&["backup", "--stdin"]);
-    command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
-    let mut first = command.spawn().unwrap();
-    let mut input = first.stdin.take().unwrap();
-    let there = || bucket.objects().iter().filter(|(name, _)| name.contains("containers/")).count();
-    std::io::Write::write_all(&mut input, &bytes).unwrap();
-    let until = std::time::Instant::now() + std::time::Duration::from_secs(60);
-    while there() < 4 {
-        assert!(std::time::Instant::now() < until, "no containers arrive");
-        std::thread::sleep(std::time::Duration::from_millis(50));
+    let (mut late, mut early) = (begin(&other), begin(&one));
+    let mut to_late = late.stdin.take().unwrap();
+    let mut to_early = early.stdin.take().unwrap();
+    // Each has begun once it says that it is ready.
+    wait_for("/ready-", 2);
+    std::io::Write::write_all(&mut to_early, &bytes).unwrap();
+    wait_for("containers/", 4);
+    std::io::Write::write_all(&mut to_late, &bytes).unwrap();
+    drop(to_late);
+    let ended = Run::of(late.wait_with_output().unwrap()).expect(0);
+    let new = ended.message("summary")["bytes_new"].as_u64().unwrap();
+    assert!(new < (bytes.len() / 2) as u64, "{new} bytes were stored again");
+    drop(to_early);
+    Run::of(early.wait_with_output().unwrap()).expect(0);
+    one.run(&["check", "--read-data"]).expect(0);
+    for reference in ["latest", "latest~1"] {
+        let restored = other.run(&["dump", reference, "stdin"]).expect(0);
+        assert!(restored.stdout.len() > 1 << 20);
     }
-    let second = Machine::new(&bucket, &server.url());
-    second.sandbox.write("source/same", &bytes);
-    let told = second.run(&["--json", "backup", "source"]).expect(0).message("summary");
-    let new = told["bytes_new"].as_u64().unwrap();
-    assert!(new < (bytes.len() / 2) as u64, "{new} bytes were stored again: {told}");
-    drop(input);
-    assert!(first.wait().unwrap().success());
-    machine.run(&["check", "--read-data"]).expect(0);
-    second.run(&["restore", "latest", "-t", "restored"]).expect(0);
 }
 
 /// What does not have to be asked is passed over with a warning; what has to be is waited for.
