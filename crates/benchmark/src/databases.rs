@@ -45,10 +45,9 @@ pub fn run(args: &DatabasesArgs) -> Result<String> {
     let settings = Settings::find(&location, &variable, home.as_deref())?;
     let database = Database::new(&location, settings)?;
     let store = StoreId::random(&OsRandomness);
-    database.register(store)?;
     let engine = database.engine();
-    let first = engine.generation(store)?.ok_or_else(|| Error::invalid("it was not made known"))?;
-    let generation = first.next_for(args.entries);
+    engine.register(store, &[0; 16])?;
+    let generation = Generation::FIRST.next_for(args.entries, 0);
     let randomness = SeededRandomness::new(1);
     let mut entries: Vec<(u64, ContainerId)> = (0..args.entries)
         .map(|number| (randomness.next_u64(), container(number % CONTAINERS)))

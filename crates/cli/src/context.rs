@@ -35,9 +35,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 /// All environment variables the program knows.
-const VARIABLES: [&str; 20] = [
+const VARIABLES: [&str; 21] = [
     "ONEFOLD_REPOSITORY",
     "ONEFOLD_SFTP_COMMAND",
+    "ONEFOLD_DATABASE_PLAIN",
     onefold::TOKEN,
     onefold::TOKEN_FILE,
     onefold::SECOND[0],

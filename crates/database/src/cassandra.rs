@@ -10,7 +10,7 @@
 //! times.
 //!
 //! ```text
-//! onefold_stores    (store) -> generation, bucket_bits
+//! onefold_stores    (store) -> generation, bucket_bits, incarnation
 //! onefold_decisions (store, name) -> value
 //! onefold_entries   ((store, generation, bucket), prefix, container)
 //! onefold_news      ((store, minute), added, container) -> prefixes, for a day
@@ -20,7 +20,7 @@
 //! say. Rows of one table are written either with agreement or without, never both.
 
 use crate::engine::{
-    ANSWER_MAX, CONNECT_MAX, Cursor, Engine, Generation, NEWS_AGE_MAX, NEWS_MAX, Waiting,
+    ANSWER_MAX, CONNECT_MAX, Cursor, Engine, Generation, Known, NEWS_AGE_MAX, NEWS_MAX, Waiting,
     container_of, packed, signed, unpacked, unsigned,
 };
 use crate::location::DatabaseLocation;
@@ -28,9 +28,12 @@ use crate::postgresql::generation_of;
 use crate::settings::Settings;
 use futures_util::stream::{self, StreamExt as _, TryStreamExt as _};
 use onefold_engine::common_index::NewContainer;
+use onefold_store::arbiter::Incarnation;
 use onefold_types::{ContainerId, Error, ErrorKind, Result, StoreId};
 use scylla::client::session::Session;
 use scylla::client::session_builder::SessionBuilder;
+use scylla::cluster::metadata::Peer;
+use scylla::policies::host_filter::HostFilter;
 use scylla::response::query_result::QueryResult;
 use scylla::serialize::row::SerializeRow;
 use scylla::statement::batch::{Batch, BatchType};
@@ -56,7 +59,7 @@ const MINUTE_MS: i64 = 60_000;
 
 const TABLES: [&str; 4] = [
     "CREATE TABLE IF NOT EXISTS onefold_stores (
-        store blob PRIMARY KEY, generation int, bucket_bits int)",
+        store blob PRIMARY KEY, generation int, bucket_bits int, incarnation blob)",
     "CREATE TABLE IF NOT EXISTS onefold_decisions (
         store blob, name text, value blob, PRIMARY KEY ((store, name)))",
     "CREATE TABLE IF NOT EXISTS onefold_entries (
@@ -81,6 +84,15 @@ pub struct Cassandra {
 struct Open {
     session: Session,
     prepared: Mutex<Vec<(&'static str, PreparedStatement)>>,
+}
+
+/// Leaves out nodes on other machines, which would be reached unprotected.
+struct OnlyHere;
+
+impl HostFilter for OnlyHere {
+    fn accept(&self, peer: &Peer) -> bool {
+        peer.address.ip().is_loopback()
+    }
 }
 
 /// Why something could not be had.
@@ -136,11 +148,12 @@ impl Open {
     }
 
     /// The row of a store.
-    async fn store(&self, store: StoreId) -> Result<Option<(i32, i32)>, Failed> {
-        let text = "SELECT generation, bucket_bits FROM onefold_stores WHERE store = ?";
+    async fn store(&self, store: StoreId) -> Result<Option<(i32, i32, Vec<u8>)>, Failed> {
+        let text = "SELECT generation, bucket_bits, incarnation FROM onefold_stores \
+                    WHERE store = ?";
         let rows = self.ask_agreed(text, (store.0.as_slice(),)).await?;
         let rows = rows.into_rows_result().map_err(failed)?;
-        rows.maybe_first_row::<(i32, i32)>().map_err(failed)
+        rows.maybe_first_row::<(i32, i32, Vec<u8>)>().map_err(failed)
     }
 
     async fn decided(&self, store: StoreId, name: &str) -> Result<Option<Vec<u8>>, Failed> {
@@ -158,7 +171,7 @@ impl Open {
         after: i64,
     ) -> Result<Vec<(i64, NewContainer)>, Failed> {
         let text = "SELECT added, container, prefixes FROM onefold_news \
-                    WHERE store = ? AND minute = ? AND added > ? LIMIT ?";
+                    WHERE store = ? AND minute = ? AND added > ? ORDER BY added DESC LIMIT ?";
         let limit = NEWS_MAX as i32;
         let rows = self.ask(text, (store.0.as_slice(), minute, after, limit)).await?;
         let rows = rows.into_rows_result().map_err(failed)?;
@@ -196,6 +209,9 @@ impl Cassandra {
             .use_keyspace(&self.location.name, false)
             .connection_timeout(CONNECT_MAX)
             .tls_context(self.settings.tls.clone());
+        if self.settings.only_here {
+            builder = builder.host_filter(Arc::new(OnlyHere));
+        }
         if let (Some(user), Some(password)) = (&self.settings.user, &self.settings.password) {
             builder = builder.user(user, password);
         }
@@ -228,7 +244,7 @@ fn ms(duration: Duration) -> i64 {
 }
 
 impl Engine for Cassandra {
-    fn register(&self, store: StoreId) -> Result<bool> {
+    fn register(&self, store: StoreId, incarnation: &Incarnation) -> Result<()> {
         let open = self.open()?;
         for table in TABLES {
             let made = async { open.session.query_unpaged(table, ()).await.map_err(failed) };
@@ -236,16 +252,21 @@ impl Engine for Cassandra {
         }
         let first = Generation::FIRST;
         self.ask("making the store known", async |open| {
-            let was_there = open.store(store).await?.is_some();
-            let text = "INSERT INTO onefold_stores (store, generation, bucket_bits) \
-                        VALUES (?, ?, ?) IF NOT EXISTS";
-            let values = (store.0.as_slice(), first.number, i32::from(first.bucket_bits));
-            open.ask(text, values).await?;
-            Ok(!was_there)
+            let (id, incarnation) = (store.0.as_slice(), incarnation.as_slice());
+            let text = "INSERT INTO onefold_stores (store, generation, bucket_bits, incarnation) \
+                        VALUES (?, ?, ?, ?) IF NOT EXISTS";
+            let bits = i32::from(first.bucket_bits);
+            open.ask(text, (id, first.number, bits, incarnation)).await?;
+            let text = "UPDATE onefold_stores SET incarnation = ? WHERE store = ? IF EXISTS";
+            open.ask(text, (incarnation, id)).await?;
+            match open.store(store).await? {
+                Some((.., there)) if there == incarnation => Ok(()),
+                _ => Err(failed("another one makes it known at the same time; try again")),
+            }
         })
     }
 
-    fn generation(&self, store: StoreId) -> Result<Option<Generation>> {
+    fn known(&self, store: StoreId) -> Result<Option<Known>> {
         let row = self.ask("looking for the store", async |open| {
             match open.store(store).await {
                 // No store was ever made with it.
@@ -254,7 +275,8 @@ impl Engine for Cassandra {
                 found => found,
             }
         })?;
-        row.map(|(number, bits)| generation_of(number, bits)).transpose()
+        let Some((number, bits, incarnation)) = row else { return Ok(None) };
+        Ok(Some(Known { generation: generation_of(number, bits)?, incarnation }))
     }
 
     fn switch(&self, store: StoreId, from: Generation, to: Generation) -> Result<bool> {
@@ -265,7 +287,7 @@ impl Engine for Cassandra {
             open.ask(text, (to.number, bits, store.0.as_slice(), from.number)).await?;
             open.store(store).await
         })?;
-        Ok(row == Some((to.number, i32::from(to.bucket_bits))))
+        Ok(row.is_some_and(|(number, ..)| number == to.number))
     }
 
     fn drop_generation(&self, store: StoreId, generation: Generation) -> Result<()> {
@@ -408,12 +430,19 @@ impl Engine for Cassandra {
         // Clocks that are ahead count as well.
         let last = now.saturating_add(ms(CLOCKS_DIFFER_MAX)) / MINUTE_MS;
         let mut found = self.ask("asking what is new", async |open| {
-            let minutes = (after / MINUTE_MS)..=last;
-            let asked = stream::iter(minutes.map(|minute| open.news_of(store, minute, after)));
-            asked.buffer_unordered(REQUESTS_AT_ONCE).try_concat().await
+            let mut found = Vec::new();
+            // The newest first, and no more than are told at once.
+            for minute in ((after / MINUTE_MS)..=last).rev() {
+                found.extend(open.news_of(store, minute, after).await?);
+                if found.len() >= NEWS_MAX {
+                    break;
+                }
+            }
+            Ok(found)
         })?;
-        found.sort_by_key(|(added, _)| std::cmp::Reverse(*added));
         found.truncate(NEWS_MAX);
-        Ok((found.into_iter().map(|(_, container)| container).collect(), Cursor(Some(now))))
+        let newest = found.iter().map(|(added, _)| *added).max();
+        let cursor = newest.max(since.0).unwrap_or(first);
+        Ok((found.into_iter().map(|(_, container)| container).collect(), Cursor(Some(cursor))))
     }
 }

@@ -16,6 +16,7 @@ use crate::settings::Settings;
 use onefold_engine::Interrupt;
 use onefold_engine::common_index::CommonIndex;
 use onefold_engine::common_index::NewContainer;
+use onefold_store::arbiter::Incarnation;
 use onefold_store::{Arbiter, Key};
 use onefold_types::{ContainerId, Error, ErrorKind, Result, StoreId};
 use std::collections::BTreeMap;
@@ -83,16 +84,6 @@ impl Database {
         &*self.engine
     }
 
-    /// Makes a store known, which may be so already: a new one, or one whose database was lost. All
-    /// that was decided is in the store.
-    ///
-    /// # Errors
-    ///
-    /// Those of the database.
-    pub fn register(&self, store: StoreId) -> Result<bool> {
-        self.engine.register(store)
-    }
-
     /// The last thing that failed beside decisions, in words.
     #[must_use]
     pub fn trouble(&self) -> Option<String> {
@@ -120,8 +111,9 @@ impl Database {
 
     fn unknown(&self, store: StoreId) -> Error {
         Error::invalid(format!(
-            "{} does not know the store {store}: it is another database, or it was lost. If it was \
-             lost, end all processes that write to the store, and run 'onefold database register'",
+            "{} does not know the store {store} as the one it decides for: another database does, \
+             or it was lost. If it was lost, end all processes that write to the store, and run \
+             'onefold database register'",
             self.name
         ))
     }
@@ -135,19 +127,19 @@ impl Database {
 }
 
 impl Arbiter for Database {
-    fn open(&self, store: StoreId, is_new: bool) -> Result<()> {
-        if is_new && !self.engine.register(store)? {
-            return Err(Error::new(
-                ErrorKind::AlreadyExists,
-                format!("{} knows a store {store} already", self.name),
-            ));
-        }
-        let generation = self.engine.generation(store)?.ok_or_else(|| self.unknown(store))?;
-        self.state().generation = Some(generation);
+    fn open(&self, store: StoreId, incarnation: &Incarnation) -> Result<()> {
+        let known = self.engine.known(store)?;
+        let known = known.filter(|known| known.incarnation == incarnation);
+        let known = known.ok_or_else(|| self.unknown(store))?;
+        self.state().generation = Some(known.generation);
         match *self.store.get_or_init(|| store) == store {
             true => Ok(()),
             false => Err(Error::invalid("one database was asked about two stores")),
         }
+    }
+
+    fn register(&self, store: StoreId, incarnation: &Incarnation) -> Result<()> {
+        self.engine.register(store, incarnation)
     }
 
     fn decide(&self, store: StoreId, name: &Key, value: &[u8]) -> Result<Vec<u8>> {
@@ -200,7 +192,7 @@ impl CommonIndex for Database {
         let store = self.opened()?;
         let since = self.state().cursor;
         // A filling may have ended meanwhile.
-        let generation = self.noted(self.engine.generation(store))?;
+        let generation = self.noted(self.engine.known(store))?.map(|known| known.generation);
         let (news, cursor) = self.noted(self.engine.news(store, since))?;
         let mut state = self.state();
         state.generation = generation.or(state.generation);

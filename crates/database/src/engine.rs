@@ -11,6 +11,7 @@
 //! as the next generation, and the old one goes as a whole.
 
 use onefold_engine::common_index::NewContainer;
+use onefold_store::arbiter::Incarnation;
 use onefold_types::{ContainerId, Error, ErrorKind, Result, StoreId};
 use std::fmt;
 use std::future::Future;
@@ -51,14 +52,15 @@ impl Generation {
     /// The first one.
     pub const FIRST: Self = Self { number: 1, bucket_bits: BUCKET_BITS_FIRST };
 
-    /// The one after this, for so many chunks, and as many more.
+    /// One after this, for so many chunks, and as many more. Whoever fills beside others takes
+    /// another number, given another `chance`.
     #[must_use]
-    pub fn next_for(self, chunks: u64) -> Self {
+    pub fn next_for(self, chunks: u64, chance: u16) -> Self {
         let buckets = (chunks.saturating_mul(2) / BUCKET_ENTRIES).max(1);
         let bits = u64::BITS - (buckets - 1).leading_zeros();
         let bits = u8::try_from(bits).unwrap_or(u8::MAX);
         let bucket_bits = bits.clamp(*BUCKET_BITS.start(), *BUCKET_BITS.end());
-        Self { number: self.number.saturating_add(1), bucket_bits }
+        Self { number: self.number.saturating_add(1 + i32::from(chance)), bucket_bits }
     }
 
     /// Which bucket a prefix is in.
@@ -68,17 +70,27 @@ impl Generation {
     }
 }
 
+/// What a database knows of a store.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Known {
+    /// The generation of its index.
+    pub generation: Generation,
+    /// By which number; somebody may have written anything.
+    pub incarnation: Vec<u8>,
+}
+
 /// How far somebody has read the news.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Cursor(pub Option<i64>);
 
 /// A database; see the module. Every method may be called by several threads at once, and blocks.
 pub trait Engine: Send + Sync {
-    /// Makes the tables if there are none, and a row for the store; `false` if that is there.
-    fn register(&self, store: StoreId) -> Result<bool>;
+    /// Makes the tables if there are none, and a row for the store, which has this number from now
+    /// on.
+    fn register(&self, store: StoreId, incarnation: &Incarnation) -> Result<()>;
 
-    /// The generation of a store's index; `None` for a store that is not known.
-    fn generation(&self, store: StoreId) -> Result<Option<Generation>>;
+    /// What is known of a store; `None` for one that is not.
+    fn known(&self, store: StoreId) -> Result<Option<Known>>;
 
     /// Goes over to another generation; `false` if somebody else has.
     fn switch(&self, store: StoreId, from: Generation, to: Generation) -> Result<bool>;
@@ -189,13 +201,13 @@ mod tests {
 
     #[test]
     fn buckets_grow_with_the_chunks_and_keep_within_their_bounds() {
-        let of = |chunks| Generation::FIRST.next_for(chunks).bucket_bits;
+        let of = |chunks| Generation::FIRST.next_for(chunks, 7).bucket_bits;
         assert_eq!([0, 1, 1 << 21, (1 << 21) + (1 << 15)].map(of), [6, 6, 6, 7]);
         assert_eq!([1 << 30, u64::MAX].map(of), [15, 31]);
         let generation = Generation { number: 1, bucket_bits: 31 };
         assert_eq!(generation.bucket(u64::MAX), i32::MAX);
         assert_eq!(Generation::FIRST.bucket(0x80ff_ffff_0000_0000), 0x80);
-        assert_eq!(Generation { number: i32::MAX, bucket_bits: 6 }.next_for(1).number, i32::MAX);
+        assert_eq!(Generation { number: i32::MAX, bucket_bits: 6 }.next_for(1, 0).number, i32::MAX);
     }
 
     #[test]

@@ -2,12 +2,12 @@
 //!
 //! For a database that is new, was lost, or remembers many containers that collections have
 //! deleted. A new generation is filled beside the old one, gone over to at once, and the old one
-//! deleted as a whole. Several processes may fill at once; each fills all of it, and one wins.
+//! deleted as a whole. Several processes may fill at once, each a generation of its own, and one
+//! wins.
 //! What sessions add meanwhile is known to the generation that they began with only: until the next
 //! filling it is found in the runs, as everything the database does not know.
 //!
-//! Interrupted, it leaves entries that nobody looks at; the next filling takes the same number and
-//! goes on where nobody can tell from the beginning.
+//! Interrupted, it leaves entries that nobody looks at.
 
 use crate::database::Database;
 use crate::engine::Generation;
@@ -36,13 +36,13 @@ pub fn fill(repository: &Repository, database: &Database, job: &Job) -> Result<F
     let store = repository.store_id();
     let index = FingerprintIndex::open(repository)?;
     let engine = database.engine();
-    let earlier = engine.generation(store)?;
+    let earlier = engine.known(store)?.map(|known| known.generation);
     let earlier = earlier.ok_or_else(|| Error::invalid("the database does not know the store"))?;
-    let next = earlier.next_for(index.chunks());
+    let mut chance = [0; 2];
+    repository.environment().randomness.fill(&mut chance);
+    let next = earlier.next_for(index.chunks(), u16::from_le_bytes(chance));
     let containers = index.covered();
     job.progress.set_totals(index.entries(), 0);
-    // What an earlier attempt has left may name containers that are gone.
-    engine.drop_generation(store, next)?;
     let mut scan = index.scan(repository, &containers, 0)?;
     let (mut ordinals, mut waiting): (Vec<u32>, Vec<(u64, ContainerId)>) = Default::default();
     let mut entries = 0;
@@ -66,6 +66,7 @@ pub fn fill(repository: &Repository, database: &Database, job: &Job) -> Result<F
             "somebody else has filled the index meanwhile; theirs counts",
         ));
     }
-    engine.drop_generation(store, earlier)?;
+    // What is left of it takes room, and nobody looks at it.
+    let _ = engine.drop_generation(store, earlier);
     Ok(Filled { entries, generation: next })
 }

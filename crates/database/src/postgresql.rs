@@ -9,20 +9,27 @@
 //! it.
 
 use crate::engine::{
-    ANSWER_MAX, CONNECT_MAX, Cursor, Engine, Generation, NEWS_AGE_MAX, NEWS_MAX, Waiting,
+    ANSWER_MAX, CONNECT_MAX, Cursor, Engine, Generation, Known, NEWS_AGE_MAX, NEWS_MAX, Waiting,
     container_of, packed, signed, unpacked, unsigned,
 };
 use crate::location::DatabaseLocation;
 use crate::settings::Settings;
 use onefold_engine::common_index::NewContainer;
+use onefold_store::arbiter::Incarnation;
+use onefold_types::limits::CONTAINER_CHUNKS_MAX;
 use onefold_types::{ContainerId, Error, ErrorKind, Result, StoreId};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio_postgres::error::SqlState;
-use tokio_postgres::{Client, Config, NoTls, Statement};
+use tokio_postgres::types::FromSql;
+use tokio_postgres::{Client, Config, NoTls, Row, Statement};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
+/// Rows that are deleted at once.
+const DELETED_AT_ONCE: i64 = 20_000;
 /// Entries in one statement.
 const ENTRIES_AT_ONCE: usize = 4096;
+/// The prefixes of the fullest container.
+const PREFIXES_MAX_BYTES: usize = 8 * CONTAINER_CHUNKS_MAX;
 /// Numbers of news are given before they are committed: so many are looked at again.
 const NEWS_AGAIN: i64 = 64;
 
@@ -30,7 +37,8 @@ const TABLES: &str = "
 CREATE TABLE IF NOT EXISTS onefold_stores (
     store bytea PRIMARY KEY,
     generation integer NOT NULL,
-    bucket_bits integer NOT NULL);
+    bucket_bits integer NOT NULL,
+    incarnation bytea NOT NULL);
 CREATE TABLE IF NOT EXISTS onefold_decisions (
     store bytea, name text, value bytea NOT NULL,
     PRIMARY KEY (store, name));
@@ -104,6 +112,7 @@ impl Postgres {
             config.host(host).port(*port);
         }
         config.dbname(&location.name).application_name("onefold").connect_timeout(CONNECT_MAX);
+        config.tcp_user_timeout(ANSWER_MAX).keepalives_idle(ANSWER_MAX);
         config.ssl_mode(match settings.tls {
             Some(_) => tokio_postgres::config::SslMode::Require,
             None => tokio_postgres::config::SslMode::Disable,
@@ -155,6 +164,14 @@ impl Postgres {
         Ok(open)
     }
 
+    /// A column of a row, which somebody may have made otherwise than it should be.
+    fn column<'a, T: FromSql<'a>>(&self, row: &'a Row, number: usize) -> Result<T> {
+        row.try_get(number).map_err(|why| {
+            let name = self.waiting.name();
+            Error::damaged(format!("a table of Onefold in {name} is not as it was made: {why}"))
+        })
+    }
+
     /// Asks; what a statement needs is given to it.
     fn ask<T>(
         &self,
@@ -162,7 +179,15 @@ impl Postgres {
         ask: impl AsyncFnOnce(&Connection) -> Result<T, tokio_postgres::Error>,
     ) -> Result<T> {
         let connection = self.connection()?;
-        self.waiting.wait(what, ANSWER_MAX, ask(&connection).into_words())
+        let answer = self.waiting.wait(what, ANSWER_MAX, ask(&connection).into_words());
+        if answer.is_err() {
+            // It may be dead without anybody having said so.
+            let mut kept = lock(&self.connection);
+            if kept.as_ref().is_some_and(|kept| Arc::ptr_eq(kept, &connection)) {
+                *kept = None;
+            }
+        }
+        answer
     }
 }
 
@@ -176,7 +201,7 @@ trait IntoWords<T>: Future<Output = Result<T, tokio_postgres::Error>> + Sized {
 impl<T, F: Future<Output = Result<T, tokio_postgres::Error>>> IntoWords<T> for F {}
 
 impl Engine for Postgres {
-    fn register(&self, store: StoreId) -> Result<bool> {
+    fn register(&self, store: StoreId, incarnation: &Incarnation) -> Result<()> {
         let first = Generation::FIRST;
         self.ask("making tables", async |connection| {
             match connection.client.batch_execute(TABLES).await {
@@ -184,19 +209,22 @@ impl Engine for Postgres {
                 Err(error) if error.code() == Some(&SqlState::UNIQUE_VIOLATION) => {}
                 made => made?,
             }
-            let text = "INSERT INTO onefold_stores (store, generation, bucket_bits) \
-                        VALUES ($1, $2, $3) ON CONFLICT DO NOTHING";
+            let text = "INSERT INTO onefold_stores (store, generation, bucket_bits, incarnation) \
+                        VALUES ($1, $2, $3, $4) ON CONFLICT (store) \
+                        DO UPDATE SET incarnation = excluded.incarnation";
             let statement = connection.prepared(text).await?;
-            let bits = i32::from(first.bucket_bits);
+            let (bits, incarnation) = (i32::from(first.bucket_bits), incarnation.as_slice());
             let id = store.0.as_slice();
-            let made = connection.client.execute(&statement, &[&id, &first.number, &bits]).await?;
-            Ok(made == 1)
+            let parameters: [&(dyn tokio_postgres::types::ToSql + Sync); 4] =
+                [&id, &first.number, &bits, &incarnation];
+            connection.client.execute(&statement, &parameters).await.map(drop)
         })
     }
 
-    fn generation(&self, store: StoreId) -> Result<Option<Generation>> {
+    fn known(&self, store: StoreId) -> Result<Option<Known>> {
         let row = self.ask("looking for the store", async |connection| {
-            let text = "SELECT generation, bucket_bits FROM onefold_stores WHERE store = $1";
+            let text = "SELECT generation, bucket_bits, incarnation FROM onefold_stores \
+                        WHERE store = $1";
             let statement = match connection.prepared(text).await {
                 // No store was ever made with it.
                 Err(error) if error.code() == Some(&SqlState::UNDEFINED_TABLE) => return Ok(None),
@@ -204,7 +232,10 @@ impl Engine for Postgres {
             };
             connection.client.query_opt(&statement, &[&store.0.as_slice()]).await
         })?;
-        row.map(|row| generation_of(row.get(0), row.get(1))).transpose()
+        let Some(row) = row else { return Ok(None) };
+        let (number, bits) = (self.column(&row, 0)?, self.column(&row, 1)?);
+        let (generation, incarnation) = (generation_of(number, bits)?, self.column(&row, 2)?);
+        Ok(Some(Known { generation, incarnation }))
     }
 
     fn switch(&self, store: StoreId, from: Generation, to: Generation) -> Result<bool> {
@@ -220,12 +251,18 @@ impl Engine for Postgres {
     }
 
     fn drop_generation(&self, store: StoreId, generation: Generation) -> Result<()> {
-        self.ask("deleting an old index", async |connection| {
-            let text = "DELETE FROM onefold_entries WHERE store = $1 AND generation = $2";
-            let statement = connection.prepared(text).await?;
-            let id = store.0.as_slice();
-            connection.client.execute(&statement, &[&id, &generation.number]).await.map(drop)
-        })
+        loop {
+            let deleted = self.ask("deleting an old index", async |connection| {
+                let text = "DELETE FROM onefold_entries WHERE ctid = ANY (ARRAY (SELECT ctid \
+                            FROM onefold_entries WHERE store = $1 AND generation = $2 LIMIT $3))";
+                let statement = connection.prepared(text).await?;
+                let (id, limit) = (store.0.as_slice(), DELETED_AT_ONCE);
+                connection.client.execute(&statement, &[&id, &generation.number, &limit]).await
+            })?;
+            if deleted == 0 {
+                return Ok(());
+            }
+        }
     }
 
     fn decide(&self, store: StoreId, name: &str, value: &[u8]) -> Result<Vec<u8>> {
@@ -239,12 +276,13 @@ impl Engine for Postgres {
             let statement = connection.prepared(text).await?;
             connection.client.query_opt(&statement, &[&id, &name]).await
         })?;
-        row.map(|row| row.get(0)).ok_or_else(|| {
+        let row = row.ok_or_else(|| {
             Error::new(
                 ErrorKind::Unavailable,
                 format!("'{name}' was decided in {} and is not there", self.waiting.name()),
             )
-        })
+        })?;
+        self.column(&row, 0)
     }
 
     fn insert(
@@ -286,10 +324,10 @@ impl Engine for Postgres {
                 let id = store.0.as_slice();
                 connection.client.query(&statement, &[&id, &generation.number, &asked]).await
             })?;
-            found.extend(
-                rows.iter()
-                    .filter_map(|row| Some((unsigned(row.get(0)), container_of(row.get(1))?))),
-            );
+            for row in &rows {
+                let (prefix, container) = (self.column(row, 0)?, self.column(row, 1)?);
+                found.extend(container_of(container).map(|id| (unsigned(prefix), id)));
+            }
         }
         Ok(found)
     }
@@ -308,22 +346,27 @@ impl Engine for Postgres {
         let rows = self.ask("asking what is new", async |connection| {
             let id = store.0.as_slice();
             if since.0.is_none() {
-                let text = "DELETE FROM onefold_news WHERE store = $1 \
-                            AND added < now() - make_interval(secs => $2)";
+                let text = "DELETE FROM onefold_news WHERE number = ANY (ARRAY (SELECT number \
+                            FROM onefold_news WHERE store = $1 \
+                            AND added < now() - make_interval(secs => $2) LIMIT $3))";
                 let statement = connection.prepared(text).await?;
-                let age = NEWS_AGE_MAX.as_secs_f64();
-                connection.client.execute(&statement, &[&id, &age]).await?;
+                let (age, limit) = (NEWS_AGE_MAX.as_secs_f64(), DELETED_AT_ONCE);
+                connection.client.execute(&statement, &[&id, &age, &limit]).await?;
             }
             let text = "SELECT number, container, prefixes FROM onefold_news \
-                        WHERE store = $1 AND number > $2 ORDER BY number DESC LIMIT $3";
+                        WHERE store = $1 AND number > $2 AND octet_length(prefixes) <= $4 \
+                        ORDER BY number DESC LIMIT $3";
             let statement = connection.prepared(text).await?;
             let after = since.0.map_or(0, |number| number.saturating_sub(NEWS_AGAIN));
-            let limit = NEWS_MAX as i64;
-            connection.client.query(&statement, &[&id, &after, &limit]).await
+            let (limit, length) = (NEWS_MAX as i64, PREFIXES_MAX_BYTES as i32);
+            connection.client.query(&statement, &[&id, &after, &limit, &length]).await
         })?;
-        let newest = rows.iter().map(|row| row.get::<_, i64>(0)).max();
-        let news = rows.iter().filter_map(|row| unpacked(row.get(1), row.get(2))).collect();
-        Ok((news, Cursor(newest.max(since.0).or(Some(0)))))
+        let (mut news, mut newest) = (Vec::new(), since.0.unwrap_or(0));
+        for row in &rows {
+            newest = newest.max(self.column(row, 0)?);
+            news.extend(unpacked(self.column(row, 1)?, self.column(row, 2)?));
+        }
+        Ok((news, Cursor(Some(newest))))
     }
 }
 

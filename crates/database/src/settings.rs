@@ -34,6 +34,9 @@ pub struct Settings {
     pub password: Option<String>,
     /// How the connection is protected; `None`: it is not.
     pub tls: Option<Arc<ClientConfig>>,
+    /// Whether machines that a cluster tells of are left out unless they are this one: without TLS,
+    /// and nobody has given that up.
+    pub only_here: bool,
 }
 
 impl fmt::Debug for Settings {
@@ -75,7 +78,8 @@ impl Settings {
             None if plain || location.is_here() => None,
             None => Some(trusting_the_system()?),
         };
-        Ok(Self { user, password, tls })
+        let only_here = tls.is_none() && !plain;
+        Ok(Self { user, password, tls, only_here })
     }
 }
 

@@ -13,7 +13,8 @@
 //!    an object below `proposals/` that holds it, and says which one won.
 //! 3. What won is put under the name. Whoever else learns of it puts the same bytes, so it does not
 //!    matter who does, how often, or whether the store replaces objects.
-//! 4. An own proposal is deleted, since what won is where it belongs.
+//! 4. An own proposal that did not win is deleted. One that won stays: what is put may be lost, and
+//!    is decided again then, as the same.
 //!
 //! `decided(name)` reads the store alone. A value that has won and was not put yet was given to
 //! nobody: whoever finds nothing may take the name for undecided, as if it had asked earlier.
@@ -21,6 +22,8 @@
 //! # Invariants
 //! - Only what the arbiter named is ever put under a decided name.
 //! - A store has one mechanism for all time ([`DecidedBy`]): its configuration says which.
+//! - One arbiter decides at a time: the newest object below `arbiters/` says by which number it
+//!   knows the store. Whoever names another one, or one that was replaced, is refused.
 //! - An arbiter that has lost everything costs nothing that was returned to anybody. Values that
 //!   were on their way then would be decided anew, so nobody may be at work while it is replaced.
 //!
@@ -34,6 +37,8 @@ use std::sync::{Arc, OnceLock};
 pub const INLINE_MAX_BYTES: usize = 64 << 10;
 /// Where values are that are too long to be given to an arbiter.
 pub const PROPOSALS: &str = "proposals";
+/// Where the numbers are by which arbiters know a store; the last one counts.
+pub const ARBITERS: &str = "arbiters";
 /// What a value given to an arbiter begins with: the value follows.
 const INLINE: u8 = 0;
 /// What it begins with otherwise: the name of an object follows.
@@ -51,15 +56,24 @@ pub enum DecidedBy {
     Nobody,
 }
 
+/// A number by which the arbiter of a store, and no other, knows it.
+pub type Incarnation = [u8; 16];
+
 /// Says who was first.
 pub trait Arbiter: Send + Sync {
-    /// The store that it decides for; said once, before it is asked. `is_new`: it has not been
-    /// heard of.
+    /// The store that it decides for; said once, before it is asked.
     ///
     /// # Errors
     ///
-    /// `Invalid` if it does not know a store that is not new; those of reaching it.
-    fn open(&self, store: StoreId, is_new: bool) -> Result<()>;
+    /// `Invalid` if it does not know the store by this number; those of reaching it.
+    fn open(&self, store: StoreId, incarnation: &Incarnation) -> Result<()>;
+
+    /// That it decides for a store from now on, which it knows by this number.
+    ///
+    /// # Errors
+    ///
+    /// Those of reaching it.
+    fn register(&self, store: StoreId, incarnation: &Incarnation) -> Result<()>;
 
     /// The one value that won under a name of that store, for all time: `value` if nobody was
     /// earlier. At most [`INLINE_MAX_BYTES`] and a byte. It is durable before this returns.
@@ -126,10 +140,7 @@ impl<S: Store> Arbitrated<S> {
         if value.len() <= INLINE_MAX_BYTES {
             return Ok(([&[INLINE], value].concat(), None));
         }
-        let mut number = [0; 16];
-        getrandom::fill(&mut number).map_err(|error| {
-            Error::invalid(format!("the system gives no random bytes: {error}"))
-        })?;
+        let number = random()?;
         let key = Key::new(format!("{PROPOSALS}/{:032x}", u128::from_le_bytes(number)))?;
         self.store.put(&key, value)?;
         Ok(([&[PROPOSED], key.as_str().as_bytes()].concat(), Some(key)))
@@ -145,6 +156,7 @@ impl<S: Store> Arbitrated<S> {
             ))
         };
         match won.split_first() {
+            _ if won.len() > INLINE_MAX_BYTES + 1 => Err(strange()),
             Some((&INLINE, value)) => Ok(value.to_vec()),
             Some((&PROPOSED, name)) => {
                 let name = std::str::from_utf8(name).map_err(|_| strange())?;
@@ -164,6 +176,48 @@ impl<S: Store> Arbitrated<S> {
     }
 }
 
+fn random() -> Result<[u8; 16]> {
+    let mut number = [0; 16];
+    let failed = |error| Error::invalid(format!("the system gives no random bytes: {error}"));
+    getrandom::fill(&mut number).map_err(failed)?;
+    Ok(number)
+}
+
+/// Has an arbiter decide for a store from now on, and no other. Nobody may be deciding meanwhile.
+///
+/// # Errors
+///
+/// Those of the store and of the arbiter.
+pub fn appoint(store: &dyn Blobs, arbiter: &dyn Arbiter, id: StoreId) -> Result<()> {
+    let incarnation = random()?;
+    let next = last_arbiter(store)?.map_or(1, |last| last.saturating_add(1));
+    arbiter.register(id, &incarnation)?;
+    store.put(&Key::new(format!("{ARBITERS}/{next}"))?, &incarnation)
+}
+
+fn last_arbiter(store: &dyn Blobs) -> Result<Option<u32>> {
+    let mut last = None;
+    store.list_names(ARBITERS, &mut |name| {
+        let number = name.rsplit_once('/').and_then(|(_, number)| number.parse().ok());
+        last = last.max(number);
+        Ok(())
+    })?;
+    Ok(last)
+}
+
+/// The number by which the arbiter of a store knows it.
+fn appointed(store: &dyn Blobs) -> Result<Incarnation> {
+    let none = || {
+        Error::damaged(
+            "nothing in the store says which database decides for it: end all processes that \
+             write to it, and run 'onefold database register'",
+        )
+    };
+    let last = last_arbiter(store)?.ok_or_else(none)?;
+    let bytes = store.get(&Key::new(format!("{ARBITERS}/{last}"))?)?;
+    bytes.try_into().map_err(|_| none())
+}
+
 impl<S: Store> Decisions for Arbitrated<S> {
     fn decide(&self, key: &Key, value: &[u8]) -> Result<Vec<u8>> {
         if let Some(there) = self.store.decided(key)? {
@@ -172,15 +226,16 @@ impl<S: Store> Decisions for Arbitrated<S> {
         let store_id = self.store_id()?;
         let (given, own) = self.proposal(value)?;
         let decided = self.arbiter.decide(store_id, key, &given).and_then(|won| {
-            let won = self.meant(key, &won)?;
-            self.put_won(key, &won)?;
-            Ok(won)
+            let value = self.meant(key, &won)?;
+            self.put_won(key, &value)?;
+            Ok((won, value))
         });
-        if let (Ok(_), Some(own)) = (&decided, own) {
+        let (won, value) = decided?;
+        if let Some(own) = own.filter(|_| won != given) {
             // Who cannot delete leaves some bytes behind.
             let _ = self.store.delete(&own);
         }
-        decided
+        Ok(value)
     }
 
     fn decided(&self, key: &Key) -> Result<Option<Vec<u8>>> {
@@ -202,7 +257,10 @@ impl<S: Store> Store for Arbitrated<S> {
     }
 
     fn open_as(&self, id: StoreId, is_new: bool) -> Result<()> {
-        self.arbiter.open(id, is_new)?;
+        if is_new {
+            appoint(&self.store, &*self.arbiter, id)?;
+        }
+        self.arbiter.open(id, &appointed(&self.store)?)?;
         match *self.opened_as.get_or_init(|| id) == id {
             true => Ok(()),
             false => Err(Error::invalid("one store was opened as two")),
@@ -267,17 +325,23 @@ impl<S: Store> Blobs for Arbitrated<S> {
 #[derive(Default)]
 pub struct MemoryArbiter {
     decided: std::sync::Mutex<std::collections::BTreeMap<(StoreId, Key), Vec<u8>>>,
-    known: std::sync::Mutex<std::collections::BTreeSet<StoreId>>,
+    known: std::sync::Mutex<std::collections::BTreeMap<StoreId, Incarnation>>,
 }
 
 #[cfg(any(test, feature = "testing"))]
 impl Arbiter for MemoryArbiter {
-    fn open(&self, store: StoreId, is_new: bool) -> Result<()> {
-        let mut known = self.known.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        match is_new && known.insert(store) || known.contains(&store) {
+    fn open(&self, store: StoreId, incarnation: &Incarnation) -> Result<()> {
+        let known = self.known.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        match known.get(&store) == Some(incarnation) {
             true => Ok(()),
             false => Err(Error::invalid("the arbiter does not know this store")),
         }
+    }
+
+    fn register(&self, store: StoreId, incarnation: &Incarnation) -> Result<()> {
+        let mut known = self.known.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        known.insert(store, *incarnation);
+        Ok(())
     }
 
     fn decide(&self, store: StoreId, name: &Key, value: &[u8]) -> Result<Vec<u8>> {

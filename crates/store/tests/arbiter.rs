@@ -1,6 +1,6 @@
 //! Decisions by an arbiter, in stores that replace objects.
 
-use onefold_store::arbiter::{INLINE_MAX_BYTES, MemoryArbiter, PROPOSALS};
+use onefold_store::arbiter::{INLINE_MAX_BYTES, Incarnation, MemoryArbiter, PROPOSALS, appoint};
 use onefold_store::layers::{Call, Fault, Faulty, Operation};
 use onefold_store::{
     Arbiter, Arbitrated, Blobs, DecidedBy, Decisions, Key, Listed, MemoryStore, Store, conformance,
@@ -76,16 +76,25 @@ impl Store for Replacing {
     }
 }
 
+/// A store that its arbiter knows by this number, as if it had been made with it.
 fn opened<S: Store>(store: S, arbiter: &Arc<MemoryArbiter>) -> Arbitrated<S> {
     let arbitrated = Arbitrated::new(store, Arc::clone(arbiter) as _);
     arbitrated.open_as(STORE, false).unwrap();
     arbitrated
 }
 
+const INCARNATION: Incarnation = [3; 16];
+
 fn arbiter() -> Arc<MemoryArbiter> {
     let arbiter = Arc::new(MemoryArbiter::default());
-    arbiter.open(STORE, true).unwrap();
+    arbiter.register(STORE, &INCARNATION).unwrap();
     arbiter
+}
+
+fn memory() -> MemoryStore {
+    let memory = MemoryStore::new();
+    memory.put(&key("arbiters/1"), &INCARNATION).unwrap();
+    memory
 }
 
 fn key(text: &str) -> Key {
@@ -104,15 +113,22 @@ fn names(store: &dyn Blobs, prefix: &str) -> Vec<String> {
 
 #[test]
 fn with_an_arbiter_it_is_a_store() {
-    conformance::run(&|| Box::new(opened(MemoryStore::new(), &arbiter()))).unwrap();
+    conformance::run(&|| {
+        let memory = memory();
+        let store = opened(memory.clone(), &arbiter());
+        // The suite expects to find nothing.
+        memory.delete(&key("arbiters/1")).unwrap();
+        Box::new(store)
+    })
+    .unwrap();
 }
 
 /// Short values are given to the arbiter, long ones by name; the longest of the former and the
 /// shortest of the latter are among them.
 #[test]
 fn of_several_that_decide_one_wins_whatever_the_store_replaces() {
-    let (store, arbiter) = (Replacing::default(), arbiter());
-    for length in [1, 40, INLINE_MAX_BYTES, INLINE_MAX_BYTES + 1, 300_000] {
+    let (store, arbiter) = (Replacing(memory(), Arc::default()), arbiter());
+    for length in [1, 40, INLINE_MAX_BYTES, INLINE_MAX_BYTES + 1] {
         for round in 0..20 {
             let name = key(&format!("outcomes/{length}-{round}"));
             let (barrier, told) = (Barrier::new(8), Mutex::new(BTreeSet::new()));
@@ -132,7 +148,9 @@ fn of_several_that_decide_one_wins_whatever_the_store_replaces() {
             let told = told.into_inner().unwrap();
             assert_eq!(told.len(), 1, "{name} was decided twice");
             assert_eq!(store.decided(&name).unwrap(), told.first().cloned());
-            assert_eq!(names(&store, PROPOSALS), Vec::<String>::new(), "{length}");
+            // Of long values the one that won stays.
+            let kept = names(&store, PROPOSALS).len();
+            assert_eq!(kept, if length > INLINE_MAX_BYTES { round + 1 } else { 0 }, "{length}");
         }
     }
 }
@@ -140,7 +158,7 @@ fn of_several_that_decide_one_wins_whatever_the_store_replaces() {
 #[test]
 fn who_loses_between_arbiter_and_store_is_finished_by_whoever_comes_next() {
     for length in [10, INLINE_MAX_BYTES + 1] {
-        let (memory, arbiter, name) = (MemoryStore::new(), arbiter(), key("outcomes/a"));
+        let (memory, arbiter, name) = (memory(), arbiter(), key("outcomes/a"));
         let (own, other) = (vec![1; length], vec![2; length]);
         // The put of what won fails: the first of a short value, the second of a long one.
         let nth = if length > INLINE_MAX_BYTES { 2 } else { 1 };
@@ -162,7 +180,7 @@ fn who_loses_between_arbiter_and_store_is_finished_by_whoever_comes_next() {
 
 #[test]
 fn an_arbiter_that_lost_everything_changes_nothing_that_was_told() {
-    let memory = MemoryStore::new();
+    let memory = memory();
     let name = key("outcomes/a");
     assert_eq!(opened(memory.clone(), &arbiter()).decide(&name, b"first").unwrap(), b"first");
     let empty = arbiter();
@@ -177,7 +195,11 @@ fn an_arbiter_that_lost_everything_changes_nothing_that_was_told() {
 struct Saying(Vec<u8>);
 
 impl Arbiter for Saying {
-    fn open(&self, _: StoreId, _: bool) -> Result<()> {
+    fn open(&self, _: StoreId, _: &Incarnation) -> Result<()> {
+        Ok(())
+    }
+
+    fn register(&self, _: StoreId, _: &Incarnation) -> Result<()> {
         Ok(())
     }
 
@@ -192,15 +214,16 @@ impl Arbiter for Saying {
 
 #[test]
 fn answers_that_mean_nothing_are_refused_and_put_nowhere() {
-    let answers: [&[u8]; 6] =
-        [b"", b"\x02x", b"\x01", b"\x01containers/a", b"\x01proposals/../x", b"\x01\xff"];
+    let long = vec![0; INLINE_MAX_BYTES + 2];
+    let names: [&[u8]; 3] = [b"\x01containers/a", b"\x01proposals/../x", b"\x01\xff"];
+    let answers = [&b""[..], b"\x02x", b"\x01", &long].into_iter().chain(names);
     for answer in answers {
-        let memory = MemoryStore::new();
+        let memory = memory();
         let store = Arbitrated::new(memory.clone(), Arc::new(Saying(answer.to_vec())) as _);
         store.open_as(STORE, false).unwrap();
         let error = store.decide(&key("outcomes/a"), b"own").unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::Damaged, "{answer:?}: {error}");
-        assert_eq!(names(&memory, ""), Vec::<String>::new(), "{answer:?}");
+        assert_eq!(error.kind(), ErrorKind::Damaged, "{error}");
+        assert_eq!(self::names(&memory, ""), ["arbiters/1"]);
     }
 }
 
@@ -208,7 +231,11 @@ fn answers_that_mean_nothing_are_refused_and_put_nowhere() {
 struct Beside(MemoryStore);
 
 impl Arbiter for Beside {
-    fn open(&self, _: StoreId, _: bool) -> Result<()> {
+    fn open(&self, _: StoreId, _: &Incarnation) -> Result<()> {
+        Ok(())
+    }
+
+    fn register(&self, _: StoreId, _: &Incarnation) -> Result<()> {
         Ok(())
     }
 
@@ -225,11 +252,52 @@ impl Arbiter for Beside {
 /// Whoever asks the arbiter is told, and nothing is replaced.
 #[test]
 fn a_second_mechanism_is_noticed() {
-    let memory = MemoryStore::new();
+    let memory = memory();
     let store = Arbitrated::new(memory.clone(), Arc::new(Beside(memory.clone())) as _);
     store.open_as(STORE, false).unwrap();
     let error = store.decide(&key("outcomes/a"), b"own").unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Damaged, "{error}");
     assert!(error.to_string().contains("stop all processes"), "{error}");
     assert_eq!(memory.get(&key("outcomes/a")).unwrap(), b"put by another one");
+}
+
+/// What was put is lost, a long value too: whoever decides it again is told the same.
+#[test]
+fn what_is_lost_after_it_was_decided_is_decided_again_as_the_same() {
+    for length in [10, INLINE_MAX_BYTES + 1] {
+        let (memory, arbiter, name) = (memory(), arbiter(), key("sweeps/1"));
+        let own = vec![1; length];
+        assert_eq!(opened(memory.clone(), &arbiter).decide(&name, &own).unwrap(), own);
+        memory.delete(&name).unwrap();
+        let store = opened(memory.clone(), &arbiter);
+        assert_eq!(store.decide(&name, &vec![2; length]).unwrap(), own, "{length}");
+        assert_eq!(memory.get(&name).unwrap(), own);
+    }
+}
+
+/// One that was replaced has not forgotten the store: a machine that still names it is refused.
+#[test]
+fn one_arbiter_decides_at_a_time() {
+    let memory = MemoryStore::new();
+    let (first, second) = (Arc::new(MemoryArbiter::default()), Arc::new(MemoryArbiter::default()));
+    let made = Arbitrated::new(memory.clone(), Arc::clone(&first) as _);
+    made.open_as(STORE, true).unwrap();
+    opened(memory.clone(), &first).decide(&key("outcomes/a"), b"a").unwrap();
+    let other = Arbitrated::new(memory.clone(), Arc::clone(&second) as _);
+    assert_eq!(other.open_as(STORE, false).unwrap_err().kind(), ErrorKind::Invalid);
+    for (number, appointed, replaced) in (2..12).map(|number| match number % 2 {
+        0 => (number, &second, &first),
+        _ => (number, &first, &second),
+    }) {
+        appoint(&memory, &**appointed, STORE).unwrap();
+        opened(memory.clone(), appointed);
+        let old = Arbitrated::new(memory.clone(), Arc::clone(replaced) as _);
+        assert_eq!(old.open_as(STORE, false).unwrap_err().kind(), ErrorKind::Invalid, "{number}");
+    }
+    memory.delete(&key("arbiters/11")).unwrap();
+    memory.put(&key("arbiters/12"), b"short").unwrap();
+    let unknown = Arbitrated::new(memory.clone(), first as _);
+    let error = unknown.open_as(STORE, false).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Damaged);
+    assert!(error.to_string().contains("database register"), "{error}");
 }

@@ -7,6 +7,7 @@ use crate::size::counted;
 use clap::{Args, Subcommand};
 use onefold_database::filling;
 use onefold_remote::Location;
+use onefold_store::arbiter;
 use onefold_store::layers::ThrottleLimits;
 use onefold_types::{Error, Result};
 use serde_json::json;
@@ -15,8 +16,8 @@ const AFTER_HELP: &str = "\
 A bucket whose server replaces objects can hold a store if a database decides beside it; such a
 store is made with the database in its name, and named so for ever. The database also tells each
 machine what others have stored just now. All that it decided is in the bucket as well: restoring
-does not need it, and 'register' makes the store known to another one if it is lost. End all
-processes that write to the store first.
+does not need it, and 'register' has another one take its place if it is lost. End all processes
+that write to the store first.
 
 EXAMPLES
   onefold -r 's3://bucket/store?database=postgres://user@host/onefold' init
@@ -34,7 +35,7 @@ pub struct DatabaseArguments {
 #[derive(Subcommand, Debug)]
 #[command(disable_help_subcommand = true)]
 enum DatabaseAction {
-    /// Make the store known to the database that its name says, in the place of one that is lost
+    /// Have the database that the store's name says decide for it from now on, and no other
     Register,
     /// Tell the database all that the store's index knows, and have it forget the rest
     Fill,
@@ -64,12 +65,9 @@ fn register(context: &Context) -> Result<Outcome> {
         ));
     }
     let database = opening::connect_database(name, &context.means())?;
-    let is_new = database.register(repository.store_id())?;
-    context.output.row(match is_new {
-        true => "the database knows the store from now on",
-        false => "the database knew the store already",
-    })?;
-    context.output.message("registered", json!({ "is_new": is_new }))?;
+    arbiter::appoint(repository.store(), &database, repository.store_id())?;
+    context.output.row("this database decides for the store from now on, and no other")?;
+    context.output.message("registered", json!({ "store": repository.store_id().to_string() }))?;
     Ok(Outcome::Complete)
 }
 

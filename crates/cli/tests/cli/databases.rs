@@ -107,7 +107,7 @@ fn does_what_a_directory_does(database: &str) {
     assert_eq!(run(&["--json", "snapshots"]).expect(0).messages("snapshot").len(), 1);
     // Filled anew it has forgotten what the collection deleted, and is asked as before.
     let filled = run(&["--json", "database", "fill"]).expect(0).message("filled");
-    assert_eq!(filled["generation"], 3);
+    assert!(filled["generation"].as_i64().unwrap() > 1, "{filled}");
     let known = run(&["--json", "backup", "source", "--force"]).expect(0).message("summary");
     assert_eq!(known["chunks_new"], 0, "{known}");
 }
@@ -170,16 +170,36 @@ fn a_database_that_was_lost_is_replaced_by_another_one() {
     let refused = machine.run(&["backup", "source"]).expect(1);
     assert!(refused.stderr.contains("database register"), "{}", refused.stderr);
     machine.run(&["--read-only", "database", "register"]).expect(1);
-    let told = machine.run(&["--json", "database", "register"]).expect(0).message("registered");
-    assert_eq!(told["is_new"], true);
-    let told = machine.run(&["--json", "database", "register"]).expect(0).message("registered");
-    assert_eq!(told["is_new"], false);
+    machine.run(&["--json", "database", "register"]).expect(0).message("registered");
+    machine.run(&["database", "register"]).expect(0);
     machine.sandbox.write("source/a", b"two");
     machine.run(&["backup", "source"]).expect(0);
     machine.run(&["forget", "latest~1", "--final"]).expect(0);
     machine.run(&["gc"]).expect(0);
     machine.run(&["check", "--read-data"]).expect(0);
     assert_eq!(machine.run(&["--json", "snapshots"]).expect(0).messages("snapshot").len(), 1);
+}
+
+/// One that was only thought to be lost still knows the store: machines that name it are refused.
+#[test]
+fn a_database_that_was_replaced_decides_nothing_any_more() {
+    let Some(old) = PostgresServer::start() else { return };
+    let Some(new) = PostgresServer::start() else { return };
+    let bucket = replacing();
+    let mut machine = Machine::new(&bucket, &old.url());
+    machine.init();
+    machine.sandbox.write("source/a", b"one");
+    machine.database = new.url();
+    machine.run(&["database", "register"]).expect(0);
+    machine.run(&["backup", "source"]).expect(0);
+    machine.database = old.url();
+    let refused = machine.run(&["backup", "source"]).expect(1);
+    assert!(refused.stderr.contains("another database does"), "{}", refused.stderr);
+    // A plain name for the variable of TLS is known.
+    let mut plain = machine.command(&["snapshots"]);
+    plain.env("ONEFOLD_DATABASE_PLAIN", "true");
+    let told = machine.sandbox.run_command(plain).expect(0);
+    assert!(!told.stderr.contains("not known"), "{}", told.stderr);
 }
 
 /// Both sessions have begun before anything of the other one is there: only the database tells.

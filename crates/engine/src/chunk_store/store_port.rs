@@ -188,6 +188,16 @@ impl IndexPort for StorePort {
     ) -> Result<()> {
         let (started, before, already) = (Instant::now(), *reads, found.len());
         self.index.locate_newest(&self.repository, fingerprints, found, reads)?;
+        if !self.avoid.is_empty() || !self.unusable.is_empty() {
+            let appended = found.iter_mut().skip(already);
+            for (fingerprint, containers) in fingerprints.iter().zip(appended) {
+                let is_out =
+                    |id: &ContainerId| self.avoid.contains(id) || self.unusable.contains(id);
+                if !containers.is_empty() && containers.iter().all(is_out) {
+                    self.index.locate_instead(&self.repository, fingerprint, containers, reads)?;
+                }
+            }
+        }
         self.timing.add(reads.saturating_sub(before), started);
         if !self.unproved.is_empty() {
             let appended = found.iter_mut().skip(already);

@@ -95,6 +95,18 @@ pub trait ChunkIndex: Send + Sync {
     /// Tells others of a container that the own session has just made durable, if there is a way.
     fn note_durable(&self, _container: ContainerId, _fingerprints: &[Fingerprint]) {}
 
+    /// Appends the containers that may hold a chunk beside those that [`Self::locate_newest`] named,
+    /// where these may not be relied upon; nothing where all were named.
+    fn locate_instead(
+        &self,
+        _repository: &Repository,
+        _fingerprint: &Fingerprint,
+        _found: &mut Vec<ContainerId>,
+        _reads: &mut u64,
+    ) -> Result<()> {
+        Ok(())
+    }
+
     /// Sees to it that the store's own index knows the containers in which a session found chunks,
     /// before it commits what rests on them.
     fn cover(&self, _repository: &Repository, _found: &BTreeSet<ContainerId>) -> Result<()> {

@@ -28,14 +28,15 @@ use crate::container::reader;
 use crate::memory::Lease;
 use crate::repository::Repository;
 use onefold_policy::BucketCounts;
+use onefold_types::environment::Clock;
 use onefold_types::{ContainerId, ErrorKind, Fingerprint, Result};
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// How often others are asked what is new.
 const NEWS_PERIOD_NS: i64 = 1_000_000_000;
-/// How long a common index is left alone that has failed.
-const PAUSE_NS: i64 = 10_000_000_000;
+/// How long a common index is left alone that has failed: an attempt may take a quarter of it.
+const PAUSE_NS: i64 = 60_000_000_000;
 /// What a fresh chunk takes: a map's entry, at the worst that a map is filled.
 const FRESH_CHUNK_BYTES: usize = 64;
 /// Memory for fresh chunks: a hundred thousand, of three gigabytes.
@@ -48,6 +49,7 @@ const COVERED_AT_ONCE: usize = 1 << 18;
 pub struct JointIndex {
     runs: Arc<FingerprintIndex>,
     common: Arc<dyn CommonIndex>,
+    clock: Arc<dyn Clock>,
     /// All containers of the store when the session began, rising.
     present: Arc<[ContainerId]>,
     fresh: Mutex<Fresh>,
@@ -70,12 +72,14 @@ struct Fresh {
 impl Fresh {
     /// Whether the common index may be asked.
     fn may_ask(&self, now_ns: i64) -> bool {
-        self.failed_ns.is_none_or(|failed| now_ns.saturating_sub(failed) >= PAUSE_NS)
+        // A clock that was set back does not make it longer.
+        let is_over = |failed: i64| !(0..PAUSE_NS).contains(&now_ns.saturating_sub(failed));
+        self.failed_ns.is_none_or(is_over)
     }
 
     fn is_due(&self, now_ns: i64) -> bool {
-        let is_old =
-            self.asked_ns.is_none_or(|asked| now_ns.saturating_sub(asked) >= NEWS_PERIOD_NS);
+        let is_over = |asked: i64| !(0..NEWS_PERIOD_NS).contains(&now_ns.saturating_sub(asked));
+        let is_old = self.asked_ns.is_none_or(is_over);
         is_old && !self.is_asking && self.may_ask(now_ns)
     }
 
@@ -98,7 +102,8 @@ impl JointIndex {
     ) -> Self {
         let lease = repository.purse().take(FRESH_BYTES);
         let fresh_max = lease.bytes() / FRESH_CHUNK_BYTES;
-        Self { runs, common, present, fresh: Mutex::default(), fresh_max, _lease: lease }
+        let clock = Arc::clone(&repository.environment().clock);
+        Self { runs, common, clock, present, fresh: Mutex::default(), fresh_max, _lease: lease }
     }
 
     /// Those that no run knows.
@@ -113,8 +118,8 @@ impl JointIndex {
     }
 
     /// Asks what others have stored, if that was long ago.
-    fn catch_news(&self, repository: &Repository) {
-        let now_ns = repository.environment().clock.now_ns();
+    fn catch_news(&self) {
+        let now_ns = self.clock.now_ns();
         {
             let mut fresh = self.fresh();
             if !fresh.is_due(now_ns) {
@@ -141,25 +146,26 @@ impl JointIndex {
                     if is_covered(&container) {
                         continue;
                     }
-                    if fresh.chunks.len() + prefixes.len() > self.fresh_max {
+                    let kept = fresh.chunks.len() + fresh.containers.len();
+                    if kept + prefixes.len() + 1 > self.fresh_max {
                         break;
                     }
                     fresh.containers.insert(container);
                     fresh.chunks.extend(prefixes.into_iter().map(|prefix| (prefix, container)));
                 }
             }
-            Err(_) => fresh.failed_ns = Some(now_ns),
+            Err(_) => fresh.failed_ns = Some(self.clock.now_ns()),
         }
     }
 
     /// What the common index names for these, as far as it counts; nothing where it fails.
-    fn ask_common(&self, repository: &Repository, prefixes: &[u64]) -> Vec<Vec<ContainerId>> {
-        let now_ns = repository.environment().clock.now_ns();
+    fn ask_common(&self, prefixes: &[u64]) -> Vec<Vec<ContainerId>> {
+        let now_ns = self.clock.now_ns();
         let mut found = Vec::with_capacity(prefixes.len());
         let may_ask = self.fresh().may_ask(now_ns);
         if may_ask && self.common.locate(prefixes, &mut found).is_err() {
             found.clear();
-            self.fresh().failed_ns = Some(now_ns);
+            self.fresh().failed_ns = Some(self.clock.now_ns());
         }
         found.resize_with(prefixes.len(), Vec::new);
         let fresh = self.fresh();
@@ -197,7 +203,7 @@ impl ChunkIndex for JointIndex {
         found: &mut Vec<Vec<ContainerId>>,
         reads: &mut u64,
     ) -> Result<()> {
-        self.catch_news(repository);
+        self.catch_news();
         let start = found.len();
         self.runs.locate_many(repository, fingerprints, found, reads)?;
         let fresh = self.fresh();
@@ -219,7 +225,7 @@ impl ChunkIndex for JointIndex {
         found: &mut Vec<Vec<ContainerId>>,
         reads: &mut u64,
     ) -> Result<()> {
-        self.catch_news(repository);
+        self.catch_news();
         let start = found.len();
         {
             let fresh = self.fresh();
@@ -236,13 +242,30 @@ impl ChunkIndex for JointIndex {
         let asked = unknown(found);
         if !asked.is_empty() {
             let prefixes: Vec<u64> = of(&asked).iter().map(Fingerprint::prefix).collect();
-            set(found, start, &asked, self.ask_common(repository, &prefixes));
+            set(found, start, &asked, self.ask_common(&prefixes));
         }
         let left = unknown(found);
         if !left.is_empty() {
             let mut of_runs = Vec::with_capacity(left.len());
             self.runs.locate_newest(repository, &of(&left), &mut of_runs, reads)?;
             set(found, start, &left, of_runs);
+        }
+        Ok(())
+    }
+
+    /// What was fresh or named by the common index may be condemned, and what collections have
+    /// copied elsewhere is in the runs alone.
+    fn locate_instead(
+        &self,
+        repository: &Repository,
+        fingerprint: &Fingerprint,
+        found: &mut Vec<ContainerId>,
+        reads: &mut u64,
+    ) -> Result<()> {
+        for container in self.runs.locate(repository, fingerprint, reads)? {
+            if !found.contains(&container) {
+                found.push(container);
+            }
         }
         Ok(())
     }
@@ -256,7 +279,7 @@ impl ChunkIndex for JointIndex {
     }
 
     fn may_hold(&self, repository: &Repository, fingerprint: &Fingerprint) -> Result<bool> {
-        self.catch_news(repository);
+        self.catch_news();
         if self.fresh().chunks.contains_key(&fingerprint.prefix()) {
             return Ok(true);
         }
@@ -296,10 +319,15 @@ impl ChunkIndex for JointIndex {
         ChunkIndex::refresh(&*self.runs, repository)
     }
 
+    /// Others store the same again if they cannot be told, which costs room only; who reaches them
+    /// says so.
     fn note_durable(&self, container: ContainerId, fingerprints: &[Fingerprint]) {
+        let now_ns = self.clock.now_ns();
+        let may_ask = self.fresh().may_ask(now_ns);
         let prefixes: Vec<u64> = fingerprints.iter().map(Fingerprint::prefix).collect();
-        // Others store the same again then, which costs room only; who reaches it tells of that.
-        let _ = self.common.add(container, &prefixes);
+        if may_ask && self.common.add(container, &prefixes).is_err() {
+            self.fresh().failed_ns = Some(self.clock.now_ns());
+        }
     }
 
     fn cover(&self, repository: &Repository, found: &BTreeSet<ContainerId>) -> Result<()> {

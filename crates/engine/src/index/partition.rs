@@ -27,7 +27,7 @@ use crate::repository::Repository;
 use onefold_policy::BucketCounts;
 use onefold_policy::primary::overlap::{SAMPLE_BITS, is_sampled};
 use onefold_types::{ContainerId, Fingerprint, Result};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -359,6 +359,24 @@ impl ChunkIndex for PartitionIndex {
 
     fn generation(&self) -> u64 {
         self.whole.generation()
+    }
+
+    fn note_durable(&self, container: ContainerId, fingerprints: &[Fingerprint]) {
+        self.whole.note_durable(container, fingerprints);
+    }
+
+    fn locate_instead(
+        &self,
+        repository: &Repository,
+        fingerprint: &Fingerprint,
+        found: &mut Vec<ContainerId>,
+        reads: &mut u64,
+    ) -> Result<()> {
+        self.whole.locate_instead(repository, fingerprint, found, reads)
+    }
+
+    fn cover(&self, repository: &Repository, found: &BTreeSet<ContainerId>) -> Result<()> {
+        self.whole.cover(repository, found)
     }
 
     /// Collections move chunks: what is said of its own is read anew.

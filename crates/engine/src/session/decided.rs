@@ -17,7 +17,7 @@
 use crate::repository::Repository;
 use onefold_crypto::Purpose;
 use onefold_format::layout::{self, ChangeName};
-use onefold_store::{Asked, Key, foresee};
+use onefold_store::{Asked, DecidedBy, Key, foresee};
 use onefold_types::{Error, ErrorKind, MarkId, Result, SessionId};
 use std::collections::BTreeSet;
 
@@ -209,6 +209,12 @@ impl DecidedName {
                 }
             }
             [first, CopyState::Sound] => {
+                if repository.store().decided_by() == DecidedBy::Nobody {
+                    return Err(Error::new(
+                        ErrorKind::ReadOnly,
+                        "the store was opened without its database: nothing can be decided again",
+                    ));
+                }
                 if first == CopyState::Unreadable {
                     // It reads, and is not what was written; else this is an error.
                     repository.store().decided(&key)?;

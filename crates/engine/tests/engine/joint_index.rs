@@ -188,21 +188,31 @@ fn one_that_fails_is_left_alone_for_a_while_and_the_runs_answer() {
     beside.common.entries.lock().unwrap().insert(known.prefix(), vec![container(7)]);
     assert_eq!(beside.newest(known), [stored_in]);
     let asked = beside.common.asked();
-    beside.pass(9 * SECOND_NS);
+    beside.pass(59 * SECOND_NS);
     assert_eq!(beside.newest(known), [stored_in]);
-    assert_eq!(beside.common.asked(), asked);
+    // Neither is it told of anything: each attempt may take as long as a connection.
+    beside.index.note_durable(container(5), &[chunk(5)]);
+    assert_eq!((beside.common.asked(), beside.common.told.lock().unwrap().len()), (asked, 0));
     beside.common.is_gone.store(false, Ordering::Relaxed);
     beside.pass(SECOND_NS);
     assert!(beside.may_hold(known));
     assert_eq!(beside.common.asked().0, asked.0 + 1);
+    beside.index.note_durable(container(5), &[chunk(5)]);
+    assert_eq!(beside.common.told.lock().unwrap().len(), 1);
+    // What cannot be told is a failure as well.
+    beside.common.is_gone.store(true, Ordering::Relaxed);
+    beside.index.note_durable(container(6), &[chunk(6)]);
+    beside.index.note_durable(container(6), &[chunk(6)]);
+    assert_eq!(beside.common.told.lock().unwrap().len(), 2);
 }
 
-/// What others store is kept in eight megabytes: 131,072 chunks of 64 bytes each, and not one more.
+/// What others store is kept in eight megabytes: 131,072 chunks and containers of 64 bytes each, and
+/// not one more.
 #[test]
 fn no_more_is_kept_of_what_others_store_than_there_is_memory_for() {
     let mut beside = beside();
     let many = |from: u64, count: u64| (from..from + count).map(|n| chunk(n).prefix()).collect();
-    let kept = 131_072 - 1000;
+    let kept = 131_072 - 1000 - 2;
     let news = [(container(1), many(0, kept)), (container(2), many(1 << 20, 1000))];
     beside.common.news.lock().unwrap().extend(news);
     beside.pass(SECOND_NS);
@@ -236,6 +246,18 @@ fn what_the_runs_know_takes_no_room() {
     beside.pass(SECOND_NS);
     assert!(beside.may_hold(chunk(9)));
     assert_eq!(beside.newest(chunk(9)), [container(4)]);
+}
+
+/// What is named may be condemned, and what a collection has copied is in the runs alone.
+#[test]
+fn what_may_not_be_relied_upon_is_looked_for_in_the_runs() {
+    let beside = beside();
+    let (known, stored_in) = beside.known();
+    let mut found = vec![container(7)];
+    beside.index.locate_instead(&beside.repository, &known, &mut found, &mut 0).unwrap();
+    assert_eq!(found, [container(7), stored_in]);
+    beside.index.locate_instead(&beside.repository, &known, &mut found, &mut 0).unwrap();
+    assert_eq!(found.len(), 2);
 }
 
 /// Two sessions store the same at the same time: the second finds what the first has told of,
