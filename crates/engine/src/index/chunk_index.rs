@@ -95,8 +95,8 @@ pub trait ChunkIndex: Send + Sync {
     /// Tells others of a container that the own session has just made durable, if there is a way.
     fn note_durable(&self, _container: ContainerId, _fingerprints: &[Fingerprint]) {}
 
-    /// Appends the containers that may hold a chunk beside those that [`Self::locate_newest`] named,
-    /// where these may not be relied upon; nothing where all were named.
+    /// Appends the containers that may hold a chunk beside those that [`Self::locate_newest`] has
+    /// named, where these may not be relied upon; nothing where all were named.
     fn locate_instead(
         &self,
         _repository: &Repository,

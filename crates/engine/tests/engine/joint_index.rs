@@ -206,8 +206,8 @@ fn one_that_fails_is_left_alone_for_a_while_and_the_runs_answer() {
     assert_eq!(beside.common.told.lock().unwrap().len(), 2);
 }
 
-/// What others store is kept in eight megabytes: 131,072 chunks and containers of 64 bytes each, and
-/// not one more.
+/// What others store is kept in eight megabytes: 131,072 chunks and containers of 64 bytes each,
+/// and not one more.
 #[test]
 fn no_more_is_kept_of_what_others_store_than_there_is_memory_for() {
     let mut beside = beside();
