@@ -59,7 +59,7 @@ def main():
         print(f"| {' '.join(map(str, arguments[:2]))} | {meanwhile or ''} | {seconds:.1f} | {process.returncode} |"
               f" {said.splitlines()[0][:160] if said else ''} |", flush=True)
 
-    generations = sorted(path for path in options.data.iterdir() if path.is_dir())[:options.generations]
+    generations = sorted(path for path in options.data.glob("[!.]*") if path.is_dir())[:options.generations]
     print("| command | node | seconds | exit code | said |\n| --- | --- | ---: | ---: | --- |")
     run(["init"])
     with tempfile.TemporaryDirectory() as work:
@@ -67,7 +67,7 @@ def main():
             run(["backup", generation], {1: "kill", 3: "start"}.get(number))
         run(["restore", "latest", "--target", f"{work}/killed"], "kill")
         failures += not same(generations[-1], restored(f"{work}/killed", generations[-1]))
-        run(["forget", "latest~5", "latest~4", "latest~3", "--final"])
+        run(["forget", "latest~4", "latest~3", "--final"])
         run(["gc"], "start")
         run(["backup", generations[0]])
         run(["forget", "latest~3", "--final"])

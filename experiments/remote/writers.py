@@ -93,7 +93,7 @@ class Place:
 
 def work(options):
     """For each machine its versions, in order."""
-    generations = sorted(path for path in options.data.iterdir() if path.is_dir())
+    generations = sorted(path for path in options.data.glob("[!.]*") if path.is_dir())
     pick = lambda machine, turn: generations[(machine + turn) % len(generations)]
     return [[pick(machine, turn) for turn in range(options.turns)] for machine in range(options.machines)]
 
