@@ -14,7 +14,7 @@
 //! may never write a run, and whoever reads later need not ask anybody. Those that chunks were
 //! found in are indexed before the commit, whoever stored them ([`ChunkIndex::cover`]).
 //!
-//! A common index that fails is left alone for a while ([`PAUSE_NS`]); until then the runs answer.
+//! A common index that fails is left alone for a while (`PAUSE_NS`); until then the runs answer.
 //!
 //! Concurrency: as all indexes. One lock around what is fresh, never held while somebody is asked,
 //! and one thread at a time asks for news; the others go on with what is known.
