@@ -91,16 +91,16 @@ impl OpenedStore {
                 if reads_only {
                     store = store.reading_only();
                 }
-                let mut database = None;
-                match (&bucket.database, access) {
-                    (Some(_), Access::Read) => store = store.deciding_nothing(),
-                    (Some(name), Access::Write) => {
-                        database = Some(Arc::new(connect_database(name, means)?));
-                        store = store.deciding_nothing();
-                    }
-                    (None, Access::Read) => {}
-                    (None, Access::Write) => store.prove(Proof::Again)?,
+                let named = bucket.database.as_deref();
+                if named.is_some() {
+                    store = store.deciding_nothing();
+                } else if access == Access::Write {
+                    store.prove(Proof::Again)?;
                 }
+                // Whoever reads asks no database.
+                let asked = named.filter(|_| access == Access::Write);
+                let database = asked.map(|name| connect_database(name, means)).transpose()?;
+                let database = database.map(Arc::new);
                 let store = ReadAhead::new(store, means.read_ahead_bytes);
                 return Ok(Self::Bucket(Arc::new(store), database));
             }
@@ -139,17 +139,15 @@ impl OpenedStore {
                 Ok(Self::Local(Arc::new(LocalStore::create(path)?)))
             }
             Location::Bucket(bucket) => {
-                let mut store = connect(bucket, means)?;
-                let mut database = None;
-                match &bucket.database {
-                    None => store.claim()?,
-                    Some(name) => {
-                        database = Some(Arc::new(connect_database(name, means)?));
-                        store.claim_place()?;
-                        store = store.deciding_nothing();
-                    }
-                }
-                Ok(Self::Bucket(Arc::new(ReadAhead::new(store, 0)), database))
+                let store = connect(bucket, means)?;
+                let Some(name) = &bucket.database else {
+                    store.claim()?;
+                    return Ok(Self::Bucket(Arc::new(ReadAhead::new(store, 0)), None));
+                };
+                let database = Arc::new(connect_database(name, means)?);
+                store.claim_place()?;
+                let store = ReadAhead::new(store.deciding_nothing(), 0);
+                Ok(Self::Bucket(Arc::new(store), Some(database)))
             }
             Location::Sftp(place) => {
                 let store = means.sftp(place)?;

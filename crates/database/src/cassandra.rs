@@ -51,7 +51,7 @@ const ENTRIES_AT_ONCE: usize = 128;
 /// How often a decision is looked at that nobody seems to have made.
 const DECIDE_ROUNDS: u32 = 3;
 /// How far clocks of machines may differ for news to arrive: later ones are looked at again.
-const CLOCKS_DIFFER_MAX: Duration = Duration::from_secs(5);
+pub const CLOCKS_DIFFER_MAX: Duration = Duration::from_secs(5);
 /// How far back whoever asks first is told of what was stored.
 const NEWS_FIRST: Duration = Duration::from_secs(3600);
 /// A minute, in milliseconds.
@@ -442,7 +442,8 @@ impl Engine for Cassandra {
         })?;
         found.truncate(NEWS_MAX);
         let newest = found.iter().map(|(added, _)| *added).max();
-        let cursor = newest.max(since.0).unwrap_or(first);
+        // One whose clock is ahead does not have the others' news passed over.
+        let cursor = newest.map(|newest| newest.min(now)).max(since.0).unwrap_or(first);
         Ok((found.into_iter().map(|(_, container)| container).collect(), Cursor(Some(cursor))))
     }
 }

@@ -14,8 +14,7 @@ use crate::location::{DatabaseLocation, Kind};
 use crate::postgresql::Postgres;
 use crate::settings::Settings;
 use onefold_engine::Interrupt;
-use onefold_engine::common_index::CommonIndex;
-use onefold_engine::common_index::NewContainer;
+use onefold_engine::common_index::{CommonIndex, NewContainer};
 use onefold_store::arbiter::Incarnation;
 use onefold_store::{Arbiter, Key};
 use onefold_types::{ContainerId, Error, ErrorKind, Result, StoreId};
@@ -27,14 +26,15 @@ use std::time::{Duration, Instant};
 pub const DECIDE_MAX: Duration = Duration::from_secs(30);
 /// The first pause before it is asked for again; each is twice the one before.
 const PAUSE_FIRST: Duration = Duration::from_millis(100);
-/// How often it is looked whether fillings have changed the generation: with the news.
+/// The longest one.
 const PAUSE_MAX: Duration = Duration::from_secs(2);
 
 /// A database; see the module.
 pub struct Database {
     engine: Box<dyn Engine>,
     name: String,
-    store: OnceLock<StoreId>,
+    /// The store, and by which number it is known.
+    opened_as: OnceLock<(StoreId, Incarnation)>,
     state: Mutex<State>,
     interrupt: Interrupt,
 }
@@ -57,19 +57,13 @@ impl Database {
             Kind::Postgres => Box::new(Postgres::new(location, settings)?),
             Kind::Cassandra => Box::new(Cassandra::new(location, settings)?),
         };
-        Ok(Self::over(engine, &location.to_string()))
-    }
-
-    /// One over any engine.
-    #[must_use]
-    pub fn over(engine: Box<dyn Engine>, name: &str) -> Self {
-        Self {
+        Ok(Self {
             engine,
-            name: name.to_owned(),
-            store: OnceLock::new(),
+            name: location.to_string(),
+            opened_as: OnceLock::new(),
             state: Mutex::default(),
             interrupt: Interrupt::default(),
-        }
+        })
     }
 
     /// The same, which asks no more once this is requested.
@@ -96,7 +90,22 @@ impl Database {
 
     fn opened(&self) -> Result<StoreId> {
         let unknown = || Error::invalid("the database was not told which store it is asked about");
-        self.store.get().copied().ok_or_else(unknown)
+        self.opened_as.get().map(|(store, _)| *store).ok_or_else(unknown)
+    }
+
+    /// What the database knows of the store, if it is the one that decides for it.
+    fn ask_known(&self, store: StoreId, incarnation: &Incarnation) -> Result<Generation> {
+        let known = self.engine.known(store)?;
+        let known = known.filter(|known| known.incarnation == incarnation);
+        known.map(|known| known.generation).ok_or_else(|| self.unknown(store))
+    }
+
+    /// One attempt: a database that was replaced or emptied meanwhile decides nothing.
+    fn try_decide(&self, store: StoreId, name: &Key, value: &[u8]) -> Result<Vec<u8>> {
+        let opened = self.opened_as.get().filter(|(opened, _)| *opened == store);
+        let (_, incarnation) = opened.ok_or_else(|| self.unknown(store))?;
+        self.ask_known(store, incarnation)?;
+        self.engine.decide(store, name.as_str(), value)
     }
 
     /// The store, and the generation of its index as it was last.
@@ -128,11 +137,8 @@ impl Database {
 
 impl Arbiter for Database {
     fn open(&self, store: StoreId, incarnation: &Incarnation) -> Result<()> {
-        let known = self.engine.known(store)?;
-        let known = known.filter(|known| known.incarnation == incarnation);
-        let known = known.ok_or_else(|| self.unknown(store))?;
-        self.state().generation = Some(known.generation);
-        match *self.store.get_or_init(|| store) == store {
+        self.state().generation = Some(self.ask_known(store, incarnation)?);
+        match *self.opened_as.get_or_init(|| (store, *incarnation)) == (store, *incarnation) {
             true => Ok(()),
             false => Err(Error::invalid("one database was asked about two stores")),
         }
@@ -145,7 +151,7 @@ impl Arbiter for Database {
     fn decide(&self, store: StoreId, name: &Key, value: &[u8]) -> Result<Vec<u8>> {
         let (began, mut pause) = (Instant::now(), PAUSE_FIRST);
         loop {
-            match self.engine.decide(store, name.as_str(), value) {
+            match self.try_decide(store, name, value) {
                 Err(error)
                     if error.kind() == ErrorKind::Unavailable && began.elapsed() < DECIDE_MAX =>
                 {

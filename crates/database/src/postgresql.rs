@@ -20,8 +20,9 @@ use onefold_types::limits::CONTAINER_CHUNKS_MAX;
 use onefold_types::{ContainerId, Error, ErrorKind, Result, StoreId};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio_postgres::error::SqlState;
+use tokio_postgres::tls::MakeTlsConnect;
 use tokio_postgres::types::FromSql;
-use tokio_postgres::{Client, Config, NoTls, Row, Statement};
+use tokio_postgres::{Client, Config, NoTls, Row, Socket, Statement};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
 /// Rows that are deleted at once.
@@ -127,33 +128,27 @@ impl Postgres {
         Ok(Self { waiting, config, settings, connection: Mutex::new(None) })
     }
 
+    fn dial<T>(&self, tls: T) -> Result<Client>
+    where
+        T: MakeTlsConnect<Socket>,
+        T::Stream: Send + 'static,
+    {
+        let dialled = async {
+            let (client, task) = self.config.connect(tls).await?;
+            self.waiting.spawn(async { _ = task.await });
+            Ok(client)
+        };
+        self.waiting.wait("connecting", CONNECT_MAX, dialled.into_words())
+    }
+
     fn connection(&self) -> Result<Arc<Connection>> {
         let mut connection = lock(&self.connection);
         if let Some(open) = connection.as_ref().filter(|open| !open.client.is_closed()) {
             return Ok(Arc::clone(open));
         }
         let opened = match &self.settings.tls {
-            None => self.waiting.wait(
-                "connecting",
-                CONNECT_MAX,
-                async {
-                    let (client, task) = self.config.connect(NoTls).await?;
-                    self.waiting.spawn(async { _ = task.await });
-                    Ok::<_, tokio_postgres::Error>(client)
-                }
-                .into_words(),
-            ),
-            Some(tls) => self.waiting.wait(
-                "connecting",
-                CONNECT_MAX,
-                async {
-                    let tls = MakeRustlsConnect::new((**tls).clone());
-                    let (client, task) = self.config.connect(tls).await?;
-                    self.waiting.spawn(async { _ = task.await });
-                    Ok::<_, tokio_postgres::Error>(client)
-                }
-                .into_words(),
-            ),
+            None => self.dial(NoTls),
+            Some(tls) => self.dial(MakeRustlsConnect::new((**tls).clone())),
         };
         let client = opened.map_err(|error| error.context("the database does not let us in"))?;
         // Whatever the server's own setting is: what is answered has to last.

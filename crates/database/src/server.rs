@@ -24,6 +24,7 @@ pub struct PostgresServer {
     port: u16,
     program: PathBuf,
     child: Child,
+    starts: usize,
 }
 
 impl PostgresServer {
@@ -54,7 +55,7 @@ impl PostgresServer {
         let port = free_port();
         let program = programs.join("postgres");
         let child = run(&program, &directory, port);
-        let mut server = Self { directory, port, program, child };
+        let mut server = Self { directory, port, program, child, starts: 1 };
         server.wait();
         Some(server)
     }
@@ -69,6 +70,7 @@ impl PostgresServer {
     pub fn kill_and_start(&mut self) {
         self.kill();
         self.child = run(&self.program, &self.directory, self.port);
+        self.starts += 1;
         self.wait();
     }
 
@@ -89,10 +91,9 @@ impl PostgresServer {
         let until = Instant::now() + START_MAX;
         while Instant::now() < until {
             let log = std::fs::read_to_string(self.directory.path().join("log"));
-            let ready = log.is_ok_and(|log| {
-                let starts = log.matches("starting PostgreSQL").count();
-                starts > 0 && log.matches("ready to accept connections").count() >= starts
-            });
+            // It says so once for each start.
+            let ready = log
+                .is_ok_and(|log| log.matches("ready to accept connections").count() >= self.starts);
             if ready {
                 return;
             }
@@ -145,20 +146,41 @@ impl CassandraServer {
     ///
     /// If the server does not answer.
     pub fn make_keyspace(&self, copies: u32) {
+        self.run(&format!(
+            "CREATE KEYSPACE IF NOT EXISTS {KEYSPACE} WITH replication = \
+             {{'class': 'SimpleStrategy', 'replication_factor': {copies}}}"
+        ));
+    }
+
+    fn run(&self, text: &str) {
         let runtime = tokio::runtime::Runtime::new().expect("threads");
-        let made = runtime.block_on(async {
+        let done = runtime.block_on(async {
             let session = scylla::client::session_builder::SessionBuilder::new()
                 .known_node("127.0.0.1:9042")
                 .build()
                 .await
                 .expect("the server");
-            let text = format!(
-                "CREATE KEYSPACE IF NOT EXISTS {KEYSPACE} WITH replication = \
-                 {{'class': 'SimpleStrategy', 'replication_factor': {copies}}}"
-            );
             session.query_unpaged(text, ()).await
         });
-        made.expect("the keyspace");
+        done.expect("the statement");
+    }
+
+    /// Adds a row of news as a machine would whose clock says this.
+    ///
+    /// # Panics
+    ///
+    /// If the server does not answer.
+    pub fn add_news(&self, store: [u8; 16], added_ms: i64, container: [u8; 16]) {
+        let hex =
+            |bytes: [u8; 16]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+        let text = format!(
+            "INSERT INTO {KEYSPACE}.onefold_news (store, minute, added, container, prefixes) \
+             VALUES (0x{}, {}, {added_ms}, 0x{}, 0x)",
+            hex(store),
+            added_ms / 60_000,
+            hex(container)
+        );
+        self.run(&text);
     }
 
     /// Kills a node with all that it has under way.

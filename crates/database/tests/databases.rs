@@ -1,7 +1,8 @@
 //! Real databases: what they decide is decided once, and what they know is a hint.
 
+use onefold_database::cassandra::CLOCKS_DIFFER_MAX;
 use onefold_database::database::Database;
-use onefold_database::engine::{Cursor, Generation, NEWS_MAX};
+use onefold_database::engine::{Cursor, Generation, NEWS_AGE_MAX, NEWS_MAX};
 use onefold_database::server::{CassandraServer, PASSWORD, PostgresServer};
 use onefold_database::{DatabaseLocation, Settings};
 use onefold_engine::common_index::CommonIndex;
@@ -57,9 +58,13 @@ fn unknown_stores_are_refused(url: &str) {
     database.register(id, &INCARNATION).unwrap();
     refused([4; 16]);
     database.open(id, &INCARNATION).unwrap();
+    assert_eq!(database.decide(id, &key("outcomes/a"), b"a").unwrap(), b"a");
     // Another number takes the place of this one, and its index stays.
-    database.register(id, &[4; 16]).unwrap();
+    connect(url).register(id, &[4; 16]).unwrap();
     refused(INCARNATION);
+    // Whoever had opened it before decides nothing any more.
+    let late = database.decide(id, &key("outcomes/b"), b"b").unwrap_err();
+    assert!(late.to_string().contains("database register"), "{late}");
     connect(url).open(id, &[4; 16]).unwrap();
 }
 
@@ -198,6 +203,37 @@ fn postgresql_does_what_is_asked() {
     assert!(!wrong.to_string().contains("another one"), "{wrong}");
 }
 
+/// News are told for a day, and deleted by whoever asks first.
+#[test]
+fn news_of_postgresql_are_as_old_as_they_may_be_and_no_older() {
+    let Some(server) = PostgresServer::start() else { return };
+    let id = store_id(9);
+    connect(&server.url()).register(id, &INCARNATION).unwrap();
+    let database = connect_once(&server.url(), id);
+    for number in 1..=2 {
+        database.engine().announce(id, ContainerId([number; 16]), &[1]).unwrap();
+    }
+    let most = NEWS_AGE_MAX.as_secs();
+    let url =
+        server.url().replace("onefold@", &format!("onefold:{}@", PASSWORD.replace(' ', "%20")));
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    runtime.block_on(async {
+        let (client, task) = tokio_postgres::connect(&url, tokio_postgres::NoTls).await.unwrap();
+        tokio::spawn(task);
+        // One is a second too old, the other one a minute younger than that.
+        for (number, age) in [(1, most + 1), (2, most - 60)] {
+            let set = format!(
+                "UPDATE onefold_news SET added = now() - make_interval(secs => {age}) \
+                 WHERE container = decode('{}', 'hex')",
+                format!("{number:02}").repeat(16)
+            );
+            assert_eq!(client.execute(&set, &[]).await.unwrap(), 1);
+        }
+    });
+    let told = connect_once(&server.url(), id).news().unwrap();
+    assert_eq!(told, [(ContainerId([2; 16]), vec![1])]);
+}
+
 /// Killed with whatever is under way, again and again: nobody is ever told two things.
 #[test]
 fn what_postgresql_answered_is_there_after_it_was_killed() {
@@ -259,6 +295,32 @@ fn cassandra_does_what_is_asked() {
     assert!(missing.to_string().contains("CREATE KEYSPACE"), "{missing}");
     server.make_keyspace(1);
     does_what_is_asked(&server.url());
+    machines_whose_clocks_differ_hear_of_each_other(&server);
+}
+
+/// What was added by a clock that is behind by as much as clocks may differ is told still, and a
+/// clock that is ahead has nothing of others passed over.
+fn machines_whose_clocks_differ_hear_of_each_other(server: &CassandraServer) {
+    let (url, id) = (server.url(), store_id(9));
+    connect(&url).register(id, &INCARNATION).unwrap();
+    let database = connect_once(&url, id);
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
+    let now = i64::try_from(now.as_millis()).unwrap();
+    let behind = i64::try_from(CLOCKS_DIFFER_MAX.as_millis()).unwrap();
+    let add = |number: u8, added: i64| server.add_news(id.0, added, [number; 16]);
+    let told = |since: i64| -> BTreeSet<ContainerId> {
+        let (news, _) = database.engine().news(id, Cursor(Some(since))).unwrap();
+        news.into_iter().map(|(container, _)| container).collect()
+    };
+    add(1, now - behind + 1);
+    add(2, now - behind);
+    assert_eq!(told(now), BTreeSet::from([ContainerId([1; 16])]));
+    // Ahead, within the minute that is asked for.
+    add(3, now + behind - 1000);
+    let (news, cursor) = database.engine().news(id, Cursor(Some(now))).unwrap();
+    assert_eq!(news.len(), 2);
+    let asked = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
+    assert!(cursor.0.unwrap() <= i64::try_from(asked.as_millis()).unwrap());
 }
 
 /// A decision that was put into the store is read from there, whatever became of the database.

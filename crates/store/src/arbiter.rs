@@ -29,7 +29,7 @@
 //!
 //! Concurrency: as all stores. Two that decide one name are told the same.
 
-use crate::{Blobs, Decisions, Key, Listed, Store};
+use crate::{Blobs, Decisions, Key, Store};
 use onefold_types::{Error, ErrorKind, Result, StoreId};
 use std::sync::{Arc, OnceLock};
 
@@ -100,11 +100,6 @@ impl<S: Store> Arbitrated<S> {
         Self { store, arbiter, opened_as: OnceLock::new() }
     }
 
-    /// The store below.
-    pub fn inner(&self) -> &S {
-        &self.store
-    }
-
     fn store_id(&self) -> Result<StoreId> {
         let unknown = || Error::invalid("something is decided in a store that was not opened");
         self.opened_as.get().copied().ok_or_else(unknown)
@@ -143,6 +138,12 @@ impl<S: Store> Arbitrated<S> {
         let number = random()?;
         let key = Key::new(format!("{PROPOSALS}/{:032x}", u128::from_le_bytes(number)))?;
         self.store.put(&key, value)?;
+        // Once its name has won, nothing else can.
+        if self.store.get(&key)? != value {
+            return Err(Error::damaged(format!(
+                "the store acknowledged '{key}' but holds other bytes; do not trust this device"
+            )));
+        }
         Ok(([&[PROPOSED], key.as_str().as_bytes()].concat(), Some(key)))
     }
 
@@ -192,7 +193,14 @@ pub fn appoint(store: &dyn Blobs, arbiter: &dyn Arbiter, id: StoreId) -> Result<
     let incarnation = random()?;
     let next = last_arbiter(store)?.map_or(1, |last| last.saturating_add(1));
     arbiter.register(id, &incarnation)?;
-    store.put(&Key::new(format!("{ARBITERS}/{next}"))?, &incarnation)
+    store.put(&Key::new(format!("{ARBITERS}/{next}"))?, &incarnation)?;
+    match appointed(store)? == incarnation {
+        true => Ok(()),
+        false => Err(Error::new(
+            ErrorKind::Unavailable,
+            "another database was made to decide for the store at the same time; try again",
+        )),
+    }
 }
 
 fn last_arbiter(store: &dyn Blobs) -> Result<Option<u32>> {
@@ -269,55 +277,7 @@ impl<S: Store> Store for Arbitrated<S> {
 }
 
 impl<S: Store> Blobs for Arbitrated<S> {
-    fn put(&self, key: &Key, bytes: &[u8]) -> Result<()> {
-        self.store.put(key, bytes)
-    }
-
-    fn put_pieces(
-        &self,
-        key: &Key,
-        next: &mut dyn FnMut(&mut Vec<u8>) -> Result<bool>,
-    ) -> Result<()> {
-        self.store.put_pieces(key, next)
-    }
-
-    fn get(&self, key: &Key) -> Result<Vec<u8>> {
-        self.store.get(key)
-    }
-
-    fn get_range(&self, key: &Key, offset: u64, buffer: &mut [u8]) -> Result<()> {
-        self.store.get_range(key, offset, buffer)
-    }
-
-    fn get_tail(&self, key: &Key, length_bytes: usize) -> Result<(u64, Vec<u8>)> {
-        self.store.get_tail(key, length_bytes)
-    }
-
-    fn size(&self, key: &Key) -> Result<u64> {
-        self.store.size(key)
-    }
-
-    fn list(&self, prefix: &str, each: &mut dyn FnMut(Listed) -> Result<()>) -> Result<()> {
-        self.store.list(prefix, each)
-    }
-
-    fn list_names(&self, prefix: &str, each: &mut dyn FnMut(&str) -> Result<()>) -> Result<()> {
-        self.store.list_names(prefix, each)
-    }
-
-    fn delete(&self, key: &Key) -> Result<()> {
-        self.store.delete(key)
-    }
-
-    fn settle(&self, prefix: &str) -> Result<()> {
-        self.store.settle(prefix)
-    }
-
-    fn free_bytes(&self) -> Result<Option<u64>> {
-        self.store.free_bytes()
-    }
-
-    crate::pass_hints_on!(this => this.store);
+    crate::pass_blobs_on!(this => this.store);
 }
 
 /// Decisions in memory, for tests.

@@ -301,3 +301,24 @@ fn one_arbiter_decides_at_a_time() {
     assert_eq!(error.kind(), ErrorKind::Damaged);
     assert!(error.to_string().contains("database register"), "{error}");
 }
+
+/// What a store acknowledges and does not keep is not relied upon: a lost proposal that has won
+/// could never be put, and without a number nobody is known to decide.
+#[test]
+fn what_decisions_rest_on_is_read_back() {
+    let loses = |below: &'static str| {
+        move |call: &Call<'_>| match call.operation {
+            Operation::Put if call.name.starts_with(below) => Fault::Lose,
+            _ => Fault::None,
+        }
+    };
+    let (memory, arbiter) = (memory(), arbiter());
+    let losing = opened(Faulty::scripted(memory.clone(), loses(PROPOSALS)), &arbiter);
+    let long = vec![1; INLINE_MAX_BYTES + 1];
+    assert!(losing.decide(&key("sweeps/1"), &long).is_err());
+    let other = vec![2; INLINE_MAX_BYTES + 1];
+    assert_eq!(opened(memory.clone(), &arbiter).decide(&key("sweeps/1"), &other).unwrap(), other);
+    let losing = Faulty::scripted(memory.clone(), loses("arbiters/"));
+    let error = appoint(&losing, &MemoryArbiter::default(), STORE).unwrap_err();
+    assert!(error.to_string().contains("at the same time"), "{error}");
+}

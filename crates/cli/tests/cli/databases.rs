@@ -1,6 +1,7 @@
 //! Stores in buckets that replace objects, beside a database that decides.
 
 use crate::support::{Run, Sandbox};
+use onefold_database::database::DECIDE_MAX;
 use onefold_database::server::{CassandraServer, PASSWORD, PostgresServer};
 use onefold_remote::google_server::{GoogleServer, TOKEN};
 use std::process::Stdio;
@@ -268,4 +269,33 @@ fn a_database_that_goes_away_is_told_and_loses_nothing() {
     assert!(ended.stderr.contains("may be stored twice"), "{}", ended.stderr);
     machine.run(&["check", "--read-data"]).expect(0);
     assert_eq!(machine.run(&["--json", "snapshots"]).expect(0).messages("snapshot").len(), 2);
+}
+
+/// A decision is asked for as long as is said, and not longer: nothing is saved then, and nothing
+/// that was is lost.
+#[test]
+fn a_database_that_stays_away_ends_a_backup() {
+    let Some(mut server) = PostgresServer::start() else { return };
+    let bucket = replacing();
+    let machine = Machine::new(&bucket, &server.url());
+    machine.init();
+    machine.sandbox.write("source/a", b"one");
+    machine.run(&["backup", "source"]).expect(0);
+    let mut command = machine.command(&["backup", "--stdin"]);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut under_way = command.spawn().unwrap();
+    let mut input = under_way.stdin.take().unwrap();
+    std::io::Write::write_all(&mut input, &noise(4, 12 << 20)).unwrap();
+    server.kill();
+    let began = std::time::Instant::now();
+    drop(input);
+    let ended = Run::of(under_way.wait_with_output().unwrap()).expect(13);
+    let took = began.elapsed();
+    // The decision, and the last look of whoever gives the session up.
+    assert!(took >= DECIDE_MAX && took < DECIDE_MAX * 3, "{took:?}: {}", ended.stderr);
+    assert!(ended.stderr.contains("postgres://127.0.0.1"), "{}", ended.stderr);
+    assert_eq!(machine.run(&["--json", "snapshots"]).expect(0).messages("snapshot").len(), 1);
+    server.kill_and_start();
+    machine.run(&["backup", "source", "--force"]).expect(0);
+    machine.run(&["check", "--read-data"]).expect(0);
 }

@@ -93,25 +93,21 @@ pub trait ChunkIndex: Send + Sync {
     fn refresh(&self, repository: &Repository) -> Result<bool>;
 
     /// Tells others of a container that the own session has just made durable, if there is a way.
-    fn note_durable(&self, _container: ContainerId, _fingerprints: &[Fingerprint]) {}
+    fn note_durable(&self, container: ContainerId, fingerprints: &[Fingerprint]);
 
     /// Appends the containers that may hold a chunk beside those that [`Self::locate_newest`] has
     /// named, where these may not be relied upon; nothing where all were named.
     fn locate_instead(
         &self,
-        _repository: &Repository,
-        _fingerprint: &Fingerprint,
-        _found: &mut Vec<ContainerId>,
-        _reads: &mut u64,
-    ) -> Result<()> {
-        Ok(())
-    }
+        repository: &Repository,
+        fingerprint: &Fingerprint,
+        found: &mut Vec<ContainerId>,
+        reads: &mut u64,
+    ) -> Result<()>;
 
     /// Sees to it that the store's own index knows the containers in which a session found chunks,
     /// before it commits what rests on them.
-    fn cover(&self, _repository: &Repository, _found: &BTreeSet<ContainerId>) -> Result<()> {
-        Ok(())
-    }
+    fn cover(&self, repository: &Repository, found: &BTreeSet<ContainerId>) -> Result<()>;
 
     /// Takes notice of containers that its own session has added to the store's index.
     fn note_added(&self, repository: &Repository, _added: &[DurableContainer]) -> Result<()> {
@@ -171,6 +167,25 @@ impl ChunkIndex for FingerprintIndex {
 
     fn may_hold(&self, repository: &Repository, fingerprint: &Fingerprint) -> Result<bool> {
         self.may_contain(repository, fingerprint)
+    }
+
+    /// What may not be relied upon in its newest place is stored again.
+    fn locate_instead(
+        &self,
+        _: &Repository,
+        _: &Fingerprint,
+        _: &mut Vec<ContainerId>,
+        _: &mut u64,
+    ) -> Result<()> {
+        Ok(())
+    }
+
+    /// Others read the runs.
+    fn note_durable(&self, _: ContainerId, _: &[Fingerprint]) {}
+
+    /// All that it names is in runs.
+    fn cover(&self, _: &Repository, _: &BTreeSet<ContainerId>) -> Result<()> {
+        Ok(())
     }
 
     fn bucket_counts(&self) -> BucketCounts {

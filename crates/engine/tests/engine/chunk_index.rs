@@ -15,14 +15,16 @@ use onefold_engine::{Repository, retention};
 use onefold_policy::BucketCounts;
 use onefold_types::{ContainerId, Fingerprint, Result};
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 
 /// The oracle: every chunk of every container, in a map.
 #[derive(Default)]
 struct MapIndex {
     containers: BTreeMap<Fingerprint, Vec<ContainerId>>,
     asked: AtomicU64,
+    /// What it was told, and asked beside.
+    told: Mutex<Vec<&'static str>>,
 }
 
 impl MapIndex {
@@ -55,6 +57,26 @@ impl ChunkIndex for MapIndex {
 
     fn may_hold(&self, _: &Repository, fingerprint: &Fingerprint) -> Result<bool> {
         Ok(self.containers.contains_key(fingerprint))
+    }
+
+    fn locate_instead(
+        &self,
+        _: &Repository,
+        _: &Fingerprint,
+        _: &mut Vec<ContainerId>,
+        _: &mut u64,
+    ) -> Result<()> {
+        self.told.lock().unwrap().push("locate instead");
+        Ok(())
+    }
+
+    fn note_durable(&self, _: ContainerId, _: &[Fingerprint]) {
+        self.told.lock().unwrap().push("note durable");
+    }
+
+    fn cover(&self, _: &Repository, _: &BTreeSet<ContainerId>) -> Result<()> {
+        self.told.lock().unwrap().push("cover");
+        Ok(())
     }
 
     fn bucket_counts(&self) -> BucketCounts {
@@ -269,6 +291,22 @@ fn a_partition_that_asks_the_whole_index_has_its_buckets() {
     assert_eq!(buckets(), BucketCounts::ONE, "what is in memory is no access of the device");
     let _all_memory = repository.purse().take(usize::MAX);
     assert_eq!(buckets(), counts);
+}
+
+/// A session whose chunks are those of a partition tells others of its containers, and commits
+/// nothing that only they know of, as any other.
+#[test]
+fn a_partition_passes_on_what_the_whole_index_must_be_told() {
+    let (_, repository) = create();
+    save(&repository, &[file("a", 1, 300_000)]);
+    let whole = Arc::new(MapIndex::of(&repository));
+    let asked: Arc<dyn ChunkIndex> = Arc::clone(&whole) as _;
+    let part = PartitionIndex::open(&repository, asked, Gathered::new(&repository)).unwrap();
+    let (container, chunk) = (ContainerId([1; 16]), Fingerprint([2; 32]));
+    part.note_durable(container, &[chunk]);
+    part.locate_instead(&repository, &chunk, &mut Vec::new(), &mut 0).unwrap();
+    part.cover(&repository, &BTreeSet::from([container])).unwrap();
+    assert_eq!(*whole.told.lock().unwrap(), ["note durable", "locate instead", "cover"]);
 }
 
 #[test]

@@ -3,13 +3,16 @@
 
 use crate::ingest::content_at;
 use crate::steps::{backup_options, environment, file, job, memory_plan, open_in, save};
-use onefold_crypto::Suite;
+use onefold_crypto::{Purpose, Suite};
 use onefold_engine::common_index::{CommonIndex, NewContainer};
 use onefold_engine::index::{ChunkIndex as _, FingerprintIndex, JointIndex};
-use onefold_engine::ingest::{Source, backup};
+use onefold_engine::ingest::{BackupOptions, Source, backup};
+use onefold_engine::look_up::LookupChoice;
 use onefold_engine::{Environment, Repository};
+use onefold_format::{layout, record};
+use onefold_policy::accelerated_filter::FilterOrder;
 use onefold_store::layers::{Call, Counting, Fault, Faulty, Operation};
-use onefold_store::{MemoryStore, Store};
+use onefold_store::{Key, MemoryStore, Store};
 use onefold_types::environment::ManualClock;
 use onefold_types::{ContainerId, Error, ErrorKind, Fingerprint, Result};
 use std::collections::BTreeMap;
@@ -371,4 +374,40 @@ fn what_a_snapshot_rests_on_is_in_a_run_whoever_stored_it() {
     let reader = open_in(reading, environment(8), memory_plan()).unwrap();
     let content = content_at(&reader, saved.snapshot.unwrap(), Path::new("ours"));
     assert!(content == expected, "the stream reads back otherwise than it was saved");
+}
+
+/// A database remembers where chunks lay, and a collection has copied them elsewhere: what it names
+/// is condemned, or damaged as here, and what is in the runs counts.
+#[test]
+fn a_chunk_whose_named_container_is_out_is_found_in_another_one() {
+    let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
+    let made = crate::steps::create_on(Arc::clone(&store), Suite::Aes256Gcm);
+    let bytes = crate::steps::random_bytes(5, 400_000);
+    let save = |repository: &Arc<Repository>, lookup: LookupChoice| {
+        let options = BackupOptions { lookup, ..backup_options() };
+        let source = crate::ingest::stream("stream", &bytes);
+        backup(repository, source, &options, &job()).unwrap().summary.bytes_new
+    };
+    save(&made, LookupChoice::None);
+    let first = FingerprintIndex::open(&made).unwrap().covered();
+    assert!(save(&made, LookupChoice::None) >= 400_000);
+    let common = Arc::new(Common::default());
+    for id in &first {
+        let section = onefold_engine::container::reader::read_section(&made, *id).unwrap();
+        let mut entries = common.entries.lock().unwrap();
+        for chunk in section.chunks {
+            entries.insert(chunk.fingerprint.prefix(), vec![*id]);
+        }
+        // As a check leaves it that has found something.
+        let note = record::encode(&record::Damage { time_ns: 1, problem: "tried".into() }).unwrap();
+        let randomness = &*made.environment().randomness;
+        let sealed = made.vault().seal_record(Purpose::Damage, &id.0, &note, randomness).unwrap();
+        made.store().put(&Key::new(layout::damage(*id)).unwrap(), &sealed).unwrap();
+    }
+    let repository = Arc::new(made.with_common_index(common.clone()));
+    let eager = LookupChoice::Eager(FilterOrder::CacheFirst);
+    // Directories and records are new; no chunk of the stream is.
+    let new = save(&repository, eager);
+    assert!(common.asked().1 > 0, "the common index was not asked");
+    assert!(new < 100_000, "{new} bytes were stored again");
 }

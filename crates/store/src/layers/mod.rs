@@ -36,6 +36,93 @@ macro_rules! pass_hints_on {
     };
 }
 
+/// All methods of [`crate::Blobs`], for a store over another one that changes none of them, as
+/// [`pass_hints_on`].
+///
+/// [`pass_hints_on`]: crate::pass_hints_on
+#[macro_export]
+macro_rules! pass_blobs_on {
+    ($this:ident => $below:expr) => {
+        fn put(&self, key: &$crate::Key, bytes: &[u8]) -> ::onefold_types::Result<()> {
+            let $this = self;
+            $below.put(key, bytes)
+        }
+
+        fn put_pieces(
+            &self,
+            key: &$crate::Key,
+            next: &mut dyn FnMut(&mut Vec<u8>) -> ::onefold_types::Result<bool>,
+        ) -> ::onefold_types::Result<()> {
+            let $this = self;
+            $below.put_pieces(key, next)
+        }
+
+        fn get(&self, key: &$crate::Key) -> ::onefold_types::Result<Vec<u8>> {
+            let $this = self;
+            $below.get(key)
+        }
+
+        fn get_range(
+            &self,
+            key: &$crate::Key,
+            offset: u64,
+            buffer: &mut [u8],
+        ) -> ::onefold_types::Result<()> {
+            let $this = self;
+            $below.get_range(key, offset, buffer)
+        }
+
+        fn get_tail(
+            &self,
+            key: &$crate::Key,
+            length_bytes: usize,
+        ) -> ::onefold_types::Result<(u64, Vec<u8>)> {
+            let $this = self;
+            $below.get_tail(key, length_bytes)
+        }
+
+        fn size(&self, key: &$crate::Key) -> ::onefold_types::Result<u64> {
+            let $this = self;
+            $below.size(key)
+        }
+
+        fn list(
+            &self,
+            prefix: &str,
+            each: &mut dyn FnMut($crate::Listed) -> ::onefold_types::Result<()>,
+        ) -> ::onefold_types::Result<()> {
+            let $this = self;
+            $below.list(prefix, each)
+        }
+
+        fn list_names(
+            &self,
+            prefix: &str,
+            each: &mut dyn FnMut(&str) -> ::onefold_types::Result<()>,
+        ) -> ::onefold_types::Result<()> {
+            let $this = self;
+            $below.list_names(prefix, each)
+        }
+
+        fn delete(&self, key: &$crate::Key) -> ::onefold_types::Result<()> {
+            let $this = self;
+            $below.delete(key)
+        }
+
+        fn settle(&self, prefix: &str) -> ::onefold_types::Result<()> {
+            let $this = self;
+            $below.settle(prefix)
+        }
+
+        fn free_bytes(&self) -> ::onefold_types::Result<Option<u64>> {
+            let $this = self;
+            $below.free_bytes()
+        }
+
+        $crate::pass_hints_on!($this => $below);
+    };
+}
+
 /// The methods of [`crate::Store`] but for its name, for a store over another one, as
 /// [`pass_hints_on`].
 ///
