@@ -5,7 +5,7 @@
 //! costs protect them:
 //!
 //! ```text
-//! { "version": 2, "kdf": "argon2id", "memory_kib": 65536, "passes": 3, "lanes": 1,
+//! { "version": 2, "kdf": "argon2id", "memory_kib": 65536, "passes": 3, "lanes": 4,
 //!   "salt": hex(16 bytes), "nonce": hex(12 bytes), "wrapped": hex(ring + 16 bytes tag),
 //!   "generation": 1, "generation_id": hex(16 bytes),
 //!   "checksum": hex(16 bytes), "label": "user@host", "created_ns": 0 }
@@ -40,6 +40,8 @@ const CHECKSUM_BYTES: usize = 16;
 const MEMORY_MAX_KIB: u32 = 1 << 20;
 const PASSES_MAX: u32 = 64;
 const LANES_MAX: u32 = 64;
+/// Lanes of new slots: as many threads can try one password.
+const LANES: u32 = 4;
 /// Kibibytes times passes; beyond that one try takes longer than anybody waits.
 pub const KDF_WORK_MAX_KIB: u64 = 4 << 20;
 /// No new slot is given less than that.
@@ -57,10 +59,10 @@ pub struct KdfCost {
 }
 
 impl Default for KdfCost {
-    /// 64 MiB, three passes, one lane (docs/decisions/0006-key-derivation.md): key slots lie open
+    /// 64 MiB, three passes, four lanes (docs/decisions/0006-key-derivation.md): key slots lie open
     /// to guessing where nobody counts the tries.
     fn default() -> Self {
-        Self { memory_kib: 64 * 1024, passes: 3, lanes: 1 }
+        Self { memory_kib: 64 * 1024, passes: 3, lanes: LANES }
     }
 }
 
@@ -69,7 +71,7 @@ impl KdfCost {
     ///
     /// Errors: `Invalid` outside of what slots may ask for.
     pub fn new(memory_kib: u32, passes: u32) -> Result<Self> {
-        let cost = Self { memory_kib, passes, lanes: 1 };
+        let cost = Self { memory_kib, passes, lanes: LANES };
         let work = u64::from(memory_kib) * u64::from(passes);
         match memory_kib < MEMORY_MIN_KIB || passes == 0 || cost.is_excessive() {
             true => Err(Error::invalid(format!(
@@ -285,6 +287,19 @@ fn decoded(text: &str) -> Result<Vec<u8>> {
     hex::decode(text).map_err(|_| Error::damaged("the key slot is not well formed"))
 }
 
+/// Threads for the lanes of one derivation, the calling one alone if there can be no others. They
+/// end with it: the crate's own would stay, and panic where none can be started.
+fn lane_threads(lanes: u32) -> Result<rayon::ThreadPool> {
+    let processors = std::thread::available_parallelism().map_or(1, usize::from);
+    let threads = processors.min(lanes as usize).max(1);
+    let started = rayon::ThreadPoolBuilder::new().num_threads(threads).build();
+    started
+        .or_else(|_| rayon::ThreadPoolBuilder::new().num_threads(1).use_current_thread().build())
+        .map_err(|cause| {
+            Error::new(ErrorKind::Io, format!("cannot start threads for trying a key: {cause}"))
+        })
+}
+
 fn wrapping_key(password: &[u8], salt: &[u8], cost: KdfCost) -> Result<LessSafeKey> {
     if cost.is_excessive() {
         return Err(Error::damaged("the key slot asks for an unreasonable derivation cost"));
@@ -304,8 +319,10 @@ fn wrapping_key(password: &[u8], salt: &[u8], cost: KdfCost) -> Result<LessSafeK
         )
     })?;
     blocks.resize(count, argon2::Block::default());
-    argon2
-        .hash_password_into_with_memory(password, salt, &mut *key, &mut blocks[..])
+    lane_threads(cost.lanes)?
+        .install(|| {
+            argon2.hash_password_into_with_memory(password, salt, &mut *key, &mut blocks[..])
+        })
         .map_err(|error| Error::damaged(format!("cannot derive the key: {error}")))?;
     let unbound = UnboundKey::new(&AES_256_GCM, &*key)
         .map_err(|_| Error::invalid("cannot set up the wrapping key"))?;

@@ -13,6 +13,7 @@
 //! | [`needed`] | what a snapshot needs of some frames, in its order, by its placement |
 //! | [`copy`] | live chunks out of condemned containers |
 //! | [`repacking`] | what is packed anew, at which level and against what |
+//! | [`reversal`] | which differences are turned round by that |
 //! | [`read_back`] | copies, read as a reader reads them before they count |
 //! | [`settle`] | sessions that know too little: waited for, or fenced |
 //! | [`cleaning`] | deleting, and what has to be tidied up after |
@@ -55,6 +56,7 @@ mod parallel;
 pub mod partitioned;
 pub mod read_back;
 pub mod repacking;
+pub mod reversal;
 pub mod settle;
 pub mod spill;
 pub mod spilled_live;

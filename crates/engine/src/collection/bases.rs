@@ -29,7 +29,7 @@ use crate::memory::Lease;
 use crate::repository::Repository;
 use onefold_format::container::{DELTA_DEPTH_MAX, MetadataSection};
 use onefold_policy::collection::live_filter::LiveFilter;
-use onefold_types::{Fingerprint, Result, limits};
+use onefold_types::{ContainerId, Fingerprint, Result, limits};
 use std::collections::BTreeSet;
 
 /// Questions about deltas that are put at once.
@@ -115,8 +115,21 @@ impl MadeOf {
 
     /// Those of all deltas in the store, live or not.
     pub fn of_all(repository: &Repository, inventory: &Inventory, job: &Job) -> Result<Self> {
+        Self::of_all_but(&[], repository, inventory, job)
+    }
+
+    /// Those of all deltas in the store but in these containers, which rise.
+    pub fn of_all_but(
+        without: &[ContainerId],
+        repository: &Repository,
+        inventory: &Inventory,
+        job: &Job,
+    ) -> Result<Self> {
         let mut all = Self::new(repository)?;
-        inventory.scan(repository, &is_known, job, &mut |_, section| {
+        let is_wanted = |container: &InventoryItem| {
+            is_known(container) && without.binary_search(&container.id).is_err()
+        };
+        inventory.scan(repository, &is_wanted, job, &mut |_, section| {
             all.note(section);
             Ok(())
         })?;

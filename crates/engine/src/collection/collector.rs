@@ -16,13 +16,14 @@ mod refusals;
 mod rounds;
 mod second_mark;
 
-use super::bases::is_known;
+use super::bases::{MadeOf, is_known};
 use super::cleaning;
 use super::copy::Rescued;
 use super::inventory::{Inventory, InventoryItem};
 use super::live_set::{CONTAINERS_PER_QUESTION, Marks};
 use super::mark::{MARKS_MIN_BYTES, MarkReport, Marker};
 use super::repacking::Repacking;
+use super::reversal::Scope;
 use super::settle;
 use super::{CollectOptions, CollectReport, roots_of};
 use crate::container::list;
@@ -251,7 +252,7 @@ impl<'a> Collector<'a> {
         let account = Account::new(&inventory, &liveness);
         let mut selection = select(&liveness, self.options.goal, None);
         self.choose_older(&inventory, &liveness, &mut selection)?;
-        self.choose_unpacked(&inventory, &liveness, &marks, &mut selection)?;
+        self.choose_unpacked(&inventory, &liveness, (&live, &marks), &mut selection)?;
         let liveness: BTreeMap<_, _> =
             liveness.into_iter().map(|container| (container.container, container)).collect();
         let chosen = self.in_order(selection.condemned.clone(), &liveness);
@@ -305,7 +306,7 @@ impl<'a> Collector<'a> {
         &mut self,
         inventory: &Inventory,
         liveness: &[ContainerLiveness],
-        marks: &Marks,
+        (live, marks): (&BTreeMap<SessionId, SnapshotRecord>, &Marks),
         selection: &mut Selection,
     ) -> Result<()> {
         let Some(level) = self.options.repack_level else {
@@ -313,18 +314,25 @@ impl<'a> Collector<'a> {
         };
         let repacking = Repacking::new(self.repository, level)?;
         let mut unpacked = BTreeSet::new();
+        let mut made_of_outside = MadeOf::new(self.repository)?;
         inventory.scan(self.repository, &is_known, self.job, &mut |ordinal, section| {
             let Some(container) = inventory.containers.get(ordinal) else { return Ok(()) };
-            repacking.note_deltas(section);
             let is_condemned = selection.condemned.binary_search(&container.id).is_ok();
             if repacking.wants(container, section) {
                 unpacked.insert(container.id);
-            } else if !is_condemned && container.indexed && container.sound {
-                repacking.note_kept(container.id, section, marks);
+            } else if !is_condemned {
+                made_of_outside.note(section);
+                if container.indexed && container.sound {
+                    repacking.note_kept(container.id, section, marks);
+                }
             }
             Ok(())
         })?;
         selection.also_condemn(liveness, |id| unpacked.contains(&id));
+        if !self.options.mark_only {
+            let (needed, emptied) = (self.needed_by_newest(live)?, selection.condemned.clone());
+            repacking.begin(Scope { needed, emptied, made_of_outside });
+        }
         self.report.repacked_containers = unpacked.len() as u64;
         self.repacking = Some(repacking);
         Ok(())

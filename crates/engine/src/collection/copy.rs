@@ -32,6 +32,7 @@ use super::gathered::{Gathered, LiveFrame, Spot};
 use super::inventory::Inventory;
 use super::read_back::{self, HandedIn};
 use super::repacking::{self, Repacking};
+use super::reversal::Turn;
 use crate::chunk_store::prefix_hasher::ByPrefix;
 use crate::chunks::{Chunk, ChunkReader, Location};
 use crate::container::delta::{bases_of, delta_of};
@@ -119,7 +120,11 @@ impl CopyForward<'_> {
         let reader = ChunkReader::apart(self.repository)?;
         let context = self.open_log()?;
         let wanted = gathered.chunks.len() as u64;
-        let frames = gathered.into_frames(dead_max_bytes);
+        let frames = match self.repacking {
+            // The old is made of the new, all of which has to be packed for that.
+            Some(_) => gathered.into_parts_of_frames(),
+            None => gathered.into_frames(dead_max_bytes),
+        };
         let handed_in = match self.copy(frames, &context, &reader, &mut rescued) {
             Ok(handed_in) => handed_in,
             Err(error) => {
@@ -280,12 +285,10 @@ impl CopyForward<'_> {
         for frame in frames {
             self.job.interrupt.check()?;
             if is_warm && frame.is_cold() {
-                // The old is made of the new, all of which has to be packed for that.
                 copies.open[WARM].finish()?;
                 is_warm = false;
             }
-            let is_carried = frame.carried && self.repacking.is_none();
-            if !(is_carried && self.carry(&frame, reader, &mut copies, rescued)?) {
+            if !(frame.carried && self.carry(&frame, reader, &mut copies, rescued)?) {
                 self.copy_chunks(&frame, reader, &mut copies, rescued)?;
             }
         }
@@ -368,8 +371,8 @@ impl CopyForward<'_> {
         Ok(())
     }
 
-    /// Appends a chunk that is packed anew: a delta as it is, a whole one perhaps as a difference
-    /// if it may become one.
+    /// Appends a chunk that is packed anew: turned round, or a delta as it is, or a whole one
+    /// perhaps as a difference if it may become one.
     fn pack(
         &self,
         repacking: &Repacking,
@@ -379,15 +382,28 @@ impl CopyForward<'_> {
         copies: &mut Copies,
     ) -> Result<()> {
         let (fingerprint, spot) = wanted;
-        if spot.depth > 0 {
+        let turn = repacking.turn(fingerprint);
+        if spot.depth > 0 && turn == Turn::Stays {
             return self.append(wanted, chunk, reader, &mut copies.open[DELTAS]);
         }
         let open = &mut copies.open[kind(chunk.level, spot.rank)];
-        let stays_whole = spot.rank != u32::MAX || repacking.is_base(fingerprint);
-        match stays_whole && !chunk.level.is_node() {
-            true => open.append_again(*fingerprint, chunk)?,
-            false => open.append(*fingerprint, chunk.level, chunk)?,
-        };
+        let is_new = spot.rank != u32::MAX && spot.depth == 0;
+        let stays_whole = is_new || repacking.is_base(fingerprint);
+        match (turn, stays_whole && !chunk.level.is_node()) {
+            (Turn::Whole, _) => {
+                let frame = open.append_again(*fingerprint, chunk)?;
+                repacking.note_whole(fingerprint, frame.container);
+            }
+            (_, true) => {
+                open.append_again(*fingerprint, chunk)?;
+            }
+            (Turn::Against(successor), false) => {
+                open.append_version(*fingerprint, chunk, successor)?;
+            }
+            (Turn::Stays, false) => {
+                open.append(*fingerprint, chunk.level, chunk)?;
+            }
+        }
         Ok(())
     }
 

@@ -6,7 +6,7 @@
 //! follows from how many dead bytes may come along; those that are most live come first.
 
 use crate::chunk_store::prefix_hasher::ByPrefix;
-use onefold_format::container::MetadataSection;
+use onefold_format::container::{Base, MetadataSection};
 use onefold_types::{ContainerId, Fingerprint, limits};
 use std::collections::HashMap;
 
@@ -34,6 +34,17 @@ pub struct Spot {
     pub rank: u32,
 }
 
+/// A delta and one of its bases.
+#[derive(Clone, Debug)]
+pub struct Link {
+    /// The delta.
+    pub delta: Fingerprint,
+    /// The base.
+    pub base: Fingerprint,
+    /// Where the delta says that the base is.
+    pub container: Option<ContainerId>,
+}
+
 /// Live chunks of condemned containers.
 #[derive(Clone, Debug, Default)]
 pub struct Gathered {
@@ -42,7 +53,7 @@ pub struct Gathered {
     /// What is known of their frames.
     frames: HashMap<(ContainerId, u32), FrameFacts>,
     /// Deltas among the chunks, and what each is made of.
-    links: Vec<(Fingerprint, Fingerprint)>,
+    links: Vec<Link>,
 }
 
 /// What is known of a frame.
@@ -120,7 +131,7 @@ impl Gathered {
         any
     }
 
-    /// Notes of what the live deltas of a container are made of, for [`Self::rank_bases`].
+    /// Notes of what the live deltas of a container are made of, for [`Self::links`].
     pub fn note_links(
         &mut self,
         section: &MetadataSection,
@@ -129,21 +140,19 @@ impl Gathered {
         for delta in &section.deltas {
             let Some(chunk) = section.chunks.get(delta.chunk as usize) else { continue };
             if is_live(&chunk.fingerprint) {
-                let bases = delta.bases.iter().map(|base| (chunk.fingerprint, base.fingerprint));
-                self.links.extend(bases);
+                let link = |base: &Base| Link {
+                    delta: chunk.fingerprint,
+                    base: base.fingerprint,
+                    container: base.container,
+                };
+                self.links.extend(delta.bases.iter().map(link));
             }
         }
     }
 
-    /// Ranks what ranked deltas are made of where the first of these is ranked: whoever needs the
-    /// one needs the other.
-    pub fn rank_bases(&mut self) {
-        for (delta, base) in std::mem::take(&mut self.links) {
-            let rank = self.chunks.get(&delta).map_or(u32::MAX, |spot| spot.rank);
-            if let Some(spot) = self.chunks.get_mut(&base) {
-                spot.rank = spot.rank.min(rank);
-            }
-        }
+    /// The deltas whose makings were noted, with each of their bases.
+    pub fn links(&self) -> impl Iterator<Item = &Link> {
+        self.links.iter()
     }
 
     /// Whether nothing is live.
@@ -156,6 +165,21 @@ impl Gathered {
     #[must_use]
     pub fn has_frame(&self, container: ContainerId, frame: u32) -> bool {
         self.frames.contains_key(&(container, frame))
+    }
+
+    /// All by frame, in the order of the lowest ranks: frames that no newest snapshot needs keep
+    /// the order in which they lie, and of others what these do not need comes with them. None is
+    /// copied as it is.
+    #[must_use]
+    pub fn into_parts_of_frames(self) -> Vec<LiveFrame> {
+        let mut chunks: Vec<(Fingerprint, Spot)> = self.chunks.into_iter().collect();
+        let part = |spot: &Spot| (spot.rank == u32::MAX, spot.container, spot.frame);
+        chunks.sort_unstable_by_key(|(_, spot)| (part(spot), spot.position));
+        let parts = chunks.chunk_by(|(_, one), (_, other)| part(one) == part(other));
+        let mut parts: Vec<LiveFrame> =
+            parts.map(|chunks| LiveFrame { chunks: chunks.to_vec(), carried: false }).collect();
+        parts.sort_by_key(|part| part.chunks.iter().map(|(_, spot)| spot.rank).min());
+        parts
     }
 
     /// All by frame, in the order of the lowest ranks: frames that no newest snapshot needs keep

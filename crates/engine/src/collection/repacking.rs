@@ -6,10 +6,11 @@
 //! - everything is compressed at the level asked for;
 //! - what the newest snapshots need comes first, in their order, and whole chunks stay whole: their
 //!   restores read no more than before;
+//! - differences against what only older ones need are turned round ([`super::reversal`]);
 //! - any other chunk that is like one already packed becomes a difference against that
 //!   (stream-informed delta compression, Shilane et al., FAST'12, run backwards: the old is made of
 //!   the new);
-//! - differences that are there stay what they are.
+//! - other differences that are there stay what they are.
 //!
 //! # What may be a base
 //! A whole chunk in a container that this collection does not condemn: one that was packed before,
@@ -23,8 +24,9 @@
 //!
 //! # What may become a difference
 //! A data chunk of no newest snapshot of which nothing is made: deltas of depth 1 need their base
-//! whole. The prefixes of all bases are in a filter, those of new deltas as well; what it takes for
-//! a base by mistake stays whole. A base that a backup relies on meanwhile is whole in the
+//! whole. The prefixes of all bases are in a filter, but for what only deltas are made of that are
+//! packed in the same round and do not stay; those of new deltas as well. What it takes for a base
+//! by mistake stays whole. A base that a backup relies on meanwhile is whole in the
 //! condemned container until that backup is settled: it leaves the container by storing the chunk
 //! again (W8), or it is rescued from there (G5), because something is made of it by then.
 //!
@@ -33,8 +35,10 @@
 //! works.
 
 use super::bases::MadeOf;
+use super::gathered::Gathered;
 use super::inventory::InventoryItem;
 use super::live_set::Marks;
+use super::reversal::{Reversal, Scope, Turn};
 use crate::chunks::ChunkReader;
 use crate::container::FrameId;
 use crate::container::similar::{FoundBase, ROOM_MIN_BYTES, Similar, SimilarChunks};
@@ -84,7 +88,10 @@ struct State {
     /// and not what came before: that is what the newest snapshots need.
     packed: Vec<PackedChunk>,
     packed_max: usize,
-    made_of: MadeOf,
+    /// Of the round that is packed.
+    made_of: Option<MadeOf>,
+    reversal: Option<Reversal>,
+    reversal_bytes: usize,
 }
 
 /// A whole chunk that this collection has packed, and the container that it went to.
@@ -100,13 +107,15 @@ impl Repacking {
         let index: Arc<dyn ChunkIndex> = FingerprintIndex::shared(repository)?;
         // A collection has no other use for what a session's cache takes.
         let lease = repository.purse().take(repository.memory().locality_cache_bytes);
-        let half_bytes = lease.bytes().max(REMEMBERED_MIN_BYTES) / 2;
+        let third_bytes = lease.bytes().max(REMEMBERED_MIN_BYTES) / 3;
         let state = State {
-            table: SimilarityTable::with_memory(half_bytes),
+            table: SimilarityTable::with_memory(third_bytes),
             containers: Vec::new(),
             packed: Vec::new(),
-            packed_max: half_bytes / size_of::<PackedChunk>(),
-            made_of: MadeOf::new(repository)?,
+            packed_max: third_bytes / size_of::<PackedChunk>(),
+            made_of: None,
+            reversal: None,
+            reversal_bytes: third_bytes,
         };
         let bases = PackedBases {
             reader: ChunkReader::of_session(repository, &index),
@@ -147,9 +156,41 @@ impl Repacking {
         container.eligible && section.repacked_level < self.level
     }
 
-    /// Notes of what the deltas of a section are made.
-    pub fn note_deltas(&self, section: &MetadataSection) {
-        self.bases.state().made_of.note(section);
+    /// Notes what is emptied, and what the newest snapshots need, before the first round.
+    pub fn begin(&self, scope: Scope) {
+        let mut state = self.bases.state();
+        state.reversal = Some(Reversal::with_memory(scope, state.reversal_bytes));
+    }
+
+    /// Begins a round: what was gathered is packed, and `outside` tells what all deltas are made of
+    /// that are not in the containers it empties.
+    pub fn begin_round(
+        &self,
+        gathered: &Gathered,
+        outside: impl FnOnce() -> Result<MadeOf>,
+    ) -> Result<()> {
+        // It gives its memory back first.
+        self.bases.state().made_of = None;
+        let mut made_of = outside()?;
+        let mut state = self.bases.state();
+        if let Some(reversal) = &mut state.reversal {
+            reversal.begin_round(gathered, &mut made_of);
+        }
+        state.made_of = Some(made_of);
+        Ok(())
+    }
+
+    /// What becomes of a chunk beside where it lies.
+    #[must_use]
+    pub fn turn(&self, fingerprint: &Fingerprint) -> Turn {
+        self.bases.state().reversal.as_ref().map_or(Turn::Stays, |it| it.turn(fingerprint))
+    }
+
+    /// A delta was made whole, and goes to this container.
+    pub fn note_whole(&self, fingerprint: &Fingerprint, container: ContainerId) {
+        if let Some(reversal) = &mut self.bases.state().reversal {
+            reversal.note_whole(fingerprint, container);
+        }
     }
 
     /// Notes what stays where it is and is not known to be dead, for others to be made of.
@@ -173,13 +214,16 @@ impl Repacking {
     /// Copying has failed: what was packed lies nowhere that counts.
     pub fn forget_packed(&self) {
         // Addresses of before lead to what comes next, whose own sketch is looked at.
-        self.bases.state().packed.clear();
+        let mut state = self.bases.state();
+        state.packed.clear();
+        state.reversal.iter_mut().for_each(Reversal::forget);
     }
 
     /// Whether a delta may be made of this chunk, so that it must stay whole.
     #[must_use]
     pub fn is_base(&self, fingerprint: &Fingerprint) -> bool {
-        self.bases.state().made_of.contains(fingerprint)
+        // What is not known stays whole.
+        self.bases.state().made_of.as_ref().is_none_or(|made_of| made_of.contains(fingerprint))
     }
 }
 
@@ -188,8 +232,8 @@ impl PackedBases {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The whole chunk that shares most features.
-    fn most_similar(&self, sketch: &Sketch) -> Option<Base> {
+    /// The whole chunk that shares most features, and whether this collection has packed it.
+    fn most_similar(&self, sketch: &Sketch) -> Option<(Base, bool)> {
         let (mut addresses, mut found) = (Vec::new(), Vec::new());
         let mut kept = Vec::new();
         {
@@ -197,17 +241,19 @@ impl PackedBases {
             state.table.candidates(sketch, &mut addresses);
             for (_, address) in addresses {
                 if address.container == PACKED {
-                    found.extend(state.packed(address.position, sketch));
+                    let packed = state.packed(address.position, sketch);
+                    found.extend(packed.map(|(equal, base)| (equal, base, true)));
                 } else if let Some(container) = state.containers.get(address.container as usize) {
                     kept.push((*container, address.position));
                 }
             }
         }
         for (container, position) in kept {
-            found.extend(self.kept(container, position, sketch));
+            let kept = self.kept(container, position, sketch);
+            found.extend(kept.map(|(equal, base)| (equal, base, false)));
         }
-        let (equal, base) = found.into_iter().max_by_key(|(equal, _)| *equal)?;
-        (equal >= EQUAL_MIN).then_some(base)
+        let (equal, base, is_packed) = found.into_iter().max_by_key(|(equal, ..)| *equal)?;
+        (equal >= EQUAL_MIN).then_some((base, is_packed))
     }
 
     /// A chunk of a container that was packed before, if it is whole, and how many features it
@@ -231,14 +277,20 @@ impl State {
 }
 
 impl SimilarChunks for PackedBases {
-    fn find(&self, chunk: &[u8], _: Option<&Fingerprint>, wants_base: bool) -> Similar {
+    fn find(&self, chunk: &[u8], successor: Option<&Fingerprint>, wants_base: bool) -> Similar {
         let sketch = Sketch::of(chunk);
-        let base = sketch.as_ref().filter(|_| wants_base).and_then(|it| self.most_similar(it));
-        let base = base.and_then(|base| {
-            // Wherever it is whole; what was packed a moment ago is where it was. What cannot be
-            // read is no base.
+        let turned = successor.filter(|_| wants_base).and_then(|it| {
+            let container = self.state().reversal.as_ref()?.packed(it)?;
+            Some((Base { fingerprint: *it, container: Some(container) }, true))
+        });
+        let alike = || self.most_similar(sketch.as_ref().filter(|_| wants_base)?);
+        let base = turned.or_else(alike);
+        let base = base.and_then(|(base, is_packed)| {
+            // Wherever it is whole; what was packed a moment ago is where it was, perhaps as a
+            // delta that is whole now. What cannot be read is no base.
             let anywhere = Base { container: None, ..base };
-            let bytes = Box::new(self.reader.read_base(&anywhere, 1).ok()?);
+            let below_depth = if is_packed { u8::MAX } else { 1 };
+            let bytes = Box::new(self.reader.read_base(&anywhere, below_depth).ok()?);
             Some(FoundBase { base, depth: 0, frame: None, bytes, corresponds: false })
         });
         Similar { sketch: sketch.map(Sketch::to_bytes), base }
@@ -266,7 +318,8 @@ impl SimilarChunks for PackedBases {
 
     fn rely(&self, found: &[FoundBase], _: (FrameId, usize)) -> bool {
         let mut state = self.state();
-        found.iter().for_each(|found| state.made_of.insert(&found.base.fingerprint));
+        let Some(made_of) = &mut state.made_of else { return false };
+        found.iter().for_each(|found| made_of.insert(&found.base.fingerprint));
         self.deltas.fetch_add(1, Ordering::Relaxed);
         true
     }

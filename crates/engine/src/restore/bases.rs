@@ -3,8 +3,9 @@
 //!
 //! Pieces come in the order in which they are stored, and what neighbours are made of are mostly
 //! neighbours too. So the bases of as many reads as fit into a share of memory are looked up where
-//! the deltas say, sorted by container and frame, and read in that order ([`super::visits`]); a
-//! base that is not found so is read when it is asked for, wherever it is.
+//! the deltas say, and in the index where they say nothing or a collection has moved the base since;
+//! sorted by container and frame, and read in that order ([`super::visits`]). A base that is not
+//! found so is read when it is asked for, wherever it is.
 //!
 //! Invariants: what is held was verified by name, and is whole: any delta may be made of it.
 //!
@@ -18,11 +19,14 @@ use crate::container::delta::{BaseBytes, BaseSource};
 use crate::container::verify;
 use crate::memory::Lease;
 use onefold_format::container::Base;
-use onefold_types::{Fingerprint, Result};
+use onefold_types::{ContainerId, Fingerprint, Result};
 use std::collections::HashMap;
 use std::hash::BuildHasherDefault;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
+
+/// Bases that have moved, looked for in the index at once.
+const LOOKED_UP_AT_ONCE: usize = 1 << 12;
 
 /// The bytes of bases.
 pub type Held = HashMap<Fingerprint, Arc<[u8]>, BuildHasherDefault<PrefixHasher>>;
@@ -113,23 +117,34 @@ fn spots(
     reads: Range<usize>,
     bytes_max: u64,
 ) -> Result<Vec<Spot>> {
-    let mut spots = Vec::new();
+    let (mut spots, mut moved) = (Vec::new(), Vec::new());
     for frames in window.reads.get(reads).unwrap_or_default() {
         let pieces = &window.pieces[window.starts[frames.start]..window.starts[frames.end]];
         let deltas = pieces.iter().filter(|piece| piece.descriptor().is_delta());
         let deltas = deltas.filter_map(|piece| window.deltas.get(piece.delta as usize));
         for base in deltas.flat_map(|delta| &delta.bases) {
-            let Some(container) = base.container else { continue };
-            let located = match chunks.locate_in(container, &base.fingerprint) {
-                Err(error) if error.is_unreadable() => None,
-                located => located?,
-            };
-            let Some(location) = located else { continue };
-            let chunk = *location.descriptor();
-            if let Some(frame) = location.section.frames.get(chunk.frame as usize)
-                && !chunk.is_delta()
-            {
-                spots.push(Spot { container, frame: *frame, chunk });
+            let spot = base.container.map(|it| whole_in(chunks, it, &base.fingerprint)).transpose();
+            match spot?.flatten() {
+                Some(spot) => spots.push(spot),
+                None => moved.push(base.fingerprint),
+            }
+        }
+    }
+    moved.sort_unstable_by_key(Fingerprint::prefix);
+    moved.dedup();
+    for batch in moved.chunks(LOOKED_UP_AT_ONCE) {
+        let mut found = Vec::with_capacity(batch.len());
+        match chunks.locate_all(batch, &mut found) {
+            // Whoever asks for one of them says what is wrong.
+            Err(error) if error.is_unreadable() => continue,
+            located => located?,
+        }
+        for (base, containers) in batch.iter().zip(found) {
+            for container in containers {
+                if let Some(spot) = whole_in(chunks, container, base)? {
+                    spots.push(spot);
+                    break;
+                }
             }
         }
     }
@@ -145,4 +160,21 @@ fn spots(
     let fitting = fitting.count();
     spots.truncate(fitting);
     Ok(spots)
+}
+
+/// A chunk that lies whole in a container, if that can be read.
+fn whole_in(
+    chunks: &ChunkReader,
+    container: ContainerId,
+    fingerprint: &Fingerprint,
+) -> Result<Option<Spot>> {
+    let located = match chunks.locate_in(container, fingerprint) {
+        Err(error) if error.is_unreadable() => None,
+        located => located?,
+    };
+    Ok(located.and_then(|location| {
+        let chunk = *location.descriptor();
+        let frame = *location.section.frames.get(chunk.frame as usize)?;
+        (!chunk.is_delta()).then_some(Spot { container, frame, chunk })
+    }))
 }

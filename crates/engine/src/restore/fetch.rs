@@ -26,6 +26,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use work::{Scratch, Waiting, Work};
 
+/// Parts that the work of a pass has for each thread at least, if it can be divided.
+const PARTS_A_THREAD: usize = 4;
+
 /// Where verified bytes go. An error is the end of the whole job.
 pub trait Sink: Sync {
     /// Whether bytes for this output are still of use.
@@ -114,7 +117,8 @@ impl Fetcher<'_> {
         fetched: &mut Fetched,
     ) -> Result<()> {
         let planned = pieces_of(window, part.reads.clone());
-        let [first, second] = Visits::of_part(window, part.reads.clone(), &part.spots);
+        let [first, second] = Visits::of_part(window, part.reads.clone(), &part.spots)
+            .map(|visits| self.divided(visits));
         let work = Work::first_pass(self, (window, &first), (&part.spots, None), sink);
         work.run()?;
         let (held, waiting) = work.end_of_first_pass(fetched);
@@ -132,6 +136,16 @@ impl Fetcher<'_> {
         Ok(())
     }
 
+    /// In so many parts that a thread that is done early finds another one.
+    fn divided(&self, visits: Visits) -> Visits {
+        match self.threads {
+            0 | 1 => visits,
+            threads => {
+                visits.divided(threads * PARTS_A_THREAD, self.workspace.reach().read_bytes_max)
+            }
+        }
+    }
+
     /// Reads the bases of as many reads of a window as there is room for, from one on, one at
     /// least, and keeps what these reads want of the frames around them.
     pub fn prepare<S: Sink>(
@@ -144,6 +158,7 @@ impl Fetcher<'_> {
         let reads = part.reads.clone();
         let repository = self.chunks.repository();
         let (visits, kept) = Kept::plan(repository, (window, reads.clone()), &part.spots);
+        let visits = self.divided(visits);
         let work = Work::first_pass(self, (window, &visits), (&part.spots, Some(&kept)), sink);
         work.run()?;
         let mut fetched = Fetched::default();
@@ -173,6 +188,7 @@ impl Fetcher<'_> {
                 visits.add(visits::of_pieces(window, left), &[], 0..0);
             }
         }
+        let visits = self.divided(visits);
         let work = Work::second_pass(self, (window, &visits), (&prepared.bases, waiting), sink);
         work.run()?;
         let mut fetched = Fetched::default();

@@ -47,7 +47,7 @@ pub struct Visit {
 #[derive(Default)]
 pub struct Visits {
     pub frames: Vec<Visit>,
-    /// Those of each read of a container.
+    /// Those of each read of a container, or of a part of it.
     pub reads: Vec<Range<usize>>,
 }
 
@@ -81,6 +81,35 @@ impl Visits {
         [first, second]
     }
 
+    /// Divides reads of containers, the longest first, until there are so many parts that threads
+    /// find something to do to the end. No part has less than `part_min_bytes`: what one request
+    /// reads is not divided.
+    #[must_use]
+    pub fn divided(mut self, parts: usize, part_min_bytes: u64) -> Self {
+        let bytes = |visit: &Visit| u64::from(visit.needed.descriptor.stored_length);
+        let bytes_of = |range: &Range<usize>| self.frames[range.clone()].iter().map(bytes).sum();
+        while self.reads.len() < parts {
+            let lengths = self.reads.iter().map(bytes_of).enumerate();
+            let Some((longest, length)) = lengths.max_by_key(|(_, length): &(usize, u64)| *length)
+            else {
+                break;
+            };
+            let range = self.reads[longest].clone();
+            let mut before = 0;
+            let half = range.clone().find(|frame| {
+                before += bytes(&self.frames[*frame]);
+                before >= length / 2
+            });
+            let middle = half.map_or(range.end, |frame| frame + 1);
+            if before < part_min_bytes || length - before < part_min_bytes {
+                break;
+            }
+            self.reads[longest] = range.start..middle;
+            self.reads.insert(longest + 1, middle..range.end);
+        }
+        self
+    }
+
     /// A read of a container: for pieces and for bases, both in stored order.
     pub fn add(&mut self, mut pieces: Vec<Visit>, spots: &[Spot], of: Range<usize>) {
         let start = self.frames.len();
@@ -110,4 +139,50 @@ pub fn of_pieces(window: &SortedWindow, frames: impl IntoIterator<Item = usize>)
     let visit =
         |frame: usize| Visit { needed: window.frames[frame], frame: Some(frame), spots: 0..0 };
     frames.into_iter().map(visit).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use onefold_format::codec::Codec;
+
+    /// Frames of so many KiB each, in reads.
+    fn visits(reads: &[&[u32]]) -> Visits {
+        let mut visits = Visits::default();
+        for (container, lengths) in (0..).zip(reads) {
+            let start = visits.frames.len();
+            for (number, kib) in (0..).zip(*lengths) {
+                let stored_length = kib << 10;
+                let descriptor = FrameDescriptor {
+                    offset: 0,
+                    stored_length,
+                    plain_length: stored_length,
+                    codec: Codec::Zstd,
+                };
+                let container = ContainerId([container; 16]);
+                let needed = NeededFrame { container, number, descriptor };
+                visits.frames.push(Visit { needed, frame: None, spots: 0..0 });
+            }
+            visits.reads.push(start..visits.frames.len());
+        }
+        visits
+    }
+
+    fn divided(reads: &[&[u32]], parts: usize) -> Vec<Range<usize>> {
+        visits(reads).divided(parts, 512 << 10).reads
+    }
+
+    #[test]
+    fn the_longest_reads_are_divided_until_there_is_enough_for_all_threads() {
+        let reads: [&[u32]; 2] = [&[512; 8], &[512, 512]];
+        assert_eq!(divided(&reads, 2), [0..8, 8..10]);
+        assert_eq!(divided(&reads, 3), [0..4, 4..8, 8..10]);
+        assert_eq!(divided(&reads, 5), [0..2, 2..4, 4..6, 6..8, 8..10]);
+        // No part is shorter than a request that pays.
+        assert_eq!(divided(&reads, 99).len(), 10);
+        assert_eq!(divided(&[&[256, 255]], 8), [0..2]);
+        assert_eq!(divided(&[&[2048]], 8), [0..1]);
+        assert_eq!(divided(&[&[100, 2048]], 8), [0..2]);
+        assert!(divided(&[], 8).is_empty());
+    }
 }

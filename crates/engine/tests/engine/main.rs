@@ -57,4 +57,5 @@ mod shares_below;
 mod steps;
 mod stream_layout;
 mod synthesis;
+mod turned_round;
 mod walks;

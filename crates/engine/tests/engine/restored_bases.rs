@@ -3,9 +3,11 @@
 use crate::ingest::{
     PASSWORD, backup_options, content_at, create, in_memory, options, random_bytes,
 };
-use crate::rewriting::{restore_options, save};
+use crate::rewriting::{containers_of, restore_options, save};
 use onefold_chunking::{ChunkerKind, ChunkerParameters};
-use onefold_engine::ingest::BackupOptions;
+use onefold_engine::collection::{CollectOptions, collect};
+use onefold_engine::container::reader::read_section;
+use onefold_engine::ingest::{BackupOptions, BackupReport};
 use onefold_engine::repository::Password;
 use onefold_engine::restore::request_costs::Reach;
 use onefold_engine::restore::{RestoreOptions, plan, restore};
@@ -54,6 +56,14 @@ impl Saved {
         change(&mut bytes);
         fs::write(&file, &bytes).unwrap();
         let report = save(&repository, root.path(), &saving);
+        Self::opened(memory, (&report, file, bytes))
+    }
+
+    /// A store that was written, and what a backup saved in it last.
+    fn opened(
+        memory: MemoryStore,
+        (report, file, bytes): (&BackupReport, PathBuf, Vec<u8>),
+    ) -> Self {
         let counting = Arc::new(Counting::new(memory));
         let password = || Ok(Password::new(PASSWORD.to_vec()));
         let memory = MemoryPlan::new(limits::MEMORY_LIMIT_DEFAULT_BYTES).unwrap();
@@ -110,6 +120,47 @@ fn what_differences_are_made_of_is_read_once_and_with_few_requests() {
         let (calls, bytes) = saved.restored(reach);
         assert!(calls <= most, "{calls} reads");
         assert!(bytes < stored * 11 / 10, "{bytes} bytes of {stored}");
+    }
+}
+
+/// A collection has moved them, and the differences do not say where they are any more.
+#[test]
+fn bases_that_were_moved_are_read_once_and_with_few_requests() {
+    let (memory, store) = in_memory();
+    let chunker = ChunkerParameters::with_average(ChunkerKind::Fixed, CHUNK_BYTES).unwrap();
+    let container_size_bytes = limits::CONTAINER_TARGET_BYTES;
+    let repository = create(&store, &InitOptions { chunker, container_size_bytes, ..options() });
+    let root = tempfile::tempdir().unwrap();
+    let saving = BackupOptions {
+        delta: Some(DeltaChoice::default()),
+        rewrite: "none".parse().unwrap(),
+        ..backup_options()
+    };
+    // Two sources: what the newest of both need stays what it is.
+    let mut bytes = random_bytes(1, CHUNKS * CHUNK_BYTES);
+    let mut saved = Vec::new();
+    for source in ["v", "w"] {
+        let directory = root.path().join(source);
+        fs::create_dir(&directory).unwrap();
+        fs::write(directory.join("file"), &bytes).unwrap();
+        saved.push((save(&repository, &directory, &saving), directory.join("file")));
+        bytes.iter_mut().step_by(CHUNK_BYTES).for_each(|byte| *byte ^= 1);
+    }
+    bytes.iter_mut().step_by(CHUNK_BYTES).for_each(|byte| *byte ^= 1);
+    let packing = CollectOptions { repack_level: Some(3), ..CollectOptions::default() };
+    collect(&repository, &packing, &Job::unattended().0).unwrap();
+    let sections = containers_of(&repository).into_iter().map(|id| read_section(&repository, id));
+    let deltas = sections.flat_map(|section| section.unwrap().deltas).collect::<Vec<_>>();
+    assert!(deltas.iter().flat_map(|delta| &delta.bases).all(|base| base.container.is_none()));
+    let (report, file) = saved.pop().unwrap();
+    let saved = Saved::opened(memory, (&report, file, bytes));
+    assert!(saved.deltas > CHUNKS as u64 * 9 / 10, "{}", saved.deltas);
+    assert_eq!(deltas.len() as u64, saved.deltas);
+    let stored = (CHUNKS * CHUNK_BYTES) as u64;
+    for (reach, most) in [(Reach::NEAR, 24), (Reach::FAR, 12)] {
+        let (calls, read) = saved.restored(reach);
+        assert!(calls <= most, "{calls} reads");
+        assert!(read < stored * 11 / 10, "{read} bytes of {stored}");
     }
 }
 

@@ -3,12 +3,16 @@
 
 use super::Collector;
 use crate::chunks::ChunkReader;
+use crate::collection::bases::MadeOf;
 use crate::collection::copy::{CopyForward, Rescued};
+use crate::collection::enumeration;
 use crate::collection::gathered::Gathered;
 use crate::collection::inventory::{Inventory, InventoryItem};
 use crate::collection::live_set::Marks;
 use crate::collection::needed::Stretches;
+use crate::collection::reversal::Needed;
 use crate::tree::TreeReader;
+use onefold_format::node::Reference;
 use onefold_format::record::SnapshotRecord;
 use onefold_types::{ContainerId, Fingerprint, Result, SessionId, invariant};
 use std::collections::{BTreeMap, BTreeSet};
@@ -67,7 +71,42 @@ impl Collector<'_> {
             CopyForward { repository, inventory, condemned, proved, repacking, threads, job };
         copier.drop_held_elsewhere(&mut gathered)?;
         let nodes_for_order = self.rank(&mut gathered, &copier, snapshots)?;
+        if let Some(repacking) = repacking {
+            repacking.begin_round(&gathered, || {
+                MadeOf::of_all_but(condemned, repository, inventory, job)
+            })?;
+        }
         Ok(Rescued { nodes_for_order, ..copier.run(gathered, dead_max_bytes, stored)? })
+    }
+
+    /// The newest snapshot of every source, as many as are asked for an order.
+    fn newest<'s>(
+        &self,
+        snapshots: &'s BTreeMap<SessionId, SnapshotRecord>,
+    ) -> Vec<&'s SnapshotRecord> {
+        let mut newest: Vec<&SnapshotRecord> = snapshots.values().collect();
+        newest.sort_by_key(|record| std::cmp::Reverse(record.started_ns));
+        let mut sources = BTreeSet::new();
+        newest.retain(|record| sources.insert((record.host.clone(), record.paths.clone())));
+        newest.truncate(self.options.ordering_snapshots_max);
+        newest
+    }
+
+    /// What those need.
+    pub(super) fn needed_by_newest(
+        &self,
+        snapshots: &BTreeMap<SessionId, SnapshotRecord>,
+    ) -> Result<Needed> {
+        let newest = self.newest(snapshots);
+        let mut needed = Needed::new(self.repository)?;
+        let reader = TreeReader::new(ChunkReader::alone(self.repository)?);
+        // Advice that is lost is no reason to stop, so it is not looked at.
+        let roots: Vec<Reference> = newest.iter().map(|record| record.root).collect();
+        enumeration::logical(&reader, &roots, self.job, &mut |chunk| {
+            needed.insert(chunk);
+            Ok(())
+        })?;
+        Ok(needed)
     }
 
     /// Puts chunks in the order in which the newest snapshot of every source needs them; says how
@@ -81,11 +120,7 @@ impl Collector<'_> {
         if gathered.is_empty() {
             return Ok(0);
         }
-        let mut newest: Vec<&SnapshotRecord> = snapshots.values().collect();
-        newest.sort_by_key(|record| std::cmp::Reverse(record.started_ns));
-        let mut sources = BTreeSet::new();
-        newest.retain(|record| sources.insert((record.host.clone(), record.paths.clone())));
-        newest.truncate(self.options.ordering_snapshots_max);
+        let newest = self.newest(snapshots);
         // Its memory is the copies' afterwards.
         let reader = TreeReader::new(ChunkReader::alone(self.repository)?);
         let (mut next, mut nodes) = (0, 0);
@@ -119,7 +154,6 @@ impl Collector<'_> {
                 }
             }
         }
-        gathered.rank_bases();
         Ok(nodes)
     }
 }

@@ -110,8 +110,8 @@ impl Collector<'_> {
             marked.rounds.set_short();
         }
         let is_short = marked.rounds.containers_max.is_some();
-        // What is packed anew takes as much again: of what it is made, or is to be.
-        let share = 1 + u64::from(self.repacking.is_some());
+        // What is packed anew takes twice as much again: of what it is made, and is to be.
+        let share = if self.repacking.is_some() { 3 } else { 1 };
         let chunks_max = self.repository.memory().copied_chunks_max as u64 / share;
         let asked_max = marked.marks.prepared_max();
         let containers_max = marked.rounds.containers_max.unwrap_or(usize::MAX);

@@ -1,0 +1,199 @@
+//! Differences turned round: what the newest snapshots need is made whole, and what it was made of
+//! becomes a difference against it.
+//!
+//! Backups make the new of the old, because that is what they have, so restores of the newest read
+//! old chunks that nobody else needs. When both are packed anew the direction is free
+//! (docs/decisions/0066-differences-turned-round.md).
+//!
+//! # Algorithm
+//! A base that no newest snapshot needs has as its *successor* the delta of it that these need
+//! first. The successor is stored whole, and the base, and all other deltas of the base, are made
+//! of the successor, in the same round or a later one: the newest containers come first. That is
+//! done only where all of them are packed anew: a base of which something is made that stays where
+//! it is stays what it is, and so do its deltas.
+//!
+//! # Invariants
+//! Nothing is made of what becomes a delta here: a round notes the bases of all its deltas that
+//! stay as they are, beside those outside of it, and only what is in neither becomes a difference.
+//! Where a chunk turns out not to be like its successor, or is packed before what is made of it, it
+//! stays whole: more is stored then, nothing is lost.
+//!
+//! Memory: so many successors as were allowed for; then differences stay as they are. Of a round a
+//! few entries for each live delta, which counts for them ([`super::collector`], rounds). What the
+//! newest need is in a filter: a base that it names by mistake is left alone.
+
+use super::bases::MadeOf;
+use super::gathered::{Gathered, Link};
+use crate::chunk_store::prefix_hasher::ByPrefix;
+use crate::memory::Lease;
+use crate::repository::Repository;
+use onefold_policy::collection::live_filter::LiveFilter;
+use onefold_types::{ContainerId, Fingerprint, Result, limits};
+use std::collections::{HashMap, HashSet};
+
+/// The least that the filter of what is needed takes.
+const NEEDED_MIN_BYTES: usize = 64 * limits::KIB;
+
+/// What becomes of a chunk that is packed anew.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Turn {
+    /// It stays what it is: whole, or the same delta.
+    Stays,
+    /// A delta is made whole.
+    Whole,
+    /// It is stored as a difference against this one, if it is like it.
+    Against(Fingerprint),
+}
+
+/// What the newest snapshots need, and perhaps some more.
+pub struct Needed {
+    filter: LiveFilter,
+    _lease: Lease,
+}
+
+impl Needed {
+    /// Nothing yet, in a part of the memory: what does not fit in makes it name more by mistake.
+    pub fn new(repository: &Repository) -> Result<Self> {
+        let lease = repository.purse().take(repository.memory().similarity_bytes);
+        let bytes = lease.bytes().max(NEEDED_MIN_BYTES);
+        let mut seed = [0; 8];
+        repository.environment().randomness.fill(&mut seed);
+        let filter = LiveFilter::with_memory(bytes as u64, bytes, u64::from_le_bytes(seed))?;
+        Ok(Self { filter, _lease: lease })
+    }
+
+    /// Notes a chunk.
+    pub fn insert(&mut self, chunk: &Fingerprint) {
+        self.filter.insert(chunk.prefix());
+    }
+
+    fn contains(&self, chunk: &Fingerprint) -> bool {
+        self.filter.contains(chunk.prefix())
+    }
+}
+
+/// What is known before the first round.
+pub struct Scope {
+    /// What the newest snapshots need.
+    pub needed: Needed,
+    /// The containers that are emptied, rising.
+    pub emptied: Vec<ContainerId>,
+    /// What the deltas in all others are made of.
+    pub made_of_outside: MadeOf,
+}
+
+/// Which differences one collection turns round.
+pub struct Reversal {
+    scope: Scope,
+    /// Of each base.
+    successors: HashMap<Fingerprint, Fingerprint, ByPrefix>,
+    successors_max: usize,
+    /// The containers that successors were packed into.
+    packed: HashMap<Fingerprint, ContainerId, ByPrefix>,
+    /// Deltas of this round that are made whole.
+    whole: HashSet<Fingerprint, ByPrefix>,
+    against: HashMap<Fingerprint, Fingerprint, ByPrefix>,
+}
+
+impl Reversal {
+    /// Nothing is turned round yet; so many bytes may be taken for what is.
+    #[must_use]
+    pub fn with_memory(scope: Scope, bytes: usize) -> Self {
+        let entry_bytes = 2 * size_of::<(Fingerprint, Fingerprint, Fingerprint, ContainerId)>();
+        Self {
+            scope,
+            successors: HashMap::default(),
+            successors_max: bytes / entry_bytes,
+            packed: HashMap::default(),
+            whole: HashSet::default(),
+            against: HashMap::default(),
+        }
+    }
+
+    /// Plans a round. `made_of` knows what deltas outside of it are made of, and then also what
+    /// those are made of that stay as they are.
+    pub fn begin_round(&mut self, gathered: &Gathered, made_of: &mut MadeOf) {
+        self.whole.clear();
+        self.against.clear();
+        let rank = |chunk: &Fingerprint| gathered.chunks.get(chunk).map(|spot| spot.rank);
+        // Of several instances the shallowest is copied.
+        let is_delta =
+            |chunk: &Fingerprint| gathered.chunks.get(chunk).is_some_and(|spot| spot.depth > 0);
+        let links = || gathered.links().filter(|link| is_delta(&link.delta));
+        let mut first: Vec<(u32, &Link)> = links()
+            .filter_map(|link| Some((rank(&link.delta).filter(|it| *it != u32::MAX)?, link)))
+            .collect();
+        first.sort_by_key(|(rank, _)| *rank);
+        for (_, Link { delta, base, container }) in first {
+            let is_needed = match rank(base) {
+                Some(rank) => rank != u32::MAX,
+                None => self.scope.needed.contains(base),
+            };
+            let comes_along = rank(base).is_some()
+                || container.is_some_and(|id| self.scope.emptied.binary_search(&id).is_ok());
+            if !is_needed
+                && comes_along
+                && !self.scope.made_of_outside.contains(base)
+                && !self.successors.contains_key(base)
+                && self.successors.len() < self.successors_max
+            {
+                self.whole.insert(*delta);
+                self.successors.insert(*base, *delta);
+            }
+        }
+        for (chunk, spot) in &gathered.chunks {
+            if spot.rank == u32::MAX
+                && !self.whole.contains(chunk)
+                && let Some(successor) = self.successors.get(chunk)
+            {
+                self.against.insert(*chunk, *successor);
+            }
+        }
+        // With greater depths a delta may be a base of others, which stay what they are.
+        let of_others: HashSet<Fingerprint, ByPrefix> =
+            links().map(|link| link.base).filter(is_delta).collect();
+        for Link { delta, base, .. } in links() {
+            let stays = of_others.contains(delta) || made_of.contains(delta);
+            if let Some(successor) = self.successors.get(base)
+                && !stays
+                && !self.whole.contains(delta)
+            {
+                self.against.insert(*delta, *successor);
+            }
+        }
+        for Link { delta, base, .. } in links() {
+            if self.turn(delta) == Turn::Stays {
+                made_of.insert(base);
+            }
+        }
+    }
+
+    /// What becomes of a chunk.
+    #[must_use]
+    pub fn turn(&self, chunk: &Fingerprint) -> Turn {
+        match self.against.get(chunk) {
+            Some(successor) => Turn::Against(*successor),
+            None if self.whole.contains(chunk) => Turn::Whole,
+            None => Turn::Stays,
+        }
+    }
+
+    /// A delta was made whole, and goes to this container.
+    pub fn note_whole(&mut self, chunk: &Fingerprint, container: ContainerId) {
+        self.packed.insert(*chunk, container);
+    }
+
+    /// The container that a successor was packed into, once it was.
+    #[must_use]
+    pub fn packed(&self, successor: &Fingerprint) -> Option<ContainerId> {
+        self.packed.get(successor).copied()
+    }
+
+    /// Copying has failed: what was made whole lies nowhere that counts.
+    pub fn forget(&mut self) {
+        self.successors.clear();
+        self.packed.clear();
+        self.whole.clear();
+        self.against.clear();
+    }
+}
