@@ -19,7 +19,7 @@ mkdir -p "$work/out"
 mount -t tmpfs -o size=75% tmpfs "$work/out"
 trap 'umount "$work/out"' EXIT
 cp -a "$tree" "$work/tree"
-declare -A ways=([none]=none [default]=auto [loss-8]=auto,loss=8)
+declare -A ways=([none]=none [default]=auto [loss-8]=auto,loss=8 [packed]=auto)
 peers=()
 for tool in restic rustic borg; do
     command -v $tool >/dev/null && peers+=("$tool")
@@ -110,10 +110,17 @@ for generation in $(seq 0 "$generations"); do
     [ "$generation" = 0 ] || python3 "$here/edit.py" "$work/tree" "$generation"
     save "$generation"
     if [ $((generation % 10)) = 0 ]; then
+        "$onefold" -q -r "$work/packed" gc --repack
         measure "$generation"
         restore_all "$generation"
     fi
 done
+cp -a "$work/default" "$work/packed-once"
+"$onefold" -q -r "$work/packed-once" gc --repack
+ways[packed-once]=auto
+echo "$generations packed-once $(du -sm "$work/packed-once" | cut -f1)" \
+    "$("$onefold" --json -r "$work/packed-once" restore latest --plan | tail -1)" >>"$work/plans.txt"
+timed "$generations" packed-once "$onefold" -q -r "$work/packed-once" restore latest -t "$work/out/t"
 curve=curve.txt
 for generation in $(seq 0 5 "$generations"); do restore_all "$generation"; done
 cd "$work"

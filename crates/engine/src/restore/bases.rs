@@ -2,7 +2,7 @@
 //! read.
 //!
 //! Pieces come in the order in which they are stored, and what neighbours are made of are mostly
-//! neighbours too. So the bases of as many reads as fit into a share of memory are looked up where
+//! neighbours too. So the bases of as many reads as a share of memory is enough for are looked up where
 //! the deltas say, and in the index where they say nothing or a collection has moved the base since;
 //! sorted by container and frame, and read in that order ([`super::visits`]). A base that is not
 //! found so is read when it is asked for, wherever it is.
@@ -12,7 +12,7 @@
 //! Concurrency: filled by several threads, then read by all.
 
 use super::visits::Spot;
-use super::window::SortedWindow;
+use super::window::{Piece, SortedWindow};
 use crate::chunk_store::prefix_hasher::PrefixHasher;
 use crate::chunks::ChunkReader;
 use crate::container::delta::{BaseBytes, BaseSource};
@@ -23,7 +23,7 @@ use onefold_types::{ContainerId, Fingerprint, Result};
 use std::collections::HashMap;
 use std::hash::BuildHasherDefault;
 use std::ops::Range;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 /// Bases that have moved, looked for in the index at once.
 const LOOKED_UP_AT_ONCE: usize = 1 << 12;
@@ -31,28 +31,55 @@ const LOOKED_UP_AT_ONCE: usize = 1 << 12;
 /// The bytes of bases.
 pub type Held = HashMap<Fingerprint, Arc<[u8]>, BuildHasherDefault<PrefixHasher>>;
 
-/// Some reads of a window whose bases are held together.
+/// How long bases are held.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Until {
+    /// As long as their frame is open: payloads of deltas wait for them.
+    Open,
+    /// To the end of the part.
+    End,
+}
+
+/// What is known of a delta that waits, beside its payload: its piece, where its base is, and when
+/// it is made.
+const WAITING_BYTES: usize = 320;
+
+/// Some reads of a window whose bases are read together.
 pub struct Part {
     /// The reads.
     pub reads: Range<usize>,
     /// The bases, in stored order, each once.
     pub spots: Vec<Spot>,
+    /// Bytes for what waits and what is held.
+    bytes_max: u64,
+    waiting_bytes: u64,
     lease: Lease,
 }
 
 impl Part {
     /// As many reads of a window as there is room for the bases of, from one on, one at least.
-    pub fn next(chunks: &ChunkReader, window: &SortedWindow, first: usize) -> Result<Self> {
+    pub fn next(
+        chunks: &ChunkReader,
+        (window, until): (&SortedWindow, Until),
+        first: usize,
+    ) -> Result<Self> {
         // What waits for its bases is held as well.
-        let taken = |frames: &Range<usize>| -> usize {
+        let of_deltas = |frames: &Range<usize>, of: &dyn Fn(&Piece) -> usize| -> usize {
             let pieces = &window.pieces[window.starts[frames.start]..window.starts[frames.end]];
             let deltas = pieces.iter().filter(|piece| piece.descriptor().is_delta());
-            deltas.map(|piece| (piece.length + piece.payload_length) as usize).sum()
+            deltas.map(of).sum()
         };
-        // The more bases are held, the fewer frames are read again for others of them.
+        let waiting = |piece: &Piece| piece.payload_length as usize + WAITING_BYTES;
+        let all = |piece: &Piece| piece.length as usize + waiting(piece);
+        let taken = |frames: &Range<usize>| match until {
+            // Half is for bases that lie beside deltas.
+            Until::Open => 2 * of_deltas(frames, &waiting),
+            Until::End => of_deltas(frames, &all),
+        };
+        // The more is held, the fewer frames are read again.
         let (planned, purse) =
             (chunks.repository().memory().restored_bases_bytes, chunks.repository().purse());
-        let wanted = window.reads[first..].iter().map(taken).sum::<usize>();
+        let wanted = window.reads[first..].iter().map(|it| of_deltas(it, &all)).sum::<usize>();
         let more = wanted.saturating_sub(planned).min(purse.left_bytes() / 2);
         let lease = purse.take(more);
         let bytes_max = planned + lease.bytes();
@@ -61,14 +88,33 @@ impl Part {
             bytes += taken(&window.reads[last]);
             last += 1;
         }
-        let spots = spots(chunks, window, first..last, bytes_max as u64)?;
-        Ok(Self { reads: first..last, spots, lease })
+        let mut spots = spots(chunks, window, first..last)?;
+        if until == Until::End {
+            // One container alone may need more than there is room for: the rest is read in its
+            // turn.
+            let mut bytes = 0;
+            let fitting = spots.iter().take_while(|spot| {
+                bytes += spot.chunk.length as usize;
+                bytes <= bytes_max
+            });
+            let fitting = fitting.count();
+            spots.truncate(fitting);
+        }
+        let reads = first..last;
+        let waiting_bytes =
+            window.reads[reads.clone()].iter().map(|it| of_deltas(it, &waiting) as u64).sum();
+        Ok(Self { reads, spots, bytes_max: bytes_max as u64, waiting_bytes, lease })
     }
 
-    /// What was read of its bases.
-    pub fn holding(self, held: Mutex<Held>) -> HeldBases {
-        let held = held.into_inner().unwrap_or_else(PoisonError::into_inner);
-        HeldBases { held, _lease: self.lease }
+    /// Room for bases that are held beside what waits.
+    #[must_use]
+    pub fn held_bytes_max(&self) -> u64 {
+        self.bytes_max.saturating_sub(self.waiting_bytes)
+    }
+
+    /// Its bases, and what was read of them.
+    pub fn holding(self, held: Held) -> (Vec<Spot>, HeldBases) {
+        (self.spots, HeldBases { held, _lease: self.lease })
     }
 }
 
@@ -98,25 +144,36 @@ pub fn and<'a>(held: Option<&'a HeldBases>, chunks: &'a ChunkReader) -> BasesAnd
     BasesAndReader { held, chunks }
 }
 
-/// Holds the bases in a frame. What is not what it is named by is left to whoever asks for it.
-pub fn hold(chunks: &ChunkReader, spots: &[Spot], plain: &[u8], held: &Mutex<Held>) {
+/// The bases of a frame that is open, and where others are.
+pub struct OpenedBases<'a> {
+    /// Those.
+    pub opened: Held,
+    /// The others.
+    pub others: &'a BasesAndReader<'a>,
+}
+
+impl BaseSource for OpenedBases<'_> {
+    fn base(&self, base: &Base, below_depth: u8) -> Result<BaseBytes> {
+        match self.opened.get(&base.fingerprint) {
+            Some(bytes) => Ok(Box::new(Arc::clone(bytes))),
+            None => self.others.base(base, below_depth),
+        }
+    }
+}
+
+/// The bases in a frame. What is not what it is named by is left to whoever asks for it.
+pub fn opened(chunks: &ChunkReader, spots: &[Spot], plain: &[u8]) -> Held {
     let wanted = spots.iter().map(|spot| spot.chunk);
     let holds = verify::each(plain, wanted.clone(), chunks.repository().fingerprinter());
-    let copies: Vec<(Fingerprint, Arc<[u8]>)> = wanted
+    wanted
         .zip(holds)
         .filter(|(_, holds)| *holds)
         .filter_map(|(chunk, _)| Some((chunk.fingerprint, verify::cut(plain, &chunk)?.into())))
-        .collect();
-    held.lock().unwrap_or_else(PoisonError::into_inner).extend(copies);
+        .collect()
 }
 
 /// Whole chunks that some reads need as bases, in stored order, each once.
-fn spots(
-    chunks: &ChunkReader,
-    window: &SortedWindow,
-    reads: Range<usize>,
-    bytes_max: u64,
-) -> Result<Vec<Spot>> {
+fn spots(chunks: &ChunkReader, window: &SortedWindow, reads: Range<usize>) -> Result<Vec<Spot>> {
     let (mut spots, mut moved) = (Vec::new(), Vec::new());
     for frames in window.reads.get(reads).unwrap_or_default() {
         let pieces = &window.pieces[window.starts[frames.start]..window.starts[frames.end]];
@@ -151,14 +208,6 @@ fn spots(
     let place = |spot: &Spot| (spot.container, spot.chunk.frame, spot.chunk.offset);
     spots.sort_unstable_by_key(place);
     spots.dedup_by_key(|spot| place(spot));
-    // One container alone may need more than there is room for: the rest is read in its turn.
-    let mut bytes = 0;
-    let fitting = spots.iter().take_while(|spot| {
-        bytes += u64::from(spot.chunk.length);
-        bytes <= bytes_max
-    });
-    let fitting = fitting.count();
-    spots.truncate(fitting);
     Ok(spots)
 }
 

@@ -1,9 +1,10 @@
 //! Fetches what a window needs: verified bytes to whoever wants them.
 //!
-//! Algorithm: as many reads of containers as there is room for the bases of are one part, which has
-//! two passes ([`super::visits`]). The first reads containers that hold bases, and delivers what
-//! lies beside these at once; deltas in them wait as payloads. The second makes these whole, and
-//! reads all other containers ([`work`]).
+//! Algorithm: as many reads of containers as there is room for the deltas of are one part, which
+//! has two passes ([`super::visits`]). The first reads frames with deltas, and delivers what lies
+//! beside these at once; deltas wait as payloads. The second reads all other frames, delivers what
+//! is wanted of them, and makes what waits for them ([`due`]); what could not be made then comes
+//! last ([`work`]).
 //!
 //! A dump asks for the bases alone, keeps what lies beside them, and fetches what it needs in its
 //! order then ([`super::kept`]).
@@ -11,15 +12,17 @@
 //! Invariants: a piece is either delivered or handed back as lost, with the reason, exactly once,
 //! unless nobody wants it any more; they are counted. Nothing waits for bases when a part ends.
 
+mod due;
 mod work;
 
-use super::bases::{HeldBases, Part};
+use super::bases::{HeldBases, Part, Until};
 use super::kept::Kept;
 use super::request_costs::{Reach, RequestCosts};
 use super::visits::{self, Visits};
 use super::window::{Piece, SortedWindow};
 use crate::chunks::ChunkReader;
 use crate::job::Job;
+use due::Due;
 use onefold_types::{ErrorKind, Result, invariant};
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -102,7 +105,7 @@ impl Fetcher<'_> {
         let mut fetched = Fetched::default();
         let mut first = 0;
         while first < window.reads.len() {
-            let part = Part::next(self.chunks, window, first)?;
+            let part = Part::next(self.chunks, (window, Until::Open), first)?;
             first = part.reads.end;
             self.part(part, window, sink, &mut fetched)?;
         }
@@ -117,15 +120,27 @@ impl Fetcher<'_> {
         fetched: &mut Fetched,
     ) -> Result<()> {
         let planned = pieces_of(window, part.reads.clone());
-        let [first, second] = Visits::of_part(window, part.reads.clone(), &part.spots)
-            .map(|visits| self.divided(visits));
+        let held_bytes_max = part.held_bytes_max();
+        let [first, second] =
+            Visits::of_part(window, part.reads.clone(), &part.spots, held_bytes_max)
+                .map(|visits| self.divided(visits));
         let work = Work::first_pass(self, (window, &first), (&part.spots, None), sink);
         work.run()?;
         let (held, waiting) = work.end_of_first_pass(fetched);
-        let bases = part.holding(held);
-        let work = Work::second_pass(self, (window, &second), (&bases, waiting), sink);
+        let due = Due::by_frame((window, &waiting), (&second, &part.spots), &held);
+        let (spots, bases) = part.holding(held);
+        let work =
+            Work::second_pass(self, (window, &second), (&bases, &spots), (&waiting, due), sink);
         work.run()?;
-        work.end(fetched);
+        let left = work.end_with_rest(fetched);
+        if !left.now.is_empty() {
+            // Frames that could not be read: what waited for them may have other bases.
+            let none = Visits::default();
+            let work =
+                Work::second_pass(self, (window, &none), (&bases, &spots), (&waiting, left), sink);
+            work.run()?;
+            work.end(fetched);
+        }
         let settled = std::mem::take(&mut fetched.settled);
         invariant!(
             planned == settled,
@@ -154,7 +169,7 @@ impl Fetcher<'_> {
         first: usize,
         sink: &S,
     ) -> Result<Prepared> {
-        let part = Part::next(self.chunks, window, first)?;
+        let part = Part::next(self.chunks, (window, Until::End), first)?;
         let reads = part.reads.clone();
         let repository = self.chunks.repository();
         let (visits, kept) = Kept::plan(repository, (window, reads.clone()), &part.spots);
@@ -163,7 +178,7 @@ impl Fetcher<'_> {
         work.run()?;
         let mut fetched = Fetched::default();
         let (held, _) = work.end_of_first_pass(&mut fetched);
-        let (bases, bytes_read) = (part.holding(held), fetched.bytes_read);
+        let ((_, bases), bytes_read) = (part.holding(held), fetched.bytes_read);
         Ok(Prepared { reads, bases, kept, bytes_read })
     }
 
@@ -185,11 +200,13 @@ impl Fetcher<'_> {
                 is_left
             });
             if !left.is_empty() {
-                visits.add(visits::of_pieces(window, left), &[], 0..0);
+                visits.add(visits::of_pieces(window, left), &[], Vec::new());
             }
         }
         let visits = self.divided(visits);
-        let work = Work::second_pass(self, (window, &visits), (&prepared.bases, waiting), sink);
+        let bases = (&prepared.bases, &[][..]);
+        let due = (&waiting[..], Due::now(&waiting));
+        let work = Work::second_pass(self, (window, &visits), bases, due, sink);
         work.run()?;
         let mut fetched = Fetched::default();
         work.end(&mut fetched);

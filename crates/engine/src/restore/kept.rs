@@ -14,7 +14,7 @@
 //!
 //! Concurrency: filled by several threads, then asked by one.
 
-use super::visits::{Spot, Visit, Visits};
+use super::visits::{Place, Spot, Visit, Visits, by_frame};
 use super::window::{NeededFrame, SortedWindow};
 use crate::memory::Lease;
 use crate::repository::Repository;
@@ -22,9 +22,6 @@ use onefold_types::ContainerId;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-
-/// A frame: its container, and its number there.
-type Place = (ContainerId, u32);
 
 /// What is wanted of a frame.
 #[derive(Default)]
@@ -102,7 +99,8 @@ impl Kept {
                 frame: None,
                 spots: 0..0,
             };
-            visits.add(frames.map(|(_, frame)| visit(frame)).collect(), spots, start..end);
+            let frames = frames.map(|(_, frame)| visit(frame)).collect();
+            visits.add(frames, spots, by_frame(spots, start..end));
         }
         let wanted = beside.into_iter().map(|(place, (_, wanted))| (place, wanted)).collect();
         (visits, Self { wanted, frames: Mutex::default(), _lease: lease })

@@ -9,7 +9,7 @@
 //! over a snapshot does (see [`crate::find`]).
 
 use super::RestoreOptions;
-use super::bases::Part;
+use super::bases::{Part, Until};
 use super::visits::{Visit, Visits};
 use super::window::{Window, WindowShare};
 use crate::job::Job;
@@ -197,9 +197,10 @@ impl Planner<'_> {
         let sorted = window.arrange(&self.options.engine)?;
         let mut first = 0;
         while first < sorted.reads.len() {
-            let part = Part::next(self.reader.chunks(), &sorted, first)?;
+            let part = Part::next(self.reader.chunks(), (&sorted, Until::Open), first)?;
             first = part.reads.end;
-            for pass in Visits::of_part(&sorted, part.reads.clone(), &part.spots) {
+            let held_bytes_max = part.held_bytes_max();
+            for pass in Visits::of_part(&sorted, part.reads.clone(), &part.spots, held_bytes_max) {
                 self.count(&pass);
             }
         }

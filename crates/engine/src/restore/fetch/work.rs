@@ -7,7 +7,8 @@
 //! Pieces that are neighbours both in the frame and in the output are delivered as one.
 //! A frame with deltas among what is wanted is spread first: chunks and deltas, made whole out of
 //! their bases, one behind another; from there on they are chunks like others. In the first pass
-//! bases are held, and payloads of deltas wait for the second.
+//! bases are held, and payloads of deltas wait for the second, which makes them while the frame
+//! with their bases is open.
 //!
 //! Invariants: no byte reaches a sink before its chunk's fingerprint was computed and compared.
 //!
@@ -17,17 +18,19 @@
 //! or an interrupt stops all of them before their next frame. Between frames a worker holds no
 //! lock.
 
+use super::due::{Due, Entry};
 use super::{Fetched, Fetcher, Lost, Sink, lock};
-use crate::container::delta::DeltaOpener;
+use crate::container::delta::{BaseSource, DeltaOpener};
 use crate::container::frame::FrameOpener;
 use crate::container::reader::FrameReader;
 use crate::container::verify;
-use crate::restore::bases::{self, BasesAndReader, Held, HeldBases};
+use crate::restore::bases::{self, BasesAndReader, Held, HeldBases, OpenedBases};
 use crate::restore::kept::Kept;
-use crate::restore::visits::{Spot, Visit, Visits};
+use crate::restore::visits::{Place, Spot, Visit, Visits};
 use crate::restore::window::{Piece, SortedWindow};
 use onefold_format::container::FrameDescriptor;
 use onefold_types::{Error, ErrorKind, Result, bug, invariant};
+use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -42,7 +45,7 @@ pub(super) struct Waiting {
     /// Their payloads, one behind another.
     payloads: Arc<Vec<u8>>,
     /// Their pieces' indices in the window, and where the payloads are.
-    pieces: Vec<(usize, Piece)>,
+    pub(super) pieces: Vec<(usize, Piece)>,
 }
 
 impl Waiting {
@@ -76,8 +79,12 @@ pub(super) struct Work<'a, S> {
     visits: &'a Visits,
     /// In the first pass alone.
     found: Option<Found<'a>>,
-    /// In the second.
-    waiting: Vec<Waiting>,
+    /// In the second: the bases that are read, what waits, and what is made at once or when a
+    /// frame is open.
+    spots: &'a [Spot],
+    waiting: &'a [Waiting],
+    due: Vec<Entry>,
+    then: Mutex<HashMap<Place, Vec<Entry>>>,
     sink: &'a S,
     next: AtomicUsize,
     stop: AtomicBool,
@@ -126,25 +133,27 @@ impl<'a, S: Sink> Work<'a, S> {
     ) -> Self {
         let found = Found { spots, kept, held: Mutex::default(), waiting: Mutex::default() };
         let bases = bases::and(None, fetcher.chunks);
-        Self::new(fetcher, (window, visits), bases, (Some(found), Vec::new()), sink)
+        let found = Some(found);
+        Self { found, ..Self::new(fetcher, (window, visits), bases, (&[], Due::default()), sink) }
     }
 
     /// The pass that makes everything whole, also what waited for it.
     pub(super) fn second_pass(
         fetcher: Fetcher<'a>,
         (window, visits): (&'a SortedWindow, &'a Visits),
-        (held, waiting): (&'a HeldBases, Vec<Waiting>),
+        (held, spots): (&'a HeldBases, &'a [Spot]),
+        due: (&'a [Waiting], Due),
         sink: &'a S,
     ) -> Self {
         let bases = bases::and(Some(held), fetcher.chunks);
-        Self::new(fetcher, (window, visits), bases, (None, waiting), sink)
+        Self { spots, ..Self::new(fetcher, (window, visits), bases, due, sink) }
     }
 
     fn new(
         fetcher: Fetcher<'a>,
         (window, visits): (&'a SortedWindow, &'a Visits),
         bases: BasesAndReader<'a>,
-        (found, waiting): (Option<Found<'a>>, Vec<Waiting>),
+        (waiting, due): (&'a [Waiting], Due),
         sink: &'a S,
     ) -> Self {
         Self {
@@ -152,8 +161,11 @@ impl<'a, S: Sink> Work<'a, S> {
             bases,
             window,
             visits,
-            found,
+            found: None,
+            spots: &[],
             waiting,
+            due: due.now,
+            then: Mutex::new(due.then),
             sink,
             next: AtomicUsize::new(0),
             stop: AtomicBool::new(false),
@@ -171,19 +183,25 @@ impl<'a, S: Sink> Work<'a, S> {
     }
 
     /// The same, and what the second pass needs.
-    pub(super) fn end_of_first_pass(
-        mut self,
-        fetched: &mut Fetched,
-    ) -> (Mutex<Held>, Vec<Waiting>) {
+    pub(super) fn end_of_first_pass(mut self, fetched: &mut Fetched) -> (Held, Vec<Waiting>) {
         let found = self.found.take();
         self.end(fetched);
         let (held, waiting) = found.map(|found| (found.held, found.waiting)).unwrap_or_default();
-        (held, waiting.into_inner().unwrap_or_else(PoisonError::into_inner))
+        let waiting = waiting.into_inner().unwrap_or_else(PoisonError::into_inner);
+        (held.into_inner().unwrap_or_else(PoisonError::into_inner), waiting)
+    }
+
+    /// The same; and what waited for frames that could not be opened.
+    pub(super) fn end_with_rest(mut self, fetched: &mut Fetched) -> Due {
+        let then = std::mem::take(&mut self.then);
+        self.end(fetched);
+        let then = then.into_inner().unwrap_or_else(PoisonError::into_inner);
+        Due { now: then.into_values().flatten().collect(), ..Due::default() }
     }
 
     /// Does all of it, with several threads.
     pub(super) fn run(&self) -> Result<()> {
-        let threads = self.fetcher.threads.min(self.waiting.len() + self.visits.reads.len());
+        let threads = self.fetcher.threads.min(self.due.len() + self.visits.reads.len());
         if threads <= 1 {
             return self.run_alone();
         }
@@ -224,12 +242,13 @@ impl<'a, S: Sink> Work<'a, S> {
     fn work_off(&self, scratch: &mut Scratch) -> Result<()> {
         while !self.stop.load(Ordering::Relaxed) {
             let number = self.next.fetch_add(1, Ordering::Relaxed);
-            if let Some(waiting) = self.waiting.get(number) {
+            if let Some(entry) = self.due.get(number) {
                 self.fetcher.job.interrupt.check()?;
-                self.make(waiting, scratch)?;
+                let Scratch { good, deltas, spread, moved, .. } = scratch;
+                self.make(std::slice::from_ref(entry), &self.bases, deltas, (spread, moved), good)?;
                 continue;
             }
-            let Some(frames) = self.visits.reads.get(number - self.waiting.len()) else {
+            let Some(frames) = self.visits.reads.get(number - self.due.len()) else {
                 break;
             };
             self.container(frames.clone(), scratch)?;
@@ -336,10 +355,19 @@ impl<'a, S: Sink> Work<'a, S> {
             }
         };
         if let Some(found) = &self.found {
-            bases::hold(self.fetcher.chunks, &found.spots[spots.clone()], plain, &found.held);
+            let opened = bases::opened(self.fetcher.chunks, &found.spots[spots.clone()], plain);
+            lock(&found.held).extend(opened);
             if let Some(kept) = found.kept {
                 kept.note((needed.container, needed.number), plain);
             }
+        }
+        let spots = self.spots.get(spots.clone()).unwrap_or_default();
+        let place = (needed.container, needed.number);
+        let entries = if spots.is_empty() { None } else { lock(&self.then).remove(&place) };
+        if let Some(entries) = entries {
+            let opened = bases::opened(self.fetcher.chunks, spots, plain);
+            let bases = OpenedBases { opened, others: &self.bases };
+            self.make(&entries, &bases, deltas, (spread, moved), good)?;
         }
         let Some(frame) = *frame else { return Ok(()) };
         let range = self.pieces_of(frame);
@@ -352,8 +380,9 @@ impl<'a, S: Sink> Work<'a, S> {
         }
         let (mut payloads, mut pieces) = (Vec::new(), Vec::new());
         let later = self.found.as_ref().map(|_| (&mut payloads, &mut pieces));
-        self.spread((wanted, plain), deltas, (spread, moved), later)?;
+        self.spread((wanted, plain), (deltas, &self.bases), (spread, moved), later)?;
         if let Some(found) = self.found.as_ref().filter(|_| !pieces.is_empty()) {
+            payloads.shrink_to_fit();
             let payloads = Arc::new(payloads);
             lock(&found.waiting).push(Waiting { frame, payloads, pieces });
         }
@@ -361,13 +390,23 @@ impl<'a, S: Sink> Work<'a, S> {
         self.deliver(spread, good)
     }
 
-    /// Makes deltas whose bases have been read meanwhile.
-    fn make(&self, waiting: &Waiting, scratch: &mut Scratch) -> Result<()> {
-        let Scratch { good, deltas, spread, moved, .. } = scratch;
-        let Waiting { frame, payloads, pieces } = waiting;
-        self.spread((pieces, payloads), deltas, (spread, moved), None)?;
-        self.verify(*frame, spread, moved, good);
-        self.deliver(spread, good)
+    /// Makes deltas that have waited for these bases.
+    fn make(
+        &self,
+        entries: &[Entry],
+        bases: &dyn BaseSource,
+        deltas: &mut DeltaOpener,
+        (spread, moved): Placed<'_>,
+        good: &mut Vec<Piece>,
+    ) -> Result<()> {
+        for Entry { waiting, pieces } in entries {
+            let Waiting { frame, payloads, pieces: all } = &self.waiting[*waiting];
+            let made = (&all[pieces.clone()], &payloads[..]);
+            self.spread(made, (deltas, bases), (spread, moved), None)?;
+            self.verify(*frame, spread, moved, good);
+            self.deliver(spread, good)?;
+        }
+        Ok(())
     }
 
     /// Puts what is wanted of a frame one behind another, with deltas made whole; or puts these off
@@ -375,7 +414,7 @@ impl<'a, S: Sink> Work<'a, S> {
     fn spread(
         &self,
         (wanted, plain): (&[(usize, Piece)], &[u8]),
-        deltas: &mut DeltaOpener,
+        (deltas, bases): (&mut DeltaOpener, &dyn BaseSource),
         (spread, moved): Placed<'_>,
         mut later: Option<Placed<'_>>,
     ) -> Result<()> {
@@ -397,7 +436,7 @@ impl<'a, S: Sink> Work<'a, S> {
             } else {
                 let delta = self.window.deltas.get(piece.delta as usize);
                 let delta = delta.ok_or_else(|| bug!("a piece is of no delta", piece.delta))?;
-                if let Err(error) = deltas.open(plain, (&chunk, delta), &self.bases, spread) {
+                if let Err(error) = deltas.open(plain, (&chunk, delta), bases, spread) {
                     // What the device does not give may be elsewhere as well.
                     if !error.is_unreadable() {
                         return Err(error);
