@@ -182,7 +182,12 @@ pub fn of_pieces(window: &SortedWindow, frames: impl IntoIterator<Item = usize>)
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::chunks::Location;
+    use crate::restore::window::Window;
     use onefold_format::codec::Codec;
+    use onefold_format::container::{Delta, MetadataSection};
+    use onefold_types::{Fingerprint, Level};
+    use std::sync::Arc;
 
     /// Frames of so many KiB each, in reads.
     fn visits(reads: &[&[u32]]) -> Visits {
@@ -222,5 +227,60 @@ mod tests {
         assert_eq!(divided(&[&[2048]], 8), [0..1]);
         assert_eq!(divided(&[&[100, 2048]], 8), [0..2]);
         assert!(divided(&[], 8).is_empty());
+    }
+
+    #[test]
+    fn bases_beside_deltas_are_held_as_far_as_there_is_room() {
+        const KIB: u32 = 1 << 10;
+        // One container: frame 0 holds bases, frame 1 a delta and bases, frame 2 a chunk.
+        let of = ContainerId([1; 16]);
+        let descriptor = |number: u32| FrameDescriptor {
+            offset: u64::from(number * 100 * KIB),
+            stored_length: 100 * KIB,
+            plain_length: 100 * KIB,
+            codec: Codec::Zstd,
+        };
+        let chunk = |name: u8, frame: u32, payload_length: u32| ChunkDescriptor {
+            fingerprint: Fingerprint([name; 32]),
+            length: 30 * KIB,
+            level: Level::DATA,
+            frame,
+            offset: u32::from(name) * 30 * KIB,
+            payload_length,
+        };
+        let mut window = Window::default();
+        let mut section = MetadataSection::default();
+        section.frames.extend((0..3).map(descriptor));
+        section.chunks.extend([chunk(0, 1, 100), chunk(0, 2, 30 * KIB)]);
+        let delta = Delta { chunk: 0, depth: 1, bases: Vec::new(), payload_length: 100 };
+        section.deltas.push(delta);
+        let section = Arc::new(section);
+        for position in 0..2 {
+            let location = Location { container: of, section: Arc::clone(&section), position };
+            window.push(&location, 0, 0, u64::from(30 * KIB)).unwrap();
+        }
+        let window = window.sort();
+        let spot = |name: u8, frame: u32| Spot {
+            container: of,
+            frame: descriptor(frame),
+            chunk: chunk(name, frame, 30 * KIB),
+        };
+        let spots = [spot(1, 0), spot(2, 0), spot(1, 1), spot(2, 1)];
+        let shown = |held_bytes_max: u64| {
+            let passes = Visits::of_part(&window, 0..1, &spots, held_bytes_max);
+            passes.map(|pass| {
+                let frames = pass.frames.iter();
+                frames
+                    .map(|it| (it.needed.number, it.frame.is_some(), it.spots.clone()))
+                    .collect::<Vec<_>>()
+            })
+        };
+        let [first, second] = shown(u64::from(60 * KIB));
+        assert_eq!(first, [(1, true, 2..4)]);
+        assert_eq!(second, [(0, false, 0..2), (2, true, 0..0)]);
+        // One byte too few: the frame comes again.
+        let [first, second] = shown(u64::from(60 * KIB) - 1);
+        assert_eq!(first, [(1, true, 0..0)]);
+        assert_eq!(second, [(0, false, 0..2), (1, false, 2..4), (2, true, 0..0)]);
     }
 }

@@ -60,13 +60,19 @@ impl Saved {
     }
 
     /// A store that was written, and what a backup saved in it last.
-    fn opened(
+    fn opened(memory: MemoryStore, saved: (&BackupReport, PathBuf, Vec<u8>)) -> Self {
+        Self::opened_with(limits::MEMORY_LIMIT_DEFAULT_BYTES, memory, saved)
+    }
+
+    /// The same with so much memory.
+    fn opened_with(
+        limit_bytes: usize,
         memory: MemoryStore,
         (report, file, bytes): (&BackupReport, PathBuf, Vec<u8>),
     ) -> Self {
         let counting = Arc::new(Counting::new(memory));
         let password = || Ok(Password::new(PASSWORD.to_vec()));
-        let memory = MemoryPlan::new(limits::MEMORY_LIMIT_DEFAULT_BYTES).unwrap();
+        let memory = MemoryPlan::new(limit_bytes).unwrap();
         let store = Arc::clone(&counting) as Arc<dyn Store>;
         let opened = Repository::open(store, password, Environment::system(), memory);
         let repository = Arc::new(opened.unwrap());
@@ -120,6 +126,45 @@ fn what_differences_are_made_of_is_read_once_and_with_few_requests() {
         let (calls, bytes) = saved.restored(reach);
         assert!(calls <= most, "{calls} reads");
         assert!(bytes < stored * 11 / 10, "{bytes} bytes of {stored}");
+    }
+}
+
+/// What is made of chunks all over the store waits until each of them is open: there is no room for
+/// these, and none is needed.
+#[test]
+fn versions_over_versions_are_read_once_with_little_memory() {
+    const LONG_CHUNK_BYTES: usize = 32 * limits::KIB;
+    const VERSIONS: usize = 6;
+    let (memory, store) = in_memory();
+    let chunker = ChunkerParameters::with_average(ChunkerKind::Fixed, LONG_CHUNK_BYTES).unwrap();
+    let container_size_bytes = limits::CONTAINER_TARGET_BYTES;
+    let repository = create(&store, &InitOptions { chunker, container_size_bytes, ..options() });
+    let root = tempfile::tempdir().unwrap();
+    let file = root.path().join("file");
+    let saving = BackupOptions {
+        delta: Some(DeltaChoice::default()),
+        rewrite: "none".parse().unwrap(),
+        ..backup_options()
+    };
+    let mut bytes = random_bytes(1, CHUNKS * LONG_CHUNK_BYTES);
+    let mut deltas = 0;
+    let mut report = BackupReport::default();
+    // Each version changes its share of the chunks, everywhere in the file.
+    for version in 0..=VERSIONS {
+        if version > 0 {
+            let changed = bytes.chunks_mut(LONG_CHUNK_BYTES).skip(version - 1).step_by(VERSIONS);
+            changed.for_each(|chunk| chunk[1000] ^= 1);
+        }
+        fs::write(&file, &bytes).unwrap();
+        report = save(&repository, root.path(), &saving);
+        deltas += report.deltas.chunks;
+    }
+    assert!(deltas > CHUNKS as u64 * 95 / 100, "{deltas}");
+    let saved = Saved::opened_with(64 * limits::MIB, memory, (&report, file, bytes));
+    let stored = (CHUNKS * LONG_CHUNK_BYTES) as u64;
+    for reach in [Reach::NEAR, Reach::FAR] {
+        let (_, read) = saved.restored(reach);
+        assert!(read < stored * 11 / 10, "{read} bytes of {stored}");
     }
 }
 
